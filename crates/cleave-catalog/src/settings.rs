@@ -281,7 +281,7 @@ pub const LIST: &[Setting] = &[
     limits::ADVISORY_LOCKS,
     Setting {
         name: "application_name",
-        description: "How the client calls itself; shown in the list of sessions",
+        description: "Name of the client program, shown in the list of sessions",
         values: Values::Text,
         get: |settings| settings.application_name.clone(),
         set: |settings, value| {
@@ -292,7 +292,7 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "as_of",
-        description: "A time: queries read the database as it was then, as far as version_retention keeps it",
+        description: "Queries read the database as of this time, within version_retention; empty: as it is now",
         values: Values::Time,
         get: |settings| settings.as_of.clone(),
         set: |settings, value| {
@@ -303,16 +303,14 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "batch_size",
-        description: "Rows of one batch between operators",
+        description: "Rows per batch between operators",
         values: Values::Number(1, 65_536),
         get: |settings| settings.batch_size.to_string(),
         set: |settings, value| settings.batch_size = value.number_u32(),
     },
     Setting {
         name: "broadcast_bytes",
-        description: "Bytes of rows that the host may send to a fragment, for joins with what does not lie on its \
-            device; 0: \
-                      none, the host runs such joins",
+        description: "Bytes of rows that the host may send to a fragment for a join; 0: the host runs such joins",
         values: Values::Bytes(0, BROADCAST_BYTES_MAX),
         get: |settings| bytes_text(settings.broadcast_bytes),
         set: |settings, value| settings.broadcast_bytes = value.number(),
@@ -323,9 +321,7 @@ pub const LIST: &[Setting] = &[
     fixed("client_min_messages", "Which messages are sent to the client", "notice"),
     Setting {
         name: "cost_strategy",
-        description: "How splits are compared under split = auto: makespan (when each is expected to be done) or \
-            paper \
-                      (hybridNDP's equations)",
+        description: "Cost model of split = auto: makespan (predicted finish time) or paper (hybridNDP's equations)",
         values: Values::Words(&["makespan", "paper"]),
         get: |settings| settings.cost_strategy.to_string(),
         set: |settings, value| {
@@ -338,7 +334,7 @@ pub const LIST: &[Setting] = &[
     fixed("DateStyle", "How dates are written and read", "ISO, MDY"),
     Setting {
         name: "default_device",
-        description: "Device on which CREATE TABLE puts a table; several, separated by commas, divide it",
+        description: "Device for the rows of new tables; several names, separated by commas, divide a table",
         values: Values::Text,
         get: |settings| settings.default_device.clone(),
         set: |settings, value| {
@@ -351,7 +347,7 @@ pub const LIST: &[Setting] = &[
     for_clients::DEFAULT_TABLESPACE,
     Setting {
         name: "default_tablets",
-        description: "Tablets into which CREATE TABLE divides a table; 0: one a device",
+        description: "Tablets of a new table; 0: one per device",
         values: Values::Number(0, TABLET_COUNT_MAX as u64),
         get: |settings| settings.default_tablets.to_string(),
         set: |settings, value| settings.default_tablets = value.number_u32(),
@@ -361,22 +357,21 @@ pub const LIST: &[Setting] = &[
     transaction::DEFAULT_READ_ONLY,
     Setting {
         name: "dense_aggregates",
-        description: "Whether aggregates work on what pages store where that pays: on, or off to compare",
+        description: "Whether aggregates may work on encoded pages: on, or off for comparison",
         values: Values::Words(&["on", "off"]),
         get: |settings| if settings.dense_aggregates { "on" } else { "off" }.to_owned(),
         set: |settings, value| settings.dense_aggregates = matches!(value, Value::Word(0)),
     },
     Setting {
         name: "device_memory",
-        description: "Bytes that one fragment may use on a device",
+        description: "Bytes of memory that one fragment may use on a device",
         values: Values::Bytes(MIB, 1024 * GIB),
         get: |settings| bytes_text(settings.device_memory_bytes),
         set: |settings, value| settings.device_memory_bytes = value.number(),
     },
     Setting {
         name: "device_spill",
-        description: "Bytes that one fragment may put aside on a device where its memory does not suffice; 0: none, \
-                      the host runs it",
+        description: "Bytes that one fragment may spill on a device; 0: no spilling, the host runs the fragment",
         values: Values::Bytes(0, 1024 * GIB),
         get: |settings| bytes_text(settings.device_spill_bytes),
         set: |settings, value| settings.device_spill_bytes = value.number(),
@@ -386,9 +381,7 @@ pub const LIST: &[Setting] = &[
     timeouts::IDLE,
     Setting {
         name: "index_scan",
-        description: "Whether queries look rows up in indexes where that pays: on, or off to compare; always: the \
-            keys \
-                      of joins also where it does not",
+        description: "Use of indexes: on (by cost), off, or always (also for join keys where it does not pay)",
         values: WHEN,
         get: |settings| when_text(settings.index_scan),
         set: |settings, value| settings.index_scan = value.when(),
@@ -398,9 +391,7 @@ pub const LIST: &[Setting] = &[
     fixed("jit", "Whether queries are compiled", "off"),
     Setting {
         name: "join_method",
-        description: "By which operator joins are made: auto (by hashing where there is an equality), hash (no \
-            other), \
-                      nested_loop (by looking at each pair)",
+        description: "Join operator: auto (hash join where there is an equality), hash or nested_loop",
         values: Values::Words(&["auto", "hash", "nested_loop"]),
         get: |settings| match settings.join_method {
             JoinMethod::Auto => "auto".to_owned(),
@@ -417,9 +408,7 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "join_order",
-        description: "In which order inner joins are made: auto (by expected cost), written (as the statement has \
-            them), \
-                      or the tables to begin with, as a b c; the others follow by expected cost",
+        description: "Order of inner joins: auto (by cost), written, or the first tables, as in 'a b c'",
         values: Values::JoinOrder,
         get: |settings| settings.join_order.to_string(),
         set: |settings, value| {
@@ -430,27 +419,21 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "join_order_with_split",
-        description: "Whether the splits of several join orders are compared, or those of the order with the least \
-            work: on or \
-                      off; always: another order wherever there is one that a device could prefer",
+        description: "Whether auto compares the splits of several join orders: on, off or always",
         values: WHEN,
         get: |settings| when_text(settings.join_order_with_split),
         set: |settings, value| settings.join_order_with_split = value.when(),
     },
     Setting {
         name: "key_filters",
-        description: "Whether keys of joins that are too many for a set, or no integers, go to devices as Bloom \
-            filters \
-                      where that pays: on, or off to compare; always: also where it does not",
+        description: "Whether join keys go to devices as Bloom filters: on (by cost), off or always",
         values: WHEN,
         get: |settings| when_text(settings.key_filters),
         set: |settings, value| settings.key_filters = value.when(),
     },
     Setting {
         name: "late_materialisation",
-        description: "Whether fragments join references to rows and fetch columns that joins only carry afterwards, \
-            where few \
-                      rows are left: on, or off to compare; always: wherever it can be done",
+        description: "Whether fragments fetch wide columns after their joins: on (by cost), off or always",
         values: WHEN,
         get: |settings| when_text(settings.late_materialisation),
         set: |settings, value| settings.late_materialisation = value.when(),
@@ -459,16 +442,14 @@ pub const LIST: &[Setting] = &[
     limits::LOOK_UP_ROWS,
     Setting {
         name: "ndp",
-        description: "Whether fragments are sent to devices: off forbids it, whatever stack and split ask for, \
-                      and is no error with any of them",
+        description: "Whether fragments may be sent to devices; off overrides stack and split without an error",
         values: Values::Words(&["on", "off"]),
         get: |settings| if settings.ndp { "on" } else { "off" }.to_owned(),
         set: |settings, value| settings.ndp = matches!(value, Value::Word(0)),
     },
     Setting {
         name: "shipped_delta_bytes",
-        description: "Bytes of rows in no page yet that are shipped with a query; 0, or more of them: they become \
-            pages first",
+        description: "Bytes of delta that may be shipped with a query; a larger delta is flushed first; 0: always",
         values: Values::Bytes(0, 8 * MIB),
         get: |settings| bytes_text(settings.shipped_delta_bytes),
         set: |settings, value| settings.shipped_delta_bytes = value.number(),
@@ -476,7 +457,7 @@ pub const LIST: &[Setting] = &[
     limits::PLAN_OPERATORS,
     Setting {
         name: "query_log",
-        description: "Whether queries are entered in the table cleave.query_log: on or off",
+        description: "Whether queries are recorded in the table cleave.query_log: on or off",
         values: Values::Words(&["on", "off"]),
         get: |settings| if settings.query_log { "on" } else { "off" }.to_owned(),
         set: |settings, value| settings.query_log = matches!(value, Value::Word(0)),
@@ -486,7 +467,7 @@ pub const LIST: &[Setting] = &[
     fixed("server_encoding", "Encoding of text in the database", "UTF8"),
     Setting {
         name: "server_version",
-        description: "Version of PostgreSQL whose protocol and catalog clients find, and that of Cleave",
+        description: "Version of PostgreSQL that clients see, and the version of Cleave",
         values: Values::ReadOnly(SERVER_VERSION),
         get: |_| SERVER_VERSION.to_owned(),
         set: |_, _| {},
@@ -500,9 +481,7 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "slot_bytes",
-        description: "Size of one slot of the result ring between host and device; auto: chosen for each fragment, \
-            by what is \
-                      expected to cross",
+        description: "Size of one slot of the result ring; auto: chosen for each fragment by its predicted result",
         values: Values::BytesOrAuto(KIB, 16 * MIB),
         get: |settings| match settings.slot_bytes {
             Some(bytes) => bytes_text(u64::from(bytes)),
@@ -517,15 +496,14 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "slot_count",
-        description: "Slots of the result ring: the device stalls when all are full",
+        description: "Slots of the result ring; a device stalls when all are full",
         values: Values::Number(1, 1024),
         get: |settings| settings.slot_count.to_string(),
         set: |settings, value| settings.slot_count = value.number_u32(),
     },
     Setting {
         name: "split",
-        description: "Where a plan is cut: host (nowhere), h0 (above every scan), h1, h2, ... (above so many joins), \
-                      h1+, h2+, ... (and above the host's own scans), ndp (at the root), auto",
+        description: "Where the plan is cut: host, h0, h1, h2, ... (above that many joins), h1+, h2+, ..., ndp or auto",
         values: Values::Split,
         get: |settings| settings.split.to_string(),
         set: |settings, value| {
@@ -536,8 +514,7 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "stack",
-        description: "How rows on a device are reached: blk (block reads) and native (reads by address and \
-                      column) imply split = host, ndp sends fragments",
+        description: "Access to rows on devices: ndp (fragments), blk (block reads) or native (reads by address)",
         values: Values::Words(&["blk", "native", "ndp"]),
         get: |settings| settings.stack.to_string(),
         set: |settings, value| {
@@ -552,9 +529,7 @@ pub const LIST: &[Setting] = &[
     timeouts::STATEMENT,
     Setting {
         name: "stealing",
-        description: "Whether the host takes work of fragments that run on devices where it is idle and both sides \
-            are done \
-                      sooner: on, or off to compare; always: whatever there is, at once",
+        description: "Whether an idle host takes over morsels of running fragments: on (by cost), off or always",
         values: WHEN,
         get: |settings| when_text(settings.stealing),
         set: |settings, value| settings.stealing = value.when(),
@@ -562,7 +537,7 @@ pub const LIST: &[Setting] = &[
     for_clients::SYNCHRONIZE_SEQSCANS,
     Setting {
         name: "threads",
-        description: "Partitions of the host's half of a plan; 0: one a core",
+        description: "Partitions of the host's part of a plan; 0: one per core",
         values: Values::Number(0, 1024),
         get: |settings| settings.threads.to_string(),
         set: |settings, value| settings.threads = value.number_u32(),
@@ -574,7 +549,7 @@ pub const LIST: &[Setting] = &[
     timeouts::TRANSACTION,
     Setting {
         name: "use_statistics",
-        description: "Whether plans are made with what ANALYZE found: on, or off to compare",
+        description: "Whether the planner uses the statistics of ANALYZE: on, or off for comparison",
         values: Values::Words(&["on", "off"]),
         get: |settings| if settings.use_statistics { "on" } else { "off" }.to_owned(),
         set: |settings, value| settings.use_statistics = matches!(value, Value::Word(0)),
