@@ -24,7 +24,7 @@ pub(super) const DEFAULT_TABLE_ACCESS_METHOD: Setting =
     taken("default_table_access_method", "Access method of tables; there is one", "heap", &[]);
 
 pub(super) const DEFAULT_TABLESPACE: Setting =
-    taken("default_tablespace", "Tablespace of new tables; devices take its place", "", &["pg_default"]);
+    taken("default_tablespace", "Tablespace of new tables; not used", "", &["pg_default"]);
 
 pub(super) const ROW_SECURITY: Setting = taken(
     "row_security",
