@@ -1,8 +1,8 @@
 //! GRANT and REVOKE of privileges, and ownership of objects.
 //!
 //! A grantor must own the object or have the grant option. A superuser, and a role that owns the object directly or
-//! through membership, grants as the owner. A privilege that was granted by a grant option lasts as long as that option:
-//! REVOKE refuses to take the option alone, or takes both (CASCADE).
+//! through membership, grants as the owner. A privilege that was granted by a grant option lasts as long as that
+//! option: REVOKE refuses to take the option alone, or takes both (CASCADE).
 
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::rights::{

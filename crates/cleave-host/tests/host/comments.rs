@@ -1,4 +1,4 @@
-//! COMMENT ON: kept, shown where psql looks, part of its transaction, and gone with what it is on.
+//! Tests of COMMENT ON: comments are stored, shown to psql, transactional, and dropped with their objects.
 
 use crate::support::{fresh, open, refused, row, rows, run};
 

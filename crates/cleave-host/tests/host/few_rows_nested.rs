@@ -1,4 +1,5 @@
-//! Subqueries of few rows: that the statements around them need no plan and flush nothing, and give what a plan gives.
+//! Tests of subqueries of few rows: the statements around them need no plan, flush nothing, and give the rows of a
+//! plan.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Indexes that a scan reads where it runs: the same rows in every attach mode and split, and index pages that stay
-//! where they are.
+//! Tests of index filters, where a scan reads an index on its own side: the same rows in every attach mode and split,
+//! and index pages that are not sent.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Joins on a device: where they run, what they may hold, and what becomes of those that cannot have it.
+//! Tests of joins on a device: where they run, their limits, and what happens beyond these.
 
 use std::collections::BTreeSet;
 
@@ -86,7 +86,7 @@ async fn a_join_that_outgrows_its_memory_and_has_no_space_runs_on_the_host() {
         let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {wide}")).await.join("\n");
         assert!(plan.contains("ran on the host: "), "{split}: {plan}");
     }
-    // What was taken for it is given back: one that fits runs where it should.
+    // What it took is given back: one that fits runs on the device.
     run(&mut session, "RESET device_memory").await;
     let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {wide}")).await.join("\n");
     assert!(!plan.contains("ran on the host: "), "{plan}");

@@ -1,4 +1,5 @@
-//! Keys of joins above a cut that cross as Bloom filters: fewer rows come back, and the same rows come out.
+//! Tests of join keys above a cut that are sent to the device as Bloom filters: fewer rows come back, with the same
+//! result.
 
 use cleave_host::Session;
 
@@ -67,7 +68,7 @@ async fn keys_that_are_no_set_leave_rows_out_on_the_device() {
             let (with, filters) = of_many(&plan);
             assert!(plan.contains("CollectKeysExec: ["), "{plan}");
             assert!(filters.is_some_and(|filters| filters.starts_with("1, ")), "{plan}");
-            // The machine's pace decides whether it is asked of each page, after the first 65,536 rows.
+            // Whether it is tested for each page, after the first 65,536 rows, depends on the machine's pace.
             assert!(with * 3 < without * 2, "{setting}: {with} of {without}\n{plan}");
         }
     }

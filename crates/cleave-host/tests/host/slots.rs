@@ -1,4 +1,5 @@
-//! Slots of the ring: their size follows what crosses, or the setting, and no row depends on it.
+//! Tests of the slots of the result ring: their size follows the predicted result, or the setting, and the rows are the
+//! same.
 
 use crate::devices::with_nas;
 use crate::support::{assert_no_leak, row, rows, run};

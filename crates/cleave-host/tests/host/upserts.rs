@@ -1,4 +1,4 @@
-//! INSERT … ON CONFLICT of several sessions at once.
+//! Tests of INSERT … ON CONFLICT in several concurrent sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ async fn upserts_need_no_plan_and_flush_nothing() {
          INSERT INTO t VALUES (1, 'x', 10, 'one'), (2, 'x', 20, 'two')",
     )
     .await;
-    // Of each clause the plan is made once, and kept.
+    // The plan of each clause is made once, and cached.
     let statements = [
         "INSERT INTO t AS x (a, b, note) VALUES (1, 'x', 'uno') ON CONFLICT (a, b) DO UPDATE \
          SET note = x.note || '+' || excluded.note WHERE x.n < 1000 RETURNING a, x.note || '!', n * 2",
@@ -68,7 +68,7 @@ async fn upserts_of_many_sessions_lose_no_update() {
                         excluded.n"
                 );
                 run(&mut session, &sql).await;
-                // Who deletes and who inserts anew are in each other's way as well.
+                // Deletes and repeated inserts conflict as well.
                 if turn % 7 == 0 {
                     run(&mut session, "BEGIN; DELETE FROM hits WHERE page = 9").await;
                     run(&mut session, "INSERT INTO hits VALUES (9, 1) ON CONFLICT (page) DO UPDATE SET n = hits.n; \

@@ -49,7 +49,7 @@ impl Reader<'_> {
             ),
             position,
         };
-        // Before it is read: each EXPLAIN would call this once more, and nothing counts how deep.
+        // Checked before reading: each EXPLAIN would recurse once more, and no depth is counted here.
         if self.take("explain") {
             return Err(unsupported());
         }
