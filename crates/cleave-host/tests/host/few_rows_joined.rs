@@ -95,9 +95,16 @@ async fn joins_of_few_rows_need_no_plan_and_flush_nothing() {
              WHERE a.id = 21 ORDER BY b.id",
             &["21,41", "21,61"],
         ),
-        ("SELECT i.* FROM orders o CROSS JOIN item i WHERE o.id = 77 AND o.id = i.order_id AND i.n = 2", &["77,2,11,79.00"]),
+        (
+            "SELECT i.* FROM orders o CROSS JOIN item i WHERE o.id = 77 AND o.id = i.order_id AND i.n = 2",
+            &["77,2,11,79.00"],
+        ),
         ("SELECT count(*) FROM orders o JOIN item i ON i.order_id = o.id WHERE o.id = 1000", &["0"]),
-        ("SELECT max(price) FROM orders o JOIN item i ON o.id = order_id WHERE customer_id = 2 AND day > '2026-01-07'", &["64.00"]),
+        (
+            "SELECT max(price) FROM orders o JOIN item i ON o.id = order_id \
+             WHERE customer_id = 2 AND day > '2026-01-07'",
+            &["64.00"],
+        ),
         ("SELECT o.id AS id, i.n AS id FROM orders o JOIN item i ON i.order_id = o.id WHERE o.id = 101", &["101,1"]),
     ];
     for (sql, expected) in &statements {

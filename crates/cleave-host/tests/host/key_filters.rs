@@ -86,7 +86,11 @@ async fn a_filter_that_saves_less_than_it_takes_stays_on_the_host() {
     )
     .await;
     // All of them are wanted.
-    run(&mut session, "INSERT INTO many SELECT v, 'name ' || (v % 2000 + 1) FROM generate_series(1, 9000) AS s(v)").await;
+    run(
+        &mut session,
+        "INSERT INTO many SELECT v, 'name ' || (v % 2000 + 1) FROM generate_series(1, 9000) AS s(v)",
+    )
+    .await;
     run(&mut session, "ANALYZE; SET split = h0; SET stealing = off").await;
     let sql = "SELECT count(*), sum(m.id) FROM wanted w JOIN many m ON w.name = m.name";
     assert_eq!(row(&mut session, sql).await, "9000,40504500");

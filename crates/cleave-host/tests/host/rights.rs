@@ -58,7 +58,12 @@ async fn rights_are_there_after_a_restart_and_go_with_their_table() {
     )
     .await;
     let mut ada = as_user(&database, "ada").await;
-    run(&mut ada, "BEGIN; CREATE TABLE mine (id serial, note text); INSERT INTO mine (note) VALUES ('x'); COMMIT").await;
+    run(
+        &mut ada,
+        "BEGIN; CREATE TABLE mine (id serial, note text); INSERT INTO mine (note) VALUES ('x'); \
+         COMMIT",
+    )
+    .await;
     run(&mut owner, "DROP TABLE u; CREATE TABLE u (id int)").await;
     drop((owner, ada));
     drop(database);
