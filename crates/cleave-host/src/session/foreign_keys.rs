@@ -8,7 +8,7 @@
 //!                ─▶ does a row still refer to one? then the statement fails
 //! ```
 //!
-//! 1. [`take_referring`] gets the keys of ended and new rows. If a statement only adds rows, each key is looked up; the
+//! 1. [`take_referring`] gets the keys of dead and new rows. If a statement only adds rows, each key is looked up; the
 //!    statement commits as any other.
 //! 2. If a statement removes a key that rows may refer to, it becomes a block of its own, unless it is in one. The
 //!    actions are done one table after the other, in [`act`], and may remove and add further keys.
@@ -76,7 +76,7 @@ pub(super) enum Ending<'a> {
     },
 }
 
-/// Ended rows, with the columns that foreign keys concern.
+/// Dead rows, with the columns that foreign keys concern.
 #[derive(Debug, Clone)]
 pub(super) struct Replaced {
     columns: Vec<u32>,
@@ -227,7 +227,7 @@ pub(super) async fn take_referring(
         return block::take_plain(session, change, own_dead).await;
     }
     let (own, to) = references(session, &table)?;
-    // Keys of ended and new rows, each with its values.
+    // Keys of dead and new rows, each with its values.
     let dead = change.dead.values().map(VidSet::len).sum::<usize>();
     let key_count = (change.row_count() + dead) * (own.len() + to.len());
     let charge = Charge::new(&session.database);
@@ -458,7 +458,7 @@ async fn newest_view(session: &mut Session) -> Result<(ReadView, Arc<CatalogStat
     Ok((ReadView { state, target: None, reads }, base))
 }
 
-/// The keys that the new rows of `change` refer to, by foreign key, without those that ended rows referred to.
+/// The keys that the new rows of `change` refer to, by foreign key, without those that dead rows referred to.
 fn begun(
     own: &[Reference],
     change: &TableChange,

@@ -6,7 +6,7 @@
 //! 2. A read is recorded before a page of it is read. A look-up by a key is recorded as that key, in [`note_look_up`].
 //!    A scan, wherever it will run, is recorded while it is planned ([`ReadView::reads`]): as key ranges of an index if
 //!    its conditions give some, otherwise as the whole table.
-//! 3. [`note_writes`] records ended and new rows by their keys in each index, once they are locked.
+//! 3. [`note_writes`] records dead and new rows by their keys in each index, once they are locked.
 //! 4. A commit is prepared while it holds the writer lock.
 //! 5. A block that is DEFERRABLE and only reads waits for a [safe snapshot](safe_state), in which it fits whatever
 //!    others do. It is recorded nowhere.

@@ -7,7 +7,7 @@
 //! 3. DO UPDATE runs over pairs of rows in memory: without a plan ([`simple`]), by a cached plan ([`pairs`]), or by a
 //!    query that is planned ([`OnConflict::query`]). A row that would be updated twice, or updated and inserted, is an
 //!    error (21000).
-//! 4. The transaction [takes](own::take_rows) ended and new rows as one change. If a row has changed since, all steps
+//! 4. The transaction [takes](own::take_rows) dead and new rows as one change. If a row has changed since, all steps
 //!    are repeated with the locks kept; only the rows to insert are computed once.
 //!
 //! Invariant: under READ COMMITTED a row is inserted, updated or left out, whatever others do; the statement never

@@ -1,7 +1,7 @@
 //! Changes of a block that are too many for memory: their table becomes the block's own.
 //!
 //! 1. [`bound_changes`] charges what a block keeps to the memory of queries. Beyond a share of that, it moves the table
-//!    with the most changes. The block locks the table EXCLUSIVE and writes its new rows, ended rows and keys to pages
+//!    with the most changes. The block locks the table EXCLUSIVE and writes its new rows, dead rows and keys to pages
 //!    that nothing else refers to, as a load does. From then on the table is [defined](super::super::definitions) by
 //!    the block.
 //! 2. [`begin_moving`] does the same for a statement of many rows: they go to pages as they come.

@@ -57,8 +57,8 @@ pub(in crate::session) async fn take_over(
     take_rows(session, change, own_dead, replaced).await
 }
 
-/// Takes a change of rows: ended committed rows, new rows, and the end of own rows. `replaced` is what foreign keys
-/// need to know of the ended rows.
+/// Takes a change of rows: committed rows that die, new rows, and the end of own rows. `replaced` is what foreign keys
+/// need to know of the dead rows.
 pub(in crate::session) async fn take_rows(
     session: &mut Session,
     change: TableChange,
