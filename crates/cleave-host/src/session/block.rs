@@ -593,7 +593,8 @@ pub(super) async fn view_unasked(session: &mut Session) -> Result<ReadView> {
     Ok(ReadView { state, target: None, reads })
 }
 
-/// Takes a change of rows: committed rows that die, new rows, and the end of own rows. Foreign keys are not checked here.
+/// Takes a change of rows: committed rows that die, new rows, and the end of own rows. Foreign keys are not checked
+/// here.
 pub(super) async fn take_plain(
     session: &mut Session,
     change: TableChange,

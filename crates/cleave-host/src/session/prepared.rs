@@ -11,7 +11,7 @@
 //!
 //! Deliberately absent: generic plans. A plan holds the pages that remain for its values, and a split that is right for
 //! one value is wrong for another (`docs/design/sql-and-planning.md`). The database's plan cache keeps what depends on
-//! no rows, for any query (0088).
+//! no rows, for any query.
 //!
 //! Source: PostgreSQL's manual, "PREPARE", and "Extended Query" of its protocol.
 

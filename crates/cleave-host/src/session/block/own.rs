@@ -1,5 +1,5 @@
-//! How a statement's change reaches the transaction: through foreign keys, if any concern it. Also blocks of a single
-//! statement, which hold it together with what foreign keys do after it.
+//! Takes a statement's change into the transaction, through foreign keys if any concern it. Also begins and ends blocks
+//! of a single statement, which contain its change and the actions of foreign keys.
 
 use std::sync::Arc;
 

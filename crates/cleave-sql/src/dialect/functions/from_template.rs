@@ -1,4 +1,4 @@
-//! `to_date` and `to_timestamp`: times read by a template.
+//! `to_date` and `to_timestamp`: read times by a template.
 //!
 //! Source: PostgreSQL's documentation, "Data Type Formatting Functions", and its `DCH_from_char` and `do_to_timestamp`.
 

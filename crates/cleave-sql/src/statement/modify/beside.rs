@@ -5,7 +5,7 @@
 //!    the target rows:
 //!    ─▶ SELECT t.VID, t.a, u.n, u.n AS beside0, NULL AS beside1, u.* FROM target AS t, u WHERE t.a = u.a
 //!    RETURNING over them:
-//!       SELECT t.b, beside0 + 1, "beside1 0" AS a, "beside1 1" AS n FROM rows AS t
+//!    ─▶ SELECT t.b, beside0 + 1, "beside1 0" AS a, "beside1 1" AS n FROM rows AS t
 //! ```
 //!
 //! 1. [`Beside::of`] finds the items of RETURNING that are no columns of the table. [`Beside::items`] appends them to

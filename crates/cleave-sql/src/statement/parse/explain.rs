@@ -1,4 +1,4 @@
-//! EXPLAIN and its options.
+//! EXPLAIN and its options: tokens in, a statement out.
 
 use cleave_catalog::error::{Error, Result};
 use datafusion::sql::sqlparser::keywords::Keyword;
