@@ -44,9 +44,9 @@ const WAITING: usize = 4;
 /// Where COPY … STDIN reads and COPY … STDOUT writes. Without them such a COPY is refused.
 #[derive(Default)]
 pub struct ClientStreams {
-    /// What STDIN is, for one COPY.
+    /// The stream that is STDIN for one COPY.
     pub input: Option<Box<dyn Read + Send>>,
-    /// What STDOUT is.
+    /// The stream that is STDOUT.
     pub output: Option<Box<dyn Write + Send>>,
 }
 

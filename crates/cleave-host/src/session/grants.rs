@@ -23,7 +23,7 @@ pub(super) struct Known<'a> {
     pub(super) object: Object,
     /// Of which kind.
     pub(super) kind: ObjectKind,
-    /// What it is called.
+    /// Its name.
     pub(super) name: &'a str,
     /// Its columns, where it has any.
     pub(super) schema: Option<&'a TableSchema>,

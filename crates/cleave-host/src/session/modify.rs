@@ -65,7 +65,7 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// What becomes of the rows.
+    /// The change of the rows.
     pub(super) fn ending(&self, modify: &Modify) -> Ending<'_> {
         let (before, after) = match modify.action {
             Action::Delete => (Some(&self.rows), None),

@@ -128,7 +128,7 @@ impl PreparedStatements {
         prepared.map_or(&[], |prepared| &prepared.source.hints)
     }
 
-    /// What is prepared as `name`.
+    /// The statement prepared as `name`.
     pub(super) fn statement(&self, name: &str) -> Option<&Statement> {
         self.by_name.get(name).map(|prepared| prepared.statement())
     }

@@ -250,7 +250,7 @@ pub(super) fn check_may(session: &Session, privilege: Privilege, table: &str) ->
     }
 }
 
-/// What statements read that is older than the newest: the past, or the snapshot of the block.
+/// The older catalog version that statements read, if any: the past, or the snapshot of the block.
 async fn read_before_newest(session: &Session) -> Option<Arc<CatalogState>> {
     let as_of = &session.in_force().as_of;
     let state = match as_of.is_empty() {

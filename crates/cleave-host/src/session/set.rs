@@ -27,7 +27,7 @@ pub(super) struct BlockSettings {
     before: Vec<Before>,
 }
 
-/// What held before something was set.
+/// The settings before a SET.
 #[derive(Debug)]
 struct Before {
     /// The number of savepoints at that time.
@@ -37,7 +37,7 @@ struct Before {
 }
 
 impl BlockSettings {
-    /// What held when the block began, or had its savepoint at `place`; None: what holds now.
+    /// The settings when the block began, or had its savepoint at `place`; None: the present ones.
     fn undo_to(&mut self, depth: usize) -> Option<Settings> {
         let first = self.before.partition_point(|before| before.depth < depth);
         let before = self.before.drain(first..).next()?;

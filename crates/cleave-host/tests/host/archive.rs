@@ -91,7 +91,7 @@ async fn any_moment_behind_a_backup_comes_back() {
     assert!(error.unwrap_err().to_string().contains("older backup"));
 }
 
-/// What every table has, by name, and what else there is.
+/// The rows of every table, by name, and the other objects.
 async fn contents(database: &Arc<Database>) -> Vec<String> {
     let mut session = database.session();
     let mut found = Vec::new();

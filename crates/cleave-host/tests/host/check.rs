@@ -44,7 +44,7 @@ async fn made() -> tempfile::TempDir {
         let insert = format!("INSERT INTO hot (id, part, g) VALUES ({id}, 'z', '{}')", note(id));
         run(&mut session, &insert).await;
     }
-    // What is looked at is what the manifest says.
+    // The check follows the manifest.
     run(&mut session, "CHECKPOINT").await;
     directory
 }

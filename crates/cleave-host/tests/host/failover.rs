@@ -347,7 +347,7 @@ async fn a_copy_that_is_damaged_leaves_the_host_its_devices() {
         served = Served::start(&media, [1; 16], address).await;
         let outcome = taken(&folder, &remote).await;
         if found.is_empty() {
-            // What ANALYZE found can be lost.
+            // The results of ANALYZE can be lost.
             outcome.unwrap();
             break;
         }
@@ -532,7 +532,7 @@ async fn pages_that_a_copy_counts_on_stay_over_restarts_without_it() {
         "{:#?}",
         report.findings
     );
-    // What was kept is freed once the log replica has a manifest of this incarnation.
+    // The kept space is freed once the log replica has a manifest of this incarnation.
     run(&mut session, "INSERT INTO o VALUES (502, 'row 502'); CHECKPOINT").await;
     assert_no_leak(&database);
 }

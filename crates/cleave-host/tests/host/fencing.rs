@@ -382,7 +382,7 @@ async fn a_device_that_is_offline_is_removed_and_must_be_handed_over() {
     let served = Served::start(&media, [1; 16], address).await;
     assert_eq!(attach(&second, &remote).await.unwrap_err().sqlstate(), "55006");
     served.stop().await;
-    // What `cleaved --hand-over` does.
+    // The action of `cleaved --hand-over`.
     OwnerRecord::beside_identity(&media.with_extension("id")).replace(None).unwrap();
     let _served = Served::start(&media, [1; 16], address).await;
     attach(&second, &remote).await.unwrap();

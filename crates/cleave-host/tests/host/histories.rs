@@ -156,7 +156,7 @@ impl Recorder {
     async fn transactions(mut self, level: usize, count: u64, seed: u64) -> Vec<Transaction> {
         let mut random = SplitMix64::new(seed);
         for _ in 0..count {
-            // What it does must not depend on how far the one before came.
+            // Its choices must not depend on how far the one before came.
             let mut own = SplitMix64::new(random.next_u64());
             if let Err(error) = self.transaction(LEVELS[level], &mut own).await {
                 let expected = ["40001", "40P01", "23505"];

@@ -3,7 +3,7 @@
 use crate::prepared::behind_a_slow_link;
 use crate::support::{assert_no_leak, row, rows, run};
 
-/// What EXPLAIN says of the orders: each with what was predicted of it.
+/// The join orders in EXPLAIN, each with its prediction.
 fn orders(plan: &[String]) -> Vec<&str> {
     let lines = plan.iter().map(|line| line.as_str());
     let group = lines.skip_while(|line| *line != "Orders:").skip(1);

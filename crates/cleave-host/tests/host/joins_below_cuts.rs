@@ -45,7 +45,7 @@ async fn what_is_sorted_or_limited_below_a_join_is_so_above_the_cut() {
     let (_directory, database) = fresh().await;
     let mut session = database.session();
     run(&mut session, "CREATE TABLE loaded (id int PRIMARY KEY, note text)").await;
-    // Pages enough for several copies, of which each has keys from everywhere.
+    // Enough pages for several partitions, each of which has keys from everywhere.
     let load =
         (0..4).map(|part| numbered((0..70_000).map(move |n| (n * 7919) % 70_001 * 4 + part)));
     session.load("loaded", batches(load.collect()), None).await.unwrap();

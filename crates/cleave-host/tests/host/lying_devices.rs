@@ -98,7 +98,7 @@ impl Lie {
         Slot { payload, ..slot }
     }
 
-    /// What it makes of `batch`.
+    /// `batch`, falsified.
     fn told(self, batch: &RecordBatch) -> RecordBatch {
         let count = batch.num_rows();
         let mut columns = batch.columns().to_vec();

@@ -146,7 +146,7 @@ async fn keys_are_looked_up_and_others_logged_with_their_values() {
     run(&mut session, "EXECUTE /*+ split(host) */ some (100, 'it''s')").await;
     let record = database.query_log().records().pop().unwrap();
     assert_eq!(record.split_taken.as_deref(), Some("host"));
-    // What was logged can be asked again.
+    // A logged statement can be run again.
     assert_eq!(row(&mut session, &record.text).await, "100");
     let error = refused(&mut session, "PREPARE bad AS SELECT /*+ split(x) */ 1").await;
     assert_eq!(error.sqlstate(), "22023");

@@ -105,7 +105,7 @@ async fn the_table_is_read_on_the_host_under_every_split() {
         let plan = rows(&mut session, "EXPLAIN SELECT text FROM cleave.query_log").await;
         assert!(!plan.iter().any(|line| line.contains("cut:")), "{plan:?}");
     }
-    // What would have to be below a cut cannot be.
+    // The operator that would have to be below a cut cannot run there.
     for split in ["h1", "ndp"] {
         run(&mut session, &format!("SET split = {split}")).await;
         let error = refused(&mut session, "SELECT text FROM cleave.query_log").await;

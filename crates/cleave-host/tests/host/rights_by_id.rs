@@ -131,7 +131,7 @@ async fn the_past_gives_no_rights_either() {
         denied(&mut bob, "SELECT note FROM pub WHERE id = 1").await;
         assert_eq!(row(&mut bob, "SELECT note FROM free WHERE id = 1").await, "open");
     }
-    // What is revoked is so for the past, too.
+    // A revoked privilege is revoked for the past, too.
     run(&mut owner, "REVOKE SELECT ON free FROM bob").await;
     run(&mut bob, &format!("SET as_of = '{then}'")).await;
     denied(&mut bob, "SELECT note FROM pub WHERE id = 1").await;
@@ -450,7 +450,7 @@ async fn numbers_of_others_sequences_are_not_to_be_had() {
     assert_eq!(loaded.unwrap_err().sqlstate(), "42501");
     // None was taken.
     assert_eq!(row(&mut owner, "SELECT nextval('numbers')").await, "500");
-    // What bob may use, and what goes with a column that he may write, he gets.
+    // Bob draws from a sequence that he may use, and from one that belongs to a column that he may write.
     run(&mut bob, "SELECT nextval('open_numbers'), nextval('public.open_numbers'::regclass)").await;
     run(&mut bob, "ALTER TABLE own ALTER COLUMN id SET DEFAULT nextval('open_numbers')").await;
     run(&mut bob, "INSERT INTO own (note) VALUES ('x'); UPDATE own SET id = DEFAULT").await;
@@ -462,7 +462,7 @@ async fn numbers_of_others_sequences_are_not_to_be_had() {
     run(&mut bob, "CREATE TABLE like_hers (id int DEFAULT nextval('hers_id_seq'), note text)")
         .await;
     denied(&mut bob, "INSERT INTO like_hers (note) VALUES ('x')").await;
-    // What a view calls, its reader calls.
+    // Functions in a view are called by its reader.
     run(&mut owner, "GRANT USAGE ON SEQUENCE numbers TO bob").await;
     assert_eq!(row(&mut bob, "SELECT * FROM w").await, "501");
     assert_eq!(row(&mut bob, "SELECT * FROM v").await, "502");

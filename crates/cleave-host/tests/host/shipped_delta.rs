@@ -111,7 +111,7 @@ async fn rows_are_the_same(placement: &str) {
         change(&mut session, &mut random, step).await;
         let passed = told(&database, &mut session, placement).await;
         if step == 1 {
-            // What others have on top of pages is the same.
+            // A delta on top of pages gives the same.
             database.snapshot(SnapshotKind::Flushed).await.unwrap();
         }
         last = passed;

@@ -44,7 +44,7 @@ async fn a_script_stops_at_the_first_error_and_keeps_what_was_done() {
     .await;
     assert_eq!(error.sqlstate(), "42P07");
     assert_eq!(rows(&mut session, "SHOW TABLES").await, ["a,0"]);
-    // What is no SQL stops the script before it begins.
+    // A syntax error stops the script before it begins.
     assert_eq!(
         refused(&mut session, "CREATE TABLE c (id int); SELEKT 1").await.sqlstate(),
         "42601"

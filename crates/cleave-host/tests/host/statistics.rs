@@ -149,7 +149,7 @@ async fn statistics_survive_a_restart_and_go_with_their_table() {
     let before = rows(&mut session, "SHOW STATISTICS FOR big").await;
     assert!(file(directory.path()).exists());
     drop((session, database));
-    // What a crash left half made, and what belongs to no table.
+    // Files that a crash left incomplete, and files that belong to no table.
     let folder = directory.path().join("statistics");
     for name in ["1.new", "77", "notes.txt"] {
         std::fs::write(folder.join(name), b"left").unwrap();
@@ -264,7 +264,7 @@ async fn a_device_far_away_reads_the_rows_and_sends_sketches() {
         found.push((split, bytes, listed(&mut session, "t", 6).await));
     }
     let [(_, sketches, there), (_, pages, here), (_, auto, _)] = found.as_slice() else { panic!() };
-    // What is counted of all rows does not depend on the side that counts.
+    // Counts over all rows do not depend on the side that counts.
     assert_eq!(there, here);
     assert!(*sketches < 3_000_000, "{sketches} bytes of sketches");
     assert!(*pages > 2 * sketches, "{pages} bytes of pages");

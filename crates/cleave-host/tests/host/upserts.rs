@@ -37,7 +37,7 @@ async fn upserts_need_no_plan_and_flush_nothing() {
     assert_eq!(rows(&mut session, statements[1]).await, ["3,x,2,three"]);
     assert_eq!(rows(&mut session, statements[2]).await, Vec::<String>::new());
     run(&mut session, statements[3]).await;
-    // In a block also its own rows, and those that it has ended.
+    // In a block also its own rows, and those that it has deleted.
     run(&mut session, "BEGIN; DELETE FROM t WHERE a = 3 AND b = 'x'").await;
     assert_eq!(rows(&mut session, statements[1]).await, ["3,x,1,three"]);
     assert_eq!(rows(&mut session, statements[1]).await, ["3,x,2,three"]);
@@ -46,7 +46,7 @@ async fn upserts_need_no_plan_and_flush_nothing() {
     assert_eq!(planned(&database), before);
     let all = rows(&mut session, "SELECT * FROM t ORDER BY a").await;
     assert_eq!(all, ["1,x,10,one+uno+uno+uno", "2,x,5,TWO", "3,x,2,three"]);
-    // What names no table may be of either row.
+    // A column without a table may be of either row.
     let ambiguous =
         "INSERT INTO t VALUES (1, 'x') ON CONFLICT (a, b) DO UPDATE SET n = n + 1 WHERE n > 0";
     refused(&mut session, ambiguous).await;

@@ -31,7 +31,7 @@ async fn changed(session: &mut Session, placement: &str) {
     run(session, "UPDATE t SET note = note || '!' WHERE id % 4 = 0").await;
 }
 
-/// What all queries of the tests say.
+/// The results of all queries of the tests.
 async fn picture(session: &mut Session) -> Vec<Vec<String>> {
     let mut picture = Vec::new();
     let by_note = format!("SELECT id FROM t WHERE note = '{}!'", note(44));

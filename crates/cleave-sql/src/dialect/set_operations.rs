@@ -5,8 +5,8 @@
 //! equals, and is matched with the other side by row and number:
 //!
 //! ```text
-//!  Join [columns]  ─▶  Projection [columns] ◀─ Join [columns, copy]
-//!                        ◀─ Projection [columns, row_number() AS copy], twice
+//!  Join [columns]  ─▶  Projection [columns] of Join [columns, copy]
+//!                      of both sides as Projection [columns, row_number() AS copy]
 //! ```
 //!
 //! So of m duplicates on the left and n on the right, `EXCEPT ALL` leaves m - n and `INTERSECT ALL` the lesser number.

@@ -416,7 +416,7 @@ impl Evaluator {
     }
 }
 
-/// What intervals compare by.
+/// The lengths by which intervals compare.
 fn lengths(intervals: &ArrayRef) -> Result<ArrayRef> {
     let spans: Decimal128Array = intervals.as_primitive::<IntervalMonthDayNanoType>().unary(span);
     Ok(Arc::new(spans.with_precision_and_scale(DECIMAL128_MAX_PRECISION, 0)?))

@@ -44,7 +44,7 @@ pub enum Copy {
     },
 }
 
-/// What COPY TO writes.
+/// The source of COPY TO.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CopySource {
     /// A table's rows.

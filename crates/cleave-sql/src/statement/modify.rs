@@ -168,7 +168,7 @@ impl Modify {
         }
     }
 
-    /// What the statement calls the table.
+    /// The statement's name for the table.
     pub fn target_name(&self) -> ast::Ident {
         let own = || ast::Ident::with_quote('"', self.table.as_str());
         self.alias.clone().unwrap_or_else(own)

@@ -363,7 +363,7 @@ impl VisitorMut for Put<'_, '_> {
     }
 }
 
-/// What LIMIT and OFFSET are given.
+/// The expressions of LIMIT and OFFSET.
 fn row_counts(clause: &mut Option<ast::LimitClause>) -> Vec<&mut Expr> {
     match clause {
         Some(ast::LimitClause::LimitOffset { limit, offset, .. }) => {

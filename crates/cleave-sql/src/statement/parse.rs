@@ -90,7 +90,7 @@ const CHAIN_TOKENS_MAX: usize = 20_000;
 /// One statement of a script.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParsedStatement {
-    /// What it is.
+    /// The typed statement.
     pub statement: Statement,
     /// Its text, without the semicolon.
     pub text: String,

@@ -44,9 +44,9 @@ pub enum RoleStatement {
     Membership {
         /// REVOKE.
         revokes: bool,
-        /// What is given.
+        /// The granted roles.
         roles: Vec<RoleName>,
-        /// Who gets it.
+        /// The members.
         members: Vec<RoleName>,
         /// WITH ADMIN OPTION, ADMIN OPTION FOR.
         admin: bool,

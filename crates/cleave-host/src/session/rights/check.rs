@@ -478,7 +478,7 @@ impl Check<'_> {
             );
             return Err(refused(&message));
         }
-        // What looks like a number may be a name.
+        // A text that looks like a number may be a name.
         let named = name.as_ref().and_then(|name| self.read.sequences.get(name));
         let numbered = number.and_then(|number| sequence_of_number(self.read, number));
         if let Some(name) = name {

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What a transaction did.
+/// An action of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Op {
     Append {

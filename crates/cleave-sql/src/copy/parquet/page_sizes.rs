@@ -51,7 +51,7 @@ pub(super) enum PageFault {
         column: String,
         /// That page, uncompressed.
         page_bytes: u64,
-        /// What must be in memory at once.
+        /// Bytes that must be in memory at once.
         pages_bytes: u64,
     },
 }

@@ -132,7 +132,7 @@ impl NumberTemplate {
         let Some((whole, fraction)) = digits.filter(|(whole, _)| whole.len() <= self.before) else {
             return self.write_places(is_negative, |_| '#');
         };
-        // What rounds to zero has no sign.
+        // A number that rounds to zero has no sign.
         let is_zero = [&whole, &fraction].iter().all(|digits| digits.bytes().all(|d| d == b'0'));
         let is_negative = is_negative && !is_zero;
         let blanks = self.before - whole.len();

@@ -16,7 +16,7 @@ use super::{Flow, Parameter, canonical, ended, flow, place_of};
 
 /// A comparison with a parameter that is a list.
 pub(super) struct AnyList<'a> {
-    /// What is compared with its items.
+    /// The value that is compared with its items.
     compared: &'a Expr,
     /// Whether it is `<> ALL`.
     is_negated: bool,

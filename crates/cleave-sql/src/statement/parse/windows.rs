@@ -130,7 +130,7 @@ fn flow<T>(result: Result<T>) -> ControlFlow<Box<Error>, T> {
     }
 }
 
-/// What a WINDOW clause defines.
+/// The windows of a WINDOW clause.
 fn defined(definitions: &[NamedWindowDefinition]) -> Result<Windows> {
     let mut windows = Windows::with_capacity(definitions.len());
     for NamedWindowDefinition(name, window) in definitions {

@@ -17,14 +17,14 @@ use super::dialect::read_text;
 use super::tokens::{is_solid, is_word};
 use crate::statement::names::{fold, position_of};
 
-/// What a statement names without a schema.
+/// The names without a schema in a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WithoutSchema {
     /// It creates an object with such a name.
     pub creates: bool,
     /// The objects of a DROP … IF EXISTS.
     pub drops_if_exists: Option<&'static str>,
-    /// What it names, and where.
+    /// Other names, with their positions.
     pub names: Vec<(NameKind, String, Option<Position>)>,
 }
 

@@ -10,7 +10,7 @@ use crate::statement::parse_script;
 /// The text around the nesting, the opening of a level, its middle, the closing of a level.
 type Form = (&'static str, &'static str, &'static str, &'static str);
 
-/// What PostgreSQL reads, however deep.
+/// Forms that PostgreSQL reads at any depth.
 const READ: &[Form] = &[
     ("SELECT ", "abs(", "1", ")"),
     ("SELECT ", "f(a => ", "1", ")"),
