@@ -1,8 +1,8 @@
 //! The settings of a session: a name and a text in (`SET split = h0`, `--set split=h0`), a typed value out.
 //!
-//! One table, [`LIST`], is the truth about names, meanings, allowed values and defaults: SET, RESET, SHOW,
-//! SHOW ALL and error messages all read it. A setting that changes nothing is not in it; the few that exist only
-//! because PostgreSQL's clients set them take just the value that is true here.
+//! One table, [`LIST`], defines names, descriptions, allowed values and defaults. SET, RESET, SHOW, SHOW ALL and error
+//! messages read it. Every setting in it has an effect, except for a few that PostgreSQL's clients set: those accept
+//! only the value that is in force here.
 //!
 //! Source: `docs/design/split-and-cost.md`.
 
@@ -44,53 +44,53 @@ pub enum Stack {
     Ndp,
 }
 
-/// By which operator joins are made.
+/// The join operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JoinMethod {
-    /// By hashing where there is an equality.
+    /// Hash join where there is an equality, nested loops otherwise.
     Auto,
-    /// By hashing; a join without an equality is refused.
+    /// Hash join; a join without an equality is refused.
     Hash,
-    /// By looking at each pair.
+    /// Nested loops over all pairs.
     NestedLoop,
 }
 
-/// What a transaction sees of others that commit meanwhile.
+/// The isolation level of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Isolation {
-    /// Each statement what was committed before it began.
+    /// Each statement sees what was committed before it began.
     ReadCommitted,
-    /// All statements what was committed before the first of them began.
+    /// All statements see what was committed before the first of them began.
     RepeatableRead,
-    /// The same, and those that commit do so as if one had run after the other.
+    /// The same, and committed transactions have a serial order.
     Serializable,
 }
 
-/// What is so in a transaction.
+/// The modes of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TransactionModes {
-    /// What it sees of others.
+    /// Its isolation level.
     pub isolation: Isolation,
     /// It may only read.
     pub read_only: bool,
-    /// It waits until it cannot fail.
+    /// It waits for a safe snapshot, in which it cannot fail.
     pub deferrable: bool,
 }
 
 impl TransactionModes {
-    /// Those of one that is a statement's own.
+    /// The modes of a single statement's own transaction.
     pub const OWN: Self =
         Self { isolation: Isolation::ReadCommitted, read_only: false, deferrable: false };
 }
 
-/// In which order inner joins are made.
+/// The order of inner joins.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum JoinOrder {
-    /// By what they are expected to cost.
+    /// By predicted cost.
     Auto,
-    /// As the statement has them.
+    /// As written in the statement.
     Written,
-    /// These first, one after the other, then the others by what they are expected to cost.
+    /// These first, in this order, then the others by predicted cost.
     Leading(Vec<String>),
 }
 
@@ -101,17 +101,17 @@ pub struct Settings {
     pub stack: Stack,
     /// `ndp`: whether fragments may be sent at all.
     pub ndp: bool,
-    /// `split`, as set; what holds is [`Settings::split_in_force`].
+    /// `split`, as set; [`Settings::split_in_force`] is the one in force.
     pub split: Split,
-    /// `join_method`: by which operator joins are made.
+    /// `join_method`: the join operator.
     pub join_method: JoinMethod,
-    /// `join_order`: whether inner joins are ordered anew.
+    /// `join_order`: whether inner joins are reordered.
     pub join_order: JoinOrder,
     /// `join_order_with_split`: whether the order of joins and the split are chosen together.
     pub join_order_with_split: When,
     /// `cost_strategy`: how splits are compared under `auto`.
     pub cost_strategy: CostStrategy,
-    /// `threads`: partitions of the host's half of a plan; 0: one a core.
+    /// `threads`: partitions of the host's part of a plan; 0: one per core.
     pub threads: u32,
     /// `slot_bytes`: size of one slot of the result ring, in bytes; None: chosen for each fragment.
     pub slot_bytes: Option<u32>,
@@ -119,75 +119,74 @@ pub struct Settings {
     pub slot_count: u32,
     /// `device_memory`: bytes that one fragment may use on a device.
     pub device_memory_bytes: u64,
-    /// `device_spill`: bytes that one fragment may put aside on a device where that memory does not suffice; 0: none.
+    /// `device_spill`: bytes that one fragment may spill on a device; 0: none.
     pub device_spill_bytes: u64,
     /// `batch_size`: rows of one batch between operators.
     pub batch_size: u32,
-    /// `shipped_delta_bytes`: bytes of rows in no page yet that travel with a query; 0: they become pages first.
+    /// `shipped_delta_bytes`: bytes of delta that are shipped with a query; 0: the delta is always flushed first.
     pub shipped_delta_bytes: u64,
     /// `broadcast_bytes`: bytes of rows that may be sent to one run of a fragment on a device; 0: none.
     pub broadcast_bytes: u64,
-    /// `default_device`: names of the devices on which CREATE TABLE puts a table, separated by commas.
+    /// `default_device`: names of the devices of new tables, separated by commas.
     pub default_device: String,
-    /// `default_tablets`: tablets of a new table; 0: one a device.
+    /// `default_tablets`: tablets of a new table; 0: one per device.
     pub default_tablets: u32,
-    /// `default_transaction_isolation`: what a transaction sees where BEGIN does not say.
+    /// `default_transaction_isolation`: the isolation level of a BEGIN without one.
     pub default_transaction_isolation: Isolation,
-    /// `default_transaction_read_only`: whether a transaction may only read where BEGIN does not say.
+    /// `default_transaction_read_only`: whether a BEGIN without this mode is read-only.
     pub default_transaction_read_only: bool,
-    /// `default_transaction_deferrable`: whether one that only reads waits until it cannot fail where BEGIN does not
-    /// say.
+    /// `default_transaction_deferrable`: whether a read-only one waits for a safe snapshot if BEGIN does not say.
     pub default_transaction_deferrable: bool,
-    /// What is so in the present transaction; None: as above.
+    /// The modes of the present transaction; None: the defaults above.
     pub transaction: Option<TransactionModes>,
-    /// `dense_aggregates`: aggregates may work on what pages store.
+    /// `dense_aggregates`: aggregates may work on encoded pages.
     pub dense_aggregates: bool,
     /// `index_scan`: whether look-ups and scans may go through indexes.
     pub index_scan: When,
-    /// `key_filters`: whether keys of joins go down as Bloom filters.
+    /// `key_filters`: whether join keys are sent to devices as Bloom filters.
     pub key_filters: When,
     /// `late_materialisation`: when wide columns are fetched above joins.
     pub late_materialisation: When,
     /// `stealing`: whether the host takes morsels of fragments that run on devices.
     pub stealing: When,
-    /// `lock_timeout`: milliseconds that a statement waits for a lock; 0: without end.
+    /// `lock_timeout`: milliseconds that a statement waits for a lock; 0: no limit.
     pub lock_timeout_ms: u64,
-    /// `look_up_rows`: rows up to which statements take them by ranges of keys, without a plan; 0: none does.
+    /// `look_up_rows`: rows up to which statements take the range path, without a plan; 0: none does.
     pub look_up_rows: u32,
-    /// What bounds its statements.
+    /// Limits on its statements.
     pub limits: Limits,
     /// `query_log`: queries are entered in the query log.
     pub query_log: bool,
-    /// `use_statistics`: plans are made with what ANALYZE found.
+    /// `use_statistics`: the planner uses the statistics of ANALYZE.
     pub use_statistics: bool,
-    /// `application_name`: how the client calls itself.
+    /// `application_name`: the client program's name for itself.
     pub application_name: String,
     /// `statement_timeout`: milliseconds after which a statement is ended; 0: never.
     pub statement_timeout_ms: u32,
-    /// What a server ends.
+    /// Timeouts after which a server ends a session.
     pub timeouts: Timeouts,
     /// `as_of`: queries read the database as it was then; empty: as it is.
     pub as_of: String,
-    /// `search_path`: where names without a schema are looked for.
+    /// `search_path`: the schemas searched for names without one.
     pub search_path: Arc<SearchPath>,
     /// Whose session it is.
     pub client: Client,
 }
 
-/// Whose session it is: what `current_user` and the like say. No setting, and untouched by RESET.
+/// The client of the session, as `current_user` and similar functions report it. Not a setting, and untouched by RESET.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Client {
     /// The user.
     pub user: String,
-    /// What the database is called.
+    /// The client's name for the database.
     pub database: String,
     /// The connection's number; 0: it is in this process.
     pub backend: i32,
-    /// What it has taken of sequences.
+    /// Its values of sequences.
     pub sequences: SequenceValues,
-    /// What it has locked of its own accord.
+    /// Its advisory locks.
     pub advisory: AdvisoryLocks,
-    /// As whom it acts.
+    /// The role that it acts as.
     pub acting: Acting,
     /// When its present statement began.
     pub began: transaction::Began,
@@ -207,32 +206,32 @@ impl Default for Client {
     }
 }
 
-/// What SHOW ALL says of one setting.
+/// A row of SHOW ALL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingRow {
     /// Name.
     pub name: &'static str,
     /// Value in this session, as SET would take it.
     pub value: String,
-    /// What it does and what it takes.
+    /// Its meaning and its values.
     pub description: &'static str,
-    /// Of a time, its milliseconds, and the most that it takes.
+    /// For a time, its milliseconds and their maximum.
     pub milliseconds: Option<(u64, u64)>,
 }
 
-/// One setting: its name, what it does, and how its text becomes a value and back.
+/// One setting: its name, its meaning, and the conversions between text and value.
 pub struct Setting {
     /// Name, in lower case, except for PostgreSQL's own spellings.
     pub name: &'static str,
-    /// What it does, in one sentence.
+    /// Its meaning, in one sentence.
     pub description: &'static str,
-    /// What it takes, for messages and completion.
+    /// Its values, for messages and completion.
     pub values: Values,
     get: fn(&Settings) -> String,
     set: fn(&mut Settings, Value),
 }
 
-/// What a setting takes.
+/// The values of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {
     /// One of these words.
@@ -255,11 +254,11 @@ pub enum Values {
     JoinOrder,
     /// Names of schemas.
     SearchPath,
-    /// Only this, and only because clients set it.
+    /// Only this one; the setting exists because clients set it.
     Only(&'static str),
-    /// The same; the others are taken too, and change nothing.
+    /// The same; the others are accepted too, and change nothing.
     OnlyOr(&'static str, &'static [&'static str]),
-    /// It can be shown and not set.
+    /// Read-only.
     ReadOnly(&'static str),
 }
 
@@ -273,7 +272,7 @@ enum Value {
     SearchPath(SearchPath),
 }
 
-/// What clients find: the version of PostgreSQL whose catalog this is like, then our own.
+/// The version for clients: that of PostgreSQL whose catalog this one follows, then our own.
 pub const SERVER_VERSION: &str = concat!("15.0 (Cleave ", env!("CARGO_PKG_VERSION"), ")");
 
 /// Every setting, by name.
@@ -612,7 +611,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Sets one value from its text. Names and words are taken without regard to case.
+    /// Sets one value from its text. Names and words are case-insensitive.
     ///
     /// # Errors
     /// [`Error::UnknownName`] with the nearest name, [`Error::SettingValue`] with what the setting takes.
@@ -670,7 +669,7 @@ impl Settings {
             .collect()
     }
 
-    /// The split that holds: where no fragments may be sent it is `host`, whatever `split` says.
+    /// The split in force: `host` if no fragments may be sent, whatever the value of `split`.
     #[must_use]
     pub fn split_in_force(&self) -> Split {
         match self.pages_only() {
@@ -679,7 +678,7 @@ impl Settings {
         }
     }
 
-    /// Which setting forbids fragments, if one does.
+    /// The setting that forbids fragments, if any.
     #[must_use]
     pub fn pages_only(&self) -> Option<&'static str> {
         match self.stack {
@@ -735,7 +734,7 @@ impl Values {
     }
 }
 
-/// Whether `text` says the same as `only`: clients write `utf-8`, `unicode`, `ISO` and `Etc/UTC` too.
+/// Whether `text` is equivalent to `only`: clients write `utf-8`, `unicode`, `ISO` and `Etc/UTC` too.
 fn only_means(only: &str, text: &str) -> bool {
     let also: &[&str] = match only {
         "UTF8" => &["utf-8", "unicode"],
@@ -787,7 +786,7 @@ impl fmt::Display for Values {
     }
 }
 
-/// The words of an [`Isolation`]. Nobody reads what is not committed, here as in PostgreSQL.
+/// The words of an [`Isolation`]. READ UNCOMMITTED is READ COMMITTED, as in PostgreSQL.
 const ISOLATIONS: Values =
     Values::Words(&["read committed", "repeatable read", "serializable", "read uncommitted"]);
 

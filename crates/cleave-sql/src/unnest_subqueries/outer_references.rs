@@ -46,7 +46,7 @@ pub(super) fn has_subquery(expression: &Expr) -> bool {
     expression.exists(|part| Ok(subquery_of(part).is_some())).unwrap_or(true)
 }
 
-/// The subquery of the expression itself.
+/// The subquery that `expression` itself contains directly.
 pub(super) fn subquery_of(expression: &Expr) -> Option<&Subquery> {
     match expression {
         Expr::ScalarSubquery(subquery)
