@@ -1,8 +1,8 @@
 //! The settings of a session: a name and a text in (`SET split = h0`, `--set split=h0`), a typed value out.
 //!
-//! One table, [`LIST`], defines names, meanings, allowed values and defaults: SET, RESET, SHOW, SHOW ALL and error
-//! messages all read it. A setting without effect is not in it, except for a few that PostgreSQL's clients set: these
-//! accept only the value that is true here.
+//! One table, [`LIST`], defines names, descriptions, allowed values and defaults. SET, RESET, SHOW, SHOW ALL and error
+//! messages read it. Every setting in it has an effect, except for a few that PostgreSQL's clients set: those accept
+//! only the value that is in force here.
 //!
 //! Source: `docs/design/split-and-cost.md`.
 
@@ -44,25 +44,25 @@ pub enum Stack {
     Ndp,
 }
 
-/// The operator for joins.
+/// The join operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JoinMethod {
-    /// By hashing if there is an equality.
+    /// Hash join where there is an equality, nested loops otherwise.
     Auto,
-    /// By hashing; a join without an equality is refused.
+    /// Hash join; a join without an equality is refused.
     Hash,
-    /// By comparing each pair (nested loop).
+    /// Nested loops over all pairs.
     NestedLoop,
 }
 
-/// Isolation levels: which concurrent commits a transaction sees.
+/// The isolation level of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Isolation {
-    /// READ COMMITTED: each statement sees commits before its start.
+    /// Each statement sees what was committed before it began.
     ReadCommitted,
-    /// REPEATABLE READ: all statements see commits before the start of the first of them.
+    /// All statements see what was committed before the first of them began.
     RepeatableRead,
-    /// SERIALIZABLE: the same, and the committed transactions have a serial order.
+    /// The same, and committed transactions have a serial order.
     Serializable,
 }
 
@@ -73,12 +73,12 @@ pub struct TransactionModes {
     pub isolation: Isolation,
     /// It may only read.
     pub read_only: bool,
-    /// It waits until it cannot fail.
+    /// It waits for a safe snapshot, in which it cannot fail.
     pub deferrable: bool,
 }
 
 impl TransactionModes {
-    /// The modes of a statement without a transaction block.
+    /// The modes of a single statement's own transaction.
     pub const OWN: Self =
         Self { isolation: Isolation::ReadCommitted, read_only: false, deferrable: false };
 }
@@ -86,11 +86,11 @@ impl TransactionModes {
 /// The order of inner joins.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum JoinOrder {
-    /// By estimated cost.
+    /// By predicted cost.
     Auto,
     /// As written in the statement.
     Written,
-    /// These first, one after the other, then the others by estimated cost.
+    /// These first, in this order, then the others by predicted cost.
     Leading(Vec<String>),
 }
 
@@ -101,9 +101,9 @@ pub struct Settings {
     pub stack: Stack,
     /// `ndp`: whether fragments may be sent at all.
     pub ndp: bool,
-    /// `split`, as set; the effective one is [`Settings::split_in_force`].
+    /// `split`, as set; [`Settings::split_in_force`] is the one in force.
     pub split: Split,
-    /// `join_method`: by which operator joins are made.
+    /// `join_method`: the join operator.
     pub join_method: JoinMethod,
     /// `join_order`: whether inner joins are reordered.
     pub join_order: JoinOrder,
@@ -111,7 +111,7 @@ pub struct Settings {
     pub join_order_with_split: When,
     /// `cost_strategy`: how splits are compared under `auto`.
     pub cost_strategy: CostStrategy,
-    /// `threads`: partitions of the host's half of a plan; 0: one a core.
+    /// `threads`: partitions of the host's part of a plan; 0: one per core.
     pub threads: u32,
     /// `slot_bytes`: size of one slot of the result ring, in bytes; None: chosen for each fragment.
     pub slot_bytes: Option<u32>,
@@ -119,32 +119,31 @@ pub struct Settings {
     pub slot_count: u32,
     /// `device_memory`: bytes that one fragment may use on a device.
     pub device_memory_bytes: u64,
-    /// `device_spill`: bytes that one fragment may spill on a device beyond that memory; 0: none.
+    /// `device_spill`: bytes that one fragment may spill on a device; 0: none.
     pub device_spill_bytes: u64,
     /// `batch_size`: rows of one batch between operators.
     pub batch_size: u32,
-    /// `shipped_delta_bytes`: most bytes of the delta that are shipped with a query; 0: the delta is flushed first.
+    /// `shipped_delta_bytes`: bytes of delta that are shipped with a query; 0: the delta is always flushed first.
     pub shipped_delta_bytes: u64,
     /// `broadcast_bytes`: bytes of rows that may be sent to one run of a fragment on a device; 0: none.
     pub broadcast_bytes: u64,
-    /// `default_device`: names of the devices on which CREATE TABLE puts a table, separated by commas.
+    /// `default_device`: names of the devices of new tables, separated by commas.
     pub default_device: String,
-    /// `default_tablets`: tablets of a new table; 0: one a device.
+    /// `default_tablets`: tablets of a new table; 0: one per device.
     pub default_tablets: u32,
-    /// `default_transaction_isolation`: the isolation level unless BEGIN says otherwise.
+    /// `default_transaction_isolation`: the isolation level of a BEGIN without one.
     pub default_transaction_isolation: Isolation,
-    /// `default_transaction_read_only`: whether a transaction may only read unless BEGIN says otherwise.
+    /// `default_transaction_read_only`: whether a BEGIN without this mode is read-only.
     pub default_transaction_read_only: bool,
-    /// `default_transaction_deferrable`: whether a read-only transaction waits until it cannot fail, unless BEGIN says
-    /// otherwise.
+    /// `default_transaction_deferrable`: whether a read-only one waits for a safe snapshot if BEGIN does not say.
     pub default_transaction_deferrable: bool,
     /// The modes of the present transaction; None: the defaults above.
     pub transaction: Option<TransactionModes>,
-    /// `dense_aggregates`: aggregates may work on the stored encoding of pages.
+    /// `dense_aggregates`: aggregates may work on encoded pages.
     pub dense_aggregates: bool,
     /// `index_scan`: whether look-ups and scans may go through indexes.
     pub index_scan: When,
-    /// `key_filters`: whether join keys are pushed down as Bloom filters.
+    /// `key_filters`: whether join keys are sent to devices as Bloom filters.
     pub key_filters: When,
     /// `late_materialisation`: when wide columns are fetched above joins.
     pub late_materialisation: When,
@@ -152,44 +151,44 @@ pub struct Settings {
     pub stealing: When,
     /// `lock_timeout`: milliseconds that a statement waits for a lock; 0: no limit.
     pub lock_timeout_ms: u64,
-    /// `look_up_rows`: most rows that statements read by key ranges on the fast path; 0: no fast path.
+    /// `look_up_rows`: rows up to which statements take the range path, without a plan; 0: none does.
     pub look_up_rows: u32,
-    /// Limits of its statements.
+    /// Limits on its statements.
     pub limits: Limits,
     /// `query_log`: queries are entered in the query log.
     pub query_log: bool,
-    /// `use_statistics`: plans use the statistics of ANALYZE.
+    /// `use_statistics`: the planner uses the statistics of ANALYZE.
     pub use_statistics: bool,
-    /// `application_name`: the client's name for itself.
+    /// `application_name`: the client program's name for itself.
     pub application_name: String,
-    /// `statement_timeout`: milliseconds after which a statement is cancelled; 0: never.
+    /// `statement_timeout`: milliseconds after which a statement is ended; 0: never.
     pub statement_timeout_ms: u32,
-    /// Limits of time that a server enforces.
+    /// Timeouts after which a server ends a session.
     pub timeouts: Timeouts,
-    /// `as_of`: queries read the database as of this time; empty: the present.
+    /// `as_of`: queries read the database as it was then; empty: as it is.
     pub as_of: String,
-    /// `search_path`: the schemas of names without a schema.
+    /// `search_path`: the schemas searched for names without one.
     pub search_path: Arc<SearchPath>,
-    /// The client of the session.
+    /// Whose session it is.
     pub client: Client,
 }
 
-/// The client of a session: the values of `current_user` and the like. No setting, and untouched by RESET.
+/// The client of the session, as `current_user` and similar functions report it. Not a setting, and untouched by RESET.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Client {
     /// The user.
     pub user: String,
-    /// The name of the database.
+    /// The client's name for the database.
     pub database: String,
-    /// The connection's number; 0: a session in this process.
+    /// The connection's number; 0: it is in this process.
     pub backend: i32,
-    /// The sequence numbers that it has taken.
+    /// Its values of sequences.
     pub sequences: SequenceValues,
     /// Its advisory locks.
     pub advisory: AdvisoryLocks,
     /// The role that it acts as.
     pub acting: Acting,
-    /// The start of its present statement.
+    /// When its present statement began.
     pub began: transaction::Began,
 }
 
@@ -214,25 +213,25 @@ pub struct SettingRow {
     pub name: &'static str,
     /// Value in this session, as SET would take it.
     pub value: String,
-    /// Its effect and its accepted values.
+    /// Its meaning and its values.
     pub description: &'static str,
-    /// For a time: its milliseconds, and the maximum.
+    /// For a time, its milliseconds and their maximum.
     pub milliseconds: Option<(u64, u64)>,
 }
 
-/// One setting: its name, its effect, and the conversion of its text to a value and back.
+/// One setting: its name, its meaning, and the conversions between text and value.
 pub struct Setting {
     /// Name, in lower case, except for PostgreSQL's own spellings.
     pub name: &'static str,
-    /// Its effect, in one sentence.
+    /// Its meaning, in one sentence.
     pub description: &'static str,
-    /// Its accepted values, for messages and completion.
+    /// Its values, for messages and completion.
     pub values: Values,
     get: fn(&Settings) -> String,
     set: fn(&mut Settings, Value),
 }
 
-/// The values that a setting accepts.
+/// The values of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {
     /// One of these words.
@@ -255,15 +254,15 @@ pub enum Values {
     JoinOrder,
     /// Names of schemas.
     SearchPath,
-    /// Only this value, accepted because clients set it.
+    /// Only this one; the setting exists because clients set it.
     Only(&'static str),
-    /// The same; other values are accepted too, and have no effect.
+    /// The same; the others are accepted too, and change nothing.
     OnlyOr(&'static str, &'static [&'static str]),
-    /// It can be shown and not set.
+    /// Read-only.
     ReadOnly(&'static str),
 }
 
-/// A checked value before it is stored in [`Settings`].
+/// A checked value on its way from text into [`Settings`].
 enum Value {
     Word(usize),
     Number(u64),
@@ -273,7 +272,7 @@ enum Value {
     SearchPath(SearchPath),
 }
 
-/// The version that clients see: that of the similar PostgreSQL catalog, then Cleave's own.
+/// The version for clients: that of PostgreSQL whose catalog this one follows, then our own.
 pub const SERVER_VERSION: &str = concat!("15.0 (Cleave ", env!("CARGO_PKG_VERSION"), ")");
 
 /// Every setting, by name.
@@ -281,7 +280,7 @@ pub const LIST: &[Setting] = &[
     limits::ADVISORY_LOCKS,
     Setting {
         name: "application_name",
-        description: "How the client calls itself; shown in the list of sessions",
+        description: "Name of the client program, shown in the list of sessions",
         values: Values::Text,
         get: |settings| settings.application_name.clone(),
         set: |settings, value| {
@@ -292,7 +291,7 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "as_of",
-        description: "A time: queries read the database as it was then, as far as version_retention keeps it",
+        description: "Queries read the database as of this time, within version_retention; empty: as it is now",
         values: Values::Time,
         get: |settings| settings.as_of.clone(),
         set: |settings, value| {
@@ -303,16 +302,14 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "batch_size",
-        description: "Rows of one batch between operators",
+        description: "Rows per batch between operators",
         values: Values::Number(1, 65_536),
         get: |settings| settings.batch_size.to_string(),
         set: |settings, value| settings.batch_size = value.number_u32(),
     },
     Setting {
         name: "broadcast_bytes",
-        description: "Bytes of rows that the host may send to a fragment, for joins with what does not lie on its \
-            device; 0: \
-                      none, the host runs such joins",
+        description: "Bytes of rows that the host may send to a fragment for a join; 0: the host runs such joins",
         values: Values::Bytes(0, BROADCAST_BYTES_MAX),
         get: |settings| bytes_text(settings.broadcast_bytes),
         set: |settings, value| settings.broadcast_bytes = value.number(),
@@ -323,9 +320,7 @@ pub const LIST: &[Setting] = &[
     fixed("client_min_messages", "Which messages are sent to the client", "notice"),
     Setting {
         name: "cost_strategy",
-        description: "How splits are compared under split = auto: makespan (when each is expected to be done) or \
-            paper \
-                      (hybridNDP's equations)",
+        description: "Cost model of split = auto: makespan (predicted finish time) or paper (hybridNDP's equations)",
         values: Values::Words(&["makespan", "paper"]),
         get: |settings| settings.cost_strategy.to_string(),
         set: |settings, value| {
@@ -338,7 +333,7 @@ pub const LIST: &[Setting] = &[
     fixed("DateStyle", "How dates are written and read", "ISO, MDY"),
     Setting {
         name: "default_device",
-        description: "Device on which CREATE TABLE puts a table; several, separated by commas, divide it",
+        description: "Device for the rows of new tables; several names, separated by commas, divide a table",
         values: Values::Text,
         get: |settings| settings.default_device.clone(),
         set: |settings, value| {
@@ -351,7 +346,7 @@ pub const LIST: &[Setting] = &[
     for_clients::DEFAULT_TABLESPACE,
     Setting {
         name: "default_tablets",
-        description: "Tablets into which CREATE TABLE divides a table; 0: one a device",
+        description: "Tablets of a new table; 0: one per device",
         values: Values::Number(0, TABLET_COUNT_MAX as u64),
         get: |settings| settings.default_tablets.to_string(),
         set: |settings, value| settings.default_tablets = value.number_u32(),
@@ -361,22 +356,21 @@ pub const LIST: &[Setting] = &[
     transaction::DEFAULT_READ_ONLY,
     Setting {
         name: "dense_aggregates",
-        description: "Whether aggregates work on what pages store where that pays: on, or off to compare",
+        description: "Whether aggregates may work on encoded pages: on, or off for comparison",
         values: Values::Words(&["on", "off"]),
         get: |settings| if settings.dense_aggregates { "on" } else { "off" }.to_owned(),
         set: |settings, value| settings.dense_aggregates = matches!(value, Value::Word(0)),
     },
     Setting {
         name: "device_memory",
-        description: "Bytes that one fragment may use on a device",
+        description: "Bytes of memory that one fragment may use on a device",
         values: Values::Bytes(MIB, 1024 * GIB),
         get: |settings| bytes_text(settings.device_memory_bytes),
         set: |settings, value| settings.device_memory_bytes = value.number(),
     },
     Setting {
         name: "device_spill",
-        description: "Bytes that one fragment may put aside on a device where its memory does not suffice; 0: none, \
-                      the host runs it",
+        description: "Bytes that one fragment may spill on a device; 0: no spilling, the host runs the fragment",
         values: Values::Bytes(0, 1024 * GIB),
         get: |settings| bytes_text(settings.device_spill_bytes),
         set: |settings, value| settings.device_spill_bytes = value.number(),
@@ -386,9 +380,7 @@ pub const LIST: &[Setting] = &[
     timeouts::IDLE,
     Setting {
         name: "index_scan",
-        description: "Whether queries look rows up in indexes where that pays: on, or off to compare; always: the \
-            keys \
-                      of joins also where it does not",
+        description: "Use of indexes: on (by cost), off, or always (also for join keys where it does not pay)",
         values: WHEN,
         get: |settings| when_text(settings.index_scan),
         set: |settings, value| settings.index_scan = value.when(),
@@ -398,9 +390,7 @@ pub const LIST: &[Setting] = &[
     fixed("jit", "Whether queries are compiled", "off"),
     Setting {
         name: "join_method",
-        description: "By which operator joins are made: auto (by hashing where there is an equality), hash (no \
-            other), \
-                      nested_loop (by looking at each pair)",
+        description: "Join operator: auto (hash join where there is an equality), hash or nested_loop",
         values: Values::Words(&["auto", "hash", "nested_loop"]),
         get: |settings| match settings.join_method {
             JoinMethod::Auto => "auto".to_owned(),
@@ -417,9 +407,7 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "join_order",
-        description: "In which order inner joins are made: auto (by expected cost), written (as the statement has \
-            them), \
-                      or the tables to begin with, as a b c; the others follow by expected cost",
+        description: "Order of inner joins: auto (by cost), written, or the first tables, as in 'a b c'",
         values: Values::JoinOrder,
         get: |settings| settings.join_order.to_string(),
         set: |settings, value| {
@@ -430,27 +418,21 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "join_order_with_split",
-        description: "Whether the splits of several join orders are compared, or those of the order with the least \
-            work: on or \
-                      off; always: another order wherever there is one that a device could prefer",
+        description: "Whether auto compares the splits of several join orders: on, off or always",
         values: WHEN,
         get: |settings| when_text(settings.join_order_with_split),
         set: |settings, value| settings.join_order_with_split = value.when(),
     },
     Setting {
         name: "key_filters",
-        description: "Whether keys of joins that are too many for a set, or no integers, go to devices as Bloom \
-            filters \
-                      where that pays: on, or off to compare; always: also where it does not",
+        description: "Whether join keys go to devices as Bloom filters: on (by cost), off or always",
         values: WHEN,
         get: |settings| when_text(settings.key_filters),
         set: |settings, value| settings.key_filters = value.when(),
     },
     Setting {
         name: "late_materialisation",
-        description: "Whether fragments join references to rows and fetch columns that joins only carry afterwards, \
-            where few \
-                      rows are left: on, or off to compare; always: wherever it can be done",
+        description: "Whether fragments fetch wide columns after their joins: on (by cost), off or always",
         values: WHEN,
         get: |settings| when_text(settings.late_materialisation),
         set: |settings, value| settings.late_materialisation = value.when(),
@@ -459,16 +441,14 @@ pub const LIST: &[Setting] = &[
     limits::LOOK_UP_ROWS,
     Setting {
         name: "ndp",
-        description: "Whether fragments are sent to devices: off forbids it, whatever stack and split ask for, \
-                      and is no error with any of them",
+        description: "Whether fragments may be sent to devices; off overrides stack and split without an error",
         values: Values::Words(&["on", "off"]),
         get: |settings| if settings.ndp { "on" } else { "off" }.to_owned(),
         set: |settings, value| settings.ndp = matches!(value, Value::Word(0)),
     },
     Setting {
         name: "shipped_delta_bytes",
-        description: "Bytes of rows in no page yet that are shipped with a query; 0, or more of them: they become \
-            pages first",
+        description: "Bytes of delta that may be shipped with a query; a larger delta is flushed first; 0: always",
         values: Values::Bytes(0, 8 * MIB),
         get: |settings| bytes_text(settings.shipped_delta_bytes),
         set: |settings, value| settings.shipped_delta_bytes = value.number(),
@@ -476,7 +456,7 @@ pub const LIST: &[Setting] = &[
     limits::PLAN_OPERATORS,
     Setting {
         name: "query_log",
-        description: "Whether queries are entered in the table cleave.query_log: on or off",
+        description: "Whether queries are recorded in the table cleave.query_log: on or off",
         values: Values::Words(&["on", "off"]),
         get: |settings| if settings.query_log { "on" } else { "off" }.to_owned(),
         set: |settings, value| settings.query_log = matches!(value, Value::Word(0)),
@@ -486,7 +466,7 @@ pub const LIST: &[Setting] = &[
     fixed("server_encoding", "Encoding of text in the database", "UTF8"),
     Setting {
         name: "server_version",
-        description: "Version of PostgreSQL whose protocol and catalog clients find, and that of Cleave",
+        description: "Version of PostgreSQL that clients see, and the version of Cleave",
         values: Values::ReadOnly(SERVER_VERSION),
         get: |_| SERVER_VERSION.to_owned(),
         set: |_, _| {},
@@ -500,9 +480,7 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "slot_bytes",
-        description: "Size of one slot of the result ring between host and device; auto: chosen for each fragment, \
-            by what is \
-                      expected to cross",
+        description: "Size of one slot of the result ring; auto: chosen for each fragment by its predicted result",
         values: Values::BytesOrAuto(KIB, 16 * MIB),
         get: |settings| match settings.slot_bytes {
             Some(bytes) => bytes_text(u64::from(bytes)),
@@ -517,15 +495,14 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "slot_count",
-        description: "Slots of the result ring: the device stalls when all are full",
+        description: "Slots of the result ring; a device stalls when all are full",
         values: Values::Number(1, 1024),
         get: |settings| settings.slot_count.to_string(),
         set: |settings, value| settings.slot_count = value.number_u32(),
     },
     Setting {
         name: "split",
-        description: "Where a plan is cut: host (nowhere), h0 (above every scan), h1, h2, ... (above so many joins), \
-                      h1+, h2+, ... (and above the host's own scans), ndp (at the root), auto",
+        description: "Where the plan is cut: host, h0, h1, h2, ... (above that many joins), h1+, h2+, ..., ndp or auto",
         values: Values::Split,
         get: |settings| settings.split.to_string(),
         set: |settings, value| {
@@ -536,8 +513,7 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "stack",
-        description: "How rows on a device are reached: blk (block reads) and native (reads by address and \
-                      column) imply split = host, ndp sends fragments",
+        description: "Access to rows on devices: ndp (fragments), blk (block reads) or native (reads by address)",
         values: Values::Words(&["blk", "native", "ndp"]),
         get: |settings| settings.stack.to_string(),
         set: |settings, value| {
@@ -552,9 +528,7 @@ pub const LIST: &[Setting] = &[
     timeouts::STATEMENT,
     Setting {
         name: "stealing",
-        description: "Whether the host takes work of fragments that run on devices where it is idle and both sides \
-            are done \
-                      sooner: on, or off to compare; always: whatever there is, at once",
+        description: "Whether an idle host takes over morsels of running fragments: on (by cost), off or always",
         values: WHEN,
         get: |settings| when_text(settings.stealing),
         set: |settings, value| settings.stealing = value.when(),
@@ -562,7 +536,7 @@ pub const LIST: &[Setting] = &[
     for_clients::SYNCHRONIZE_SEQSCANS,
     Setting {
         name: "threads",
-        description: "Partitions of the host's half of a plan; 0: one a core",
+        description: "Partitions of the host's part of a plan; 0: one per core",
         values: Values::Number(0, 1024),
         get: |settings| settings.threads.to_string(),
         set: |settings, value| settings.threads = value.number_u32(),
@@ -574,7 +548,7 @@ pub const LIST: &[Setting] = &[
     timeouts::TRANSACTION,
     Setting {
         name: "use_statistics",
-        description: "Whether plans are made with what ANALYZE found: on, or off to compare",
+        description: "Whether the planner uses the statistics of ANALYZE: on, or off for comparison",
         values: Values::Words(&["on", "off"]),
         get: |settings| if settings.use_statistics { "on" } else { "off" }.to_owned(),
         set: |settings, value| settings.use_statistics = matches!(value, Value::Word(0)),
@@ -637,10 +611,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Sets one value from its text. Names and words are taken without regard to case.
+    /// Sets one value from its text. Names and words are case-insensitive.
     ///
     /// # Errors
-    /// [`Error::UnknownName`] with the nearest name, [`Error::SettingValue`] with the accepted values.
+    /// [`Error::UnknownName`] with the nearest name, [`Error::SettingValue`] with what the setting takes.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
         let setting = find(name)?;
         let checked = setting.values.check(value).ok_or_else(|| Error::SettingValue {
@@ -695,7 +669,7 @@ impl Settings {
             .collect()
     }
 
-    /// The effective split: `host` if no fragments may be sent, whatever `split` says.
+    /// The split in force: `host` if no fragments may be sent, whatever the value of `split`.
     #[must_use]
     pub fn split_in_force(&self) -> Split {
         match self.pages_only() {
@@ -704,7 +678,7 @@ impl Settings {
         }
     }
 
-    /// The setting that forbids fragments, if one does.
+    /// The setting that forbids fragments, if any.
     #[must_use]
     pub fn pages_only(&self) -> Option<&'static str> {
         match self.stack {
@@ -760,7 +734,7 @@ impl Values {
     }
 }
 
-/// Whether `text` means the same as `only`: clients write `utf-8`, `unicode`, `ISO` and `Etc/UTC` too.
+/// Whether `text` is equivalent to `only`: clients write `utf-8`, `unicode`, `ISO` and `Etc/UTC` too.
 fn only_means(only: &str, text: &str) -> bool {
     let also: &[&str] = match only {
         "UTF8" => &["utf-8", "unicode"],
@@ -768,7 +742,7 @@ fn only_means(only: &str, text: &str) -> bool {
         "ISO, MDY" => &["ISO"],
         "on" => &["true", "1", "yes"],
         "off" => &["false", "0", "no"],
-        // Both mean the format of PostgreSQL since its version 12.
+        // Both mean what PostgreSQL has written since its version 12.
         "1" => &["2", "3"],
         "notice" => &["warning", "error", "log", "info"],
         _ => &[],
@@ -812,7 +786,7 @@ impl fmt::Display for Values {
     }
 }
 
-/// The words of an [`Isolation`]. READ UNCOMMITTED acts as READ COMMITTED, as in PostgreSQL.
+/// The words of an [`Isolation`]. READ UNCOMMITTED is READ COMMITTED, as in PostgreSQL.
 const ISOLATIONS: Values =
     Values::Words(&["read committed", "repeatable read", "serializable", "read uncommitted"]);
 

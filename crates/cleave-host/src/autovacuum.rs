@@ -1,10 +1,10 @@
-//! Automatic vacuum: which tables are due, and what was done to each.
+//! Automatic vacuum: finds the tables that are due for VACUUM, vacuums them, and reports what was done.
 //!
-//! A server asks [`Database::autovacuum`] every `autovacuum_naptime`; nothing runs by itself where a program has the
-//! database open. A table is due when more of its rows have ended than the threshold and a share of those that have
-//! not. Settings are the database's ([`Autovacuum`], `ALTER SYSTEM`).
+//! A server calls [`Database::autovacuum`] every `autovacuum_naptime`. A program that opens a database itself gets no
+//! automatic vacuum unless it makes that call. A table is due when its dead rows outnumber the threshold plus a share
+//! of its live rows. The settings belong to the database ([`Autovacuum`], `ALTER SYSTEM`).
 //!
-//! Invariant: it waits for no lock: a table that somebody defines or vacuums is left for the next time.
+//! Invariant: it waits for no lock. A table that is being defined or vacuumed is left for the next round.
 //! Source: PostgreSQL's manual, "Automatic Vacuuming"; `docs/design/delta-and-snapshots.md`.
 
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use cleave_catalog::error::Error;
 use crate::database::Database;
 
 impl Database {
-    /// When tables are vacuumed by themselves.
+    /// The settings of automatic vacuum.
     pub fn autovacuum_settings(&self) -> Autovacuum {
         self.catalog().upkeep.autovacuum.clone()
     }
 
-    /// Vacuums the tables that are due; the errors of those that could not be, with their names.
+    /// Vacuums the tables that are due. Returns the errors of those that could not be vacuumed, with their names.
     pub async fn autovacuum(self: &Arc<Self>) -> Vec<(String, Error)> {
         let mut failures = Vec::new();
         for name in due(&self.catalog()) {

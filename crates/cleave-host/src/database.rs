@@ -1,12 +1,12 @@
-//! One database, open, as programs use it: sessions over a [query engine](cleave_query::query_engine), which plans over
-//! a [storage engine](cleave_engine::storage_engine).
+//! An open database as programs use it: sessions over a [query engine](cleave_query::query_engine), which plans over a
+//! [storage engine](cleave_engine::storage_engine).
 //!
 //! ```text
 //!  Database ─▶ QueryEngine ─▶ Engine ─┬─▶ catalog, devices, buffer pool, locks, log
 //!     └─▶ replication ◀── told of commits ┘
 //! ```
 //!
-//! Each has the methods of those below it.
+//! Each layer also offers the methods of the layers below it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -33,9 +33,8 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens the database in `directory`, or makes one there if `options` say so. Where a segment file is missing or
-    /// damaged, the [table or index](cleave_catalog::catalog::damage) that it belongs to cannot be used, and all else
-    /// can.
+    /// Opens the database in `directory`, or creates one there if `options` say so. If a segment file is missing or
+    /// damaged, only the [table or index](cleave_catalog::catalog::damage) that it belongs to is unusable.
     ///
     /// # Errors
     /// As [`Engine::open`](cleave_engine::storage_engine::Engine::open);
@@ -46,7 +45,7 @@ impl Database {
         Ok(Arc::new(Self { queries: QueryEngine::new(engine), replication }))
     }
 
-    /// What plans and runs its queries.
+    /// The query engine that plans and runs its queries.
     pub(crate) fn queries(&self) -> &Arc<QueryEngine> {
         &self.queries
     }
@@ -56,16 +55,17 @@ impl Database {
         Session::new(Arc::clone(self))
     }
 
-    /// Writes a backup of the database, as it is now, into the folder `target`, while others go on using it.
+    /// Writes a backup of the present database into the folder `target`. Sessions may go on using the database
+    /// meanwhile.
     ///
     /// # Errors
     /// [`StorageError::BackupPlace`](cleave_catalog::storage_error::StorageError::BackupPlace) for a folder that holds
-    /// anything else; what cannot be read or written.
+    /// anything else; errors of reading and writing.
     pub async fn backup(&self, target: &Path) -> Result<BackupSummary> {
         backup::take(self, target).await
     }
 
-    /// Checks the database at its last commit, while others go on using it.
+    /// Checks the database at its last commit. Sessions may go on using the database meanwhile.
     ///
     /// # Errors
     /// None of what the check finds.
@@ -73,10 +73,10 @@ impl Database {
         check::check_open(self, options).await
     }
 
-    /// Does for log replicas what waits for devices that were offline. A server asks for it again and again.
+    /// Does the work for log replicas that waits for devices that were offline. A server calls it periodically.
     ///
     /// # Errors
-    /// Those of a commit; SQLSTATE 55006 where another host has taken the database over.
+    /// Those of a commit; SQLSTATE 55006 after another host has failed the database over.
     pub async fn look_after_copies(&self) -> Result<()> {
         Box::pin(self.replication.replicas.look_after(self)).await
     }

@@ -1,7 +1,7 @@
 //! Cleave's host: SQL in, rows out, over any number of storage devices. The façade that programs use.
 //!
-//! What enters is a script ([`Session::run`]) or a stream of batches ([`Session::load`]); what leaves
-//! are [`Outcome`]s. Layers below, each a crate of its own:
+//! A script ([`Session::run`]) or a stream of batches ([`Session::load`]) goes in; [`Outcome`]s come out. Each layer
+//! below is a crate of its own:
 //!
 //! ```text
 //!  cleave-host ──▶ cleave-replica ─┐
@@ -9,13 +9,14 @@
 //!                       └──────────┴─▶ cleave-sql ────┴─▶ cleave-catalog
 //! ```
 //!
-//! 1. [`session`]: a connection's settings; runs statement after statement.
-//! 2. [`database`]: one directory, open, with sessions. [`login`]: who may connect. [`autovacuum`]: VACUUM by itself.
+//! 1. [`session`]: a connection's settings; runs one statement after the other.
+//! 2. [`database`]: an open database directory with its sessions. [`login`]: who may connect. [`autovacuum`]: automatic
+//!    VACUUM.
 //! 3. What programs use of the layers below has the same names here: [`catalog`], [`error`], [`settings`], [`value`],
 //!    [`statement`], [`copy`], [`device`], [`query_log`], [`backup`], [`check`], [`inspect`], [`log_replica`].
 //!
-//! Invariant: the host reaches a device only through a `Link`, and names no device implementation:
-//! whoever builds a program hands one in ([`OpenOptions::embedded`]).
+//! Invariant: the host reaches a device only through a `Link` and names no device implementation. The program hands one
+//! in ([`OpenOptions::embedded`]).
 
 pub mod autovacuum;
 pub mod database;

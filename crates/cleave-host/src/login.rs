@@ -1,8 +1,8 @@
-//! What a server asks of the catalog before it lets someone in.
+//! Logins: what a server reads from the catalog before it admits a client.
 //!
-//! A database begins without passwords. From the first one on, of a role or of a user of the server, the catalog has a
-//! [`LoginSecret`], and whoever connects has to prove a password. The secret goes into every root, backup and copy, and
-//! no statement takes it away: neither the last password's end nor the last role's opens the server again.
+//! A database begins without passwords. From the first password on, of a role or of a user of the server, the catalog
+//! has a [`LoginSecret`], and every client has to prove a password. Every manifest, backup and log replica contains the
+//! secret, and no statement removes it: dropping the last password or the last role does not reopen the server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use cleave_media::{Clock, SystemClock};
 use crate::database::Database;
 pub use cleave_catalog::login_secret::LoginSecret;
 
-/// What the catalog says of a role that someone wants to connect as.
+/// What the catalog says about a role that a client wants to connect as.
 #[derive(Debug, Clone)]
 pub struct Login {
-    /// What its password is checked by; None: it has none.
+    /// The verifier of its password; None: it has no password.
     pub verifier: Option<Verifier>,
-    /// The time of its passwords is over: none counts.
+    /// Its password has expired: none is accepted.
     pub has_expired: bool,
-    /// Most connections at a time; None: as many as there are.
+    /// Limit on its connections; None: no limit.
     pub connection_count_max: Option<usize>,
-    /// It may do everything.
+    /// It is a superuser.
     pub is_superuser: bool,
 }
 
 impl Database {
-    /// What is known of the role called `user`; None: there is none.
+    /// The role called `user`; None: there is none.
     #[must_use]
     pub fn login(&self, user: &str) -> Option<Login> {
         let state = self.catalog();
@@ -42,19 +42,19 @@ impl Database {
         })
     }
 
-    /// Whether there is a role that may connect and has a password.
+    /// Whether any role that may connect has a password.
     #[must_use]
     pub fn has_passwords(&self) -> bool {
         self.catalog().rights.has_passwords()
     }
 
-    /// Some from the first password on: see the module's description.
+    /// The login secret, present from the first password on: see the module's description.
     #[must_use]
     pub fn login_secret(&self) -> Option<LoginSecret> {
         self.catalog().rights.login_secret().cloned()
     }
 
-    /// How many passwords of roles were hashed how often.
+    /// The number of passwords of roles for each number of hash iterations.
     #[must_use]
     pub fn iteration_counts(&self) -> BTreeMap<u32, u64> {
         let mut counts = BTreeMap::new();
@@ -64,7 +64,7 @@ impl Database {
         counts
     }
 
-    /// Notes for ever that passwords are asked for, as the server does where it has users of its own.
+    /// Records permanently that passwords are asked for. The server calls it if it has users of its own.
     ///
     /// # Errors
     /// Those of a commit.

@@ -1,19 +1,19 @@
-//! A session: one client's settings, and its statements, one after the other.
+//! A session: one client's settings, and its statements, which run one after the other.
 //!
-//! 1. [`Session::run`] reads a whole script before the first statement runs.
-//! 2. Before it runs, [its row](Statement::properties) in the table of statements tells what is asked of it: where it
-//!    may stand ([`place`]) and which rights it needs ([`rights`]); who may what, [`roles`] and [`grants`] say.
-//! 3. Each statement goes to its handler: definitions to [`indexes`], settings to [`set`] and [`show`], ANALYZE to
-//!    [`statistics`], rows in to [`insert`] (and [`upsert`]) and [`copy`], rows out to [`look_ups`] or, planned, to
-//!    [`select`](cleave_query::select); those that it locks on their way go through [`locking`]. [`prepared`] keeps
-//!    those that are to come again with other values, [`started`] gives rows as they come, [`cursors`] some at a time.
-//!    A handler is a function that takes what it needs: the database, settings, the cursors; or the session, where it
-//!    runs other statements or takes part in a transaction.
-//! 4. What a statement reads, and what becomes of the rows that it changes, is its [transaction's](block) matter; what
-//!    it defines, that of [`definitions`].
+//! 1. [`Session::run`] parses a whole script before the first statement runs.
+//! 2. Before a statement runs, [its row](Statement::properties) in the table of statements tells where it may stand
+//!    ([`place`]) and which rights it needs ([`rights`]). [`roles`] and [`grants`] define who has which rights.
+//! 3. Each statement goes to its handler. Definitions go to [`indexes`], settings to [`set`] and [`show`], ANALYZE to
+//!    [`statistics`]. Rows in go to [`insert`] (and [`upsert`]) and [`copy`]. Rows out come from [`look_ups`] or,
+//!    planned, from [`select`](cleave_query::select); rows that a query locks go through [`locking`]. [`prepared`]
+//!    keeps statements that run again with other values, [`started`] streams rows, [`cursors`] give some rows at a
+//!    time. A handler is a function that takes what it needs: the database, settings or the cursors. It takes the
+//!    session if it runs other statements or takes part in a transaction.
+//! 4. The [transaction](block) decides what a statement reads and what becomes of the rows that it changes;
+//!    [`definitions`] does the same for what a statement defines.
 //!
-//! Dropping the future of a statement stops it: one that has not begun its commit leaves nothing
-//! behind, one that has is there.
+//! Dropping the future of a statement stops it. A statement that has not begun its commit leaves nothing behind; one
+//! that has begun it is committed.
 
 mod alter;
 mod alter_identity;
@@ -125,7 +125,7 @@ use upsert::pairs::PairsPlans;
 pub struct Session {
     database: Arc<Database>,
     settings: Settings,
-    /// Those of a statement with hints, while it runs, or until the next one if it was given up.
+    /// Settings of a statement with hints, while it runs, or until the next one if it was given up.
     hinted: Option<Settings>,
     point_queries: PointQueries,
     row_changes: RowChanges,
@@ -134,41 +134,42 @@ pub struct Session {
     followed: Followed,
     pairs_plans: PairsPlans,
     returned: Returned,
-    /// Of a statement behind WITH whose queries change rows, while it runs.
+    /// State of a statement with data-modifying parts of WITH, while it runs.
     parts: Option<Box<Parts>>,
-    /// Of EXPLAIN ANALYZE, while the statement runs that changes rows.
+    /// State of EXPLAIN ANALYZE, while a statement that changes rows runs.
     measuring: Option<Measuring>,
     prepared: PreparedStatements,
     cursors: Cursors,
-    /// What computes the rows of cursors; None: whoever fetches them.
+    /// The runtime that computes the rows of cursors; None: the task that fetches them does.
     runtime: Option<tokio::runtime::Handle>,
-    /// From BEGIN on.
+    /// The block, from BEGIN on.
     block: Option<Block>,
-    /// Tables that it alone has.
+    /// Temporary tables, which this session alone sees.
     temporary: Defined,
-    /// Outside of a block: what the statement that runs has locked.
+    /// Outside of a block: the locks of the running statement.
     statement_locks: Option<TransactionLocks>,
-    /// The same, at level SERIALIZABLE: where it notes what it reads and writes.
+    /// The same at level SERIALIZABLE: the record of what the statement reads and writes.
     statement_tracked: Option<Arc<Tracked>>,
-    /// From when the statement that writes has locked its table: what it gives back to lock all of it.
+    /// Set once a statement that writes has locked its table: the point to which it gives locks back to lock the whole
+    /// table.
     table_mark: Option<LockMark>,
-    /// What foreign keys ask of the statement that runs.
+    /// The work that foreign keys require of the running statement.
     references: References,
-    /// The end of the log of all that its statements have seen.
+    /// The end of the log up to which its statements have read.
     seen_log: AtomicU64,
-    /// The statement that runs, where it was asked whether the session may run it.
+    /// The running statement, if its rights were checked.
     asked: Option<Arc<Asked>>,
     /// In a lock so that the futures of statements may move between threads; never locked.
     client: Mutex<ClientStreams>,
     /// Its block is one statement with RETURNING.
     returns_alone: bool,
-    /// How many sessions its thread serves; None: it is not known, or no thread serves it alone.
+    /// How many sessions its thread serves; None: not known, or several threads may poll the session.
     thread_sessions: Option<Arc<AtomicUsize>>,
     /// How often settings were changed.
     settings_version: u64,
 }
 
-/// What a statement gave.
+/// The outcome of a statement.
 #[derive(Debug, Clone)]
 pub enum Outcome {
     /// Rows.
@@ -180,7 +181,7 @@ pub enum Outcome {
     },
     /// No rows.
     Done {
-        /// What was done, as PostgreSQL says it: "CREATE TABLE", "INSERT 0 3", "COPY 5".
+        /// The command tag, as PostgreSQL words it: "CREATE TABLE", "INSERT 0 3", "COPY 5".
         tag: String,
     },
 }
@@ -243,28 +244,28 @@ impl Session {
         self.change_settings(Scope::Session, |settings| settings.set(name, value))
     }
 
-    /// Says whose session it is.
+    /// Sets the client's identity.
     pub fn set_client(&mut self, client: Client) {
         let advisory = AdvisoryLocks::new(client.backend);
         self.settings.client = Client { advisory, ..client };
     }
 
-    /// Where COPY … STDIN reads and COPY … STDOUT writes.
+    /// Sets the streams that COPY … STDIN reads and COPY … STDOUT writes.
     pub fn set_client_streams(&mut self, client: ClientStreams) {
         self.client = Mutex::new(client);
     }
 
-    /// The settings of the statement that runs.
+    /// The settings of the running statement.
     fn in_force(&self) -> &Settings {
         self.hinted.as_ref().unwrap_or(&self.settings)
     }
 
-    /// The moment of a statement that begins now.
+    /// The statement time of a statement that begins now.
     fn moment(&self) -> Moment {
         self.moment_on(self.names())
     }
 
-    /// As [`Session::moment`], where sequences are those of `state`.
+    /// As [`Session::moment`], with the sequences of the catalog version `state`.
     fn moment_on(&self, state: Arc<CatalogState>) -> Moment {
         let values = &self.settings.client.sequences;
         let role = self.settings.client.acting.role;
@@ -290,7 +291,7 @@ impl Session {
     /// Runs the statements of a script, one after the other, up to the first that fails.
     ///
     /// # Errors
-    /// What the script's text or a statement gives; those before it are done.
+    /// Those of the script's text or of a statement; the statements before it are done.
     pub async fn run(&mut self, sql: &str) -> Result<Vec<Outcome>> {
         if self.block.is_none()
             && let Some(outcome) = look_ups::look_up(self, sql).await
@@ -306,12 +307,11 @@ impl Session {
         Ok(outcomes)
     }
 
-    /// Loads rows into a table, all or nothing, and returns how many. Columns of the batches are found
-    /// by name; those that are missing get their default. `progress` is told of rows taken so far.
+    /// Loads rows into a table, all or nothing, and returns their number. Columns of the batches are found by name;
+    /// missing ones get their default. `progress` is told the number of rows taken so far.
     ///
     /// # Errors
-    /// Those of `batches`; [`Error::NotNull`], [`Error::Value`], [`Error::DuplicateKey`]; and those of
-    /// the device.
+    /// Those of `batches`; [`Error::NotNull`], [`Error::Value`], [`Error::DuplicateKey`]; and those of the device.
     pub async fn load(
         &mut self,
         table: &str,
@@ -330,7 +330,7 @@ impl Session {
         let settings = self.shared_settings();
         let moment = self.moment();
         locking::lock_for_writing(self, table).await?;
-        // Another one may have come in its place.
+        // Another table may have come in its place.
         rights::check_may(self, Privilege::Insert, table)?;
         serializable::prepare_load(self, schema.table_id).await?;
         let check = CheckedLoad { database: &self.database, settings: &settings };
@@ -350,7 +350,7 @@ impl Session {
         serializable::end_tracked(&mut self.statement_tracked, loaded)
     }
 
-    /// Runs a statement under the settings of its hints, after those of the prepared statement that it names.
+    /// Runs a statement under the settings of its hints, which follow those of the prepared statement that it names.
     async fn run_hinted(&mut self, mut parsed: ParsedStatement) -> Result<Outcome> {
         let mut hints = self.prepared.hints_of(&parsed.statement).to_vec();
         hints.append(&mut parsed.hints);
@@ -362,7 +362,7 @@ impl Session {
         self.hinted = under(&self.settings, &hints)?;
         parsed.hints = hints;
         let is_own = returning::begin_returning(self, &parsed.statement);
-        // Whether a commit is there must not be left open.
+        // The outcome of a commit must not be left unknown.
         let limit_ms = if ends { 0 } else { self.in_force().statement_timeout_ms };
         let patience = self.database.patience_for(&parsed.text);
         let running = with_patience(patience, Box::pin(self.run_statement(parsed)));
@@ -373,13 +373,13 @@ impl Session {
         outcome
     }
 
-    /// What comes before a statement.
+    /// The steps before a statement.
     ///
     /// # Errors
     /// In a block that has failed.
     fn begin_statement(&mut self) -> Result<()> {
         if self.returns_alone {
-            // Whoever ran it has given it up.
+            // The statement before was given up.
             block::note_failure(self);
         }
         block::check_not_failed(self)?;
@@ -394,7 +394,7 @@ impl Session {
         Ok(())
     }
 
-    /// Notes when the statement begins, and its transaction.
+    /// Records when the statement and its transaction began.
     fn note_began(&mut self) {
         let statement = Began::now();
         let transaction = self.block.as_ref().and_then(Block::began_us);
@@ -406,8 +406,8 @@ impl Session {
         }
     }
 
-    /// What comes after a statement, before anyone is told of it: what it has seen is made durable, for it may not be
-    /// lost afterwards (rule 27), and a block in which it failed is noted to have failed.
+    /// The steps after a statement, before its outcome is reported. What the statement has seen is made durable, since
+    /// it may not be lost afterwards (rule 27). A block in which the statement failed is marked as failed.
     async fn end_statement<T>(&mut self, outcome: Result<T>) -> Result<T> {
         let outcome = match outcome {
             Ok(outcome) => self.harden_seen().await.map(|()| outcome),
@@ -420,26 +420,27 @@ impl Session {
         if let Err(error) = &outcome {
             block::note_failure(self);
             if error.sqlstate() == DISK_FULL {
-                // The past is the first to go.
+                // The oldest is dropped first.
                 self.database.give_up_versions();
             }
         }
         outcome
     }
 
-    /// Notes that a statement has seen what the log says up to `end`.
+    /// Records that a statement has seen commits up to the position `end` of the log.
     fn note_seen(&self, end: u64) {
         self.seen_log.fetch_max(end, Ordering::Relaxed);
     }
 
-    /// Notes that a statement has seen what `state` has, which its own pages say, or those that recovery has found.
+    /// Records that a statement has seen the snapshot `state`, whose commits are in its own pages or in those that
+    /// recovery found.
     fn note_state(&self, state: &CatalogState) {
         self.note_seen(state.log_end.max(self.database.replication.replicas.opened_end()));
     }
 
-    /// Waits until all that its statements have seen is durable. A session with a thread of its own syncs, or waits for
-    /// who does, by itself: its thread has nobody else to serve, and to hand the sync to the log's thread and back
-    /// changes threads twice.
+    /// Waits until all that its statements have seen is durable. A session with a thread of its own syncs the log
+    /// itself, or waits for the syncing session. Its thread serves nobody else, and handing the sync to the log's
+    /// thread and back would cost two thread switches.
     async fn harden_seen(&self) -> Result<()> {
         let end = self.seen_log();
         let sessions = self.thread_sessions.as_ref();
@@ -451,13 +452,13 @@ impl Session {
         if let Err(Error::Storage(error)) = &hardened
             && matches!(**error, StorageError::NotCopied { .. })
         {
-            // It was told so; what it reads from now on says anew what it has seen.
+            // The error was reported; what it reads from now on is recorded anew.
             self.seen_log.store(0, Ordering::Relaxed);
         }
         hardened
     }
 
-    /// Says how many sessions the thread serves that polls this one's statements, and no other thread does.
+    /// Sets the number of sessions that the thread serves which alone polls this session's statements.
     pub fn share_thread(&mut self, sessions: Arc<AtomicUsize>) {
         self.thread_sessions = Some(sessions);
     }
@@ -588,7 +589,7 @@ impl fmt::Debug for Session {
     }
 }
 
-/// The settings of a statement with these hints; None: there are none.
+/// The settings of a statement with these hints; None: no hints.
 fn under(settings: &Settings, hints: &[Hint]) -> Result<Option<Settings>> {
     if hints.is_empty() {
         return Ok(None);
@@ -598,7 +599,7 @@ fn under(settings: &Settings, hints: &[Hint]) -> Result<Option<Settings>> {
     Ok(Some(hinted))
 }
 
-/// What `statement` gives within its time; 0: it has any.
+/// The outcome of `statement` within its time limit; 0: no limit.
 async fn within<T>(limit_ms: u32, statement: impl Future<Output = Result<T>>) -> Result<T> {
     if limit_ms == 0 {
         return statement.await;

@@ -1,21 +1,21 @@
-//! Subqueries as joins, where the engine's own rules have another meaning than PostgreSQL, or none.
+//! Unnests subqueries to joins, where the engine's own rules differ from PostgreSQL's meaning, or do not apply.
 //!
-//! The engine makes joins of EXISTS and IN among conditions, and of scalar subqueries that are aggregates of rows that
-//! equal those around: these are left to it. All others become columns of what is below the node that they stand in:
+//! The engine makes joins of EXISTS and IN in conditions, and of scalar subqueries that aggregate rows with columns
+//! equal to outer ones: these are left to it. All others become columns of the input of their node:
 //!
 //! ```text
-//!  (q)            ─▶ LEFT JOIN with q for all values of what it names around it (`dependent`), and an error where it has
+//!  (q)            ─▶ LEFT JOIN with q for all values of its outer columns (`dependent`), and an error where it has
 //!                    several rows for one of them (`one_row`)
 //!  EXISTS (q)     ─▶ mark join with q
 //!  x IN (q)       ─▶ CASE WHEN mark of x = v THEN true WHEN mark of (x = v) IS NULL THEN NULL ELSE false END
-//!  x NOT IN (q)   as a condition, of what names what is around: NOT EXISTS (q with x = v not false)
+//!  x NOT IN (q)   as a condition, correlated: NOT EXISTS (q with x = v not false)
 //!  LATERAL (q)    ─▶ INNER or LEFT JOIN with q for all these values
 //! ```
 //!
-//! The outermost are first: what names something around it twice removed names it once removed then. A scalar subquery
-//! that names nothing around it stays, and is NULL where it has no row, whatever its column says.
+//! Outer subqueries are processed first: a reference two levels up then becomes one level up. An uncorrelated scalar
+//! subquery stays; it is NULL if it has no row, even if its column is NOT NULL.
 //!
-//! Invariant: what comes out has the columns that it had, by their names and in their order.
+//! Invariant: the resulting plan has the same columns as before, by name and order.
 
 mod dependent;
 mod domain;
@@ -53,7 +53,7 @@ use outer_references::{
 };
 use peeled::Peeled;
 
-/// Makes joins of subqueries.
+/// Unnests subqueries.
 #[derive(Debug)]
 pub struct UnnestSubqueries;
 
@@ -67,7 +67,7 @@ impl AnalyzerRule for UnnestSubqueries {
     }
 }
 
-/// Names that nothing else in a plan has.
+/// Reserved names within a plan.
 #[derive(Debug, Default)]
 struct Names {
     given: Cell<u64>,
@@ -81,7 +81,7 @@ impl Names {
     }
 }
 
-/// Does so in a whole plan, which names nothing around it.
+/// Processes a whole plan without outer references.
 fn unnest(plan: LogicalPlan, names: &Names) -> Result<LogicalPlan> {
     if !has_any_subquery(&plan)? {
         return Ok(plan);
@@ -100,7 +100,7 @@ fn unnest(plan: LogicalPlan, names: &Names) -> Result<LogicalPlan> {
         other => other,
     };
     let plan = plan.map_children(|child| Ok(Transformed::yes(unnest(child, names)?)))?.data;
-    // Those that are left.
+    // The remaining ones.
     let plan = plan.map_expressions(|expression| {
         expression.transform_up(|part| {
             let Some(subquery) = subquery_of(&part) else { return Ok(Transformed::no(part)) };
@@ -119,8 +119,7 @@ fn unnest(plan: LogicalPlan, names: &Names) -> Result<LogicalPlan> {
     plan.data.recompute_schema()
 }
 
-/// `plan`, whose column is NULL where it has no row: the engine takes one that is NOT NULL for one that always is
-/// there.
+/// `plan` with a column that is NULL without a row: the engine assumes that a NOT NULL column always has a value.
 fn or_null(plan: LogicalPlan) -> Result<LogicalPlan> {
     let is_nullable = plan.schema().fields().iter().all(|field| field.is_nullable());
     if is_nullable || has_one_row(&plan) {
@@ -133,7 +132,7 @@ fn or_null(plan: LogicalPlan) -> Result<LogicalPlan> {
         .build()
 }
 
-/// Where an expression stands.
+/// The place of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// In a condition of rows.
@@ -144,7 +143,7 @@ enum Place {
     Other,
 }
 
-/// What subqueries become columns of.
+/// The plan that gets subqueries as columns.
 struct Around<'a> {
     plan: LogicalPlan,
     place: Place,
@@ -152,7 +151,7 @@ struct Around<'a> {
 }
 
 impl Around<'_> {
-    /// `expression` with columns in the place of subqueries.
+    /// `expression` with columns in place of subqueries.
     fn values(&mut self, expression: Expr) -> Result<Expr> {
         if !has_subquery(&expression) {
             return Ok(expression);
@@ -182,7 +181,7 @@ impl Around<'_> {
         Ok(replaced.data)
     }
 
-    /// `expression` as a column of the rows around.
+    /// `expression` as a column of the outer rows.
     fn column(&mut self, expression: Expr) -> Result<Expr> {
         let value = self.values(expression)?;
         let name = self.names.next("__value");
@@ -192,13 +191,13 @@ impl Around<'_> {
         Ok(Expr::Column(Column::new_unqualified(name)))
     }
 
-    /// Whether the engine is to make a value of `subquery`.
+    /// Whether `subquery` is left to the engine as a scalar value.
     fn is_left(&self, subquery: &Subquery) -> Result<bool> {
         let plan = &subquery.subquery;
         Ok(!is_correlated(plan)? || (self.place != Place::Other && is_aggregate_of_equals(plan)?))
     }
 
-    /// The value of a subquery that names something around it.
+    /// The value of a correlated subquery.
     fn scalar(&mut self, subquery: &Subquery) -> Result<Expr> {
         let plan = subquery.subquery.as_ref();
         if plan.schema().fields().len() != 1 {
@@ -222,12 +221,12 @@ impl Around<'_> {
         let column = |name: &str| Expr::Column(Column::new(Some(alias.as_str()), name));
         match is_single {
             true => Ok(column("value_0")),
-            // Once it is known for which rows the value is wanted.
+            // Only once the rows that need the value are known.
             false => when(one_row().call(vec![column("row_count")]), column("value_0")).end(),
         }
     }
 
-    /// Whether a row of `plan`, a subquery, satisfies `condition`, which names what is around the subquery as it does.
+    /// Whether a row of `plan`, a subquery, satisfies `condition`, which refers to outer columns as the subquery does.
     fn mark(&mut self, plan: &LogicalPlan, condition: Option<Expr>) -> Result<Expr> {
         let plan = match condition {
             Some(condition) => {
@@ -251,7 +250,7 @@ impl Around<'_> {
         Ok(Expr::Column(Column::new(Some(alias), "mark")))
     }
 
-    /// `plan` for all values that the rows around have in what it names of them.
+    /// `plan` for all values of its outer columns in the outer rows.
     fn for_all_values(&self, plan: &LogicalPlan) -> Result<ForAllValues> {
         let outer = outer_columns(plan)?;
         if outer.iter().any(|column| !self.plan.schema().has_column(column)) {
@@ -270,7 +269,7 @@ impl Around<'_> {
         Ok(ForAllValues { plan, outer: domain.outer })
     }
 
-    /// Joins the rows around with `rows`, the keys of which are the values of `outer`; what it calls them.
+    /// Joins the outer rows with `rows`, whose keys are the values of `outer`; returns their names.
     fn beside(
         &mut self,
         rows: LogicalPlan,
@@ -297,10 +296,10 @@ impl Around<'_> {
     }
 }
 
-/// A subquery's rows: its columns, `value_0` and so on, and the values of the rows around, `key_0` and so on.
+/// A subquery's rows: its columns, `value_0` and so on, and the values of the outer rows, `key_0` and so on.
 struct ForAllValues {
     plan: LogicalPlan,
-    /// What the keys are equal to.
+    /// The columns that the keys equal.
     outer: Vec<Column>,
 }
 
@@ -308,7 +307,7 @@ fn key(place: usize) -> Column {
     Column::new_unqualified(format!("key_{place}"))
 }
 
-/// Whether `plan`, which names nothing around it, has a row.
+/// Whether `plan`, which is uncorrelated, has a row.
 fn there_is(plan: &LogicalPlan) -> Result<Expr> {
     let found = LogicalPlanBuilder::from(plan.clone()).limit(0, Some(1))?;
     let is_there = count_all().gt(lit(0_i64)).alias("is_there");
@@ -365,7 +364,7 @@ fn with_columns(plan: LogicalPlan, names: &Names) -> Result<LogicalPlan> {
     let made = plan.with_new_exprs(values, vec![around.plan])?;
     let columns = made.schema().columns();
     let columns = match &made {
-        // What is new is in the middle.
+        // The new columns are in the middle.
         LogicalPlan::Window(window) => {
             let last = columns.len() - window.window_expr.len();
             [&columns[..own_count], &columns[last..]].concat()
@@ -405,7 +404,7 @@ fn named_by_schema(
     })
 }
 
-/// An order whose subqueries name columns that the list below it has left out, with these.
+/// A sort whose subqueries name columns that the projection below it has left out, with these.
 fn with_sorted_columns(sort: Sort) -> Result<LogicalPlan> {
     let LogicalPlan::Projection(list) = sort.input.as_ref() else {
         return Ok(LogicalPlan::Sort(sort));
@@ -475,7 +474,7 @@ fn joined(join: Join, names: &Names) -> Result<LogicalPlan> {
     LogicalPlanBuilder::from(LogicalPlan::Join(made)).project(columns)?.build()
 }
 
-/// Whether a join's condition stays: its subqueries are values that name nothing around them.
+/// Whether a join's condition stays: its subqueries are uncorrelated values.
 fn is_left_in_join(condition: &Expr) -> Result<bool> {
     let mut is_left = true;
     condition.apply(|part| {

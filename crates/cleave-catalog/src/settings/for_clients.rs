@@ -1,5 +1,5 @@
-//! Settings of PostgreSQL without effect here that its clients set, `pg_dump` above all: one value is true, and others
-//! are accepted if they would change nothing.
+//! Settings of PostgreSQL that have no meaning here and that its clients set, above all `pg_dump`. One value is in
+//! force; others are accepted if they would change nothing.
 
 use super::{Setting, Values};
 
@@ -15,30 +15,30 @@ const fn taken(
 
 pub(super) const CHECK_FUNCTION_BODIES: Setting = taken(
     "check_function_bodies",
-    "Whether functions are checked when they are made: there are none to make",
+    "Whether function bodies are checked; there are no user-defined functions",
     "on",
     &["off", "false", "0", "no", "true", "1", "yes"],
 );
 
 pub(super) const DEFAULT_TABLE_ACCESS_METHOD: Setting =
-    taken("default_table_access_method", "How tables are stored", "heap", &[]);
+    taken("default_table_access_method", "Access method of tables; there is one", "heap", &[]);
 
 pub(super) const DEFAULT_TABLESPACE: Setting =
-    taken("default_tablespace", "Where tables are put: their devices say", "", &["pg_default"]);
+    taken("default_tablespace", "Tablespace of new tables; not used", "", &["pg_default"]);
 
 pub(super) const ROW_SECURITY: Setting = taken(
     "row_security",
-    "Whether policies hide rows: there are none",
+    "Whether row security policies apply; there are none",
     "on",
     &["off", "false", "0", "no", "true", "1", "yes"],
 );
 
 pub(super) const SYNCHRONIZE_SEQSCANS: Setting = taken(
     "synchronize_seqscans",
-    "Whether a scan may begin in the midst of a table: it never does",
+    "Whether a scan may begin in the middle of a table; it never does",
     "off",
     &["on", "false", "0", "no", "true", "1", "yes"],
 );
 
 pub(super) const XMLOPTION: Setting =
-    taken("xmloption", "What XML is taken to be: there is none", "content", &["document"]);
+    taken("xmloption", "How XML is read; there is no XML type", "content", &["document"]);

@@ -22,7 +22,7 @@ impl Default for Limits {
 
 pub(super) const ADVISORY_LOCKS: Setting = Setting {
     name: "advisory_locks_max",
-    description: "Advisory locks that a session may have, with those of its transaction",
+    description: "Advisory locks that a session may hold, those of its transaction included",
     values: Values::Number(10, 100_000),
     get: |settings| settings.limits.advisory_locks.to_string(),
     set: |settings, value| settings.limits.advisory_locks = value.number_u32(),
@@ -30,7 +30,7 @@ pub(super) const ADVISORY_LOCKS: Setting = Setting {
 
 pub(super) const PLAN_OPERATORS: Setting = Setting {
     name: "plan_operators_max",
-    description: "Operators that the plan of a statement may have, with those of the views that it names",
+    description: "Operators that the plan of a statement may have, those of its views included",
     values: Values::Number(100, 1_000_000),
     get: |settings| settings.limits.plan_operators.to_string(),
     set: |settings, value| settings.limits.plan_operators = value.number_u32(),
@@ -38,8 +38,7 @@ pub(super) const PLAN_OPERATORS: Setting = Setting {
 
 pub(super) const LOOK_UP_ROWS: Setting = Setting {
     name: "look_up_rows",
-    description: "Rows up to which a statement takes those in a range of an index's keys without a plan; 0: it is \
-        planned",
+    description: "Rows up to which a statement takes the range path (no plan); 0: every statement is planned",
     values: Values::Number(0, 100_000),
     get: |settings| settings.look_up_rows.to_string(),
     set: |settings, value| settings.look_up_rows = value.number_u32(),

@@ -100,7 +100,7 @@ impl SearchPath {
 
 pub(super) const SEARCH_PATH: Setting = Setting {
     name: "search_path",
-    description: "Schemas in which names without one are looked for",
+    description: "Schemas that are searched for names without a schema",
     values: Values::SearchPath,
     get: |settings| settings.search_path.text.clone(),
     set: |settings, value| {

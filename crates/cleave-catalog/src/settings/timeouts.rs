@@ -44,8 +44,7 @@ pub(super) fn milliseconds_text(milliseconds: u64) -> String {
 
 pub(super) const IDLE_IN_TRANSACTION: Setting = Setting {
     name: "idle_in_transaction_session_timeout",
-    description: "Milliseconds after which a server ends a session that has a transaction open and does nothing; 0: \
-        never",
+    description: "Milliseconds until a server ends a session idle in an open transaction; 0: never",
     values: MILLISECONDS,
     get: |settings| milliseconds_text(settings.timeouts.idle_in_transaction_ms.into()),
     set: |settings, value| settings.timeouts.idle_in_transaction_ms = value.number_u32(),
@@ -53,9 +52,7 @@ pub(super) const IDLE_IN_TRANSACTION: Setting = Setting {
 
 pub(super) const IDLE: Setting = Setting {
     name: "idle_session_timeout",
-    description: "Milliseconds after which a server ends a session that has no transaction open and does nothing; 0: \
-        as \
-                  the server's --idle-timeout says",
+    description: "Milliseconds until a server ends an idle session; 0: the server's --idle-timeout",
     values: MILLISECONDS,
     get: |settings| milliseconds_text(settings.timeouts.idle_ms.into()),
     set: |settings, value| settings.timeouts.idle_ms = value.number_u32(),
@@ -63,7 +60,7 @@ pub(super) const IDLE: Setting = Setting {
 
 pub(super) const LOCK: Setting = Setting {
     name: "lock_timeout",
-    description: "Milliseconds that a statement waits for a lock that another transaction holds; 0: without end",
+    description: "Milliseconds that a statement waits for a lock; 0: no limit",
     values: MILLISECONDS,
     get: |settings| milliseconds_text(settings.lock_timeout_ms),
     set: |settings, value| settings.lock_timeout_ms = value.number(),
@@ -71,7 +68,7 @@ pub(super) const LOCK: Setting = Setting {
 
 pub(super) const STATEMENT: Setting = Setting {
     name: "statement_timeout",
-    description: "Milliseconds after which a statement is ended; 0: never",
+    description: "Milliseconds until a statement is cancelled; 0: never",
     values: MILLISECONDS,
     get: |settings| milliseconds_text(settings.statement_timeout_ms.into()),
     set: |settings, value| settings.statement_timeout_ms = value.number_u32(),
@@ -79,7 +76,7 @@ pub(super) const STATEMENT: Setting = Setting {
 
 pub(super) const TRANSACTION: Setting = Setting {
     name: "transaction_timeout",
-    description: "Milliseconds after which a server ends a session whose transaction is not over; 0: never",
+    description: "Milliseconds until a server ends a session whose transaction is still open; 0: never",
     values: MILLISECONDS,
     get: |settings| milliseconds_text(settings.timeouts.transaction_ms.into()),
     set: |settings, value| settings.timeouts.transaction_ms = value.number_u32(),

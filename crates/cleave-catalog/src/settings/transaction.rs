@@ -33,9 +33,7 @@ fn switch(is_on: bool) -> String {
 
 pub(super) const DEFAULT_DEFERRABLE: Setting = Setting {
     name: "default_transaction_deferrable",
-    description: "Whether a serializable transaction that only reads waits for a state in which it cannot fail, \
-        where BEGIN does not \
-                  say: on or off",
+    description: "Whether new serializable read-only transactions wait for a safe snapshot: on or off",
     values: SWITCH,
     get: |settings| switch(settings.default_transaction_deferrable),
     set: |settings, value| {
@@ -45,10 +43,7 @@ pub(super) const DEFAULT_DEFERRABLE: Setting = Setting {
 
 pub(super) const DEFAULT_ISOLATION: Setting = Setting {
     name: "default_transaction_isolation",
-    description: "What a transaction sees of others that commit meanwhile, where BEGIN does not say: read committed \
-        (what \
-                  was committed before each statement; also read uncommitted), repeatable read (before its first \
-                  statement) or serializable (that, as if one transaction ran after the other)",
+    description: "Isolation level of new transactions: read committed, repeatable read or serializable",
     values: ISOLATIONS,
     get: |settings| settings.default_transaction_isolation.to_string(),
     set: |settings, value| settings.default_transaction_isolation = value.isolation(),
@@ -56,7 +51,7 @@ pub(super) const DEFAULT_ISOLATION: Setting = Setting {
 
 pub(super) const DEFAULT_READ_ONLY: Setting = Setting {
     name: "default_transaction_read_only",
-    description: "Whether a transaction may only read, where BEGIN does not say: on or off",
+    description: "Whether new transactions are read-only: on or off",
     values: SWITCH,
     get: |settings| switch(settings.default_transaction_read_only),
     set: |settings, value| {
@@ -68,8 +63,7 @@ pub(super) const DEFAULT_READ_ONLY: Setting = Setting {
 
 pub(super) const DEFERRABLE: Setting = Setting {
     name: "transaction_deferrable",
-    description: "Whether the present transaction waits for a state in which it cannot fail, as SET TRANSACTION says \
-        it",
+    description: "Whether the current transaction waits for a safe snapshot, as set by SET TRANSACTION",
     values: SWITCH,
     get: |settings| {
         let present = settings.transaction.map(|present| present.deferrable);
@@ -80,9 +74,7 @@ pub(super) const DEFERRABLE: Setting = Setting {
 
 pub(super) const ISOLATION: Setting = Setting {
     name: "transaction_isolation",
-    description: "What the present transaction sees of others, as SET TRANSACTION says it: read committed, \
-        repeatable \
-                  read or serializable",
+    description: "Isolation level of the current transaction, as set by SET TRANSACTION",
     values: ISOLATIONS,
     get: |settings| {
         let present = settings.transaction.map(|present| present.isolation);
@@ -93,7 +85,7 @@ pub(super) const ISOLATION: Setting = Setting {
 
 pub(super) const READ_ONLY: Setting = Setting {
     name: "transaction_read_only",
-    description: "Whether the present transaction may only read, as SET TRANSACTION says it: on or off",
+    description: "Whether the current transaction is read-only, as set by SET TRANSACTION: on or off",
     values: SWITCH,
     get: |settings| {
         let present = settings.transaction.map(|present| present.read_only);

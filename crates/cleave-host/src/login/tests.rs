@@ -1,4 +1,4 @@
-//! What is said of names that nobody has.
+//! Tests: logins of names that no role has.
 
 use super::*;
 

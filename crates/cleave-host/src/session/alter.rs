@@ -1,16 +1,16 @@
-//! ALTER TABLE and ALTER INDEX: a table as it is in, the same rows under another schema out.
+//! ALTER TABLE and ALTER INDEX: a table in, the same rows under another schema out.
 //!
-//! 1. Each action makes another [`TableState`] of the one before. The schema's version rises, the hot segments are
-//!    sealed, and new rows go to pages of the new version. Pages of older ones stay: in a column that they do not have,
-//!    their rows have the value that its default had when it was added ([`Column::absent`]), or NULL, and one that the
-//!    table does not have any more is not asked for.
-//! 2. A column whose default gives each row another value (the numbers of a sequence) or is long, and another type,
-//!    write the rows anew ([`rewrite`]).
-//! 3. Keys build their index within the statement's transaction; [checks](super::alter_rules) are asked of the rows
-//!    that are there.
+//! 1. Each action makes a new [`TableState`] from the one before. The schema's version rises, the hot segments are
+//!    sealed, and new rows go to pages of the new version. Pages of older versions stay. In a column that such a page
+//!    lacks, its rows have the default of the time when the column was added ([`Column::absent`]), or NULL. A dropped
+//!    column is no longer read.
+//! 2. Two kinds of actions rewrite the rows ([`rewrite`]): a column whose default differs from row to row (the numbers
+//!    of a sequence) or is long, and a change of type.
+//! 3. Keys build their index within the statement's transaction. [Checks](super::alter_rules) are tested on the
+//!    existing rows.
 //!
-//! Invariant: a column's id is never another one's, so no page has what a new column seems to ask for. The ids of added
-//! columns have the version that added them in their upper bits.
+//! Invariant: the id of a column is never reused, so no old page has values under the id of a new column. The ids of
+//! added columns have the version that added them in their upper bits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -49,9 +49,9 @@ use super::{
 };
 use crate::database::Database;
 
-/// Below this bit of its id a column of CREATE TABLE is numbered; above it stands the version that added another one.
+/// CREATE TABLE numbers columns below this bit of the id. Above it stands the version that added a later column.
 const VERSION_SHIFT: u32 = 12;
-/// A default of more bytes becomes part of each row, and not of the table's description, which travels with scans.
+/// A longer default is stored in each row and not in the table's description, which is sent with every scan.
 const ABSENT_BYTES_MAX: usize = 1024;
 
 /// Runs ALTER TABLE.
@@ -379,7 +379,7 @@ async fn add_column(
         true => None,
         false => Some(default_now(session, &definition, &column)?),
     };
-    // What rows have becomes part of the table's description, if it is small; else of each row.
+    // A small default becomes part of the table's description, a long one part of each row.
     column.absent = value.as_ref().and_then(|value| AbsentValue::of(value));
     let is_small = column.absent.as_ref().is_none_or(|v| v.bytes().len() <= ABSENT_BYTES_MAX);
     let is_rewritten = is_written && !(value.is_some() && is_small);
@@ -503,7 +503,7 @@ async fn check_not_null(
     Ok(())
 }
 
-/// The rows that `select` gives of the table `name`, as it is in the definition's state.
+/// The rows that `select` gives of the table `name`, as of the catalog version of the definition.
 pub(super) async fn rows_of(
     database: &Arc<Database>,
     settings: &Settings,
@@ -524,8 +524,8 @@ pub(super) async fn rows_of(
     Ok(rows.boxed())
 }
 
-/// `definition` with `changed`, which has what `select` gives of the rows of `table`, and defaults where it gives
-/// nothing. No page of `changed` lacks a column, so none of these has a value for such pages.
+/// `definition` with the table `changed`. Its rows are what `select` gives of the rows of `table`, with defaults for
+/// columns that `select` does not give. No page of `changed` lacks a column, so no column has a value for such pages.
 async fn rewrite(
     session: &Session,
     mut definition: Definition,
@@ -551,7 +551,7 @@ async fn rewrite(
     Ok(definition)
 }
 
-/// `table` with another schema, of a version of its own, and those of its indexes that `indexes` has, as they are
+/// `table` with another schema under a new version, and with those of its indexes that are in `indexes`, as they are
 /// there.
 pub(super) fn reshaped(
     table: &TableState,
@@ -565,7 +565,7 @@ pub(super) fn reshaped(
     let shapes: Vec<Arc<IndexShape>> = indexes.into_iter().map(shape).collect::<Result<_, _>>()?;
     let tablet = |tablet: &Arc<TabletState>| {
         let mut changed = TabletState::clone(tablet);
-        // Pages of one segment are of one version.
+        // All pages of a segment have one version.
         if let Some(last) = changed.heap.last_mut().filter(|last| !last.sealed) {
             Arc::make_mut(last).sealed = true;
         }
@@ -578,7 +578,7 @@ pub(super) fn reshaped(
     };
     let tablets = table.tablets.iter().map(tablet).collect();
     let indexes = shapes.iter().map(|shape| Arc::clone(&shape.definition)).collect();
-    // What the rules were compiled to is over the columns that there were.
+    // The compiled rules refer to the old columns.
     let rules = Arc::new(TableRules::clone(&table.rules));
     Ok(TableState { schema, indexes, tablets, rules, ..TableState::clone(table) })
 }
@@ -628,7 +628,7 @@ fn renamed_index(
     reshaped(table, TableSchema::clone(&table.schema), renamed)
 }
 
-/// Forgets what rows have in columns that their page lacks, where all pages are about to be written anew.
+/// Clears the values of columns for pages that lack them, since all pages are about to be rewritten.
 fn without_absent(schema: &mut TableSchema) {
     schema.columns.iter_mut().for_each(|column| column.absent = None);
 }

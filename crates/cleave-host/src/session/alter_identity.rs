@@ -1,7 +1,7 @@
 //! ALTER TABLE … ALTER COLUMN … ADD GENERATED, SET GENERATED and options, RESTART, DROP IDENTITY.
 //!
-//! An identity is a sequence that the column owns and that its default takes numbers of. Rows that are there stay as
-//! they are.
+//! An identity is a sequence that the column owns and that its default draws numbers from. Existing rows stay as they
+//! are.
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ pub(super) fn set_identity(
     put(definition, table, schema, (id, is_always))
 }
 
-/// Makes `column` one like others.
+/// Makes `column` an ordinary one.
 pub(super) fn drop_identity(
     definition: &mut Definition,
     table: &TableState,

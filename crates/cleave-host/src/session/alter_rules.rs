@@ -1,7 +1,7 @@
-//! Checks under ALTER TABLE: what is added, renamed or dropped in, the table with its other rules out.
+//! Checks under ALTER TABLE: adds, renames and drops check constraints; a table in, the table with its new rules out.
 //!
-//! A check is kept as SQL text, which names columns: those of other names are put in their place. Names of tables
-//! before them are left out there, as tables get other names too.
+//! A check is stored as SQL text that names columns. A renamed column is renamed in the text. Qualifying table names
+//! are left out of the text, since tables may be renamed too.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use super::definitions::Definition;
 use super::{Session, alter};
 use crate::database::Database;
 
-/// `definition` with one check more on `table`, whose rows do not break it.
+/// `definition` with one more check on `table`, which all existing rows satisfy.
 ///
 /// # Errors
 /// [`Error::NameTaken`]; [`Error::Violation`]; those of an expression that is no condition on one row.
@@ -82,7 +82,7 @@ pub(super) async fn add_check(
     Ok(definition)
 }
 
-/// Refuses a table whose checks do not suit its columns.
+/// Refuses a table whose checks do not fit its columns.
 ///
 /// # Errors
 /// Those of binding them.
@@ -91,7 +91,7 @@ pub(super) async fn check_rules(database: &Arc<Database>, table: &TableState) ->
     Box::pin(compile(database.query_runtime(), &table.schema, checks)).await.map(drop)
 }
 
-/// Has the checks of `table` call a column by its other name, and say nothing of what the table was called.
+/// Renames a column in the checks of `table`, and removes the table's name from them.
 ///
 /// # Errors
 /// A text that does not parse.
@@ -181,7 +181,7 @@ pub(super) fn check_no_identity(
     })
 }
 
-/// `table` under a version of its own: what was prepared for it is prepared anew.
+/// `table` under a new version: statements prepared for it are prepared again.
 pub(super) fn with_own_rules(table: &TableState) -> Result<TableState> {
     let indexes = table.indexes.iter().map(|index| IndexDefinition::clone(index)).collect();
     reshaped(table, cleave_store::TableSchema::clone(&table.schema), indexes)
@@ -191,7 +191,7 @@ pub(super) fn is_taken(table: &TableState, name: &str) -> bool {
     table.rules.is_name_taken(name) || table.indexes.iter().any(|index| index.name == name)
 }
 
-/// What a row that breaks the check `name` says where it is there already.
+/// The error for an existing row that breaks the check `name`.
 fn of_rows_there(error: Error, name: &str) -> Error {
     match error {
         Error::Violation { rule: Rule::Check, table, constraint, .. } if constraint == name => {

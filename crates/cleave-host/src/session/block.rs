@@ -1,25 +1,25 @@
 //! Transactions of a session: blocks from BEGIN to COMMIT, and statements outside of one, which commit by themselves.
 //!
 //! ```text
-//!  committed state ──┬── READ COMMITTED: the newest, for each statement ──────────────┐
-//!                    └── REPEATABLE READ, SERIALIZABLE: that of the first statement ──┴─▶ + own changes ─▶ view
+//!  committed snapshot ─┬─ READ COMMITTED: the newest, per statement ──────────────────┐
+//!                      └─ REPEATABLE READ, SERIALIZABLE: that of the first statement ─┴─▶ + own changes ─▶ view
 //! ```
 //!
-//! 1. [`Session::view`] is what a statement reads: a committed state, and, in a block that has changed rows, a
-//!    [private](cleave_engine::storage_engine::Engine::with_own_changes) one: the same state with the block's changes
-//!    on pages that nothing else names. So own changes are seen by every statement and every operator, on either side
-//!    of a link, without any of them knowing (rule 21).
-//! 2. [`own::take`] takes what a statement changes: it locks the rows and their new keys ([`TransactionLocks`]), and [looks](check)
-//!    whether the rows are still there, and the keys not, in what is committed by then. Outside of a block it commits
-//!    the change then, in one it keeps it. Where a row is not there any more, READ COMMITTED runs the statement again
-//!    on a newer view, with its locks kept, and the other levels fail: the first who changes a row wins. SERIALIZABLE
-//!    notes what is read and written ([`super::serializable`]). What defines tables is [`super::definitions`]' matter,
-//!    and changes of tables that the block has defined itself.
-//! 3. COMMIT applies what was kept to the newest state, in one commit: where it is small, by the log and the
-//!    [delta](cleave_engine::delta); ROLLBACK forgets it; a savepoint is a copy of it.
+//! 1. [`Session::view`] is what a statement reads: a committed snapshot. In a block that has changed rows it is a
+//!    [private](cleave_engine::storage_engine::Engine::with_own_changes) one: the same snapshot with the block's
+//!    changes on pages that nothing else refers to. So every statement and every operator sees the block's own changes,
+//!    on either side of a link, without special handling (rule 21).
+//! 2. [`own::take`] takes the changes of a statement. It locks the rows and their new keys ([`TransactionLocks`]). It
+//!    [checks](check) in what is committed by then that the rows still exist and the new keys do not. Outside of a
+//!    block the change commits then; in a block it is kept. If a row no longer exists, READ COMMITTED runs the
+//!    statement again on a newer view with its locks kept; the other levels fail, since the first updater wins.
+//!    SERIALIZABLE also records what is read and written ([`super::serializable`]). Definitions of tables, and changes
+//!    to tables that the block has defined itself, are handled by [`super::definitions`].
+//! 3. COMMIT applies the kept changes to the newest snapshot, in one commit. Small changes go through the log and the
+//!    [delta](cleave_engine::delta). ROLLBACK drops them; a savepoint is a copy of them.
 //!
-//! Invariant: nothing of a block is in any state that others see before its COMMIT; and what it has changed nobody else
-//! changes before that.
+//! Invariant: before COMMIT, no snapshot that others see contains anything of a block, and nobody else changes what the
+//! block has changed.
 
 pub(super) mod many;
 pub(super) mod modes;
@@ -62,7 +62,7 @@ use own::merge;
 /// What a block has changed, by table.
 type ByTable = BTreeMap<u32, TableChange>;
 
-/// Places of own rows, by the places of their tablets.
+/// Places of own rows, for each tablet by its place.
 pub(super) type OwnRows = BTreeMap<usize, BTreeSet<usize>>;
 
 /// Whether a change was taken.
@@ -70,14 +70,14 @@ pub(super) type OwnRows = BTreeMap<usize, BTreeSet<usize>>;
 pub(super) enum Taken {
     /// It was.
     Done,
-    /// One of its rows is another one by now: the statement is to be run again, on a newer view.
+    /// One of its rows has been replaced meanwhile: the statement is to be run again, on a newer view.
     Again,
 }
 
 /// A block, from BEGIN on.
 #[derive(Debug)]
 pub(super) struct Block {
-    /// Whether nobody has begun it: it is that of the statements of one message, and ends with them.
+    /// Whether it is implicit: it holds the statements of one message and ends with them.
     implicit: bool,
     isolation: Isolation,
     read_only: bool,
@@ -85,31 +85,31 @@ pub(super) struct Block {
     failed: bool,
     /// A statement has read something.
     has_read: bool,
-    /// Of REPEATABLE READ and SERIALIZABLE, from its first statement on.
+    /// The snapshot of REPEATABLE READ and SERIALIZABLE, from the first statement on.
     pub(super) snapshot: Option<Arc<CatalogState>>,
-    /// Of SERIALIZABLE, as long.
+    /// The SERIALIZABLE transaction, for the same time.
     tracked: Option<Arc<Tracked>>,
-    /// Of tables that it has not defined.
+    /// Changes of tables that it has not defined itself.
     pub(super) changes: ByTable,
     pub(super) defined: Defined,
     savepoints: Vec<Savepoint>,
     pub(super) locks: TransactionLocks,
-    /// What its changes take of the memory of queries.
+    /// The query memory that its changes are charged for.
     charge: Option<Charge>,
-    /// What is asked at its end.
+    /// Deferred foreign keys, which are checked at its end.
     pub(super) deferred: Deferred,
     pub(super) settings: BlockSettings,
-    /// Whether it is one statement's, outside of any that a user knows.
+    /// Whether it belongs to a single statement and the user knows of no block.
     is_statement: bool,
-    /// How often something else than small commits had changed rows when the first of the changes was checked.
+    /// The count of commits other than small ones that had changed rows when the first of the changes was checked.
     checked: u64,
-    /// A state with the changes as they are now, and what it is based on.
+    /// A snapshot that includes the present changes, and the one that it is based on.
     pub(super) own: Option<Own>,
     /// In microseconds since 1970.
     began_us: i64,
 }
 
-/// A copy of what a block had changed and locked.
+/// A savepoint: a copy of what a block had changed and locked.
 #[derive(Debug)]
 struct Savepoint {
     name: String,
@@ -119,14 +119,14 @@ struct Savepoint {
     mark: LockMark,
 }
 
-/// What a block sees.
+/// The layers of what a block sees.
 #[derive(Debug)]
 pub(super) struct Own {
-    /// What was committed.
+    /// The committed snapshot.
     base: Arc<CatalogState>,
-    /// With what the block has defined.
+    /// The same with the block's definitions.
     over: Arc<CatalogState>,
-    /// With the rows that it has changed.
+    /// The same with the block's changed rows.
     state: Arc<CatalogState>,
 }
 
@@ -142,9 +142,9 @@ impl Session {
         }
     }
 
-    /// Makes one transaction of the statements up to [`Session::end_implicit`], as a server does of those that come
-    /// together: the first that fails undoes those before it. BEGIN among them makes a block of it, and what needs a
-    /// block is still refused. Nothing in a block.
+    /// Makes one implicit transaction of the statements up to [`Session::end_implicit`], as a server does with
+    /// statements that arrive together: the first failure undoes those before it. BEGIN among them turns it into a
+    /// block. Statements that need a block are still refused. Does nothing inside a block.
     pub fn begin_implicit(&mut self) {
         if self.block.is_none() {
             let modes = modes::modes_with(&self.settings, Modes::default());
@@ -154,13 +154,13 @@ impl Session {
         }
     }
 
-    /// Whether [`Session::begin_implicit`] has begun what [`Session::end_implicit`] is to end.
+    /// Whether [`Session::begin_implicit`] has begun a transaction that [`Session::end_implicit`] is to end.
     #[must_use]
     pub fn is_implicit(&self) -> bool {
         self.block.as_ref().is_some_and(|block| block.implicit)
     }
 
-    /// Commits what [`Session::begin_implicit`] began, where it has not ended and is no block by now.
+    /// Commits what [`Session::begin_implicit`] began, unless it has ended or has become a block.
     ///
     /// # Errors
     /// Those of COMMIT: nothing of it was done then.
@@ -172,7 +172,7 @@ impl Session {
         Ok(())
     }
 
-    /// The transaction as SERIALIZABLE knows it, from its first statement on.
+    /// The record of the transaction at level SERIALIZABLE, from its first statement on.
     pub(super) fn tracked(&self) -> Option<&Arc<Tracked>> {
         match &self.block {
             Some(block) => block.tracked.as_ref(),
@@ -180,8 +180,8 @@ impl Session {
         }
     }
 
-    /// Says that a statement was given up, or that its rows failed on their way: what it has locked is free outside of
-    /// a block, and a block has failed.
+    /// Reports that a statement was given up, or that its rows failed on their way. Outside of a block its locks are
+    /// freed; a block has failed.
     pub fn fail_block(&mut self) {
         self.statement_locks = None;
         self.statement_tracked = None;
@@ -205,7 +205,7 @@ impl Session {
         Err(Error::Invalid { message, fault: Fault::ReadOnlyTransaction, position: None })
     }
 
-    /// What a look-up by key that begins now reads, without the own changes.
+    /// What a look-up by key that begins now reads, without own changes.
     pub(super) async fn live(&mut self) -> Result<Live> {
         if let Some(state) = past(self).await? {
             rights::check_on(self, &state)?;
@@ -220,7 +220,7 @@ impl Session {
                 live
             }
         };
-        // What it has seen of the delta, a look-up tells.
+        // The look-up itself reports which commits of the delta it has seen.
         self.note_state(&live.state);
         live.state = self.defined().over(&self.database, live.state);
         rights::check_on(self, &live.state)?;
@@ -232,7 +232,7 @@ impl Session {
         self.block.as_ref().and_then(|block| block.changes.get(&table))
     }
 
-    /// What a statement that begins now reads, or a part of one that has begun.
+    /// What a statement, or a part of one, that begins now reads.
     pub(super) async fn view(&mut self) -> Result<ReadView> {
         match self.view_of_parts() {
             Some((view, _)) => Ok(view.clone()),
@@ -240,7 +240,7 @@ impl Session {
         }
     }
 
-    /// The same of a statement that only reads, by plans alone: what was committed last may be
+    /// The same for a statement that only reads, through plans alone: the latest commits may be
     /// [shipped](cleave_engine::delta::shipped) with it.
     pub(super) async fn view_to_read(&mut self) -> Result<ReadView> {
         let has_own = |block: &Block| {
@@ -267,7 +267,7 @@ impl Session {
         Ok(ReadView { state, target: None, reads: self.tracked().map(Arc::clone) })
     }
 
-    /// What the statement locks with: the block's, or, outside of one, its own until it ends, also where it is run
+    /// The locks of the statement: those of the block, or outside of one its own until it ends, also while it is run
     /// again.
     pub(super) fn locks(&mut self) -> &TransactionLocks {
         match &self.block {
@@ -280,7 +280,7 @@ impl Session {
         }
     }
 
-    /// The state that `view` is based on: what was committed, with what the session has defined.
+    /// The snapshot that `view` is based on: the committed one with what the session has defined.
     pub(super) fn committed<'a>(&'a self, view: &'a ReadView) -> &'a Arc<CatalogState> {
         match self.view_of_parts() {
             Some((_, base)) => base,
@@ -288,13 +288,13 @@ impl Session {
         }
     }
 
-    /// Whether all statements of the block read the state of its first one.
+    /// Whether all statements of the block read the snapshot of its first one.
     pub(super) fn reads_snapshot(&self) -> bool {
         self.block.as_ref().is_some_and(|block| block.isolation != Isolation::ReadCommitted)
     }
 }
 
-/// The same, whatever parts of the statement have read.
+/// The same, regardless of what parts of the statement have read.
 pub(super) fn committed_now<'a>(session: &'a Session, view: &'a ReadView) -> &'a Arc<CatalogState> {
     match session.block.as_ref().and_then(|block| block.own.as_ref()) {
         Some(own) => &own.over,
@@ -309,7 +309,7 @@ pub(super) fn begin(session: &mut Session, modes: Modes) -> Result<Outcome> {
             block.implicit = false;
             modes::set_transaction(session, modes)?;
         }
-        // Which PostgreSQL warns of, and goes on.
+        // PostgreSQL warns here, and continues.
         Some(_) => {}
         None => {
             let modes = modes::modes_with(&session.settings, modes);
@@ -322,10 +322,10 @@ pub(super) fn begin(session: &mut Session, modes: Modes) -> Result<Outcome> {
     Ok(Outcome::done("BEGIN"))
 }
 
-/// Runs COMMIT: of a block that has failed, ROLLBACK.
+/// Runs COMMIT; in a block that has failed, it is ROLLBACK.
 pub(super) async fn commit(session: &mut Session) -> Result<Outcome> {
     let asked = deferred::ask_deferred(session).await;
-    // Without one PostgreSQL warns, and goes on.
+    // PostgreSQL warns outside of a block, and continues.
     let Some(mut block) = session.block.take() else { return Ok(Outcome::done("COMMIT")) };
     let settings = std::mem::take(&mut block.settings);
     if block.failed {
@@ -350,7 +350,7 @@ pub(super) async fn commit_block(session: &mut Session, mut block: Block) -> Res
         change.rows.values_mut().try_for_each(Begun::join)?;
     }
     let changes: Vec<&TableChange> = block.changes.values().collect();
-    // Of a statement outside of a block, what that has.
+    // For a statement outside of a block, its temporary definitions.
     let tracked = block.tracked.clone().or_else(|| session.statement_tracked.clone());
     let tracked = tracked.as_deref();
     let log_end = if changes.is_empty() && permanent.is_empty() {
@@ -365,7 +365,7 @@ pub(super) async fn commit_block(session: &mut Session, mut block: Block) -> Res
     };
     drop((changes, permanent));
     session.temporary = std::mem::take(&mut block.defined).into_temporary();
-    // Others may have the rows before it is durable: what they make of them is durable later (rule 27).
+    // Other transactions may read the rows before they are durable: what those commit becomes durable later (rule 27).
     drop(block);
     session.temporary.trim();
     note_committed(session, log_end);
@@ -424,7 +424,7 @@ pub(super) fn savepoint_count(block: Option<&Block>) -> Option<usize> {
     block.map(Block::savepoint_count)
 }
 
-/// Forgets the block, and all that it did.
+/// Drops the block and all its changes.
 fn undo_block(session: &mut Session) {
     if let Some(block) = session.block.take() {
         set::end_block_settings(session, block.settings, false);
@@ -451,7 +451,7 @@ pub(super) fn check_not_failed(session: &Session) -> Result<()> {
     }
 }
 
-/// Notes that a statement of a block has failed: one that nobody has begun is undone at once.
+/// Records that a statement of a block has failed. An implicit block is undone at once.
 pub(super) fn note_failure(session: &mut Session) {
     session.returns_alone = false;
     (session.parts, session.measuring) = (None, None);
@@ -462,7 +462,7 @@ pub(super) fn note_failure(session: &mut Session) {
     }
 }
 
-/// Whether a statement that runs now may commit by itself: nothing before it has to wait for its end.
+/// Whether a statement that runs now may commit by itself: no earlier statement waits for its end.
 pub(super) fn is_alone(session: &Session) -> bool {
     let has_done = |block: &Block| {
         !block.implicit
@@ -473,7 +473,7 @@ pub(super) fn is_alone(session: &Session) -> bool {
     !session.block.as_ref().is_some_and(has_done)
 }
 
-/// Forgets the temporary tables, views and sequences; within a block until it is undone.
+/// Drops the temporary tables, views and sequences; within a block, ROLLBACK restores them.
 pub(super) fn discard_temporary(session: &mut Session) {
     if let Some(block) = &mut session.block {
         (block.defined, block.own) = (block.defined.permanent(), None);
@@ -483,7 +483,7 @@ pub(super) fn discard_temporary(session: &mut Session) {
     }
 }
 
-/// Refuses a statement that commits by itself, except as the first change of several that came together.
+/// Refuses a statement that commits by itself, unless it is the first change of several that arrived together.
 pub(super) fn check_outside_block(session: &Session, what: &str) -> Result<()> {
     if is_alone(session) {
         return session.check_may_write(what);
@@ -492,20 +492,20 @@ pub(super) fn check_outside_block(session: &Session, what: &str) -> Result<()> {
     Err(Error::Invalid { message, fault: Fault::ActiveTransaction, position: None })
 }
 
-/// Whether a statement that begins now may run and reads what is committed by then.
+/// Whether a statement that begins now may run and reads the newest committed snapshot.
 pub(super) fn reads_newest(block: Option<&Block>) -> bool {
     let is_newest = |block: &Block| !block.failed && block.isolation == Isolation::ReadCommitted;
     block.is_none_or(is_newest)
 }
 
-/// Notes that a statement has read something.
+/// Records that a statement has read something.
 pub(super) fn note_read(block: &mut Option<Block>) {
     if let Some(block) = block {
         block.has_read = true;
     }
 }
 
-/// The state that all statements of the block read; None: each has its own.
+/// The snapshot that all statements of the block read; None: each statement has its own.
 pub(super) async fn block_snapshot(
     database: &Arc<Database>,
     block: &mut Option<Block>,
@@ -523,7 +523,7 @@ pub(super) async fn block_snapshot(
     } else if block.read_only && block.deferrable {
         safe_state(database).await?
     } else {
-        // Before the state is taken: what others commit from now on is kept for it.
+        // Registered before the snapshot is taken: what others commit from now on is kept for it.
         let tracked = Arc::new(database.dependencies().begin(block.read_only));
         let state = database.snapshot(SnapshotKind::Flushed).await?;
         tracked.has_snapshot();
@@ -539,7 +539,7 @@ pub(super) async fn fix_snapshot(session: &mut Session) -> Result<()> {
     block_snapshot(&session.database, &mut session.block).await.map(drop)
 }
 
-/// What held at the time that `as_of` says, if it says any.
+/// The snapshot at the time of `as_of`, if that is set.
 async fn past(session: &mut Session) -> Result<Option<Arc<CatalogState>>> {
     let as_of = &session.in_force().as_of;
     if as_of.is_empty() {
@@ -558,7 +558,7 @@ async fn past(session: &mut Session) -> Result<Option<Arc<CatalogState>>> {
     Ok(Some(session.defined().over(&session.database, state)))
 }
 
-/// As [`rights::view_now`], before it is asked whether the session may.
+/// As [`rights::view_now`], before the session's rights are checked.
 pub(super) async fn view_unasked(session: &mut Session) -> Result<ReadView> {
     if let Some(state) = past(session).await? {
         return Ok(ReadView { state, target: None, reads: None });
@@ -594,8 +594,8 @@ pub(super) async fn view_unasked(session: &mut Session) -> Result<ReadView> {
     Ok(ReadView { state, target: None, reads })
 }
 
-/// Takes a change of rows, of which those that end are committed, and the end of own ones, whatever foreign keys
-/// say.
+/// Takes a change of rows: committed rows that die, new rows, and the end of own rows. Foreign keys are not checked
+/// here.
 pub(super) async fn take_plain(
     session: &mut Session,
     change: TableChange,
@@ -628,7 +628,7 @@ pub(super) async fn take_plain(
     let tracked = session.statement_tracked.clone();
     let Some(block) = &mut session.block else {
         let committed = async {
-            // What is not small is checked where it is written.
+            // Large changes are checked where they are written.
             let checked = match change.is_small() {
                 true => check(&database, &change, &change).await?,
                 false => 0,
@@ -655,7 +655,7 @@ pub(super) async fn take_plain(
         }
         None => None,
     };
-    // Unique keys hold in the newest state, whatever the snapshot is.
+    // Unique keys hold in the newest snapshot, whatever the block reads.
     let checked = match check(&database, whole.as_ref().unwrap_or(&change), &change).await {
         Err(Error::Conflict { kind: ConflictKind::Update, .. })
             if block.isolation == Isolation::ReadCommitted =>
@@ -667,7 +667,7 @@ pub(super) async fn take_plain(
     block.checked = block.checked.min(checked);
     block.own = None;
     changing_with::note_change_of_part(&mut session.parts, &change, &own_dead);
-    // What comes later may have other keys.
+    // Later rows may have other keys.
     let whole = TableChange { keeps_keys: false, ..whole.unwrap_or(change) };
     if let Some(block) = &mut session.block {
         block.changes.insert(table_id, whole);
@@ -676,7 +676,7 @@ pub(super) async fn take_plain(
     Ok(Taken::Done)
 }
 
-/// Refuses a change whose rows break a rule of their own, or a unique key, and takes nothing.
+/// Checks a change against its rules and unique keys, and takes nothing: refuses rows that break one.
 pub(super) async fn check_alone(
     session: &mut Session,
     change: &TableChange,
@@ -705,14 +705,14 @@ pub(super) async fn lock_keys(
     change: &TableChange,
 ) -> Result<()> {
     let timeout_ms = session.in_force().lock_timeout_ms;
-    // Two that hold it in a mode that many may have would wait for each other for ever.
+    // Two transactions that both hold the table in a shared mode would deadlock here.
     if let Some(mark) = session.table_mark.take_if(|_| TransactionLocks::takes_table(change)) {
         session.locks().release_to(mark);
     }
     session.locks().lock_change(base, change, timeout_ms).await
 }
 
-/// No locks yet, of a transaction of this session.
+/// An empty set of locks for a transaction of this session.
 pub(super) fn new_locks(database: &Arc<Database>, settings: &Settings) -> TransactionLocks {
     TransactionLocks::new(database, &settings.client.advisory)
 }
@@ -728,13 +728,13 @@ pub(super) fn locks_mut(session: &mut Session) -> &mut TransactionLocks {
     }
 }
 
-/// Notes a commit of the session's, whose locks are free now: who sees what it did is told only when it is durable.
+/// Records a commit of the session, whose locks are now free. Its effects are reported only once it is durable.
 fn note_committed(session: &mut Session, log_end: u64) {
     session.statement_locks = None;
     session.note_seen(log_end);
 }
 
-/// What a commit of `changes` is to say, which were checked when `checked` rewrites had been.
+/// The commit of `changes`, which were checked when the count of rewrites was `checked`.
 fn row_changes<'a>(
     settings: &'a Settings,
     changes: &'a [&'a TableChange],
@@ -769,7 +769,7 @@ impl Block {
         }
     }
 
-    /// Whether what it reads and writes is noted.
+    /// Whether its reads and writes are recorded.
     pub(super) fn is_serializable(&self) -> bool {
         self.isolation == Isolation::Serializable
     }

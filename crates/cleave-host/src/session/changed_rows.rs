@@ -1,4 +1,4 @@
-//! The rows that an UPDATE or DELETE is about, as its query gives them: batch by batch, one tablet after the other.
+//! The rows that an UPDATE or DELETE targets, as its query gives them: batch by batch, one tablet after the other.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,12 +31,12 @@ pub(super) struct ChangedRows<'a> {
     parameters: &'a Parameters,
     query: Box<ast::Query>,
     conform: Conform,
-    /// The columns of a DELETE that are asked for; all others are NULL.
+    /// The columns that a DELETE needs; all others are NULL.
     needed: Option<BTreeSet<usize>>,
     /// The place of the tablet.
     place: usize,
     running: Option<Running>,
-    /// What stands beside the rows.
+    /// Columns of other tables beside the rows.
     pub(super) beside: Option<SchemaRef>,
 }
 
@@ -46,7 +46,7 @@ struct Running {
     is_measured: bool,
     /// Columns of other tables.
     behind: Option<Vec<usize>>,
-    /// Rows that earlier parts of the statement have changed, and those that came: each counts once.
+    /// Rows that earlier parts of the statement have changed, and rows given before: each counts once.
     seen: VidSet,
 }
 
@@ -55,17 +55,17 @@ pub(super) struct Changed {
     /// The place of their tablet.
     pub(super) place: usize,
     pub(super) vids: Vec<u64>,
-    /// As they shall be; of DELETE as they are.
+    /// The new rows; for DELETE, the rows as they are.
     pub(super) rows: RecordBatch,
-    /// What stands beside them, where RETURNING names it.
+    /// The columns of other tables that RETURNING names.
     pub(super) beside: Option<RecordBatch>,
 }
 
 impl<'a> ChangedRows<'a> {
-    /// Those of `table` in `view`; of a DELETE with the columns that are `needed`, None: all.
+    /// The target rows of `table` in `view`; for a DELETE with the columns `needed`, None: all.
     ///
     /// # Errors
-    /// What the statement cannot have.
+    /// Those of the statement's query.
     pub(super) fn new(
         session: &'a Session,
         view: &'a ReadView,
@@ -135,7 +135,7 @@ impl<'a> ChangedRows<'a> {
         let target = Some(Target { table: self.modify.table.clone(), tablet: place });
         let view = ReadView { target, ..self.view.clone() };
         let asked = Asked { query: &self.query, parameters: self.parameters, view: Some(&view) };
-        // What foreign keys do is none of what is explained; and of several tablets the first is.
+        // Statements of foreign keys are not explained; of several tablets only the first is.
         let is_measured =
             session.measuring.is_some() && !session.references.is_running && place == 0;
         let (database, settings) = (&session.database, session.in_force());
@@ -144,7 +144,7 @@ impl<'a> ChangedRows<'a> {
             false => Box::pin(select::run_query(database, settings, asked)).await?,
         };
         let (listed, schema) = (query.schema(), &self.table.schema);
-        // The VID comes first. What foreign keys do is of types that compare.
+        // The VID comes first. Foreign keys compare typed values.
         if self.needed.is_none() && !session.references.is_running {
             let own = |place: usize| listed.fields().get(place + 1).map(|field| field.data_type());
             check_set(schema, self.modify.assignments(), own)?;
@@ -188,7 +188,7 @@ fn with_nulls(
     Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
 }
 
-/// The rows of `batch`, without its first column, whose VIDs are not in `seen` yet, and these.
+/// The rows of `batch`, without its first column, whose VIDs are not in `seen` yet; adds them to `seen`.
 fn first_of_each(batch: &RecordBatch, seen: &mut VidSet) -> Result<(RecordBatch, Vec<u64>)> {
     let Some(vids) = batch.columns().first().and_then(|column| {
         column.as_primitive_opt::<UInt64Type>().filter(|vids| vids.null_count() == 0)

@@ -1,17 +1,17 @@
-//! Statements behind WITH whose queries change rows ([`ChangingWith`]): parts that run one after the other, in one
+//! Statements with data-modifying parts of WITH ([`ChangingWith`]): the parts run one after the other, in one
 //! transaction and on one view.
 //!
-//! 1. All tables that rows of change are locked, then the statement takes its view, and keeps it: [`Session::view`]
-//!    gives that one until all parts are done, so none sees what another one does but by the rows that it returns.
-//! 2. Each part has the transaction take its change. A row that an earlier part has deleted no later part changes; it
-//!    is not counted, and not returned.
-//! 3. What foreign keys ask of the change is asked when all parts are done.
-//! 4. Where another transaction was faster with a row, READ COMMITTED undoes what the parts did, and runs all of them
-//!    again on a later view, with their locks.
+//! 1. All tables whose rows change are locked, then the statement takes its view and keeps it. [`Session::view`] gives
+//!    that view until all parts are done, so a part sees the changes of another one only through its RETURNING rows.
+//! 2. Each part hands its change to the transaction. A row that an earlier part has deleted is skipped by later parts:
+//!    it is neither counted nor returned.
+//! 3. Foreign keys are checked when all parts are done.
+//! 4. If another transaction changed a row first, READ COMMITTED undoes the parts and runs all of them again on a later
+//!    view, with their locks.
 //!
-//! Refused, for the rows would be other ones than PostgreSQL's: DO UPDATE of a table, and locking clauses, behind a
-//! part that has changed rows of it; and a second part that changes rows which the block has begun, of a table of which
-//! an earlier part deleted such.
+//! Refused, because the rows would differ from PostgreSQL's: DO UPDATE and locking clauses on a table of which an
+//! earlier part has changed rows; and a second part that changes rows which the block has inserted, in a table of which
+//! an earlier part deleted such rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,18 +39,18 @@ use super::{Outcome, Session, explain, insert, locked_parts, locking, modify, pr
 #[derive(Debug)]
 pub(super) struct Parts {
     view: ReadView,
-    /// What the view is based on.
+    /// The snapshot that the view is based on.
     base: Arc<CatalogState>,
-    /// Rows of the view that are dead, by table and tablet, but for those that the block has begun.
+    /// Dead rows of the view, by table and tablet, without rows that the block has inserted.
     dead: BTreeMap<(u32, usize), VidSet>,
     /// Tables of which rows have changed.
     changed: BTreeSet<u32>,
-    /// Those of which rows are dead that the block has begun.
+    /// Tables in which the parts have deleted rows that the block had inserted.
     own_dead: BTreeSet<u32>,
 }
 
 impl Session {
-    /// What the parts of the statement that runs read, and what that is based on; None: it has no parts.
+    /// What the parts of the running statement read, and the snapshot that it is based on; None: it has no parts.
     pub(super) fn view_of_parts(&self) -> Option<(&ReadView, &Arc<CatalogState>)> {
         self.parts.as_ref().map(|parts| (&parts.view, &parts.base))
     }
@@ -79,7 +79,7 @@ pub(super) fn note_change_of_part(
     }
 }
 
-/// Refuses to change rows of `table` on their way: an earlier part has, and they would be taken for others.
+/// Refuses to stream changes to rows of `table` after an earlier part has changed some: it would not recognise them.
 pub(super) fn check_own_of_part(parts: Option<&Parts>, table: u32) -> Result<()> {
     match parts {
         Some(parts) if parts.own_dead.contains(&table) => Err(Error::unsupported(
@@ -140,7 +140,7 @@ pub(super) async fn run_changing_with(
     }
 }
 
-/// Those of a statement that reads `view`, before the first of them runs.
+/// The parts of a statement that reads `view`, before the first of them runs.
 fn parts_of(session: &Session, view: ReadView) -> Parts {
     let base = Arc::clone(session.committed(&view));
     let (dead, changed, own_dead) = Default::default();
@@ -212,7 +212,7 @@ async fn run_part(
     }
 }
 
-/// What is known of such a statement without values: of its parts one after the other, and the columns of the last
+/// The description of such a statement without values: of its parts one after the other, and the columns of the last
 /// one.
 pub(super) async fn describe_changing_with(
     session: &Session,
@@ -226,7 +226,7 @@ pub(super) async fn describe_changing_with(
     let (mut given, mut tables, mut lists) = (GivenRows::default(), Vec::new(), BTreeSet::new());
     let mut columns = None;
     for (number, part) in in_order(with, &[&with.before, &with.after]) {
-        // Those of other parts may have any type here.
+        // Parameters of other parts may have any type here.
         let known = types.iter().enumerate().map(|(place, known)| {
             known.or_else(|| (!part.parameters.contains(&place)).then_some(ColumnType::Text))
         });
@@ -250,8 +250,7 @@ pub(super) async fn describe_changing_with(
     Ok(PreparedStatement::planned(source.clone(), (types, lists, columns), tables))
 }
 
-/// EXPLAIN of such a statement, which changes nothing: each part in the order in which they run, over no rows of
-/// the others.
+/// EXPLAIN of such a statement, which changes nothing: each part in order of execution, with no rows from the others.
 pub(super) async fn explain_changing_with(
     session: &mut Session,
     with: &ChangingWith,
@@ -317,7 +316,7 @@ async fn explain_parts(
     }
 }
 
-/// The parts of these numbers, one list after the other, each with its number, and the main statement.
+/// The parts with these numbers, one list after the other, each with its number, and the main statement.
 fn in_order<'a>(with: &'a ChangingWith, lists: &[&[usize]]) -> Vec<(Option<usize>, &'a Part)> {
     let numbers = lists.iter().flat_map(|list| list.iter());
     let parts = numbers.filter_map(|number| Some((Some(*number), with.parts.get(*number)?)));

@@ -1,7 +1,7 @@
-//! Memory that changes take before they are committed: charged to the pool that the operators of all queries share.
+//! Memory of uncommitted changes: charged to the pool that the operators of all queries share.
 //!
-//! Invariant: what a statement or a transaction gathers is charged before more is gathered, so that a client whose
-//! changes are too many gets an error (53200), and the process goes on.
+//! Invariant: what a statement or a transaction gathers is charged before more is gathered. A client with too many
+//! changes gets an error (53200), and the process continues.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use futures::stream::BoxStream;
 
 use crate::database::Database;
 
-/// The share of the memory of queries that the changes of one transaction may take before they are written: one in so
+/// The share of query memory that the changes of one transaction may take before they are written: one part in this
 /// many.
 const SHARE: usize = 8;
-/// Least such share.
+/// Minimum of that share.
 const SHARE_MIN: usize = 1 << 20;
 
-/// What something takes of the pool, as long as it is there.
+/// A reservation in the pool, given back when it is dropped.
 #[derive(Debug)]
 pub(super) struct Charge {
     pool: Arc<dyn MemoryPool>,
@@ -31,21 +31,21 @@ pub(super) struct Charge {
 }
 
 impl Charge {
-    /// Nothing yet.
+    /// An empty reservation.
     pub(super) fn new(database: &Database) -> Self {
         let pool = Arc::clone(&database.query_runtime().memory_pool);
         let reservation = MemoryConsumer::new("rows to change").register(&pool);
         Self { pool, reservation }
     }
 
-    /// What is there already and cannot be refused.
+    /// Charges what exists already and cannot be refused.
     pub(super) fn of(database: &Database, bytes: usize) -> Self {
         let charge = Self::new(database);
         charge.reservation.grow(bytes);
         charge
     }
 
-    /// Takes `bytes` more.
+    /// Charges `bytes` more.
     ///
     /// # Errors
     /// 53200: the pool does not have them.
@@ -53,7 +53,7 @@ impl Charge {
         self.reservation.try_grow(bytes).map_err(|_| self.refused(bytes))
     }
 
-    /// Takes `bytes` in all; where the pool does not have them, what it took before.
+    /// Charges `bytes` in total; if the pool does not have them, the charge stays as it was.
     ///
     /// # Errors
     /// As [`Charge::grow`].
@@ -84,7 +84,7 @@ pub(super) fn share_of(database: &Database) -> usize {
     }
 }
 
-/// All rows of `first` and `rest`, which are to be made one batch: with what that takes.
+/// All rows of `first` and `rest`, for one batch, with their charge.
 ///
 /// # Errors
 /// Those of `rest`; 53200.

@@ -1,4 +1,4 @@
-//! COMMENT ON: what people say of things, kept in the catalog, and part of a transaction as what it is about.
+//! COMMENT ON: texts about objects, kept in the catalog and transactional like the objects.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use cleave_sql::statement::parse::{CommentOn, CommentSubject};
 use super::{Session, definitions, roles};
 use crate::session::roles::refused;
 
-/// The name that those lock who comment: none that SQL can write.
+/// The lock name of COMMENT statements: a name that SQL cannot write.
 const COMMENTS: &str = "\0comments";
 
 /// Runs COMMENT ON.
@@ -43,7 +43,7 @@ pub(super) async fn run(session: &mut Session, comment: CommentOn) -> Result<()>
     definitions::end_definition(session, definition).await
 }
 
-/// Forgets what was said of things that are not in `next` any more: their numbers may become those of others.
+/// Removes the comments of objects that are no longer in `next`: their ids may be given to others.
 pub(super) fn forget(next: &mut CatalogState) {
     if *next.comments == Comments::default() {
         return;

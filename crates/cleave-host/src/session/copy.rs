@@ -44,9 +44,9 @@ const WAITING: usize = 4;
 /// Where COPY … STDIN reads and COPY … STDOUT writes. Without them such a COPY is refused.
 #[derive(Default)]
 pub struct ClientStreams {
-    /// What STDIN is, for one COPY.
+    /// The stream that is STDIN for one COPY.
     pub input: Option<Box<dyn Read + Send>>,
-    /// What STDOUT is.
+    /// The stream that is STDOUT.
     pub output: Option<Box<dyn Write + Send>>,
 }
 
@@ -175,7 +175,7 @@ async fn copy_to(
     let writer = SpawnedTask::spawn_blocking(move || write(output, &name, &schema, format, take));
     let sent = send_all(&mut running, give).await;
     let (output, written) = tasks::joined(writer.await)?;
-    // Also where the query or the writer failed: the next COPY wants it.
+    // Also after the query or the writer failed: the next COPY needs the stream.
     if let Output::Client(client) = output {
         streams(&mut session.client).output = Some(client);
     }
@@ -185,7 +185,7 @@ async fn copy_to(
 fn open_output(client: &mut ClientStreams, end: CopyEnd) -> Result<(Output, String)> {
     match end {
         CopyEnd::File(path) => {
-            // Rows are their owner's alone.
+            // The owner alone may read the file.
             let mut options = File::options();
             let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
             let file = file.map_err(|error| Error::io("create", &path, error))?;
@@ -237,7 +237,7 @@ impl Write for Output {
     }
 }
 
-/// Gives the writer all rows of a query, or those until it has ended.
+/// Sends all rows of a query to the writer, or those until the writer has stopped.
 async fn send_all(
     running: &mut select::RunningQuery,
     give: mpsc::Sender<RecordBatch>,
@@ -250,7 +250,7 @@ async fn send_all(
     Ok(())
 }
 
-/// Writes batches until there are no more. Returns the output, and how many rows there were.
+/// Writes batches until there are no more. Returns the output and the number of rows.
 fn write(
     mut output: Output,
     name: &str,
@@ -304,8 +304,8 @@ fn write_rows(
     }
 }
 
-/// What `next` takes out of what `open` opened, step by step on threads that may block, as a stream that ends with
-/// its error. A few items are made ahead.
+/// The items that `next` takes from what `open` opened, step by step on threads that may block, as a stream that ends
+/// with its error. A few items are made ahead.
 fn produced<S: Send + 'static, T: Send + 'static>(
     open: impl FnOnce() -> Result<S> + Send + 'static,
     next: impl Fn(&mut S) -> Result<Option<T>> + Clone + Send + 'static,

@@ -5,10 +5,10 @@
 //!                                       └─ FETCH ALL ─▶ ResultRows of the rest, as they come
 //! ```
 //!
-//! The rows are those of the moment of DECLARE, whatever the transaction does afterwards. A cursor ends with its
-//! transaction, or, WITH HOLD, with its session; one whose transaction or savepoint is undone was never there.
+//! The rows are those of the snapshot at DECLARE, whatever the transaction does afterwards. A cursor ends with its
+//! transaction, or, WITH HOLD, with its session. Rolling back its transaction or savepoint removes it.
 //!
-//! Invariant: of a cursor no more is in memory than what its query makes ahead, and the rest of one batch.
+//! Invariant: a cursor holds in memory only what its query makes ahead and the rest of one batch.
 //!
 //! Source: PostgreSQL's manual, "DECLARE", "FETCH".
 
@@ -26,7 +26,7 @@ use tokio::sync::Mutex;
 use super::started::ResultRows;
 use super::{Outcome, Session, Started, block, started};
 
-/// Cursors that a session may keep: each is a query that runs.
+/// Cursors that a session may keep: each is a running query.
 const CURSOR_COUNT_MAX: usize = 1000;
 
 /// The cursors of a session, by name.
@@ -41,14 +41,14 @@ struct Cursor {
     is_held: bool,
     /// Its transaction has committed.
     is_flushed: bool,
-    /// Savepoints that there were when it was declared.
+    /// Savepoints that existed when it was declared.
     depth: usize,
 }
 
 /// The rows that a cursor has not given yet.
 pub(super) struct CursorRows {
     rows: ResultRows,
-    /// Of the batch before.
+    /// The rest of the last batch.
     rest: Option<RecordBatch>,
 }
 
@@ -78,7 +78,7 @@ impl CursorRows {
 }
 
 impl Cursors {
-    /// What the end of a transaction leaves.
+    /// Applies the end of a transaction to the cursors.
     pub(super) fn end_transaction(&mut self, is_committed: bool) {
         self.by_name.retain(|_, cursor| cursor.is_flushed || (cursor.is_held && is_committed));
         for cursor in self.by_name.values_mut() {
@@ -86,12 +86,12 @@ impl Cursors {
         }
     }
 
-    /// What is left where all since the savepoint at `place` is undone.
+    /// Applies ROLLBACK TO the savepoint at `place`.
     pub(super) fn undo_to(&mut self, place: usize) {
         self.by_name.retain(|_, cursor| cursor.is_flushed || cursor.depth <= place);
     }
 
-    /// Makes those declared since the savepoint at `place` part of what was before it.
+    /// Applies RELEASE: cursors declared since the savepoint at `place` belong to the level before it.
     pub(super) fn release(&mut self, place: usize) {
         for cursor in self.by_name.values_mut() {
             cursor.depth = cursor.depth.min(place);
@@ -147,7 +147,7 @@ impl Session {
         self.cursors.find(name).ok().map(|cursor| Arc::clone(&cursor.schema))
     }
 
-    /// Has the rows of cursors computed by the threads of `runtime`, as [`ResultRows::on`] does for others.
+    /// Lets the threads of `runtime` compute the rows of cursors, as [`ResultRows::on`] does for others.
     pub fn compute_on(&mut self, runtime: tokio::runtime::Handle) {
         self.runtime = Some(runtime);
     }

@@ -1,6 +1,6 @@
-//! Definitions other than those of CREATE and DROP; and TRUNCATE: a table without rows in the place of one with rows.
+//! Definitions other than CREATE and DROP, and TRUNCATE, which replaces a table by one without rows.
 //!
-//! VIDs go on where they were: a snapshot that still has the rows must not take others for them.
+//! VIDs of a truncated table continue: a snapshot that still has the old rows must not confuse them with new ones.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use super::{
     Outcome, Session, alter, definitions, foreign_key_rules, indexes, locking, sequences, views,
 };
 
-/// Runs a statement that defines something anew.
+/// Runs a statement that replaces a definition.
 pub(super) async fn run(session: &mut Session, define: Define) -> Result<Outcome> {
     match define {
         Define::Truncate(tables) => truncate(session, &tables).await,
@@ -104,7 +104,7 @@ async fn truncate(session: &mut Session, truncate: &Truncate) -> Result<Outcome>
     Ok(Outcome::done("TRUNCATE TABLE"))
 }
 
-/// The columns of a table with the rows of a query.
+/// The columns of a table that holds the rows of a query.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for a type that no column has.

@@ -1,24 +1,26 @@
-//! What transactions define: tables, views, sequences and indexes that one session alone sees until its block commits.
+//! Definitions within transactions: tables, views, sequences and indexes that one session alone sees until its block
+//! commits.
 //!
 //! ```text
-//!  newest state ──▶ Defined::over ──▶ what the session sees ──▶ kept CatalogEdit: a statement ──▶ Defined::note
-//!                                                                                                      │ COMMIT
-//!  newest state by then ◀────────── Defined::install: whole tables, in one replacement of the manifest ◀───┘
+//!  newest snapshot ─▶ Defined::over ─▶ what the session sees ─▶ kept CatalogEdit: a statement ─▶ Defined::note
+//!                                                                                                    │ COMMIT
+//!  newest snapshot then ◀───── Defined::install: whole tables, in one replacement of the manifest ◀──┘
 //! ```
 //!
-//! 1. [`begin_definition`] locks what a statement is about ACCESS EXCLUSIVE, and gives it an edit of what the session
+//! 1. [`begin_definition`] locks the objects of a statement ACCESS EXCLUSIVE, and gives it an edit of what the session
 //!    sees. Rows that the block has changed in such a table before are applied there first.
-//! 2. The statement changes the edit's state as it likes. [`end_definition`] compares it with the one before: tables
-//!    that are others now are [`Defined`], with the space that they take.
-//! 3. From then on such a table is the block's own. Rows go to it, many of them as a bulk segment, and nothing is ever
-//!    applied again.
-//! 4. COMMIT puts the tables, whole, in the place of what the newest state has of them, and replaces the manifest.
+//! 2. The statement changes the catalog version in the edit. [`end_definition`] compares it with the one before: tables
+//!    that differ are [`Defined`], with the space that they take.
+//! 3. From then on such a table is the block's own. Rows go straight to it, many of them as a bulk segment, and nothing
+//!    is applied to it again later.
+//! 4. COMMIT puts the tables, whole, in the place of those in the newest catalog version, and replaces the manifest.
 //!
 //! Outside of a block a statement is a block of its own. Temporary tables are defined in the same way, and stay with
-//! the session when its block commits: no state that others see ever has them.
+//! the session when its block commits: no catalog version that others see contains them.
 //!
-//! Invariant: a table that is defined is locked ACCESS EXCLUSIVE, so the newest state has of it what it had when it was
-//! locked; ids of tables and segments are the database's, so that blocks side by side never have the same ones.
+//! Invariant: a defined table is locked ACCESS EXCLUSIVE, so the newest catalog version has the table unchanged since
+//! it was locked. Ids of tables and segments are unique within the database, so concurrent blocks never use the same
+//! ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -61,23 +63,23 @@ use crate::database::Database;
 pub(super) struct Defined {
     /// By id; None: dropped.
     tables: BTreeMap<u32, Option<Arc<TableState>>>,
-    /// Views, in the same way.
+    /// Views, by id as well.
     views: BTreeMap<u32, Option<Arc<ViewState>>>,
-    /// Sequences, too; the numbers that they give belong to no transaction.
+    /// Sequences, by id as well; the numbers that they give belong to no transaction.
     sequences: BTreeMap<u32, Option<Arc<Sequence>>>,
-    /// Those that the session alone has, also after its block, and what becomes of them then.
+    /// Temporary objects, which stay with the session after its block, and what happens to them at commit.
     temporary: BTreeMap<u32, OnCommit>,
-    /// What it made of roles and rights.
+    /// Its changes to roles and rights.
     rights: RightsChange,
-    /// And of comments.
+    /// Its changes to comments.
     comments: CommentsChange,
     claims: BTreeMap<DeviceId, Arc<Claim>>,
-    /// The greatest number that their rows have as their commit.
+    /// The greatest commit number of their rows.
     commit: u64,
 }
 
 impl Defined {
-    /// Whether there is nothing.
+    /// Whether nothing is defined.
     pub(super) fn is_empty(&self) -> bool {
         self.tables.is_empty()
             && self.views.is_empty()
@@ -98,17 +100,17 @@ impl Defined {
         self.temporary.contains_key(&id)
     }
 
-    /// The ids of what is temporary.
+    /// The ids of temporary objects.
     pub(super) fn temporary_ids(&self) -> BTreeSet<u32> {
         self.temporary.keys().copied().collect()
     }
 
-    /// What becomes of the table or sequence `id` at the end of a transaction, if it is temporary.
+    /// What happens to the table or sequence `id` at the end of a transaction, if it is temporary.
     pub(super) fn on_commit(&self, id: u32) -> Option<OnCommit> {
         self.temporary.get(&id).copied()
     }
 
-    /// What a session sees that has defined this, where `base` is what was committed.
+    /// The catalog that a session with these definitions sees over the committed one, `base`.
     pub(super) fn over(&self, database: &Database, base: Arc<CatalogState>) -> Arc<CatalogState> {
         if self.is_empty() {
             return base;
@@ -116,7 +118,7 @@ impl Defined {
         let mut state = CatalogState::clone(&base);
         self.put_into(&mut state);
         state.commit = state.commit.max(self.commit);
-        // No id of theirs is given again to what others see beside them.
+        // Their ids are not given again to objects that others see beside them.
         let (table, segment) = database.ids.next();
         state.next_table = state.next_table.max(table);
         state.next_segment = state.next_segment.max(segment);
@@ -132,7 +134,7 @@ impl Defined {
         state.sequences.retain(|_, sequence| !self.has(sequence.id));
         let is_temporary =
             |table: &&Arc<TableState>| self.temporary.contains_key(&table.schema.table_id);
-        // One of the session's own hides what has its name.
+        // A temporary object hides another one of its name.
         let (temporary, permanent): (Vec<_>, Vec<_>) =
             self.tables.values().flatten().partition(is_temporary);
         for table in permanent.into_iter().chain(temporary) {
@@ -163,7 +165,7 @@ impl Defined {
         })
     }
 
-    /// What others see when the block commits.
+    /// What others see after the block commits.
     pub(super) fn permanent(&self) -> Self {
         let mut permanent = Self { temporary: BTreeMap::new(), ..self.clone() };
         permanent.tables.retain(|id, _| !self.is_temporary(*id));
@@ -173,7 +175,7 @@ impl Defined {
         permanent
     }
 
-    /// What the session has after the block has committed.
+    /// What the session keeps after the block has committed.
     pub(super) fn into_temporary(self) -> Self {
         let mut kept = Self { claims: self.claims, commit: self.commit, ..Self::default() };
         for (id, on_commit) in self.temporary {
@@ -202,7 +204,7 @@ impl Defined {
         kept
     }
 
-    /// Gives back the space that none of its tables takes, where nobody reads it.
+    /// Gives back the space that none of its tables takes, if nobody reads it.
     pub(super) fn trim(&mut self) {
         for (device, claim) in &self.claims {
             if Arc::strong_count(claim) == 1 {
@@ -211,7 +213,7 @@ impl Defined {
         }
     }
 
-    /// Notes what a statement made of `before`, and the space that it has.
+    /// Records what a statement made of `before`, and the space that it takes.
     fn note(
         &mut self,
         before: &CatalogState,
@@ -222,7 +224,7 @@ impl Defined {
         self.claims = claims;
         self.commit = self.commit.max(after.commit);
         self.temporary.extend(temporary);
-        // A temporary one that the statement has made hides what had its name.
+        // A temporary object that the statement has made hid what had its name.
         let made = after.tables().map(|table| &table.schema);
         let made = made.chain(after.views().map(|view| &view.schema));
         let made = made.filter(|schema| self.is_temporary(schema.table_id));
@@ -254,7 +256,7 @@ impl Defined {
         self.sequences.extend(sequences);
     }
 
-    /// Takes what was granted on something that is dropped out of `next`.
+    /// Removes the grants on dropped objects from `next`.
     fn forget_rights(&self, next: &mut CatalogState) {
         let is_dropped = self.tables.values().any(Option::is_none)
             || self.views.values().any(Option::is_none)
@@ -277,7 +279,7 @@ impl Defined {
 }
 
 impl Defines for Defined {
-    /// Whether it only gives space back that `committed` takes: nothing is written, and something is gone.
+    /// Whether it only frees space that `committed` takes: nothing is written, and something is dropped.
     fn makes_room(&self, committed: &CatalogState) -> bool {
         let is_there = |id: &u32| committed.tables().any(|table| table.schema.table_id == *id);
         let is_damaged =
@@ -289,7 +291,7 @@ impl Defines for Defined {
     /// Makes it part of what `edit` commits.
     ///
     /// # Errors
-    /// [`Error::NameTaken`] where a name is another one's by now.
+    /// [`Error::NameTaken`] if a name has been taken by another object meanwhile.
     fn install(&self, edit: &mut CatalogEdit) -> Result<()> {
         let (table, segment) = edit.database().ids.next();
         let next = &mut edit.next;
@@ -338,26 +340,26 @@ impl Defines for Defined {
     }
 }
 
-/// A statement that defines something, while it runs.
+/// A running statement that defines something.
 pub(super) struct Definition {
-    /// What it changes.
+    /// The edit that it changes.
     pub(super) edit: CatalogEdit,
     before: Arc<CatalogState>,
-    /// Tables whose rows, as the block has changed them, are in the edit's state.
+    /// Tables whose rows, as the block has changed them, are in the edit's catalog version.
     folded: Vec<u32>,
-    /// Tables that are made for the session alone.
+    /// Tables that are made as temporary ones.
     pub(super) temporary: BTreeMap<u32, OnCommit>,
-    /// Outside of a block: its own.
+    /// Outside of a block: the locks of its own.
     implicit: Option<Block>,
 }
 
 impl Definition {
-    /// What it began with, without the rows that the block has changed.
+    /// The catalog version that it began with, without the rows that the block has changed.
     pub(super) fn before(&self) -> &Arc<CatalogState> {
         &self.before
     }
 
-    /// Whether rows that the block has changed are in it.
+    /// Whether it includes rows that the block has changed.
     pub(super) fn has_folded(&self) -> bool {
         !self.folded.is_empty()
     }
@@ -379,7 +381,7 @@ impl Definition {
         }
     }
 
-    /// The same with rows loaded into the table that `schema` describes, and how many they are.
+    /// The same with rows loaded into the table that `schema` describes, and their number.
     ///
     /// # Errors
     /// Those of `rest`; [`Error::DuplicateKey`]; those of the device.
@@ -398,7 +400,7 @@ impl Definition {
 }
 
 impl Definition {
-    /// The same with rows that take the place of others; and how many.
+    /// The same with rows that replace others, and their number.
     ///
     /// # Errors
     /// Those of `rows`; [`Error::DuplicateKey`]; those of the device.
@@ -434,7 +436,7 @@ impl Session {
         self.defined().over(&self.database, newest)
     }
 
-    /// Whether the table `table_id` is the session's own.
+    /// Whether the table `table_id` is defined or owned by the session.
     pub(super) fn owns(&self, table_id: u32) -> bool {
         self.defined().has(table_id)
     }
@@ -448,8 +450,7 @@ impl Session {
     }
 }
 
-/// Locks the tables called `tables`, as far as there are such, and `names`, which shall come into use, and begins
-/// to define.
+/// Locks the tables called `tables`, as far as they exist, and the new names `names`, and begins a definition.
 ///
 /// # Errors
 /// In a read-only transaction; [`Error::Conflict`] of a lock; those of applying rows that were changed before.
@@ -462,7 +463,7 @@ pub(super) async fn begin_definition(
     begin_definition_in(session, what, (tables, LockMode::AccessExclusive), names).await
 }
 
-/// The same with the tables locked in `mode`, which keeps at least all who write away.
+/// The same with the tables locked in `mode`, which excludes at least all writers.
 ///
 /// # Errors
 /// As [`begin_definition`].
@@ -494,9 +495,9 @@ pub(super) async fn begin_definition_in(
     let seen = || block.defined.over(&database, database.catalog());
     let mut locked = Vec::new();
     for name in tables {
-        // Whoever had it locked may have put another one in its place.
+        // The former holder of the lock may have replaced the table.
         while let Some(id) = id_of(&seen(), name).filter(|id| !locked.contains(id)) {
-            // Of one whose rows alone it has changed, readers are kept away as well.
+            // Readers are excluded too from a table in which the block has only changed rows.
             let is_more = mode == LockMode::AccessExclusive && !block.defined.is_temporary(id);
             if is_more || !block.defined.has(id) {
                 block.locks.lock_table(id, mode, timeout).await?;
@@ -509,7 +510,7 @@ pub(super) async fn begin_definition_in(
             tracked.writes(u64::from(*id), &Written::All)?;
         }
     }
-    // With all rows of what was locked.
+    // With all rows of the locked tables.
     let newest = match tables {
         [] => database.catalog(),
         _ => database.snapshot(SnapshotKind::Flushed).await?,
@@ -530,7 +531,7 @@ pub(super) async fn begin_definition_in(
     Ok(Definition { edit, before, folded, temporary: BTreeMap::new(), implicit })
 }
 
-/// Has the session's block keep what was defined, or commits it where there is none.
+/// Hands a definition to the session's block, or commits it if there is none.
 ///
 /// # Errors
 /// Those of a commit.
@@ -548,8 +549,7 @@ pub(super) async fn end_definition(session: &mut Session, definition: Definition
     }
 }
 
-/// Makes what there is now and was not before that of the role as which the session acts, with what is granted on
-/// such things.
+/// Makes new objects the property of the role that the session acts as, with the default privileges for them.
 fn own_what_is_new(
     settings: &Settings,
     before: &CatalogState,
@@ -572,7 +572,7 @@ fn own_what_is_new(
         let (restarted, is_sequence) = (restarted.map(|from| from.id), sequence.is_some());
         let rights = Arc::make_mut(&mut next.rights);
         match restarted {
-            // The same one under another number.
+            // The same object under another id.
             Some(from) => rights.pass_on(from, *id),
             None => rights.begin(*id, is_sequence, role),
         }
@@ -590,7 +590,7 @@ pub(super) async fn change_own(session: &mut Session, change: &TableChange) -> R
     end_definition(session, definition).await
 }
 
-/// Loads rows into a table that is the session's own, or becomes it; returns how many.
+/// Loads rows into a table that is or becomes the session's own; returns their number.
 ///
 /// # Errors
 /// Those of `rest`; [`Error::DuplicateKey`]; those of the device.
@@ -604,7 +604,7 @@ pub(super) async fn load_own(
     let moving = many::begin_moving(session, schema).await?;
     let mut definition = moving.ok_or_else(Error::concurrent_update)?;
     if definition.has_folded() {
-        // What the block had changed in the table is not to be applied once more below.
+        // The block's earlier changes in the table must not be applied once more below.
         end_definition(session, definition).await?;
         let moving = many::begin_moving(session, schema).await?;
         definition = moving.ok_or_else(Error::concurrent_update)?;
@@ -620,7 +620,7 @@ pub(super) async fn load_own(
     Ok(count)
 }
 
-/// What is another one in `after` than in `before`, by id; None: it is gone, and not because something hides it.
+/// The objects that differ between `before` and `after`, by id; None: dropped, and not merely hidden by another one.
 fn differences<T>(
     before: &BTreeMap<u32, Arc<T>>,
     after: &BTreeMap<u32, Arc<T>>,
@@ -633,7 +633,7 @@ fn differences<T>(
     gone.map(|(id, _)| (*id, None)).chain(new).collect()
 }
 
-/// The id of the table, view or sequence `name`, be it damaged.
+/// The id of the table, view or sequence `name`, even if it is damaged.
 fn id_of(state: &CatalogState, name: &str) -> Option<u32> {
     let damaged = || state.damaged.get(name).map(|table| table.schema.table_id);
     let view = || state.view(name).map(|view| view.schema.table_id);

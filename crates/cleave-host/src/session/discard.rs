@@ -1,5 +1,4 @@
-//! DISCARD: a session forgets what its client has made of it, as poolers of connections want before they give it to
-//! another.
+//! DISCARD: resets a session, as connection poolers want before they give it to another client.
 //!
 //! Source: PostgreSQL's manual, "DISCARD".
 

@@ -1,4 +1,4 @@
-//! DROP TABLE: tables, and with CASCADE what needs them, out of the catalog.
+//! DROP TABLE: removes tables from the catalog, and with CASCADE the objects that depend on them.
 
 use std::collections::BTreeSet;
 

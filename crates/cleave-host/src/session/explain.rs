@@ -1,7 +1,7 @@
-//! EXPLAIN: what a statement does, without doing it; and with ANALYZE what it did, which for one that changes rows is a
-//! change as any other.
+//! EXPLAIN: the plan of a statement without running it. EXPLAIN ANALYZE: what the statement did, changes of rows
+//! included.
 //!
-//! What runs such a statement hands its query, when it has run, to [`Measuring`].
+//! A statement that changes rows hands its query to [`Measuring`] after it has run.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,7 +25,7 @@ use super::{
     subqueries,
 };
 
-/// Where the query of a statement that changes rows is put when it has run.
+/// Where the query of a statement that changes rows is put after it has run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Measuring(Arc<Mutex<Option<Measured>>>);
 
@@ -54,7 +54,7 @@ impl Changes {
         }
     }
 
-    /// What it did to so many rows.
+    /// The report of a change of that many rows.
     fn done(&self, count: usize) -> String {
         let rows = if count == 1 { "row" } else { "rows" };
         match self {
@@ -67,7 +67,7 @@ impl Changes {
     }
 }
 
-/// What a query may be without a plan, each with its values: a look-up, a range, or one whose subqueries are looked up.
+/// The forms of a query without a plan, each with its values: a look-up, a range, or one with looked-up subqueries.
 pub(super) type LookUps = (
     Option<PointQuery>,
     Option<(Arc<RangeTemplate>, Parameters)>,
@@ -155,7 +155,7 @@ pub(super) async fn run(
     explain_with(session, analyze, format, asked, (point, range, nested)).await
 }
 
-/// EXPLAIN of a statement with values for its parameters, which is `point` where it can be looked up.
+/// EXPLAIN of a statement with values for its parameters; `point` is its look-up, if it has one.
 pub(super) async fn explain_with(
     session: &Session,
     analyze: bool,
@@ -164,7 +164,7 @@ pub(super) async fn explain_with(
     (point, range, nested): LookUps,
 ) -> Result<Outcome> {
     let mut target = None;
-    // What changes rows has run by now where it was to.
+    // A statement that changes rows has run by now, under ANALYZE.
     let query = match statement {
         Statement::Query(query) => query,
         Statement::Insert(insert) => {
@@ -240,7 +240,7 @@ pub(super) async fn explain_with(
     Ok(Outcome::Rows { schema, batches })
 }
 
-/// EXPLAIN of a query that is looked up; None: it is planned. With ANALYZE it is known which way it goes.
+/// EXPLAIN of a query that is looked up; None: it is planned. With ANALYZE the path that it takes is known.
 async fn explain_look_up(
     session: &Session,
     analyze: bool,
@@ -254,7 +254,7 @@ async fn explain_look_up(
     let mut measured = None;
     if analyze {
         let stopwatch = Stopwatch::start();
-        // Own changes are in the state.
+        // The snapshot includes own changes.
         serializable::note_look_up(session.tracked(), point)?;
         let sight = Sight::new(Live::flushed(Arc::clone(state)), None);
         let stack = session.in_force().stack;
@@ -267,7 +267,7 @@ async fn explain_look_up(
     Ok(Some(Outcome::Rows { schema, batches }))
 }
 
-/// Runs a statement that changes rows, which is prepared or not, and says what it did.
+/// Runs a statement that changes rows, prepared or not, and reports what it did.
 async fn explain_run(
     session: &mut Session,
     changes: Changes,
@@ -322,7 +322,7 @@ async fn explain_run(
     Ok(Outcome::Rows { schema, batches })
 }
 
-/// Refuses to run parts of WITH for EXPLAIN ANALYZE, which would show them as one.
+/// Refuses EXPLAIN ANALYZE of data-modifying parts of WITH, which it would show as one plan.
 fn check_not_run(analyze: bool) -> Result<()> {
     match analyze {
         true => Err(Error::unsupported("EXPLAIN ANALYZE of WITH that changes rows")),

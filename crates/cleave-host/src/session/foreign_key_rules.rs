@@ -1,9 +1,9 @@
-//! Foreign keys under CREATE, ALTER, DROP and TRUNCATE: what a statement says by names in, [`ForeignKey`]s by ids out,
-//! and what may not go, or goes with it, because one refers to it.
+//! Foreign keys under CREATE, ALTER, DROP and TRUNCATE: names of a statement in, [`ForeignKey`]s by ids out. Refuses to
+//! drop what a foreign key refers to, or drops the key with it.
 //!
-//! Whoever adds a key holds the other table still (SHARE ROW EXCLUSIVE) before it takes the state in which it asks the
-//! rows that are there. A key belongs to the table that has it; the other table knows nothing of it, and is looked for
-//! by its id.
+//! A statement that adds a key locks the referenced table (SHARE ROW EXCLUSIVE) before it takes the snapshot in which
+//! it checks the existing rows. A key is stored with the referencing table. The referenced table has no entry for it;
+//! its keys are found by its id.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) struct Own<'a> {
     pub(super) is_temporary: bool,
 }
 
-/// Holds the tables that `keys` of the table `own` refer to, until the transaction ends.
+/// Locks the tables that `keys` of the table `own` refer to, until the transaction ends.
 pub(super) async fn hold_referenced<'a>(
     session: &mut Session,
     own: &str,
@@ -41,7 +41,7 @@ pub(super) async fn hold_referenced<'a>(
     let names: BTreeSet<&String> = keys.map(|key| &key.target).collect();
     for name in names.into_iter().filter(|name| *name != own) {
         let mut locked = None;
-        // Whoever had it locked may have put another one in its place.
+        // The former holder of the lock may have replaced the table.
         while let Some(table) = session.names().table(name).map(Arc::clone) {
             let id = table.schema.table_id;
             if locked == Some(id) || session.owns(id) {
@@ -54,8 +54,8 @@ pub(super) async fn hold_referenced<'a>(
     Ok(())
 }
 
-/// Holds what ALTER TABLE needs beside its table: tables that a new foreign key refers to. Returns those that are
-/// to be locked as the table itself is: of keys that may go with it, or that are asked of all rows.
+/// Locks the tables that ALTER TABLE needs beside its own: those that a new foreign key refers to. Returns the tables
+/// to be locked like the altered one: tables of keys that may be dropped with it, or that are checked for all rows.
 pub(super) async fn held_for(session: &mut Session, alter: &AlterTable) -> Result<Vec<String>> {
     let (mut locked, own) = (Vec::new(), std::slice::from_ref(&alter.table));
     let mut given = Vec::new();
@@ -93,7 +93,7 @@ fn referred_by(
     targets.map(|table| table.schema.name.clone()).collect()
 }
 
-/// `rules` of a table with the foreign keys `all` more.
+/// `rules` of a table with the additional foreign keys `all`.
 ///
 /// # Errors
 /// [`Error::Invalid`] for one that cannot be; [`Error::NameTaken`].
@@ -121,7 +121,7 @@ pub(super) fn with_foreign_keys(
             Some(name) => name.clone(),
             None => {
                 let columns: Vec<&str> = given.columns.iter().map(String::as_str).collect();
-                // Those that have names keep them.
+                // Keys with explicit names keep them.
                 let is_given =
                     |name: &str| all.iter().any(|other| other.name.as_deref() == Some(name));
                 chosen_name(&own.schema.name, &columns, "fkey", |name| {
@@ -135,7 +135,7 @@ pub(super) fn with_foreign_keys(
     Ok(rules)
 }
 
-/// `definition` with one foreign key more on `table`, whose rows do not break it.
+/// `definition` with one more foreign key on `table`, which all existing rows satisfy.
 ///
 /// # Errors
 /// As [`with_foreign_keys`]; [`Error::Violation`].
@@ -189,7 +189,7 @@ pub(super) async fn validate(
     Ok(true)
 }
 
-/// Refuses rows of the table `table_id` that break one of those of its foreign keys that `is_asked` says.
+/// Refuses rows of the table `table_id` that break one of the foreign keys that `is_asked` selects.
 pub(super) async fn check_there(
     session: &Session,
     definition: &Definition,
@@ -209,10 +209,10 @@ pub(super) async fn check_there(
     Ok(())
 }
 
-/// Asks all foreign keys of the table `table_id`, and those that refer to it, of the rows that are there.
+/// Checks all foreign keys of the table `table_id`, and those that refer to it, against the existing rows.
 ///
 /// # Errors
-/// [`Error::Violation`]; that of a key whose columns do not go together any more.
+/// [`Error::Violation`]; that of a key whose columns no longer match.
 pub(super) async fn check_retyped(
     session: &Session,
     definition: &Definition,
@@ -243,7 +243,7 @@ pub(super) async fn check_retyped(
     Ok(())
 }
 
-/// The tables whose foreign keys refer to one of `tables`, and that are none of them: by name.
+/// The names of tables outside `tables` whose foreign keys refer to one of `tables`.
 pub(super) fn referring(state: &CatalogState, tables: &[String]) -> Vec<String> {
     let ids: BTreeSet<u32> = tables
         .iter()
@@ -256,7 +256,7 @@ pub(super) fn referring(state: &CatalogState, tables: &[String]) -> Vec<String> 
     state.tables().filter(refers).map(|table| table.schema.name.clone()).collect()
 }
 
-/// The same, and those that refer to these, and so on.
+/// The same, with the tables that refer to these, transitively.
 pub(super) fn all_referring(state: &CatalogState, tables: &[String]) -> Vec<String> {
     let mut all = tables.to_vec();
     loop {
@@ -268,8 +268,8 @@ pub(super) fn all_referring(state: &CatalogState, tables: &[String]) -> Vec<Stri
     }
 }
 
-/// Drops the foreign keys that refer to one of the tables `gone`, and are those that `is_about` says, of tables that
-/// are `locked`; refuses to without `cascade`.
+/// Drops the foreign keys that refer to one of the dropped tables `gone` and that `is_about` selects; their tables are
+/// in `locked`. Refuses without `cascade`.
 ///
 /// # Errors
 /// [`Error::Invalid`] (2BP01).
@@ -294,7 +294,7 @@ pub(super) fn drop_references(
                 position: None,
             });
         }
-        // It came while the others were waited for.
+        // It was added while the statement waited for locks.
         if !locked.contains(&table.schema.name) {
             return Err(Error::concurrent_update());
         }
@@ -305,7 +305,7 @@ pub(super) fn drop_references(
     Ok(())
 }
 
-/// `table` without the foreign keys that its column `id` is in.
+/// `table` without the foreign keys that contain its column `id`.
 ///
 /// # Errors
 /// None that is to be expected.
@@ -345,7 +345,7 @@ pub(super) fn check_truncate(state: &CatalogState, emptied: &BTreeSet<u32>) -> R
     Ok(())
 }
 
-/// What `given` refers to: a table of `state`, or its own.
+/// The table that `given` refers to: one of the catalog version `state`, or its own.
 fn foreign_key(
     state: &CatalogState,
     own: &Own<'_>,
@@ -463,8 +463,8 @@ fn check_types(name: &str, own: &Column, other: &Column) -> Result<()> {
     Err(refused(Fault::Type, message))
 }
 
-/// Whether a value of type `own` can refer to one of type `other`: as they are, or by a cast that PostgreSQL makes by
-/// itself.
+/// Whether a value of type `own` can refer to one of type `other`: directly, or by a cast that PostgreSQL applies
+/// implicitly.
 fn is_comparable(own: ColumnType, other: ColumnType) -> bool {
     use ColumnType as T;
     let is_whole = |known| matches!(known, T::SmallInt | T::Int | T::BigInt);

@@ -1,23 +1,24 @@
-//! Foreign keys: what a statement makes of rows in; out, whether each of them refers to a row that is there, and what
-//! becomes of the rows that referred to one that is not there any more.
+//! Foreign keys: checks that each new row refers to an existing row, and acts on rows that referred to removed ones.
 //!
 //! ```text
-//!  rows that begin    FOR KEY SHARE on each key that they refer to ─▶ is it there, committed or own?
-//!  keys that go       FOR UPDATE on each ─▶ the statement's change ─▶ CASCADE, SET NULL, SET DEFAULT: changes of the tables that
-//!                     refer to it, in the same transaction, until there are no more ─▶ does a row refer to one? then it all fails
+//!  new rows      FOR KEY SHARE on each key that they refer to ─▶ does it exist, committed or own?
+//!  removed keys  FOR UPDATE on each ─▶ the statement's change
+//!                ─▶ CASCADE, SET NULL, SET DEFAULT: changes of the referencing tables, in the same transaction,
+//!                   until there are no more
+//!                ─▶ does a row still refer to one? then the statement fails
 //! ```
 //!
-//! 1. [`take_referring`] has the keys of what ends and begins, and looks at each of them where a statement only adds
-//!    rows; such a statement commits as any other.
-//! 2. Where a key that rows may refer to goes, the statement is a block of its own, if it is in none. What follows from
-//!    it is done one table after the other, in [`act`], and adds to the keys that go and come.
-//! 3. What is left is asked once all that is done, or, of a deferred key, at COMMIT: is there a row with the key, and
-//!    if not, does one refer to it? So NO ACTION, and rows that others have made, are the same question.
-//! 4. Loads ask it as a join over all of a table, in [`load`], and hold the other table still meanwhile.
+//! 1. [`take_referring`] gets the keys of dead and new rows. If a statement only adds rows, each key is looked up; the
+//!    statement commits as any other.
+//! 2. If a statement removes a key that rows may refer to, it becomes a block of its own, unless it is in one. The
+//!    actions are done one table after the other, in [`act`], and may remove and add further keys.
+//! 3. The remaining check comes after all actions, or, for a deferred key, at COMMIT: does a row with the key exist,
+//!    and if not, does a row refer to it? NO ACTION and rows that others have inserted are covered by the same check.
+//! 4. Loads check by a join over the whole table, in [`load`], and lock the referenced table against writers meanwhile.
 //!
-//! Invariant: whoever holds a key's lock as it looks for rows knows that none of other transactions comes or goes
-//! before its own end; both sides look at the newest state, whatever the snapshot is. So of two that cross, the later
-//! one sees the earlier, or waits for it.
+//! Invariant: a transaction that holds a key's lock while it looks for rows knows that no other transaction adds or
+//! removes such rows before its own end. Both sides look at the newest snapshot, whatever snapshot the block reads. So
+//! of two transactions that cross, the later one sees the earlier, or waits for it.
 //!
 //! Source: PostgreSQL's manual, "Foreign Keys"; rule 23; `docs/design/locks.md`.
 
@@ -54,64 +55,64 @@ use keys::{Columns, KeyRow, KeySet, Target};
 pub(in crate::session) use load::CheckedLoad;
 pub(super) use load::check_all;
 
-/// What a key takes in memory with the values that it is made of, about.
+/// Approximate bytes of a key with its values.
 const KEY_BYTES: usize = 256;
 
-/// What a statement does to rows that are there.
+/// What a statement does to existing rows.
 #[derive(Clone, Copy)]
 pub(super) enum Ending<'a> {
-    /// None ends.
+    /// No row ends.
     None,
-    /// Others take their place, which have the same keys.
+    /// Rows are replaced by rows with the same keys.
     KeysKept,
-    /// They end, or others take their place.
+    /// Rows end, or are replaced.
     Rows {
-        /// Where they are in what the statement has read.
+        /// Their places in what the statement has read.
         places: &'a [RowPlace],
-        /// As they are, where the statement has read them.
+        /// The old rows, as the statement has read them.
         before: Option<&'a RecordBatch>,
-        /// What takes their place, in the same order.
+        /// The new rows, in the same order.
         after: Option<&'a RecordBatch>,
     },
 }
 
-/// Rows that end, with the columns of their table that foreign keys are about.
+/// Dead rows, with the columns that foreign keys concern.
 #[derive(Debug, Clone)]
 pub(super) struct Replaced {
     columns: Vec<u32>,
     before: RecordBatch,
-    /// What takes their place, in the same order; None: nothing.
+    /// The new rows, in the same order; None: none.
     after: Option<RecordBatch>,
 }
 
-/// What a statement has to be asked of, and to do, before it ends.
+/// The foreign key work of a statement: checks and actions before it ends.
 #[derive(Debug, Default)]
 pub(super) struct References {
-    /// Whether a statement is at it: what it does then adds to this.
+    /// Whether a statement is doing this work: its own changes then add to it.
     pub(super) is_running: bool,
     gone: VecDeque<Gone>,
     open: OpenKeys,
 }
 
-/// Keys whose rows are gone, that others may refer to.
+/// Removed keys that other rows may refer to.
 #[derive(Debug)]
 struct Gone {
     reference: Reference,
     keys: KeySet,
-    /// Of UPDATE: the key that each of its rows had, and has now.
+    /// For UPDATE: the old and the new key of each of its rows.
     moved: Option<Vec<(KeyRow, KeyRow)>>,
 }
 
-/// Keys that are to be asked for: of which there is a row, or none that refers to it.
+/// Keys to be checked: a row with the key exists, or no row refers to it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OpenKeys(BTreeMap<(u32, u32), OpenKey>);
 
 #[derive(Debug, Clone)]
 struct OpenKey {
     reference: Reference,
-    /// Those of rows that refer to them.
+    /// Keys of rows that refer to them.
     begun: KeySet,
-    /// Those of rows that had them.
+    /// Keys of rows that had them.
     gone: KeySet,
 }
 
@@ -131,7 +132,7 @@ impl OpenKeys {
     }
 }
 
-/// Whether foreign keys have a say in changes of `table`.
+/// Whether foreign keys concern changes of `table`.
 pub(super) fn is_in_references(session: &Session, table: &TableState) -> bool {
     session.database.catalog().is_in_references(table)
         || !session.defined().is_empty() && session.names().is_in_references(table)
@@ -152,7 +153,7 @@ fn references(
     }
     let id = table.schema.table_id;
     let mut to: BTreeMap<(u32, u32), Reference> = BTreeMap::new();
-    // A temporary table may hide one that refers to it.
+    // A temporary table may hide a referencing one.
     let hidden = committed.references_to(id);
     let hidden = hidden.filter(|(child, _)| !session.owns(child.schema.table_id));
     for (child, key) in names.references_to(id).chain(hidden) {
@@ -162,7 +163,7 @@ fn references(
     Ok((own, to.into_values().collect()))
 }
 
-/// Whether an UPDATE sets no column that is in a foreign key of `table`, or that one refers to.
+/// Whether an UPDATE sets no column of a foreign key of `table`, and none that a foreign key refers to.
 pub(super) fn keeps_keys(session: &Session, table: &TableState, modify: &Modify) -> bool {
     let Action::Update(assignments) = &modify.action else { return false };
     if !is_in_references(session, table) {
@@ -175,7 +176,7 @@ pub(super) fn keeps_keys(session: &Session, table: &TableState, modify: &Modify)
     !assignments.iter().any(is_needed)
 }
 
-/// Ids of the columns of `table` that foreign keys are about.
+/// Ids of the columns of `table` that foreign keys concern.
 fn referring_columns(session: &Session, table: &TableState) -> BTreeSet<u32> {
     let own = table.rules.foreign_keys.iter().flat_map(|key| key.columns.iter().copied());
     let mut needed: BTreeSet<u32> = own.collect();
@@ -186,8 +187,8 @@ fn referring_columns(session: &Session, table: &TableState) -> BTreeSet<u32> {
     needed
 }
 
-/// The rows of `ending`, which are those of `table` in what the statement has read; None: there are none, or nobody
-/// asks.
+/// The rows of `ending`, which are rows of `table` in what the statement has read; None: there are none, or no foreign
+/// key needs them.
 pub(super) async fn replaced(
     session: &Session,
     table: &TableState,
@@ -213,7 +214,7 @@ pub(super) async fn replaced(
     Ok(Some(Replaced { columns, before, after }))
 }
 
-/// Takes a change of a table that foreign keys are about.
+/// Takes a change of a table that foreign keys concern.
 pub(super) async fn take_referring(
     session: &mut Session,
     change: TableChange,
@@ -226,7 +227,7 @@ pub(super) async fn take_referring(
         return block::take_plain(session, change, own_dead).await;
     }
     let (own, to) = references(session, &table)?;
-    // Keys of rows that begin and end, each with its values.
+    // Keys of dead and new rows, each with its values.
     let dead = change.dead.values().map(VidSet::len).sum::<usize>();
     let key_count = (change.row_count() + dead) * (own.len() + to.len());
     let charge = Charge::new(&session.database);
@@ -238,7 +239,7 @@ pub(super) async fn take_referring(
         Err(error) => return Err(first_fault(session, &change, &own_dead, error).await),
     };
     let gone = gone(&to, &change, replaced.as_ref())?;
-    // Before what is locked below, since it gives locks back.
+    // Before the locks below, since it may give locks back.
     if TransactionLocks::takes_table(&change) && !session.owns(table.schema.table_id) {
         block::lock_keys(session, &table, &change).await?;
     }
@@ -270,8 +271,8 @@ pub(super) async fn take_referring(
     own::end_own(session, is_own, taken).await
 }
 
-/// What to say of rows that break a foreign key, which is `error`, and perhaps another rule of theirs as well: that
-/// one. Foreign keys are asked last, once the rows are there.
+/// The error to report for rows that break a foreign key, which is `error`: if they also break another rule, that
+/// rule's error. Foreign keys are checked last, once the rows exist.
 async fn first_fault(
     session: &mut Session,
     change: &TableChange,
@@ -284,7 +285,7 @@ async fn first_fault(
     }
 }
 
-/// Takes a change by which keys go.
+/// Takes a change that removes keys.
 async fn take_with_keys(
     session: &mut Session,
     change: TableChange,
@@ -313,7 +314,7 @@ async fn take_with_keys(
     outcome.map(|()| Taken::Done)
 }
 
-/// Does what follows from keys that went, and asks for those that are open then.
+/// Runs the actions of removed keys, and checks those that are left.
 async fn follow_references(session: &mut Session) -> Result<()> {
     while let Some(gone) = session.references.gone.pop_front() {
         act::act(session, gone).await?;
@@ -330,7 +331,7 @@ async fn follow_references(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Refuses keys of which there is no row, but one that refers to it.
+/// Refuses keys without a row to which a row still refers.
 async fn ask(session: &mut Session, open: &OpenKey) -> Result<()> {
     lock_targets(session, &open.reference, &open.begun).await?;
     for (keys, is_begun) in [(&open.begun, true), (&open.gone, false)] {
@@ -345,7 +346,7 @@ async fn ask(session: &mut Session, open: &OpenKey) -> Result<()> {
     Ok(())
 }
 
-/// Locks keys that rows refer to, so that their rows stay; very many as their table.
+/// Locks keys that rows refer to, so that the referenced rows stay; very many keys by locking the table.
 async fn lock_targets(session: &mut Session, reference: &Reference, keys: &KeySet) -> Result<()> {
     let parent = &reference.parent;
     if keys.is_empty() || session.owns(parent.schema.table_id) {
@@ -364,7 +365,7 @@ async fn lock_targets(session: &mut Session, reference: &Reference, keys: &KeySe
     Ok(())
 }
 
-/// Locks keys that go, so that nobody begins a row that refers to them.
+/// Locks removed keys, so that nobody inserts a row that refers to them.
 async fn lock_gone(session: &mut Session, gone: &Gone) -> Result<()> {
     let timeout_ms = session.in_force().lock_timeout_ms;
     let (parent, index) = (&gone.reference.parent, gone.reference.key.index);
@@ -375,8 +376,8 @@ async fn lock_gone(session: &mut Session, gone: &Gone) -> Result<()> {
     Ok(())
 }
 
-/// Those of `keys` of which there is no row, in what is committed and what the transaction has done; and will do
-/// with `change` where that is of the same table.
+/// Those of `keys` that have no row, neither committed nor in the transaction's changes, nor in `change` if that is of
+/// the same table.
 async fn keys_absent(
     session: &mut Session,
     reference: &Reference,
@@ -419,7 +420,7 @@ async fn keys_absent(
     Ok(left.into_iter().map(|(key, values)| (key.to_vec(), values.clone())).collect())
 }
 
-/// At level SERIALIZABLE: that a key which is there is in the snapshot as well.
+/// At level SERIALIZABLE: checks that an existing key is in the snapshot as well.
 async fn check_seen(
     session: &Session,
     reference: &Reference,
@@ -442,8 +443,8 @@ async fn check_seen(
     }
 }
 
-/// What a look for rows that refer to others reads: the newest state, with what the transaction has done; and that
-/// state without it.
+/// What a search for referencing rows reads: the newest snapshot with the transaction's changes; and that snapshot
+/// without them.
 async fn newest_view(session: &mut Session) -> Result<(ReadView, Arc<CatalogState>)> {
     if !session.reads_snapshot() {
         let view = rights::view_now(session).await?;
@@ -457,7 +458,7 @@ async fn newest_view(session: &mut Session) -> Result<(ReadView, Arc<CatalogStat
     Ok((ReadView { state, target: None, reads }, base))
 }
 
-/// The keys that the rows of `change` refer to, by foreign key, less those that rows which end referred to.
+/// The keys that the new rows of `change` refer to, by foreign key, without those that dead rows referred to.
 fn begun(
     own: &[Reference],
     change: &TableChange,
@@ -496,7 +497,7 @@ fn begun(
     Ok(all)
 }
 
-/// The keys that go by `change`, of each foreign key that refers to its table.
+/// The keys that `change` removes, for each foreign key that refers to its table.
 fn gone(to: &[Reference], change: &TableChange, replaced: Option<&Replaced>) -> Result<Vec<Gone>> {
     let Some(Replaced { columns, before, after }) = replaced else { return Ok(Vec::new()) };
     let mut all = Vec::new();

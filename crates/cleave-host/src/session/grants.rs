@@ -1,8 +1,8 @@
-//! GRANT and REVOKE of privileges, and whose things are.
+//! GRANT and REVOKE of privileges, and ownership of objects.
 //!
-//! Who grants must own the thing or have the option to grant; what it grants counts as its owner's where it owns it. A
-//! privilege that was passed on lasts as long as the option by which it was: REVOKE refuses to take the one without the
-//! other, or takes both (CASCADE).
+//! A grantor must own the object or have the grant option. A superuser, and a role that owns the object directly or
+//! through membership, grants as the owner. A privilege that was granted by a grant option lasts as long as that
+//! option: REVOKE refuses to take the option alone, or takes both (CASCADE).
 
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::rights::{
@@ -17,13 +17,13 @@ use cleave_store::TableSchema;
 use super::later_privileges;
 use super::roles::{Actor, invalid, refused};
 
-/// Something that privileges are on.
+/// An object with privileges.
 pub(super) struct Known<'a> {
-    /// Which it is.
+    /// Its identity.
     pub(super) object: Object,
     /// Of which kind.
     pub(super) kind: ObjectKind,
-    /// What it is called.
+    /// Its name.
     pub(super) name: &'a str,
     /// Its columns, where it has any.
     pub(super) schema: Option<&'a TableSchema>,
@@ -54,7 +54,7 @@ impl<'a> Known<'a> {
         Self { object, kind, name, schema: None, view: None }
     }
 
-    /// Its id, and of how it is defined the version.
+    /// Its id, and the version of its definition.
     pub(super) fn version(&self) -> Option<(u32, u32)> {
         match self.object {
             Object::Relation(id) => Some((id, self.schema.map_or(0, |schema| schema.version))),
@@ -63,7 +63,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// The table, view or sequence called `name`, be it damaged.
+/// The table, view or sequence called `name`, even if it is damaged.
 pub(super) fn relation<'a>(state: &'a CatalogState, name: &str) -> Option<Known<'a>> {
     if let Some(table) = state.tables.get(name) {
         return Some(Known::of_table(&table.schema));
@@ -87,7 +87,7 @@ fn relations(state: &CatalogState) -> impl Iterator<Item = Known<'_>> {
     names.filter_map(|name| relation(state, name))
 }
 
-/// What there is because of the role `id`, so that it cannot be dropped.
+/// What depends on the role `id`, so that it cannot be dropped.
 pub(super) fn needs_of(state: &CatalogState, rights: &Rights, id: u32) -> Vec<String> {
     let schema = Known::of_all(Object::Schema, ObjectKind::Schema, "public");
     let database = Known::of_all(Object::Database, ObjectKind::Database, "");
@@ -124,7 +124,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// To whom, or from whom.
+    /// The grantees, or those whose privileges are revoked.
     pub(super) fn grantees(&self, rights: &Rights, grant: &Grant) -> Result<Vec<u32>> {
         let grantees = grant.grantees.iter().map(|grantee| match grantee {
             RoleName::Public if grant.option && !grant.revokes => {
@@ -206,7 +206,9 @@ impl Actor<'_> {
         let all = |is_sequence: bool| {
             let all = relations(state);
             let of_kind = all.filter(|known| (known.kind == ObjectKind::Sequence) == is_sequence);
-            let is_own = |known: &Known<'_>| !matches!(known.object, Object::Relation(id) if self.defined.is_temporary(id));
+            let is_own = |known: &Known<'_>| {
+                !matches!(known.object, Object::Relation(id) if self.defined.is_temporary(id))
+            };
             of_kind.filter(is_own).collect()
         };
         match on {
@@ -293,7 +295,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Runs DROP OWNED of roles that own nothing: what was granted to them.
+    /// Runs DROP OWNED of roles that own nothing: it removes what was granted to them.
     pub(super) fn drop_owned(
         &self,
         state: &CatalogState,
@@ -327,7 +329,7 @@ impl Actor<'_> {
     }
 }
 
-/// Gives a thing to `to`; what its owner has granted the new one has.
+/// Gives an object to `to`; the new owner takes over what the old one has granted.
 fn put_owner(rights: &mut Rights, id: u32, to: u32) {
     let object = Object::Relation(id);
     let before = rights.owner(object);
@@ -339,7 +341,7 @@ fn put_owner(rights: &mut Rights, id: u32, to: u32) {
     }
 }
 
-/// The privileges of a statement on `known`: by column, 0 for all of it.
+/// The privileges of a statement on `known`: by column, 0 for the whole object.
 fn items(known: &Known<'_>, grant: &Grant) -> Result<Vec<(u32, Privileges)>> {
     let Some(listed) = &grant.privileges else { return Ok(vec![(0, known.kind.privileges())]) };
     let mut items: Vec<(u32, Privileges)> = Vec::new();
@@ -378,7 +380,7 @@ fn items(known: &Known<'_>, grant: &Grant) -> Result<Vec<(u32, Privileges)>> {
     Ok(items)
 }
 
-/// Takes away what was passed on by those who may not any more.
+/// Removes grants whose grantors no longer have the grant option.
 fn take_dependents(rights: &mut Rights, object: Object, cascade: bool) -> Result<()> {
     let known = rights.grants(object).to_vec();
     let lasting = lasting(rights, object, &known);
@@ -396,8 +398,8 @@ fn take_dependents(rights: &mut Rights, object: Object, cascade: bool) -> Result
     Ok(())
 }
 
-/// What of each of `items` follows, step by step, from what the owner has granted: who has granted to each other has
-/// nothing of it.
+/// Those of `items` that follow, step by step, from the owner's grants: two roles that have granted only to each other
+/// have nothing.
 fn lasting(rights: &Rights, object: Object, items: &[GrantItem]) -> Vec<Privileges> {
     let mut lasting = vec![Privileges::default(); items.len()];
     loop {
@@ -424,12 +426,12 @@ fn lasting(rights: &Rights, object: Object, items: &[GrantItem]) -> Vec<Privileg
     }
 }
 
-/// What a role lacks a privilege on.
+/// The error of a missing privilege.
 pub(super) fn denied(kind: ObjectKind, name: &str) -> Error {
     refused(&format!("permission denied for {} {name}", kind.name()))
 }
 
-/// What only its owner may do.
+/// The error of what only the owner may do.
 pub(super) fn not_owner(kind: ObjectKind, name: &str) -> Error {
     refused(&format!("must be owner of {} {name}", kind.name()))
 }

@@ -1,4 +1,4 @@
-//! Identity columns: whose value counts, a statement's or the column's own.
+//! Identity columns: decides between a statement's value and the column's own.
 
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::{Error, Fault, Result};
@@ -6,8 +6,8 @@ use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::modify::Assignment;
 use cleave_sql::statement::parse::Overriding;
 
-/// Refuses values for columns that are GENERATED ALWAYS, but for those of which `is_default` says, by their place in
-/// the input, that they are DEFAULT; under OVERRIDING USER VALUE no identity column has any.
+/// Refuses values for columns that are GENERATED ALWAYS, except those that `is_default` reports, by their place in the
+/// input, as DEFAULT. Under OVERRIDING USER VALUE the values of identity columns are ignored.
 ///
 /// # Errors
 /// [`Error::Invalid`].

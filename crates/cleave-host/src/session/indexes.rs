@@ -1,6 +1,6 @@
 //! CREATE TABLE, CREATE INDEX, DROP INDEX: names of a statement in, definitions in the catalog out.
 //!
-//! Tables and indexes share one namespace, as in PostgreSQL. An index of a constraint goes with its table only.
+//! Tables and indexes share one namespace, as in PostgreSQL. The index of a constraint is dropped only with its table.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) async fn create_table(session: &mut Session, create: CreateTable) -> 
     Ok(Outcome::done("CREATE TABLE"))
 }
 
-/// A definition of a table without rows, and its schema; None: it is there, and that is no error.
+/// The definition of a table without rows, and its schema; None: the table exists, and that is no error.
 pub(super) async fn new_table(
     session: &mut Session,
     mut create: CreateTable,
@@ -79,7 +79,7 @@ pub(super) async fn new_table(
     Ok(Some((definition, schema)))
 }
 
-/// The device of each tablet of a table to be created: one after the other, and from the first again.
+/// The device of each tablet of a new table, assigned round robin.
 fn tablets(
     database: &Database,
     settings: &Settings,
@@ -112,7 +112,7 @@ fn tablets(
     Ok(devices.iter().copied().cycle().take(usize::try_from(count).unwrap_or(0)).collect())
 }
 
-/// Runs CREATE INDEX: outside of a block while others write the table.
+/// Runs CREATE INDEX. Outside of a block, others may write the table meanwhile.
 pub(super) async fn create_index(session: &mut Session, create: CreateIndex) -> Result<Outcome> {
     let settings = session.shared_settings();
     let define = |edit: &CatalogEdit, table: &TableState| define(&edit.next, table, &create);
@@ -194,11 +194,11 @@ pub(super) async fn drop_indexes(
     Ok(Outcome::done("DROP INDEX"))
 }
 
-/// The index `name`, be it damaged, and its table.
+/// The index `name`, even if it is damaged, and its table.
 ///
 /// # Errors
-/// [`StorageError::DamagedTable`](cleave_catalog::storage_error::StorageError::DamagedTable) where its table is: it
-/// goes with its table only.
+/// [`StorageError::DamagedTable`](cleave_catalog::storage_error::StorageError::DamagedTable) if its table is damaged:
+/// the index is dropped only with it.
 fn to_drop(
     state: &CatalogState,
     name: &str,
@@ -221,7 +221,7 @@ pub(super) fn wrong_kind(name: &str, expected: &str) -> Error {
     }
 }
 
-/// The error of a name that something has.
+/// The error of a name that is taken.
 pub(super) fn name_taken(state: &CatalogState, name: &str) -> Error {
     let kind = match (state.has_index_named(name), state.sequences.contains_key(name)) {
         (true, _) => NameKind::Index,
@@ -231,7 +231,7 @@ pub(super) fn name_taken(state: &CatalogState, name: &str) -> Error {
     Error::NameTaken { kind, name: name.to_owned() }
 }
 
-/// The index that `create` asks for on `table`; None: there is something of its name, and that is no error.
+/// The index that `create` asks for on `table`; None: its name is taken, and that is no error.
 fn define(
     state: &CatalogState,
     table: &TableState,
@@ -295,7 +295,7 @@ fn constraint_indexes(state: &CatalogState, create: &CreateTable) -> Result<Vec<
     Ok(indexes)
 }
 
-/// What divides a table to be created: its primary key, where it does not say, so that looking a row up asks one
+/// The columns that divide a new table into tablets: by default its primary key, so that a look-up of a row asks one
 /// tablet.
 fn division(create: &CreateTable, tablet_count: usize) -> Division {
     match &create.placement.division {

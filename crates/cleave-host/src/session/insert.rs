@@ -1,10 +1,9 @@
-//! INSERT: constants are read as values of their columns, all else is a query whose rows are cast.
+//! INSERT: constants are read as values of their columns; any other source is a query whose rows are cast.
 //!
-//! A string in VALUES has no type until its column is known, as PostgreSQL has it: `'2024-02-29'` is a
-//! date where a date is wanted. A number keeps its digits (`1.10`) and is assigned only where numbers are
-//! ([`Literal`]). A row with anything else in it (a function, an
-//! operator, a subquery) makes the whole of VALUES a query. The engine knows no DEFAULT: it gets NULL in
-//! its place, and [`Defaults`] remembers where a column's default goes.
+//! A string in VALUES has no type until its column is known, as in PostgreSQL: `'2024-02-29'` is a date in a date
+//! column. A number keeps its digits (`1.10`) and is assigned only to number columns ([`Literal`]). A function, an
+//! operator or a subquery in any row makes the whole of VALUES a query. The engine does not know DEFAULT: it gets NULL
+//! in its place, and [`Defaults`] remembers where a column's default goes.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -43,10 +42,10 @@ use super::{
     Outcome, Session, block, definitions, identity, locking, returning, serializable, upsert,
 };
 
-/// The query for what RETURNING lists, over rows of the table alone; None: it lists nothing.
+/// The query for the RETURNING list, over rows of the table alone; None: there is no RETURNING.
 ///
 /// # Errors
-/// What a query cannot have.
+/// Those of a clause that a query cannot have.
 pub(super) fn returning_query(insert: &Insert) -> Result<Option<Box<ast::Query>>> {
     if insert.returning.is_empty() {
         return Ok(None);
@@ -56,7 +55,7 @@ pub(super) fn returning_query(insert: &Insert) -> Result<Option<Box<ast::Query>>
     Ok(Some(query))
 }
 
-/// What EXPLAIN says of an INSERT of rows that are written out; None: it plans a query for them.
+/// The EXPLAIN of an INSERT of written-out rows; None: a query is planned for them.
 pub(super) fn explain_insert(insert: &Insert, schema: &TableSchema) -> Option<String> {
     let count = match &insert.source {
         None => 1,
@@ -92,7 +91,7 @@ pub(super) async fn run(
         Some(known) => Some(known),
         None => {
             let read = ConstantInsert::of(insert, &schema);
-            // What is listed is wrong before the values are too many for it.
+            // An error in the RETURNING list comes before that of too many values.
             made = read.or_else(|error| check_listed(insert, &schema).and(Err(error)))?;
             made.as_ref()
         }
@@ -104,7 +103,7 @@ pub(super) async fn run(
         }
     }
     block::fix_snapshot(session).await?;
-    // What subqueries of RETURNING read was there before.
+    // Subqueries of RETURNING read what was there before the INSERT.
     let view = match &returning {
         Some(query) if returns_nested(&insert.returning) => {
             locking::wait_for_tables(session, query).await?;
@@ -142,8 +141,8 @@ pub(super) async fn run(
     returning::inserted(session, insert, (&schema, &rows), returning, with).await
 }
 
-/// Adds rows, which conform to the table that `schema` describes, and returns how many. Outside of a block, many of
-/// them are loaded.
+/// Inserts rows, which conform to the table that `schema` describes, and returns their number. Outside of a block, many
+/// rows are loaded as a bulk segment.
 pub(super) async fn put_rows(
     session: &mut Session,
     schema: &Arc<TableSchema>,
@@ -183,7 +182,7 @@ pub(super) async fn put_rows(
     put_few(session, schema, few).await
 }
 
-/// As [`put_rows`], of rows that are not to be loaded.
+/// As [`put_rows`], for rows that are not to be loaded.
 async fn put_few(
     session: &mut Session,
     schema: &Arc<TableSchema>,
@@ -215,11 +214,11 @@ pub(super) fn insert_target(session: &Session, insert: &Insert) -> Result<Arc<Ta
     Ok(Arc::clone(&table.schema))
 }
 
-/// What is known of an INSERT without values: the types of its parameters, of which `types` are known, and the
-/// tables that it names. A parameter that fills a column takes its type.
+/// The description of an INSERT without values: the types of its parameters, of which `types` are known, and the tables
+/// that it names. A parameter that fills a column takes its type.
 ///
 /// # Errors
-/// Those of the INSERT that have nothing to do with values.
+/// Those of the INSERT that do not depend on values.
 pub(super) async fn describe_insert(
     session: &Session,
     insert: &Insert,
@@ -299,7 +298,7 @@ async fn insert_source(
         Some(_) => Box::pin(select::run_measured(database, settings, asked)).await?,
         None => Box::pin(select::run_query(database, settings, asked)).await?,
     };
-    // Behind the values stands the row's number, where there is a DEFAULT.
+    // If a DEFAULT occurs, the row's number follows the values.
     let hidden_count = usize::from(defaults.is_some());
     let count = running.schema().fields().len().saturating_sub(hidden_count);
     let mut conform = conform_of(schema, insert, count, moment)?;
@@ -349,7 +348,7 @@ fn conform_of(
     })
 }
 
-/// What fills the columns of an INSERT by itself, each with the place of its column.
+/// The defaults of columns that the INSERT does not list, each with the place of its column.
 fn filling(body: &ast::SetExpr) -> Vec<(usize, &ast::Expr)> {
     match body {
         ast::SetExpr::Values(values) => {
@@ -375,13 +374,13 @@ fn one_row(conform: &Conform) -> Result<RecordBatch> {
     conform.rows(&RecordBatch::try_new_with_options(schema, Vec::new(), &options)?)
 }
 
-/// Where VALUES says DEFAULT: for each column, for each row.
+/// The places of DEFAULT in VALUES: for each column, for each row.
 #[derive(Debug)]
 struct Defaults(Vec<Vec<bool>>);
 
 impl Defaults {
-    /// Takes DEFAULT out of VALUES that the engine is to plan: NULL stands in for it, and behind the last
-    /// column of each row its number, as the engine may hand the rows back in another order.
+    /// Takes DEFAULT out of VALUES that the engine is to plan. NULL stands in for it. The row's number follows the last
+    /// column, since the engine may return the rows in another order.
     fn take(query: &mut ast::Query) -> Result<Option<Self>> {
         let is_plain = is_plain(query);
         let ast::SetExpr::Values(values) = query.body.as_mut() else { return Ok(None) };
@@ -446,7 +445,7 @@ pub(super) enum Constant<'a> {
     Now,
 }
 
-/// An INSERT of rows that are written out, as far as it can be read without values.
+/// An INSERT of written-out rows, as far as it can be read without values.
 #[derive(Debug)]
 pub(super) struct ConstantInsert<'a> {
     schema: Arc<TableSchema>,
@@ -455,7 +454,7 @@ pub(super) struct ConstantInsert<'a> {
 }
 
 impl<'a> ConstantInsert<'a> {
-    /// What `insert` is, whose table `schema` describes; None: its rows are those of a query, or defaults.
+    /// What `insert` is, whose table `schema` describes; None: its rows come from a query or are defaults.
     ///
     /// # Errors
     /// Those of [`Conform::by_position`].
@@ -486,13 +485,12 @@ impl Constant<'_> {
     }
 }
 
-/// The rows of `insert` that are written out; None: they are those of a query, or defaults.
+/// The written-out rows of `insert`; None: they come from a query or are defaults.
 fn read_rows<'a>(schema: &TableSchema, insert: &'a Insert) -> Option<Vec<Vec<Constant<'a>>>> {
     constant_rows(insert.source.as_ref()?).filter(|rows| are_read(schema, insert, rows))
 }
 
-/// Whether constants stand only where they are read as the engine would read them: the time, in columns of points in
-/// time.
+/// Whether every constant is read as the engine would read it: the time only in date and time columns.
 fn are_read(schema: &TableSchema, insert: &Insert, rows: &[Vec<Constant<'_>>]) -> bool {
     let takes_time = |place: usize| {
         let column = match insert.columns.get(place) {
@@ -508,7 +506,7 @@ fn are_read(schema: &TableSchema, insert: &Insert, rows: &[Vec<Constant<'_>>]) -
     rows.iter().all(|row| row.iter().enumerate().all(is_read))
 }
 
-/// The rows of a query that is VALUES of constants and nothing else.
+/// The rows of a query that consists only of VALUES of constants.
 fn constant_rows(query: &ast::Query) -> Option<Vec<Vec<Constant<'_>>>> {
     let ast::SetExpr::Values(values) = query.body.as_ref() else { return None };
     if !is_plain(query) {
@@ -517,7 +515,7 @@ fn constant_rows(query: &ast::Query) -> Option<Vec<Vec<Constant<'_>>>> {
     values.rows.iter().map(|row| row.iter().map(constant).collect()).collect()
 }
 
-/// Whether nothing stands before or behind the body.
+/// Whether the query consists of its body alone.
 fn is_plain(query: &ast::Query) -> bool {
     query.with.is_none()
         && query.order_by.is_none()
@@ -573,7 +571,7 @@ fn is_now(function: &ast::Function) -> bool {
 /// For each column of an input, which of its rows get the default.
 type DefaultRows = Vec<Option<BooleanArray>>;
 
-/// Constants as columns of the types of the columns that they fill, and where DEFAULT stands among them.
+/// Constants as columns of the types of their target columns, and the places of DEFAULT among them.
 fn values(
     schema: &TableSchema,
     conform: &Conform,
@@ -652,7 +650,7 @@ pub(super) fn append(
             position: None,
         }),
         Constant::Literal(kind, text) => kind.append(builder, text).map_err(bad),
-        // Only columns of points in time have it.
+        // Only date and time columns have it.
         Constant::Now => {
             builder.append_moment(now_us);
             Ok(())

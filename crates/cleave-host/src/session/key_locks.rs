@@ -1,9 +1,8 @@
-//! How much of a row's keys a change needs: an UPDATE that leaves all unique keys as they are locks them `FOR NO KEY
-//! UPDATE`; any other change, and DELETE, locks those that go for good.
+//! Lock modes of unique keys: an UPDATE that leaves all unique keys as they are locks them `FOR NO KEY UPDATE`; any
+//! other change, and DELETE, locks the keys that it removes `FOR UPDATE`.
 //!
-//! The keys, and not the row, are what whoever holds `FOR KEY SHARE` holds on to: after an UPDATE the row is another
-//! one, with another VID, and has its keys still. So only a table all rows of which have a unique key has the weaker
-//! lock.
+//! `FOR KEY SHARE` is held on the keys and not on the row: after an UPDATE the row has another VID, and still has its
+//! keys. So only a table all rows of which have a unique key gets the weaker lock.
 //!
 //! Source: PostgreSQL's manual, "Row-Level Locks".
 
@@ -21,7 +20,7 @@ use cleave_txn::{LockKey, LockMode};
 use super::transaction_locks::{unique_indexes, unique_key};
 use super::{Session, locking};
 
-/// Whether SET leaves the columns of all unique keys of `table` alone.
+/// Whether SET assigns no column of a unique key of `table`.
 pub(super) fn leaves_keys(table: &TableState, assignments: &[Assignment]) -> bool {
     let mut keys = unique_indexes(table).flat_map(|index| index.shape().columns.iter());
     let is_set = |place: &usize| {
@@ -48,7 +47,7 @@ fn has_whole_key(table: &TableState) -> bool {
     unique_indexes(table).any(|index| index.shape().columns.iter().all(is_never_null))
 }
 
-/// What is locked of the unique keys of `rows` of `table`.
+/// The locks on the unique keys of `rows` of `table`.
 pub(super) fn gone_keys(table: &TableState, rows: &RecordBatch) -> Result<Vec<LockKey>> {
     let mut keys: Vec<LockKey> = Vec::new();
     for index in unique_indexes(table) {
@@ -60,7 +59,7 @@ pub(super) fn gone_keys(table: &TableState, rows: &RecordBatch) -> Result<Vec<Lo
     Ok(keys)
 }
 
-/// Locks the unique keys of `rows` of `table`, which end or change their keys.
+/// Locks the unique keys of `rows` of `table`, which are removed or changed.
 pub(super) async fn lock_gone_keys(
     session: &mut Session,
     table: &TableState,
@@ -69,7 +68,7 @@ pub(super) async fn lock_gone_keys(
     lock_known_keys(session, table, gone_keys(table, rows)?).await
 }
 
-/// Locks `keys` of `table`, which end or change.
+/// Locks `keys` of `table`, which are removed or changed.
 pub(super) async fn lock_known_keys(
     session: &mut Session,
     table: &TableState,

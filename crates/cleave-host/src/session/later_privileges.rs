@@ -1,9 +1,10 @@
-//! ALTER DEFAULT PRIVILEGES: what is granted on tables and sequences that are made later.
+//! ALTER DEFAULT PRIVILEGES: privileges granted on tables and sequences that are created later.
 //!
-//! Who makes something grants it as its owner; so it is about things of a role, and needs who is in that role. What is
-//! said of the schema adds to what is said of all, as PostgreSQL has it, though there is one schema alone.
+//! The creator of an object grants these privileges as its owner, so each entry belongs to a role, and the statement
+//! needs membership in that role. Entries for the schema add to those for all schemas, as in PostgreSQL, although there
+//! is only one schema.
 //!
-//! Deliberately absent: taking away what an owner has of its own, which nothing here can.
+//! Deliberately absent: revoking an owner's own privileges, which no statement can do.
 //!
 //! Source: PostgreSQL's manual, "ALTER DEFAULT PRIVILEGES".
 
@@ -99,7 +100,7 @@ fn privileges(grant: &Grant, is_sequence: bool) -> Result<Privileges> {
     Ok(all)
 }
 
-/// What there is of it because of the role `id`.
+/// The entries that depend on the role `id`.
 pub(super) fn needs_of(rights: &Rights, id: u32) -> Vec<String> {
     let mut needs = Vec::new();
     for (of, items) in rights.later() {
@@ -114,7 +115,7 @@ pub(super) fn needs_of(rights: &Rights, id: u32) -> Vec<String> {
     needs
 }
 
-/// Forgets what the role `id` grants later, and what it is granted.
+/// Removes the default privileges that the role `id` grants or is granted.
 pub(super) fn drop_of(rights: &mut Rights, id: u32) {
     let known: Vec<(Later, Vec<GrantItem>)> =
         rights.later().map(|(of, items)| (of, items.to_vec())).collect();

@@ -1,5 +1,4 @@
-//! Statements with parameters in the places of their constants, so that those that differ in nothing else are one: what
-//! a session knows of them it keeps.
+//! Constants replaced by parameters: statements that differ only in constants share what the session remembers of them.
 
 use std::sync::Arc;
 
@@ -8,10 +7,10 @@ use datafusion::sql::sqlparser::ast;
 
 use cleave_sql::statement::Parameter;
 
-/// Most statements that are remembered.
+/// Maximum number of remembered statements.
 const SEEN_MAX: usize = 64;
 
-/// What a session knows of the statements that it has seen.
+/// What a session remembers of its statements.
 #[derive(Debug)]
 pub(super) struct Seen<K, V> {
     known: Vec<(K, Arc<V>)>,
@@ -24,7 +23,7 @@ impl<K, V> Default for Seen<K, V> {
 }
 
 impl<K: Clone + PartialEq, V> Seen<K, V> {
-    /// What is known of `statement`, as long as it `holds`, or what is made of it; None: nothing can be made.
+    /// The entry of `statement` while it is valid (`holds`), or else a newly made one; None: none can be made.
     pub(super) fn get_or_make(
         &mut self,
         statement: &K,
@@ -49,21 +48,21 @@ impl<K: Clone + PartialEq, V> Seen<K, V> {
     }
 }
 
-/// The constants that parameters have taken the places of, as they were spelled.
+/// The constants that were replaced by parameters, as they were spelled.
 #[derive(Debug, Default)]
 pub(super) struct Constants {
     values: Vec<(ColumnType, String)>,
 }
 
 impl Constants {
-    /// Puts a parameter in the place of `expression`, which was `text`.
+    /// Replaces `expression`, which was `text`, by a parameter.
     pub(super) fn put(&mut self, expression: &mut ast::Expr, own: ColumnType, text: String) {
         self.values.push((own, text));
         let name = format!("${}", self.values.len());
         *expression = ast::Expr::value(ast::Value::Placeholder(name));
     }
 
-    /// Puts one in the place of a string; false: `expression` is none.
+    /// Replaces a string; false: `expression` is none.
     pub(super) fn put_string(&mut self, expression: &mut ast::Expr) -> bool {
         let ast::Expr::Value(value) = &*expression else { return false };
         let ast::Value::SingleQuotedString(text) = &value.value else { return false };
@@ -72,7 +71,7 @@ impl Constants {
         true
     }
 
-    /// Puts one in the place of a whole number.
+    /// Replaces a whole number.
     pub(super) fn put_number(&mut self, expression: &mut ast::Expr) {
         if let Some(digits) = digits(expression) {
             let digits = digits.to_owned();
@@ -80,14 +79,14 @@ impl Constants {
         }
     }
 
-    /// Their values; None: one of them is none of its type's.
+    /// Their values; None: one of them is invalid for its type.
     pub(super) fn parameters(&self) -> Option<Vec<Parameter>> {
         let read = self.values.iter().map(|(own, text)| Parameter::read(*own, Some(text)));
         read.collect::<Result<_, _>>().ok()
     }
 }
 
-/// The digits of a whole number that surely is a `bigint`.
+/// The digits of a whole number that certainly fits a `bigint`.
 pub(super) fn digits(expression: &ast::Expr) -> Option<&str> {
     let ast::Expr::Value(value) = expression else { return None };
     let ast::Value::Number(text, false) = &value.value else { return None };

@@ -1,5 +1,6 @@
-//! `SELECT … FOR UPDATE` and its like over few rows of one table, without a plan: found by a range of keys, locked as
-//! [`super::locking`] locks them, and looked for once more in what is committed by then. Nothing is flushed.
+//! `SELECT … FOR UPDATE` and similar queries over few rows of one table, without a plan. The rows are found by a range
+//! of keys, locked as [`super::locking`] locks them, and looked up again in what is committed by then. The delta is not
+//! flushed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,17 +23,16 @@ use super::ranges::found_rows;
 use super::transaction_locks::{self, LOCKED_ROWS_MAX, unique_indexes};
 use super::{Outcome, Session, locking, ranges};
 
-/// A row of the result, and what is locked of it.
+/// A row of the result, and what is locked for it.
 #[derive(Debug, Default)]
 struct Lockable {
-    /// None: it is an own one of the transaction, which is nobody else's matter.
+    /// None: it is one of the transaction's own rows, which need no lock.
     row: Option<RowPlace>,
     /// Its unique keys.
     keys: Vec<LockKey>,
 }
 
-/// Runs a query with locking clauses, each of whose rows is one of the one table that it locks; None: it needs a
-/// plan.
+/// Runs a query with locking clauses whose result rows are rows of the one table that it locks; None: it needs a plan.
 pub(super) async fn lock_range(
     session: &mut Session,
     locking: &Locking,
@@ -75,7 +75,7 @@ pub(super) async fn lock_range(
             false => lock_them(session, &table, locked, &rows).await?,
         };
         let Some(kept) = kept else {
-            // Others may want what was locked in vain; who waits keeps it, so that it comes to an end.
+            // Locks taken in vain are freed for others. A transaction that waits keeps them, so that it makes progress.
             if skips {
                 session.locks().release_to(mark);
             }
@@ -97,7 +97,7 @@ pub(super) async fn lock_range(
     }
 }
 
-/// Locks all `rows`: their keys first, then they, each in order; the numbers of all, or None: one of them has
+/// Locks all `rows`: first their keys, then the rows, each in order. Returns the numbers of all; None: one of them has
 /// changed.
 async fn lock_them(
     session: &mut Session,
@@ -115,8 +115,8 @@ async fn lock_them(
     Ok(is_there.then(|| (0..).take(rows.len()).collect()))
 }
 
-/// Locks those of `rows` that are free, in their order, up to as many as are `wanted`; their numbers, or None: one
-/// of them has changed.
+/// Locks the free ones of `rows`, in order, up to `wanted` of them. Returns their numbers; None: one of them has
+/// changed.
 async fn lock_free_ones(
     session: &mut Session,
     table: &TableState,
@@ -146,10 +146,10 @@ async fn lock_free_ones(
     Ok(Some(kept))
 }
 
-/// Whether committed rows of `table` are there still.
+/// Whether committed rows of `table` still exist.
 ///
 /// # Errors
-/// [`Error::Conflict`] where one is not, and all statements of the block read one snapshot.
+/// [`Error::Conflict`] if one does not, and all statements of the block read one snapshot.
 fn has_rows(
     session: &Session,
     table: &TableState,
@@ -172,7 +172,7 @@ fn has_rows(
     }
 }
 
-/// What is locked of `rows` of `table`.
+/// The locks on `rows` of `table`.
 async fn lockable(
     table: &TableState,
     read: &RangeRead<'_>,
@@ -193,7 +193,7 @@ async fn lockable(
         let shape = index.shape();
         let entries = shape.entries(&read.fetch(&committed, &shape.columns).await?, 0)?;
         for (number, key) in numbers.iter().zip(&entries) {
-            // Rows with a NULL are equal to none.
+            // A row with a NULL in its key is equal to none.
             let key = key.filter(|key| !shape.key.has_null(key));
             if let (Some(key), Some(row)) = (key, all.get_mut(*number)) {
                 row.keys.push(transaction_locks::unique_key(table, index, key));

@@ -1,8 +1,8 @@
-//! Statements with locking clauses in subqueries: each subquery runs as a query that locks rows does, then the
-//! statement over what they gave ([`LockedParts`]).
+//! Statements with locking clauses in subqueries: each subquery runs as a query that locks rows, then the statement
+//! runs over their results ([`LockedParts`]).
 //!
-//! The statement's own view begins when the rows are locked, so it has them as they were locked: what PostgreSQL
-//! reaches by evaluating their conditions anew.
+//! The statement takes its own view after the rows are locked, so it sees them as they were locked. PostgreSQL gets the
+//! same result by evaluating their conditions again.
 
 use arrow::compute::concat_batches;
 use cleave_catalog::error::{Error, NameKind, Result};
@@ -16,8 +16,8 @@ use datafusion::sql::sqlparser::ast;
 use super::locking::Point;
 use super::{Outcome, Session, block, insert, locking, modify, modify_row, serializable, started};
 
-/// Runs such a statement, whose text is `text`. At level SERIALIZABLE, where what each part reads is noted until
-/// the end of its transaction, outside of a block it is one.
+/// Runs such a statement, whose text is `text`. At level SERIALIZABLE, where the reads of each part are recorded until
+/// the end of its transaction, it forms one transaction outside of a block.
 pub(super) async fn run_locked_parts(
     session: &mut Session,
     parts: &LockedParts,
@@ -92,7 +92,7 @@ async fn run_parts(
     }
 }
 
-/// `error` of a part; what it misses may be a column of the statement around.
+/// `error` of a part; an unknown column may be one of the outer statement.
 async fn of_another(session: &mut Session, error: Error, parts: &LockedParts) -> Error {
     let Error::UnknownName { kind: NameKind::Column, name, .. } = &error else { return error };
     let Ok(view) = session.view().await else { return error };

@@ -1,16 +1,16 @@
-//! `SELECT … FOR UPDATE` and its like, and LOCK TABLE: what a transaction locks without changing it.
+//! `SELECT … FOR UPDATE` and similar queries, and LOCK TABLE: locks taken without a change.
 //!
 //! 1. The tables are locked in `ROW SHARE`, then the statement takes its [view](Session::view).
-//! 2. Rows in a range of keys, or of one key, are found [without a plan](lock_range); any other query runs with tablet
-//!    and VID of each locked row behind its columns ([`Locking::row_query`]).
-//! 3. The rows are locked as an UPDATE of them would: their unique keys first, then their VIDs (see [`super::transaction_locks`]).
-//!    So a block that has locked a row updates it without waiting, and who updates it otherwise waits with nothing in
-//!    hand. `NOWAIT` fails instead of waiting. `SKIP LOCKED` goes through the rows in the order of the query, and takes
-//!    those that are free, up to LIMIT; where it has looked at too few of them, it runs again and looks at more.
-//! 4. A row that has changed since the view is another one: READ COMMITTED runs the query again on a newer view, so a
-//!    row that does not match any more drops out; with one snapshot the statement fails (40001).
+//! 2. Rows in a range of keys, or of one key, are found [without a plan](lock_range). Any other query runs with the
+//!    tablet and VID of each locked row as additional columns ([`Locking::row_query`]).
+//! 3. The rows are locked in the order of an UPDATE: their unique keys first, then their VIDs (see [`super::transaction_locks`]). So
+//!    a block that has locked a row updates it without waiting, and another updater waits without holding any of the
+//!    row's locks. `NOWAIT` fails instead of waiting. `SKIP LOCKED` goes through the rows in the order of the query and
+//!    takes the free ones, up to LIMIT. If it has looked at too few of them, it runs again and looks at more.
+//! 4. If a row has changed since the view, READ COMMITTED runs the query again on a newer view, so a row that no longer
+//!    matches drops out. With one snapshot the statement fails (40001).
 //!
-//! Outside of a block the locks are free at the statement's end. Source: PostgreSQL's manual, "Explicit Locking"; rule
+//! Outside of a block the locks are freed at the statement's end. Source: PostgreSQL's manual, "Explicit Locking"; rule
 //! 24.
 
 use std::collections::{BTreeSet, HashMap};
@@ -46,14 +46,14 @@ use super::transaction_locks::{self, LOCKED_ROWS_MAX};
 use super::{Outcome, Session, block, changing_with, lock_range, look_ups, rights, upsert};
 use crate::database::Database;
 
-/// Rows that SKIP LOCKED looks at, at least, and how many more when these were not enough.
+/// Minimum of rows that SKIP LOCKED looks at, and the growth if these were not enough.
 pub(super) const LOOKED_AT_MIN: usize = 64;
 pub(super) const LOOKED_AT_GROWTH: usize = 8;
 
-/// How a query is looked up on a state; None: it is planned.
+/// The look-up of a query on a snapshot; None: it is planned.
 pub(super) type Point<'a> = &'a (dyn Fn(&Arc<CatalogState>) -> Option<PointQuery> + Send + Sync);
 
-/// Rows of a query, with those of the locked tables that each was made of.
+/// Rows of a query, with the rows of locked tables that each was made of.
 struct Candidates {
     rows: RecordBatch,
     /// For each locked table, for each row.
@@ -98,7 +98,7 @@ pub(super) async fn run(
         if session.view_of_parts().is_some() {
             return Err(Error::concurrent_update());
         }
-        // Others may want what was locked in vain; who waits keeps it, so that it comes to an end.
+        // Locks taken in vain are freed for others. A transaction that waits keeps them, so that it makes progress.
         if skips {
             session.locks().release_to(mark);
         }
@@ -122,7 +122,7 @@ pub(super) async fn run_lock_table(session: &mut Session, lock: &LockTable) -> R
     Ok(Outcome::done("LOCK TABLE"))
 }
 
-/// Locks the table `name`, which the statement is to write, before it reads anything; its schema by then.
+/// Locks the table `name`, which the statement is to write, before it reads anything; returns its schema as of then.
 pub(super) async fn lock_for_writing(
     session: &mut Session,
     name: &str,
@@ -133,7 +133,7 @@ pub(super) async fn lock_for_writing(
         let state = session.names();
         let table = state.find_writable_table(name)?;
         let id = table.schema.table_id;
-        // Whoever had it locked may have put another one in its place.
+        // The former holder of the lock may have replaced the table.
         if locked == Some(id) || session.owns(id) {
             rights::check_on(session, &state)?;
             return Ok(Arc::clone(&table.schema));
@@ -143,7 +143,7 @@ pub(super) async fn lock_for_writing(
     }
 }
 
-/// Waits for those who hold a table of `query` in `ACCESS EXCLUSIVE`: where nobody can, this is one look at a
+/// Waits for transactions that hold a table of `query` in `ACCESS EXCLUSIVE`. If there can be none, this only reads a
 /// counter.
 pub(super) async fn wait_for_tables(session: &mut Session, query: &ast::Query) -> Result<()> {
     if !session.database.readers_held_back() {
@@ -228,7 +228,7 @@ async fn locked_once(
     }
 }
 
-/// The row of a look-up by a unique key, and where it is; an inner None: there is none; None: it is no such
+/// The row of a look-up by a unique key, and its place; an inner None: there is no such row; None: it is no such
 /// look-up.
 async fn looked_up_row(
     session: &Session,
@@ -307,7 +307,7 @@ async fn lock_all(
                 LockMode::ForKeyShare | LockMode::ForShare => LockMode::Share,
                 _ => LockMode::Exclusive,
             };
-            // Two that hold it in a mode that many may have would wait for each other for ever.
+            // Two transactions that both hold the table in a shared mode would deadlock here.
             if let Some(mark) = session.table_mark.take_if(|_| tables.len() == 1) {
                 session.locks().release_to(mark);
             }
@@ -329,8 +329,7 @@ async fn lock_all(
     Ok(Some((0..).take(candidates.rows.num_rows()).collect()))
 }
 
-/// Locks rows that are free, in their order, up to as many as are `wanted`; None: one of them has changed since
-/// `view`.
+/// Locks free rows, in order, up to `wanted` of them; None: one of them has changed since `view`.
 async fn lock_free(
     session: &mut Session,
     view: &ReadView,
@@ -416,7 +415,7 @@ pub(super) async fn keys_of(
     Ok(keys)
 }
 
-/// The rows of `table` at `places` as the lock table calls them: own rows of the block are nobody else's matter.
+/// The rows of `table` at `places` as the lock table names them, without the block's own rows, which need no lock.
 fn row_keys(
     session: &Session,
     view: &ReadView,
@@ -429,10 +428,10 @@ fn row_keys(
     Ok(committed.map(|(place, vid)| transaction_locks::row_key(table, *place, *vid)).collect())
 }
 
-/// Whether the rows of a table at `places`, of which the view has all, are in the newest state.
+/// Whether the rows of a table at `places`, all of which are in the view, are in the newest snapshot.
 ///
 /// # Errors
-/// [`Error::Conflict`] where one is not, and all statements of the block read one snapshot.
+/// [`Error::Conflict`] if one is not, and all statements of the block read one snapshot.
 fn are_there(
     session: &Session,
     view: &ReadView,
@@ -441,12 +440,12 @@ fn are_there(
 ) -> Result<bool> {
     let base = session.committed(view).find_writable_table(&locked.table)?;
     if session.owns(base.schema.table_id) {
-        // Nobody else changes it.
+        // Nobody else changes own rows.
         return Ok(true);
     }
     let mut change = TableChange::new(Arc::clone(&base.schema));
     for (place, vid) in places {
-        // Beyond the end of the committed rows are own ones.
+        // Places beyond the end of the committed rows are own rows.
         if base.tablets.get(*place).is_some_and(|tablet| *vid < tablet.next_vid) {
             change.dead.entry(*place).or_default().insert(*vid);
         }

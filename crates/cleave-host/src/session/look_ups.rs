@@ -1,4 +1,4 @@
-//! Look-ups by key, and those that need nothing else: they wait for nobody, and run without reading their text again.
+//! The point path: look-ups by key that wait for nothing and run without parsing their text again.
 
 use cleave_catalog::activity::Act;
 use cleave_catalog::error::Result;
@@ -10,8 +10,8 @@ use cleave_query::point_path::{PointQuery, Sight};
 use super::block::Block;
 use super::{Outcome, Session, rights, serializable};
 
-/// The outcome of a point query that was seen before. None also where it fails: the same query then comes as any
-/// other, and its error knows its place.
+/// The outcome of a point query that was seen before. None also on an error: the query then takes the normal path,
+/// whose error has a position.
 pub(super) async fn look_up(session: &Session, sql: &str) -> Option<Outcome> {
     let live = live_for_look_up(session)?;
     let query = session.point_queries.seen(sql, &live.state)?;
@@ -23,10 +23,10 @@ pub(super) async fn look_up(session: &Session, sql: &str) -> Option<Outcome> {
     outcome
 }
 
-/// What a look-up by key reads that needs nothing else: it waits for nobody, and nothing is noted of it.
+/// What a look-up by key reads on this path: it waits for nothing, and nothing is recorded about it.
 pub(super) fn live_for_look_up(session: &Session) -> Option<Live> {
     let settings = session.in_force();
-    // At level SERIALIZABLE it is noted what is read.
+    // At level SERIALIZABLE reads are recorded.
     if settings.index_scan == When::Never
         || !settings.as_of.is_empty()
         || !settings.search_path.has_public()
@@ -42,8 +42,7 @@ pub(super) fn live_for_look_up(session: &Session) -> Option<Live> {
     Some(live)
 }
 
-/// Whether a statement that nobody waits for any more has left something, which the next one takes away as it
-/// begins.
+/// Whether an abandoned statement has left something that the next one removes as it begins.
 fn has_given_up(session: &Session) -> bool {
     session.returns_alone
         || session.parts.is_some()
@@ -53,7 +52,7 @@ fn has_given_up(session: &Session) -> bool {
         || session.block.as_ref().is_some_and(Block::is_own)
 }
 
-/// The outcome of a look-up for which nobody has to wait, neither for pages nor for the log.
+/// The outcome of a look-up that waits neither for pages nor for the log.
 pub(super) fn look_up_at_hand(
     session: &Session,
     live: Live,

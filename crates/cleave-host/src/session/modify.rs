@@ -1,13 +1,13 @@
-//! UPDATE and DELETE, and what every statement that changes rows gives back.
+//! UPDATE and DELETE, and the outcome of every statement that changes rows.
 //!
-//! 1. [`Modify::query`] makes a query of the statement. It runs once for each tablet of the table, as any query does:
-//!    on the host, or cut, on the statement's own view.
-//! 2. What it gives are VIDs and rows as they shall be; a VID that comes twice counts once (rule 22).
-//! 3. [`own::take`] has the transaction take the change: rows with these VIDs end, the others begin. Where another
-//!    transaction was faster with one of them, it all begins anew on a later view, or fails (see [`super::block`]).
-//! 4. An UPDATE of very many rows writes them while they come, as a load does, to pages that its transaction alone
-//!    sees.
-//! 5. RETURNING is a query over the new rows, or over the old ones of DELETE.
+//! 1. [`Modify::query`] makes a query of the statement. It runs once for each tablet of the table, like any query: on
+//!    the host, or cut, on the statement's own view.
+//! 2. The query gives VIDs and new rows; a VID that occurs twice counts once (rule 22).
+//! 3. [`own::take`] hands the change to the transaction: rows with these VIDs end, the new rows are inserted. If
+//!    another transaction changed one of them first, the statement starts again on a later view, or fails (see
+//!    [`super::block`]).
+//! 4. An UPDATE of very many rows writes them as they come, like a load, to pages that its transaction alone sees.
+//! 5. RETURNING is a query over the new rows, or over the old ones of a DELETE.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -44,28 +44,28 @@ use super::transaction_locks::{LOCKED_ROWS_MAX, TransactionLocks, unique_indexes
 use super::{Outcome, Session, definitions, foreign_keys, identity, locking};
 use crate::database::Database;
 
-/// The query for what RETURNING lists, and rows that it is over.
+/// The query of the RETURNING list, and the rows that it reads.
 pub(super) type Returns = Option<(Box<ast::Query>, RecordBatch)>;
 
-/// What a statement does to a table.
+/// The change of a table by a statement.
 pub(super) struct Made {
     pub(super) change: TableChange,
-    /// How many rows it is about.
+    /// The number of its rows.
     pub(super) count: usize,
-    /// Where they are, if foreign keys ask.
+    /// Their places, if foreign keys need them.
     places: Vec<RowPlace>,
-    /// The rows that RETURNING and foreign keys are about, in the same order; of a DELETE that neither asks for, none.
+    /// The rows for RETURNING and foreign keys, in the same order; for a DELETE that needs neither, none.
     rows: RecordBatch,
-    /// Of such a DELETE, the unique keys of few rows.
+    /// For such a DELETE of few rows, their unique keys.
     gone_keys: Vec<LockKey>,
-    /// What stands beside them, where RETURNING names it.
+    /// Columns of other tables that RETURNING names.
     beside: Option<RecordBatch>,
-    /// What it takes of the memory of queries.
+    /// Its charge to the memory of queries.
     _charge: Charge,
 }
 
 impl Made {
-    /// What becomes of the rows.
+    /// The change of the rows.
     pub(super) fn ending(&self, modify: &Modify) -> Ending<'_> {
         let (before, after) = match modify.action {
             Action::Delete => (Some(&self.rows), None),
@@ -133,7 +133,7 @@ pub(super) async fn run(
     }
 }
 
-/// Locks the keys that the statement takes away.
+/// Locks the keys that the statement removes.
 pub(super) async fn lock_keys_of(
     session: &mut Session,
     table: &TableState,
@@ -151,8 +151,8 @@ pub(super) async fn lock_keys_of(
     }
 }
 
-/// What is known of an UPDATE or DELETE without values, as of a query: types of parameters, tables, and what
-/// RETURNING lists, with no rows of what it lists that of.
+/// The description of an UPDATE or DELETE without values, as of a query: types of parameters, tables, and the RETURNING
+/// list with a query over no rows.
 pub(super) async fn describe_modify(
     session: &Session,
     modify: &Modify,
@@ -183,7 +183,7 @@ pub(super) async fn describe_modify(
     Ok((all_known(&types)?, described.tables, returned))
 }
 
-/// The rows of `table` that the statement is about, and what it makes of them.
+/// The target rows of `table`, and the change that the statement makes of them.
 pub(super) async fn made(
     session: &Session,
     view: &ReadView,
@@ -192,11 +192,11 @@ pub(super) async fn made(
     parameters: &Parameters,
 ) -> Result<Made> {
     let made = made_of(session, view, table, (modify, parameters), usize::MAX).await?;
-    // Beyond all bytes there are none.
+    // No rows exceed the maximum of bytes.
     made.ok_or_else(Error::concurrent_update)
 }
 
-/// The same; None: rows as they shall be take more than `bytes_max`.
+/// The same; None: the new rows take more than `bytes_max`.
 async fn made_of(
     session: &Session,
     view: &ReadView,
@@ -226,7 +226,7 @@ async fn made_of(
         }
         change.dead.entry(place).or_default().extend(vids);
         if !needs_rows {
-            // Of few rows that end, the keys are locked.
+            // If few rows end, their keys are locked.
             match count > LOCKED_ROWS_MAX {
                 true => gone_keys.clear(),
                 false => gone_keys.extend(key_locks::gone_keys(table, &rows)?),
@@ -253,7 +253,7 @@ async fn made_of(
     Ok(Some(Made { change, places, count, rows, gone_keys, beside, _charge: charge }))
 }
 
-/// The columns of `table` that the statement needs of the rows that it is about; None: all.
+/// The columns of `table` that the statement needs of its target rows; None: all.
 pub(super) fn needed_columns(
     session: &Session,
     table: &TableState,
@@ -269,7 +269,7 @@ pub(super) fn needed_columns(
     Some(keys.copied().collect())
 }
 
-/// How many bytes of rows an UPDATE of `table` may gather before it writes them while they come.
+/// The bytes of rows that an UPDATE of `table` may gather before it writes them as they come.
 async fn gathered_max(session: &mut Session, table: &TableState, modify: &Modify) -> Result<usize> {
     let asks = foreign_keys::is_in_references(session, table)
         && !foreign_keys::keeps_keys(session, table, modify);
@@ -281,8 +281,7 @@ async fn gathered_max(session: &mut Session, table: &TableState, modify: &Modify
     }
 }
 
-/// Runs an UPDATE whose rows are many: they are written while they come. How many they are; None: `view` is to be
-/// a newer one.
+/// Runs an UPDATE of many rows, which are written as they come. Returns their number; None: it needs a newer `view`.
 async fn update_many(
     session: &mut Session,
     view: &ReadView,
@@ -315,7 +314,7 @@ async fn write_while_read(
     let moving = many::begin_moving(session, schema).await?;
     let definition = moving.ok_or_else(Error::concurrent_update)?;
     if definition.has_folded() {
-        // Own rows that the view has are others now.
+        // Own rows in the view have changed.
         definitions::end_definition(session, definition).await?;
         return Ok(None);
     }
@@ -332,8 +331,8 @@ async fn write_while_read(
     Ok(Some(count))
 }
 
-/// What a statement that changed `row_count` rows gives: where it has RETURNING, what that query says of its rows,
-/// and of `view`.
+/// The outcome of a statement that changed `row_count` rows: with RETURNING, the result of that query over its rows and
+/// `view`.
 pub(super) async fn outcome(
     database: &Arc<Database>,
     settings: &Settings,
@@ -350,8 +349,8 @@ pub(super) async fn outcome(
     Ok(Outcome::Rows { schema, batches })
 }
 
-/// Which of `count` columns that the query of `modify` gives behind the VIDs are of other tables than its own; None:
-/// RETURNING names none.
+/// Which of the `count` columns behind the VIDs in the query of `modify` are of other tables; None: RETURNING names
+/// none.
 pub(super) fn beside_columns(
     modify: &Modify,
     schema: &TableSchema,

@@ -1,17 +1,17 @@
-//! UPDATE and DELETE of one row by its key, without a plan: found as a look-up finds it, changed by expressions that
-//! are compiled once.
+//! UPDATE and DELETE of one row by its key, without a plan. The row is found by the point path and changed by
+//! expressions that are compiled once.
 //!
-//! 1. [`RowChange::of`] recognises a statement whose WHERE gives a whole unique key, and whose SET has nothing in it
-//!    but columns, constants, parameters and operators; or leaves it to the planner. Of more rows, it may be a
+//! 1. [`RowChange::of`] recognises a statement whose WHERE gives a whole unique key, and whose SET has only columns,
+//!    constants, parameters and operators. Others are left to the planner; those of several rows may be a
 //!    [`RangeChange`].
-//! 2. [`modify_row`] looks the row up, in the delta and among own rows too, makes the other one of it, and has the
-//!    transaction take the change. Where another transaction was faster with the row, it is looked up again.
+//! 2. [`modify_row`] looks the row up, in the delta and among own rows too, computes the new row, and hands the change
+//!    to the transaction. If another transaction changed the row first, it is looked up again.
 //!
-//! A statement without parameters is one with them, where its constants are: [`modify_plain`]. One with subqueries may
-//! be one with their values ([`super::subqueries`]).
+//! A statement without parameters becomes one with parameters in place of its constants: [`modify_plain`]. A statement
+//! with subqueries may become one with their values ([`super::subqueries`]).
 //!
-//! Invariant: what becomes of the row is what the planner's way would make of it: the expressions are bound and
-//! rewritten by the same rules ([`compile`]), a parameter being a column of its type.
+//! Invariant: the new row is the one that the planner's path would make. The expressions are bound and rewritten by the
+//! same rules ([`compile`]), with each parameter as a column of its type.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -47,7 +47,7 @@ use super::{
     subqueries,
 };
 
-/// Sets of types of parameters for which expressions are kept: a `numeric` has as many digits as its value.
+/// Sets of parameter types for which compiled expressions are kept: a `numeric` has as many digits as its value.
 const COMPILED_MAX: usize = 8;
 
 /// A statement that changes rows by their keys.
@@ -61,7 +61,7 @@ pub(super) struct KeyedChange {
 }
 
 impl KeyedChange {
-    /// What `modify`, whose parameters have these types, is on `state`; None: it needs a plan.
+    /// The form of `modify` on the catalog version `state` for parameters of these types; None: it needs a plan.
     pub(super) fn of(
         modify: &Modify,
         types: &[ColumnType],
@@ -97,7 +97,7 @@ struct RowChange {
 }
 
 impl RowChange {
-    /// What `modify`, whose parameters have these types, is on `state`; `None`: it needs a plan.
+    /// The form of `modify` on the catalog version `state` for parameters of these types; `None`: it needs a plan.
     fn of(modify: &Modify, types: &[ColumnType], state: &CatalogState) -> Option<Self> {
         let table = OneTable::of_change(modify, state)?;
         let point = PreparedPoint::of_rows(&table, modify.selection.as_ref()?, types)?;
@@ -121,7 +121,7 @@ struct Lifted {
 }
 
 impl Lifted {
-    /// `None`: it has parameters already, or one of its constants is none of its type's.
+    /// `None`: it has parameters already, or one of its constants is invalid for its type.
     fn of(modify: &Modify, state: &CatalogState) -> Option<Self> {
         if has_parameters(modify) {
             return None;
@@ -136,8 +136,8 @@ impl Lifted {
             for set in assignments {
                 set.position = None;
                 let Some(value) = &mut set.value else { continue };
-                // A string that is a value by itself; of one beside an operator the type follows from what stands
-                // there.
+                // A string that is a value by itself. The type of one beside an operator follows from the other
+                // operand.
                 if !constants.put_string(value) {
                     lift(value, &mut constants)?;
                 }
@@ -154,7 +154,7 @@ impl Lifted {
     }
 }
 
-/// Whether there are parameters, which are none of this way's.
+/// Whether there are parameters, which this path does not take.
 fn has_parameters(modify: &Modify) -> bool {
     struct Parameters;
     impl ast::Visitor for Parameters {
@@ -205,7 +205,7 @@ pub(super) async fn modify_plain(
     Box::pin(modify_keyed(session, &lifted.modify, &change, &parameters)).await
 }
 
-/// What EXPLAIN says of an UPDATE or DELETE that goes without a plan; None: it needs one with these values.
+/// EXPLAIN of an UPDATE or DELETE without a plan; None: it needs one with these values.
 pub(super) async fn explain_change(
     session: &Session,
     modify: &Modify,
@@ -331,7 +331,7 @@ async fn modify_row(
     }
 }
 
-/// What foreign keys ask of the row `found`.
+/// What foreign keys need of the row `found`.
 async fn replaced_row(
     session: &Session,
     table: &TableState,
@@ -344,7 +344,7 @@ async fn replaced_row(
     foreign_keys::replaced(session, table, Ending::Rows { places: &[], before, after }).await
 }
 
-/// The row that takes the place of `found`, or that one itself where it ends.
+/// The row that replaces `found`, or `found` itself for DELETE.
 async fn row_made(
     session: &Session,
     table: &TableState,
@@ -399,7 +399,7 @@ async fn row_made(
     Ok(RecordBatch::try_new(found.batch.schema(), columns)?)
 }
 
-/// The change that makes `made` of the row `found`.
+/// The change that replaces the row `found` by `made`.
 fn row_change(
     table: &TableState,
     modify: &Modify,

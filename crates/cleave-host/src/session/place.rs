@@ -1,19 +1,19 @@
-//! Where statements may stand in a transaction: refuses those that stand elsewhere before they do anything.
+//! Where statements may stand in a transaction: refuses a misplaced statement before it does anything.
 //!
-//! What [`Statement::properties`](cleave_sql::statement::Statement::properties) says of a statement holds here, but for
-//! two kinds of places: a block that has failed refuses all before they begin (`begin_statement`), and what needs a
-//! block that BEGIN has begun asks when it takes it (`open_block`).
+//! [`Statement::properties`](cleave_sql::statement::Statement::properties) says where a statement may stand. Two cases
+//! are checked elsewhere: a block that has failed refuses every statement as it begins (`begin_statement`), and a
+//! statement that needs an explicit block checks that when it takes it (`open_block`).
 
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_sql::statement::properties::{Place, Properties};
 
 use super::{Session, block};
 
-/// Refuses a statement that may not stand where the session is.
+/// Refuses a statement that may not stand at the session's present place.
 ///
 /// # Errors
-/// [`Fault::NoTransaction`] or [`Fault::ActiveTransaction`]; and of one that commits by itself where one may only read,
-/// [`Fault::ReadOnlyTransaction`].
+/// [`Fault::NoTransaction`] or [`Fault::ActiveTransaction`]; for a statement that commits by itself in a read-only
+/// transaction, [`Fault::ReadOnlyTransaction`].
 pub(super) fn check_place(session: &Session, statement: &Properties<'_>) -> Result<()> {
     let is_in_block = session.block.is_some();
     match statement.place {

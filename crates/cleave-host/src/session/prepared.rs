@@ -1,18 +1,17 @@
-//! Prepared statements: a statement with parameters in, once; values in, as often as one likes, and what it does with
-//! them.
+//! Prepared statements: a statement with parameters in, once; values in, any number of times, and the outcomes out.
 //!
-//! 1. [`Session::prepare`] (PREPARE) reads and describes the statement: the types of its parameters, the columns of its
-//!    result ([`Session::describe`]).
+//! 1. [`Session::prepare`] (PREPARE) parses and describes the statement: the types of its parameters and the columns of
+//!    its result ([`Session::describe`]).
 //! 2. [`Session::execute`] (EXECUTE) reads the values by these types. A query by the key of an index is looked up
-//!    ([`PreparedPoint`]); any other is planned for these very values, so that join order, index and split follow them.
+//!    ([`PreparedPoint`]). Any other query is planned for these values, so that join order, index and split fit them.
 //! 3. [`Session::deallocate`] (DEALLOCATE) forgets it.
 //!
-//! A statement belongs to its session. It is described anew when a table that it names has changed since, so
-//! one whose table is gone says so, and one whose table came back otherwise takes the new types.
+//! A statement belongs to its session. It is described again if one of its tables has changed since: an error if the
+//! table is gone, the new types if it was created again.
 //!
-//! Deliberately absent: plans that are kept. A plan holds the pages that its values leave, and a split that is right
-//! for one value is wrong for another (`docs/design/sql-and-planning.md`). What depends on no rows is kept with the
-//! database, of any query (0088).
+//! Deliberately absent: generic plans. A plan holds the pages that remain for its values, and a split that is right for
+//! one value is wrong for another (`docs/design/sql-and-planning.md`). The database's plan cache keeps what depends on
+//! no rows, for any query.
 //!
 //! Source: PostgreSQL's manual, "PREPARE", and "Extended Query" of its protocol.
 
@@ -55,15 +54,15 @@ use super::{
 
 /// Statements that a session may keep.
 const STATEMENT_COUNT_MAX: usize = 10_000;
-/// Bytes of their text in all; what is made of them takes some ten times as much.
+/// Bytes of their text in all; what is made of them takes about ten times as much.
 const TEXT_BYTES_MAX: usize = 16 << 20;
 
-/// What is known of a prepared statement before it has values.
+/// The description of a prepared statement without values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Described {
-    /// Types of its parameters, `$1` first; of a list, that of its items.
+    /// Types of its parameters, `$1` first; for a list, that of its items.
     pub parameters: Vec<ColumnType>,
-    /// Those that are lists, from 0.
+    /// The parameters that are lists, from 0.
     pub lists: BTreeSet<usize>,
     /// Columns of its rows; `None`: it gives none.
     pub columns: Option<SchemaRef>,
@@ -75,25 +74,25 @@ pub(super) struct PreparedStatements {
     by_name: BTreeMap<String, Arc<PreparedStatement>>,
 }
 
-/// A statement that waits for values.
+/// A prepared statement.
 #[derive(Debug, Clone)]
 pub(super) struct PreparedStatement {
-    /// What it was before it was described: a query, INSERT, UPDATE, DELETE or DECLARE.
+    /// The statement before it was described: a query, INSERT, UPDATE, DELETE or DECLARE.
     source: Source,
     pub(super) described: Arc<Described>,
     /// The tables that it names, as they were then.
     pub(super) tables: Vec<Arc<TableSchema>>,
-    /// How it is looked up, where it can be.
+    /// Its look-up by key, if it has one.
     point: Option<PreparedPoint>,
-    /// How it is taken by a range of keys, where it can be.
+    /// Its range path, if it has one.
     range: Option<Arc<RangeTemplate>>,
-    /// How it changes rows by their keys.
+    /// Its change of rows by key, if it is one.
     change: Option<Arc<KeyedChange>>,
-    /// How its subqueries are looked up before it, where they can be.
+    /// Its subqueries, if they can be looked up first.
     nested: Option<Nested>,
-    /// Of an INSERT of constants, what is known without values.
+    /// For an INSERT of constants, what is known without values.
     constants: Option<Arc<ConstantInsert<'static>>>,
-    /// That it may run.
+    /// The permission to run it.
     allowed: Option<Allowed>,
 }
 
@@ -115,7 +114,7 @@ pub(super) struct Source {
 }
 
 impl PreparedStatements {
-    /// The hints of the prepared statement that `statement` runs or explains; none where there is no such.
+    /// The hints of the prepared statement that `statement` runs or explains; none if there is no such statement.
     pub(super) fn hints_of(&self, statement: &Statement) -> &[Hint] {
         let execute = match statement {
             Statement::Execute(execute) => Some(execute),
@@ -129,12 +128,12 @@ impl PreparedStatements {
         prepared.map_or(&[], |prepared| &prepared.source.hints)
     }
 
-    /// What is prepared as `name`.
+    /// The statement prepared as `name`.
     pub(super) fn statement(&self, name: &str) -> Option<&Statement> {
         self.by_name.get(name).map(|prepared| prepared.statement())
     }
 
-    /// Fails if the session keeps too many to keep one more, with `byte_count` bytes of text.
+    /// Fails if the session has no room for one more statement of `byte_count` bytes of text.
     fn check_room(&self, byte_count: usize) -> Result<()> {
         let of_text = |prepared: &Arc<PreparedStatement>| prepared.source.text.byte_count();
         let text_bytes = byte_count + self.by_name.values().map(of_text).sum::<usize>();
@@ -162,7 +161,7 @@ impl PreparedStatements {
 }
 
 impl PreparedStatement {
-    /// One that is planned each time.
+    /// A statement that is planned each time.
     fn new(source: Source, described: Arc<Described>, tables: Vec<Arc<TableSchema>>) -> Self {
         Self {
             source,
@@ -181,7 +180,7 @@ impl PreparedStatement {
         &self.source.statement
     }
 
-    /// One of which nothing is known but this: types of parameters, which of them are lists, and columns.
+    /// A statement of which only this is known: types of parameters, which of them are lists, and columns.
     pub(super) fn planned(
         source: Source,
         (parameters, lists, columns): (Vec<ColumnType>, BTreeSet<usize>, Option<SchemaRef>),
@@ -190,7 +189,7 @@ impl PreparedStatement {
         Self::new(source, Arc::new(Described { parameters, lists, columns }), tables)
     }
 
-    /// The look-up that it is with these values on `state`; None: it is planned.
+    /// Its look-up with these values on `state`; None: it is planned.
     pub(super) fn point_query(
         &self,
         parameters: &Parameters,
@@ -199,12 +198,12 @@ impl PreparedStatement {
         self.point.as_ref().filter(|point| point.holds(state))?.bind(parameters)
     }
 
-    /// How it is taken by a range of keys, where it can be, and locks nothing.
+    /// Its range path, if it has one and locks nothing.
     pub(super) fn range(&self) -> Option<&Arc<RangeTemplate>> {
         self.range.as_ref().filter(|_| matches!(self.source.statement, Statement::Query(_)))
     }
 
-    /// How the subqueries of a query are looked up before it, where they can be.
+    /// The subqueries of a query, if they can be looked up before it.
     pub(super) fn nested(&self) -> Option<&Arc<NestedQuery>> {
         match &self.nested {
             Some(Nested::Query(nested)) => Some(nested),
@@ -212,7 +211,7 @@ impl PreparedStatement {
         }
     }
 
-    /// Whether the tables that it names are in `state` as they were, and its look-up too.
+    /// Whether the tables that it names, and its look-up, are unchanged in `state`.
     fn holds(&self, state: &CatalogState) -> bool {
         self.tables.iter().all(|schema| state.has(schema))
             && self.point.as_ref().is_none_or(|point| point.holds(state))
@@ -268,7 +267,7 @@ impl Session {
         outcome.map_err(|error| error.at(Some(parsed.position)))
     }
 
-    /// What is known of the prepared statement `name`.
+    /// The description of the prepared statement `name`.
     ///
     /// # Errors
     /// [`Error::UnknownName`]; and, where a table has changed, those of [`Session::prepare`].
@@ -294,7 +293,7 @@ impl Session {
         outcome
     }
 
-    /// As [`Session::execute`], and gives rows as they come.
+    /// As [`Session::execute`], but streams the rows.
     ///
     /// # Errors
     /// Those of [`Session::execute`].
@@ -326,7 +325,7 @@ impl Session {
         Ok(())
     }
 
-    /// What is known of the prepared statement `name`, where it may run and its tables are as they were.
+    /// The description of the prepared statement `name`, if it may run and its tables are unchanged.
     pub fn described_at_hand(&self, name: &str) -> Option<Arc<Described>> {
         let known = self.prepared.by_name.get(name)?;
         let is_allowed = rights::check_again(self, known.statement(), known.allowed.as_ref(), None);
@@ -397,7 +396,7 @@ async fn prepare_source(
     if !name.is_empty() {
         session.prepared.check_room(text.len())?;
     }
-    // What SET refuses is refused now, and not with the first values.
+    // Settings that SET would refuse are refused now, and not with the first values.
     under(&session.settings, &hints)?;
     let declared = declared.into_iter().map(|known| known.map(parameter_type)).collect();
     let source = Source { statement, text: StatementText::of(&text), hints, declared };
@@ -406,7 +405,7 @@ async fn prepare_source(
     Ok(())
 }
 
-/// The look-up that the prepared statement `name` is with these values on `state`.
+/// The look-up of the prepared statement `name` with these values on `state`.
 pub(super) fn prepared_look_up(
     session: &Session,
     name: &str,
@@ -430,7 +429,7 @@ pub(super) fn prepared_look_up(
     point.bind(&Parameters::new(read.collect::<Option<_>>()?))
 }
 
-/// The prepared statement `name`, described for the tables that there are now.
+/// The prepared statement `name`, described for the present tables.
 pub(super) async fn prepared_now(
     session: &mut Session,
     name: &str,
@@ -460,7 +459,7 @@ async fn describe_source(session: &Session, source: Source) -> Result<PreparedSt
     Box::pin(describe_over(session, source, &GivenRows::default())).await
 }
 
-/// As a statement is described that may name rows which are `given`.
+/// The description of a statement that may refer to the rows `given`.
 pub(super) async fn describe_over(
     session: &Session,
     source: Source,
@@ -549,7 +548,7 @@ pub(super) async fn describe_over(
     Ok(PreparedStatement { point, range, nested, ..prepared })
 }
 
-/// The columns of what RETURNING gives, of which there is the query and no rows.
+/// The columns of RETURNING, from its query without rows.
 async fn returned_columns(
     session: &Session,
     returning: Returns,
@@ -677,7 +676,7 @@ pub(super) async fn values_of(
     Ok(Parameters::new(read))
 }
 
-/// A value that is no plain constant, as `now()` or `1 + 1`: the engine computes it.
+/// A value that is no plain constant, such as `now()` or `1 + 1`: the engine computes it.
 async fn computed_value(
     session: &Session,
     number: usize,
@@ -696,7 +695,7 @@ async fn computed_value(
         return Err(Error::unsupported("a value of EXECUTE that is not one value"));
     };
     let array = match (column_type, array.data_type()) {
-        // It has as many digits as it has.
+        // The value decides its number of digits.
         (ColumnType::Numeric { .. }, arrow::datatypes::DataType::Decimal128(..)) => {
             Arc::clone(array)
         }
@@ -720,7 +719,7 @@ fn column_of(number: usize, column_type: ColumnType) -> Column {
     }
 }
 
-/// What is wrong with the column of a parameter, said of the parameter.
+/// The error of a parameter's column, reported for the parameter.
 fn of_parameter(number: usize, error: Error) -> Error {
     match error {
         Error::Value { source, .. } => Error::Parameter { number, source },

@@ -1,13 +1,13 @@
-//! Statements over few rows by a range of keys, without a plan ([`range_path`](cleave_query::range_path)): SELECT,
-//! UPDATE, DELETE and SELECT … FOR UPDATE.
+//! The range path: statements over few rows by a range of keys, without a plan
+//! ([`range_path`](cleave_query::range_path)). It covers SELECT, UPDATE, DELETE and SELECT … FOR UPDATE.
 //!
-//! 1. [`run_range`] gives the rows of a query, of [prepared](super::prepared) ones and of those in the session's
-//!    [`RangeQueries`], which are told apart by all but numbers and strings that WHERE compares with.
-//! 2. [`modify_range`] makes rows as [`super::modify`] does, of those that the query for an UPDATE's rows gives.
+//! 1. [`run_range`] gives the rows of a query: of [prepared](super::prepared) ones, and of those in the session's
+//!    [`RangeQueries`]. Queries that differ only in the numbers and strings that WHERE compares with share one entry.
+//! 2. [`modify_range`] changes rows as [`super::modify`] does; the query for the rows of an UPDATE gives them.
 //! 3. [`lock_range::lock_range`](super::lock_range) locks such rows.
 //!
-//! Settings that ask for a certain way to run a query (`split`, `stack`, `ndp`, `index_scan`; of a join `join_order`,
-//! `join_method`) have it planned.
+//! Settings that ask for a certain way to run a query (`split`, `stack`, `ndp`, `index_scan`; for a join `join_order`,
+//! `join_method`) make it planned.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -51,8 +51,7 @@ use super::{
     Outcome, Session, block, foreign_keys, identity, key_locks, locking, modify, returning,
 };
 
-/// The queries without parameters that a session has seen, each with whether the numbers of rows come behind its
-/// columns.
+/// The queries without parameters that a session has seen, each with whether row numbers are appended to its columns.
 pub(super) type RangeQueries = Seen<(ast::Query, bool, Vec<ColumnType>), RangeTemplate>;
 
 /// An UPDATE or DELETE of the rows in a range.
@@ -62,7 +61,7 @@ pub(super) struct RangeChange {
 }
 
 impl RangeChange {
-    /// What `modify`, whose parameters have these types, is on `state`; None: it needs a plan.
+    /// The form of `modify` on the catalog version `state` for parameters of these types; None: it needs a plan.
     pub(super) fn of(modify: &Modify, types: &[ColumnType], state: &CatalogState) -> Option<Self> {
         let table = OneTable::of_change(modify, state)?;
         let query = modify.query(table.schema()).ok()?;
@@ -74,7 +73,7 @@ impl RangeChange {
         self.template.holds(state)
     }
 
-    /// What EXPLAIN says of its look-ups.
+    /// The look-ups as EXPLAIN shows them.
     pub(super) fn explain(&self, rows_max: u32) -> String {
         self.template.explain(rows_max)
     }
@@ -87,7 +86,7 @@ pub(super) struct Lifted {
 }
 
 impl Lifted {
-    /// `None`: it has parameters already, or one of its constants is none of its type's.
+    /// `None`: it has parameters already, or one of its constants is invalid for its type.
     pub(super) fn of(query: &ast::Query, state: &CatalogState) -> Option<Self> {
         if parameters::count(query).ok()? > 0 {
             return None;
@@ -98,8 +97,7 @@ impl Lifted {
     }
 }
 
-/// Puts parameters in the places of constants of `query`, and of its subqueries; None: it is over something else than
-/// tables.
+/// Replaces constants of `query` and its subqueries by parameters; None: it reads something else than tables.
 fn lift(query: &mut ast::Query, state: &CatalogState, constants: &mut Constants) -> Option<()> {
     let ast::SetExpr::Select(select) = query.body.as_mut() else { return None };
     let from = select.from.clone();
@@ -113,7 +111,7 @@ fn lift(query: &mut ast::Query, state: &CatalogState, constants: &mut Constants)
         flow = VisitMut::visit(condition, &mut compared);
     }
     if flow.is_continue() {
-        // Of what is listed the constants stay: names follow from them, and types.
+        // Constants of the select list stay: names and types follow from them.
         let mut listed = Lift::new(state, constants, |_, _| {});
         flow = VisitMut::visit(&mut select.projection, &mut listed);
     }
@@ -124,12 +122,12 @@ fn lift(query: &mut ast::Query, state: &CatalogState, constants: &mut Constants)
     flow.is_continue().then_some(())
 }
 
-/// Lifts what is visited: `own` each expression that stands in no subquery of it, [`lift`] each of these subqueries.
+/// Visits a query: calls `own` for each expression outside its subqueries, and [`lift`] for each subquery.
 pub(super) struct Lift<'a, F> {
     state: &'a CatalogState,
     constants: &'a mut Constants,
     own: F,
-    /// How many subqueries are around what is visited.
+    /// The depth of subqueries around the visited node.
     depth: usize,
 }
 
@@ -164,7 +162,7 @@ impl<F: FnMut(&mut ast::Expr, &mut Constants)> ast::VisitorMut for Lift<'_, F> {
     }
 }
 
-/// Puts parameters in the places of strings that a column of texts is compared with.
+/// Replaces strings that a text column is compared with by parameters.
 fn put_strings(expression: &mut ast::Expr, sources: &Sources<'_>, constants: &mut Constants) {
     let is_text = |compared: &ast::Expr| {
         let own = sources
@@ -191,7 +189,7 @@ fn put_strings(expression: &mut ast::Expr, sources: &Sources<'_>, constants: &mu
     }
 }
 
-/// Puts a parameter in the place of a whole number, be it negative.
+/// Replaces a whole number, also a negative one, by a parameter.
 fn put_number(expression: &mut ast::Expr, constants: &mut Constants) {
     if let ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } = &*expression
         && let Some(digits) = digits(expr)
@@ -223,7 +221,7 @@ impl Reader for Session {
     }
 }
 
-/// Who reads a state that the session's own changes are in.
+/// A reader of a snapshot that includes the session's own changes.
 pub(super) struct InState<'a>(pub(super) &'a Session);
 
 impl Reader for InState<'_> {
@@ -236,7 +234,7 @@ impl Reader for InState<'_> {
     }
 }
 
-/// Whether statements may go by ranges of keys: nothing asks for a plan.
+/// Whether statements may take the range path: no setting asks for a plan.
 pub(super) fn takes_ranges(settings: &Settings) -> bool {
     settings.look_up_rows > 0
         && settings.index_scan == When::WherePays
@@ -245,8 +243,8 @@ pub(super) fn takes_ranges(settings: &Settings) -> bool {
         && settings.ndp
 }
 
-/// The template of a query without parameters, and its values; `numbered`: the numbers of rows are to come behind
-/// its columns. None: it needs a plan.
+/// The template of a query without parameters, and its values; `numbered`: row numbers are appended to its columns.
+/// None: it needs a plan.
 pub(super) fn range_of(
     session: &mut Session,
     query: &ast::Query,
@@ -257,7 +255,7 @@ pub(super) fn range_of(
     }
     let state = session.names();
     let Lifted { query: lifted, values } = Lifted::of(query, &state)?;
-    // Of another type, a constant may be compared in another way.
+    // A constant of another type may be compared in another way.
     let types: Vec<ColumnType> = values.iter().map(Parameter::column_type).collect();
     let lifted = (lifted, numbered, types);
     let template = session.range_queries.get_or_make(
@@ -287,7 +285,7 @@ pub(super) async fn run_range(
         .map(|Ranged { rows, .. }| Outcome::Rows { schema: rows.schema(), batches: vec![rows] }))
 }
 
-/// The ranges of keys of `template` with these values, noted as read; None: it needs a plan.
+/// The key ranges of `template` with these values, recorded as read; None: it needs a plan.
 pub(super) fn ranges(
     session: &Session,
     template: &RangeTemplate,
@@ -307,8 +305,8 @@ pub(super) fn ranges(
     Ok(ranges)
 }
 
-/// What `template` gives in these ranges: of its rows those in the window that LIMIT and OFFSET say, or in
-/// `window`; None: it needs a plan.
+/// The rows of `template` in these ranges, within the window of LIMIT and OFFSET, or within `window`; None: it needs a
+/// plan.
 pub(super) async fn ranged(
     session: &Session,
     sight: &Sight<'_>,
@@ -319,7 +317,7 @@ pub(super) async fn ranged(
     ranged_for(session, session, sight, template, asked, window).await
 }
 
-/// As [`ranged`], for a reader who sees other changes than the session's.
+/// As [`ranged`], for a reader of other changes than the session's.
 pub(super) async fn ranged_for(
     session: &Session,
     reader: &dyn Reader,
@@ -332,7 +330,7 @@ pub(super) async fn ranged_for(
     let context = (session.database.queries(), session.in_force(), reader);
     let asked = (ranges, parameters, window);
     let found = Box::pin(run(context, sight, template, asked)).await?;
-    // Of which commits it has seen something is not told row by row.
+    // The commits whose rows it has seen are not reported row by row.
     session.note_seen(sight.live.log_end);
     if found.is_some() {
         session.database.activity().note(Act::LookUp);
@@ -340,8 +338,7 @@ pub(super) async fn ranged_for(
     Ok(found)
 }
 
-/// EXPLAIN of a query that is `template`, with what it found and how long that took where it is to run; None: it
-/// needs a plan.
+/// EXPLAIN of a query that is `template`; under ANALYZE with the rows found and the time taken. None: it needs a plan.
 pub(super) async fn explain_range(
     session: &Session,
     analyze: bool,
@@ -362,7 +359,7 @@ pub(super) async fn explain_range(
     Ok(Some((template.explain(session.in_force().look_up_rows), measured)))
 }
 
-/// What EXPLAIN says of the look-ups of a change by ranges; None: it needs a plan with these values.
+/// EXPLAIN of the look-ups of a change by ranges; None: it needs a plan with these values.
 pub(super) fn explain_ranges(
     session: &Session,
     change: &RangeChange,
@@ -402,7 +399,7 @@ pub(super) async fn modify_range(
     }
 }
 
-/// Changes the rows that `live` and the transaction have in the ranges of `change`; those that RETURNING is about.
+/// Changes the rows that `live` and the transaction have in the ranges of `change`; returns the rows for RETURNING.
 /// None: it needs a plan.
 pub(super) async fn change_range(
     session: &mut Session,
@@ -427,7 +424,7 @@ pub(super) async fn change_range(
         else {
             return Ok(None);
         };
-        // Keys that go are locked for good, and asked for by foreign keys.
+        // Removed keys are locked FOR UPDATE, and foreign keys check them.
         let before = match is_update && (goes || !keeps_references) {
             true => {
                 let stack = session.in_force().stack;
@@ -457,7 +454,7 @@ pub(super) async fn change_range(
     Ok(Some((taken, rows)))
 }
 
-/// What an UPDATE or DELETE does whose query gave `ranged`.
+/// The change of an UPDATE or DELETE whose query gave `ranged`.
 fn changed(
     session: &Session,
     table: &TableState,
@@ -489,7 +486,7 @@ fn changed(
     Ok((change, own_dead, rows))
 }
 
-/// What a statement that has changed `rows` gives, by the plan that is kept for RETURNING where there is one.
+/// The outcome of a statement that has changed `rows`; the plan of RETURNING is a cached one if there is one.
 pub(super) async fn returned_rows(
     session: &Session,
     modify: &Modify,
@@ -526,7 +523,7 @@ pub(super) async fn returned_rows(
     .map(Some)
 }
 
-/// The rows of the table whose numbers stand in `column`, in the order of the result.
+/// The rows of the table whose numbers are in `column`, in the order of the result.
 pub(super) fn found_rows(ranged: &Ranged, column: usize) -> Result<Vec<RangeRow>> {
     let numbers = ranged.rows.columns().get(column);
     let numbers = numbers.and_then(|column| column.as_primitive_opt::<UInt64Type>());

@@ -1,5 +1,5 @@
-//! What RETURNING lists of the rows that a statement has changed, by a plan that is kept: with the statement where that
-//! is kept itself, else by the session, for all statements that return the same of the same table.
+//! RETURNING by a cached plan over the changed rows. The plan is kept with a prepared statement, or else by the
+//! session, for all statements with the same RETURNING list on the same table.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use super::lifted::Seen;
 use super::{Outcome, Session, modify};
 use crate::database::Database;
 
-/// What a session has returned: by table, what the statement calls it, and the list.
+/// The session's cached plans: by table, the statement's name for it, and the list.
 pub(super) type Returned = Seen<(String, ast::Ident, Vec<ast::SelectItem>), Returning>;
 
-/// What RETURNING says, planned once.
+/// A RETURNING list, planned once.
 #[derive(Debug)]
 pub(super) struct Returning {
     schema: Arc<TableSchema>,
@@ -34,7 +34,7 @@ pub(super) struct Returning {
 }
 
 impl Returning {
-    /// What a statement that calls the table `name` returns of its rows; None: nothing, or something that is planned
+    /// The cached plan of RETURNING for a statement that calls the table `name`; None: no RETURNING, or it is planned
     /// each time.
     pub(super) fn of(
         schema: &Arc<TableSchema>,
@@ -51,8 +51,8 @@ impl Returning {
     }
 }
 
-/// Outside of a block, begins one for `statement` alone if it has RETURNING: what it has done is undone where that
-/// fails. Whether it did.
+/// Outside of a block, begins one for `statement` alone if it has RETURNING, so that its change is undone if RETURNING
+/// fails. Returns whether it did.
 pub(super) fn begin_returning(session: &mut Session, statement: &Statement) -> bool {
     if session.block.is_none() && has_returning(session, statement) {
         session.begin_implicit();
@@ -61,7 +61,7 @@ pub(super) fn begin_returning(session: &mut Session, statement: &Statement) -> b
     session.returns_alone
 }
 
-/// Commits what [`begin_returning`] began; where the statement failed it is undone by now.
+/// Commits what [`begin_returning`] began; if the statement failed, it is undone by now.
 pub(super) async fn end_returning<T>(
     session: &mut Session,
     is_own: bool,
@@ -80,7 +80,7 @@ fn has_returning(session: &Session, statement: &Statement) -> bool {
     own.returns_changes || prepared.is_some_and(|prepared| has_returning(session, prepared))
 }
 
-/// What `returning` lists of `rows`; None: that needs a plan.
+/// The result of `returning` over `rows`; None: that needs a plan.
 pub(super) async fn kept_returned(
     database: &Arc<Database>,
     settings: &Settings,
@@ -101,8 +101,8 @@ pub(super) async fn kept_returned(
     Ok(Some(Outcome::Rows { schema: rows.schema(), batches: vec![rows] }))
 }
 
-/// What an INSERT gives that has inserted or updated `rows`, where its subqueries read `view`; `query` is that for
-/// what it returns, if it returns anything.
+/// The outcome of an INSERT that has inserted or updated `rows`; its subqueries read `view`, and `query` is that of its
+/// RETURNING list, if it has one.
 pub(super) async fn inserted(
     session: &mut Session,
     insert: &Insert,

@@ -1,18 +1,18 @@
-//! Whether a session may do what a statement says: asked of every statement before it does anything, and of a prepared
-//! one whenever roles, rights or what its names stand for are others than when it was asked last.
+//! Privilege checks: whether a session may run a statement. Every statement is checked before it does anything. A
+//! prepared one is checked again when roles, rights or the objects behind its names have changed.
 //!
-//! 1. [`check_rights`] takes a statement. A session that acts as a superuser is not asked.
-//! 2. [`Check`] finds the tables, views and sequences that it [names](named) and asks [`Rights`] for each.
-//! 3. Of a view it asks further, what its query reads, as the view's owner; functions there are the caller's.
-//! 4. A name stands for an id: that which it has in the state that the statement reads, be that a snapshot or of the
-//!    past. The rights of this id count as they are now. What a name was [found](Found) to be is remembered, and
-//!    [`check_on`] looks, when the statement gets the state that it reads or locks the table that it changes, whether
-//!    that is still so; where it is not, the statement is asked about once more.
+//! 1. [`check_rights`] checks a statement. A session that acts as a superuser is not checked.
+//! 2. [`Check`] finds the tables, views and sequences that it [names](named) and looks each up in [`Rights`].
+//! 3. For a view it also checks what the view's query reads, as the view's owner; functions there are checked for the
+//!    caller.
+//! 4. A name stands for an id: the one in the catalog version that the statement reads, which may be a snapshot or the
+//!    past. The present rights on this id count. The check remembers what each name was [found](Found) to be. When the
+//!    statement gets the snapshot that it reads, or locks the table that it changes, [`check_on`] compares; on a
+//!    difference the statement is checked again.
 //!
-//! Where a role has privileges on some columns of a table alone, each column of a name that stands anywhere in the
-//! statement counts as used, and all of them do where it says `*`. So a statement may be refused that PostgreSQL lets
-//! through; none is let through that PostgreSQL refuses. For the same reason a name counts as a table's also where WITH
-//! gives it to a query.
+//! If a role has privileges only on some columns of a table, each of its columns whose name occurs anywhere in the
+//! statement counts as used, and `*` uses all. So a statement may be refused that PostgreSQL allows; none is allowed
+//! that PostgreSQL refuses. For the same reason a name counts as a table's even where WITH gives it to a query.
 //!
 //! Source: PostgreSQL's manual, "Privileges" and "Rules and Privileges"; `docs/design/server-and-security.md`.
 
@@ -38,33 +38,33 @@ use check::{Check, Used};
 mod check;
 mod named;
 
-/// That a session may do something, under these rights and as this role.
+/// The permission to run something, under these rights and as this role.
 #[derive(Debug, Clone)]
 pub(super) struct Allowed {
     rights: Arc<Rights>,
     role: u32,
-    /// None: a superuser's, who is not asked.
+    /// None: a superuser's, who is not checked.
     asked: Option<Arc<Asked>>,
 }
 
-/// A statement that was asked about, while it runs.
+/// A running statement that was checked.
 #[derive(Debug)]
 pub(super) struct Asked {
     statement: Statement,
     found: Found,
 }
 
-/// What the names of a statement were found to be, by id and version; None: nothing.
+/// The objects behind the names of a statement, by id and version; None: no object.
 #[derive(Debug, Default)]
 struct Found {
     names: BTreeMap<String, Option<(u32, u32)>>,
     sequences: BTreeMap<String, Option<u32>>,
-    /// The views that it reads, also by way of others.
+    /// The views that it reads, directly or through others.
     views: BTreeMap<u32, u32>,
 }
 
 impl Found {
-    /// Whether it is the same in `state`.
+    /// Whether the names stand for the same objects in `state`.
     fn holds(&self, state: &CatalogState) -> bool {
         let is_same = |(name, known): (&String, &Option<(u32, u32)>)| {
             relation(state, name).and_then(|found| found.version()) == *known
@@ -82,19 +82,19 @@ impl Found {
     }
 }
 
-/// As [`Session::view`], whatever parts of the statement have read.
+/// As [`Session::view`], regardless of what parts of the statement have read.
 pub(super) async fn view_now(session: &mut Session) -> Result<ReadView> {
     let view = block::view_unasked(session).await?;
     check_on(session, &view.state)?;
     Ok(view)
 }
 
-/// The role that is to be asked about; None: a superuser.
+/// The role to check; None: a superuser.
 fn asked_role(settings: &Settings, rights: &Rights) -> Option<u32> {
     settings.client.acting.role.filter(|role| !rights.is_superuser(*role))
 }
 
-/// Refuses a statement that the session may not run; `statement` gives it where it is asked about.
+/// Refuses a statement that the session may not run; `statement` gives it if it has to be checked.
 ///
 /// # Errors
 /// [`Error::Invalid`] of [`RoleFault::Rights`](cleave_catalog::error::RoleFault::Rights).
@@ -110,7 +110,7 @@ pub(super) async fn check_rights(
     Ok(())
 }
 
-/// The same of a prepared statement that was `allowed` before; what is to be remembered of it.
+/// The same for a prepared statement with its earlier permission `allowed`; returns the permission to keep.
 ///
 /// # Errors
 /// As [`check_rights`].
@@ -129,7 +129,7 @@ pub(super) async fn check_prepared(
     Ok(anew)
 }
 
-/// The same where nothing runs yet. `read` is what it reads; None: the newest.
+/// The same while nothing runs yet. `read` is the catalog version that it reads; None: the newest.
 ///
 /// # Errors
 /// As [`check_rights`].
@@ -154,8 +154,8 @@ pub(super) fn check_again(
     Ok(Some(Allowed { rights: Arc::clone(&newest.rights), role, asked }))
 }
 
-/// Refuses the statement that runs where its names stand for something in `state` that they did not stand for when
-/// it was asked about, and that it may not use.
+/// Refuses the running statement if its names stand for other objects in `state` than at its check, and it may not use
+/// these.
 ///
 /// # Errors
 /// As [`check_rights`].
@@ -166,7 +166,7 @@ pub(super) fn check_on(session: &Session, state: &CatalogState) -> Result<()> {
     asked_about(session, || asked.statement.clone(), Some(state), &session.names()).map(drop)
 }
 
-/// As [`check_on`], of a definition, which `state` is before it: what it is about beside its names may be more by now.
+/// As [`check_on`], for a definition, where `state` is the catalog before it: it may concern further objects by now.
 ///
 /// # Errors
 /// As [`check_rights`].
@@ -205,7 +205,7 @@ pub(super) fn may_read(
     })
 }
 
-/// Whether the session may know how many rows the table `id` of `state` has, as who counts them does.
+/// Whether the session may know the number of rows of the table `id` of `state`, as a count of them would tell.
 pub(super) fn may_count(
     settings: &Settings,
     defined: &Defined,
@@ -218,7 +218,7 @@ pub(super) fn may_count(
     })
 }
 
-/// `error` without the values of rows that the session may not read.
+/// `error` without values of rows that the session may not read.
 pub(super) fn without_values(session: &Session, error: Error) -> Error {
     let Error::Violation { rule, table, constraint, message, detail } = error else {
         return error;
@@ -234,7 +234,7 @@ pub(super) fn without_values(session: &Session, error: Error) -> Error {
     Error::Violation { rule, table, constraint, message, detail }
 }
 
-/// Refuses what needs `privilege` on `table`, where the session has it not.
+/// Refuses what needs `privilege` on `table`, if the session does not have it.
 ///
 /// # Errors
 /// As [`check_rights`].
@@ -250,18 +250,18 @@ pub(super) fn check_may(session: &Session, privilege: Privilege, table: &str) ->
     }
 }
 
-/// What statements read before the newest: the past, or the snapshot of the block.
+/// The older catalog version that statements read, if any: the past, or the snapshot of the block.
 async fn read_before_newest(session: &Session) -> Option<Arc<CatalogState>> {
     let as_of = &session.in_force().as_of;
     let state = match as_of.is_empty() {
-        // Of what cannot be read the statement itself tells.
+        // The statement itself reports what cannot be read.
         false => session.database.snapshot(SnapshotKind::AsOf(as_of)).await.ok()?,
         true => Arc::clone(session.block.as_ref()?.snapshot.as_ref()?),
     };
     Some(session.defined().over(&session.database, state))
 }
 
-/// Asks about a statement that reads `read`, or else `newest`; None: it is a superuser's.
+/// Checks a statement that reads `read`, or else `newest`; None: it is a superuser's.
 fn asked_about(
     session: &Session,
     statement: impl FnOnce() -> Statement,

@@ -1,8 +1,8 @@
-//! Statements about roles: who there is, who is in whom, and as whom a session acts. What roles may do is
-//! [`super::grants`]' matter.
+//! Statements about roles: roles, their memberships, and the role that a session acts as. Privileges are handled by
+//! [`super::grants`].
 //!
-//! Rights are definitions as tables are ([`super::definitions`]): a block sees what it has made of them, others see it
-//! once it commits. Statements of two blocks wait for each other by a name that nothing else has.
+//! Roles and rights are definitions like tables ([`super::definitions`]): a block sees its own changes to them, others
+//! see them once it commits. Statements of two blocks wait for each other by a lock on a reserved name.
 
 use std::path::Path;
 
@@ -20,14 +20,14 @@ use cleave_sql::statement::roles::{Password, RoleName, RoleOptions, RoleStatemen
 use super::definitions::Defined;
 use super::{Outcome, Session, definitions};
 
-/// The name that those lock who change rights: none that SQL can write.
+/// The lock name of changes to rights: a name that SQL cannot write.
 const RIGHTS: &str = "\0rights";
 
-/// The role whose statement changes roles and rights, and what these ask of its session.
+/// The role whose statement changes roles and rights, and what these need of its session.
 pub(super) struct Actor<'a> {
-    /// As whom the session acts, and what it calls the database.
+    /// The role that the session acts as, and its name for the database.
     pub(super) client: &'a Client,
-    /// What is the session's alone, on which nobody is granted anything.
+    /// The session's temporary objects, on which nobody is granted anything.
     pub(super) defined: &'a Defined,
 }
 
@@ -126,7 +126,7 @@ impl Actor<'_> {
         }
     }
 
-    /// ALTER SCHEMA public OWNER TO, as `pg_dump` writes it: the schema is the first superuser's, and stays so.
+    /// ALTER SCHEMA public OWNER TO, as `pg_dump` writes it: the schema always belongs to the first superuser.
     fn keep_schema_owner(&self, rights: &Rights, name: &str, to: &RoleName) -> Result<()> {
         if name != SCHEMA {
             return Err(Error::unknown(NameKind::Schema, name, [SCHEMA]));
@@ -146,7 +146,7 @@ impl Actor<'_> {
         self.client.acting.role.unwrap_or(FIRST)
     }
 
-    /// The number of a role.
+    /// The id of a role.
     ///
     /// # Errors
     /// [`Error::UnknownName`]; PUBLIC is none.
@@ -164,7 +164,7 @@ impl Actor<'_> {
         }
     }
 
-    /// The number of a role that somebody has made.
+    /// The id of a role created by a statement.
     fn made_role(&self, rights: &Rights, name: &RoleName) -> Result<u32> {
         match self.role_id(rights, name)? {
             FIRST => Err(Error::Unsupported {
@@ -177,7 +177,7 @@ impl Actor<'_> {
     }
 
     fn check_new_name(&self, rights: &Rights, name: &str) -> Result<()> {
-        // Whoever made a role of its own name would have its rights, and no others, from then on.
+        // A role of the same name would receive its rights, and no others, from then on.
         if rights.role_named(name).is_some() || name == self.client.first_name() {
             return Err(Error::NameTaken { kind: NameKind::Role, name: name.to_owned() });
         }
@@ -190,7 +190,7 @@ impl Actor<'_> {
         rights.is_superuser(actor) || rights.role(actor).is_some_and(|role| role.create_role)
     }
 
-    /// Refuses who may not change the role `id`.
+    /// Refuses a session that may not change the role `id`.
     fn check_rules_over(&self, rights: &Rights, id: u32) -> Result<()> {
         if rights.is_superuser(id) && !rights.is_superuser(self.actor()) {
             return Err(refused("must be superuser to alter superuser roles"));
@@ -291,12 +291,12 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Refuses to take from the session the role that it has.
+    /// Refuses to remove the role that the session itself has.
     fn check_not_own(&self, id: u32, how: &str, fault: RoleFault) -> Result<()> {
         let acting = &self.client.acting;
         let mut own = [(acting.role, "current"), (acting.session_role, "session")];
         if fault == RoleFault::OwnRole {
-            // In the order in which PostgreSQL asks.
+            // In the order of PostgreSQL's checks.
             own.reverse();
         }
         for (role, who) in own {
@@ -307,7 +307,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Refuses who may not say who is in `role`.
+    /// Refuses a session that may not change the members of `role`.
     fn check_admin(&self, rights: &Rights, role: u32) -> Result<()> {
         let actor = self.actor();
         if rights.is_superuser(actor) {
@@ -348,7 +348,7 @@ impl Actor<'_> {
         only_admin: bool,
     ) -> Result<()> {
         self.check_admin(rights, role)?;
-        // PostgreSQL warns where there is none, and goes on.
+        // PostgreSQL warns if there is none, and continues.
         let known = rights.membership(role, member).filter(|_| only_admin);
         rights.put_member(role, member, known.map(|known| Membership { admin: false, ..known }));
         Ok(())
@@ -419,7 +419,7 @@ impl Session {
     /// Makes the session that of `user`, with the rights of the role of this name.
     ///
     /// # Errors
-    /// Where there is no such role, or it may not connect.
+    /// If there is no such role, or it may not connect.
     pub fn log_in(&mut self, user: &str) -> Result<()> {
         let state = self.names();
         let rights = &state.rights;
@@ -442,8 +442,7 @@ impl Session {
         Ok(())
     }
 
-    /// Makes the session that of `user`, who may do everything: whoever runs the server has said so, and not the
-    /// catalog.
+    /// Makes the session that of `user` with all rights: the server's operator decides this, and not the catalog.
     pub fn log_in_as_superuser(&mut self, user: &str) {
         let client = &mut self.settings.client;
         user.clone_into(&mut client.user);
@@ -473,7 +472,7 @@ fn ask_for_passwords(rights: &mut Rights) -> Result<()> {
     })
 }
 
-/// Refuses to act as a role that somebody has dropped since the session began: it has no rights any more.
+/// Refuses to act as a role that was dropped since the session began: it has no rights any more.
 pub(super) fn check_there(rights: &Rights, role: u32) -> Result<()> {
     match role == FIRST || rights.role(role).is_some() {
         true => Ok(()),
@@ -484,7 +483,7 @@ pub(super) fn check_there(rights: &Rights, role: u32) -> Result<()> {
     }
 }
 
-/// What is kept of `password`, which may be that already; None: it is empty, which no client can give.
+/// The verifier to store for `password`, which may be one already; None: it is empty, which no client can send.
 fn verifier(password: &Password) -> Result<Option<Verifier>> {
     let text = password.0.as_str();
     if text.is_empty() {

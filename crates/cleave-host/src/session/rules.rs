@@ -1,5 +1,4 @@
-//! Rules of a table that is to be created: what the statement says in, named and compiled once to see that it can be,
-//! out.
+//! Rules of a new table: those of the statement in, named and compiled (to find errors) out.
 
 use cleave_catalog::catalog::index_definition::{IndexDefinition, chosen_name};
 use cleave_catalog::catalog::rules::{Check, TableRules};
@@ -25,7 +24,7 @@ pub(super) async fn defined(
     let taken = |rules: &TableRules, name: &str| {
         rules.is_name_taken(name) || indexes.iter().any(|index| index.name == name)
     };
-    // Those that have names keep them, whatever the others would be called.
+    // Rules with explicit names keep them; generated names avoid these.
     let (named, unnamed): (Vec<_>, Vec<_>) =
         create.checks.iter().partition(|given| given.name.is_some());
     for given in named.into_iter().chain(unnamed) {

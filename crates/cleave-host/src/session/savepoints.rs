@@ -1,11 +1,11 @@
-//! How many savepoints a block may have: each has a copy of what the block had changed by then.
+//! The limit on savepoints of a block: each holds a copy of the block's changes at that point.
 
 use cleave_catalog::error::{Error, Fault, Result};
 
 /// Savepoints that a block may have.
 pub(super) const SAVEPOINT_COUNT_MAX: usize = 5000;
 
-/// Fails if a block with `count` savepoints may have no more.
+/// Fails if a block with `count` savepoints is at the limit.
 ///
 /// # Errors
 /// [`Fault::TooLong`].

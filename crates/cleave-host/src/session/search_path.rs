@@ -1,5 +1,5 @@
-//! Names without a schema where the session's `search_path` leaves `public` out: what is in no schema that is searched
-//! is not found, and nothing can be made without saying where.
+//! Names without a schema when the session's `search_path` leaves `public` out: existing objects are not found, and new
+//! ones need a schema.
 
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_sql::statement::catalog_tables::is_catalog_table;
@@ -7,8 +7,8 @@ use cleave_sql::statement::parse::names_without_schema;
 
 use super::{Outcome, Session};
 
-/// Fails where the statement `text` names what its search path does not find, before anything of it is done. What
-/// it gives, where it only drops what is not found, if that is there.
+/// Fails if the statement `text` names something that its search path does not find, before any of it is done. Returns
+/// the outcome of a DROP … IF EXISTS of such a name.
 ///
 /// # Errors
 /// [`Error::UnknownName`] for a name, [`Fault::NoSchema`] where something would be made.

@@ -1,5 +1,5 @@
-//! CREATE, ALTER and DROP SEQUENCE, and the sequences of columns: definitions are those of a transaction, numbers
-//! are nobody's.
+//! CREATE, ALTER and DROP SEQUENCE, and the sequences of columns. Definitions are transactional; the numbers drawn are
+//! not.
 
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ async fn alter_sequence(
     Ok(Outcome::done("ALTER SEQUENCE"))
 }
 
-/// Changes a sequence; None: whose it is stays.
+/// Changes a sequence; None: its owning column stays.
 pub(super) fn change_sequence(
     session: &Session,
     definition: &mut Definition,
@@ -131,8 +131,8 @@ pub(super) fn change_sequence(
     }
 }
 
-/// Has `sequence` begin at `value` again: under another id, so that only who sees the definition gets these
-/// numbers, and ROLLBACK leaves those of the one before as they were.
+/// Restarts `sequence` at `value`, under another id: only sessions that see the definition get the new numbers, and
+/// ROLLBACK leaves those of the old id as they were.
 fn restart_sequence(
     session: &Session,
     definition: &mut Definition,
@@ -149,7 +149,7 @@ fn restart_sequence(
     Ok(())
 }
 
-/// Has the sequences of the columns of the table `table_id` begin anew.
+/// Restarts the sequences of the columns of the table `table_id`.
 pub(super) fn restart_sequences_of(
     session: &Session,
     definition: &mut Definition,
@@ -194,7 +194,7 @@ async fn drop_sequences(
     Ok(Outcome::done("DROP SEQUENCE"))
 }
 
-/// The column that OWNED BY names, whose table stays until the definition is there.
+/// The column that OWNED BY names; its table stays locked until the definition is done.
 async fn owner_of(
     session: &Session,
     definition: &mut Definition,
@@ -214,10 +214,10 @@ async fn owner_of(
     Ok(Owner { table: schema.table_id, column: found.id, is_identity: false })
 }
 
-/// The sequences of the columns of `create`, whose table gets `table_id`; the columns get them as their defaults.
+/// The sequences of the columns of `create`, whose table gets `table_id`; they become the defaults of the columns.
 ///
 /// # Errors
-/// Those of limits; [`Error::UnknownName`] for a sequence that a default names and that there is not.
+/// Those of limits; [`Error::UnknownName`] for a missing sequence that a default names.
 pub(super) fn of_columns(
     edit: &mut CatalogEdit,
     create: &mut CreateTable,
@@ -236,7 +236,7 @@ pub(super) fn of_columns(
     Ok(())
 }
 
-/// The sequence of a column of `table`, which gets it as its default; its id.
+/// The sequence of a column of `table`, which gets it as its default; returns its id.
 ///
 /// # Errors
 /// Those of limits.
@@ -259,7 +259,7 @@ pub(super) fn of_column(
     Ok(id)
 }
 
-/// Refuses a default that takes numbers of a sequence that there is not.
+/// Refuses a default that draws from a sequence that does not exist.
 ///
 /// # Errors
 /// [`Error::UnknownName`].
@@ -279,7 +279,7 @@ pub(super) fn owned_by(
     state.sequences.values().filter(move |sequence| sequence.owner.is_some_and(is_own))
 }
 
-/// Drops the sequences of the column `column` of the table `table_id`, which has gone.
+/// Drops the sequences of the dropped column `column` of the table `table_id`.
 ///
 /// # Errors
 /// [`Error::Invalid`] where the default of another column needs one.
@@ -295,7 +295,7 @@ pub(super) fn drop_owned(state: &mut CatalogState, table_id: u32, column: u32) -
     Ok(())
 }
 
-/// Refuses to drop `sequence` where a default needs it.
+/// Refuses to drop `sequence` if a default needs it.
 fn check_unused(state: &CatalogState, sequence: &Sequence) -> Result<()> {
     let Some((table, column)) = user_of(state, sequence) else { return Ok(()) };
     let name = &sequence.name;
@@ -309,7 +309,7 @@ fn check_unused(state: &CatalogState, sequence: &Sequence) -> Result<()> {
     })
 }
 
-/// A table and its column whose default takes numbers of `sequence`.
+/// A table and its column whose default draws from `sequence`.
 fn user_of<'a>(state: &'a CatalogState, sequence: &Sequence) -> Option<(&'a str, &'a str)> {
     let takes = |column: &&Column| {
         let name = next_default(column);

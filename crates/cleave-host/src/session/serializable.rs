@@ -1,20 +1,19 @@
-//! SERIALIZABLE: what a session's statements read and write in, noted with all other transactions of that level; a
-//! statement or a commit that has no place in their order fails.
+//! SERIALIZABLE: records the reads and writes of a session's statements beside those of all other transactions of that
+//! level. A statement or a commit that fits no serial order fails.
 //!
-//! 1. [`block::block_snapshot`] begins the transaction before its state is taken; [`track_alone`] does for a statement
-//!    outside of a block, which is a transaction of its own.
-//! 2. What is read is noted before a page of it is: a look-up by a key as that key, in [`note_look_up`]; a scan,
-//!    wherever it will run, while it is planned ([`ReadView::reads`]), as ranges of an index's keys where its
-//!    conditions give some, otherwise as its table.
-//! 3. [`note_writes`] notes rows that end and begin by their keys in each index, once they are locked.
-//! 4. A commit is prepared while it has the writer lock.
+//! 1. [`block::block_snapshot`] registers the transaction before its snapshot is taken. [`track_alone`] does so for a
+//!    statement outside of a block, which is a transaction of its own.
+//! 2. A read is recorded before a page of it is read. A look-up by a key is recorded as that key, in [`note_look_up`].
+//!    A scan, wherever it will run, is recorded while it is planned ([`ReadView::reads`]): as key ranges of an index if
+//!    its conditions give some, otherwise as the whole table.
+//! 3. [`note_writes`] records dead and new rows by their keys in each index, once they are locked.
+//! 4. A commit is prepared while it holds the writer lock.
+//! 5. A block that is DEFERRABLE and only reads waits for a [safe snapshot](safe_state), in which it fits whatever
+//!    others do. It is recorded nowhere.
 //!
-//! 5. A block that is DEFERRABLE and only reads waits for a [state](safe_state) in which it has a place whatever others
-//!    do, and is noted nowhere.
-//!
-//! So a device needs to know nothing of it: what its fragment may read has been noted by then, and what commits
-//! meanwhile is checked against that on the host (rule 28). A commit that the state does not have, and that came before
-//! the note, is remembered for as long as the transaction runs, and found by the note.
+//! So a device needs no part in it: the reads of its fragment have been recorded by then, and commits made meanwhile
+//! are checked against them on the host (rule 28). A commit that is missing in the snapshot and came before the record
+//! is remembered for as long as the transaction runs, and recording the read finds it.
 //!
 //! [`ReadView::reads`]: cleave_query::select::ReadView
 
@@ -41,9 +40,9 @@ use super::foreign_keys::load;
 use super::{Session, block};
 use crate::database::Database;
 
-/// How often it is looked whether a state is safe: for this nobody who commits has to wake anyone.
+/// Polling interval for a safe snapshot, so that no commit has to wake anyone.
 const SAFETY_PERIOD: Duration = Duration::from_millis(5);
-/// Rows of a statement up to which their keys are told apart.
+/// Rows of a statement up to which their keys are recorded one by one.
 const ROWS_MAX: usize = 500;
 
 /// Whether a statement outside of a block is to be serializable.
@@ -51,7 +50,7 @@ pub(super) fn is_serializable_alone(settings: &Settings) -> bool {
     settings.default_transaction_isolation == Isolation::Serializable
 }
 
-/// Begins the transaction of a statement outside of a block, before it takes the state that it reads.
+/// Registers the transaction of a statement outside of a block, before it takes its snapshot.
 pub(super) fn track_alone(session: &mut Session) {
     if session.block.is_none() && is_serializable_alone(&session.settings) {
         let read_only = session.settings.default_transaction_read_only;
@@ -60,14 +59,14 @@ pub(super) fn track_alone(session: &mut Session) {
     }
 }
 
-/// Says that it has taken that.
+/// Reports that the snapshot is taken.
 pub(super) fn has_snapshot_alone(statement_tracked: Option<&Arc<Tracked>>) {
     if let Some(tracked) = statement_tracked {
         tracked.has_snapshot();
     }
 }
 
-/// Begins the transaction of a statement that has read nothing.
+/// Registers the transaction of a statement that has read nothing.
 pub(super) async fn track_writes(session: &mut Session) -> Result<()> {
     match &session.block {
         None if session.statement_tracked.is_none() => {
@@ -82,7 +81,7 @@ pub(super) async fn track_writes(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Notes a look-up.
+/// Records a look-up.
 pub(super) fn note_look_up(tracked: Option<&Arc<Tracked>>, query: &PointQuery) -> Result<()> {
     if let Some(tracked) = tracked {
         tracked.reads_keys(u64::from(query.table_id()), &[query.span()])?;
@@ -90,7 +89,7 @@ pub(super) fn note_look_up(tracked: Option<&Arc<Tracked>>, query: &PointQuery) -
     Ok(())
 }
 
-/// Notes that `keys` of an index are looked for.
+/// Records a search for `keys` of an index.
 pub(super) fn note_keys(
     tracked: Option<&Arc<Tracked>>,
     table_id: u32,
@@ -106,7 +105,7 @@ pub(super) fn note_keys(
     Ok(tracked.reads_keys(u64::from(table_id), &spans)?)
 }
 
-/// Notes what `change` does, whose rows are locked.
+/// Records the writes of `change`, whose rows are locked.
 pub(super) async fn note_writes(
     database: &Arc<Database>,
     tracked: Option<&Arc<Tracked>>,
@@ -131,12 +130,12 @@ pub(super) async fn prepare_load(session: &mut Session, table_id: u32) -> Result
     Ok(())
 }
 
-/// What comes after such a load.
+/// The steps after such a load.
 pub(super) fn end_load<T>(tracked: Option<&Arc<Tracked>>, outcome: &Result<T>) {
     if let Some(tracked) = tracked {
         match outcome {
             Ok(_) => tracked.ended(),
-            // It may be there.
+            // The commit may exist.
             Err(Error::Storage(_)) => {}
             Err(_) => tracked.give_up(),
         }
@@ -154,8 +153,8 @@ pub(super) fn end_tracked<T>(
     Ok(outcome)
 }
 
-/// A state that no transaction which only reads can spoil: whoever might have, and ran beside it, has ended without
-/// doing so. Others need not know of who reads it.
+/// A snapshot in which a read-only transaction cannot fail: every concurrent transaction that could have caused that
+/// has ended without doing so. Its reader need not be registered.
 pub(super) async fn safe_state(database: &Arc<Database>) -> Result<Arc<CatalogState>> {
     loop {
         let tracked = database.dependencies().begin(true);
@@ -164,7 +163,7 @@ pub(super) async fn safe_state(database: &Arc<Database>) -> Result<Arc<CatalogSt
         loop {
             match tracked.safety() {
                 Safety::Safe => return Ok(state),
-                // A newer one has what made this one unsafe.
+                // A newer one contains what made this one unsafe.
                 Safety::Unsafe => break,
                 Safety::Unknown => waiting::sleep(SAFETY_PERIOD).await,
             }
@@ -172,7 +171,7 @@ pub(super) async fn safe_state(database: &Arc<Database>) -> Result<Arc<CatalogSt
     }
 }
 
-/// The keys of what `change` ends and begins, in each index of its table.
+/// The keys of rows that `change` ends and inserts, in each index of its table.
 async fn written(database: &Arc<Database>, change: &TableChange) -> Result<Written> {
     let live = database.live();
     let table = live.state.find_writable_table(&change.schema.name)?;
@@ -211,7 +210,7 @@ async fn ended_keys(
     vids: &VidSet,
     spaces: &mut BTreeMap<u32, BTreeSet<Vec<u8>>>,
 ) -> Result<()> {
-    // Others may have ended some: who takes the change is told so.
+    // Others may have ended some: taking the change reports that.
     let there = vids.iter().take_while(|vid| *vid < tablet.next_vid);
     let there: Vec<u64> = there.filter(|vid| newest(tablet, *vid).is_some()).collect();
     let pages = database.page_source(tablet.device, Stack::Native)?;

@@ -1,14 +1,14 @@
-//! SET and RESET: settings in a transaction, which stay where it commits and go back where it, or a savepoint of it, is
-//! undone.
+//! SET and RESET: transactional settings. They stay if the transaction commits, and are restored if it, or a savepoint
+//! of it, is rolled back.
 //!
 //! ```text
-//!            ┌─ settings: what holds now ──────── SET, SET LOCAL
-//!  a block ──┼─ lasting:  what holds behind it ── SET; none: the same
-//!            └─ before:   what held at BEGIN, and at each savepoint behind which something was set
+//!            ┌─ settings: what holds now ───────────── SET, SET LOCAL
+//!  a block ──┼─ lasting:  what holds after the block ─ SET; none: the same
+//!            └─ before:   what held at BEGIN, and at each savepoint followed by a SET
 //! ```
 //!
-//! Nothing is copied before the first SET of a block, or behind a savepoint. As whom the session acts belongs to what
-//! is set; what it has locked, and taken of sequences, all copies share.
+//! Nothing is copied before the first SET of a block, or of a savepoint. The role that the session acts as is part of
+//! the settings. All copies share the session's advisory locks and sequence values.
 //!
 //! Source: PostgreSQL's manual, "SET".
 
@@ -27,17 +27,17 @@ pub(super) struct BlockSettings {
     before: Vec<Before>,
 }
 
-/// What held before something was set.
+/// The settings before a SET.
 #[derive(Debug)]
 struct Before {
-    /// Savepoints that there were then.
+    /// The number of savepoints at that time.
     depth: usize,
     settings: Settings,
     lasting: Option<Box<Settings>>,
 }
 
 impl BlockSettings {
-    /// What held when the block began, or had its savepoint at `place`; None: what holds now.
+    /// The settings when the block began, or had its savepoint at `place`; None: the present ones.
     fn undo_to(&mut self, depth: usize) -> Option<Settings> {
         let first = self.before.partition_point(|before| before.depth < depth);
         let before = self.before.drain(first..).next()?;
@@ -45,7 +45,7 @@ impl BlockSettings {
         Some(before.settings)
     }
 
-    /// Makes what was set since the savepoint at `place` part of what was before it.
+    /// RELEASE: makes what was set since the savepoint at `place` part of the level before it.
     pub(super) fn release(&mut self, place: usize) {
         let first = self.before.partition_point(|before| before.depth < place);
         self.before.truncate(first + 1);
@@ -56,7 +56,7 @@ impl BlockSettings {
 }
 
 impl Session {
-    /// Changes settings. SET LOCAL outside of a block holds for nothing, which the caller may warn of.
+    /// Changes settings. SET LOCAL outside of a block has no effect; the caller may warn of it.
     pub(super) fn change_settings(
         &mut self,
         scope: Scope,
@@ -66,7 +66,7 @@ impl Session {
         let Some(block) = &mut self.block else {
             return match scope {
                 Scope::Session => change(&mut self.settings),
-                // It is refused all the same where it could not be set.
+                // An invalid value is refused all the same.
                 Scope::Transaction => change(&mut self.settings.clone()),
             };
         };
@@ -85,14 +85,14 @@ impl Session {
         change(&mut self.settings)
     }
 
-    /// How often settings were changed: clients are told of some.
+    /// How often settings were changed: clients are told of some of them.
     #[must_use]
     pub fn settings_version(&self) -> u64 {
         self.settings_version
     }
 }
 
-/// Puts back what held at the savepoint that is now the block's last one.
+/// Restores the settings of the savepoint that is now the block's last one.
 pub(super) fn undo_settings_to_savepoint(session: &mut Session) {
     if let Some(block) = &mut session.block {
         let depth = block.savepoint_count();
@@ -101,7 +101,7 @@ pub(super) fn undo_settings_to_savepoint(session: &mut Session) {
     }
 }
 
-/// What a block, which is over, leaves of its settings.
+/// The settings after the end of a block.
 pub(super) fn end_block_settings(
     session: &mut Session,
     mut block: BlockSettings,

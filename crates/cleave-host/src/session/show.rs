@@ -1,4 +1,4 @@
-//! SHOW: settings, and the tables that there are. That of statistics is [`super::statistics`]' matter.
+//! SHOW: settings and tables. SHOW STATISTICS is in [`super::statistics`].
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub(super) async fn tables(session: &Session) -> Result<Outcome> {
     let state = session
         .defined()
         .over(&session.database, session.database.snapshot(SnapshotKind::Flushed).await?);
-    // How many rows a damaged table has is not known, and those of others are not told.
+    // The row count is not told for a damaged table, nor for one that the session may not read.
     let count = |table: &TableState| {
         rights::may_count(&session.settings, session.defined(), &state, table.schema.table_id)
             .then(|| table.row_count())

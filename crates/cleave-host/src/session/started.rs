@@ -1,18 +1,18 @@
-//! Statements whose rows come as they are asked for: what a server sends on, without ever holding all of it.
+//! Statements whose rows are streamed: a server sends them on without ever holding the whole result.
 //!
-//! 1. [`Session::start`] runs a statement up to where there is something to say: rows ([`ResultRows`]) or what was
-//!    done. [`Session::start_seen`] does the same for a look-up that was seen before, without reading its text, and
-//!    [`Session::start_look_up`] for one that is prepared.
-//! 2. [`ResultRows::next`] gives the rows, batch by batch. They hold the tablets and pages of the moment at which the
-//!    statement began, whatever the session does meanwhile; dropping them stops the query on both sides.
+//! 1. [`Session::start`] runs a statement up to its first rows ([`ResultRows`]) or its outcome. [`Session::start_seen`]
+//!    does the same for a look-up that was seen before, without parsing its text, and [`Session::start_look_up`] for a
+//!    prepared one.
+//! 2. [`ResultRows::next`] gives the rows, batch by batch. They hold the tablets and pages of the snapshot at which the
+//!    statement began, whatever the session does meanwhile. Dropping them stops the query on both sides.
 //!
-//! Rows that fail on their way fail the block in which their statement began: whoever takes them says so
+//! If streaming fails, the block in which the statement began has failed: the consumer reports that
 //! ([`Session::fail_block`]).
 //!
-//! A server's threads must not be busy with one client's rows while others wait: [`ResultRows::on`] has them computed
-//! by others.
+//! A server's threads must not be busy with one client's rows while others wait: [`ResultRows::on`] moves the
+//! computation to another runtime.
 //!
-//! [`Session::columns`] tells the columns of a statement's rows before it runs, as a server must.
+//! [`Session::columns`] gives the columns of a statement's rows before it runs, as a server needs them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,14 +42,14 @@ use super::{
 };
 use crate::database::Database;
 
-/// What a statement has given so far.
+/// The outcome of a statement so far.
 #[derive(Debug)]
 pub enum Started {
-    /// Rows, to be asked for.
+    /// Rows, to be fetched.
     Rows(ResultRows),
     /// No rows.
     Done {
-        /// What was done, as PostgreSQL says it: "CREATE TABLE", "INSERT 0 3", "COPY 5".
+        /// The command tag, as PostgreSQL words it: "CREATE TABLE", "INSERT 0 3", "COPY 5".
         tag: String,
     },
 }
@@ -61,26 +61,26 @@ pub struct ResultRows {
 }
 
 enum Source {
-    /// With what they take of the memory of queries, where that is much.
+    /// Rows in memory, with their charge to query memory if that is large.
     Made(VecDeque<RecordBatch>, Option<Charge>),
     Running(Box<RunningQuery>),
     Elsewhere {
         batches: mpsc::Receiver<Result<RecordBatch>>,
-        /// Stops the query when it is dropped. The task is dropped by who computes: until there is a thread for that,
-        /// this stops those that keep the threads busy.
+        /// Stops the query when it is dropped. The computing runtime drops the task; until it has a free thread for
+        /// that, this stops the threads that work on the query.
         _stop: StopOnDrop,
         _task: JoinSet<()>,
     },
     Cursor {
         cursor: Arc<Mutex<CursorRows>>,
-        /// Rows that are still wanted; None: all.
+        /// Number of rows still wanted; None: all.
         left: Option<u64>,
     },
 }
 
-/// Bytes of rows that are made and sent without being charged.
+/// Bytes of rows that are made and sent without a charge.
 const UNCHARGED_BYTES: usize = 64 << 10;
-/// Batches that a query which runs elsewhere makes ahead.
+/// Batches that a query on another runtime computes ahead.
 const AHEAD: usize = 2;
 
 impl Session {
@@ -129,8 +129,8 @@ impl Session {
         Some(outcome.into())
     }
 
-    /// What the prepared statement `name` gives, if it is a look-up by key for which nobody has to wait. None also
-    /// where it fails: it then comes as any other, and its error knows its place.
+    /// The outcome of the prepared statement `name`, if it is a look-up by key that does not wait. None also on an
+    /// error: it then takes the normal path, whose error has a position.
     pub fn start_look_up(&mut self, name: &str, values: &[Option<&str>]) -> Option<Started> {
         if !block::reads_newest(self.block.as_ref()) {
             return None;
@@ -142,8 +142,8 @@ impl Session {
         Some(outcome.into())
     }
 
-    /// The columns of the rows that a statement without parameters gives; None: it gives none, or these are not known
-    /// before it runs.
+    /// The columns of the rows of a statement without parameters; None: it gives no rows, or they are not known before
+    /// it runs.
     ///
     /// # Errors
     /// Those of binding it.
@@ -163,7 +163,7 @@ impl Session {
             Columns::AsItRuns => {}
         }
         let mut statement = parsed.statement.clone();
-        // It shows the same columns whether or not it runs what it explains.
+        // It shows the same columns whether or not it runs the explained statement.
         if let Statement::Explain { analyze, .. } = &mut statement {
             *analyze = false;
         }
@@ -187,7 +187,7 @@ pub(super) fn set_configs(
     Ok(())
 }
 
-/// Starts a query: by a look-up where it is one, by a plan otherwise.
+/// Starts a query: by a look-up if it is one, by a plan otherwise.
 pub(super) async fn start_query(
     session: &mut Session,
     query: &ast::Query,
@@ -223,8 +223,8 @@ pub(super) async fn start_query(
     .await
 }
 
-/// What was done, with its rows charged until they are sent: they are there already and cannot be refused, so that
-/// others have to do with less.
+/// The outcome of a statement, with its rows charged until they are sent. They exist already and cannot be refused, so
+/// others get less memory.
 pub(super) fn charged(database: &Arc<Database>, outcome: Outcome) -> Started {
     let mut started = Started::from(outcome);
     if let Started::Rows(ResultRows { source: Source::Made(batches, charge), .. }) = &mut started {
@@ -234,7 +234,7 @@ pub(super) fn charged(database: &Arc<Database>, outcome: Outcome) -> Started {
     started
 }
 
-/// A query that is planned, and entered in the log as `text`.
+/// A planned query, entered in the query log as `text`.
 pub(super) async fn started(
     database: &Arc<Database>,
     settings: &Settings,
@@ -247,7 +247,7 @@ pub(super) async fn started(
     Ok(Started::Rows(ResultRows { schema, source }))
 }
 
-/// Names and values, and how long they hold, that a query of `set_config` sets.
+/// The names, values and durations that a query of `set_config` sets.
 fn assignments(query: &ast::Query, values: &Parameters) -> Result<Vec<(String, String, Scope)>> {
     let mut found = Vec::new();
     let ast::SetExpr::Select(select) = query.body.as_ref() else { return Ok(found) };
@@ -291,7 +291,7 @@ fn assignments(query: &ast::Query, values: &Parameters) -> Result<Vec<(String, S
 }
 
 impl Started {
-    /// All of it, in memory.
+    /// The whole result, in memory.
     ///
     /// # Errors
     /// What the query gives.
@@ -326,7 +326,7 @@ impl ResultRows {
         SchemaRef::clone(&self.schema)
     }
 
-    /// Up to `left` rows of a cursor; None: all that it has not given.
+    /// Up to `left` rows of a cursor; None: all that are left.
     pub(super) fn of_cursor(
         schema: SchemaRef,
         cursor: Arc<Mutex<CursorRows>>,
@@ -335,8 +335,8 @@ impl ResultRows {
         Self { schema, source: Source::Cursor { cursor, left } }
     }
 
-    /// The same, computed by the threads of `runtime`: who waits for them does nothing else meanwhile than to wait.
-    /// What is computed already stays here.
+    /// The same, computed by the threads of `runtime`; the caller's thread only waits for them. Rows computed already
+    /// stay here.
     #[must_use]
     pub fn on(self, runtime: &Handle) -> Self {
         let Source::Running(mut running) = self.source else { return self };
@@ -358,7 +358,8 @@ impl ResultRows {
         Self { schema: self.schema, source }
     }
 
-    /// The next rows, where they are made already: None after the last of these. An outer None: they are not.
+    /// The next rows, if they are computed already; an inner None: the rows are at their end; an outer None: not
+    /// computed yet.
     pub fn next_at_hand(&mut self) -> Option<Option<RecordBatch>> {
         match &mut self.source {
             Source::Made(batches, _) => Some(batches.pop_front()),
@@ -366,7 +367,7 @@ impl ResultRows {
         }
     }
 
-    /// The next rows, None after the last. Cancel-safe: what is not awaited to its end is given by the next call.
+    /// The next rows, None after the last. Cancel-safe: if the future is dropped early, the next call gives the rows.
     ///
     /// # Errors
     /// What the query gives.

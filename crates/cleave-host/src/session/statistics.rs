@@ -13,14 +13,14 @@ use cleave_sql::statement::{Analyze, AnalyzeTable};
 
 use super::{Outcome, Session, rights};
 
-/// Runs ANALYZE: table by table, each as it is when its turn comes; what was found of those before an error stays.
+/// Runs ANALYZE table by table, each as it is at that moment; the results before an error stay.
 pub(super) async fn run(session: &Session, statement: Analyze) -> Result<Outcome> {
     let names_all = statement.tables.is_empty();
     let tables = if names_all { all_tables(&session.database.catalog()) } else { statement.tables };
     check_targets(&session.names(), &tables)?;
     let mut analyzed = Vec::with_capacity(tables.len());
     for AnalyzeTable { name, columns, position } in tables {
-        // Of what others do not see nothing is kept.
+        // Nothing is kept about a table that others do not see.
         if session.names().table(&name).is_some_and(|table| session.owns(table.schema.table_id)) {
             continue;
         }
@@ -37,7 +37,7 @@ pub(super) async fn run(session: &Session, statement: Analyze) -> Result<Outcome
 
 /// Runs SHOW STATISTICS; None: of all tables.
 pub(super) async fn shown(session: &Session, table: Option<&str>) -> Result<Outcome> {
-    // A key's values grow with the rows, those of small commits too.
+    // The statistics of a key follow the rows, those of small commits too.
     let state = session.database.snapshot(SnapshotKind::Flushed).await?;
     if let Some(name) = table {
         state.find_table(name)?;
@@ -54,7 +54,7 @@ pub(super) fn all_tables(state: &CatalogState) -> Vec<AnalyzeTable> {
     state.table_names().map(table).collect()
 }
 
-/// Refuses names that `state` does not have, before the first table is read.
+/// Refuses names that are not in `state`, before the first table is read.
 pub(super) fn check_targets(state: &CatalogState, tables: &[AnalyzeTable]) -> Result<()> {
     for target in tables {
         let table = match state.find_table(&target.name) {
@@ -76,7 +76,7 @@ pub(super) fn check_targets(state: &CatalogState, tables: &[AnalyzeTable]) -> Re
     Ok(())
 }
 
-/// What was analysed, a row a table.
+/// The analysed tables, one row each.
 fn told(analyzed: &[Analyzed]) -> Result<Outcome> {
     let count = |of: fn(&Analyzed) -> u64| {
         let counts = analyzed.iter().map(|found| i64::try_from(of(found)).ok());

@@ -1,5 +1,5 @@
-//! Subqueries over few rows in statements over few rows, without a plan: what each gives becomes the value of a
-//! parameter of the statement around it.
+//! Subqueries over few rows in statements over few rows, without a plan: the result of each becomes the value of a
+//! parameter of the outer statement.
 //!
 //! ```text
 //!  UPDATE t SET a = (SELECT max(x) FROM u WHERE id = $1) WHERE id IN (SELECT tid FROM v WHERE id = $1)
@@ -7,14 +7,14 @@
 //!    ─▶ UPDATE t SET a = $2 WHERE id = ANY ($3)
 //! ```
 //!
-//! 1. [`Nested`] is made of a statement whose subqueries are ranges of keys each ([`RangeTemplate`]); [`taken_out`]
-//!    says which subqueries may be taken out of it.
-//! 2. When it runs, the types that they give tell what the statement around them is: a range of keys too, or a single
+//! 1. [`Nested`] is made of a statement each of whose subqueries is a range of keys ([`RangeTemplate`]); [`taken_out`]
+//!    decides which subqueries may be taken out.
+//! 2. When it runs, the types of their results decide the form of the outer statement: a range of keys too, or a single
 //!    row without a table.
-//! 3. The subqueries run, then that statement, on one and the same [`Live`].
+//! 3. The subqueries run, then the outer statement, all on the same [`Live`].
 //!
-//! A subquery that speaks of the rows around it finds no such column, one that gives several rows where one is wanted
-//! is none of this way's either: the planner says what is wrong, or how it is done.
+//! A correlated subquery, and one that gives several rows where one is wanted, do not take this path: the planner runs
+//! it or reports the error.
 
 mod taken_out;
 
@@ -50,9 +50,9 @@ use taken_out::{Gives, TakenOut};
 #[derive(Debug)]
 pub(super) struct Nested<S, O> {
     subqueries: Vec<Subquery>,
-    /// It, with parameters in their places.
+    /// The outer statement, with parameters in place of the subqueries.
     statement: S,
-    /// What it is, by the types of all its parameters.
+    /// Its form, by the types of all its parameters.
     known: Mutex<Seen<Vec<ColumnType>, O>>,
 }
 
@@ -76,18 +76,18 @@ struct Subquery {
     template: RangeTemplate,
 }
 
-/// What a query is whose subqueries have become parameters.
+/// The form of a query whose subqueries have become parameters.
 #[derive(Debug)]
 pub(super) enum Around {
     Ranges(Box<RangeTemplate>),
-    /// It is over no table: its list, over one row that is nothing but the parameters.
+    /// It reads no table: its select list, over one row that consists of the parameters.
     Row {
         query: Box<ast::Query>,
         kept: Kept,
     },
 }
 
-/// The same of a statement that changes rows.
+/// The same for a statement that changes rows.
 #[derive(Debug)]
 pub(super) struct ChangeAround {
     range: RangeChange,
@@ -95,7 +95,7 @@ pub(super) struct ChangeAround {
 }
 
 impl<S, O> Nested<S, O> {
-    /// `statement`, of which these queries are `taken`; None: one of them needs a plan.
+    /// `statement`, from which the queries `taken` were taken out; None: one of them needs a plan.
     fn new(
         statement: S,
         taken: TakenOut,
@@ -111,7 +111,7 @@ impl<S, O> Nested<S, O> {
         (!subqueries.is_empty()).then_some(Self { subqueries, statement, known })
     }
 
-    /// What the statement is with parameters of these types; None: it needs a plan.
+    /// The form of the statement with parameters of these types; None: it needs a plan.
     fn around(
         &self,
         types: Vec<ColumnType>,
@@ -126,7 +126,7 @@ impl<S, O> Nested<S, O> {
         self.subqueries.iter().all(|subquery| subquery.template.holds(state))
     }
 
-    /// What EXPLAIN says of the subqueries.
+    /// The subqueries as EXPLAIN shows them.
     fn explain(&self, rows_max: u32) -> String {
         let looked_up = self.subqueries.iter().map(|subquery| {
             let what = subquery.template.explain(rows_max).replacen("Range", "range", 1);
@@ -137,7 +137,7 @@ impl<S, O> Nested<S, O> {
 }
 
 impl NestedQuery {
-    /// What `query`, whose parameters have these types, is on `state`; None: it has no subqueries, or needs a plan.
+    /// The form of `query` on `state` for parameters of these types; None: it has no subqueries, or needs a plan.
     pub(super) fn of(
         query: &ast::Query,
         types: &[ColumnType],
@@ -157,7 +157,7 @@ impl Around {
         }
         let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
         let items: Vec<String> = select.projection.iter().map(ToString::to_string).collect();
-        // A clause that it has besides would show.
+        // Any further clause would change the result.
         let is_list = query.to_string() == format!("SELECT {}", items.join(", "));
         if !is_list || !are_plain(&select.projection) {
             return None;
@@ -174,7 +174,7 @@ impl Around {
         }
     }
 
-    /// Whether it was found to need a plan: then its subqueries need not run.
+    /// Whether it is known to need a plan: then its subqueries need not run.
     fn is_given_up(&self) -> bool {
         match self {
             Self::Ranges(template) => template.is_given_up(),
@@ -191,7 +191,7 @@ impl Around {
 }
 
 impl NestedChange {
-    /// What `modify`, whose parameters have these types, is on `state`; None: it has no subqueries, or needs a plan.
+    /// The form of `modify` on `state` for parameters of these types; None: it has no subqueries, or needs a plan.
     pub(super) fn of(modify: &Modify, types: &[ColumnType], state: &CatalogState) -> Option<Self> {
         if returns_nested(&modify.returning) {
             return None;
@@ -212,7 +212,7 @@ impl ChangeAround {
 }
 
 impl NestedStatements {
-    /// What `query`, whose parameters have these types, is on `state`.
+    /// The form of `query` on `state` for parameters of these types.
     fn query(
         &mut self,
         query: ast::Query,
@@ -224,7 +224,7 @@ impl NestedStatements {
         self.queries.get_or_make(&of, |nested| nested.holds(state), make)
     }
 
-    /// What `modify`, whose parameters have these types, is on `state`.
+    /// The form of `modify` on `state` for parameters of these types.
     pub(super) fn change(
         &mut self,
         modify: Modify,
@@ -237,7 +237,7 @@ impl NestedStatements {
     }
 }
 
-/// What a query without parameters is that has subqueries, and the values of its constants.
+/// The form of a query with subqueries and without parameters, and the values of its constants.
 pub(super) fn nested_of(
     session: &mut Session,
     query: &ast::Query,
@@ -307,7 +307,7 @@ async fn nested_rows(
             let plan = kept.plan(context, query, (TARGET, &columns), types).await;
             let Some(plan) = plan else { return Ok(None) };
             let one = range_path::input(&plan, (Vec::new(), 1, 0), &values)?;
-            // An expression that fails has the planner say so.
+            // The planner reports an expression that fails.
             plan.run(vec![one]).await.ok()
         }
     };
@@ -321,7 +321,7 @@ async fn nested_rows(
     Ok(Some((rows, around)))
 }
 
-/// The types of `parameters`, and behind them those of what the subqueries give; None: one needs a plan.
+/// The types of `parameters`, followed by those of the subqueries' results; None: one needs a plan.
 async fn types_around<S, O>(
     database: &Arc<Database>,
     settings: &Settings,
@@ -343,7 +343,7 @@ async fn types_around<S, O>(
         let kept = template.kept(database, settings, of_values.clone()).await;
         let Some(kept) = kept else { return Ok(None) };
         let [field] = &kept.schema().fields()[..] else { return Ok(None) };
-        // A value of another type would come back as another one.
+        // A value of another type would not survive the conversion.
         let own = sql_type(field.data_type()).filter(|own| own.arrow() == *field.data_type());
         let Some(own) = own else { return Ok(None) };
         types.push(own);
@@ -351,7 +351,7 @@ async fn types_around<S, O>(
     Ok(Some(types))
 }
 
-/// The values of `parameters`, and behind them what the subqueries give, which has these types; None: one needs a
+/// The values of `parameters`, followed by the results of the subqueries, which have these types; None: one needs a
 /// plan.
 async fn with_subqueries<S, O>(
     session: &Session,
@@ -378,8 +378,8 @@ async fn with_subqueries<S, O>(
     Ok(Some(Parameters::new(values)))
 }
 
-/// EXPLAIN of a query that is `nested`, with what it found and how long that took where it is to run; None: it
-/// needs a plan.
+/// EXPLAIN of a query that is `nested`; under ANALYZE with the rows found and the time taken. None: it needs a plan
+/// with these values.
 pub(super) async fn explain_nested(
     session: &Session,
     analyze: bool,
@@ -434,7 +434,7 @@ pub(super) async fn modify_nested(
     }
 }
 
-/// What `nested` is with these values, and the types of what its subqueries give; None: it needs a plan.
+/// The form of `nested` with these values, and the types of its subqueries' results; None: it needs a plan.
 async fn change_around(
     database: &Arc<Database>,
     settings: &Settings,
@@ -454,7 +454,7 @@ async fn change_around(
     Ok(around.map(|around| (around, given)))
 }
 
-/// What EXPLAIN says of an UPDATE or DELETE that is `nested`; None: it needs a plan.
+/// EXPLAIN of an UPDATE or DELETE that is `nested`; None: it needs a plan.
 pub(super) async fn explain_nested_change(
     session: &Session,
     (nested, parameters): (&NestedChange, &Parameters),
@@ -470,18 +470,18 @@ pub(super) async fn explain_nested_change(
 }
 
 impl Gives {
-    /// Of the rows of a subquery in `window`, how many have to be known.
+    /// The number of rows of a subquery in `window` that have to be known.
     fn window(self, window: Window) -> Window {
         let enough = match self {
             Self::Existence => 1,
-            // The second one is too many.
+            // A second row is one too many.
             Self::Value => 2,
             Self::List => return window,
         };
         Window { limit: Some(window.limit.map_or(enough, |limit| limit.min(enough))), ..window }
     }
 
-    /// What `rows` are as a value; None: the planner says what is wrong with them.
+    /// `rows` as a value; None: the planner reports the error.
     fn value(self, rows: &RecordBatch, column_type: ColumnType) -> Result<Option<Parameter>> {
         let column = rows.columns().first();
         match (self, column) {

@@ -1,4 +1,4 @@
-//! ALTER SYSTEM, and what else is the database's as a whole: CHECKPOINT, and SHOW of those settings.
+//! ALTER SYSTEM, CHECKPOINT, and SHOW of settings of the database.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) async fn run(database: &Arc<Database>, statement: SystemStatement) ->
     }
 }
 
-/// Runs ALTER SYSTEM SET and RESET: a setting of the database, which its manifest keeps.
+/// Runs ALTER SYSTEM SET and RESET of a setting of the database, which is stored in its manifest.
 async fn alter(database: &Arc<Database>, name: &str, value: Option<String>) -> Result<()> {
     if name.eq_ignore_ascii_case(VERSION_RETENTION) {
         return set_version_retention(database, value).await;
@@ -86,7 +86,7 @@ async fn set_version_retention(database: &Arc<Database>, value: Option<String>) 
     Ok(())
 }
 
-/// Runs CHECKPOINT: a manifest that has all that was committed, and an archive that has all of the log.
+/// Runs CHECKPOINT: writes a manifest with all that was committed, and completes the archive of the log.
 pub(super) async fn checkpoint(database: &Arc<Database>) -> Result<()> {
     let edit = CatalogEdit::begin(database).await?;
     database.commit(Changes::checkpoint(edit)).await?;
@@ -99,13 +99,14 @@ pub(super) async fn checkpoint(database: &Arc<Database>) -> Result<()> {
     Ok(())
 }
 
-/// What SHOW says of a setting of the database to a session that has seen the log up to `seen_log`; None: it is none.
+/// SHOW of a setting of the database, in a session that has seen the log up to `seen_log`; None: there is no such
+/// setting.
 pub(super) fn show(database: &Database, seen_log: &AtomicU64, name: &str) -> Option<String> {
     if name.eq_ignore_ascii_case(ARCHIVE_STATUS) {
         return Some(database.replication.archive.status(database));
     }
     if name.eq_ignore_ascii_case(LOG_COPY_STATUS) {
-        // It tells nothing of commits, and is to be had while no copy takes them.
+        // It says nothing about commits, and is available while no log replica accepts them.
         seen_log.store(0, Ordering::Relaxed);
         return Some(database.replication.replicas.status(database));
     }

@@ -1,24 +1,24 @@
-//! What a transaction has locked: a change in; locks on its rows and keys out, held until the transaction ends.
+//! The locks of a transaction: a change in; locks on its table, rows and keys out, held until the transaction ends.
 //!
 //! ```text
-//!  UPDATE, DELETE, INSERT   ROW EXCLUSIVE on the table │ FOR UPDATE on each row that ends │ on each unique key that begins
+//!  UPDATE, DELETE, INSERT   ROW EXCLUSIVE on the table, FOR UPDATE on each row that ends
+//!                           and on each unique key of a new row
 //!  of very many rows        EXCLUSIVE on the table: only readers beside it
-//!  CREATE, DROP, ALTER      ACCESS EXCLUSIVE on the table │ on its name where it is a new one
+//!  CREATE, DROP, ALTER      ACCESS EXCLUSIVE on the table, and on a new name
 //!  CREATE INDEX by itself   SHARE UPDATE EXCLUSIVE on the table: writers of rows beside it
-//!  SELECT … FOR UPDATE      ROW SHARE on the table │ in the mode that is written: on each unique key of a row, on the row
+//!  SELECT … FOR UPDATE      ROW SHARE on the table, the written mode on each unique key of a row and on the row
 //! ```
 //!
+//! A change that leaves all unique keys as they are takes FOR NO KEY UPDATE in place of FOR UPDATE, on rows and keys:
+//! it does not conflict with FOR KEY SHARE, which a foreign key takes.
 //!
-//! FOR UPDATE is FOR NO KEY UPDATE, on row and keys, where no column of a unique key changes: who holds FOR KEY SHARE,
-//! as a foreign key does, is not in its way.
+//! Readers take no locks: they read a snapshot. Only while a transaction may hold a table in `ACCESS EXCLUSIVE`, which
+//! a counter tells, do they lock their tables, and so wait. Keys are locked first, then rows in the order of their
+//! VIDs, so that two statements over the same rows do not deadlock: an updated row has a new VID, but the same key.
+//! Other deadlock cycles are detected, and one of their transactions is aborted.
 //!
-//! Readers lock nothing: they hold a state. Only while someone may hold a table in `ACCESS EXCLUSIVE`, which a counter
-//! tells, they lock theirs, and so wait. Keys are locked first, and rows in the order of their VIDs, so that two
-//! statements over the same rows do not wait for each other: a row that was updated is another one by then, and has its
-//! key still. Other deadlock cycles are found, and end one of them.
-//!
-//! Invariant: whoever holds a row's lock is the only one who may end the row, and whoever holds a key's may begin a row
-//! with it; the newest published state has all that earlier holders have done. Source: rules 19 and 23.
+//! Invariant: only the holder of a row's lock may end the row, and only the holder of a key's lock may insert a row
+//! with it. The newest published snapshot contains all changes of earlier holders. Source: rules 19 and 23.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -35,13 +35,13 @@ use cleave_txn::{LockKey, LockMode, LockOwner, Locks};
 
 use crate::database::Database;
 
-/// Rows and keys of a statement up to which each is locked; beyond, the table is.
+/// Rows and keys of a statement up to which each is locked; beyond that the table is locked.
 pub(super) const LOCKED_ROWS_MAX: usize = 10_000;
 
 /// Stands for the index of names: no index has this number.
 const NAMES: u64 = u64::MAX;
 
-/// The locks of one transaction; dropped, they are free.
+/// The locks of one transaction; dropping it frees them.
 #[derive(Debug)]
 pub(super) struct TransactionLocks {
     locks: Arc<Locks>,
@@ -50,7 +50,7 @@ pub(super) struct TransactionLocks {
     readers_held_back: Option<ReadersHeldBack>,
 }
 
-/// One of those for whom readers may have to wait, as long as it is there.
+/// Counts one transaction that readers may have to wait for, as long as it exists.
 #[derive(Debug)]
 struct ReadersHeldBack(Arc<AtomicUsize>);
 
@@ -77,38 +77,38 @@ impl TransactionLocks {
         Self { locks, owner, counter, readers_held_back: None }
     }
 
-    /// This moment, for a savepoint.
+    /// The present position in the locks, for a savepoint.
     pub(super) fn mark(&self) -> LockMark {
         self.owner.mark()
     }
 
-    /// How many locks these are.
+    /// The number of locks.
     pub(super) fn lock_count(&self) -> usize {
         self.owner.lock_count()
     }
 
-    /// Frees what was locked since.
+    /// Frees what was locked since that position.
     pub(super) fn release_to(&self, mark: LockMark) {
         self.locks.release_to(&self.owner, mark);
     }
 
-    /// Whether the table is locked for `change`, and not its rows.
+    /// Whether the table is locked for `change` instead of its rows.
     pub(super) fn takes_table(change: &TableChange) -> bool {
         let ended = change.dead.values().map(VidSet::len).sum::<usize>();
         ended.max(change.row_count()) > LOCKED_ROWS_MAX
     }
 
-    /// Says, until this transaction ends, that readers may have to wait for it.
+    /// Announces, until this transaction ends, that readers may have to wait for it.
     pub(super) fn hold_readers_back(&mut self) {
         if self.readers_held_back.is_none() {
             self.readers_held_back = Some(ReadersHeldBack::new(&self.counter));
         }
     }
 
-    /// Locks what `change` is about: the committed rows that end, and the keys that begin.
+    /// Locks what `change` touches: the committed rows that end, and the keys of new rows.
     ///
     /// # Errors
-    /// [`Error::Conflict`], where that would take for ever, or longer than `timeout_ms` (0: any time).
+    /// [`Error::Conflict`] on a deadlock, or after `timeout_ms` (0: no limit).
     pub(super) async fn lock_change(
         &self,
         table: &TableState,
@@ -130,7 +130,7 @@ impl TransactionLocks {
             let mut wanted = Vec::new();
             for rows in change.batches() {
                 let keys = shape.row_entries(rows, 0)?;
-                // Rows with a NULL are equal to none.
+                // A row with a NULL in its key is equal to none.
                 let keys = keys.iter().flatten().filter(|key| !shape.key.has_null(key));
                 wanted.extend(keys.map(|key| unique_key(table, index, key)));
             }
@@ -161,7 +161,7 @@ impl TransactionLocks {
         self.lock(LockKey::table(u64::from(table_id)), mode, timeout_ms).await
     }
 
-    /// Locks a name that shall be that of a table or another object.
+    /// Locks a name that a new table or other object is to have.
     ///
     /// # Errors
     /// As [`TransactionLocks::lock_change`].
@@ -170,7 +170,7 @@ impl TransactionLocks {
         self.lock(key, LockMode::ForUpdate, timeout_ms).await
     }
 
-    /// Locks `key` if that is possible at once.
+    /// Locks `key` if that is possible without waiting.
     ///
     /// # Errors
     /// [`Error::Conflict`], where the transaction holds too many locks.
@@ -193,12 +193,12 @@ pub(super) fn unique_indexes(table: &TableState) -> impl Iterator<Item = &Arc<Ta
     indexes.unwrap_or_default().iter().filter(|index| index.definition().unique)
 }
 
-/// What the lock table calls `table`.
+/// The name of `table` in the lock table.
 pub(super) fn table_key(table: &TableState) -> LockKey {
     LockKey::table(u64::from(table.schema.table_id))
 }
 
-/// What it calls a row.
+/// The name of a row.
 pub(super) fn row_key(table: &TableState, place: usize, vid: u64) -> LockKey {
     let object = (u64::from(table.schema.table_id) << 32) | place as u64;
     match table.tablets.get(place) {
@@ -207,7 +207,7 @@ pub(super) fn row_key(table: &TableState, place: usize, vid: u64) -> LockKey {
     }
 }
 
-/// What it calls a key of a unique index of `table`.
+/// The name of a key of a unique index of `table`.
 pub(super) fn unique_key(table: &TableState, index: &TabletIndex, key: &[u8]) -> LockKey {
     unique_lock(table, index.definition().id, key)
 }

@@ -1,18 +1,17 @@
-//! INSERT … ON CONFLICT: rows that were to be inserted in; some of them are, some update the row that has their key,
-//! the others are left out.
+//! INSERT … ON CONFLICT: each row of the input is inserted, updates the row that has its key, or is left out.
 //!
-//! 1. The unique keys of all rows are [locked](super::transaction_locks), so that nobody else begins a row with one of them.
-//! 2. Then, and not before, the statement takes what it [reads](Session::live), and looks the keys up in it, in pages,
-//!    in the delta and among own rows: what was committed before the locks were granted is there. In a block with one
-//!    snapshot a row that only the newest state has cannot be seen, and fails the statement (40001).
-//! 3. DO UPDATE is made of pairs of rows in memory: by itself ([`simple`]), by a plan that is kept ([`pairs`]), or by a
-//!    query that is planned ([`OnConflict::query`]); a row that would be updated twice, or updated and inserted, is an
+//! 1. The unique keys of all rows are [locked](super::transaction_locks), so that nobody else inserts a row with one of them.
+//! 2. Only then does the statement take what it [reads](Session::live) and look the keys up in it: in pages, in the
+//!    delta and among own rows. So it sees what was committed before the locks were granted. In a block with one
+//!    snapshot, a row that only the newest snapshot has cannot be seen, and the statement fails (40001).
+//! 3. DO UPDATE runs over pairs of rows in memory: without a plan ([`simple`]), by a cached plan ([`pairs`]), or by a
+//!    query that is planned ([`OnConflict::query`]). A row that would be updated twice, or updated and inserted, is an
 //!    error (21000).
-//! 4. The transaction [takes](own::take_rows) rows that end and rows that begin as one change. Where a row has changed
-//!    since, it all begins anew with the locks kept, but for the rows to insert, which are computed once.
+//! 4. The transaction [takes](own::take_rows) dead and new rows as one change. If a row has changed since, all steps
+//!    are repeated with the locks kept; only the rows to insert are computed once.
 //!
-//! Invariant: under READ COMMITTED a row is inserted, updated or left out, whatever others do; never is its key told to
-//! exist already. Source: PostgreSQL's manual, "ON CONFLICT Clause".
+//! Invariant: under READ COMMITTED a row is inserted, updated or left out, whatever others do; the statement never
+//! fails with a duplicate key. Source: PostgreSQL's manual, "ON CONFLICT Clause".
 
 pub(super) mod pairs;
 mod simple;
@@ -52,32 +51,31 @@ use crate::database::Database;
 use pairs::PairsPlan;
 use simple::Pairs;
 
-/// How often a key that is there, but was not in the view, makes the statement begin anew.
+/// How often the statement starts again because of an existing key that was not in the view.
 const DUPLICATE_RETRIES_MAX: usize = 100;
 
-/// The number of a row that was to be inserted, and the row that has its key.
+/// The number of an input row, and the existing row that has its key.
 type Pair = (u32, RangeRow);
 
-/// What becomes of rows that were to be inserted.
+/// What happens to the input rows.
 #[derive(Debug, Default)]
 struct Sorted {
-    /// Those that are inserted, by their numbers.
+    /// Rows to insert, by their numbers.
     inserted: Vec<u32>,
-    /// Those whose key a row has.
+    /// Rows whose key exists.
     pairs: Vec<Pair>,
 }
 
 /// Rows as DO UPDATE makes them.
 struct Updated {
     rows: RecordBatch,
-    /// What they take the place of.
+    /// The rows that they replace.
     before: RecordBatch,
     /// The pairs that they were made of, by number.
     pairs: Vec<usize>,
 }
 
-/// DO UPDATE: the query over pairs of rows, what it is of, what the statement calls the table, and its plan where it is
-/// kept.
+/// DO UPDATE: the query over pairs of rows, its parts, the statement's name for the table, and its cached plan, if any.
 type Update<'a> = (&'a ast::Query, &'a OnConflict, &'a ast::Ident, Option<&'a PairsPlan>);
 
 impl Updated {
@@ -88,8 +86,8 @@ impl Updated {
     }
 }
 
-/// Inserts `rows`, which conform to the table that `schema` describes, as ON CONFLICT says; returns those that were
-/// inserted or updated, as they are then, in their order.
+/// Inserts `rows`, which conform to the table that `schema` describes, as ON CONFLICT says. Returns the inserted and
+/// updated rows with their new values, in order.
 pub(super) async fn run(
     session: &mut Session,
     schema: &Arc<TableSchema>,
@@ -107,7 +105,7 @@ pub(super) async fn run(
         )?;
     }
     let mut duplicates = 0;
-    // Also where there are no rows.
+    // Also for no rows.
     on_conflict.arbiters(session.names().find_writable_table(&schema.name)?)?;
     let keys = TableChange {
         rows: BTreeMap::from([(0, rows.clone().into())]),
@@ -156,7 +154,7 @@ pub(super) async fn run(
         match own::take_rows(session, change, own_dead, replaced).await {
             Ok(Taken::Done) => return Ok(changed),
             Ok(Taken::Again) => {}
-            // A bulk load locks no keys, and its rows came after the view.
+            // A bulk load locks no keys, and its rows may be newer than the view.
             Err(Error::DuplicateKey { constraint, .. })
                 if duplicates < DUPLICATE_RETRIES_MAX
                     && arbiters.iter().any(|(shape, _)| shape.definition.name == constraint)
@@ -186,7 +184,7 @@ pub(super) fn update_parameters(session: &Session, insert: &Insert) -> Result<us
     query.map_or(Ok(0), |query| parameters::count(&query))
 }
 
-/// Notes in `types` those of the parameters of DO UPDATE: one that is assigned to a column has the column's type.
+/// Records in `types` the types of the parameters of DO UPDATE: one that is assigned to a column has the column's type.
 pub(super) async fn describe_update(
     session: &Session,
     insert: &Insert,
@@ -196,7 +194,7 @@ pub(super) async fn describe_update(
     let Some(on_conflict) = &insert.on_conflict else { return Ok(()) };
     let state = session.names();
     on_conflict.arbiters(state.find_writable_table(&schema.name)?)?;
-    // Rows of the table stand for those that were to be inserted, which look alike.
+    // Rows of the table stand in for the input rows, which have the same columns.
     let Some(query) = on_conflict.query(schema, &insert.target_name(), TARGET)? else {
         return Ok(());
     };
@@ -219,7 +217,7 @@ pub(super) async fn describe_update(
     Ok(())
 }
 
-/// What reads rows of `table` by the index with the number `index`.
+/// The reader of rows of `table` by the index with the number `index`.
 fn read_by<'a>(
     database: &'a Arc<Database>,
     sight: &'a Sight<'a>,
@@ -230,7 +228,7 @@ fn read_by<'a>(
     RangeRead { database, sight, table, index, is_search_key: true, backward: false, stack }
 }
 
-/// What becomes of `row_count` rows that have these keys.
+/// What happens to `row_count` rows that have these keys.
 async fn sorted(
     session: &Session,
     there: &RangeRead<'_>,
@@ -305,7 +303,7 @@ async fn rows_with<'a>(
     Ok(found)
 }
 
-/// The rows of `table` that have one of `keys`, which are sorted, in an index: of all its tablets, side by side.
+/// The rows of `table` that have one of `keys`, which are sorted, in an index: of all its tablets, concurrently.
 pub(super) async fn looked_up<'a>(
     database: &Arc<Database>,
     table: &TableState,
@@ -436,7 +434,7 @@ pub(super) async fn rows_at(
     Ok(take_record_batch(&rows, &UInt32Array::from(order))?)
 }
 
-/// The keys of `rows` in each index that ON CONFLICT is about.
+/// The keys of `rows` in each index that ON CONFLICT covers.
 fn arbiter_keys(
     on_conflict: &OnConflict,
     table: &TableState,
@@ -453,13 +451,13 @@ fn arbiter_keys(
     Ok(keys)
 }
 
-/// The key of a row; None: it has a NULL, and is equal to none.
+/// The key of a row; None: it has a NULL, and equals no other.
 fn own_key<'a>(shape: &IndexShape, keys: &'a BinaryArray, row: usize) -> Option<&'a [u8]> {
     let key = keys.is_valid(row).then(|| keys.value(row))?;
     (!shape.key.has_null(key)).then_some(key)
 }
 
-/// `rows` with their numbers behind them, as VIDs.
+/// `rows` with their numbers appended as VIDs.
 fn numbered(rows: &RecordBatch) -> Result<RecordBatch> {
     let own = rows.schema();
     let number = Arc::new(Field::new(VID, DataType::UInt64, false));
@@ -483,7 +481,7 @@ fn split_numbers(batch: &RecordBatch) -> Result<(Vec<usize>, RecordBatch)> {
     Ok((numbers.collect(), batch.project(&columns)?))
 }
 
-/// Refuses to update a row twice: `made` are the numbers of the pairs that passed WHERE, rising.
+/// Refuses to update a row twice: `made` are the ascending numbers of the pairs that passed WHERE.
 fn check_once(pairs: &[Pair], made: &[usize]) -> Result<()> {
     let mut updated = HashSet::new();
     let mut made = made.iter().peekable();
@@ -509,8 +507,8 @@ fn twice() -> Error {
     }
 }
 
-/// What the statement does to `table`, the own rows that end, and the rows that it inserts or updates, in the order in
-/// which they came.
+/// The change of `table` by the statement, the own rows that end, and the inserted and updated rows in the order of the
+/// input.
 fn change_of(
     table: &TableState,
     rows: &RecordBatch,

@@ -1,4 +1,4 @@
-//! VACUUM: dead rows leave their pages, table by table.
+//! VACUUM: removes dead rows from their pages, table by table.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use cleave_txn::LockMode;
 use super::statistics::{all_tables, check_targets};
 use super::{Outcome, Session, locking, rights, statistics};
 
-/// Runs VACUUM: each table is done when its turn comes, and what was done before an error stays.
+/// Runs VACUUM table by table; what was done before an error stays.
 pub(super) async fn run(session: &mut Session, statement: Vacuum) -> Result<Outcome> {
     let Vacuum { full, skip_locked, analyzes, analyze } = statement;
     let names_all = analyze.tables.is_empty();
@@ -24,7 +24,7 @@ pub(super) async fn run(session: &mut Session, statement: Vacuum) -> Result<Outc
     for AnalyzeTable { name, position, .. } in tables {
         let names = session.names();
         let Some(table) = names.table(&name) else { continue };
-        // Of what others do not see nothing is shared.
+        // A table that others do not see has no shared dead rows.
         if session.owns(table.schema.table_id) {
             continue;
         }
@@ -47,7 +47,7 @@ pub(super) async fn run(session: &mut Session, statement: Vacuum) -> Result<Outc
 }
 
 impl Session {
-    /// Vacuums the table `name`, unless somebody has locked it, or it is gone.
+    /// Vacuums the table `name`, unless it is locked or gone.
     ///
     /// # Errors
     /// Those of reading and writing.
@@ -82,7 +82,7 @@ async fn vacuum_table(
     done
 }
 
-/// What was done, a row a table.
+/// The report, one row per table.
 fn rows(told: &[Vacuumed]) -> Result<Outcome> {
     let count = |of: fn(&Vacuumed) -> u64| {
         let counts = told.iter().map(|vacuumed| i64::try_from(of(vacuumed)).ok());

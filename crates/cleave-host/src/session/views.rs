@@ -1,11 +1,10 @@
-//! CREATE VIEW, DROP VIEW, and what keeps views whole: a query in, a name for it in the catalog out.
+//! CREATE VIEW, DROP VIEW, and the dependencies of views: a query in, a named view in the catalog out.
 //!
-//! A query that names a view has the view's plan in its place before anything is optimised, so conditions, joins and
-//! cuts go through it.
+//! A query that names a view gets the view's plan in its place before optimisation, so conditions, joins and cuts go
+//! through it.
 //!
-//! What a view is made of is kept by id. A table or view that others are made of is dropped with them only (CASCADE),
-//! and keeps its name and those of its columns. A column of which no view's query speaks can go, and be of another
-//! type.
+//! A view stores its dependencies by id. A table or view that others depend on is dropped only with them (CASCADE), and
+//! keeps its name and those of its columns. A column that no view's query uses can be dropped and change its type.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -30,7 +29,7 @@ use super::define::columns_of;
 use super::{Outcome, Session, definitions};
 use crate::database::Database;
 
-/// Refuses a view of a sequence as a table: what a view is made of, it names by ids of tables and views.
+/// Refuses a view over a sequence as a table: views depend only on ids of tables and views.
 fn check_no_sequence(query: &ast::Query, state: &CatalogState) -> Result<()> {
     let found = ast::visit_relations(query, |name| {
         let is_sequence = |name: &String| state.sequences.contains_key(name);
@@ -114,9 +113,9 @@ pub(super) async fn create_view(session: &mut Session, create: CreateView) -> Re
             definition.lock_table(session, table.table_id, LockMode::AccessShare).await?;
         }
     }
-    // What was dropped before the locks were there.
+    // For what was dropped before the locks were taken.
     let newest = session.names();
-    // What a view is made of may be hidden.
+    // A temporary object may hide what a view reads.
     let has = |id: &u32| {
         let mut states = std::iter::successors(Some(&*newest), |state| state.base());
         states.any(|state| state.has_relation(*id))
@@ -169,7 +168,7 @@ pub(super) async fn drop_views(
     Ok(Outcome::done("DROP VIEW"))
 }
 
-/// The views whose queries speak of a column.
+/// The views whose queries use a column.
 pub(super) async fn views_with_column(
     database: &Arc<Database>,
     settings: &Settings,
@@ -189,8 +188,7 @@ pub(super) async fn views_with_column(
     Ok(found)
 }
 
-/// Refuses to go on without `column` where a view that is left cannot do without it, or drops these views
-/// (`cascade`).
+/// Refuses to go on without `column` if a remaining view needs it, or drops these views (`cascade`).
 pub(super) async fn drop_views_with(
     session: &Session,
     state: &mut CatalogState,
@@ -208,7 +206,7 @@ pub(super) async fn drop_views_with(
     Ok(())
 }
 
-/// Refuses a state without `column` to which the query of a view cannot be bound.
+/// Refuses a catalog version without `column` to which the query of a view cannot be bound.
 pub(super) async fn check_views_whole(
     database: &Arc<Database>,
     settings: &Settings,
@@ -238,10 +236,10 @@ fn depends(view: &ViewState, schema: &TableSchema, column: &str) -> Error {
     invalid(message, Fault::Dependent)
 }
 
-/// Drops the views that are made of what is `gone`.
+/// Drops the views that depend on the dropped `gone`.
 ///
 /// # Errors
-/// [`Error::Invalid`] where there are any, and no CASCADE says so.
+/// [`Error::Invalid`] if there are any and the statement has no CASCADE.
 pub(super) fn drop_dependents(
     state: &mut CatalogState,
     gone: &BTreeSet<u32>,
@@ -259,7 +257,7 @@ pub(super) fn drop_dependents(
     Ok(())
 }
 
-/// Refuses to change the names of a table, or of its columns, where views are made of it.
+/// Refuses to rename a table or its columns if views depend on it.
 ///
 /// # Errors
 /// [`Error::Invalid`].

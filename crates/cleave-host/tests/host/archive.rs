@@ -1,4 +1,5 @@
-//! The archive of the log: backups are brought forward by it, to any moment and not past what it lacks.
+//! Tests of the archive of the log: a backup is restored to any moment that the archive covers, and to none beyond a
+//! gap.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ async fn any_moment_behind_a_backup_comes_back() {
         "INSERT INTO t VALUES (20000, 'new')",
         "UPDATE t SET note = 'changed' WHERE id < 10",
         "CHECKPOINT",
-        // Of more rows than the log takes as they come, and on another device.
+        // With more rows than the log takes directly, and on another device.
         "UPDATE t SET note = 'all' WHERE id < 15000",
         "INSERT INTO far VALUES (1, 'one'), (2, 'two')",
         "DELETE FROM t WHERE id % 2 = 0",
@@ -90,7 +91,7 @@ async fn any_moment_behind_a_backup_comes_back() {
     assert!(error.unwrap_err().to_string().contains("older backup"));
 }
 
-/// What every table has, by name, and what else there is.
+/// The rows of every table, by name, and the other objects.
 async fn contents(database: &Arc<Database>) -> Vec<String> {
     let mut session = database.session();
     let mut found = Vec::new();
@@ -179,7 +180,7 @@ async fn definitions_and_loads_come_back_too() {
             assert_sound(copy.path()).await;
         }
     }
-    // What is restored goes on: ids and numbers are nobody's else.
+    // The restored database continues: ids and numbers are not given twice.
     let copy = place.path().join("end");
     restore_until(&target, &copy, &options(), &wanted(&archive, Until::End)).await.unwrap();
     let restored = opened(&copy).await;
@@ -269,7 +270,7 @@ async fn an_archive_that_is_away_loses_no_log_and_is_named() {
     database.backup(&target).await.unwrap();
     std::fs::rename(&archive, &away).unwrap();
     run(&mut session, "INSERT INTO t VALUES (1, 'one')").await;
-    // The checkpoint is there, the archive is not.
+    // The checkpoint exists, the archive does not.
     let error = refused(&mut session, "CHECKPOINT").await;
     assert!(error.to_string().contains("archive"), "{error}");
     assert!(!archive.exists());

@@ -1,4 +1,4 @@
-//! Backups: of a database that is written to, over several devices, of damaged ones, and interrupted.
+//! Tests of backups: of a database under writes, over several devices, of damaged databases, and interrupted ones.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ async fn a_backup_has_one_commit_while_writers_go_on() {
         );
         assert!(!rows(&mut session, "SHOW STATISTICS FOR bulk").await.is_empty());
         assert_no_leak(&restored);
-        // It lives: old keys are known, and new rows are kept.
+        // It works: old keys are known, and new rows are kept.
         assert_eq!(
             refused(&mut session, "INSERT INTO t VALUES (2, 0, '')").await.sqlstate(),
             "23505"

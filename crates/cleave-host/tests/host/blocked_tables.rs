@@ -1,4 +1,4 @@
-//! Commits of tables on other devices: by the log, and blocked while a device is offline.
+//! Tests of commits to tables on other devices: by the log, and blocked while a device is offline.
 
 use std::path::Path;
 

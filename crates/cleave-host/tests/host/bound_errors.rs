@@ -1,4 +1,4 @@
-//! Where in a statement's text what is wrong with it stands, and how deep statements may be.
+//! Tests of error positions in a statement's text, and of the depth of statements.
 
 use crate::support::{fresh, refused, row, run};
 

@@ -1,4 +1,4 @@
-//! What a client's statements make grow has bounds, and a session goes on after each refusal.
+//! Tests of limits on what a client's statements make grow; a session continues after each refusal.
 
 use crate::support::{fresh, refused, row, run};
 
@@ -16,7 +16,7 @@ async fn a_session_has_so_many_advisory_locks() {
         run(&mut session, "SELECT pg_advisory_unlock_all()").await;
         assert_eq!(row(&mut session, "SELECT count(*) FROM pg_locks").await, "0");
     }
-    // One that it has is had once more; with a higher bound there is room.
+    // A lock that it holds is taken once more; with a higher limit there is room.
     run(&mut session, "SELECT count(pg_advisory_lock(g)) FROM generate_series(1, 10000) AS s(g)")
         .await;
     run(&mut session, "SELECT pg_advisory_lock(7)").await;

@@ -1,5 +1,5 @@
-//! Joins over several devices: what they collect is made by the host and sent to where the other side lies. The same
-//! rows, wherever they run.
+//! Tests of joins over several devices: the host computes the build side and broadcasts it to the devices of the other
+//! side. The rows are the same wherever the join runs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ const QUERIES: [&str; 15] = [
     "SELECT f.word, m.note, o.id FROM few f JOIN many m ON f.id = m.few JOIN more o ON o.many = m.id \
      WHERE f.kind < 2 ORDER BY o.id DESC LIMIT 11",
     "SELECT count(*), sum(o.id) FROM more o JOIN many m ON o.many = m.id",
-    // What is collected is kept: only where one device has all that streams.
+    // The build side is kept: only if one device has the whole streamed side.
     "SELECT count(*), count(f.id) FROM many m LEFT JOIN few f ON f.id = m.few AND f.kind = 1",
     "SELECT count(*), count(m.id) FROM few f LEFT JOIN many m ON f.id = m.few",
     "SELECT count(*), count(f.id), count(m.id) FROM few f FULL JOIN many m ON f.id = m.few",
@@ -57,7 +57,7 @@ const QUERIES: [&str; 15] = [
     // Other conditions than equal keys, and none.
     "SELECT count(*) FROM kinds k JOIN many m ON m.id < k.id * 10",
     "SELECT count(*) FROM kinds k, more o",
-    // What no device can make.
+    // Joins that no device can run.
     "SELECT v.w, count(*) FROM (VALUES (1, 'one'), (2, 'two'), (9, NULL)) AS v (id, w) \
      JOIN many m ON m.few = v.id GROUP BY v.w",
     "SELECT count(*), sum(m.id) FROM many m JOIN (SELECT kind, max(id) AS id FROM few GROUP BY kind) AS top \
@@ -120,7 +120,7 @@ async fn a_broadcast_is_shown_with_who_makes_it_and_who_gets_it() {
             && at(join + 1).contains("[nas, san]"),
         "{plan}"
     );
-    // Beneath it, what the host does for it: here a fragment of the device that has the table.
+    // Below it, what the host does for it: here a fragment of the device that has the table.
     assert!(plan.lines().skip(join).any(|l| l.contains("FragmentExec: device=embedded")), "{plan}");
     assert!(plan.contains("many: device [TableScanExec > BroadcastExec > HashJoinExec"), "{plan}");
     assert_eq!(plan.matches("broadcast: 286 rows, ").count(), 2, "{plan}");
@@ -148,7 +148,7 @@ async fn rows_that_are_too_many_to_be_sent_or_held_are_joined_on_the_host() {
     assert_eq!(row(&mut session, JOINED).await, few);
     let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {JOINED}")).await.join("\n");
     assert_eq!(plan.matches("ran on the host: rows to broadcast have ").count(), 1, "{plan}");
-    // A device without memory for them refuses them, and the host takes its part.
+    // A device without memory for them refuses them, and the host runs its part.
     run(&mut session, "RESET broadcast_bytes; SET device_memory = '1MB'; SET device_spill = 0")
         .await;
     assert_eq!(row(&mut session, wide).await, many);

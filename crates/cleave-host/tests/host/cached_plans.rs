@@ -1,5 +1,5 @@
-//! Optimised plans that are kept: used again where the query is the same, and never for another state, definition or
-//! moment.
+//! Tests of the plan cache: a plan is used again for the same query, and never for another snapshot, definition or
+//! time.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ fn kept_count(database: &Arc<Database>) -> u64 {
     database.activity().count(Act::CachedPlan)
 }
 
-/// What `sql` gives, and whether it was made of a cached plan.
+/// The rows of `sql`, and whether they came from a cached plan.
 async fn asked(database: &Arc<Database>, session: &mut Session, sql: &str) -> (Vec<String>, bool) {
     let before = kept_count(database);
     let rows = rows(session, sql).await;
     (rows, kept_count(database) > before)
 }
 
-/// Asks until it is kept.
+/// Runs it until its plan is cached.
 async fn keep(database: &Arc<Database>, session: &mut Session, sql: &str) {
     for expected in [false, false, true] {
         assert_eq!(asked(database, session, sql).await.1, expected, "{sql}");
@@ -55,7 +55,7 @@ async fn a_cached_plan_reads_what_there_is_now() {
     assert_eq!(asked(&database, &mut other, JOIN).await, (vec!["two,2,13".to_owned()], true));
     assert_eq!(asked(&database, &mut session, JOIN).await, now);
     run(&mut other, "ROLLBACK").await;
-    // Settings that choose the way are looked at each time.
+    // Settings that affect the plan are compared each time.
     for split in ["host", "h0", "h1", "ndp"] {
         run(&mut session, &format!("SET split = {split}")).await;
         assert_eq!(asked(&database, &mut session, JOIN).await.0, now.0, "{split}");

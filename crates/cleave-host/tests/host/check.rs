@@ -1,4 +1,4 @@
-//! `check`: a sound database has no findings, and each kind of damage is named where it is.
+//! Tests of `check`: a sound database has no findings, and each kind of damage is reported with its place.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -44,7 +44,7 @@ async fn made() -> tempfile::TempDir {
         let insert = format!("INSERT INTO hot (id, part, g) VALUES ({id}, 'z', '{}')", note(id));
         run(&mut session, &insert).await;
     }
-    // What is looked at is what the manifest says.
+    // The check follows the manifest.
     run(&mut session, "CHECKPOINT").await;
     directory
 }
@@ -144,7 +144,7 @@ async fn a_sound_database_has_no_findings() {
     let quick = checked_with(directory.path(), &quick).await;
     assert!(quick.is_clean(), "{:#?}", quick.findings);
     assert_eq!((quick.counts.pages, quick.counts.rows), (counts.pages, 0));
-    // In use, while a statement writes.
+    // During use, while a statement writes.
     let database = open(directory.path()).await;
     let mut session = database.session();
     let write = run(&mut session, "INSERT INTO bulk VALUES (-3, 'meanwhile')");
@@ -388,7 +388,7 @@ async fn entries_of_an_index_that_lead_elsewhere_are_named_in_both_directions() 
     let (segment, _) = first_page(directory.path(), "bulk", false).await;
     let old = SegmentDirectory::clone(&segment);
     let schema = Arc::clone(&open(directory.path()).await.catalog().table("bulk").unwrap().schema);
-    // The same run, in which two rows changed places, one is missing and one is nowhere.
+    // The same run, with two rows swapped, one missing and one pointing nowhere.
     let id = KeyColumn::ascending(schema.columns[0].column_type.arrow());
     let key = IndexKey::new(vec![id], true).unwrap();
     let ids = arrow::array::Int32Array::from_iter_values(0..150_000);

@@ -1,4 +1,4 @@
-//! COMMENT ON: kept, shown where psql looks, part of its transaction, and gone with what it is on.
+//! Tests of COMMENT ON: comments are stored, shown to psql, transactional, and dropped with their objects.
 
 use crate::support::{fresh, open, refused, row, rows, run};
 
@@ -36,7 +36,7 @@ async fn comments_stay_with_what_they_are_on() {
     let of = "SELECT obj_description('t'::regclass, 'pg_class'), col_description('t'::regclass, 2), \
               col_description('t'::regclass, 1), obj_description('t'::regclass, 'pg_proc')";
     assert_eq!(row(&mut session, of).await, "the table,a column,NULL,NULL");
-    // Part of its transaction; NULL and nothing take it away.
+    // Transactional; NULL and the empty text remove it.
     run(&mut session, "BEGIN; COMMENT ON TABLE t IS 'other'").await;
     assert!(row(&mut session, of).await.starts_with("other,"));
     run(&mut session, "ROLLBACK; COMMENT ON VIEW v IS NULL; COMMENT ON SEQUENCE s IS ''").await;
@@ -47,7 +47,7 @@ async fn comments_stay_with_what_they_are_on() {
         rows(&mut session, ALL).await,
         ["a check", "a column", "a key", "a schema", "an index", "the table"]
     );
-    // What is gone has none, nor has what comes in its place.
+    // A dropped object has no comment, nor has its successor of the same name.
     run(&mut session, "DROP VIEW v; ALTER TABLE t DROP COLUMN b; ALTER TABLE t ADD COLUMN b text")
         .await;
     run(&mut session, "CREATE INDEX by_b ON t (b); ALTER TABLE t RENAME TO u").await;

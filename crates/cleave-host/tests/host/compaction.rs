@@ -1,4 +1,4 @@
-//! Compaction as a fragment: pages stay where they are, and whatever ends it early leaves the runs that were there.
+//! Tests of compaction as a fragment: pages stay on the device, and an early end leaves the existing runs in place.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ async fn load(session: &mut Session, number: i32) -> Result<u64, Error> {
     session.load("t", batches(vec![numbered(ids)]), None).await
 }
 
-/// A table with two indexes, whose runs are as many as may be: one load more merges them.
+/// A table with two indexes with the maximum number of runs: one more load merges them.
 async fn eight_loads(session: &mut Session) {
     run(session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
     run(session, "CREATE INDEX t_note ON t (note, id)").await;
@@ -269,11 +269,11 @@ async fn a_statement_that_is_given_up_during_a_compaction_leaves_nothing() {
         if !given_up {
             break;
         }
-        // The next statement waits for its turn, and the space is free by then or soon.
+        // The next statement waits for the writer lock, and the space is free by then or soon.
         run(&mut session, "CREATE TABLE u (id int)").await;
         run(&mut session, "DROP TABLE u").await;
         assert_no_leak_soon(&database).await;
-        // Given up when its commit had begun, it is there.
+        // It was given up after its commit had begun: it is committed.
         if run_counts(&database) == [1, 1] {
             break;
         }

@@ -1,11 +1,10 @@
-//! A process killed at random instants, and what is found when the database is opened again.
+//! Tests of crashes: a process killed at random instants, and the state of the database when it is opened again.
 //!
-//! The test runs its own binary once more as the process that is killed. That one says on its standard
-//! output what it has finished; the test kills it a random moment after a random line, opens the database,
-//! and checks that every statement is there whole or not at all, that everything acknowledged is there, and
-//! that the space in use is the space that is named. What the killed process wrote to its media and did not sync is
-//! lost with it, though a kill alone would leave it in the page cache. Rounds continue one database, so that recovery
-//! is followed by recovery.
+//! The test runs its own binary once more as the process to be killed. That process reports each finished step on its
+//! standard output. The test kills it a random moment after a random line and opens the database. It checks that every
+//! statement is there whole or not at all, that everything acknowledged is there, and that the space in use is the
+//! space that is named. Unsynced writes of the killed process are lost with it, though a kill alone would leave them in
+//! the page cache. Rounds continue one database, so that recovery is followed by recovery.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -37,7 +36,7 @@ fn run_and_kill(child: &str, directory: &Path, lines: u64, linger: Duration) -> 
     let (send, receive) = mpsc::channel();
     let reader = std::thread::Builder::new().spawn(move || {
         for line in BufReader::new(output).lines() {
-            // The harness says things of its own, and does not always end its line.
+            // The test harness prints lines of its own, and does not always end its line.
             if let Some((_, said)) = line.unwrap().split_once("child: ") {
                 send.send(said.to_owned()).unwrap();
             }
@@ -47,7 +46,7 @@ fn run_and_kill(child: &str, directory: &Path, lines: u64, linger: Duration) -> 
     for _ in 0..lines {
         said.push(receive.recv_timeout(Duration::from_secs(120)).expect("the child works"));
     }
-    // The instant itself: waits, and hears what is said meanwhile.
+    // The instant itself: waits, and reads what is printed meanwhile.
     if let Ok(line) = receive.recv_timeout(linger) {
         said.push(line);
     }

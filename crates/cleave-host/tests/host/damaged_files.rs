@@ -1,5 +1,5 @@
-//! Segment files that are missing or damaged: the database opens, what they belong to is refused by name, all else
-//! works, and nothing is lost that a copy of the file would bring back.
+//! Tests of missing or damaged segment files: the database opens, statements on their tables are refused by name, all
+//! others work, and restoring the file brings everything back.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -171,7 +171,7 @@ async fn a_table_without_one_of_its_files_is_refused_and_nothing_of_it_is_lost()
             drop((session, database));
             assert_only_file(&checked(directory.path()).await, &path, heap[0]);
 
-            // And once more: what is kept of it is kept from restart to restart.
+            // And once more: the state of the table is kept from restart to restart.
             drop(open(directory.path()).await);
             restore(&path, &whole);
             let database = open(directory.path()).await;
@@ -185,7 +185,7 @@ async fn a_table_without_one_of_its_files_is_refused_and_nothing_of_it_is_lost()
     }
 }
 
-/// Whatever touches table `bad` is refused, and says why.
+/// Every access to table `bad` is refused with the reason.
 async fn refused_by_name(session: &mut Session, path: &Path) {
     let said = ["table \"bad\" cannot be used", "DROP TABLE", "cleave check", "restore the file"];
     let path = path.display().to_string();
@@ -421,7 +421,7 @@ async fn a_folder_without_any_segment_files_opens() {
     assert_eq!(database.devices()[0].space().used_blocks, 0);
 }
 
-/// Takes from the manifest what builds before this one did not write.
+/// Removes from the manifest what earlier builds did not write.
 fn as_before(directory: &Path) {
     let path = directory.join("manifest");
     let bytes = fs::read(&path).unwrap();
@@ -443,7 +443,7 @@ async fn where_the_manifest_does_not_say_what_a_lost_file_s_segment_occupies_not
     fill(&mut session, "").await;
     let (heap, _) = files(&database, "bad");
     drop((session, database));
-    // An incarnation of sound files says it from then on.
+    // An incarnation with sound files records it from then on.
     as_before(directory.path());
     drop(open(directory.path()).await);
     let path = path(directory.path(), heap[0]);
@@ -493,7 +493,7 @@ async fn readers_and_writers_go_on_while_a_damaged_table_is_dropped() {
     let held = database.catalog();
     let mut dropper = database.session();
     run(&mut dropper, "DROP TABLE bad").await;
-    // Space waits for who still holds the state that names it, as that of any table.
+    // Its space is kept for readers of older snapshots that name it, as for any table.
     let mut session = database.session();
     run(&mut session, "CREATE TABLE next (id int, note text)").await;
     session.load("next", batches(vec![numbered(0..30_000)]), None).await.unwrap();

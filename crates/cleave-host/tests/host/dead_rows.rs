@@ -1,4 +1,4 @@
-//! Scans over pages of which rows are dead: whatever takes the rows, and wherever, they are those of a model.
+//! Tests of scans over pages with dead rows: every operator, on either side, gives the rows of a model.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ fn loaded(id: i64) -> Row {
     Row { part: (id % 7 != 3).then_some(id % 5), amount: id * 7919 % 1000, wide: i64::MAX - id }
 }
 
-/// Queries that pages can answer as they lie, and some that need each row, with what the model says.
+/// Queries that pages can answer in encoded form, and some that need each row, with the model's answers.
 fn expected(model: &Model) -> Vec<(&'static str, Vec<String>)> {
     let or_null = |value: Option<i64>| value.map_or("NULL".to_owned(), |value| value.to_string());
     let sum =
@@ -114,7 +114,7 @@ async fn change(session: &mut Session, model: &mut Model, random: &mut SplitMix6
     let (every, rest) = (below(40) + 2, below(2));
     let (low, high) = (below(30_000), below(30_000));
     let sql = match below(8) {
-        // Of every page a few, or whole pages, or what lies in a few of them.
+        // A few of every page, or whole pages, or rows in a few of them.
         0 | 1 => {
             for (_, row) in model.iter_mut().filter(|(id, _)| **id % every == rest) {
                 row.amount += 1;
@@ -183,7 +183,7 @@ async fn history(seed: u64, placement: &str, steps: usize) {
         let way = usize::try_from(random.next_u64()).unwrap_or(step) % WAYS.len();
         let ways = [WAYS[way], WAYS[(way + 1 + step) % WAYS.len()]];
         assert_rows(&mut session, &model, &ways, &what).await;
-        // Whoever holds an older snapshot goes on seeing it.
+        // A reader of an older snapshot still sees it.
         match &held {
             None => {
                 run(&mut older, "BEGIN ISOLATION LEVEL REPEATABLE READ").await;

@@ -1,4 +1,4 @@
-//! Blocks that define tables, of several sessions, and after an end at any time.
+//! Tests of blocks that define tables, in several sessions, and ended at any time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -190,7 +190,7 @@ async fn an_added_columns_default_outlives_restarts_backups_and_vacuum() {
     run(&mut session, "CREATE TABLE t (id int PRIMARY KEY)").await;
     run(&mut session, "INSERT INTO t SELECT i FROM generate_series(1, 20000) AS g (i)").await;
     run(&mut session, "DELETE FROM t WHERE id <= 5000; CHECKPOINT").await;
-    // Of a long stay in pages from before, and of a commit that is in the log alone.
+    // Of a column added long ago, and of a commit that is in the log alone.
     run(&mut session, "INSERT INTO t VALUES (20001)").await;
     let before =
         database.snapshot(SnapshotKind::Flushed).await.unwrap().extents(DeviceId::EMBEDDED);

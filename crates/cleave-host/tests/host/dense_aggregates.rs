@@ -1,4 +1,4 @@
-//! Aggregates on what pages store give what the engine's give.
+//! Tests of aggregates over encoded pages: they give the results of the engine's aggregates.
 
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ async fn aggregates_on_what_pages_store_give_what_the_engine_gives() {
     // Hot pages beside the bulk ones, with values that no page before has.
     run(&mut session, "INSERT INTO t VALUES (-1, 'Z', 'HORSE', 9, NULL, 1.00, 2.00, NULL, 3, 4, 5), (-2, NULL, NULL, \
         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)").await;
-    // Each with whether rows are taken as they lie.
+    // Each with whether rows are aggregated in encoded form.
     let queries = [
         (
             "SELECT flag, mode, sum(qty), sum(price), sum(price * (1 - discount)), sum(price * (1 - discount) * (1 + \

@@ -1,4 +1,4 @@
-//! Remote devices: attached, lost, back again, and mistaken for another.
+//! Tests of remote devices: attached, lost, back again, and mistaken for another.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,7 @@ use crate::support::{
 
 pub(crate) const TOKEN: &str = "a-token-that-nobody-guesses-0123456789";
 
-/// A device that listens until it is stopped. Its threads and connections end with it, as those of a
-/// process do.
+/// A device that listens until it is stopped. Its threads and connections end with it, as those of a process do.
 pub(crate) struct Served {
     pub(crate) address: SocketAddr,
     runtime: Option<tokio::runtime::Runtime>,
@@ -39,7 +38,7 @@ impl Served {
     ) -> Self {
         let path = path.to_owned();
         let device = move || {
-            // As `cleaved` has it: whose the device is outlives it.
+            // As in `cleaved`: the record of its owner outlives the device.
             let owner = OwnerRecord::beside_identity(&path.with_extension("id"));
             let options = RuntimeOptions { owner, ..runtime_options(identity) };
             Runtime::new(media, options).unwrap() as Arc<dyn DeviceService>
@@ -166,7 +165,7 @@ async fn a_lost_device_fails_its_statements_alone_until_it_is_back() {
     let mut session = database.session();
     database.buffer_pool().clear();
     served.stop().await;
-    // Without pages, the first that needs some holds the table's commits.
+    // Without pages, the first query that needs some blocks the table's commits.
     run(&mut session, "SET shipped_delta_bytes = 0").await;
     for statement in [FAR, "SELECT note FROM far WHERE id = 5", "INSERT INTO far VALUES (-1, '')"] {
         let error = refused(&mut session, statement).await;
@@ -216,7 +215,7 @@ async fn a_device_lost_during_a_load_undoes_the_load() {
         let lost = Arc::clone(&lost);
         let served = std::sync::Mutex::new(Some(served));
         futures::stream::unfold(30_000, move |from| {
-            // The device goes when a few batches are on their way, and the load waits for that.
+            // The device fails after a few batches were sent; the load waits for that.
             let served = if from == 90_000 { served.lock().unwrap().take() } else { None };
             let lost = Arc::clone(&lost);
             async move {
@@ -240,7 +239,7 @@ async fn a_device_lost_during_a_load_undoes_the_load() {
     let named = database.catalog().extents(nas.id());
     let named: u64 = named.iter().map(|extent| u64::from(extent.block_count)).sum();
     let space = nas.space();
-    // What may still be written to is kept until the database is next opened, and not a block more.
+    // Space that may still be written to is kept until the database is next opened, and not a block more.
     assert_eq!(space.used_blocks, named + space.retired_blocks + space.doubtful_blocks);
 }
 

@@ -1,7 +1,7 @@
-//! Loss of power, and media that fail: what was acknowledged is there, and nothing else.
+//! Tests of power loss and of failing media: exactly what was acknowledged is there.
 //!
-//! The device runs over media that keep durable bytes apart from those written since the last sync. A loss of
-//! power leaves the durable ones and any of the others.
+//! The device runs over media that keep durable bytes apart from those written since the last sync. A power loss keeps
+//! the durable ones and any subset of the others.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -46,7 +46,7 @@ async fn what_was_acknowledged_survives_a_loss_of_power() {
         for id in 5000..5020 {
             run(&mut session, &format!("INSERT INTO t VALUES ({id}, '{}')", note(id))).await;
         }
-        // One more load, which fails after so many operations on the media, each time elsewhere.
+        // One more load, which fails after that many operations on the media, each time at another one.
         media.fail_after(seed);
         let failed = session.load("t", batches(vec![numbered(5020..9000)]), None).await;
         let end = if failed.is_ok() { 9000 } else { 5020 };
@@ -123,7 +123,7 @@ async fn media_that_lie_are_found_out() {
             let load = session.load("t", batches(vec![numbered(0..20_000)]), None).await;
             let Ok(_) = load else { continue };
             database.buffer_pool().clear();
-            // Either nothing that the query reads was hit, or the page is named; never other rows.
+            // Either nothing that the query reads was damaged, or the page is named; never other rows.
             let sql = "SELECT count(*), sum(length(note)) FROM t";
             let expected: usize = (0..20_000).map(|id| note(id).len()).sum();
             match session.run(sql).await {

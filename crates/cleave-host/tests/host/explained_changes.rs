@@ -1,4 +1,4 @@
-//! EXPLAIN ANALYZE of statements that change rows: what they did, above the plan that they did it by.
+//! Tests of EXPLAIN ANALYZE of statements that change rows: the change above the plan that ran.
 
 use crate::support::{fresh, row, rows, run};
 

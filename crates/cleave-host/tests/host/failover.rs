@@ -1,4 +1,4 @@
-//! Log replicas on devices, and hosts that go on from them when another is lost with its folder.
+//! Tests of log replicas on devices, and of failover to a host that continues after another is lost with its folder.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -110,7 +110,7 @@ async fn another_host_goes_on_from_the_copy() {
         assert!(error.to_string().contains("\"lost\""), "{error}");
         let next: i64 = row(&mut session, "SELECT nextval('s')").await.parse().unwrap();
         assert!(next > given, "{next}");
-        // It goes on, with the copy too.
+        // It continues, also with the log replica.
         assert_eq!(shown(&mut session, "log_replica").await, "nas");
         run(&mut session, &format!("CREATE TABLE t{turn} (id int)")).await;
         run(&mut session, &format!("INSERT INTO t{turn} VALUES (1); DROP TABLE t{turn}")).await;
@@ -158,7 +158,7 @@ async fn every_acknowledged_commit_is_failed_over_and_the_old_host_is_refused() 
         }
         let folder = outside.path().join(format!("host {turn}"));
         taken(&folder, &remote).await.unwrap();
-        // The host before is there still, and believes that it has the device.
+        // The old host is still running, and believes that it owns the device.
         let error = refused(&mut session, "INSERT INTO far VALUES (99, 'lost')").await;
         assert_eq!(error.sqlstate(), "55006", "{error}");
         let error = refused(&mut session, "CREATE TABLE unmade (id int)").await;
@@ -198,13 +198,13 @@ async fn nothing_is_acknowledged_that_the_copy_does_not_have() {
     assert!(error.to_string().contains("nothing was changed"), "{error}");
     let status = shown(&mut session, "log_replica_status").await;
     assert!(status.starts_with("BEHIND: "), "{status}");
-    // It is back: what waited is copied with the next commit.
+    // It is back: what is missing is copied with the next commit.
     let served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
     run(&mut session, "INSERT INTO near VALUES (7, 'copied')").await;
     assert_eq!(row(&mut session, "SELECT count(*) FROM near WHERE id > 4").await, "3");
     let status = shown(&mut session, "log_replica_status").await;
     assert!(status.contains(", 0 bytes less than here"), "{status}");
-    // Without it the copy can be given up, and is erased once the device is back.
+    // Without it the log replica can be given up, and is erased once the device is back.
     served.stop().await;
     run(&mut session, "ALTER SYSTEM RESET log_replica").await;
     run(&mut session, "INSERT INTO near VALUES (8, 'here')").await;
@@ -244,7 +244,7 @@ async fn copies_that_will_not_do_are_refused_and_nothing_is_changed() {
     let newest = std::fs::read(&media).unwrap();
     let new = outside.path().join("new");
 
-    // The device was put back to what it was before.
+    // The device was reset to its earlier state.
     std::fs::write(&media, &stale).unwrap();
     served = Served::start(&media, [1; 16], address).await;
     let error = taken(&new, &remote).await.unwrap_err();
@@ -265,12 +265,12 @@ async fn copies_that_will_not_do_are_refused_and_nothing_is_changed() {
     assert!(error.to_string().contains("none that is whole"), "{error}");
     served.stop().await;
 
-    // A whole one, of another device's address, of nobody, and into a folder that holds something.
+    // A sound one, of another device's address, of no device, and into a folder that is not empty.
     std::fs::write(&media, &newest).unwrap();
     served = Served::start(&media, [1; 16], address).await;
     let error = taken(directory.path(), &remote).await.unwrap_err();
     assert!(error.to_string().contains("holds a database"), "{error}");
-    // As a failover leaves it that is killed when all is done.
+    // The state after a failover that is killed at its end.
     assert!(error.to_string().contains("it is to be opened"), "{error}");
     let (others, _) = fresh().await;
     let error = taken(others.path(), &remote).await.unwrap_err();
@@ -300,7 +300,7 @@ async fn a_copy_follows_a_long_log() {
     run(&mut session, "ALTER SYSTEM SET log_replica = 'nas'").await;
     run(&mut session, "SET default_device = 'nas'").await;
     run(&mut session, "CREATE TABLE wide (id int PRIMARY KEY, note text)").await;
-    // More than the ring takes, in parts that the log takes.
+    // More than the ring takes, in parts that fit the log.
     for turn in 0..60 {
         let insert = format!(
             "INSERT INTO wide SELECT v, repeat(' ' || v, 2500) FROM generate_series({}, {}) AS s(v)",
@@ -318,7 +318,7 @@ async fn a_copy_follows_a_long_log() {
     assert_eq!(row(&mut database.session(), sum).await, expected);
 }
 
-/// Nothing shows it where the newest stamp counts on no more than what was written with it.
+/// Nothing reveals it if the newest stamp counts on no more than what was written with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_that_is_damaged_leaves_the_host_its_devices() {
     let outside = tempfile::tempdir().unwrap();
@@ -347,7 +347,7 @@ async fn a_copy_that_is_damaged_leaves_the_host_its_devices() {
         served = Served::start(&media, [1; 16], address).await;
         let outcome = taken(&folder, &remote).await;
         if found.is_empty() {
-            // What ANALYZE found can be lost.
+            // The results of ANALYZE can be lost.
             outcome.unwrap();
             break;
         }
@@ -438,7 +438,7 @@ async fn a_device_that_is_too_full_for_a_copy_refuses_it_and_nothing_is_lost() {
     assert_no_leak(&database);
 }
 
-/// A definition is in the copy before a commit that was made on it may be, and settings are acknowledged when they are
+/// A definition is in the log replica before a commit based on it can be, and settings are acknowledged once they are
 /// there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn settings_and_devices_are_copied_before_they_are_acknowledged() {
@@ -493,7 +493,7 @@ async fn pages_that_a_copy_counts_on_stay_over_restarts_without_it() {
     run(&mut session, "INSERT INTO o VALUES (501, 'row 501')").await;
     let rows_of = "SELECT count(*), sum(id), count(DISTINCT note), min(length(note)) FROM o";
     let expected = row(&mut session, rows_of).await;
-    // What is committed from here on is here alone, and makes other pages of the same rows, over and over.
+    // From here on commits are only here, and rewrite pages of the same rows again and again.
     served.stop().await;
     drop(session);
     let mut database = Some(database);
@@ -509,7 +509,7 @@ async fn pages_that_a_copy_counts_on_stay_over_restarts_without_it() {
             let insert = format!("INSERT INTO o VALUES ({id}, '{}')", "x".repeat(2000));
             let error = refused(&mut session, &insert).await;
             assert_eq!(error.sqlstate(), "58030", "{error}");
-            // Which has nothing that the log has not, and goes on without the copy.
+            // It has nothing beyond the log, and continues without the log replica.
             drop(database.checkpoint().await);
         }
         assert_no_leak(database);
@@ -517,7 +517,7 @@ async fn pages_that_a_copy_counts_on_stay_over_restarts_without_it() {
     drop((database, directory));
     let _served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
     let folder = outside.path().join("second");
-    // Nothing tells that those who opened it meanwhile acknowledged nothing.
+    // Nothing shows that the hosts which opened it meanwhile acknowledged nothing.
     let error = taken(&folder, &remote).await.unwrap_err();
     assert_eq!(error.sqlstate(), "55000", "{error}");
     assert!(error.to_string().contains("\"other\""), "{error}");
@@ -532,12 +532,12 @@ async fn pages_that_a_copy_counts_on_stay_over_restarts_without_it() {
         "{:#?}",
         report.findings
     );
-    // What was kept is free again, once the copy has a manifest of this incarnation.
+    // The kept space is freed once the log replica has a manifest of this incarnation.
     run(&mut session, "INSERT INTO o VALUES (502, 'row 502'); CHECKPOINT").await;
     assert_no_leak(&database);
 }
 
-/// What the device with the longer copy did while the host went on from the shorter one.
+/// The state of the device with the longer log replica while the host continued from the shorter one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Longer {
     /// It was there.
@@ -546,8 +546,8 @@ enum Longer {
     WasOffline,
 }
 
-/// One of two copies gets ahead of the other with what nobody is told of, and the host goes on from the other one: what
-/// the first one has more goes, and it then has the log of the new host.
+/// One of two log replicas is ahead of the other by unacknowledged commits, and the host continues from the other one.
+/// What the first one has more is dropped, and it then has the log of the new host.
 async fn the_host_goes_on_from_the_shorter_copy(longer: Longer, has_manifest: bool) {
     let outside = tempfile::tempdir().unwrap();
     let (directory, database, served, nas) = with_nas(outside.path()).await;
@@ -640,7 +640,7 @@ async fn a_longer_copy_with_a_newer_manifest_has_nothing_of_the_host_before() {
     Box::pin(the_host_goes_on_from_the_shorter_copy(Longer::WasOffline, true)).await;
 }
 
-/// The host before put the file where the manifest of the shorter copy knows of no space: the next host has the same
+/// The old host put the file where the manifest of the shorter log replica knows no space: the next host has the same
 /// file, and gives that place to a table.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_outside_of_the_copys_space_is_copied_again() {
@@ -700,7 +700,7 @@ async fn a_file_outside_of_the_copys_space_is_copied_again() {
     let database = reopened(&second).await;
     let mut session = database.session();
     let served = Served::start(&media, [1; 16], address).await;
-    // Written where that file lies, and before the copy gets anything.
+    // Written where that file lies, before the log replica receives anything.
     let mut random = SplitMix64::new(3);
     let ids = 100_000..106_000;
     let notes = ids.clone().map(|_| {
@@ -725,7 +725,7 @@ async fn a_file_outside_of_the_copys_space_is_copied_again() {
     drop((served, third_served));
 }
 
-/// Its log may get as long as that of the copy, which has commits that somebody was told of.
+/// Its log may become as long as that of the log replica, which has acknowledged commits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_folder_that_was_put_back_acknowledges_nothing() {
     let outside = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! One host at a time on a device: copies of a database, other databases, devices that are handed on.
+//! Tests of fencing: one host at a time on a device. Copied databases, other databases, devices handed over.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::support::{
     assert_no_leak, batches, embedded, fresh, numbered, open, refused, row, rows, run,
 };
 
-/// A copy of the database in `from`, as a person would make one.
+/// A copy of the database in `from`, made as a person would make one.
 pub(crate) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
@@ -63,7 +63,7 @@ async fn a_copy_that_is_opened_takes_the_device_and_the_original_has_lost_it() {
     is_copied(&refused(&mut session, "INSERT INTO far VALUES (-1, '')").await);
     let load = session.load("far", batches(vec![numbered(30_000..31_000)]), None).await;
     is_copied(&load.unwrap_err());
-    // What does not need the device goes on.
+    // Tables that do not need the device continue.
     run(&mut session, "INSERT INTO near VALUES (2, 'still here')").await;
     assert_eq!(row(&mut other, FAR).await, "20001,200010000");
     run(&mut other, "INSERT INTO far VALUES (-1, 'of the copy')").await;
@@ -187,7 +187,7 @@ async fn a_copy_that_is_looked_at_takes_nothing_from_the_original() {
     assert!(shown.join("\n").contains(&cleave_fragment::build_id()), "it answers: {shown:#?}");
     drop(looking);
     assert!(files(&copied) == before, "nothing was changed");
-    // The original goes on, and what it wrote since is its own.
+    // The original continues, and what it wrote since is its own.
     original.buffer_pool().clear();
     assert_eq!(row(&mut session, FAR).await, "20001,200010000");
     run(&mut session, "INSERT INTO far VALUES (-1, 'still mine')").await;
@@ -382,7 +382,7 @@ async fn a_device_that_is_offline_is_removed_and_must_be_handed_over() {
     let served = Served::start(&media, [1; 16], address).await;
     assert_eq!(attach(&second, &remote).await.unwrap_err().sqlstate(), "55006");
     served.stop().await;
-    // What `cleaved --hand-over` does.
+    // The action of `cleaved --hand-over`.
     OwnerRecord::beside_identity(&media.with_extension("id")).replace(None).unwrap();
     let _served = Served::start(&media, [1; 16], address).await;
     attach(&second, &remote).await.unwrap();

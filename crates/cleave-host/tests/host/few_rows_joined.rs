@@ -1,4 +1,4 @@
-//! Joins of few rows: that they need no plan and flush nothing, and give what a plan gives.
+//! Tests of joins of few rows: they need no plan, flush nothing, and give the rows of a plan.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ async fn joins_of_few_rows_need_no_plan_and_flush_nothing() {
             "SELECT c.name, o.id, o.day FROM customer c, orders o WHERE c.name = 'name 21' AND o.customer_id = c.id",
             &["name 21,101,2026-02-02"],
         ),
-        // What is short in a house: TPC-C's stock level.
+        // In short form, TPC-C's stock level.
         (
             "SELECT count(DISTINCT id) FROM item JOIN stock ON house = 1 AND stock.id = stock_id
              WHERE order_id >= 99 AND order_id < 102 AND quantity < 5",
@@ -95,9 +95,16 @@ async fn joins_of_few_rows_need_no_plan_and_flush_nothing() {
              WHERE a.id = 21 ORDER BY b.id",
             &["21,41", "21,61"],
         ),
-        ("SELECT i.* FROM orders o CROSS JOIN item i WHERE o.id = 77 AND o.id = i.order_id AND i.n = 2", &["77,2,11,79.00"]),
+        (
+            "SELECT i.* FROM orders o CROSS JOIN item i WHERE o.id = 77 AND o.id = i.order_id AND i.n = 2",
+            &["77,2,11,79.00"],
+        ),
         ("SELECT count(*) FROM orders o JOIN item i ON i.order_id = o.id WHERE o.id = 1000", &["0"]),
-        ("SELECT max(price) FROM orders o JOIN item i ON o.id = order_id WHERE customer_id = 2 AND day > '2026-01-07'", &["64.00"]),
+        (
+            "SELECT max(price) FROM orders o JOIN item i ON o.id = order_id \
+             WHERE customer_id = 2 AND day > '2026-01-07'",
+            &["64.00"],
+        ),
         ("SELECT o.id AS id, i.n AS id FROM orders o JOIN item i ON i.order_id = o.id WHERE o.id = 101", &["101,1"]),
     ];
     for (sql, expected) in &statements {
@@ -162,7 +169,7 @@ async fn explain_says_how_a_join_is_looked_up() {
     assert_eq!(rows(&mut session, &format!("EXPLAIN {sql}")).await, [look_up]);
     let measured = rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
     assert!(measured.contains(look_up) && measured.contains("rows: 3"), "{measured}");
-    // What it cannot be sure of is planned, and what is wrong said as ever.
+    // Uncertain cases are planned, and errors are reported as usual.
     for sql in [
         "SELECT 1 FROM orders o LEFT JOIN item i ON i.order_id = o.id AND i.price > 3 WHERE o.id = 3",
         "SELECT 1 FROM orders o RIGHT JOIN item i ON i.order_id = o.id WHERE o.id = 3",
@@ -202,7 +209,7 @@ async fn what_a_join_reads_counts_at_level_serializable() {
     assert_eq!(refused(&mut two, "COMMIT").await.sqlstate(), "40001");
 }
 
-/// Numbers that look drawn.
+/// Pseudo-random numbers.
 struct Draw(u64);
 
 impl Draw {

@@ -1,4 +1,5 @@
-//! Subqueries of few rows: that the statements around them need no plan and flush nothing, and give what a plan gives.
+//! Tests of subqueries of few rows: the statements around them need no plan, flush nothing, and give the rows of a
+//! plan.
 
 use std::sync::Arc;
 
@@ -38,7 +39,10 @@ async fn subqueries_of_few_rows_need_no_plan_and_flush_nothing() {
         ("SELECT owner FROM account WHERE id = (SELECT account FROM movement WHERE id = 61)", &["owner 9"]),
         // Of another width than the column, and an aggregate.
         ("SELECT id FROM movement WHERE id = (SELECT max(id) FROM account WHERE owner = 'owner 9')", &["21"]),
-        ("SELECT id, sum FROM movement WHERE account IN (SELECT id FROM account WHERE owner = 'owner 9')", &["61,1.25"]),
+        (
+            "SELECT id, sum FROM movement WHERE account IN (SELECT id FROM account WHERE owner = 'owner 9')",
+            &["61,1.25"],
+        ),
         (
             "SELECT count(*), sum(sum) FROM movement WHERE account IN (SELECT id FROM account WHERE owner IN ('owner \
                 2', 'owner 9'))",
@@ -50,9 +54,17 @@ async fn subqueries_of_few_rows_need_no_plan_and_flush_nothing() {
         // No row gives NULL, which nothing is equal to.
         ("SELECT owner FROM account WHERE id = (SELECT account FROM movement WHERE id = 4)", &[]),
         ("SELECT count(*) FROM account WHERE id = (SELECT account FROM movement WHERE id = 6)", &["0"]),
-        ("SELECT id FROM account WHERE id IN (SELECT account FROM movement WHERE id BETWEEN 5 AND 8) ORDER BY 1", &["6", "8", "9"]),
+        (
+            "SELECT id FROM account \
+             WHERE id IN (SELECT account FROM movement WHERE id BETWEEN 5 AND 8) ORDER BY 1",
+            &["6", "8", "9"],
+        ),
         ("SELECT id FROM account WHERE id IN (SELECT account FROM movement WHERE id = 4)", &[]),
-        ("SELECT id FROM account WHERE id >= (SELECT max(account) FROM movement WHERE id > 50) ORDER BY id LIMIT 2", &["21"]),
+        (
+            "SELECT id FROM account \
+             WHERE id >= (SELECT max(account) FROM movement WHERE id > 50) ORDER BY id LIMIT 2",
+            &["21"],
+        ),
         // In the list: names and types are those of the subquery.
         (
             "SELECT id, (SELECT max(sum) FROM movement WHERE account = 4), (SELECT day FROM movement WHERE id = 61) \
@@ -65,7 +77,11 @@ async fn subqueries_of_few_rows_need_no_plan_and_flush_nothing() {
         ("SELECT amount + (SELECT sum(sum) FROM movement WHERE account = 21) FROM account WHERE id = 21", &["6.25"]),
         ("SELECT EXISTS (SELECT 1 FROM movement WHERE account = 21)", &["t"]),
         ("SELECT NOT EXISTS (SELECT 1 FROM movement WHERE account = 21), 5 AS five", &["f,5"]),
-        ("SELECT (SELECT count(*) FROM movement WHERE account = 21) + 1, (SELECT owner FROM account WHERE id = 99)", &["2,NULL"]),
+        (
+            "SELECT (SELECT count(*) FROM movement WHERE account = 21) + 1, \
+             (SELECT owner FROM account WHERE id = 99)",
+            &["2,NULL"],
+        ),
         (
             "SELECT m.id FROM account a JOIN movement m ON m.account = a.id
              WHERE a.id = (SELECT account FROM movement WHERE id = 61) AND m.sum > 1",

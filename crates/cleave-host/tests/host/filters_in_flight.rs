@@ -1,4 +1,4 @@
-//! What operators above a cut learn while the fragment runs reaches its scan.
+//! Tests of dynamic filters: what operators above a cut learn while the fragment runs reaches its scan.
 
 use crate::stealing::two_tables;
 use crate::support::{rows, run};
@@ -24,7 +24,7 @@ async fn a_top_k_above_a_join_stops_rows_on_the_device() {
         let of_many = plan.split("  scans: many on device").nth(1).unwrap_or_default();
         let count = of_many.split("  rows: ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
         assert!(of_many.contains("  filters in flight: "), "{plan}");
-        // How many, the machine's pace decides; that a filter stops rows is tested with a run that stands still.
+        // The number depends on the machine's pace; that a filter stops rows is tested with a run that stands still.
         assert!(count.parse::<u64>().unwrap() < 60_000, "{plan}");
     }
 }

@@ -1,4 +1,4 @@
-//! Readers make pages of what is committed beside those who commit: each sees all that was acknowledged before it, and
+//! Tests of readers that flush the delta beside committing sessions: each sees all that was acknowledged before it, and
 //! no half of a commit.
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ async fn write(database: Arc<cleave_host::Database>, told: Arc<Told>, seed: u64)
     let own = 1000 + i64::try_from(seed).unwrap() * 1000;
     for step in 0..i64::try_from(COMMITS).unwrap() {
         told.begun.fetch_add(2, SeqCst);
-        // Two rows in one commit, one of which may be of this delta; and rows that begin and end.
+        // Two rows in one commit, one of which may be of this delta; and rows that are inserted and ended.
         let one = i64::try_from(random.next_u64() % 300).unwrap();
         let sql = format!(
             "BEGIN; UPDATE c SET n = n + 1 WHERE id = {one}; INSERT INTO c VALUES ({own} + {step}, 1, 'new'); COMMIT"
@@ -111,7 +111,7 @@ async fn a_commit_that_changes_nothing_is_counted() {
         let nothing =
             format!("BEGIN; INSERT INTO t VALUES ({id}); DELETE FROM t WHERE id = {id}; COMMIT");
         run(&mut session, &nothing).await;
-        // Whoever commits behind a checkpoint counts from there.
+        // A commit after a checkpoint counts from there.
         run(&mut session, "CHECKPOINT").await;
         run(&mut session, &format!("INSERT INTO t VALUES (10 + {id})")).await;
         run(&mut session, &nothing).await;

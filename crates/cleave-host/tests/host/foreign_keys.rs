@@ -1,4 +1,4 @@
-//! Foreign keys of several sessions: who waits, who fails, and that no row ever refers to nothing.
+//! Tests of foreign keys with several sessions: waits, failures, and that no row ever refers to a missing one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ async fn a_row_that_refers_waits_for_one_that_goes() {
             assert!(waits(&mut task).await, "{level} {end}");
             run(&mut one, end).await;
             let (mut two, error) = task.await.unwrap();
-            // Here it may be told that there is no order of the two.
+            // Here the error may be that the two have no serial order.
             let expected =
                 expected.map(|known| if level == "SERIALIZABLE" { "40001" } else { known });
             assert_eq!(error.map(|error| error.sqlstate()), expected, "{level} {end}");
@@ -94,7 +94,7 @@ async fn checks_see_what_was_committed_since_the_snapshot() {
     let error = refused(&mut one, "INSERT INTO child VALUES (2, 2)").await;
     assert_eq!(error.sqlstate(), "23503");
     run(&mut one, "ROLLBACK").await;
-    // A row with such a key is none that a serializable transaction can have seen.
+    // A serializable transaction cannot have seen a row with such a key.
     run(&mut one, "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM parent").await;
     run(&mut two, "INSERT INTO parent VALUES (4, 'four')").await;
     let error = refused(&mut one, "INSERT INTO child VALUES (1, 4)").await;
@@ -197,7 +197,7 @@ async fn of_two_that_wait_for_each_other_at_commit_one_goes_on() {
     assert_eq!(row(&mut one, "SELECT count(*) FROM child").await, "1");
 }
 
-/// What one of several sessions does at random; conflicts and violations are to be expected.
+/// A random action of one of several sessions; conflicts and violations are expected.
 async fn work(database: Arc<Database>, seed: u64) -> usize {
     let mut random = SplitMix64::new(seed);
     let mut session = database.session();
@@ -258,7 +258,7 @@ async fn no_row_ever_refers_to_nothing() {
         (5, "ON DELETE SET NULL ON UPDATE CASCADE"),
     ] {
         let (_directory, database, mut one, _two) = family(action).await;
-        // With an index what follows needs no plan.
+        // With an index the actions need no plan.
         if seed > 3 {
             run(&mut one, "CREATE INDEX ON child (parent)").await;
         }
@@ -294,7 +294,7 @@ async fn what_follows_of_few_rows_needs_no_plan() {
          INSERT INTO guest SELECT i, 1 + i % 8, 1 + i % 7, 1 + i % 6 FROM generate_series(1, 60) AS s(i)",
     )
     .await;
-    // What no page has yet is found as well.
+    // Rows in the delta are found as well.
     run(&mut session, "INSERT INTO guest VALUES (100, 1, 1, 7), (101, NULL, NULL, 7)").await;
     let planned = || planned(&database);
     let before = planned();
@@ -311,7 +311,7 @@ async fn what_follows_of_few_rows_needs_no_plan() {
             run(&mut session, sql).await;
             assert_eq!(planned().0, before.0, "{sql} {level}");
         }
-        // A snapshot has the delta made pages.
+        // For a snapshot the delta is flushed.
         if level == "READ COMMITTED" {
             assert_eq!(planned(), before);
         }

@@ -1,4 +1,5 @@
-//! A device without space: what grows is refused, what gives space back works, and then all does again.
+//! Tests of a device without space: what needs space is refused, what frees space works, and then everything works
+//! again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -24,7 +25,7 @@ pub(crate) struct Bounded {
     moved: Condvar,
 }
 
-/// What becomes of the next write.
+/// The fate of the next write.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Gate {
     #[default]
@@ -140,7 +141,7 @@ async fn what_gives_space_back_works_where_there_is_none() {
     };
     assert_eq!(error.sqlstate(), "53100", "{error}");
     assert!(error.hint().is_some_and(|hint| hint.contains("DROP")), "{error}");
-    // All that is there can be read, and what only ends rows is done and kept.
+    // All rows can be read, and a statement that only ends rows works and stays.
     assert_eq!(row(&mut session, "SELECT count(*) FROM t").await, end.to_string());
     run(&mut session, "DELETE FROM t WHERE id < 5000").await;
     run(&mut session, "DELETE FROM t WHERE id = 6000; CHECKPOINT").await;
@@ -155,7 +156,7 @@ async fn what_gives_space_back_works_where_there_is_none() {
     assert_no_leak(&database);
 }
 
-/// What is acknowledged can be read, though a run of keys that is due finds no room.
+/// Acknowledged rows can be read, though there is no room for a due run of keys.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_wait_in_memory_where_there_is_no_room_for_a_run_of_them() {
     let (_directory, _, _, database) = bounded(2 * BLOCK_COUNT).await;
@@ -164,7 +165,7 @@ async fn keys_wait_in_memory_where_there_is_no_room_for_a_run_of_them() {
     for table in ["filler", "room"] {
         run(&mut session, &format!("CREATE TABLE {table} (id int PRIMARY KEY, note text)")).await;
     }
-    // More than a memtable takes, of words that do not get smaller.
+    // More than a memtable takes, of incompressible words.
     let mut random = SplitMix64::new(7);
     let mut word = || (0..50).map(|_| format!("{:016x}", random.next_u64())).collect::<String>();
     let mut count = 0;
@@ -205,8 +206,7 @@ async fn keys_wait_in_memory_where_there_is_no_room_for_a_run_of_them() {
     assert_no_leak(&database);
 }
 
-/// Pages that a reader has written of what is committed are room that comes back: who commits beside it does not fail
-/// for that.
+/// Pages that a reader has flushed give their reserved room back: a concurrent commit does not fail for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn who_commits_beside_a_reader_that_flushes_has_the_room_that_there_is() {
     let (directory, media, slot, database) = bounded(u64::MAX).await;
@@ -221,13 +221,13 @@ async fn who_commits_beside_a_reader_that_flushes_has_the_room_that_there_is() {
     run(&mut session, &first).await;
     media.set_gate(Gate::Shut);
     let mut reader = database.session();
-    // What it reads becomes pages first.
+    // Its tables are flushed first.
     run(&mut reader, "SET shipped_delta_bytes = 0").await;
     let reading = SpawnedTask::spawn(async move {
         row(&mut reader, "SELECT count(*), sum(length(note)) FROM t").await
     });
     media.until_a_write_waits().await;
-    // There is room for what is committed once, and for this, and not for what is committed twice.
+    // There is room for one copy of what is committed and for this, and not for two.
     media.limit(media.block_count());
     let opening = SpawnedTask::spawn({
         let media = Arc::clone(&media);
@@ -240,13 +240,13 @@ async fn who_commits_beside_a_reader_that_flushes_has_the_room_that_there_is() {
     opening.join().await.unwrap();
     assert_eq!(reading.join().await.unwrap(), "1,40000");
     assert_eq!(row(&mut session, "SELECT count(*) FROM t WHERE id IN (1, 2)").await, "2");
-    // And the other way round: who has the turn waits for the pages that are being written, and does not write them
-    // again.
+    // And the other way round: the holder of the writer lock waits for pages that are being written, and does not write
+    // them again.
     media.limit(u64::MAX);
     run(&mut session, &third).await;
     media.set_gate(Gate::Shut);
     let mut reader = database.session();
-    // What it reads becomes pages first.
+    // Its tables are flushed first.
     run(&mut reader, "SET shipped_delta_bytes = 0").await;
     let reading = SpawnedTask::spawn(async move {
         row(&mut reader, "SELECT count(*) FROM t WHERE note > ''").await
@@ -272,8 +272,7 @@ async fn who_commits_beside_a_reader_that_flushes_has_the_room_that_there_is() {
     assert_no_leak(&database);
 }
 
-/// Who flushes waits for pages that are being written beside, and keeps no other from committing meanwhile, nor itself
-/// from giving up.
+/// A flush that waits for pages being written elsewhere blocks no other commit meanwhile, and can be cancelled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_device_that_takes_long_to_write_holds_up_only_those_who_need_its_pages() {
     let (directory, media, slot, database) = bounded(u64::MAX).await;
@@ -282,7 +281,7 @@ async fn a_device_that_takes_long_to_write_holds_up_only_those_who_need_its_page
     run(&mut session, "INSERT INTO t VALUES (0, 'before')").await;
     media.set_gate(Gate::Shut);
     let mut reader = database.session();
-    // What it reads becomes pages first.
+    // Its tables are flushed first.
     run(&mut reader, "SET shipped_delta_bytes = 0").await;
     let reading = SpawnedTask::spawn(async move {
         row(&mut reader, "SELECT count(*) FROM t WHERE note > ''").await

@@ -1,5 +1,5 @@
-//! Log replicas that were given up while their devices were offline: who is told, when they end, and what a failover
-//! says of them.
+//! Tests of log replicas that were given up while their devices were offline: which devices are told, when the replicas
+//! end, and what a failover reports about them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ async fn a_copy_that_was_given_up_takes_no_device_from_the_host_that_has_it() {
     assert_no_leak(&database);
 }
 
-/// A copy on "nas", which was offline when it was given up with nothing in its place, and is back; "other" was there
+/// A log replica on "nas", which was offline when it was given up without a replacement, and is back; "other" was there
 /// all the time.
 async fn given_up_for_none(
     outside: &Path,
@@ -80,7 +80,7 @@ async fn a_copy_that_was_given_up_for_none_is_one_of_which_others_were_told() {
     assert_eq!(error.sqlstate(), "55000", "{error}");
     assert!(error.to_string().contains("given up, as device \"other\""), "{error}");
     run(&mut session, "INSERT INTO o VALUES (3, 'the host has its devices')").await;
-    // It is erased, and what others were told of it; then there is one again.
+    // It is erased, with what others were told about it; then there is one again.
     run(&mut session, "ALTER SYSTEM RESET log_replica").await;
     assert_eq!(shown(&mut session, "log_replica_status").await, "off");
     assert_no_leak(&database);
@@ -113,7 +113,7 @@ async fn what_was_told_of_a_copy_ends_when_it_is_failed_over_all_the_same() {
     assert_eq!(row(&mut database.session(), "SELECT count(*) FROM far WHERE id < 0").await, "1");
 }
 
-/// Nobody else could tell that commits behind it were acknowledged.
+/// No other device could tell that later commits were acknowledged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_that_was_given_up_ends_as_soon_as_its_device_is_back() {
     for by_checkpoint in [false, true] {
@@ -171,7 +171,7 @@ async fn a_device_that_was_offline_too_is_told_when_it_is_back() {
     let error = taken(&folder, &nas).await.unwrap_err();
     assert_eq!(error.sqlstate(), "55000", "{error}");
     assert!(error.to_string().contains("given up, as device \"other\""), "{error}");
-    // With the old folder all ends as it should.
+    // With the old folder everything ends properly.
     let database = open(directory.path()).await;
     let mut session = database.session();
     database.look_after_copies().await.unwrap();
@@ -185,7 +185,7 @@ async fn a_device_that_was_offline_too_is_told_when_it_is_back() {
     assert_eq!(taken.witnesses, Some(Witnesses { asked: Vec::new(), silent }));
 }
 
-/// Else it would acknowledge again what the host that has the database knows nothing of.
+/// Otherwise it would again acknowledge commits that the host of the database does not know.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_was_failed_over_gives_no_copy_up() {
     let outside = tempfile::tempdir().unwrap();
@@ -219,7 +219,7 @@ async fn a_host_that_was_failed_over_gives_no_copy_up() {
     assert_no_leak(&database);
 }
 
-/// Who decides for --stale knows how far the copy goes.
+/// The error for --stale tells how far the log replica goes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_failover_says_how_far_the_copy_goes() {
     let outside = tempfile::tempdir().unwrap();
@@ -236,7 +236,7 @@ async fn a_refused_failover_says_how_far_the_copy_goes() {
     assert_eq!(taken.commit, commit.parse::<u64>().unwrap() + 1, "{error}");
 }
 
-/// Nothing tells it of that, and no manifest names what it has.
+/// It is not told of that, and no manifest names what it has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_is_removed_while_it_is_offline_has_no_copy_when_it_is_attached_again() {
     let outside = tempfile::tempdir().unwrap();
@@ -257,7 +257,7 @@ async fn a_device_that_is_removed_while_it_is_offline_has_no_copy_when_it_is_att
     run(&mut session, "INSERT INTO near VALUES (3, 'not in the copy')").await;
     assert_eq!(shown(&mut session, "log_replica_status").await, "off");
     let _served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
-    // Who was told knows of it still.
+    // The device that was told still knows it.
     database.look_after_copies().await.unwrap();
     let folder = outside.path().join("second");
     let error = taken(&folder, &nas).await.unwrap_err();

@@ -1,9 +1,9 @@
-//! Random histories of transactions that append to lists and read them, recorded and then checked by one who knows
-//! nothing of how they came about ([`check`]): what each level forbids must not be there, with reads forced to the host
-//! and to the device.
+//! Tests of isolation by random histories: transactions append to lists and read them, and an independent [`check`]
+//! then searches the recorded history for anomalies that the level forbids. Reads are forced to the host and to the
+//! device.
 //!
-//! `CLEAVE_HISTORIES=500` runs so many transactions a session, `CLEAVE_HISTORIES_SEED` chooses what they do. A seed
-//! gives the same choices again; how sessions meet is up to the machine.
+//! `CLEAVE_HISTORIES=500` runs that many transactions per session, `CLEAVE_HISTORIES_SEED` chooses what they do. A seed
+//! gives the same choices again; the interleaving of sessions depends on the machine.
 //!
 //! Source: Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental Observations".
 
@@ -21,7 +21,7 @@ use crate::isolation::{LEVELS, ON_THE_DEVICE, ON_THE_HOST};
 use crate::support::{refused, rows, run};
 use check::{Anomaly, Finding, Op, Transaction, check};
 
-/// Lists, of which the last two are not there at first.
+/// Lists, the last two of which are absent at first.
 const KEYS: u64 = 5;
 const SESSIONS: u64 = 4;
 
@@ -29,7 +29,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
 }
 
-/// What a level never has.
+/// The anomalies that a level forbids.
 fn forbidden(level: usize) -> BTreeSet<Anomaly> {
     use Anomaly::{
         AbortedRead, CircularInformation, DirtyWrite, IntermediateRead, Lost, ReadSkew, WriteSkew,
@@ -71,7 +71,7 @@ impl Recorder {
     async fn append(&mut self, key: u64) -> Result<(), Error> {
         self.next_value += 1;
         let value = self.next_value;
-        // Whatever becomes of the statement.
+        // Whatever the outcome of the statement.
         self.ops.push(Op::Append { key, value, is_kept: true });
         let update = format!(
             "UPDATE list SET elements = elements || ',{value}' WHERE id = {key} RETURNING id"
@@ -111,7 +111,7 @@ impl Recorder {
         Ok(outcomes.iter().flat_map(crate::isolation::rows_of).collect())
     }
 
-    /// What came after a savepoint is not there any more.
+    /// Removes what came after a savepoint.
     fn forget_since(&mut self, mark: usize) {
         for op in self.ops.iter_mut().skip(mark) {
             if let Op::Append { is_kept, .. } = op {
@@ -125,7 +125,7 @@ impl Recorder {
         self.done.push(Transaction { ops, is_committed });
     }
 
-    /// One transaction of what `random` says, up to its end or to what does not work.
+    /// One transaction as `random` chooses, up to its end or to its first failure.
     async fn transaction(&mut self, level: &str, random: &mut SplitMix64) -> Result<(), Error> {
         self.begin(level).await;
         for _ in 0..=random.below(4) {
@@ -156,7 +156,7 @@ impl Recorder {
     async fn transactions(mut self, level: usize, count: u64, seed: u64) -> Vec<Transaction> {
         let mut random = SplitMix64::new(seed);
         for _ in 0..count {
-            // What it does must not depend on how far the one before came.
+            // Its choices must not depend on how far the one before came.
             let mut own = SplitMix64::new(random.next_u64());
             if let Err(error) = self.transaction(LEVELS[level], &mut own).await {
                 let expected = ["40001", "40P01", "23505"];
@@ -178,7 +178,7 @@ async fn lists(database: &Arc<Database>, device: &str) -> Session {
     session
 }
 
-/// The lists as they are in the end.
+/// The lists at the end.
 async fn ends(session: &mut Session) -> BTreeMap<u64, Vec<u64>> {
     let mut ends = BTreeMap::new();
     for row in rows(session, "SELECT id, elements FROM list").await {
@@ -233,7 +233,7 @@ async fn histories_read_on_a_remote_device() {
     all_levels("remote", &ON_THE_DEVICE, 10).await;
 }
 
-/// What the random ones are checked for is found where it is: in what REPEATABLE READ allows.
+/// The check finds the anomalies where they exist: in what REPEATABLE READ allows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_history_with_write_skew_is_found_out() {
     let outside = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Index builds that end early, for want of space or of power: the index is there whole, or not at all and its space
+//! Tests of index builds that end early, for lack of space or of power: the index is complete, or absent with its space
 //! free.
 
 use std::path::Path;
@@ -140,7 +140,7 @@ async fn a_build_on_a_full_device_is_told_and_works_once_there_is_room() {
             assert_eq!(error.sqlstate(), "53100", "{error}");
             assert!(error.to_string().contains("\"other\""), "{error}");
         }
-        // A statement that writes waits for its turn, and the writes of those before have ended then.
+        // A statement that writes waits for the writer lock; the writes of earlier statements have ended by then.
         for _ in 0..500 {
             if occupied(&database) == before {
                 break;

@@ -1,5 +1,5 @@
-//! Indexes that a scan reads where it runs: the same rows in every attach mode and split, and index pages that stay
-//! where they are.
+//! Tests of index filters, where a scan reads an index on its own side: the same rows in every attach mode and split,
+//! and index pages that are not sent.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
 use crate::indexes::{INDEXES, conditions, numbers};
 use crate::support::{batches, fresh, numbered, row, rows, run, runtime_options};
 
-/// What serves a database's other device.
+/// The server of a database's other device.
 pub(crate) enum Serving {
     Nothing,
     Remote(#[expect(dead_code, reason = "held")] Served),

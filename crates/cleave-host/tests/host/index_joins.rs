@@ -1,4 +1,4 @@
-//! Joins whose keys are looked up in an index by the scan of the other side: the same rows as without in every attach
+//! Tests of joins whose keys the scan of the other side looks up in an index: the same rows as without in every attach
 //! mode and split, and fewer pages.
 
 use cleave_host::Session;

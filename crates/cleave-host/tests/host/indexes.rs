@@ -1,5 +1,5 @@
-//! Indexes: queries give the same rows with and without them, whatever was written when, and a build or a compaction
-//! that ends early leaves nothing.
+//! Tests of indexes: queries give the same rows with and without them, in every order of writes, and a build or a
+//! compaction that ends early leaves nothing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(crate) async fn numbers(session: &mut Session) {
     }
 }
 
-/// Conditions of all the kinds that an index is asked for, with numbers that change.
+/// Conditions of all the kinds that use an index, with changing numbers.
 pub(crate) fn conditions(random: &mut SplitMix64) -> Vec<String> {
     let mut number = |below: u64| random.below(below);
     vec![
@@ -144,7 +144,7 @@ async fn explain_names_the_index_and_what_it_leaves() {
     let explained = rows(&mut session, "EXPLAIN SELECT sum(few) FROM t WHERE many = 4711").await;
     let line = explained.iter().find(|line| line.contains("by index t_many:")).unwrap();
     assert!(line.contains("entries"), "{line}");
-    // A NULL is part of a key as a value is, though filters do not know the entries of a unique index that have one.
+    // A NULL is part of a key like any value, but filters do not contain the entries of a unique index that have one.
     run(&mut session, "DROP INDEX t_many").await;
     for unique in ["UNIQUE", ""] {
         run(&mut session, &format!("CREATE {unique} INDEX t_both ON t (many DESC, word)")).await;
@@ -245,7 +245,7 @@ async fn a_build_refused_at_any_operation(with: &str) {
     for operations in 0.. {
         media.fail_after(operations);
         let built = session.run("CREATE INDEX t_note ON t (note, id)").await;
-        // What a restart would find, were the power lost here.
+        // The state after a restart, if the power were lost here.
         let after_crash = Arc::new(media.crash(operations).unwrap());
         media.mend();
         let is_built = built.is_ok();
@@ -329,7 +329,7 @@ async fn runs_stay_few_and_a_compaction_that_fails_changes_nothing() {
     assert_eq!(error.sqlstate(), "23505");
 }
 
-/// What a memtable is made of again is what is committed, whoever is the first to use it after a restart.
+/// A memtable is rebuilt from what is committed, whichever statement uses it first after a restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_of_rows_that_a_block_dead_and_left_are_still_there_after_a_restart() {
     let undone = ["ROLLBACK TO s; COMMIT", "ROLLBACK"];

@@ -1,4 +1,4 @@
-//! INSERT: constraints, hot segments, memtables and runs.
+//! Tests of INSERT: constraints, hot segments, memtables and runs.
 
 use cleave_host::{Session, SnapshotKind};
 
@@ -101,7 +101,7 @@ async fn many_small_inserts_fill_pages_and_keep_their_keys() {
     run(&mut session, "CREATE TABLE t (id bigint PRIMARY KEY, filler text)").await;
     let filler = "f".repeat(200);
     for part in 0..60 {
-        // Keys in no order, as many statements bring them.
+        // Keys in no order, as from many statements.
         let values: Vec<String> = (0..20)
             .map(|row| format!("({}, '{filler}')", (part * 20 + row) * 7919 % 1_000_003))
             .collect();
@@ -230,8 +230,7 @@ async fn concurrent_sessions_insert_each_key_once() {
     assert_eq!(found, "25,25");
 }
 
-/// A literal, the type of the column that it goes to, and what is found there or the code of the error; as in
-/// PostgreSQL.
+/// A literal, the type of its column, and the value stored or the code of the error; as in PostgreSQL.
 const LITERALS: [(&str, &str, Result<&str, &str>); 50] = [
     ("1.5", "int", Ok("2")),
     ("2.5", "int", Ok("3")),

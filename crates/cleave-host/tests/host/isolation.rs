@@ -1,6 +1,6 @@
-//! The known anomalies, one script a case (`tests/data/isolation`): steps of several sessions, and what each gives at
-//! each level, as PostgreSQL has it. Every script runs over each kind of device, with reads forced to the host and to
-//! the device.
+//! Tests of the known anomalies, one script per case (`tests/data/isolation`): steps of several sessions, and the
+//! result of each at each level, as in PostgreSQL. Every script runs over each kind of device, with reads forced to the
+//! host and to the device.
 //!
 //! ```text
 //!  # what the case is
@@ -33,7 +33,7 @@ pub(crate) const ON_THE_DEVICE: [&str; 4] =
     ["split = ndp", "ndp = on", "index_scan = off", "stealing = off"];
 const LEAVES_ON_THE_DEVICE: [&str; 3] = ["split = h0", "index_scan = on", "stealing = off"];
 
-/// Longer than anything takes that does not wait.
+/// Longer than any step that does not wait.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 struct Script {

@@ -1,9 +1,9 @@
-//! Orders of joins that are compared by their splits: the same rows, and EXPLAIN says what was compared.
+//! Tests of join orders that are compared with their splits: the same rows, and EXPLAIN shows what was compared.
 
 use crate::prepared::behind_a_slow_link;
 use crate::support::{assert_no_leak, row, rows, run};
 
-/// What EXPLAIN says of the orders: each with what was predicted of it.
+/// The join orders in EXPLAIN, each with its prediction.
 fn orders(plan: &[String]) -> Vec<&str> {
     let lines = plan.iter().map(|line| line.as_str());
     let group = lines.skip_while(|line| *line != "Orders:").skip(1);
@@ -40,7 +40,7 @@ async fn another_order_gives_the_same_rows_and_is_shown() {
         let plan = rows(&mut session, &format!("EXPLAIN {query}")).await;
         let compared = orders(&plan);
         assert!(compared.last().unwrap().starts_with("looked at: "), "{plan:#?}");
-        // Whatever was compared, one was chosen, and the first has the least work.
+        // One of the compared orders is chosen, and the first has the least work.
         assert!(compared[0].contains(", the least work"), "{plan:#?}");
         let chosen = compared.iter().filter(|line| line.ends_with("; chosen"));
         assert_eq!(chosen.count(), 1, "{plan:#?}");

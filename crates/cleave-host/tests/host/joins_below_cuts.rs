@@ -1,4 +1,4 @@
-//! Joins on a device: where they run, what they may hold, and what becomes of those that cannot have it.
+//! Tests of joins on a device: where they run, their limits, and what happens beyond these.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +45,7 @@ async fn what_is_sorted_or_limited_below_a_join_is_so_above_the_cut() {
     let (_directory, database) = fresh().await;
     let mut session = database.session();
     run(&mut session, "CREATE TABLE loaded (id int PRIMARY KEY, note text)").await;
-    // Pages enough for several copies, of which each has keys from everywhere.
+    // Enough pages for several partitions, each of which has keys from everywhere.
     let load =
         (0..4).map(|part| numbered((0..70_000).map(move |n| (n * 7919) % 70_001 * 4 + part)));
     session.load("loaded", batches(load.collect()), None).await.unwrap();
@@ -86,7 +86,7 @@ async fn a_join_that_outgrows_its_memory_and_has_no_space_runs_on_the_host() {
         let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {wide}")).await.join("\n");
         assert!(plan.contains("ran on the host: "), "{split}: {plan}");
     }
-    // What was taken for it is given back: one that fits runs where it should.
+    // What it took is given back: one that fits runs on the device.
     run(&mut session, "RESET device_memory").await;
     let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {wide}")).await.join("\n");
     assert!(!plan.contains("ran on the host: "), "{plan}");

@@ -1,4 +1,5 @@
-//! Keys of joins above a cut that cross as Bloom filters: fewer rows come back, and the same rows come out.
+//! Tests of join keys above a cut that are sent to the device as Bloom filters: fewer rows come back, with the same
+//! result.
 
 use cleave_host::Session;
 
@@ -67,7 +68,7 @@ async fn keys_that_are_no_set_leave_rows_out_on_the_device() {
             let (with, filters) = of_many(&plan);
             assert!(plan.contains("CollectKeysExec: ["), "{plan}");
             assert!(filters.is_some_and(|filters| filters.starts_with("1, ")), "{plan}");
-            // The machine's pace decides whether it is asked of each page, after the first 65,536 rows.
+            // Whether it is tested for each page, after the first 65,536 rows, depends on the machine's pace.
             assert!(with * 3 < without * 2, "{setting}: {with} of {without}\n{plan}");
         }
     }
@@ -85,7 +86,11 @@ async fn a_filter_that_saves_less_than_it_takes_stays_on_the_host() {
     )
     .await;
     // All of them are wanted.
-    run(&mut session, "INSERT INTO many SELECT v, 'name ' || (v % 2000 + 1) FROM generate_series(1, 9000) AS s(v)").await;
+    run(
+        &mut session,
+        "INSERT INTO many SELECT v, 'name ' || (v % 2000 + 1) FROM generate_series(1, 9000) AS s(v)",
+    )
+    .await;
     run(&mut session, "ANALYZE; SET split = h0; SET stealing = off").await;
     let sql = "SELECT count(*), sum(m.id) FROM wanted w JOIN many m ON w.name = m.name";
     assert_eq!(row(&mut session, sql).await, "9000,40504500");

@@ -1,4 +1,5 @@
-//! Wide columns that joins only carry: fetched above them, by references, and the same.
+//! Tests of late materialisation: wide columns that joins only carry are fetched above them, by references, with the
+//! same result.
 
 use cleave_host::Session;
 

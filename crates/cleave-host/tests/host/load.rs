@@ -1,4 +1,4 @@
-//! Bulk loads: all or nothing, keys unique, in any order.
+//! Tests of bulk loads: all or nothing, keys unique, in any order.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -142,8 +142,8 @@ async fn a_load_whose_input_fails_leaves_nothing() {
     assert_no_leak(&database);
 }
 
-/// Waits until writes of statements that ended early have ended too: each commit syncs the device, which
-/// answers in order.
+/// Waits until the writes of statements that ended early have ended too: each commit syncs the device, which answers in
+/// order.
 async fn flushed(database: &Database) {
     database.devices()[0].sync().await.unwrap();
     tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! The log: commits that no manifest has are there again after whatever ends the process.
+//! Tests of the log: commits that no manifest contains are recovered however the process ends.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -69,7 +69,7 @@ async fn more_commits_than_are_made_again_at_once_come_back() {
     run(&mut session, "CHECKPOINT").await;
     let manifest = || std::fs::read(directory.path().join("manifest")).unwrap();
     let before = manifest();
-    // Each row ends as often as it begins, mostly among those that are made again with it: 82,000 changes.
+    // Rows are ended as often as inserted, mostly among those that recovery replays with them: 82,000 changes.
     for turn in 1..=40 {
         run(&mut session, "UPDATE t SET n = n + 1").await;
         run(&mut session, &format!("DELETE FROM t WHERE id = {turn}")).await;
@@ -152,7 +152,7 @@ async fn pages_that_a_failed_sync_may_have_lost_are_made_again() {
     media.fail_after(0);
     assert_eq!(refused(&mut session, "CHECKPOINT").await.sqlstate(), "58030");
     media.mend();
-    // A sync that succeeds now would vouch for pages that are gone.
+    // A successful sync now would vouch for pages that are gone.
     let error = refused(&mut session, "INSERT INTO t VALUES (3, 'three')").await;
     assert!(error.to_string().contains("open it again"), "{error}");
     drop((session, database));
@@ -162,7 +162,7 @@ async fn pages_that_a_failed_sync_may_have_lost_are_made_again() {
     run(&mut session, "INSERT INTO t VALUES (3, 'three')").await;
 }
 
-/// A world whose files do what Linux does, and which is otherwise as simple as one can be.
+/// A world whose files behave like Linux's, and which is otherwise as simple as possible.
 struct Forgetful {
     files: ForgetfulFiles,
     ticks: Cell<u64>,
@@ -212,7 +212,7 @@ async fn a_log_that_cannot_be_synced_stops_the_database_and_loses_nothing_later(
         let uncertain = format!("INSERT INTO t VALUES ({}, 'perhaps')", 2 * round + 1);
         assert_eq!(refused(&mut session, &uncertain).await.sqlstate(), "58030");
         files.fail_syncs(false);
-        // Whoever runs it is told, and why; nothing more is said to be there.
+        // The caller is told, with the reason; nothing more is acknowledged.
         assert!(database.stopped().await.contains("the log failed"));
         let error = refused(&mut session, "INSERT INTO t VALUES (100, 'there')").await;
         assert_eq!(error.sqlstate(), "58030", "{error}");

@@ -1,4 +1,4 @@
-//! Rows with long values: operators put batches together by rows, so there are fewer rows in a batch.
+//! Tests of rows with long values: operators combine batches by rows, so such batches have fewer rows.
 
 use cleave_host::Outcome;
 

@@ -1,5 +1,5 @@
-//! Devices that serve pages as they should and lie about the rows of fragments: the statement fails with an error that
-//! names the device, and the next statement is served.
+//! Tests of devices that serve pages correctly and send wrong rows from fragments: the statement fails with an error
+//! that names the device, and the next statement works.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ use cleave_host::{Database, Error, OpenOptions, Outcome, Session};
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
 use crate::support::{embedded, embedded_as, rows, run};
 
-/// What a device does to the rows of its fragments.
+/// The falsification of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lie {
     None,
@@ -38,7 +38,7 @@ enum Lie {
     Greatest,
     /// Every value is the least of its type.
     Least,
-    /// Every value that is bytes, as a sketch of a table is, has others.
+    /// Every value that is bytes, such as a sketch of a table, is replaced.
     Bytes,
     /// Every value that is bytes ends early.
     Short,
@@ -49,7 +49,7 @@ impl Lie {
     const OF_VALUES: [Self; 4] = [Self::Greatest, Self::Least, Self::Bytes, Self::Short];
 }
 
-/// A device that lies as it is told.
+/// A device that falsifies rows as set.
 #[derive(Debug)]
 struct Liar {
     device: Arc<dyn DeviceService>,
@@ -98,7 +98,7 @@ impl Lie {
         Slot { payload, ..slot }
     }
 
-    /// What it makes of `batch`.
+    /// `batch`, falsified.
     fn told(self, batch: &RecordBatch) -> RecordBatch {
         let count = batch.num_rows();
         let mut columns = batch.columns().to_vec();
@@ -219,7 +219,7 @@ impl Lied {
     }
 }
 
-/// What a client sees of `sql`: whatever it is, it can be written out.
+/// The client's output of `sql`, which must always be writable.
 async fn seen(session: &mut Session, sql: &str) -> Result<usize, Error> {
     let mut count = 0;
     for outcome in session.run(sql).await? {
@@ -260,8 +260,7 @@ async fn rows_that_cannot_be_are_an_error_that_names_the_device() {
     }
 }
 
-/// Runs `sql` while devices lie: it ends, with rows or with an error that has a code, and without a thread that
-/// panicked.
+/// Runs `sql` while devices lie: it ends, with rows or with an error that has a code, and no thread panics.
 async fn ends(lied: &Lied, session: &mut Session, lie: Lie, sql: &str) {
     lied.lies(lie);
     let outcome = tokio::time::timeout(Duration::from_secs(60), seen(session, sql)).await;

@@ -1,6 +1,6 @@
-//! The host over a real embedded device, and over `cleaved` on the far side of a link.
+//! Tests of the host over a real embedded device, and over `cleaved` on the far side of a link.
 
-// The future of a transaction holds those of all that a statement may do, one within the other.
+// The future of a transaction contains those of all its statements, nested.
 #![recursion_limit = "256"]
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
 

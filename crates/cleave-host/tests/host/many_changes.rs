@@ -1,4 +1,4 @@
-//! Changes that take more memory than queries have: blocks write them to pages of their own before they commit, and
+//! Tests of changes that exceed the memory of queries: blocks write them to pages of their own before they commit, and
 //! what has to stay in memory is refused. The memory of queries is 8 MiB here, so that a block keeps 1 MiB of changes.
 
 use std::path::Path;
@@ -11,7 +11,7 @@ use cleave_host::{Database, OpenOptions, Outcome, Session};
 use crate::support::{assert_no_leak_soon, embedded, refused, row, rows, run};
 
 const MEMORY: u64 = 8 << 20;
-/// What a block keeps of it.
+/// The bytes that a block keeps in memory.
 const KEPT: usize = 1 << 20;
 
 async fn open(directory: &Path) -> Arc<Database> {
@@ -63,7 +63,7 @@ async fn a_block_changes_more_than_fits_into_memory() {
     assert_eq!(changed, "40000,1200000002,20020001,3");
     assert_eq!(row(&mut one, "SELECT count(*) FROM t WHERE n = 7").await, "40");
     assert!(reserved(&database) <= KEPT, "{}", reserved(&database));
-    // Who reads does not wait; who writes does.
+    // Readers do not wait; writers do.
     assert_eq!(row(&mut two, "SELECT count(*) FROM t").await, "0");
     run(&mut two, "SET lock_timeout = '50ms'").await;
     assert_eq!(refused(&mut two, "INSERT INTO t VALUES (-1, 1, '')").await.sqlstate(), "55P03");

@@ -1,4 +1,4 @@
-//! Opening, closing, reopening, and what is refused.
+//! Tests of opening, closing and reopening a database, and of refused cases.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Pages through the buffer pool, over each stack; damage is named and contained.
+//! Tests of pages through the buffer pool, over each stack; damage is named and contained.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -203,7 +203,7 @@ async fn a_reader_that_goes_away_leaves_its_fetch_to_those_who_wait() {
         database.buffer_pool().clear();
         let pages = database.host_pages(DeviceId::EMBEDDED, Stack::Native).unwrap();
         let source: &dyn cleave_store::PageSource = &*pages;
-        // Begun, and never polled again while the second one waits for what it fetches.
+        // Started, and never polled again while the second one waits for what it fetches.
         let mut first = source.read(wanted.clone());
         assert!(futures::poll!(&mut first).is_pending());
         let second = source.read(wanted.clone()).await.unwrap();
@@ -212,7 +212,7 @@ async fn a_reader_that_goes_away_leaves_its_fetch_to_those_who_wait() {
     }
 }
 
-/// What EXPLAIN ANALYZE says of `sql` under `name`.
+/// The figure of EXPLAIN ANALYZE of `sql` under `name`.
 async fn measured(session: &mut cleave_host::Session, sql: &str, name: &str) -> String {
     let lines = rows(session, &format!("EXPLAIN ANALYZE {sql}")).await;
     let line = lines.iter().find_map(|line| line.trim().strip_prefix(name));

@@ -1,4 +1,4 @@
-//! WITH whose queries change rows, beside other transactions.
+//! Tests of data-modifying queries of WITH beside other transactions.
 
 use std::time::Duration;
 

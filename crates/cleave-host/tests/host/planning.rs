@@ -1,5 +1,5 @@
-//! Planning has bounds, can be stopped, and keeps nobody else waiting; queries of WITH that are used more than once run
-//! once.
+//! Tests of planning: it has limits, can be cancelled, and blocks no other session; queries of WITH that are used more
+//! than once run once.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ async fn take_long(session: &mut Session, timeout_ms: u32) -> String {
 async fn a_chain_of_queries_of_with_is_planned_once_for_each() {
     let (_directory, database) = fresh().await;
     let mut session = database.session();
-    // As many as 2 to the power of 40 joins, were each put in the place of its name.
+    // It would be 2 to the power of 40 joins, if each were inlined.
     assert_eq!(rows(&mut session, &chain(40, "")).await, ["1"]);
     let plan = rows(&mut session, &format!("EXPLAIN {}", chain(3, ""))).await;
     let heads = plan.iter().filter(|line| line.contains("run once")).count();
@@ -90,7 +90,7 @@ async fn planning_ends_with_its_statement() {
     let long = take_long(&mut session, 500).await;
     let error = refused(&mut session, &long).await;
     assert!(["57014", "53200"].contains(&error.sqlstate()), "{error}");
-    // What the first has taken of memory it gives back when the call of a rule ends that it is in.
+    // The first gives its memory back when the present call of a rule ends.
     for asked in [format!("EXPLAIN {long}"), format!("PREPARE p AS {long}")] {
         let error = refused(&mut session, &asked).await;
         assert!(["57014", "53200"].contains(&error.sqlstate()), "{error}");

@@ -1,4 +1,5 @@
-//! Prepared statements: described before they have values, planned anew for these, and looked up where they can be.
+//! Tests of prepared statements: described without values, planned for each set of values, and looked up where
+//! possible.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -55,7 +56,7 @@ async fn the_split_follows_the_values() {
         ("h0", "host"),
         "{plans:#?}"
     );
-    // Both ways give their rows.
+    // Both plans give their rows.
     for value in [3, 59_000] {
         let found = rows(&mut session, &format!("EXECUTE below ({value})")).await;
         assert_eq!(found.len(), usize::try_from(value).unwrap());
@@ -91,7 +92,7 @@ async fn a_program_prepares_describes_and_executes() {
         panic!("an INSERT gives no rows")
     };
     assert_eq!(tag, "INSERT 0 1");
-    // The one without a name gives way; others are taken.
+    // The unnamed one is replaced; other names are taken.
     session.prepare("", "SELECT $1::date", &[None]).await.unwrap();
     assert_eq!(session.describe("").await.unwrap().parameters, [ColumnType::Date]);
     let error = session.prepare("q", "SELECT 1", &[]).await.unwrap_err();
@@ -145,7 +146,7 @@ async fn keys_are_looked_up_and_others_logged_with_their_values() {
     run(&mut session, "EXECUTE /*+ split(host) */ some (100, 'it''s')").await;
     let record = database.query_log().records().pop().unwrap();
     assert_eq!(record.split_taken.as_deref(), Some("host"));
-    // What was logged can be asked again.
+    // A logged statement can be run again.
     assert_eq!(row(&mut session, &record.text).await, "100");
     let error = refused(&mut session, "PREPARE bad AS SELECT /*+ split(x) */ 1").await;
     assert_eq!(error.sqlstate(), "22023");
@@ -155,8 +156,8 @@ async fn keys_are_looked_up_and_others_logged_with_their_values() {
     assert_no_leak(&database);
 }
 
-/// A statement that nobody waits for any more has begun to change rows, and has locks: look-ups that come after it see
-/// nothing of it, and take its locks away.
+/// An abandoned statement has begun to change rows, and has locks: later look-ups see nothing of it, and free its
+/// locks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_look_up_sees_nothing_of_a_statement_that_was_given_up() {
     let (_directory, database) = fresh().await;
@@ -178,7 +179,7 @@ async fn a_look_up_sees_nothing_of_a_statement_that_was_given_up() {
     };
     assert_eq!(batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 1);
     run(&mut one, "COMMIT").await;
-    // The row is nobody's any more.
+    // The row is unlocked.
     run(&mut one, "SET lock_timeout = '5s'; DELETE FROM parent WHERE id = 1").await;
     assert_eq!(rows(&mut one, "SELECT id FROM child").await, ["20"]);
     assert_no_leak(&database);

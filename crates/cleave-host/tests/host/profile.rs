@@ -1,4 +1,4 @@
-//! The profile of a device: measured when it is asked for, kept in a file, and measured anew where the file cannot be
+//! Tests of the profile of a device: measured on request, stored in a file, and measured again if the file cannot be
 //! used.
 
 use cleave_host::device::profile::{Figure, Origin};

@@ -1,5 +1,5 @@
-//! What a fragment writes that prunes: pages with gaps in their VIDs, which scans, index filters and look-ups read as
-//! the rows that were left.
+//! Tests of fragments that prune dead rows: their pages have gaps in the VIDs, and scans, index filters and look-ups
+//! read them as the remaining rows.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The query log: what was predicted of a query beside what it cost, on the table `cleave.query_log`.
+//! Tests of the query log: predicted and actual cost of queries, in the table `cleave.query_log`.
 
 use cleave_host::query_log::{QueryRecord, RECORD_COUNT_MAX};
 use cleave_host::{Database, Session};
@@ -43,7 +43,7 @@ async fn prediction_and_outcome_stand_side_by_side() {
     run(&mut session, &format!("EXPLAIN ANALYZE {query}")).await;
     let forced = last(&database);
     assert_eq!((forced.split_asked.as_str(), forced.split_taken.as_deref()), ("h0", Some("h0")));
-    // Nobody weighs a split that is forced.
+    // No predictions are compared for a forced split.
     assert_eq!((forced.predicted_ms, forced.predicted_host_ms), (None, None));
     let outcome = forced.outcome.clone().unwrap();
     assert!(outcome.media_bytes > 0 && outcome.device_cpu_ms > 0.0, "{outcome:?}");
@@ -97,7 +97,7 @@ async fn the_table_is_read_on_the_host_under_every_split() {
         run(&mut session, &format!("SET split = '{split}'")).await;
         let own = logged(&mut session, "text", "text = 'SELECT 7'").await;
         assert_eq!(own, ["SELECT 7"], "{split}");
-        // A user's table of that name is another one, also beside it, and also as a look-up.
+        // A user's table of that name is a different one, also beside it, and also in a look-up.
         assert_eq!(rows(&mut session, "SELECT text FROM query_log WHERE id = 1").await, ["mine"]);
         assert_eq!(rows(&mut session, "SELECT count(*) FROM public.query_log").await, ["2"]);
         let both = "SELECT u.id, l.split_asked FROM cleave.query_log l JOIN query_log u ON u.text = l.text";
@@ -105,7 +105,7 @@ async fn the_table_is_read_on_the_host_under_every_split() {
         let plan = rows(&mut session, "EXPLAIN SELECT text FROM cleave.query_log").await;
         assert!(!plan.iter().any(|line| line.contains("cut:")), "{plan:?}");
     }
-    // What would have to be below a cut cannot be.
+    // The operator that would have to be below a cut cannot run there.
     for split in ["h1", "ndp"] {
         run(&mut session, &format!("SET split = {split}")).await;
         let error = refused(&mut session, "SELECT text FROM cleave.query_log").await;

@@ -1,4 +1,4 @@
-//! Statements over few rows by ranges of keys: that they need no plan and flush nothing, and give what a plan gives.
+//! Tests of statements over few rows by ranges of keys: they need no plan, flush nothing, and give the rows of a plan.
 
 use std::sync::Arc;
 
@@ -124,7 +124,7 @@ async fn ranges_need_no_plan_and_flush_nothing() {
     let claimed = rows(&mut session, "SELECT n FROM line WHERE w = 1 AND o = 40 FOR UPDATE").await;
     assert_eq!(claimed, ["2", "3", "4", "5"]);
     assert_eq!(planned(&database), before);
-    // What is more is planned, and what asks for a plan.
+    // Larger ranges are planned, and statements whose settings ask for a plan.
     assert_eq!(row(&mut session, "SELECT count(*) FROM line WHERE w > 0").await, "590");
     run(&mut session, "SET look_up_rows = 10").await;
     assert_eq!(row(&mut session, "SELECT count(*) FROM line WHERE w = 3 AND o > 38").await, "10");
@@ -180,7 +180,7 @@ async fn ranges_wait_for_others_and_go_on_with_the_newest_rows() {
     let after =
         rows(&mut other, "SELECT n, sent FROM line WHERE w = 2 AND o = 7 ORDER BY n LIMIT 3").await;
     assert_eq!(after, ["1,5", "4,NULL", "5,NULL"]);
-    // Who has read a range at level SERIALIZABLE depends on who writes into it.
+    // A SERIALIZABLE reader of a range depends on every writer into it.
     run(&mut session, "BEGIN ISOLATION LEVEL SERIALIZABLE").await;
     run(&mut other, "BEGIN ISOLATION LEVEL SERIALIZABLE").await;
     for session in [&mut session, &mut other] {
@@ -192,7 +192,7 @@ async fn ranges_wait_for_others_and_go_on_with_the_newest_rows() {
     assert_eq!(refused(&mut other, "COMMIT").await.sqlstate(), "40001");
 }
 
-/// Numbers that look drawn.
+/// Pseudo-random numbers.
 struct Draw(u64);
 
 impl Draw {
@@ -325,7 +325,7 @@ async fn ranges_give_what_plans_give() {
                 run(&mut session, if round % 2 == 0 { "COMMIT" } else { "ROLLBACK" }).await;
             }
         }
-        // What statements of both ways have made of the table is the same, whichever way they went.
+        // The changes of the table are the same, whichever path the statements took.
         let all = rows(&mut session, "SELECT * FROM t ORDER BY a, d").await;
         let again = rows(&mut session, "SELECT * FROM t WHERE a >= 0 ORDER BY a, d").await;
         assert_eq!(all, again);

@@ -1,6 +1,6 @@
-//! Random blocks of two sessions, committed, undone and lost, between restarts: what is committed changes at COMMIT and
-//! nowhere else, keys hold, and every way to a row finds what a scan finds, whoever is the first to use an index after
-//! an incarnation.
+//! Tests of restarts: random blocks of two sessions are committed, rolled back and lost between restarts. Only COMMIT
+//! changes what is committed, keys stay unique, and every access path finds what a scan finds, whichever first uses an
+//! index in an incarnation.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::support::{answer, assert_no_leak, open, rows, run};
 /// Ids below it, and values of other columns.
 const IDS: u64 = 30;
 const VALUES: u64 = 8;
-/// What two that change the same rows may end with, and what keys refuse.
+/// The allowed errors of two sessions that change the same rows, and of keys.
 const EXPECTED: [&str; 6] = ["23503", "23505", "40001", "40P01", "55P03", "25P02"];
 
 const TABLES: &str = "
@@ -98,7 +98,7 @@ async fn check(session: &mut Session, random: &mut SplitMix64) {
     }
 }
 
-/// Keys are there once, and what refers to a row finds it.
+/// Keys are unique, and referencing rows find theirs.
 async fn check_keys(session: &mut Session) {
     run(session, "SET index_scan = off").await;
     let faults = "SELECT (SELECT count(*) - count(DISTINCT id) FROM t), (SELECT count(k) - count(DISTINCT k) FROM \
@@ -114,13 +114,13 @@ async fn sessions(directory: &Path) -> (Arc<Database>, [Session; 2]) {
     let database = open(directory).await;
     let mut both = [database.session(), database.session()];
     for session in &mut both {
-        // They take turns: who waits for the other would do so for ever.
+        // They run alternately: one that waited for the other would wait forever.
         run(session, "SET lock_timeout = 20").await;
     }
     (database, both)
 }
 
-/// Runs a statement, which may be refused; whether it was.
+/// Runs a statement, which may be refused; returns whether it was.
 async fn is_refused(session: &mut Session, sql: &str) -> bool {
     let Err(error) = session.run(sql).await.map(drop) else { return false };
     assert!(EXPECTED.contains(&error.sqlstate()), "{sql}: {} {error}", error.sqlstate());

@@ -1,4 +1,5 @@
-//! Rights on the ways that bind nothing anew: look-ups seen before, prepared statements, loads; and after a restart.
+//! Tests of privileges where nothing is bound again: look-ups seen before, prepared statements, loads; and after a
+//! restart.
 
 use cleave_host::Session;
 
@@ -35,7 +36,7 @@ async fn what_was_revoked_is_refused_by_look_ups_and_prepared_statements() {
     for sql in [look_up, "EXECUTE by_key (2)", "EXECUTE change (1)", "EXPLAIN EXECUTE by_key (2)"] {
         assert_eq!(refused(&mut ada, sql).await.sqlstate(), "42501", "{sql}");
     }
-    // What ada cannot, nobody else is kept from.
+    // What ada may not do, others still may.
     assert_eq!(row(&mut owner, look_up).await, "new");
     run(&mut owner, "GRANT UPDATE, SELECT ON t TO PUBLIC").await;
     assert_eq!(row(&mut ada, "EXECUTE by_key (2)").await, "two");
@@ -57,7 +58,12 @@ async fn rights_are_there_after_a_restart_and_go_with_their_table() {
     )
     .await;
     let mut ada = as_user(&database, "ada").await;
-    run(&mut ada, "BEGIN; CREATE TABLE mine (id serial, note text); INSERT INTO mine (note) VALUES ('x'); COMMIT").await;
+    run(
+        &mut ada,
+        "BEGIN; CREATE TABLE mine (id serial, note text); INSERT INTO mine (note) VALUES ('x'); \
+         COMMIT",
+    )
+    .await;
     run(&mut owner, "DROP TABLE u; CREATE TABLE u (id int)").await;
     drop((owner, ada));
     drop(database);

@@ -1,5 +1,5 @@
-//! What a name stands for where a statement reads: attacks by snapshots, by the past, by names that others have by now,
-//! and by names that hide others. Bob may read `pub` and nothing else; alice owns `hers`; the owner is a superuser.
+//! Tests of what a name stands for in a statement: attacks by snapshots, by the past, by reused names, and by hiding
+//! names. Bob may read `pub` and nothing else; alice owns `hers`; the owner is a superuser.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ async fn denied(session: &mut Session, sql: &str) {
     assert_eq!(error.sqlstate(), "42501", "{sql}: {error}");
 }
 
-/// A time behind all that was done.
+/// A time after everything that was done.
 async fn moment(session: &mut Session) -> String {
     tokio::time::sleep(TICKS).await;
     row(session, "SELECT now()").await
@@ -107,7 +107,7 @@ async fn the_past_gives_no_rights_either() {
     run(&mut owner, "GRANT SELECT ON pub TO alice; CREATE VIEW shown AS SELECT * FROM secret")
         .await;
     let then = moment(&mut owner).await;
-    // What bob may read is called otherwise now, and what he may not has its name.
+    // Bob's table is renamed, and the one that he may not read has its name.
     run(
         &mut owner,
         "DROP VIEW shown; ALTER TABLE pub RENAME TO free; ALTER TABLE secret RENAME TO pub",
@@ -131,7 +131,7 @@ async fn the_past_gives_no_rights_either() {
         denied(&mut bob, "SELECT note FROM pub WHERE id = 1").await;
         assert_eq!(row(&mut bob, "SELECT note FROM free WHERE id = 1").await, "open");
     }
-    // What is revoked is so for the past, too.
+    // A revoked privilege is revoked for the past, too.
     run(&mut owner, "REVOKE SELECT ON free FROM bob").await;
     run(&mut bob, &format!("SET as_of = '{then}'")).await;
     denied(&mut bob, "SELECT note FROM pub WHERE id = 1").await;
@@ -159,7 +159,7 @@ async fn another_table_of_the_same_name_has_rights_of_its_own() {
          DROP SEQUENCE open_numbers; CREATE SEQUENCE open_numbers START 900; COMMIT",
     )
     .await;
-    // His snapshot has the name that the other one has had since.
+    // In his snapshot the name still stands for the table that lost it since.
     assert_eq!(row(&mut bob, "SELECT note FROM pub WHERE id = 1").await, "open");
     assert_eq!(row(&mut bob, "EXECUTE k (1)").await, "open");
     denied(&mut bob, "SELECT * FROM secret").await;
@@ -450,7 +450,7 @@ async fn numbers_of_others_sequences_are_not_to_be_had() {
     assert_eq!(loaded.unwrap_err().sqlstate(), "42501");
     // None was taken.
     assert_eq!(row(&mut owner, "SELECT nextval('numbers')").await, "500");
-    // What bob may use, and what goes with a column that he may write, he gets.
+    // Bob draws from a sequence that he may use, and from one that belongs to a column that he may write.
     run(&mut bob, "SELECT nextval('open_numbers'), nextval('public.open_numbers'::regclass)").await;
     run(&mut bob, "ALTER TABLE own ALTER COLUMN id SET DEFAULT nextval('open_numbers')").await;
     run(&mut bob, "INSERT INTO own (note) VALUES ('x'); UPDATE own SET id = DEFAULT").await;
@@ -458,11 +458,11 @@ async fn numbers_of_others_sequences_are_not_to_be_had() {
     run(&mut bob, "INSERT INTO hers (note) VALUES ('x'); INSERT INTO hers VALUES (DEFAULT, 'y')")
         .await;
     run(&mut bob, "ALTER TABLE own ADD COLUMN more serial").await;
-    // A column of his own with the same number draws from his own sequence alone.
+    // A column of his own with the same number draws only from his own sequence.
     run(&mut bob, "CREATE TABLE like_hers (id int DEFAULT nextval('hers_id_seq'), note text)")
         .await;
     denied(&mut bob, "INSERT INTO like_hers (note) VALUES ('x')").await;
-    // What a view calls, its reader calls.
+    // Functions in a view are called by its reader.
     run(&mut owner, "GRANT USAGE ON SEQUENCE numbers TO bob").await;
     assert_eq!(row(&mut bob, "SELECT * FROM w").await, "501");
     assert_eq!(row(&mut bob, "SELECT * FROM v").await, "502");

@@ -1,4 +1,4 @@
-//! Locking clauses and LOCK TABLE of several sessions: who waits, who is skipped, who fails.
+//! Tests of locking clauses and LOCK TABLE with several sessions: who waits, who is skipped, who fails.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,14 +87,14 @@ async fn who_wants_a_locked_row_waits_fails_or_passes_it_over() {
         assert_eq!(refused(&mut two, sql).await.sqlstate(), "55P03", "{sql}");
     }
     run(&mut two, "SET lock_timeout = 0; UPDATE job SET n = 1 WHERE id = 2").await;
-    // Who has locked a row updates it, also while someone waits for it.
+    // The holder of a row's lock updates it, also while others wait for it.
     let mut task = beside(two, "UPDATE job SET n = n + 10 WHERE id = 1");
     assert!(waits(&mut task).await);
     run(&mut one, "UPDATE job SET n = n + 1 WHERE id = 1; COMMIT").await;
     let (mut two, outcome) = task.await.unwrap();
     assert_eq!(outcome, ["done"]);
     assert_eq!(row(&mut two, "SELECT n FROM job WHERE id = 1").await, "11");
-    // Those who share do not exclude each other.
+    // Shared locks do not exclude each other.
     run(&mut one, "BEGIN; SELECT * FROM job FOR SHARE").await;
     assert_eq!(rows(&mut two, "SELECT id FROM job FOR SHARE NOWAIT").await.len(), 3);
     assert_eq!(refused(&mut two, &format!("{FIRST} NOWAIT")).await.sqlstate(), "55P03");
@@ -167,7 +167,7 @@ async fn an_update_of_no_key_leaves_room_for_key_share() {
     let (_directory, _database, mut one, mut two) = jobs(3).await;
     run(&mut two, "SET lock_timeout = 100").await;
     let key_share = "SELECT id FROM job WHERE id = 1 FOR KEY SHARE";
-    // Without a plan, and with one; a key that stays as it is is none that changes.
+    // Without a plan, and with one; an unchanged key does not count as changed.
     for update in [
         "UPDATE job SET n = 7 WHERE id = 1",
         "UPDATE job SET n = 8, id = 1 WHERE id = 1",
@@ -205,7 +205,7 @@ async fn an_update_of_no_key_leaves_room_for_key_share() {
 async fn key_share_outlasts_an_update_of_the_row() {
     let (_directory, database, mut one, mut two) = jobs(3).await;
     run(&mut two, "BEGIN; SELECT id FROM job WHERE id = 1 FOR KEY SHARE").await;
-    // The row is another one from then on, and has its key still.
+    // The row has a new version from then on, and has its key still.
     run(&mut one, "UPDATE job SET n = 7 WHERE id = 1; UPDATE job SET n = n + 1 WHERE id < 2").await;
     run(&mut one, "SET lock_timeout = 100").await;
     for change in [
@@ -269,7 +269,7 @@ async fn advisory_locks_exclude_other_sessions_and_end_with_theirs() {
     run(&mut two, "SET lock_timeout = 100").await;
     assert_eq!(refused(&mut two, "SELECT pg_advisory_lock(1)").await.sqlstate(), "55P03");
     run(&mut two, "SET lock_timeout = 0").await;
-    // A session is never in its own way, whatever the lock lasts for.
+    // A session never conflicts with itself, whatever the duration of the lock.
     run(&mut one, "BEGIN; SELECT pg_advisory_xact_lock(1); COMMIT").await;
     let mut task = beside(two, "SELECT pg_advisory_lock(1)");
     assert!(waits(&mut task).await);
@@ -278,7 +278,7 @@ async fn advisory_locks_exclude_other_sessions_and_end_with_theirs() {
     run(&mut one, "SELECT pg_advisory_unlock(1)").await;
     let (mut two, _) = task.await.unwrap();
     assert_eq!(row(&mut one, "SELECT pg_try_advisory_lock(1)").await, "f");
-    // A ring through a lock of the session and one of its transaction.
+    // A deadlock cycle through a lock of the session and one of its transaction.
     run(&mut one, "BEGIN; UPDATE job SET n = 1 WHERE id = 1").await;
     let mut task = beside(two, "UPDATE job SET n = 2 WHERE id = 1");
     assert!(waits(&mut task).await);
@@ -292,7 +292,8 @@ async fn advisory_locks_exclude_other_sessions_and_end_with_theirs() {
     assert_eq!(row(&mut three, "SELECT count(*) FROM pg_locks").await, "0");
 }
 
-/// A job of the device locks rows as fragments that update will: in the table that the device shares with the database.
+/// A job of the device locks rows as updating fragments will: in the lock table that the device shares with the
+/// database.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_a_job_of_the_device_has_are_waited_for() {
     let (_directory, database, mut one, mut two) = jobs(3).await;
@@ -333,7 +334,8 @@ async fn rows_that_a_job_of_the_device_has_are_waited_for() {
     assert_eq!(shared.host.contended().unwrap(), []);
 }
 
-/// A ring through a job of the device, whose transaction is another one, is found at once, whoever closes it.
+/// A deadlock cycle through a job of the device, which has a transaction of its own, is found at once, whichever lock
+/// closes it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deadlock_cycles_lead_through_jobs_of_the_device() {
     let (_directory, database, mut one, two) = jobs(3).await;
@@ -374,7 +376,7 @@ async fn what_a_locking_subquery_reads_counts_at_level_serializable() {
     let take = "UPDATE job SET n = 1 WHERE id = (SELECT id FROM job WHERE state = 'new' ORDER BY id LIMIT 1 \
                 FOR UPDATE) RETURNING id";
     assert_eq!(rows(&mut one, take).await, ["1"]);
-    // Each looks in vain for what the other one writes.
+    // Each looks for what the other one writes, and finds nothing.
     let insert = |id: u32, own: &str, other: &str| {
         format!(
             "BEGIN; INSERT INTO job SELECT {id}, '{own}', 0 WHERE NOT EXISTS \

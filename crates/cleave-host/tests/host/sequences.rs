@@ -1,4 +1,4 @@
-//! Sequences: no number twice, whatever ends the process, and whoever asks at once.
+//! Tests of sequences: no number is given twice, however the process ends, and under concurrent calls.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -34,7 +34,7 @@ async fn no_number_comes_twice_after_a_crash() {
     let database = open_forgetful(directory.path()).await;
     let mut session = database.session();
     assert_eq!(row(&mut session, "SELECT count(DISTINCT id) FROM t").await, "4");
-    // What setval says holds as well, also where it goes back.
+    // setval holds as well, also if it goes back.
     run(&mut session, "SELECT setval('s', 5)").await;
     drop((session, database));
     let database = open_forgetful(directory.path()).await;
@@ -118,7 +118,7 @@ async fn a_block_has_its_sequences_to_itself() {
     run(&mut one, "INSERT INTO t (a) VALUES (1), (2); SAVEPOINT a").await;
     run(&mut one, "ALTER SEQUENCE t_id_seq MAXVALUE 1000; INSERT INTO t (a) VALUES (3)").await;
     run(&mut one, "ROLLBACK TO a").await;
-    // What others commit meanwhile gives none of its numbers back.
+    // Commits of others meanwhile give none of its numbers back.
     run(&mut two, "CREATE TABLE other (id serial); INSERT INTO other DEFAULT VALUES").await;
     run(&mut two, "CHECKPOINT").await;
     assert_eq!(refused(&mut two, "SELECT nextval('t_id_seq')").await.sqlstate(), "42P01");

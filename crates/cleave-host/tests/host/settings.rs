@@ -1,5 +1,5 @@
-//! SET and SET LOCAL in transactions, the words that PostgreSQL has for who and where one is, and what waits for a safe
-//! state.
+//! Tests of SET and SET LOCAL in transactions, of PostgreSQL's session information functions, and of waiting for a safe
+//! snapshot.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::support::{fresh, refused, row, rows, run};
 async fn what_is_set_goes_with_its_transaction() {
     let (_directory, database) = fresh().await;
     let mut session = database.session();
-    // Outside of a block it holds for nothing.
+    // Outside of a block it has no effect.
     run(&mut session, "SET LOCAL split = h0").await;
     assert_eq!(row(&mut session, "SHOW split").await, "auto");
     assert_eq!(refused(&mut session, "SET LOCAL split = h77").await.sqlstate(), "22023");
@@ -20,7 +20,7 @@ async fn what_is_set_goes_with_its_transaction() {
     assert_eq!(row(&mut session, "SHOW threads").await, "3");
     run(&mut session, "BEGIN; SET threads = 4; SET LOCAL split = ndp; RESET ALL; ROLLBACK").await;
     assert_eq!(row(&mut session, "SHOW threads").await, "3");
-    // What comes last holds; what SET says holds behind the block.
+    // The last one holds; the value of SET holds after the block.
     run(&mut session, "BEGIN; SET LOCAL threads = 5; SET threads = 6; SET LOCAL threads = 7").await;
     assert_eq!(row(&mut session, "SHOW threads").await, "7");
     run(&mut session, "COMMIT").await;
@@ -105,7 +105,7 @@ async fn a_deferrable_transaction_waits_for_a_state_that_nobody_can_spoil() {
     let modes = "BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE";
     run(report, modes).await;
     assert_eq!(row(report, "SHOW transaction_deferrable").await, "on");
-    // Nothing that is certain is there as long as the receipt may come or not.
+    // Nothing is certain while the receipt may or may not come.
     let asked = report.run("SELECT count(*) FROM receipts");
     assert!(tokio::time::timeout(Duration::from_millis(200), asked).await.is_err());
     report.fail_block();
@@ -122,7 +122,7 @@ async fn a_deferrable_transaction_waits_for_a_state_that_nobody_can_spoil() {
     };
     let (counted, ()) = tokio::join!(counted, written);
     assert_eq!(counted, ["1"]);
-    // Outside of such blocks the word changes nothing.
+    // Outside of such blocks DEFERRABLE changes nothing.
     run(report, "BEGIN READ ONLY, DEFERRABLE; SELECT 1; COMMIT; BEGIN NOT DEFERRABLE; ROLLBACK")
         .await;
     let error = refused(report, "BEGIN; SELECT 1; SET TRANSACTION DEFERRABLE").await;

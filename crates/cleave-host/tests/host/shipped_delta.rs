@@ -1,5 +1,5 @@
-//! What was committed last is shipped with a query as pages in memory: under every cut its rows are those that
-//! they will be once they are in pages of devices, and nothing is written for it.
+//! Tests of the shipped delta: the latest commits are sent with a query as pages in memory. Under every cut their rows
+//! are those that they will be in pages of devices, and the query writes nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -54,8 +54,8 @@ async fn tables(session: &mut Session, placement: &str) {
     run(session, kinds).await;
 }
 
-/// Small commits: rows that begin, end, are replaced, and end again before any page has them; some with values too long
-/// for one.
+/// Small commits: rows are inserted, ended, replaced, and ended again before any page has them; some with values too
+/// long for one.
 async fn change(session: &mut Session, random: &mut SplitMix64, step: i32) {
     let mut any = |below: u64| i32::try_from(random.next_u64() % below).unwrap();
     let (old, first) = (any(9000), 20_000 + step * 10);
@@ -74,7 +74,7 @@ async fn change(session: &mut Session, random: &mut SplitMix64, step: i32) {
     }
 }
 
-/// What every way of running says of every query, and that nothing was flushed for it.
+/// The result of every query in every way of running, and that nothing was flushed for it.
 async fn told(database: &Arc<Database>, session: &mut Session, what: &str) -> Vec<Vec<String>> {
     let before = (database.catalog().commit, count(database, Act::Flush));
     let passed = count(database, Act::ShippedDelta);
@@ -111,7 +111,7 @@ async fn rows_are_the_same(placement: &str) {
         change(&mut session, &mut random, step).await;
         let passed = told(&database, &mut session, placement).await;
         if step == 1 {
-            // What others have on top of pages is the same.
+            // A delta on top of pages gives the same.
             database.snapshot(SnapshotKind::Flushed).await.unwrap();
         }
         last = passed;
@@ -203,7 +203,7 @@ async fn blocks_see_what_they_may() {
     run(&mut session, "SET default_transaction_isolation = serializable").await;
     assert_eq!(row(&mut session, all).await, "1,50001");
     run(&mut session, "RESET ALL").await;
-    // A cursor goes on with what it has, whatever becomes of the pages.
+    // A cursor continues with what it has, whatever happens to the pages.
     run(&mut session, "BEGIN").await;
     run(&mut session, "DECLARE c CURSOR FOR SELECT id FROM t WHERE note >= 'mine'").await;
     insert(&mut other, 50_004).await;
@@ -217,7 +217,7 @@ async fn blocks_see_what_they_may() {
     assert_no_leak(&database);
 }
 
-/// Sums that hold in every snapshot hold in what readers see, under every cut, whoever commits beside them.
+/// Sums that hold in every snapshot hold for readers under every cut, beside any commits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn readers_see_no_half_of_a_commit() {
     let outside = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Tablets on several devices that are asked, and read, at once: no device waits until another one has answered.
+//! Tests of tablets on several devices that are queried in parallel: no device waits until another one has answered.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::tablets::flushed;
 /// Longer than any statement here takes, and shorter than the pause after which a link asks a silent device how it is.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Stands before two devices. While it is armed, what the host sends to one of them waits until it has sent something
+/// A proxy before two devices. While it is armed, what the host sends to one of them waits until it has sent something
 /// to the other one too.
 struct Gate {
     /// Which devices were asked since it was armed; None: it is open.
@@ -35,7 +35,7 @@ impl Gate {
         self.asked.send_replace(Some([false; 2]));
     }
 
-    /// Opens it; whether what was asked since it was armed was asked at once.
+    /// Opens it; returns whether both devices were queried in parallel since it was armed.
     fn open(&self) -> bool {
         let asked = self.asked.send_replace(None);
         asked == Some([true; 2]) && !self.missed.swap(false, Ordering::Relaxed)
@@ -54,7 +54,7 @@ impl Gate {
         }
     }
 
-    /// Passes on what comes for the device at `address`, which is that number.
+    /// Forwards what comes for the device at `address`, which has that number.
     async fn stand_before(
         self: Arc<Self>,
         listener: TcpListener,
@@ -117,7 +117,7 @@ impl Place {
         Self { gate, database, served, _tasks: tasks, _directory: directory }
     }
 
-    /// Runs `sql` with nothing in the pool and the gate armed: its rows, and whether both devices were asked at once.
+    /// Runs `sql` with an empty pool and the gate armed: its rows, and whether both devices were queried in parallel.
     async fn at_once(&self, session: &mut Session, sql: &str) -> (Vec<String>, bool) {
         self.database.buffer_pool().clear();
         self.gate.arm();

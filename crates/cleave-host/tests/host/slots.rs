@@ -1,9 +1,10 @@
-//! Slots of the ring: their size follows what crosses, or the setting, and no row depends on it.
+//! Tests of the slots of the result ring: their size follows the predicted result, or the setting, and the rows are the
+//! same.
 
 use crate::devices::with_nas;
 use crate::support::{assert_no_leak, row, rows, run};
 
-/// What EXPLAIN ANALYZE says of the slots of the only fragment: the size of one.
+/// The slot size that EXPLAIN ANALYZE shows for the only fragment.
 fn slot_size(plan: &[String]) -> &str {
     let line = plan.iter().find(|line| line.trim_start().starts_with("slots: "));
     let line = line.unwrap_or_else(|| panic!("no fragment ran on a device: {plan:#?}"));

@@ -1,4 +1,4 @@
-//! Devices that answer, and whose media do not sync, or take long for it: statements on other tables go on.
+//! Tests of devices that answer, and whose media do not sync, or take long for it: statements on other tables continue.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
@@ -17,11 +17,11 @@ use crate::support::{
 const FAR: &str = "SELECT count(*), sum(id) FROM far";
 /// How long a device is waited for here.
 const TIMEOUT: Duration = Duration::from_secs(4);
-/// More than any statement may take on other tables: whoever has the turn to write waits two seconds for a device, at
+/// More than any statement may take on other tables: the holder of the writer lock waits two seconds for a device, at
 /// most three times.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Memory that syncs when it is let.
+/// Memory whose sync waits for permission.
 #[derive(Debug, Default)]
 struct Reluctant {
     memory: Memory,
@@ -215,7 +215,7 @@ async fn a_device_that_takes_long_to_sync_is_waited_for() {
     nas.media.set(Syncing::After(Duration::from_millis(2500)));
     let mut session = database.session();
     run(&mut session, "SET shipped_delta_bytes = 0").await;
-    // More than who has the turn waits for, and less than the timeout.
+    // More than the holder of the writer lock waits, and less than the timeout.
     soon(run(&mut session, "CREATE TABLE other (id int) WITH (device = embedded)")).await;
     for id in 1..=3 {
         soon(run(&mut session, &format!("INSERT INTO far VALUES ({}, 'slow')", 20_000 + id))).await;

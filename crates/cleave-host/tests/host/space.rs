@@ -1,4 +1,4 @@
-//! Physical space: nothing leaks, nothing is reused too early.
+//! Tests of physical space: nothing leaks, nothing is reused too early.
 
 use crate::support::{assert_no_leak, batches, fresh, numbered, open, row, run};
 

@@ -1,4 +1,4 @@
-//! Fragments that outgrow their memory on a device: finished there in space that is theirs for as long as they run.
+//! Tests of fragments that outgrow their memory on a device: they finish in space that is theirs while they run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -165,7 +165,7 @@ async fn a_query_that_is_given_up_gives_its_space_back() {
             }
         });
     }
-    // At any time: before it is known that there is need of space, while rows are put aside, between two rows.
+    // At any time: before the need for space is known, while rows are spilled, between two rows.
     for wait in (0..40).step_by(4) {
         let given_up = {
             let session = &mut session;
@@ -241,7 +241,7 @@ async fn space_on_a_device_that_is_lost_is_free_at_the_next_start() {
         assert!(!query.is_finished(), "no space was taken");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // Taken, told to the device, and named with a run by then, whose rows take two seconds.
+    // Allocated, announced to the device, and named with a run by then, whose rows take two seconds.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(device.space().used_blocks > before && !query.is_finished());
     served.stop().await;

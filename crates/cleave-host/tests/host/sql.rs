@@ -1,4 +1,4 @@
-//! Statements through a session: definitions, settings, COPY, the point path against the planner.
+//! Tests of statements through a session: definitions, settings, COPY, the point path against the planner.
 
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
@@ -44,7 +44,7 @@ async fn a_script_stops_at_the_first_error_and_keeps_what_was_done() {
     .await;
     assert_eq!(error.sqlstate(), "42P07");
     assert_eq!(rows(&mut session, "SHOW TABLES").await, ["a,0"]);
-    // What is no SQL stops the script before it begins.
+    // A syntax error stops the script before it begins.
     assert_eq!(
         refused(&mut session, "CREATE TABLE c (id int); SELEKT 1").await.sqlstate(),
         "42601"
@@ -269,7 +269,7 @@ async fn explain_shows_what_the_statement_does() {
     // An INSERT plans its query, whatever it is.
     let plan = explain("EXPLAIN INSERT INTO t (note) SELECT note FROM t WHERE id = 5").await;
     assert!(!plan.contains("Point look-up") && plan.contains("Cuts:"), "{plan}");
-    // What changes rows by their keys has no plan, and rows that are written out have none to be found by.
+    // A change of rows by key has no plan, and written-out rows are not searched for.
     let changed = explain("EXPLAIN UPDATE t SET note = 'x' WHERE id = 5").await;
     assert_eq!(changed, look_up.replace("Point", "Update by point"));
     let changed = explain("EXPLAIN DELETE FROM many WHERE kind = 1 AND id < 9").await;

@@ -1,4 +1,5 @@
-//! ANALYZE: found close to the truth, used by plans, kept across restarts, lost alone, in nobody's way.
+//! Tests of ANALYZE: results close to the truth, used by plans, kept across restarts, lost only by themselves, and no
+//! obstacle to others.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -91,7 +92,7 @@ async fn what_is_found_is_close_to_the_truth_and_the_plan_expects_it() {
         let sql = format!("SELECT sum(id) FROM big WHERE {condition}");
         let truth = row(&mut session, &sql.replace("sum(id)", "count(*)")).await;
         let found = expected(&mut session, &sql, "big").await;
-        // A pattern is tried on some hundred values, of which a tenth is a handful.
+        // A pattern is tried on a few hundred values, a tenth of which is a handful.
         let factor = if condition.contains("LIKE") { 3.0 } else { 1.5 };
         near(found, truth.parse().unwrap(), factor);
     }
@@ -131,7 +132,7 @@ async fn joins_are_expected_as_they_turn_out_and_ordered_by_that() {
         joins += 1;
     }
     assert_eq!(joins, 2, "{lines:#?}");
-    // The one word first, then its parts; the large table last, as the side that is probed.
+    // The single word first, then its parts; the large table last, as the probe side.
     let place = |name: &str| {
         let scan = format!("TableScanExec: {name} ");
         lines.iter().position(|line| line.contains(&scan)).unwrap()
@@ -148,7 +149,7 @@ async fn statistics_survive_a_restart_and_go_with_their_table() {
     let before = rows(&mut session, "SHOW STATISTICS FOR big").await;
     assert!(file(directory.path()).exists());
     drop((session, database));
-    // What a crash left half made, and what belongs to no table.
+    // Files that a crash left incomplete, and files that belong to no table.
     let folder = directory.path().join("statistics");
     for name in ["1.new", "77", "notes.txt"] {
         std::fs::write(folder.join(name), b"left").unwrap();
@@ -206,7 +207,7 @@ async fn analyze_waits_for_no_writer_and_can_be_stopped() {
     run(&mut session, "CREATE TABLE t (id int, note text)").await;
     let load = writer.load("t", rows_then_nothing.boxed(), None);
     let analyze = async {
-        // The load has its turn by now, and keeps it until it is let go.
+        // The load has the writer lock by now, and keeps it until it is released.
         tokio::time::sleep(Duration::from_millis(50)).await;
         run(&mut session, "ANALYZE big").await;
         first.send(()).unwrap();
@@ -249,7 +250,7 @@ async fn a_device_far_away_reads_the_rows_and_sends_sketches() {
     run(&mut session, "CREATE TABLE t (id int, note text)").await;
     let numbers = (0..20).map(|part| numbered(part * 30_000..(part + 1) * 30_000));
     session.load("t", batches(numbers.collect()), None).await.unwrap();
-    // What the device can do is measured before the first choice, and not counted here.
+    // The device's performance is measured before the first choice, and not counted here.
     run(&mut session, "EXPLAIN SELECT note FROM t").await;
     // Where the host takes part, pages cross too.
     run(&mut session, "SET stealing = off").await;
@@ -263,11 +264,11 @@ async fn a_device_far_away_reads_the_rows_and_sends_sketches() {
         found.push((split, bytes, listed(&mut session, "t", 6).await));
     }
     let [(_, sketches, there), (_, pages, here), (_, auto, _)] = found.as_slice() else { panic!() };
-    // What is counted of all rows does not depend on the side that counts.
+    // Counts over all rows do not depend on the side that counts.
     assert_eq!(there, here);
     assert!(*sketches < 3_000_000, "{sketches} bytes of sketches");
     assert!(*pages > 2 * sketches, "{pages} bytes of pages");
-    // Which of them is sooner is the machine's to say.
+    // Which of them is faster depends on the machine.
     assert!(*auto < 2 * pages, "auto: {auto}, {sketches}, {pages}");
     // One key of a thousand: known from distinct counts before the join has run.
     with_big(&mut session).await;

@@ -1,4 +1,5 @@
-//! Both sides at work on one fragment: the same rows however its morsels are shared, and when a side goes away.
+//! Tests of stealing: host and device work on one fragment, with the same rows however its morsels are shared, and when
+//! a side fails.
 
 use std::sync::Arc;
 
@@ -32,7 +33,7 @@ pub(crate) async fn two_tables(
     (directory, database, served, session)
 }
 
-/// Statements, and whether both sides may share what streams through one of their fragments.
+/// Statements, and whether both sides may share the streamed rows of one of their fragments.
 const STATEMENTS: [(&str, bool); 11] = [
     ("SELECT id, note FROM many WHERE id % 3 = 0", true),
     ("SELECT count(*), sum(id), min(note) FROM many WHERE note LIKE '%9%'", true),
@@ -86,7 +87,7 @@ async fn rows_are_the_same_however_morsels_are_shared() {
                 }
             }
         }
-        // On a busy machine a device may be done before the host's thread has its turn.
+        // On a busy machine a device may be done before the host's thread runs.
         let mut attempts = 20;
         while may_share && !has_shared && attempts > 0 {
             attempts -= 1;
@@ -110,7 +111,7 @@ async fn build_sides_that_do_not_fit_on_the_host_leave_everything_to_the_device(
     let database = Database::open(directory.path(), options).await.unwrap();
     let mut session = database.session();
     run(&mut session, "SET split = h1; SET stealing = always").await;
-    // What is collected is wide, and comes before anything streams.
+    // The build side is wide, and comes before anything streams.
     let sql = "SELECT count(*), sum(a.id), max(b.note) FROM many a JOIN many b ON a.note = b.note";
     assert_eq!(row(&mut session, sql).await, expected_of_self_join());
     let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");

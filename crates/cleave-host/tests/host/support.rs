@@ -1,4 +1,4 @@
-//! What the tests share: databases in temporary directories, rows as text.
+//! Helpers of the tests: databases in temporary directories, rows as text.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,8 +38,8 @@ pub(crate) fn embedded_as(device_id: [u8; 16]) -> EmbeddedFactory {
     })
 }
 
-/// The device over a file that keeps only what was synced: a process that is killed loses the rest, as a machine
-/// that loses power does.
+/// The device over a file that keeps only what was synced: a killed process loses the rest, as a machine does on a
+/// power loss.
 pub(crate) fn forgetful() -> EmbeddedFactory {
     Arc::new(|path: &Path| {
         let file = DirectFile::open_or_create(path, &path.with_extension("no-identity"))
@@ -48,7 +48,7 @@ pub(crate) fn forgetful() -> EmbeddedFactory {
     })
 }
 
-/// The device over media that the test keeps a hold of.
+/// The device over media that the test keeps a handle of.
 pub(crate) fn over(
     media: Arc<dyn Media>,
     device_id: [u8; 16],
@@ -142,8 +142,8 @@ pub(crate) fn batches(batches: Vec<RecordBatch>) -> BoxStream<'static, Result<Re
     stream::iter(batches.into_iter().map(Ok)).boxed()
 }
 
-/// Checks that what the devices have in use is what the catalog names, and waits for no one: flushes first, since room
-/// is held until then for what has been committed.
+/// Checks that the devices use exactly the space that the catalog names. Flushes first, since room is reserved until
+/// then for what has been committed.
 pub(crate) fn assert_no_leak(database: &Arc<Database>) {
     let flushed = tokio::task::block_in_place(|| {
         tokio::runtime::Handle::current().block_on(database.snapshot(SnapshotKind::Flushed))
@@ -172,7 +172,7 @@ pub(crate) async fn assert_no_leak_soon(database: &Arc<Database>) {
     assert_no_leak(database);
 }
 
-/// Plans that were made, and how often one asked for what was in no page yet.
+/// The number of plans made, and of requests for rows in the delta.
 pub(crate) fn planned(database: &Database) -> (u64, u64) {
     let activity = database.activity();
     let asked = activity.count(Act::Flush) + activity.count(Act::ShippedDelta);

@@ -1,4 +1,4 @@
-//! Tables divided into tablets over devices: the same rows as in one piece, or the same error, whatever is lost.
+//! Tests of tables divided into tablets over devices: the same rows as undivided, or the same error, whatever is lost.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -139,7 +139,7 @@ async fn divided_tables_give_the_rows_of_whole_ones_in_every_split_and_stack() {
             }
         }
     }
-    // A cut at the manifest is for plans that need no merging.
+    // A cut at the root is for plans that need no merging.
     run(&mut session, "RESET ALL; SET split = ndp").await;
     let all =
         answer_of(&mut session, "SELECT id, kind FROM {t} WHERE note LIKE 'note 1%'", "whole")
@@ -208,7 +208,7 @@ async fn rows_lie_where_the_statement_put_them() {
         assert_eq!(counts.iter().sum::<u64>(), 100_049, "{table}");
     }
 
-    // What a key says of its tablet is asked of no other.
+    // A key determines its tablet: no other is asked.
     let plan = rows(&mut session, "EXPLAIN SELECT note FROM hashed WHERE id = 4711").await;
     assert!(plan[0].contains(", in tablet ") && plan[0].contains(" of 5, on the host"), "{plan:?}");
     let plan = rows(&mut session, "EXPLAIN SELECT note FROM filled WHERE id = 4711").await;
@@ -259,7 +259,7 @@ async fn keys_are_unique_over_all_tablets() {
         for number in 0..12 {
             run(&mut session, &key(number)).await;
         }
-        // NULLs are distinct, also where two tablets gave the same number to their rows.
+        // NULLs are distinct, also if two tablets gave the same number to their rows.
         let nulls =
             format!("INSERT INTO {table} (id) VALUES (100), (101), (102), (103), (104), (105)");
         run(&mut session, &nulls).await;
@@ -402,7 +402,7 @@ async fn a_lost_device_takes_its_tablets_with_it_and_no_others() {
         assert!(error.to_string().contains("\"nas\""), "{setting}: {error}");
         assert_eq!(row(&mut session, "SELECT count(note) FROM whole").await, "100049");
     }
-    // Half of a statement's rows are none.
+    // Half of a statement's rows count as none.
     let error = refused(
         &mut session,
         "INSERT INTO hashed SELECT id + 500000, kind, note FROM whole WHERE id BETWEEN 0 AND 99",
@@ -425,7 +425,7 @@ async fn a_device_with_tablets_stays_attached() {
     let catalog = database.catalog();
     let table = catalog.table("t").unwrap();
     assert_eq!(table.placement(&catalog), "embedded, san: 3 tablets by hash (id)");
-    // A state that is read keeps devices attached.
+    // A snapshot in use keeps devices attached.
     drop(catalog);
     assert_eq!(database.remove_device("san").await.unwrap_err().sqlstate(), "2BP01");
     assert!(database.remove_device("nas").await.unwrap().is_none());

@@ -1,4 +1,4 @@
-//! Transactions of several sessions: what each sees of the others, who waits for whom, and who fails.
+//! Tests of transactions of several sessions: visibility, waits and failures.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +74,7 @@ async fn read_committed_waits_and_goes_on_with_the_newest_row() {
     let (mut two, outcome) = task.await.unwrap();
     assert_eq!(outcome, "done");
     assert_eq!(rows(&mut two, BALANCES).await, ["1,111", "2,200"]);
-    // A row that does not satisfy the condition any more is left alone.
+    // A row that no longer satisfies the condition is left alone.
     run(&mut one, "BEGIN; UPDATE account SET balance = -1 WHERE id = 1").await;
     let mut task = beside(two, "DELETE FROM account WHERE balance > 0 AND id = 1");
     assert!(waits(&mut task).await);
@@ -99,7 +99,7 @@ async fn repeatable_read_keeps_its_snapshot_and_the_first_who_updates_wins() {
     assert_eq!(refused(&mut one, "SELECT 1").await.sqlstate(), "25P02");
     run(&mut one, "ROLLBACK").await;
     assert_eq!(rows(&mut one, BALANCES).await, ["1,0"]);
-    // The same while the other one is still at it.
+    // The same while the other one is still running.
     run(&mut one, "BEGIN; UPDATE account SET balance = 5").await;
     run(&mut two, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT * FROM account").await;
     let mut task = beside(two, "UPDATE account SET balance = balance + 1");
@@ -167,7 +167,7 @@ async fn no_update_is_lost_among_many_sessions() {
         tasks.push(SpawnedTask::spawn(async move {
             for turn in 0..10 {
                 let (from, to) = if (task + turn) % 2 == 0 { (1, 2) } else { (2, 1) };
-                // In one order, so that nobody waits in a ring.
+                // In one order, so that there is no deadlock cycle.
                 let (first, second) = (from.min(to), from.max(to));
                 let step = |id: i32| if id == from { -1 } else { 1 };
                 run(

@@ -1,10 +1,9 @@
-//! Pieces of a plan that turn to the other side when the keys of the joins above are known, and give the same rows
-//! there.
+//! Tests of parts of a plan that move to the other side when the keys of the joins above are known, with the same rows.
 
 use crate::prepared::behind_a_slow_link;
 use crate::support::{assert_no_leak, row, rows, run};
 
-/// What was decided again of the scan of `far`.
+/// The revised decision about the scan of `far`.
 fn decided(plan: &[String]) -> Option<&str> {
     plan.iter().find_map(|line| line.trim().strip_prefix("decided again: "))
 }
@@ -16,17 +15,17 @@ async fn what_the_keys_contradict_turns() {
     let mut session = database.session();
     run(&mut session, "SET stealing = off; SET index_scan = off; SET broadcast_bytes = 0").await;
     run(&mut session, "CREATE TABLE near (k int PRIMARY KEY, note text)").await;
-    // Nothing is known of it but how many rows it has.
+    // Only its number of rows is known.
     let filled = "INSERT INTO near SELECT v, CASE WHEN v < 4 THEN 'other' ELSE 'note' END FROM generate_series(0, \
         59999) AS s(v)";
     run(&mut session, filled).await;
     let join =
         "SELECT count(*), min(f.note), max(f.note) FROM near JOIN far f ON f.id = near.k WHERE";
-    // Every row has all of it, which nobody would expect; next to none is what it is not.
+    // Every row matches, which nobody would expect; the opposite matches almost none.
     let all = "near.note LIKE '%o%' AND near.note LIKE '%t%' AND near.note LIKE '%e%' AND near.k >= 0 AND near.note \
         LIKE '%_%'";
     let few = "near.note <> 'note'";
-    // In this order: what the host has read of the pages is its own from then on.
+    // In this order: pages that the host has read stay with the host from then on.
     for (condition, side) in [(few, "for the device"), (all, "for the host")] {
         let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {join} {condition}")).await;
         assert!(decided(&plan).is_some_and(|line| line.starts_with(side)), "{plan:#?}");

@@ -1,4 +1,4 @@
-//! INSERT … ON CONFLICT of several sessions at once.
+//! Tests of INSERT … ON CONFLICT in several concurrent sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ async fn upserts_need_no_plan_and_flush_nothing() {
          INSERT INTO t VALUES (1, 'x', 10, 'one'), (2, 'x', 20, 'two')",
     )
     .await;
-    // Of each clause the plan is made once, and kept.
+    // The plan of each clause is made once, and cached.
     let statements = [
         "INSERT INTO t AS x (a, b, note) VALUES (1, 'x', 'uno') ON CONFLICT (a, b) DO UPDATE \
          SET note = x.note || '+' || excluded.note WHERE x.n < 1000 RETURNING a, x.note || '!', n * 2",
@@ -37,7 +37,7 @@ async fn upserts_need_no_plan_and_flush_nothing() {
     assert_eq!(rows(&mut session, statements[1]).await, ["3,x,2,three"]);
     assert_eq!(rows(&mut session, statements[2]).await, Vec::<String>::new());
     run(&mut session, statements[3]).await;
-    // In a block also its own rows, and those that it has ended.
+    // In a block also its own rows, and those that it has deleted.
     run(&mut session, "BEGIN; DELETE FROM t WHERE a = 3 AND b = 'x'").await;
     assert_eq!(rows(&mut session, statements[1]).await, ["3,x,1,three"]);
     assert_eq!(rows(&mut session, statements[1]).await, ["3,x,2,three"]);
@@ -46,7 +46,7 @@ async fn upserts_need_no_plan_and_flush_nothing() {
     assert_eq!(planned(&database), before);
     let all = rows(&mut session, "SELECT * FROM t ORDER BY a").await;
     assert_eq!(all, ["1,x,10,one+uno+uno+uno", "2,x,5,TWO", "3,x,2,three"]);
-    // What names no table may be of either row.
+    // A column without a table may be of either row.
     let ambiguous =
         "INSERT INTO t VALUES (1, 'x') ON CONFLICT (a, b) DO UPDATE SET n = n + 1 WHERE n > 0";
     refused(&mut session, ambiguous).await;
@@ -68,7 +68,7 @@ async fn upserts_of_many_sessions_lose_no_update() {
                         excluded.n"
                 );
                 run(&mut session, &sql).await;
-                // Who deletes and who inserts anew are in each other's way as well.
+                // Deletes and repeated inserts conflict as well.
                 if turn % 7 == 0 {
                     run(&mut session, "BEGIN; DELETE FROM hits WHERE page = 9").await;
                     run(&mut session, "INSERT INTO hits VALUES (9, 1) ON CONFLICT (page) DO UPDATE SET n = hits.n; \

@@ -1,4 +1,4 @@
-//! VACUUM: nobody sees it but by the space that it frees, whoever reads, writes or dies meanwhile.
+//! Tests of VACUUM: its only visible effect is freed space, whatever is read, written or killed meanwhile.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,7 +31,7 @@ async fn changed(session: &mut Session, placement: &str) {
     run(session, "UPDATE t SET note = note || '!' WHERE id % 4 = 0").await;
 }
 
-/// What all queries of the tests say.
+/// The results of all queries of the tests.
 async fn picture(session: &mut Session) -> Vec<Vec<String>> {
     let mut picture = Vec::new();
     let by_note = format!("SELECT id FROM t WHERE note = '{}!'", note(44));
@@ -174,7 +174,7 @@ async fn who_writes_meanwhile_commits() {
         run(block, "COMMIT").await;
     }
     run(given_up, "ROLLBACK").await;
-    // A row that was pruned is one that somebody else has changed.
+    // A pruned row counts as changed by another transaction.
     run(&mut reader, "UPDATE t SET note = 'mine' WHERE id = 2000").await;
     let gone = refused(&mut reader, "UPDATE t SET note = 'mine' WHERE id = 5902").await;
     assert_eq!(gone.sqlstate(), "40001", "{gone}");
@@ -222,7 +222,7 @@ async fn a_vacuum_whose_device_fails_at_any_moment_leaves_the_rows() {
     assert_no_leak(&database);
 }
 
-/// Changes at random, and vacuum among them: the rows are those of a map that knows no vacuum.
+/// Random changes with vacuum among them: the rows are those of a map without vacuum.
 async fn history(seed: u64, path: &Path, placement: &str, steps: usize) {
     let mut random = SplitMix64::new(seed);
     let mut database = open(path).await;

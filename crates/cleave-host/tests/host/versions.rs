@@ -1,4 +1,4 @@
-//! `as_of`: older states, as far as they are kept.
+//! Tests of `as_of`: older snapshots, as far as they are kept.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::{assert_no_leak, batches, fresh, numbered, open, refused, ro
 /// Twice a tick of the retention of the tests, 100 seconds.
 const TICKS: Duration = Duration::from_millis(250);
 
-/// A time behind all that was done, and before all that will be.
+/// A time after everything done so far, and before everything later.
 async fn moment(session: &mut Session) -> String {
     tokio::time::sleep(TICKS).await;
     row(session, "SELECT now()").await
@@ -88,7 +88,7 @@ async fn queries_read_the_database_as_of_a_time() {
     run(&mut session, "RESET as_of; ALTER SYSTEM SET version_retention = 100").await;
     assert_no_leak(&database);
     drop((session, database));
-    // What was before it was opened is not kept.
+    // Versions before it was opened are not kept.
     let database = open(directory.path()).await;
     let mut session = database.session();
     run(&mut session, &format!("SET as_of = '{deleted}'")).await;
@@ -120,7 +120,7 @@ async fn the_past_gives_way_where_a_device_is_full() {
         assert!(end < 2_000_000, "it grows");
     };
     assert_eq!(error.sqlstate(), "53100", "{error}");
-    // What finds it full gives the past up.
+    // A statement that finds it full drops old versions.
     run(&mut session, &format!("SET as_of = '{then}'")).await;
     let error = refused(&mut session, "SELECT * FROM t").await;
     assert!(error.to_string().contains("begins at"), "{error}");

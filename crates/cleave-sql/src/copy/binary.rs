@@ -1,13 +1,13 @@
-//! PostgreSQL's binary format of COPY, both ways: a head, then records of values that each tell their length, then a
-//! mark.
+//! PostgreSQL's binary format of COPY, reading and writing: a header, then records whose values each give their length,
+//! then an end mark.
 //!
 //! ```text
-//!  PGCOPY\n\377\r\n\0 │ flags (4) │ length of what extends the head (4) │ … │ records │ -1 (2)
+//!  PGCOPY\n\377\r\n\0 │ flags (4) │ length of the header extension (4) │ … │ records │ -1 (2)
 //!  record: count of values (2) │ for each: its length (4), -1: NULL │ its bytes
 //! ```
 //!
-//! Invariant: of a file, at most one record and one batch are in memory; no length in it is believed before as many
-//! bytes have come.
+//! Invariant: at most one record and one batch of a file are in memory. A length in the file is not trusted before as
+//! many bytes have arrived.
 //!
 //! Source: PostgreSQL's manual, COPY, "Binary Format".
 
@@ -25,9 +25,9 @@ use crate::copy::memory::InputMemory;
 use crate::copy::record_splitter::CHUNK_RECORDS_MAX;
 
 const SIGNATURE: &[u8; 11] = b"PGCOPY\n\xff\r\n\0";
-/// The flag that says that records begin with a number of their row.
+/// The flag for records that begin with the number of their row.
 const HAS_OIDS: u32 = 1 << 16;
-/// Flags from here on must be understood.
+/// Flags from here on are critical: an unknown one is an error.
 const CRITICAL: u32 = !0xffff;
 /// Bytes after which rows go to the sink.
 const FLUSH_BYTES: usize = 1 << 18;
@@ -57,7 +57,7 @@ impl<R: Read> BinaryReader<R> {
     /// The next rows, at most 65,536 and at least one; None at the end.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Input`] and [`Error::InputSchema`] for what is no such file.
+    /// [`Error::Io`]; [`Error::Input`] and [`Error::InputSchema`] for a file in another format.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         if !std::mem::replace(&mut self.has_begun, true) {
             self.head()?;
@@ -157,7 +157,7 @@ impl<R: Read> BinaryReader<R> {
         }
     }
 
-    /// Room grows with what has come.
+    /// The buffer grows with the bytes that arrive.
     fn read_value(&mut self, length: usize) -> Result<()> {
         self.value.clear();
         let mut limited = (&mut self.input).take(length as u64);

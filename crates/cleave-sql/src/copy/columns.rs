@@ -1,9 +1,9 @@
-//! Which columns of a file fill which of a table's, and what fills the others.
+//! Maps the columns of a file to those of a table, and fills the others.
 //!
-//! COPY's list of columns names the file's columns in the file's order; without one the file has all of the
-//! table's. A column that the list leaves out gets its default, or NULL, in every row, with one time of the
-//! statement. Invariant: a batch that leaves [`InputColumns::batch`] has the table's schema, and no NULL where
-//! the table has none.
+//! COPY's column list names the file's columns in the file's order; without a list the file has all columns of the
+//! table. A column that the list leaves out gets its default, or NULL, in every row, with one time for the whole
+//! statement. Invariant: a batch that leaves [`InputColumns::batch`] has the table's schema, and no NULL in a NOT NULL
+//! column.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use cleave_store::{Column, TableSchema};
 use crate::statement::defaults::default_array;
 use crate::statement::moment::Moment;
 
-/// The way from a file's columns to a table's.
+/// The mapping from a file's columns to a table's.
 #[derive(Debug, Clone)]
 pub struct InputColumns {
     table: String,

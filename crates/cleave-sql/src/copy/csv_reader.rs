@@ -1,15 +1,14 @@
 //! CSV in, typed batches out: [`CsvReader`] for one thread, [`ChunkParser`] for many.
 //!
 //! 1. [`RecordSplitter`] cuts the stream into chunks of whole records.
-//! 2. [`ChunkParser::parse`] checks a chunk's UTF-8 at once, cuts each record into fields and appends them to a
-//!    [`ColumnBuilder`] a column. A field without quotes, or with quotes only around it, is never copied before
-//!    it is parsed.
+//! 2. [`ChunkParser::parse`] checks a chunk's UTF-8 at once, cuts each record into fields and appends them to one
+//!    [`ColumnBuilder`] per column. A field without quotes, or with quotes only around it, is parsed without a copy.
 //! 3. [`InputColumns`] adds the columns that the file does not have.
 //!
-//! Fields are read as PostgreSQL reads them: an unquoted field equal to the text for NULL is NULL, quotes may
-//! begin anywhere in a field, within quotes the escape takes a quote or itself and is plain before anything
-//! else. So files of PostgreSQL, of the IMDb dump (`ESCAPE '\'`) and of OpenFlights (`NULL '\N', ESCAPE '\'`)
-//! differ by options only. The text format shares all but the cutting of fields.
+//! Fields are read as PostgreSQL reads them. An unquoted field equal to the text for NULL is NULL. Quotes may begin
+//! anywhere in a field. Within quotes the escape character precedes a quote or itself; before anything else it is an
+//! ordinary character. So files of PostgreSQL, of the IMDb dump (`ESCAPE '\'`) and of OpenFlights (`NULL '\N', ESCAPE
+//! '\'`) differ by options only. The text format shares everything but the cutting of fields.
 //!
 //! The first fault ends the load, with file, line (of the record's start), column and value. Source: PostgreSQL's
 //! `CopyReadAttributesCSV`, `CopyReadAttributesText`.
@@ -44,7 +43,7 @@ pub struct ChunkParser {
     options: CsvOptions,
 }
 
-/// What a field's column says of NULL.
+/// How a field's column reads NULL.
 #[derive(Debug, Clone, Copy)]
 struct FieldRule {
     not_null: bool,
@@ -56,7 +55,7 @@ struct FieldRule {
 struct Field<'a> {
     text: &'a str,
     quoted: bool,
-    /// It is written as NULL is; quotes are left to the column's rule.
+    /// It is written like NULL; the column's options decide about quotes.
     is_null_text: bool,
 }
 
@@ -93,7 +92,7 @@ impl<R: Read> CsvReader<R> {
         Ok(None)
     }
 
-    /// Bytes of the records given out so far.
+    /// Bytes of the records returned so far.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
         self.bytes_read
@@ -278,7 +277,7 @@ impl ChunkParser {
                 take(Field { text, quoted: false, is_null_text: marked(text) })?;
                 return Ok(Some(end + 1));
             }
-            // Quotes around all of the field, and nothing to undo within.
+            // Quotes around the whole field, and no escapes within.
             Some(opening) if opening == start => {
                 let inner = bytes.get(start + 1..).unwrap_or_default();
                 let closing = memchr2(quote, escape, inner).map(|offset| start + 1 + offset);
@@ -317,7 +316,7 @@ impl ChunkParser {
             scratch.push_str(record.get(position..found).unwrap_or_default());
             let Some(byte) = bytes.get(found).copied() else {
                 if in_quotes {
-                    // The splitter ends records outside of quotes only.
+                    // The splitter ends records only outside of quotes.
                     return Err(FieldFault { index: 0, fault: InputFault::OpenQuote, value: None });
                 }
                 return Ok(None);
@@ -382,7 +381,7 @@ impl ChunkParser {
 
     fn located(&self, chunk: &Chunk, start: usize, record: &str, fault: FieldFault) -> Error {
         let FieldFault { mut index, mut fault, value } = fault;
-        // A blank line is no row with a NULL in it.
+        // A blank line is not a row with a NULL in it.
         if record.is_empty() && self.fields.len() > 1 {
             index = 1;
             fault = InputFault::MissingColumn { found: 1, expected: self.fields.len() };
@@ -393,7 +392,7 @@ impl ChunkParser {
         Error::Input { place: Box::new(place), fault: Box::new(fault) }
     }
 
-    /// The fault for bytes at `bad` within a record that are no text.
+    /// The fault for invalid UTF-8 at `bad` within a record.
     fn bad_encoding(&self, chunk: &Chunk, start: usize, record: &[u8], bad: usize) -> Error {
         let mut scratch = String::new();
         let before = std::str::from_utf8(record.get(..bad).unwrap_or_default()).unwrap_or_default();
@@ -402,8 +401,8 @@ impl ChunkParser {
             count += 1;
             Ok(())
         });
-        // The bad bytes are in the field in which the text before them ends: within its quotes it is not
-        // counted yet, else it is.
+        // The invalid bytes are in the field in which the valid text before them ends. A field whose quotes are still
+        // open is not counted yet; any other is.
         let is_open = matches!(&read, Err(FieldFault { fault: InputFault::OpenQuote, .. }));
         let index = if is_open { count } else { count.saturating_sub(1) };
         let bytes: Vec<String> = record
@@ -424,8 +423,8 @@ fn without_break(record: &str) -> &str {
     record.strip_suffix('\r').unwrap_or(record)
 }
 
-/// Undoes the text format's backslashes: `\b \f \n \r \t \v`, up to three octal digits, `\x` and up to two
-/// hexadecimal ones; before anything else the backslash is dropped.
+/// Resolves the text format's backslashes: `\b \f \n \r \t \v`, up to three octal digits, `\x` and up to two
+/// hexadecimal ones. Before anything else the backslash is dropped.
 fn unescape(raw: &str, scratch: &mut String) -> Result<(), InputFault> {
     let mut bytes = Vec::with_capacity(raw.len());
     let mut rest = raw.as_bytes();

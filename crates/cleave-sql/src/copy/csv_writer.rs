@@ -1,9 +1,9 @@
 //! Batches in, CSV or PostgreSQL's text format out, byte for byte as PostgreSQL writes them.
 //!
-//! In CSV a value is quoted only where it must be: it equals the text for NULL, or contains a delimiter, a
-//! quote or a line break, or is `\.` alone; or FORCE_QUOTE says so. In the text format those bytes get a
-//! backslash instead. What is written here, [`CsvReader`](super::CsvReader) reads back with the same options, except
-//! that the text format cannot tell a value that is the text for NULL from NULL: PostgreSQL's has the same gap.
+//! In CSV a value is quoted only if it equals the text for NULL, contains a delimiter, a quote or a line break, or is
+//! `\.` alone; or if FORCE_QUOTE names its column. The text format puts a backslash before those bytes instead.
+//! [`CsvReader`](super::CsvReader) reads the output back with the same options. One exception is shared with
+//! PostgreSQL: the text format cannot distinguish NULL from a value that equals the text for NULL.
 //!
 //! Source: PostgreSQL's `CopyAttributeOutCSV`, `CopyAttributeOutText`.
 
@@ -32,7 +32,7 @@ pub struct CsvWriter<W> {
 }
 
 impl<W: Write> CsvWriter<W> {
-    /// Writes the header if there is to be one. `file` is how messages name the sink.
+    /// Writes the header if the options ask for one. `file` is how messages name the sink.
     ///
     /// # Errors
     /// [`Error::UnknownName`] where FORCE_QUOTE names no column, [`Error::Io`].

@@ -1,23 +1,23 @@
-//! What reading an input may hold, as shares of the memory that queries have together.
+//! Memory limits of reading an input, as shares of the memory of all queries.
 
 /// Longest record, however much memory there is.
 const RECORD_BYTES_MAX: u64 = 256 << 20;
-/// A record of so many bytes is always read.
+/// Records up to this size are always read.
 const RECORD_BYTES_MIN: u64 = 1 << 20;
-/// A row group whose columns' largest pages have so many bytes together is always read.
+/// A row group is always read if its columns' largest pages together have up to this many bytes.
 const PAGES_BYTES_MIN: u64 = 64 << 20;
-/// A record is in memory as it was read, as its fields and as a batch that grows: this often, at most.
+/// A record is in memory at most this many times: as it was read, as its fields, and as a growing batch.
 const RECORD_COPIES: u64 = 8;
-/// Text that is parsed at once, at most: several chunks are on their way, each as text and as a batch.
+/// Maximum bytes of text parsed at once: several chunks are in progress, each as text and as a batch.
 const CHUNK_BYTES_MAX: u64 = 8 << 20;
 /// The same where memory is scarce.
 const CHUNK_BYTES_MIN: u64 = 256 << 10;
-/// Chunks, and batches made of them, that the memory of queries would hold.
+/// Number of chunks, with their batches, that the memory of queries would hold.
 const CHUNK_COPIES: u64 = 64;
 /// Pages are in memory beside the batch that is made of them.
 const PAGES_COPIES: u64 = 2;
 
-/// Bounds of an input that is read into memory piece by piece.
+/// Memory limits of an input that is read piece by piece.
 #[derive(Debug, Clone, Copy)]
 pub struct InputMemory {
     /// Longest record of CSV, of the text format and of the binary one, in bytes.
@@ -29,7 +29,7 @@ pub struct InputMemory {
 }
 
 impl InputMemory {
-    /// The bounds where queries have `query_memory_bytes` together.
+    /// The limits if all queries together have `query_memory_bytes`.
     #[must_use]
     pub fn of(query_memory_bytes: u64) -> Self {
         let record = (query_memory_bytes / RECORD_COPIES).clamp(RECORD_BYTES_MIN, RECORD_BYTES_MAX);
@@ -43,7 +43,7 @@ impl InputMemory {
 }
 
 impl Default for InputMemory {
-    /// Bounds where memory is plenty.
+    /// The limits where memory is plentiful.
     fn default() -> Self {
         Self::of(u64::MAX)
     }

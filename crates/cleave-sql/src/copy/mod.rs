@@ -1,4 +1,4 @@
-//! Files and streams in and out: COPY's formats to and from Arrow batches.
+//! COPY's formats: files and streams to Arrow batches and back.
 //!
 //! ```text
 //! COPY FROM   bytes ─▶ RecordSplitter ─▶ Chunk ─▶ ChunkParser ─▶ RecordBatch (typed by the table's schema)
@@ -6,12 +6,12 @@
 //! COPY TO     RecordBatch ─▶ CsvWriter | ParquetWriter ─▶ bytes
 //! ```
 //!
-//! 1. [`options`] says how a file is written; [`columns`] which of its columns fill which of the table's.
-//! 2. [`record_splitter`] cuts a stream into chunks of whole records: the only part that must run in order.
+//! 1. [`options`] describes a file's format; [`columns`] maps its columns to those of the table.
+//! 2. [`record_splitter`] cuts a stream into chunks of whole records, the only step that must run in order.
 //! 3. [`csv_reader`] makes typed columns of a chunk; chunks are independent, so threads may share them.
 //! 4. [`binary`] reads and writes PostgreSQL's binary format.
-//! 5. [`parquet`] reads and writes Parquet, [`csv_writer`] CSV and PostgreSQL's text format.
-//! 6. [`memory`] bounds what reading may hold, as shares of the memory of queries.
+//! 5. [`parquet`] reads and writes Parquet, [`csv_writer`] writes CSV and PostgreSQL's text format.
+//! 6. [`memory`] limits the memory of reading, as shares of the memory of queries.
 //!
 //! Everything here is sync: bytes come from a `Read` and go to a `Write`.
 

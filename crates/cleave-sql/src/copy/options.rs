@@ -1,8 +1,7 @@
-//! How a file is written: COPY's options, checked against each other once, so that readers and writers need not.
+//! COPY's options: the format of a file, checked once for contradictions, so that readers and writers need not check.
 //!
-//! Invariant: [`CopyFormat::Csv`] and [`CopyFormat::Text`] hold options that [`CsvOptions::check`] accepted:
-//! delimiter, quote and escape are single ASCII bytes, delimiter and quote differ, and the text for NULL
-//! contains neither.
+//! Invariant: [`CopyFormat::Csv`] and [`CopyFormat::Text`] hold options that [`CsvOptions::check`] accepted. Delimiter,
+//! quote and escape are single ASCII bytes, delimiter and quote differ, and the text for NULL contains neither.
 //!
 //! Source: PostgreSQL's manual, COPY.
 
@@ -21,16 +20,16 @@ pub enum CopyFormat {
     Parquet(ParquetCompression),
 }
 
-/// How CSV (or the text format, which has no quotes) is written.
+/// Options of CSV (or of the text format, which has no quotes).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CsvOptions {
     /// True for CSV, false for the text format.
     pub csv: bool,
-    /// Between two values.
+    /// Delimiter between two values.
     pub delimiter: u8,
-    /// Around a value; not in the text format.
+    /// Quote around a value; not in the text format.
     pub quote: u8,
-    /// Before a quote or itself, inside quotes; in the text format before anything.
+    /// Escape before a quote or itself, inside quotes; in the text format before anything.
     pub escape: u8,
     /// An unquoted value that means NULL.
     pub null: String,
@@ -44,7 +43,7 @@ pub struct CsvOptions {
     pub force_null: ColumnChoice,
 }
 
-/// What to do about a first record that names the columns.
+/// Treatment of a first record that names the columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Header {
     /// There is none.
@@ -55,7 +54,7 @@ pub enum Header {
     Match,
 }
 
-/// Some columns.
+/// A choice of columns.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ColumnChoice {
     /// None.
@@ -67,7 +66,7 @@ pub enum ColumnChoice {
     Names(Vec<String>),
 }
 
-/// How Parquet's pages are compressed when written; when read, the file says.
+/// Compression of Parquet's pages when writing; when reading, the file tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ParquetCompression {
     /// Not at all.
@@ -160,7 +159,7 @@ impl ColumnChoice {
         }
     }
 
-    /// The first chosen name that is none of `columns`.
+    /// The first chosen name that is not in `columns`.
     pub fn unknown(&self, columns: &[&str]) -> Option<&str> {
         match self {
             Self::Names(names) => {

@@ -1,23 +1,23 @@
-//! Parquet in and out: a file's columns checked against the table's and cast where no value can change its
-//! meaning; any query's batches written.
+//! Parquet in and out. Reading checks a file's columns against the table's and casts values where that keeps their
+//! meaning. Writing takes the batches of any query.
 //!
-//! Columns are matched by name. Without COPY's list every column of the file must be one of the table's; with
-//! it, every listed column must be in the file, and others are left alone. What the file does not have gets its
-//! default. A cast is allowed within a family (whole numbers, numbers, texts, bytes, dates and timestamps) if
-//! [`cast_allowed`] says so, and a value that does not fit is an error, never a NULL.
+//! Columns are matched by name. Without COPY's list every column of the file must be one of the table's. With a list,
+//! every listed column must be in the file, and others are ignored. Columns that the file lacks get their default. A
+//! cast is allowed within a family (whole numbers, numbers, texts, bytes, dates and timestamps) if [`cast_allowed`]
+//! says so. A value that does not fit is an error, never a NULL.
 //!
-//! Parquet has no interval of months, days and nanoseconds: it is written as text, and read back from text.
-//! Text is cut to `character(n)` and checked against `character varying(n)` as COPY from CSV does.
+//! Parquet has no interval of months, days and nanoseconds: it is written as text, and read back from text. Text is cut
+//! to `character(n)` and checked against `character varying(n)` as COPY from CSV does.
 //!
-//! The `parquet` crate panics on some damaged files, where a length in the metadata turns negative. A load must
-//! not end the process, so such a panic is caught here and becomes an error; the reader is not used after it.
+//! The `parquet` crate panics on some damaged files, where a length in the metadata turns negative. A load must not end
+//! the process, so such a panic is caught here and becomes an error; the reader is not used after it.
 //!
-//! A batch has about [`BATCH_BYTES`]. How many rows that are the file says of each group of rows, if its writer noted
-//! how long the values are that dictionaries stand for; else it is measured: the first batch is small, and where a
-//! later one is far from the measure the reader begins anew behind it, with other batches.
+//! A batch has about [`BATCH_BYTES`]. The number of rows comes from the file's statistics of each row group, if the
+//! writer recorded the lengths of dictionary-encoded values. Otherwise it is measured: the first batch is small, and if
+//! a later one is far from the measure, the reader restarts behind it with another batch size.
 //!
-//! Whatever a file says of itself, the headers of its pages bound how many rows a batch may have ([`page_sizes`]); a
-//! file whose pages do not fit in memory is refused before one is decompressed.
+//! Regardless of a file's statistics, the headers of its pages limit the rows of a batch ([`page_sizes`]). A file whose
+//! pages do not fit in memory is refused before any is decompressed.
 //!
 //! Source: the Parquet format's logical types.
 
@@ -58,11 +58,11 @@ use crate::statement::moment::Moment;
 
 /// Most rows of one batch.
 const BATCH_ROWS_MAX: usize = 65_536;
-/// Rows of the first batch, which tells how large they are.
+/// Rows of the first batch, whose size is measured.
 const BATCH_ROWS_FIRST: usize = 1024;
-/// Bytes of one batch, about.
+/// Approximate bytes of one batch.
 const BATCH_BYTES: usize = 8 << 20;
-/// What the crate says, in an error or a panic, of a batch whose text is longer than an array can hold.
+/// The crate's message, in an error or a panic, for a batch whose text is longer than an array can hold.
 const OVERFLOW: &str = "index overflow decoding byte array";
 
 /// Reads a Parquet file as rows of a table.
@@ -73,10 +73,10 @@ pub struct ParquetReader {
     mask: ProjectionMask,
     /// None after the end, and after an error.
     reader: Option<ParquetRecordBatchReader>,
-    /// Rows of its batches, and the most that they may have by what the file says.
+    /// Rows of its batches, and their upper limit from the file.
     batch_rows: usize,
     batch_rows_max: usize,
-    /// Rows that were given.
+    /// Rows returned so far.
     rows_given: usize,
     columns: InputColumns,
     /// For each of `columns.given()`, its place in the reader's batches.
@@ -107,8 +107,8 @@ impl ParquetReader {
         memory: InputMemory,
     ) -> Result<Self> {
         let file = File::open(path).map_err(|source| Error::io("open", path, source))?;
-        // The Arrow schema that writers of Arrow embed says nothing that Cleave needs, and Arrow's reader of
-        // it panics where it is damaged.
+        // The Arrow schema that Arrow's writers embed contains nothing that Cleave needs, and Arrow's reader of it
+        // panics if it is damaged.
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let metadata = guarded(path, || ArrowReaderMetadata::load(&file, options))?
             .map_err(|error| damaged(path, &error))?;
@@ -182,10 +182,10 @@ impl ParquetReader {
         Ok(reader)
     }
 
-    /// Reads on behind the rows that were given, in batches of `batch_rows`.
+    /// Continues behind the rows returned so far, in batches of `batch_rows`.
     fn begin(&mut self) -> Result<()> {
         let file = self.file.try_clone().map_err(|error| Error::io("open", &self.path, error))?;
-        // Groups that were given whole are left out, so that nothing of them is read to be skipped.
+        // Row groups that were read completely are left out, so that none of their bytes are read to be skipped.
         let mut offset = self.rows_given;
         let mut groups = Vec::new();
         for (place, group) in self.metadata.metadata().row_groups().iter().enumerate() {
@@ -232,7 +232,7 @@ impl ParquetReader {
         self.columns.batch(given, batch.num_rows()).map(Some)
     }
 
-    /// The next rows as the file has them.
+    /// The next rows, uncast.
     fn read(&mut self) -> Result<Option<RecordBatch>> {
         let wrong = |path: &Path, message: String| Error::InputSchema {
             file: path.display().to_string(),
@@ -265,7 +265,7 @@ impl ParquetReader {
         self.rows_given = self.rows_given.saturating_add(batch.num_rows());
         let bytes = batch.get_array_memory_size();
         let fitting = rows_of(bytes, batch.num_rows()).min(self.batch_rows_max);
-        // Beginning anew costs reading a part of a group again: not for little.
+        // A restart reads a part of a row group again: it must be worth it.
         let is_far = fitting >= self.batch_rows.saturating_mul(8) || bytes > 4 * BATCH_BYTES;
         let is_more = u64::try_from(self.rows_given).is_ok_and(|given| given < self.row_count);
         if is_far && is_more && fitting != self.batch_rows {
@@ -302,7 +302,7 @@ fn rows_of(bytes: usize, row_count: usize) -> usize {
     (BATCH_BYTES / row_bytes).clamp(1, BATCH_ROWS_MAX)
 }
 
-/// Rows of a batch by what the file says of the size of its columns.
+/// Rows of a batch by the sizes of its columns that the file gives.
 fn rows_by_size(metadata: &ArrowReaderMetadata, mask: &ProjectionMask) -> usize {
     let size = |number: i64| usize::try_from(number).unwrap_or(0);
     let by_group = metadata.metadata().row_groups().iter().map(|group| {
@@ -335,7 +335,7 @@ impl std::fmt::Debug for ParquetReader {
     }
 }
 
-/// A name of `names` that is `name`, or is it but for case; with its place.
+/// The name in `names` that equals `name`, or equals it but for case; with its place.
 fn find<'a>(names: impl Iterator<Item = &'a str> + Clone, name: &str) -> Option<(usize, &'a str)> {
     let mut numbered = names.enumerate();
     numbered
@@ -344,7 +344,7 @@ fn find<'a>(names: impl Iterator<Item = &'a str> + Clone, name: &str) -> Option<
         .or_else(|| numbered.find(|(_, candidate)| candidate.eq_ignore_ascii_case(name)))
 }
 
-/// Whether a column of a file may become one of a table: only where every value that fits keeps its meaning.
+/// Whether a column of a file may become one of a table: only if every value that fits keeps its meaning.
 #[must_use]
 pub fn cast_allowed(held: &DataType, column_type: &ColumnType) -> bool {
     use ColumnType as Type;
@@ -406,7 +406,7 @@ fn cast_column(values: &ArrayRef, column: &Column) -> Result<ArrayRef> {
         }
         return Ok(builder.finish());
     } else {
-        // A value that does not fit becomes NULL, which is then found and refused with its text.
+        // A value that does not fit becomes NULL; it is then found and reported with its text.
         let options = CastOptions { safe: true, ..CastOptions::default() };
         let infinite = infinite_times(values, &target);
         let cast = cast_with_options(&without(values, &infinite)?, &target, &options)?;
@@ -434,7 +434,7 @@ fn cast_column(values: &ArrayRef, column: &Column) -> Result<ArrayRef> {
     Ok(Arc::new(fitted))
 }
 
-/// Infinite dates and moments among `values` that become such of the other type.
+/// Converts infinite dates and timestamps among `values` to those of the other type.
 fn infinite_times(values: &ArrayRef, target: &DataType) -> InfiniteRows {
     match target {
         DataType::Date32 | DataType::Timestamp(..) => infinite_rows(values),
@@ -442,7 +442,7 @@ fn infinite_times(values: &ArrayRef, target: &DataType) -> InfiniteRows {
     }
 }
 
-/// Whether a cast kept a value: it is no NULL, and no infinity that was a finite number.
+/// Whether a cast kept a value: the result is not NULL, and not an infinity made of a finite number.
 fn kept(values: &ArrayRef, cast: &ArrayRef, index: usize) -> bool {
     if cast.is_null(index) {
         return false;
@@ -457,7 +457,7 @@ fn kept(values: &ArrayRef, cast: &ArrayRef, index: usize) -> bool {
 
 /// Runs a step of the `parquet` crate and turns its panic into an error.
 fn guarded<T>(path: &Path, step: impl FnOnce() -> T) -> Result<T> {
-    // What the step leaves half done is dropped by the unwinding: nothing of it is seen again.
+    // Unwinding drops what the step leaves unfinished: none of it is used again.
     catch_unwind(AssertUnwindSafe(step)).map_err(|panic| {
         let text = panic
             .downcast_ref::<String>()

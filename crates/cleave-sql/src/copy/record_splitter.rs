@@ -1,15 +1,14 @@
 //! A stream of bytes in, [`Chunk`]s of whole records out.
 //!
-//! A record ends at a line break outside of quotes (in the text format: one without a backslash before it). To
-//! find it is the only step of reading that must go through the bytes in order, so it does nothing else: it
-//! looks for quotes, escapes and line breaks with `memchr`, and leaves fields and values to whoever gets the
-//! chunk, on any thread.
+//! A record ends at a line break outside of quotes (in the text format: one without a backslash before it). Finding it
+//! is the only step of reading that must go through the bytes in order, so this module does nothing else. It searches
+//! for quotes, escapes and line breaks with `memchr`, and leaves fields and values to the thread that parses the chunk.
 //!
-//! Memory: one chunk, at most [`InputMemory::chunk_bytes`] and one record beyond it; a record is at most
-//! [`InputMemory::record_bytes`], so a quote that is left open ends in an error and not in the whole file in memory.
+//! Memory: one chunk of at most [`InputMemory::chunk_bytes`], and one record beyond it. A record has at most
+//! [`InputMemory::record_bytes`], so an unclosed quote ends in an error and not with the whole file in memory.
 //!
-//! Deliberately absent: line breaks of a lone carriage return; a carriage return before a line feed belongs to
-//! the break. `\.` ends the text format's data, as in PostgreSQL, and means nothing in CSV.
+//! Deliberately absent: line breaks of a lone carriage return; a carriage return before a line feed belongs to the
+//! break. `\.` ends the text format's data, as in PostgreSQL, and means nothing in CSV.
 
 use std::io::Read;
 use std::path::Path;
@@ -45,10 +44,10 @@ pub struct RecordSplitter<R> {
     /// None in the text format.
     quote: Option<u8>,
     escape: u8,
-    /// Bytes read and not yet given away.
+    /// Bytes read and not yet returned.
     buffer: Vec<u8>,
     ends: Vec<usize>,
-    /// Bytes of the buffer that are looked through.
+    /// Bytes of the buffer that were searched.
     scanned: usize,
     in_quotes: bool,
     at_end: bool,
@@ -108,7 +107,7 @@ impl<R: Read> RecordSplitter<R> {
             if self.at_end {
                 return match self.buffer.is_empty() {
                     true => Ok(None),
-                    // What is left is no record: a quote hides its end.
+                    // The rest is no record: a quote hides its end.
                     false => Err(self.fault(InputFault::OpenQuote)),
                 };
             }
@@ -132,7 +131,7 @@ impl<R: Read> RecordSplitter<R> {
             .map_err(|source| Error::io("read", Path::new(&self.file), source))?;
         if self.at_start {
             self.at_start = false;
-            // A mark of byte order is no part of the first value.
+            // A byte order mark is not part of the first value.
             if self.buffer.starts_with(b"\xef\xbb\xbf") {
                 self.buffer.drain(..3);
             }
@@ -141,7 +140,7 @@ impl<R: Read> RecordSplitter<R> {
         Ok(())
     }
 
-    /// Looks for ends of records; true once the chunk is full.
+    /// Searches for ends of records; true once the chunk is full.
     fn scan(&mut self) -> bool {
         loop {
             let full = self.ends.len() >= self.limits.chunk_records
@@ -172,7 +171,7 @@ impl<R: Read> RecordSplitter<R> {
                 // A doubled quote ends the quotes and begins them again.
                 self.in_quotes = !self.in_quotes;
             } else {
-                // An escape: it takes the next byte with it.
+                // An escape, together with the next byte.
                 match next {
                     None if !self.at_end => {
                         self.scanned = position;

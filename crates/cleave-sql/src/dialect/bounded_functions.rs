@@ -1,4 +1,4 @@
-//! Functions held to a bound where the engine has put its own: `||` of texts and bytes, and of lists.
+//! Replaces functions whose memory the engine does not limit by limited ones: `||` of texts and bytes, and of lists.
 
 use cleave_fragment::functions::bounded::in_place_of;
 use cleave_fragment::functions::{concatenate, is_concatenated};
@@ -13,8 +13,8 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::rewrite::rewrite_expressions;
 
-/// Replaces `||` by a function that makes what a whole chain of them gives at once, and functions that the engine did
-/// not look up by the bounded ones of their name; types are settled by then.
+/// Replaces a chain of `||` by one function that builds the whole result at once, and functions bound without a look-up
+/// by the limited ones of their name. Types are settled by then.
 #[derive(Debug)]
 pub struct BoundedFunctions;
 
@@ -55,7 +55,7 @@ fn is_chain(function: &ScalarFunction) -> bool {
 
 /// The type of an operand, where it is one of those that the function takes.
 fn type_of(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
-    // A chain is asked once a link: it is of the type of its last operand.
+    // A chain is asked once for each link: its type is that of its last operand.
     if let Expr::ScalarFunction(function) = expr
         && is_chain(function)
         && let Some(last) = function.args.last()

@@ -1,6 +1,6 @@
-//! Arithmetic of integers that fails instead of wrapping around, of numerics that is fast where they are narrow, and of
-//! doubles that gives no infinity; numerics that become the nearest floats; comparisons of intervals; values that
-//! become text without being told to.
+//! Arithmetic and casts with PostgreSQL's results: integers fail on overflow, narrow numerics are computed fast,
+//! doubles give no infinity, numerics become the nearest floats, intervals compare by length, and implicit casts to
+//! text write values as PostgreSQL does.
 
 use cleave_fragment::functions::{
     checked_add, checked_divide, checked_multiply, checked_subtract, float_of, interval_span,
@@ -22,8 +22,8 @@ use super::infinite_times::knowing_infinite;
 use super::rewrite::rewrite_expressions;
 use super::typed_literals::{compares, is_text, is_written};
 
-/// Replaces `+`, `-` and `*` of integers and of numerics, and the minus before an integer, by functions that check;
-/// types are settled by then.
+/// Replaces `+`, `-` and `*` of integers and of numerics, and the minus before an integer, by checked functions. Types
+/// are settled by then.
 #[derive(Debug)]
 pub struct CheckedArithmetic;
 
@@ -82,7 +82,7 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     match expr {
         Expr::BinaryExpr(binary)
             if kind_of(&binary.left, schema).is_some_and(|left| {
-                // Of doubles it is the division that is checked, and of integers it need not be.
+                // Of doubles the division is checked; that of integers need not be.
                 let is_ours = match binary.op {
                     Operator::Divide => left != Kind::Integer,
                     _ => left != Kind::Double,
@@ -106,7 +106,7 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     }
 }
 
-/// A comparison of intervals as one of their lengths: the engine compares months first.
+/// A comparison of intervals, by their lengths: the engine compares months first.
 fn compared(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let is_interval = |expr: &Expr| matches!(expr.get_type(schema), Ok(DataType::Interval(_)));
     let span = |expr: Expr| interval_span().call(vec![expr]);
@@ -131,7 +131,7 @@ fn compared(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     }
 }
 
-/// What both operands of an operator are.
+/// The common kind of both operands of an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Integer,
@@ -140,7 +140,7 @@ enum Kind {
 }
 
 fn kind_of(expr: &Expr, schema: &DFSchema) -> Option<Kind> {
-    // A chain of them is asked once a link: it is of the kind of its last operand.
+    // A chain is asked once for each link: its kind is that of its last operand.
     if let Expr::ScalarFunction(function) = expr
         && function.name().starts_with("checked_")
         && let Some(last) = function.args.last()

@@ -1,10 +1,10 @@
-//! Expressions that the engine copies, or looks at several times, at each level of nesting: `coalesce(x, y)` becomes
-//! `CASE WHEN x IS NOT NULL THEN x ELSE y END`, `x BETWEEN a AND b` becomes `x >= a AND x <= b`, and a cast asks its
-//! operand twice whether it can be NULL.
+//! Limits the growth of expressions that the engine copies at each level of nesting: `coalesce(x, y)` becomes `CASE
+//! WHEN x IS NOT NULL THEN x ELSE y END`, `x BETWEEN a AND b` becomes `x >= a AND x <= b`, and a cast asks its operand
+//! twice whether it can be NULL.
 //!
-//! 1. `coalesce` directly within another is one list of arguments.
-//! 2. What would still become [`PARTITIONS_MAX`] expressions, and many times what was written, is refused (54001):
-//!    forty such calls within each other would be 2^40, which no bound of planning sees before they are there.
+//! 1. `coalesce` directly within another is merged into one list of arguments.
+//! 2. An expression that would still become [`PARTITIONS_MAX`] expressions, and many times its written size, is refused
+//!    (54001). Forty nested calls would be 2^40, which no limit of planning detects in time.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion, TreeNodeRewriter};
@@ -17,7 +17,7 @@ use cleave_catalog::error::{Error, Fault};
 
 /// Most expressions that one expression may become, unless it is long itself.
 const PARTITIONS_MAX: u64 = 100_000;
-/// So many for each that was written, then.
+/// The limit per written expression, for a long one.
 const COPIES_EACH: u64 = 16;
 
 /// See the module.
@@ -40,10 +40,10 @@ impl AnalyzerRule for CopiedArguments {
     }
 }
 
-/// Takes `coalesce` apart, and counts from the leaves on.
+/// Merges nested `coalesce`, and counts from the leaves up.
 #[derive(Default)]
 struct Counter {
-    /// Of each expression that is not part of another yet.
+    /// The counts of each expression that is not part of another yet.
     counts: Vec<Count>,
 }
 
@@ -51,9 +51,9 @@ struct Counter {
 struct Count {
     /// Expressions that were written.
     written: u64,
-    /// Those that they become.
+    /// The number that they become.
     copies: u64,
-    /// How many are looked at to know whether it can be NULL; a call of a function knows.
+    /// How many are visited to decide whether it can be NULL; for a function call that is known.
     looks: u64,
 }
 

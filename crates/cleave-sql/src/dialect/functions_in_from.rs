@@ -1,4 +1,4 @@
-//! Functions that give rows: named as PostgreSQL names them, and with any arguments.
+//! Set-returning functions: gives them PostgreSQL's column names and lets them take any arguments.
 //!
 //! ```text
 //!  SELECT generate_series(1, 3)             ─▶ SELECT unnest(generate_series(1, 3)) AS generate_series
@@ -7,8 +7,8 @@
 //!  FROM unnest(t.list) AS u                 ─▶ FROM LATERAL (SELECT unnest(t.list) AS u) AS u
 //! ```
 //!
-//! What has numbers as its arguments stays what the engine has for it, which gives rows as they are asked for; the
-//! others make a list first.
+//! With constant numbers as arguments, the engine's table function stays, which streams its rows; the others make a
+//! list first.
 
 use std::ops::ControlFlow;
 
@@ -23,14 +23,14 @@ use crate::statement::catalog_syntax::call;
 use crate::statement::names::fold;
 
 const SERIES: &str = "generate_series";
-/// Those that give a row for each item of a list, and what makes the list.
+/// Functions that give a row for each item of a list, and the function that makes the list.
 const OF_LISTS: [(&str, &str); 3] = [
     (SERIES, SERIES),
     ("regexp_split_to_table", "regexp_split_to_array"),
     ("string_to_table", "string_to_array"),
 ];
 
-/// Says so in `query`.
+/// Rewrites `query`.
 pub(super) fn lower_functions_in_from(query: &mut ast::Query) {
     let flow = VisitMut::visit(query, &mut Lower);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
@@ -49,7 +49,7 @@ pub(super) fn lower_rows(expression: &mut Expr) {
         && let [FunctionArg::Unnamed(FunctionArgExpr::Expr(inner))] = list.args.as_slice()
         && is_unnested_series(inner)
     {
-        // Written for the list that the engine makes of it.
+        // Reserved for the list that the engine makes of it.
         *expression = inner.clone();
     }
 }
@@ -59,7 +59,7 @@ fn is_unnested_series(expression: &Expr) -> bool {
     only_name(&function.name).as_deref() == Some("unnest")
 }
 
-/// The name of a function that no schema is named of.
+/// The name of a function without a schema.
 fn only_name(name: &ast::ObjectName) -> Option<String> {
     match name.0.as_slice() {
         [ast::ObjectNamePart::Identifier(name)] => Some(fold(name)),
@@ -120,7 +120,7 @@ impl VisitorMut for Lower {
     }
 }
 
-/// Gives the only column the name of the table.
+/// Names the only column after the table.
 fn name_column(alias: &mut Option<TableAlias>, function: &str) {
     let alias = alias.get_or_insert_with(|| named(Ident::new(function)));
     if alias.columns.is_empty() {
@@ -132,7 +132,7 @@ fn named(name: Ident) -> TableAlias {
     TableAlias { explicit: true, name, columns: Vec::new(), at: None }
 }
 
-/// `FROM function(args)` as the items of a list, where the engine has no other way.
+/// `FROM function(args)` as the items of a list, where the engine has no table function.
 fn of_list(name: &str, alias: Option<&TableAlias>, args: &[FunctionArg]) -> Option<TableFactor> {
     let (_, list) = OF_LISTS.into_iter().find(|(known, _)| *known == name)?;
     let args = args.iter().map(|arg| match arg {
@@ -150,7 +150,7 @@ fn of_list(name: &str, alias: Option<&TableAlias>, args: &[FunctionArg]) -> Opti
     derived(name, alias, call("unnest", vec![call(list, args)]), is_lateral)
 }
 
-/// A number, or a parameter, whatever the sign before it.
+/// A number, or a parameter, with or without a sign.
 fn is_number(expression: &Expr) -> bool {
     match expression {
         Expr::Value(value) => {
@@ -164,7 +164,7 @@ fn is_number(expression: &Expr) -> bool {
     }
 }
 
-/// Whether an expression names columns of what stands before it in FROM.
+/// Whether an expression names columns of preceding tables in FROM.
 fn names_columns(expression: &Expr) -> bool {
     let flow = visit_expressions(expression, |part| match part {
         Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(true),
@@ -176,7 +176,7 @@ fn names_columns(expression: &Expr) -> bool {
 }
 
 /// Of a series of times: literals in quotes have the type of the first argument, and the step is an interval.
-/// PostgreSQL has no series of dates: they are moments.
+/// PostgreSQL has no series of dates: they become timestamps.
 fn type_times(args: &mut [Expr]) {
     let [first, rest @ .., step] = args else { return };
     if rest.len() != 1 {
@@ -218,7 +218,7 @@ pub(super) fn cast(expr: Expr, data_type: ast::DataType) -> Expr {
     }
 }
 
-/// The type that an expression is written with.
+/// The type written in an expression.
 fn type_of(expression: &Expr) -> Option<ast::DataType> {
     match expression {
         Expr::Cast { data_type, .. } => Some(data_type.clone()),
@@ -228,7 +228,7 @@ fn type_of(expression: &Expr) -> Option<ast::DataType> {
     }
 }
 
-/// `(SELECT rows AS name) AS alias`; what is to be unnested may be a list still.
+/// `(SELECT rows AS name) AS alias`; the unnested expression may still be a list.
 fn derived(
     function: &str,
     alias: Option<&TableAlias>,

@@ -1,21 +1,21 @@
-//! Conditions before what they guard: in `x <> 0 AND 1 / x > 2` the division is asked of no row for which `x <> 0` does
-//! not hold.
+//! Evaluation order of conditions: in `x <> 0 AND 1 / x > 2` the division is evaluated for no row in which `x <> 0`
+//! fails.
 //!
 //! The engine computes both sides of AND and OR for a whole batch of rows unless the left side is the same for nearly
-//! all of them, and makes ANDs and ORs of a CASE between conditions. So, where the right side can fail:
+//! all of them, and rewrites a CASE between conditions to ANDs and ORs. So, where the right side can fail:
 //!
 //! ```text
-//!   a AND b                     ─▶   CASE a WHEN true THEN b WHEN false THEN false ELSE (CASE b WHEN false THEN false END) END
-//!   a OR b                      ─▶   CASE a WHEN true THEN true WHEN false THEN b ELSE (CASE b WHEN true THEN true END) END
-//!   CASE WHEN a THEN b … END    ─▶   CASE true WHEN a THEN b … END                   (b a condition)
-//!   WHERE a AND b               ─▶   WHERE a AND CASE a WHEN true THEN b ELSE false END
+//!   a AND b       ─▶  CASE a WHEN true THEN b WHEN false THEN false ELSE (CASE b WHEN false THEN false END) END
+//!   a OR b        ─▶  CASE a WHEN true THEN true WHEN false THEN b ELSE (CASE b WHEN true THEN true END) END
+//!   CASE WHEN a THEN b … END  ─▶  CASE true WHEN a THEN b … END       (b a condition)
+//!   WHERE a AND b ─▶  WHERE a AND CASE a WHEN true THEN b ELSE false END
 //! ```
 //!
-//! A CASE with a value to compare is computed branch by branch, each for the rows that come to it, and no rule takes it
-//! apart. Of WHERE and ON the conditions stay apart, so that each goes as far down as it can: one that can fail takes
-//! those before it along that speak of its tables alone. Before WHERE come the conditions of an inner join's ON, and of
-//! an outer join's whose rows of NULLs WHERE leaves out: it is made an inner one here. A condition that compares
-//! columns of both sides of a join is asked as a key, as in PostgreSQL.
+//! A CASE with an operand is evaluated branch by branch, each for the rows that reach it, and no rule splits it. The
+//! conditions of WHERE and ON stay separate, so that each can be pushed down as far as possible. A condition that can
+//! fail takes along those conditions before it that only use its tables. Before WHERE come the conditions of an inner
+//! join's ON. An outer join whose NULL rows WHERE removes becomes an inner one here, and counts as such. A condition
+//! that compares columns of both sides of a join is evaluated as a join key, as in PostgreSQL.
 //!
 //! Source: PostgreSQL's documentation, "Expression Evaluation Rules", and how it evaluates AND, OR and quals of equal
 //! cost.
@@ -41,7 +41,7 @@ use datafusion::optimizer::{AnalyzerRule, OptimizerContext, OptimizerRule};
 use super::rewrite::rewrite_expressions;
 use super::typed_literals::is_text;
 
-/// See the module. Types are settled by then, and operators that check are in their places.
+/// See the module. Types are settled by then, and checked operators are in place.
 #[derive(Debug)]
 pub struct Guards;
 
@@ -76,7 +76,7 @@ fn guarded_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             let conditions: Vec<Expr> = split_conjunction(&filter).into_iter().cloned().collect();
             let mut known = Vec::new();
             let mut is_new = false;
-            // What ON leaves out stays out of the result on the sides whose rows it can drop.
+            // ON removes rows from the result only on the sides whose rows it can drop.
             for (side, drops) in [
                 (&mut join.left, matches!(join.join_type, JoinType::Inner | JoinType::Right)),
                 (&mut join.right, matches!(join.join_type, JoinType::Inner | JoinType::Left)),
@@ -100,8 +100,8 @@ fn guarded_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     }
 }
 
-/// `plan` without the outer joins whose rows of NULLs `conditions` leave out, as the engine would make it later; to
-/// `known` come the conditions of ON that hold for every row that is left: PostgreSQL asks them first.
+/// `plan` with outer joins made inner where `conditions` remove their NULL rows, as the engine would do later. Adds to
+/// `known` the conditions of ON that hold for every remaining row: PostgreSQL evaluates them first.
 fn reduced(
     plan: LogicalPlan,
     conditions: &[Expr],
@@ -160,7 +160,7 @@ fn reduced(
     Ok(Transformed::new_transformed(LogicalPlan::Join(join), is_new))
 }
 
-/// A condition of ON that can fail behind those of `above`, such as WHERE, that cannot.
+/// A condition of ON that can fail, behind those of `above`, such as WHERE, that cannot.
 fn guarded_from_above(condition: &Expr, above: &[Expr], schema: &DFSchema) -> Option<Expr> {
     if !can_fail(condition, schema) {
         return None;
@@ -186,7 +186,7 @@ fn spoken_of(schema: &DFSchema, conditions: &[Expr]) -> Vec<Expr> {
     conditions.iter().filter(is_spoken_of).cloned().collect()
 }
 
-/// Whether an expression of `plan` decides which other is asked.
+/// Whether an expression of `plan` decides whether another one is evaluated.
 fn has_branches(plan: &LogicalPlan) -> Result<bool> {
     let mut has_any = false;
     plan.apply_expressions(|expr| {
@@ -199,8 +199,8 @@ fn has_branches(plan: &LogicalPlan) -> Result<bool> {
     Ok(has_any)
 }
 
-/// The conditions that hold together, each of which can fail behind `known`, which hold of its rows, behind those that
-/// cannot fail, which PostgreSQL asks first as they cost less, and behind those before it.
+/// The conjuncts, with each that can fail placed behind `known`, which holds for its rows, behind those that cannot
+/// fail, which PostgreSQL evaluates first as they cost less, and behind those before it.
 fn guarded_conditions(
     predicate: Expr,
     schema: &DFSchema,
@@ -226,7 +226,7 @@ fn guarded_conditions(
             if let Some(guard) = conjunction(guard.map(|(guard, _)| guard.clone())) {
                 *condition = case(guard, [(true, std::mem::take(condition))], lit(false));
                 is_new = true;
-                // It holds only where those do.
+                // It only holds where those do.
                 before.retain(|(_, own)| !own.is_subset(&tables));
             }
         }
@@ -236,7 +236,7 @@ fn guarded_conditions(
     Ok(Transformed::new_transformed(predicate.unwrap_or_else(|| lit(true)), is_new))
 }
 
-/// What has a subquery becomes a join, and what is another one each time must not be asked twice.
+/// A subquery becomes a join, and a volatile expression must not be evaluated twice.
 fn is_left_alone(expr: &Expr) -> bool {
     let has_subquery = expr.exists(|part| {
         Ok(matches!(
@@ -258,7 +258,7 @@ fn is_equality(expr: &Expr) -> bool {
 /// The tables whose columns `expr` names.
 fn tables_of(expr: &Expr) -> BTreeSet<TableReference> {
     let columns = expr.column_refs().into_iter();
-    // What has no table was computed below; it stands for one of its own.
+    // A column without a table was computed below; it stands for a table of its own.
     columns
         .map(|column| column.relation.clone().unwrap_or_else(|| TableReference::bare("")))
         .collect()
@@ -270,7 +270,7 @@ fn guarded(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             if can_fail(&right, schema) && !is_left_alone(&left) && !is_left_alone(&right) =>
         {
             let ends = op == Operator::Or;
-            // Of NULL and what the right side says, the result is known if that is.
+            // If the left side is NULL, the right side alone may decide the result.
             let unknown = case((*right).clone(), [(ends, lit(ends))], unknown());
             let branches = [(!ends, *right), (ends, lit(ends))];
             Transformed::yes(case(*left, branches, unknown))
@@ -305,7 +305,7 @@ fn case<const N: usize>(of: Expr, branches: [(bool, Expr); N], other: Expr) -> E
     Expr::Case(Case { expr, when_then_expr: when_then_expr.collect(), else_expr })
 }
 
-/// Functions that have a value for all values of their arguments.
+/// Functions that are defined for all values of their arguments.
 const TOTAL: [&str; 38] = [
     "abs",
     "array_length",
@@ -362,7 +362,7 @@ fn can_fail(expr: &Expr, schema: &DFSchema) -> bool {
             Expr::ScalarFunction(function) => {
                 let name = function.name();
                 let is_total = TOTAL.contains(&name)
-                    // Numerics have room, as numerics of PostgreSQL do.
+                    // Numerics have room, as PostgreSQL's do.
                     || (matches!(name, "checked_add" | "checked_subtract" | "checked_multiply")
                         && matches!(part.get_type(schema), Ok(DataType::Decimal128(..))));
                 let reads_text = ["date_of", "moment_of", "zoned_moment_of"].contains(&name)

@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::ast::{self, Expr, Visit, VisitMut, Visitor, Visi
 
 use crate::statement::names::fold;
 
-/// Says so in `query`.
+/// Rewrites `query`.
 pub(super) fn lower_having_alone(query: &mut ast::Query) {
     let flow = VisitMut::visit(query, &mut Lower);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
@@ -56,7 +56,7 @@ fn one_group(select: &mut ast::Select) {
     }
 }
 
-/// Names that aggregates are called by.
+/// Names of aggregates.
 pub static AGGREGATES: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     let ours = cleave_fragment::functions::aggregate();
     let mut names: BTreeSet<String> = ["every", "variance", "mode"].map(str::to_owned).into();
@@ -67,7 +67,7 @@ pub static AGGREGATES: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     names
 });
 
-/// Stops at an aggregate or a column, outside of queries within.
+/// Stops at an aggregate or a column outside of subqueries.
 struct AsksRows {
     depth: usize,
 }

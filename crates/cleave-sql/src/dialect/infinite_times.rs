@@ -1,5 +1,5 @@
-//! Casts, sums and differences of dates and moments, which may be [infinite](cleave_fragment::functions::infinite): the
-//! engine's own would overflow, or make another day of them.
+//! Casts, sums and differences of dates and timestamps, which may be [infinite](cleave_fragment::functions::infinite).
+//! The engine's own would overflow, or give another day.
 //!
 //! ```text
 //!  day::timestamp, at::date, text::date   ─▶   moment_of(day), date_of(at), date_of(text)
@@ -7,7 +7,7 @@
 //!  at - at                                ─▶   moments_between(at, at)
 //! ```
 //!
-//! Those of days are made where operators are [planned](super::operators). Types are settled by now.
+//! Those of days are handled where operators are [planned](super::operators). Types are settled by now.
 
 use cleave_fragment::functions::{cast_to_time, moments_between, time_minus, time_plus};
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
@@ -17,7 +17,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
 
 use super::typed_literals::is_text;
 
-/// `expr`, if it is one of them, as a function that knows infinite times.
+/// `expr`, if it is one of them, as a function that handles infinite times.
 pub(super) fn knowing_infinite(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     match expr {
         Expr::Cast(cast) => {

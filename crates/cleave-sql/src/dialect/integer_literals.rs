@@ -1,11 +1,11 @@
-//! Whole numbers as they are written: an `integer` where they fit, as in PostgreSQL; the engine makes bigints of them.
+//! Types of integer literals: an `integer` if it fits, as in PostgreSQL; the engine makes them bigints.
 //!
-//! That matters where the type of a result follows: a sum of integers is a bigint, that of bigints a numeric, and
-//! 2147483647 + 1 is out of range. [`as_integer`] gives an operand of an operator, an argument of an aggregate or an
-//! item of a list its type as they are planned; [`type_integers`] does it in the syntax tree, by a cast, for what
-//! stands by itself: an item of SELECT, a value of VALUES, a result of CASE or COALESCE.
+//! This decides the type of a result: a sum of integers is a bigint, that of bigints a numeric, and 2147483647 + 1 is
+//! out of range. [`as_integer`] types an operand of an operator, an argument of an aggregate or an item of a list as
+//! they are planned. [`type_integers`] adds a cast in the syntax tree to a literal that stands alone: an item of
+//! SELECT, a value of VALUES, a result of CASE or COALESCE.
 //!
-//! Deliberately left alone: places of columns (`ORDER BY 1`), row counts of LIMIT, and arguments of functions, whose
+//! Deliberately left alone: column positions (`ORDER BY 1`), row counts of LIMIT, and arguments of functions, whose
 //! types do not depend on it.
 
 use std::ops::ControlFlow;
@@ -21,10 +21,10 @@ use datafusion::sql::sqlparser::ast::{
 use super::functions_in_from::cast;
 use crate::statement::names::fold;
 
-/// Functions that have the type of their arguments.
+/// Functions whose result has the type of their arguments.
 const OF_ARGUMENTS: [&str; 5] = ["coalesce", "nullif", "greatest", "least", "pg_typeof"];
 
-/// `expr` as an `integer`, if it is a number that is written and fits.
+/// `expr` as an `integer`, if it is a literal that fits.
 pub(super) fn as_integer(expr: PlannedExpr) -> PlannedExpr {
     match expr {
         PlannedExpr::Literal(ScalarValue::Int64(Some(number)), metadata) => {
@@ -37,12 +37,12 @@ pub(super) fn as_integer(expr: PlannedExpr) -> PlannedExpr {
     }
 }
 
-/// Whether the type of what an aggregate gives follows from that of its argument.
+/// Whether the type of an aggregate's result follows from that of its argument.
 pub(super) fn follows_argument(name: &str) -> bool {
     ["exact_sum", "sum", "avg", "min", "max", "array_agg"].contains(&name)
 }
 
-/// Says in `query` which numbers are integers.
+/// Casts the integer literals in `query`.
 pub(super) fn type_integers(query: &mut ast::Query) {
     let flow = VisitMut::visit(query, &mut Typed);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
@@ -91,7 +91,7 @@ impl VisitorMut for Typed {
     }
 }
 
-/// Those of the lists of VALUES that a set operation is made of.
+/// The same in the VALUES lists of a set operation.
 fn type_values(body: &mut SetExpr) {
     match body {
         SetExpr::Values(values) => {
@@ -125,7 +125,7 @@ fn written(expression: &Expr) -> Option<i64> {
     }
 }
 
-/// Whether a type is one of whole numbers as tables have them.
+/// Whether a type is an integer type of tables.
 pub(super) fn is_whole(data_type: &ArrowType) -> bool {
     matches!(data_type, ArrowType::Int16 | ArrowType::Int32 | ArrowType::Int64)
 }

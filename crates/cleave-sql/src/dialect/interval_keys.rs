@@ -1,16 +1,16 @@
-//! Intervals as keys go by their length, as they compare: 24 hours are a day, and 30 days a month.
+//! Intervals as keys: they sort, group and join by their length, as they compare. 24 hours are a day, 30 days a month.
 //!
-//! The engine sorts, groups and joins them by months first, then days, then hours. Here, where types are settled:
+//! The engine orders them by months first, then days, then hours. Here, where types are settled:
 //!
 //! ```text
-//!  ORDER BY x, PARTITION BY x, USING (x)   ─▶   … interval_span(x)
-//!  DISTINCT ON (x), array_agg(y ORDER BY x) ─▶   the same
-//!  GROUP BY x                              ─▶   GROUP BY interval_span(x), with first_value(x) as what is shown
-//!  SELECT DISTINCT x                       ─▶   the same
-//!  min(x), max(x)                          ─▶   first_value(x ORDER BY interval_span(x))
-//!  min(x) OVER (…), max(x) OVER (…)        ─▶   the same, as a window function of [ours](super::window_exclusion)
-//!  GROUP BY ROLLUP (x)                     ─▶   as GROUP BY; where x is left out, its length is NULL and so is x
-//!  count(DISTINCT x)                       ─▶   count(DISTINCT interval_span(x))
+//!  ORDER BY x, PARTITION BY x, USING (x)    ─▶  … interval_span(x)
+//!  DISTINCT ON (x), array_agg(y ORDER BY x) ─▶  the same
+//!  GROUP BY x                               ─▶  GROUP BY interval_span(x); first_value(x) is shown
+//!  SELECT DISTINCT x                        ─▶  the same
+//!  min(x), max(x)                           ─▶  first_value(x ORDER BY interval_span(x))
+//!  min(x) OVER (…), max(x) OVER (…)         ─▶  the same, as a window function of [ours](super::window_exclusion)
+//!  GROUP BY ROLLUP (x)                      ─▶  as GROUP BY; where x is left out, its length is NULL and so is x
+//!  count(DISTINCT x)                        ─▶  count(DISTINCT interval_span(x))
 //! ```
 
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl AnalyzerRule for IntervalKeys {
 
 fn by_length(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let schema = merge_schema(&plan.inputs());
-    // What makes none has none.
+    // An input that makes none has none.
     if !schema.fields().iter().any(|field| matches!(field.data_type(), DataType::Interval(_)))
         && !matches!(plan, LogicalPlan::Aggregate(_) | LogicalPlan::Sort(_))
     {
@@ -129,7 +129,7 @@ fn ordered(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     }
 }
 
-/// Makes a window function of ours of `min` and `max` of intervals.
+/// Replaces `min` and `max` of intervals by a window function of ours.
 fn by_length_over(window: &mut WindowFunction, schema: &DFSchema) {
     let WindowFunctionDefinition::AggregateUDF(aggregate) = &window.fun else { return };
     let [argument] = window.params.args.as_slice() else { return };
@@ -158,7 +158,7 @@ fn key(expr: Expr, schema: &DFSchema) -> Expr {
     }
 }
 
-/// `aggregate` with intervals grouped and compared by their length, and columns as before.
+/// `aggregate` with intervals grouped and compared by their length, and unchanged columns.
 fn grouped(aggregate: Aggregate) -> Result<LogicalPlan> {
     let schema = Arc::clone(&aggregate.schema);
     let input = Arc::clone(aggregate.input.schema());
@@ -168,7 +168,7 @@ fn grouped(aggregate: Aggregate) -> Result<LogicalPlan> {
         .iter()
         .map(|expr| of_length(expr, &input).unwrap_or_else(|| expr.clone()))
         .collect();
-    // The place of what is shown of each group, beside the aggregates.
+    // The place of each group's shown value, beside the aggregates.
     let mut shown: Vec<Option<usize>> = vec![None; group_count];
     let is_set = matches!(aggregate.group_expr.as_slice(), [Expr::GroupingSet(_)]);
     for (by, place) in grouping_set_to_exprlist(&aggregate.group_expr)?.into_iter().zip(&mut shown)
@@ -198,7 +198,7 @@ fn grouped(aggregate: Aggregate) -> Result<LogicalPlan> {
     let columns = (0..schema.fields().len()).map(|index| {
         let (qualifier, field) = schema.qualified_field(index);
         let value = match shown.get(index) {
-            // Of rows that are grouped without it there is a first value, too.
+            // Rows that are grouped without it have a first value, too.
             Some(Some(place)) if is_set => {
                 when(column(index).is_not_null(), column(group_count + place)).end()?
             }
@@ -217,7 +217,7 @@ fn grouped(aggregate: Aggregate) -> Result<LogicalPlan> {
     )?))
 }
 
-/// An aggregate that compares intervals, as one that compares their lengths.
+/// An aggregate that compares intervals, rewritten to compare their lengths.
 fn of_length(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
     let function = match expr {
         Expr::Alias(alias) => return of_length(&alias.expr, schema),

@@ -1,11 +1,12 @@
-//! Calls and operators that the engine has by another name, or not at all: said by those that it has.
+//! Calls and operators that the engine lacks or names differently, rewritten to those that it has.
 //!
 //! ```text
 //!  mod(a, b)                              ─▶ a % b
 //!  every(x)                               ─▶ bool_and(x)
 //!  age(x)                                 ─▶ age(current_date, x)
 //!  mode() WITHIN GROUP (ORDER BY x)       ─▶ most_frequent(array_agg(x ORDER BY x))
-//!  ARRAY(SELECT x … ORDER BY y)           ─▶ list_or_empty((SELECT array_agg(v ORDER BY o) FROM (SELECT x AS v, y AS o …)))
+//!  ARRAY(SELECT x … ORDER BY y)           ─▶ list_or_empty((SELECT array_agg(v ORDER BY o)
+//!                                                           FROM (SELECT x AS v, y AS o …)))
 //!  array_agg(DISTINCT x)                  ─▶ array_agg(DISTINCT x ORDER BY x)
 //!  x SIMILAR TO 'a%'                      ─▶ x ~ '(?s)^(?:a.*)$'
 //!  x AT TIME ZONE z                       ─▶ at_time_zone(x, z)
@@ -34,7 +35,7 @@ use super::similar_pattern::similar_pattern;
 use crate::statement::catalog_syntax::call;
 use crate::statement::names::fold;
 
-/// Says so in the place of `expression`, if it is such a one.
+/// Rewrites `expression`, if it is one of these.
 pub(super) fn lower_call(expression: &mut Expr) {
     let lowered = match expression {
         Expr::Function(function) => lower_function(function),
@@ -64,7 +65,7 @@ pub(super) fn lower_call(expression: &mut Expr) {
         Expr::Interval(interval) => spelt_out(interval).map(|value| {
             Expr::Interval(ast::Interval { value: Box::new(value), ..interval.clone() })
         }),
-        // There is no other order of texts.
+        // Text has only one collation.
         Expr::Collate { expr, collation } if is_byte_order(collation) => Some((**expr).clone()),
         _ => None,
     };
@@ -78,7 +79,7 @@ fn list_of_text(text: &Expr, item: &ast::ArrayElemTypeDef) -> Option<Expr> {
     let Expr::Value(text) = text else { return None };
     let ast::Value::SingleQuotedString(text) = &text.value else { return None };
     let ast::ArrayElemTypeDef::SquareBracket(item, _) = item else { return None };
-    // What cannot be read is an error where it is cast.
+    // The cast reports what cannot be read.
     let items = list::items(text).ok().filter(|items| !items.is_empty())?;
     let items = items.into_iter().map(|text| {
         let value = text.map_or(ast::Value::Null, ast::Value::SingleQuotedString);
@@ -87,7 +88,7 @@ fn list_of_text(text: &Expr, item: &ast::ArrayElemTypeDef) -> Option<Expr> {
     Some(Expr::Array(ast::Array { elem: items.collect(), named: true }))
 }
 
-/// An interval with a minus before it, which the engine puts before its first unit alone.
+/// An interval with a minus before it, which the engine applies to its first unit alone.
 fn negated(interval: &Expr) -> Option<Expr> {
     let interval = match interval {
         Expr::Nested(inner) => return negated(inner),
@@ -103,7 +104,7 @@ fn negated(interval: &Expr) -> Option<Expr> {
     Some(Expr::Interval(ast::Interval { value: Box::new(value), ..interval.clone() }))
 }
 
-/// The text of an interval in units that the engine reads, which does not know all of PostgreSQL's.
+/// The text of an interval in units that the engine reads; it does not know all of PostgreSQL's.
 fn spelt_out(written: &ast::Interval) -> Option<Expr> {
     match written.leading_field {
         None => parts_of(written).map(in_units),
@@ -117,7 +118,7 @@ fn parts_of(written: &ast::Interval) -> Option<IntervalMonthDayNano> {
     interval::parse(text).ok()
 }
 
-/// In units that both read; intervals are written in microseconds at the finest.
+/// In units that both read; intervals are written with microseconds as the finest unit.
 fn in_units(parts: IntervalMonthDayNano) -> Expr {
     let IntervalMonthDayNano { months, days, nanoseconds } = parts;
     let text = format!("{months} months {days} days {} microseconds", nanoseconds / 1000);
@@ -144,7 +145,7 @@ fn lower_operator(operator: &UnaryOperator, operand: &Expr) -> Option<Expr> {
     Some(call(function, vec![operand.clone()]))
 }
 
-/// `extract` of what the engine has not, or gives without a fraction.
+/// `extract` of fields that the engine lacks, or gives without a fraction.
 fn part_of_time(name: &str, from: &Expr) -> Option<Expr> {
     let function = match name.to_ascii_lowercase().as_str() {
         "second" | "seconds" => seconds_of(),
@@ -162,7 +163,7 @@ fn part_of_time(name: &str, from: &Expr) -> Option<Expr> {
     Some(call(function.name(), vec![from.clone()]))
 }
 
-/// `date_part` of what is infinite of an infinite time, which is no integer.
+/// `date_part` of fields that are infinite for an infinite time, which is no integer.
 fn double_part(name: &str, from: &Expr) -> Option<Expr> {
     let year = || call(year_of().name(), vec![from.clone()]);
     let share = |years: u32| binary(year(), BinaryOperator::Divide, number(years));
@@ -176,7 +177,7 @@ fn double_part(name: &str, from: &Expr) -> Option<Expr> {
     })
 }
 
-/// Which of so many years each it is, the first of them the one that ends with them.
+/// The number of a period of that many years, whose first one ends with that year.
 fn years_rounded(from: &Expr, years: u32) -> Expr {
     let year = call("date_part", vec![word("year"), from.clone()]);
     let parts =
@@ -261,7 +262,7 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
     None
 }
 
-/// Whether `lag` or `lead` has more than literals behind its value, which the engine does not take.
+/// Whether `lag` or `lead` has other arguments than literals behind its value, which the engine does not take.
 fn is_by_row(args: &FunctionArguments) -> bool {
     let is_literal = |arg: &FunctionArg| match arg {
         FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::UnaryOp { expr, .. })) => {
@@ -276,7 +277,7 @@ fn is_by_row(args: &FunctionArguments) -> bool {
     }
 }
 
-/// What WITHIN GROUP sorts, as a list.
+/// The sorted expression of WITHIN GROUP, as a list.
 fn sorted_list(function: &ast::Function) -> Option<Expr> {
     let [by] = function.within_group.as_slice() else { return None };
     let mut list = call("array_agg", vec![by.expr.clone()]);
@@ -309,7 +310,7 @@ fn ascending(expr: Expr) -> ast::OrderByExpr {
     ast::OrderByExpr { expr, options, with_fill: None }
 }
 
-/// `(SELECT array_agg(v ORDER BY o, …) FROM (query) AS m (v, o, …))`: what `query` sorts by become columns of its own.
+/// `(SELECT array_agg(v ORDER BY o, …) FROM (query) AS m (v, o, …))`: sort keys of `query` become columns.
 fn list_of_rows(query: &ast::Query) -> Option<Expr> {
     let mut rows = query.clone();
     let item = || Expr::Identifier(Ident::new("__item"));
@@ -341,7 +342,7 @@ fn list_of_rows(query: &ast::Query) -> Option<Expr> {
             };
             order.push(ast::OrderByExpr { expr, ..key.clone() });
         }
-        // A limit needs the order where it is; else it says nothing there.
+        // A limit needs the order in place; otherwise the order has no effect there.
         if query.limit_clause.is_none() && query.fetch.is_none() && select.distinct.is_none() {
             rows.order_by = None;
         }

@@ -1,5 +1,5 @@
-//! What is said otherwise before it is planned: casts to text of a length, which the engine would read as casts
-//! to text, numbers like `1e300`, which it would read as numerics, and functions that it calls otherwise.
+//! Syntax rewritten before planning: casts to text of a limited length, which the engine would read as casts to text,
+//! numbers like `1e300`, which it would read as numerics, and functions with other names.
 
 use std::ops::ControlFlow;
 
@@ -16,8 +16,8 @@ use datafusion::sql::sqlparser::ast::{
     self, CharacterLength, DataType, Expr, TrimWhereField, visit_expressions_mut,
 };
 
-/// Makes `x::varchar(n)` and `x::char(n)` in `query` cut the text, as PostgreSQL does, `char(n)` without its
-/// trailing blanks, as it is stored; and makes doubles of numbers that no numeric holds.
+/// Makes `x::varchar(n)` and `x::char(n)` in `query` cut the text, as PostgreSQL does, `char(n)` also without trailing
+/// blanks, as it is stored. Makes doubles of numbers that no numeric holds.
 pub fn lower_syntax(query: &mut ast::Query) {
     lower_values(query);
     lower_having_alone(query);
@@ -82,7 +82,7 @@ fn escape_with_backslash(pattern: &mut Box<Expr>, escape: &mut Option<ast::Value
     let replaced =
         |pattern: Expr, from: &str, to: &str| call("replace", vec![pattern, word(from), word(to)]);
     let taken = std::mem::replace(pattern.as_mut(), Expr::value(ast::Value::Null));
-    // A letter that stands twice is itself; no pattern has the other one.
+    // A doubled escape is the character itself; no pattern contains the other one.
     let pair = format!("{letter}{letter}");
     let kept = replaced(taken, &pair, "\u{1}");
     let plain = replaced(kept, "\\", "\\\\");
@@ -108,7 +108,7 @@ fn without_trailing_blanks(text: Expr) -> Expr {
     }
 }
 
-/// The most characters of a type, and whether it is `char(n)`.
+/// The maximum length of a type in characters, and whether it is `char(n)`.
 fn text_length(data_type: &DataType) -> Option<(u64, bool)> {
     let (length, is_char) = match data_type {
         DataType::Varchar(length)

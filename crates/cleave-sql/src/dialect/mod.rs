@@ -1,28 +1,26 @@
-//! Where PostgreSQL means something else than the engine does: corrections to plans as they are made.
+//! Rewrites of statements and plans where PostgreSQL's meaning differs from the engine's.
 //!
-//! 0. [`query_names`]: columns of queries within a query have PostgreSQL's names, and USING merges as it does there.
-//! 1. [`lower_syntax`]: casts to `varchar(n)` cut, `1e300` is a double, rows of several values are compared by these,
-//!    `a.b` is a column of a table `a` around a subquery before it is a field of a column, and functions have
-//!    PostgreSQL's names; those that make text are our [own](functions).
+//! 0. [`query_names`]: columns of subqueries get PostgreSQL's names, and USING merges as in PostgreSQL.
+//! 1. [`lower_syntax`]: casts to `varchar(n)` cut, `1e300` is a double, rows of several values compare value by value,
+//!    `a.b` is a column of an outer table `a` before it is a field of a column, and functions have PostgreSQL's names;
+//!    those that make text are our [own](functions).
 //! 2. [`PostgresTypes`]: `timestamp` is in microseconds, `uuid` is a type.
 //! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side, where the
-//!    engine would refuse the pair; dates and days add up, and dates and hours; [`operand_types`] refuses what
-//!    PostgreSQL does.
-//!    [`window_exclusion`]: frames of windows that leave rows out.
+//!    engine would refuse the pair; dates and days add up, and dates and hours. [`operand_types`] refuses operand types
+//!    that PostgreSQL refuses. [`window_exclusion`]: window frames with EXCLUDE.
 //! 4. [`SetOperations`]: INTERSECT and EXCEPT give common types, and count rows with ALL.
-//! 5. [`TypedLiterals`]: the same for numbers and times, and for `IN`, `BETWEEN`, `CASE` and casts.
-//!    [`VolatileOperands`]: `random()` is one value for both bounds of BETWEEN.
-//!    [`CopiedArguments`]: `coalesce` within `coalesce` does not grow without bound.
-//!    [`WindowFrames`]: frames of windows over every type that sorts.
-//! 6. [`CheckedArithmetic`]: integers overflow with an error, numerics are computed in 64 bits where they fit, doubles
-//!    are not divided by zero, times may be [infinite](infinite_times), intervals compare by their length, and what
-//!    becomes text is written as PostgreSQL does.
-//! 7. [`BoundedFunctions`]: what may take any amount of memory ends with an error instead.
-//! 8. [`Guards`]: what can fail is not asked of rows that a condition before it has left out.
+//! 5. [`TypedLiterals`]: literals in quotes beside numbers and times, and in `IN`, `BETWEEN`, `CASE` and casts.
+//!    [`VolatileOperands`]: `random()` is one value for both bounds of BETWEEN. [`CopiedArguments`]: nested `coalesce`
+//!    does not grow without limit. [`WindowFrames`]: window frames over every type that sorts.
+//! 6. [`CheckedArithmetic`]: integers fail on overflow, numerics are computed in 64 bits where they fit, doubles are
+//!    not divided by zero, times may be [infinite](infinite_times), intervals compare by their length, and casts to
+//!    text write values as PostgreSQL does.
+//! 7. [`BoundedFunctions`]: functions that could take any amount of memory end with an error instead.
+//! 8. [`Guards`]: an expression that can fail is not evaluated for rows that an earlier condition excludes.
 //! 9. [`IntervalKeys`]: intervals are sorted, grouped and joined by their length.
 //!
 //! 0 and 1 act on the syntax tree, 2 and 3 while it becomes a plan, 4 and 5 before the engine settles types, 6 to 9
-//! after. What a device runs has been through all of it, so both sides mean the same.
+//! after. A fragment is cut from a plan that went through all of it, so host and device give the same results.
 //!
 //! Source: PostgreSQL's documentation, "Type Conversion" and "Mathematical Functions and Operators".
 

@@ -1,10 +1,10 @@
-//! Operands and branches whose types PostgreSQL does not bring together: the engine would compare numbers and times as
-//! text.
+//! Refuses operands and branches of types that PostgreSQL does not combine: the engine would compare numbers and times
+//! as text.
 //!
-//! A literal in quotes has no type of its own and takes that of the others; whatever else is text stays text, and `text
-//! = integer` is no operator. [`check_operands`] is asked of operators while they are planned and, of what has no
-//! operator in the text (`IN`, `BETWEEN`, `USING`), once the plan is there; [`matched`] of what has one type for all:
-//! CASE, COALESCE, UNION.
+//! A literal in quotes has no type of its own and takes that of the others. Any other text stays text, and `text =
+//! integer` is no operator. [`check_operands`] checks operators while they are planned; once the plan exists it also
+//! checks what has no operator in the text (`IN`, `BETWEEN`, `USING`). [`matched`] checks expressions with one type for
+//! all parts: CASE, COALESCE, UNION.
 //!
 //! Source: PostgreSQL's documentation, "Operator Type Resolution" and "UNION, CASE, and Related Constructs".
 
@@ -38,7 +38,7 @@ enum Family {
 }
 
 impl Family {
-    /// None: of lists and other types the engine says what they compare with.
+    /// None: for lists and other types the engine decides what they compare with.
     fn of(own: &DataType) -> Option<Self> {
         Some(match own {
             own if is_text(own) => Self::Text,
@@ -54,20 +54,20 @@ impl Family {
     }
 
     fn is_apart(self, other: Self) -> bool {
-        // A time of day is an interval where it stands beside one.
+        // A time of day beside an interval is an interval.
         let is_time = |own| matches!(own, Self::TimeOfDay | Self::Interval);
         self != other && !(is_time(self) && is_time(other))
     }
 }
 
-/// What an operator does with its operands.
+/// The kind of an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Does {
     Compare,
     Calculate,
 }
 
-/// One operand: what it is, and its type.
+/// One operand: its form and its type.
 pub(super) type Operand<'a> = (&'a Expr, &'a DataType);
 
 /// Refuses operands that PostgreSQL has no such operator for.
@@ -95,7 +95,7 @@ pub(super) fn check_operands(
     }
     let name = |(expr, own): Operand<'_>| match expr {
         expr if is_unknown(expr) => "unknown".to_owned(),
-        // As it is typed beside most operators by then.
+        // The type that it has beside most operators by then.
         Expr::Literal(ScalarValue::Int64(Some(number)), _) if i32::try_from(*number).is_ok() => {
             type_name(&DataType::Int32)
         }
@@ -110,7 +110,7 @@ pub(super) fn check_operands(
     .into())
 }
 
-/// As [`check_operands`] of what is compared once the plan is there.
+/// As [`check_operands`], for comparisons that appear once the plan exists.
 ///
 /// # Errors
 /// [`Error::NoOperator`].
@@ -128,7 +128,7 @@ pub(super) fn check_comparison(
     }
 }
 
-/// The same of two expressions, where both have a type by now.
+/// The same for two expressions, if both have a type by now.
 ///
 /// # Errors
 /// [`Error::NoOperator`].
@@ -158,7 +158,7 @@ pub(super) fn is_unknown(expr: &Expr) -> bool {
     }
 }
 
-/// An operand as it stands in the text, where it is a name or a constant.
+/// An operand as it is written, if it is a name or a constant.
 fn shown(expr: &Expr) -> Option<String> {
     match expr {
         Expr::Column(column) => Some(shown_name(&column.name).to_owned()),
@@ -168,7 +168,7 @@ fn shown(expr: &Expr) -> Option<String> {
     }
 }
 
-/// The type that `parts` have together, None where all are unknown, and text or what the engine decides.
+/// The common type of `parts`; None if all are unknown, if it is text, or if the engine decides.
 ///
 /// # Errors
 /// 42804 where they have none, as `what` says it.
@@ -195,7 +195,7 @@ fn common(
                     .into());
                 }
                 match (&before, &own) {
-                    // The engine would count nanoseconds, which end in 2262.
+                    // The engine would use nanoseconds, which end in 2262.
                     (DataType::Date32, DataType::Timestamp(_, zone))
                     | (DataType::Timestamp(_, zone), DataType::Date32) => {
                         DataType::Timestamp(TimeUnit::Microsecond, zone.clone())
@@ -228,7 +228,7 @@ pub(super) fn matched(what: &str, mut parts: Vec<&mut Expr>, schema: &DFSchema) 
     Ok(())
 }
 
-/// `union` whose columns of literals in quotes have the types of the others.
+/// `union` with its columns of literals in quotes given the types of the others.
 ///
 /// # Errors
 /// As [`matched`].

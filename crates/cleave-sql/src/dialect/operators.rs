@@ -1,4 +1,4 @@
-//! Operators whose sides the engine would bring together otherwise than PostgreSQL.
+//! Operators whose operand types the engine would reconcile differently from PostgreSQL.
 
 use cleave_fragment::functions::{
     checked_add, checked_multiply, checked_subtract, date_minus, date_plus, days_between,
@@ -93,7 +93,7 @@ fn calculates(operator: &BinaryOperator) -> bool {
     matches!(operator, Op::Plus | Op::Minus | Op::Multiply | Op::Divide | Op::Modulo)
 }
 
-/// A literal in quotes beside a number as such a number, and what both are then.
+/// A literal in quotes beside a number, cast to such a number, and the common type.
 fn with_numbers(
     mut expr: RawBinaryExpr,
     mut left: DataType,
@@ -116,8 +116,8 @@ fn with_numbers(
     Ok((expr, left, right))
 }
 
-/// Only where the engine has no comparison: types may not be settled yet, and the others are brought together
-/// when they are, by [`TypedLiterals`](super::TypedLiterals).
+/// Only where the engine has no comparison: types may not be settled yet. [`TypedLiterals`](super::TypedLiterals)
+/// reconciles the others when they are.
 fn comparison(expr: RawBinaryExpr, left: &DataType, right: &DataType) -> Result<RawBinaryExpr> {
     let RawBinaryExpr { op, left: one, right: other } = expr;
     let one_typed = if is_apart(right) { typed_literal(&one, right)? } else { None };
@@ -126,7 +126,7 @@ fn comparison(expr: RawBinaryExpr, left: &DataType, right: &DataType) -> Result<
     Ok(RawBinaryExpr { op, left, right })
 }
 
-/// Whether the engine compares nothing but its own kind with the type, or text by its bytes.
+/// Whether the engine compares the type only with its own kind, or with text by its bytes.
 fn is_apart(data_type: &DataType) -> bool {
     matches!(
         data_type,
@@ -134,8 +134,7 @@ fn is_apart(data_type: &DataType) -> bool {
     )
 }
 
-/// An interval that is multiplied or divided; and a part of a time that is divided, of which PostgreSQL keeps the
-/// fraction.
+/// An interval that is multiplied or divided, and a part of a time that is divided, whose fraction PostgreSQL keeps.
 fn scaled(expr: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<Expr> {
     use BinaryOperator::{Divide, Multiply};
     let is_interval =
@@ -158,7 +157,7 @@ fn scaled(expr: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<Exp
     }
 }
 
-/// A quotient of numerics, and what is calculated with one.
+/// A quotient of numerics, and arithmetic with one.
 fn exact(expr: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<Expr> {
     use BinaryOperator::{Divide, Minus, Multiply, Plus};
     let is_numeric =
@@ -191,12 +190,12 @@ fn moment(date: &Expr) -> Expr {
     cast(date.clone(), DataType::Timestamp(TimeUnit::Microsecond, None))
 }
 
-/// A date's beginning and a time of day together, as a moment.
+/// The sum of a date's beginning and a time of day, as a timestamp.
 fn at_time(date: &Expr, time: &Expr) -> Expr {
     time_plus().call(vec![moment(date), time.clone()])
 }
 
-/// date + integer, date - integer and date - date, in days; date and an interval, or a time, which is a moment.
+/// date + integer, date - integer and date - date, in days; date and an interval, or a time, which gives a timestamp.
 fn days(expr: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<Expr> {
     use BinaryOperator::{Minus, Plus};
     let is_integer = is_whole;
@@ -215,7 +214,7 @@ fn days(expr: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<Expr>
         (DataType::Date32, Minus, DataType::Date32) => {
             Some(days_between().call(vec![one.clone(), other.clone()]))
         }
-        // The engine would make a date of it, and forget the hours.
+        // The engine would make it a date, without the hours.
         (DataType::Date32, Plus, DataType::Interval(_)) => Some(moment(one) + other.clone()),
         (DataType::Date32, Minus, DataType::Interval(_)) => Some(moment(one) - other.clone()),
         (DataType::Interval(_), Plus, DataType::Date32) => Some(moment(other) + one.clone()),

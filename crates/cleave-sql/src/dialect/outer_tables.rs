@@ -1,8 +1,8 @@
-//! Columns of tables around a subquery, by the whole names of these tables.
+//! Full names for columns of outer tables in subqueries.
 //!
-//! `a.b` is column `b` of the nearest table `a`. Within a query that has no table `a` but a column of that name, the
-//! engine takes it for a field of this column, and does not look further. No column is called as the catalog is, so
-//! that a name with the catalog and the schema before it is one of a table.
+//! `a.b` is column `b` of the nearest table `a`. In a query without a table `a` but with a column of that name, the
+//! engine takes it for a field of this column, and does not look further. No column has the name of the catalog, so a
+//! name with the catalog and the schema before it always means a table.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ pub(super) fn name_outer_tables(query: &mut ast::Query) {
     debug_assert!(flow.is_continue(), "nothing stops the visit");
 }
 
-/// What the queries around a place call their tables, from the outermost to the innermost.
+/// The table names of the queries around a place, from the outermost to the innermost.
 #[derive(Default)]
 struct Scopes {
     tables: Vec<BTreeSet<String>>,
@@ -54,7 +54,7 @@ impl VisitorMut for Scopes {
     }
 }
 
-/// What `body` calls its tables, but those whose schema it names.
+/// The table names in `body`, except those with a schema.
 fn note_tables(body: &SetExpr, tables: &mut BTreeSet<String>) {
     match body {
         SetExpr::Select(select) => {

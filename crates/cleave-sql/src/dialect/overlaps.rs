@@ -1,7 +1,7 @@
-//! `(start, end) OVERLAPS (start, end)`: whether two periods have a moment in common.
+//! `(start, end) OVERLAPS (start, end)`: whether two periods have an instant in common.
 //!
-//! A period's ends are in any order, its second may be a length, and it ends before its end, but where it is a moment
-//! alone.
+//! The ends of a period may be in any order, and the second may be a length. The end itself does not belong to the
+//! period, unless the period is a single instant.
 //!
 //! Source: PostgreSQL's manual, "Date/Time Functions and Operators"; its `overlaps_timestamp`.
 
@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{self, BinaryOperator, DataType, Expr};
 use super::row_comparison::{binary, row_values};
 use crate::statement::catalog_syntax::call;
 
-/// The same, said by comparisons.
+/// The same as comparisons.
 pub(super) fn overlapping(left: &Expr, right: &Expr) -> Option<Expr> {
     let (one, other) = (period(left)?, period(right)?);
     let starts = |op| binary(one.0.clone(), op, other.0.clone());

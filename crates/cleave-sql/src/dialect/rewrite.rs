@@ -7,8 +7,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, GroupingSet, LogicalPlan};
 
-/// Puts each expression of `plan` through `rewrite`, from the leaves upwards, together with the columns that it
-/// may name.
+/// Rewrites each expression of `plan` with `rewrite`, from the leaves up, given the columns that it may name.
 pub(super) fn rewrite_expressions(
     plan: LogicalPlan,
     rewrite: &dyn Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
@@ -28,7 +27,7 @@ pub(super) fn rewrite_expressions(
         exprs.into_iter().map(|expr| Ok(rewrite_one(expr)?.data)).collect()
     };
     plan.map_expressions(|expr| match expr {
-        // Its members are the columns, and keep their names; it has none.
+        // Its members are the columns, and keep their names; the node itself has none.
         Expr::GroupingSet(set) => {
             let set = match set {
                 GroupingSet::Rollup(exprs) => GroupingSet::Rollup(rewrite_all(exprs)?),

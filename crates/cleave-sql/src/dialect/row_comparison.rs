@@ -1,5 +1,5 @@
-//! Comparisons of rows of several values, which the engine takes for comparisons of structures, where NULL equals NULL:
-//! said of their values.
+//! Comparisons of rows of several values, rewritten to comparisons of their values. The engine would compare them as
+//! structures, where NULL equals NULL.
 //!
 //! ```text
 //!  (a, b) = (c, d)         ─▶ a = c AND b = d
@@ -12,11 +12,11 @@
 
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator as Op, Expr};
 
-/// Of a list of more rows, each value is looked up in those of its place first, in one step: that leaves few rows to
-/// compare, and what an index or the bounds of a page know of a column is of use.
+/// In a longer list, each value is first looked up among those of its place, in one step. That leaves few rows to
+/// compare, and an index or the bounds of a page can be used.
 const COMPARED_MAX: usize = 64;
 
-/// Says so in the place of `expression`, if it is such a one.
+/// Rewrites `expression`, if it is such a comparison.
 pub(super) fn lower_row_comparison(expression: &mut Expr) {
     let lowered = match expression {
         Expr::BinaryOp { left, op, right } => match (row_values(left), row_values(right)) {
@@ -52,7 +52,7 @@ pub(super) fn row_values(row: &Expr) -> Option<Vec<Expr>> {
     }
 }
 
-/// `left op right`, each in brackets.
+/// `left op right`, each in parentheses.
 pub(super) fn binary(left: Expr, op: Op, right: Expr) -> Expr {
     Expr::BinaryOp { left: Box::new(nested(left)), op, right: Box::new(nested(right)) }
 }
@@ -75,7 +75,7 @@ fn compared(left: &[Expr], op: &Op, right: &[Expr]) -> Option<Expr> {
         Op::Eq => each(Op::Eq).reduce(|left, right| binary(left, Op::And, right)),
         Op::NotEq => each(Op::NotEq).reduce(|left, right| binary(left, Op::Or, right)),
         Op::Lt | Op::LtEq | Op::Gt | Op::GtEq => {
-            // What decides before the last values is not that they are equal.
+            // The comparison before the last values decides only by inequality.
             let strict = match op {
                 Op::Lt | Op::LtEq => Op::Lt,
                 _ => Op::Gt,
@@ -100,7 +100,7 @@ fn listed(row: &[Expr], list: &[Expr], negated: bool) -> Option<Expr> {
     let equal = others.iter().map(|other| compared(row, &Op::Eq, other));
     let mut any = of_halves(equal.collect::<Option<_>>()?)?;
     if others.len() > COMPARED_MAX {
-        // Whatever a comparison of rows is, true or NULL, that of each of their values is so too or true.
+        // If a comparison of rows is true or NULL, the comparison of each pair of values is the same or true.
         for (place, value) in row.iter().enumerate().rev() {
             let list = others.iter().filter_map(|other| other.get(place).cloned()).collect();
             let expr = Box::new(nested(value.clone()));
@@ -113,7 +113,7 @@ fn listed(row: &[Expr], list: &[Expr], negated: bool) -> Option<Expr> {
     })
 }
 
-/// Whether any of `terms` holds, as deep as their number has binary digits: what reads it calls itself once a level.
+/// Whether any of `terms` holds, as a balanced tree: its readers recurse once per level.
 fn of_halves(mut terms: Vec<Expr>) -> Option<Expr> {
     while terms.len() > 1 {
         let mut next = Vec::with_capacity(terms.len().div_ceil(2));

@@ -1,4 +1,4 @@
-//! IN (subquery) of several columns, which the engine takes of one alone: said by EXISTS.
+//! `(a, b) IN (subquery)`, rewritten to EXISTS, since the engine has IN for one column alone.
 //!
 //! ```text
 //!  (a, b) IN (q)  ─▶ CASE WHEN EXISTS (SELECT 1 FROM (q) AS m (v, w) WHERE a = v AND b = w) THEN true
@@ -6,7 +6,7 @@
 //!                         ELSE false END
 //! ```
 //!
-//! `= ANY` and `<> ALL` are IN and NOT IN. As a condition, only the first EXISTS is left of it where it is planned.
+//! `= ANY` and `<> ALL` are IN and NOT IN. In a condition, the planner keeps only the first EXISTS.
 
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr, SetExpr};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
@@ -14,10 +14,10 @@ use datafusion::sql::sqlparser::parser::Parser;
 
 use super::row_comparison::{binary, nested, row_values};
 
-/// What the subquery's rows and columns are called: as nothing else is.
+/// Reserved names for the subquery's rows and columns.
 const MEMBERS: &str = "__member";
 
-/// Says so in the place of `expression`, if it is such a one.
+/// Rewrites `expression`, if it is one of these.
 pub(super) fn lower_row_membership(expression: &mut Expr) {
     let lowered = match expression {
         Expr::InSubquery { expr, subquery, negated } => contained(expr, subquery, *negated),

@@ -1,14 +1,15 @@
-//! INTERSECT and EXCEPT, the columns of both sides brought to common types, and with ALL over multisets.
+//! INTERSECT and EXCEPT: gives both sides common column types, and implements ALL over multisets.
 //!
-//! The engine joins the sides as they are: `EXCEPT ALL` would leave out every copy of a row that the other side has
-//! once, and the result would have the types of the left side. With ALL each copy of a row gets its number among its
-//! equals, and is looked for on the other side together with that number:
+//! The engine joins the sides as they are: `EXCEPT ALL` would remove every duplicate of a row that the other side has
+//! once, and the result would have the types of the left side. With ALL each duplicate gets its number among its
+//! equals, and is matched with the other side by row and number:
 //!
 //! ```text
-//!  Join [columns]   ─▶   Projection [columns] ◀─ Join [columns, copy] ◀─ Projection [columns, row_number() AS copy], twice
+//!  Join [columns]  ─▶  Projection [columns] of Join [columns, copy]
+//!                      of both sides as Projection [columns, row_number() AS copy]
 //! ```
 //!
-//! So of m copies on the left and n on the right, `EXCEPT ALL` leaves m - n and `INTERSECT ALL` the lesser number.
+//! So of m duplicates on the left and n on the right, `EXCEPT ALL` leaves m - n and `INTERSECT ALL` the lesser number.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::operand_types::matched_inputs;
 
-/// What the number of a row among its equals is called.
+/// The column of a row's number among its equals.
 const COPY: &str = "\u{1}copy";
 
 /// See the module.
@@ -139,7 +140,7 @@ fn with_types(plan: LogicalPlan, types: &[DataType]) -> Result<LogicalPlan> {
     Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(plan))?))
 }
 
-/// `plan` with one more column: which of its equals each row is.
+/// `plan` with one more column: the row's number among its equals.
 fn numbered(plan: LogicalPlan) -> Result<LogicalPlan> {
     let columns = columns_of(&plan);
     let number = row_number().partition_by(columns.clone()).build()?;

@@ -1,13 +1,13 @@
-//! Patterns of `SIMILAR TO` as regular expressions.
+//! Patterns of `SIMILAR TO`, translated to regular expressions.
 //!
-//! `%` and `_` are what they are for `LIKE`; `| * + ? { } ( ) [ ]` what they are for regular expressions; all else, `.
-//! ^ $` among it, stands for itself. The whole text must match.
+//! `%` and `_` mean the same as in `LIKE`; `| * + ? { } ( ) [ ]` the same as in regular expressions; any other
+//! character, `. ^ $` among them, matches itself. The whole text must match.
 //!
 //! Source: PostgreSQL's documentation, "SIMILAR TO Regular Expressions"; its `similar_escape_internal`.
 
 use datafusion::sql::sqlparser::ast::{self, Expr};
 
-/// The regular expression for a pattern that is a literal; None: it is none.
+/// The regular expression for a literal pattern; None: it is no literal.
 pub(crate) fn similar_pattern(
     pattern: &Expr,
     escape: Option<&ast::ValueWithSpan>,
@@ -30,7 +30,7 @@ pub(crate) fn similar_pattern(
     while let Some(letter) = letters.next() {
         if Some(letter) == escape {
             let letter = letters.next()?;
-            // Letters and digits mean something behind a backslash.
+            // Letters and digits have a meaning behind a backslash.
             if !letter.is_alphanumeric() {
                 out.push('\\');
             }

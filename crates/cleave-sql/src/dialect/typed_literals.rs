@@ -1,7 +1,7 @@
-//! Literals in quotes, read as the type that they stand beside.
+//! Literals in quotes, read as the type of the expression beside them.
 //!
-//! The engine would compare a number with `'10'` as text, bytes with the letters of `'\x00ff'`, and times by way
-//! of nanoseconds, which end in 2262.
+//! The engine would compare a number with `'10'` as text, bytes with the letters of `'\x00ff'`, and times through
+//! nanoseconds, which end in 2262.
 
 use cleave_catalog::error::Error;
 use cleave_catalog::value::ColumnBuilder;
@@ -23,7 +23,7 @@ use super::functions::text_of;
 use super::operand_types::{check_compared, check_comparison, matched, matched_union};
 use super::rewrite::rewrite_expressions;
 
-/// Digits behind the point that a column has that is made of quotients: those of most that are below one.
+/// Digits behind the point of a column of quotients, most of which are below one.
 const STORED_SCALE: i8 = 20;
 
 /// Gives literals in quotes their type.
@@ -41,7 +41,7 @@ impl AnalyzerRule for TypedLiterals {
 }
 
 fn analyze_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    // A union has the types of its first branch until they are settled.
+    // Until types are settled, a union has those of its first branch.
     let plan = match plan {
         LogicalPlan::Union(union) => TypeCoercionRewriter::coerce_union(matched_union(union)?)?,
         LogicalPlan::Join(join) => {
@@ -161,8 +161,8 @@ fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     }
 }
 
-/// `ceil`, `floor`, `trunc` and `round`: of numerics, they have no digits that are zero in any case; a double rounds to
-/// even.
+/// `ceil`, `floor`, `trunc` and `round`: results of numerics have no superfluous zeros behind the point; a double
+/// rounds to even.
 fn whole(mut function: ScalarFunction, schema: &DFSchema) -> Expr {
     let [value, digits @ ..] = function.args.as_mut_slice() else {
         return Expr::ScalarFunction(function);
@@ -196,7 +196,7 @@ fn whole(mut function: ScalarFunction, schema: &DFSchema) -> Expr {
         },
         _ => return Expr::ScalarFunction(function),
     };
-    // The next whole number may have a digit more.
+    // The next whole number may have one digit more.
     let wider = (precision + 1).min(38);
     *value =
         cast(std::mem::replace(value, lit(ScalarValue::Null)), DataType::Decimal128(wider, scale));
@@ -209,7 +209,7 @@ pub(super) fn is_text(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
-/// Types whose text the engine writes otherwise.
+/// Types whose text the engine writes differently.
 pub(super) fn is_written(data_type: &DataType) -> bool {
     matches!(
         data_type,
@@ -226,7 +226,7 @@ pub(super) fn is_written(data_type: &DataType) -> bool {
     )
 }
 
-/// Bytes, which the engine also takes for text where a function wants that.
+/// Bytes, which the engine also accepts as text arguments.
 fn is_bytes(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
 }
@@ -268,7 +268,7 @@ pub(super) fn compares(operator: Operator) -> bool {
     )
 }
 
-/// Makes `expr` what it means beside an expression of type `other`.
+/// Gives `expr` its meaning beside an expression of type `other`.
 fn replace(expr: &mut Expr, other: &DataType, schema: &DFSchema) -> Result<()> {
     if let Some(typed) = typed_literal(expr, other)? {
         *expr = typed;
@@ -279,8 +279,8 @@ fn replace(expr: &mut Expr, other: &DataType, schema: &DFSchema) -> Result<()> {
     Ok(())
 }
 
-/// `expr` of type `own` as the other side needs it: in microseconds, as nanoseconds reach from 1677 to 2262 only;
-/// a numeric beside a float as a float, as most floats are no numeric.
+/// `expr` of type `own` as the other side needs it: in microseconds, as nanoseconds reach from 1677 to 2262 only; a
+/// numeric beside a float as a float, as most floats are no numeric.
 fn aligned(expr: Expr, own: &DataType, other: &DataType) -> Expr {
     use TimeUnit::{Microsecond, Nanosecond};
     match (own, other) {
@@ -296,8 +296,7 @@ fn aligned(expr: Expr, own: &DataType, other: &DataType) -> Expr {
     }
 }
 
-/// `literal`, if it is one in quotes, as it compares with a value of type `other`; `None` where it stays what it
-/// is.
+/// `literal`, if it is one in quotes, as it compares with a value of type `other`; `None` if it stays as it is.
 pub(super) fn typed_literal(literal: &Expr, other: &DataType) -> Result<Option<Expr>> {
     let Some(text) = quoted(literal) else { return Ok(None) };
     match column_type_of(other) {
@@ -360,7 +359,7 @@ pub(crate) fn column_type_of(arrow: &DataType) -> Option<ColumnType> {
         DataType::Decimal128(precision, scale) => {
             ColumnType::Numeric { precision: *precision, scale: *scale }
         }
-        // As it would be stored.
+        // The type as which it would be stored.
         DataType::Decimal256(_, scale) => {
             ColumnType::Numeric { precision: 38, scale: (*scale).min(STORED_SCALE) }
         }

@@ -1,5 +1,5 @@
-//! Names of types in casts and typed literals, where the engine's reading is not the column's; and back, the type of a
-//! column that takes what the engine gives.
+//! Type names in casts and typed literals, where the engine's reading differs from the column type; and the column type
+//! for an Arrow type.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! VALUES with a query in a row: said by UNION ALL, as the engine's VALUES has none.
+//! VALUES with a subquery in a row, rewritten to UNION ALL, since the engine's VALUES cannot have one.
 //!
 //! ```text
 //!  VALUES (1, (SELECT 2)), (3, 4)
@@ -14,17 +14,17 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::statement::parse::parse_query;
 
-/// What the rows are called while they are sorted: as nothing else is.
+/// The reserved name of the rows while they are sorted.
 const VALUES: &str = "__values";
 const ROW: &str = "__row";
 
-/// Says so in `query`.
+/// Rewrites `query`.
 pub(super) fn lower_values(query: &mut ast::Query) {
     let flow = VisitMut::visit(query, &mut Lower);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
 }
 
-/// `(VALUES (x))` as a value, which the parser crate reads as a call of a function: the query `(SELECT x)`.
+/// `(VALUES (x))` as a value, which the parser crate reads as a function call: the query `(SELECT x)`.
 pub(super) fn lower_row_of_values(expression: &mut Expr) {
     let Expr::Nested(inner) = expression else { return };
     let Expr::Function(function) = inner.as_ref() else { return };
@@ -82,7 +82,7 @@ fn selects(values: &ast::Values) -> Option<SetExpr> {
         return None;
     }
     let count = values.rows.len();
-    // A row by itself, and rows that depend on what stands around, are not sorted.
+    // A single row, and rows that depend on outer columns, are not sorted.
     let is_sorted = count > 1 && !needs.names_column;
     let mut all: Option<SetExpr> = None;
     for (number, row) in values.rows.iter().enumerate() {
@@ -126,7 +126,7 @@ fn named(expr: Expr, name: String) -> SelectItem {
     SelectItem::ExprWithAlias { expr, alias: Ident::new(name) }
 }
 
-/// What rows of VALUES have that the engine's cannot.
+/// Constructs in rows of VALUES that the engine does not support.
 #[derive(Default)]
 struct Needs {
     has_query: bool,

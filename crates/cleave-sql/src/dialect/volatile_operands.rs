@@ -1,8 +1,8 @@
-//! Operands that are evaluated once, as in PostgreSQL, whatever the engine makes of the expression: it writes them
-//! twice into `x >= a AND x <= b` for `x BETWEEN a AND b`, and into `CASE WHEN x IS NOT NULL THEN x ELSE y END` for
-//! `coalesce(x, y)`, and `random()` and `nextval` would give two values.
+//! Operands that are evaluated once, as in PostgreSQL. The engine copies an operand: `x BETWEEN a AND b` becomes `x >=
+//! a AND x <= b`, and `coalesce(x, y)` becomes `CASE WHEN x IS NOT NULL THEN x ELSE y END`, so `random()` and `nextval`
+//! would give two values.
 //!
-//! Where such an operand is volatile, a function stands for the expression, whose arguments are all evaluated first.
+//! If such an operand is volatile, the expression becomes a function, whose arguments are all evaluated first.
 
 use std::sync::{Arc, LazyLock};
 

@@ -1,17 +1,17 @@
-//! Frames of windows that leave rows out: EXCLUDE CURRENT ROW, GROUP and TIES, which the engine has not.
+//! Window frames with EXCLUDE CURRENT ROW, GROUP and TIES, which the engine lacks.
 //!
 //! 1. The parser puts a [mark](Exclusion::mark) behind the arguments of a function over such a frame.
-//! 2. [`excluding`] makes a window function of its own of it, which holds the aggregate, or which place of the frame is
-//!    wanted. A condition of FILTER becomes an argument.
-//! 3. Its evaluator is told the frame of each row in turn, finds the row's peers by the columns of ORDER BY, and takes
-//!    what is left: three runs of rows at most.
+//! 2. [`excluding`] replaces it by a window function of our own, which holds the aggregate, or the wanted place in the
+//!    frame. A condition of FILTER becomes an argument.
+//! 3. Its evaluator gets the frame of each row in turn, finds the row's peers by the columns of ORDER BY, and evaluates
+//!    the remaining rows: at most three ranges of rows.
 //!
 //! ```text
-//!  rows     1 2 3 … 64 | 65 … 128 | …      blocks of 64 rows have a state each, 64 of those one, and so on:
-//!  blocks   (1 … 64)   | (65 … 128) | …    a run is some rows, some blocks, some blocks of blocks, …, some rows
+//!  rows     1 2 3 … 64 | 65 … 128 | …      blocks of 64 rows have one state each, 64 blocks one, and so on:
+//!  blocks   (1 … 64)   | (65 … 128) | …    a range is some rows, some blocks, some blocks of blocks, …, some rows
 //! ```
 //!
-//! `min` and `max` of intervals go by their length, as in any aggregate; these come here without EXCLUDE, too.
+//! `min` and `max` of intervals compare by length, as in any aggregate; they take this path without EXCLUDE, too.
 //!
 //! So a frame of any length costs a few hundred values, and every row has an accumulator of its own.
 //!
@@ -45,7 +45,7 @@ use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, ScalarFunctionEx
 /// Rows of a block, and blocks of the next larger one.
 const BLOCK: usize = 64;
 
-/// The rows that a frame leaves out.
+/// The rows that a frame excludes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Exclusion {
     /// The row itself.
@@ -57,10 +57,10 @@ pub enum Exclusion {
 }
 
 impl Exclusion {
-    /// All that leave out anything.
+    /// All kinds that exclude rows.
     pub const ALL: [Self; 3] = [Self::CurrentRow, Self::Group, Self::Ties];
 
-    /// The words behind EXCLUDE.
+    /// The words after EXCLUDE.
     pub fn words(self) -> &'static [&'static str] {
         match self {
             Self::CurrentRow => &["CURRENT", "ROW"],
@@ -69,7 +69,7 @@ impl Exclusion {
         }
     }
 
-    /// What stands for it among arguments and in the name of a window: no text of a statement has this character.
+    /// Its mark among arguments and in the name of a window: no text of a statement has this character.
     pub fn mark(self) -> &'static str {
         match self {
             Self::CurrentRow => "\0current row",
@@ -78,7 +78,7 @@ impl Exclusion {
         }
     }
 
-    /// What `text` ends with, and what stands before.
+    /// The mark at the end of `text`, and the text before it.
     pub fn split(text: &str) -> (&str, Option<Self>) {
         let found =
             Self::ALL.into_iter().find_map(|one| Some((text.strip_suffix(one.mark())?, one)));
@@ -89,7 +89,7 @@ impl Exclusion {
     }
 }
 
-/// The text of a query that [is marked](Exclusion::mark), with EXCLUDE where it stood.
+/// The text of a query that [is marked](Exclusion::mark), with EXCLUDE written out again.
 pub fn written_out(text: String) -> String {
     const BEFORE: &str = ", '";
     let mut text = text;
@@ -109,7 +109,7 @@ pub fn written_out(text: String) -> String {
     text
 }
 
-/// Where the window ends whose function's arguments end at the beginning of `text`.
+/// The end of the window whose function's arguments end at the beginning of `text`.
 fn end_of_window(text: &str) -> Option<usize> {
     let over = text.find(" OVER (")?;
     let mut depth = 0_usize;
@@ -128,7 +128,7 @@ fn end_of_window(text: &str) -> Option<usize> {
     None
 }
 
-/// `window` as a function of its own, if it is marked.
+/// `window` as a function of our own, if it is marked.
 pub(super) fn excluding(mut window: RawWindowExpr) -> Result<RawWindowExpr> {
     let mark = |argument: &Expr| match argument {
         Expr::Literal(ScalarValue::Utf8(Some(text)), _) => match Exclusion::split(text) {
@@ -162,7 +162,7 @@ pub(super) fn excluding(mut window: RawWindowExpr) -> Result<RawWindowExpr> {
     Ok(window)
 }
 
-/// `min` or `max` of intervals over whole frames, which go by their length here.
+/// `min` or `max` of intervals over whole frames, compared by length here.
 pub(super) fn over_all(
     aggregate: Arc<AggregateUDF>,
     is_filtered: bool,
@@ -184,7 +184,7 @@ fn function(
     WindowFunctionDefinition::WindowUDF(Arc::new(WindowUDF::from(function)))
 }
 
-/// What is wanted of the rows that are left.
+/// What is computed of the remaining rows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Of {
     Aggregate(Arc<AggregateUDF>),
@@ -262,7 +262,7 @@ impl WindowUDFImpl for Excluding {
                 let fields: Vec<Field> = fields
                     .map(|(place, field)| field.as_ref().clone().with_name(name(place)))
                     .collect();
-                // Some aggregates read what is the same in all rows while they are made.
+                // Some aggregates read arguments that are the same in all rows when they are created.
                 let columns = exprs.iter().enumerate().map(|(place, expr)| {
                     let column = || Arc::new(Column::new(&name(place), place));
                     match expr.is::<Literal>() {
@@ -310,7 +310,7 @@ impl WindowUDFImpl for Excluding {
     }
 }
 
-/// What becomes of the rows that are left.
+/// What is done with the remaining rows.
 #[derive(Debug)]
 enum Left {
     Aggregated(Box<AggregateFunctionExpr>),
@@ -324,28 +324,28 @@ enum Place {
     Nth,
 }
 
-/// One partition's, asked of each of its rows in turn.
+/// The evaluator of one partition, called for each of its rows in turn.
 #[derive(Debug)]
 struct Evaluator {
     left: Left,
-    /// The aggregate takes the length of its argument, too.
+    /// The aggregate takes the length of its argument as well.
     by_length: bool,
     exclusion: Option<Exclusion>,
-    /// Arguments of the function itself, and all of them; what follows are the columns of ORDER BY.
+    /// Number of arguments of the function itself, and of all arguments; the columns of ORDER BY follow.
     own_count: usize,
     arg_count: usize,
-    /// The next row, and the group of peers that it, or one before it, is in.
+    /// The next row, and the group of peers that contains it or the row before it.
     row: usize,
     group: usize,
     partition: Option<Partition>,
 }
 
-/// What all rows of a partition are asked about.
+/// Data about all rows of a partition.
 #[derive(Debug)]
 struct Partition {
-    /// Rows that ORDER BY does not tell apart.
+    /// Groups of rows that are equal in ORDER BY.
     peers: Vec<Range<usize>>,
-    /// How many rows before each one FILTER takes, and before the end; None: it takes all.
+    /// For each row, and for the end, how many rows before it pass FILTER; None: all do.
     taken_before: Option<Vec<usize>>,
     /// Arguments of the rows, states of blocks of rows, states of blocks of these, and so on.
     levels: Vec<Vec<ArrayRef>>,
@@ -416,13 +416,13 @@ impl Evaluator {
     }
 }
 
-/// What intervals compare by.
+/// The lengths by which intervals compare.
 fn lengths(intervals: &ArrayRef) -> Result<ArrayRef> {
     let spans: Decimal128Array = intervals.as_primitive::<IntervalMonthDayNanoType>().unary(span);
     Ok(Arc::new(spans.with_precision_and_scale(DECIMAL128_MAX_PRECISION, 0)?))
 }
 
-/// What a frame keeps, from its beginning to its end.
+/// The rows kept of a frame, from its beginning to its end.
 fn kept(
     exclusion: Option<Exclusion>,
     frame: &Range<usize>,
@@ -505,7 +505,7 @@ impl Partition {
         accumulator.evaluate()
     }
 
-    /// Adds rows from the first to the last of `run`, by the largest blocks that are within.
+    /// Adds rows from the first to the last of `run`, by the largest blocks that it contains.
     fn add(&self, accumulator: &mut dyn Accumulator, mut run: Range<usize>) -> Result<()> {
         let mut ends = Vec::new();
         for (level, values) in self.levels.iter().enumerate() {
@@ -524,7 +524,7 @@ impl Partition {
     }
 }
 
-/// The value of a row among those that are left.
+/// The value of one of the remaining rows.
 fn value_at(
     place: Place,
     values: &[ArrayRef],

@@ -1,13 +1,16 @@
-//! Frames of windows over every type that sorts: the engine knows of RANGE over numbers, texts and times alone.
+//! Window frames with RANGE over every type that sorts: the engine has RANGE over numbers, texts and times alone.
 //!
 //! ```text
-//!  ORDER BY x RANGE BETWEEN '1 day' PRECEDING AND …   ─▶   ORDER BY interval_span(x) RANGE BETWEEN (its length) PRECEDING AND …
-//!  ORDER BY t RANGE BETWEEN '1 day' PRECEDING AND …   ─▶   ORDER BY frame_place(t) …, for times, which may be infinite
-//!  ORDER BY x RANGE BETWEEN UNBOUNDED … AND CURRENT   ─▶   … GROUPS …, for all other types
+//!  ORDER BY x RANGE BETWEEN '1 day' PRECEDING AND …
+//!    ─▶  ORDER BY interval_span(x) RANGE BETWEEN (its length) PRECEDING AND …
+//!  ORDER BY t RANGE BETWEEN '1 day' PRECEDING AND …
+//!    ─▶  ORDER BY frame_place(t) …, for times, which may be infinite
+//!  ORDER BY x RANGE BETWEEN UNBOUNDED … AND CURRENT
+//!    ─▶  … GROUPS …, for all other types
 //! ```
 //!
 //! Without an offset both mean the same: the rows that are equal to this one are in the frame. Frames are settled with
-//! the types, so this comes before; other keys that are intervals are those of [`IntervalKeys`](super::IntervalKeys).
+//! the types, so this comes before; other interval keys are handled by [`IntervalKeys`](super::IntervalKeys).
 
 use cleave_fragment::functions::{ArgumentFault, frame_place, interval_span, span};
 use datafusion::arrow::datatypes::{DataType, IntervalUnit};
@@ -78,7 +81,7 @@ fn framed(mut window: Box<WindowFunction>, schema: &DFSchema) -> Result<Transfor
     Ok(Transformed::yes(Expr::WindowFunction(window)))
 }
 
-/// Types that the engine knows ranges of.
+/// Types over which the engine supports RANGE.
 fn has_ranges(own: &DataType) -> bool {
     own.is_numeric()
         || own.is_temporal() && !matches!(own, DataType::Duration(_))
@@ -106,7 +109,7 @@ fn length(bound: &WindowFrameBound) -> Result<WindowFrameBound> {
         if length < 0 {
             return Err(ArgumentFault::FrameOffset.into());
         }
-        // As the engine has it before types are settled.
+        // The form that the engine has before types are settled.
         Ok(ScalarValue::Utf8(Some(length.to_string())))
     };
     Ok(match bound {

@@ -1,6 +1,6 @@
-//! ALTER TABLE and ALTER INDEX: the crate's tree in, [`Action`]s out, in the order in which they are to be done.
+//! ALTER TABLE and ALTER INDEX: the parser's tree in, [`Action`]s out, in the order of execution.
 //!
-//! A column to be added is read as CREATE TABLE reads one. What this version cannot do is refused here, by name.
+//! A new column is read as in CREATE TABLE. Unsupported actions are refused here, by name.
 //!
 //! Source: PostgreSQL's manual, ALTER TABLE.
 
@@ -23,7 +23,7 @@ pub struct AlterTable {
     pub table: String,
     /// A table that does not exist is no error.
     pub if_exists: bool,
-    /// What to do, one after the other.
+    /// The actions, in order.
     pub actions: Vec<Action>,
     /// Where the table's name stands.
     pub position: Option<Position>,
@@ -40,11 +40,11 @@ pub enum Action {
         column: Box<Column>,
         /// Its keys.
         keys: Vec<Key>,
-        /// Its checks, of which it is not known yet which columns they name.
+        /// Its checks; the columns that they name are not resolved yet.
         checks: Vec<GivenCheck>,
         /// Its foreign keys.
         foreign_keys: Vec<GivenForeignKey>,
-        /// Where it is SERIAL or an identity.
+        /// Its sequence, if it is SERIAL or an identity.
         sequence: Option<GivenSequence>,
     },
     /// DROP COLUMN.
@@ -53,33 +53,33 @@ pub enum Action {
         if_exists: bool,
         /// The column.
         column: String,
-        /// Foreign keys of other tables that refer to it go with it.
+        /// CASCADE: foreign keys of other tables that refer to it are dropped too.
         cascade: bool,
     },
     /// RENAME COLUMN.
     RenameColumn {
-        /// What it was called.
+        /// The old name.
         from: String,
-        /// What it shall be called.
+        /// The new name.
         to: String,
     },
     /// RENAME TO.
     RenameTable {
-        /// What the table shall be called.
+        /// The new name of the table.
         to: String,
     },
     /// RENAME CONSTRAINT.
     RenameConstraint {
-        /// What it was called.
+        /// The old name.
         from: String,
-        /// What it shall be called.
+        /// The new name.
         to: String,
     },
     /// ALTER COLUMN SET DEFAULT, DROP DEFAULT.
     SetDefault {
         /// The column.
         column: String,
-        /// The default; None: there is none any more.
+        /// The default; None: DROP DEFAULT.
         default: Option<String>,
     },
     /// ALTER COLUMN SET NOT NULL, DROP NOT NULL.
@@ -95,7 +95,7 @@ pub enum Action {
         column: String,
         /// Its new type.
         column_type: ColumnType,
-        /// What its values become; None: what assigning them gives.
+        /// USING: the new values; None: the assignment cast of the old ones.
         using: Option<String>,
     },
     /// ALTER COLUMN ADD GENERATED AS IDENTITY.
@@ -104,25 +104,25 @@ pub enum Action {
         column: String,
         /// GENERATED ALWAYS.
         is_always: bool,
-        /// What its sequence is to be.
+        /// Options of its sequence.
         options: Box<SequenceOptions>,
-        /// What its sequence is to be called.
+        /// The name of its sequence.
         name: Option<String>,
     },
     /// ALTER COLUMN SET GENERATED, SET an option, RESTART.
     SetIdentity {
         /// The column.
         column: String,
-        /// Whether it is to be GENERATED ALWAYS; None: as it was.
+        /// Whether it is to be GENERATED ALWAYS; None: unchanged.
         is_always: Option<bool>,
-        /// What is to change of its sequence.
+        /// Changes to its sequence.
         options: Box<SequenceOptions>,
     },
     /// ALTER COLUMN DROP IDENTITY.
     DropIdentity {
         /// The column.
         column: String,
-        /// One that is none is no error.
+        /// IF EXISTS: a column that is no identity is no error.
         if_exists: bool,
     },
     /// ADD PRIMARY KEY, ADD UNIQUE.
@@ -132,7 +132,7 @@ pub enum Action {
         /// Its columns.
         columns: Vec<String>,
     },
-    /// ADD CHECK; it is not known yet which columns it names.
+    /// ADD CHECK; the columns that it names are not resolved yet.
     AddCheck(GivenCheck),
     /// ADD FOREIGN KEY.
     AddForeignKey(GivenForeignKey),
@@ -147,7 +147,7 @@ pub enum Action {
         if_exists: bool,
         /// The constraint.
         name: String,
-        /// Foreign keys of other tables that refer to it go with it.
+        /// CASCADE: foreign keys of other tables that refer to it are dropped too.
         cascade: bool,
     },
 }
@@ -239,7 +239,7 @@ fn altered_column(column: String, operation: ast::AlterColumnOperation) -> Resul
             column_type: column_type(&data_type)?,
             using: using.map(|using| using.to_string()),
         },
-        // Read elsewhere, where it stands first.
+        // The first one is read elsewhere.
         Ast::AddGenerated { .. } => {
             let what = "ALTER TABLE of an identity, and something else, in one";
             return Err(Error::unsupported(what));

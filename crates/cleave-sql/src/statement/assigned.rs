@@ -1,8 +1,8 @@
-//! Expressions of types that a column does not take by itself: PostgreSQL's rules of assignment, asked before there is
-//! a row.
+//! PostgreSQL's rules of assignment: refuses expressions of types that a column does not accept, before any row is
+//! computed.
 //!
-//! A literal in quotes, NULL and a parameter have no type of their own, and are read as the column's. Whatever else is
-//! text goes into text only; numbers become numbers, and times times; anything becomes text.
+//! A literal in quotes, NULL and a parameter have no type of their own, and are read as the column's. Any other text is
+//! assigned to text columns only; numbers are assigned to numbers, times to times, and anything to text.
 //!
 //! Source: PostgreSQL's manual, "Value Storage"; `transformAssignedExpr` (parse_target.c) and `pg_cast`.
 
@@ -16,7 +16,7 @@ use crate::dialect::type_name;
 use crate::statement::modify::Assignment;
 use crate::statement::names::position_of;
 
-/// Refuses a value of the type `from` for `column`, which `expression` gives.
+/// Refuses a value of the type `from` for `column`, given by `expression`.
 ///
 /// # Errors
 /// 42804, with PostgreSQL's hint.
@@ -51,7 +51,7 @@ fn check_type(column: &Column, from: &DataType, position: Option<Position>) -> R
     })
 }
 
-/// The same of what an UPDATE sets; `own` tells the type of what it has for the column at a place.
+/// The same for the SET list of an UPDATE; `own` gives the type of the value for the column at a place.
 ///
 /// # Errors
 /// As [`check_assigned`].
@@ -61,7 +61,7 @@ pub fn check_set<'a>(
     own: impl Fn(usize) -> Option<&'a DataType>,
 ) -> Result<()> {
     for set in assignments {
-        // Those of a row are as its query has them.
+        // Values of a row have the types of its query.
         let (Some(expression), None) = (&set.value, &set.of_row) else { continue };
         let Some(place) = schema.column_index(&set.column) else { continue };
         if let (Some(column), Some(from)) = (schema.columns.get(place), own(place)) {
@@ -71,7 +71,7 @@ pub fn check_set<'a>(
     Ok(())
 }
 
-/// The same of all that `query` gives for the columns of an INSERT, as `given` has their types.
+/// The same for all that `query` gives for the columns of an INSERT, with the types in `given`.
 ///
 /// # Errors
 /// As [`check_assigned`].
@@ -89,12 +89,12 @@ pub fn check_inserted(query: &ast::Query, conform: &Conform, given: &Schema) -> 
     Ok(())
 }
 
-/// What gives a column of a query.
+/// The source of a query's column.
 enum Gives<'a> {
-    /// Of VALUES, cells some of which have no type of their own: each is read by itself.
+    /// VALUES, some of whose cells have no type of their own: each is read by itself.
     Any,
     Expression(&'a ast::Expr),
-    /// A star, or UNION: what has no type of its own there is text.
+    /// A star, or UNION: an untyped literal there is text.
     Typed,
 }
 
@@ -149,7 +149,7 @@ fn is_assigned(from: &DataType, to: &ColumnType) -> bool {
             to,
             To::SmallInt | To::Int | To::BigInt | To::Real | To::Double | To::Numeric { .. }
         ),
-        // What else there is tells when it is converted.
+        // The conversion reports any other case.
         _ => true,
     }
 }

@@ -1,22 +1,21 @@
-//! Queries of PostgreSQL's catalog: what their syntax has and the engine has not, said otherwise.
+//! Queries of PostgreSQL's catalog: rewrites syntax in them that the engine lacks.
 //!
 //! [`lower`] leaves every query alone that does not name the catalog. In the others:
 //!
 //! 1. `pg_class` is `pg_catalog.pg_class`, `pg_catalog.format_type(…)` is `format_type(…)`, `OPERATOR(pg_catalog.~)` is
 //!    `~`; there is one collation.
-//! 2. `'t'::regclass` is the number of a table, `x::regclass` the name of the one with that number; `oid` is bigint;
+//! 2. `'t'::regclass` is the number of a table, `x::regclass` the name of the table with that number; `oid` is bigint;
 //!    `name` and `"char"` are text.
 //! 3. `x = ANY (ARRAY[a, b])` is `x IN (a, b)`.
-//! 4. `c.tableoid` is the number of the table that `c` is; `'{1,2}'::oid[]` is `ARRAY[1, 2]`; a vector of numbers that
-//!    is shown is written as one.
-//! 5. A SELECT from a table that never has a row gives no row, whatever it computes; as a value it is NULL, under
-//!    EXISTS false.
-//! 6. A subquery that is a value and finds at most one row is the greatest of its rows, which the engine can turn into
-//!    a join.
+//! 4. `c.tableoid` is the number of the table of `c`; `'{1,2}'::oid[]` is `ARRAY[1, 2]`; a selected vector of numbers
+//!    is written like one.
+//! 5. A SELECT from a table that never has rows becomes an empty result; as a value it is NULL, under EXISTS false.
+//! 6. A scalar subquery that finds at most one row becomes an aggregate `max` over its rows, which the engine can turn
+//!    into a join.
 //!
-//! Only 5 and 6 need care, and are for subqueries of the catalog alone. 5 holds for inner joins without aggregates, and
-//! keeps the names of columns, which are text then. 6 would hide that a subquery finds several rows: the catalog's own
-//! keys are what clients look for.
+//! 5 and 6 are applied to subqueries of the catalog alone. 5 holds for inner joins without aggregates, and keeps the
+//! names of columns, which are text then. 6 would hide that a subquery finds several rows; clients look up by the
+//! catalog's own keys, so this does not occur.
 
 use std::ops::ControlFlow;
 
@@ -41,7 +40,7 @@ use lists::{list_empty_texts, list_of_numbers, show_vectors};
 use shown::{names_shown, show_names};
 use table_numbers::lower_table_numbers;
 
-/// Says otherwise what `query` has of PostgreSQL's catalog.
+/// Rewrites the catalog syntax in `query`.
 pub fn lower(query: &mut ast::Query) {
     if Visit::visit(query, &mut Mentions).is_continue() {
         return;
@@ -50,7 +49,7 @@ pub fn lower(query: &mut ast::Query) {
     let names = names_of(&query.body);
     let shown = names_shown(&query.body);
     if empty_selects(&mut query.body) && matches!(*query.body, SetExpr::Select(_)) {
-        // It speaks of columns that are gone, and there is nothing to order.
+        // It names columns that are gone, and an empty result needs no order.
         query.order_by = None;
         query.limit_clause = None;
     }
@@ -61,7 +60,7 @@ pub fn lower(query: &mut ast::Query) {
     keep_names(&mut query.body, &names);
 }
 
-/// What the columns of a result are called.
+/// The column names of a result.
 fn names_of(body: &SetExpr) -> Vec<Option<String>> {
     match body {
         SetExpr::Select(select) => select.projection.iter().map(item_name).collect(),
@@ -71,7 +70,7 @@ fn names_of(body: &SetExpr) -> Vec<Option<String>> {
     }
 }
 
-/// Calls the columns of a result as they were called.
+/// Restores the column names of a result.
 fn keep_names(body: &mut SetExpr, names: &[Option<String>]) {
     match body {
         SetExpr::Select(select) => {
@@ -219,7 +218,7 @@ impl VisitorMut for Lower {
     }
 }
 
-/// The table of PostgreSQL's catalog that a name means, where it names no schema or that one.
+/// The table of PostgreSQL's catalog that a name means, if the name has no schema or that one.
 fn catalog_table(name: &ObjectName) -> Option<String> {
     let parts: Vec<String> = name.0.iter().filter_map(ObjectNamePart::as_ident).map(fold).collect();
     match parts.as_slice() {
@@ -242,7 +241,7 @@ fn strip_schema(name: &mut ObjectName) {
     }
 }
 
-/// Whether a function is given a parameter whose type only its name tells.
+/// Whether a function takes a parameter whose type only the function's name tells.
 fn takes_text(function: &ast::Function) -> bool {
     let names = ["to_regclass", "to_regtype", "current_setting", "quote_ident"];
     let name = function.name.0.last().and_then(ObjectNamePart::as_ident).map(fold);
@@ -255,7 +254,7 @@ fn is_parameter(expression: &Expr) -> bool {
     matches!(value.value, Value::Placeholder(_))
 }
 
-/// `EXISTS (…)` as a comparison of a count; None: it is said otherwise later.
+/// `EXISTS (…)` as a comparison of a count; None: it is rewritten later.
 fn counted(query: &ast::Query, negated: bool) -> Option<Expr> {
     let select = plain_select(query)?;
     let is_plain = reads_catalog(select) && !reads_nothing(select) && !has_aggregate(select);
@@ -273,7 +272,7 @@ fn counted(query: &ast::Query, negated: bool) -> Option<Expr> {
     })
 }
 
-/// The name of a type that only the catalog has, or that is written with its schema.
+/// The name of a type that only the catalog has, or that has a schema.
 fn catalog_type(data_type: &DataType) -> Option<String> {
     match data_type {
         DataType::Regclass => Some("regclass".to_owned()),
@@ -301,7 +300,7 @@ fn catalog_type(data_type: &DataType) -> Option<String> {
     }
 }
 
-/// The type that parameters of a type of the catalog have: that of numbers, or text.
+/// The type of parameters that are cast to a type of the catalog: number or text.
 pub(crate) fn type_of_catalog(data_type: &DataType) -> Option<ColumnType> {
     Some(match catalog_type(data_type)?.as_str() {
         "oid" | "xid" | "cid" | "int8" => ColumnType::BigInt,
@@ -313,7 +312,7 @@ pub(crate) fn type_of_catalog(data_type: &DataType) -> Option<ColumnType> {
     })
 }
 
-/// `expression` as a value of the type of this name.
+/// `expression` as a value of the named type.
 fn cast(name: &str, expression: Expr) -> Expr {
     let to = |data_type: DataType, expression: Expr| Expr::Cast {
         kind: ast::CastKind::Cast,
@@ -364,7 +363,7 @@ fn cast(name: &str, expression: Expr) -> Expr {
     to(data_type, expression)
 }
 
-/// Whether an expression names something, rather than being its number.
+/// Whether an expression is a name, rather than a number.
 fn is_constant(expression: &Expr) -> bool {
     match expression {
         Expr::Value(value) => {
@@ -413,7 +412,7 @@ fn operator(operator: BinaryOperator) -> BinaryOperator {
     }
 }
 
-/// The items of a list that is written out.
+/// The items of an array literal.
 fn items(list: &Expr) -> Option<Vec<Expr>> {
     match list {
         Expr::Nested(inner) => items(inner),
@@ -431,8 +430,8 @@ fn items(list: &Expr) -> Option<Vec<Expr>> {
     }
 }
 
-/// `generate_subscripts(list, 1)`, of the lists that the catalog has: their numbers from 0. And
-/// `_pg_expandarray(list)`, whose rows of an item and its number are only their item here.
+/// `generate_subscripts(list, 1)` over the catalog's lists: their numbers from 0. And `_pg_expandarray(list)`, which
+/// has rows of an item and its number, and here only the item.
 fn subscripts(function: ast::Function) -> Expr {
     match function.name.to_string().to_lowercase().as_str() {
         "generate_subscripts" => {
@@ -443,7 +442,7 @@ fn subscripts(function: ast::Function) -> Expr {
     }
 }
 
-/// `(_pg_expandarray(list)).n`, `(keys).x` and `indoption[0]`, as JDBC asks for them.
+/// `(_pg_expandarray(list)).n`, `(keys).x` and `indoption[0]`, as JDBC writes them.
 fn part_of(root: &Expr, access: &[ast::AccessExpr]) -> Option<Expr> {
     let last_name = |expression: &Expr| match expression {
         Expr::Identifier(name) => Some(fold(name)),
@@ -495,7 +494,7 @@ fn part_of(root: &Expr, access: &[ast::AccessExpr]) -> Option<Expr> {
     }
 }
 
-/// What `ARRAY(SELECT …)` is; None: the function is another.
+/// The value of `ARRAY(SELECT …)`; None: the function is another.
 fn array_of(function: &ast::Function) -> Option<Expr> {
     let ast::FunctionArguments::Subquery(query) = &function.args else { return None };
     if !function.name.to_string().eq_ignore_ascii_case("array") {
@@ -506,7 +505,7 @@ fn array_of(function: &ast::Function) -> Option<Expr> {
         .from
         .iter()
         .any(|from| matches!(&from.relation, ast::TableFactor::Table { args: Some(_), .. }));
-    // Lists of options and the like, which nothing here has.
+    // Lists of options and the like, which are always empty here.
     if of_function || reads_nothing(select) {
         let text = ast::ArrayElemTypeDef::SquareBracket(Box::new(DataType::Text), None);
         return Some(Expr::Cast {
@@ -522,7 +521,7 @@ fn array_of(function: &ast::Function) -> Option<Expr> {
     wrap(&mut query, "array_agg").then_some(Expr::Subquery(query))
 }
 
-/// What a subquery that is a value becomes; None: it stays, perhaps as the greatest of its rows.
+/// The replacement of a scalar subquery; None: it stays, or becomes the greatest of its rows.
 fn value_of(query: &mut Box<ast::Query>) -> Option<Expr> {
     let select = plain_select(query)?;
     if reads_nothing(select) || makes_json(select) {
@@ -538,7 +537,7 @@ fn value_of(query: &mut Box<ast::Query>) -> Option<Expr> {
     None
 }
 
-/// Puts an aggregate around the one column of a query. False: it has another number of them.
+/// Puts an aggregate around the single column of a query. False: it has another number of columns.
 fn wrap(query: &mut ast::Query, aggregate: &str) -> bool {
     let SetExpr::Select(select) = query.body.as_mut() else { return false };
     match select.projection.as_mut_slice() {
@@ -551,7 +550,7 @@ fn wrap(query: &mut ast::Query, aggregate: &str) -> bool {
     }
 }
 
-/// The default of a column, where a subquery looks for it: one of `pg_attrdef` by table and column.
+/// The default of a column, from a subquery that looks it up in `pg_attrdef` by table and column.
 fn default_of(select: &ast::Select) -> Option<Expr> {
     let [from] = select.from.as_slice() else { return None };
     let ast::TableFactor::Table { name, .. } = &from.relation else { return None };
@@ -599,7 +598,7 @@ fn plain_select(query: &ast::Query) -> Option<&ast::Select> {
     }
 }
 
-/// Whether a SELECT reads the catalog: what is said of subqueries here is not for those of tables.
+/// Whether a SELECT reads the catalog: these rewrites do not apply to subqueries of tables.
 fn reads_catalog(select: &ast::Select) -> bool {
     let is_catalog = |factor: &ast::TableFactor| match factor {
         ast::TableFactor::Table { name, .. } => catalog_table(name).is_some() || is_own(name),
@@ -610,7 +609,7 @@ fn reads_catalog(select: &ast::Select) -> bool {
     })
 }
 
-/// Whether a SELECT makes JSON, which the engine cannot: clients ask so for the options of an identity column.
+/// Whether a SELECT makes JSON, which the engine cannot: clients use it for the options of an identity column.
 fn makes_json(select: &ast::Select) -> bool {
     select.projection.iter().any(|item| {
         matches!(item, SelectItem::UnnamedExpr(Expr::Function(function))
@@ -619,7 +618,7 @@ fn makes_json(select: &ast::Select) -> bool {
     })
 }
 
-/// Whether a SELECT gives no row because a table that it reads never has one.
+/// Whether a SELECT gives no row because it reads a table that is always empty.
 fn reads_nothing(select: &ast::Select) -> bool {
     use ast::JoinOperator as Op;
     let is_empty = |factor: &ast::TableFactor| match factor {
@@ -647,7 +646,7 @@ fn reads_nothing(select: &ast::Select) -> bool {
 }
 
 fn has_aggregate(select: &ast::Select) -> bool {
-    /// How many subqueries stand around: theirs are not ours.
+    /// Depth of enclosing subqueries: their columns are not ours.
     struct Aggregates(usize);
     impl Visitor for Aggregates {
         type Break = ();
@@ -687,7 +686,7 @@ fn has_aggregate(select: &ast::Select) -> bool {
     is_grouped || select.projection.visit(&mut Aggregates(0)).is_break()
 }
 
-/// Makes SELECTs that give no row into such that need no table. True: there was one.
+/// Replaces SELECTs that give no row by ones that need no table. True: there was one.
 fn empty_selects(body: &mut SetExpr) -> bool {
     let is_text = reads_nothing_at_all(body);
     empty_typed(body, is_text)
@@ -704,7 +703,7 @@ fn reads_nothing_at_all(body: &SetExpr) -> bool {
     }
 }
 
-/// The same; `is_text`: their columns are text, rather than of the type that another SELECT of a UNION says.
+/// The same; `is_text`: their columns are text, rather than of the type of another SELECT of a UNION.
 fn empty_typed(body: &mut SetExpr, is_text: bool) -> bool {
     match body {
         SetExpr::Select(select) => {
@@ -734,7 +733,7 @@ fn empty_typed(body: &mut SetExpr, is_text: bool) -> bool {
     }
 }
 
-/// NULL, which keeps the parameters of `select`: a client has values for them.
+/// NULL that keeps the parameters of `select`: a client sends values for them.
 fn nothing(select: &ast::Select) -> Expr {
     struct Parameters {
         found: Vec<Expr>,
@@ -761,7 +760,7 @@ fn nothing(select: &ast::Select) -> Expr {
     let flow = select.visit(&mut parameters);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
     match parameters.found.as_slice() {
-        // Of whatever type is wanted.
+        // Of any type.
         [] => null(),
         _ => call("cleave_nothing", parameters.found),
     }

@@ -1,8 +1,8 @@
 //! The tables of the schemas `pg_catalog` and `information_schema` with their columns, and values to rows of them;
-//! [`numbers`] has their numbers. The rows are made where a session asks for them.
+//! [`numbers`] has their numbers. The rows are made when a session asks for them.
 //!
-//! A column is a name and a letter: `o` a number of a thing (bigint), `i` integer, `s` smallint, `b` boolean, `f` real,
-//! `t` text (names and single characters too), `z` timestamp with time zone; `O`, `S`, `T`: lists of these.
+//! A column is a name and a letter: `o` the number of an object (bigint), `i` integer, `s` smallint, `b` boolean, `f`
+//! real, `t` text (names and single characters too), `z` timestamp with time zone; `O`, `S`, `T`: lists of these.
 
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ pub fn tables(schema: &str) -> impl Iterator<Item = &'static Shape> {
     tables.iter()
 }
 
-/// Names a table that the schema does not have, with the nearest that it has.
+/// The error of a table that the schema does not have, with the nearest one that it has.
 pub fn check_table(schema: &str, name: &str) -> error::Result<()> {
     let names = || tables(schema).map(|shape| shape.name);
     match names().any(|known| known == name) {
@@ -107,7 +107,7 @@ pub fn columns(schema: &str, table: &str) -> Option<Vec<String>> {
     Some(shape.columns().map(|(name, _)| name.to_owned()).collect())
 }
 
-/// Whether there is a table of this name in the schema that every search begins with.
+/// Whether there is a table of this name in the schema that is always searched first.
 pub fn is_catalog_table(name: &str) -> bool {
     name.starts_with("pg_") && PG_CATALOG.iter().any(|shape| shape.name == name)
 }

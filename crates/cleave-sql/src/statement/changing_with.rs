@@ -1,15 +1,15 @@
-//! WITH whose queries change rows: a statement in; out, these queries as statements of their own, and the statement
-//! over the rows that they give.
+//! Data-modifying queries of WITH: a statement in; out, these queries as statements of their own, and the statement
+//! over the rows that they return.
 //!
 //! ```text
 //!  WITH gone AS (DELETE FROM t WHERE a < 5 RETURNING *) INSERT INTO u SELECT * FROM gone
-//!    ─▶ part 0: DELETE FROM t WHERE a < 5 RETURNING *                                     (run first, since it is named)
+//!    ─▶ part 0: DELETE FROM t WHERE a < 5 RETURNING *                          (run first, since it is named)
 //!       WITH gone AS (SELECT * FROM part0) INSERT INTO u SELECT * FROM gone
 //! ```
 //!
-//! 1. What changes rows is a part, and so is a query that locks rows, or that several of these statements name: it runs
+//! 1. Each query that changes or locks rows is a part, and so is a query that several of these statements name: it runs
 //!    once for all of them. Other queries go into the WITH of the one statement that names them.
-//! 2. Parts that the statement needs run before it, the others behind it, the last one first, as PostgreSQL has it.
+//! 2. Parts that the statement needs run before it, the others after it, the last one first, as in PostgreSQL.
 //! 3. Their rows are tables of the statements that name them ([`GivenRows`](super::locked_parts::GivenRows)).
 //!
 //! Only the outermost WITH may have such queries. Source: PostgreSQL's manual, "Data-Modifying Statements in WITH".
@@ -26,16 +26,16 @@ use super::names::fold;
 use super::parameters::place_of;
 use super::parse::{Statement, parse_query};
 
-/// A statement behind WITH whose queries change rows.
+/// A statement with data-modifying queries in WITH.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChangingWith {
-    /// Those of its queries that run by themselves.
+    /// The queries that run by themselves.
     pub parts: Vec<Part>,
     /// The statement over their rows.
     pub main: Part,
     /// Which parts run before it, in their order.
     pub before: Vec<usize>,
-    /// Which run behind it.
+    /// Which parts run after it.
     pub after: Vec<usize>,
 }
 
@@ -44,7 +44,7 @@ pub struct ChangingWith {
 pub struct Part {
     /// The statement.
     pub statement: Statement,
-    /// The parameters that stand in it, from 0.
+    /// The parameters in it, from 0.
     pub parameters: BTreeSet<usize>,
 }
 
@@ -52,14 +52,14 @@ pub struct Part {
 struct Listed {
     name: String,
     cte: ast::Cte,
-    /// Those before it that it names, and, of those, whether it names itself.
+    /// The earlier queries that it names, and itself if it is recursive.
     needs: BTreeSet<usize>,
     is_recursive: bool,
-    /// Its number among the parts; None: it is none.
+    /// Its number among the parts; None: it is no part.
     part: Option<usize>,
 }
 
-/// The parts of a statement of the parser's, of which `typed` makes ours. None: its WITH changes no rows.
+/// The parts of a parsed statement, typed by `typed`. None: its WITH changes no rows.
 ///
 /// # Errors
 /// Those of `typed`; [`Error::Unsupported`] for what PostgreSQL refuses, too.
@@ -109,7 +109,7 @@ pub(super) fn taken(
     Ok(Some(ChangingWith { parts, main, before, after }))
 }
 
-/// The queries of `with`, none of which is a part yet.
+/// The queries of `with`, before parts are chosen.
 fn listed(with: &ast::With) -> Result<Vec<Listed>> {
     let names: Vec<String> = with.cte_tables.iter().map(|cte| fold(&cte.alias.name)).collect();
     let mut listed: Vec<Listed> = Vec::with_capacity(names.len());
@@ -142,9 +142,9 @@ fn listed(with: &ast::With) -> Result<Vec<Listed>> {
     Ok(listed)
 }
 
-/// Says which of the queries are parts; `needed` are those that the statement itself names.
+/// Decides which of the queries are parts; `needed` are those that the statement itself names.
 fn number_parts(listed: &mut [Listed], needed: &BTreeSet<usize>) {
-    // Behind all of them comes the statement.
+    // The statement comes behind all of them.
     let main = listed.len();
     let mut users: Vec<BTreeSet<usize>> = listed.iter().map(|_| BTreeSet::new()).collect();
     let mut is_part = vec![false; main];
@@ -173,8 +173,8 @@ fn number_parts(listed: &mut [Listed], needed: &BTreeSet<usize>) {
     }
 }
 
-/// WITH of a statement that names `needed`: rows of parts, and queries that are none, with what these name. `own`: the
-/// statement is that one itself.
+/// WITH for a statement that names `needed`: rows of parts, and other queries with those that they name. `own`: it is
+/// the main statement.
 fn with_of(
     with: &ast::With,
     listed: &[Listed],
@@ -208,7 +208,7 @@ fn with_of(
     Ok((!cte_tables.is_empty()).then(|| ast::With { cte_tables, ..with.clone() }))
 }
 
-/// Puts WITH around a query that may have one of its own, which counts.
+/// Puts WITH around a query; names of the query's own WITH take precedence.
 fn put_around(query: &mut ast::Query, around: Option<ast::With>) -> Result<()> {
     if let Some(own) = &query.with
         && own.cte_tables.iter().any(|cte| has_changes(&cte.query))
@@ -290,7 +290,7 @@ fn has_locks(query: &ast::Query) -> bool {
     query.visit(&mut Locks).is_break()
 }
 
-/// Whether a query that changes rows gives rows.
+/// Whether a data-modifying query returns rows.
 fn returns(query: &ast::Query) -> bool {
     use ast::SetExpr as Body;
     let (Body::Insert(statement) | Body::Update(statement) | Body::Delete(statement)) =

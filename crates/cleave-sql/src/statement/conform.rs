@@ -1,12 +1,12 @@
-//! Rows as somebody brings them in, rows as a table stores them out.
+//! Converts input rows to rows as a table stores them.
 //!
-//! 1. Columns are found by name or by place; those that are missing get their default.
-//! 2. Values become the column's type, by PostgreSQL's assignment casts: numbers to numbers, times to
-//!    times, text to anything that reads it, anything to text. Numbers round, and never wrap.
+//! 1. Columns are found by name or by place; missing ones get their default.
+//! 2. Values become the column's type, by PostgreSQL's assignment casts: numbers to numbers, times to times, text to
+//!    any type that can read it, anything to text. Numbers are rounded, and never wrap.
 //! 3. `character varying(n)`, `character(n)` and NOT NULL are checked.
 //!
-//! Invariant: a batch that leaves here has exactly the table's Arrow schema, and breaks no constraint
-//! that one row alone can break. Source: PostgreSQL's manual, "Value Storage".
+//! Invariant: a batch that leaves here has exactly the table's Arrow schema, and satisfies every constraint that a
+//! single row can break. Source: PostgreSQL's manual, "Value Storage".
 
 use std::sync::Arc;
 
@@ -37,11 +37,10 @@ pub struct Conform {
 }
 
 impl Conform {
-    /// Columns of the input named like those of the table.
+    /// Matches columns of the input to those of the table by name.
     ///
     /// # Errors
-    /// [`Error::UnknownName`] for a name that the table does not have, [`Error::Invalid`] for one that
-    /// comes twice.
+    /// [`Error::UnknownName`] for a name that the table does not have, [`Error::Invalid`] for one that comes twice.
     pub fn by_name(
         schema: &Arc<TableSchema>,
         input: &Schema,
@@ -51,8 +50,8 @@ impl Conform {
         Self::new(schema, &names, moment.into())
     }
 
-    /// Columns of the input in the order of `columns`; empty: in the table's order, of which the last
-    /// may be left out.
+    /// Matches columns of the input in the order of `columns`; empty: in the table's order, where the last ones may be
+    /// left out.
     ///
     /// # Errors
     /// As [`Conform::by_name`]; [`Error::Invalid`] where there are more or fewer values than columns.
@@ -128,7 +127,7 @@ impl Conform {
         &self.moment
     }
 
-    /// Has the column `id` get its default, whatever the input says.
+    /// Gives the column `id` its default, whatever the input has.
     pub fn without(&mut self, id: u32) {
         for (source, column) in self.sources.iter_mut().zip(&self.schema.columns) {
             if column.id == id {
@@ -146,8 +145,8 @@ impl Conform {
         self.rows_with_defaults(batch, &[])
     }
 
-    /// As [`Conform::rows`]; where one of `defaults`, by the input's columns, is true, the row has the
-    /// column's default instead of what the input says.
+    /// As [`Conform::rows`]; where one of `defaults`, by the input's columns, is true, the row has the column's default
+    /// instead of the input's value.
     pub fn rows_with_defaults(
         &self,
         batch: &RecordBatch,
@@ -156,7 +155,7 @@ impl Conform {
         self.rows_of_columns(batch.columns(), batch.num_rows(), defaults)
     }
 
-    /// As [`Conform::rows_with_defaults`], of the columns of so many rows.
+    /// As [`Conform::rows_with_defaults`], for columns with that many rows.
     pub fn rows_of_columns(
         &self,
         input: &[ArrayRef],
@@ -172,7 +171,7 @@ impl Conform {
             };
             let array = match source.and_then(|place| defaults.get(place)) {
                 Some(Some(is_default)) => {
-                    // As many as there are rows that want one: a sequence gives no number in vain.
+                    // Only as many as rows need: no number of a sequence is wasted.
                     let values = default(column, is_default.true_count())?;
                     scattered(is_default, &values, &array)?
                 }
@@ -186,8 +185,8 @@ impl Conform {
     }
 }
 
-/// Puts into `columns`, those of one row that the table `schema` has, what an UPDATE makes of it: at each place of
-/// `values` that value; None: the column's default. All other columns are as they were, and conform.
+/// Puts the new values of an UPDATE into `columns`, which hold one row of the table `schema`: at each place of `values`
+/// that value; None: the column's default. All other columns are unchanged, and conform.
 ///
 /// # Errors
 /// As [`Conform::rows`]: of the first column that cannot take its value.
@@ -221,7 +220,7 @@ fn check_null(schema: &TableSchema, column: &Column, array: &ArrayRef) -> Result
     Ok(())
 }
 
-/// `values` one after the other where `is_default`, else what `array` has there.
+/// `values` one after the other where `is_default`, else the value in `array`.
 fn scattered(is_default: &BooleanArray, values: &ArrayRef, array: &ArrayRef) -> Result<ArrayRef> {
     let mut next = 0;
     let places = is_default.iter().enumerate().map(|(row, is_default)| match is_default {
@@ -266,7 +265,7 @@ pub fn converted(column: &Column, array: &ArrayRef) -> Result<ArrayRef> {
     }
 }
 
-/// Types between which values are assigned.
+/// Type families within which values are assigned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
     Number,
@@ -287,7 +286,7 @@ impl Family {
     }
 }
 
-/// Texts within the column's length; all else as it is.
+/// Checks or cuts texts to the column's length; other types pass unchanged.
 fn fitted(column: &Column, array: &ArrayRef) -> Result<ArrayRef> {
     let count_max = match column.column_type {
         ColumnType::Varchar(Some(count)) => count,
@@ -297,7 +296,7 @@ fn fitted(column: &Column, array: &ArrayRef) -> Result<ArrayRef> {
     };
     let texts: &StringArray = array.as_string();
     let byte_count_max = usize::try_from(count_max).unwrap_or(usize::MAX);
-    // As many bytes as characters at least: most columns need no second look.
+    // A text has at least as many bytes as characters: most columns need no second look.
     if texts.iter().flatten().all(|text| text.len() <= byte_count_max) {
         return Ok(Arc::clone(array));
     }
@@ -326,7 +325,7 @@ fn read(column: &Column, texts: &StringArray) -> Result<ArrayRef> {
 /// Values as text.
 fn written(array: &ArrayRef) -> Result<ArrayRef> {
     if let Some(values) = array.as_boolean_opt() {
-        // As a cast writes them; `t` and `f` are how a client is shown a boolean.
+        // As a cast writes them; `t` and `f` are the output for clients.
         let word = |value| if value { "true" } else { "false" };
         let texts: StringArray = values.iter().map(|value| value.map(word)).collect();
         return Ok(Arc::new(texts));
@@ -401,8 +400,7 @@ fn recast(column: &Column, shown: &ArrayRef, array: &ArrayRef, to: &DataType) ->
     }))
 }
 
-/// The first `double precision` that as `real` is infinite, or 0, and was not before: Arrow's cast lets
-/// it pass.
+/// The first `double precision` that becomes infinite or 0 as `real`, and was not before: Arrow's cast accepts it.
 fn first_beyond_real(doubles: &ArrayRef, reals: &ArrayRef) -> Option<usize> {
     let doubles = doubles.as_primitive_opt::<Float64Type>()?;
     let reals = reals.as_primitive_opt::<Float32Type>()?;

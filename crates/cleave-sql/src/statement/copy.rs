@@ -1,10 +1,10 @@
 //! COPY: tokens in, a [`enum@Copy`] with checked options out.
 //!
-//! Both of PostgreSQL's syntaxes are read: `COPY t FROM 'f' WITH (FORMAT csv, HEADER true)` and the older
-//! `COPY t FROM 'f' CSV HEADER`. Without a format, the file's name decides (`.csv`, `.parquet`), and else
-//! PostgreSQL's text format holds, as there.
+//! Both of PostgreSQL's syntaxes are read: `COPY t FROM 'f' WITH (FORMAT csv, HEADER true)` and the older `COPY t FROM
+//! 'f' CSV HEADER`. Without a format, the file's name decides (`.csv`, `.parquet`); otherwise it is PostgreSQL's text
+//! format.
 //!
-//! Deliberately absent: PROGRAM (it would run a command of the host), WHERE, other encodings than UTF-8; each is
+//! Deliberately absent: PROGRAM (it would run a command of the host), WHERE, encodings other than UTF-8; each is
 //! refused by name.
 //!
 //! Source: PostgreSQL's manual, COPY.
@@ -28,23 +28,23 @@ pub enum Copy {
         table: String,
         /// The columns that the file has, in its order; empty: all of the table's.
         columns: Vec<String>,
-        /// Where it comes from.
+        /// The source.
         end: CopyEnd,
-        /// How it is written.
+        /// Its format.
         format: CopyFormat,
     },
     /// COPY source TO end.
     To {
-        /// What is written.
+        /// The rows to write.
         source: CopySource,
-        /// Where it goes.
+        /// The target.
         end: CopyEnd,
-        /// How it is written.
+        /// Its format.
         format: CopyFormat,
     },
 }
 
-/// What COPY TO writes.
+/// The source of COPY TO.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CopySource {
     /// A table's rows.
@@ -103,7 +103,7 @@ pub(crate) fn parse_copy(reader: &mut Reader<'_>) -> Result<Copy> {
         refuse_in_query(&query)?;
         CopySource::Query(query)
     } else {
-        // As it was written before PostgreSQL 7.3, and is by some still.
+        // The form before PostgreSQL 7.3, which some clients still use.
         is_binary = reader.take("binary");
         let name = reader.parser.parse_object_name(false).map_err(|error| reader.syntax(error))?;
         let columns = match reader.parser.peek_token().token {
@@ -223,7 +223,7 @@ fn option(reader: &mut Reader<'_>, written: &mut Written) -> Result<()> {
             }
             true
         }
-        // Rows of a block lie in pages of their own in any case, and nothing has to be frozen.
+        // FREEZE has no effect: rows of a block are in pages of their own, and nothing has to be frozen.
         "freeze" => {
             let freeze = reader.switch()?;
             set(&mut written.freeze, freeze)

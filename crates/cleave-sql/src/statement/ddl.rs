@@ -1,16 +1,16 @@
 //! CREATE TABLE and CREATE INDEX: the parser's tree in, a [`TableSchema`] or [`CreateIndex`] out.
 //!
-//! 1. [`create_table`] refuses every clause that Cleave does not have, by name.
+//! 1. [`create_table`] refuses every unsupported clause by name.
 //! 2. [`column_type`] maps PostgreSQL's type names to [`ColumnType`].
 //! 3. Column constraints, then table constraints, fill NOT NULL, DEFAULT, the primary key, unique constraints and
 //!    [`rules`].
 //! 4. [`index::create_index`] reads CREATE INDEX.
 //!
-//! Invariant: a schema that leaves here passed [`TableSchema::validate`], its column ids rise from 1 in declared
-//! order, and every default can be evaluated. `table_id` is 0 and `version` 1: the catalog gives the id.
+//! Invariant: a schema that leaves here has passed [`TableSchema::validate`], its column ids rise from 1 in declared
+//! order, and every default can be evaluated. `table_id` is 0 and `version` 1: the catalog assigns the id.
 //!
-//! PRIMARY KEY and UNIQUE may be named: the name is that of their index. `COLLATE "C"` is taken because it says what
-//! holds anyway; any other collation is refused.
+//! PRIMARY KEY and UNIQUE may be named: the name is that of their index. `COLLATE "C"` is accepted because it is the
+//! only collation; any other is refused.
 //!
 //! Source: PostgreSQL's manual, CREATE TABLE and "Data Types".
 
@@ -40,7 +40,7 @@ pub struct CreateTable {
     pub if_not_exists: bool,
     /// What to create; `table_id` is 0.
     pub schema: TableSchema,
-    /// Where it is to lie.
+    /// The devices and tablets for it.
     pub placement: Placement,
     /// The name given to the primary key.
     pub primary_key_name: Option<String>,
@@ -52,16 +52,16 @@ pub struct CreateTable {
     pub sequences: Vec<GivenSequence>,
     /// Its foreign keys.
     pub foreign_keys: Vec<GivenForeignKey>,
-    /// Of a temporary table: what becomes of it.
+    /// For a temporary table: what happens to it at COMMIT.
     pub temporary: Option<OnCommit>,
 }
 
-/// What becomes of a temporary table when a transaction commits.
+/// ON COMMIT: what happens to a temporary table when a transaction commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnCommit {
     /// It stays.
     PreserveRows,
-    /// It has no rows any more.
+    /// Its rows are deleted.
     DeleteRows,
     /// It is dropped.
     Drop,
@@ -147,7 +147,7 @@ pub fn create_table(statement: &ast::CreateTable) -> Result<CreateTable> {
     })
 }
 
-/// What becomes of the table when a transaction commits, if it is temporary.
+/// What happens to the table at COMMIT, if it is temporary.
 pub fn on_commit(statement: &ast::CreateTable) -> Option<OnCommit> {
     let on_commit = match statement.on_commit {
         None | Some(ast::OnCommit::PreserveRows) => OnCommit::PreserveRows,
@@ -157,7 +157,7 @@ pub fn on_commit(statement: &ast::CreateTable) -> Option<OnCommit> {
     statement.temporary.then_some(on_commit)
 }
 
-/// What constraints say beside the schema.
+/// What constraints define beside the schema.
 #[derive(Default)]
 struct Keys {
     primary_key_name: Option<String>,
@@ -214,7 +214,7 @@ pub(crate) fn refuse_clauses(statement: &ast::CreateTable) -> Result<()> {
     }
 }
 
-/// A constraint of a column that may be there, and may have a name.
+/// An optional constraint of a column, perhaps with a name.
 type ColumnConstraint = Option<Option<String>>;
 
 /// One column, and whether it says PRIMARY KEY and UNIQUE.

@@ -1,10 +1,10 @@
-//! DEFAULT: the SQL text that a column keeps in, an array of its values out.
+//! DEFAULT: a column's SQL text in, an array of default values out.
 //!
-//! A default is a constant (a number, a string, TRUE, FALSE, NULL, also cast to the column's own type or
-//! written as `DATE '...'`) or the time of the statement (`now()`, CURRENT_TIMESTAMP, LOCALTIMESTAMP,
-//! CURRENT_DATE, LOCALTIME), of which every row of a statement gets the same, as in PostgreSQL; or the next number of a
-//! sequence, or a random uuid. So it needs no planner. Neither the clock nor the catalog is read here: the caller
-//! passes the statement's [`Moment`].
+//! A default is one of: a constant (a number, a string, TRUE, FALSE, NULL, also cast to the column's own type or
+//! written as `DATE '...'`); the time of the statement (`now()`, CURRENT_TIMESTAMP, LOCALTIMESTAMP, CURRENT_DATE,
+//! LOCALTIME), which is the same in every row of a statement, as in PostgreSQL; the next number of a sequence; or a
+//! random uuid. So it needs no planner. Neither the clock nor the catalog is read here: the caller passes the
+//! statement's [`Moment`].
 //!
 //! Source: PostgreSQL's manual, "Default Values".
 
@@ -31,7 +31,7 @@ use crate::statement::parse::read_text;
 
 const DAY_US: i64 = 86_400_000_000;
 
-/// What a default is.
+/// The kind of a default.
 enum DefaultValue {
     Null,
     Text {
@@ -39,7 +39,7 @@ enum DefaultValue {
         kind: Literal,
     },
     Time(Instant),
-    /// The next number of the sequence that this names.
+    /// The next number of the named sequence.
     Next(String),
     /// A uuid for each row, as `gen_random_uuid()` makes them.
     Uuid,
@@ -56,7 +56,7 @@ enum Instant {
 /// The column's default, or NULL, `row_count` times. `moment` is the statement's.
 ///
 /// # Errors
-/// Those of [`check_default`], from a stored text only where another version wrote it.
+/// Those of [`check_default`], from a stored text only if another version wrote it.
 pub fn default_array(column: &Column, row_count: usize, moment: &Moment) -> Result<ArrayRef> {
     let now_us = moment.now_us;
     let data_type = column.column_type.arrow();
@@ -157,7 +157,7 @@ fn uuids(column: &Column, count: usize) -> Result<ArrayRef> {
     Ok(builder.finish())
 }
 
-/// The bits of a uuid that say its version and variant, and what they say.
+/// The bits of a uuid for its version and variant, and their values.
 const UUID_FIXED: u128 = (0xf << 76) | (0b11 << 62);
 const UUID_VERSION_4: u128 = (0x4 << 76) | (0b10 << 62);
 
@@ -238,8 +238,8 @@ fn classify(expression: &ast::Expr, target: &ColumnType, text: &str) -> Result<D
     }
 }
 
-/// A cast to the column's own type changes nothing; that of a text type to another neither, as the column's
-/// own limit is checked after it.
+/// A cast to the column's own type changes nothing. Neither does a cast from one text type to another, since the
+/// column's own limit is checked after it.
 fn same_family(cast: &ColumnType, target: &ColumnType) -> bool {
     let texts = [cast, target]
         .map(|column_type| matches!(column_type, ColumnType::Text | ColumnType::Varchar(None)));
@@ -279,7 +279,7 @@ fn instant(function: &ast::Function) -> Option<DefaultValue> {
     plain.then_some(DefaultValue::Time(instant))
 }
 
-/// Whether each row gets a value of its own, so that the default has none now.
+/// Whether each row gets a value of its own, so that the default has no single value.
 pub fn is_volatile(column: &Column) -> bool {
     let makes_uuids = |default: &String| default.to_ascii_lowercase().contains("uuid");
     next_default(column).is_some()
@@ -287,9 +287,9 @@ pub fn is_volatile(column: &Column) -> bool {
             && matches!(value_of(column), Ok(DefaultValue::Uuid)))
 }
 
-/// The sequence of whose numbers a column's default is the next, as its text names it.
+/// The sequence from which a column's default draws, as its text names it.
 pub fn next_default(column: &Column) -> Option<String> {
-    // Most have none, and no default needs reading for that.
+    // Most columns have none: their defaults need not be parsed for it.
     let default = column.default.as_ref()?;
     if !default.to_ascii_lowercase().contains("nextval") {
         return None;
@@ -305,7 +305,8 @@ pub fn next_text(name: &str) -> String {
     format!("nextval('{}'::regclass)", quoted(name).replace('\'', "''"))
 }
 
-/// The default of a column as the catalog shows it: a sequence with its schema, unless names without one are found.
+/// The default of a column as the catalog shows it: a sequence with its schema, unless the search path finds it
+/// without.
 pub fn shown_default(column: &Column, has_public: bool) -> Option<String> {
     let own = column.default.clone();
     let Some(name) = next_default(column) else { return own };
@@ -315,7 +316,7 @@ pub fn shown_default(column: &Column, has_public: bool) -> Option<String> {
     Some(format!("nextval('{schema}{name}'::regclass)"))
 }
 
-/// Numbers that stand for those to come.
+/// Placeholders for numbers that are drawn later.
 pub(crate) fn placeholder(column: &Column, count: usize) -> ArrayRef {
     let zeros: ArrayRef = Arc::new(Int64Array::from(vec![0; count]));
     cast(&zeros, &column.column_type.arrow()).unwrap_or(zeros)

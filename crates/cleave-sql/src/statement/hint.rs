@@ -1,8 +1,9 @@
-//! Hints: a comment that begins with a plus, as `/*+ split(h2) index_scan(off) */`, in; settings for one statement out.
+//! Hints: a comment that begins with a plus, such as `/*+ split(h2) index_scan(off) */`, in; settings for one statement
+//! out.
 //!
-//! A hint is a setting that holds for its statement and no longer, so every setting can be one, and whatever SET
-//! refuses is refused here, in the same words. Several hints may stand in one comment, and several such comments in one
-//! statement; of two for one setting the later counts.
+//! A hint is a setting that holds for its statement only. Every setting can be one, and the errors are those of SET. A
+//! comment may contain several hints, and a statement several such comments. Of two hints for one setting the later
+//! counts.
 
 use cleave_catalog::error::{Error, Position, Result};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Whitespace};
@@ -18,7 +19,7 @@ pub struct Hint {
     pub value: String,
 }
 
-/// The hints of a script, each list with where its comment stands.
+/// The hints of a script, each list with the position of its comment.
 ///
 /// # Errors
 /// Those of [`hints_in`].
@@ -33,7 +34,7 @@ pub fn hints(tokens: &[TokenWithSpan]) -> Result<Vec<(Location, Vec<Hint>)>> {
     Ok(found)
 }
 
-/// The hints in the text of a comment, without its `/*` and `*/`; none where it begins with no plus.
+/// The hints in the text of a comment, without its `/*` and `*/`; none if it does not begin with a plus.
 ///
 /// # Errors
 /// [`Error::Syntax`] for what is no list of `name(value)`.
@@ -64,7 +65,7 @@ pub fn hints_in(comment: &str, position: Option<Position>) -> Result<Vec<Hint>> 
 
 #[cfg(test)]
 mod tests {
-    //! What is a hint, and what is refused.
+    //! Tests: hints, and errors.
 
     use super::*;
 

@@ -1,18 +1,18 @@
-//! What a statement asks of the keys of one table: a syntax tree in; out, the table, the conditions of WHERE on its
-//! columns, and the columns of the list.
+//! Conditions of a statement on the keys of one table: a syntax tree in; out, the table, the conditions of WHERE on its
+//! columns, and the columns of the select list.
 //!
-//! Statements that go without a plan are recognised here, and nowhere else: the look-up by a key
-//! (`point_path`), the range of keys (`range_path`), the change of rows by
-//! their keys, and DO UPDATE without a plan (both in `session`). Each takes what it can use:
+//! All statements that run without a plan are recognised here: the look-up by a key (`point_path`), the range of keys
+//! (`range_path`), the change of rows by their keys, and DO UPDATE without a plan (both in `session`). Each takes what
+//! it can use:
 //!
-//! 1. [`plain_select`] gives the SELECT of a query that has no clauses but those that the path knows.
+//! 1. [`plain_select`] gives the SELECT of a query that has only the clauses that the path supports.
 //! 2. [`OneTable`] is the only table of FROM, or that of an UPDATE or DELETE.
-//! 3. [`conjuncts`] takes WHERE apart, [`OneTable::condition`] reads each part: a column, compared with a [`Constant`].
-//!    [`KeyPart`] makes values of a column's type of these, where there can be no doubt as what they are compared.
+//! 3. [`conjuncts`] splits WHERE, [`OneTable::condition`] reads each part: a column, compared with a [`Constant`].
+//!    [`KeyPart`] converts these to values of the column's type, if the type of the comparison is certain.
 //! 4. [`OneTable::columns`] reads a list of columns and nothing else.
 //!
-//! Invariant: it is strict. `None` says that the planner knows better what is meant, and a clause that a later parser
-//! adds leads to it: what is not known by name is compared with its own remains.
+//! Invariant: recognition is strict. `None` means that the statement is planned. A clause that a later parser adds also
+//! leads to `None`, because the query is compared with a copy reduced to the known clauses.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,12 +28,12 @@ use crate::statement::modify::Modify;
 use crate::statement::names::{fold, table_name};
 use crate::statement::parameters::{any_of, place_of};
 
-/// The only table that a statement is about.
+/// The only table of a statement.
 #[derive(Debug)]
 pub struct OneTable<'a> {
     /// The table.
     pub table: &'a Arc<TableState>,
-    /// What columns may be qualified with.
+    /// The name that qualifies columns.
     pub qualifier: String,
 }
 
@@ -42,11 +42,11 @@ pub struct OneTable<'a> {
 pub struct Condition<'a> {
     /// Its place in the table.
     pub column: usize,
-    /// What it asks.
+    /// The comparison.
     pub test: Test<'a>,
 }
 
-/// What a condition asks of its column.
+/// The comparison of a column.
 #[derive(Debug, PartialEq)]
 pub enum Test<'a> {
     /// It equals.
@@ -74,7 +74,7 @@ pub struct Constant<'a> {
     pub negative: bool,
 }
 
-/// What a column is compared with, as far as the text tells.
+/// The value that a column is compared with, as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Given<'a> {
     /// A number, or a string without its quotes.
@@ -83,7 +83,7 @@ pub enum Given<'a> {
     Parameter(usize),
 }
 
-/// What a key column is compared with.
+/// The value that a key column is compared with.
 #[derive(Debug)]
 pub struct KeyPart {
     is_number: bool,
@@ -91,7 +91,7 @@ pub struct KeyPart {
     column_type: ColumnType,
 }
 
-/// Which clauses a query may have beside its list, FROM and WHERE.
+/// The clauses allowed in a query beside its list, FROM and WHERE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clauses {
     /// None.
@@ -100,7 +100,7 @@ pub enum Clauses {
     Grouped,
 }
 
-/// The SELECT of a query that has nothing but these clauses.
+/// The SELECT of a query that has only these clauses.
 pub fn plain_select(query: &ast::Query, clauses: Clauses) -> Option<&ast::Select> {
     let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
     if query.with.is_some() {
@@ -121,7 +121,7 @@ pub fn plain_select(query: &ast::Query, clauses: Clauses) -> Option<&ast::Select
         (own.having, own.distinct) = (None, None);
         (stripped.order_by, stripped.limit_clause) = (None, None);
     }
-    // Compared with its own remains: a clause that a later parser adds needs a plan.
+    // Compared with a copy of its known parts: a clause that a later parser adds needs a plan.
     (stripped.to_string().trim() == "SELECT").then_some(select)
 }
 
@@ -156,7 +156,7 @@ impl<'a> OneTable<'a> {
         Some(Self { table: state.table(&name)?, qualifier })
     }
 
-    /// The table whose rows `modify` changes without a look at others.
+    /// The table whose rows `modify` changes, if it reads no other table.
     pub fn of_change(modify: &Modify, state: &'a CatalogState) -> Option<Self> {
         if !modify.from.is_empty() || modify.with.is_some() {
             return None;
@@ -175,7 +175,7 @@ impl<'a> OneTable<'a> {
         column(expression, self.schema(), &self.qualifier)
     }
 
-    /// What `whole` says of one column; None: nothing that keys could be asked.
+    /// The condition that `whole` puts on one column; None: none that keys can answer.
     pub fn condition<'e>(&self, whole: &'e ast::Expr) -> Option<Condition<'e>> {
         condition(whole, self.schema(), &self.qualifier)
     }
@@ -200,7 +200,7 @@ impl<'a> OneTable<'a> {
                 _ => return None,
             }
         }
-        // Two columns of one name are the planner's to refuse.
+        // The planner refuses two columns of one name.
         let mut names: Vec<&str> = columns.iter().map(|(_, name)| name.as_str()).collect();
         names.sort_unstable();
         let distinct = names.windows(2).all(|pair| pair.first() != pair.last());
@@ -208,7 +208,7 @@ impl<'a> OneTable<'a> {
     }
 }
 
-/// Whether a table and its indexes are in `state` as they were when a statement was recognised.
+/// Whether a table and its indexes are the same in `state` as when a statement was recognised.
 pub fn is_as_before(
     state: &CatalogState,
     schema: &Arc<TableSchema>,
@@ -221,7 +221,7 @@ pub fn is_as_before(
     })
 }
 
-/// The table that `factor` is and nothing else: its name, and what columns may be qualified with.
+/// The table that `factor` is and nothing else: its name, and the name that qualifies columns.
 fn plain_table(factor: &ast::TableFactor) -> Option<(String, String)> {
     let ast::TableFactor::Table { name, alias, .. } = factor else { return None };
     let table = table_name(name).ok()?;
@@ -232,7 +232,7 @@ fn plain_table(factor: &ast::TableFactor) -> Option<(String, String)> {
         }
         Some(_) => return None,
     };
-    // Anything else that the grammar allows here (hints, samples, versions) would show.
+    // Anything else that the grammar allows here (hints, samples, versions) makes a difference.
     let written = factor.to_string().replace(" AS ", " ");
     if written != expected.replace(" AS ", " ") {
         return None;
@@ -324,7 +324,7 @@ pub fn constant(expression: &ast::Expr) -> Option<Constant<'_>> {
     }
 }
 
-/// Whether a value of `parameter` is compared with the column by the column's own order, whatever it is.
+/// Whether any value of `parameter` is compared with the column in the column's own order.
 fn is_compared_as(column: ColumnType, parameter: ColumnType) -> bool {
     use ColumnType as Type;
     let is_integer = |one: ColumnType| matches!(one, Type::SmallInt | Type::Int | Type::BigInt);
@@ -337,7 +337,7 @@ fn is_compared_as(column: ColumnType, parameter: ColumnType) -> bool {
 }
 
 impl KeyPart {
-    /// The constant that a column of this type is compared with; None: the planner knows as what.
+    /// The constant that a column of this type is compared with; None: only the planner knows its type.
     pub fn of(value: &Constant<'_>, column_type: ColumnType, types: &[ColumnType]) -> Option<Self> {
         if let Given::Parameter(place) = value.given
             && !is_compared_as(column_type, *types.get(place)?)
@@ -346,7 +346,7 @@ impl KeyPart {
         }
         let is_number = match value.given {
             Given::Text(_) => value.is_number,
-            // By what it is compared as.
+            // By the type of the comparison.
             Given::Parameter(_) => !matches!(
                 column_type,
                 ColumnType::Text
@@ -364,20 +364,20 @@ impl KeyPart {
         self.column_type
     }
 
-    /// `text` as a value of the key column, where there can be no doubt what it is compared as.
+    /// `text` as a value of the key column, if the type of the comparison is certain.
     pub fn value(&self, text: &str) -> Option<ArrayRef> {
         use ColumnType as Type;
         let text = if self.negative { Cow::Owned(format!("-{text}")) } else { Cow::Borrowed(text) };
         let read_as = match (self.column_type, self.is_number) {
             (Type::SmallInt | Type::Int | Type::BigInt, true) => self.column_type,
-            // A digit more than the column has compares unequal; reading it would round it away.
+            // A value with more digits than the column compares unequal; reading it would round it.
             (Type::Numeric { scale, .. }, true) => {
                 let digits = text.split_once('.').map_or(0, |(_, digits)| digits.len());
                 let plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"-.".contains(&byte));
                 let fits = plain && digits <= usize::try_from(scale).ok()?;
                 fits.then_some(self.column_type)?
             }
-            // A length limits what is stored and not what is compared with it.
+            // A length limits stored values and not those compared with them.
             (Type::Text | Type::Varchar(_) | Type::Char(_), false) => Type::Text,
             (Type::Uuid | Type::Date, false) => self.column_type,
             _ => return None,

@@ -3,17 +3,17 @@
 //!
 //! ```text
 //!  DELETE FROM q WHERE id = (SELECT id FROM q ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED)
-//!    ─▶ part 0: SELECT id FROM q ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED         (a query with a locking clause, run first)
-//!       DELETE FROM q WHERE id = (SELECT * FROM rows0)   ─▶   … WHERE id = 7        (with its rows known)
+//!    ─▶ part 0: SELECT id FROM q ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED     (run first, with its locking clause)
+//!       DELETE FROM q WHERE id = (SELECT * FROM rows0)  ─▶  … WHERE id = 7      (once its rows are known)
 //! ```
 //!
-//! 1. `taken` puts the name of a table in the place of each such subquery, those inside others first; the queries of
-//!    WITH that it can name come with it.
-//! 2. [`GivenRows`] are the rows of those that have run, by these names: tables of the statement. Where one value or
-//!    a list is wanted, `put_values` writes it out, so that rows are looked up by it as by any constant.
+//! 1. `taken` replaces each such subquery by the name of a table, inner ones first; the queries of WITH that it can
+//!    name come with it.
+//! 2. [`GivenRows`] holds the rows of parts that have run, by these names: they are tables of the statement. Where a
+//!    single value or a list is wanted, `put_values` writes it as constants, so that rows are looked up by it.
 //!
-//! Deliberately absent: locking subqueries that name columns of the query around them, which would run once for each of
-//! its rows; they are refused.
+//! Deliberately absent: correlated locking subqueries, which would run once for each row of the outer query; they are
+//! refused.
 //!
 //! Source: PostgreSQL's manual, "The Locking Clause".
 
@@ -32,38 +32,38 @@ use super::parameters::{Parameter, parameter_type};
 use super::parse::{Statement, parse_query};
 use crate::dialect::sql_type;
 
-/// How the names of rows go on, behind the sign that no name begins with.
+/// The second part of the reserved names, behind the sign that no name begins with.
 const ROWS: &str = "rows";
 const PART: &str = "part";
 
-/// Values of a list that are written out; a longer one stays a table.
+/// Maximum length of a list that is written as constants; a longer one stays a table.
 const LIST_MAX: usize = 1000;
 
 /// A statement with locking clauses in subqueries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LockedParts {
-    /// These, in the order in which they run.
+    /// The subqueries, in the order of execution.
     pub parts: Vec<Locking>,
     /// The statement over their rows.
     pub statement: Box<Statement>,
-    /// The statement as it is written, without the clauses.
+    /// The statement as written, without the locking clauses.
     pub plain: Box<Statement>,
     /// The tables that it reads or changes, by their own names.
     pub tables: BTreeSet<String>,
 }
 
-/// What a locking subquery cannot name.
+/// The names that a locking subquery cannot use.
 pub const NAMES_OTHERS: &str =
     "a locking clause in a subquery that names columns of the query around it";
 
-/// What subqueries, and parts of WITH, that have run gave.
+/// The results of subqueries, and parts of WITH, that have run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GivenRows {
     locked: Vec<Arc<RecordBatch>>,
     parts: BTreeMap<usize, Arc<RecordBatch>>,
 }
 
-// Rows are compared as they are stored, by which each equals itself.
+// Rows are compared as stored, so that each equals itself.
 impl Eq for GivenRows {}
 
 impl GivenRows {
@@ -83,7 +83,7 @@ impl GivenRows {
         self.parts.insert(number, Arc::new(rows));
     }
 
-    /// The rows that a statement calls `name`.
+    /// The rows behind `name` in a statement.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<RecordBatch>> {
         match number_of(name, PART) {
@@ -93,12 +93,12 @@ impl GivenRows {
     }
 }
 
-/// What a statement calls the rows of the part of this number.
+/// The name for the rows of the part of this number.
 fn rows_name(number: usize) -> String {
     format!("{HIDDEN}{ROWS}{number}")
 }
 
-/// What a statement calls the rows of the part of WITH of this number.
+/// The name for the rows of the part of WITH of this number.
 pub fn part_name(number: usize) -> String {
     format!("{HIDDEN}{PART}{number}")
 }
@@ -108,13 +108,13 @@ fn number_of(name: &str, kind: &str) -> Option<usize> {
     name.strip_prefix(HIDDEN)?.strip_prefix(kind)?.parse().ok()
 }
 
-/// Whether `name` is what a statement calls the rows of a part.
+/// Whether `name` stands for the rows of a part.
 #[must_use]
 pub(super) fn is_rows(name: &str) -> bool {
     number_of(name, ROWS).or_else(|| number_of(name, PART)).is_some()
 }
 
-/// Takes the subqueries with locking clauses out of a statement of the parser's; these, and what it was before. None:
+/// Takes the subqueries with locking clauses out of a parsed statement; returns them, and the statement before. None:
 /// it has none.
 ///
 /// # Errors
@@ -127,7 +127,7 @@ pub(super) fn taken(
         ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) => false,
         _ => return Ok(None),
     };
-    // The locking clause of a query itself is none of a part of it.
+    // The locking clause of the query itself does not belong to a part.
     let outermost = usize::from(is_query);
     if Visit::visit(statement, &mut Find { outermost, depth: 0 }).is_continue() {
         return Ok(None);
@@ -151,13 +151,13 @@ pub(super) fn tables_of(statement: &ast::Statement) -> BTreeSet<String> {
     tables
 }
 
-/// Takes the locking clauses of subqueries from a statement of the parser's.
+/// Removes the locking clauses of subqueries from a parsed statement.
 pub(super) fn strip(statement: &mut ast::Statement) {
     let outermost = usize::from(matches!(statement, ast::Statement::Query(_)));
     let _: ControlFlow<()> = VisitMut::visit(statement, &mut Strip { outermost, depth: 0 });
 }
 
-/// Stops at a locking clause within more than so many queries.
+/// Stops at a locking clause nested in more than that many queries.
 struct Find {
     outermost: usize,
     depth: usize,
@@ -202,7 +202,7 @@ impl VisitorMut for Strip {
     }
 }
 
-/// A query around the one that is visited, and those of its WITH that were visited: they come first.
+/// A query around the visited one, and the queries of its WITH visited so far.
 struct Around {
     with: Option<ast::With>,
     done: usize,
@@ -210,14 +210,14 @@ struct Around {
 
 struct Take {
     outermost: usize,
-    /// What the statement and its queries call their tables.
+    /// The table names in the statement and its queries.
     called: BTreeSet<String>,
     around: Vec<Around>,
     parts: Vec<Locking>,
 }
 
 impl Take {
-    /// Whether `part` names columns of tables that are none of its own, but some of the statement's.
+    /// Whether `part` names columns of tables of the outer statement.
     fn names_others(&self, part: &ast::Query) -> bool {
         struct Names<'a>(&'a dyn Fn(&str) -> bool);
         impl Visitor for Names<'_> {
@@ -238,7 +238,7 @@ impl Take {
         Visit::visit(part, &mut Names(&is_other)).is_break()
     }
 
-    /// WITH of all queries around, as far as they come before; the innermost of a name counts.
+    /// WITH of all enclosing queries, as far as they come before; the innermost of a name counts.
     fn with_around(&self, own: Option<ast::With>) -> Option<ast::With> {
         let mut all = own;
         for Around { with, done } in self.around.iter().rev() {
@@ -292,8 +292,8 @@ impl VisitorMut for Take {
     }
 }
 
-/// Writes out the rows that stand where one value or a list of values is wanted. With `bare_numbers` a whole number
-/// gets no type: a condition has no need of it.
+/// Writes rows as constants where one value or a list of values is wanted. With `bare_numbers` a whole number gets no
+/// cast: a condition does not need it.
 ///
 /// # Errors
 /// [`Error::Invalid`] for several rows where one value is wanted.
@@ -341,7 +341,7 @@ impl Put<'_> {
         Ok(())
     }
 
-    /// The rows of one column that a query names, and nothing else.
+    /// The rows of one column that a query selects without anything else.
     fn rows(&self, query: &ast::Query) -> Option<&RecordBatch> {
         let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
         let [from] = select.from.as_slice() else { return None };
@@ -350,7 +350,7 @@ impl Put<'_> {
         self.given.get(&name.value).map(|rows| &**rows).filter(|rows| rows.num_columns() == 1)
     }
 
-    /// A value as it is written; where there is no such row, NULL. None: one of its type cannot be.
+    /// A value as a constant; NULL if there is no such row. None: its type cannot be written as one.
     fn value(&self, rows: &RecordBatch, row: usize) -> Result<Option<Expr>> {
         let Some(column) = rows.columns().first() else { return Ok(None) };
         let Some(column_type) = sql_type(column.data_type()) else { return Ok(None) };

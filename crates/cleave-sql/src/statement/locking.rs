@@ -1,15 +1,15 @@
-//! `SELECT … FOR UPDATE` and its like: a query with locking clauses in; out, the tables whose rows it locks, and the
-//! query that tells which rows these are.
+//! `SELECT … FOR UPDATE` and similar clauses: a query with locking clauses in; out, the tables whose rows it locks, and
+//! the query that identifies these rows.
 //!
 //! ```text
 //!  SELECT a FROM t, u WHERE t.k = u.k ORDER BY b LIMIT 1 FOR UPDATE OF t SKIP LOCKED
 //!    ─▶ SELECT a, t.VID0, t.PLACE0 FROM (SELECT a, b, k, VID AS VID0, 0 AS PLACE0 FROM target of t, tablet 0
 //!                                        UNION ALL SELECT …, 1 AS PLACE0 FROM target of t, tablet 1 …) AS t, u
-//!       WHERE t.k = u.k ORDER BY b LIMIT (as many as are looked at)
+//!       WHERE t.k = u.k ORDER BY b LIMIT (number of rows to look at)
 //! ```
 //!
-//! A row is known by its tablet and its VID there; [`target_name`] is how a query names the rows of one tablet with
-//! their VIDs.
+//! A row is identified by its tablet and its VID there; [`target_name`] is the name by which a query reads the rows of
+//! one tablet with their VIDs.
 //!
 //! Source: PostgreSQL's manual, "The Locking Clause".
 
@@ -29,7 +29,7 @@ use super::names::{fold, position_of, table_name};
 use super::parameters::{Parameters, place_of};
 use super::parse::refuse_in_query;
 
-/// What the names of columns begin with that are not the user's.
+/// Prefix of the names of added columns.
 pub const HIDDEN: char = '\u{1}';
 
 /// A query that locks rows.
@@ -37,22 +37,22 @@ pub const HIDDEN: char = '\u{1}';
 pub struct Locking {
     /// The query, without its locking clauses.
     pub query: Box<ast::Query>,
-    /// These, as written.
+    /// The locking clauses, as written.
     pub clauses: Vec<LockingClause>,
 }
 
 /// One locking clause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockingClause {
-    /// How rows are locked.
+    /// The lock mode of its rows.
     pub mode: LockMode,
-    /// The tables, as the query calls them; empty: all.
+    /// The tables, as the query names them; empty: all.
     pub of: Vec<String>,
-    /// What to do about a row that someone else has locked.
+    /// What to do with a row that another transaction has locked.
     pub wait: WaitPolicy,
 }
 
-/// What to do about what someone else has locked; the greater goes before the lesser.
+/// What to do with a row that another transaction has locked; of two clauses the greater counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum WaitPolicy {
     /// Wait.
@@ -69,11 +69,11 @@ pub enum WaitPolicy {
 pub struct LockedTable {
     /// Its name.
     pub table: String,
-    /// How the query calls it.
+    /// Its name in the query.
     pub alias: ast::Ident,
-    /// How rows are locked.
+    /// The lock mode of its rows.
     pub mode: LockMode,
-    /// What to do about a row that someone else has locked.
+    /// What to do with a row that another transaction has locked.
     pub wait: WaitPolicy,
 }
 
@@ -82,7 +82,7 @@ pub struct LockedTable {
 pub struct RowWindow {
     /// Rows that are skipped.
     pub offset: usize,
-    /// Rows that are given then; None: all.
+    /// Maximum number of rows after these; None: all.
     pub limit: Option<usize>,
 }
 
@@ -101,7 +101,7 @@ pub fn target_of(name: &str) -> Option<(&str, usize)> {
 }
 
 impl Locking {
-    /// How the first clause is written.
+    /// The text of the first clause.
     #[must_use]
     pub fn name(&self) -> String {
         let mode = self.clauses.first().map_or(LockMode::ForUpdate, |clause| clause.mode);
@@ -111,8 +111,8 @@ impl Locking {
     /// The tables of `state` whose rows are locked, in the order of FROM.
     ///
     /// # Errors
-    /// [`Error::UnknownName`] for a table that there is not; [`Error::Unsupported`] for a subquery, and for the side of
-    /// an outer join that may have no row.
+    /// [`Error::UnknownName`] for a missing table; [`Error::Unsupported`] for a subquery, and for the nullable side of
+    /// an outer join.
     pub fn tables(&self, state: &CatalogState) -> Result<Vec<LockedTable>> {
         let mut found = Vec::new();
         let ast::SetExpr::Select(select) = self.query.body.as_ref() else { return Ok(found) };
@@ -176,8 +176,7 @@ impl Locking {
         Ok(found)
     }
 
-    /// The query for the first `row_count` rows, with tablet and VID of each row of `tables` that they are made of
-    /// behind them.
+    /// The query for the first `row_count` rows, with the tablet and VID of each underlying row of `tables` appended.
     ///
     /// # Errors
     /// What a query cannot have.
@@ -266,7 +265,7 @@ impl Locking {
     }
 }
 
-/// The names of the columns that tell the rows of the table `number`: of the VID, of the tablet's place.
+/// The names of the columns that identify the rows of the table `number`: VID and place of the tablet.
 #[must_use]
 pub fn hidden_names(number: usize) -> [String; 2] {
     [format!("{HIDDEN}vid{number}"), format!("{HIDDEN}place{number}")]
@@ -275,7 +274,7 @@ pub fn hidden_names(number: usize) -> [String; 2] {
 /// One table of FROM.
 struct FromItem<'a> {
     factor: &'a ast::TableFactor,
-    /// What the query calls it.
+    /// Its name in the query.
     alias: Option<ast::Ident>,
     is_nullable: bool,
     position: Option<Position>,
@@ -323,7 +322,7 @@ fn collect_one<'a>(factor: &'a ast::TableFactor, is_nullable: bool, found: &mut 
     found.push(FromItem { factor, alias: called(factor), is_nullable, position });
 }
 
-/// Puts the rows of `locked` with their VIDs in its place.
+/// Replaces the tables `locked` by their rows with VIDs.
 fn put(
     from: &mut ast::TableWithJoins,
     locked: &LockedTable,
@@ -404,10 +403,11 @@ fn rows_of(table: &TableState, number: usize) -> Result<Box<ast::Query>> {
     all.ok_or_else(|| Error::unsupported("a table without tablets"))
 }
 
-/// A query of the parser's with locking clauses.
+/// A parsed query with locking clauses.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for what no row of a table is one of: GROUP BY, DISTINCT, UNION, aggregates and the like.
+/// [`Error::Unsupported`] for results whose rows are not single rows of a table: GROUP BY, DISTINCT, UNION, aggregates
+/// and the like.
 pub fn locking(mut query: Box<ast::Query>) -> Result<Locking> {
     let clauses: Vec<LockingClause> =
         std::mem::take(&mut query.locks).iter().map(clause_of).collect();
@@ -440,7 +440,7 @@ pub fn locking(mut query: Box<ast::Query>) -> Result<Locking> {
     Ok(Locking { query, clauses })
 }
 
-/// Finds what makes one row of several.
+/// Finds constructs that combine several rows into one.
 struct Aggregates {
     depth: usize,
 }
@@ -475,7 +475,7 @@ impl Visitor for Aggregates {
     }
 }
 
-/// The names of the functions that make one value of many rows.
+/// The names of functions that combine many rows into one value.
 static AGGREGATES: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     let mut names = BTreeSet::new();
     for function in &SessionStateDefaults::default_aggregate_functions() {
@@ -485,7 +485,7 @@ static AGGREGATES: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     names
 });
 
-/// What [`locking_names`] has written behind OF.
+/// The names that [`locking_names`] has written behind OF.
 fn clause_of(clause: &ast::LockClause) -> LockingClause {
     let written = clause.of.as_ref().map(|of| alias_of(of).value).unwrap_or_default();
     let mut parts = written.strip_prefix(HIDDEN).unwrap_or_default().split(HIDDEN);
@@ -504,10 +504,10 @@ fn clause_of(clause: &ast::LockClause) -> LockingClause {
     LockingClause { mode, of: parts.map(str::to_owned).collect(), wait }
 }
 
-/// Says NO KEY UPDATE and KEY SHARE.
+/// Encodes NO KEY UPDATE and KEY SHARE.
 const WEAK: &str = "weak";
 
-/// The one name behind OF that says what the parser crate does not read: whether KEY is written, and several names.
+/// The single name behind OF that encodes what the parser crate does not read: KEY, and several names.
 #[must_use]
 pub(crate) fn locking_names(is_weak: bool, of: &[String]) -> String {
     let mut written = format!("{HIDDEN}{}", if is_weak { WEAK } else { "" });

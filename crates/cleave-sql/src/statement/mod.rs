@@ -1,17 +1,17 @@
-//! Statements: SQL text in, typed [`Statement`]s out, with everything checked that needs no catalog.
+//! Statements: SQL text in, typed [`Statement`]s out, with every check that needs no catalog.
 //!
 //! 1. [`parse_script`] cuts a script into statements and reads each in PostgreSQL's dialect.
-//! 2. [`ddl`] makes descriptions of CREATE TABLE and CREATE INDEX, [`placement`] says on which device a table is to
-//!    lie, [`copy`] makes options of COPY.
-//! 3. [`properties`] lists, for each kind of statement, what is asked of it before it runs.
-//!    [`hint`]: settings for one statement, in a comment. [`parameters`]: the values that stand for `$1`, `$2`, ….
-//! 4. [`modify`] makes queries of UPDATE and DELETE, [`upsert`] of ON CONFLICT; [`locking`] tells which rows FOR UPDATE
-//!    locks, [`locked_parts`] takes subqueries with it out of their statement, [`changing_with`] those of WITH that
-//!    change rows. [`catalog_syntax`] says otherwise what only queries of PostgreSQL's catalog have, whose tables
-//!    [`catalog_tables`] lists. [`alter`] says what ALTER TABLE does.
-//! 5. [`conform`] makes rows fit a table's columns and refuses NULLs, [`assigned`] asks before whether their types can;
-//!    [`defaults`] evaluates what CREATE TABLE allowed as DEFAULT, at a [`moment`].
-//! 6. [`key_predicate`] recognises what a statement asks of the keys of one table, which may then go without a plan.
+//! 2. [`ddl`] reads CREATE TABLE and CREATE INDEX, [`placement`] the devices and tablets of a table, [`copy`] the
+//!    options of COPY, [`alter`] the actions of ALTER TABLE.
+//! 3. [`properties`] lists the requirements of each kind of statement. [`hint`]: settings for one statement, in a
+//!    comment. [`parameters`]: the values of `$1`, `$2`, ….
+//! 4. [`modify`] makes queries of UPDATE and DELETE, [`upsert`] of ON CONFLICT. [`locking`] identifies the rows that
+//!    FOR UPDATE locks, [`locked_parts`] takes locking subqueries out of their statement, [`changing_with`]
+//!    data-modifying queries out of WITH. [`catalog_syntax`] rewrites syntax that only queries of PostgreSQL's catalog
+//!    use; [`catalog_tables`] lists the catalog's tables.
+//! 5. [`conform`] converts rows to a table's columns and refuses NULLs, [`assigned`] checks beforehand whether their
+//!    types can be converted; [`defaults`] evaluates DEFAULT, at a [`moment`].
+//! 6. [`key_predicate`] recognises conditions on the keys of one table, with which a statement may run without a plan.
 //!
 //! Names leave this module folded as PostgreSQL folds them: unquoted ones in lower case.
 

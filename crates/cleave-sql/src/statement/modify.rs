@@ -1,4 +1,4 @@
-//! UPDATE and DELETE: a parsed statement in; out, the query for the rows that it is about.
+//! UPDATE and DELETE: a parsed statement in, the query for its target rows out.
 //!
 //! ```text
 //!  UPDATE t SET b = b + u.n FROM u WHERE t.a = u.a     t (a, b, c)
@@ -7,9 +7,9 @@
 //!    ─▶ SELECT t.VID, t.a, t.b, t.c FROM target AS t, u WHERE t.a = u.a
 //! ```
 //!
-//! So a statement that changes rows is planned, cut and run as any query is. [`TARGET`] names the table itself, with
-//! one column more, [`VID`]: what it is called, and the tablet whose rows are meant, are the statement's matter
-//! (`Target`). A row that comes twice is changed once, by the first of its matches (rule 22).
+//! So a statement that changes rows is planned, cut and run like any query. [`TARGET`] names the table itself, with the
+//! additional column [`VID`]; the statement resolves the name and the tablet (`Target`). A row that occurs twice is
+//! changed once, by the first of its matches (rule 22).
 
 mod beside;
 mod nested;
@@ -32,7 +32,7 @@ pub use row_values::RowValue;
 pub use row_values::{row_count, with_row_values};
 use row_values::{row_items, row_of};
 
-/// The name by which a query reads the rows that a statement changes.
+/// The name by which a query reads the target rows.
 pub const TARGET: &str = "\u{1}target";
 
 /// The column of the target that has the rows' VIDs.
@@ -43,9 +43,9 @@ pub const VID: &str = "\u{1}vid";
 pub struct Modify {
     /// The table.
     pub table: String,
-    /// What the statement calls it.
+    /// Its name in the statement.
     pub alias: Option<ast::Ident>,
-    /// What becomes of its rows.
+    /// The change of its rows.
     pub action: Action,
     /// WITH.
     pub with: Option<ast::With>,
@@ -59,12 +59,12 @@ pub struct Modify {
     pub position: Option<Position>,
 }
 
-/// What becomes of the rows.
+/// The change of rows.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// They end.
+    /// DELETE.
     Delete,
-    /// Others take their place.
+    /// UPDATE.
     Update(Vec<Assignment>),
 }
 
@@ -73,9 +73,9 @@ pub enum Action {
 pub struct Assignment {
     /// The column.
     pub column: String,
-    /// The value, or the query for a row that has it; None: DEFAULT.
+    /// The value, or the query for a row that contains it; None: DEFAULT.
     pub value: Option<ast::Expr>,
-    /// Which value of a row it is; None: it is the value itself.
+    /// Which value of a row it is; None: the value itself.
     pub of_row: Option<RowValue>,
     /// Where the column's name stands.
     pub position: Option<Position>,
@@ -91,8 +91,8 @@ impl Modify {
         }
     }
 
-    /// The query for the rows of the table that `schema` describes: VIDs, then all columns as they shall be, but for
-    /// those whose values are in the rows behind them, then what RETURNING names of other tables.
+    /// The query for the rows of the table that `schema` describes: VIDs, then all columns with their new values,
+    /// except those whose values are in the rows after them, then the columns of other tables in RETURNING.
     ///
     /// # Errors
     /// [`Error::UnknownName`] for a column that the table does not have; what a query cannot have.
@@ -100,7 +100,7 @@ impl Modify {
         self.query_of(schema, None)
     }
 
-    /// The same of a DELETE which needs no more than these columns of the table, by their places; None: all.
+    /// The same for a DELETE that needs only these columns of the table, by their places; None: all.
     ///
     /// # Errors
     /// As [`Modify::query`].
@@ -126,7 +126,7 @@ impl Modify {
         Ok(query)
     }
 
-    /// The query for what RETURNING lists, over rows of the table alone.
+    /// The query of the RETURNING list, over rows of the table alone.
     ///
     /// # Errors
     /// What a query cannot have.
@@ -136,7 +136,7 @@ impl Modify {
         Ok(query)
     }
 
-    /// The query for what RETURNING lists of `rows` of the table that `schema` describes, and the rows that it is over;
+    /// The query of the RETURNING list over `rows` of the table that `schema` describes, and the rows that it reads;
     /// `beside` are the columns of other tables that [`Modify::query`] lists.
     ///
     /// # Errors
@@ -168,7 +168,7 @@ impl Modify {
         }
     }
 
-    /// What the statement calls the table.
+    /// The statement's name for the table.
     pub fn target_name(&self) -> ast::Ident {
         let own = || ast::Ident::with_quote('"', self.table.as_str());
         self.alias.clone().unwrap_or_else(own)
@@ -185,7 +185,7 @@ impl Modify {
     }
 }
 
-/// The list of a query for the rows of `target` as `assignments` make them: VIDs, then all columns.
+/// The select list of the query for the rows of `target` with `assignments` applied: VIDs, then all columns.
 ///
 /// # Errors
 /// [`Error::UnknownName`] for a column that the table does not have.
@@ -218,7 +218,7 @@ pub fn assigned_items(
 /// `SELECT items FROM target AS name, from … WHERE selection`.
 ///
 /// # Errors
-/// None that a statement is to blame for.
+/// Internal ones only.
 pub fn over_target(
     name: &ast::Ident,
     items: Vec<ast::SelectItem>,
@@ -242,7 +242,7 @@ pub fn over_target(
     Ok(query)
 }
 
-/// An UPDATE of the parser's.
+/// A parsed UPDATE.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for clauses of other dialects; [`Error::Invalid`] for a column that is assigned twice.
@@ -275,7 +275,7 @@ pub fn update(update: ast::Update) -> Result<Modify> {
     })
 }
 
-/// A DELETE of the parser's.
+/// A parsed DELETE.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for clauses of other dialects.
@@ -310,13 +310,13 @@ pub fn delete(delete: ast::Delete) -> Result<Modify> {
     })
 }
 
-/// Whether a query of the parser's is WITH before a statement that changes rows.
+/// Whether a parsed query is WITH before a statement that changes rows.
 pub(super) fn has_changes(query: &ast::Query) -> bool {
     use ast::SetExpr as Body;
     matches!(*query.body, Body::Insert(_) | Body::Update(_) | Body::Delete(_))
 }
 
-/// The statement that such a query is; `typed` makes ours of the parser's.
+/// The statement of such a query, typed by `typed`.
 ///
 /// # Errors
 /// Those of `typed`.
@@ -357,7 +357,7 @@ pub(super) fn with_changes(
 ///
 /// # Errors
 /// [`Error::Invalid`] for a column that is assigned twice, and for lists of different lengths; [`Error::Unsupported`]
-/// for a list of columns that gets something else than a row or a query.
+/// for a column list assigned from anything but a row or a query.
 pub fn assignments(set: Vec<ast::Assignment>) -> Result<Vec<Assignment>> {
     let mut list: Vec<Assignment> = Vec::with_capacity(set.len());
     for assignment in set {

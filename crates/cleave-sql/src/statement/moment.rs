@@ -1,4 +1,4 @@
-//! What the values of defaults depend on: the statement's time, and where numbers come from.
+//! The inputs of default values: the statement's time, and the source of sequence numbers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ pub struct Moment {
     /// Microseconds since 1970-01-01T00:00:00Z.
     pub now_us: i64,
     numbers: Numbers,
-    /// The table whose columns get what it gives.
+    /// The table whose columns get the numbers.
     table: Option<u32>,
 }
 
-/// Where numbers come from.
+/// The source of sequence numbers.
 #[derive(Debug, Clone)]
 enum Numbers {
-    /// From nowhere: no rows are made.
+    /// None: no rows are made.
     None,
     /// From sequences, once the rows are in order ([`Moment::fill`]).
     Later,
@@ -43,12 +43,12 @@ struct Source {
     taker: Taker,
 }
 
-/// Who takes the numbers of defaults.
+/// The role that draws the numbers of defaults.
 #[derive(Debug, Clone, Default)]
 pub struct Taker {
-    /// As whom the session acts; None: as a superuser.
+    /// The role that the session acts as; None: a superuser.
     pub role: Option<u32>,
-    /// It is what a foreign key does, which is the table's owner's doing.
+    /// It is an action of a foreign key, which counts as the table owner's.
     pub is_owner: bool,
     /// The session's own tables and sequences.
     pub temporary: BTreeSet<u32>,
@@ -61,7 +61,8 @@ impl From<i64> for Moment {
 }
 
 impl Moment {
-    /// That of a statement of the session that sees the sequences of `state`, and whose numbers are `values`.
+    /// The moment of a statement of the session that sees the sequences of `state`, with the session's sequence values
+    /// `values`.
     pub fn new(
         now_us: i64,
         numbers: Arc<dyn NumberSource>,
@@ -79,17 +80,17 @@ impl Moment {
         Self { table: Some(id), ..self }
     }
 
-    /// The same, for rows that are made in any order: numbers are given by [`Self::fill`].
+    /// The same, for rows that are made in any order: [`Self::fill`] gives the numbers later.
     #[must_use]
     pub fn later(&self) -> Self {
         Self { now_us: self.now_us, numbers: Numbers::Later, table: self.table }
     }
 
-    /// The next `count` numbers of the sequence that `name` names, as values of `column`.
+    /// The next `count` numbers of the sequence `name`, as values of `column`.
     ///
     /// # Errors
-    /// [`Error::UnknownName`]; where the taker may not use the sequence; those of the sequence; [`Error::Value`] for
-    /// one that the column does not take.
+    /// [`Error::UnknownName`]; where the role may not use the sequence; those of the sequence; [`Error::Value`] for one
+    /// that the column does not take.
     pub fn numbers(&self, column: &Column, name: &str, count: usize) -> Result<ArrayRef> {
         let source = match &self.numbers {
             Numbers::Now(source) => source,
@@ -118,8 +119,8 @@ impl Moment {
         converted(column, &numbers)
     }
 
-    /// `rows` of the table that `schema` describes, whose columns but those at `given` were made [later](Self::later),
-    /// with their numbers.
+    /// `rows` of the table that `schema` describes, with the numbers of the columns made [later](Self::later), which
+    /// are those not at `given`.
     ///
     /// # Errors
     /// As [`Self::numbers`].
@@ -147,9 +148,9 @@ impl Moment {
 }
 
 impl Source {
-    /// Whether the taker may have numbers of `sequence` for a column of a table. The sequence that goes with the
-    /// column, as those of SERIAL and identities do, is for whoever may write there; any other needs a right of its
-    /// own.
+    /// Whether the role may draw from `sequence` for a column of a table. A sequence that belongs to the column, as
+    /// those of SERIAL and identities do, is open to every role that may write there; any other needs its own
+    /// privilege.
     fn may_take(&self, sequence: &Sequence, (table, column): (Option<u32>, u32)) -> bool {
         let is_columns = |table| {
             sequence.owner.is_some_and(|owner| (owner.table, owner.column) == (table, column))

@@ -1,8 +1,8 @@
 //! Names in SQL: identifiers of the parser in, names as the catalog stores them out.
 //!
 //! Unquoted identifiers are folded to lower case, quoted ones stay as they are. Only ASCII letters fold, as in
-//! PostgreSQL with UTF-8 and in the engine. There is one schema, `public`, for all that
-//! can be defined or written; a name may say so.
+//! PostgreSQL with UTF-8 and in the engine. All objects that can be defined or written are in one schema, `public`; a
+//! name may include it.
 //! Source: PostgreSQL's manual, "Identifiers and Key Words".
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ pub fn fold(identifier: &ast::Ident) -> String {
     }
 }
 
-/// The name and the alias of what FROM lists; None: it is called nothing.
+/// The name and the alias of a FROM item; None: it has no name.
 pub(crate) fn name_and_alias(
     factor: &ast::TableFactor,
 ) -> Option<(Option<&ast::ObjectName>, Option<&ast::TableAlias>)> {
@@ -40,7 +40,7 @@ pub(crate) fn name_and_alias(
     }
 }
 
-/// What `part` of a statement calls its tables, and those of queries within it.
+/// The table names in `part` of a statement, those of its subqueries included.
 pub(crate) fn called_in(part: &impl Visit) -> BTreeSet<String> {
     let mut tables = NamedTables::default();
     let _: ControlFlow<()> = part.visit(&mut tables);
@@ -50,9 +50,9 @@ pub(crate) fn called_in(part: &impl Visit) -> BTreeSet<String> {
 /// The tables of a query and of those within it.
 #[derive(Default)]
 pub struct NamedTables {
-    /// What they are called.
+    /// Their names or aliases.
     pub called: BTreeSet<String>,
-    /// Names of those that are called otherwise, and how.
+    /// Names of those that have an alias, with it.
     pub hidden: BTreeMap<String, String>,
 }
 
@@ -89,7 +89,7 @@ pub fn table_name(name: &ast::ObjectName) -> Result<String> {
     match parts.as_slice() {
         [table] => Ok(fold(table)),
         [schema, table] if fold(schema) == SCHEMA => Ok(fold(table)),
-        // As the engine calls it in full.
+        // As the engine writes it in full.
         [database, schema, table] if fold(database) == CATALOG && fold(schema) == SCHEMA => {
             Ok(fold(table))
         }

@@ -1,15 +1,14 @@
 //! Parameters of statements: `$1`, `$2`, … in a syntax tree in, the same tree with typed values in their places out.
 //!
-//! 1. [`count`] says how many there are; [`written_types`] what the text itself says of their types: `$1::date` is a
-//!    date, and LIMIT takes a bigint.
+//! 1. [`count`] counts them; [`written_types`] finds types in the text: `$1::date` is a date, and LIMIT takes a bigint.
 //! 2. [`Parameter::read`] reads a value as a client sends it, by PostgreSQL's input rules.
 //! 3. [`Parameters::put_into`] puts values into a query, [`StatementText`] into its text.
 //!
-//! A value stands in the tree as a literal in quotes with a cast, so it means what the same words mean in a statement
-//! without parameters, and every rule of the planner sees a constant. Of a `numeric`, the digits that were given count,
-//! as of a number that is written in a statement.
+//! A value stands in the tree as a literal in quotes with a cast. So it means the same as that literal in a statement
+//! without parameters, and every rule of the planner sees a constant. The digits given for a `numeric` count, as for a
+//! number written in a statement.
 //!
-//! A parameter that `= ANY` or `<> ALL` compares with is a list ([`any_list`]).
+//! A parameter compared by `= ANY` or `<> ALL` is a list ([`any_list`]).
 //!
 //! Source: PostgreSQL's manual, "PREPARE" and "Positional Parameters".
 
@@ -44,9 +43,9 @@ pub const PARAMETER_COUNT_MAX: usize = 65_535;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
     column_type: ColumnType,
-    /// As results show it; None: NULL.
+    /// Its text as results show it; None: NULL.
     text: Option<String>,
-    /// Those of a list; `text` is all of them then.
+    /// The items of a list; `text` is then the text of the whole list.
     items: Option<Vec<Option<String>>>,
 }
 
@@ -54,12 +53,12 @@ pub struct Parameter {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parameters {
     values: Vec<Parameter>,
-    /// What subqueries of the statement gave that ran before it.
+    /// The results of subqueries of the statement that ran before it.
     pub rows: GivenRows,
 }
 
-/// The type that a parameter has whose declared or inferred type is `column_type`: lengths and digits are not a
-/// parameter's.
+/// The type of a parameter whose declared or inferred type is `column_type`: a parameter has no length or number of
+/// digits.
 #[must_use]
 pub fn parameter_type(column_type: ColumnType) -> ColumnType {
     match column_type {
@@ -69,7 +68,7 @@ pub fn parameter_type(column_type: ColumnType) -> ColumnType {
     }
 }
 
-/// What the type of a parameter is called.
+/// The name of a parameter's type.
 #[must_use]
 pub fn type_name(column_type: ColumnType) -> String {
     match column_type {
@@ -140,7 +139,7 @@ impl Parameter {
         Self::of_value(ColumnType::Boolean, &column)
     }
 
-    /// It as it is written in a statement, where it is no list.
+    /// Its text as a literal in a statement, if it is no list.
     pub fn literal(&self) -> Expr {
         let value = match &self.text {
             Some(text) => ast::Value::SingleQuotedString(text.clone()),
@@ -155,11 +154,11 @@ impl Parameter {
         }
     }
 
-    /// The same for people: a count as its digits.
+    /// The same for display: a count as its digits.
     fn written(&self) -> String {
         use ColumnType as Type;
         match (self.column_type, &self.text) {
-            // A minus before it could make a comment of both.
+            // With a minus before it, both could form a comment.
             (column_type, Some(text)) if self.items.is_some() => {
                 let text = Expr::value(ast::Value::SingleQuotedString(text.clone()));
                 format!("{text}::{}[]", syntax_of(column_type))
@@ -172,7 +171,7 @@ impl Parameter {
     }
 }
 
-/// `text` as results show the value that it is.
+/// `text` as results show its value.
 fn canonical(column_type: ColumnType, text: &str) -> Result<String, ValueError> {
     if is_canonical_whole(column_type, text) {
         return Ok(text.to_owned());
@@ -183,12 +182,12 @@ fn canonical(column_type: ColumnType, text: &str) -> Result<String, ValueError> 
     };
     let mut builder = ColumnBuilder::new(&read_as, 1);
     builder.append_text(text)?;
-    // What the builder took has a text.
+    // A value that the builder accepted has a text.
     let shown = value_text(&builder.finish(), 0).ok().flatten();
     Ok(shown.unwrap_or_else(|| text.to_owned()))
 }
 
-/// Whether `text` is a whole number of this type as results show it.
+/// Whether `text` is a whole number of this type in the form that results show.
 fn is_canonical_whole(column_type: ColumnType, text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_plain = !digits.starts_with(['0', '+']) || text == "0";
@@ -258,7 +257,7 @@ impl Parameters {
     }
 }
 
-/// Puts NULLs of the types that are known into `query`; the other parameters stay.
+/// Puts NULLs of the known types into `query`; the other parameters stay.
 pub fn put_types_into(query: &mut ast::Query, types: &[Option<ColumnType>]) -> Result<()> {
     let nulls: Vec<Option<Parameter>> =
         types.iter().map(|known| known.map(Parameter::null)).collect();
@@ -272,10 +271,10 @@ fn no_parameter(place: usize) -> Error {
     Error::unknown(NameKind::Parameter, &format!("${}", place + 1), [])
 }
 
-/// The place, from 0, of the parameter that `expression` is; None: it is none.
+/// The place, from 0, of the parameter `expression`; None: it is none.
 ///
 /// # Errors
-/// [`Error::Syntax`] for what is written as one and has no number, [`Error::Invalid`] for one too many.
+/// [`Error::Syntax`] for a parameter without a number, [`Error::Invalid`] for one too many.
 pub fn place_of(expression: &Expr) -> Result<Option<usize>> {
     let Expr::Value(value) = expression else { return Ok(None) };
     match &value.value {
@@ -364,7 +363,7 @@ impl VisitorMut for Put<'_, '_> {
     }
 }
 
-/// What LIMIT and OFFSET are given.
+/// The expressions of LIMIT and OFFSET.
 fn row_counts(clause: &mut Option<ast::LimitClause>) -> Vec<&mut Expr> {
     match clause {
         Some(ast::LimitClause::LimitOffset { limit, offset, .. }) => {
@@ -375,7 +374,7 @@ fn row_counts(clause: &mut Option<ast::LimitClause>) -> Vec<&mut Expr> {
     }
 }
 
-/// How many parameters `query` has: the greatest number that one has.
+/// Number of parameters of `query`: the greatest number that occurs.
 ///
 /// # Errors
 /// Those of a parameter that is written wrongly.
@@ -401,10 +400,10 @@ pub fn places(query: &ast::Query) -> Result<BTreeSet<usize>> {
     Ok(places.0)
 }
 
-/// Notes in `types` what the text of `query` says of parameters whose types are not known yet.
+/// Records in `types` the types that the text of `query` gives to parameters of unknown type.
 ///
 /// # Errors
-/// Those of a parameter that is written wrongly, and of a type that is none.
+/// Those of a parameter that is written wrongly, and of an unknown type.
 pub fn written_types(query: &ast::Query, types: &mut [Option<ColumnType>]) -> Result<()> {
     struct Written<'a>(&'a mut [Option<ColumnType>]);
     impl Written<'_> {

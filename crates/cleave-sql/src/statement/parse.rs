@@ -1,13 +1,14 @@
 //! A script in, its [`Statement`]s out, in PostgreSQL's dialect.
 //!
-//! 1. The tokenizer cuts the whole script; a string that is not closed stops here.
-//! 2. [`parse_script`] reads statement after statement: those where PostgreSQL's syntax and the parser crate
-//!    part ways (COPY, SET, RESET, SHOW, EXPLAIN, [PREPARE and EXECUTE](prepared)) token by token here, all others with
-//!    the crate.
-//! 3. What the crate reads and this version cannot do becomes [`Error::Unsupported`], naming statement or
-//!    clause ([`refuse`]). No clause is dropped in silence.
+//! 1. The tokenizer cuts the whole script; an unclosed string is reported here.
+//! 2. [`parse_script`] reads statement after statement. Where PostgreSQL's syntax and the parser crate differ (COPY,
+//!    SET, RESET, SHOW, EXPLAIN, [PREPARE and EXECUTE](prepared)), it reads tokens itself; all other statements are
+//!    read by the crate.
+//! 3. What the crate reads and this version does not support becomes [`Error::Unsupported`], naming statement or clause
+//!    ([`refuse`]). No clause is ignored silently.
 //!
-//! Nothing runs before the whole script has been read: a syntax error in its last line leaves no half of it done.
+//! No statement runs before the whole script has been read, so a syntax error in its last line leaves nothing half
+//! done.
 
 use cleave_catalog::error::{Error, Fault, Position, Result};
 use datafusion::sql::sqlparser::ast::{self, VisitMut};
@@ -89,7 +90,7 @@ const CHAIN_TOKENS_MAX: usize = 20_000;
 /// One statement of a script.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParsedStatement {
-    /// What it is.
+    /// The typed statement.
     pub statement: Statement,
     /// Its text, without the semicolon.
     pub text: String,
@@ -99,7 +100,7 @@ pub struct ParsedStatement {
     pub hints: Vec<Hint>,
 }
 
-/// A statement that this version knows. What is asked of each kind, [its row](Statement::properties) says.
+/// A statement of this version. [Its row](Statement::properties) gives the requirements of each kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Statement {
     /// CREATE TABLE.
@@ -110,7 +111,7 @@ pub enum Statement {
         if_exists: bool,
         /// The tables.
         names: Vec<String>,
-        /// What needs them goes too.
+        /// CASCADE: dependent objects are dropped too.
         cascade: bool,
     },
     /// CREATE INDEX.
@@ -138,9 +139,9 @@ pub enum Statement {
     Query(Box<ast::Query>),
     /// A query with a locking clause, as FOR UPDATE.
     Locking(Box<Locking>),
-    /// One with locking clauses in subqueries.
+    /// A query with locking clauses in subqueries.
     LockedParts(Box<LockedParts>),
-    /// One behind WITH whose queries change rows.
+    /// A statement with data-modifying queries in WITH.
     ChangingWith(Box<ChangingWith>),
     /// LOCK TABLE.
     LockTable(LockTable),
@@ -157,11 +158,11 @@ pub enum Statement {
     Explain {
         /// Run it, and show what was measured.
         analyze: bool,
-        /// Show more.
+        /// VERBOSE.
         verbose: bool,
-        /// How to show it.
+        /// The output format.
         format: ExplainFormat,
-        /// What may be prepared, or a [`Statement::Execute`].
+        /// A statement that can be prepared, or a [`Statement::Execute`].
         statement: Box<Statement>,
     },
     /// SHOW name.
@@ -186,16 +187,16 @@ pub enum Statement {
         name: String,
         /// The value, None: the default.
         value: Option<String>,
-        /// How long it holds.
+        /// SET or SET LOCAL.
         scope: Scope,
     },
     /// RESET ALL.
     ResetAll,
     /// DISCARD.
     Discard(Discard),
-    /// One that has nothing to do here, as UNLISTEN where nobody can listen.
+    /// A statement without effect here, such as UNLISTEN, since there is no LISTEN.
     Nothing {
-        /// What it says when it is done.
+        /// Its command tag.
         tag: &'static str,
     },
     /// BEGIN, START TRANSACTION.
@@ -249,7 +250,7 @@ pub enum Statement {
 pub struct Insert {
     /// The table.
     pub table: String,
-    /// What the statement calls it.
+    /// The alias of the table.
     pub alias: Option<ast::Ident>,
     /// The columns as listed; empty: all of the table's, in order.
     pub columns: Vec<String>,
@@ -268,7 +269,7 @@ pub struct Insert {
 }
 
 impl Insert {
-    /// What the statement calls its table.
+    /// The table's name in the statement.
     #[must_use]
     pub fn target_name(&self) -> ast::Ident {
         let own = || ast::Ident::with_quote('"', self.table.as_str());
@@ -279,7 +280,7 @@ impl Insert {
 /// `ANALYZE [VERBOSE] [table [(column, …)], …]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Analyze {
-    /// Say what was done.
+    /// VERBOSE.
     pub verbose: bool,
     /// Tables, each with its columns as listed (none: all); no table: all tables.
     pub tables: Vec<AnalyzeTable>,
@@ -304,7 +305,7 @@ pub enum ExplainFormat {
     Text,
     /// JSON.
     Json,
-    /// The fragments as they would be sent, a row each, in hexadecimal digits.
+    /// The fragments as they would be sent, one row each, in hexadecimal digits.
     Fragment,
 }
 
@@ -373,7 +374,7 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
         if let Statement::Prepare(prepare) = &mut statement {
             prepare.cut_text(script, end);
         }
-        // A comment before the first word is the statement's too.
+        // A comment before the first word belongs to the statement.
         let own = match after.token {
             Token::EOF => hints.len(),
             _ => hints.partition_point(|(place, _)| is_before(*place, after.span.start)),
@@ -387,8 +388,8 @@ fn is_before(one: Location, other: Location) -> bool {
     (one.line, one.column) < (other.line, other.column)
 }
 
-/// Refuses chains of operators so long that their tree could not even be dropped: dropping calls itself once
-/// for each. What is shorter and still too long for the engine is refused by [`refuse_in_query`].
+/// Refuses chains of operators that are so long that their tree could not even be dropped, since dropping recurses once
+/// per operator. A shorter chain that is still too long for the engine is refused by [`refuse_in_query`].
 fn check_chains(tokens: &[TokenWithSpan]) -> Result<()> {
     let mut length = 0_usize;
     for token in tokens {
@@ -417,11 +418,11 @@ pub struct Reader<'a> {
     /// The parser.
     pub parser: Parser<'a>,
     script: &'a str,
-    /// Somewhere it says BETWEEN SYMMETRIC.
+    /// BETWEEN SYMMETRIC occurs.
     has_symmetric: bool,
-    /// Somewhere a join in parentheses begins with a subquery.
+    /// A join in parentheses that begins with a subquery occurs.
     has_joined: bool,
-    /// Somewhere it says OVER or WINDOW.
+    /// OVER or WINDOW occurs.
     has_windows: bool,
 }
 
@@ -473,7 +474,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What the parser crate has read, as it is meant.
+    /// The tree of the parser crate, with rewrites undone and applied.
     ///
     /// # Errors
     /// [`Fault::TooComplex`] for what nests too deep.
@@ -604,8 +605,8 @@ impl Reader<'_> {
         }
     }
 
-    /// What is wrong where the crate has read a statement up to `read` and more follows. It takes the FOR of
-    /// `SELECT 1 FOR UPDATE` for a name of the 1.
+    /// The error if the crate has read a statement up to `read` and more follows. The crate takes the FOR of `SELECT 1
+    /// FOR UPDATE` for a name of the 1.
     fn unread(&self, statement: &Statement, read: &str) -> Error {
         let found = self.parser.peek_token();
         let lock = match &found.token {
@@ -628,7 +629,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The crate's error, whose message ends in the location that it does not carry otherwise.
+    /// The error of the crate; its message ends in the location, which it carries nowhere else.
     pub(crate) fn syntax(&self, error: ParserError) -> Error {
         let text = match error {
             ParserError::RecursionLimitExceeded => {
@@ -670,7 +671,7 @@ impl Reader<'_> {
     }
 }
 
-/// A statement of the crate as one of ours, or the error that names what cannot be done.
+/// A statement of the crate as one of ours, or the error that names what is unsupported.
 fn typed(mut statement: ast::Statement) -> Result<Statement> {
     use ast::Statement as Ast;
     limit::name_limits(&mut statement);
@@ -798,7 +799,7 @@ fn text_at(script: &str, location: Location) -> Option<String> {
     rest.get(..end).filter(|word| !word.is_empty()).map(str::to_owned)
 }
 
-/// Turns the parser's locations, in rising order, into byte offsets in one pass over the text.
+/// Turns the parser's locations, in ascending order, into byte offsets in one pass over the text.
 pub struct Cursor<'a> {
     rest: std::str::CharIndices<'a>,
     line: u64,

@@ -1,8 +1,8 @@
-//! Where CREATE TABLE puts a table: `WITH (devices = (nas, san), tablets = 4, tablet_by = hash (id))`.
+//! Placement of a new table: `WITH (devices = (nas, san), tablets = 4, tablet_by = hash (id))`.
 //!
-//! PostgreSQL's form for storage parameters, because a table lies on any number of devices and a tablespace is one
-//! name. PostgreSQL's own parameters are about pages that are changed in place, and about its vacuum: what tools send
-//! of them (`fillfactor`, `autovacuum_…`, `parallel_workers`) changes no row, and is taken and forgotten; any other is
+//! The syntax is PostgreSQL's for storage parameters, because a table lies on any number of devices and a tablespace is
+//! one name. PostgreSQL's own parameters concern pages that are changed in place, and its vacuum. Those that tools send
+//! (`fillfactor`, `autovacuum_…`, `parallel_workers`) change no row and are accepted without effect; any other is
 //! refused by name.
 
 use cleave_catalog::catalog::division::{Division, TABLET_COUNT_MAX};
@@ -12,22 +12,22 @@ use datafusion::sql::sqlparser::ast;
 
 use crate::statement::names::{fold, position_of};
 
-/// Where a new table is to lie. What is not said is as the session's settings have it.
+/// The devices and tablets of a new table. Missing parts follow the session's settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Placement {
-    /// Names of the devices, no two the same; none: not said.
+    /// Names of the devices, no two the same; none: not given.
     pub devices: Vec<String>,
     /// Tablets, from 1 to [`TABLET_COUNT_MAX`].
     pub tablet_count: Option<u32>,
-    /// What decides in which of them a row lies.
+    /// The columns that decide the tablet of a row.
     pub division: Option<Division>,
 }
 
-/// Reads what stands behind the column list of CREATE TABLE of `schema`.
+/// Reads the clauses behind the column list of CREATE TABLE of `schema`.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for other clauses and parameters, [`Error::Invalid`] for what is said twice, is no name or no
-/// number, [`Error::UnknownName`] for a column.
+/// [`Error::Unsupported`] for other clauses and parameters, [`Error::Invalid`] for a repeated one and for an invalid
+/// name or number, [`Error::UnknownName`] for a column.
 pub fn placement(options: &ast::CreateTableOptions, schema: &TableSchema) -> Result<Placement> {
     let parameters = match options {
         ast::CreateTableOptions::None => return Ok(Placement::default()),
@@ -79,7 +79,7 @@ pub fn placement(options: &ast::CreateTableOptions, schema: &TableSchema) -> Res
     Ok(placement)
 }
 
-/// The names in a list, which was written without quotes around the whole: as the setting `default_device` has them.
+/// The names in a list that is written without quotes around the whole: in the form of the setting `default_device`.
 ///
 /// # Errors
 /// [`Error::Invalid`] for a name that is empty or comes twice.

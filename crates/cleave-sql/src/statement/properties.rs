@@ -1,25 +1,26 @@
-//! The properties of each kind of statement: one table, which a session, the check of rights and a server ask before
-//! they run a statement, and when they say what it did.
+//! Properties of each kind of statement: one table, which the session, the privilege check and the server read before
+//! they run a statement, and when they report its outcome.
 //!
-//! | column | what it says | who asks |
+//! | column | content | read by |
 //! |---|---|---|
-//! | [`name`](Properties::name) | what errors call the statement | the check of its place |
-//! | [`tag`](Properties::tag) | its command tag | what runs it, and servers |
+//! | [`name`](Properties::name) | its name in errors | the check of its place |
+//! | [`tag`](Properties::tag) | its command tag | its handler, and servers |
 //! | [`place`](Properties::place) | where it may stand in a transaction | sessions and servers |
 //! | [`rights`](Properties::rights) | which rights it needs | `session::rights` |
-//! | [`without_role`](Properties::without_role) | it runs also where its role was dropped | `session::rights` |
+//! | [`without_role`](Properties::without_role) | it also runs if its role was dropped | `session::rights` |
 //! | [`writes`](Properties::writes) | the table that it locks in ROW EXCLUSIVE | `session::changing_with` |
 //! | [`takes_parameters`](Properties::takes_parameters) | it may be prepared | PREPARE and servers |
-//! | [`columns`](Properties::columns) | how its columns are told before it runs | `session::started` |
+//! | [`columns`](Properties::columns) | how its columns are found before it runs | `session::started` |
 //! | [`returns_changes`](Properties::returns_changes) | it returns rows that it changed | `session::returning` |
 //! | [`runs`](Properties::runs) | the prepared statement that it runs | `session::returning` |
 //!
-//! A new kind of statement is one row more in [`Statement::properties`], where the compiler asks for it, and a handler
-//! in the session. A row is what `row` makes of the tag, and what is different for its kind: without a word on rights
-//! it is asked about by what it names, and is a superuser's until `session::rights::check` knows what that is.
+//! A new kind of statement needs one more row in [`Statement::properties`], which the compiler demands, and a handler
+//! in the session. `row` makes a row from the tag, and the row states where its kind differs. Without a statement of
+//! rights, the objects that it names are checked, and it is reserved for superusers until `session::rights::check`
+//! handles it.
 //!
-//! Not here, because it depends on more than the statement: what a read-only transaction refuses (whatever changes rows
-//! or definitions asks as it begins to), and which other locks are taken (`session::held` lists them).
+//! Not here, because it depends on more than the statement: the refusals of a read-only transaction (checked when a
+//! change of rows or definitions begins), and other locks (`session::held` lists them).
 //!
 //! Source: PostgreSQL's manual, "SQL Commands" and "Message Formats", CommandComplete.
 
@@ -34,7 +35,7 @@ use crate::statement::sequence::SequenceStatement;
 /// A row of the table. See the module's description.
 #[derive(Debug, Clone)]
 pub struct Properties<'a> {
-    /// What errors call it.
+    /// Its name in errors.
     pub name: &'static str,
     /// Its command tag.
     pub tag: Tag,
@@ -42,16 +43,16 @@ pub struct Properties<'a> {
     pub place: Place,
     /// Which rights it needs.
     pub rights: Rights<'a>,
-    /// It also runs where the role that the session acts as was dropped: it ends a transaction, or says as whom the
-    /// session acts, or how.
+    /// It also runs if the role that the session acts as was dropped: it ends a transaction, or changes the acting role
+    /// or session settings.
     pub without_role: bool,
     /// The table that it changes rows of by itself, which it locks in ROW EXCLUSIVE.
     pub writes: Option<Target<'a>>,
     /// It may have parameters, and so be prepared.
     pub takes_parameters: bool,
-    /// How the columns of its rows are told before it runs.
+    /// How the columns of its rows are found before it runs.
     pub columns: Columns<'a>,
-    /// It returns rows that it has changed: outside of a block it has one of its own, which is undone where it fails.
+    /// It returns rows that it has changed: outside of a block it gets one of its own, which is undone if it fails.
     pub returns_changes: bool,
     /// The prepared statement that it runs.
     pub runs: Option<&'a Execute>,
@@ -60,52 +61,52 @@ pub struct Properties<'a> {
 /// A command tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tag {
-    /// Of a statement that does something; what runs it may add how often.
+    /// A fixed tag, to which a row count may be added.
     Done(&'static str),
-    /// Of one whose rows are counted: `SELECT 3`.
+    /// The tag of a statement whose rows are counted: `SELECT 3`.
     Counted(&'static str),
-    /// Of one that gives rows, which are not counted: `SHOW`.
+    /// The tag of a statement whose rows are not counted: `SHOW`.
     Bare(&'static str),
 }
 
-/// Where a statement may stand in a transaction. What comes together in one message counts as a block where nothing
-/// else is said.
+/// Where a statement may stand in a transaction. The statements of one message count as a block unless stated
+/// otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// In a block that has not failed, or outside of one.
     Anywhere,
     /// It begins a block.
     Begins,
-    /// It ends a block, also one that has failed. It has any time: whether a commit is there must not be left open.
+    /// It ends a block, also a failed one. No timeout applies: the outcome of a commit must not be left unknown.
     Ends,
-    /// It goes back to a savepoint, also in a block that has failed; in one that BEGIN has begun.
+    /// It rolls back to a savepoint, also in a failed block; only in a block begun by BEGIN.
     Restores,
     /// In a block.
     InBlock,
-    /// In a block that BEGIN has begun.
+    /// In a block begun by BEGIN.
     InOpenBlock,
-    /// It commits by itself: outside of a block, or first in a message, and not where one may only read.
+    /// It commits by itself: outside of a block, or first in a message, and not in a read-only transaction.
     Outside,
-    /// The same of one that changes nothing.
+    /// The same for a statement that changes nothing.
     OutsideReading,
 }
 
 /// Which rights a statement needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rights<'a> {
-    /// It touches nothing that has rights, or asks itself.
+    /// None: it touches no object with rights, or checks them itself.
     Itself,
-    /// Those on what it names, which are found in its text.
+    /// Those on the objects that it names, which are found in its text.
     Named,
-    /// Who runs it owns these tables, views or sequences.
+    /// Ownership of these tables, views or sequences.
     OwnerOf(&'a [String]),
-    /// Who runs it owns the tables of these indexes.
+    /// Ownership of the tables of these indexes.
     OwnerOfIndexes(&'a [String]),
     /// CREATE in the schema.
     Create,
     /// TEMPORARY in the database.
     CreateTemporary,
-    /// It is a superuser's: what is, and what others can do.
+    /// A superuser's: it shows or changes what roles may do.
     Superuser(&'static str, Option<&'static str>),
 }
 
@@ -118,10 +119,10 @@ pub struct Target<'a> {
     pub position: Option<Position>,
 }
 
-/// How the columns of a statement's rows are told before it runs.
+/// How the columns of a statement's rows are found before it runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Columns<'a> {
-    /// It has none, or they are not known before.
+    /// It has none, or they are unknown before.
     Untold,
     /// They are those of this query.
     OfQuery(&'a ast::Query),
@@ -129,12 +130,12 @@ pub enum Columns<'a> {
     OfPrepared(&'a Execute),
     /// They are those of the cursor.
     OfCursor(&'a Fetch),
-    /// It runs to tell them, without ANALYZE: nothing comes of that.
+    /// It runs to find them, without ANALYZE, which has no effect.
     AsItRuns,
 }
 
 impl Tag {
-    /// Its words, without a count.
+    /// The words of the tag, without a count.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -142,13 +143,13 @@ impl Tag {
         }
     }
 
-    /// The tag behind so many rows.
+    /// The tag with that many rows.
     #[must_use]
     pub fn after_rows(self, row_count: usize) -> String {
         match self {
             Self::Counted(words) => format!("{words} {row_count}"),
             Self::Bare(words) => words.to_owned(),
-            // Rows that tell what it did, as those of VACUUM VERBOSE.
+            // Rows that report what it did, as those of VACUUM VERBOSE.
             Self::Done(_) => format!("SELECT {row_count}"),
         }
     }
@@ -168,7 +169,7 @@ impl Place {
     }
 }
 
-/// A row with the command tag `tag`: for all else, what most kinds of statements have.
+/// A row with the command tag `tag`, and the most common values for the rest.
 const fn row(tag: Tag) -> Properties<'static> {
     Properties {
         name: match tag {
@@ -186,12 +187,12 @@ const fn row(tag: Tag) -> Properties<'static> {
     }
 }
 
-/// A row of a statement about the session or its transaction, which touches nothing that has rights.
+/// A row of a statement about the session or its transaction, which touches no object with rights.
 const fn own(tag: &'static str) -> Properties<'static> {
     Properties { rights: Rights::Itself, ..row(Tag::Done(tag)) }
 }
 
-/// The same of one that also runs where the role was dropped.
+/// The same for one that also runs if the role was dropped.
 const fn about_session(tag: &'static str) -> Properties<'static> {
     Properties { without_role: true, ..own(tag) }
 }
@@ -206,7 +207,7 @@ const fn definition<'a>(tag: &'static str, rights: Rights<'a>) -> Properties<'a>
     Properties { rights, ..row(Tag::Done(tag)) }
 }
 
-/// A row of what only a superuser runs, outside of a block.
+/// A row of a statement for superusers, outside of a block.
 const fn system(tag: &'static str, what: &'static str) -> Properties<'static> {
     let rights = Rights::Superuser(what, None);
     Properties { place: Place::Outside, rights, ..row(Tag::Done(tag)) }
@@ -385,7 +386,7 @@ impl Statement {
 const UPKEEP: &str = "VACUUM and ANALYZE of all tables";
 const UPKEEP_HINT: &str = "name those that are yours";
 
-/// The rights of a statement about tables that it names, or else about all of them.
+/// Ownership of the named tables, or else a statement about all of them.
 const fn of_one(what: &'static str, hint: &'static str, names_some: bool) -> Rights<'static> {
     match names_some {
         true => Rights::Named,
@@ -393,12 +394,12 @@ const fn of_one(what: &'static str, hint: &'static str, names_some: bool) -> Rig
     }
 }
 
-/// The right to make something new.
+/// The right to create an object.
 const fn created(is_temporary: bool) -> Rights<'static> {
     if is_temporary { Rights::CreateTemporary } else { Rights::Create }
 }
 
-/// The rows of statements about roles, rights and owners, which ask themselves.
+/// The rows of statements about roles, rights and owners, which check rights themselves.
 fn of_roles(statement: &RoleStatement) -> Properties<'static> {
     match statement {
         RoleStatement::SetRole { resets, .. } | RoleStatement::SetSession { resets, .. } => {

@@ -16,21 +16,21 @@ pub enum RoleStatement {
     Create {
         /// Its name.
         name: String,
-        /// What is said of it.
+        /// Its options.
         options: RoleOptions,
     },
     /// ALTER ROLE, USER, GROUP.
     Alter {
         /// The role.
         role: RoleName,
-        /// What is said of it.
+        /// The options to change.
         options: RoleOptions,
     },
     /// ALTER ROLE … RENAME TO.
     Rename {
         /// The role.
         role: RoleName,
-        /// What it shall be called.
+        /// The new name.
         to: String,
     },
     /// DROP ROLE, USER, GROUP.
@@ -44,9 +44,9 @@ pub enum RoleStatement {
     Membership {
         /// REVOKE.
         revokes: bool,
-        /// What is given.
+        /// The granted roles.
         roles: Vec<RoleName>,
-        /// Who gets it.
+        /// The members.
         members: Vec<RoleName>,
         /// WITH ADMIN OPTION, ADMIN OPTION FOR.
         admin: bool,
@@ -55,7 +55,7 @@ pub enum RoleStatement {
     Grant(Grant),
     /// ALTER DEFAULT PRIVILEGES.
     Later {
-        /// Who makes what the grant is on; none: who says it.
+        /// FOR ROLE: the creators of the objects; none: the current role.
         roles: Vec<RoleName>,
         /// IN SCHEMA.
         in_schema: bool,
@@ -68,7 +68,7 @@ pub enum RoleStatement {
         role: Option<RoleName>,
         /// It was a RESET.
         resets: bool,
-        /// How long it holds.
+        /// SET or SET LOCAL.
         scope: Scope,
     },
     /// SET SESSION AUTHORIZATION, RESET SESSION AUTHORIZATION.
@@ -77,12 +77,12 @@ pub enum RoleStatement {
         role: Option<RoleName>,
         /// It was a RESET.
         resets: bool,
-        /// How long it holds.
+        /// SET or SET LOCAL.
         scope: Scope,
     },
     /// ALTER TABLE, VIEW, SEQUENCE, SCHEMA … OWNER TO.
     Owner {
-        /// What it is said to be: `TABLE`, `VIEW`, `SEQUENCE` or `SCHEMA`.
+        /// The written kind: `TABLE`, `VIEW`, `SEQUENCE` or `SCHEMA`.
         kind: &'static str,
         /// One that does not exist is no error.
         if_exists: bool,
@@ -93,16 +93,16 @@ pub enum RoleStatement {
     },
     /// REASSIGN OWNED.
     Reassign {
-        /// Whose things.
+        /// The old owners.
         from: Vec<RoleName>,
-        /// Who gets them.
+        /// The new owner.
         to: RoleName,
     },
     /// DROP OWNED.
     DropOwned {
-        /// Whose things.
+        /// The owners.
         roles: Vec<RoleName>,
-        /// What needs them goes too.
+        /// CASCADE: dependent objects are dropped too.
         cascade: bool,
     },
 }
@@ -112,19 +112,19 @@ pub enum RoleStatement {
 pub struct Grant {
     /// REVOKE.
     pub revokes: bool,
-    /// The privileges, each with the columns that it is about (none: the whole); None: ALL.
+    /// The privileges, each with its columns (none: the whole object); None: ALL.
     pub privileges: Option<Vec<(Privilege, Vec<String>)>>,
-    /// On what.
+    /// The objects.
     pub on: GrantedOn,
     /// To or from whom.
     pub grantees: Vec<RoleName>,
     /// WITH GRANT OPTION, GRANT OPTION FOR.
     pub option: bool,
-    /// What others have given because of it goes too.
+    /// CASCADE: grants that depend on these are revoked too.
     pub cascade: bool,
 }
 
-/// What privileges are on.
+/// Objects of privileges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GrantedOn {
     /// Tables and views, or sequences called by TABLE.
@@ -141,7 +141,7 @@ pub enum GrantedOn {
     Database(Vec<String>),
 }
 
-/// How a statement calls a role.
+/// A role as a statement names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RoleName {
     /// By its name.
@@ -154,7 +154,7 @@ pub enum RoleName {
     Public,
 }
 
-/// What CREATE and ALTER ROLE say; None: nothing.
+/// Options of CREATE and ALTER ROLE; None: not given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RoleOptions {
     /// SUPERUSER.
@@ -177,11 +177,11 @@ pub struct RoleOptions {
     pub in_roles: Vec<RoleName>,
     /// ROLE: roles that become members of it.
     pub members: Vec<RoleName>,
-    /// ADMIN: these too, and may pass it on.
+    /// ADMIN: these too, with the admin option.
     pub admins: Vec<RoleName>,
 }
 
-/// A password as a statement has it, which is never shown.
+/// A password in a statement, which is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(pub String);
 

@@ -1,4 +1,4 @@
-//! CREATE, ALTER and DROP SEQUENCE: what was written in, the sequence that it means out.
+//! CREATE, ALTER and DROP SEQUENCE: the written options in, the sequence that they define out.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub enum SequenceStatement {
         if_not_exists: bool,
         /// Its name.
         name: String,
-        /// What it is to be.
+        /// Its options.
         options: SequenceOptions,
     },
     /// ALTER SEQUENCE.
@@ -26,7 +26,7 @@ pub enum SequenceStatement {
         if_exists: bool,
         /// The sequence.
         name: String,
-        /// What is to change.
+        /// The options to change.
         options: SequenceOptions,
     },
     /// DROP SEQUENCE.
@@ -38,7 +38,7 @@ pub enum SequenceStatement {
     },
 }
 
-/// What a statement says of a sequence; None: nothing.
+/// Options of a sequence; None: not given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SequenceOptions {
     /// AS.
@@ -51,7 +51,7 @@ pub struct SequenceOptions {
     pub max: Option<Option<i64>>,
     /// START WITH.
     pub start: Option<i64>,
-    /// RESTART; Some(None): where it began.
+    /// RESTART; Some(None): at the start value.
     pub restart: Option<Option<i64>>,
     /// CACHE.
     pub cache: Option<i64>,
@@ -98,7 +98,7 @@ impl SequenceOptions {
         self.checked(made)
     }
 
-    /// `before` as ALTER has it; where it goes on is not looked at.
+    /// `before` with the options of ALTER; the restart value is not considered.
     ///
     /// # Errors
     /// As [`Self::created`].
@@ -168,10 +168,10 @@ impl SequenceOptions {
         Error::Invalid { message, fault: Fault::Parameter, position: self.position }
     }
 
-    /// What GENERATED … AS IDENTITY (options) says.
+    /// The options of GENERATED … AS IDENTITY (options).
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a number that is none of 64 bits.
+    /// [`Error::Invalid`] for a number that does not fit 64 bits.
     pub fn of_identity(options: &[ast::SequenceOptions]) -> Result<Self> {
         let mut read = Self::default();
         for option in options {

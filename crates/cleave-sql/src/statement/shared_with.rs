@@ -1,18 +1,18 @@
-//! Queries of WITH that run once, however often they are used: a query in, the same with marks out, by which its
-//! binding knows them.
+//! Queries of WITH that run once, however often they are used: a query in, the same with marks out, by which the binder
+//! recognises them.
 //!
 //! ```text
 //!  WITH x AS (SELECT a FROM t) SELECT … FROM x JOIN x AS y …
 //!    ─▶ WITH x AS (SELECT * FROM (SELECT a FROM t) AS mark) SELECT … FROM x JOIN x AS y …
 //! ```
 //!
-//! As in PostgreSQL 12 and later, a query of WITH is run by itself, and its rows are kept, where it is used more than
-//! once, has functions that give something else each time, or says `MATERIALIZED`; with `NOT MATERIALIZED`, or used
-//! once, it is a part of the query that uses it. Whether a function is one of those, and whether a query names columns
-//! of one around it, is known when it is bound; [`Mark`] says what is to be asked then.
+//! As in PostgreSQL 12 and later, a query of WITH runs by itself, and its rows are kept, if it is used more than once,
+//! has volatile functions, or says `MATERIALIZED`. With `NOT MATERIALIZED`, or used once, it is inlined. Whether a
+//! function is volatile, and whether a query is correlated, is known only when it is bound; [`Mark`] lists what to
+//! check then.
 //!
-//! Uses are counted by names. A table, or a query of WITH further in, that has the same name is counted too: then a
-//! query is run by itself that need not be, which gives the same rows.
+//! Uses are counted by name. A table, or a query of an inner WITH, that has the same name is counted too. Then a query
+//! is run by itself that need not be, which gives the same rows.
 //!
 //! Source: PostgreSQL's manual, "WITH Queries", "Common Table Expression Materialization".
 
@@ -25,10 +25,10 @@ use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
 use super::names::fold;
 use super::parse::parse_query;
 
-/// How the name of a mark begins, which is that of nothing else.
+/// Prefix of the name of a mark, which is reserved.
 const MARK: &str = "\u{1}with";
 
-/// Functions that may give something else each time that they are called.
+/// Volatile functions.
 const VOLATILE: [&str; 8] = [
     "clock_timestamp",
     "gen_random_uuid",
@@ -40,14 +40,14 @@ const VOLATILE: [&str; 8] = [
     "uuid",
 ];
 
-/// What is to be asked of a query of WITH when it is bound.
+/// What to check of a query of WITH when it is bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// It is run by itself only if it has volatile functions.
+    /// It runs by itself only if it has volatile functions.
     pub if_volatile: bool,
-    /// It may name columns of a query around it.
+    /// It may name columns of an outer query.
     pub may_refer: bool,
 }
 
@@ -80,7 +80,7 @@ pub fn mark_shared(query: &mut ast::Query) -> Result<()> {
 }
 
 struct Marks {
-    /// How many expressions, or lateral tables, the query lies in that is looked at.
+    /// Depth of expressions, or lateral tables, around the visited query.
     values: usize,
 }
 
@@ -113,7 +113,7 @@ impl ast::VisitorMut for Marks {
         ControlFlow::Continue(())
     }
 
-    // What is within has its marks already: what is put around it here is not looked at again.
+    // The content has its marks already: what is put around it here is not visited again.
     fn post_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<Self::Break> {
         match self.mark(query) {
             Ok(()) => ControlFlow::Continue(()),
@@ -188,7 +188,7 @@ fn recursive(cte: &mut ast::Cte) -> Result<Box<ast::Query>> {
     Ok(query)
 }
 
-/// How often names of tables stand in a query, and whether it calls what is volatile.
+/// How often names of tables occur in a query, and whether it calls a volatile function.
 #[derive(Debug, Default)]
 struct Names {
     tables: HashMap<String, usize>,
@@ -198,7 +198,7 @@ struct Names {
 impl Names {
     fn of(query: &ast::Query) -> Self {
         let mut names = Self::default();
-        // It does not stop.
+        // The visit does not stop.
         let _whole: ControlFlow<()> = query.visit(&mut names);
         names
     }

@@ -1,9 +1,7 @@
-//! The query by which asyncpg looks the types of values up that it does not know: a recursion over what a type is made
-//! of.
+//! The query by which asyncpg looks up unknown types of values: a recursion over the components of a type.
 //!
-//! Here a type is a base type or a list of one, so one step of it says all. The recursion itself compares with lists in
-//! columns, which the engine does not read; the query is recognised by the name that it gives to its recursion, and
-//! said otherwise.
+//! Here a type is a base type or a list of one, so one step is enough. The recursion itself compares with lists in
+//! columns, which the engine does not support. The query is recognised by the name of its recursion, and replaced.
 
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
@@ -11,10 +9,10 @@ use datafusion::sql::sqlparser::parser::Parser;
 
 use super::names::fold;
 
-/// What the recursion is called.
+/// The name of the recursion.
 const NAME: &str = "typeinfo_tree";
 
-/// The columns that the query has, of the types with the numbers of `$1`.
+/// The columns of the query, for the types with the numbers in `$1`.
 const TYPES: &str = "SELECT t.oid AS oid, n.nspname AS ns, t.typname AS name, t.typtype AS kind, \
     CAST(NULL AS bigint) AS basetype, t.typelem AS elemtype, \
     CASE WHEN t.typelem <> 0 THEN t.typdelim END AS elemdelim, CAST(NULL AS bigint) AS range_subtype, \
@@ -24,7 +22,7 @@ const TYPES: &str = "SELECT t.oid AS oid, n.nspname AS ns, t.typname AS name, t.
     FROM pg_catalog.pg_type AS t INNER JOIN pg_catalog.pg_namespace AS n ON n.oid = t.typnamespace \
     WHERE t.oid = ANY ($1)";
 
-/// Says the query otherwise, if `query` is it.
+/// Replaces the query, if `query` is it.
 pub(super) fn lower(query: &mut ast::Query) {
     let is_it = query.with.as_ref().is_some_and(|with| {
         with.recursive && with.cte_tables.iter().any(|cte| fold(&cte.alias.name) == NAME)
@@ -39,8 +37,7 @@ pub(super) fn lower(query: &mut ast::Query) {
     }
 }
 
-/// Whether the text of a statement is that query: its parameter is a list of numbers of types, which it says nowhere
-/// else.
+/// Whether the text of a statement is that query: its parameter is a list of type numbers, which its text does not say.
 #[must_use]
 pub fn asks_for_types(sql: &str) -> bool {
     sql.starts_with("WITH RECURSIVE typeinfo_tree(") && sql.contains("any($1::oid[])")

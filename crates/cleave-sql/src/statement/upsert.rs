@@ -1,5 +1,4 @@
-//! ON CONFLICT of INSERT: a parsed clause in; out, the unique indexes that it is about, and the query for the rows that
-//! it updates.
+//! ON CONFLICT of INSERT: a parsed clause in; out, its unique indexes, and the query for the rows that it updates.
 //!
 //! ```text
 //!  INSERT INTO t AS x … ON CONFLICT (a) DO UPDATE SET b = x.b + excluded.b WHERE x.b < 9
@@ -7,8 +6,7 @@
 //!       WHERE x.VID = excluded.VID AND (x.b < 9)
 //! ```
 //!
-//! Here [`VID`] numbers the pairs of a row that is there and the one that was to be inserted; both tables are in
-//! memory.
+//! Here [`VID`] numbers the pairs of an existing row and an input row; both tables are in memory.
 //!
 //! Source: PostgreSQL's manual, "ON CONFLICT Clause".
 
@@ -25,35 +23,35 @@ use super::modify::{Assignment, VID, assigned_items, assignments, over_target};
 use super::names::{fold, position_of, table_name};
 use super::parse::refuse_in_query;
 
-/// The name by which a query reads the rows that were to be inserted.
+/// The name by which a query reads the input rows.
 pub const EXCLUDED: &str = "\u{1}excluded";
 
 /// `ON CONFLICT [target] action`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OnConflict {
-    /// Which keys are meant; None: every unique one.
+    /// The keys in question; None: every unique one.
     pub target: Option<ConflictTarget>,
-    /// What to do where one of them is there already.
+    /// What to do if one of them exists already.
     pub action: ConflictAction,
     /// Where the table's name stands.
     pub position: Option<Position>,
 }
 
-/// The keys that ON CONFLICT is about.
+/// The conflict target: keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConflictTarget {
-    /// Those of a unique index over just these columns, in any order.
+    /// Those of a unique index over exactly these columns, in any order.
     Columns(Vec<(String, Option<Position>)>),
     /// Those of a constraint.
     Constraint(String),
 }
 
-/// What becomes of a row whose key is there already.
+/// The action for a row whose key exists already.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ConflictAction {
-    /// Nothing.
+    /// DO NOTHING.
     Nothing,
-    /// The row that is there is updated.
+    /// DO UPDATE of the existing row.
     Update {
         /// SET.
         assignments: Vec<Assignment>,
@@ -63,7 +61,7 @@ pub enum ConflictAction {
 }
 
 impl OnConflict {
-    /// The unique indexes of `table` that it is about.
+    /// The unique indexes of `table` in the conflict target.
     ///
     /// # Errors
     /// [`Error::UnknownName`] for a column or constraint that the table does not have; [`Error::Invalid`] where no
@@ -119,7 +117,7 @@ impl OnConflict {
         Ok(found)
     }
 
-    /// The query for the rows as DO UPDATE makes them, over pairs of rows in [`TARGET`](super::modify::TARGET) and
+    /// The query for the rows updated by DO UPDATE, over pairs of rows in [`TARGET`](super::modify::TARGET) and
     /// `excluded`; None: DO NOTHING.
     ///
     /// # Errors
@@ -165,7 +163,7 @@ fn equal(left: ast::Expr, right: ast::Expr) -> ast::Expr {
     ast::Expr::BinaryOp { left, op: ast::BinaryOperator::Eq, right }
 }
 
-/// An ON CONFLICT of the parser's.
+/// A parsed ON CONFLICT.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for ON DUPLICATE KEY, and for subqueries in DO UPDATE; [`Error::Invalid`] for DO UPDATE
@@ -211,7 +209,7 @@ pub fn on_conflict(on: ast::OnInsert, position: Option<Position>) -> Result<OnCo
     Ok(OnConflict { target, action, position })
 }
 
-/// Whether a query stands in `expression`.
+/// Whether `expression` contains a query.
 pub fn has_subquery(expression: &ast::Expr) -> bool {
     struct Queries;
     impl ast::Visitor for Queries {

@@ -1,15 +1,15 @@
-//! A subquery's plan, joined with the domain of what it names: what names a column of the rows around it names a column
-//! of its own then, and it gives the rows of all values at once, each with these beside it.
+//! Joins a correlated subquery's plan with its domain, the values of the outer columns. Outer references become columns
+//! of the plan itself, and it gives the rows for all values at once, each with its value.
 //!
-//! The join goes down through the plan to what names nothing around it, and comes up as further columns:
+//! The join is pushed down to the uncorrelated parts of the plan; the domain's columns are added on the way up:
 //!
 //! ```text
 //!  leaf              ─▶ leaf × domain
 //!  filter, list      ─▶ the same, and the columns of the domain
-//!  aggregate, window ─▶ GROUP BY, PARTITION BY these columns too; an aggregate without GROUP BY has a row for each value of
-//!                       the domain, whether it has rows or not
+//!  aggregate, window ─▶ GROUP BY, PARTITION BY these columns too; an aggregate without GROUP BY has a row for
+//!                       each value of the domain, whether it has rows or not
 //!  LIMIT             ─▶ the first rows of each value, numbered by row_number()
-//!  join              ─▶ on these columns too, where both sides name what is around
+//!  join              ─▶ on these columns too, if both sides are correlated
 //! ```
 //!
 //! Source: Neumann and Kemper, "Unnesting Arbitrary Queries", BTW 2015.
@@ -32,9 +32,9 @@ use datafusion::scalar::ScalarValue;
 use super::domain::Domain;
 use super::outer_references::{is_correlated, is_lateral, replace_in};
 
-/// A plan and where the domain's columns are in it, in their order.
+/// A plan and the places of the domain's columns in it, in order.
 pub(super) struct Joined {
-    /// Its columns are those of the plan that it was made of, by their names, and the domain's.
+    /// It has the columns of the original plan, by name, and those of the domain.
     pub(super) plan: LogicalPlan,
     /// The domain's.
     pub(super) outer: Vec<Column>,
@@ -59,7 +59,7 @@ pub(super) fn join(domain: &Domain<'_>, plan: &LogicalPlan) -> Result<Joined> {
         }
         LogicalPlan::SubqueryAlias(alias) => {
             let Joined { plan: input, outer } = join(domain, &alias.input)?;
-            // The domain's columns are the last, whatever the join has made of their order.
+            // The domain's columns come last, whatever order the join has given them.
             let input = listed(input, all_of(&alias.input), alias.input.schema(), &outer)?;
             let named = SubqueryAlias::try_new(Arc::new(input.plan), alias.alias.clone())?;
             let plan = LogicalPlan::SubqueryAlias(named);
@@ -104,7 +104,7 @@ pub(super) fn join(domain: &Domain<'_>, plan: &LogicalPlan) -> Result<Joined> {
     }
 }
 
-/// Of a plan that names nothing around it.
+/// The join of an uncorrelated plan.
 fn cross(domain: &Domain<'_>, plan: &LogicalPlan) -> Result<Joined> {
     let (values, outer) = domain.once()?;
     let plan = match plan {
@@ -119,7 +119,7 @@ fn all_of(plan: &LogicalPlan) -> Vec<Expr> {
     plan.schema().columns().into_iter().map(Expr::Column).collect()
 }
 
-/// One after the other, by the names of `schema`.
+/// The columns in order, by the names of `schema`.
 fn united(domain: &Domain<'_>, inputs: Vec<Arc<LogicalPlan>>, schema: &DFSchema) -> Result<Joined> {
     let plan = LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?);
     let columns = plan.schema().columns();
@@ -140,7 +140,7 @@ fn listed(
     Ok(Joined { plan, outer: outer.to_vec() })
 }
 
-/// As [`listed`], with names without tables, as inputs of a union have.
+/// As [`listed`], with unqualified names, as inputs of a union have.
 fn renamed(input: Joined, list: Vec<Expr>, schema: &DFSchema) -> Result<LogicalPlan> {
     let fields = schema.fields().iter();
     let list = list
@@ -156,7 +156,7 @@ fn renamed(input: Joined, list: Vec<Expr>, schema: &DFSchema) -> Result<LogicalP
     Ok(LogicalPlan::Projection(Projection::try_new(list, Arc::new(input.plan))?))
 }
 
-/// `value`, over a plan of which the domain's columns are `outer`; subqueries within it are over `input`.
+/// `value`, over a plan whose domain columns are `outer`; subqueries within it are over `input`.
 fn replaced_with(
     domain: &Domain<'_>,
     value: &Expr,
@@ -225,7 +225,7 @@ fn grouped(domain: &Domain<'_>, aggregate: &Aggregate) -> Result<Joined> {
     if !aggregate.group_expr.is_empty() {
         return listed(made, list, &aggregate.schema, outer);
     }
-    // Values of the domain for which there was no row.
+    // Values of the domain without a row.
     let found = domain.name("__found");
     let fields = aggregate.schema.fields();
     let named = list.into_iter().enumerate();
@@ -263,7 +263,7 @@ fn grouped(domain: &Domain<'_>, aggregate: &Aggregate) -> Result<Joined> {
     listed(plan, list, &aggregate.schema, &outer)
 }
 
-/// What an aggregate gives where there is no row.
+/// The value of an aggregate without rows.
 fn of_no_row(value: &Expr, data_type: &DataType) -> Result<ScalarValue> {
     match value {
         Expr::Alias(alias) => of_no_row(&alias.expr, data_type),
@@ -284,7 +284,7 @@ fn numbered(domain: &Domain<'_>, window: &Window) -> Result<Joined> {
     listed(made, list, &window.schema, &input.outer)
 }
 
-/// A window function whose partitions are parted by `outer` too.
+/// A window function whose partitions are divided by `outer` too.
 fn parted(value: Expr, outer: &[Column]) -> Expr {
     match value {
         Expr::Alias(mut alias) => {
@@ -306,7 +306,7 @@ fn limited(domain: &Domain<'_>, limit: &Limit) -> Result<Joined> {
     else {
         return not_impl_err!("LIMIT in a subquery that names a column of the query around it");
     };
-    // A list above the order: its rows are as many.
+    // A projection above the sort: it has as many rows.
     if let LogicalPlan::Projection(list) = limit.input.as_ref()
         && is_ordered(&list.input)
     {
@@ -373,7 +373,7 @@ fn first_of_each(domain: &Domain<'_>, distinct: &DistinctOn) -> Result<Joined> {
     listed(made, list, &distinct.schema, &outer)
 }
 
-/// A join of which a side, or the condition, names what is around.
+/// A join with a correlated side or condition.
 fn both_sides(domain: &Domain<'_>, made: &Join) -> Result<Joined> {
     if is_lateral(&made.right) {
         return not_impl_err!("a column of the query around it in a subquery with a lateral join");
@@ -395,7 +395,7 @@ fn both_sides(domain: &Domain<'_>, made: &Join) -> Result<Joined> {
         false => Ok(Joined { plan: side.clone(), outer: Vec::new() }),
     };
     let (left, right) = (side(of_left, &made.left)?, side(of_right, &made.right)?);
-    // Those of the side all rows of which come out.
+    // The columns of the side all rows of which are kept.
     let outer = match of_left && made.join_type != Type::Right {
         true => left.outer.clone(),
         false => right.outer.clone(),

@@ -1,11 +1,11 @@
-//! The values that the rows around a subquery have in the columns that it names: its *domain*.
+//! The *domain* of a correlated subquery: the distinct values of its outer columns in the outer rows.
 //!
 //! ```text
-//!  rows around ─▶ DISTINCT outer columns ─▶ domain     joined with the subquery's plan in the place of these columns
+//!  outer rows ─▶ DISTINCT outer columns ─▶ domain     joined with the subquery's plan in place of these columns
 //! ```
 //!
-//! The domain may hold values that no row has: they cost, and change nothing. So what only takes rows away from those
-//! around is left out of it where it would not do the same twice (LIMIT, volatile conditions).
+//! The domain may hold values that no row has: they cost time and change nothing. So operators that only remove outer
+//! rows are left out of the domain's plan if they might give other rows the second time (LIMIT, volatile conditions).
 
 use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{Column, ExprSchema};
@@ -17,16 +17,16 @@ use datafusion::logical_expr::{
 use super::Names;
 use super::outer_references::{has_subquery, is_lateral};
 
-/// What a subquery's plan is joined with.
+/// The domain of a subquery's plan.
 pub(super) struct Domain<'a> {
     plan: LogicalPlan,
-    /// The columns of the rows around, in the order of the domain's.
+    /// The columns of the outer rows, in the order of the domain's.
     pub(super) outer: Vec<Column>,
     names: &'a Names,
 }
 
 impl<'a> Domain<'a> {
-    /// Of `outer`, the columns of `around`; None where `around` may give other rows each time.
+    /// The domain of the columns `outer` of `around`; None if `around` may give other rows each time.
     pub(super) fn new(
         around: &LogicalPlan,
         outer: Vec<Column>,
@@ -44,7 +44,7 @@ impl<'a> Domain<'a> {
         Ok(Some(Self { plan, outer, names }))
     }
 
-    /// The domain once more, under a name of its own, and its columns.
+    /// The domain again, under a name of its own, and its columns.
     pub(super) fn once(&self) -> Result<(LogicalPlan, Vec<Column>)> {
         let alias = self.names.next("__domain");
         let plan = LogicalPlanBuilder::from(self.plan.clone()).alias(alias)?.build()?;
@@ -52,18 +52,18 @@ impl<'a> Domain<'a> {
         Ok((plan, columns))
     }
 
-    /// The place of a column of the rows around.
+    /// The place of an outer column.
     pub(super) fn place(&self, column: &Column) -> Option<usize> {
         self.outer.iter().position(|outer| outer == column)
     }
 
-    /// A name that nothing else has.
+    /// An unused name.
     pub(super) fn name(&self, prefix: &str) -> String {
         self.names.next(prefix)
     }
 }
 
-/// A plan that has each value that `columns` have in `plan`, by the same names.
+/// A plan with each value that `columns` have in `plan`, by the same names.
 fn wider(plan: &LogicalPlan, columns: &[Column]) -> Result<LogicalPlan> {
     Ok(match plan {
         LogicalPlan::Limit(limit) => wider(&limit.input, columns)?,
@@ -142,7 +142,7 @@ fn is_stable(plan: &LogicalPlan, columns: &[Column]) -> Result<bool> {
     let is_unstable = plan.exists(|node| {
         Ok(match node {
             LogicalPlan::Limit(_) => true,
-            // Its sums may differ in the last digit.
+            // Sums of floats may differ in the last digit.
             LogicalPlan::Aggregate(_) | LogicalPlan::Window(_) => has_float,
             _ => false,
         } || node.expressions().iter().any(Expr::is_volatile))

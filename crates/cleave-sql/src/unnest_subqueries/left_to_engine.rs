@@ -1,4 +1,4 @@
-//! Which subqueries the engine's own rules make joins of, with PostgreSQL's meaning.
+//! Decides which subqueries the engine's own rules turn into joins with PostgreSQL's meaning.
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
@@ -10,7 +10,7 @@ use datafusion::optimizer::decorrelate::PullUpCorrelatedExpr;
 
 use super::outer_references::{has_subquery, is_correlated};
 
-/// Whether `plan` has one row, always.
+/// Whether `plan` always has exactly one row.
 pub(super) fn has_one_row(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
@@ -39,7 +39,7 @@ pub(super) fn has_one_row_at_most(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// Whether EXISTS of `plan`, or IN, as a condition, is left to the engine.
+/// Whether EXISTS or IN of `plan`, as a condition, is left to the engine.
 pub(super) fn is_range_of_condition(plan: &LogicalPlan) -> Result<bool> {
     if !is_correlated(plan)? {
         return Ok(true);
@@ -47,7 +47,7 @@ pub(super) fn is_range_of_condition(plan: &LogicalPlan) -> Result<bool> {
     Ok(is_range(plan)? && is_pulled_up(plan, true))
 }
 
-/// Whether a scalar subquery is one value of the rows whose columns equal those around.
+/// Whether a scalar subquery is an aggregate of the rows whose columns equal outer ones.
 pub(super) fn is_aggregate_of_equals(plan: &LogicalPlan) -> Result<bool> {
     Ok(match plan {
         LogicalPlan::Projection(_) | LogicalPlan::SubqueryAlias(_) | LogicalPlan::Subquery(_) => {
@@ -67,7 +67,7 @@ pub(super) fn is_aggregate_of_equals(plan: &LogicalPlan) -> Result<bool> {
     })
 }
 
-/// Whether what `plan` names of what is around it stands in conditions that hold above all of it as well.
+/// Whether all outer references of `plan` are in conditions that hold above all of it as well.
 fn is_range(plan: &LogicalPlan) -> Result<bool> {
     if !is_correlated(plan)? {
         return Ok(true);
@@ -101,8 +101,8 @@ fn names_what_is_around(node: &LogicalPlan) -> Result<bool> {
     Ok(names)
 }
 
-/// Whether `node` names a column around it by the same name as one below it: what the engine pulls up has one name for
-/// both.
+/// Whether `node` names an outer column by the same name as a column of its input: after the engine's pull-up both
+/// would have one name.
 fn names_both(node: &LogicalPlan) -> Result<bool> {
     let below = merge_schema(&node.inputs());
     let mut names_both = false;

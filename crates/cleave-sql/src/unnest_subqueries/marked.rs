@@ -1,5 +1,4 @@
-//! IN, ANY and ALL of a subquery: as values, which are NULL where it is unknown, and as conditions, which only must be
-//! true where they are.
+//! IN, ANY and ALL of a subquery: as values, with NULL for unknown, and as conditions, where NULL counts as false.
 
 use std::sync::Arc;
 
@@ -27,7 +26,7 @@ struct Compared {
 }
 
 impl Compared {
-    /// What `expression` says; None where it says something else.
+    /// The comparison in `expression`; None if it is something else.
     fn of(expression: &Expr) -> Option<Self> {
         match expression {
             Expr::InSubquery(InSubquery { expr, subquery, negated }) => Some(Self {
@@ -55,7 +54,7 @@ impl Compared {
         Some(Self { operator: self.operator.negate()?, quantifier, ..self })
     }
 
-    /// `=` ANY or `<>` ALL as the engine has them.
+    /// `=` ANY or `<>` ALL as the engine represents them.
     fn as_in(&self) -> Option<Expr> {
         let negated = match (self.operator, self.quantifier) {
             (Operator::Eq, SetQuantifier::Any) => false,
@@ -92,7 +91,7 @@ impl Compared {
         })
     }
 
-    /// The value that is compared, as the subquery names it.
+    /// The compared value, as the subquery refers to it.
     fn seen_within(&self, around: &Around<'_>) -> Result<Expr> {
         let schema = around.plan.schema();
         let value = self.value.clone().transform_up(|part| {
@@ -123,7 +122,7 @@ pub(super) fn contained(around: &mut Around<'_>, expression: Expr) -> Result<Exp
     let plan = Arc::clone(&compared.subquery.subquery);
     let is_all = compared.quantifier == SetQuantifier::All;
     let comparison = compared.comparison(around)?;
-    // What decides it: one that is equal, or for ALL one that is not.
+    // The deciding row: an equal one, or for ALL an unequal one.
     let decides = match (is_all, compared.operator.negate()) {
         (false, _) => comparison,
         (true, Some(operator)) => {
@@ -148,7 +147,7 @@ pub(super) fn contained(around: &mut Around<'_>, expression: Expr) -> Result<Exp
     case.otherwise(lit(is_all))
 }
 
-/// Of a subquery that names nothing around it: 0 where it has no row, 2 where a value is NULL, else 1.
+/// For an uncorrelated subquery: 0 if it has no row, 2 if a value is NULL, else 1.
 fn nulls_of(compared: &Compared) -> Result<Expr> {
     let plan = compared.subquery.subquery.as_ref().clone();
     let counted =
@@ -168,7 +167,7 @@ fn nulls_of(compared: &Compared) -> Result<Expr> {
     Ok(Expr::ScalarSubquery(Subquery { subquery: Arc::new(plan), outer_ref_columns, spans }))
 }
 
-/// `expression` where only its being true counts; `is_whole`: it is all of a condition, not a part of an OR.
+/// `expression` where NULL counts as false; `is_whole`: it is the whole condition, not a part of an OR.
 pub(super) fn as_condition(
     around: &mut Around<'_>,
     expression: Expr,
@@ -194,7 +193,7 @@ pub(super) fn as_condition(
     }
 }
 
-/// NOT `expression`, where only its being true counts.
+/// NOT `expression`, where NULL counts as false.
 fn as_negated(around: &mut Around<'_>, expression: Expr, is_whole: bool) -> Result<Expr> {
     match expression {
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right }) => {
@@ -222,7 +221,7 @@ fn as_negated(around: &mut Around<'_>, expression: Expr, is_whole: bool) -> Resu
     }
 }
 
-/// `CASE WHEN EXISTS (…) THEN true WHEN EXISTS (…) THEN NULL ELSE false END`, as IN of several columns is said.
+/// `CASE WHEN EXISTS (…) THEN true WHEN EXISTS (…) THEN NULL ELSE false END`, the form of IN of several columns.
 fn either_exists(case: &Case) -> Option<(Expr, Expr)> {
     let [(found, yes), (unknown, none)] = case.when_then_expr.as_slice() else { return None };
     let is = |value: &Expr, wanted: Option<bool>| match value {
@@ -243,7 +242,7 @@ fn either_exists(case: &Case) -> Option<(Expr, Expr)> {
     matches.then(|| (found.as_ref().clone(), unknown.as_ref().clone()))
 }
 
-/// IN, ANY or ALL, where only its being true counts.
+/// IN, ANY or ALL, where NULL counts as false.
 fn compared(around: &mut Around<'_>, expression: Expr, is_whole: bool) -> Result<Expr> {
     let Some(mut compared) = Compared::of(&expression) else {
         return internal_err!("{expression} compares nothing");
@@ -268,7 +267,7 @@ fn compared(around: &mut Around<'_>, expression: Expr, is_whole: bool) -> Result
     let comparison = compared.comparison(around)?;
     let range = match is_all {
         false => compared.exists(comparison, false)?,
-        // No row is there of which it is not true.
+        // No row exists for which it is not true.
         true => {
             let opposite = match compared.operator.negate() {
                 Some(operator) => {

@@ -1,4 +1,4 @@
-//! A function that says that a subquery gave one row at most, or fails as the engine does where it gave more (21000).
+//! A function that checks that a subquery gave at most one row, and fails like the engine if it gave more (21000).
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,7 +15,7 @@ use datafusion::scalar::ScalarValue;
 pub(super) fn one_row() -> Arc<ScalarUDF> {
     static FUNCTION: OnceLock<Arc<ScalarUDF>> = OnceLock::new();
     Arc::clone(FUNCTION.get_or_init(|| {
-        // What may fail is neither computed before its time nor sent to a device, which does not know it.
+        // A function that may fail must not be computed early, nor sent to a device, which does not know it.
         let signature = Signature::any(1, Volatility::Volatile);
         Arc::new(ScalarUDF::from(OneRow { signature }))
     }))

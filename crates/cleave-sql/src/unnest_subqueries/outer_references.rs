@@ -1,7 +1,7 @@
-//! The columns of the query around that a subquery names: found, and replaced.
+//! Outer references of a subquery: finds and replaces columns of the enclosing queries.
 //!
-//! A column belongs to the nearest query around that has it, as when it was bound. What stands between is the *scopes*:
-//! the inputs of the nodes within which a further subquery stands, and the left side of a lateral join.
+//! A column belongs to the nearest enclosing query that has it, as at binding. The *scopes* in between are the inputs
+//! of the nodes that contain a further subquery, and the left side of a lateral join.
 
 use datafusion::arrow::datatypes::FieldRef;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -11,10 +11,10 @@ use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
 
-/// What is in the place of a column of the query around: the column, and how many queries are between (0: none).
+/// The replacement of an outer column: the column, and the number of queries in between (0: none).
 type Replace<'a> = dyn FnMut(&FieldRef, &Column, usize) -> Option<Expr> + 'a;
 
-/// The columns of queries around `plan` that it names, each once.
+/// The outer columns that `plan` names, each once.
 pub(super) fn outer_columns(plan: &LogicalPlan) -> Result<Vec<Column>> {
     let mut columns = Vec::new();
     let mut note = |_: &FieldRef, column: &Column, _: usize| {
@@ -27,12 +27,12 @@ pub(super) fn outer_columns(plan: &LogicalPlan) -> Result<Vec<Column>> {
     Ok(columns)
 }
 
-/// Whether `plan` names a column of a query around it.
+/// Whether `plan` names an outer column.
 pub(super) fn is_correlated(plan: &LogicalPlan) -> Result<bool> {
     Ok(!outer_columns(plan)?.is_empty())
 }
 
-/// `expression` of a node over `input`, its columns of the query around replaced.
+/// `expression` of a node over `input`, with its outer columns replaced.
 pub(super) fn replace_in(
     expression: Expr,
     input: &DFSchema,
@@ -46,7 +46,7 @@ pub(super) fn has_subquery(expression: &Expr) -> bool {
     expression.exists(|part| Ok(subquery_of(part).is_some())).unwrap_or(true)
 }
 
-/// The subquery that `expression` itself is over.
+/// The subquery that `expression` itself contains directly.
 pub(super) fn subquery_of(expression: &Expr) -> Option<&Subquery> {
     match expression {
         Expr::ScalarSubquery(subquery)

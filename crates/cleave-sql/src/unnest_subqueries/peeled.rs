@@ -1,5 +1,5 @@
-//! A subquery of which only whether it has rows is asked, as a plan that names nothing around it, and conditions that
-//! do.
+//! Splits a subquery of which only the existence of rows matters into an uncorrelated plan and the correlated
+//! conditions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use datafusion::logical_expr::{Distinct, Expr, Filter, LogicalPlan, LogicalPlanB
 
 use super::outer_references::{has_subquery, is_correlated};
 
-/// Lists, names, orders and conditions taken off.
+/// A subquery's plan without its top projections, aliases, sorts and filters.
 pub(super) struct Peeled {
     plan: LogicalPlan,
-    /// What the plan's rows must satisfy.
+    /// The conditions on the plan's rows.
     conditions: Vec<Expr>,
 }
 
 impl Peeled {
-    /// None where something else than conditions names what is around.
+    /// None if something other than conditions is correlated.
     pub(super) fn of(plan: &LogicalPlan) -> Result<Option<Self>> {
         let mut peeled = Self { plan: plan.clone(), conditions: Vec::new() };
         while peeled.peel()? {}
         Ok((!is_correlated(&peeled.plan)?).then_some(peeled))
     }
 
-    /// Takes off one node; whether there was one to take.
+    /// Removes one node; returns whether there was one to remove.
     fn peel(&mut self) -> Result<bool> {
         let below = match &self.plan {
             LogicalPlan::Filter(filter) => {
@@ -66,7 +66,7 @@ impl Peeled {
         Ok(true)
     }
 
-    /// Its rows by the name `alias`, and the condition under which one belongs to a row around.
+    /// Its rows under the name `alias`, and the condition that matches one with an outer row.
     pub(super) fn beside(self, alias: &str) -> Result<(LogicalPlan, Expr)> {
         let (of_both, own): (Vec<_>, Vec<_>) =
             self.conditions.into_iter().partition(Expr::contains_outer);
@@ -110,7 +110,7 @@ fn replace(conditions: &mut Vec<Expr>, names: &[Column], values: &[Expr]) -> Res
                 _ => None,
             };
             Ok(match place.and_then(|place| values.get(place)) {
-                // What stands here now names what is below.
+                // The replaced part names columns of the input.
                 Some(value) => Transformed::new(value.clone(), true, TreeNodeRecursion::Jump),
                 None => Transformed::no(part),
             })

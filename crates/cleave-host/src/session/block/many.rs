@@ -1,17 +1,18 @@
-//! Changes of a block that are too many to stay in memory: their table becomes the block's own.
+//! Changes of a block that are too many for memory: their table becomes the block's own.
 //!
 //! 1. [`bound_changes`] charges what a block keeps to the memory of queries. Beyond a share of that, it moves the table
-//!    with the most changes. The block locks it EXCLUSIVE, and writes its rows, ends and keys to pages that nothing
-//!    else names, as a load does. From then on the table is [defined](super::super::definitions) by the block.
-//! 2. [`begin_moving`] does the same for a statement whose rows are many: they go to pages while they come.
-//! 3. COMMIT puts the whole table into the newest state. ROLLBACK, ROLLBACK TO and a crash leave pages that nobody
-//!    names.
+//!    with the most changes. The block locks the table EXCLUSIVE and writes its new rows, dead rows and keys to pages
+//!    that nothing else refers to, as a load does. From then on the table is [defined](super::super::definitions) by
+//!    the block.
+//! 2. [`begin_moving`] does the same for a statement of many rows: they go to pages as they come.
+//! 3. COMMIT puts the whole table into the newest snapshot. ROLLBACK, ROLLBACK TO and a crash leave pages that nothing
+//!    refers to.
 //!
-//! Who reads the table goes on and sees what was committed; who writes it waits.
+//! Readers of the table continue and see what was committed; writers wait.
 //!
 //! Invariant: the table that the block takes over is the one that its statements have read. In a block with one
-//! snapshot that is the table in the snapshot; if others have changed it since, the changes stay in memory, up to
-//! the limit. Source: `docs/design/versions-and-commit.md`.
+//! snapshot that is the table in the snapshot; if others have changed it since, the changes stay in memory, up to the
+//! limit. Source: `docs/design/versions-and-commit.md`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -33,14 +34,14 @@ use super::{Block, ByTable};
 use crate::database::Database;
 use crate::session::definitions;
 
-/// Bytes that a block keeps without being asked: most blocks change a few rows.
+/// Bytes that a block keeps without a charge: most blocks change a few rows.
 const FREE_BYTES: usize = 64 << 10;
-/// What a lock takes, about.
+/// Approximate bytes of a lock.
 const LOCK_BYTES: usize = 160;
-/// What a savepoint takes beside rows, about.
+/// Approximate bytes of a savepoint without its rows.
 const SAVEPOINT_BYTES: usize = 1 << 10;
 
-/// Charges what the block keeps, and moves its changes to pages where they are too many.
+/// Charges what the block keeps, and moves its changes to pages if they are too many.
 ///
 /// # Errors
 /// 53200; those of writing.
@@ -81,7 +82,7 @@ fn changed_bytes(block: Option<&Block>) -> usize {
     block.map_or(0, |block| bytes_of(&block.changes))
 }
 
-/// Moves changes of tables to pages, those that take most first, until the others take `left` bytes at most.
+/// Moves changes of tables to pages, the largest first, until the others take `left` bytes at most.
 async fn move_changes(session: &mut Session, left: usize) -> Result<()> {
     let Some(block) = &session.block else { return Ok(()) };
     let tables = block.changes.iter();
@@ -92,7 +93,7 @@ async fn move_changes(session: &mut Session, left: usize) -> Result<()> {
         if changed_bytes(session.block.as_ref()) <= left {
             break;
         }
-        // The rows are locked, and stay so: nothing is given back to lock the table.
+        // The rows stay locked: no lock is given back to lock the table.
         session.table_mark = None;
         if let Some(definition) = begin_moving(session, &schema).await? {
             definitions::end_definition(session, definition).await?;
@@ -101,13 +102,12 @@ async fn move_changes(session: &mut Session, left: usize) -> Result<()> {
     Ok(())
 }
 
-/// Begins to write rows of the table that `schema` describes to pages, with what the block has changed of it;
-/// None: it is not
-/// the table that the block has read.
+/// Begins to write rows of the table that `schema` describes to pages, together with what the block has changed in it.
+/// None: it is not the table that the block has read.
 ///
 /// # Errors
-/// [`Conflict`](cleave_catalog::error::Error::Conflict) of a lock; those of writing; of a table that is another one by
-/// now.
+/// [`Conflict`](cleave_catalog::error::Error::Conflict) of a lock; those of writing; of a table that has been replaced
+/// meanwhile.
 pub(in crate::session) async fn begin_moving(
     session: &mut Session,
     schema: &TableSchema,
@@ -119,7 +119,7 @@ pub(in crate::session) async fn begin_moving(
     let tables = match session.owns(id) {
         true => Vec::new(),
         false => {
-            // Two that hold it in a mode that many may have would wait for each other for ever.
+            // Two transactions that both hold the table in a shared mode would deadlock here.
             if let Some(mark) = session.table_mark.take() {
                 session.locks().release_to(mark);
             }
@@ -156,7 +156,7 @@ pub(in crate::session) async fn may_move(session: &mut Session, id: u32) -> Resu
     Ok(is_as_read(session.block.as_ref(), id, &newest))
 }
 
-/// Whether the table `id` is in `newest` what it is in the snapshot of the block, if that has one.
+/// Whether the table `id` in `newest` is the same as in the snapshot of the block, if that has one.
 fn is_as_read(block: Option<&Block>, id: u32, newest: &CatalogState) -> bool {
     let block = block.filter(|block| block.isolation != Isolation::ReadCommitted);
     let Some(snapshot) = block.and_then(|block| block.snapshot.as_ref()) else { return true };
@@ -164,13 +164,13 @@ fn is_as_read(block: Option<&Block>, id: u32, newest: &CatalogState) -> bool {
 }
 
 impl Block {
-    /// Gives back what it does not keep any more.
+    /// Gives back the charge for what it no longer keeps.
     pub(super) fn charge_less(&mut self) {
         let bytes = self.kept_bytes() + self.locks.lock_count() * LOCK_BYTES;
         drop(self.charge.take_if(|charge| bytes <= FREE_BYTES || charge.set(bytes).is_err()));
     }
 
-    /// Bytes of rows, VIDs and keys that it keeps, for itself and for its savepoints.
+    /// Bytes of rows, VIDs and keys that it keeps, those of its savepoints included.
     fn kept_bytes(&self) -> usize {
         let deferred = self.savepoints.iter().map(|savepoint| savepoint.deferred.byte_count());
         let deferred = self.deferred.byte_count() + deferred.sum::<usize>();
@@ -195,7 +195,7 @@ fn batches(change: &TableChange) -> impl Iterator<Item = (usize, usize)> + '_ {
     change.rows.values().flat_map(Begun::batch_bytes)
 }
 
-/// Whether both states have the same table `id`, with the same rows.
+/// Whether both snapshots have the same table `id`, with the same rows.
 pub(in crate::session) fn is_same_table(id: u32, one: &CatalogState, other: &CatalogState) -> bool {
     match (one.table_by_id(id), other.table_by_id(id)) {
         (Some(one), Some(other)) => Arc::ptr_eq(one, other),

@@ -1,4 +1,4 @@
-//! What a transaction sees and may do: what BEGIN, SET TRANSACTION and settings say of it.
+//! Transaction modes: what BEGIN, SET TRANSACTION and settings say about isolation level, read-only and deferrable.
 
 use cleave_catalog::error::{Fault, Result};
 use cleave_catalog::settings::{Settings, TransactionModes};
@@ -7,7 +7,7 @@ use cleave_sql::statement::parse::{Modes, Scope};
 use super::{Session, state};
 use crate::session::Outcome;
 
-/// The modes of a transaction that begins now and says `modes`.
+/// The modes of a transaction that begins now with the modes `modes` in its statement.
 pub(super) fn modes_with(settings: &Settings, modes: Modes) -> TransactionModes {
     TransactionModes {
         isolation: modes.isolation.unwrap_or(settings.default_transaction_isolation),
@@ -69,7 +69,7 @@ pub(in crate::session) fn set_characteristics(
     Ok(Outcome::done("SET"))
 }
 
-/// Runs `SET transaction_isolation` and its like, which outside of a block last for the statement itself.
+/// Runs `SET transaction_isolation` and the like, which outside of a block apply to the statement itself.
 pub(in crate::session) fn set_mode(
     session: &mut Session,
     name: &str,

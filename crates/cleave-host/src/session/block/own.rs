@@ -1,5 +1,5 @@
-//! How a statement's change gets to the transaction: by way of foreign keys, where it may concern any; and blocks that
-//! are one statement's own, for what follows from it.
+//! Takes a statement's change into the transaction, through foreign keys if any concern it. Also begins and ends blocks
+//! of a single statement, which contain its change and the actions of foreign keys.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::super::foreign_keys::{Deferred, Ending, Replaced};
 use super::{Block, ByTable, OwnRows, Session, Taken};
 use crate::session::{block, changing_with, foreign_keys};
 
-/// Takes what a statement that has read `view` makes of `table`, as it was there.
+/// Takes the change of `table` by a statement that has read `view`.
 pub(in crate::session) async fn take(
     session: &mut Session,
     view: &ReadView,
@@ -27,7 +27,7 @@ pub(in crate::session) async fn take(
     take_over(session, &base, table, change, ending).await
 }
 
-/// Takes what a statement makes of `table`, as it was in what it has read: `base`, with the transaction's changes.
+/// Takes the change of `table` by a statement that has read `base` with the transaction's own changes.
 pub(in crate::session) async fn take_over(
     session: &mut Session,
     base: &CatalogState,
@@ -57,8 +57,8 @@ pub(in crate::session) async fn take_over(
     take_rows(session, change, own_dead, replaced).await
 }
 
-/// Takes a change of rows, of which those that end are committed, and the end of own ones. `replaced` is what
-/// foreign keys ask of those that end.
+/// Takes a change of rows: committed rows that die, new rows, and the end of own rows. `replaced` is what foreign keys
+/// need to know of the dead rows.
 pub(in crate::session) async fn take_rows(
     session: &mut Session,
     change: TableChange,
@@ -77,7 +77,7 @@ pub(in crate::session) async fn take_rows(
     Box::pin(foreign_keys::take_referring(session, change, own_dead, replaced)).await
 }
 
-/// `base` with the rows that the block has changed, for it alone.
+/// `base` with the rows that the block has changed, visible to the block alone.
 pub(in crate::session) async fn with_own_changes(
     session: &Session,
     base: &Arc<CatalogState>,
@@ -88,13 +88,13 @@ pub(in crate::session) async fn with_own_changes(
         return Ok(Arc::clone(base));
     }
     let settings = session.shared_settings();
-    // The rows of each tablet are joined, and made pages.
+    // The rows of each tablet are concatenated and encoded as pages.
     let charge = Charge::new(&session.database);
     charge.grow(2 * changes.iter().map(|change| change.byte_count()).sum::<usize>())?;
     session.database.with_own_changes(base, &changes, &settings).await
 }
 
-/// Begins a block for the statement that runs, where it is in none, with what it has locked; whether it did.
+/// Begins a block for the running statement, if it is in none, with its locks; returns whether it did.
 pub(in crate::session) fn begin_own(session: &mut Session) -> bool {
     if session.block.is_some() {
         return false;
@@ -110,7 +110,7 @@ pub(in crate::session) fn begin_own(session: &mut Session) -> bool {
     true
 }
 
-/// Ends what [`begin_own`] has begun: commits it, or leaves the statement its locks to run again with.
+/// Ends what [`begin_own`] has begun: commits it, or keeps the locks for another run of the statement.
 pub(in crate::session) async fn end_own(
     session: &mut Session,
     is_own: bool,
@@ -134,7 +134,7 @@ pub(in crate::session) async fn end_own(
     }
 }
 
-/// Forgets a block that was a statement's which was given up.
+/// Drops the block of a single statement that was given up.
 pub(in crate::session) fn forget_own(session: &mut Session) {
     if session.block.as_ref().is_some_and(|block| block.is_statement) {
         session.block = None;
@@ -143,22 +143,22 @@ pub(in crate::session) fn forget_own(session: &mut Session) {
 }
 
 impl Block {
-    /// When the transaction began whose statements these are; None: it is the statement's own.
+    /// When the transaction of these statements began; None: it is the statement's own.
     pub(in crate::session) fn began_us(&self) -> Option<i64> {
         (!self.is_statement).then_some(self.began_us)
     }
 
-    /// Whether it is one statement's.
+    /// Whether it belongs to a single statement.
     pub(in crate::session) fn is_own(&self) -> bool {
         self.is_statement
     }
 
-    /// What it has changed, defined and put off.
+    /// What it has changed, defined and deferred.
     pub(in crate::session) fn taken(&self) -> (ByTable, Defined, Deferred) {
         (self.changes.clone(), self.defined.clone(), self.deferred.clone())
     }
 
-    /// Undoes what was changed, defined and put off since then, and keeps its locks.
+    /// Undoes the changes, definitions and deferred checks made since then, and keeps its locks.
     pub(in crate::session) fn put_back(&mut self, before: (ByTable, Defined, Deferred)) {
         (self.changes, self.defined, self.deferred) = before;
         self.own = None;
@@ -170,7 +170,7 @@ impl Block {
     }
 }
 
-/// Adds `change` to what the block has changed in a table, less the own rows at these places.
+/// Adds `change` to what the block has changed in a table, without the own rows at these places.
 pub(super) fn merge(own: &mut TableChange, change: &TableChange, own_dead: &OwnRows) -> Result<()> {
     for (place, vids) in &change.dead {
         own.dead.entry(*place).or_default().merge(vids);

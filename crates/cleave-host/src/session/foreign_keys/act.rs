@@ -1,6 +1,6 @@
-//! What becomes of rows whose key is gone: statements on the table that they are in, as a user would write them, on the
-//! newest state and what the transaction has done. Where an index says which rows these are, and they are few, such a
-//! statement goes without a plan, as any other does by a [range of keys](RangeChange).
+//! Referential actions: statements on the referencing table, as a user would write them, on the newest snapshot and the
+//! transaction's changes. If an index finds the rows and they are few, such a statement needs no plan, like any other
+//! over a [range of keys](RangeChange).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,21 +33,20 @@ use super::{Gone, KeyRow, KeySet, Reference};
 use crate::session::block::own;
 use crate::session::{foreign_keys, locking, modify, ranges};
 
-/// Keys of one column that one statement is about.
+/// Keys of one column in one statement.
 const KEYS_AT_ONCE: usize = 500;
 
-/// The same of several columns, whose conditions nest.
+/// The same for several columns, whose conditions nest.
 const WIDE_KEYS_AT_ONCE: usize = 30;
 
-/// What a session has done for foreign keys by ranges of keys: statements, by their texts and the types of their
-/// values.
+/// The range path statements that a session has used for foreign keys, by their texts and the types of their values.
 #[derive(Debug, Default)]
 pub(in crate::session) struct Followed {
     changes: Seen<(String, Vec<ColumnType>), (Modify, RangeChange)>,
     queries: Seen<(String, Vec<ColumnType>), RangeTemplate>,
 }
 
-/// Does what a foreign key says of rows whose key is gone.
+/// Runs the action of a foreign key for rows whose key was removed.
 pub(super) async fn act(session: &mut Session, gone: Gone) -> Result<()> {
     let Gone { reference, keys, moved } = gone;
     let key = &reference.key;
@@ -100,7 +99,7 @@ pub(super) async fn act(session: &mut Session, gone: Gone) -> Result<()> {
                 let text = format!("UPDATE {name} AS c SET {set} WHERE {condition}");
                 change_children(session, &reference, &text, values).await?;
             }
-            // Where the default is what is gone.
+            // If the default is the removed key.
             session.references.open.of(&reference).gone.extend(keys);
         }
     }
@@ -124,7 +123,7 @@ async fn change_children(
     Ok(())
 }
 
-/// The same by a range of keys; false: it needs a plan.
+/// The same by the range path; false: it needs a plan.
 async fn change_few_children(
     session: &mut Session,
     text: &str,
@@ -158,8 +157,8 @@ async fn change_few_children(
     }
 }
 
-/// What a look-up of rows that refer to others reads, as [`foreign_keys::newest_view`] does: the newest state, without
-/// what the transaction has done.
+/// What a look-up of referencing rows reads, as [`foreign_keys::newest_view`] does: the newest snapshot, without the
+/// transaction's changes.
 async fn newest_live(session: &mut Session) -> Result<Live> {
     if !session.reads_snapshot() {
         return session.live().await;
@@ -179,7 +178,7 @@ async fn change_once(session: &mut Session, modify: &Modify, values: &Parameters
     let mut committed = made.change.clone();
     let of_base = base.find_writable_table(&modify.table)?;
     for (place, vids) in &mut committed.dead {
-        // Beyond the end of the committed rows are own ones.
+        // Places beyond the end of the committed rows are own rows.
         let next = of_base.tablets.get(*place).map_or(0, |tablet| tablet.next_vid);
         drop(vids.split_off(next));
     }
@@ -189,7 +188,7 @@ async fn change_once(session: &mut Session, modify: &Modify, values: &Parameters
     Box::pin(own::take_over(session, &base, &table, made.change.clone(), ending)).await
 }
 
-/// Refuses to change committed rows that the snapshot does not have.
+/// Refuses to change committed rows that are not in the snapshot.
 pub(in crate::session) fn check_in_snapshot(session: &Session, change: &TableChange) -> Result<()> {
     let snapshot = session.block.as_ref().and_then(|block| block.snapshot.as_ref());
     let id = change.schema.table_id;
@@ -207,7 +206,7 @@ pub(in crate::session) fn check_in_snapshot(session: &Session, change: &TableCha
     Ok(())
 }
 
-/// Locks the table that refers to the other one; whether it is there still.
+/// Locks the referencing table; returns whether it still exists.
 ///
 /// # Errors
 /// Where a temporary table has its name.
@@ -265,7 +264,7 @@ pub(super) async fn referred(
     Ok(None)
 }
 
-/// What the query `text` gives by a range of keys; None: it needs a plan.
+/// The rows of the query `text` by the range path; None: it needs a plan.
 async fn few_referring(
     session: &mut Session,
     text: &str,
@@ -294,7 +293,7 @@ async fn few_referring(
     Ok(found.await?.map(|found| found.rows))
 }
 
-/// Of `keys`, the one that the first of `rows` refers to.
+/// The one of `keys` that the first of `rows` refers to.
 fn first_of(reference: &Reference, rows: &RecordBatch, keys: &KeySet) -> Result<Option<KeyRow>> {
     let rows = Columns { ids: &reference.key.columns, rows };
     Ok(match reference.targets(rows)?.into_iter().next() {
@@ -303,7 +302,7 @@ fn first_of(reference: &Reference, rows: &RecordBatch, keys: &KeySet) -> Result<
     })
 }
 
-/// What a foreign key does to rows, as a statement.
+/// The action of a foreign key, as a statement.
 fn changing(text: &str) -> Result<Modify> {
     match parse_script(text)?.pop().map(|parsed| parsed.statement) {
         Some(Statement::Modify(modify)) => Ok(*modify),
@@ -311,17 +310,17 @@ fn changing(text: &str) -> Result<Modify> {
     }
 }
 
-/// How many of `count` keys one statement is about.
+/// How many of `count` keys go into one statement.
 fn at_once(reference: &Reference, count: usize) -> usize {
     match reference.key.columns.len() {
         1 => KEYS_AT_ONCE,
-        // Each is looked up then.
+        // Each is then looked up.
         _ if count <= KEYS_MAX && has_index(reference) => 1,
         _ => WIDE_KEYS_AT_ONCE,
     }
 }
 
-/// How many keys that have become others one statement is about: one, of few, unless a row would be moved twice.
+/// How many changed keys go into one statement: a few, or one where a row would otherwise be moved twice.
 fn moved_at_once(reference: &Reference, moved: &[(KeyRow, KeyRow)]) -> Result<usize> {
     if moved.len() > KEYS_MAX || !has_index(reference) {
         return Ok(KEYS_AT_ONCE);
@@ -338,7 +337,7 @@ fn moved_at_once(reference: &Reference, moved: &[(KeyRow, KeyRow)]) -> Result<us
     Ok(1)
 }
 
-/// The table that refers to the other one, as SQL writes it.
+/// The referencing table, as SQL writes it.
 fn child(reference: &Reference) -> String {
     in_quotes(&reference.child.schema.name)
 }
@@ -405,7 +404,7 @@ fn literals(reference: &Reference, key: &KeyRow) -> Result<Vec<String>> {
     Ok(key.texts()?.into_iter().zip(types).map(literal).collect())
 }
 
-/// The statement that gives rows the key that theirs, the only one, has become; and the values.
+/// The statement that gives rows the new key of their only old one; and the values.
 fn moving_one(
     reference: &Reference,
     (old, new): (&KeyRow, &KeyRow),
@@ -421,7 +420,7 @@ fn moving_one(
     Ok((text, Parameters::new(values)))
 }
 
-/// The statement that gives rows the key that theirs has become.
+/// The statement that gives rows the new key of theirs.
 fn moving(reference: &Reference, moved: &[(KeyRow, KeyRow)]) -> Result<String> {
     let columns: Vec<String> =
         reference.key.columns.iter().map(|id| column(reference, *id)).collect();

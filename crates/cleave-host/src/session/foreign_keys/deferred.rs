@@ -1,4 +1,4 @@
-//! Foreign keys that are asked at COMMIT, and SET CONSTRAINTS.
+//! Deferred foreign keys, which are checked at COMMIT, and SET CONSTRAINTS.
 
 use std::collections::BTreeMap;
 
@@ -12,32 +12,31 @@ use super::{KEY_BYTES, OpenKey, OpenKeys, Reference};
 use crate::session::block::Block;
 use crate::session::foreign_keys;
 
-/// What a block has put off to its end.
+/// The checks that a block has deferred to its end.
 #[derive(Debug, Clone, Default)]
 pub(in crate::session) struct Deferred {
     pub(super) open: OpenKeys,
-    /// What SET CONSTRAINTS ALL said last.
+    /// The last SET CONSTRAINTS ALL.
     all: Option<bool>,
-    /// What it said of single ones since.
+    /// SET CONSTRAINTS of single keys since then.
     some: BTreeMap<(u32, u32), bool>,
 }
 
 impl Deferred {
-    /// What its keys take, about.
+    /// Approximate bytes of its keys.
     pub(in crate::session) fn byte_count(&self) -> usize {
         let counts = self.open.0.values().map(|open| open.begun.len() + open.gone.len());
         counts.sum::<usize>().saturating_mul(KEY_BYTES)
     }
 }
 
-/// Whether a foreign key is asked at the end of the transaction: outside of a block that is where the statement
-/// ends.
+/// Whether a foreign key is checked at the end of the transaction; outside of a block that is the end of the statement.
 pub(super) fn is_deferred(session: &Session, reference: &Reference) -> bool {
     // Until all parts of the statement are done.
     session.view_of_parts().is_some() || is_put_off(session.block.as_ref(), reference)
 }
 
-/// Whether it is asked at the end of the transaction.
+/// Whether it is checked at the end of the transaction.
 fn is_put_off(block: Option<&Block>, reference: &Reference) -> bool {
     let timing = reference.key.timing;
     let block = block.filter(|block| !block.is_own());
@@ -46,7 +45,7 @@ fn is_put_off(block: Option<&Block>, reference: &Reference) -> bool {
     said.unwrap_or(timing == Timing::Deferred)
 }
 
-/// Asks what was put off until the parts of the statement are done.
+/// Runs the checks that were deferred until the parts of the statement are done.
 pub(in crate::session) async fn ask_now(session: &mut Session) -> Result<()> {
     let Some(block) = &mut session.block else { return Ok(()) };
     for (_, open) in std::mem::take(&mut block.deferred.open).0 {
@@ -62,7 +61,7 @@ pub(in crate::session) async fn ask_now(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Asks what was put off, before COMMIT.
+/// Runs the deferred checks, before COMMIT.
 pub(in crate::session) async fn ask_deferred(session: &mut Session) -> Result<()> {
     let Some(block) = session.block.as_mut().filter(|block| !block.has_failed()) else {
         return Ok(());
@@ -76,7 +75,7 @@ pub(in crate::session) async fn ask_deferred(session: &mut Session) -> Result<()
     Ok(())
 }
 
-/// What became of a foreign key and its tables by now; None: it was dropped.
+/// A foreign key and its tables as they are now; None: it was dropped.
 fn as_it_is(state: &CatalogState, reference: &Reference) -> Result<Option<Reference>> {
     let child = state.table_by_id(reference.child.schema.table_id);
     let parent = state.table_by_id(reference.key.target);

@@ -1,7 +1,7 @@
-//! The keys of a foreign key: rows of either table in, entries of the index that the key refers to out.
+//! The keys of a foreign key: rows of either table in, entries of the referenced index out.
 //!
-//! A value is cast to the type of the column that it refers to. One that is another one there, or none, refers to
-//! nothing that can be there.
+//! A value is cast to the type of the column that it refers to. A value that changes by the cast, or cannot be cast,
+//! refers to no possible row.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use cleave_catalog::error::{Error, Result, Rule};
 use cleave_catalog::index::IndexShape;
 use cleave_catalog::value::value_text;
 
-/// Rows of some columns, which are told by their ids.
+/// Rows of some columns, identified by the columns' ids.
 #[derive(Clone, Copy)]
 pub(in crate::session) struct Columns<'a> {
     /// For each column of the batch its id.
@@ -34,15 +34,15 @@ impl Columns<'_> {
     }
 }
 
-/// A foreign key and its two tables, which may be one.
+/// A foreign key and its two tables, which may be the same.
 #[derive(Debug, Clone)]
 pub(in crate::session) struct Reference {
-    /// The table that has it.
+    /// The referencing table.
     pub(in crate::session) child: Arc<TableState>,
     pub(in crate::session) key: ForeignKey,
-    /// The table that it refers to.
+    /// The referenced table.
     pub(in crate::session) parent: Arc<TableState>,
-    /// Of that table's index over the columns.
+    /// The number of that table's index over the columns.
     pub(in crate::session) shape: Arc<IndexShape>,
 }
 
@@ -53,16 +53,16 @@ pub(in crate::session) struct KeyRow {
     row: usize,
 }
 
-/// Keys by their entries in the index that is referred to.
+/// Keys by their entries in the referenced index.
 pub(in crate::session) type KeySet = BTreeMap<Vec<u8>, KeyRow>;
 
 /// What a row refers to.
 pub(in crate::session) enum Target {
     /// Nothing: it has a NULL.
     Nothing,
-    /// Nothing that can be.
+    /// No possible row.
     Nowhere(KeyRow),
-    /// It has a NULL, and other values, which MATCH FULL forbids.
+    /// It has a NULL beside other values, which MATCH FULL forbids.
     Mixed,
     /// The row with this key.
     Key(Vec<u8>, KeyRow),
@@ -122,7 +122,7 @@ impl Reference {
         child.rules.foreign_keys.iter().map(reference).collect()
     }
 
-    /// What tells it from others: the table, and the key's number there.
+    /// What identifies it: the table, and the key's number there.
     pub(in crate::session) fn id(&self) -> (u32, u32) {
         (self.child.schema.table_id, self.key.id)
     }
@@ -174,7 +174,7 @@ impl Reference {
         Ok(is_same.into_iter().enumerate().map(|(row, same)| target((row, same))).collect())
     }
 
-    /// The key of each of `rows`, of the table that is referred to; None where it has a NULL: no row refers to that.
+    /// The key of each of `rows`, of the referenced table; None if it has a NULL: no row refers to that.
     pub(in crate::session) fn keys(
         &self,
         rows: Columns<'_>,
@@ -197,7 +197,7 @@ impl Reference {
         Ok((0..rows.rows.num_rows()).map(key).collect())
     }
 
-    /// The error of a row that refers to no row.
+    /// The error of a row without a referenced row.
     pub(in crate::session) fn absent(&self, values: &KeyRow) -> Error {
         self.not_inserted(format!(
             "Key ({})=({}) is not present in table \"{}\".",
@@ -207,7 +207,7 @@ impl Reference {
         ))
     }
 
-    /// The error of a row that is NULL in part.
+    /// The error of a row that is partly NULL.
     pub(in crate::session) fn mixed(&self) -> Error {
         let detail = "MATCH FULL does not allow mixing of null and nonnull key values.";
         self.not_inserted(detail.to_owned())
@@ -226,7 +226,7 @@ impl Reference {
         }
     }
 
-    /// The error of a row that others refer to, which is to end.
+    /// The error of removing a row that others refer to.
     pub(in crate::session) fn still_there(&self, values: &KeyRow) -> Error {
         let (name, other) = (&self.parent.schema.name, &self.child.schema.name);
         let constraint = &self.key.name;
@@ -253,7 +253,7 @@ fn names(table: &TableState, ids: &[u32]) -> String {
     columns.map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// The error of a key whose other table, or its index, cannot be used.
+/// The error of a key whose referenced table, or its index, cannot be used.
 fn damaged(child: &TableState, key: &ForeignKey) -> Error {
     Error::Unsupported {
         what: format!(

@@ -1,4 +1,4 @@
-//! Foreign keys of rows that are loaded, and of those that are there when a key is added: one join over all of them.
+//! Foreign keys of loaded rows, and of existing rows when a key is added: one join over all of them.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::keys::{Columns, Target};
 use crate::database::Database;
 use crate::session::locking;
 
-/// Keeps writers from the tables that one refers to until the statement ends: a load, which locks no keys.
+/// Locks the referenced tables against writers until the statement ends, since a load locks no keys.
 pub(in crate::session) async fn hold_targets(session: &mut Session, table_id: u32) -> Result<()> {
     let state = session.names();
     let Some(table) = state.table_by_id(table_id) else { return Ok(()) };
@@ -125,7 +125,7 @@ fn broken(reference: &Reference) -> Vec<String> {
     queries
 }
 
-/// The error of a look at a table whose name a temporary one has.
+/// The error of a check on a table that a temporary one hides.
 pub(super) fn hidden(name: &str) -> Error {
     Error::Unsupported {
         what: format!("a foreign key of table \"{name}\" while a temporary table hides it"),

@@ -1,5 +1,5 @@
-//! Whether any row refers to few keys, without a plan: looked up in an index of the table that refers to them, over the
-//! delta and own rows.
+//! Whether any row refers to one of a few keys, without a plan: looked up in an index of the referencing table, over
+//! the delta and own rows.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use cleave_store::KeyRange;
 use super::super::Session;
 use super::keys::{KeyRow, Reference};
 
-/// Keys up to which they are looked up.
+/// Maximum number of keys to look up.
 pub(super) const KEYS_MAX: usize = 16;
 
-/// Entries of one key that are looked at before a plan is made for it.
+/// Entries of one key that are examined before a plan is made for it.
 const ENTRIES_MAX: usize = 256;
 
 /// Whether rows may refer to one of `keys`; false: an index says that none does.
@@ -26,7 +26,7 @@ pub(super) async fn may_be_referred(
     keys: &[&KeyRow],
 ) -> Result<bool> {
     let id = reference.child.schema.table_id;
-    // What is read is noted by plans.
+    // Reads are recorded by plans.
     if keys.len() > KEYS_MAX || session.owns(id) || session.tracked().is_some() {
         return Ok(true);
     }
@@ -75,13 +75,12 @@ pub(super) async fn may_be_referred(
     Ok(false)
 }
 
-/// Whether rows that refer to a key are found by an index.
+/// Whether an index finds the rows that refer to a key.
 pub(super) fn has_index(reference: &Reference) -> bool {
     index_of(&reference.child, reference).is_some()
 }
 
-/// An index of `table` as [`index_of`] gives it, where the foreign key's columns have the types of those that it refers
-/// to.
+/// An index of `table` as [`index_of`] gives it, if the foreign key's columns have the types of the referenced ones.
 fn index_over<'a>(
     table: &'a TableState,
     reference: &Reference,

@@ -1,4 +1,4 @@
-//! Which INSERTs are constants, and what the engine gets where they are not.
+//! Tests: which INSERTs are constants, and what the engine gets for the others.
 
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;

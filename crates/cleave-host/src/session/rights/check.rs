@@ -1,4 +1,4 @@
-//! A statement in, whether a role may run it out, from its text: see [`super`].
+//! The check of one statement: a statement in, whether a role may run it out, from its text. See [`super`].
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -29,19 +29,19 @@ use crate::session::roles::refused;
 use crate::session::sequences::owned_by;
 use crate::session::{Session, foreign_key_rules};
 
-/// Who is asked about, on what.
+/// The checked role and the catalog versions of the check.
 pub(super) struct Check<'a> {
     pub(super) session: &'a Session,
-    /// What the statement reads: where its tables are found.
+    /// The catalog version that the statement reads: its tables are found there.
     pub(super) read: &'a CatalogState,
-    /// What is committed now, with what the block has defined: its rights count, and what is changed is found there.
+    /// The newest committed one with the block's definitions: its rights count, and changed objects are found there.
     pub(super) newest: &'a CatalogState,
     pub(super) role: u32,
-    /// Who runs the statement and so calls its functions, those of views too.
+    /// The role that runs the statement and so calls its functions, also those of views.
     pub(super) caller: u32,
-    /// The view whose query it is.
+    /// The view whose query is checked.
     pub(super) view: Option<&'a ViewState>,
-    /// What the names were found to be.
+    /// The objects that the names stand for.
     pub(super) found: &'a RefCell<Found>,
 }
 
@@ -49,11 +49,11 @@ pub(super) struct Check<'a> {
 pub(super) enum Used<'a> {
     /// Every one.
     All,
-    /// These, by name; none: as many as one likes.
+    /// These, by name; none given: no column in particular.
     Listed(&'a [String]),
-    /// Those whose names stand in here.
+    /// Those whose names occur in here.
     Words(&'a Words),
-    /// It does not matter which: one is enough.
+    /// Any one: a privilege on one column is enough.
     Any,
 }
 
@@ -101,7 +101,7 @@ impl Check<'_> {
                 }
                 statement => self.statement(statement),
             },
-            // What it runs is asked about when it runs.
+            // The inner statement is checked when it runs.
             Statement::Execute(execute) => self.values(&execute.values),
             Statement::Sequence(sequence) => match sequence.as_ref() {
                 SequenceStatement::Create { options, .. } => {
@@ -168,7 +168,7 @@ impl Check<'_> {
                 }
                 Ok(())
             }
-            // What is not known to need less.
+            // A statement not known to need less.
             _ => Err(superuser(name, None)),
         }
     }
@@ -186,7 +186,7 @@ impl Check<'_> {
             .try_for_each(|(_, table)| self.target(&table, Privilege::Update, &Used::Any))
     }
 
-    /// A query: all that it reads.
+    /// A query: everything that it reads.
     pub(super) fn query(&self, query: &ast::Query) -> Result<()> {
         let mut named = Named::default();
         let _: ControlFlow<()> = query.visit(&mut named);
@@ -200,7 +200,7 @@ impl Check<'_> {
         named.calls.iter().try_for_each(|call| self.call(call))
     }
 
-    /// All that stands in a statement, whose text is `text`.
+    /// Everything in a statement, whose text is `text`.
     fn named(&self, named: &Named, text: &dyn Fn() -> String) -> Result<()> {
         for call in &named.calls {
             self.call(call)?;
@@ -220,7 +220,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// What the view `name` reads, which its owner must be allowed to. Nothing where it is no view.
+    /// What the view `name` reads, which its owner must be allowed to read. Nothing if it is no view.
     fn view(&self, name: &str) -> Result<()> {
         let Some(Known { view: Some(view), .. }) = self.find(name) else { return Ok(()) };
         let id = view.schema.table_id;
@@ -255,7 +255,7 @@ impl Check<'_> {
         {
             self.assignments(&insert.table, assignments, &mut named, &mut text)?;
             note(selection, &mut named, &mut text);
-            // What is there is read, to be updated.
+            // Existing rows are read, to be updated.
             self.target(&insert.table, Privilege::Select, &Used::Any)?;
         }
         self.parts(&insert.table, &named, &text)
@@ -293,7 +293,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// What a statement on rows of `table` has beside what it does: `text` is all of it.
+    /// The other parts of a statement on rows of `table`: `text` is all of it.
     fn parts(&self, table: &str, named: &Named, text: &str) -> Result<()> {
         let words = Words::of(text, named.renames);
         let reads = |state| {
@@ -323,7 +323,7 @@ impl Check<'_> {
         }
     }
 
-    /// What the statement calls `name`, in what it reads.
+    /// The object that the statement calls `name`, in what it reads.
     fn find(&self, name: &str) -> Option<Known<'_>> {
         if let Some(view) = self.view {
             return match self.read.made_of(view, name)? {
@@ -337,12 +337,13 @@ impl Check<'_> {
         known
     }
 
-    /// The privilege on a table, view or sequence that is read. What there is not is another one's matter.
+    /// The privilege on a table, view or sequence that is read. A missing object is reported elsewhere.
     fn relation(&self, name: &str, privilege: Privilege, used: &Used<'_>) -> Result<()> {
         self.find(name).map_or(Ok(()), |known| self.may(name, known, privilege, used))
     }
 
-    /// The same of one that is changed or locked: it is found in the newest, and its rows in what the statement reads.
+    /// The same for one that is changed or locked: it is found in the newest catalog version, and its rows in what the
+    /// statement reads.
     pub(super) fn target(&self, name: &str, privilege: Privilege, used: &Used<'_>) -> Result<()> {
         self.relation(name, privilege, used)?;
         if std::ptr::eq(self.read, self.newest) {
@@ -356,8 +357,7 @@ impl Check<'_> {
         self.newest.rights.is_superuser(self.role)
     }
 
-    /// Whether the thing `id` is still there. What rights there were on one that is gone, and what would have become of
-    /// them since, nobody knows: only superusers read it.
+    /// Whether the object `id` still exists. The rights on a dropped one are unknown: only superusers read it.
     fn is_known(&self, id: u32) -> bool {
         std::ptr::eq(self.read, self.newest) || self.newest.has_relation(id)
     }
@@ -395,14 +395,14 @@ impl Check<'_> {
                 }
                 Used::Words(words) => words.used(schema).into_iter().all(may),
             };
-        // What TRUNCATE and DELETE do is done to rows, and the like is granted on no column.
+        // TRUNCATE and DELETE work on rows; such privileges are granted on no column.
         match is_allowed && !matches!(privilege, Privilege::Delete | Privilege::Truncate) {
             true => Ok(()),
             false => Err(denied(kind, name)),
         }
     }
 
-    /// That a table, view or sequence is the role's.
+    /// Checks that a table, view or sequence is the role's.
     fn owner(&self, name: &str) -> Result<()> {
         let known = relation(self.newest, name);
         let version = known.as_ref().and_then(Known::version);
@@ -427,7 +427,8 @@ impl Check<'_> {
         }
     }
 
-    /// That the table whose column OWNED BY names is the role's: who may write there gets the numbers then.
+    /// Checks that the role owns the table of the column in OWNED BY: whoever may write to that table gets the numbers
+    /// from then on.
     fn owned_by(&self, options: &SequenceOptions) -> Result<()> {
         match &options.owner {
             Some(Some((table, _))) => self.owner(table),
@@ -435,7 +436,7 @@ impl Check<'_> {
         }
     }
 
-    /// That the sequences are the role's that begin anew with the table `name`.
+    /// Checks that the role owns the sequences that restart with the table `name`.
     fn owner_of_sequences(&self, name: &str) -> Result<()> {
         let Some(table) = self.newest.table(name) else { return Ok(()) };
         let mut own = owned_by(self.newest, table.schema.table_id);
@@ -456,7 +457,7 @@ impl Check<'_> {
         }
     }
 
-    /// A call of a function of sequences: what it is on must be written in it.
+    /// A call of a sequence function: its argument must be a constant.
     fn call(&self, call: &Call) -> Result<()> {
         let enough: &[Privilege] = match call.function {
             "nextval" => &[Privilege::Usage, Privilege::Update],
@@ -477,7 +478,7 @@ impl Check<'_> {
             );
             return Err(refused(&message));
         }
-        // What looks like a number may be a name.
+        // A text that looks like a number may be a name.
         let named = name.as_ref().and_then(|name| self.read.sequences.get(name));
         let numbered = number.and_then(|number| sequence_of_number(self.read, number));
         if let Some(name) = name {
@@ -495,7 +496,7 @@ impl Check<'_> {
     }
 }
 
-/// Whether `text` may call a function of sequences.
+/// Whether `text` may call a sequence function.
 fn calls_sequences(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     ["nextval", "currval", "setval"].into_iter().any(|name| text.contains(name))

@@ -1,4 +1,4 @@
-//! What a statement names: tables, calls of functions of sequences, and words that may be columns.
+//! The names in a statement: tables, calls of sequence functions, and words that may be columns.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -11,12 +11,12 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use cleave_sql::statement::names::{fold, table_name};
 
-/// What a statement names.
+/// The names in a statement.
 #[derive(Default)]
 pub(super) struct Named {
     pub(super) relations: Vec<ast::ObjectName>,
     pub(super) calls: Vec<Call>,
-    /// Columns are called otherwise than they are.
+    /// Columns have aliases.
     pub(super) renames: bool,
 }
 
@@ -63,11 +63,11 @@ impl Visitor for Named {
 }
 
 impl Named {
-    /// Notes what `TABLE t` names, which the visit passes by.
+    /// Records the table of `TABLE t`, which the visitor passes by.
     fn note_tables(&mut self, body: &ast::SetExpr) {
         match body {
             ast::SetExpr::Table(table) => {
-                // Whether it stood in quotes is not told.
+                // Whether it was quoted is unknown here.
                 for quote in [None, Some('"')] {
                     let parts = [&table.schema_name, &table.table_name].into_iter().flatten();
                     let parts = parts.map(|part| match quote {
@@ -125,7 +125,7 @@ pub(super) fn note<T: Visit + Shown>(part: &T, named: &mut Named, text: &mut Str
     part.show(text);
 }
 
-/// What can be written as SQL again.
+/// Nodes that can be written as SQL again.
 pub(super) trait Shown {
     fn show(&self, text: &mut String);
 }
@@ -206,7 +206,7 @@ impl Words {
         found
     }
 
-    /// The columns of a table that may be among them.
+    /// The columns of a table that may be among the words.
     pub(super) fn used(&self, schema: &TableSchema) -> Vec<u32> {
         let used =
             schema.columns.iter().filter(|column| self.all || self.words.contains(&column.name));
@@ -214,7 +214,7 @@ impl Words {
     }
 }
 
-/// Whether a star stands for a product, or for the rows of `count(*)`, and for no columns.
+/// Whether a star is a product or that of `count(*)`, and stands for no columns.
 fn is_product(before: Option<&Token>, after: Option<&Token>) -> bool {
     match (before, after) {
         (Some(Token::LParen), Some(Token::RParen)) => true,
@@ -250,7 +250,7 @@ pub(super) fn top_tables(query: &ast::Query) -> Vec<(String, String)> {
     tables.collect()
 }
 
-/// The table that a name may stand for, whatever stands before it; None: one of a schema that everyone may read.
+/// The table that a name may stand for, whatever its qualifier; None: one of a schema that everyone may read.
 pub(super) fn read_name(name: &ast::ObjectName) -> Option<String> {
     if let Ok(table) = table_name(name) {
         return Some(table);
@@ -264,7 +264,7 @@ pub(super) fn read_name(name: &ast::ObjectName) -> Option<String> {
     }
 }
 
-/// The name of what only superusers read: passwords, and what others have asked.
+/// The name of a table that only superusers read: passwords, and the statements of others.
 pub(super) fn secret(name: &ast::ObjectName) -> Option<String> {
     let parts: Vec<String> = name
         .0

@@ -1,5 +1,5 @@
-//! Which subqueries may be taken out of a statement: those that are values where they stand, `EXISTS`, and those of
-//! `IN` that a row must have a column in to be one of the statement's.
+//! Decides which subqueries are taken out of a statement: those that are values, `EXISTS`, and those of `IN` that every
+//! row of the result must satisfy.
 
 use std::ops::ControlFlow;
 
@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast::{self, Expr, VisitMut};
 
 use cleave_sql::statement::modify::{Action, Modify};
 
-/// What a subquery gives to the statement around it.
+/// The kind of result that a subquery gives to the outer statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::session) enum Gives {
     /// The value of its row, or NULL.
@@ -18,16 +18,16 @@ pub(in crate::session) enum Gives {
     Existence,
 }
 
-/// The subqueries that were taken out of a statement, in the order of the parameters that have taken their places.
+/// The subqueries taken out of a statement, in the order of the parameters that replace them.
 #[derive(Debug)]
 pub(super) struct TakenOut {
     pub(super) queries: Vec<(Gives, ast::Query)>,
-    /// How many parameters the statement has of its own.
+    /// Number of the statement's own parameters.
     own_count: usize,
 }
 
 impl TakenOut {
-    /// Takes them out of `query`, which has so many parameters; None: one stays.
+    /// Takes them out of `query`, which has that many parameters; None: one stays.
     pub(super) fn of_query(query: &mut ast::Query, own_count: usize) -> Option<Self> {
         let mut taken = Self { queries: Vec::new(), own_count };
         let ast::SetExpr::Select(select) = query.body.as_mut() else { return None };
@@ -37,7 +37,7 @@ impl TakenOut {
         VisitMut::visit(query, &mut taken).is_continue().then_some(taken)
     }
 
-    /// As [`TakenOut::of_query`]; what RETURNING lists stays.
+    /// As [`TakenOut::of_query`]; subqueries of RETURNING stay.
     pub(super) fn of_modify(modify: &mut Modify, own_count: usize) -> Option<Self> {
         let mut taken = Self { queries: Vec::new(), own_count };
         if let Some(condition) = &mut modify.selection {
@@ -64,7 +64,7 @@ impl TakenOut {
         Expr::value(ast::Value::Placeholder(name))
     }
 
-    /// Takes those out that have a list, among conditions all of which must hold: there, NULL is as good as false.
+    /// Takes out those that give a list, among conditions that must all hold: there, NULL counts as false.
     fn lists(&mut self, condition: &mut Expr) {
         let (left, query) = match condition {
             Expr::Nested(inner) => return self.lists(inner),
@@ -102,7 +102,7 @@ impl ast::VisitorMut for TakenOut {
                 };
             }
             Expr::InSubquery { .. } => return ControlFlow::Break(()),
-            // A list there, and no value.
+            // A list in that place, and no value.
             Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } if is_query(right) => {
                 return ControlFlow::Break(());
             }

@@ -1,14 +1,13 @@
-//! DO UPDATE by a plan that is kept: over one table in memory, each of whose rows is a row that is there and the one
-//! that was to be inserted, side by side.
+//! DO UPDATE by a cached plan: over one table in memory, each of whose rows is an existing row beside the input row.
 //!
 //! ```text
 //!  INSERT INTO t AS x … ON CONFLICT (a) DO UPDATE SET b = x.b || excluded.b WHERE x.b < $1
 //!    ─▶ SELECT x.VID, x.a, x.b || x."excluded b" FROM target AS x WHERE x.b < $1
 //! ```
 //!
-//! [`VID`] numbers the pairs. A session remembers the plans of the clauses that it has seen; a clause that names a
-//! column without its table, or calls functions that are not known to give the same each time, is planned as a query
-//! over two tables.
+//! [`VID`] numbers the pairs. A session remembers the plans of the clauses that it has seen. A clause that names a
+//! column without its table, or calls functions that are not known to be deterministic, is planned as a query over two
+//! tables.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -30,10 +29,10 @@ use datafusion::sql::sqlparser::ast::{self, VisitMut};
 use super::super::lifted::Seen;
 use crate::database::Database;
 
-/// What a column of a row that was to be inserted is called, before its own name.
+/// Prefix of the names of the input row's columns.
 const EXCLUDED: &str = "\u{1}excluded ";
 
-/// The plans that a session has made, by table, what the statement calls it, SET and WHERE.
+/// The cached plans of a session, by table, the statement's name for it, SET and WHERE.
 pub(in crate::session) type PairsPlans =
     Seen<(String, ast::Ident, Vec<Assignment>, Option<Box<ast::Expr>>), PairsPlan>;
 
@@ -79,7 +78,7 @@ impl PairsPlan {
     }
 }
 
-/// Puts columns of the one table in the places of those of `excluded`; breaks at what may be of either.
+/// Replaces columns of `excluded` by columns of the one table; stops at a column that may be of either.
 struct OneTable<'a> {
     schema: &'a TableSchema,
     name: &'a ast::Ident,
@@ -109,7 +108,7 @@ impl ast::VisitorMut for OneTable<'_> {
     }
 }
 
-/// The plan of `on_conflict` that is kept; None: it is planned each time.
+/// The cached plan of `on_conflict`; None: it is planned each time.
 pub(super) fn kept_pairs(
     plans: &mut PairsPlans,
     schema: &Arc<TableSchema>,
@@ -149,6 +148,6 @@ pub(super) async fn made_of_pairs(
     let own = wanted.iter().filter_map(|place| all.get(*place).map(|own| Arc::clone(own)));
     let rows = (own.collect(), there.num_rows(), width);
     let input = range_path::input(&kept, rows, parameters)?;
-    // What fails, the query says.
+    // The query reports what fails.
     Ok(kept.run(vec![input]).await.ok())
 }

@@ -1,7 +1,7 @@
-//! DO UPDATE without a plan: where SET says nothing but columns, constants, and sums and differences of whole numbers.
+//! DO UPDATE without a plan: for SET with only columns, constants, and sums and differences of whole numbers.
 //!
-//! A sum is computed in 64 bits and must fit the column that it is assigned to. The engine would refuse what does not
-//! fit the type of the sum as well, so a sum of a narrower type than its column's is left to it.
+//! A sum is computed in 64 bits and must fit the column that it is assigned to. The engine would also refuse a sum that
+//! does not fit the type of the sum, so a sum of a narrower type than its column's is left to the engine.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use datafusion::sql::sqlparser::ast;
 
 use super::super::insert::{Constant, append, constant};
 
-/// Pairs of rows: those that are there, those that were to be inserted, and what the statement calls the first.
+/// Pairs of rows: existing rows, input rows, and the statement's name for the former.
 pub(super) struct Pairs<'a> {
     pub(super) schema: &'a TableSchema,
     pub(super) name: &'a ast::Ident,
@@ -48,7 +48,7 @@ pub(super) fn updated(
         else {
             return Ok(None);
         };
-        // Whose place the default takes.
+        // The default replaces it.
         let Some(value) = &assignment.value else { continue };
         let Some(array) = pairs.value(value, column, parameters, now_us)? else { return Ok(None) };
         if let Some(slot) = columns.get_mut(place) {

@@ -1,14 +1,13 @@
-//! What went wrong in a history of appends and reads: the transactions as clients saw them in, and Adya's phenomena
-//! out.
+//! The check of a history of appends and reads: the transactions as clients saw them in, Adya's phenomena out.
 //!
-//! 1. The lists as they are in the end tell in which order the appends to each came: the versions of a key.
-//! 2. Reads of what was rolled back, or of a part of what a transaction appended, are found at once.
-//! 3. Dependencies among those that have committed: who appended next (ww), who read what was appended (wr), who read
-//!    what the next append changed (rw). A cycle is named by the dependencies that it needs.
+//! 1. The final lists give the order of the appends to each of them: the versions of a key.
+//! 2. Reads of rolled back appends, or of a part of a transaction's appends, are found at once.
+//! 3. Dependencies among committed transactions: the next append (ww), a read of an append (wr), a read of what the
+//!    next append changed (rw). A cycle is classified by the dependencies that it needs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What a transaction did.
+/// An action of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Op {
     Append {
@@ -39,11 +38,11 @@ pub(super) enum Anomaly {
     IntermediateRead,
     /// G1c: a cycle of writes and reads of them.
     CircularInformation,
-    /// An append that was committed is not there, or is there twice, or a list was read that there never was.
+    /// A committed append is missing, or there twice, or a list was read that never existed.
     Lost,
-    /// G-single: a cycle with one read that another transaction's write has overtaken.
+    /// G-single: a cycle with one read that another transaction's write has invalidated.
     ReadSkew,
-    /// G2: with several of them.
+    /// G2: a cycle with several of them.
     WriteSkew,
 }
 
@@ -55,7 +54,7 @@ pub(super) struct Finding {
     pub(super) what: String,
 }
 
-/// Who comes after whom, by what.
+/// The order of transactions, with the kind of dependency.
 #[derive(Default)]
 struct Edges {
     writes: BTreeSet<(usize, usize)>,
@@ -63,7 +62,7 @@ struct Edges {
     overtaken: BTreeSet<(usize, usize)>,
 }
 
-/// What is wrong in `history`, after which the lists are `ends`.
+/// The faults in `history`, after which the lists are `ends`.
 pub(super) fn check(history: &[Transaction], ends: &BTreeMap<u64, Vec<u64>>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let writers = writers(history);

@@ -1,4 +1,4 @@
-//! What is written reads back; what is no such file says why.
+//! Tests: written files read back, and invalid files give their errors.
 
 use std::sync::Arc;
 

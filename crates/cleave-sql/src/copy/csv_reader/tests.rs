@@ -1,4 +1,5 @@
-//! Files of PostgreSQL, of the IMDb dump and of OpenFlights; every malformed one with its place; round trips.
+//! Tests: files of PostgreSQL, of the IMDb dump and of OpenFlights; malformed files with the place of the fault; round
+//! trips.
 
 use arrow::array::{Array, RecordBatch};
 use cleave_catalog::error::{Error, Result};
@@ -104,7 +105,7 @@ fn as_the_imdb_dump_quotes_it() {
     );
     let options = CsvOptions { escape: b'\\', ..CsvOptions::csv() };
     let input = include_str!("../../../tests/data/imdb_like.csv");
-    // The dump writes NULL as nothing; `\N` is the other files' way, and no number here.
+    // The dump writes NULL as nothing; `\N` is used in the other files, and is no number here.
     let error = batches(input.as_bytes(), &table, options.clone()).unwrap_err();
     assert!(error.to_string().contains("line 2, column 4 (\"year\")"), "{error}");
     let rows = read(&input.replace("\\N", ""), &table, options);
@@ -291,7 +292,7 @@ fn every_fault_has_its_place() {
             );
         }
     }
-    // A record of several lines is known by its first.
+    // A record of several lines is reported by its first line.
     let error =
         batches(b"1,\"a\nb\",,,,\n2,\"\n\n\",x,,,\n", &table, CsvOptions::csv()).unwrap_err();
     assert!(error.to_string().starts_with("f.csv, line 3, column 3"), "{error}");
@@ -402,11 +403,19 @@ proptest! {
     fn what_is_written_is_read_back(
         options in any_format(),
         rows in proptest::collection::vec(
-            (proptest::option::of("[a-z\"'\\\\,|\n\r\tüN. ]{0,8}"), proptest::option::of(any::<i64>()), proptest::option::of(any::<f64>())),
+            (
+                proptest::option::of("[a-z\"'\\\\,|\n\r\tüN. ]{0,8}"),
+                proptest::option::of(any::<i64>()),
+                proptest::option::of(any::<f64>()),
+            ),
             0..20,
         ),
     ) {
-        let table = table(&[("a", ColumnType::Text, false), ("n", ColumnType::BigInt, false), ("x", ColumnType::Double, false)]);
+        let table = table(&[
+            ("a", ColumnType::Text, false),
+            ("n", ColumnType::BigInt, false),
+            ("x", ColumnType::Double, false),
+        ]);
         let batch = RecordBatch::try_new(table.arrow(), vec![
             std::sync::Arc::new(rows.iter().map(|row| row.0.clone()).collect::<arrow::array::StringArray>()),
             std::sync::Arc::new(rows.iter().map(|row| row.1).collect::<arrow::array::Int64Array>()),
@@ -418,7 +427,10 @@ proptest! {
     }
 
     #[test]
-    fn one_column_of_text_is_read_back(options in any_format(), values in proptest::collection::vec("[\\\\.N\"\n\r]{0,4}", 0..6)) {
+    fn one_column_of_text_is_read_back(
+        options in any_format(),
+        values in proptest::collection::vec("[\\\\.N\"\n\r]{0,4}", 0..6),
+    ) {
         let table = table(&[("a", ColumnType::Text, true)]);
         let column = std::sync::Arc::new(arrow::array::StringArray::from(values));
         let batch = RecordBatch::try_new(table.arrow(), vec![column]).unwrap();

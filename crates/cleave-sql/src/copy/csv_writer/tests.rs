@@ -1,4 +1,4 @@
-//! Byte for byte what PostgreSQL writes; round trips are with the reader.
+//! Tests: the output equals PostgreSQL's byte for byte. Round trips are tested with the reader.
 
 use std::io::Write;
 use std::sync::Arc;

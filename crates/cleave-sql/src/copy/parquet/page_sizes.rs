@@ -1,16 +1,16 @@
-//! The headers of a file's pages in; out, how many rows a batch may have so that it stays small whatever they hold.
+//! Page headers of a Parquet file in; out, how many rows a batch may have so that it stays small whatever the values.
 //!
-//! A few bytes of Parquet can stand for a value of gigabytes, or for one value of a dictionary a million times. What a
-//! file says about the sizes of its columns may be missing or wrong. So before a row group is read:
+//! A few bytes of Parquet can stand for a value of gigabytes, or for one dictionary value a million times. The sizes of
+//! columns in the metadata may be missing or wrong. So before a row group is read:
 //!
-//! 1. [`spans`] walks the page headers of each column that is wanted (Thrift's compact protocol; nothing is
-//!    decompressed) and notes rows, size and encoding of each page. The reader later refuses a page that is larger than
-//!    its header says.
+//! 1. [`spans`] walks the page headers of each wanted column (Thrift's compact protocol; nothing is decompressed) and
+//!    collects rows, size and encoding of each page. The reader later refuses a page that is larger than its header
+//!    says.
 //! 2. [`longest_entry`] decodes dictionaries, which are pages of known size by then, and finds their longest value.
 //! 3. [`rows_per_batch`] takes the greatest number of rows for which no batch, wherever it begins, can exceed
 //!    [`BATCH_BYTES_MAX`].
 //!
-//! Not bounded here: DELTA_BYTE_ARRAY, whose values share beginnings; only its lengths would tell.
+//! Not limited here: DELTA_BYTE_ARRAY, whose values share prefixes; only its lengths would tell.
 //!
 //! Source: the Parquet format, `parquet.thrift` (PageHeader); Apache Thrift, "Compact protocol".
 
@@ -25,13 +25,13 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use parquet::file::serialized_reader::SerializedPageReader;
 
-/// Bytes that a batch may have at most, where one row does not have more.
+/// Bytes that a batch may have at most, unless a single row has more.
 const BATCH_BYTES_MAX: u64 = 32 << 20;
 /// Longest page header: its statistics hold values.
 const HEADER_BYTES_MAX: usize = 16 << 20;
 /// Bytes of a header that are read first.
 const HEADER_BYTES_FIRST: usize = 4 << 10;
-/// How deep Thrift's structures may be nested.
+/// Maximum nesting of Thrift's structures.
 const DEPTH_MAX: usize = 8;
 
 const DICTIONARY_PAGE: i64 = 2;
@@ -51,7 +51,7 @@ pub(super) enum PageFault {
         column: String,
         /// That page, uncompressed.
         page_bytes: u64,
-        /// What must be in memory at once.
+        /// Bytes that must be in memory at once.
         pages_bytes: u64,
     },
 }
@@ -59,7 +59,7 @@ pub(super) enum PageFault {
 /// One data page of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Span {
-    /// Of its first row in the row group.
+    /// Number of its first row in the row group.
     first_row: u64,
     row_count: u64,
     /// Uncompressed.
@@ -70,7 +70,7 @@ struct Span {
 #[derive(Debug, Default)]
 struct Spans {
     pages: Vec<Span>,
-    /// In memory for as long as the row group is read.
+    /// Bytes in memory for as long as the row group is read.
     dictionary_bytes: u64,
     /// Bytes that each row may take beyond those of its page.
     row_bytes: u64,
@@ -78,7 +78,7 @@ struct Spans {
     page_bytes_max: u64,
 }
 
-/// What is read of a page's header.
+/// The fields used of a page's header.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct PageHeader {
     kind: i64,
@@ -128,7 +128,7 @@ impl Spans {
     fn bytes_at_once(&self, rows: u64) -> u64 {
         let (mut most, mut bytes, mut end) = (0, 0_u64, 0);
         for (begin, page) in self.pages.iter().enumerate() {
-            // A batch that begins with the page's last row.
+            // The batch begins with the page's last row.
             let behind = page.first_row.saturating_add(page.row_count).saturating_add(rows - 1);
             while let Some(last) = self.pages.get(end)
                 && (end <= begin || last.first_row < behind)
@@ -175,7 +175,7 @@ fn spans(file: &Arc<File>, column: &ColumnChunkMetaData) -> Result<Spans, PageFa
         spans.pages.push(Span { first_row: row, row_count, bytes });
         row = row.saturating_add(row_count);
         if matches!(header.encoding, PLAIN_DICTIONARY | RLE_DICTIONARY) && spans.row_bytes == 0 {
-            // Read only where the page itself may be: its size is known.
+            // Read only where a page may be: its size is known.
             spans.row_bytes = match spans.page_bytes_max <= BATCH_BYTES_MAX {
                 true => longest_entry(file, column)?,
                 false => spans.page_bytes_max,
@@ -213,7 +213,7 @@ fn longest_entry(file: &Arc<File>, column: &ColumnChunkMetaData) -> Result<u64, 
     Ok(longest.max(16))
 }
 
-/// The header at `position`, and its length; None: there is none, or it is no header.
+/// The header at `position`, and its length; None: there is no valid header.
 fn read_header(
     file: &File,
     position: u64,
@@ -239,7 +239,7 @@ fn read_header(
     }
 }
 
-/// Thrift's compact protocol. None: the bytes end early, or are none.
+/// A reader of Thrift's compact protocol. None: the bytes end early, or are invalid.
 struct Thrift<'a> {
     rest: &'a [u8],
 }
@@ -274,7 +274,7 @@ impl Thrift<'_> {
         Some(())
     }
 
-    /// The type of the next field, whose number goes to `field`; None within: the structure ends.
+    /// The type of the next field, whose number goes to `field`; an inner None: the structure ends.
     fn field(&mut self, field: &mut i64) -> Option<Option<u8>> {
         let byte = self.byte()?;
         if byte == 0 {

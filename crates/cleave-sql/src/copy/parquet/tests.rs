@@ -1,4 +1,4 @@
-//! Tables through Parquet and back; files that do not fit, or are none.
+//! Tests: tables through Parquet and back; files that do not fit the table, and files that are not Parquet.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -304,7 +304,7 @@ fn text_that_outgrows_an_array_is_read_on_in_smaller_batches() {
     write(&scratch, &batch.schema(), &[batch], ParquetCompression::Uncompressed);
     let mut reader =
         ParquetReader::open(&scratch.path, &table, &[], 0, InputMemory::default()).unwrap();
-    // As if its writer had said nothing, and the first rows had been short.
+    // As if its writer had recorded nothing, and the first rows were short.
     (reader.batch_rows, reader.batch_rows_max) = (65_536, 65_536);
     reader.begin().unwrap();
     let mut row = 0;
@@ -320,7 +320,7 @@ fn text_that_outgrows_an_array_is_read_on_in_smaller_batches() {
 }
 
 proptest::proptest! {
-    /// A damaged file is an error or, where the damage hits only values, other values; never a panic.
+    /// A damaged file gives an error, or other values if the damage hits only values; never a panic.
     #[test]
     fn a_damaged_byte_is_survived(place in 0.0_f64..1.0, flip in 1_u8.., compressed: bool) {
         let table = created("CREATE TABLE t (a bigint, b text)");

@@ -1,4 +1,4 @@
-//! Records are cut at the same places whatever the sizes of reads and chunks.
+//! Tests: records are cut at the same places whatever the sizes of reads and chunks.
 
 use std::io::Read;
 

@@ -1,4 +1,4 @@
-//! `to_date` and `to_timestamp`: times read by a template.
+//! `to_date` and `to_timestamp`: read times by a template.
 //!
 //! Source: PostgreSQL's documentation, "Data Type Formatting Functions", and its `DCH_from_char` and `do_to_timestamp`.
 
@@ -109,7 +109,7 @@ fn read<T>(
     Ok(values)
 }
 
-/// What was read.
+/// The fields read so far.
 #[derive(Debug, Default)]
 struct Read {
     year: Option<i64>,
@@ -150,7 +150,8 @@ impl Read {
                         rest = rest.get(2..).unwrap_or_default();
                     }
                 }
-                // What is no letter stands for any other such, or for none; what is quoted for as many of any.
+                // A character other than a letter matches any other such character, or none. Quoted text matches as
+                // many arbitrary characters.
                 Part::Text { letter, is_quoted: false } if !letter.is_alphanumeric() => {
                     let is_mark = |letter: char| !letter.is_alphanumeric();
                     let is_sign = |letter: char| letter == '-' || letter == '+';
@@ -176,7 +177,7 @@ impl Read {
         Ok(read)
     }
 
-    /// Takes the value of a field; gives what is behind it.
+    /// Reads the value of a field; returns the rest of the text.
     fn take<'a>(
         &mut self,
         field: Field,

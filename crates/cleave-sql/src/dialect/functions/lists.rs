@@ -1,4 +1,4 @@
-//! Functions of the list of a group's values in their order.
+//! Functions over the list of a group's sorted values, which implement ordered-set aggregates.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use datafusion::common::utils::take_function_args;
 use datafusion::error::Result;
 use datafusion::logical_expr::ScalarUDF;
 
-/// The value that most of a sorted list are, the first of several.
+/// The most frequent value of a sorted list; the first of several.
 pub(in crate::dialect) const MOST_FREQUENT: &str = "most_frequent";
-/// The first value of a sorted list that is at or behind a fraction of it.
+/// The first value of a sorted list at or after a fraction of it.
 pub(in crate::dialect) const DISCRETE_PERCENTILE: &str = "discrete_percentile";
-/// A list, empty where there is none.
+/// The list, or an empty one for NULL.
 pub(in crate::dialect) const LIST_OR_EMPTY: &str = "list_or_empty";
 
 pub(super) fn most_frequent() -> Arc<ScalarUDF> {
@@ -26,7 +26,7 @@ pub(super) fn most_frequent() -> Arc<ScalarUDF> {
     row_function(MOST_FREQUENT, takes, item_type, |args| {
         let [lists] = take_function_args(MOST_FREQUENT, args)?;
         chosen(lists, |_, list, present| {
-            // Equal values stand side by side.
+            // Equal values are adjacent.
             let mut best: Option<(usize, usize)> = None;
             let mut start = 0;
             let data = list.to_data();
@@ -88,7 +88,7 @@ pub(super) fn list_or_empty() -> Arc<ScalarUDF> {
         let [lists] = take_function_args(LIST_OR_EMPTY, args)?;
         let lists = lists.as_list::<i32>();
         let DataType::List(item) = lists.data_type() else { return Ok(Arc::new(lists.clone())) };
-        // What a NULL list spans is not its content.
+        // The values under a NULL list are not its content.
         let places: Vec<u64> = (0..lists.len())
             .filter(|row| lists.is_valid(*row))
             .flat_map(|row| {
@@ -116,7 +116,8 @@ fn item_type(given: &[DataType]) -> DataType {
     }
 }
 
-/// Of each list the value at the place that `choose` says of the row, the list and the places that are not NULL.
+/// For each list, the value at the place that `choose` computes from the row, the list and the places that are not
+/// NULL.
 fn chosen(
     lists: &ArrayRef,
     choose: impl Fn(usize, &ArrayRef, &[usize]) -> Result<Option<usize>>,

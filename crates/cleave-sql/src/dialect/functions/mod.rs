@@ -1,16 +1,18 @@
-//! Functions of PostgreSQL that make or read text and lists, on the host.
+//! PostgreSQL's functions that make or read text and lists, on the host.
 //!
-//! 1. [`text_of`] writes a value as its type is shown: what a cast to text means.
+//! 1. [`text_of`] writes a value as results show its type: the meaning of a cast to text.
 //! 2. [`format`](texts) and `quote_…` put values into a text.
 //! 3. [`to_char`] writes times and numbers by a [`template`] or a [picture of digits](number_template);
 //!    [`from_template`] reads times by one.
 //! 4. [`patterns`] splits texts by regular expressions.
-//! 5. [`lists`] is what is left of `mode`, `percentile_disc` and `ARRAY(subquery)` once a list is there.
-//! 6. [`zones`]: `AT TIME ZONE`. 7. [`uuid_of`]: for `gen_random_uuid`. 8. [`moments`]: `now()` and its kin. 9.
-//!    [`shift_by_row`]: `lag` and `lead` by a column.
+//! 5. [`lists`] computes `mode`, `percentile_disc` and `ARRAY(subquery)` from a collected list.
+//! 6. [`zones`]: `AT TIME ZONE`.
+//! 7. [`uuid_of`]: for `gen_random_uuid`.
+//! 8. [`moments`]: `now()` and similar functions.
+//! 9. [`shift_by_row`]: `lag` and `lead` by a column.
 //! 10. [`type_of`][]: `pg_typeof`.
 //!
-//! A device has none of them: what they do is for the eyes of whoever asks, and what makes text of values is here.
+//! A device has none of them: they serve the presentation of results, and the code that writes values as text is here.
 
 mod from_template;
 mod lists;

@@ -1,6 +1,6 @@
-//! What the time is: `now()` for a whole transaction, `statement_timestamp()` for a statement, `clock_timestamp()` each
-//! time it is asked. All of them in microseconds, as PostgreSQL has them; the engine's `now()` has nanoseconds, and is
-//! a statement's.
+//! Time functions: `now()` is fixed for a transaction, `statement_timestamp()` for a statement, `clock_timestamp()` is
+//! read at each call. All have microseconds, as in PostgreSQL; the engine's `now()` has nanoseconds and is fixed for a
+//! statement.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use datafusion::logical_expr::{
 
 const ZONE: &str = "UTC";
 
-/// `now()`: when the transaction began, which the statement's state has as the time it began.
+/// `now()`: the time at which the transaction began, which the session sets as the statement's start time.
 pub(super) fn now() -> Arc<ScalarUDF> {
     moment("now", vec!["current_timestamp".to_owned()], Which::Transaction)
 }

@@ -1,14 +1,14 @@
-//! Pictures of numbers: `FM9,999.00`.
+//! Number templates of `to_char`: `FM9,999.00`.
 //!
 //! ```text
-//!  9 0 . D , G       digits, the point, marks between thousands
+//!  9 0 . D , G       digits, the point, thousands separators
 //!  S MI PL SG PR     the sign: beside the number, or in its place
 //!  FM                without blanks
-//!  $ L               a currency, of which there is none
+//!  $ L               a currency, which is empty here
 //! ```
 //!
-//! Where nothing says where the sign stands, it has the place before the first digit. A number that has more digits
-//! than the picture becomes `#`.
+//! Without a sign in the template, it has the place before the first digit. A number with more digits than the template
+//! becomes `#`.
 //!
 //! Deliberately absent: Roman numbers, `EEEE`, `V`, `B`.
 //!
@@ -18,13 +18,13 @@ use cleave_fragment::functions::ArgumentFault;
 
 use super::to_char::ordinal_of;
 
-/// A picture of a number.
+/// A number template.
 pub(super) struct NumberTemplate {
     parts: Vec<Part>,
-    /// Places for digits before the point and behind it.
+    /// Digit places before and behind the point.
     before: usize,
     behind: usize,
-    /// The first place before the point, or else behind it, from which on zeros are shown.
+    /// The first place from which on zeros are shown, before the point or else behind it.
     zero_from: Option<usize>,
     is_bare: bool,
     has_own_sign: bool,
@@ -33,7 +33,7 @@ pub(super) struct NumberTemplate {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
-    /// A place for a digit, the number of which counts from the left; a zero of the picture is always shown.
+    /// A digit place, numbered from the left; a zero of the template is always shown.
     Digit {
         place: usize,
         is_zero: bool,
@@ -42,7 +42,7 @@ enum Part {
     Comma,
     /// `S`: a plus or a minus beside the number.
     Sign,
-    /// `MI`, `PL`, `SG`: in their place.
+    /// `MI`, `PL`, `SG`: in the place of the sign.
     Minus,
     Plus,
     Either,
@@ -113,7 +113,7 @@ impl NumberTemplate {
                 }
                 _ => (Some(Part::Text(letter.to_string())), letter.len_utf8()),
             };
-            // Beside `PL` a minus has its own place still.
+            // Beside `PL` a minus still has its own place.
             new.has_own_sign |= matches!(part, Some(Part::Sign | Part::Minus | Part::Either));
             new.parts.extend(part);
             rest = rest.get(length..).unwrap_or_default();
@@ -121,7 +121,7 @@ impl NumberTemplate {
         Ok(new)
     }
 
-    /// `number` as it is written elsewhere, in this picture.
+    /// `number`, as written elsewhere, in this template.
     pub(super) fn write(&self, number: &str) -> String {
         let (number, is_negative) = match number.strip_prefix('-') {
             Some(number) => (number, true),
@@ -132,13 +132,13 @@ impl NumberTemplate {
         let Some((whole, fraction)) = digits.filter(|(whole, _)| whole.len() <= self.before) else {
             return self.write_places(is_negative, |_| '#');
         };
-        // What rounds to zero has no sign.
+        // A number that rounds to zero has no sign.
         let is_zero = [&whole, &fraction].iter().all(|digits| digits.bytes().all(|d| d == b'0'));
         let is_negative = is_negative && !is_zero;
         let blanks = self.before - whole.len();
         let all: Vec<char> = whole.chars().chain(fraction.chars()).collect();
         let first = self.first_shown(&whole);
-        // Under FM, zeros at the end go that the picture has as 9.
+        // FM removes zeros at the end that the template has as 9.
         let zeros = self.parts.iter().filter_map(|part| match part {
             Part::Digit { place, is_zero: true } => Some(*place),
             _ => None,
@@ -184,10 +184,10 @@ impl NumberTemplate {
         self.closed(out, is_negative)
     }
 
-    /// The place of the first digit that is shown.
+    /// The place of the first digit shown.
     fn first_shown(&self, whole: &str) -> usize {
         let is_only_zero = whole == "0" || whole.is_empty();
-        // Before a fraction, a zero is left out where the picture has a 9; under FM only if a fraction is left.
+        // Before a fraction, a zero is left out if the template has a 9; under FM only if a fraction remains.
         let first = match is_only_zero && self.behind > 0 {
             true => self.before,
             false => self.before - whole.len().max(1).min(self.before),
@@ -251,7 +251,7 @@ impl NumberTemplate {
         out
     }
 
-    /// The picture with `letter` in the place of each digit.
+    /// The template with `letter` in the place of each digit.
     fn write_places(&self, is_negative: bool, letter: impl Fn(usize) -> char) -> String {
         let mut out = String::new();
         let mut has_sign = false;
@@ -279,7 +279,7 @@ fn unknown(what: &str) -> ArgumentFault {
     }
 }
 
-/// A number without its power of ten; None: it is no number.
+/// A number without its power of ten; None: it is not a number.
 fn plain(number: &str) -> Option<String> {
     let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
     let exponent: i32 = exponent.parse().ok()?;

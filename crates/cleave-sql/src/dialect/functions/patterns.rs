@@ -1,4 +1,4 @@
-//! Functions of regular expressions that the engine does not have.
+//! Functions of regular expressions that the engine lacks.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) fn regexp_split_to_array() -> Arc<ScalarUDF> {
             let pattern = patterns.get(pattern, flags.first().copied().unwrap_or_default())?;
             let mut start = 0;
             for found in pattern.find_iter(text) {
-                // An empty one between letters divides; at an end, and behind another, it does not.
+                // An empty match divides between characters, but not at an end or behind another match.
                 if found.is_empty() && (found.start() == start || found.start() == text.len()) {
                     continue;
                 }
@@ -103,7 +103,7 @@ fn text_at(array: &ArrayRef, row: usize) -> Option<&str> {
     array.is_valid(row).then(|| array.as_string::<i32>().value(row))
 }
 
-/// The pattern that was asked for last.
+/// The pattern used last.
 #[derive(Default)]
 struct Patterns {
     last: Option<(String, String, Regex)>,
@@ -118,7 +118,7 @@ impl Patterns {
             return Ok(regex.clone());
         }
         let mut builder = RegexBuilder::new(pattern);
-        // As in PostgreSQL a point is any letter, a new line too.
+        // In PostgreSQL a point matches any character, also a newline.
         builder.dot_matches_new_line(true);
         for flag in flags.chars() {
             match flag {

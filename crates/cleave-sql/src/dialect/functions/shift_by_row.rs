@@ -1,4 +1,4 @@
-//! `lag` and `lead` by a number of rows that each row says for itself; the engine's have one for all.
+//! `lag` and `lead` with an offset that differs by row; the engine's take one offset for all rows.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ impl PartitionEvaluator for Shifted {
         let known = if found.data_type().is_null() { default } else { &found };
         let (found, default) =
             (cast(&found, known.data_type())?, cast(default, known.data_type())?);
-        // No number of rows is no row, and no default.
+        // A NULL offset gives NULL, and not the default.
         let is_own = (0..num_rows).map(|row| Some(places.is_valid(row) || rows.is_null(row)));
         Ok(zip(&BooleanArray::from_iter(is_own), &found, &default)?)
     }

@@ -1,4 +1,4 @@
-//! Templates of times: `YYYY-MM-DD HH24:MI:SS` in, their parts out.
+//! Time templates: `YYYY-MM-DD HH24:MI:SS` in, its parts out.
 //!
 //! Source: PostgreSQL's documentation, "Data Type Formatting Functions".
 
@@ -7,14 +7,14 @@
 pub(super) enum Part {
     Field {
         field: Field,
-        /// As it is written where that counts: names of months and days, `AM`.
+        /// As written, where case matters: names of months and days, `AM`.
         case: Case,
         /// `FM` stands before it: no blanks and zeros are put before the value.
         is_bare: bool,
         /// `TH` or `th` stands behind it.
         ordinal: Option<Case>,
     },
-    /// What stands for itself.
+    /// Literal text.
     Text {
         letter: char,
         /// It stood in double quotes, or behind a backslash.
@@ -35,7 +35,7 @@ pub(super) enum Field {
     Hour24,
     Minute,
     Second,
-    /// Of a second, with so many digits.
+    /// Fraction of a second, with that many digits.
     Fraction(u8),
     SecondOfDay,
     /// With points?
@@ -43,7 +43,7 @@ pub(super) enum Field {
     /// BC or AD, with points?
     Era(bool),
     YearWithComma,
-    /// The last so many digits.
+    /// The last digits, that many of them.
     Year(u8),
     IsoYear(u8),
     MonthName,
@@ -71,7 +71,7 @@ pub(super) enum Field {
     Offset,
 }
 
-/// Longer ones before those that they begin with.
+/// A longer name stands before its prefixes.
 const FIELDS: [(&str, Field); 51] = [
     ("HH24", Field::Hour24),
     ("HH12", Field::Hour12),
@@ -138,7 +138,7 @@ pub(super) fn parts(template: &str) -> Vec<Part> {
             rest = behind;
             continue;
         }
-        // How strict reading is, and names in another language, of which there is one.
+        // Modifiers for strict reading and for names in another language, of which there is one.
         if let Some(behind) = without(rest, "FX").or_else(|| without(rest, "TM")) {
             rest = behind;
             continue;
@@ -189,7 +189,7 @@ pub(super) fn parts(template: &str) -> Vec<Part> {
     parts
 }
 
-/// What is behind `word`, if `text` begins with it in whatever case.
+/// The rest of `text` behind `word`, if it begins with it in any case.
 fn without<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     let begin = text.get(..word.len())?;
     begin.eq_ignore_ascii_case(word).then(|| text.get(word.len()..)).flatten()

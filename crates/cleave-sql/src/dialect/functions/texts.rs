@@ -116,14 +116,14 @@ fn invalid(reason: &str) -> ArgumentFault {
 
 type Value<'a> = &'a dyn Fn(usize) -> Result<Option<String>, ArgumentFault>;
 
-/// A template on its way.
+/// A template in progress.
 struct Template<'a> {
     letters: Peekable<Chars<'a>>,
-    /// Of the value that was taken last.
+    /// The argument used last.
     place: u32,
     out: String,
     rows: usize,
-    /// Of all results so far.
+    /// The size of all results so far.
     bytes: u64,
 }
 
@@ -172,7 +172,7 @@ impl Template<'_> {
             let text = value(at)?.unwrap_or_default();
             width = match text.is_empty() {
                 true => 0,
-                // As an int4, so that its negative is one of these too.
+                // As an int4, so that its negative fits too.
                 false => {
                     text.parse::<i32>().map_err(|_| invalid("the width is no integer"))?.into()
                 }

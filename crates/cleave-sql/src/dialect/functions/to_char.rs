@@ -31,7 +31,7 @@ pub(super) fn to_char() -> Arc<ScalarUDF> {
             DataType::Timestamp(_, zone) => {
                 DataType::Timestamp(TimeUnit::Microsecond, zone.clone())
             }
-            // PostgreSQL has it of moments only.
+            // PostgreSQL has it for timestamps with time zone only.
             DataType::Date32 | DataType::Date64 => {
                 DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::from("UTC")))
             }
@@ -105,7 +105,7 @@ enum Template {
     Number(NumberTemplate),
 }
 
-/// What a calendar and a clock show, or the parts of an interval.
+/// The fields of a date and time, or the parts of an interval.
 #[derive(Debug, Clone, Copy, Default)]
 struct Moment {
     year: i64,
@@ -113,7 +113,7 @@ struct Moment {
     day: i64,
     /// Since 1970-01-01; None of an interval.
     days: Option<i64>,
-    /// Of a day; of an interval any number.
+    /// Microseconds of a day; for an interval any number.
     micros: i64,
     has_zone: bool,
 }
@@ -319,7 +319,7 @@ fn cased(text: &str, case: Case) -> String {
     }
 }
 
-/// How a number ends when it is counted by.
+/// The ordinal suffix of a number.
 pub(super) fn ordinal_of(number: &str) -> &'static str {
     let mut digits = number.chars().rev();
     match (digits.next(), digits.next()) {

@@ -1,4 +1,4 @@
-//! `pg_typeof`: the type of a value, by PostgreSQL's name for it.
+//! `pg_typeof`: PostgreSQL's name for the type of a value.
 
 use std::sync::Arc;
 

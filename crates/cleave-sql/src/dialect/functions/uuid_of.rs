@@ -1,4 +1,4 @@
-//! `uuid_of`: the uuid that a text is written of, for `gen_random_uuid()`, which the engine gives as text.
+//! `uuid_of`: parses the text of a uuid, for `gen_random_uuid()`, which the engine gives as text.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use datafusion::logical_expr::ScalarUDF;
 use cleave_catalog::error::Error;
 use cleave_catalog::value::ColumnBuilder;
 
-/// What the function is called.
+/// The name of the function.
 pub(in crate::dialect) const UUID_OF: &str = "uuid_of";
 
 pub(super) fn uuid_of() -> Arc<ScalarUDF> {

@@ -1,4 +1,4 @@
-//! `AT TIME ZONE`: what a clock in a zone shows at a moment, and the moment at which it shows a time.
+//! `AT TIME ZONE`: the local time in a zone at an instant, and the instant of a local time in a zone.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(super) fn at_time_zone() -> Arc<ScalarUDF> {
         let utc = || Some(Arc::from("UTC"));
         let time = match time {
             DataType::Timestamp(_, None) => of_zone(None),
-            // PostgreSQL takes a date, and what has no type, for a moment.
+            // PostgreSQL takes a date, and an untyped literal, for a timestamp with time zone.
             DataType::Timestamp(_, Some(_))
             | DataType::Date32
             | DataType::Utf8
@@ -44,7 +44,7 @@ pub(super) fn at_time_zone() -> Arc<ScalarUDF> {
     row_function(AT_TIME_ZONE, takes, gives, |args| {
         let [times, zones] = take_function_args(AT_TIME_ZONE, args)?;
         let zones = zones.as_string::<i32>();
-        // One run of rows of a zone at a time: it is mostly one.
+        // Rows with the same zone are converted together: mostly there is only one.
         let mut parts: Vec<ArrayRef> = Vec::new();
         let mut start = 0;
         let of = |row: usize| zones.is_valid(row).then(|| zones.value(row));
@@ -86,7 +86,7 @@ fn converted(times: &ArrayRef, zone: Option<&str>) -> Result<ArrayRef> {
     Ok(Arc::new(shown))
 }
 
-/// A zone by its name in any case, or by hours, which PostgreSQL counts to the west here.
+/// A zone by its name in any case, or by hours, which count to the west here as in PostgreSQL.
 fn known_zone(zone: &str) -> Result<Arc<str>, ArgumentFault> {
     let turned = match zone.trim() {
         west if west.starts_with('+') => west.replacen('+', "-", 1),

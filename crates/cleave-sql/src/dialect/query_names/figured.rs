@@ -1,4 +1,4 @@
-//! What PostgreSQL calls a column of a list that nothing names.
+//! PostgreSQL's name for a select list column without an alias.
 //!
 //! Source: PostgreSQL, `parser/parse_target.c`, `FigureColnameInternal`.
 
@@ -6,7 +6,7 @@ use datafusion::sql::sqlparser::ast::{self, Expr, SelectItem, SetExpr};
 
 use crate::statement::names::fold;
 
-/// What a column is called that has nothing to be named after.
+/// The name of a column that has no better one.
 pub const UNNAMED: &str = "?column?";
 
 /// Table and name of a plain column.
@@ -22,7 +22,7 @@ pub fn column_parts(expression: &Expr) -> Option<(Option<String>, String)> {
     }
 }
 
-/// What PostgreSQL calls a column of a result; None: it is several.
+/// PostgreSQL's name for a result column; None: it is several.
 pub fn item_name(item: &SelectItem) -> Option<String> {
     match item {
         SelectItem::UnnamedExpr(expression) => Some(expression_name(expression)),
@@ -31,12 +31,12 @@ pub fn item_name(item: &SelectItem) -> Option<String> {
     }
 }
 
-/// What PostgreSQL calls the column that `expression` gives.
+/// PostgreSQL's name for the column of `expression`.
 pub fn expression_name(expression: &Expr) -> String {
     best_name(expression).map_or_else(|| UNNAMED.to_owned(), |(name, _)| name)
 }
 
-/// The name that an expression has, and whether it is better than that of a cast around it.
+/// The name of an expression, and whether it is preferred to that of a cast around it.
 fn best_name(expression: &Expr) -> Option<(String, bool)> {
     let good = |name: &str| Some((name.to_owned(), true));
     match expression {
@@ -80,7 +80,7 @@ fn best_name(expression: &Expr) -> Option<(String, bool)> {
     }
 }
 
-/// The name of the first column that a query gives.
+/// The name of a query's first column.
 fn first_name(body: &SetExpr) -> Option<(String, bool)> {
     match body {
         SetExpr::Select(select) => Some((item_name(select.projection.first()?)?, true)),

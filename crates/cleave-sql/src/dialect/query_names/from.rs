@@ -1,4 +1,4 @@
-//! Which columns FROM offers, in PostgreSQL's order.
+//! The columns that FROM offers, in PostgreSQL's order.
 
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_catalog::identifiers::shown_name;
@@ -10,7 +10,7 @@ use super::{Column, Role, Walk};
 use crate::statement::names::fold;
 use crate::statement::parse::parse_query;
 
-/// Functions of FROM that give one column, which is called as they are.
+/// Functions of FROM with one column, which is named after them.
 const OF_ONE_COLUMN: [&str; 4] =
     ["generate_series", "unnest", "regexp_split_to_table", "string_to_table"];
 
@@ -19,26 +19,26 @@ const OF_ONE_COLUMN: [&str; 4] =
 pub(super) struct Offered {
     /// Its name.
     pub(super) name: String,
-    /// What gives it.
+    /// The expression that gives it.
     pub(super) expr: Expr,
 }
 
-/// A table of FROM by what it is called.
+/// A table of FROM by its name or alias.
 #[derive(Debug, Clone)]
 pub(super) struct Leaf {
     pub(super) called: String,
-    /// None: they cannot be told.
+    /// Its columns; None: unknown.
     pub(super) offered: Option<Vec<Offered>>,
 }
 
 /// A table of FROM, or several that are joined.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FromItem {
-    /// What `*` stands for; None: that cannot be told.
+    /// The expansion of `*`; None: unknown.
     pub(super) offered: Option<Vec<Offered>>,
     /// The tables.
     pub(super) leaves: Vec<Leaf>,
-    /// Columns that joins merge, and that the engine does not know by their names alone.
+    /// Columns that joins merge, and that the engine cannot resolve by their names alone.
     pub(super) merged: Vec<Offered>,
     /// The names of columns that the engine itself merges.
     pub(super) using: Vec<String>,
@@ -47,7 +47,7 @@ pub(super) struct FromItem {
 }
 
 impl Offered {
-    /// As a column of what lists it by `*`.
+    /// As a column of a list with `*`.
     pub(super) fn as_column(&self) -> Column {
         let engine = match &self.expr {
             Expr::CompoundIdentifier(parts) => parts.last().map(|name| name.value.clone()),
@@ -56,7 +56,7 @@ impl Offered {
         Column { engine: engine.unwrap_or_else(|| self.name.clone()), name: self.name.clone() }
     }
 
-    /// As what a list has in the place of `*`.
+    /// As the items that replace `*` in a list.
     pub(super) fn as_item(&self) -> SelectItem {
         let expr = self.expr.clone();
         match &self.expr {
@@ -71,7 +71,7 @@ impl Offered {
 }
 
 impl Walk<'_> {
-    /// Names the columns of the queries in FROM, and takes USING apart where the engine could not.
+    /// Names the columns of the queries in FROM, and rewrites USING where the engine could not resolve it.
     pub(super) fn from(&mut self, from: &mut [ast::TableWithJoins]) -> Result<Vec<FromItem>> {
         from.iter_mut().map(|joined| self.joined(joined)).collect()
     }
@@ -152,7 +152,7 @@ impl Walk<'_> {
     }
 }
 
-/// The columns of what `alias` names, of which its list may name fewer than there are: the others keep their names.
+/// The columns behind `alias`, whose list may name fewer than there are: the others keep their names.
 pub(super) fn listed(
     alias: &mut TableAlias,
     columns: Option<Vec<Column>>,
@@ -181,7 +181,7 @@ pub(super) fn listed(
     Ok(Some(all))
 }
 
-/// A table that is called so.
+/// A table with this name.
 fn leaf(table: &str, columns: Option<Vec<Column>>) -> FromItem {
     let offered = columns.map(|columns| {
         let offered = columns.into_iter().map(|column| {

@@ -1,7 +1,7 @@
-//! USING and NATURAL: two columns become one, which stands first and is what the join has of either.
+//! USING and NATURAL: two columns become one, which comes first and has the value of whichever side has a row.
 //!
-//! The engine merges on the left side alone. Where the other side may have what the left has not (RIGHT and FULL JOIN),
-//! the condition is said by ON, and the column by its expression wherever its name stands alone.
+//! The engine merges to the left side alone. Where the other side may have rows without a match (RIGHT and FULL JOIN),
+//! the condition is rewritten to ON, and the column to its expression wherever its name stands alone.
 
 use cleave_catalog::error::{Error, Fault, NameKind, Position, Result};
 use datafusion::sql::sqlparser::ast::{
@@ -14,7 +14,7 @@ use crate::dialect::row_comparison::binary;
 use crate::statement::catalog_syntax::call;
 use crate::statement::names::{fold, position_of};
 
-/// Of which side a merged column is.
+/// The side of a merged column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Left,
@@ -23,7 +23,7 @@ enum Side {
 }
 
 impl Walk<'_> {
-    /// What `left` and `right` offer together.
+    /// The columns that `left` and `right` offer together.
     pub(super) fn join(
         &mut self,
         left: FromItem,
@@ -115,7 +115,7 @@ impl Walk<'_> {
     }
 }
 
-/// The columns of both, one behind the other.
+/// The columns of both, concatenated.
 fn beside(left: FromItem, right: FromItem) -> FromItem {
     let offered = left.offered.zip(right.offered);
     FromItem {
@@ -127,7 +127,7 @@ fn beside(left: FromItem, right: FromItem) -> FromItem {
     }
 }
 
-/// A join of columns that cannot be told, which the engine merges on the left side.
+/// A join of unknown columns, which the engine merges to the left side.
 fn unknown(side: Side, left: FromItem, right: FromItem) -> Result<FromItem> {
     if side != Side::Left {
         return Err(Error::unsupported(
@@ -138,7 +138,7 @@ fn unknown(side: Side, left: FromItem, right: FromItem) -> Result<FromItem> {
     Ok(FromItem { offered: None, is_reordered, ..beside(left, right) })
 }
 
-/// The names that columns of both have, in the order of the left side's.
+/// The common column names of both, in the order of the left side's.
 fn common(left: &FromItem, right: &FromItem) -> Option<Vec<(String, Option<Position>)>> {
     let (ours, theirs) = (left.offered.as_ref()?, right.offered.as_ref()?);
     let is_common = |column: &&Offered| theirs.iter().any(|other| other.name == column.name);

@@ -1,4 +1,4 @@
-//! Names of the columns of queries within a query, as PostgreSQL gives them.
+//! Names of the columns of subqueries, as PostgreSQL gives them.
 //!
 //! The engine names a column without an alias by its expression (`count(*)`, `Int64(1)`), refuses two of one name in a
 //! list, and merges columns of USING on the left side alone. [`name_columns`] walks a query from the inside out and
@@ -6,18 +6,20 @@
 //!
 //! ```text
 //!  (SELECT count(*) FROM t) x                 ─▶ (SELECT count(*) AS count FROM t) x
-//!  (SELECT a.id, b.id FROM a, b) x            ─▶ (SELECT a.id AS "id⟨1⟩", b.id AS "id⟨2⟩" …) x, of which id is ambiguous
+//!  (SELECT a.id, b.id FROM a, b) x            ─▶ (SELECT a.id AS "id⟨1⟩", b.id AS "id⟨2⟩" …) x
+//!                                                in which id is ambiguous
 //!  (SELECT 1, 2) x (a)                        ─▶ (SELECT 1 AS …, 2 AS …) x (a, "?column?⟨2⟩")
 //!  WITH c … (WITH c … SELECT … FROM c)        ─▶ WITH c … (WITH "c⟨1⟩" … SELECT … FROM "c⟨1⟩" AS c)
-//!  SELECT *, id FROM a FULL JOIN b USING (id) ─▶ SELECT coalesce(a.id, b.id) AS id, a.x, b.y, … FROM a FULL JOIN b ON a.id = b.id
+//!  SELECT *, id FROM a FULL JOIN b USING (id) ─▶ SELECT coalesce(a.id, b.id) AS id, a.x, b.y, …
+//!                                                FROM a FULL JOIN b ON a.id = b.id
 //! ```
 //!
-//! 1. [`figured`] says what PostgreSQL calls an expression;
-//! 2. [`from`] says which columns FROM offers, and takes USING and NATURAL apart ([`merged`]);
-//! 3. this file names the lists of SELECT.
+//! 1. [`figured`] gives PostgreSQL's name for an expression;
+//! 2. [`from`] gives the columns that FROM offers, and rewrites USING and NATURAL ([`merged`]);
+//! 3. this file names the select lists.
 //!
-//! Columns of tables come from the statement's catalog ([`KnownTables`]). Where they cannot be told, as of most
-//! functions in FROM, a query stays as it is.
+//! Columns of tables come from the statement's catalog ([`KnownTables`]). If they are unknown, as for most functions in
+//! FROM, a query stays as it is.
 //!
 //! Source: PostgreSQL, `parser/parse_target.c`, `parser/parse_clause.c` (`transformFromClauseItem`).
 
@@ -37,13 +39,13 @@ mod merged;
 pub use figured::{UNNAMED, column_parts, expression_name, item_name};
 use from::{FromItem, Offered};
 
-/// What is known of the tables that a query may name.
+/// The known columns of tables that a query may name.
 pub trait KnownTables {
-    /// The names of the columns of `table`; None: they cannot be told.
+    /// The names of the columns of `table`; None: unknown.
     fn columns(&self, table: &ast::ObjectName) -> Option<Vec<String>>;
 }
 
-/// No table is known.
+/// Knows no table.
 pub struct NoTables;
 
 impl KnownTables for NoTables {
@@ -57,14 +59,14 @@ impl KnownTables for NoTables {
 pub struct Column {
     /// Its name.
     pub name: String,
-    /// What the engine calls it.
+    /// The engine's name for it.
     engine: String,
 }
 
-/// Names the columns of the queries within `query`, and tells those of its own result, as far as they are known.
+/// Names the columns of the queries within `query`, and returns those of its own result, as far as they are known.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for a RIGHT or FULL JOIN with USING of columns that cannot be told.
+/// [`Error::Unsupported`] for a RIGHT or FULL JOIN with USING of unknown columns.
 pub fn name_columns(
     query: &mut ast::Query,
     tables: &dyn KnownTables,
@@ -72,21 +74,21 @@ pub fn name_columns(
     Walk { tables, ctes: Vec::new(), merged: Vec::new(), renamed: 0 }.query(query, Role::Result)
 }
 
-/// What the columns of a query are for.
+/// The use of a query's columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// The result of the statement, which is named when it is there.
+    /// The result of the statement, which is named later.
     Result,
-    /// Columns of a table of FROM or WITH, which are asked for by name.
+    /// Columns of a table of FROM or WITH, which are referenced by name.
     Table,
-    /// A value, or a side of a set operation other than the first: nobody asks for a name.
+    /// A value, or a side of a set operation other than the first: its names are unused.
     Value,
 }
 
 /// A query of WITH.
 struct Cte {
     name: String,
-    /// What the engine calls it.
+    /// The engine's name for it.
     engine: String,
     columns: Option<Vec<Column>>,
 }
@@ -95,13 +97,13 @@ struct Walk<'a> {
     tables: &'a dyn KnownTables,
     /// Those that can be named, the nearest last.
     ctes: Vec<Cte>,
-    /// Columns that joins of the queries around merge.
+    /// Columns that joins of the outer queries merge.
     merged: Vec<Vec<Offered>>,
-    /// How many queries of WITH have got another name.
+    /// Number of renamed queries of WITH.
     renamed: usize,
 }
 
-/// What stands around a list of SELECT.
+/// The context of a select list.
 struct Around<'a> {
     order_by: &'a mut Option<ast::OrderBy>,
     role: Role,
@@ -201,14 +203,14 @@ impl Walk<'_> {
         self.in_expressions(&mut select.having, &merged)?;
         self.in_expressions(&mut select.named_window, &merged)?;
         self.in_expressions(&mut select.distinct, &merged)?;
-        // What ORDER BY names is a column of the result first.
+        // A name in ORDER BY is first a column of the result.
         let not_shown = merged.iter().filter(|column| !aliases.contains(&column.name));
         let not_shown: Vec<Offered> = not_shown.cloned().collect();
         self.in_expressions(order_by, &not_shown)?;
         Ok(name_list(select, &from, order_by.as_ref(), (role, in_set)))
     }
 
-    /// What is merged among the tables of FROM, and around, where no table of FROM has a column of that name.
+    /// The merged columns of FROM, and of outer queries if no table of FROM has a column of that name.
     fn merged_here(&self, from: &[FromItem]) -> Vec<Offered> {
         let mut merged: Vec<Offered> = Vec::new();
         let own = from.iter().flat_map(|item| item.merged.iter());
@@ -228,7 +230,7 @@ impl Walk<'_> {
         merged
     }
 
-    /// Names the columns of the queries within expressions, which say `merged` by their names alone.
+    /// Names the columns of the queries within expressions, which refer to `merged` columns by their names alone.
     fn in_expressions(&mut self, part: &mut impl VisitMut, merged: &[Offered]) -> Result<()> {
         self.merged.push(merged.to_vec());
         let mut visit = InExpressions { walk: self, merged, depth: 0 };
@@ -250,7 +252,7 @@ impl Column {
 struct InExpressions<'a, 'b> {
     walk: &'a mut Walk<'b>,
     merged: &'a [Offered],
-    /// How many queries stand between.
+    /// Number of queries in between.
     depth: usize,
 }
 
@@ -286,7 +288,7 @@ impl VisitorMut for InExpressions<'_, '_> {
     }
 }
 
-/// Names what `select` lists.
+/// Names the select list of `select`.
 fn name_list(
     select: &mut ast::Select,
     from: &[FromItem],
@@ -344,7 +346,7 @@ fn give_name(item: &mut SelectItem, name: &str) {
     }
 }
 
-/// The columns that `item` is; None: they cannot be told.
+/// The columns of `item`; None: unknown.
 fn columns_of(item: &SelectItem, from: &[FromItem]) -> Option<Vec<Column>> {
     if let Some(name) = item_name(item) {
         return Some(vec![Column::plain(name)]);
@@ -353,7 +355,7 @@ fn columns_of(item: &SelectItem, from: &[FromItem]) -> Option<Vec<Column>> {
     Some(offered.into_iter().map(|column| column.as_column()).collect())
 }
 
-/// What a `*` stands for; None: it cannot be told.
+/// The expansion of a `*`; None: unknown.
 fn star(item: &SelectItem, from: &[FromItem]) -> Option<Vec<Offered>> {
     let (options, table) = match item {
         SelectItem::Wildcard(options) => (options, None),
@@ -378,7 +380,7 @@ fn star(item: &SelectItem, from: &[FromItem]) -> Option<Vec<Offered>> {
     }
 }
 
-/// A list without `*`; None: what one stands for cannot be told.
+/// A list without `*`; None: the expansion of one is unknown.
 fn expanded(items: &[SelectItem], from: &[FromItem]) -> Option<Vec<SelectItem>> {
     let mut all = Vec::with_capacity(items.len());
     for item in items {
@@ -397,7 +399,7 @@ fn has_second(items: &[SelectItem]) -> bool {
     names.windows(2).any(|pair| matches!(pair, [one, other] if one == other))
 }
 
-/// The names that GROUP BY and ORDER BY ask for.
+/// The names used in GROUP BY and ORDER BY.
 struct AskedNames {
     /// By themselves.
     alone: Vec<String>,

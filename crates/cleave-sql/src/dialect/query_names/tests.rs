@@ -1,4 +1,4 @@
-//! Queries in, queries with their names written out, out.
+//! Tests: queries in, queries with their names written out.
 
 use cleave_catalog::identifiers::shown_name;
 

@@ -1,5 +1,4 @@
-//! Lists as the catalog's queries write and read them: `'{1,2}'::oid[]`, and the vectors of numbers that PostgreSQL
-//! shows without braces.
+//! Lists in the catalog's queries: `'{1,2}'::oid[]`, and the vectors of numbers that PostgreSQL shows without braces.
 
 use datafusion::sql::sqlparser::ast::{self, Array, DataType, Expr, SelectItem, SetExpr, Value};
 
@@ -10,8 +9,8 @@ use crate::statement::names::fold;
 /// Columns of vectors of numbers.
 const VECTORS: [&str; 5] = ["indclass", "indcollation", "indkey", "proargtypes", "stxkeys"];
 
-/// What a cast to a list of numbers of the catalog's types becomes; None: it is another, or of something else than a
-/// list that is written out.
+/// The replacement of a cast to a list of numbers of the catalog's types; None: another cast, or of something else than
+/// an array literal.
 pub(super) fn list_of_numbers(expression: &Expr, data_type: &DataType) -> Option<Expr> {
     let DataType::Array(ast::ArrayElemTypeDef::SquareBracket(item, _)) = data_type else {
         return None;
@@ -38,9 +37,11 @@ pub(super) fn list_of_numbers(expression: &Expr, data_type: &DataType) -> Option
     Some(Expr::Array(Array { elem: elem?, named: true }))
 }
 
-/// Makes lists of the texts `{}` that stand beside what `acldefault` gives.
+/// Casts the texts `{}` beside a call of `acldefault` to lists.
 pub(super) fn list_empty_texts(results: Vec<&mut Expr>) {
-    let gives_texts = |expression: &Expr| matches!(expression, Expr::Function(function) if function.name.to_string() == "acldefault");
+    let gives_texts = |expression: &Expr| {
+        matches!(expression, Expr::Function(function) if function.name.to_string() == "acldefault")
+    };
     if !results.iter().any(|result| gives_texts(result)) {
         return;
     }
@@ -63,7 +64,7 @@ fn empty_list(item: DataType) -> Expr {
     }
 }
 
-/// Writes vectors of numbers that a query shows as PostgreSQL does: `1 2`.
+/// Writes selected vectors of numbers as PostgreSQL does: `1 2`.
 pub(super) fn show_vectors(body: &mut SetExpr) {
     let SetExpr::Select(select) = body else { return };
     for item in &mut select.projection {

@@ -1,11 +1,11 @@
-//! `'t'::regclass` in the list of a query: what is shown is the name, as it must be written where the session is, and
-//! what is computed with the number.
+//! `'t'::regclass` in a select list: the result shows the name, as the session has to write it, while expressions use
+//! the number.
 
 use datafusion::sql::sqlparser::ast::{Expr, SelectItem, SetExpr};
 
 use super::{call, catalog_type, null};
 
-/// Which columns of a query are names of things: the functions that write them.
+/// The columns of a query that show names of objects: the functions that write them.
 pub(super) fn names_shown(body: &SetExpr) -> Vec<Option<&'static str>> {
     match body {
         SetExpr::Select(select) => select.projection.iter().map(writes).collect(),

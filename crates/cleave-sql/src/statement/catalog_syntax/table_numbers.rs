@@ -1,4 +1,4 @@
-//! `tableoid` of PostgreSQL's own tables: every row of one has its number, which is written where the column was.
+//! `tableoid` of PostgreSQL's catalog tables: a constant number per table, which replaces the column.
 
 use std::ops::ControlFlow;
 
@@ -15,14 +15,14 @@ const COLUMN: &str = "tableoid";
 
 /// A table in FROM.
 struct Named {
-    /// What it is called there.
+    /// Its name or alias there.
     name: Ident,
     number: i64,
-    /// A column that is NULL only where a join has found no row; None: it always has one.
+    /// A column that is NULL only if a join has found no row; None: there is always a row.
     present: Option<String>,
 }
 
-/// Writes the numbers of the tables that `select` reads for their `tableoid`.
+/// Replaces `tableoid` in `select` by the numbers of its tables.
 pub(super) fn lower_table_numbers(select: &mut ast::Select) {
     let mut tables = Vec::new();
     let mut count = 0;
@@ -65,9 +65,9 @@ fn named(factor: &TableFactor, is_kept: bool) -> Option<Named> {
 
 struct Lower {
     tables: Vec<Named>,
-    /// Nothing else is in FROM, so a column without a table is its.
+    /// It is the only table in FROM, so a column without a table is its own.
     is_alone: bool,
-    /// How many queries stand around the place of the visit, within the SELECT.
+    /// Depth of queries around the place of the visit, within the SELECT.
     depth: usize,
 }
 

@@ -1,5 +1,5 @@
-//! The numbers of tables: of PostgreSQL's own, as `tableoid` and `classid` say them, some of which clients know by
-//! heart, and of a database's, which follow from the ids that its catalog keeps.
+//! The numbers (oids) of tables. Those of PostgreSQL's own tables, as in `tableoid` and `classid`, are fixed, since
+//! clients have some of them built in. Those of a database's tables are derived from the ids in its catalog.
 //!
 //! Source: PostgreSQL's `pg_class`, of version 15.
 
@@ -19,7 +19,7 @@ pub const NAMESPACE: i64 = 2615;
 /// `pg_rewrite`.
 pub const REWRITE: i64 = 2618;
 
-/// Where a database's own things begin.
+/// The first number of a database's own objects.
 pub const FIRST: i64 = 16_384;
 /// Numbers of one table with its indexes and constraints.
 pub const PER_TABLE: i64 = 1000;

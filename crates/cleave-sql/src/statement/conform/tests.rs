@@ -1,4 +1,4 @@
-//! What becomes of rows on their way into a table.
+//! Tests: conversion of input rows to stored rows.
 
 use arrow::array::{
     Decimal128Array, Float32Array, Float64Array, Int32Array, Int64Array, LargeStringArray,

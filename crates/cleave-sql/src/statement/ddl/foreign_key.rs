@@ -1,4 +1,4 @@
-//! FOREIGN KEY of a table and REFERENCES of a column: what was written in, by names, out.
+//! FOREIGN KEY of a table and REFERENCES of a column: the parser's tree in, names out.
 
 use cleave_catalog::catalog::rules::{KeyAction, Timing};
 use cleave_catalog::error::{Error, Fault, Position, Result};
@@ -13,7 +13,7 @@ pub struct GivenForeignKey {
     pub name: Option<String>,
     /// Its columns.
     pub columns: Vec<String>,
-    /// The table that it refers to.
+    /// The referenced table.
     pub target: String,
     /// That table's columns; none: its primary key.
     pub target_columns: Vec<String>,
@@ -25,7 +25,7 @@ pub struct GivenForeignKey {
     pub set_columns: Vec<String>,
     /// MATCH FULL.
     pub match_full: bool,
-    /// When it is asked.
+    /// When it is checked.
     pub timing: Timing,
     /// NOT VALID.
     pub not_valid: bool,
@@ -36,7 +36,7 @@ pub struct GivenForeignKey {
 /// Reads FOREIGN KEY of a table, or REFERENCES of `column`.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for what none can have; [`Error::Invalid`] for what excludes each other.
+/// [`Error::Unsupported`] for clauses that no foreign key can have; [`Error::Invalid`] for contradictions.
 pub fn foreign_key(
     name: Option<String>,
     constraint: &ast::ForeignKeyConstraint,
@@ -78,7 +78,7 @@ pub fn foreign_key(
     })
 }
 
-/// DEFERRABLE and INITIALLY DEFERRED, the latter of which says the former.
+/// DEFERRABLE and INITIALLY DEFERRED; the latter implies the former.
 fn timing(written: &ast::ConstraintCharacteristics) -> Result<Timing> {
     if written.enforced == Some(false) {
         return Err(Error::unsupported("FOREIGN KEY ... NOT ENFORCED"));

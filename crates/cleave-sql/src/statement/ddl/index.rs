@@ -1,8 +1,7 @@
 //! CREATE INDEX: the parser's tree in, names of a table and its columns out.
 //!
-//! Every clause that Cleave does not have is refused by name. `CONCURRENTLY` is taken because it says what holds
-//! anyway: a build keeps nobody from reading or writing the table while it reads it. `USING btree` says what kind it
-//! is.
+//! Every unsupported clause is refused by name. `CONCURRENTLY` is accepted because it always holds: a build lets others
+//! read and write the table while it reads it. `USING btree` names the only kind of index.
 
 use cleave_catalog::error::{Error, Fault, Position, Result};
 use datafusion::sql::sqlparser::ast::{self, Spanned};
@@ -16,7 +15,7 @@ const COLUMN_COUNT_MAX: usize = 32;
 /// CREATE INDEX.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreateIndex {
-    /// Name; None: one is chosen.
+    /// Name; None: a generated one.
     pub name: Option<String>,
     /// An index or table of the name that exists is no error.
     pub if_not_exists: bool,
@@ -35,7 +34,7 @@ pub struct CreateIndexColumn {
     pub name: String,
     /// DESC.
     pub descending: bool,
-    /// NULLS FIRST, said or implied by DESC.
+    /// NULLS FIRST, explicit or implied by DESC.
     pub nulls_first: bool,
     /// Where it stands.
     pub position: Option<Position>,

@@ -1,4 +1,4 @@
-//! CHECK, SERIAL and IDENTITY of CREATE TABLE: what was written in, with the columns that it is about, out.
+//! CHECK, SERIAL and IDENTITY of CREATE TABLE: the parser's tree in, descriptions with the ids of their columns out.
 
 use std::ops::ControlFlow;
 
@@ -32,11 +32,11 @@ pub struct GivenSequence {
     pub is_identity: bool,
     /// GENERATED ALWAYS.
     pub is_always: bool,
-    /// What was said of it.
+    /// Its options.
     pub options: SequenceOptions,
 }
 
-/// What columns and constraints have said so far.
+/// The constraints collected so far.
 #[derive(Default)]
 pub(super) struct Written {
     pub(super) foreign_keys: Vec<GivenForeignKey>,
@@ -54,7 +54,7 @@ pub struct WrittenCheck {
 /// Reads one.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for what no check can have.
+/// [`Error::Unsupported`] for clauses that no check can have.
 pub fn check(
     name: Option<String>,
     constraint: &ast::CheckConstraint,
@@ -85,7 +85,7 @@ pub(super) fn given(written: Vec<WrittenCheck>, schema: &TableSchema) -> Vec<Giv
     given.collect()
 }
 
-/// `written` where it is not known yet what columns there are.
+/// `written` while the columns are not known yet.
 pub(crate) fn unbound(written: WrittenCheck) -> GivenCheck {
     let WrittenCheck { name, expression, position } = written;
     GivenCheck { name, expression: expression.to_string(), columns: Vec::new(), position }

@@ -1,4 +1,4 @@
-//! CREATE TABLE: JOB's schema, every type, every clause that is refused.
+//! Tests of CREATE TABLE: JOB's schema, every type, every refused clause.
 
 use cleave_catalog::error::Error;
 use cleave_store::{ColumnType, TableSchema};

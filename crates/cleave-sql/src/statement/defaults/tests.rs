@@ -1,4 +1,4 @@
-//! What a default stands for, row by row.
+//! Tests: values of defaults, row by row.
 
 use cleave_catalog::value::value_text;
 use cleave_store::{Column, ColumnType};

@@ -1,4 +1,4 @@
-//! What is recognised, and what is left to the planner.
+//! Tests: which statements are recognised, and which are left to the planner.
 
 use super::*;
 use crate::statement::{Statement, parse_script};

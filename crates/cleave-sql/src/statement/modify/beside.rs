@@ -1,17 +1,19 @@
-//! RETURNING of columns that stand beside those of the table that changes: columns of FROM and of USING.
+//! RETURNING with columns of other tables: those of FROM and of USING.
 //!
 //! ```text
 //!  UPDATE t SET b = u.n FROM u WHERE t.a = u.a RETURNING t.b, u.n + 1, u.*           t (a, b), u (a, n)
-//!    ─▶ SELECT t.VID, t.a, u.n, u.n AS beside0, NULL AS beside1, u.* FROM target AS t, u WHERE t.a = u.a    (the rows that change)
-//!       SELECT t.b, beside0 + 1, "beside1 0" AS a, "beside1 1" AS n FROM rows AS t                          (what is listed of them)
+//!    the target rows:
+//!    ─▶ SELECT t.VID, t.a, u.n, u.n AS beside0, NULL AS beside1, u.* FROM target AS t, u WHERE t.a = u.a
+//!    RETURNING over them:
+//!    ─▶ SELECT t.b, beside0 + 1, "beside1 0" AS a, "beside1 1" AS n FROM rows AS t
 //! ```
 //!
-//! 1. [`Beside::of`] finds what RETURNING names that is no column of the table, and [`Beside::items`] has the query for
-//!    the rows list it behind their columns, so that it is what the row's first match says.
+//! 1. [`Beside::of`] finds the items of RETURNING that are no columns of the table. [`Beside::items`] appends them to
+//!    the list of the query for the rows, so they have the values of the row's first match.
 //! 2. [`Beside::returned`] is the query over these rows, and the rows with all of these columns.
 //!
-//! A name without a table is the changed row's where its table has such a column; the query for the rows lists it all
-//! the same, so that one which another table has too is refused as ambiguous.
+//! A name without a table is the changed row's if its table has such a column. The query for the rows lists it all the
+//! same, so that a name which another table has too is refused as ambiguous.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -28,16 +30,16 @@ use crate::dialect::query_names::item_name;
 use crate::statement::names::{called_in, fold};
 use crate::statement::parse::refuse_in_query;
 
-/// How the names begin of what is listed beside the table's columns.
+/// Prefix of the names of the appended columns.
 const BESIDE: &str = "\u{1}beside";
 
-/// What RETURNING names beside the columns of its table.
+/// The items of RETURNING beside the columns of its table.
 #[derive(Debug, Default)]
 pub struct Beside {
     slots: Vec<Slot>,
 }
 
-/// One thing that it names.
+/// One such item.
 #[derive(Debug, Clone, PartialEq)]
 enum Slot {
     /// A column.
@@ -46,7 +48,8 @@ enum Slot {
     All(ast::ObjectName),
 }
 
-/// A column among those that the query for the rows lists: its place there, what it is called, and the name of its own.
+/// A column among those that the query for the rows lists: its place there, its name in the result, and its reserved
+/// name.
 struct Listed {
     place: usize,
     name: String,
@@ -54,7 +57,7 @@ struct Listed {
 }
 
 impl Beside {
-    /// What RETURNING of `modify` names beside the columns of `schema`.
+    /// The items of `modify`'s RETURNING that are no columns of `schema`.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for `*` over tables that are joined by columns of one name.
@@ -69,13 +72,13 @@ impl Beside {
         Ok(beside)
     }
 
-    /// What the query for the rows lists behind their columns.
+    /// The items appended to the list of the query for the rows.
     pub fn items(&self) -> Vec<SelectItem> {
         let mut items = Vec::with_capacity(self.slots.len());
         for (number, slot) in self.slots.iter().enumerate() {
             let (expr, all) = match slot {
                 Slot::Column(column) => (Expr::clone(column), None),
-                // It says where the columns of the table begin.
+                // It marks where the columns of the table begin.
                 Slot::All(table) => (Expr::value(ast::Value::Null), Some(table)),
             };
             items.push(SelectItem::ExprWithAlias { expr, alias: slot_name(number) });
@@ -87,8 +90,8 @@ impl Beside {
         items
     }
 
-    /// The query for what RETURNING lists, and the rows that it is over: `rows` of the table, with `beside`, what
-    /// stands beside each.
+    /// The query of the RETURNING list, and the rows that it reads: `rows` of the table with the appended columns
+    /// `beside`.
     ///
     /// # Errors
     /// What a query cannot have.
@@ -129,7 +132,7 @@ impl Beside {
         Ok((query, RecordBatch::try_new_with_options(schema, columns, &options)?))
     }
 
-    /// For each thing that is named, its columns among those of `listed`.
+    /// For each item, its columns among `listed`.
     fn listed(&self, listed: &Schema) -> Vec<Vec<Listed>> {
         let mut slots: Vec<Vec<Listed>> = self.slots.iter().map(|_| Vec::new()).collect();
         let mut fields = listed.fields().iter().enumerate().peekable();
@@ -151,7 +154,7 @@ impl Beside {
         slots
     }
 
-    /// An item of RETURNING, as it is said of rows that have what stands beside them among their columns.
+    /// An item of RETURNING, rewritten for rows with the appended columns.
     fn rewritten(
         &mut self,
         modify: &Modify,
@@ -213,10 +216,10 @@ impl Beside {
     }
 }
 
-/// What becomes of an item of RETURNING.
+/// The replacement of an item of RETURNING.
 enum Rewritten {
     Item(Box<SelectItem>),
-    /// All columns of the thing with this number.
+    /// All columns of the item with this number.
     All(usize),
 }
 
@@ -224,13 +227,13 @@ fn slot_name(number: usize) -> ast::Ident {
     ast::Ident::with_quote('"', format!("{BESIDE}{number}"))
 }
 
-/// Puts names of their own in the places of columns that are not the table's. In a subquery a name without a table is
-/// one of its own, or the changed row's.
+/// Replaces columns of other tables by their reserved names. In a subquery a name without a table is one of its own, or
+/// the changed row's.
 struct Columns<'a> {
     beside: &'a mut Beside,
     schema: &'a TableSchema,
     target: String,
-    /// What the subqueries around call their tables.
+    /// The table names in the enclosing subqueries.
     inner: Vec<BTreeSet<String>>,
 }
 
@@ -268,7 +271,7 @@ impl VisitorMut for Columns<'_> {
     }
 }
 
-/// What a statement calls the tables of `joined`, in their order.
+/// The names of the tables of `joined` in a statement, in order.
 fn names_of(joined: &ast::TableWithJoins, names: &mut Vec<ast::ObjectName>) -> Result<()> {
     name_of(&joined.relation, names)?;
     for join in &joined.joins {

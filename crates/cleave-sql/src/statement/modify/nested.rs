@@ -1,4 +1,4 @@
-//! Whether statements have queries within them.
+//! Finds subqueries in statements.
 
 use std::ops::ControlFlow;
 

@@ -1,13 +1,12 @@
-//! `SET (a, b) = row`: a row that is written out gives each column its value; a query runs once for each row that
-//! changes, and what it gives comes as one value, which is taken apart when it is there.
+//! `SET (a, b) = row`: a written-out row gives each column its value. A query runs once for each row that changes; its
+//! result comes as one value, which is split afterwards.
 //!
 //! ```text
 //!  UPDATE t SET (b, c) = (SELECT u.x, u.y FROM u WHERE u.a = t.a)
 //!    ─▶ SELECT t.VID, t.a, NULL, NULL, (SELECT struct(u.x, u.y) FROM u WHERE u.a = t.a) AS row0 FROM target AS t
 //! ```
 //!
-//! So the values of one row are of one row of the query, whatever order it gives its rows in, and where it gives none
-//! they are NULL.
+//! So all values come from the same row of the query, whatever its order. They are NULL if it gives no row.
 
 use std::ops::ControlFlow;
 
@@ -32,10 +31,10 @@ pub struct RowValue {
     pub place: usize,
 }
 
-/// A column, what it gets, and which value of that.
+/// A column, its value, and which value of a row that is.
 type Given = (ast::ObjectName, Expr, Option<RowValue>);
 
-/// What each of `names` gets of `value`; `row` is the number of the row, if it is one of a query.
+/// The assignments of `value` to `names`; `row` is the number of the row, if it comes from a query.
 ///
 /// # Errors
 /// [`Error::Invalid`] for a row of more or fewer values; [`Error::Unsupported`] for what is no row.
@@ -45,7 +44,7 @@ pub(super) fn row_of(names: Vec<ast::ObjectName>, value: Expr, row: usize) -> Re
         Expr::Nested(value) if matches!(*value, Expr::Subquery(_) | Expr::Nested(_)) => {
             return row_of(names, *value, row);
         }
-        // So the parser reads VALUES in parentheses: as a call, and as a list that begins with one.
+        // The parser reads VALUES in parentheses as a call, or as a list that begins with one.
         Expr::Nested(value) if matches!(&*value, Expr::Function(own) if is_called(own, "values")) =>
         {
             let Expr::Function(values) = *value else { return Err(other_count()) };
@@ -104,8 +103,8 @@ pub(super) fn row_items(assignments: &[Assignment]) -> Vec<SelectItem> {
     items.collect()
 }
 
-/// The columns of the table that `schema` describes, which are the first of `batch`, with the values of the rows that
-/// stand behind them.
+/// The columns of the table that `schema` describes, which come first in `batch`, with the values of the rows appended
+/// to them.
 ///
 /// # Errors
 /// [`Error::Invalid`] for rows of more or fewer values.
@@ -133,7 +132,7 @@ pub fn with_row_values(
     Ok(columns)
 }
 
-/// Makes one value of the columns of `query`, of which there shall be so many.
+/// Combines the columns of `query`, of which there must be that many, into one value.
 fn as_row(query: &mut ast::Query, count: usize) -> Result<()> {
     if let SetExpr::Values(values) = &*query.body
         && values.rows.iter().any(|row| row.len() != count)
@@ -169,7 +168,7 @@ fn as_row(query: &mut ast::Query, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// The value that an item of a list is; None: it may be several.
+/// The value of a list item; None: it may be several.
 fn value_of(item: &SelectItem) -> Option<&Expr> {
     match item {
         SelectItem::UnnamedExpr(value) | SelectItem::ExprWithAlias { expr: value, .. } => {
@@ -179,7 +178,7 @@ fn value_of(item: &SelectItem) -> Option<&Expr> {
     }
 }
 
-/// Whether `part` of a query may speak of items of its list, by their numbers or names.
+/// Whether `part` of a query may refer to items of its list, by number or name.
 fn names_items(part: &impl Visit, select: &ast::Select) -> bool {
     struct Names<'a>(&'a ast::Select);
     impl Visitor for Names<'_> {
@@ -202,7 +201,7 @@ fn names_items(part: &impl Visit, select: &ast::Select) -> bool {
     part.visit(&mut Names(select)).is_break()
 }
 
-/// Whether a word is written as a function's name.
+/// Whether a word can be written as a function's name.
 fn is_called(function: &ast::Function, word: &str) -> bool {
     matches!(function.name.0.as_slice(), [ast::ObjectNamePart::Identifier(name)]
         if name.quote_style.is_none() && name.value.eq_ignore_ascii_case(word))

@@ -1,7 +1,7 @@
-//! Parameters that are lists: `= ANY ($1)` and `<> ALL ($1)`, as drivers write what people write as IN.
+//! Parameters that are lists: `= ANY ($1)` and `<> ALL ($1)`, as drivers write IN.
 //!
-//! Where the value is known the comparison becomes IN with the list's items, and before that IN with the parameter as
-//! its one item, which tells the item's type. So nothing behind this file knows of lists.
+//! With a known value the comparison becomes IN with the list's items. Before that it becomes IN with the parameter as
+//! its one item, from which the item's type follows. So no later step has to handle lists.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -16,9 +16,9 @@ use super::{Flow, Parameter, canonical, ended, flow, place_of};
 
 /// A comparison with a parameter that is a list.
 pub(super) struct AnyList<'a> {
-    /// What is compared with its items.
+    /// The value that is compared with its items.
     compared: &'a Expr,
-    /// Whether it must be none of them.
+    /// Whether it is `<> ALL`.
     is_negated: bool,
     /// The parameter, from 0.
     pub(super) place: usize,
@@ -27,7 +27,7 @@ pub(super) struct AnyList<'a> {
 }
 
 impl<'a> AnyList<'a> {
-    /// What `expression` compares with a list; None: it does not.
+    /// The comparison of `expression` with a list; None: it is none.
     pub(super) fn of(expression: &'a Expr) -> Result<Option<Self>> {
         use ast::BinaryOperator::{Eq, NotEq};
         let (compared, is_negated, list) = match expression {
@@ -63,7 +63,7 @@ impl<'a> AnyList<'a> {
                 vec![Expr::value(ast::Value::Placeholder(name))]
             }
             Some(value) => match value.item_literals() {
-                // Nothing is in it, not even NULL.
+                // Nothing is in an empty list, not even NULL.
                 Some(items) if items.is_empty() => {
                     return Expr::value(ast::Value::Boolean(self.is_negated));
                 }
@@ -75,7 +75,8 @@ impl<'a> AnyList<'a> {
     }
 }
 
-/// What `expression` compares with any item of a list, and the parameter, from 0, that is the list; None: it does not.
+/// The value that `expression` compares with any item of a list, and the parameter, from 0, that is the list; None: it
+/// is no such comparison.
 pub fn any_of(expression: &Expr) -> Option<(&Expr, usize)> {
     let list = AnyList::of(expression).ok().flatten()?;
     (!list.is_negated).then_some((list.compared, list.place))

@@ -1,4 +1,4 @@
-//! What a parameter is read as, and where it goes.
+//! Tests: reading parameters, and putting them into statements.
 
 use datafusion::sql::sqlparser::parser::Parser;
 

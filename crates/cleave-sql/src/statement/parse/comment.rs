@@ -11,15 +11,15 @@ use crate::statement::names::{fold, position_of, table_name};
 /// COMMENT ON something IS text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommentOn {
-    /// What it is about.
+    /// The object.
     pub subject: CommentSubject,
-    /// Where that is named.
+    /// Where the object is named.
     pub position: Option<Position>,
-    /// What it says; None: nothing any more.
+    /// The comment; None: it is removed.
     pub text: Option<String>,
 }
 
-/// What COMMENT ON names.
+/// The object of COMMENT ON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommentSubject {
     /// A table, view, index or sequence: the word, and its name.

@@ -1,7 +1,7 @@
 //! DECLARE … CURSOR, FETCH, MOVE and CLOSE: tokens in, [`Declare`] and [`Fetch`] out.
 //!
-//! Deliberately absent: BINARY, and every way back (SCROLL, PRIOR, BACKWARD, …): rows are computed as they are fetched,
-//! and none is kept.
+//! Deliberately absent: BINARY, and every backward direction (SCROLL, PRIOR, BACKWARD, …): rows are computed as they
+//! are fetched, and none is kept.
 //!
 //! Source: PostgreSQL's manual, "DECLARE", "FETCH", "MOVE", "CLOSE".
 
@@ -15,11 +15,11 @@ use crate::statement::names::{fold, position_of};
 /// DECLARE name CURSOR FOR query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Declare {
-    /// What it is to be called.
+    /// Its name.
     pub name: String,
     /// WITH HOLD: it outlives its transaction.
     pub is_held: bool,
-    /// What gives its rows.
+    /// The statement that gives its rows.
     pub query: Box<ast::Query>,
 }
 
@@ -28,7 +28,7 @@ pub struct Declare {
 pub struct Fetch {
     /// The cursor.
     pub name: String,
-    /// At most so many rows; None: all that are left.
+    /// Maximum number of rows; None: all that are left.
     pub row_count: Option<u64>,
     /// MOVE: the rows are skipped.
     pub is_move: bool,
@@ -124,7 +124,7 @@ impl Reader<'_> {
             return Err(self.expected("a number of rows"));
         };
         match digits.parse() {
-            // The row where it stands is not kept.
+            // The current row is not kept.
             Ok(0) => Err(only_forward(position)),
             Ok(count) => {
                 self.parser.advance_token();

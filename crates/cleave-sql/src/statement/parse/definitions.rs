@@ -9,7 +9,7 @@ use crate::statement::catalog_syntax;
 use crate::statement::ddl::{OnCommit, on_commit, refuse_clauses};
 use crate::statement::names::{fold, table_name};
 
-/// A statement that defines something anew, other than CREATE and DROP of tables and indexes.
+/// A definition other than CREATE and DROP of tables and indexes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Define {
     /// TRUNCATE.
@@ -24,16 +24,16 @@ pub enum Define {
         if_exists: bool,
         /// The views.
         names: Vec<String>,
-        /// What is made of them goes too.
+        /// CASCADE: views over them are dropped too.
         cascade: bool,
     },
     /// ALTER TABLE.
     AlterTable(AlterTable),
     /// ALTER INDEX … RENAME TO.
     RenameIndex {
-        /// What it was called.
+        /// The old name.
         from: String,
-        /// What it shall be called.
+        /// The new name.
         to: String,
     },
 }
@@ -45,11 +45,11 @@ pub struct CreateTableAs {
     pub table: String,
     /// A table of the name that exists is no error, and stays.
     pub if_not_exists: bool,
-    /// Of a temporary table: what becomes of it.
+    /// For a temporary table: ON COMMIT.
     pub temporary: Option<OnCommit>,
-    /// Where it is to lie.
+    /// Its devices and tablets.
     pub options: ast::CreateTableOptions,
-    /// What gives its columns and rows.
+    /// The query for its columns and rows.
     pub query: Box<ast::Query>,
 }
 
@@ -58,13 +58,13 @@ pub struct CreateTableAs {
 pub struct CreateView {
     /// The view.
     pub name: String,
-    /// It takes the place of a view of this name.
+    /// OR REPLACE: it replaces a view of this name.
     pub or_replace: bool,
-    /// The session alone has it.
+    /// TEMP.
     pub is_temporary: bool,
-    /// What its first columns are called, where that is said.
+    /// The names of its first columns, if listed.
     pub columns: Vec<String>,
-    /// What it stands for.
+    /// Its query.
     pub query: Box<ast::Query>,
 }
 
@@ -73,9 +73,9 @@ pub struct CreateView {
 pub struct Truncate {
     /// The tables.
     pub tables: Vec<String>,
-    /// Sequences of their columns begin anew.
+    /// RESTART IDENTITY: sequences of their columns restart.
     pub restart_identity: bool,
-    /// Tables that refer to them, too.
+    /// CASCADE: tables that refer to them, too.
     pub cascade: bool,
 }
 

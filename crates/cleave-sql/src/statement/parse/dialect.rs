@@ -1,17 +1,16 @@
-//! PostgreSQL's dialect, read in bounded time.
+//! PostgreSQL's dialect, parsed in bounded time.
 //!
-//! The parser crate tries a reading and, where it fails, goes back and tries the next. One within the other, `n` such
-//! places are read 2ⁿ times: with the crate's own dialect of PostgreSQL `abs(abs(…))`, 40 levels deep, does not end,
-//! because each argument is first read as the name of a named argument. [`BoundedPostgres`] is that dialect with two
-//! differences:
+//! The parser crate tries an alternative and, where it fails, backtracks and tries the next. If `n` such places are
+//! nested, they are read 2ⁿ times. With the crate's own dialect of PostgreSQL, `abs(abs(…))` 40 levels deep does not
+//! end, because each argument is first read as the name of a named argument. [`BoundedPostgres`] is that dialect with
+//! two differences:
 //!
-//! 1. **What the first token decides is decided by it.** An argument is a named one if an operator follows its first
-//!    word; CASE, CAST and NOT begin what they begin and nothing else, also where the rest is wrong.
-//! 2. **The readings are counted.** What is left (`IN ((SELECT …), 2)`, calls with wrong arguments) is not worth a
-//!    parser of its own: a text that needs far more readings than it has tokens is refused.
+//! 1. **The first token decides where it can.** An argument is a named one if an operator follows its first word. CASE,
+//!    CAST and NOT begin their expressions and nothing else, even if the rest is wrong.
+//! 2. **Attempts are counted.** The remaining cases (`IN ((SELECT …), 2)`, calls with wrong arguments) are not worth a
+//!    parser of their own: a text that needs far more attempts than it has tokens is refused.
 //!
-//! A join in parentheses that begins with a subquery is no rare thing, so [`joined_subqueries`] says beforehand that it
-//! is one.
+//! A join in parentheses that begins with a subquery is common, so [`joined_subqueries`] marks it beforehand.
 //!
 //! Source: sqlparser 0.62, `dialect/postgresql.rs` and each `maybe_parse` of `parser/mod.rs`.
 
@@ -28,12 +27,12 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use super::nesting::PARSED_LEVELS_MAX;
 use super::{exclude, joined_subqueries, only, operators, windows};
 
-/// Expressions and lists that any text may begin.
+/// Attempts that any text may begin.
 const READINGS_MIN: usize = 20_000;
-/// Expressions and lists that a text may begin for each of its bytes.
+/// Attempts that a text may begin for each of its bytes.
 const READINGS_PER_BYTE: usize = 4;
 
-/// What `read` makes of `text`, which stood in a statement before and needs no more than the crate's own reading.
+/// Parses `text`, which stood in a statement before and needs no more than the crate's own dialect, by `read`.
 ///
 /// # Errors
 /// The crate's.
@@ -82,7 +81,7 @@ impl BoundedPostgres {
         self.readings_left.set(self.readings_left.get().saturating_sub(1));
     }
 
-    /// Counts one reading. With none left the text ends here: whichever way is tried next, it is at its end too.
+    /// Counts one attempt. With none left the text ends here: every further alternative is at its end too.
     fn count(&self, parser: &mut Parser) {
         if self.is_spent() {
             return;
@@ -91,12 +90,12 @@ impl BoundedPostgres {
         if self.is_spent() {
             let place = parser.get_current_index() + 1;
             *parser = Parser::new(&POSTGRES);
-            // The parser may go back from where it is.
+            // The parser may have backtracked.
             (0..place).for_each(|_| parser.advance_token());
         }
     }
 
-    /// Whether the parser gave up for the readings that it took.
+    /// Whether the parser stopped because of the number of attempts.
     pub(crate) fn is_spent(&self) -> bool {
         self.readings_left.get() == 0
     }
@@ -115,7 +114,7 @@ pub(super) fn too_many_readings() -> Error {
 
 static POSTGRES: PostgreSqlDialect = PostgreSqlDialect {};
 
-/// What [`PostgreSqlDialect`] says itself; all else is the trait's own answer for both.
+/// The answers of [`PostgreSqlDialect`] itself; all others are the trait's defaults in both.
 macro_rules! as_postgres {
     ($($question:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*) => {
         $(fn $question(&self, $($argument: $kind),*) -> $answer {
@@ -133,7 +132,7 @@ impl Dialect for BoundedPostgres {
     fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
         self.count(parser);
         if self.is_spent() {
-            // The one error that ends a reading and most readings around it.
+            // The one error that ends an attempt and most attempts around it.
             return Some(Err(ParserError::RecursionLimitExceeded));
         }
         let Token::Word(word) = &parser.peek_token_ref().token else { return None };
@@ -158,14 +157,14 @@ impl Dialect for BoundedPostgres {
         POSTGRES.is_select_item_alias(explicit, kw, parser)
     }
 
-    /// `SELECT FROM t` has neither; with this it has an expression, where the count is at its end.
+    /// `SELECT FROM t` has neither; with this it has an expression, at which the count is exhausted.
     fn supports_empty_projections(&self) -> bool {
         self.count_one();
         !self.is_spent()
     }
 
     /// Otherwise each argument is read as an expression that may turn out to be a name, and then again. A name is a
-    /// word or a string, so `json_object('label': value)` is read all the same.
+    /// word or a string, so `json_object('label': value)` is still read.
     fn supports_named_fn_args_with_expr_name(&self) -> bool {
         false
     }

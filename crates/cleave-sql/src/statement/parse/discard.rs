@@ -1,18 +1,18 @@
-//! DISCARD, and statements that poolers of connections send and that have nothing to do here.
+//! DISCARD, and statements of connection poolers that have no effect here.
 
 use cleave_catalog::error::Result;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Reader, Statement};
 
-/// What a session shall forget.
+/// What DISCARD resets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Discard {
-    /// All that a client has made of it.
+    /// All of the session's state.
     All,
-    /// Plans that are kept, which hold nothing of any state here, and so stay.
+    /// Cached plans, which depend on no catalog version here, and so stay.
     Plans,
-    /// The numbers that it has taken last.
+    /// The last numbers drawn from sequences.
     Sequences,
     /// Its temporary tables, views and sequences.
     Temporary,
@@ -34,7 +34,7 @@ impl Reader<'_> {
         Ok(Statement::Discard(said.1))
     }
 
-    /// A statement of one name or star that has nothing to do here.
+    /// A statement of one name or star that has no effect here.
     pub(super) fn nothing(&mut self, tag: &'static str) -> Result<Statement> {
         self.parser.advance_token();
         if !self.parser.consume_token(&Token::Mul) {

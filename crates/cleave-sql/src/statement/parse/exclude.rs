@@ -1,6 +1,6 @@
 //! `EXCLUDE …` at the end of a window's frame, which the parser crate does not read: it is taken out. `NO OTHERS` is
-//! what holds without it; the others become a [mark](Exclusion::mark) in the name of the window that this one is made
-//! of, which [`windows`](super::windows) reads.
+//! the default. The others become a [mark](Exclusion::mark) in the name of the base window, which
+//! [`windows`](super::windows) reads.
 //!
 //! Source: PostgreSQL's manual, "Window Function Calls".
 
@@ -12,7 +12,7 @@ use super::tokens::{is_solid, is_word, solid_from};
 use crate::dialect::Exclusion;
 use crate::statement::names::fold;
 
-/// What a window begins with that is not made of another.
+/// Words with which a window without a base window begins.
 const CLAUSES: [&str; 5] = ["PARTITION", "ORDER", "ROWS", "RANGE", "GROUPS"];
 
 /// Takes EXCLUDE out of the frames in `tokens`.
@@ -29,7 +29,7 @@ pub(super) fn take_exclude(tokens: &mut Vec<TokenWithSpan>) {
     }
 }
 
-/// What is excluded by the word at `place`, if anything, and where that ends; None: the word is something else.
+/// The exclusion at `place`, if any, and its end; None: the word is something else.
 fn excluded(tokens: &[TokenWithSpan], place: usize) -> Option<(Option<Exclusion>, usize)> {
     let before = tokens.get(..place)?;
     let before = before.iter().rfind(|token| is_solid(token))?;

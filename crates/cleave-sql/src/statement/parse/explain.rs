@@ -1,4 +1,4 @@
-//! EXPLAIN and its options.
+//! EXPLAIN and its options: tokens in, a statement out.
 
 use cleave_catalog::error::{Error, Result};
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -49,7 +49,7 @@ impl Reader<'_> {
             ),
             position,
         };
-        // Before it is read: each EXPLAIN would call this once more, and nothing counts how deep.
+        // Checked before reading: each EXPLAIN would recurse once more, and no depth is counted here.
         if self.take("explain") {
             return Err(unsupported());
         }

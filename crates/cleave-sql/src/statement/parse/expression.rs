@@ -1,5 +1,5 @@
-//! An expression or a query by itself: the text that the catalog keeps of a default, a check or a view in, its tree
-//! out. So are queries read that Cleave writes itself.
+//! Parses a single expression or query: the text of a default, a check or a view in the catalog, or a query that Cleave
+//! writes itself.
 
 use cleave_catalog::error::{Error, Result};
 use datafusion::sql::sqlparser::ast;

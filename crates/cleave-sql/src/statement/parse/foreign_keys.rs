@@ -1,5 +1,5 @@
-//! What the parser crate does not read of foreign keys: SET CONSTRAINTS, and the columns of ON DELETE SET NULL and SET
-//! DEFAULT, which are taken out of a script's tokens and given to the foreign key before them.
+//! Foreign key syntax that the parser crate does not read: SET CONSTRAINTS, and the columns of ON DELETE SET NULL and
+//! SET DEFAULT, which are taken out of a script's tokens and given to the foreign key before them.
 //!
 //! Source: PostgreSQL's manual, "SET CONSTRAINTS" and "CREATE TABLE".
 
@@ -41,7 +41,7 @@ impl Reader<'_> {
     }
 }
 
-/// Takes `(a, b)` behind ON DELETE SET { NULL | DEFAULT } out of a script, and says where each stood.
+/// Takes `(a, b)` behind ON DELETE SET { NULL | DEFAULT } out of a script, and returns where each stood.
 pub(super) fn take_set_columns(tokens: &mut Vec<TokenWithSpan>) -> Vec<(Location, Vec<String>)> {
     let mut found = Vec::new();
     let mut first = 0;
@@ -82,7 +82,7 @@ pub(super) fn take_set_columns(tokens: &mut Vec<TokenWithSpan>) -> Vec<(Location
     found
 }
 
-/// Gives `statement`, which ends before `end`, those of `found` that are its own.
+/// Gives `statement`, which ends before `end`, its own ones of `found`.
 ///
 /// # Errors
 /// [`Error::Syntax`] where it cannot have any.

@@ -1,7 +1,8 @@
-//! Identity columns: their options in any order, and what ALTER TABLE does with them, which the crate does not know.
+//! Identity columns: their options in any order, and the actions of ALTER TABLE for them, which the crate does not
+//! know.
 //!
-//! Options of CREATE TABLE are put in the order in which the crate reads them; it refuses what it does not know, and
-//! what comes twice. An ALTER TABLE whose first action is about an identity is read here, and has no others.
+//! Options of CREATE TABLE are put in the order in which the crate reads them; it refuses unknown and repeated ones. An
+//! ALTER TABLE whose first action is about an identity is read here, and has no others.
 
 use cleave_catalog::error::{Error, Result};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -16,7 +17,7 @@ use crate::statement::sequence::SequenceOptions;
 /// Words with which an option begins, in the order of the crate.
 const OPTIONS: [&str; 6] = ["increment", "minvalue", "maxvalue", "start", "cache", "cycle"];
 
-/// Puts what stands in parentheses behind IDENTITY in the order of [`OPTIONS`].
+/// Puts the options in parentheses behind IDENTITY in the order of [`OPTIONS`].
 pub(super) fn order_options(tokens: &mut [TokenWithSpan]) {
     let mut first = 0;
     while let Some(at) = tokens.iter().skip(first).position(|token| is_word(token, "identity")) {
@@ -49,7 +50,7 @@ pub(super) fn order_options(tokens: &mut [TokenWithSpan]) {
         }
         options.sort_by_key(|(rank, _)| *rank);
         let ordered = options.into_iter().flat_map(|(_, option)| option);
-        // White space that stood between two options stands behind the first, and so may be at the end now.
+        // White space between two options now stands behind the first, and so may be at the end.
         inner.iter_mut().zip(ordered).for_each(|(place, token)| *place = token);
         first = close;
     }

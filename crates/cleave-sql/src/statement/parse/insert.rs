@@ -1,4 +1,4 @@
-//! INSERT of the parser's in, ours out; clauses of other dialects are refused.
+//! INSERT: the parser's tree in, ours out; clauses of other dialects are refused.
 
 use cleave_catalog::error::{Error, Fault, Result};
 use datafusion::sql::sqlparser::ast::{self, Spanned};
@@ -7,7 +7,7 @@ use super::{Insert, refuse_in_query};
 use crate::statement::names::{fold, position_of, table_name};
 use crate::statement::upsert::on_conflict;
 
-/// An INSERT of the parser's.
+/// A parsed INSERT.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for clauses of other dialects; [`Error::Invalid`] for a column that is listed twice.

@@ -1,13 +1,13 @@
 //! A join in parentheses that begins with a subquery: tokens in, tokens that the parser crate reads once.
 //!
 //! At `FROM ((SELECT …) a JOIN b …)` the crate first takes the outer parentheses for a query's, reads the subquery,
-//! finds a name where they should close, and begins again with a join. A subquery in a subquery is so read four times,
-//! and `n` deep 2ⁿ times. What stands behind the subquery's parenthesis decides; LATERAL in front of it tells the
-//! crate, and its name carries the mark by which [`lower_joined`] takes LATERAL away again.
+//! finds a name where they should close, and begins again with a join. A nested one is read four times, and one `n`
+//! deep 2ⁿ times. The token behind the subquery's parenthesis decides. LATERAL in front of the subquery tells the
+//! crate, and the subquery's name carries a mark by which [`lower_joined`] removes LATERAL again.
 //!
 //! ```text
-//!  FROM ((SELECT 1) a JOIN b ON c) ─▶ FROM (LATERAL (SELECT 1) "␁join a" JOIN b ON c) ─▶ the tree of what was written
-//!  FROM ((SELECT 1) UNION SELECT 2) a      a query in its parentheses: nothing to tell
+//!  FROM ((SELECT 1) a JOIN b ON c) ─▶ FROM (LATERAL (SELECT 1) "␁join a" JOIN b ON c) ─▶ the tree of the original text
+//!  FROM ((SELECT 1) UNION SELECT 2) a      a query in its parentheses: unchanged
 //! ```
 
 use std::ops::ControlFlow;
@@ -19,12 +19,12 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 use super::tokens::is_solid;
 use crate::statement::locking::HIDDEN;
 
-/// What begins the name of a subquery that got its LATERAL here; nobody may write [`HIDDEN`].
+/// Prefix of the name of a subquery that got its LATERAL here; users cannot write [`HIDDEN`].
 fn mark() -> String {
     format!("{HIDDEN}join ")
 }
 
-/// Tells the crate of such joins; whether there is one.
+/// Marks such joins; returns whether there is one.
 pub(super) fn mark_joined(tokens: Vec<TokenWithSpan>) -> (Vec<TokenWithSpan>, bool) {
     let joined = joined_subqueries(&tokens);
     if joined.is_empty() {
@@ -62,7 +62,7 @@ pub(super) fn mark_joined(tokens: Vec<TokenWithSpan>) -> (Vec<TokenWithSpan>, bo
     (marked, true)
 }
 
-/// Takes the marks out of what was read.
+/// Removes the marks from the parsed tree.
 pub(super) fn lower_joined(part: &mut impl VisitMut) {
     let flow = VisitMut::visit(part, &mut Lower);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
@@ -88,7 +88,7 @@ impl VisitorMut for Lower {
     }
 }
 
-/// What is put in front of a token, or into it.
+/// An insertion before a token, or into it.
 #[derive(Clone, Copy)]
 enum Addition {
     Lateral,
@@ -105,14 +105,14 @@ struct Joined {
     name: (usize, Addition),
 }
 
-/// What is known of the inside of open parentheses.
+/// The state of open parentheses.
 struct Open {
     place: usize,
-    /// They stand where a table may.
+    /// They are in a place where a table may be.
     is_table: bool,
-    /// They are the first token within those around them.
+    /// They are the first token in the enclosing ones.
     is_first: bool,
-    /// A query is in them; None before their first token, and while that is a parenthesis.
+    /// Whether they contain a query; None before their first token, and while that is a parenthesis.
     is_query: Option<bool>,
 }
 
@@ -162,7 +162,7 @@ fn joined_subqueries(tokens: &[TokenWithSpan]) -> Vec<Joined> {
     found
 }
 
-/// `place` if the token there, behind a subquery, says that it is a table: no operator, and nothing that goes on with a
+/// `place` if the token there, behind a subquery, shows that it is a table: no operator, and nothing that continues a
 /// query.
 fn table_name_at(place: usize, token: &Token) -> Option<usize> {
     use Keyword as K;
@@ -199,7 +199,7 @@ fn table_name_at(place: usize, token: &Token) -> Option<usize> {
     (!goes_on).then_some(place)
 }
 
-/// How the table at whose name, AS or JOIN `place` is gets its mark.
+/// How to mark the table whose name, AS or JOIN is at `place`.
 fn name_at(tokens: &[TokenWithSpan], place: usize) -> (usize, Addition) {
     let mut place = place;
     let mut solid = tokens.iter().enumerate().skip(place).filter(|(_, token)| is_solid(token));

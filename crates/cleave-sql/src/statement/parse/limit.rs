@@ -1,10 +1,10 @@
-//! FETCH FIRST, which is LIMIT by another name.
+//! FETCH FIRST, which is another syntax of LIMIT.
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{self, LimitClause, VisitMut, VisitorMut};
 
-/// Puts LIMIT in its place everywhere in `statement`. PERCENT and WITH TIES stay, and are refused.
+/// Replaces it by LIMIT everywhere in `statement`. PERCENT and WITH TIES stay, and are refused.
 pub(super) fn name_limits(statement: &mut ast::Statement) {
     let flow = VisitMut::visit(statement, &mut Queries);
     debug_assert!(flow.is_continue(), "nothing stops the visit");

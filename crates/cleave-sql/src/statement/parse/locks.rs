@@ -1,5 +1,5 @@
-//! Locking clauses of queries, as far as the parser crate does not read them, and LOCK TABLE: tokens in, tokens that it
-//! reads or [`LockTable`] out.
+//! LOCK TABLE, and locking clauses that the parser crate does not read: tokens in, tokens that it reads or
+//! [`LockTable`] out.
 //!
 //! Source: PostgreSQL's manual, "The Locking Clause" and "LOCK".
 
@@ -26,7 +26,7 @@ pub struct LockTable {
 }
 
 /// Writes `FOR [NO KEY] UPDATE | [KEY] SHARE [OF a, b]` as the parser crate reads it: without KEY, and with one name
-/// behind OF that says all of it.
+/// behind OF that encodes all of it.
 pub(super) fn lower_locking_clauses(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let is_lock = |token: &TokenWithSpan| {
         let keyword = keyword(&token.token);
@@ -63,8 +63,7 @@ fn keyword(token: &Token) -> Keyword {
     }
 }
 
-/// Whether the last thing in `tokens` is the list of a SELECT without FROM: the parser crate takes FOR for a name
-/// there.
+/// Whether `tokens` end in the list of a SELECT without FROM: there the parser crate takes FOR for a name.
 fn ends_in_list(tokens: &[TokenWithSpan]) -> bool {
     let mut depth = 0_usize;
     let mut spoken = tokens.iter().rev().filter(|token| is_solid(token));
@@ -100,7 +99,7 @@ fn ends_in_list(tokens: &[TokenWithSpan]) -> bool {
     false
 }
 
-/// `LIMIT ALL`, which says nothing and ends the list, where `place` stands.
+/// `LIMIT ALL`, which has no effect and ends the list, at `place`.
 fn limit_all(place: &TokenWithSpan) -> [TokenWithSpan; 2] {
     [("LIMIT", Keyword::LIMIT), ("ALL", Keyword::ALL)].map(|(value, keyword)| {
         let token = Token::Word(Word { value: value.to_owned(), quote_style: None, keyword });
@@ -108,9 +107,9 @@ fn limit_all(place: &TokenWithSpan) -> [TokenWithSpan; 2] {
     })
 }
 
-/// The clause with which `tokens` begin, lowered, and how many of them it is.
+/// The clause with which `tokens` begin, rewritten, and the number of its tokens.
 fn clause(tokens: &[TokenWithSpan]) -> Option<(Vec<TokenWithSpan>, usize)> {
-    // Only few are looked at: of a list of names, as many as it has.
+    // Only a few tokens are examined: for a list of names, as many as it has.
     let mut words = solid_from(tokens, 0).peekable();
     let (_, word) = words.next()?;
     if keyword(&word.token) != Keyword::FOR {

@@ -1,4 +1,4 @@
-//! What BEGIN and SET TRANSACTION say of their transaction: tokens in, [`Modes`] out.
+//! Transaction modes of BEGIN and SET TRANSACTION: tokens in, [`Modes`] out.
 //!
 //! Source: PostgreSQL's manual, "SET TRANSACTION".
 
@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Reader, Statement};
 
-/// What BEGIN says of its transaction; None: what the settings say.
+/// The modes in a statement; None: the setting decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Modes {
     /// ISOLATION LEVEL.
@@ -93,7 +93,7 @@ impl Reader<'_> {
             return Ok(Isolation::Serializable);
         }
         let (reads, repeats) = (self.take("read"), self.take("repeatable"));
-        // Nobody reads what is not committed, here as in PostgreSQL.
+        // READ UNCOMMITTED is READ COMMITTED, as in PostgreSQL.
         if reads && (self.take("committed") || self.take("uncommitted")) {
             return Ok(Isolation::ReadCommitted);
         }

@@ -1,5 +1,5 @@
-//! How deep a statement nests: parentheses around parentheses are taken away, long chains of AND and OR become shallow
-//! trees, and what is too deep all the same is refused.
+//! Limits the nesting of a statement: removes double parentheses, balances long chains of AND and OR, and refuses what
+//! is still too deep.
 //!
 //! ```text
 //!  (((a)))               ─▶ (a)
@@ -7,11 +7,11 @@
 //!  ((a AND b) AND c) …   ─▶ the same
 //! ```
 //!
-//! The parser, the walks over its tree and the engine's over theirs take more stack where they need it; dropping,
-//! comparing and writing a tree, and evaluating an expression, call themselves once a level on the stack that there is.
-//! [`LEVELS_MAX`] is what these take on a thread of 2 MiB.
+//! The parser and the walks over its tree and the engine's trees grow their stack as needed. Dropping, comparing and
+//! writing a tree, and evaluating an expression, recurse once per level on the thread's own stack. [`LEVELS_MAX`] is
+//! the limit for a thread of 2 MiB.
 //!
-//! AND and OR are associative, also of NULL, and their operands stay in their order.
+//! AND and OR are associative, also with NULL, and their operands keep their order.
 
 use std::ops::ControlFlow;
 
@@ -22,15 +22,15 @@ use cleave_catalog::error::{Error, Fault, Result};
 /// Most levels that the parser goes down.
 pub(super) const PARSED_LEVELS_MAX: usize = 5000;
 
-/// Most levels that are left, where an operator is one.
+/// Maximum number of remaining levels; an operator counts as one.
 pub(super) const LEVELS_MAX: usize = 2000;
 
-/// What any other expression counts for: where it is evaluated it takes more than an operator.
+/// Levels of any other expression: its evaluation takes more stack than an operator.
 const EXPRESSION: usize = 10;
-/// What a query counts for: rules of the engine go through it with all their frames.
+/// Levels of a query: rules of the engine recurse through it with large frames.
 const QUERY: usize = 40;
 
-/// Chains that are no deeper stay as they are.
+/// Shallower chains stay as they are.
 const CHAIN_MIN: usize = 16;
 
 /// Makes `part` shallow.
@@ -99,7 +99,7 @@ fn levels_of(expression: &Expr) -> usize {
     }
 }
 
-/// Takes parentheses around parentheses away.
+/// Removes parentheses around parentheses.
 fn strip(expression: &mut Expr) {
     while let Expr::Nested(inner) = expression
         && matches!(**inner, Expr::Nested(_))
@@ -109,7 +109,7 @@ fn strip(expression: &mut Expr) {
     }
 }
 
-/// Makes a shallow tree of a chain of one of AND and OR.
+/// Balances a chain of AND or of OR.
 fn balance(expression: &mut Expr) {
     let op = match expression {
         Expr::BinaryOp { op: op @ (BinaryOperator::And | BinaryOperator::Or), .. } => op.clone(),
@@ -151,7 +151,7 @@ fn is_chain(expression: &Expr, op: &BinaryOperator) -> bool {
     matches!(expression, Expr::BinaryOp { op: own, .. } if own == op)
 }
 
-/// How deep `op` stands within itself.
+/// The depth of `op` within itself.
 fn depth_of(expression: &Expr, op: &BinaryOperator) -> usize {
     let (mut deepest, mut left_over) = (0, vec![(expression, 0)]);
     while let Some((next, depth)) = left_over.pop() {
@@ -169,7 +169,7 @@ fn depth_of(expression: &Expr, op: &BinaryOperator) -> usize {
     deepest
 }
 
-/// What stands in a place until something else does.
+/// A placeholder for a moved-out expression.
 fn nothing() -> Expr {
     Expr::value(ast::Value::Null)
 }

@@ -1,11 +1,11 @@
-//! `FROM ONLY t`: no table is made of others, so ONLY says nothing, and the parser crate does not read it. Tokens in,
-//! tokens without it out.
+//! `FROM ONLY t`: there is no table inheritance, so ONLY has no effect, and the parser crate does not read it. Tokens
+//! in, tokens without it out.
 
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::tokens::{is_solid, is_word};
 
-/// Leaves out ONLY before the name of a table that is read or changed.
+/// Removes ONLY before the name of a table that is read or changed.
 pub(super) fn drop_only(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     if !tokens.iter().any(|token| is_word(token, "only")) {
         return tokens;

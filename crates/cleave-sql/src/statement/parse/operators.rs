@@ -4,7 +4,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::tokens::{is_solid, is_word};
 
-/// Writes the operators of PostgreSQL's own before ANY, SOME and ALL without their schema.
+/// Removes the schema of PostgreSQL's own operators before ANY, SOME and ALL.
 pub(super) fn lower_before_any(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     if !tokens.iter().any(|token| is_word(token, "operator")) {
         return tokens;

@@ -17,7 +17,7 @@ use crate::statement::names::{fold, position_of};
 /// PREPARE name (types) AS statement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prepare {
-    /// What it is to be called.
+    /// Its name.
     pub name: String,
     /// Types of its first parameters, as listed; None: to be inferred, as PostgreSQL's `unknown` is.
     pub types: Vec<Option<ColumnType>>,
@@ -71,7 +71,7 @@ impl Reader<'_> {
             hint: Some("it prepares SELECT, VALUES, WITH, INSERT, UPDATE and DELETE".into()),
             position,
         };
-        // Before they are read: each would call this once more, and nothing counts how deep.
+        // Checked before reading: each would recurse once more, and no depth is counted here.
         if self.take("prepare") || self.take("explain") {
             return Err(unsupported());
         }

@@ -1,8 +1,8 @@
-//! WITH RECURSIVE in; an error of PostgreSQL's for each reference of a query to itself that has no meaning there.
+//! WITH RECURSIVE: refuses each reference of a query to itself that PostgreSQL refuses, with its error.
 //!
-//! A query that names itself is `first UNION [ALL] again`, and `again` reads the rows of the round before at one place:
-//! as a table of FROM, not on the side of an outer join that may be missing, not in a subquery of an expression, and
-//! under no aggregate.
+//! A recursive query has the form `first UNION [ALL] again`. `again` reads the rows of the previous round at one place:
+//! as a table of FROM, not on the nullable side of an outer join, not in a subquery of an expression, and under no
+//! aggregate.
 //!
 //! Source: PostgreSQL's `checkWellFormedRecursion` and `parseCheckAggregates`.
 
@@ -16,7 +16,7 @@ use super::refuse::Flow;
 use crate::dialect::AGGREGATES;
 use crate::statement::names::{fold, position_of};
 
-/// Refuses what no query of `with` can say of itself.
+/// Refuses invalid self-references in the queries of `with`.
 pub(super) fn refuse_recursion(with: &ast::With) -> Flow {
     refuse_mutual(with)?;
     with.cte_tables.iter().try_for_each(|cte| {
@@ -36,7 +36,7 @@ pub(super) fn refuse_recursion(with: &ast::With) -> Flow {
     })
 }
 
-/// Refuses a query that reads one after it that reads the first.
+/// Refuses mutual recursion: a query that reads a later one that reads the first.
 fn refuse_mutual(with: &ast::With) -> Flow {
     let own: Vec<String> = with.cte_tables.iter().map(|cte| fold(&cte.alias.name)).collect();
     let reads: Vec<Vec<usize>> = with
@@ -73,10 +73,10 @@ fn names(name: &str, part: &impl Visit) -> bool {
     part.visit(&mut Find { name, hidden: 0 }).is_break()
 }
 
-/// Finds a table of that name that no WITH inside hides.
+/// Finds a table of that name that no inner WITH hides.
 struct Find<'a> {
     name: &'a str,
-    /// How many queries stand around that have another query of that name.
+    /// Number of enclosing queries that have another query of that name.
     hidden: usize,
 }
 
@@ -220,7 +220,7 @@ impl Walk<'_> {
         }
     }
 
-    /// In expressions tables stand in subqueries.
+    /// In expressions tables occur in subqueries.
     fn expressions(&self, part: &impl Visit) -> Flow {
         match part.visit(&mut Find { name: self.name, hidden: 0 }) {
             ControlFlow::Break(place) => self.refuse(&place, "within a subquery"),
@@ -229,7 +229,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether `tables` has the query itself among them, not in a query of its own.
+/// Whether the query itself is among `tables`, outside of subqueries.
 fn is_beside(name: &str, tables: &ast::TableWithJoins) -> bool {
     let relations = tables.joins.iter().map(|join| &join.relation);
     std::iter::once(&tables.relation).chain(relations).any(|factor| match factor {

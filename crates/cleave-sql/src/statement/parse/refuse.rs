@@ -1,11 +1,11 @@
-//! A query in; [`Error::Unsupported`] for each clause that the engine would drop in silence.
+//! A query in; [`Error::Unsupported`] for each clause that the engine would ignore silently.
 //!
-//! The parser reads the clauses of many dialects, and the engine's planner skips those that it does
-//! not know: it matches a table with `..` and never sees its TABLESAMPLE. [`refuse_in_query`] walks the
-//! whole tree, subqueries included, and names the first such clause.
+//! The parser reads the clauses of many dialects, and the engine's planner skips those that it does not know: it
+//! matches a table with `..` and never sees its TABLESAMPLE. [`refuse_in_query`] walks the whole tree, subqueries
+//! included, and names the first such clause.
 //!
-//! Deliberately absent: what the engine refuses itself (FETCH, TOP, PIVOT, LATERAL VIEW), and hints that
-//! change no row (`AS MATERIALIZED`, `/*+ ... */`).
+//! Deliberately absent: what the engine refuses itself (FETCH, TOP, PIVOT, LATERAL VIEW), and hints that change no row
+//! (`AS MATERIALIZED`, `/*+ ... */`).
 //!
 //! Source: DataFusion 55.2, `sql/src/{query,select,cte,relation,expr}`, read against the parser's `ast`.
 
@@ -22,11 +22,11 @@ use super::recursive::refuse_recursion;
 use crate::dialect::similar_pattern;
 use crate::statement::names::{fold, name_and_alias, position_of};
 
-/// Refuses what the crate reads in a query and DataFusion would drop or not understand.
+/// Refuses what the crate reads in a query and DataFusion would ignore or misread.
 pub fn refuse_in_query(query: &ast::Query) -> Result<()> {
     match query.visit(&mut Refuse) {
         ControlFlow::Continue(()) => Ok(()),
-        // The span of a long chain would call itself as often as the chain is long.
+        // Taking the span of a long chain would recurse once per operator.
         ControlFlow::Break(error)
             if matches!(*error, Error::Invalid { fault: Fault::TooComplex, .. }) =>
         {
@@ -127,7 +127,7 @@ impl Visitor for Refuse {
                 refuse_in_joins(table_with_joins)?;
                 return refuse_in_alias(alias.as_ref(), factor);
             }
-            // The engine knows no other kind of table, and says so.
+            // The engine knows no other kind of table, and reports an error.
             _ => return ControlFlow::Continue(()),
         };
         refuse_first(&[clause], factor)?;
@@ -153,7 +153,7 @@ fn refuse(what: impl Into<String>, place: &impl Spanned) -> Flow {
     ControlFlow::Break(Box::new(Error::unsupported(what).at(position_of(place.span().start))))
 }
 
-/// Refuses the first of some clauses that is there.
+/// Refuses the first clause of a list that is present.
 fn refuse_first(clauses: &[(bool, &str)], place: &impl Spanned) -> Flow {
     match clauses.iter().find(|(present, _)| *present) {
         Some((_, clause)) => refuse(*clause, place),
@@ -177,7 +177,7 @@ fn refuse_in_body(body: &ast::SetExpr) -> Flow {
     }
 }
 
-/// Of a UNION under WITH RECURSIVE the engine plans the two sides, and nothing around them.
+/// For a UNION under WITH RECURSIVE the engine plans the two sides, and nothing around them.
 fn refuse_in_recursive(query: &ast::Query) -> Flow {
     let is_union = matches!(
         query.body.as_ref(),
@@ -204,7 +204,7 @@ fn refuse_in_joins(tables: &ast::TableWithJoins) -> Flow {
     ControlFlow::Continue(())
 }
 
-/// Refuses a name that a query of WITH before has.
+/// Refuses a name that an earlier query of WITH has.
 fn refuse_second_query(with: &ast::With) -> Flow {
     let mut names = BTreeSet::new();
     for cte in &with.cte_tables {
@@ -220,10 +220,10 @@ fn refuse_second_query(with: &ast::With) -> Flow {
     ControlFlow::Continue(())
 }
 
-/// What a table of FROM is called, and, where that is its own name, of which schema.
+/// The name of a table of FROM, and its schema if it has no alias.
 type Called = (String, Option<String>);
 
-/// Refuses a name that a table before has, as PostgreSQL does.
+/// Refuses a name that an earlier table has, as PostgreSQL does.
 fn refuse_second(joined: &ast::TableWithJoins, names: &mut Vec<Called>) -> Flow {
     refuse_second_of(&joined.relation, names)?;
     joined.joins.iter().try_for_each(|join| refuse_second_of(&join.relation, names))
@@ -260,10 +260,10 @@ fn refuse_second_of(factor: &ast::TableFactor, names: &mut Vec<Called>) -> Flow 
     ControlFlow::Continue(())
 }
 
-/// Most operators in a row, and most parts of a UNION: the engine calls itself once for each.
+/// Maximum length of a chain of operators, and of parts of a UNION: the engine recurses once for each.
 const CHAIN_LENGTH_MAX: usize = 2000;
 
-/// Operators in a row hang to the left of each other; nothing calls itself here.
+/// A chain of operators leans to the left; this walk does not recurse.
 fn refuse_long_chain(expression: &ast::Expr) -> Flow {
     let (mut length, mut next) = (0, expression);
     while let ast::Expr::BinaryOp { left, .. } = next {
@@ -303,8 +303,7 @@ fn refuse_in_alias(alias: Option<&ast::TableAlias>, place: &ast::TableFactor) ->
     refuse_first(&clauses, place)
 }
 
-/// The names of the functions that make one value of one row: the engine drops all that only an
-/// aggregate or a window function can have.
+/// The names of scalar functions: the engine ignores clauses that only an aggregate or a window function can have.
 static SCALAR_FUNCTIONS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     let functions = SessionStateDefaults::default_scalar_functions();
     let mut names: BTreeSet<String> =
@@ -316,7 +315,7 @@ static SCALAR_FUNCTIONS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     names
 });
 
-/// Whether it is `ARRAY(subquery)`, of one column, that is sorted by what can be one more.
+/// Whether it is `ARRAY(subquery)` of one column, whose sort keys can be further columns.
 fn is_list_of_rows(function: &ast::Function, query: &ast::Query) -> bool {
     let is_array = matches!(
         function.name.0.as_slice(),

@@ -292,7 +292,7 @@ impl Reader<'_> {
             return Ok(());
         }
         match word.as_str() {
-            // What there is nothing of here, and what says so.
+            // Options for features that do not exist here, where their value agrees with that.
             "noreplication" | "nobypassrls" => {}
             "replication" | "bypassrls" => {
                 let what = format!("{} of a role", word.to_uppercase());
@@ -379,7 +379,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What privileges on what is made later are on.
+    /// The kinds of objects of default privileges.
     fn granted_later(&mut self) -> Result<GrantedOn> {
         let kind = self.word_at(0);
         self.parser.advance_token();

@@ -10,7 +10,7 @@ use crate::statement::ddl::column_type;
 use crate::statement::names::{fold, position_of, table_name};
 use crate::statement::sequence::{SequenceOptions, SequenceStatement};
 
-/// Which of a row's values and an identity column's own counts.
+/// OVERRIDING: whether a row's value or the identity column's own counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overriding {
     /// The row's, also where the column is GENERATED ALWAYS.
@@ -129,7 +129,7 @@ impl Reader<'_> {
     }
 }
 
-/// Takes OVERRIDING { SYSTEM | USER } VALUE out of a script, and says where each stood.
+/// Takes OVERRIDING { SYSTEM | USER } VALUE out of a script, and returns where each stood.
 pub(super) fn take_overriding(tokens: &mut Vec<TokenWithSpan>) -> Vec<(Location, Overriding)> {
     let mut found = Vec::new();
     let mut first = 0;
@@ -152,7 +152,7 @@ pub(super) fn take_overriding(tokens: &mut Vec<TokenWithSpan>) -> Vec<(Location,
     found
 }
 
-/// Gives `statement`, which ends before `end`, the one of `found` that is its own.
+/// Gives `statement`, which ends before `end`, its own one of `found`.
 ///
 /// # Errors
 /// [`Error::Syntax`] where it cannot have any.

@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Reader, Statement};
 
-/// How long what SET sets holds.
+/// How long a SET holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// Until it is set again.
@@ -63,7 +63,7 @@ impl Reader<'_> {
         Ok(Statement::Set { name, value, scope })
     }
 
-    /// A list of schemas: each is a name whatever stands in its string.
+    /// A list of schemas: each is a name whatever is in its string.
     fn path_value(&mut self) -> Result<Option<String>> {
         if self.take("default") {
             return Ok(None);

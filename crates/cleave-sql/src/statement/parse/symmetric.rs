@@ -1,8 +1,9 @@
-//! `x BETWEEN SYMMETRIC a AND b`, which the parser crate does not read: tokens in, tokens that it reads, and of what it
-//! made of them what is meant. `BETWEEN ASYMMETRIC` is BETWEEN.
+//! `x BETWEEN SYMMETRIC a AND b`, which the parser crate does not read: tokens are rewritten before it, and its tree is
+//! rewritten afterwards. `BETWEEN ASYMMETRIC` is BETWEEN.
 //!
 //! ```text
-//!  x BETWEEN SYMMETRIC a + 1 AND b ─▶ x BETWEEN symmetric(a + 1) AND b ─▶ (x BETWEEN a + 1 AND b OR x BETWEEN b AND a + 1)
+//!  x BETWEEN SYMMETRIC a + 1 AND b ─▶ x BETWEEN symmetric(a + 1) AND b
+//!                                  ─▶ (x BETWEEN a + 1 AND b OR x BETWEEN b AND a + 1)
 //! ```
 //!
 //! Source: PostgreSQL's manual, "Comparison Functions and Operators": the first bound ends at the first AND outside of
@@ -14,17 +15,17 @@ use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr, VisitMut, Visi
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
-/// The function that the first bound is put into, which nobody can call.
+/// The reserved function around the first bound, which users cannot call.
 const SYMMETRIC: &str = "\u{1}symmetric";
 
-/// Marks the first bound behind each BETWEEN SYMMETRIC; whether there is one.
+/// Marks the first bound behind each BETWEEN SYMMETRIC; returns whether there is one.
 pub(super) fn mark_symmetric(tokens: Vec<TokenWithSpan>) -> (Vec<TokenWithSpan>, bool) {
     let is_concerned = |token: &TokenWithSpan| is_symmetric(&token.token).is_some();
     if !tokens.iter().any(is_concerned) {
         return (tokens, false);
     }
     let mut marked = Vec::with_capacity(tokens.len() + 8);
-    // Parentheses and CASEs that are open; at which of them a bound has begun.
+    // Open parentheses and CASEs, and in which of them a bound has begun.
     let (mut open, mut begun): (Vec<Token>, Vec<usize>) = (Vec::new(), Vec::new());
     let (mut follows_between, mut is_marked) = (false, false);
     for token in tokens {
@@ -67,7 +68,7 @@ pub(super) fn mark_symmetric(tokens: Vec<TokenWithSpan>) -> (Vec<TokenWithSpan>,
     (marked, is_marked)
 }
 
-/// Says what was marked as conditions.
+/// Rewrites the marked bounds to conditions.
 pub(super) fn lower_symmetric(part: &mut impl VisitMut) {
     let flow = VisitMut::visit(part, &mut Lower);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
@@ -95,7 +96,7 @@ impl VisitorMut for Lower {
     }
 }
 
-/// The bound that is marked.
+/// The marked bound.
 fn marked(bound: &Expr) -> Option<&Expr> {
     let Expr::Function(function) = bound else { return None };
     let [ast::ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return None };
@@ -122,7 +123,7 @@ fn nested(expression: &Expr) -> Box<Expr> {
     })
 }
 
-/// Whether a token is SYMMETRIC, or its opposite; None: neither.
+/// Whether a token is SYMMETRIC or ASYMMETRIC; None: neither.
 fn is_symmetric(token: &Token) -> Option<bool> {
     let Token::Word(word) = token else { return None };
     if word.quote_style.is_some() {

@@ -14,7 +14,7 @@ pub enum SystemStatement {
     Alter {
         /// The setting.
         name: String,
-        /// Its value; None: as it comes.
+        /// Its value; None: the default.
         value: Option<String>,
     },
     /// BACKUP TO 'directory'.

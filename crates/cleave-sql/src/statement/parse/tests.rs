@@ -1,4 +1,4 @@
-//! Scripts in; statements, or errors with position, token and SQLSTATE, out.
+//! Tests: scripts in; statements, or errors with position, token and SQLSTATE, out.
 
 use cleave_catalog::error::{Error, Position};
 use cleave_catalog::settings::Isolation;
@@ -306,7 +306,7 @@ fn nesting_has_a_limit_and_no_stack_overflow() {
     // A long chain is not deep.
     let chain = vec!["a = 1"; 2_000].join(" OR ");
     assert!(parse_script(&format!("SELECT 1 FROM t WHERE {chain}")).is_ok());
-    // It has a limit all the same: the engine calls itself once for each operator.
+    // It has a limit all the same: the engine recurses once for each operator.
     for long in [
         vec!["1"; 4_000].join(" + "),
         vec!["1"; 4_000].join(" UNION ALL SELECT "),
@@ -350,7 +350,7 @@ fn explains_of_explains_are_refused_however_many() {
             assert!(error.to_string().contains("EXPLAIN of this statement"), "{error}");
         }
     };
-    // As much stack as a thread has where nobody says how much.
+    // The default stack size of a thread.
     let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(explains);
     thread.unwrap().join().unwrap();
 }

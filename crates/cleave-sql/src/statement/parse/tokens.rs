@@ -1,5 +1,5 @@
-//! What is asked of the tokens of a script before the parser crate has them: clauses that it does not know are taken
-//! out, or lowered.
+//! Checks and rewrites of a script's tokens before the parser crate reads them: clauses that it does not know are taken
+//! out, or replaced.
 
 use cleave_catalog::error::{Error, Fault, Result};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -7,8 +7,8 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use crate::statement::locking::HIDDEN;
 use crate::statement::names::position_of;
 
-/// Refuses names with the sign by which plans tell names of their own, such as that of the rows that a statement
-/// changes: nobody may name these, whose rights they would pass by.
+/// Refuses names with the sign that marks internal names in plans, such as that of the target rows of a statement: a
+/// user who could write them would bypass privileges.
 ///
 /// # Errors
 /// [`Error::Invalid`].

@@ -1,8 +1,8 @@
 //! VACUUM: its options, and the tables that it names.
 //!
-//! `FULL` writes every segment with a dead row anew, plain `VACUUM` those with enough of them; either leaves readers
-//! and writers alone. What PostgreSQL's other options say of pages that are changed in place has no counterpart here,
-//! and is taken and forgotten.
+//! `FULL` rewrites every segment with a dead row, plain `VACUUM` those with enough of them; both let readers and
+//! writers run. PostgreSQL's other options concern pages that are changed in place. They have no counterpart here and
+//! are accepted without effect.
 //!
 //! Source: PostgreSQL's manual, "VACUUM".
 
@@ -14,13 +14,13 @@ use super::{Analyze, Reader, Statement};
 /// VACUUM.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vacuum {
-    /// Segments are written anew whenever one of their rows has ended.
+    /// FULL: a segment is rewritten if it has any dead row.
     pub full: bool,
-    /// Tables that somebody else has locked are left out.
+    /// SKIP_LOCKED: tables that another transaction has locked are left out.
     pub skip_locked: bool,
-    /// The tables are analysed, too.
+    /// ANALYZE: the tables are analysed, too.
     pub analyzes: bool,
-    /// Which they are, and whether to say what was done.
+    /// The tables, and VERBOSE.
     pub analyze: Analyze,
 }
 
@@ -41,7 +41,7 @@ impl Reader<'_> {
                     "verbose" => verbose = self.switch()?,
                     "full" => full = self.switch()?,
                     "skip_locked" => skip_locked = self.switch()?,
-                    // How hard to look for what there is not.
+                    // Effort options, which have no meaning here.
                     "freeze"
                     | "truncate"
                     | "process_toast"

@@ -1,13 +1,13 @@
-//! Windows by name: a statement in, the same with each window written out where it is used.
+//! Named windows: a statement in, the same with each window written out where it is used.
 //!
 //! ```text
 //!  sum(a) OVER w … WINDOW w AS (PARTITION BY b)              ─▶ sum(a) OVER (PARTITION BY b)
 //!  sum(a) OVER (w ORDER BY c) … WINDOW w AS (PARTITION BY b) ─▶ sum(a) OVER (PARTITION BY b ORDER BY c)
 //! ```
 //!
-//! The engine knows names of windows in the list of SELECT alone, and no window made of another. A SELECT's windows are
-//! those of its query's ORDER BY too; subqueries have their own. The definitions stay, so that what is wrong in one
-//! that nobody uses is found.
+//! The engine knows named windows in the select list alone, and no window based on another. A SELECT's windows also
+//! apply to its query's ORDER BY; subqueries have their own. The definitions stay, so that errors in unused ones are
+//! found.
 //!
 //! Source: PostgreSQL's `transformWindowDefinitions` (parse_clause.c) and `transformWindowFuncCall` (parse_agg.c).
 
@@ -33,7 +33,7 @@ pub(super) fn is_concerned(token: &TokenWithSpan) -> bool {
 /// Writes the windows of `part` out.
 ///
 /// # Errors
-/// For a window that there is not (42704), twice is, or says again what it is made of (42P20).
+/// For a missing window (42704), and for one that is defined twice or repeats a clause of its base (42P20).
 pub(super) fn write_out(part: &mut impl VisitMut) -> Result<()> {
     match part.visit(&mut WriteOut { open: Vec::new() }) {
         ControlFlow::Continue(()) => Ok(()),
@@ -44,7 +44,7 @@ pub(super) fn write_out(part: &mut impl VisitMut) -> Result<()> {
 /// The windows of a SELECT, written out, by their names.
 type Windows = Vec<(String, WindowSpec)>;
 
-/// Those of each query and each SELECT around the place where the visit is.
+/// The windows of each query and each SELECT around the place of the visit.
 struct WriteOut {
     open: Vec<Windows>,
 }
@@ -106,7 +106,7 @@ impl VisitorMut for WriteOut {
 const WITHOUT_FRAME: [&str; 8] =
     ["row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead"];
 
-/// Marks a function over a frame that leaves rows out.
+/// Marks a function over a frame with EXCLUDE.
 fn exclude(function: &mut Function, exclusion: Exclusion) {
     let name = function.name.0.last().and_then(ObjectNamePart::as_ident).map(fold);
     if name.is_none_or(|name| WITHOUT_FRAME.contains(&name.as_str())) {
@@ -115,7 +115,7 @@ fn exclude(function: &mut Function, exclusion: Exclusion) {
     let FunctionArguments::List(list) = &mut function.args else { return };
     let argument = |value: Value| FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::value(value)));
     for each in &mut list.args {
-        // What is counted of a row is anything that is not NULL.
+        // `count(*)` becomes a count of a value that is not NULL.
         if matches!(each, FunctionArg::Unnamed(FunctionArgExpr::Wildcard)) {
             *each = argument(Value::Number("1".to_owned(), false));
         }
@@ -130,7 +130,7 @@ fn flow<T>(result: Result<T>) -> ControlFlow<Box<Error>, T> {
     }
 }
 
-/// What a WINDOW clause defines.
+/// The windows of a WINDOW clause.
 fn defined(definitions: &[NamedWindowDefinition]) -> Result<Windows> {
     let mut windows = Windows::with_capacity(definitions.len());
     for NamedWindowDefinition(name, window) in definitions {
@@ -155,7 +155,7 @@ fn named<'a>(windows: &'a [(String, WindowSpec)], name: &Ident) -> Result<&'a Wi
     })
 }
 
-/// `window`, with what the one that it is made of says.
+/// `window`, with the clauses of its base window.
 fn refined(
     windows: &[(String, WindowSpec)],
     window: &WindowSpec,

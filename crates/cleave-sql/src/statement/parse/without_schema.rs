@@ -1,8 +1,8 @@
-//! The text of a statement in, the names of tables and the like out that stand in it without a schema.
+//! The text of a statement in; out, the names of tables and other objects that it uses without a schema.
 //!
-//! Statements are otherwise bound as if `public` were always searched; this is asked where a session's `search_path`
-//! leaves it out, and reads the text again, which costs the others nothing. Names of WITH and of functions are none.
-//! What the parser crate does not read names nothing here.
+//! Statements are otherwise bound as if `public` were always searched. This module is used if a session's `search_path`
+//! leaves `public` out. It parses the text again, which costs other sessions nothing. Names of WITH and of functions do
+//! not count. Statements that the parser crate does not read name nothing here.
 
 use std::ops::ControlFlow;
 
@@ -17,14 +17,14 @@ use super::dialect::read_text;
 use super::tokens::{is_solid, is_word};
 use crate::statement::names::{fold, position_of};
 
-/// What a statement names without a schema.
+/// The names without a schema in a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WithoutSchema {
-    /// It makes something, that it gives such a name.
+    /// It creates an object with such a name.
     pub creates: bool,
-    /// What it drops, if that is there.
+    /// The objects of a DROP … IF EXISTS.
     pub drops_if_exists: Option<&'static str>,
-    /// What it names, and where.
+    /// Other names, with their positions.
     pub names: Vec<(NameKind, String, Option<Position>)>,
 }
 
@@ -45,8 +45,8 @@ pub fn names_without_schema(text: &str) -> WithoutSchema {
     found.found
 }
 
-/// Notes the tables of `COPY t …` and `LOCK TABLE t, …`, which the parser crate does not read as they are read here.
-/// False: the statement is another.
+/// Records the tables of `COPY t …` and `LOCK TABLE t, …`, which the parser crate does not read. False: the statement
+/// is another.
 fn note_listed(text: &str, found: &mut Bare) -> bool {
     let first = text.trim_start().get(..4).unwrap_or_default();
     if !["copy", "lock"].into_iter().any(|word| first.eq_ignore_ascii_case(word)) {
@@ -135,7 +135,7 @@ struct Bare {
     found: WithoutSchema,
     /// Names of the queries of WITH around the place of the visit.
     with: Vec<Vec<String>>,
-    /// Names that are none of tables: of functions in FROM, and what is made.
+    /// Names that are not tables: functions in FROM, and created objects.
     passed: Vec<ObjectName>,
 }
 

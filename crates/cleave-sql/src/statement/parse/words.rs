@@ -1,12 +1,12 @@
-//! What PostgreSQL says in one word and the parser crate does not read: `TABLE t` is `SELECT * FROM t`, `current_role`
-//! and `current_schema` are functions without parentheses, ABORT is ROLLBACK. Tokens in, tokens that it reads out.
+//! Words of PostgreSQL that the parser crate does not read: `TABLE t` is `SELECT * FROM t`, `current_role` and
+//! `current_schema` are functions without parentheses, ABORT is ROLLBACK. Tokens in, tokens that it reads out.
 //!
 //! Source: PostgreSQL's manual, "SELECT", "System Information Functions", "ABORT".
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
-/// What stands before a token, in its statement.
+/// The tokens before a token, in its statement.
 #[derive(Debug, Default)]
 struct Before {
     /// The statement's first word.
@@ -20,7 +20,7 @@ struct Before {
     is_reassign: bool,
 }
 
-/// Says otherwise what the crate does not read.
+/// Rewrites what the crate does not read.
 pub(super) fn lower_words(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let is_concerned = |token: &TokenWithSpan| {
         matches!(

@@ -1,4 +1,4 @@
-//! Rows of the table that are not as one would guess.
+//! Tests: rows of the table with exceptional values.
 
 use super::*;
 use crate::statement::parse_script;

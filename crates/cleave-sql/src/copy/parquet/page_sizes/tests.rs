@@ -1,4 +1,5 @@
-//! Small files that stand for much are read in small batches, or refused before anything is decompressed.
+//! Tests: small files that expand to large values are read in small batches, or refused before anything is
+//! decompressed.
 
 use std::fs::File;
 use std::sync::Arc;

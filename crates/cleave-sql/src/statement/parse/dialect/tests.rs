@@ -1,4 +1,4 @@
-//! Forms that the parser crate would read again at each level: deep texts in, their end out.
+//! Tests: deeply nested texts that the parser crate would read again at each level end in bounded time.
 
 use cleave_catalog::error::{Error, Fault};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
@@ -7,10 +7,10 @@ use datafusion::sql::sqlparser::parser::Parser;
 use super::read_text;
 use crate::statement::parse_script;
 
-/// What surrounds the nesting, what opens a level, its middle, what closes a level.
+/// The text around the nesting, the opening of a level, its middle, the closing of a level.
 type Form = (&'static str, &'static str, &'static str, &'static str);
 
-/// What PostgreSQL reads, however deep.
+/// Forms that PostgreSQL reads at any depth.
 const READ: &[Form] = &[
     ("SELECT ", "abs(", "1", ")"),
     ("SELECT ", "f(a => ", "1", ")"),
@@ -62,7 +62,7 @@ const READ: &[Form] = &[
     ("INSERT INTO t SELECT ", "abs(", "1", ")"),
 ];
 
-/// What is wrong at each level or within, or is read again at each level all the same.
+/// Texts that are wrong at each level or within, or are still read again at each level.
 const REFUSED: &[Form] = &[
     ("SELECT ", "CASE WHEN true THEN ", "1 1", " END"),
     ("SELECT ", "CAST(", "1", ")"),
