@@ -40,11 +40,11 @@ pub struct AdvisoryLocks(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     group: LockGroup,
-    state: Mutex<State>,
+    state: Mutex<AdvisoryInner>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AdvisoryInner {
     /// The session's own locks, each with its count.
     session: BTreeMap<(LockKey, LockMode), (u32, Owned)>,
     /// The owner of the current transaction.
@@ -55,7 +55,7 @@ struct State {
     statement: Option<Owned>,
 }
 
-impl State {
+impl AdvisoryInner {
     /// Fails if the session has as many locks as `limits` allow.
     fn check_room(&mut self, limits: &Limits) -> Result<()> {
         if self.transaction.strong_count() == 0 && self.statement.is_none() {
@@ -192,7 +192,7 @@ impl AdvisoryLocks {
 
     /// The state, for a running query. The session raises `stop`, then changes the state: a caller that finds it not
     /// raised here comes before that.
-    fn running(&self, stop: &Stop) -> Result<MutexGuard<'_, State>> {
+    fn running(&self, stop: &Stop) -> Result<MutexGuard<'_, AdvisoryInner>> {
         let state = self.state();
         stop.check()?;
         Ok(state)
@@ -220,7 +220,7 @@ impl AdvisoryLocks {
         Owned { locks: Arc::clone(owners.locks), owner }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, AdvisoryInner> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

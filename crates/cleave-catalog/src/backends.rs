@@ -82,7 +82,7 @@ pub struct Doing {
 
 /// A session as others see it.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct BackendStatus {
     /// Its number.
     pub number: i32,
     /// The name that it logged in with.
@@ -117,12 +117,12 @@ impl Backends {
     }
 
     /// All sessions, by number.
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<BackendStatus> {
         self.entries().values().map(|entry| entry.seen()).collect()
     }
 
     /// The session of this number.
-    pub fn find(&self, number: i32) -> Option<Seen> {
+    pub fn find(&self, number: i32) -> Option<BackendStatus> {
         self.entries().get(&number).map(|entry| entry.seen())
     }
 
@@ -178,8 +178,8 @@ impl Inner {
         self.doing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seen(&self) -> Seen {
-        Seen {
+    fn seen(&self) -> BackendStatus {
+        BackendStatus {
             number: self.number,
             user: self.user.clone(),
             role: self.role,

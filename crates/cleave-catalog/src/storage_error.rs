@@ -98,19 +98,19 @@ pub enum StorageError {
          it: {source}; {}",
         .source.remedy("it is copied when the device answers, and ALTER SYSTEM RESET log_replica gives the copy up")
     )]
-    NotCopied {
+    NotReplicated {
         /// Name of the device.
         device: String,
         /// Why the replica does not have it.
         #[source]
         source: Arc<StorageError>,
     },
-    /// Nothing was changed, because the log replica could not take the change: as for [`StorageError::NotCopied`].
+    /// Nothing was changed, because the log replica could not take the change: as for [`StorageError::NotReplicated`].
     #[error(
         "nothing was changed, since the log replica on device \"{device}\" could not take it: {source}; {}",
         .source.remedy("bring the device back, or give the copy up by ALTER SYSTEM RESET log_replica")
     )]
-    Uncopied {
+    Unreplicated {
         /// Name of the device.
         device: String,
         /// Why the replica could not take it.
@@ -384,7 +384,7 @@ impl StorageError {
         match self {
             Self::DeviceLost { .. } => true,
             Self::TableBlocked { reason, .. } => reason.is_device_lost(),
-            Self::NotCopied { source, .. } | Self::Uncopied { source, .. } => {
+            Self::NotReplicated { source, .. } | Self::Unreplicated { source, .. } => {
                 source.is_device_lost()
             }
             _ => false,
@@ -406,7 +406,7 @@ impl StorageError {
     pub fn is_of_another_host(&self) -> bool {
         match self {
             Self::Superseded { .. } | Self::Copied { .. } => true,
-            Self::NotCopied { source, .. } | Self::Uncopied { source, .. } => {
+            Self::NotReplicated { source, .. } | Self::Unreplicated { source, .. } => {
                 source.is_of_another_host()
             }
             _ => false,
@@ -427,7 +427,9 @@ impl StorageError {
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Self::TableBlocked { reason, .. } => reason.sqlstate(),
-            Self::NotCopied { source, .. } | Self::Uncopied { source, .. } => source.sqlstate(),
+            Self::NotReplicated { source, .. } | Self::Unreplicated { source, .. } => {
+                source.sqlstate()
+            }
             Self::LogReplica { .. } => "55000",
             Self::NotADatabase { .. } => "3D000",
             Self::BackupPlace { .. } => "58P02",

@@ -175,7 +175,7 @@ impl JobTransaction for Alone {
         false
     }
 
-    fn closes_ring(&self) -> bool {
+    fn closes_cycle(&self) -> bool {
         false
     }
 }

@@ -46,14 +46,14 @@ struct Shared {
     threads: Handle,
     cpu: Arc<CpuTime>,
     reserved_blocks: u64,
-    state: Mutex<State>,
+    state: Mutex<ReservedInner>,
     under_way: watch::Sender<usize>,
     /// Bytes read of spilled rows.
     spilled_bytes_read: AtomicU64,
 }
 
 #[derive(Debug)]
-struct State {
+struct ReservedInner {
     /// The unused space, the next extent last.
     free: Vec<Extent>,
     /// Blocks that were freed, and gaps between pages.
@@ -85,7 +85,7 @@ impl ReservedPages {
             threads,
             cpu,
             reserved_blocks: free.iter().map(|extent| u64::from(extent.block_count)).sum(),
-            state: Mutex::new(State { free, returned: Returned::default(), failed: None }),
+            state: Mutex::new(ReservedInner { free, returned: Returned::default(), failed: None }),
             under_way: watch::Sender::new(0),
             spilled_bytes_read: AtomicU64::new(0),
         }))
@@ -147,7 +147,7 @@ impl Shared {
         drop(spawn_blocking_on(&self.threads, write));
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ReservedInner> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

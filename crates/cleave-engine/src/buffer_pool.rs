@@ -32,7 +32,7 @@ pub use flights::{Fetch, Flight, Flights};
 #[derive(Debug)]
 pub struct BufferPool {
     budget_bytes: u64,
-    state: Mutex<State>,
+    state: Mutex<PoolInner>,
     flights: Mutex<Flights>,
 }
 
@@ -79,7 +79,7 @@ impl PartKey {
 
 /// The cached form of a part.
 #[derive(Debug, Clone)]
-pub enum Held {
+pub enum CachedPart {
     /// A header.
     Header(Arc<PageHeader>),
     /// A chunk, or the payload of an overflow page.
@@ -90,7 +90,7 @@ pub enum Held {
     Opened(Arc<OpenedPage>),
 }
 
-impl Held {
+impl CachedPart {
     fn weight(&self) -> u64 {
         let content = match self {
             Self::Header(header) => header_bytes(header),
@@ -163,12 +163,12 @@ impl BufferPool {
     }
 
     /// The part under `key`, if it is held; counts a hit or a miss.
-    pub fn get(&self, key: &PartKey) -> Option<Held> {
+    pub fn get(&self, key: &PartKey) -> Option<CachedPart> {
         self.parts().get(key)
     }
 
     /// As [`BufferPool::get`], but absence does not count as a miss: the part may be in the pool in another form.
-    pub fn get_if_held(&self, key: &PartKey) -> Option<Held> {
+    pub fn get_if_held(&self, key: &PartKey) -> Option<CachedPart> {
         self.parts().get_if_held(key)
     }
 
@@ -183,7 +183,7 @@ impl BufferPool {
         let state = self.state();
         let whole = state.parts.get(&PartKey::new(device, page, Part::Whole));
         let opened = match whole.map(|entry| &entry.held) {
-            Some(Held::Opened(opened)) => Some(opened),
+            Some(CachedPart::Opened(opened)) => Some(opened),
             Some(_) => return columns.len(),
             None => None,
         };
@@ -195,7 +195,7 @@ impl BufferPool {
     }
 
     /// Holds `held` under `key`, evicting others as the budget demands.
-    pub fn put(&self, key: PartKey, held: Held) {
+    pub fn put(&self, key: PartKey, held: CachedPart) {
         let weight = held.weight();
         let mut state = self.state();
         state.loaded_bytes += weight;
@@ -234,7 +234,7 @@ impl BufferPool {
     /// Replaces the parts of `page` by the opened columns that were made of them.
     pub fn put_opened(&self, device: DeviceId, page: &PageRef, opened: &Arc<OpenedPage>) {
         let whole = PartKey::new(device, page, Part::Whole);
-        let held = Held::Opened(Arc::clone(opened));
+        let held = CachedPart::Opened(Arc::clone(opened));
         let weight = held.weight();
         let mut state = self.state();
         state.loaded_bytes += weight;
@@ -270,17 +270,17 @@ impl BufferPool {
     /// Drops everything held: the next reads are cold.
     pub fn clear(&self) {
         let mut state = self.state();
-        *state = State {
+        *state = PoolInner {
             hits: state.hits,
             misses: state.misses,
             hit_bytes: state.hit_bytes,
             loaded_bytes: state.loaded_bytes,
             evictions: state.evictions,
-            ..State::default()
+            ..PoolInner::default()
         };
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PoolInner> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -293,14 +293,14 @@ enum Queue {
 
 #[derive(Debug)]
 struct Entry {
-    held: Held,
+    held: CachedPart,
     weight: u64,
     queue: Queue,
     frequency: u8,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PoolInner {
     parts: FxHashMap<PartKey, Entry>,
     small: VecDeque<PartKey>,
     small_bytes: u64,
@@ -314,7 +314,7 @@ struct State {
     evictions: u64,
 }
 
-impl State {
+impl PoolInner {
     fn bytes(&self) -> u64 {
         self.small_bytes + self.main_bytes
     }
@@ -336,7 +336,7 @@ impl State {
     fn admit(
         &mut self,
         key: PartKey,
-        (held, weight): (Held, u64),
+        (held, weight): (CachedPart, u64),
         before: impl Iterator<Item = Entry>,
         budget_bytes: u64,
     ) {
@@ -400,12 +400,12 @@ impl State {
 /// The parts of a pool, while nobody else has them.
 #[derive(Debug)]
 pub struct HeldParts<'a> {
-    state: MutexGuard<'a, State>,
+    state: MutexGuard<'a, PoolInner>,
 }
 
 impl HeldParts<'_> {
     /// As [`BufferPool::get`].
-    pub fn get(&mut self, key: &PartKey) -> Option<Held> {
+    pub fn get(&mut self, key: &PartKey) -> Option<CachedPart> {
         let found = self.get_if_held(key);
         if found.is_none() {
             self.state.misses += 1;
@@ -414,7 +414,7 @@ impl HeldParts<'_> {
     }
 
     /// As [`BufferPool::get_if_held`].
-    pub fn get_if_held(&mut self, key: &PartKey) -> Option<Held> {
+    pub fn get_if_held(&mut self, key: &PartKey) -> Option<CachedPart> {
         let entry = self.state.parts.get_mut(key)?;
         entry.frequency = (entry.frequency + 1).min(FREQUENCY_MAX);
         let (held, weight) = (entry.held.clone(), entry.weight);

@@ -43,8 +43,8 @@ mod scan_keys;
 mod worth;
 
 pub use figures::IndexFigures;
-pub(crate) use look_up::Asked;
 use look_up::Hits;
+pub(crate) use look_up::LookUpRequest;
 pub use scan_keys::{ScanKeys, Thrift};
 use worth::InputSize;
 
@@ -219,11 +219,11 @@ impl IndexFilteredInput {
 
 impl IndexFilteredPass {
     /// Reads the entries, unless another partition already has.
-    pub(crate) async fn resolve(&self, asked: &Asked<'_>) -> Result<()> {
+    pub(crate) async fn resolve(&self, asked: &LookUpRequest<'_>) -> Result<()> {
         self.found.get_or_try_init(|| self.look_up(asked)).await.map(|_| ())
     }
 
-    async fn look_up(&self, asked: &Asked<'_>) -> Result<Option<Hits>> {
+    async fn look_up(&self, asked: &LookUpRequest<'_>) -> Result<Option<Hits>> {
         let hits = match self.input.choices.as_slice() {
             [only] if !self.input.by_keys => Some(look_up::by_ranges(only, asked).await?),
             choices => look_up::by_keys(choices, asked).await?,

@@ -77,7 +77,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of a commit; SQLSTATE 55006 after another host has failed the database over.
-    pub async fn look_after_copies(&self) -> Result<()> {
+    pub async fn look_after_replicas(&self) -> Result<()> {
         Box::pin(self.replication.replicas.look_after(self)).await
     }
 }

@@ -116,7 +116,7 @@ use place::check_place;
 use prepared::PreparedStatements;
 use ranges::RangeQueries;
 use returning::Returned;
-use rights::Asked;
+use rights::QueryRequest;
 use subqueries::NestedStatements;
 use transaction_locks::TransactionLocks;
 use upsert::pairs::PairsPlans;
@@ -158,7 +158,7 @@ pub struct Session {
     /// The end of the log up to which its statements have read.
     seen_log: AtomicU64,
     /// The running statement, if its rights were checked.
-    asked: Option<Arc<Asked>>,
+    asked: Option<Arc<QueryRequest>>,
     /// In a lock so that the futures of statements may move between threads; never locked.
     client: Mutex<ClientStreams>,
     /// Its block is one statement with RETURNING.
@@ -450,7 +450,7 @@ impl Session {
             false => self.database.harden(end).await,
         };
         if let Err(Error::Storage(error)) = &hardened
-            && matches!(**error, StorageError::NotCopied { .. })
+            && matches!(**error, StorageError::NotReplicated { .. })
         {
             // The error was reported; what it reads from now on is recorded anew.
             self.seen_log.store(0, Ordering::Relaxed);

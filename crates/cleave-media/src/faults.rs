@@ -119,7 +119,7 @@ pub type Wait = Arc<dyn Fn(Duration) + Send + Sync>;
 /// Media with faults, for tests.
 pub struct FaultyMedia {
     durable: Arc<dyn Media>,
-    state: Mutex<State>,
+    state: Mutex<FaultsInner>,
     /// Operations still allowed, plus one; 0: no limit.
     fuse: AtomicU64,
     is_lost: AtomicBool,
@@ -130,7 +130,7 @@ pub struct FaultyMedia {
 }
 
 #[derive(Debug)]
-struct State {
+struct FaultsInner {
     plan: FaultPlan,
     random: SplitMix64,
     /// Operations of each kind so far.
@@ -159,7 +159,7 @@ impl FaultyMedia {
         let (counts, unsynced) = (BTreeMap::new(), BTreeMap::new());
         Self {
             durable,
-            state: Mutex::new(State { plan, random, counts, unsynced }),
+            state: Mutex::new(FaultsInner { plan, random, counts, unsynced }),
             fuse: AtomicU64::new(0),
             is_lost: AtomicBool::new(false),
             syncs: SyncGate::new(),
@@ -263,7 +263,7 @@ impl FaultyMedia {
         self.state().unsynced.len()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FaultsInner> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -322,7 +322,7 @@ impl Operation {
     }
 }
 
-impl State {
+impl FaultsInner {
     fn next_fault(&mut self, operation: Operation) -> Option<Fault> {
         let count = self.counts.entry(operation).or_default();
         *count += 1;

@@ -30,10 +30,10 @@ use crate::files::{FileWriter, Files, SECTOR_BYTES};
 
 /// See the module's description. Clones share the files.
 #[derive(Debug, Clone, Default)]
-pub struct ForgetfulFiles(Arc<Mutex<State>>);
+pub struct ForgetfulFiles(Arc<Mutex<FilesInner>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct FilesInner {
     durable: BTreeMap<PathBuf, Vec<u8>>,
     /// Steps since the last sync, by directory.
     pending: BTreeMap<PathBuf, Vec<Step>>,
@@ -135,7 +135,7 @@ impl ForgetfulFiles {
         self.state().before_syncs = Hook(Some(hook));
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FilesInner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -144,7 +144,7 @@ impl ForgetfulFiles {
     }
 }
 
-impl State {
+impl FilesInner {
     fn note(&mut self, path: &Path, step: Step) {
         let directory = path.parent().unwrap_or(path).to_owned();
         self.pending.entry(directory).or_default().push(step);

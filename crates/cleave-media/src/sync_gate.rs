@@ -22,11 +22,11 @@ use crate::MediaError;
 pub struct SyncGate {
     /// Calls so far.
     came: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<GateInner>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct GateInner {
     /// Calls that a successful sync covers.
     covered: u64,
     failure: Option<String>,
@@ -78,7 +78,7 @@ impl SyncGate {
         self.state().failure = None;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, GateInner> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

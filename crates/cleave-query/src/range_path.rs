@@ -40,7 +40,7 @@ use cleave_store::KeyRange;
 use crate::point_path::Sight;
 use crate::query_engine::QueryEngine;
 use crate::select::CachedPlan;
-use joined::Asked;
+use joined::ReadRequest;
 pub use joined::Reader;
 use read::RangeRow;
 pub use template::{Kept, RangeTemplate, Window};
@@ -107,7 +107,7 @@ pub async fn run(
                 (rows.columns().to_vec(), rows.num_rows())
             } else {
                 let (stack, wanted) = (settings.stack, of_tables.as_slice());
-                let asked = Asked { sight, reader, stack, wanted, rows_max };
+                let asked = ReadRequest { sight, reader, stack, wanted, rows_max };
                 let first = (template.first, found.as_slice());
                 let rows = joined::beside(&read, first, &template.joined, parameters, &asked);
                 let Some(rows) = rows.await? else { return Ok(None) };

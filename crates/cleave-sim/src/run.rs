@@ -179,7 +179,7 @@ fn run_on(seed: u64, media_lies: bool, cut: Option<Cut>) -> Result<Report, Box<F
         let world = SimWorld::new(seed, directory.path());
         world.set_media_lies(media_lies);
         let ran = catch_unwind(AssertUnwindSafe(|| {
-            let run = Run::of_seed(seed, cut, directory.path(), &world);
+            let run = Simulation::of_seed(seed, cut, directory.path(), &world);
             executor::run(&world, run)
         }));
         let finding = match ran {
@@ -202,7 +202,7 @@ fn run_on(seed: u64, media_lies: bool, cut: Option<Cut>) -> Result<Report, Box<F
 
 type Found<T> = Result<T, String>;
 
-struct Run {
+struct Simulation {
     random: SplitMix64,
     /// The single fault; None for random faults and events.
     cut: Option<Cut>,
@@ -228,7 +228,7 @@ struct Run {
     lost_hosts: Option<u8>,
 }
 
-impl Run {
+impl Simulation {
     async fn of_seed(
         seed: u64,
         cut: Option<Cut>,
@@ -359,7 +359,8 @@ impl Run {
         };
         let stopped = matches!(&outcome, Some(Err(error)) if is_stopped(error));
         // It is committed here, and may be lost with the host.
-        let is_here_alone = matches!(&outcome, Some(Err(error)) if failovers::is_not_copied(error));
+        let is_here_alone =
+            matches!(&outcome, Some(Err(error)) if failovers::is_not_replicated(error));
         world.log(&Said(&outcome));
         self.open = Some(session);
         let went_away = outcome.is_none() || !world.host_has_power();
@@ -398,7 +399,7 @@ impl Run {
         let left = left.ok_or("a ROLLBACK hangs")?;
         match left {
             // What the block has seen is not replicated; the block has ended all the same.
-            Err(error) if failovers::is_not_copied(&error) => Ok(()),
+            Err(error) if failovers::is_not_replicated(&error) => Ok(()),
             left => left.map(drop).map_err(|error| format!("ROLLBACK: {error}")),
         }
     }
@@ -515,7 +516,7 @@ impl Run {
             "0A000" => may_be_refused(&step.settings),
             "53100" => {
                 let is_read = matches!(step.kind, Kind::Query(_));
-                let is_read = is_read && !failovers::is_not_copied(error);
+                let is_read = is_read && !failovers::is_not_replicated(error);
                 let is_full = !is_read && world::with(SimWorld::is_short_of_room);
                 is_full || self.rates.sync_error > 0 || !world::with(SimWorld::host_has_power)
             }

@@ -17,7 +17,7 @@ use crate::error::StoreError;
 pub const SEGMENT_MAX: u32 = (1 << 24) - 1;
 /// The first of the segment ids, up to [`SEGMENT_MAX`], that snapshots give to pages which lie on no media
 /// ([`SegmentId::is_shipped`]). They are valid within one statement only; no stored segment has one.
-pub const PASSED_SEGMENT_FIRST: u32 = SEGMENT_MAX - 0xffff;
+pub const SHIPPED_SEGMENT_FIRST: u32 = SEGMENT_MAX - 0xffff;
 /// Highest logical page number in a segment.
 pub const PAGE_MAX: u32 = (1 << 24) - 1;
 

@@ -57,7 +57,7 @@ use users::Users;
 const SPARE_COUNT: usize = 64;
 /// The interval of checks of log replicas: when a device is back that was offline when its replica was given up, the
 /// replica ends.
-const COPIES_PAUSE: Duration = Duration::from_secs(5);
+const REPLICAS_PAUSE: Duration = Duration::from_secs(5);
 
 /// What all connections of a server share.
 #[derive(Debug)]
@@ -284,7 +284,7 @@ impl Server {
         // Dropped with the listener: its uncommitted work is rolled back.
         let mut upkeep = JoinSet::new();
         upkeep.spawn_on(Arc::clone(self).vacuum_by_itself(), &self.runtime);
-        upkeep.spawn_on(Arc::clone(self).look_after_copies(), &self.runtime);
+        upkeep.spawn_on(Arc::clone(self).look_after_replicas(), &self.runtime);
         let front = Front::default();
         let mut connections = JoinSet::new();
         loop {
@@ -353,11 +353,11 @@ impl Server {
     }
 
     /// Does the pending work of log replicas for devices that were offline, periodically.
-    async fn look_after_copies(self: Arc<Self>) {
+    async fn look_after_replicas(self: Arc<Self>) {
         let mut told = String::new();
         loop {
-            tokio::time::sleep(COPIES_PAUSE).await;
-            let failure = self.database.look_after_copies().await.err();
+            tokio::time::sleep(REPLICAS_PAUSE).await;
+            let failure = self.database.look_after_replicas().await.err();
             let failure = failure.map(|error| error.to_string()).unwrap_or_default();
             if failure != told && !failure.is_empty() {
                 self.log(&format!("cannot look after log replicas: {failure}"));

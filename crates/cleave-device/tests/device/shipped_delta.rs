@@ -4,14 +4,14 @@ use bytes::Bytes;
 use cleave_fragment::Morsel;
 use cleave_fragment::command::{DeviceErrorCause, Execute, Payload, ShippedPage};
 use cleave_media::{BLOCK_SIZE, BlockAddress};
-use cleave_store::ids::PASSED_SEGMENT_FIRST;
+use cleave_store::ids::SHIPPED_SEGMENT_FIRST;
 use cleave_store::{SHIPPED_START, SegmentId};
 
 use crate::bench::{Bench, ROW_COUNT, benches, device_error, scan, segment, table_pages_of};
 
 /// The table as shipped pages, and their morsels.
 fn shipped() -> (Vec<ShippedPage>, Vec<Morsel>) {
-    let own = cleave_store::SegmentRef { segment: SegmentId(PASSED_SEGMENT_FIRST), ..segment() };
+    let own = cleave_store::SegmentRef { segment: SegmentId(SHIPPED_SEGMENT_FIRST), ..segment() };
     let (bytes, mut morsels) = table_pages_of(own);
     let bytes = Bytes::from(bytes);
     let pages = morsels.iter_mut().flat_map(|morsel| &mut morsel.pages).map(|page| {

@@ -20,8 +20,8 @@ fn key(start: u64) -> PartKey {
     PartKey::new(DeviceId(0), &page(start), Part::User(1))
 }
 
-fn held() -> Held {
-    Held::Bytes(Bytes::from(vec![0; PART]))
+fn held() -> CachedPart {
+    CachedPart::Bytes(Bytes::from(vec![0; PART]))
 }
 
 /// A pool with room for `count` parts.
@@ -118,8 +118,8 @@ fn a_part_is_replaced_by_one_of_another_size_within_the_budget() {
         pool.put(key(part), held());
     }
     for length in [10, 3000, 500, 9000, 20] {
-        pool.put(key(3), Held::Bytes(Bytes::from(vec![1; length])));
-        let Some(Held::Bytes(bytes)) = pool.get(&key(3)) else { panic!("it is there") };
+        pool.put(key(3), CachedPart::Bytes(Bytes::from(vec![1; length])));
+        let Some(CachedPart::Bytes(bytes)) = pool.get(&key(3)) else { panic!("it is there") };
         assert_eq!(bytes.len(), length);
         let status = pool.status();
         assert!(status.bytes <= status.budget_bytes);
@@ -142,7 +142,7 @@ proptest! {
             if is_read {
                 pool.get(&key(part));
             } else {
-                pool.put(key(part), Held::Bytes(Bytes::from(vec![0; length])));
+                pool.put(key(part), CachedPart::Bytes(Bytes::from(vec![0; length])));
             }
             let status = pool.status();
             assert!(status.bytes <= 20_000, "{} bytes", status.bytes);

@@ -22,7 +22,7 @@ use cleave_catalog::catalog::{CatalogState, Keep, TabletState};
 use cleave_catalog::error::Result;
 use cleave_catalog::storage_error::StorageError;
 use cleave_media::BlockAddress;
-use cleave_store::ids::{PASSED_SEGMENT_FIRST, SEGMENT_MAX};
+use cleave_store::ids::{SEGMENT_MAX, SHIPPED_SEGMENT_FIRST};
 use cleave_store::{
     CommitColumn, EncodedPage, PageClass, SHIPPED_START, SegmentDirectory, SegmentId, SegmentKind,
     SegmentRef, ShippedPages, TableSchema, VersionRun, Versions, VidColumn, append_rows,
@@ -107,7 +107,7 @@ impl Pages {
         commit: u64,
         tablet: &mut TabletState,
     ) -> Result<()> {
-        let segment = SegmentId(PASSED_SEGMENT_FIRST.saturating_add(self.segment_count));
+        let segment = SegmentId(SHIPPED_SEGMENT_FIRST.saturating_add(self.segment_count));
         if segment.0 > SEGMENT_MAX {
             return Err(StorageError::Exhausted { what: "segments of one snapshot" }.into());
         }

@@ -128,7 +128,7 @@ impl JobTransaction for OfTransaction {
         self.locks.try_lock(&self.owner, key, LockMode::ForUpdate).unwrap_or(false)
     }
 
-    fn closes_ring(&self) -> bool {
+    fn closes_cycle(&self) -> bool {
         self.job.get().is_some_and(|job| self.locks.job_waits(self.number, *job).is_some())
     }
 }

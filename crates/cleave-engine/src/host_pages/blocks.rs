@@ -22,7 +22,7 @@ use futures::future::{BoxFuture, Shared};
 use super::HostPages;
 use super::linked::checked;
 use super::partial::{PartialPage, WholePage};
-use crate::buffer_pool::{Held, Part};
+use crate::buffer_pool::{CachedPart, Part};
 
 /// Most reads ahead that one page source holds.
 const AHEAD_COUNT: usize = 4;
@@ -77,7 +77,7 @@ impl HostPages {
                 },
             };
             page.fill_whole(whole.columns(read)?);
-            self.pool.put(self.key(&read.page, Part::Whole), Held::Page(Arc::new(whole)));
+            self.pool.put(self.key(&read.page, Part::Whole), CachedPart::Page(Arc::new(whole)));
         }
         Ok(())
     }

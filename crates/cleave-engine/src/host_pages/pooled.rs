@@ -27,7 +27,7 @@ use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::partial::{Chunk, PartialPage, WholePage};
-use crate::buffer_pool::{BufferPool, Fetch, Held, Part, PartKey};
+use crate::buffer_pool::{BufferPool, CachedPart, Fetch, Part, PartKey};
 
 /// The buffer pool, for the pages of one device.
 #[derive(Clone)]
@@ -62,7 +62,7 @@ impl PooledPages {
         let mut parts = self.pool.parts();
         let mut opened = None;
         match parts.get_if_held(&self.key(&read.page, Part::Whole)) {
-            Some(Held::Page(page)) => {
+            Some(CachedPart::Page(page)) => {
                 drop(parts);
                 if let Ok(columns) = page.columns(read) {
                     let bytes = columns.byte_size();
@@ -70,13 +70,13 @@ impl PooledPages {
                 }
                 parts = self.pool.parts();
             }
-            Some(Held::Opened(page)) => opened = Some(page),
+            Some(CachedPart::Opened(page)) => opened = Some(page),
             _ => {}
         }
         let header = match &opened {
             Some(page) => Arc::clone(page.header()),
             None => match parts.get(&self.key(&read.page, Part::Header)) {
-                Some(Held::Header(header)) => header,
+                Some(CachedPart::Header(header)) => header,
                 _ => return Ok((PartialPage::missing(read.columns.len()), 0)),
             },
         };
@@ -90,7 +90,7 @@ impl PooledPages {
                 return Chunk::Here(bytes);
             }
             match parts.get(&self.key(&read.page, Part::from(column))) {
-                Some(Held::Bytes(bytes)) => {
+                Some(CachedPart::Bytes(bytes)) => {
                     held_bytes += bytes.len();
                     Chunk::Here(bytes)
                 }
@@ -156,7 +156,7 @@ impl PooledPages {
             if page.header().is_some() {
                 for column in page.missing_columns(&read.columns) {
                     let key = self.key(&read.page, Part::from(column));
-                    if let Some(Held::Bytes(bytes)) = self.pool.get_if_held(&key) {
+                    if let Some(CachedPart::Bytes(bytes)) = self.pool.get_if_held(&key) {
                         page.put(&read.columns, column, bytes);
                     }
                 }
@@ -233,8 +233,8 @@ impl PooledPages {
     pub(super) fn open_at_hand(&self, read: &PageRead) -> Option<Arc<OpenedPage>> {
         let key = self.key(&read.page, Part::Whole);
         match self.pool.get_if_held(&key)? {
-            Held::Opened(page) => page.has(&read.columns).then_some(page),
-            Held::Page(page) => {
+            CachedPart::Opened(page) => page.has(&read.columns).then_some(page),
+            CachedPart::Page(page) => {
                 let before = page.byte_count();
                 let opened = page.opened(read);
                 if page.byte_count() != before {
@@ -242,7 +242,7 @@ impl PooledPages {
                 }
                 opened
             }
-            Held::Header(_) | Held::Bytes(_) => None,
+            CachedPart::Header(_) | CachedPart::Bytes(_) => None,
         }
     }
 
@@ -255,7 +255,7 @@ impl PooledPages {
         for read in &mut reads {
             let whole = self.pool.get_if_held(&self.key(&read.page, Part::Whole));
             // What is opened stays so.
-            if let Some(Held::Opened(page)) = whole {
+            if let Some(CachedPart::Opened(page)) = whole {
                 let known = page.columns().filter(|column| !read.columns.contains(column));
                 let known: Vec<ColumnRef> = known.collect();
                 read.columns.extend(known);
@@ -267,7 +267,7 @@ impl PooledPages {
             let whole = self.key(&read.page, Part::Whole);
             // A page that is held whole keeps what is opened of it.
             if let Some(opened) = &opened
-                && !matches!(self.pool.get_if_held(&whole), Some(Held::Page(_)))
+                && !matches!(self.pool.get_if_held(&whole), Some(CachedPart::Page(_)))
             {
                 self.pool.put_opened(self.device, &read.page, opened);
             }
@@ -278,12 +278,12 @@ impl PooledPages {
 
     /// Puts verified parts into the pool. They are what it counts: a chunk comes in memory of about its own size.
     fn keep(&self, read: &PageRead, columns: &PageColumns) {
-        let header = Held::Header(Arc::clone(&columns.header));
+        let header = CachedPart::Header(Arc::clone(&columns.header));
         self.pool.put(self.key(&read.page, Part::Header), header);
         for (column, chunk) in read.columns.iter().zip(&columns.chunks) {
             if let Some(chunk) = chunk {
                 let key = self.key(&read.page, Part::from(*column));
-                self.pool.put(key, Held::Bytes(chunk.clone()));
+                self.pool.put(key, CachedPart::Bytes(chunk.clone()));
             }
         }
     }
@@ -292,7 +292,7 @@ impl PooledPages {
     pub(crate) fn keep_written(&self, segment: SegmentRef, page: PageRef, bytes: &[u8]) {
         let read = PageRead { segment, page, columns: Vec::new() };
         if let Ok(whole) = WholePage::new(&read, Bytes::copy_from_slice(bytes)) {
-            self.pool.put(self.key(&page, Part::Whole), Held::Page(Arc::new(whole)));
+            self.pool.put(self.key(&page, Part::Whole), CachedPart::Page(Arc::new(whole)));
         }
     }
 
@@ -309,7 +309,7 @@ impl PooledPages {
         let mut held_bytes = 0;
         for (place, page) in payloads.iter_mut().zip(pages) {
             match self.pool.get(&self.key(page, Part::Whole)) {
-                Some(Held::Bytes(bytes)) => {
+                Some(CachedPart::Bytes(bytes)) => {
                     held_bytes += bytes.len();
                     *place = Some(bytes);
                 }
@@ -320,7 +320,7 @@ impl PooledPages {
             let fetched = source.read_overflow(segment, missing.clone()).await?;
             let empty = payloads.iter_mut().filter(|place| place.is_none());
             for ((place, page), payload) in empty.zip(&missing).zip(fetched) {
-                self.pool.put(self.key(page, Part::Whole), Held::Bytes(payload.clone()));
+                self.pool.put(self.key(page, Part::Whole), CachedPart::Bytes(payload.clone()));
                 *place = Some(payload);
             }
         }

@@ -230,7 +230,7 @@ impl CatalogEdit {
     pub(crate) fn segment_id(&mut self) -> Result<SegmentId> {
         let next = &mut self.next.next_segment;
         let take =
-            |next: &mut u32| take_id(next, cleave_store::ids::PASSED_SEGMENT_FIRST, "segments");
+            |next: &mut u32| take_id(next, cleave_store::ids::SHIPPED_SEGMENT_FIRST, "segments");
         let taken = match self.kind {
             Kind::Private => take(next),
             _ => self.database.ids.segment(next, take),

@@ -92,7 +92,7 @@ pub trait LogKeeper: fmt::Debug + Send + Sync {
     /// writer lock must be free.
     ///
     /// # Errors
-    /// [`StorageError::NotCopied`](cleave_catalog::storage_error::StorageError::NotCopied).
+    /// [`StorageError::NotReplicated`](cleave_catalog::storage_error::StorageError::NotReplicated).
     async fn reach(&self, engine: &Arc<Engine>, end: u64) -> Result<()>;
 
     /// `device` is being attached, which the database may have had before.

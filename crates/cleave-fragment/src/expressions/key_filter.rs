@@ -277,11 +277,11 @@ fn nulls_of(parts: &[ArrayRef]) -> Option<NullBuffer> {
 /// The keys of a join's build side, from when it is read.
 #[derive(Debug, Default)]
 pub struct CollectedKeys {
-    state: Mutex<State>,
+    state: Mutex<FilterState>,
 }
 
 #[derive(Debug, Default)]
-enum State {
+enum FilterState {
     /// Not all keys have arrived yet.
     #[default]
     Open,
@@ -303,8 +303,8 @@ impl CollectedKeys {
         bytes_max: usize,
     ) -> Option<KeyFilterExpr> {
         let filter = match &*self.state() {
-            State::Complete { filter, .. } => Arc::clone(filter),
-            State::Open | State::Over => return None,
+            FilterState::Complete { filter, .. } => Arc::clone(filter),
+            FilterState::Open | FilterState::Over => return None,
         };
         let filter = match filter.bytes() > bytes_max {
             true => Arc::new(BloomFilter::clone(&filter).shrunk(bytes_max)),
@@ -315,10 +315,10 @@ impl CollectedKeys {
 
     /// Drops the keys for good.
     pub(crate) fn end(&self) {
-        *self.state() = State::Over;
+        *self.state() = FilterState::Over;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FilterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -388,8 +388,8 @@ impl KeyCollector {
             Gathered::Filter(filter) => filter.shrunk(BLOOM_BYTES_MAX),
         };
         let mut state = keys.state();
-        if !matches!(*state, State::Over) {
-            *state = State::Complete { filter: Arc::new(filter), _memory: self.memory };
+        if !matches!(*state, FilterState::Over) {
+            *state = FilterState::Complete { filter: Arc::new(filter), _memory: self.memory };
         }
     }
 }

@@ -81,7 +81,7 @@ impl TableSketch {
         if value.len() != 1 {
             return exec_err!("a sketch is one row, not {}", value.len());
         }
-        let state = State::of_row(value.columns(), 0)?;
+        let state = SketchInner::of_row(value.columns(), 0)?;
         let samples = state.sample.columns()?;
         let columns = state.columns.into_iter().zip(samples).map(|(column, sample)| ColumnSketch {
             null_count: column.null_count,
@@ -151,7 +151,7 @@ impl AggregateUDFImpl for SketchFunction {
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let types = args.expr_fields.iter().map(|field| field.data_type().clone());
-        Ok(Box::new(State::new(types.collect())))
+        Ok(Box::new(SketchInner::new(types.collect())))
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {
@@ -165,7 +165,7 @@ impl AggregateUDFImpl for SketchFunction {
 
 /// The state over the rows so far.
 #[derive(Debug)]
-struct State {
+struct SketchInner {
     row_count: u64,
     columns: Vec<ColumnState>,
     sample: RowSample,
@@ -208,7 +208,7 @@ struct ColumnSummary {
     key_counts: Vec<u64>,
 }
 
-impl State {
+impl SketchInner {
     fn new(types: Vec<DataType>) -> Self {
         let columns = types.iter().map(|data_type| ColumnState {
             null_count: 0,
@@ -392,7 +392,7 @@ fn list_at(array: &ArrayRef, row: usize) -> Result<ArrayRef> {
     }
 }
 
-impl Accumulator for State {
+impl Accumulator for SketchInner {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let row_count = values.first().map_or(0, |array| array.len());
         if row_count == 0 {

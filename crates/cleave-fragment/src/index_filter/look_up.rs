@@ -37,7 +37,7 @@ const RANGE_BYTES: usize = size_of::<KeyRange>() + 32;
 const TEXT_BYTES: f64 = 16.0;
 
 /// The question of a scan to an index.
-pub(crate) struct Asked<'a> {
+pub(crate) struct LookUpRequest<'a> {
     /// Conditions that all rows of the scan satisfy, each over the columns beside it.
     pub(crate) filters: Vec<(Arc<dyn PhysicalExpr>, &'a Projection)>,
     pub(crate) scan: &'a TableScan,
@@ -84,14 +84,17 @@ struct Meter<'a> {
 }
 
 /// Reads the rows of the only index filter, in any case.
-pub(super) async fn by_ranges(choice: &Arc<Choice>, asked: &Asked<'_>) -> Result<Hits> {
+pub(super) async fn by_ranges(choice: &Arc<Choice>, asked: &LookUpRequest<'_>) -> Result<Hits> {
     let look_up = LookUp::new(choice, choice.index_filter.ranges.clone());
     let (hits, _) = look_up.read(asked, None).await?;
     hits.ok_or_else(|| DataFusionError::Internal("a look-up without a limit was given up".into()))
 }
 
 /// The rows that one of `choices` finds by the current keys of the scan's filters; None if none of them pays.
-pub(super) async fn by_keys(choices: &[Arc<Choice>], asked: &Asked<'_>) -> Result<Option<Hits>> {
+pub(super) async fn by_keys(
+    choices: &[Arc<Choice>],
+    asked: &LookUpRequest<'_>,
+) -> Result<Option<Hits>> {
     let mut best: Option<(f64, LookUp<'_>, Worth)> = None;
     for choice in choices {
         let Some(keys) = &choice.index_filter.keys else { continue };
@@ -237,7 +240,7 @@ impl<'a> LookUp<'a> {
     /// Reads the pages; None if `meter` found that it does not pay.
     async fn read(
         &self,
-        asked: &Asked<'_>,
+        asked: &LookUpRequest<'_>,
         mut meter: Option<Meter<'_>>,
     ) -> Result<(Option<Hits>, IndexFigures)> {
         let memory = MemoryConsumer::new("rows that an index found").register(asked.memory);

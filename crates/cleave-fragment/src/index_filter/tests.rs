@@ -47,7 +47,8 @@ async fn resolve(
     let recorded = Mutex::new(Vec::new());
     let own = scan.predicate.iter().map(|predicate| (Arc::clone(predicate), &scan.filter));
     let record = |figures: &IndexFigures| recorded.lock().unwrap().push(figures.clone());
-    let asked = Asked { filters: own.collect(), scan, pages, memory, record: Box::new(&record) };
+    let asked =
+        LookUpRequest { filters: own.collect(), scan, pages, memory, record: Box::new(&record) };
     pass.resolve(&asked).await?;
     drop(asked);
     Ok(recorded.into_inner().unwrap())

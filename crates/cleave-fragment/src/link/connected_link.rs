@@ -102,12 +102,12 @@ struct Shared {
     attempts: Attempts,
     /// Held while a connection is opened, so that only one is.
     opening: tokio::sync::Mutex<()>,
-    state: Mutex<State>,
+    state: Mutex<LinkInner>,
     abandoned: AbandonedRuns,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LinkInner {
     connection: Option<Arc<Connection>>,
     /// The device that answered on it.
     identity: Option<Identity>,
@@ -240,7 +240,7 @@ impl Shared {
         Some(LinkError::Device { device: self.dial.address(), source })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LinkInner> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

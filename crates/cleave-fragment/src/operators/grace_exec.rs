@@ -57,9 +57,9 @@ use crate::spill_space::SpillFigures;
 
 mod aggregate;
 mod attempt;
+mod buffered_rows;
 mod divide;
 mod given_exec;
-mod held;
 mod join;
 mod produced;
 #[cfg(test)]

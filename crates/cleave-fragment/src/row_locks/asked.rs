@@ -27,13 +27,13 @@ use crate::link::SlotSender;
 
 /// See the [module](self).
 pub struct AskedLocks {
-    state: Mutex<Asked>,
+    state: Mutex<PendingLocks>,
     /// Permits for rows without a final outcome.
     room: Arc<Semaphore>,
 }
 
 #[derive(Default)]
-struct Asked {
+struct PendingLocks {
     sink: Option<SlotSender>,
     next: u32,
     /// Batches that somebody waits for.
@@ -50,7 +50,7 @@ struct Asked {
 enum Release {
     #[default]
     No,
-    Asked,
+    PendingLocks,
     Done,
 }
 
@@ -69,7 +69,7 @@ impl AskedLocks {
     #[must_use]
     pub fn new(sink: SlotSender) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(Asked { sink: Some(sink), ..Asked::default() }),
+            state: Mutex::new(PendingLocks { sink: Some(sink), ..PendingLocks::default() }),
             room: Arc::new(Semaphore::new(ROWS_WAITING_MAX)),
         })
     }
@@ -162,7 +162,7 @@ impl AskedLocks {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, Asked> {
+    fn state(&self) -> MutexGuard<'_, PendingLocks> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -176,7 +176,7 @@ impl fmt::Debug for AskedLocks {
     }
 }
 
-impl Asked {
+impl PendingLocks {
     /// Over a lost connection nothing is sent; [`AskedLocks::connect`] repeats it.
     fn call(&self, call: LockCall) {
         if let Some(sink) = &self.sink {

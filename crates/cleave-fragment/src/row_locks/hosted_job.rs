@@ -46,7 +46,7 @@ pub trait JobTransaction: Send + Sync + fmt::Debug {
 
     /// Called when the job waits: looks for deadlock cycles, and breaks those in which a transaction of the host can be
     /// the victim. Returns whether there is one that only the job can break, by ending.
-    fn closes_ring(&self) -> bool;
+    fn closes_cycle(&self) -> bool;
 }
 
 /// Sends messages to the device of the run, as far as there is a connection. It does not wait.
@@ -57,11 +57,11 @@ pub struct HostedJob {
     host: Arc<HostLocks>,
     job: Job,
     transaction: Arc<dyn JobTransaction>,
-    state: Mutex<State>,
+    state: Mutex<JobInner>,
     ready: Arc<Ready>,
 }
 
-struct State {
+struct JobInner {
     /// The device's side of the table, if the device shares no memory with the host.
     side: Option<JobLocks>,
     /// Queued rows, by batch and position in it.
@@ -129,7 +129,7 @@ impl HostedJob {
                 return Err(error);
             }
         };
-        let state = State {
+        let state = JobInner {
             side,
             parked: BTreeMap::new(),
             below: 0,
@@ -188,7 +188,7 @@ impl HostedJob {
         let outlet = state.outlet.clone();
         drop(state);
         // The table says that the job waits before anybody looks for deadlock cycles.
-        if waits && self.transaction.closes_ring() {
+        if waits && self.transaction.closes_cycle() {
             say = Some(self.state().refuse(LockRefusal::Deadlock));
         }
         if let (Some(say), Some(outlet)) = (say, outlet) {
@@ -211,7 +211,7 @@ impl HostedJob {
         let _spoilt = self.host.release_job(self.job);
     }
 
-    fn lock_batch(&self, state: &mut State, batch: &LockBatch) -> Option<LockSay> {
+    fn lock_batch(&self, state: &mut JobInner, batch: &LockBatch) -> Option<LockSay> {
         if batch.number < state.below {
             return None;
         }
@@ -258,7 +258,7 @@ impl HostedJob {
         let refusal = refused.map(|why| state.refuse(why));
         let outlet = state.outlet.clone();
         drop(state);
-        let refusal = if refusal.is_none() && waits_anew && self.transaction.closes_ring() {
+        let refusal = if refusal.is_none() && waits_anew && self.transaction.closes_cycle() {
             Some(self.state().refuse(LockRefusal::Deadlock))
         } else {
             refusal
@@ -279,7 +279,7 @@ impl HostedJob {
         Some(waits_for_room)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, JobInner> {
         lock(&self.state)
     }
 }
@@ -296,7 +296,7 @@ impl fmt::Debug for HostedJob {
     }
 }
 
-impl State {
+impl JobInner {
     /// Whether the job has locked the row; None if it is queued. A device that locks by itself queues there.
     fn lock_row(
         &mut self,
@@ -401,7 +401,7 @@ impl State {
         LockSay::Refused(why)
     }
 
-    /// As [`State::refuse`]; the first reason stays.
+    /// As [`JobInner::refuse`]; the first reason stays.
     fn end(&mut self, why: LockRefusal) {
         // A corrupted entry cannot be left.
         let _left = self.give_up(u32::MAX);

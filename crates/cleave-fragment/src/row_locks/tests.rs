@@ -63,7 +63,7 @@ impl JobTransaction for Began {
         (now != self.snapshot[usize::try_from(row.vid).unwrap()]).then(|| version(now))
     }
 
-    fn closes_ring(&self) -> bool {
+    fn closes_cycle(&self) -> bool {
         self.is_in_ring
     }
 }

@@ -28,7 +28,7 @@ use cleave_catalog::settings::Settings;
 use cleave_catalog::storage_error::StorageError;
 use cleave_engine::write::build_index::build_index_within;
 use cleave_query::select;
-use cleave_query::select::{Asked, ReadView};
+use cleave_query::select::{QueryRequest, ReadView};
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::alter::{Action, AlterTable, Key};
 use cleave_sql::statement::conform::Conform;
@@ -516,7 +516,7 @@ pub(super) async fn rows_of(
     let query = parse_query(format!("{select} FROM {} {rest}", in_quotes(name)))?;
     let parameters = Parameters::default();
     let view = ReadView { state, target: None, reads: None };
-    let asked = Asked { query: &query, parameters: &parameters, view: Some(&view) };
+    let asked = QueryRequest { query: &query, parameters: &parameters, view: Some(&view) };
     let running = Box::pin(select::run_query(database, settings, asked)).await?;
     let rows = stream::try_unfold(running, |mut running| async move {
         Ok(running.next().await?.map(|batch| (batch, running)))

@@ -11,7 +11,7 @@ use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::{Error, Result};
 use cleave_engine::write::vid_set::VidSet;
 use cleave_query::select;
-use cleave_query::select::{Asked, Measured, ReadView, RunningQuery, Target};
+use cleave_query::select::{Measured, QueryRequest, ReadView, RunningQuery, Target};
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::assigned::check_set;
 use cleave_sql::statement::conform::Conform;
@@ -134,7 +134,8 @@ impl<'a> ChangedRows<'a> {
         let (session, place) = (self.session, self.place);
         let target = Some(Target { table: self.modify.table.clone(), tablet: place });
         let view = ReadView { target, ..self.view.clone() };
-        let asked = Asked { query: &self.query, parameters: self.parameters, view: Some(&view) };
+        let asked =
+            QueryRequest { query: &self.query, parameters: self.parameters, view: Some(&view) };
         // Statements of foreign keys are not explained; of several tablets only the first is.
         let is_measured =
             session.measuring.is_some() && !session.references.is_running && place == 0;

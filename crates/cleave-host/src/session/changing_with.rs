@@ -23,7 +23,7 @@ use cleave_catalog::error::{ConflictKind, Error, Result};
 use cleave_engine::write::insert::TableChange;
 use cleave_engine::write::vid_set::VidSet;
 use cleave_query::select;
-use cleave_query::select::{Asked, ReadView};
+use cleave_query::select::{QueryRequest, ReadView};
 use cleave_sql::statement::changing_with::{ChangingWith, Part};
 use cleave_sql::statement::locked_parts::GivenRows;
 use cleave_sql::statement::parameters::StatementText;
@@ -202,7 +202,7 @@ async fn run_part(
         Statement::Query(query) => {
             locking::wait_for_tables(session, query).await?;
             let view = session.view().await?;
-            let asked = Asked { query, parameters: given, view: Some(&view) };
+            let asked = QueryRequest { query, parameters: given, view: Some(&view) };
             started::started(&session.database, session.in_force(), asked, text)
                 .await?
                 .collect()

@@ -22,7 +22,7 @@ use cleave_catalog::settings::Settings;
 use cleave_catalog::tasks;
 use cleave_query::planner;
 use cleave_query::select;
-use cleave_query::select::Asked;
+use cleave_query::select::QueryRequest;
 use cleave_sql::copy::{
     BinaryCopyWriter, BinaryReader, ChunkParser, CopyFormat, CsvOptions, CsvWriter, InputColumns,
     ParquetReader, ParquetWriter, RecordSplitter,
@@ -166,7 +166,7 @@ async fn copy_to(
     };
     let view = session.view_to_read().await?;
     let parameters = &Parameters::default();
-    let asked = Asked { query: &query, parameters, view: Some(&view) };
+    let asked = QueryRequest { query: &query, parameters, view: Some(&view) };
     let mut running =
         Box::pin(select::run_query(&session.database, session.in_force(), asked)).await?;
     let (output, name) = open_output(streams(&mut session.client), end)?;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use cleave_catalog::error::{Error, Fault, NameKind, Result};
-use cleave_query::select::Asked;
+use cleave_query::select::QueryRequest;
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::parse::{Declare, Fetch};
 use tokio::sync::Mutex;
@@ -175,7 +175,7 @@ pub(super) async fn declare(
         });
     }
     let view = session.view_to_read().await?;
-    let asked = Asked { query, parameters, view: Some(&view) };
+    let asked = QueryRequest { query, parameters, view: Some(&view) };
     let Started::Rows(rows) =
         started::started(&session.database, session.in_force(), asked, text).await?
     else {

@@ -9,7 +9,7 @@ use cleave_catalog::catalog::{TableState, TabletState};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::index::TabletIndex;
 use cleave_query::select;
-use cleave_query::select::Asked;
+use cleave_query::select::QueryRequest;
 use cleave_sql::dialect::sql_type;
 use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::parse::{CreateTableAs, Define, Truncate};
@@ -42,7 +42,7 @@ async fn create_table_as(session: &mut Session, create: CreateTableAs) -> Result
     locking::wait_for_tables(session, &create.query).await?;
     let view = session.view().await?;
     let parameters = Parameters::default();
-    let asked = Asked { query: &create.query, parameters: &parameters, view: Some(&view) };
+    let asked = QueryRequest { query: &create.query, parameters: &parameters, view: Some(&view) };
     let running = Box::pin(select::run_query(&session.database, session.in_force(), asked)).await?;
     let schema = TableSchema {
         table_id: 0,

@@ -14,7 +14,7 @@ use cleave_query::point_path;
 use cleave_query::point_path::{PointQuery, Sight};
 use cleave_query::range_path::RangeTemplate;
 use cleave_query::select;
-use cleave_query::select::{Asked, Measured, ReadView, Target};
+use cleave_query::select::{Measured, QueryRequest, ReadView, Target};
 use cleave_sql::statement::modify::Action;
 use cleave_sql::statement::{ExplainFormat, Insert, Modify, Parameters, Statement};
 
@@ -234,7 +234,7 @@ pub(super) async fn explain_with(
         }
     }
     let view = ReadView { target, ..view.clone() };
-    let asked = Asked { query: &query, parameters, view: Some(&view) };
+    let asked = QueryRequest { query: &query, parameters, view: Some(&view) };
     let explained = select::explain(&session.database, session.in_force(), asked, analyze, format);
     let (schema, batches) = Box::pin(explained).await?;
     Ok(Outcome::Rows { schema, batches })

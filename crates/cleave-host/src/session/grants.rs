@@ -206,9 +206,7 @@ impl Actor<'_> {
         let all = |is_sequence: bool| {
             let all = relations(state);
             let of_kind = all.filter(|known| (known.kind == ObjectKind::Sequence) == is_sequence);
-            let is_own = |known: &Known<'_>| {
-                !matches!(known.object, Object::Relation(id) if self.defined.is_temporary(id))
-            };
+            let is_own = |known: &Known<'_>| !matches!(known.object, Object::Relation(id) if self.defined.is_temporary(id));
             of_kind.filter(is_own).collect()
         };
         match on {

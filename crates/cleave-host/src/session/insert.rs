@@ -18,7 +18,7 @@ use cleave_catalog::value::{ColumnBuilder, value_text};
 use cleave_engine::write::insert;
 use cleave_engine::write::insert::{Gathered, TableChange, route};
 use cleave_query::select;
-use cleave_query::select::{Asked, Measured, ReadView, all_known, describe_over};
+use cleave_query::select::{Measured, QueryRequest, ReadView, all_known, describe_over};
 use cleave_sql::statement::Insert;
 use cleave_sql::statement::assigned::check_inserted;
 use cleave_sql::statement::conform::{Conform, converted};
@@ -291,7 +291,7 @@ async fn insert_source(
     };
     let defaults = Defaults::take(&mut query)?;
     let view = session.view().await?;
-    let asked = Asked { query: &query, parameters, view: Some(&view) };
+    let asked = QueryRequest { query: &query, parameters, view: Some(&view) };
     let measuring = session.measuring.clone();
     let (database, settings) = (&session.database, session.in_force());
     let running = match &measuring {

@@ -12,17 +12,17 @@ const SEEN_MAX: usize = 64;
 
 /// What a session remembers of its statements.
 #[derive(Debug)]
-pub(super) struct Seen<K, V> {
+pub(super) struct StatementCache<K, V> {
     known: Vec<(K, Arc<V>)>,
 }
 
-impl<K, V> Default for Seen<K, V> {
+impl<K, V> Default for StatementCache<K, V> {
     fn default() -> Self {
         Self { known: Vec::new() }
     }
 }
 
-impl<K: Clone + PartialEq, V> Seen<K, V> {
+impl<K: Clone + PartialEq, V> StatementCache<K, V> {
     /// The entry of `statement` while it is valid (`holds`), or else a newly made one; None: none can be made.
     pub(super) fn get_or_make(
         &mut self,

@@ -7,7 +7,7 @@
 use arrow::compute::concat_batches;
 use cleave_catalog::error::{Error, NameKind, Result};
 use cleave_query::point_path::PointQuery;
-use cleave_query::select::Asked;
+use cleave_query::select::QueryRequest;
 use cleave_sql::statement::locked_parts::{GivenRows, LockedParts, NAMES_OTHERS, put_values};
 use cleave_sql::statement::modify::{Action, Modify};
 use cleave_sql::statement::{Parameters, Statement};
@@ -62,7 +62,7 @@ async fn run_parts(
             put_values(&mut query, &given.rows, false)?;
             locking::wait_for_tables(session, &query).await?;
             let view = session.view().await?;
-            let asked = Asked { query: &query, parameters: &given, view: Some(&view) };
+            let asked = QueryRequest { query: &query, parameters: &given, view: Some(&view) };
             started::started(&session.database, session.in_force(), asked, text)
                 .await?
                 .collect()

@@ -3,10 +3,11 @@
 //! 1. The tables are locked in `ROW SHARE`, then the statement takes its [view](Session::view).
 //! 2. Rows in a range of keys, or of one key, are found [without a plan](lock_range). Any other query runs with the
 //!    tablet and VID of each locked row as additional columns ([`Locking::row_query`]).
-//! 3. The rows are locked in the order of an UPDATE: their unique keys first, then their VIDs (see [`super::transaction_locks`]). So
-//!    a block that has locked a row updates it without waiting, and another updater waits without holding any of the
-//!    row's locks. `NOWAIT` fails instead of waiting. `SKIP LOCKED` goes through the rows in the order of the query and
-//!    takes the free ones, up to LIMIT. If it has looked at too few of them, it runs again and looks at more.
+//! 3. The rows are locked in the order of an UPDATE: their unique keys first, then their VIDs (see
+//!    [`super::transaction_locks`]). So a block that has locked a row updates it without waiting, and another updater
+//!    waits without holding any of the row's locks. `NOWAIT` fails instead of waiting. `SKIP LOCKED` goes through the
+//!    rows in the order of the query and takes the free ones, up to LIMIT. If it has looked at too few of them, it runs
+//!    again and looks at more.
 //! 4. If a row has changed since the view, READ COMMITTED runs the query again on a newer view, so a row that no longer
 //!    matches drops out. With one snapshot the statement fails (40001).
 //!
@@ -31,7 +32,7 @@ use cleave_engine::write::insert::TableChange;
 use cleave_query::point_path::PointQuery;
 use cleave_query::range_path::RangeTemplate;
 use cleave_query::select;
-use cleave_query::select::{Asked, ReadView};
+use cleave_query::select::{QueryRequest, ReadView};
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::locking::{
     HIDDEN, LockedTable, Locking, RowWindow, WaitPolicy, hidden_names,
@@ -208,7 +209,7 @@ async fn locked_once(
             }
             None => {
                 let query = locking.row_query(&view.state, tables, looked_at)?;
-                let asked = Asked { query: &query, parameters, view: Some(view) };
+                let asked = QueryRequest { query: &query, parameters, view: Some(view) };
                 candidates(&session.database, session.in_force(), asked, tables.len(), looked_at)
                     .await?
             }
@@ -258,7 +259,7 @@ async fn looked_up_row(
 async fn candidates(
     database: &Arc<Database>,
     settings: &Settings,
-    asked: Asked<'_>,
+    asked: QueryRequest<'_>,
     table_count: usize,
     looked_at: Option<usize>,
 ) -> Result<Candidates> {

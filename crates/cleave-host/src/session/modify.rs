@@ -21,7 +21,7 @@ use cleave_engine::storage_engine::commit::validate::RowPlace;
 use cleave_engine::write::begun::byte_count;
 use cleave_engine::write::insert::{TableChange, route};
 use cleave_query::select;
-use cleave_query::select::{Asked, ReadView, Target, all_known, describe_over};
+use cleave_query::select::{QueryRequest, ReadView, Target, all_known, describe_over};
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::locked_parts::GivenRows;
 use cleave_sql::statement::modify::{Action, Assignment, Modify, row_count};
@@ -344,7 +344,7 @@ pub(super) async fn outcome(
     let Some((query, rows)) = returned else {
         return Ok(Outcome::done(format!("{name} {row_count}")));
     };
-    let asked = Asked { query: &query, parameters, view };
+    let asked = QueryRequest { query: &query, parameters, view };
     let (schema, batches) = Box::pin(select::over_rows(database, settings, asked, rows)).await?;
     Ok(Outcome::Rows { schema, batches })
 }

@@ -38,7 +38,7 @@ use super::block::own;
 use super::block::{OwnRows, Taken};
 use super::foreign_keys::{Ending, Replaced};
 use super::key_locks::has_same_keys;
-use super::lifted::{Constants, Seen};
+use super::lifted::{Constants, StatementCache};
 use super::ranges::{Lift, RangeChange};
 use super::returning::Returning;
 use super::subqueries::NestedChange;
@@ -112,7 +112,7 @@ impl RowChange {
 }
 
 /// The statements without parameters that a session has seen.
-pub(super) type RowChanges = Seen<Modify, KeyedChange>;
+pub(super) type RowChanges = StatementCache<Modify, KeyedChange>;
 
 /// A statement with parameters in the places of constants, and their values.
 struct Lifted {

@@ -27,7 +27,7 @@ use cleave_catalog::value::{ColumnBuilder, value_text};
 use cleave_query::point_path::{PointQuery, PreparedPoint};
 use cleave_query::range_path::RangeTemplate;
 use cleave_query::select;
-use cleave_query::select::{Asked, ReadView};
+use cleave_query::select::{QueryRequest, ReadView};
 use cleave_sql::statement::conform::converted;
 use cleave_sql::statement::hint::Hint;
 use cleave_sql::statement::locked_parts::GivenRows;
@@ -645,7 +645,7 @@ pub(super) async fn run_prepared(
     started::started(
         &session.database,
         session.in_force(),
-        Asked { query, parameters: values, view: Some(&view) },
+        QueryRequest { query, parameters: values, view: Some(&view) },
         &text,
     )
     .await
@@ -687,7 +687,7 @@ async fn computed_value(
     refuse_in_query(&query)?;
     let view = ReadView { state: session.names(), target: None, reads: None };
     rights::check_value(session, value, &view.state)?;
-    let asked = Asked { view: Some(&view), ..Asked::from(&*query) };
+    let asked = QueryRequest { view: Some(&view), ..QueryRequest::from(&*query) };
     let running = select::run_query(&session.database, session.in_force(), asked);
     let (_, batches, _) = Box::pin(Box::pin(running).await?.collect()).await?;
     let array = batches.iter().find_map(|batch: &RecordBatch| batch.columns().first());

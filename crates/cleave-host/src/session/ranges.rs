@@ -43,7 +43,7 @@ use super::block::{OwnRows, Taken};
 use super::foreign_keys::Ending;
 use super::foreign_keys::act;
 use super::key_locks::leaves_keys;
-use super::lifted::{Constants, Seen, digits};
+use super::lifted::{Constants, StatementCache, digits};
 use super::modify::defaults;
 use super::returning::Returning;
 use super::transaction_locks::unique_indexes;
@@ -52,7 +52,7 @@ use super::{
 };
 
 /// The queries without parameters that a session has seen, each with whether row numbers are appended to its columns.
-pub(super) type RangeQueries = Seen<(ast::Query, bool, Vec<ColumnType>), RangeTemplate>;
+pub(super) type RangeQueries = StatementCache<(ast::Query, bool, Vec<ColumnType>), RangeTemplate>;
 
 /// An UPDATE or DELETE of the rows in a range.
 #[derive(Debug)]

@@ -17,12 +17,12 @@ use cleave_sql::statement::{Insert, Parameters, Statement};
 use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast;
 
-use super::lifted::Seen;
+use super::lifted::StatementCache;
 use super::{Outcome, Session, modify};
 use crate::database::Database;
 
 /// The session's cached plans: by table, the statement's name for it, and the list.
-pub(super) type Returned = Seen<(String, ast::Ident, Vec<ast::SelectItem>), Returning>;
+pub(super) type Returned = StatementCache<(String, ast::Ident, Vec<ast::SelectItem>), Returning>;
 
 /// A RETURNING list, planned once.
 #[derive(Debug)]

@@ -44,12 +44,12 @@ pub(super) struct Allowed {
     rights: Arc<Rights>,
     role: u32,
     /// None: a superuser's, who is not checked.
-    asked: Option<Arc<Asked>>,
+    asked: Option<Arc<CheckedStatement>>,
 }
 
 /// A running statement that was checked.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct CheckedStatement {
     statement: Statement,
     found: Found,
 }
@@ -267,14 +267,14 @@ fn asked_about(
     statement: impl FnOnce() -> Statement,
     read: Option<&CatalogState>,
     newest: &CatalogState,
-) -> Result<Option<Arc<Asked>>> {
+) -> Result<Option<Arc<CheckedStatement>>> {
     let Some(role) = asked_role(&session.settings, &newest.rights) else { return Ok(None) };
     let (statement, found) = (statement(), RefCell::default());
     if !statement.properties().without_role {
         check_there(&newest.rights, role)?;
     }
     check(session, (read.unwrap_or(newest), newest), role, &found).statement(&statement)?;
-    Ok(Some(Arc::new(Asked { statement, found: found.into_inner() })))
+    Ok(Some(Arc::new(CheckedStatement { statement, found: found.into_inner() })))
 }
 
 fn check<'a>(

@@ -24,7 +24,7 @@ use cleave_catalog::settings::Settings;
 use cleave_catalog::settings::When;
 use cleave_engine::write::begun::byte_count;
 use cleave_fragment::StopOnDrop;
-use cleave_query::select::{Asked, ReadView, RunningQuery, describe, run_logged};
+use cleave_query::select::{QueryRequest, ReadView, RunningQuery, describe, run_logged};
 use cleave_sql::statement::parameters::place_of;
 use cleave_sql::statement::parse::Scope;
 use cleave_sql::statement::properties::Columns;
@@ -217,7 +217,7 @@ pub(super) async fn start_query(
     started(
         &session.database,
         session.in_force(),
-        Asked { query, parameters, view: Some(&view) },
+        QueryRequest { query, parameters, view: Some(&view) },
         text,
     )
     .await
@@ -238,7 +238,7 @@ pub(super) fn charged(database: &Arc<Database>, outcome: Outcome) -> Started {
 pub(super) async fn started(
     database: &Arc<Database>,
     settings: &Settings,
-    asked: Asked<'_>,
+    asked: QueryRequest<'_>,
     text: &str,
 ) -> Result<Started> {
     let running = Box::pin(run_logged(database, settings, asked, text)).await?;

@@ -39,7 +39,7 @@ use cleave_store::ColumnType;
 use datafusion::sql::sqlparser::ast;
 
 use super::block::Taken;
-use super::lifted::Seen;
+use super::lifted::StatementCache;
 use super::ranges::{InState, Lifted, RangeChange};
 use super::returning::Returning;
 use super::{Outcome, Session, locking, ranges};
@@ -53,7 +53,7 @@ pub(super) struct Nested<S, O> {
     /// The outer statement, with parameters in place of the subqueries.
     statement: S,
     /// Its form, by the types of all its parameters.
-    known: Mutex<Seen<Vec<ColumnType>, O>>,
+    known: Mutex<StatementCache<Vec<ColumnType>, O>>,
 }
 
 /// A query with subqueries, and what its columns are called.
@@ -65,8 +65,8 @@ pub(super) type NestedChange = Nested<Modify, ChangeAround>;
 /// The statements with subqueries, and without parameters, that a session has seen.
 #[derive(Debug, Default)]
 pub(super) struct NestedStatements {
-    queries: Seen<(ast::Query, Vec<ColumnType>), NestedQuery>,
-    changes: Seen<(Modify, Vec<ColumnType>), NestedChange>,
+    queries: StatementCache<(ast::Query, Vec<ColumnType>), NestedQuery>,
+    changes: StatementCache<(Modify, Vec<ColumnType>), NestedChange>,
 }
 
 #[derive(Debug)]

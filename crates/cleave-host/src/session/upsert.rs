@@ -1,6 +1,7 @@
 //! INSERT … ON CONFLICT: each row of the input is inserted, updates the row that has its key, or is left out.
 //!
-//! 1. The unique keys of all rows are [locked](super::transaction_locks), so that nobody else inserts a row with one of them.
+//! 1. The unique keys of all rows are [locked](super::transaction_locks), so that nobody else inserts a row with one of
+//!    them.
 //! 2. Only then does the statement take what it [reads](Session::live) and look the keys up in it: in pages, in the
 //!    delta and among own rows. So it sees what was committed before the locks were granted. In a block with one
 //!    snapshot, a row that only the newest snapshot has cannot be seen, and the statement fails (40001).
@@ -32,7 +33,7 @@ use cleave_engine::storage_engine::commit::validate::{RowPlace, absent};
 use cleave_engine::write::insert::{TableChange, route};
 use cleave_query::point_path::{FoundPlace, Sight};
 use cleave_query::range_path::read::{RangeRead, RangeRow};
-use cleave_query::select::{Asked, ReadView, Target, describe, over_tables};
+use cleave_query::select::{QueryRequest, ReadView, Target, describe, over_tables};
 use cleave_sql::statement::assigned::check_set;
 use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::modify::{TARGET, VID};
@@ -374,7 +375,7 @@ async fn updated(
         Some(made) => vec![made],
         None => {
             let (before, excluded) = (numbered(&before)?, numbered(&excluded)?);
-            let asked = Asked { query, parameters, view: None };
+            let asked = QueryRequest { query, parameters, view: None };
             let tables = [(TARGET, &before), (EXCLUDED, &excluded)];
             let run = over_tables(&session.database, session.in_force(), asked, &tables);
             Box::pin(run).await?.1

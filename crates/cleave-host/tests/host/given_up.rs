@@ -126,13 +126,13 @@ async fn a_copy_that_was_given_up_ends_as_soon_as_its_device_is_back() {
         served.stop().await;
         run(&mut session, "ALTER SYSTEM RESET log_replica").await;
         run(&mut session, "INSERT INTO near VALUES (3, 'not in the copy')").await;
-        database.look_after_copies().await.unwrap();
+        database.look_after_replicas().await.unwrap();
         let status = shown(&mut session, "log_replica_status").await;
         assert!(status.contains("still has an ended copy"), "{status}");
         let _served = Served::start(&media, [1; 16], address).await;
         match by_checkpoint {
             true => drop(run(&mut session, "CHECKPOINT").await),
-            false => database.look_after_copies().await.unwrap(),
+            false => database.look_after_replicas().await.unwrap(),
         }
         assert_eq!(shown(&mut session, "log_replica_status").await, "off");
         assert_no_leak(&database);
@@ -162,7 +162,7 @@ async fn a_device_that_was_offline_too_is_told_when_it_is_back() {
     let other_served = Served::start(&other_media, [2; 16], other_address).await;
     for _ in 0..3 {
         // Once, however often it is asked for.
-        database.look_after_copies().await.unwrap();
+        database.look_after_replicas().await.unwrap();
         assert_no_leak(&database);
     }
     drop((session, database));
@@ -174,7 +174,7 @@ async fn a_device_that_was_offline_too_is_told_when_it_is_back() {
     // With the old folder everything ends properly.
     let database = open(directory.path()).await;
     let mut session = database.session();
-    database.look_after_copies().await.unwrap();
+    database.look_after_replicas().await.unwrap();
     assert_eq!(shown(&mut session, "log_replica_status").await, "off");
     assert_no_leak(&database);
     run(&mut session, "ALTER SYSTEM SET log_replica = 'nas'").await;
@@ -258,7 +258,7 @@ async fn a_device_that_is_removed_while_it_is_offline_has_no_copy_when_it_is_att
     assert_eq!(shown(&mut session, "log_replica_status").await, "off");
     let _served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
     // The device that was told still knows it.
-    database.look_after_copies().await.unwrap();
+    database.look_after_replicas().await.unwrap();
     let folder = outside.path().join("second");
     let error = taken(&folder, &nas).await.unwrap_err();
     assert!(error.to_string().contains("given up, as device \"other\""), "{error}");

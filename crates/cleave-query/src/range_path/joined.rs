@@ -82,7 +82,7 @@ struct Beside {
 }
 
 /// The source of rows, the wanted columns, and the most rows.
-pub(super) struct Asked<'a> {
+pub(super) struct ReadRequest<'a> {
     pub(super) sight: &'a Sight<'a>,
     pub(super) reader: &'a dyn Reader,
     pub(super) stack: Stack,
@@ -118,7 +118,7 @@ pub(super) async fn beside(
     (first, found): (usize, &[RangeRow]),
     joined: &[Joined],
     parameters: &Parameters,
-    asked: &Asked<'_>,
+    asked: &ReadRequest<'_>,
 ) -> Result<Option<(Vec<ArrayRef>, usize)>> {
     let mut needed: Vec<usize> = asked.wanted.to_vec();
     needed.extend(joined.iter().flat_map(|joined| &joined.keys).filter_map(|key| match key {
@@ -184,7 +184,7 @@ impl Joined {
         &self,
         read: &RangeRead<'_>,
         keys: &[Option<Vec<u8>>],
-        asked: &Asked<'_>,
+        asked: &ReadRequest<'_>,
     ) -> Result<Option<FoundRows>> {
         let keys: std::collections::BTreeSet<&[u8]> =
             keys.iter().flatten().map(Vec::as_slice).collect();

@@ -25,8 +25,8 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 
 use super::index_choice::IndexChoice;
 use super::{
-    Asked, ComparedOrders, PlannedQuery, PricedOrder, RunningQuery, StatementContext, has_link,
-    plan_shown,
+    ComparedOrders, PlannedQuery, PricedOrder, QueryRequest, RunningQuery, StatementContext,
+    has_link, plan_shown,
 };
 use crate::cooperative::figures::QueryFigures;
 use crate::cooperative::fragment_exec::FragmentExec;
@@ -56,7 +56,7 @@ struct PlanNode {
 pub async fn explain(
     database: &Arc<QueryEngine>,
     settings: &Settings,
-    asked: Asked<'_>,
+    asked: QueryRequest<'_>,
     analyze: bool,
     format: ExplainFormat,
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {

@@ -6,7 +6,7 @@
 //!     rows of t in an index range, values ─▶ slot ─▶ steps ─▶ rows
 //! ```
 //!
-//! 1. [`keep`] binds, rewrites and plans the query by the usual rules; its tables are [slots](Slot), its parameters
+//! 1. [`keep`] binds, rewrites and plans the query by the usual rules; its tables are [slots](TablePlace), its parameters
 //!    columns of the first of them.
 //! 2. [`CachedPlan::run`] is given the rows: [`CachedPlan::input`] says which columns it reads. A plan of filters,
 //!    projections, sorts and aggregates without groups is a list of [steps](Step), each one call; any other is executed
@@ -65,7 +65,7 @@ use crate::query_engine::QueryEngine;
 pub struct CachedPlan {
     /// Types of the parameters.
     pub types: Vec<DataType>,
-    slots: Vec<Arc<Slot>>,
+    slots: Vec<Arc<TablePlace>>,
     /// Places of the columns that it reads of the first table, and these columns.
     input: (Vec<usize>, SchemaRef),
     how: How,
@@ -86,7 +86,7 @@ enum Step {
 }
 
 /// Where the rows of a table will be.
-struct Slot {
+struct TablePlace {
     /// The table's columns, in the first one also the parameters.
     schema: SchemaRef,
     rows: Mutex<Option<RecordBatch>>,
@@ -113,7 +113,7 @@ pub async fn keep(
             Arc::new(Field::new(format!("{PARAMETER}{place}"), own.clone(), true))
         });
         let schema = Arc::new(Schema::new(own.chain(parameters).collect::<Vec<_>>()));
-        let slot = Arc::new(Slot { schema, rows: Mutex::default() });
+        let slot = Arc::new(TablePlace { schema, rows: Mutex::default() });
         provider.register_table((*name).to_owned(), Arc::new(SlotTable(Arc::clone(&slot))))?;
         slots.push(slot);
     }
@@ -286,7 +286,7 @@ fn with_count(schema: &SchemaRef, columns: Vec<ArrayRef>, count: usize) -> Resul
 
 /// A slot as the engine's planner sees it.
 #[derive(Debug)]
-struct SlotTable(Arc<Slot>);
+struct SlotTable(Arc<TablePlace>);
 
 #[async_trait]
 impl TableProvider for SlotTable {
@@ -320,16 +320,16 @@ impl TableProvider for SlotTable {
     }
 }
 
-impl fmt::Debug for Slot {
+impl fmt::Debug for TablePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slot").field("schema", &self.schema).finish_non_exhaustive()
+        f.debug_struct("TablePlace").field("schema", &self.schema).finish_non_exhaustive()
     }
 }
 
 /// Gives the rows of a slot.
 #[derive(Debug)]
 struct SlotExec {
-    slot: Arc<Slot>,
+    slot: Arc<TablePlace>,
     /// Places of its columns in the slot.
     columns: Vec<usize>,
     properties: Arc<PlanProperties>,

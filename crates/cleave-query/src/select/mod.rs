@@ -151,7 +151,7 @@ pub struct RunningQuery {
 
 /// A query and the values of its parameters.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct QueryRequest<'a> {
     /// The query.
     pub query: &'a ast::Query,
     /// The values.
@@ -180,7 +180,7 @@ pub struct Target {
     pub tablet: usize,
 }
 
-impl<'a> From<&'a ast::Query> for Asked<'a> {
+impl<'a> From<&'a ast::Query> for QueryRequest<'a> {
     fn from(query: &'a ast::Query) -> Self {
         static NONE: LazyLock<Parameters> = LazyLock::new(Parameters::default);
         Self { query, parameters: &NONE, view: None }
@@ -191,7 +191,7 @@ impl<'a> From<&'a ast::Query> for Asked<'a> {
 pub async fn plan_query(
     database: &Arc<QueryEngine>,
     settings: &Settings,
-    asked: impl Into<Asked<'_>>,
+    asked: impl Into<QueryRequest<'_>>,
 ) -> Result<PlannedQuery> {
     plan(database, settings, asked.into(), false).await
 }
@@ -200,7 +200,7 @@ pub async fn plan_query(
 async fn plan_shown(
     database: &Arc<QueryEngine>,
     settings: &Settings,
-    asked: Asked<'_>,
+    asked: QueryRequest<'_>,
 ) -> Result<PlannedQuery> {
     plan(database, settings, asked, true).await
 }
@@ -309,7 +309,7 @@ fn partitions(settings: &Settings) -> usize {
 async fn plan(
     database: &Arc<QueryEngine>,
     settings: &Settings,
-    asked: Asked<'_>,
+    asked: QueryRequest<'_>,
     price_all: bool,
 ) -> Result<PlannedQuery> {
     let stopwatch = Stopwatch::start();
@@ -403,7 +403,7 @@ async fn optimised_plan(
 pub async fn run_query(
     database: &Arc<QueryEngine>,
     settings: &Settings,
-    asked: impl Into<Asked<'_>>,
+    asked: impl Into<QueryRequest<'_>>,
 ) -> Result<RunningQuery> {
     plan_query(database, settings, asked).await?.run(false).await
 }
@@ -412,7 +412,7 @@ pub async fn run_query(
 pub async fn run_measured(
     database: &Arc<QueryEngine>,
     settings: &Settings,
-    asked: Asked<'_>,
+    asked: QueryRequest<'_>,
 ) -> Result<RunningQuery> {
     plan_shown(database, settings, asked).await?.run(true).await
 }
@@ -421,7 +421,7 @@ pub async fn run_measured(
 pub async fn run_logged(
     database: &Arc<QueryEngine>,
     settings: &Settings,
-    asked: Asked<'_>,
+    asked: QueryRequest<'_>,
     text: &str,
 ) -> Result<RunningQuery> {
     let mut record = database.query_log().begin(settings, text);

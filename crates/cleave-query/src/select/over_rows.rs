@@ -23,7 +23,7 @@ use datafusion::sql::sqlparser::ast;
 use super::placed::placed;
 use super::result_names::ResultNames;
 use super::table_provider::{CATALOG, SCHEMA};
-use super::{Asked, ReadView, apply_schema, describe_over, run_query};
+use super::{QueryRequest, ReadView, apply_schema, describe_over, run_query};
 use crate::planner;
 use crate::query_engine::QueryEngine;
 
@@ -37,7 +37,7 @@ const RETURNED: usize = usize::MAX;
 pub async fn over_rows(
     database: &Arc<QueryEngine>,
     settings: &Settings,
-    asked: Asked<'_>,
+    asked: QueryRequest<'_>,
     rows: &RecordBatch,
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     if !has_nested(asked.query) {
@@ -45,7 +45,7 @@ pub async fn over_rows(
     }
     let (query, mut given) = (over_given(asked.query), asked.parameters.clone());
     given.rows.put_part(RETURNED, rows.clone());
-    let asked = Asked { query: &query, parameters: &given, view: asked.view };
+    let asked = QueryRequest { query: &query, parameters: &given, view: asked.view };
     let running = Box::pin(run_query(database, settings, asked)).await?;
     let (schema, batches, _) = running.collect().await?;
     Ok((schema, batches))
@@ -62,7 +62,7 @@ pub async fn described_over_rows(
     rows: &RecordBatch,
 ) -> Result<SchemaRef> {
     if !has_nested(query) {
-        let asked = Asked { query, parameters, view: None };
+        let asked = QueryRequest { query, parameters, view: None };
         return Ok(over_rows(database, settings, asked, rows).await?.0);
     }
     let mut given = parameters.rows.clone();
@@ -93,7 +93,7 @@ fn over_given(query: &ast::Query) -> ast::Query {
 pub async fn over_tables(
     database: &QueryEngine,
     settings: &Settings,
-    asked: Asked<'_>,
+    asked: QueryRequest<'_>,
     named: &[(&str, &RecordBatch)],
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     database.activity().note(Act::Plan);

@@ -34,8 +34,8 @@ use cleave_store::SegmentDirectory;
 use prost::Message;
 
 use super::backup_manifest::{BackupManifest, PIECE_BLOCKS, Pieces, damaged};
+use super::prepare_place;
 use super::take::copied;
-use super::{prepare_place};
 
 /// Where the copy of a commit lies, in the folder of an archived log.
 fn place(log: &Path, commit: u64) -> PathBuf {

@@ -39,7 +39,7 @@ const TOLD_COUNT_MAX: usize = 5;
 
 /// What is known of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum RowStatus {
     /// There is none, or no run has its entry.
     None,
     /// It lies on a page that does not hold.
@@ -54,7 +54,7 @@ enum State {
 struct Window {
     first: u64,
     hashes: Vec<u64>,
-    states: Vec<State>,
+    states: Vec<RowStatus>,
 }
 
 /// Compares every index of a tablet with its rows.
@@ -118,7 +118,7 @@ async fn check_index(
         let length = room.min(end - first);
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let mut window =
-            Window { first, hashes: vec![0; length], states: vec![State::None; length] };
+            Window { first, hashes: vec![0; length], states: vec![RowStatus::None; length] };
         fill(work, index, damaged, options, &mut window).await?;
         compare(work, index, &runs, damaged, options, &mut window, report).await?;
         if all_runs {
@@ -195,7 +195,7 @@ async fn fill(
             }
             if damaged.has(segment.segment, entry.page.page) {
                 for vid in from..from.saturating_add(count) {
-                    window.put(vid, State::Unknown, 0);
+                    window.put(vid, RowStatus::Unknown, 0);
                 }
                 continue;
             }
@@ -216,7 +216,7 @@ async fn fill(
             if !rows.is_hot || vid < covered {
                 // The entry of a dead row stays until runs are merged.
                 let is_dead = work.tablet.version_map.is_dead(vid);
-                let state = if is_dead { State::Unknown } else { State::Wanted };
+                let state = if is_dead { RowStatus::Unknown } else { RowStatus::Wanted };
                 window.put(vid, state, hash);
             }
         }
@@ -378,7 +378,7 @@ async fn run_entries(
 fn missing(work: &Work, index: &Index, window: &Window, report: &mut CheckReport) {
     let mut wanted = (window.first..)
         .zip(&window.states)
-        .filter(|(_, state)| **state == State::Wanted)
+        .filter(|(_, state)| **state == RowStatus::Wanted)
         .map(|(vid, _)| vid);
     let Some(first) = wanted.next() else { return };
     let more = wanted.count();
@@ -402,17 +402,17 @@ impl Window {
     fn put_pruned(&mut self, map: &VersionMap) {
         let count = self.states.len() as u64;
         for vid in map.dead_in(self.first, count) {
-            self.put(vid, State::Unknown, 0);
+            self.put(vid, RowStatus::Unknown, 0);
         }
         for (from, to) in map.holes() {
             let end = self.first.saturating_add(count).min(to);
             for vid in from.max(self.first)..end {
-                self.put(vid, State::Unknown, 0);
+                self.put(vid, RowStatus::Unknown, 0);
             }
         }
     }
 
-    fn put(&mut self, vid: u64, state: State, hash: u64) {
+    fn put(&mut self, vid: u64, state: RowStatus, hash: u64) {
         let Some(at) = self.place(vid) else { return };
         if let (Some(own), Some(own_hash)) = (self.states.get_mut(at), self.hashes.get_mut(at)) {
             *own = state;
@@ -426,16 +426,16 @@ impl Window {
         let wanted = self.hashes.get(at).copied();
         let state = self.states.get_mut(at)?;
         match *state {
-            State::Unknown => None,
-            State::None => Some(format!("it has an entry for VID {vid}, which has no row")),
-            State::Found => Some(format!("it has a second entry for VID {vid}")),
-            State::Wanted if wanted == Some(hash) => {
-                *state = State::Found;
+            RowStatus::Unknown => None,
+            RowStatus::None => Some(format!("it has an entry for VID {vid}, which has no row")),
+            RowStatus::Found => Some(format!("it has a second entry for VID {vid}")),
+            RowStatus::Wanted if wanted == Some(hash) => {
+                *state = RowStatus::Found;
                 None
             }
-            State::Wanted => {
+            RowStatus::Wanted => {
                 // Reported here, and not once more as a row without an entry.
-                *state = State::Unknown;
+                *state = RowStatus::Unknown;
                 Some(format!("its entry for VID {vid} has another key than the row"))
             }
         }

@@ -162,7 +162,7 @@ impl Copier {
     /// False: it needs more space first.
     ///
     /// # Errors
-    /// [`StorageError::NotCopied`].
+    /// [`StorageError::NotReplicated`].
     pub(super) async fn reach(
         self: &Arc<Self>,
         origin: &Origin,
@@ -200,7 +200,7 @@ impl Copier {
     }
 
     fn not_copied(&self, source: Arc<StorageError>) -> Error {
-        StorageError::NotCopied { device: self.device.name().to_owned(), source }.into()
+        StorageError::NotReplicated { device: self.device.name().to_owned(), source }.into()
     }
 
     /// Brings the replica to where the host is; notes how it went.

@@ -127,7 +127,7 @@ impl LogReplicas {
     /// writer lock must be free.
     ///
     /// # Errors
-    /// [`StorageError::NotCopied`].
+    /// [`StorageError::NotReplicated`].
     pub(crate) async fn reach(self: &Arc<Self>, database: &Arc<Engine>, end: u64) -> Result<()> {
         let end = end.max(self.wanted_end.load(Ordering::Acquire));
         if !self.are_on() || end == 0 {
@@ -256,7 +256,7 @@ impl LogReplicas {
     /// A checkpoint, which gives the replicas more space and frees what they need no more.
     ///
     /// # Errors
-    /// [`StorageError::NotCopied`] where a device does not give it; those of a commit.
+    /// [`StorageError::NotReplicated`] where a device does not give it; those of a commit.
     fn more_space<'a>(&'a self, database: &'a Arc<Engine>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let mut edit = CatalogEdit::begin(database).await?;
@@ -265,9 +265,9 @@ impl LogReplicas {
                 Err(Error::Storage(error)) => {
                     return Err(match &*error {
                         // Commits that wait for it were made before.
-                        StorageError::Uncopied { device, source } => {
+                        StorageError::Unreplicated { device, source } => {
                             let (device, source) = (device.clone(), Arc::clone(source));
-                            StorageError::NotCopied { device, source }.into()
+                            StorageError::NotReplicated { device, source }.into()
                         }
                         _ => Error::Storage(error),
                     });
@@ -308,7 +308,7 @@ impl LogReplicas {
                 Err(Error::Storage(source)) => {
                     let device = database.attached(DeviceId(asked.device))?;
                     let device = device.name().to_owned();
-                    return Err(StorageError::Uncopied { device, source }.into());
+                    return Err(StorageError::Unreplicated { device, source }.into());
                 }
                 Err(error) => return Err(error),
             }

@@ -14,7 +14,7 @@ use cleave_host::backup::{check_backup, restore};
 use cleave_host::{Database, EmbeddedFactory, Error, OpenOptions};
 use cleave_media::Media;
 
-use super::{CALM, Found, Run, STATEMENT_LIMIT, differing, rows_of, shape_of};
+use super::{CALM, Found, STATEMENT_LIMIT, Simulation, differing, rows_of, shape_of};
 use crate::machine::runtime_options;
 use crate::media::SimMedia;
 use crate::model::{Model, Query};
@@ -37,7 +37,7 @@ impl Taken {
     }
 }
 
-impl Run {
+impl Simulation {
     /// Restores and checks every backup. The database is closed.
     pub(super) async fn check_backups(&mut self, world: &Rc<SimWorld>) -> Found<()> {
         world.set_rates(Rates::default());

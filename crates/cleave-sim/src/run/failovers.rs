@@ -2,7 +2,7 @@
 //!
 //! 1. A failover is tried under the faults of the run, and the new host may lose its power meanwhile; then it is
 //!    started again, in the same folder, and succeeds.
-//! 2. Then exactly the acknowledged statements are there: [`Run::look`] and [`Run::check`] verify it.
+//! 2. Then exactly the acknowledged statements are there: [`Simulation::look`] and [`Simulation::check`] verify it.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use cleave_host::log_replica::FailoverSource;
 use cleave_host::replication::fail_over;
 use cleave_host::{Error, RemoteDevice, StorageError};
 
-use super::{CALM, Found, Run, STATEMENT_LIMIT};
+use super::{CALM, Found, STATEMENT_LIMIT, Simulation};
 use crate::media::SimMedia;
 use crate::world::{Disk, Rates, SimWorld};
 
@@ -22,12 +22,12 @@ pub(super) fn far() -> RemoteDevice {
 }
 
 /// Whether a statement is committed here but not on the replica.
-pub(super) fn is_not_copied(error: &Error) -> bool {
+pub(super) fn is_not_replicated(error: &Error) -> bool {
     let Error::Storage(error) = error else { return false };
-    matches!(**error, StorageError::NotCopied { .. })
+    matches!(**error, StorageError::NotReplicated { .. })
 }
 
-impl Run {
+impl Simulation {
     /// Loses the host for good; another one fails over.
     pub(super) async fn lose_host(&mut self, world: &Rc<SimWorld>) -> Found<()> {
         world.log(&"host: is lost");

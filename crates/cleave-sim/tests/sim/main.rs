@@ -15,7 +15,7 @@ use cleave_sim::executor;
 use cleave_sim::world::SimWorld;
 use cleave_sim::{
     Failure, LinkFault, Report, run_seed, run_seed_cut_at, run_seed_failing_at,
-    run_seed_on_lying_media, run_seed_failing_over,
+    run_seed_failing_over, run_seed_on_lying_media,
 };
 
 /// Seeds of a run without variables set.
@@ -30,7 +30,7 @@ const REGRESSIONS: &[u64] = &[
 ];
 
 /// Seeds of runs in which hosts are lost, and how many are run without variables set.
-const TAKEOVER_REGRESSIONS: &[u64] = &[];
+const FAILOVER_REGRESSIONS: &[u64] = &[];
 const TAKEOVER_SEEDS_DEFAULT: u64 = 8;
 
 fn wished(name: &str) -> Option<u64> {
@@ -172,7 +172,7 @@ fn rows_survive_whatever_happens() {
 
 #[test]
 fn rows_survive_the_loss_of_hosts() {
-    every_seed(TAKEOVER_REGRESSIONS, TAKEOVER_SEEDS_DEFAULT, run_seed_failing_over);
+    every_seed(FAILOVER_REGRESSIONS, TAKEOVER_SEEDS_DEFAULT, run_seed_failing_over);
 }
 
 /// Runs the chosen seed, or `known` and that many others.

@@ -100,7 +100,7 @@ impl SegmentId {
     /// Whether its pages are shipped with a snapshot, and lie on no media.
     #[must_use]
     pub fn is_shipped(self) -> bool {
-        self.0 >= crate::ids::PASSED_SEGMENT_FIRST
+        self.0 >= crate::ids::SHIPPED_SEGMENT_FIRST
     }
 }
 

@@ -68,7 +68,7 @@ pub struct VersionRun {
 }
 
 /// Words of the bits of one chunk.
-const ENDED_WORDS: usize = (CHUNK_VIDS / 64) as usize;
+const DEAD_WORDS: usize = (CHUNK_VIDS / 64) as usize;
 
 /// Which VIDs of a chunk are dead: one bit each.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +76,7 @@ struct DeadChunk(Box<[u64]>);
 
 impl Default for DeadChunk {
     fn default() -> Self {
-        Self(vec![0; ENDED_WORDS].into())
+        Self(vec![0; DEAD_WORDS].into())
     }
 }
 

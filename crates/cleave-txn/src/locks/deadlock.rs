@@ -3,7 +3,7 @@
 //! A transaction, with all owners of its group, waits for another one that holds a conflicting mode (a *hard* edge), or
 //! that stands before it in a queue and wants one (a *soft* edge: only the order of the queue makes it wait).
 //!
-//! 1. [`may_be_in_ring`] follows the edges one partition at a time, and may report cycles that do not exist, but misses
+//! 1. [`may_be_in_cycle`] follows the edges one partition at a time, and may report cycles that do not exist, but misses
 //!    none. Almost always it finds that no other transaction waits for this one.
 //! 2. [`resolve`] follows them exactly, with the whole table locked. A cycle with a soft edge is broken there by
 //!    letting the waiter go first, if that closes no other cycle. A cycle of hard edges is a [`Deadlock`], and the
@@ -70,7 +70,7 @@ impl fmt::Display for Deadlock {
 }
 
 /// Whether a request may have closed a cycle.
-pub(crate) fn may_be_in_ring(table: &Table, request: &Arc<Request>) -> bool {
+pub(crate) fn may_be_in_cycle(table: &Table, request: &Arc<Request>) -> bool {
     let origin = request.owner.group;
     let mut seen = BTreeSet::new();
     let mut ahead = Vec::new();
@@ -115,12 +115,12 @@ pub(crate) fn resolve(all: &mut All<'_>, request: &Arc<Request>) -> Result<(), D
         if request.is_granted() {
             return Ok(());
         }
-        let Some(cycle) = find_ring(all, request) else { return Ok(()) };
+        let Some(cycle) = find_cycle(all, request) else { return Ok(()) };
         if !cycle.iter().any(|edge| let_go_first(all, edge)) {
             return Err(deadlock(&cycle));
         }
     }
-    match find_ring(all, request) {
+    match find_cycle(all, request) {
         Some(cycle) if !request.is_granted() => Err(deadlock(&cycle)),
         _ => Ok(()),
     }
@@ -161,7 +161,7 @@ fn let_go_first(all: &mut All<'_>, edge: &Edge) -> bool {
     }
     let overtaken: Vec<Arc<Request>> = queue[to..from].iter().map(Arc::clone).collect();
     all.reorder(&key, from, to);
-    if overtaken.iter().any(|request| find_ring(all, request).is_some()) {
+    if overtaken.iter().any(|request| find_cycle(all, request).is_some()) {
         all.reorder(&key, to, from);
         return false;
     }
@@ -198,7 +198,7 @@ enum Waiter {
 }
 
 /// A cycle from `request` back to its owner.
-fn find_ring(all: &All<'_>, request: &Arc<Request>) -> Option<Vec<Edge>> {
+fn find_cycle(all: &All<'_>, request: &Arc<Request>) -> Option<Vec<Edge>> {
     follow(all, request.owner.group, edges(all, request).collect())
 }
 

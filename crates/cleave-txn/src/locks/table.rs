@@ -162,7 +162,7 @@ impl Table {
 
     /// Breaks the cycle that a request closed by waiting, if it did.
     pub(crate) fn resolve(&self, request: &Arc<Request>) -> Result<(), LockError> {
-        if !deadlock::may_be_in_ring(self, request) {
+        if !deadlock::may_be_in_cycle(self, request) {
             return Ok(());
         }
         let mut all = self.all();

@@ -20,12 +20,12 @@ pub(crate) struct Request {
     pub(crate) owner: Arc<LockOwner>,
     pub(crate) key: LockKey,
     pub(crate) mode: LockMode,
-    state: Mutex<State>,
+    state: Mutex<WaitInner>,
     ended: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct WaitInner {
     outcome: Option<Result<(), LockError>>,
     waker: Option<Waker>,
     /// A table shared with a device has changed: the waiter checks it.
@@ -65,7 +65,7 @@ impl Request {
         matches!(self.state().outcome, Some(Ok(())))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WaitInner> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -107,7 +107,7 @@ impl LockWait {
         let watch = Stopwatch::start();
         loop {
             let state = self.request.state();
-            let waits = |state: &mut State| state.outcome.is_none() && !state.is_nudged;
+            let waits = |state: &mut WaitInner| state.outcome.is_none() && !state.is_nudged;
             let state = match timeout.map(|timeout| timeout.saturating_sub(watch.elapsed())) {
                 None => self.request.ended.wait_while(state, waits),
                 Some(left) => {

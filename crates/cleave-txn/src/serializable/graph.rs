@@ -15,7 +15,7 @@ use super::SerializationFailure;
 use super::sets::{KeySpan, ReadSet, WriteSet, Written};
 
 /// Ended transactions that are kept one by one.
-pub(super) const ENDED_MAX: usize = 1024;
+pub(super) const DEAD_MAX: usize = 1024;
 /// Keys and ranges of these.
 pub(super) const ENDED_PARTS_MAX: usize = 1 << 20;
 
@@ -269,7 +269,7 @@ impl Graph {
         self.ended_parts += parts;
         self.ended.insert(ended, (id, parts));
         self.forget();
-        while self.ended.len() > ENDED_MAX
+        while self.ended.len() > DEAD_MAX
             || (self.ended_parts > ENDED_PARTS_MAX && self.ended.len() > 1)
         {
             self.join_oldest();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cleave_media::SplitMix64;
 
-use super::graph::ENDED_MAX;
+use super::graph::DEAD_MAX;
 use super::{Dependencies, KeySpan, Safety, SerializationFailure, Tracked, Written};
 
 const OBJECT: u64 = 1;
@@ -169,12 +169,12 @@ fn memory_is_bounded_and_what_is_joined_is_not_forgotten() {
     let all = Dependencies::new();
     let long = begin(&all);
     read(&long, 1).unwrap();
-    for _ in 0..3 * ENDED_MAX {
+    for _ in 0..3 * DEAD_MAX {
         let short = begin(&all);
         short.writes(OBJECT, &key(2)).unwrap();
         commit(short).unwrap();
     }
-    assert!(all.remembered().0 <= ENDED_MAX + 1);
+    assert!(all.remembered().0 <= DEAD_MAX + 1);
     let writer = begin(&all);
     read(&writer, 3).unwrap();
     // The oldest of them, which are merged by now, wrote what it reads.

@@ -106,14 +106,14 @@ pub(crate) struct Shared {
     pub(crate) options: LogOptions,
     identity: [u8; 16],
     seed: Seed,
-    state: Mutex<State>,
+    state: Mutex<WriterInner>,
     /// Threads that wait for the sync of an even turn, and of an odd one.
     turns: [Condvar; 2],
     /// The log's own thread.
     asked: Condvar,
 }
 
-pub(crate) struct State {
+pub(crate) struct WriterInner {
     /// Appended and not yet taken by a leader; each of one segment.
     pending: Vec<Chunk>,
     pending_bytes: u64,
@@ -258,7 +258,7 @@ impl Wal {
         has_opened: bool,
     ) -> Result<Self, LogError> {
         let identity = tail.header.identity;
-        let state = State {
+        let state = WriterInner {
             pending: Vec::new(),
             pending_bytes: 0,
             progress: Progress::new(tail.position),
@@ -461,7 +461,7 @@ impl fmt::Debug for Wal {
 }
 
 impl Shared {
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, WriterInner> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -489,7 +489,7 @@ impl Shared {
     }
 
     /// Writes and syncs all pending records.
-    fn lead<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn lead<'a>(&'a self, mut state: MutexGuard<'a, WriterInner>) -> MutexGuard<'a, WriterInner> {
         let end = state.tail.position;
         state.progress.begin(end);
         state.pending_bytes = 0;
@@ -567,7 +567,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl WriterInner {
     fn blocked(&mut self, turn: u64) -> &mut usize {
         let [even, odd] = &mut self.blocked;
         if turn.is_multiple_of(2) { even } else { odd }

@@ -29,7 +29,7 @@ use crate::generate::Imdb;
 use crate::open::{self, Create};
 use cores::Cores;
 use device_process::DeviceProcess;
-use report::{Measurement, Run};
+use report::{Measurement, Timing};
 use rows::Rows;
 
 /// `cleave demo`.
@@ -159,7 +159,7 @@ async fn measure(
     query: &Query,
     rounds: u32,
 ) -> Result<Measurement, Failure> {
-    let mut runs: [Vec<Run>; 2] = Default::default();
+    let mut runs: [Vec<Timing>; 2] = Default::default();
     let mut expected: Option<Rows> = None;
     for _ in 0..rounds {
         let round = Stopwatch::start();
@@ -179,7 +179,7 @@ async fn measure(
             let after = device.traffic();
             let link_bytes = (after.sent_bytes + after.received_bytes)
                 .saturating_sub(before.sent_bytes + before.received_bytes);
-            runs.push(Run { time, link_bytes });
+            runs.push(Timing { time, link_bytes });
             let found = query.rows(&outcomes)?;
             match &expected {
                 None => expected = Some(found),
@@ -202,7 +202,7 @@ async fn measure(
     Ok(Measurement { name: query.name.clone(), row_count, host, split })
 }
 
-fn median(mut runs: Vec<Run>) -> Run {
+fn median(mut runs: Vec<Timing>) -> Timing {
     runs.sort_by_key(|run| run.time);
     let middle = runs.len() / 2;
     runs.get(middle).copied().unwrap_or_default()

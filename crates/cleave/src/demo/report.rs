@@ -14,14 +14,14 @@ pub(crate) struct Measurement {
     /// Rows it returned, the same both ways.
     pub(crate) row_count: usize,
     /// All work on the host.
-    pub(crate) host: Run,
+    pub(crate) host: Timing,
     /// The split that Cleave chose.
-    pub(crate) split: Run,
+    pub(crate) split: Timing,
 }
 
 /// What one run took.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Run {
+pub(crate) struct Timing {
     /// From the statement to its last row.
     pub(crate) time: Duration,
     /// Bytes over the link, both directions.
@@ -38,7 +38,7 @@ impl Measurement {
 /// A bar for each way of running a query; the longer way fills the line.
 pub(crate) fn bars(measurement: &Measurement) -> String {
     let longest = measurement.host.time.max(measurement.split.time).as_secs_f64().max(1e-9);
-    let line = |label: &str, way: &str, run: &Run, rest: String| {
+    let line = |label: &str, way: &str, run: &Timing, rest: String| {
         let bar = bar(run.time.as_secs_f64() / longest);
         let (time, bytes) = (time_text(run.time), bytes_text(run.link_bytes));
         let width = BAR_COLUMNS as usize;

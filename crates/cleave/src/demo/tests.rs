@@ -25,8 +25,10 @@ fn order_by_is_noticed_in_any_layout() {
 
 #[test]
 fn the_median_is_the_middle_run() {
-    let run =
-        |milliseconds| Run { time: Duration::from_millis(milliseconds), link_bytes: milliseconds };
+    let run = |milliseconds| Timing {
+        time: Duration::from_millis(milliseconds),
+        link_bytes: milliseconds,
+    };
     assert_eq!(median(vec![run(9), run(1), run(5)]).link_bytes, 5);
     assert_eq!(median(vec![run(7)]).link_bytes, 7);
 }

@@ -100,7 +100,7 @@ fn what_cannot_be_failed_over_is_named() {
 
 /// A host that continues without the replica ends it when its device is back.
 #[test]
-fn a_server_ends_a_copy_that_was_given_up_when_its_device_is_back() {
+fn a_server_ends_a_replica_that_was_given_up_when_its_device_is_back() {
     let place = tempdir().unwrap();
     let device = Process::device(place.path());
     let socket = place.path().join("device.sock");

@@ -136,15 +136,17 @@ fn no_line_is_wider_than_a_reader_s_window() {
         if ["dat", "csv", "svg", "txt", "exceptions"].contains(&extension) {
             continue;
         }
-        let (mut is_fenced, mut is_result) = (false, false);
+        let (mut is_fenced, mut is_result, mut is_error) = (false, false, false);
         for (number, line) in text.lines().enumerate() {
             is_fenced ^= extension == "md" && line.trim_start().starts_with("```");
             is_result = extension == "slt" && !line.is_empty() && (is_result || line == "----");
-            let is_error = line.starts_with("statement error") || line.starts_with("query error");
+            let begins = line.starts_with("statement error") || line.starts_with("query error");
+            is_error = begins || is_error && !line.is_empty();
             let comment = line.trim_start().trim_start_matches(['/', '!', '#', ' ']);
-            // Tables, printed output, and what cannot be broken, as an address.
+            // Tables, printed output, statements of which an error says the column, and what cannot be broken.
             let is_table = comment.starts_with('|');
-            let is_one_word = !comment.trim_start_matches(['-', '*', ' ']).contains(' ');
+            let is_one_word =
+                comment.split(' ').any(|word| word.chars().count() > LINE_WIDTH_MAX / 2);
             if line.chars().count() > LINE_WIDTH_MAX
                 && !(is_fenced || is_result || is_error || is_table || is_one_word)
             {

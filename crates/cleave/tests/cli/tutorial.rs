@@ -1,9 +1,9 @@
 //! The tutorial is true: its commands run, in order, and print what it shows.
 //!
-//! A fenced block that begins with `console` holds a session of the shell: lines behind `cleave> `, up to the semicolon,
-//! are sent, and what follows is what it prints. A line ` ...` stands for lines that are left out. A block that begins
-//! with `sh` holds commands, of which those that this test knows are run. With `CLEAVE_WRITE_TUTORIAL=1` the output
-//! in the page is written anew, but for blocks with lines left out.
+//! A fenced block that begins with `console` holds a session of the shell: lines behind `cleave> `, up to the
+//! semicolon, are sent, and what follows is what it prints. A line ` ...` stands for lines that are left out. A block
+//! that begins with `sh` holds commands, of which those that this test knows are run. With `CLEAVE_WRITE_TUTORIAL=1`
+//! the output in the page is written anew, but for blocks with lines left out.
 
 use std::fs;
 use std::path::Path;
@@ -175,7 +175,7 @@ fn run_step(place: &Path, settings: &[String], statement: &str) -> String {
     let said = settings
         .iter()
         .fold(said, |said, _| said.strip_prefix("SET\n").map_or(said.clone(), str::to_owned));
-    said.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    said.trim_start_matches('\n').lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 fn shell(place: &Path, line: &str) -> std::process::Output {

@@ -52,7 +52,7 @@ impl Engine {
     /// Waits until the log is durable up to `end`, here and in its replicas.
     ///
     /// # Errors
-    /// As [`Engine::harden_log`]; [`StorageError::NotCopied`].
+    /// As [`Engine::harden_log`]; [`StorageError::NotReplicated`].
     pub async fn harden(self: &Arc<Self>, end: u64) -> Result<()> {
         self.harden_log(end).await?;
         match self.keeper.is_on() {

@@ -120,7 +120,7 @@ fn many_keys_make_a_filter_that_few_others_pass() {
     let passed = passing(&filter, vec![others]).into_iter().filter(|is| *is == Some(true)).count();
     assert!(passed < 600, "{passed} of 20,000");
     let small = CollectedKeys {
-        state: Mutex::new(State::Complete {
+        state: Mutex::new(FilterState::Complete {
             filter: Arc::clone(&filter.keys.filter),
             _memory: Arc::new(memory(0)),
         }),

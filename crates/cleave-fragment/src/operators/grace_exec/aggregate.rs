@@ -11,9 +11,9 @@ use datafusion_physical_plan::ExecutionPlan;
 use datafusion_physical_plan::aggregates::{AggregateExec, AggregateInputMode, AggregateMode};
 
 use super::attempt::{DEPTH_MAX, Divided, Ground, Tried, cannot_divide};
+use super::buffered_rows::BufferedRows;
 use super::divide::Keys;
 use super::given_exec::GivenExec;
-use super::held::Held;
 use super::produced::Out;
 use super::within;
 use crate::spill_space::SpillRun;
@@ -43,7 +43,7 @@ pub(super) async fn run(
         return internal_err!("the second step of an aggregate is none");
     };
     let schema = states.schema();
-    let mut held = Held::new(&ground.pool, bytes_max);
+    let mut held = BufferedRows::new(&ground.pool, bytes_max);
     if held.fill(&mut states).await? {
         let rows = held.stream(Arc::clone(&schema))?;
         if let Tried::Done = ground.attempt(over(merging, rows)?, &out).await? {

@@ -12,9 +12,9 @@ use datafusion_physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, stream};
 
 use super::attempt::{DEPTH_MAX, Divided, Ground, Tried, cannot_divide};
+use super::buffered_rows::BufferedRows;
 use super::divide::Keys;
 use super::given_exec::GivenExec;
-use super::held::Held;
 use super::produced::Out;
 use crate::spill_space::SpillRun;
 
@@ -45,7 +45,7 @@ impl Part {
 /// A probe side that is still unread, and the build side until it is read.
 struct Unread {
     probe: SendableRecordBatchStream,
-    held: Held,
+    held: BufferedRows,
 }
 
 /// Joins `left`, the build side, and `right` as `operator` does.
@@ -58,7 +58,7 @@ pub(super) async fn run(
     let Some(join) = operator.downcast_ref::<HashJoinExec>() else {
         return internal_err!("{} is no hash join", operator.name());
     };
-    let mut held = Held::new(&ground.pool, ground.held_bytes());
+    let mut held = BufferedRows::new(&ground.pool, ground.held_bytes());
     let (held, right) = if held.fill(&mut left).await? {
         match in_memory(join, &ground, held, right, &out).await? {
             None => return Ok(()),
@@ -96,7 +96,7 @@ pub(super) async fn run(
 async fn in_memory(
     join: &HashJoinExec,
     ground: &Ground,
-    held: Held,
+    held: BufferedRows,
     probe: SendableRecordBatchStream,
     out: &Out,
 ) -> Result<Option<Unread>> {
@@ -148,7 +148,7 @@ fn over(
 async fn put_aside(
     join: &HashJoinExec,
     ground: &Ground,
-    mut held: Held,
+    mut held: BufferedRows,
     left: SendableRecordBatchStream,
     right: SendableRecordBatchStream,
 ) -> Result<Vec<Part>> {

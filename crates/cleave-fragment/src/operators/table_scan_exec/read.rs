@@ -27,7 +27,7 @@ use super::scan_page::{ScanPage, external, read_overflow};
 use super::{TableScan, version_columns};
 use crate::expressions::key_set::compact::is_implied;
 use crate::fragment::FragmentContext;
-use crate::index_filter::{Asked, IndexFigures, IndexFilteredPass, rows_of};
+use crate::index_filter::{IndexFigures, IndexFilteredPass, LookUpRequest, rows_of};
 use crate::morsel::{Morsel, MorselPage, MorselSource};
 use crate::operators::dense_aggregate_exec::SharedGroups;
 
@@ -187,12 +187,12 @@ fn read_morsel(run: Arc<ScanRun>, mut morsel: Morsel) -> BoxFuture<'static, Resu
 
 impl ScanRun {
     /// The question to an index.
-    fn asked(&self) -> Asked<'_> {
+    fn asked(&self) -> LookUpRequest<'_> {
         let scan = &*self.scan;
         let own = scan.predicate.iter().map(|predicate| (Arc::clone(predicate), &scan.filter));
         let above =
             self.filters_above.filters().iter().map(|filter| (Arc::clone(filter), &scan.output));
-        Asked {
+        LookUpRequest {
             filters: own.chain(above).collect(),
             scan,
             pages: &*self.context.pages,

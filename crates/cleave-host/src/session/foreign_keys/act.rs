@@ -13,7 +13,7 @@ use cleave_engine::write::insert::TableChange;
 use cleave_query::point_path::Sight;
 use cleave_query::range_path::RangeTemplate;
 use cleave_query::select;
-use cleave_query::select::Asked;
+use cleave_query::select::QueryRequest;
 use cleave_sql::statement::modify::Modify;
 use cleave_sql::statement::names::in_quotes;
 use cleave_sql::statement::parameters::parameter_type;
@@ -24,7 +24,7 @@ use cleave_txn::LockMode;
 
 use super::super::Session;
 use super::super::block::Taken;
-use super::super::lifted::Seen;
+use super::super::lifted::StatementCache;
 use super::super::ranges::RangeChange;
 use super::keys::{Columns, Target};
 use super::look_up;
@@ -42,8 +42,8 @@ const WIDE_KEYS_AT_ONCE: usize = 30;
 /// The range path statements that a session has used for foreign keys, by their texts and the types of their values.
 #[derive(Debug, Default)]
 pub(in crate::session) struct Followed {
-    changes: Seen<(String, Vec<ColumnType>), (Modify, RangeChange)>,
-    queries: Seen<(String, Vec<ColumnType>), RangeTemplate>,
+    changes: StatementCache<(String, Vec<ColumnType>), (Modify, RangeChange)>,
+    queries: StatementCache<(String, Vec<ColumnType>), RangeTemplate>,
 }
 
 /// Runs the action of a foreign key for rows whose key was removed.
@@ -252,7 +252,7 @@ pub(super) async fn referred(
         }
         let (view, _) = foreign_keys::newest_view(session).await?;
         let query = parse_query(text)?;
-        let asked = Asked { query: &query, parameters: &parameters, view: Some(&view) };
+        let asked = QueryRequest { query: &query, parameters: &parameters, view: Some(&view) };
         let mut running =
             Box::pin(select::run_query(&session.database, session.in_force(), asked)).await?;
         while let Some(batch) = running.next().await? {

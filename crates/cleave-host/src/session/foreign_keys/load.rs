@@ -9,7 +9,7 @@ use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::Settings;
 use cleave_engine::write::load::LoadCheck;
 use cleave_query::select;
-use cleave_query::select::{Asked, ReadView};
+use cleave_query::select::{QueryRequest, ReadView};
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::names::in_quotes;
 use cleave_sql::statement::parse::parse_query;
@@ -81,7 +81,7 @@ pub(in crate::session) async fn check_all(
     for text in broken(reference) {
         let query = parse_query(text)?;
         let parameters = Parameters::default();
-        let asked = Asked { query: &query, parameters: &parameters, view: Some(view) };
+        let asked = QueryRequest { query: &query, parameters: &parameters, view: Some(view) };
         let mut running = Box::pin(select::run_query(database, settings, asked)).await?;
         while let Some(batch) = running.next().await? {
             let rows = Columns { ids: &reference.key.columns, rows: &batch };

@@ -26,7 +26,7 @@ use cleave_sql::statement::upsert::{ConflictAction, OnConflict};
 use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast::{self, VisitMut};
 
-use super::super::lifted::Seen;
+use super::super::lifted::StatementCache;
 use crate::database::Database;
 
 /// Prefix of the names of the input row's columns.
@@ -34,7 +34,7 @@ const EXCLUDED: &str = "\u{1}excluded ";
 
 /// The cached plans of a session, by table, the statement's name for it, SET and WHERE.
 pub(in crate::session) type PairsPlans =
-    Seen<(String, ast::Ident, Vec<Assignment>, Option<Box<ast::Expr>>), PairsPlan>;
+    StatementCache<(String, ast::Ident, Vec<Assignment>, Option<Box<ast::Expr>>), PairsPlan>;
 
 /// See the module's description.
 #[derive(Debug)]

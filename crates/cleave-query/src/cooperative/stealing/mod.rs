@@ -36,7 +36,7 @@ mod pace;
 #[cfg(test)]
 mod tests;
 
-use pace::{Pace, Seen, Step};
+use pace::{Observed, Pace, Step};
 
 use cleave_engine::device::Device;
 
@@ -45,27 +45,27 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// The host's part in one run; see the [module](self).
 pub(super) struct Stealing {
-    run: Asked,
+    run: LeaseRequest,
     /// The run's, in the order of its list.
     morsels: Vec<Morsel>,
     pace: Pace,
     /// Partitions of the host's pipeline.
     partitions: u32,
     clock: Stopwatch,
-    state: Mutex<State>,
+    state: Mutex<SharedMorsels>,
     /// Locked while the device is asked, so that one caller does.
     asking: tokio::sync::Mutex<()>,
 }
 
 /// The device to ask, and for the morsels of which input.
-struct Asked {
+struct LeaseRequest {
     device: Arc<Device>,
     link: Arc<dyn Link>,
     run: CommandHeader,
     input: u32,
 }
 
-struct State {
+struct SharedMorsels {
     part: Part,
     /// Places of morsels that were taken, in the order in which they are given out.
     taken: Vec<u32>,
@@ -131,12 +131,12 @@ impl Stealing {
         let count = u32::try_from(morsels.len()).unwrap_or(u32::MAX);
         let pace = Pace::new(sharing.unwrap_or_default(), morsels.len(), sharing.is_none());
         Arc::new(Self {
-            run: Asked { device, link, run, input },
+            run: LeaseRequest { device, link, run, input },
             morsels,
             pace,
             partitions,
             clock: Stopwatch::start(),
-            state: Mutex::new(State {
+            state: Mutex::new(SharedMorsels {
                 part: Part::new(count),
                 taken: Vec::new(),
                 given_out: Vec::new(),
@@ -227,7 +227,7 @@ impl Stealing {
         let began = state.began.as_ref().map_or(Duration::ZERO, Stopwatch::elapsed);
         let now = self.clock.elapsed();
         let streams = state.streams;
-        self.pace.step(&Seen {
+        self.pace.step(&Observed {
             lease: state.part.lease,
             elapsed_s: now.as_secs_f64(),
             streams: streams.map(|(begun, at)| (begun, now.saturating_sub(at).as_secs_f64())),
@@ -243,7 +243,7 @@ impl Stealing {
         if self.lock().deaf {
             return;
         }
-        let Asked { device, link, run, input } = &self.run;
+        let LeaseRequest { device, link, run, input } = &self.run;
         let header = CommandHeader { run: run.run, ..device.header() };
         let asked = Command::new(header, Request::Revoke { input: *input, keep });
         let answer = link.call(asked).await;
@@ -311,7 +311,7 @@ impl Stealing {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SharedMorsels> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -44,7 +44,7 @@ pub(super) enum Step {
 
 /// The observations of a run so far.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct Observed {
     /// The morsels left to the device, as last reported.
     pub(super) lease: Lease,
     /// Seconds since the run was accepted.
@@ -81,7 +81,7 @@ impl Pace {
     }
 
     /// What the host should do now.
-    pub(super) fn step(&self, seen: &Seen) -> Step {
+    pub(super) fn step(&self, seen: &Observed) -> Step {
         let left = f64::from(seen.lease.kept.saturating_sub(seen.lease.begun));
         if left == 0.0 {
             return Step::Over;
@@ -131,8 +131,8 @@ mod tests {
         Sharing { host_s, device_s, morsels: 100.0, ..Sharing::default() }
     }
 
-    fn seen(begun: u32, kept: u32, elapsed_s: f64) -> Seen {
-        Seen {
+    fn seen(begun: u32, kept: u32, elapsed_s: f64) -> Observed {
+        Observed {
             lease: Lease { begun, kept },
             elapsed_s,
             streams: (begun > 0).then_some((0, elapsed_s)),
@@ -157,7 +157,7 @@ mod tests {
                 host_free_s = now_s + host_s;
                 host_work_s += host_s;
             } else if host_free_s <= now_s {
-                let known = Seen {
+                let known = Observed {
                     host_done: f64::from(given_out),
                     host_s: host_work_s,
                     host_begun: given_out > 0,
@@ -204,8 +204,8 @@ mod tests {
     fn what_a_device_does_before_its_first_morsel_is_not_its_pace() {
         // Build sides took ten times as long as predicted; each morsel takes what was predicted.
         let pace = Pace::new(Sharing { device_before_s: 0.1, ..sharing(1.0, 2.0) }, 100, false);
-        let late = Seen { streams: Some((1, 0.1)), ..seen(11, 100, 1.1) };
-        let alone = Seen { streams: Some((1, 0.1)), ..seen(11, 100, 0.2) };
+        let late = Observed { streams: Some((1, 0.1)), ..seen(11, 100, 1.1) };
+        let alone = Observed { streams: Some((1, 0.1)), ..seen(11, 100, 0.2) };
         assert_eq!(pace.step(&late), pace.step(&alone));
     }
 
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn a_device_that_waits_for_the_host_needs_no_help() {
         let pace = Pace::new(sharing(1.0, 0.1), 100, false);
-        let waiting = Seen { stalled: 0.5, ..seen(10, 100, 0.1) };
+        let waiting = Observed { stalled: 0.5, ..seen(10, 100, 0.1) };
         assert!(matches!(pace.step(&waiting), Step::Wait(_)));
         assert_eq!(Pace::new(sharing(1.0, 0.1), 100, true).step(&waiting), Step::Take(1));
     }

@@ -16,24 +16,24 @@ const AGGREGATES: [&str; 5] = ["avg", "count", "max", "min", "sum"];
 /// Whether `query` has aggregates; None: it contains something that may not be cached.
 pub(super) fn plain(query: &ast::Query) -> Option<bool> {
     plain_select(query, Clauses::Grouped)?;
-    let mut seen = Seen { queries: 0, has_aggregates: false };
+    let mut seen = Walk { queries: 0, has_aggregates: false };
     let flow: ControlFlow<()> = Visit::visit(query, &mut seen);
     (flow.is_continue() && seen.queries == 1).then_some(seen.has_aggregates)
 }
 
 /// Whether `items` contain only what may be cached.
 pub fn are_plain(items: &[ast::SelectItem]) -> bool {
-    let mut seen = Seen { queries: 0, has_aggregates: false };
+    let mut seen = Walk { queries: 0, has_aggregates: false };
     let is_plain = |item: &ast::SelectItem| Visit::visit(item, &mut seen).is_continue();
     items.iter().all(is_plain) && !seen.has_aggregates && seen.queries == 0
 }
 
-struct Seen {
+struct Walk {
     queries: usize,
     has_aggregates: bool,
 }
 
-impl ast::Visitor for Seen {
+impl ast::Visitor for Walk {
     type Break = ();
 
     fn pre_visit_query(&mut self, _query: &ast::Query) -> ControlFlow<()> {

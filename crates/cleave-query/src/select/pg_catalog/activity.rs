@@ -1,6 +1,6 @@
 //! `pg_stat_activity`: the sessions of a server. A role that is no superuser sees of others' only that they exist.
 
-use cleave_catalog::backends::Seen;
+use cleave_catalog::backends::BackendStatus;
 use cleave_catalog::backends::TransactionStatus;
 use cleave_catalog::catalog::rights::FIRST;
 use cleave_sql::statement::catalog_tables::{Cell, Row};
@@ -12,11 +12,11 @@ use super::view::{View, number};
 const HIDDEN: &str = "<insufficient privilege>";
 
 /// The rows of `pg_stat_activity`.
-pub(super) fn rows(view: &View, sessions: &[Seen], locks: &[LockStatus]) -> Vec<Row> {
+pub(super) fn rows(view: &View, sessions: &[BackendStatus], locks: &[LockStatus]) -> Vec<Row> {
     sessions.iter().map(|session| row(view, session, locks)).collect()
 }
 
-fn row(view: &View, session: &Seen, locks: &[LockStatus]) -> Row {
+fn row(view: &View, session: &BackendStatus, locks: &[LockStatus]) -> Row {
     let role = i64::from(session.role.unwrap_or(FIRST));
     let mut row: Row = vec![
         ("datid", number::DATABASE.into()),

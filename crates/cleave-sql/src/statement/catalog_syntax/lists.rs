@@ -39,9 +39,9 @@ pub(super) fn list_of_numbers(expression: &Expr, data_type: &DataType) -> Option
 
 /// Casts the texts `{}` beside a call of `acldefault` to lists.
 pub(super) fn list_empty_texts(results: Vec<&mut Expr>) {
-    let gives_texts = |expression: &Expr| {
-        matches!(expression, Expr::Function(function) if function.name.to_string() == "acldefault")
-    };
+    let is_named = |function: &Function| function.name.to_string() == "acldefault";
+    let gives_texts =
+        |expression: &Expr| matches!(expression, Expr::Function(function) if is_named(function));
     if !results.iter().any(|result| gives_texts(result)) {
         return;
     }

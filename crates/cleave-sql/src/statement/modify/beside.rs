@@ -36,12 +36,12 @@ const BESIDE: &str = "\u{1}beside";
 /// The items of RETURNING beside the columns of its table.
 #[derive(Debug, Default)]
 pub struct Beside {
-    slots: Vec<Slot>,
+    slots: Vec<Named>,
 }
 
 /// One such item.
 #[derive(Debug, Clone, PartialEq)]
-enum Slot {
+enum Named {
     /// A column.
     Column(Box<Expr>),
     /// All columns of a table.
@@ -77,9 +77,9 @@ impl Beside {
         let mut items = Vec::with_capacity(self.slots.len());
         for (number, slot) in self.slots.iter().enumerate() {
             let (expr, all) = match slot {
-                Slot::Column(column) => (Expr::clone(column), None),
+                Named::Column(column) => (Expr::clone(column), None),
                 // It marks where the columns of the table begin.
-                Slot::All(table) => (Expr::value(ast::Value::Null), Some(table)),
+                Named::All(table) => (Expr::value(ast::Value::Null), Some(table)),
             };
             items.push(SelectItem::ExprWithAlias { expr, alias: slot_name(number) });
             items.extend(all.map(|table| {
@@ -139,7 +139,7 @@ impl Beside {
         for (number, slot) in self.slots.iter().enumerate() {
             let Some((place, _)) = fields.next() else { break };
             let Some(columns) = slots.get_mut(number) else { break };
-            if let Slot::Column(_) = slot {
+            if let Named::Column(_) = slot {
                 columns.push(Listed { place, name: String::new(), own: slot_name(number) });
                 continue;
             }
@@ -204,10 +204,10 @@ impl Beside {
     }
 
     fn all_of(&mut self, table: ast::ObjectName) -> usize {
-        self.number_of(Slot::All(table))
+        self.number_of(Named::All(table))
     }
 
-    fn number_of(&mut self, slot: Slot) -> usize {
+    fn number_of(&mut self, slot: Named) -> usize {
         let known = self.slots.iter().position(|known| *known == slot);
         known.unwrap_or_else(|| {
             self.slots.push(slot);
@@ -263,7 +263,7 @@ impl VisitorMut for Columns<'_> {
             },
             _ => return ControlFlow::Continue(()),
         };
-        let number = self.beside.number_of(Slot::Column(Box::new(expression.clone())));
+        let number = self.beside.number_of(Named::Column(Box::new(expression.clone())));
         if !is_own {
             *expression = Expr::Identifier(slot_name(number));
         }

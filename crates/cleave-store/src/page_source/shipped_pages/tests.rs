@@ -16,7 +16,7 @@ use crate::{
 };
 
 const SHIPPED: SegmentRef =
-    SegmentRef { segment: SegmentId(crate::ids::PASSED_SEGMENT_FIRST), ..SEGMENT };
+    SegmentRef { segment: SegmentId(crate::ids::SHIPPED_SEGMENT_FIRST), ..SEGMENT };
 
 /// A page of one column with these values.
 fn page(segment: SegmentRef, values: &[i64], start: BlockAddress) -> (PageRef, Bytes) {

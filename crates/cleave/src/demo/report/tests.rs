@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Gain, Measurement, Run, bars, bytes_text, closing, last_line, rate_text};
+use super::{Gain, Measurement, Timing, bars, bytes_text, closing, last_line, rate_text};
 
 fn measurement(name: &str, host_ms: u64, split_ms: u64) -> Measurement {
     let run =
-        |milliseconds, link_bytes| Run { time: Duration::from_millis(milliseconds), link_bytes };
+        |milliseconds, link_bytes| Timing { time: Duration::from_millis(milliseconds), link_bytes };
     Measurement {
         name: name.to_owned(),
         row_count: 3,

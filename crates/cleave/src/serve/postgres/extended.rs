@@ -63,10 +63,10 @@ pub(crate) struct Portal {
     formats: Vec<Format>,
     /// The columns that were described to the client.
     told: Vec<Column>,
-    state: State,
+    state: Phase,
 }
 
-enum State {
+enum Phase {
     /// It has not started.
     Bound,
     /// It returns rows.
@@ -218,7 +218,7 @@ impl Connection {
         if self.portals.len() >= KEPT_COUNT_MAX {
             return Err(too_many("portals"));
         }
-        let (formats, state) = (results, State::Bound);
+        let (formats, state) = (results, Phase::Bound);
         let told = Vec::new();
         let bound = Portal { statement, known, described, values, formats, told, state };
         self.portals.insert(portal, Box::new(bound));
@@ -280,7 +280,7 @@ impl Connection {
     /// Describes the portal `name`, if its columns are known; returns whether they are.
     pub(super) fn describe_portal_at_hand(&mut self, name: &str) -> bool {
         let Some(portal) = self.portals.get_mut(name) else { return false };
-        let (Some(described), State::Bound) = (&portal.described, &portal.state) else {
+        let (Some(described), Phase::Bound) = (&portal.described, &portal.state) else {
             return false;
         };
         let out = &mut self.wire.output;
@@ -295,7 +295,7 @@ impl Connection {
     }
 
     async fn describe_portal(&mut self, portal: &mut Portal) -> Result<(), Stop> {
-        if let (Known::Plain(parsed, sql), State::Bound) = (&*portal.known, &portal.state)
+        if let (Known::Plain(parsed, sql), Phase::Bound) = (&*portal.known, &portal.state)
             && !block::is_border(&parsed.statement)
         {
             self.begin_watch();
@@ -306,7 +306,7 @@ impl Connection {
         }
         let out = &mut self.wire.output;
         match &portal.state {
-            State::Rows(rows) => reply::row_description(out, &rows.columns),
+            Phase::Rows(rows) => reply::row_description(out, &rows.columns),
             _ => reply::bare(out, b'n'),
         }
         Ok(())
@@ -349,14 +349,14 @@ impl Connection {
             }
         };
         portal.state = match started {
-            Started::Done { tag } => State::Done(tag),
+            Started::Done { tag } => Phase::Done(tag),
             Started::Rows(rows) => {
                 let schema = rows.schema();
                 let columns = match std::mem::take(&mut portal.told) {
                     told if are_columns_of(&told, &schema) => told,
                     _ => columns(&schema, &portal.formats),
                 };
-                State::Rows(Box::new(PortalRows { rows, columns, batch: None }))
+                Phase::Rows(Box::new(PortalRows { rows, columns, batch: None }))
             }
         };
         Ok(())
@@ -367,7 +367,7 @@ impl Connection {
         let mut portal = self.take_portal(name)?;
         let done = self.execute_portal(&mut portal, row_count_max).await;
         // The end of a block ends its portals, possibly including this one.
-        if done.is_ok() && !matches!(portal.state, State::Bound) {
+        if done.is_ok() && !matches!(portal.state, Phase::Bound) {
             self.portals.insert(name.to_owned(), portal);
         }
         done
@@ -386,7 +386,7 @@ impl Connection {
         if let Known::Plain(_, sql) | Known::Prepared { sql, .. } = &*portal.known {
             self.listed.begins(sql);
         }
-        if let State::Bound = portal.state {
+        if let Phase::Bound = portal.state {
             self.begin(portal).await?;
         }
         let (tag, sql) = match &*portal.known {
@@ -395,7 +395,7 @@ impl Connection {
             Known::Empty => (Tag::Counted("SELECT"), ""),
         };
         match &mut portal.state {
-            State::Rows(rows) => {
+            Phase::Rows(rows) => {
                 let limit = usize::try_from(row_count_max).ok().filter(|limit| *limit > 0);
                 let (sent, is_end) = self.send_some(rows, limit, sql).await?;
                 if is_end {
@@ -404,11 +404,11 @@ impl Connection {
                     reply::bare(&mut self.wire.output, b's');
                 }
             }
-            State::Done(done) => {
+            Phase::Done(done) => {
                 reply::complete(&mut self.wire.output, done);
-                portal.state = State::Ended;
+                portal.state = Phase::Ended;
             }
-            State::Bound | State::Ended => {
+            Phase::Bound | Phase::Ended => {
                 let message = format!("portal \"{}\" cannot be run anymore", portal.statement);
                 return Err(Complaint::error("55000", message).into());
             }

@@ -167,7 +167,7 @@ pub(super) fn payment(
         0..85 => (home, district),
         _ => (other(tpcc, draw, home), between(draw, 1, DISTRICTS)),
     };
-    let asked = Asked::draw(tpcc, draw);
+    let asked = CustomerKey::draw(tpcc, draw);
     let amount = cents(between(draw, 100, 500_000));
     let note = letters(draw, 12, 24);
     in_transaction(client, |client| {
@@ -202,7 +202,7 @@ pub(super) fn order_status(
     home: i64,
 ) -> Result<(), ClientError> {
     let district = between(draw, 1, DISTRICTS);
-    let asked = Asked::draw(tpcc, draw);
+    let asked = CustomerKey::draw(tpcc, draw);
     in_transaction(client, |client| {
         let customer = asked.number(client, (home, district))?;
         let key = [home, district, customer].map(Value::from);
@@ -271,12 +271,12 @@ pub(super) fn stock_level(
 }
 
 /// A customer, by number or by last name.
-enum Asked {
+enum CustomerKey {
     Number(i64),
     Name(String),
 }
 
-impl Asked {
+impl CustomerKey {
     fn draw(tpcc: &Tpcc, draw: &mut Draw) -> Self {
         match draw.below(100) {
             0..60 => Self::Name(tpcc.last_name(draw)),

@@ -12,7 +12,7 @@ use datafusion_physical_plan::memory::MemoryStream;
 use futures::StreamExt;
 
 /// See the [module](self).
-pub(super) struct Held {
+pub(super) struct BufferedRows {
     batches: Vec<RecordBatch>,
     counter: RecordBatchMemoryCounter,
     bytes: usize,
@@ -20,7 +20,7 @@ pub(super) struct Held {
     memory: MemoryReservation,
 }
 
-impl Held {
+impl BufferedRows {
     /// Nothing yet, and at most `bytes_max` of `pool`.
     pub(super) fn new(pool: &Arc<dyn MemoryPool>, bytes_max: usize) -> Self {
         Self {
