@@ -116,7 +116,7 @@ use place::check_place;
 use prepared::PreparedStatements;
 use ranges::RangeQueries;
 use returning::Returned;
-use rights::QueryRequest;
+use rights::CheckedStatement;
 use subqueries::NestedStatements;
 use transaction_locks::TransactionLocks;
 use upsert::pairs::PairsPlans;
@@ -158,7 +158,7 @@ pub struct Session {
     /// The end of the log up to which its statements have read.
     seen_log: AtomicU64,
     /// The running statement, if its rights were checked.
-    asked: Option<Arc<QueryRequest>>,
+    asked: Option<Arc<CheckedStatement>>,
     /// In a lock so that the futures of statements may move between threads; never locked.
     client: Mutex<ClientStreams>,
     /// Its block is one statement with RETURNING.

@@ -333,7 +333,7 @@ fn shipped_pages(
 ) -> Result<(Arc<ShippedPages>, MemoryReservation), DeviceError> {
     let pages = request.shipped.iter().map(|page| (page.start, page.payload.bytes.clone()));
     let shipped = ShippedPages::new(pages).map_err(|error| refused(error.to_string()))?;
-    let reserved = MemoryConsumer::new("pages that are shipped").register(memory);
+    let reserved = MemoryConsumer::new("pages of the shipped delta").register(memory);
     reserved.try_grow(shipped.byte_count()).map_err(of_engine)?;
     Ok((shipped, reserved))
 }
@@ -410,7 +410,7 @@ fn check_figures(request: &Execute) -> Result<(), DeviceError> {
     request.indexes.iter().flat_map(IndexInput::pages).try_for_each(check_page)?;
     let shipped_bytes = request.shipped.iter().map(|page| page.payload.bytes.len() as u64).sum();
     if shipped_bytes > SHIPPED_BYTES_MAX {
-        return Err(outside("bytes of pages shipped", shipped_bytes, 0, SHIPPED_BYTES_MAX));
+        return Err(outside("bytes of the shipped delta", shipped_bytes, 0, SHIPPED_BYTES_MAX));
     }
     for (name, value) in &request.settings {
         let is_size = value.parse::<u64>().is_ok_and(|rows| BATCH_SIZES.contains(&rows));

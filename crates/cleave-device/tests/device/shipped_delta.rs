@@ -84,7 +84,7 @@ async fn what_is_no_page_is_refused_or_found_when_it_is_read() {
         };
         let (cause, message) = refusal(vec![large], good.memory_bytes).await;
         assert_eq!(cause, DeviceErrorCause::Refused, "{message}");
-        assert!(message.contains("bytes of pages shipped"), "{message}");
+        assert!(message.contains("bytes of the shipped delta"), "{message}");
         let (cause, message) = refusal(pages.clone(), 3000).await;
         assert_eq!(cause, DeviceErrorCause::OutOfMemory, "{message}");
         // Malformed pages with a correct checksum.

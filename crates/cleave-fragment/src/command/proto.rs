@@ -41,7 +41,7 @@ pub enum MalformedMessage {
 }
 
 const SPOILT_BROADCAST: &str = "broadcast: a piece of it fails its checksum";
-const SPOILT_PAGE: &str = "page that is shipped: it fails its checksum";
+const SPOILT_PAGE: &str = "page of the shipped delta: it fails its checksum";
 /// Most broadcasts of one run: more than any plan has joins.
 const BROADCAST_COUNT_MAX: usize = 1024;
 

@@ -50,7 +50,7 @@ struct PendingLocks {
 enum Release {
     #[default]
     No,
-    PendingLocks,
+    Asked,
     Done,
 }
 

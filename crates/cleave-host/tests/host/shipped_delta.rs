@@ -153,10 +153,10 @@ async fn what_is_large_becomes_pages_and_explain_tells() {
     run(&mut session, "INSERT INTO t VALUES (-1, 'x'), (-2, 'x')").await;
     let flushed = count(&database, Act::Flush);
     let explained = rows(&mut session, "EXPLAIN SELECT count(*) FROM t").await.join("\n");
-    assert!(explained.contains("; 2 rows are shipped"), "{explained}");
+    assert!(explained.contains("; 2 rows of the delta are shipped"), "{explained}");
     run(&mut session, "PREPARE all_of AS SELECT count(*) FROM t").await;
     let explained = rows(&mut session, "EXPLAIN EXECUTE all_of").await.join("\n");
-    assert!(explained.contains("; 2 rows are shipped"), "{explained}");
+    assert!(explained.contains("; 2 rows of the delta are shipped"), "{explained}");
     // A look-up needs the index, which does not have them.
     let by_key = rows(&mut session, "EXPLAIN ANALYZE SELECT note FROM t WHERE id = -1").await;
     assert!(by_key.join("\n").contains("rows: 1"), "{by_key:?}");

@@ -270,7 +270,7 @@ impl Tail {
                 };
                 let text = match input.rows_shipped() {
                     0 => text,
-                    rows => format!("{text}; {rows} rows are shipped"),
+                    rows => format!("{text}; {rows} rows of the delta are shipped"),
                 };
                 (input.table.schema.name.clone(), text)
             })

@@ -241,7 +241,7 @@ impl PageSource for WithShipped {
 }
 
 fn refused(reason: String) -> StoreError {
-    StoreError::Mismatch { what: "pages that are shipped", reason }
+    StoreError::Mismatch { what: "pages of the shipped delta", reason }
 }
 
 #[cfg(test)]

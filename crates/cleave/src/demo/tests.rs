@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::report::Run;
+use super::report::Timing;
 use super::{OWN_QUERIES, Query, Rate, median, rate_or_none};
 
 #[test]

@@ -7,21 +7,21 @@ use arrow::datatypes::{Int32Type, IntervalMonthDayNano};
 
 use super::*;
 
-fn state(types: &[DataType]) -> State {
-    State::new(types.to_vec())
+fn state(types: &[DataType]) -> SketchInner {
+    SketchInner::new(types.to_vec())
 }
 
 fn numbers(values: impl Iterator<Item = i32>) -> ArrayRef {
     Arc::new(values.map(Some).collect::<Int32Array>())
 }
 
-fn sketch(state: &mut State) -> TableSketch {
+fn sketch(state: &mut SketchInner) -> TableSketch {
     let ScalarValue::Struct(value) = state.evaluate().unwrap() else { panic!("no struct") };
     TableSketch::of_result(&value).unwrap()
 }
 
 /// The parts of `state` as arrays of one row.
-fn arrays(state: &mut State) -> Vec<ArrayRef> {
+fn arrays(state: &mut SketchInner) -> Vec<ArrayRef> {
     state.state().unwrap().iter().map(|part| part.to_array().unwrap()).collect()
 }
 
@@ -194,7 +194,7 @@ fn states_that_make_no_sense_are_refused() {
     assert!(refused(3, list(numbers(0..3))).contains("3 values of 10 rows"));
     let mut other = state(&[DataType::Int64]);
     assert!(other.merge_batch(&sound).unwrap_err().to_string().contains("types"));
-    assert!(State::of_row(&sound[..1], 0).is_err());
+    assert!(SketchInner::of_row(&sound[..1], 0).is_err());
 }
 
 #[test]

@@ -39,9 +39,10 @@ pub(super) fn list_of_numbers(expression: &Expr, data_type: &DataType) -> Option
 
 /// Casts the texts `{}` beside a call of `acldefault` to lists.
 pub(super) fn list_empty_texts(results: Vec<&mut Expr>) {
-    let is_named = |function: &Function| function.name.to_string() == "acldefault";
-    let gives_texts =
-        |expression: &Expr| matches!(expression, Expr::Function(function) if is_named(function));
+    let gives_texts = |expression: &Expr| match expression {
+        Expr::Function(function) => function.name.to_string() == "acldefault",
+        _ => false,
+    };
     if !results.iter().any(|result| gives_texts(result)) {
         return;
     }
