@@ -209,7 +209,7 @@ async fn nothing_is_acknowledged_that_the_copy_does_not_have() {
     run(&mut session, "ALTER SYSTEM RESET log_replica").await;
     run(&mut session, "INSERT INTO near VALUES (8, 'here')").await;
     let status = shown(&mut session, "log_replica_status").await;
-    assert!(status.contains("still has an ended copy"), "{status}");
+    assert!(status.contains("still has a dropped replica"), "{status}");
     let _served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
     run(&mut session, "ALTER SYSTEM RESET log_replica").await;
     assert_eq!(shown(&mut session, "log_replica_status").await, "off");

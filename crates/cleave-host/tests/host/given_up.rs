@@ -128,7 +128,7 @@ async fn a_copy_that_was_given_up_ends_as_soon_as_its_device_is_back() {
         run(&mut session, "INSERT INTO near VALUES (3, 'not in the copy')").await;
         database.look_after_replicas().await.unwrap();
         let status = shown(&mut session, "log_replica_status").await;
-        assert!(status.contains("still has an ended copy"), "{status}");
+        assert!(status.contains("still has a dropped replica"), "{status}");
         let _served = Served::start(&media, [1; 16], address).await;
         match by_checkpoint {
             true => drop(run(&mut session, "CHECKPOINT").await),

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use cleave_host::backup::restore;
 use cleave_host::{Database, OpenOptions};
 use cleave_media::{DirectFile, OpenMode};
 
@@ -156,4 +157,28 @@ async fn another_media_file_is_noticed() {
     let message = error.to_string();
     assert!(message.contains("another device answers as \"embedded\""), "{message}");
     assert_eq!(error.sqlstate(), "58030");
+}
+
+/// A database and a backup as builds before the manifest was called so left them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_under_the_names_of_earlier_builds_are_read() {
+    let (directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1), (2)").await;
+    let place = tempfile::tempdir().unwrap();
+    let backup = place.path().join("backup");
+    database.backup(&backup).await.unwrap();
+    drop((session, database));
+    let (manifest, before) = (directory.path().join("manifest"), directory.path().join("root"));
+    fs::rename(&manifest, &before).unwrap();
+    let database = open(directory.path()).await;
+    assert!(manifest.exists() && !before.exists(), "it has its name of today");
+    assert_eq!(row(&mut database.session(), "SELECT count(*) FROM t").await, "2");
+    drop(database);
+    // Only the backup's own list: the names of its files are in that.
+    fs::rename(backup.join("backup_manifest"), backup.join("manifest")).unwrap();
+    let restored = place.path().join("restored");
+    restore(&backup, &restored, &OpenOptions::new(embedded())).await.unwrap();
+    let database = open(&restored).await;
+    assert_eq!(row(&mut database.session(), "SELECT count(*) FROM t").await, "2");
 }

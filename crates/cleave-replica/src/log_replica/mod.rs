@@ -502,7 +502,7 @@ impl LogReplicas {
                 lines.push(format!(
                     "device \"{name}\" still has a dropped replica, from which nothing should be failed over; it is \
                         erased when the device \
-                     answers: by a server, or at a CHECKPOINT, an incarnation, or when log_replica is set"
+                     answers: by a server, or at a CHECKPOINT, the next start, or when log_replica is set"
                 ));
                 continue;
             }

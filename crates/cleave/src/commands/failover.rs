@@ -38,7 +38,7 @@ pub(crate) async fn run(options: &FailoverOptions, place: &Place) -> Result<(), 
     let mut out = std::io::stdout().lock();
     writeln!(
         out,
-        "failed over: the database is now in {}: up to commit {commit}, from a copy written last at {at}; it goes on \
+        "failed over: the database is now in {}: up to commit {commit}, from a replica written last at {at}; it goes on \
             in epoch {epoch}",
         options.database.display()
     )?;
@@ -71,7 +71,7 @@ fn doubt(witnesses: &Witnesses, at: &str) -> Option<String> {
         silent => format!("no answer came from \"{}\", which might say", silent.join("\", \"")),
     };
     Some(format!(
-        "{whoever} whether the old host gave that copy up while its device was offline (by setting or resetting \
+        "{whoever} whether the old host gave that replica up while its device was offline (by setting or resetting \
             log_replica); if it did, \
          what it committed after {at} is not here"
     ))

@@ -161,3 +161,20 @@ fn a_database_without_a_segment_file_opens_and_says_which_table_is_refused() {
     let check = cleave(&["check", "--db", db]);
     assert!(check.stderr.contains("everything holds"), "{check:?}");
 }
+
+#[test]
+fn the_way_to_a_device_changes_while_the_database_is_closed() {
+    let place = tempdir().unwrap();
+    let db = place.path().to_str().unwrap();
+    sql(place.path(), &["-c", "CREATE TABLE t (id int)"]).ok();
+    let way = ["--local", "/nowhere/device.sock"];
+    let change = |name| [&["device", "change", name, "--db", db][..], &way].concat();
+    let error = cleave(&change("embeded")).fails(2);
+    assert!(error.contains("did you mean \"embedded\""), "{error}");
+    let error = cleave(&change("embedded")).fails(2);
+    assert!(error.contains("the database's own"), "{error}");
+    let none = place.path().join("none");
+    let arguments = ["device", "change", "far", "--db", none.to_str().unwrap()];
+    let error = cleave(&[&arguments[..], &way].concat()).fails(2);
+    assert!(error.contains("does not exist"), "{error}");
+}
