@@ -186,7 +186,7 @@ class Place:
             return {"error": f"the device ended: {first}", "error_kind": "error"}
         if "0A000" in first and "cannot run this statement" in first:
             return {"error": first, "error_kind": "cannot"}
-        if re.search(r'setting "\w+" (does not exist|cannot be)', first):
+        if re.search(r'(unrecognized configuration|invalid value for) parameter "\w+"', first):
             return {"error": first, "error_kind": "not there"}
         return {"error": first, "error_kind": "error"}
 

@@ -66,8 +66,8 @@ impl AdvisoryInner {
             true => Ok(()),
             false => Err(Error::Invalid {
                 message: format!(
-                    "out of shared memory: the session has {count_max} advisory locks; the setting \
-                        advisory_locks_max allows more"
+                    "out of shared memory: the session has {count_max} advisory locks; raise the \
+                        setting advisory_locks_max"
                 ),
                 fault: Fault::TooManyLocks,
                 position: None,

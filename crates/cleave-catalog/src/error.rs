@@ -9,6 +9,7 @@
 
 mod codes;
 mod no_operator;
+mod shown;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,7 @@ use crate::suggest::nearest;
 use crate::value::ValueError;
 use codes::{engine_sqlstate, schema_sqlstate};
 pub use no_operator::NoOperator;
+use shown::{At, Hint, Meant, Missing, Near, engine_message};
 
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -46,7 +48,7 @@ pub enum Error {
         position: Option<Position>,
     },
     /// Valid SQL that this version does not support: write it differently.
-    #[error("{}{what} is not in this version{}", At(*position), Hint(hint.as_deref()))]
+    #[error("{}{what} is not supported{}", At(*position), Hint(hint.as_deref()))]
     Unsupported {
         /// The statement, clause or type, as SQL names it.
         what: String,
@@ -66,13 +68,13 @@ pub enum Error {
         position: Option<Position>,
     },
     /// An unknown name: correct it.
-    #[error("{}{kind} \"{name}\" does not exist{}{}", At(*position), Within(of), Meant(suggestion))]
+    #[error("{}{}{}", At(*position), Missing { kind: *kind, name, of: of.as_deref() }, Meant(suggestion))]
     UnknownName {
         /// The kind of object that was expected.
         kind: NameKind,
         /// The name as folded by SQL.
         name: String,
-        /// The scope of the search, for example `table "title"`.
+        /// The scope of the search, for example `relation "title"`.
         of: Option<String>,
         /// The nearest name that exists.
         suggestion: Option<String>,
@@ -80,7 +82,7 @@ pub enum Error {
         position: Option<Position>,
     },
     /// A name that is already used: choose another.
-    #[error("{kind} \"{name}\" already exists")]
+    #[error("{} \"{name}\" already exists", kind.as_taken())]
     NameTaken {
         /// The kind of object that has the name.
         kind: NameKind,
@@ -88,7 +90,7 @@ pub enum Error {
         name: String,
     },
     /// A value that a setting does not accept: choose one of those listed.
-    #[error("setting \"{name}\" cannot be \"{}\": {expected}", cut(value))]
+    #[error("invalid value for parameter \"{name}\": \"{}\"; {expected}", cut(value))]
     SettingValue {
         /// The setting.
         name: &'static str,
@@ -146,7 +148,7 @@ pub enum Error {
     },
     /// NULL in a NOT NULL column: give a value.
     #[error(
-        "null value in column \"{column}\" of table \"{table}\" violates its NOT NULL constraint"
+        "null value in column \"{column}\" of relation \"{table}\" violates not-null constraint"
     )]
     NotNull {
         /// The table.
@@ -156,7 +158,7 @@ pub enum Error {
     },
     /// A duplicate key: give another.
     #[error(
-        "duplicate key in table \"{table}\": ({columns})=({key}) already exists, and \"{constraint}\" is unique"
+        "duplicate key value violates unique constraint \"{constraint}\": Key ({columns})=({key}) already exists."
     )]
     DuplicateKey {
         /// The table.
@@ -228,13 +230,17 @@ pub struct Position {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NameKind {
-    /// A table.
+    /// A table, a view or a sequence, whichever a statement would take.
+    Relation,
+    /// A table that DROP TABLE names.
     Table,
+    /// A view that DROP VIEW names.
+    View,
     /// An index.
     Index,
     /// A constraint of a table.
     Constraint,
-    /// A sequence.
+    /// A sequence that DROP SEQUENCE names.
     Sequence,
     /// A column of a table or of a query.
     Column,
@@ -280,8 +286,10 @@ pub enum ConflictKind {
     Dependencies,
     /// A deadlock (40P01).
     Deadlock,
-    /// It holds a lock for longer than `lock_timeout`, or NOWAIT was requested (55P03).
-    Lock,
+    /// It holds a lock for longer than `lock_timeout` (55P03).
+    LockTimeout,
+    /// It holds a lock, and NOWAIT was asked for (55P03).
+    LockNotAvailable,
 }
 
 impl ConflictKind {
@@ -289,21 +297,8 @@ impl ConflictKind {
         match self {
             Self::Update | Self::Dependencies => "40001",
             Self::Deadlock => "40P01",
-            Self::Lock => "55P03",
+            Self::LockTimeout | Self::LockNotAvailable => "55P03",
         }
-    }
-}
-
-impl fmt::Display for ConflictKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Update => "could not serialize access due to concurrent update",
-            Self::Dependencies => {
-                "could not serialize access due to read/write dependencies among transactions"
-            }
-            Self::Deadlock => "deadlock detected",
-            Self::Lock => "could not obtain a lock",
-        })
     }
 }
 
@@ -375,8 +370,14 @@ pub enum Fault {
     UnknownConstraint,
     /// A number out of its range (22003).
     Range,
+    /// A LIMIT below zero (2201W).
+    Limit,
+    /// An OFFSET below zero (2201X).
+    Offset,
     /// An exhausted sequence (2200H).
     SequenceLimit,
+    /// A column that has NULL and is to refuse it (23502).
+    NullValues,
     /// A value for a column that is GENERATED ALWAYS (428C9).
     GeneratedAlways,
     /// ON CONFLICT that names no unique index (42P10).
@@ -410,10 +411,10 @@ pub enum InputFault {
     #[error(transparent)]
     Value(#[from] ValueError),
     /// NULL in a NOT NULL column.
-    #[error("NULL where the column is NOT NULL")]
+    #[error("null value violates not-null constraint")]
     NotNull,
     /// A record that ends before the last column.
-    #[error("the record has {found} columns, expected {expected}: no value for this column")]
+    #[error("missing data for this column: the record has {found} columns, expected {expected}")]
     MissingColumn {
         /// Columns found.
         found: usize,
@@ -421,13 +422,15 @@ pub enum InputFault {
         expected: usize,
     },
     /// A record that goes on after the last column.
-    #[error("extra data after the last of {expected} expected columns")]
+    #[error("extra data after last expected column, of {expected}")]
     ExtraColumn {
         /// Columns expected.
         expected: usize,
     },
     /// A quote that the input does not close.
-    #[error("a quoted value that starts in this record is not closed before the end of the input")]
+    #[error(
+        "unterminated quoted field: it starts in this record and is not closed before the end of the input"
+    )]
     OpenQuote,
     /// A record longer than may be held in memory.
     #[error(
@@ -439,13 +442,15 @@ pub enum InputFault {
         limit: usize,
     },
     /// Invalid UTF-8, or the zero byte.
-    #[error("invalid bytes for encoding UTF8: {bytes}; expected UTF-8 text without zero bytes")]
+    #[error(
+        "invalid byte sequence for encoding \"UTF8\": {bytes}; expected UTF-8 text without zero bytes"
+    )]
     Encoding {
         /// The bytes as `0xff 0xfe`.
         bytes: String,
     },
     /// A header without the expected column names (HEADER MATCH).
-    #[error("the header names this column \"{}\", expected \"{expected}\"", cut(found))]
+    #[error("column name mismatch in header line: got \"{}\", expected \"{expected}\"", cut(found))]
     Header {
         /// Name in the file.
         found: String,
@@ -520,6 +525,13 @@ impl Error {
                 Some(format!("did you mean \"{name}\"?"))
             }
             Self::SettingValue { expected, .. } => Some(expected.clone()),
+            Self::Value { source, .. }
+            | Self::Parameter { source, .. }
+            | Self::Literal { source, .. } => Some(source.hint()),
+            Self::Input { fault, .. } => match &**fault {
+                InputFault::Value(source) => Some(source.hint()),
+                _ => None,
+            },
             Self::Storage(_) | Self::Io { .. } if self.sqlstate() == "53100" => Some(
                 "make room there, or DROP tables: statements that give space back still work"
                     .to_owned(),
@@ -555,7 +567,7 @@ impl Error {
         Self::UnknownName {
             kind: NameKind::Column,
             name: column.to_owned(),
-            of: Some(format!("table \"{table}\"")),
+            of: Some(format!("relation \"{table}\"")),
             suggestion: nearest(column, columns),
             position: None,
         }
@@ -586,11 +598,17 @@ impl Error {
             let (message, position) = (error.to_string(), None);
             return Self::Invalid { message, fault: Fault::TooManyLocks, position };
         }
-        let kind = match error {
-            LockError::Deadlock(_) => ConflictKind::Deadlock,
-            _ => ConflictKind::Lock,
+        let (kind, detail) = match error {
+            LockError::Deadlock(cycle) => (ConflictKind::Deadlock, cycle.to_string()),
+            LockError::Timeout { key, mode } => {
+                (ConflictKind::LockTimeout, format!("it waited for {mode} on {key}"))
+            }
+            LockError::NotAvailable { key, mode } => {
+                (ConflictKind::LockNotAvailable, format!("{mode} on {key} is not free"))
+            }
+            other => (ConflictKind::LockNotAvailable, other.to_string()),
         };
-        Self::Conflict { kind, detail: Some(error.to_string()) }
+        Self::Conflict { kind, detail: Some(detail) }
     }
 
     /// A quoted literal that is no value.
@@ -697,28 +715,6 @@ fn ambiguous(name: &str) -> Error {
     }
 }
 
-/// For a text or bytea column that exceeds the size of an array.
-const TOO_MUCH_TEXT: &str = "more than 2 GiB of one column would be put together: sort, join, group or return fewer \
-    rows at once, \
-                             or without that column";
-
-/// The engine's message without its wrappers and its class prefix.
-fn engine_message(error: &DataFusionError) -> String {
-    match error.find_root() {
-        DataFusionError::External(inner) => inner.to_string(),
-        DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
-            ArrowError::OffsetOverflowError(_) => TOO_MUCH_TEXT.to_owned(),
-            other => other.to_string(),
-        },
-        DataFusionError::Plan(message)
-        | DataFusionError::Execution(message)
-        | DataFusionError::Configuration(message)
-        | DataFusionError::ResourcesExhausted(message) => message.clone(),
-        DataFusionError::NotImplemented(message) => format!("{message} (not in this version)"),
-        other => other.strip_backtrace(),
-    }
-}
-
 /// Text for a message: at most 60 characters, control characters escaped, with a sign if it was cut.
 #[must_use]
 pub fn cut(text: &str) -> String {
@@ -747,7 +743,9 @@ impl fmt::Display for Position {
 impl fmt::Display for NameKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
+            Self::Relation => "relation",
             Self::Table => "table",
+            Self::View => "view",
             Self::Index => "index",
             Self::Constraint => "constraint",
             Self::Sequence => "sequence",
@@ -776,54 +774,6 @@ impl fmt::Display for InputPlace {
             write!(formatter, ", value \"{}\"", cut(value))?;
         }
         Ok(())
-    }
-}
-
-/// `line 3, column 7: ` before a message that has a position.
-struct At(Option<Position>);
-
-impl fmt::Display for At {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |position| write!(formatter, "{position}: "))
-    }
-}
-
-/// `at or near "form"`, or at the end.
-struct Near<'a>(&'a Option<String>);
-
-impl fmt::Display for Near<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(token) => write!(formatter, "at or near \"{}\"", cut(token)),
-            None => formatter.write_str("at the end of the text"),
-        }
-    }
-}
-
-/// `; hint` after a message with a hint.
-struct Hint<'a>(Option<&'a str>);
-
-impl fmt::Display for Hint<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |hint| write!(formatter, "; {hint}"))
-    }
-}
-
-/// ` in table "title"` after a name with a scope.
-struct Within<'a>(&'a Option<String>);
-
-impl fmt::Display for Within<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.as_ref().map_or(Ok(()), |of| write!(formatter, " in {of}"))
-    }
-}
-
-/// `; did you mean "title"?` after an unknown name with a near existing one.
-struct Meant<'a>(&'a Option<String>);
-
-impl fmt::Display for Meant<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.as_ref().map_or(Ok(()), |name| write!(formatter, "; did you mean \"{name}\"?"))
     }
 }
 

@@ -93,10 +93,9 @@ pub enum StorageError {
     /// A change was made on this host, and its log replica does not have it: bring the device back, or reset
     /// log_replica.
     #[error(
-        "it is made on this host, but the log replica on device \"{device}\" does not have it, so that a failover \
-            would lack \
-         it: {source}; {}",
-        .source.remedy("it is copied when the device answers, and ALTER SYSTEM RESET log_replica gives the copy up")
+        "it was created on this host, but the log replica on device \"{device}\" does not have it, so a failover \
+            would lose it: {source}; {}",
+        .source.remedy("it is sent when the device answers, and ALTER SYSTEM RESET log_replica gives the replica up")
     )]
     NotReplicated {
         /// Name of the device.
@@ -108,7 +107,7 @@ pub enum StorageError {
     /// Nothing was changed, because the log replica could not take the change: as for [`StorageError::NotReplicated`].
     #[error(
         "nothing was changed, since the log replica on device \"{device}\" could not take it: {source}; {}",
-        .source.remedy("bring the device back, or give the copy up by ALTER SYSTEM RESET log_replica")
+        .source.remedy("bring the device back, or give the replica up by ALTER SYSTEM RESET log_replica")
     )]
     Unreplicated {
         /// Name of the device.
@@ -128,7 +127,7 @@ pub enum StorageError {
         reason: String,
     },
     /// A folder that a backup or a restore cannot write to: name another.
-    #[error("nothing can be written to \"{}\": {reason}", path.display())]
+    #[error("cannot write to \"{}\": {reason}", path.display())]
     BackupPlace {
         /// The folder.
         path: PathBuf,
@@ -136,7 +135,7 @@ pub enum StorageError {
         reason: String,
     },
     /// A backup that was changed since it was written: use another one.
-    #[error("\"{}\" is no whole backup: {reason}; use another backup", path.display())]
+    #[error("\"{}\" is not a complete backup: {reason}; use another backup", path.display())]
     DamagedBackup {
         /// Its folder.
         path: PathBuf,
@@ -144,7 +143,7 @@ pub enum StorageError {
         reason: String,
     },
     /// A point in time that a backup and the archived log cannot restore: see its message.
-    #[error("the database cannot be restored to that moment: {reason}")]
+    #[error("the database cannot be restored to that time: {reason}")]
     PointInTime {
         /// The reason, and what to do.
         reason: String,
@@ -174,7 +173,7 @@ pub enum StorageError {
     /// A commit with an unknown outcome: close the database and open it again.
     #[error(
         "the database \"{}\" was stopped because a commit could not be confirmed on disk; close it and open it \
-            again: whole statements are there or not",
+            again; the commit is there as a whole or not at all",
         path.display()
     )]
     Stopped {
@@ -183,7 +182,7 @@ pub enum StorageError {
     },
     /// The device does not answer: bring it back; statements that do not need it still work.
     #[error(
-        "device \"{device}\" at {address} is not there: {source}; statements that need it fail until it is back"
+        "device \"{device}\" at {address} is offline: {source}; statements that need it fail until it is back"
     )]
     DeviceLost {
         /// Name of the device.
@@ -197,8 +196,7 @@ pub enum StorageError {
     /// The device is reachable and does not answer: check its disk; statements that do not need it still work.
     #[error(
         "device \"{device}\" at {address} has not answered \"{action}\" within {waited:?}; statements that need it \
-            fail until it does \
-         (the setting --device-timeout says how long it is waited for)"
+            fail until it does; --device-timeout sets how long the host waits"
     )]
     Unanswered {
         /// Name of the device.
@@ -265,7 +263,9 @@ pub enum StorageError {
         found_bytes: u64,
     },
     /// The database, or a copy of its folder, was opened again elsewhere and has taken the device: end this process.
-    #[error("device \"{device}\" at {address} has left this host: {source}; one host at a time")]
+    #[error(
+        "device \"{device}\" at {address} is in use by another host now: {source}; one host at a time"
+    )]
     Superseded {
         /// Name of the device.
         device: String,
@@ -278,7 +278,7 @@ pub enum StorageError {
     /// Another copy of the database folder has used the device since this one did: use that copy.
     #[error(
         "device \"{device}\" at {address} was used by another copy of this database, in its epoch {epoch}, \
-         and may have given away what this copy names; open that copy instead"
+         and may have reused blocks that this copy refers to; open that copy instead"
     )]
     Copied {
         /// Name of the device.
@@ -303,7 +303,9 @@ pub enum StorageError {
         owner: [u8; 16],
     },
     /// A device sent an invalid answer.
-    #[error("device \"{device}\" at {address} answered {what}; is it of another version?")]
+    #[error(
+        "device \"{device}\" at {address} sent an unexpected answer: {what}; check that both have the same version"
+    )]
     Answer {
         /// Name of the device.
         device: String,
@@ -341,7 +343,10 @@ pub enum StorageError {
         reason: String,
     },
     /// A device that is to be removed and is still in use: drop its tables first.
-    #[error("device \"{device}\" cannot be removed: tables lie on it: {}", tables.join(", "))]
+    #[error(
+        "device \"{device}\" cannot be removed because tables are stored on it: {}; drop them first",
+        tables.join(", ")
+    )]
     HoldsTables {
         /// Name of the device.
         device: String,
@@ -350,8 +355,8 @@ pub enum StorageError {
     },
     /// A device that is to be removed while statements still read tables from it: wait for them.
     #[error(
-        "device \"{device}\" cannot be removed yet: statements that began before its tables were dropped still read \
-            them"
+        "device \"{device}\" cannot be removed yet: statements that started before its tables were dropped still read \
+            them; wait for them to end"
     )]
     StillRead {
         /// Name of the device.
@@ -370,7 +375,7 @@ pub enum StorageError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A limit of the database: ids are used up.
-    #[error("no more {what} can be numbered in this database")]
+    #[error("this database has no numbers left for {what}")]
     Exhausted {
         /// The kind of objects.
         what: &'static str,

@@ -194,7 +194,7 @@ impl Live {
     fn append(&self, database: &Engine) -> Result<u64> {
         database.check_running()?;
         let Some(log) = database.log() else {
-            let message = "the database is only looked at: no sequence gives numbers".to_owned();
+            let message = "the database is open read-only: sequences give no numbers".to_owned();
             return Err(Error::Invalid { message, fault: Fault::State, position: None });
         };
         let payload = log::of_sequence(self.sequence.id, self.last, self.is_called);

@@ -162,7 +162,7 @@ fn sketch_query(schema: &TableSchema, ids: &[u32]) -> Result<Box<ast::Query>> {
 fn check_same(state: &CatalogState, schema: &TableSchema) -> Result<()> {
     match state.table(&schema.name) {
         Some(table) if table.schema.table_id == schema.table_id => Ok(()),
-        _ => Err(Error::unknown(NameKind::Table, &schema.name, state.table_names())),
+        _ => Err(Error::unknown(NameKind::Relation, &schema.name, state.table_names())),
     }
 }
 

@@ -111,8 +111,9 @@ pub async fn compile(
         let physical = state.create_physical_expr(expression, columns)?;
         let data_type = physical.data_type(columns.as_arrow())?;
         if !matches!(data_type, DataType::Boolean | DataType::Null) {
+            let found = cleave_sql::dialect::type_name(&data_type);
             return Err(Error::Invalid {
-                message: format!("argument of CHECK must be type boolean, not type {data_type}"),
+                message: format!("argument of CHECK must be type boolean, not type {found}"),
                 fault: Fault::Type,
                 position: None,
             });

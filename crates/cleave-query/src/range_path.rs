@@ -157,7 +157,7 @@ pub fn input(
                 })
             }
         };
-        all.push(column.ok_or_else(|| Error::unsupported("a column that is not there"))?);
+        all.push(column.ok_or_else(|| Error::unsupported("this column"))?);
     }
     let options = RecordBatchOptions::new().with_row_count(Some(count));
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), all, &options)?)

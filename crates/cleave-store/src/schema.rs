@@ -126,7 +126,7 @@ pub enum SchemaError {
         count: usize,
     },
     /// Two columns of one name.
-    #[error("column \"{column}\" is specified more than once in table \"{table}\"")]
+    #[error("column \"{column}\" of table \"{table}\" specified more than once")]
     ColumnNameRepeated {
         /// The table.
         table: String,
@@ -164,7 +164,7 @@ pub enum SchemaError {
         id: u32,
     },
     /// The primary key names a column twice.
-    #[error("column \"{column}\" appears twice in the primary key of table \"{table}\"")]
+    #[error("column \"{column}\" of table \"{table}\" appears twice in primary key constraint")]
     PrimaryKeyRepeated {
         /// The table.
         table: String,

@@ -187,7 +187,9 @@ pub enum LockError {
         mode: LockMode,
     },
     /// The transaction holds the maximum number of locks: lock the whole table instead.
-    #[error("one transaction may hold {lock_count_max} locks; lock the whole table instead")]
+    #[error(
+        "one transaction may hold at most {lock_count_max} locks; lock the whole table instead"
+    )]
     TooMany {
         /// The maximum.
         lock_count_max: usize,
@@ -210,7 +212,7 @@ pub enum LockError {
         source: cleave_shmem::LockError,
     },
     /// The transaction has ended; a mistake of the caller.
-    #[error("{0} has ended, and locks nothing any more")]
+    #[error("{0} has ended and can lock nothing")]
     Ended(TransactionId),
 }
 

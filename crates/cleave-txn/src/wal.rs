@@ -83,7 +83,7 @@ pub enum LogError {
     /// A write or sync of the log failed, now or earlier: unacknowledged records may or may not be durable, and nothing
     /// more will be until the database is opened anew.
     #[error(
-        "the log failed: {reason}; nothing more can be committed until the database is opened anew"
+        "the log failed: {reason}; nothing more can be committed until the database is opened again"
     )]
     Failed {
         /// What failed first.

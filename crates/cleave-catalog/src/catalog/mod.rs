@@ -267,11 +267,11 @@ impl CatalogState {
         match self.damaged.get(name) {
             Some(damaged) => Err(damaged.error().into()),
             None if self.views.contains_key(name) => Err(Error::Invalid {
-                message: format!("\"{name}\" is a view, and no table"),
+                message: format!("\"{name}\" is not a table"),
                 fault: Fault::ObjectKind,
                 position: None,
             }),
-            None => Err(Error::unknown(NameKind::Table, name, self.table_names())),
+            None => Err(Error::unknown(NameKind::Relation, name, self.table_names())),
         }
     }
 

@@ -171,5 +171,5 @@ pub fn named<'a>(state: &'a CatalogState, written: &str) -> Result<&'a Arc<Seque
         });
     }
     let names = state.sequences.keys().map(String::as_str);
-    Err(Error::unknown(NameKind::Sequence, &name, names))
+    Err(Error::unknown(NameKind::Relation, &name, names))
 }

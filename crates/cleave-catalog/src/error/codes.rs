@@ -47,7 +47,10 @@ impl Fault {
             Self::Savepoint => "3B001",
             Self::UnknownConstraint => "42704",
             Self::Range => "22003",
+            Self::Limit => "2201W",
+            Self::Offset => "2201X",
             Self::SequenceLimit => "2200H",
+            Self::NullValues => "23502",
             Self::GeneratedAlways => "428C9",
             Self::ConflictTarget | Self::ColumnAliases => "42P10",
             Self::Cardinality => "21000",
@@ -60,7 +63,7 @@ impl Fault {
 impl NameKind {
     pub(super) fn sqlstate_unknown(self) -> &'static str {
         match self {
-            Self::Table | Self::Sequence => "42P01",
+            Self::Relation | Self::Table | Self::View | Self::Sequence => "42P01",
             Self::Column => "42703",
             Self::Schema => "3F000",
             Self::Index
@@ -79,7 +82,7 @@ impl NameKind {
 
     pub(super) fn sqlstate_taken(self) -> &'static str {
         match self {
-            Self::Table | Self::Index | Self::Sequence => "42P07",
+            Self::Relation | Self::Table | Self::View | Self::Index | Self::Sequence => "42P07",
             Self::Column => "42701",
             Self::Schema => "42P06",
             Self::Function => "42723",

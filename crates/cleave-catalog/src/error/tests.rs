@@ -13,11 +13,11 @@ use crate::storage_error::{StorageError, into_store_error};
 
 #[test]
 fn a_message_has_place_and_hint() {
-    let error = Error::unknown(NameKind::Table, "titel", ["title", "name"])
+    let error = Error::unknown(NameKind::Relation, "titel", ["title", "name"])
         .at(Some(Position { line: 2, column: 15 }));
     assert_eq!(
         error.to_string(),
-        "line 2, column 15: table \"titel\" does not exist; did you mean \"title\"?"
+        "line 2, column 15: relation \"titel\" does not exist; did you mean \"title\"?"
     );
     assert_eq!(error.sqlstate(), "42P01");
     assert_eq!(error.hint().as_deref(), Some("did you mean \"title\"?"));
@@ -26,7 +26,7 @@ fn a_message_has_place_and_hint() {
     let error = error.at(Some(Position { line: 9, column: 9 }));
     assert_eq!(error.position(), Some(Position { line: 2, column: 15 }));
     let error = Error::unknown_column("title", "xyz", ["id"]);
-    assert_eq!(error.to_string(), "column \"xyz\" does not exist in table \"title\"");
+    assert_eq!(error.to_string(), "column \"xyz\" of relation \"title\" does not exist");
     assert_eq!(error.sqlstate(), "42703");
 }
 
@@ -45,10 +45,7 @@ fn sqlstates_survive_the_engine() {
     assert_eq!(Error::from(several).sqlstate(), "58030");
     let shared = DataFusionError::Shared(Arc::new(DataFusionError::from(Error::unsupported("X"))));
     let error = Error::from(shared);
-    assert_eq!(
-        (error.sqlstate(), error.to_string().as_str()),
-        ("0A000", "X is not in this version")
-    );
+    assert_eq!((error.sqlstate(), error.to_string().as_str()), ("0A000", "X is not supported"));
     let inner = DataFusionError::Plan("no".into());
     let back = DataFusionError::from(Error::from(inner));
     assert!(matches!(back, DataFusionError::Plan(_)));
@@ -104,7 +101,7 @@ fn places_in_files_are_told() {
     let error = Error::Input { place: Box::new(place), fault: Box::new(InputFault::NotNull) };
     assert_eq!(
         error.to_string(),
-        "a.csv, line 7, column 2 (\"name\"), value \"x\\ny\": NULL where the column is NOT NULL"
+        "a.csv, line 7, column 2 (\"name\"), value \"x\\ny\": null value violates not-null constraint"
     );
     assert_eq!(error.sqlstate(), "23502");
 }
@@ -127,7 +124,7 @@ fn every_fault_has_its_sqlstate() {
         assert_eq!((error.sqlstate(), error.to_string().as_str()), (sqlstate, "x"));
     }
     for (kind, unknown, taken) in [
-        (NameKind::Table, "42P01", "42P07"),
+        (NameKind::Relation, "42P01", "42P07"),
         (NameKind::Column, "42703", "42701"),
         (NameKind::Schema, "3F000", "42P06"),
         (NameKind::Function, "42883", "42723"),
@@ -145,7 +142,7 @@ fn every_fault_has_its_sqlstate() {
     assert_eq!(key.sqlstate(), "23505");
     assert_eq!(
         key.to_string(),
-        "duplicate key in table \"t\": (id)=(1) already exists, and \"t_pkey\" is unique"
+        "duplicate key value violates unique constraint \"t_pkey\": Key (id)=(1) already exists."
     );
 }
 

@@ -79,7 +79,7 @@ fn a_wrong_value_lists_what_is_allowed() {
     assert_eq!(error.sqlstate(), "22023");
     assert_eq!(
         error.to_string(),
-        "setting \"split\" cannot be \"h64\": allowed are host, h0, h1 to h63, h1+ to h63+, ndp, auto"
+        "invalid value for parameter \"split\": \"h64\"; allowed are host, h0, h1 to h63, h1+ to h63+, ndp, auto"
     );
     for (name, value, part) in [
         ("threads", "-1", "from 0 to 1024"),
@@ -102,7 +102,10 @@ fn an_unknown_name_finds_the_nearest() {
     let mut settings = Settings::default();
     let error = settings.set("splt", "host").unwrap_err();
     assert_eq!(error.sqlstate(), "42704");
-    assert_eq!(error.to_string(), "setting \"splt\" does not exist; did you mean \"split\"?");
+    assert_eq!(
+        error.to_string(),
+        "unrecognized configuration parameter \"splt\"; did you mean \"split\"?"
+    );
     assert!(settings.show("work_mem").is_err());
     assert!(settings.reset("").is_err());
 }

@@ -1,10 +1,11 @@
 //! Errors of reading a value: why a text is no value of a type. Source: SQLSTATE class 22 in PostgreSQL's appendix A.
 
+use std::fmt;
+
 use crate::error::cut;
 
 /// A text that is no value of its type.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("\"{}\" {} type {type_name}: expected {expected}", cut(value), fault.verb())]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueError {
     /// The kind of error.
     pub fault: ValueFault,
@@ -86,13 +87,69 @@ impl ValueError {
     }
 }
 
-impl ValueFault {
-    fn verb(self) -> &'static str {
-        match self {
-            Self::Malformed | Self::MalformedTime => "is no value of",
-            Self::OutOfRange | Self::TimeOutOfRange => "is out of range for",
-            Self::TooLong => "is too long for",
-            Self::Unsupported => "is not in this version's values of",
+impl ValueError {
+    /// What is wrong, as PostgreSQL says it.
+    #[must_use]
+    pub fn message(&self) -> String {
+        let (value, type_name) = (cut(&self.value), self.type_name.as_str());
+        // PostgreSQL names these types without their lengths and zones.
+        let short = type_name.strip_suffix(" without time zone").unwrap_or(type_name);
+        let short = short.split('(').next().unwrap_or(short);
+        match self.fault {
+            ValueFault::Malformed if type_name.ends_with("[]") => {
+                format!("malformed array literal: \"{value}\"")
+            }
+            ValueFault::Malformed | ValueFault::MalformedTime => {
+                format!("invalid input syntax for type {short}: \"{value}\"")
+            }
+            ValueFault::OutOfRange => match short {
+                "numeric" => "numeric field overflow".to_owned(),
+                "real" | "double precision" => {
+                    format!("\"{value}\" is out of range for type {type_name}")
+                }
+                _ => format!("value \"{value}\" is out of range for type {type_name}"),
+            },
+            ValueFault::TimeOutOfRange if short == "interval" => {
+                format!("interval field value out of range: \"{value}\"")
+            }
+            ValueFault::TimeOutOfRange => {
+                format!("date/time field value out of range: \"{value}\"")
+            }
+            ValueFault::TooLong => format!("value too long for type {type_name}"),
+            ValueFault::Unsupported => {
+                format!("value \"{value}\" of type {short} is not supported")
+            }
         }
     }
+
+    /// The value and its type, where the message does not say them.
+    #[must_use]
+    pub fn detail(&self) -> Option<String> {
+        let value = cut(&self.value);
+        match self.fault {
+            ValueFault::OutOfRange if self.type_name.starts_with("numeric") => {
+                Some(format!("\"{value}\" is out of range for type {}", self.type_name))
+            }
+            ValueFault::TooLong => Some(format!("the value is \"{value}\"")),
+            _ => None,
+        }
+    }
+
+    /// What the type takes.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        format!("expected {}", self.expected)
+    }
 }
+
+impl fmt::Display for ValueError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.message())?;
+        if let Some(detail) = self.detail() {
+            write!(formatter, ": {detail}")?;
+        }
+        write!(formatter, "; {}", self.hint())
+    }
+}
+
+impl std::error::Error for ValueError {}

@@ -44,11 +44,12 @@ impl Literal {
     }
 
     /// Its name in messages.
-    pub fn name(self) -> &'static str {
+    pub fn type_name(self, text: &str) -> &'static str {
         match self {
-            Self::Number => "a number",
-            Self::String => "a string",
-            Self::Boolean => "a boolean",
+            Self::Number if text.contains(['.', 'e', 'E']) => "numeric",
+            Self::Number => "integer",
+            Self::String => "unknown",
+            Self::Boolean => "boolean",
         }
     }
 

@@ -384,7 +384,7 @@ pub fn target(edit: &CatalogEdit, schema: &TableSchema) -> Result<Arc<TableState
 /// The error of a statement whose table was replaced meanwhile.
 pub fn made_anew(table: &str) -> Error {
     Error::Invalid {
-        message: format!("table \"{table}\" was made anew while the statement ran"),
+        message: format!("table \"{table}\" was dropped and created again while the statement ran"),
         fault: Fault::State,
         position: None,
     }

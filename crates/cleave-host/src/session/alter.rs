@@ -210,7 +210,7 @@ async fn altered(
         Action::RenameTable { to } => {
             let state = &definition.edit.next;
             if state.is_name_taken(&to) {
-                return Err(super::indexes::name_taken(state, &to));
+                return Err(super::indexes::name_taken(&to));
             }
             definition.edit.next.tables.remove(&schema.name);
             schema.name = to;
@@ -429,7 +429,7 @@ async fn add_key(
     for column in columns {
         let id = find_column(&schema, column)?.id;
         if ids.contains(&id) {
-            let message = format!("column \"{column}\" appears twice in a constraint");
+            let message = format!("column \"{column}\" appears twice in the constraint");
             return Err(invalid(message, Fault::DuplicateColumn));
         }
         ids.push(id);
@@ -615,7 +615,7 @@ fn renamed_index(
     to: &str,
 ) -> Result<TableState> {
     if state.is_name_taken(to) {
-        return Err(super::indexes::name_taken(state, to));
+        return Err(super::indexes::name_taken(to));
     }
     let renamed = table.indexes.iter().map(|index| {
         let mut index = IndexDefinition::clone(index);
@@ -645,7 +645,7 @@ pub(super) fn change_column<'a>(schema: &'a mut TableSchema, name: &str) -> Resu
 }
 
 fn column_taken(schema: &TableSchema, column: &str) -> Error {
-    let message = format!("column \"{column}\" of table \"{}\" already exists", schema.name);
+    let message = format!("column \"{column}\" of relation \"{}\" already exists", schema.name);
     invalid(message, Fault::DuplicateColumn)
 }
 
@@ -654,11 +654,13 @@ fn unknown_constraint(table: &TableState, name: &str) -> Error {
     let checks = table.rules.checks.iter().map(|check| check.name.as_str());
     let foreign = table.rules.foreign_keys.iter().map(|key| key.name.as_str());
     let names = keys.map(|index| index.name.as_str()).chain(checks).chain(foreign);
-    Error::unknown(NameKind::Constraint, name, names)
+    let place = format!("relation \"{}\"", table.schema.name);
+    Error::unknown(NameKind::Constraint, name, names).within(place)
 }
 
 fn contains_null(table: &str, column: &str) -> Error {
-    Error::NotNull { table: table.to_owned(), column: column.to_owned() }
+    let message = format!("column \"{column}\" of relation \"{table}\" contains null values");
+    invalid(message, Fault::NullValues)
 }
 
 fn invalid(message: String, fault: Fault) -> Error {

@@ -116,7 +116,7 @@ fn rename(state: &mut CatalogState, (id, column): (u32, &mut Column), name: Stri
         return Ok(());
     }
     if state.is_name_taken(&name) {
-        return Err(name_taken(state, &name));
+        return Err(name_taken(&name));
     }
     state.sequences.remove(&known.name);
     column.default = Some(next_text(&name));

@@ -201,7 +201,7 @@ impl Session {
         if !read_only {
             return Ok(());
         }
-        let message = format!("{what} cannot run in a read-only transaction");
+        let message = format!("cannot execute {what} in a read-only transaction");
         Err(Error::Invalid { message, fault: Fault::ReadOnlyTransaction, position: None })
     }
 
@@ -445,7 +445,7 @@ pub(super) fn check_not_failed(session: &Session) -> Result<()> {
     match session.transaction_status() {
         TransactionStatus::Failed => Err(state(
             Fault::FailedTransaction,
-            "the current transaction has failed: nothing is done until ROLLBACK",
+            "current transaction is aborted, commands ignored until end of transaction block",
         )),
         TransactionStatus::Idle | TransactionStatus::Open => Ok(()),
     }

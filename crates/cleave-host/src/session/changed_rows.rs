@@ -194,7 +194,7 @@ fn first_of_each(batch: &RecordBatch, seen: &mut VidSet) -> Result<(RecordBatch,
     let Some(vids) = batch.columns().first().and_then(|column| {
         column.as_primitive_opt::<UInt64Type>().filter(|vids| vids.null_count() == 0)
     }) else {
-        return Err(Error::unsupported("a statement whose rows are not told"));
+        return Err(Error::unsupported("this statement"));
     };
     let is_first: Vec<bool> = vids.values().iter().map(|vid| seen.insert(*vid)).collect();
     let first = vids.values().iter().zip(&is_first).filter(|(_, is_first)| **is_first);

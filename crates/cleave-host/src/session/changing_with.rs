@@ -83,7 +83,7 @@ pub(super) fn note_change_of_part(
 pub(super) fn check_own_of_part(parts: Option<&Parts>, table: u32) -> Result<()> {
     match parts {
         Some(parts) if parts.own_dead.contains(&table) => Err(Error::unsupported(
-            "WITH of which two parts change rows of one table that its transaction has begun",
+            "WITH in which two parts change rows of one table that this transaction inserted",
         )),
         _ => Ok(()),
     }
@@ -208,7 +208,7 @@ async fn run_part(
                 .collect()
                 .await
         }
-        _ => Err(Error::unsupported("such a part of WITH")),
+        _ => Err(Error::unsupported("this part of WITH")),
     }
 }
 

@@ -179,7 +179,7 @@ pub(super) async fn declare(
     let Started::Rows(rows) =
         started::started(&session.database, session.in_force(), asked, text).await?
     else {
-        return Err(Error::unsupported("a cursor over what gives no rows"));
+        return Err(Error::unsupported("a cursor for a statement that returns no rows"));
     };
     let rows = match &session.runtime {
         Some(runtime) => rows.on(runtime),

@@ -305,7 +305,7 @@ impl Defines for Defined {
         for table in self.tables.values().flatten() {
             let name = &table.schema.name;
             if next.is_name_taken(name) {
-                return Err(Error::NameTaken { kind: NameKind::Table, name: name.clone() });
+                return Err(Error::NameTaken { kind: NameKind::Relation, name: name.clone() });
             }
             if let Some(index) = table.indexes.iter().find(|index| next.is_name_taken(&index.name))
             {
@@ -316,7 +316,7 @@ impl Defines for Defined {
         for view in self.views.values().flatten() {
             let name = &view.schema.name;
             if next.is_name_taken(name) {
-                return Err(Error::NameTaken { kind: NameKind::Table, name: name.clone() });
+                return Err(Error::NameTaken { kind: NameKind::Relation, name: name.clone() });
             }
             next.views.insert(name.clone(), Arc::clone(view));
         }

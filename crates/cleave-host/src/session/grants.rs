@@ -194,11 +194,11 @@ impl Actor<'_> {
         let find = |name: &String, is_sequence: bool| {
             let known = relation(state, name);
             let known = known.filter(|known| !is_sequence || known.kind == ObjectKind::Sequence);
-            let kind = if is_sequence { NameKind::Sequence } else { NameKind::Table };
-            let known = known.ok_or_else(|| Error::unknown(kind, name, state.table_names()))?;
+            let known = known
+                .ok_or_else(|| Error::unknown(NameKind::Relation, name, state.table_names()))?;
             match known.object {
                 Object::Relation(id) if self.defined.is_temporary(id) => {
-                    Err(Error::unsupported("GRANT on what is temporary"))
+                    Err(Error::unsupported("GRANT on a temporary object"))
                 }
                 _ => Ok(known),
             }
@@ -241,7 +241,7 @@ impl Actor<'_> {
         let Some(known) = relation(state, name) else {
             return match if_exists {
                 true => Ok(()),
-                false => Err(Error::unknown(NameKind::Table, name, state.table_names())),
+                false => Err(Error::unknown(NameKind::Relation, name, state.table_names())),
             };
         };
         let (actor, to) = (self.actor(), self.role_id(rights, to)?);
@@ -259,7 +259,7 @@ impl Actor<'_> {
         }
         if let Object::Relation(id) = known.object {
             if self.defined.is_temporary(id) {
-                return Err(Error::unsupported("ALTER ... OWNER TO of what is temporary"));
+                return Err(Error::unsupported("ALTER ... OWNER TO of a temporary object"));
             }
             let own = state.sequences.values();
             let own = own.filter(|sequence| sequence.owner.is_some_and(|owner| owner.table == id));

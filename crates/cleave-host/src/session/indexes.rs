@@ -52,7 +52,7 @@ pub(super) async fn new_table(
         if create.if_not_exists && edit.next.has_table_named(name) {
             return Ok(None);
         }
-        return Err(name_taken(&edit.next, name));
+        return Err(name_taken(name));
     }
     let tablets = tablets(&session.database, session.in_force(), &create)?;
     let division = division(&create, tablets.len());
@@ -167,8 +167,8 @@ pub(super) async fn drop_indexes(
             let table = &table.schema.name;
             return Err(Error::Invalid {
                 message: format!(
-                    "cannot drop index \"{name}\" because constraint \"{name}\" on table \
-                     \"{table}\" requires it"
+                    "cannot drop index {name} because constraint {name} on table {table} requires \
+                     it"
                 ),
                 fault: Fault::Dependent,
                 position: None,
@@ -222,13 +222,8 @@ pub(super) fn wrong_kind(name: &str, expected: &str) -> Error {
 }
 
 /// The error of a name that is taken.
-pub(super) fn name_taken(state: &CatalogState, name: &str) -> Error {
-    let kind = match (state.has_index_named(name), state.sequences.contains_key(name)) {
-        (true, _) => NameKind::Index,
-        (_, true) => NameKind::Sequence,
-        _ => NameKind::Table,
-    };
-    Error::NameTaken { kind, name: name.to_owned() }
+pub(super) fn name_taken(name: &str) -> Error {
+    Error::NameTaken { kind: NameKind::Relation, name: name.to_owned() }
 }
 
 /// The index that `create` asks for on `table`; None: its name is taken, and that is no error.
@@ -253,7 +248,7 @@ fn define(
     let name = match &create.name {
         Some(name) if !state.is_name_taken(name) => name.clone(),
         Some(_) if create.if_not_exists => return Ok(None),
-        Some(name) => return Err(name_taken(state, name)),
+        Some(name) => return Err(name_taken(name)),
         None => {
             let names: Vec<&str> =
                 create.columns.iter().map(|column| column.name.as_str()).collect();

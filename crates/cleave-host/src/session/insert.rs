@@ -639,12 +639,12 @@ pub(super) fn append(
                 None => append(schema, builder, column, (&Constant::Null, parameters), now_us),
             }
         }
-        Constant::Literal(kind, _) if !kind.fits(&column.column_type) => Err(Error::Invalid {
+        Constant::Literal(kind, text) if !kind.fits(&column.column_type) => Err(Error::Invalid {
             message: format!(
-                "column \"{}\" is of type {} and cannot take {}",
+                "column \"{}\" is of type {} but expression is of type {}",
                 column.name,
                 column.column_type.sql_name(),
-                kind.name()
+                kind.type_name(text)
             ),
             fault: Fault::Type,
             position: None,

@@ -270,7 +270,7 @@ async fn candidates(
         batches.push(batch);
     }
     let rows = concat_batches(&running.schema(), &batches)?;
-    let strange = || Error::unsupported("a query whose rows are not told");
+    let strange = || Error::unsupported("this query with a locking clause");
     let mut places = Vec::with_capacity(table_count);
     for number in 0..table_count {
         let [vid, place] = hidden_names(number);

@@ -692,7 +692,7 @@ async fn computed_value(
     let (_, batches, _) = Box::pin(Box::pin(running).await?.collect()).await?;
     let array = batches.iter().find_map(|batch: &RecordBatch| batch.columns().first());
     let Some(array) = array.filter(|array| array.len() == 1) else {
-        return Err(Error::unsupported("a value of EXECUTE that is not one value"));
+        return Err(Error::unsupported("a row or list as a value of EXECUTE"));
     };
     let array = match (column_type, array.data_type()) {
         // The value decides its number of digits.
@@ -762,11 +762,11 @@ fn constant_value(
         Constant::Parameter(place) => {
             Err(Error::unknown(NameKind::Parameter, &format!("${}", place + 1), []))
         }
-        Constant::Literal(kind, _) if !kind.fits(&column_type) => Err(Error::Invalid {
+        Constant::Literal(kind, text) if !kind.fits(&column_type) => Err(Error::Invalid {
             message: format!(
-                "parameter ${number} is of type {} and cannot take {}",
-                type_name(column_type),
-                kind.name()
+                "parameter ${number} of type {} cannot be coerced to the expected type {}",
+                kind.type_name(text),
+                type_name(column_type)
             ),
             fault: Fault::Type,
             position: None,

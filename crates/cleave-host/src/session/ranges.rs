@@ -527,7 +527,7 @@ pub(super) async fn returned_rows(
 pub(super) fn found_rows(ranged: &Ranged, column: usize) -> Result<Vec<RangeRow>> {
     let numbers = ranged.rows.columns().get(column);
     let numbers = numbers.and_then(|column| column.as_primitive_opt::<UInt64Type>());
-    let strange = || Error::unsupported("a statement whose rows are not told");
+    let strange = || Error::unsupported("this statement");
     let numbers = numbers.ok_or_else(strange)?.values().iter();
     let row = |number: &u64| ranged.found.get(usize::try_from(*number).ok()?).cloned();
     numbers.map(|number| row(number).ok_or_else(strange)).collect()

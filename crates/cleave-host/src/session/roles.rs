@@ -168,7 +168,7 @@ impl Actor<'_> {
     fn made_role(&self, rights: &Rights, name: &RoleName) -> Result<u32> {
         match self.role_id(rights, name)? {
             FIRST => Err(Error::Unsupported {
-                what: "changing the role that every database begins with".to_owned(),
+                what: "changing the first role of the database".to_owned(),
                 hint: Some("`cleave user add` gives a user of the server a password".to_owned()),
                 position: None,
             }),

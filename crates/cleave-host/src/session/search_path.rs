@@ -51,7 +51,7 @@ pub(super) fn check_path(session: &Session, text: &str) -> Result<Option<Outcome
     }
     if found.creates {
         return Err(Error::Invalid {
-            message: "no schema has been selected to create in: search_path has none".to_owned(),
+            message: "no schema has been selected to create in".to_owned(),
             fault: Fault::NoSchema,
             position: None,
         });

@@ -48,7 +48,7 @@ async fn create_sequence(
         if if_not_exists {
             return Ok(Outcome::done("CREATE SEQUENCE"));
         }
-        return Err(name_taken(state, &name));
+        return Err(name_taken(&name));
     }
     let owner = match &options.owner {
         Some(Some(owner)) => Some(owner_of(session, &mut definition, owner).await?),
@@ -80,7 +80,7 @@ async fn alter_sequence(
             return Ok(Outcome::done("ALTER SEQUENCE"));
         }
         let names = state.sequences.keys().map(String::as_str);
-        let error = Error::unknown(NameKind::Sequence, name, names);
+        let error = Error::unknown(NameKind::Relation, name, names);
         return Err(error.at(options.position));
     };
     let mut owner = None;
@@ -205,7 +205,7 @@ async fn owner_of(
         definition.lock_table(session, schema.table_id, LockMode::AccessShare).await?;
         let newest = session.names();
         if !newest.has_table_id(schema.table_id) {
-            return Err(Error::unknown(NameKind::Table, table, newest.table_names()));
+            return Err(Error::unknown(NameKind::Relation, table, newest.table_names()));
         }
     }
     let names = schema.columns.iter().map(|column| column.name.as_str());

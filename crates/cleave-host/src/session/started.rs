@@ -275,7 +275,7 @@ fn assignments(query: &ast::Query, values: &Parameters) -> Result<Vec<(String, S
                     ast::Value::SingleQuotedString(text) => text.clone(),
                     other => other.to_string(),
                 },
-                _ => return Err(Error::unsupported("set_config of what is no constant")),
+                _ => return Err(Error::unsupported("set_config of anything but constants")),
             });
         }
         if let [name, value, rest @ ..] = texts.as_slice() {

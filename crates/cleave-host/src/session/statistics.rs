@@ -28,7 +28,7 @@ pub(super) async fn run(session: &Session, statement: Analyze) -> Result<Outcome
         match Box::pin(analyze(&session.database, session.in_force(), &name, &columns)).await {
             Ok(found) => analyzed.push(found),
             // Dropped meanwhile.
-            Err(Error::UnknownName { kind: NameKind::Table, .. }) if names_all => {}
+            Err(Error::UnknownName { kind: NameKind::Relation, .. }) if names_all => {}
             Err(error) => return Err(error.at(position)),
         }
     }

@@ -475,7 +475,7 @@ fn split_numbers(batch: &RecordBatch) -> Result<(Vec<usize>, RecordBatch)> {
         column.as_primitive_opt::<UInt64Type>().filter(|numbers| numbers.null_count() == 0)
     });
     let Some(numbers) = numbers else {
-        return Err(Error::unsupported("a statement whose rows are not told"));
+        return Err(Error::unsupported("this statement"));
     };
     let numbers = numbers.values().iter().map(|number| usize::try_from(*number).unwrap_or(0));
     let columns: Vec<usize> = (1..batch.num_columns()).collect();

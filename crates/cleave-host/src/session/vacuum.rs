@@ -35,7 +35,7 @@ pub(super) async fn run(session: &mut Session, statement: Vacuum) -> Result<Outc
             }
             Err(Error::Conflict { .. }) if skip_locked => {}
             // Dropped meanwhile.
-            Err(Error::UnknownName { kind: NameKind::Table, .. }) if names_all => {}
+            Err(Error::UnknownName { kind: NameKind::Relation, .. }) if names_all => {}
             Err(error) => return Err(error.at(position)),
         }
     }
@@ -59,7 +59,7 @@ impl Session {
                 self.database.vacuums.note(table.schema.table_id, true);
                 Ok(())
             }
-            Err(Error::Conflict { .. } | Error::UnknownName { kind: NameKind::Table, .. }) => {
+            Err(Error::Conflict { .. } | Error::UnknownName { kind: NameKind::Relation, .. }) => {
                 Ok(())
             }
             Err(error) => Err(error),

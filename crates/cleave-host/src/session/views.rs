@@ -63,7 +63,7 @@ pub(super) async fn create_view(session: &mut Session, create: CreateView) -> Re
         false => state.is_name_taken(&name),
     };
     if is_taken && !(create.or_replace && before.is_some()) {
-        return Err(super::indexes::name_taken(&state, &name));
+        return Err(super::indexes::name_taken(&name));
     }
     let view = ReadView { state: Arc::clone(&state), target: None, reads: None };
     let described = select::describe(
@@ -121,7 +121,7 @@ pub(super) async fn create_view(session: &mut Session, create: CreateView) -> Re
         states.any(|state| state.has_relation(*id))
     };
     if let Some(gone) = described.tables.iter().find(|table| !has(&table.table_id)) {
-        return Err(Error::unknown(NameKind::Table, &gone.name, newest.table_names()));
+        return Err(Error::unknown(NameKind::Relation, &gone.name, newest.table_names()));
     }
     let schema = TableSchema { table_id, version, name, columns, primary_key: Vec::new() };
     schema.validate()?;
@@ -158,7 +158,7 @@ pub(super) async fn drop_views(
             return Err(super::indexes::wrong_kind(name, "a view"));
         } else if !if_exists {
             let views = next.views().map(|view| view.schema.name.as_str());
-            return Err(Error::unknown(NameKind::Table, name, views));
+            return Err(Error::unknown(NameKind::View, name, views));
         }
     }
     drop_dependents(next, &gone, cascade)?;

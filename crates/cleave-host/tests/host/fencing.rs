@@ -32,7 +32,10 @@ pub(crate) fn copy(from: &Path, to: &Path) {
 fn is_superseded(error: &Error) {
     assert_eq!(error.sqlstate(), "55006", "{error}");
     let message = error.to_string();
-    assert!(message.contains("\"nas\"") && message.contains("has left this host"), "{message}");
+    assert!(
+        message.contains("\"nas\"") && message.contains("is in use by another host now"),
+        "{message}"
+    );
 }
 
 fn is_copied(error: &Error) {
@@ -256,7 +259,7 @@ async fn a_device_that_lets_nobody_read_is_no_damaged_media() {
     attach(&other, &remote(address, token)).await.unwrap();
     unreachable("serves another database").await;
     served.stop().await;
-    unreachable("is not there").await;
+    unreachable("is offline").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -323,7 +326,7 @@ async fn a_device_is_another_databases_until_it_is_removed_there() {
 
     let error = first.remove_device("nas").await.unwrap_err();
     assert_eq!(error.sqlstate(), "2BP01");
-    assert!(error.to_string().contains("tables lie on it: far"), "{error}");
+    assert!(error.to_string().contains("tables are stored on it: far"), "{error}");
     assert_eq!(first.remove_device("embedded").await.unwrap_err().sqlstate(), "22023");
     assert_eq!(first.remove_device("nass").await.unwrap_err().sqlstate(), "42704");
     let mut session = first.session();

@@ -81,7 +81,7 @@ async fn a_statement_that_breaks_a_constraint_inserts_nothing() {
         ("INSERT INTO t VALUES (2, 'x', 3)", "42601", "more expressions"),
         ("INSERT INTO t VALUES (2, 'x'), (3)", "42601", "same length"),
         ("INSERT INTO t (id, nam) VALUES (2, 'x')", "42703", "did you mean \"name\"?"),
-        ("INSERT INTO s VALUES (2)", "42P01", "table \"s\" does not exist"),
+        ("INSERT INTO s VALUES (2)", "42P01", "relation \"s\" does not exist"),
         ("INSERT INTO t SELECT id + 1, NULL FROM t", "23502", "column \"name\""),
         ("INSERT INTO t SELECT true, 'x'", "42804", "column \"id\""),
     ] {

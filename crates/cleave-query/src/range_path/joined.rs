@@ -294,13 +294,13 @@ fn column(all: &[Beside], place: usize) -> Result<ArrayRef> {
         let at = own.places.binary_search(&place).ok()?;
         Some((own.columns.get(at)?, &own.rows))
     });
-    let (column, rows) = found.ok_or_else(|| Error::unsupported("a column that is not there"))?;
+    let (column, rows) = found.ok_or_else(|| Error::unsupported("this column"))?;
     Ok(take(column, rows, None)?)
 }
 
 /// `rows` of these places.
 fn taken(rows: &UInt32Array, places: &UInt32Array) -> Result<UInt32Array> {
     let taken = take(rows, places, None)?;
-    let strange = || Error::unsupported("rows that are not told");
+    let strange = || Error::unsupported("this join");
     taken.as_any().downcast_ref::<UInt32Array>().cloned().ok_or_else(strange)
 }

@@ -115,9 +115,8 @@ pub fn all_known(types: &[Option<ColumnType>]) -> Result<Vec<ColumnType>> {
             let number = place + 1;
             Error::Invalid {
                 message: format!(
-                    "the type of parameter ${number} cannot be told; declare it, as in PREPARE name (integer, …) AS \
-                        …, or \
-                     write ${number}::type"
+                    "could not determine data type of parameter ${number}; declare it, as in \
+                     PREPARE name (integer, …) AS …, or write ${number}::type"
                 ),
                 fault: Fault::ParameterType,
                 position: None,

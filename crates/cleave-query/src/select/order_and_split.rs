@@ -134,7 +134,7 @@ impl Planning<'_> {
         if let Some(unknown) = unknown {
             let known: Vec<&str> = names.iter().map(String::as_str).collect();
             let of = format!("what join_order can order here ({})", known.join(", "));
-            return Err(Error::unknown(NameKind::Table, unknown, known).within(of));
+            return Err(Error::unknown(NameKind::Relation, unknown, known).within(of));
         }
         Ok(Some(reordered))
     }

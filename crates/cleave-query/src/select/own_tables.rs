@@ -34,7 +34,11 @@ impl OwnTables {
 
 /// Names a table that the schema does not have, with the nearest that it has.
 pub(super) fn check_table(name: &str) -> error::Result<()> {
-    if TABLES.contains(&name) { Ok(()) } else { Err(Error::unknown(NameKind::Table, name, TABLES)) }
+    if TABLES.contains(&name) {
+        Ok(())
+    } else {
+        Err(Error::unknown(NameKind::Relation, name, TABLES))
+    }
 }
 
 #[async_trait]

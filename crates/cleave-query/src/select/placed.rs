@@ -36,7 +36,7 @@ pub(super) fn placed(error: Error, query: &ast::Query) -> Error {
     let error = in_own_words(named_table(error, query));
     let name = match (&error, &column) {
         (_, Some(name)) => Name::Column(name),
-        (Error::UnknownName { kind: NameKind::Table, name, .. }, _) => Name::Table(name),
+        (Error::UnknownName { kind: NameKind::Relation, name, .. }, _) => Name::Table(name),
         (Error::UnknownName { kind: NameKind::Schema, name, .. }, _) => Name::Schema(name),
         (Error::UnknownName { kind: NameKind::Function, name, .. }, _) => Name::Function(name),
         (Error::Invalid { fault, message, .. }, _) => match (fault, in_quotes(message)) {

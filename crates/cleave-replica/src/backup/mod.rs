@@ -75,7 +75,7 @@ pub(crate) fn prepare_place(directory: &Path, ours: impl Fn(&str) -> bool) -> Re
             cleave_catalog::catalog::manifest::create_directory(directory)?;
         }
         Err(error) if error.kind() == ErrorKind::NotADirectory => {
-            return refused("it is no folder".to_owned());
+            return refused("it is not a folder".to_owned());
         }
         Err(error) => return Err(Error::io("read", directory, error)),
     }

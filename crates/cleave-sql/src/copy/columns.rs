@@ -41,7 +41,7 @@ impl InputColumns {
             })?;
             if given.contains(&index) {
                 return Err(Error::Invalid {
-                    message: format!("column \"{name}\" is listed twice"),
+                    message: format!("column \"{name}\" specified more than once"),
                     fault: Fault::DuplicateColumn,
                     position: None,
                 });

@@ -127,7 +127,7 @@ impl ParquetReader {
                             .map(|name| format!("; did you mean \"{name}\"?"))
                             .unwrap_or_default();
                         wrong(format!(
-                            "column \"{}\" is none of table \"{}\"{meant} (a list of columns after \
+                            "column \"{}\" of the file does not exist in table \"{}\"{meant} (a list of columns after \
                              the table's name leaves others out)",
                             field.name(),
                             table.name
@@ -474,7 +474,7 @@ fn guarded<T>(path: &Path, step: impl FnOnce() -> T) -> Result<T> {
 fn damaged(path: &Path, error: &ParquetError) -> Error {
     Error::InputSchema {
         file: path.display().to_string(),
-        message: format!("the file is no Parquet, or damaged: {error}"),
+        message: format!("the file is not a Parquet file, or is damaged: {error}"),
     }
 }
 

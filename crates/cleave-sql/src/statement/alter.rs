@@ -171,7 +171,7 @@ pub fn alter_table(statement: ast::AlterTable) -> Result<AlterTable> {
         && statement.on_cluster.is_none()
         && statement.table_type.is_none();
     if !is_plain {
-        return Err(Error::unsupported("ALTER TABLE with such a clause").at(position));
+        return Err(Error::unsupported("this clause of ALTER TABLE").at(position));
     }
     let mut actions = Vec::with_capacity(statement.operations.len());
     for operation in statement.operations {

@@ -97,7 +97,7 @@ pub fn check_table(schema: &str, name: &str) -> error::Result<()> {
     let names = || tables(schema).map(|shape| shape.name);
     match names().any(|known| known == name) {
         true => Ok(()),
-        false => Err(Error::unknown(NameKind::Table, name, names())),
+        false => Err(Error::unknown(NameKind::Relation, name, names())),
     }
 }
 

@@ -95,7 +95,7 @@ impl Conform {
                 })?;
             if source.replace(place).is_some() {
                 return Err(Error::Invalid {
-                    message: format!("column \"{name}\" is given more than once"),
+                    message: format!("column \"{name}\" specified more than once"),
                     fault: Fault::DuplicateColumn,
                     position: None,
                 });
@@ -255,9 +255,10 @@ pub fn converted(column: &Column, array: &ArrayRef) -> Result<ArrayRef> {
         (Family::Time, Family::Time) => recast(column, array, array, &to),
         _ => Err(Error::Invalid {
             message: format!(
-                "column \"{}\" is of type {} and cannot take values of type {from}",
+                "column \"{}\" is of type {} but expression is of type {}",
                 column.name,
-                column.column_type.sql_name()
+                column.column_type.sql_name(),
+                crate::dialect::type_name(from)
             ),
             fault: Fault::Type,
             position: None,

@@ -356,7 +356,7 @@ fn column_list(reader: &mut Reader<'_>) -> Result<Vec<String>> {
         let column = fold(&name);
         if columns.contains(&column) {
             return Err(Error::Invalid {
-                message: format!("column \"{column}\" is listed twice"),
+                message: format!("column \"{column}\" specified more than once"),
                 fault: Fault::DuplicateColumn,
                 position,
             });

@@ -252,8 +252,8 @@ fn column(
             }
             ast::ColumnOption::Default(_) if default.is_some() => {
                 return Err(Error::Invalid {
-                    message: format!("column \"{name}\" has two defaults"),
-                    fault: Fault::ColumnDefinition,
+                    message: format!("multiple default values specified for column \"{name}\""),
+                    fault: Fault::Statement,
                     position,
                 });
             }
@@ -276,16 +276,16 @@ fn column(
     let is_key = key.is_some();
     if null && (not_null || is_key) {
         return Err(Error::Invalid {
-            message: format!("column \"{name}\" is both NULL and NOT NULL"),
-            fault: Fault::ColumnDefinition,
+            message: format!("conflicting NULL/NOT NULL declarations for column \"{name}\""),
+            fault: Fault::Statement,
             position,
         });
     }
     let own = written.sequences.iter().filter(|sequence| sequence.column == id).count();
     if own > 1 || own == 1 && default.is_some() {
         return Err(Error::Invalid {
-            message: format!("column \"{name}\" has two defaults"),
-            fault: Fault::ColumnDefinition,
+            message: format!("multiple default values specified for column \"{name}\""),
+            fault: Fault::Statement,
             position,
         });
     }
@@ -324,7 +324,7 @@ fn table_constraint(
                 let column = columns.get(twice).and_then(|id| schema.column_by_id(*id));
                 let column = column.map_or("", |column| column.name.as_str());
                 return Err(Error::Invalid {
-                    message: format!("column \"{column}\" appears twice in a unique constraint"),
+                    message: format!("column \"{column}\" appears twice in unique constraint"),
                     fault: Fault::DuplicateColumn,
                     position,
                 });
@@ -428,7 +428,7 @@ fn unsupported(what: &str, hint: Option<&str>, position: Option<Position>) -> Er
 
 fn two_primary_keys(table: &str, position: Option<Position>) -> Error {
     Error::Invalid {
-        message: format!("table \"{table}\" has more than one primary key"),
+        message: format!("multiple primary keys for table \"{table}\" are not allowed"),
         fault: Fault::TableDefinition,
         position,
     }

@@ -101,7 +101,7 @@ pub fn default_array(column: &Column, row_count: usize, moment: &Moment) -> Resu
 pub fn check_default(column: &Column) -> Result<()> {
     let mismatch = |what: &str| Error::Invalid {
         message: format!(
-            "column \"{}\" is of type {} but its default is {what}",
+            "column \"{}\" is of type {} but default expression is of type {what}",
             column.name, column.column_type
         ),
         fault: Fault::Type,
@@ -112,15 +112,15 @@ pub fn check_default(column: &Column) -> Result<()> {
         DefaultValue::Null => Ok(()),
         DefaultValue::Next(_) => match column.column_type {
             Type::SmallInt | Type::Int | Type::BigInt | Type::Numeric { .. } | Type::Text => Ok(()),
-            _ => Err(mismatch("a number")),
+            _ => Err(mismatch("bigint")),
         },
         DefaultValue::Uuid => match column.column_type {
             Type::Uuid => Ok(()),
-            _ => Err(mismatch("a uuid")),
+            _ => Err(mismatch("uuid")),
         },
         DefaultValue::Text { text, kind } => {
             if !kind.fits(&column.column_type) {
-                return Err(mismatch(kind.name()));
+                return Err(mismatch(kind.type_name(&text)));
             }
             constant(column, kind, &text).map(|_| ())
         }
@@ -135,7 +135,12 @@ pub fn check_default(column: &Column) -> Result<()> {
                 }
                 Instant::Time => column.column_type == Type::Time,
             };
-            if fits { Ok(()) } else { Err(mismatch("a point in time")) }
+            let found = match instant {
+                Instant::Now => "timestamp with time zone",
+                Instant::Date => "date",
+                Instant::Time => "time without time zone",
+            };
+            if fits { Ok(()) } else { Err(mismatch(found)) }
         }
     }
 }

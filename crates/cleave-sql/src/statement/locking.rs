@@ -126,7 +126,7 @@ impl Locking {
             for name in &clause.of {
                 if !items.iter().any(|item| item.alias.as_ref().map(fold).as_ref() == Some(name)) {
                     return Err(Error::UnknownName {
-                        kind: NameKind::Table,
+                        kind: NameKind::Relation,
                         name: name.clone(),
                         of: Some(format!("the FROM clause, which {} names", clause.mode)),
                         suggestion: None,
@@ -153,7 +153,7 @@ impl Locking {
                 (ast::TableFactor::Derived { .. }, _) => {
                     return refused("of a subquery in FROM (lock its tables there)");
                 }
-                _ if is_named => return refused("of something that is no table"),
+                _ if is_named => return refused("of anything but a table"),
                 _ => continue,
             };
             let is_with = name.0.len() == 1 && with.contains(&fold(&alias_of(name)));
@@ -226,7 +226,7 @@ impl Locking {
     /// # Errors
     /// [`Error::Unsupported`] for what is neither a number nor a parameter; [`Error::Invalid`] for one below zero.
     pub fn window(&self, parameters: &Parameters) -> Result<RowWindow> {
-        let count = |expression: &ast::Expr| -> Result<Option<usize>> {
+        let count = |expression: &ast::Expr, fault: Fault| -> Result<Option<usize>> {
             let text = match (place_of(expression)?, expression) {
                 (Some(place), _) => match parameters.get(place)?.text() {
                     None => return Ok(None),
@@ -242,8 +242,11 @@ impl Locking {
             match text.parse::<usize>() {
                 Ok(count) => Ok(Some(count)),
                 Err(_) if text.starts_with('-') => Err(Error::Invalid {
-                    message: "LIMIT and OFFSET must not be negative".to_owned(),
-                    fault: Fault::Parameter,
+                    message: format!(
+                        "{} must not be negative",
+                        if fault == Fault::Limit { "LIMIT" } else { "OFFSET" }
+                    ),
+                    fault,
                     position: None,
                 }),
                 Err(_) => Err(Error::unsupported(
@@ -256,8 +259,10 @@ impl Locking {
             Some(ast::LimitClause::LimitOffset { limit, offset, limit_by })
                 if limit_by.is_empty() =>
             {
-                let limit = limit.as_ref().map_or(Ok(None), count)?;
-                let offset = offset.as_ref().map_or(Ok(None), |offset| count(&offset.value))?;
+                let limit = limit.as_ref().map_or(Ok(None), |limit| count(limit, Fault::Limit))?;
+                let offset = offset
+                    .as_ref()
+                    .map_or(Ok(None), |offset| count(&offset.value, Fault::Offset))?;
                 Ok(RowWindow { offset: offset.unwrap_or(0), limit })
             }
             Some(_) => Err(Error::unsupported("this LIMIT with FOR UPDATE")),

@@ -376,7 +376,7 @@ pub fn assignments(set: Vec<ast::Assignment>) -> Result<Vec<Assignment>> {
             let column = fold(column);
             if list.iter().any(|known| known.column == column) {
                 return Err(Error::Invalid {
-                    message: format!("column \"{column}\" is assigned twice"),
+                    message: format!("multiple assignments to same column \"{column}\""),
                     fault: Fault::Statement,
                     position,
                 });
@@ -402,7 +402,7 @@ fn named_table(
 ) -> Result<(String, Option<ast::Ident>, Option<Position>)> {
     let position = position_of(factor.span().start);
     let ast::TableFactor::Table { name, alias, args: None, .. } = factor else {
-        let what = format!("{statement} of something that is no table");
+        let what = format!("{statement} of anything but a table");
         return Err(Error::unsupported(what).at(position));
     };
     if alias.as_ref().is_some_and(|alias| !alias.columns.is_empty()) {

@@ -97,7 +97,7 @@ impl Moment {
             Numbers::Later => return Ok(placeholder(column, count)),
             Numbers::None => {
                 return Err(Error::Invalid {
-                    message: format!("no numbers of sequence {name} are to be had here"),
+                    message: format!("sequence {name} cannot be used here"),
                     fault: Fault::State,
                     position: None,
                 });

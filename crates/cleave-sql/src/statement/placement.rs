@@ -169,7 +169,7 @@ fn hash_column(column: &ast::Ident, schema: &TableSchema) -> Result<u32> {
 }
 
 fn no_division(value: &ast::Expr) -> Error {
-    invalid(format!("{value} divides no table: say hash (column, ...) or load_order"))
+    invalid(format!("invalid tablet_by {value}: say hash (column, ...) or load_order"))
 }
 
 fn invalid(message: String) -> Error {

@@ -197,9 +197,15 @@ impl SequenceOptions {
 
 fn number(expression: &ast::Expr) -> Result<i64> {
     let text = expression.to_string();
-    text.parse().map_err(|_| Error::Invalid {
-        message: format!("{text} is no value of type bigint"),
-        fault: Fault::Parameter,
-        position: None,
+    text.parse().map_err(|_| {
+        let digits = text.strip_prefix('-').unwrap_or(&text);
+        let is_whole = digits.bytes().all(|digit| digit.is_ascii_digit());
+        let (message, fault) = match is_whole {
+            true => (format!("value \"{text}\" is out of range for type bigint"), Fault::Range),
+            false => {
+                (format!("invalid input syntax for type bigint: \"{text}\""), Fault::Parameter)
+            }
+        };
+        Error::Invalid { message, fault, position: None }
     })
 }

@@ -83,7 +83,7 @@ pub(crate) async fn run(options: &AdviseOptions, place: &Place) -> Result<(), Fa
         listed.extend(logged(file)?);
     }
     if listed.is_empty() {
-        return Err(Failure::Usage("there is no statement in what was given".to_owned()));
+        return Err(Failure::Usage("the input has no statement".to_owned()));
     }
     let (database, mut session) = open::open(place, open::Create::Never).await?;
     measure_devices(&database).await;

@@ -47,7 +47,7 @@ fn wrong_folders_are_named() {
     let error = cleave(&["restore", text(&database), text(&nothing)]).fails(2);
     assert!(error.contains("manifest"), "{error}");
     let error = cleave(&["backup", "--check", text(&database)]).fails(2);
-    assert!(error.contains("no whole backup"), "{error}");
+    assert!(error.contains("not a complete backup"), "{error}");
     for arguments in [&["backup"][..], &["backup", "db"], &["restore", "backup"]] {
         cleave(arguments).fails(1);
     }

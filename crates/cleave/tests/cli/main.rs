@@ -7,6 +7,7 @@ mod advise;
 mod agreement;
 mod backup;
 mod bench;
+mod error_messages;
 mod failover;
 mod import;
 mod killed;

@@ -222,7 +222,7 @@ fn rows_are_copied_in_and_out() {
     client.send('c', b"");
     let error = client.answer().error;
     assert_eq!(field(&error, 'C'), "22P02");
-    assert!(field(&error, 'M').contains("line 1"), "{error:?}");
+    assert!(field(&error, 'W').contains("line 1"), "{error:?}");
     assert_eq!(client.value("SELECT count(*) FROM t"), "3");
     // The server's own files are not accessible.
     for sql in ["COPY t FROM '/etc/hostname'", "COPY (SELECT 1) TO '/nowhere/file'"] {

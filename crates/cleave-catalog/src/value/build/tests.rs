@@ -84,7 +84,9 @@ fn lengths_are_in_characters() {
     let error = fit(&five, "größer").unwrap_err();
     assert_eq!((error.fault, error.sqlstate()), (ValueFault::TooLong, "22001"));
     assert!(
-        error.to_string().contains("\"größer\" is too long for type character varying(5)"),
+        error
+            .to_string()
+            .contains("value too long for type character varying(5): the value is \"größer\""),
         "{error}"
     );
     assert_eq!(fit(&ColumnType::Text, "abcdef").unwrap(), "abcdef");
@@ -109,7 +111,7 @@ fn a_message_cuts_the_value_and_says_what_was_expected() {
     assert_eq!(
         message,
         format!(
-            "\"{}…\" is no value of type integer: expected a whole number from -2147483648 to 2147483647",
+            "invalid input syntax for type integer: \"{}…\"; expected a whole number from -2147483648 to 2147483647",
             "x".repeat(60)
         )
     );

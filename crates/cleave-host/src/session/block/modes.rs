@@ -19,13 +19,16 @@ pub(super) fn modes_with(settings: &Settings, modes: Modes) -> TransactionModes 
 /// Runs SET TRANSACTION.
 pub(in crate::session) fn set_transaction(session: &mut Session, modes: Modes) -> Result<Outcome> {
     let Some(block) = &mut session.block else {
-        return Err(state(Fault::NoTransaction, "SET TRANSACTION needs a transaction block"));
+        return Err(state(
+            Fault::NoTransaction,
+            "SET TRANSACTION can only be used in transaction blocks",
+        ));
     };
     if let Some(isolation) = modes.isolation.filter(|isolation| *isolation != block.isolation) {
         if block.has_read {
             return Err(state(
                 Fault::ActiveTransaction,
-                "SET TRANSACTION ISOLATION LEVEL must come before any query",
+                "SET TRANSACTION ISOLATION LEVEL must be called before any query",
             ));
         }
         block.isolation = isolation;
@@ -39,7 +42,7 @@ pub(in crate::session) fn set_transaction(session: &mut Session, modes: Modes) -
     if block.has_read && modes.deferrable.is_some_and(|mode| mode != block.deferrable) {
         return Err(state(
             Fault::ActiveTransaction,
-            "SET TRANSACTION [NOT] DEFERRABLE must come before any query",
+            "SET TRANSACTION [NOT] DEFERRABLE must be called before any query",
         ));
     }
     block.read_only = modes.read_only.unwrap_or(block.read_only);

@@ -473,7 +473,7 @@ impl Check<'_> {
         let name = written.and_then(unqualified);
         if number.is_none() && name.is_none() {
             let message = format!(
-                "permission denied: {} of a sequence that is no constant is a superuser's",
+                "permission denied: only a superuser may call {} with a name that is not a constant",
                 call.function
             );
             return Err(refused(&message));

@@ -54,14 +54,14 @@ pub fn comment_subject(
                     fault: Fault::ObjectKind,
                     position: None,
                 }),
-                None => Err(Error::unknown(NameKind::Table, name, state.table_names())),
+                None => Err(Error::unknown(NameKind::Relation, name, state.table_names())),
             }
         }
         CommentSubject::Column(of, name) => {
             let table = state.table(of).map(|table| &table.schema);
             let schema = table.or_else(|| state.view(of).map(|shown| &shown.schema));
             let names = || state.table_names();
-            let schema = schema.ok_or_else(|| Error::unknown(NameKind::Table, of, names()))?;
+            let schema = schema.ok_or_else(|| Error::unknown(NameKind::Relation, of, names()))?;
             let columns = schema.columns.iter();
             let column = schema.column(name).ok_or_else(|| {
                 Error::unknown_column(of, name, columns.map(|column| column.name.as_str()))

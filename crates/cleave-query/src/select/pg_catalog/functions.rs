@@ -506,7 +506,7 @@ fn relation(asker: &Asker, arguments: &[ScalarValue]) -> Result<Answer> {
     let Some(name) = text(arguments, 0) else { return Ok(Answer::Null) };
     let found = name.parse().ok().or_else(|| asker.relation(&name));
     let names = || asker.view.tables().map(|table| table.schema.name.as_str());
-    let unknown = || Error::unknown(NameKind::Table, &name, names());
+    let unknown = || Error::unknown(NameKind::Relation, &name, names());
     found.map(Answer::Number).ok_or_else(|| unknown().into())
 }
 

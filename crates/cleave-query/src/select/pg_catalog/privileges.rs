@@ -159,7 +159,7 @@ fn find<'a>(view: &'a View, what: &Argument) -> Result<Option<Owned<'a>>> {
             let found = found.and_then(|name| view.owned().find(|known| known.name == name));
             if found.is_none() && view.relation(name).is_none() {
                 let names = view.tables().map(|table| table.schema.name.as_str());
-                return Err(Error::unknown(NameKind::Table, name, names));
+                return Err(Error::unknown(NameKind::Relation, name, names));
             }
             Ok(found)
         }

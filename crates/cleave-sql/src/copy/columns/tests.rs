@@ -54,7 +54,7 @@ fn a_column_that_needs_a_value_must_have_one() {
     assert_eq!(error.sqlstate(), "23502");
     assert_eq!(
         error.to_string(),
-        "null value in column \"alpha\" of table \"t\" violates its NOT NULL constraint"
+        "null value in column \"alpha\" of relation \"t\" violates not-null constraint"
     );
 }
 

@@ -194,9 +194,15 @@ fn headers() {
     let matched = CsvOptions { header: Header::Match, ..CsvOptions::csv() };
     assert_eq!(read("a,\"b\"\nx,y\n", &texts(), matched.clone()), [some(&["x", "y"])]);
     for (input, part) in [
-        ("a,c\n", "line 1, column 2 (\"b\"): the header names this column \"c\", expected \"b\""),
-        ("a\n", "column 2 (\"b\"): the record has 1 columns, expected 2"),
-        ("a,b,c\n", "extra data after the last of 2 expected columns"),
+        (
+            "a,c\n",
+            "line 1, column 2 (\"b\"): column name mismatch in header line: got \"c\", expected \"b\"",
+        ),
+        (
+            "a\n",
+            "column 2 (\"b\"): missing data for this column: the record has 1 columns, expected 2",
+        ),
+        ("a,b,c\n", "extra data after last expected column, of 2"),
     ] {
         let error = batches(input.as_bytes(), &texts(), matched.clone()).unwrap_err();
         assert_eq!(error.sqlstate(), "22P04");
@@ -236,49 +242,57 @@ fn every_fault_has_its_place() {
         (
             "x,,,,,\n",
             "22P02",
-            "column 1 (\"id\"): \"x\" is no value of type integer: expected a whole number from -2147483648 to \
-                2147483647",
+            "column 1 (\"id\"): invalid input syntax for type integer: \"x\"; expected a whole number from \
+             -2147483648 to 2147483647",
         ),
-        (",,,,,\n", "23502", "column 1 (\"id\"): NULL where the column is NOT NULL"),
+        (",,,,,\n", "23502", "column 1 (\"id\"): null value violates not-null constraint"),
         (
             "1,abcdef,,,,\n",
             "22001",
-            "column 2 (\"name\"): \"abcdef\" is too long for type character varying(5)",
+            "column 2 (\"name\"): value too long for type character varying(5): the value is \"abcdef\"",
         ),
         (
             "1,,2024-02-30,,,\n",
             "22008",
-            "column 3 (\"at\"): \"2024-02-30\" is out of range for type date: expected a date as YYYY-MM-DD",
+            "column 3 (\"at\"): date/time field value out of range: \"2024-02-30\"; expected a date as YYYY-MM-DD",
         ),
         (
             "1,,01.02.2024,,,\n",
             "22007",
-            "column 3 (\"at\"): \"01.02.2024\" is no value of type date",
+            "column 3 (\"at\"): invalid input syntax for type date: \"01.02.2024\"",
         ),
         (
             "1,,,1000,,\n",
             "22003",
-            "column 4 (\"n\"): \"1000\" is out of range for type numeric(4,1)",
+            "column 4 (\"n\"): numeric field overflow: \"1000\" is out of range for type numeric(4,1)",
         ),
         (
             "1,,,,40000,\n",
             "22003",
-            "column 5 (\"small\"): \"40000\" is out of range for type smallint",
+            "column 5 (\"small\"): value \"40000\" is out of range for type smallint",
         ),
         (
             "1,,,,,maybe\n",
             "22P02",
-            "column 6 (\"ok\"): \"maybe\" is no value of type boolean: expected true, false",
+            "column 6 (\"ok\"): invalid input syntax for type boolean: \"maybe\"; expected true, false",
         ),
-        ("1,a\n", "22P04", "column 3 (\"at\"): the record has 2 columns, expected 6"),
-        ("\n", "22P04", "column 2 (\"name\"): the record has 1 columns, expected 6"),
+        (
+            "1,a\n",
+            "22P04",
+            "column 3 (\"at\"): missing data for this column: the record has 2 columns, expected 6",
+        ),
+        (
+            "\n",
+            "22P04",
+            "column 2 (\"name\"): missing data for this column: the record has 1 columns, expected 6",
+        ),
         (
             "1,,,,,t,more,and more\n",
             "22P04",
-            ", value \"more\": extra data after the last of 6 expected columns",
+            ", value \"more\": extra data after last expected column, of 6",
         ),
-        ("1,\"open,,,,\n2\n", "22P04", ": a quoted value that starts in this record is not closed"),
-        ("\"\",,,,,\n", "22P02", "column 1 (\"id\"): \"\" is no value of type integer"),
+        ("1,\"open,,,,\n2\n", "22P04", ": unterminated quoted field: it starts in this record"),
+        ("\"\",,,,,\n", "22P02", "column 1 (\"id\"): invalid input syntax for type integer: \"\""),
     ] {
         for (before, line) in [(String::new(), 1), (good.repeat(2), 3)] {
             let input = format!("{before}{bad}");

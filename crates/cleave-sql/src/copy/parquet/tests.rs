@@ -134,7 +134,7 @@ fn files_that_do_not_fit() {
             "name text",
             &[],
             "22P04",
-            "column \"nmae\" is none of table \"t\"; did you mean \"name\"?",
+            "column \"nmae\" of the file does not exist in table \"t\"; did you mean \"name\"?",
         ),
         (
             vec![("nmae", texts(&["x"]))],
@@ -156,7 +156,7 @@ fn files_that_do_not_fit() {
             "a int",
             &[],
             "22003",
-            "column \"a\": \"5000000000\" is out of range for type integer",
+            "column \"a\": value \"5000000000\" is out of range for type integer",
         ),
         (
             vec![("a", Arc::new(Float64Array::from(vec![1e300])))],
@@ -177,14 +177,14 @@ fn files_that_do_not_fit() {
             "a varchar(2)",
             &[],
             "22001",
-            "\"abc\" is too long for type character varying(2)",
+            "value too long for type character varying(2): the value is \"abc\"",
         ),
         (
             vec![("a", texts(&["1 fortnight"]))],
             "a interval",
             &[],
             "22007",
-            "is no value of type interval",
+            "invalid input syntax for type interval",
         ),
         (
             vec![("a", Arc::new(StringArray::from(vec![None::<&str>])))],
@@ -205,7 +205,7 @@ fn files_that_do_not_fit() {
             "a text",
             &["c"],
             "42703",
-            "column \"c\" does not exist in table \"t\"",
+            "column \"c\" of relation \"t\" does not exist",
         ),
     ];
     for (columns, definition, listed, sqlstate, part) in cases {
@@ -226,7 +226,7 @@ fn files_that_are_no_parquet() {
         std::fs::write(&scratch.path, bytes).unwrap();
         let error = open().unwrap_err();
         assert!(matches!(error, Error::InputSchema { .. }), "{error}");
-        assert!(error.to_string().contains("no Parquet, or damaged"), "{error}");
+        assert!(error.to_string().contains("not a Parquet file, or is damaged"), "{error}");
     }
     let batch =
         RecordBatch::try_from_iter([("a", longs(&(0..10_000).collect::<Vec<_>>()))]).unwrap();

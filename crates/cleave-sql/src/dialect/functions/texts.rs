@@ -174,7 +174,7 @@ impl Template<'_> {
                 true => 0,
                 // As an int4, so that its negative fits too.
                 false => {
-                    text.parse::<i32>().map_err(|_| invalid("the width is no integer"))?.into()
+                    text.parse::<i32>().map_err(|_| invalid("the width is not an integer"))?.into()
                 }
             };
             if width < 0 {

@@ -170,7 +170,7 @@ fn only<'a>(offered: &'a [Offered], name: &str, side: &str) -> Result<&'a Offere
         }),
         (None, _) => {
             let known = offered.iter().map(|column| column.name.as_str());
-            let place = format!("{side} table of USING");
+            let place = format!("the {side} table of USING");
             Err(Error::unknown(NameKind::Column, name, known).within(place))
         }
     }

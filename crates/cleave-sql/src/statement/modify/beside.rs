@@ -308,7 +308,7 @@ fn name_of(factor: &ast::TableFactor, names: &mut Vec<ast::ObjectName>) -> Resul
         | Factor::NestedJoin { alias: Some(alias), .. } => &alias.name,
         Factor::Table { name, .. } => match name.0.last() {
             Some(ast::ObjectNamePart::Identifier(name)) => name,
-            _ => return Err(Error::unsupported("RETURNING * beside such a table")),
+            _ => return Err(Error::unsupported("RETURNING * beside a table of this kind")),
         },
         Factor::NestedJoin { table_with_joins, alias: None } => {
             return names_of(table_with_joins, names);

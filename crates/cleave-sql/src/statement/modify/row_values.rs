@@ -74,9 +74,7 @@ pub(super) fn row_of(names: Vec<ast::ObjectName>, value: Expr, row: usize) -> Re
             return Ok(given.map(|(name, place)| (name, value.clone(), of_row(place))).collect());
         }
         _ => {
-            return Err(Error::unsupported(
-                "SET (columns) = of something that is no row and no query",
-            ));
+            return Err(Error::unsupported("SET (columns) = of anything but a row or a query"));
         }
     };
     if values.len() != count {
@@ -209,11 +207,11 @@ fn is_called(function: &ast::Function, word: &str) -> bool {
 
 fn arguments(function: ast::Function) -> Result<Vec<Expr>> {
     let ast::FunctionArguments::List(list) = function.args else {
-        return Err(Error::unsupported("such a ROW in SET"));
+        return Err(Error::unsupported("this form of ROW in SET"));
     };
     let values = list.args.into_iter().map(|argument| match argument {
         ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(value)) => Ok(value),
-        _ => Err(Error::unsupported("such a ROW in SET")),
+        _ => Err(Error::unsupported("this form of ROW in SET")),
     });
     values.collect()
 }

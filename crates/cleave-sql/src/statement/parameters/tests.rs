@@ -64,7 +64,7 @@ fn what_is_no_parameter_is_refused() {
     let error = Parameters::default().put_into(&mut query("SELECT $1")).unwrap_err();
     assert_eq!(
         (error.sqlstate(), error.to_string().as_str()),
-        ("42P02", "parameter \"$1\" does not exist")
+        ("42P02", "there is no parameter $1")
     );
     let error = Parameter::read(ColumnType::Int, Some("x")).unwrap_err();
     assert_eq!(error.sqlstate(), "22P02");

@@ -145,11 +145,11 @@ pub(super) fn define(statement: &ast::Statement) -> Result<Option<Define>> {
 fn create_view(view: &ast::CreateView) -> Result<Define> {
     let clauses = [
         (view.materialized, "CREATE MATERIALIZED VIEW"),
-        (view.or_alter || view.secure || view.if_not_exists, "CREATE VIEW with such a clause"),
+        (view.or_alter || view.secure || view.if_not_exists, "this clause of CREATE VIEW"),
         (!matches!(view.options, ast::CreateTableOptions::None), "CREATE VIEW ... WITH"),
-        (!view.cluster_by.is_empty() || view.comment.is_some(), "CREATE VIEW with such a clause"),
-        (view.with_no_schema_binding || view.copy_grants, "CREATE VIEW with such a clause"),
-        (view.to.is_some() || view.params.is_some(), "CREATE VIEW with such a clause"),
+        (!view.cluster_by.is_empty() || view.comment.is_some(), "this clause of CREATE VIEW"),
+        (view.with_no_schema_binding || view.copy_grants, "this clause of CREATE VIEW"),
+        (view.to.is_some() || view.params.is_some(), "this clause of CREATE VIEW"),
         (
             view.columns
                 .iter()

@@ -106,8 +106,9 @@ pub(super) fn give_set_columns(
             Some(key) => key.set_columns = columns,
             None => {
                 return Err(Error::Syntax {
-                    message: "a list of columns behind ON DELETE SET is part of a foreign key"
-                        .to_owned(),
+                    message:
+                        "a list of columns after ON DELETE SET is allowed in a foreign key only"
+                            .to_owned(),
                     near: Some("SET".to_owned()),
                     position,
                 });

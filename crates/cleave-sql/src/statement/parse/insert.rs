@@ -28,7 +28,7 @@ pub(super) fn typed_insert(insert: ast::Insert) -> Result<Insert> {
         return Err(Error::unsupported(clause));
     }
     let ast::TableObject::TableName(name) = &insert.table else {
-        return Err(Error::unsupported("INSERT into something that is no table").at(position));
+        return Err(Error::unsupported("INSERT into anything but a table").at(position));
     };
     let table = table_name(name)?;
     let mut columns: Vec<String> = Vec::with_capacity(insert.columns.len());
@@ -43,7 +43,7 @@ pub(super) fn typed_insert(insert: ast::Insert) -> Result<Insert> {
         };
         if columns.contains(&column) {
             return Err(Error::Invalid {
-                message: format!("column \"{column}\" is listed twice"),
+                message: format!("column \"{column}\" specified more than once"),
                 fault: Fault::DuplicateColumn,
                 position: position_of(name.span().start),
             });

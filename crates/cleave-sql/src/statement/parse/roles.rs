@@ -251,7 +251,7 @@ impl Reader<'_> {
             }
             RoleName::Named(name) => Ok(name),
             _ => Err(refused(
-                "this name of a role is reserved for those that are always there".to_owned(),
+                "this role name is reserved for built-in roles".to_owned(),
                 Fault::Role(RoleFault::ReservedName),
             )),
         }

@@ -81,7 +81,7 @@ fn note_listed(text: &str, found: &mut Bare) -> bool {
             // COPY of a query.
             return is_lock;
         }
-        found.note(NameKind::Table, &ObjectName::from(parts));
+        found.note(NameKind::Relation, &ObjectName::from(parts));
         let _ = left.next_if(|token| token.token == Token::Mul);
         if !is_lock || left.next_if(|token| token.token == Token::Comma).is_none() {
             return true;
@@ -163,7 +163,7 @@ impl Visitor for Bare {
             Statement::Drop { object_type, if_exists, names, .. } => {
                 let (kind, tag) = match object_type {
                     ast::ObjectType::Table => (NameKind::Table, "DROP TABLE"),
-                    ast::ObjectType::View => (NameKind::Table, "DROP VIEW"),
+                    ast::ObjectType::View => (NameKind::View, "DROP VIEW"),
                     ast::ObjectType::Sequence => (NameKind::Sequence, "DROP SEQUENCE"),
                     ast::ObjectType::Index => (NameKind::Index, "DROP INDEX"),
                     _ => return ControlFlow::Continue(()),
@@ -217,7 +217,7 @@ impl Visitor for Bare {
                 self.passed.swap_remove(place);
             }
             None if is_of_with => {}
-            None => self.note(NameKind::Table, name),
+            None => self.note(NameKind::Relation, name),
         }
         ControlFlow::Continue(())
     }

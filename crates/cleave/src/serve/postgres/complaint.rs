@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use cleave_host::error::InputFault;
 use cleave_host::{Error, Position};
 
 use super::message::Malformed;
@@ -41,6 +42,8 @@ pub(crate) struct Complaint {
     pub(crate) detail: Option<String>,
     /// A hint.
     pub(crate) hint: Option<String>,
+    /// Which value it is of: a place in a file, a column or a parameter.
+    pub(crate) context: Option<String>,
     /// The objects it refers to: boxed, so that results stay small.
     pub(crate) about: Box<About>,
 }
@@ -71,6 +74,7 @@ impl Complaint {
             message: message.into().into_owned(),
             detail: None,
             hint: None,
+            context: None,
             about: Box::default(),
         }
     }
@@ -115,6 +119,16 @@ impl Complaint {
         complaint.hint = hint;
         complaint.about.position = place.and_then(|place| character_of(sql, place));
         match error {
+            Error::Syntax { message: found, .. } => {
+                if let Some(first) = complaint.message.strip_suffix(&format!(": {found}")) {
+                    complaint.message = first.to_owned();
+                    complaint.detail = Some(found.clone());
+                }
+            }
+            Error::Conflict { kind, detail } => {
+                complaint.message = kind.to_string();
+                complaint.detail.clone_from(detail);
+            }
             Error::DuplicateKey { table, constraint, columns, key } => {
                 complaint.message =
                     format!("duplicate key value violates unique constraint \"{constraint}\"");
@@ -132,7 +146,31 @@ impl Complaint {
                 complaint.about.table = Some(table.clone());
                 complaint.about.column = Some(column.clone());
             }
-            Error::Value { column, .. } => complaint.about.column = Some(column.clone()),
+            Error::Value { column, source } => {
+                complaint.message = source.message();
+                complaint.detail = source.detail();
+                complaint.context = Some(format!("column \"{column}\""));
+                complaint.about.column = Some(column.clone());
+            }
+            Error::Parameter { number, source } => {
+                complaint.message = source.message();
+                complaint.detail = source.detail();
+                complaint.context = Some(format!("parameter ${number}"));
+            }
+            Error::Literal { source, .. } => {
+                complaint.message = source.message();
+                complaint.detail = source.detail();
+            }
+            Error::Input { place, fault } => {
+                complaint.context = Some(place.to_string());
+                complaint.message = match &**fault {
+                    InputFault::Value(source) => source.message(),
+                    other => other.to_string(),
+                };
+                if let InputFault::Value(source) = &**fault {
+                    complaint.detail = source.detail();
+                }
+            }
             _ => {}
         }
         complaint
@@ -168,7 +206,7 @@ mod tests {
         let error =
             Error::unknown_column("t", "nam", ["name"]).at(Some(Position { line: 2, column: 8 }));
         let complaint = Complaint::of(&error, sql);
-        assert_eq!(complaint.message, "column \"nam\" does not exist in table \"t\"");
+        assert_eq!(complaint.message, "column \"nam\" of relation \"t\" does not exist");
         assert_eq!(complaint.hint.as_deref(), Some("did you mean \"name\"?"));
         assert_eq!(complaint.about.position, Some(18));
         assert_eq!(complaint.sqlstate, "42703");

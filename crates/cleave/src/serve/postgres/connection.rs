@@ -344,7 +344,7 @@ impl Connection {
             }
             Frontend::FunctionCall => {
                 let complaint =
-                    Complaint::error("0A000", "function calls by number are not in this version");
+                    Complaint::error("0A000", "function calls by number are not supported");
                 self.fail(complaint.hint("call the function in SELECT"), false);
                 Ok(())
             }

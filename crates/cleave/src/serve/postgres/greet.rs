@@ -128,7 +128,7 @@ fn startup(minor: u16, parameters: Vec<(String, String)>) -> Result<Startup, Com
             "options" => options(&value, &mut startup.settings)?,
             "replication" => {
                 if !["false", "off", "no", "0"].contains(&value.as_str()) {
-                    return Err(Complaint::fatal("0A000", "replication is not in this version"));
+                    return Err(Complaint::fatal("0A000", "replication is not supported"));
                 }
             }
             _ if name.starts_with("_pq_.") => startup.unknown.push(name),
