@@ -206,7 +206,10 @@ impl Actor<'_> {
         let all = |is_sequence: bool| {
             let all = relations(state);
             let of_kind = all.filter(|known| (known.kind == ObjectKind::Sequence) == is_sequence);
-            let is_own = |known: &Known<'_>| !matches!(known.object, Object::Relation(id) if self.defined.is_temporary(id));
+            let is_own = |known: &Known<'_>| match known.object {
+                Object::Relation(id) => !self.defined.is_temporary(id),
+                _ => true,
+            };
             of_kind.filter(is_own).collect()
         };
         match on {

@@ -6,8 +6,8 @@
 //!     rows of t in an index range, values ─▶ slot ─▶ steps ─▶ rows
 //! ```
 //!
-//! 1. [`keep`] binds, rewrites and plans the query by the usual rules; its tables are [slots](TablePlace), its parameters
-//!    columns of the first of them.
+//! 1. [`keep`] binds, rewrites and plans the query by the usual rules; its tables are [slots](TablePlace), its
+//!    parameters columns of the first of them.
 //! 2. [`CachedPlan::run`] is given the rows: [`CachedPlan::input`] says which columns it reads. A plan of filters,
 //!    projections, sorts and aggregates without groups is a list of [steps](Step), each one call; any other is executed
 //!    as it is.

@@ -3,8 +3,8 @@
 //! A transaction, with all owners of its group, waits for another one that holds a conflicting mode (a *hard* edge), or
 //! that stands before it in a queue and wants one (a *soft* edge: only the order of the queue makes it wait).
 //!
-//! 1. [`may_be_in_cycle`] follows the edges one partition at a time, and may report cycles that do not exist, but misses
-//!    none. Almost always it finds that no other transaction waits for this one.
+//! 1. [`may_be_in_cycle`] follows the edges one partition at a time, and may report cycles that do not exist, but
+//!    misses none. Almost always it finds that no other transaction waits for this one.
 //! 2. [`resolve`] follows them exactly, with the whole table locked. A cycle with a soft edge is broken there by
 //!    letting the waiter go first, if that closes no other cycle. A cycle of hard edges is a [`Deadlock`], and the
 //!    request that closed it ends.

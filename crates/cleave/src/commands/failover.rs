@@ -38,8 +38,8 @@ pub(crate) async fn run(options: &FailoverOptions, place: &Place) -> Result<(), 
     let mut out = std::io::stdout().lock();
     writeln!(
         out,
-        "failed over: the database is now in {}: up to commit {commit}, from a replica written last at {at}; it goes on \
-            in epoch {epoch}",
+        "failed over: the database is now in {}: up to commit {commit}, from a replica written \
+         last at {at}; it goes on in epoch {epoch}",
         options.database.display()
     )?;
     if let Some(doubt) = witnesses.and_then(|witnesses| doubt(&witnesses, &at)) {
