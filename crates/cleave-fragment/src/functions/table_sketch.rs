@@ -6,11 +6,11 @@
 //!  states of any number of partitions, on any side of a cut ─▶ merged ─▶ TableSketch
 //! ```
 //!
-//! It is an ordinary aggregate: its partial half runs beside the rows, and states cross the link. ANALYZE is a query of
-//! it. States come from a peer: their content is checked before it is used.
+//! It is an ordinary aggregate: its partial half runs beside the rows, and states cross the link. ANALYZE is a query
+//! with this aggregate. States may come from a peer, so their content is checked before it is used.
 //!
-//! Invariants: merging states gives the state of all rows together, up to which rows are drawn; the same rows in the
-//! same batches give the same state, on any machine.
+//! Invariants: merged states equal the state of all rows together, except that other rows may be in the sample. The
+//! same rows in the same batches give the same state, on any machine.
 
 use std::sync::{Arc, OnceLock};
 

@@ -2,9 +2,10 @@
 //!
 //! 1. Each page of a run is paired with the ranges that its fences say it may hold ([`pages_wanted`]); without fences,
 //!    with all ranges.
-//! 2. By keys, each index whose keys the filters list is weighed ([`Worth`]), and the best one taken, if it pays.
-//! 3. The pages are read in order, several at once; their entries inside the ranges are hits. By keys, the hits and the
-//!    scan's pages that they lie on are counted meanwhile, and the look-up is given up when there are too many.
+//! 2. If the keys come from the filters of joins above, several indexes may fit. Each is weighed ([`Worth`]), and the
+//!    best one is taken, if it pays.
+//! 3. The pages are read in order, several at once; their entries inside the ranges are hits. For keys of joins, the
+//!    hits and the scan's pages that they lie on are counted meanwhile. If there are too many, the look-up is given up.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Rules of a new table: those of the statement in, named and compiled (to find errors) out.
+//! The rules of a new table, such as its check constraints: takes those of CREATE TABLE, gives each check a name, and
+//! compiles it to find errors.
 
 use cleave_catalog::catalog::index_definition::{IndexDefinition, chosen_name};
 use cleave_catalog::catalog::rules::{Check, TableRules};

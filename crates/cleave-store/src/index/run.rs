@@ -7,15 +7,17 @@
 //! ```
 //!
 //! 1. [`RunWriter::push`] takes keys in order and returns full pages, which go to media like any others.
-//! 2. [`Run::get`] asks the run's filter, finds the one page whose first and last key enclose the key, reads it, and
-//!    searches it. [`Run::rows_in`] does so with both ends of a [`KeyRange`]; [`Run::walk`] gives the first or last
-//!    entries of one.
+//! 2. [`Run::get`] asks the run's filter, finds the one page whose fences enclose the key, reads it, and searches it.
+//!    [`Run::rows_in`] searches for both ends of a [`KeyRange`]. [`Run::walk`] gives the first or last entries of a
+//!    [`KeyRange`].
 //! 3. [`RunCursor::next`] scans a [`KeyRange`] page by page, reading a few ahead.
 //!
-//! Invariant: keys of a run ascend strictly, within pages and across. The writer refuses other keys; [`Run::new`]
-//! checks the fences; a reader that finds a page in contradiction to its fences reports damage. The level and the
-//! filter of a run lie in its directory ([`crate::segment::RunProperties`]), so an LSM tree can be built of the same
-//! pages.
+//! The *fences* of a page are its first and last key; they stand in its directory entry.
+//!
+//! Invariant: keys of a run ascend strictly, within a page and from page to page. The writer refuses other keys.
+//! [`Run::new`] checks the order of the fences. A reader that finds a page in contradiction to its fences reports
+//! damage. The level and the filter of a run lie in its directory ([`crate::segment::RunProperties`]), so an LSM tree
+//! can be built of the same pages.
 
 #![deny(clippy::indexing_slicing)]
 
