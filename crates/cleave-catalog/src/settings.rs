@@ -446,13 +446,6 @@ pub const LIST: &[Setting] = &[
         get: |settings| if settings.ndp { "on" } else { "off" }.to_owned(),
         set: |settings, value| settings.ndp = matches!(value, Value::Word(0)),
     },
-    Setting {
-        name: "shipped_delta_bytes",
-        description: "Bytes of delta that may be shipped with a query; a larger delta is flushed first; 0: always",
-        values: Values::Bytes(0, 8 * MIB),
-        get: |settings| bytes_text(settings.shipped_delta_bytes),
-        set: |settings, value| settings.shipped_delta_bytes = value.number(),
-    },
     limits::PLAN_OPERATORS,
     Setting {
         name: "query_log",
@@ -477,6 +470,13 @@ pub const LIST: &[Setting] = &[
         values: Values::ReadOnly("150000"),
         get: |_| "150000".to_owned(),
         set: |_, _| {},
+    },
+    Setting {
+        name: "shipped_delta_bytes",
+        description: "Bytes of delta that may be shipped with a query; a larger delta is flushed first; 0: always",
+        values: Values::Bytes(0, 8 * MIB),
+        get: |settings| bytes_text(settings.shipped_delta_bytes),
+        set: |settings, value| settings.shipped_delta_bytes = value.number(),
     },
     Setting {
         name: "slot_bytes",

@@ -98,7 +98,7 @@ async fn a_key_that_comes_twice_undoes_the_load() {
     for ids in [vec![(0, 5000), (4999, 6000)], vec![(5000, 6000), (0, 5001)]] {
         let error = load(&mut session, ids).await.unwrap_err();
         assert_eq!(error.sqlstate(), "23505");
-        assert!(error.to_string().contains("\"t\": (id)="), "{error}");
+        assert!(error.to_string().contains("\"t_pkey\": Key (id)=("), "{error}");
         assert!(error.to_string().contains("already exists"), "{error}");
     }
     assert_eq!(row(&mut session, "SELECT count(*) FROM t").await, "0");

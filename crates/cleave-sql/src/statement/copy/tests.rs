@@ -122,7 +122,7 @@ fn what_cannot_be_is_refused_by_name() {
         ("COPY t FROM 'f' CSV CSV", "42601", "given twice"),
         ("COPY t FROM 'f' WITH", "42601", "an option"),
         ("COPY t FROM 'f' CSV nonsense", "42601", "nonsense"),
-        ("COPY t FROM 'f' (FORMAT csv", "42601", "end of the text"),
+        ("COPY t FROM 'f' (FORMAT csv", "42601", "end of input"),
         ("COPY t (a, a) FROM 'f'", "42701", "listed twice"),
         ("COPY t () FROM 'f'", "42601", "identifier"),
         ("COPY (SELECT 1) FROM 'f'", "42601", "COPY (query)"),
