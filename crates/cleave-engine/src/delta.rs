@@ -15,7 +15,7 @@
 //!    writes and commits that replace the manifest flush it first
 //!    ([`SnapshotKind::Flushed`](crate::storage_engine::snapshot::SnapshotKind::Flushed)).
 //! 4. Flushing for a reader runs beside commits: [`Delta::behind`] is what they have put here meanwhile.
-//! 5. A small delta is [shipped](shipped) to statements that only read, as pages in memory beside those of the catalog
+//! 5. A small delta is [shipped] to statements that only read, as pages in memory beside those of the catalog
 //!    version; nothing is written.
 //!
 //! Invariants: all that is here is in the log, so nothing is lost with it; it changes only under the writer lock, and

@@ -139,10 +139,12 @@ pub(crate) fn last_line(gains: &[Gain]) -> String {
 pub(crate) fn rate_text(bytes_per_second: u64) -> String {
     let bits = bytes_per_second.saturating_mul(8);
     match bits {
-        _ if bits >= 1_000_000_000 && bits % 1_000_000_000 == 0 => {
+        _ if bits >= 1_000_000_000 && bits.is_multiple_of(1_000_000_000) => {
             format!("{} Gbit/s", bits / 1_000_000_000)
         }
-        _ if bits >= 1_000_000 && bits % 1_000_000 == 0 => format!("{} Mbit/s", bits / 1_000_000),
+        _ if bits >= 1_000_000 && bits.is_multiple_of(1_000_000) => {
+            format!("{} Mbit/s", bits / 1_000_000)
+        }
         _ => format!("{}/s", bytes_text(bytes_per_second)),
     }
 }

@@ -148,13 +148,9 @@ fn run_command(place: &Path, line: &str) {
     let known = |start: &&str| {
         line.starts_with(start.trim_end()) && (!start.ends_with('\n') || line == start.trim_end())
     };
-    let Some(arguments) =
-        line.strip_prefix("cleave ").filter(|_| !NOT_RUN.iter().any(|start| known(&start)))
+    let Some(arguments) = line.strip_prefix("cleave ").filter(|_| !NOT_RUN.iter().any(&known))
     else {
-        assert!(
-            NOT_RUN.iter().any(|start| known(&start)),
-            "the tutorial has a command that no test runs: {line}"
-        );
+        assert!(NOT_RUN.iter().any(known), "the tutorial has a command that no test runs: {line}");
         return;
     };
     let output = shell(place, &format!("{} {arguments}", env!("CARGO_BIN_EXE_cleave")));

@@ -42,8 +42,6 @@ pub(crate) struct Complaint {
     pub(crate) detail: Option<String>,
     /// A hint.
     pub(crate) hint: Option<String>,
-    /// Which value it is of: a place in a file, a column or a parameter.
-    pub(crate) context: Option<String>,
     /// The objects it refers to: boxed, so that results stay small.
     pub(crate) about: Box<About>,
 }
@@ -53,6 +51,8 @@ pub(crate) struct Complaint {
 pub(crate) struct About {
     /// The position in the statement, in characters from 1.
     pub(crate) position: Option<usize>,
+    /// Which value it is of: a place in a file, a column or a parameter.
+    pub(crate) context: Option<String>,
     /// The table.
     pub(crate) table: Option<String>,
     /// The column.
@@ -74,7 +74,6 @@ impl Complaint {
             message: message.into().into_owned(),
             detail: None,
             hint: None,
-            context: None,
             about: Box::default(),
         }
     }
@@ -149,20 +148,20 @@ impl Complaint {
             Error::Value { column, source } => {
                 complaint.message = source.message();
                 complaint.detail = source.detail();
-                complaint.context = Some(format!("column \"{column}\""));
+                complaint.about.context = Some(format!("column \"{column}\""));
                 complaint.about.column = Some(column.clone());
             }
             Error::Parameter { number, source } => {
                 complaint.message = source.message();
                 complaint.detail = source.detail();
-                complaint.context = Some(format!("parameter ${number}"));
+                complaint.about.context = Some(format!("parameter ${number}"));
             }
             Error::Literal { source, .. } => {
                 complaint.message = source.message();
                 complaint.detail = source.detail();
             }
             Error::Input { place, fault } => {
-                complaint.context = Some(place.to_string());
+                complaint.about.context = Some(place.to_string());
                 complaint.message = match &**fault {
                     InputFault::Value(source) => source.message(),
                     other => other.to_string(),

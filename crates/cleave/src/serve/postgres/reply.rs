@@ -133,7 +133,7 @@ fn fields(out: &mut BytesMut, complaint: &Complaint) {
         (b'D', complaint.detail.as_deref()),
         (b'H', complaint.hint.as_deref()),
         (b'P', position.as_deref()),
-        (b'W', complaint.context.as_deref()),
+        (b'W', complaint.about.context.as_deref()),
         (b't', complaint.about.table.as_deref()),
         (b'c', complaint.about.column.as_deref()),
         (b'n', complaint.about.constraint.as_deref()),
