@@ -11,3 +11,4 @@ pub mod copy;
 pub mod dialect;
 pub mod statement;
 pub mod unnest_subqueries;
+pub mod visiting;

@@ -24,6 +24,7 @@ use super::alter::reshaped;
 use super::definitions::Definition;
 use super::{Session, alter};
 use crate::database::Database;
+use cleave_sql::visiting::visit_expressions_mut;
 
 /// `definition` with one more check on `table`, which all existing rows satisfy.
 ///
@@ -101,7 +102,7 @@ pub(super) fn rename_column(table: &mut TableState, names: Option<(&str, &str)>)
     }
     for check in &mut Arc::make_mut(&mut table.rules).checks {
         let mut expression = parse_expression(&check.expression)?;
-        let flow: ControlFlow<()> = ast::visit_expressions_mut(&mut expression, |expression| {
+        let flow: ControlFlow<()> = visit_expressions_mut(&mut expression, |expression| {
             let name = match expression {
                 ast::Expr::Identifier(name) => Some(name.clone()),
                 ast::Expr::CompoundIdentifier(parts) => parts.last().cloned(),

@@ -46,6 +46,7 @@ use datafusion::sql::sqlparser::ast;
 use super::transaction_locks::{self, LOCKED_ROWS_MAX};
 use super::{Outcome, Session, block, changing_with, lock_range, look_ups, rights, upsert};
 use crate::database::Database;
+use cleave_sql::visiting::visit_relations;
 
 /// Minimum of rows that SKIP LOCKED looks at, and the growth if these were not enough.
 pub(super) const LOOKED_AT_MIN: usize = 64;
@@ -151,7 +152,7 @@ pub(super) async fn wait_for_tables(session: &mut Session, query: &ast::Query) -
         return Ok(());
     }
     let mut names = BTreeSet::new();
-    let _: ControlFlow<()> = ast::visit_relations(query, |name| {
+    let _: ControlFlow<()> = visit_relations(query, |name| {
         names.extend(table_name(name).ok());
         ControlFlow::Continue(())
     });

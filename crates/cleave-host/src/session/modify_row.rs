@@ -32,7 +32,7 @@ use cleave_sql::statement::key_predicate::OneTable;
 use cleave_sql::statement::modify::{Action, Assignment, Modify, has_subqueries, returns_nested};
 use cleave_sql::statement::{Parameter, Parameters};
 use cleave_store::ColumnType;
-use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
+use datafusion::sql::sqlparser::ast::{self};
 
 use super::block::own;
 use super::block::{OwnRows, Taken};
@@ -46,6 +46,7 @@ use super::{
     Outcome, Session, block, foreign_keys, identity, key_locks, locking, ranges, serializable,
     subqueries,
 };
+use cleave_sql::visiting::{visit, visit_mut};
 
 /// Sets of parameter types for which compiled expressions are kept: a `numeric` has as many digits as its value.
 const COMPILED_MAX: usize = 8;
@@ -130,7 +131,7 @@ impl Lifted {
         lifted.position = None;
         let lift = |expression: &mut ast::Expr, constants: &mut Constants| {
             let mut lift = Lift::new(state, constants, |own, constants| constants.put_number(own));
-            VisitMut::visit(expression, &mut lift).is_continue().then_some(())
+            visit_mut(expression, &mut lift).is_continue().then_some(())
         };
         if let Action::Update(assignments) = &mut lifted.action {
             for set in assignments {
@@ -171,8 +172,8 @@ fn has_parameters(modify: &Modify) -> bool {
     }
     let values = modify.assignments().iter().filter_map(|set| set.value.as_ref());
     let mut values = values.chain(&modify.selection);
-    values.any(|value| value.visit(&mut Parameters).is_break())
-        || modify.returning.visit(&mut Parameters).is_break()
+    values.any(|value| visit(value, &mut Parameters).is_break())
+        || visit(&modify.returning, &mut Parameters).is_break()
 }
 
 /// Runs an UPDATE or DELETE without parameters, if it changes one row by its key; None: it needs a plan.

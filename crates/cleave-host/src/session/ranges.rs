@@ -36,7 +36,7 @@ use cleave_sql::statement::parameters;
 use cleave_sql::statement::{Parameter, Parameters};
 use cleave_store::{ColumnType, KeyRange};
 use cleave_txn::KeySpan;
-use datafusion::sql::sqlparser::ast::{self, VisitMut};
+use datafusion::sql::sqlparser::ast::{self};
 
 use super::block::own;
 use super::block::{OwnRows, Taken};
@@ -50,6 +50,7 @@ use super::transaction_locks::unique_indexes;
 use super::{
     Outcome, Session, block, foreign_keys, identity, key_locks, locking, modify, returning,
 };
+use cleave_sql::visiting::visit_mut;
 
 /// The queries without parameters that a session has seen, each with whether row numbers are appended to its columns.
 pub(super) type RangeQueries = StatementCache<(ast::Query, bool, Vec<ColumnType>), RangeTemplate>;
@@ -106,14 +107,14 @@ fn lift(query: &mut ast::Query, state: &CatalogState, constants: &mut Constants)
         put_strings(expression, &sources, constants);
         put_number(expression, constants);
     });
-    let mut flow: ControlFlow<()> = VisitMut::visit(&mut select.from, &mut compared);
+    let mut flow: ControlFlow<()> = visit_mut(&mut select.from, &mut compared);
     if let (true, Some(condition)) = (flow.is_continue(), &mut select.selection) {
-        flow = VisitMut::visit(condition, &mut compared);
+        flow = visit_mut(condition, &mut compared);
     }
     if flow.is_continue() {
         // Constants of the select list stay: names and types follow from them.
         let mut listed = Lift::new(state, constants, |_, _| {});
-        flow = VisitMut::visit(&mut select.projection, &mut listed);
+        flow = visit_mut(&mut select.projection, &mut listed);
     }
     if let Some(ast::LimitClause::LimitOffset { limit, offset, .. }) = &mut query.limit_clause {
         let counts = limit.iter_mut().chain(offset.iter_mut().map(|offset| &mut offset.value));

@@ -28,10 +28,11 @@ use datafusion::sql::sqlparser::ast;
 use super::define::columns_of;
 use super::{Outcome, Session, definitions};
 use crate::database::Database;
+use cleave_sql::visiting::visit_relations;
 
 /// Refuses a view over a sequence as a table: views depend only on ids of tables and views.
 fn check_no_sequence(query: &ast::Query, state: &CatalogState) -> Result<()> {
-    let found = ast::visit_relations(query, |name| {
+    let found = visit_relations(query, |name| {
         let is_sequence = |name: &String| state.sequences.contains_key(name);
         match table_name(name).ok().filter(is_sequence) {
             Some(name) => ControlFlow::Break(name),

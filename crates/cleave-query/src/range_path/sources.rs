@@ -3,11 +3,12 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{self, Visit};
+use datafusion::sql::sqlparser::ast::{self};
 
 use cleave_catalog::catalog::CatalogState;
 use cleave_sql::statement::key_predicate::{OneTable, conjuncts};
 use cleave_sql::statement::names::fold;
+use cleave_sql::visiting::visit;
 
 /// Most tables of a statement on the range path.
 const TABLES_MAX: usize = 5;
@@ -124,7 +125,7 @@ impl<'a> Sources<'a> {
             }
         }
         let mut names = Names { sources: self, places: Vec::new() };
-        let flow: ControlFlow<()> = condition.visit(&mut names);
+        let flow: ControlFlow<()> = visit(condition, &mut names);
         flow.is_continue().then_some(names.places)
     }
 

@@ -24,12 +24,13 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
+use datafusion::sql::sqlparser::ast::{self};
 
 use super::result_names::ResultNames;
 use super::table_provider::{CATALOG, SCHEMA};
 use crate::planner;
 use crate::query_engine::QueryEngine;
+use cleave_sql::visiting::{visit, visit_mut};
 
 /// The engine's rule that computes once what several expressions have in common.
 const SHARING_RULE: &str = "common_sub_expression_eliminate";
@@ -72,7 +73,7 @@ pub fn is_plain_value(value: &ast::Expr) -> bool {
             }
         }
     }
-    value.visit(&mut Plain).is_continue()
+    visit(value, &mut Plain).is_continue()
 }
 
 /// Compiles `values`, expressions over rows with the columns of `table` and over parameters of these types.
@@ -95,7 +96,7 @@ pub async fn compile(
         return Ok(Compiled { types, wanted, schema, expressions: Vec::new() });
     }
     for value in &mut values {
-        if let ControlFlow::Break(error) = VisitMut::visit(value, &mut Columns) {
+        if let ControlFlow::Break(error) = visit_mut(value, &mut Columns) {
             return Err(*error);
         }
     }

@@ -52,7 +52,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, collect,
 };
 use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::{self, VisitMut};
+use datafusion::sql::sqlparser::ast::{self};
 
 use super::apply_schema;
 use super::compiled::{Columns, PARAMETER};
@@ -60,6 +60,7 @@ use super::result_names::ResultNames;
 use super::table_provider::{CATALOG, SCHEMA};
 use crate::planner;
 use crate::query_engine::QueryEngine;
+use cleave_sql::visiting::visit_mut;
 
 /// A plan over slots. See the module's description.
 pub struct CachedPlan {
@@ -102,7 +103,7 @@ pub async fn keep(
     tables: &[(&str, SchemaRef)],
     types: Vec<DataType>,
 ) -> Result<Option<CachedPlan>> {
-    if let ControlFlow::Break(error) = VisitMut::visit(&mut query, &mut Columns) {
+    if let ControlFlow::Break(error) = visit_mut(&mut query, &mut Columns) {
         return Err(*error);
     }
     let provider = MemorySchemaProvider::new();

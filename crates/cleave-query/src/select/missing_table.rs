@@ -5,15 +5,16 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{self, Visitor};
 
 use cleave_catalog::error::{Error, Fault, NameKind};
 use cleave_sql::statement::names::{NamedTables, fold};
+use cleave_sql::visiting::visit;
 
 /// `error`, which binding `query` gave, or what it comes from: the table of a column that is not in it.
 pub(super) fn named_table(error: Error, query: &ast::Query) -> Error {
     let mut tables = NamedTables::default();
-    let _: ControlFlow<()> = query.visit(&mut tables);
+    let _: ControlFlow<()> = visit(query, &mut tables);
     let table = match &error {
         Error::UnknownName { kind: NameKind::Column, name, of: None, .. } => {
             let Some((table, _)) = name.rsplit_once('.') else { return error };
@@ -57,5 +58,5 @@ fn ordered_by(query: &ast::Query, tables: &NamedTables) -> Option<String> {
             }
         }
     }
-    query.order_by.as_ref()?.visit(&mut Names(tables)).break_value()
+    visit(query.order_by.as_ref()?, &mut Names(tables)).break_value()
 }

@@ -4,16 +4,17 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{self, Expr, Spanned, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{self, Expr, Spanned, Visitor};
 use datafusion::sql::sqlparser::tokenizer::Location;
 
 use cleave_catalog::error::{NoOperator, Position};
 use cleave_sql::statement::names::{fold, position_of};
+use cleave_sql::visiting::visit;
 
 /// The place of the first operator of `query` that may be `wanted`.
 pub(super) fn operator_in(query: &ast::Query, wanted: &NoOperator) -> Option<Position> {
     let mut search = Search { wanted, found: None, loosely: None };
-    let _: ControlFlow<()> = query.visit(&mut search);
+    let _: ControlFlow<()> = visit(query, &mut search);
     search.found.or(search.loosely).and_then(position_of)
 }
 

@@ -8,11 +8,12 @@ use std::ops::ControlFlow;
 use cleave_catalog::error::{Error, Fault, NameKind};
 use cleave_sql::statement::names::{fold, position_of};
 use datafusion::error::DataFusionError;
-use datafusion::sql::sqlparser::ast::{self, Expr, Spanned, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{self, Expr, Spanned, Visitor};
 use datafusion::sql::sqlparser::tokenizer::Location;
 
 use super::missing_table::named_table;
 use super::operator_in::operator_in;
+use cleave_sql::visiting::visit;
 
 /// `error`, which binding `query` gave, with its place in the text.
 pub(super) fn placed(error: Error, query: &ast::Query) -> Error {
@@ -29,7 +30,7 @@ pub(super) fn placed(error: Error, query: &ast::Query) -> Error {
     }
     if let Error::Literal { source, .. } = &error {
         let mut search = FindLiteral { text: &source.value, found: None };
-        let _: ControlFlow<()> = query.visit(&mut search);
+        let _: ControlFlow<()> = visit(query, &mut search);
         let place = search.found.and_then(position_of);
         return error.at(place);
     }
@@ -56,7 +57,7 @@ pub(super) fn placed(error: Error, query: &ast::Query) -> Error {
         _ => return error,
     };
     let mut search = Search { name, found: None, loosely: None };
-    let _: ControlFlow<()> = query.visit(&mut search);
+    let _: ControlFlow<()> = visit(query, &mut search);
     let place = search.found.or(search.loosely).and_then(position_of);
     error.at(place)
 }

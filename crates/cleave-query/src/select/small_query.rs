@@ -3,9 +3,10 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{self, Visit};
+use datafusion::sql::sqlparser::ast::{self};
 
 use cleave_catalog::catalog::CatalogState;
+use cleave_sql::visiting::visit;
 
 /// Tables that such a query names at most: their orders are few.
 const TABLE_COUNT_MAX: usize = 4;
@@ -15,7 +16,7 @@ const EXPRESSION_COUNT_MAX: usize = 200;
 /// Whether `query` is one, over the tables of `state`: it has no query within, and names no view.
 pub(super) fn is_small(query: &ast::Query, state: &CatalogState) -> bool {
     let mut looked = Looked { state, queries: 0, tables: 0, expressions: 0 };
-    query.visit(&mut looked).is_continue()
+    visit(query, &mut looked).is_continue()
 }
 
 struct Looked<'a> {

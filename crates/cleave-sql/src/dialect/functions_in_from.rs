@@ -14,13 +14,14 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     self, Expr, FunctionArg, FunctionArgExpr, Ident, SelectItem, SetExpr, TableAlias, TableFactor,
-    VisitMut, VisitorMut, visit_expressions,
+    VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use crate::statement::catalog_syntax::call;
 use crate::statement::names::fold;
+use crate::visiting::{visit_expressions, visit_mut};
 
 const SERIES: &str = "generate_series";
 /// Functions that give a row for each item of a list, and the function that makes the list.
@@ -32,7 +33,7 @@ const OF_LISTS: [(&str, &str); 3] = [
 
 /// Rewrites `query`.
 pub(super) fn lower_functions_in_from(query: &mut ast::Query) {
-    let flow = VisitMut::visit(query, &mut Lower);
+    let flow = visit_mut(query, &mut Lower);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
 }
 

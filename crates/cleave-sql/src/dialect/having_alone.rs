@@ -9,13 +9,14 @@ use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
 use datafusion::execution::SessionStateDefaults;
-use datafusion::sql::sqlparser::ast::{self, Expr, Visit, VisitMut, Visitor, VisitorMut};
+use datafusion::sql::sqlparser::ast::{self, Expr, Visitor, VisitorMut};
 
 use crate::statement::names::fold;
+use crate::visiting::{visit, visit_mut};
 
 /// Rewrites `query`.
 pub(super) fn lower_having_alone(query: &mut ast::Query) {
-    let flow = VisitMut::visit(query, &mut Lower);
+    let flow = visit_mut(query, &mut Lower);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
 }
 
@@ -36,8 +37,8 @@ impl VisitorMut for Lower {
             !matches!(item, ast::SelectItem::UnnamedExpr(_) | ast::SelectItem::ExprWithAlias { .. })
         };
         let asks = select.projection.iter().any(is_star)
-            || select.projection.visit(&mut asks).is_break()
-            || select.having.visit(&mut asks).is_break();
+            || visit(&select.projection, &mut asks).is_break()
+            || visit(&select.having, &mut asks).is_break();
         if !asks {
             select.from.clear();
             select.selection = select.having.take();

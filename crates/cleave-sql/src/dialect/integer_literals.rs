@@ -15,11 +15,12 @@ use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Expr as PlannedExpr;
 use datafusion::sql::sqlparser::ast::{
     self, DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, SelectItem, SetExpr,
-    UnaryOperator, VisitMut, VisitorMut,
+    UnaryOperator, VisitorMut,
 };
 
 use super::functions_in_from::cast;
 use crate::statement::names::fold;
+use crate::visiting::visit_mut;
 
 /// Functions whose result has the type of their arguments.
 const OF_ARGUMENTS: [&str; 5] = ["coalesce", "nullif", "greatest", "least", "pg_typeof"];
@@ -44,7 +45,7 @@ pub(super) fn follows_argument(name: &str) -> bool {
 
 /// Casts the integer literals in `query`.
 pub(super) fn type_integers(query: &mut ast::Query) {
-    let flow = VisitMut::visit(query, &mut Typed);
+    let flow = visit_mut(query, &mut Typed);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
 }
 

@@ -12,9 +12,8 @@ use super::row_comparison::lower_row_comparison;
 use super::row_membership::lower_row_membership;
 use super::values_as_queries::{lower_row_of_values, lower_values};
 use crate::statement::catalog_syntax::call;
-use datafusion::sql::sqlparser::ast::{
-    self, CharacterLength, DataType, Expr, TrimWhereField, visit_expressions_mut,
-};
+use crate::visiting::visit_expressions_mut;
+use datafusion::sql::sqlparser::ast::{self, CharacterLength, DataType, Expr, TrimWhereField};
 
 /// Makes `x::varchar(n)` and `x::char(n)` in `query` cut the text, as PostgreSQL does, `char(n)` also without trailing
 /// blanks, as it is stored. Makes doubles of numbers that no numeric holds.

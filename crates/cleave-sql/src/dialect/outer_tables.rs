@@ -8,13 +8,14 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use cleave_catalog::identifiers::CATALOG;
-use datafusion::sql::sqlparser::ast::{self, Expr, SetExpr, TableFactor, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{self, Expr, SetExpr, TableFactor, VisitorMut};
 
 use crate::statement::names::{SCHEMA, fold, name_and_alias};
+use crate::visiting::visit_mut;
 
 /// Writes out such names everywhere in `query`.
 pub(super) fn name_outer_tables(query: &mut ast::Query) {
-    let flow = VisitMut::visit(query, &mut Scopes::default());
+    let flow = visit_mut(query, &mut Scopes::default());
     debug_assert!(flow.is_continue(), "nothing stops the visit");
 }
 

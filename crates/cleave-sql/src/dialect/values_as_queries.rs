@@ -9,10 +9,11 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    self, Expr, Ident, SelectItem, SetExpr, Visit, VisitMut, Visitor, VisitorMut,
+    self, Expr, Ident, SelectItem, SetExpr, Visitor, VisitorMut,
 };
 
 use crate::statement::parse::parse_query;
+use crate::visiting::{visit, visit_mut};
 
 /// The reserved name of the rows while they are sorted.
 const VALUES: &str = "__values";
@@ -20,7 +21,7 @@ const ROW: &str = "__row";
 
 /// Rewrites `query`.
 pub(super) fn lower_values(query: &mut ast::Query) {
-    let flow = VisitMut::visit(query, &mut Lower);
+    let flow = visit_mut(query, &mut Lower);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
 }
 
@@ -137,7 +138,7 @@ struct Needs {
 impl Needs {
     fn of(values: &ast::Values) -> Self {
         let mut needs = Self::default();
-        let _: ControlFlow<()> = values.visit(&mut needs);
+        let _: ControlFlow<()> = visit(values, &mut needs);
         needs
     }
 }

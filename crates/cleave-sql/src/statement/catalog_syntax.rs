@@ -22,7 +22,7 @@ use std::ops::ControlFlow;
 use cleave_store::ColumnType;
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, DataType, Expr, Ident, ObjectName, ObjectNamePart, SelectItem, SetExpr,
-    Value, Visit, VisitMut, Visitor, VisitorMut, visit_expressions_mut,
+    Value, Visit, Visitor, VisitorMut,
 };
 
 use super::type_tree;
@@ -36,6 +36,7 @@ mod lists;
 mod shown;
 mod table_numbers;
 
+use crate::visiting::{visit, visit_expressions_mut, visit_mut};
 use lists::{list_empty_texts, list_of_numbers, show_vectors};
 use shown::{names_shown, show_names};
 use table_numbers::lower_table_numbers;
@@ -53,7 +54,7 @@ pub fn lower(query: &mut ast::Query) {
         query.order_by = None;
         query.limit_clause = None;
     }
-    let flow: ControlFlow<()> = VisitMut::visit(query, &mut Lower);
+    let flow: ControlFlow<()> = visit_mut(query, &mut Lower);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
     show_vectors(&mut query.body);
     show_names(&mut query.body, &shown);
@@ -683,7 +684,7 @@ fn has_aggregate(select: &ast::Select) -> bool {
         ast::GroupByExpr::All(_) => true,
         ast::GroupByExpr::Expressions(expressions, _) => !expressions.is_empty(),
     };
-    is_grouped || select.projection.visit(&mut Aggregates(0)).is_break()
+    is_grouped || visit(&select.projection, &mut Aggregates(0)).is_break()
 }
 
 /// Replaces SELECTs that give no row by ones that need no table. True: there was one.
@@ -757,7 +758,7 @@ fn nothing(select: &ast::Select) -> Expr {
         }
     }
     let mut parameters = Parameters { found: Vec::new(), is_cast: false };
-    let flow = select.visit(&mut parameters);
+    let flow = visit(select, &mut parameters);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
     match parameters.found.as_slice() {
         // Of any type.

@@ -25,6 +25,7 @@ use super::modify::has_changes;
 use super::names::fold;
 use super::parameters::place_of;
 use super::parse::{Statement, parse_query};
+use crate::visiting::{visit, visit_relations};
 
 /// A statement with data-modifying queries in WITH.
 #[derive(Debug, Clone, PartialEq)]
@@ -264,7 +265,7 @@ impl Order<'_> {
 /// Which of `names` are names of tables in `part`.
 fn named_in(part: &impl Visit, names: &[String]) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
-    let _: ControlFlow<()> = ast::visit_relations(part, |name| {
+    let _: ControlFlow<()> = visit_relations(part, |name| {
         if let [ast::ObjectNamePart::Identifier(name)] = name.0.as_slice() {
             let name = fold(name);
             found.extend(names.iter().position(|known| *known == name));
@@ -287,7 +288,7 @@ fn has_locks(query: &ast::Query) -> bool {
             }
         }
     }
-    query.visit(&mut Locks).is_break()
+    visit(query, &mut Locks).is_break()
 }
 
 /// Whether a data-modifying query returns rows.
@@ -323,7 +324,7 @@ fn parameters_of(query: &ast::Query) -> Result<BTreeSet<usize>> {
         }
     }
     let mut places = Places(BTreeSet::new());
-    match query.visit(&mut places) {
+    match visit(query, &mut places) {
         ControlFlow::Continue(()) => Ok(places.0),
         ControlFlow::Break(error) => Err(*error),
     }

@@ -31,6 +31,7 @@ use super::names::{called_in, fold};
 use super::parameters::{Parameter, parameter_type};
 use super::parse::{Statement, parse_query};
 use crate::dialect::sql_type;
+use crate::visiting::{visit_mut, visit_relations};
 
 /// The second part of the reserved names, behind the sign that no name begins with.
 const ROWS: &str = "rows";
@@ -135,7 +136,7 @@ pub(super) fn taken(
     let before = statement.clone();
     let called = called_in(statement);
     let mut take = Take { outermost, called, around: Vec::new(), parts: Vec::new() };
-    match VisitMut::visit(statement, &mut take) {
+    match visit_mut(statement, &mut take) {
         ControlFlow::Continue(()) => Ok(Some((before, take.parts))),
         ControlFlow::Break(error) => Err(*error),
     }
@@ -144,7 +145,7 @@ pub(super) fn taken(
 /// The tables that `statement` and its queries name, by their own names.
 pub(super) fn tables_of(statement: &ast::Statement) -> BTreeSet<String> {
     let mut tables = BTreeSet::new();
-    let _: ControlFlow<()> = ast::visit_relations(statement, |name| {
+    let _: ControlFlow<()> = visit_relations(statement, |name| {
         tables.extend(name.0.last().and_then(|part| part.as_ident()).map(fold));
         ControlFlow::Continue(())
     });
@@ -154,7 +155,7 @@ pub(super) fn tables_of(statement: &ast::Statement) -> BTreeSet<String> {
 /// Removes the locking clauses of subqueries from a parsed statement.
 pub(super) fn strip(statement: &mut ast::Statement) {
     let outermost = usize::from(matches!(statement, ast::Statement::Query(_)));
-    let _: ControlFlow<()> = VisitMut::visit(statement, &mut Strip { outermost, depth: 0 });
+    let _: ControlFlow<()> = visit_mut(statement, &mut Strip { outermost, depth: 0 });
 }
 
 /// Stops at a locking clause nested in more than that many queries.
@@ -298,7 +299,7 @@ impl VisitorMut for Take {
 /// # Errors
 /// [`Error::Invalid`] for several rows where one value is wanted.
 pub fn put_values<T: VisitMut>(part: &mut T, given: &GivenRows, bare_numbers: bool) -> Result<()> {
-    match VisitMut::visit(part, &mut Put { given, bare_numbers }) {
+    match visit_mut(part, &mut Put { given, bare_numbers }) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(*error),
     }

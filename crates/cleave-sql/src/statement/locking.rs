@@ -21,13 +21,14 @@ use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::{Error, Fault, NameKind, Position, Result};
 use cleave_txn::LockMode;
 use datafusion::execution::SessionStateDefaults;
-use datafusion::sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{self, Spanned, Visitor};
 
 use super::locked_parts::is_rows;
 use super::modify::{TARGET, VID, over_target};
 use super::names::{fold, position_of, table_name};
 use super::parameters::{Parameters, place_of};
 use super::parse::refuse_in_query;
+use crate::visiting::visit;
 
 /// Prefix of the names of added columns.
 pub const HIDDEN: char = '\u{1}';
@@ -438,7 +439,7 @@ pub fn locking(mut query: Box<ast::Query>) -> Result<Locking> {
     if let Some((_, what)) = clause.iter().find(|(present, _)| *present) {
         return refused(what);
     }
-    if let ControlFlow::Break(what) = select.projection.visit(&mut Aggregates { depth: 0 }) {
+    if let ControlFlow::Break(what) = visit(&select.projection, &mut Aggregates { depth: 0 }) {
         return refused(what);
     }
     refuse_in_query(&query)?;

@@ -21,9 +21,7 @@ use cleave_catalog::value::{ColumnBuilder, ValueError, value_text};
 use cleave_store::ColumnType;
 use datafusion::arrow::array::{ArrayRef, BooleanArray};
 use datafusion::arrow::datatypes::DataType as ArrowType;
-use datafusion::sql::sqlparser::ast::{
-    self, DataType, Expr, TimezoneInfo, Visit, VisitMut, Visitor, VisitorMut,
-};
+use datafusion::sql::sqlparser::ast::{self, DataType, Expr, TimezoneInfo, Visitor, VisitorMut};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
@@ -33,6 +31,7 @@ use crate::statement::parse::Cursor;
 
 mod any_list;
 
+use crate::visiting::{visit, visit_mut};
 use any_list::AnyList;
 pub use any_list::{any_of, list_places};
 
@@ -320,7 +319,7 @@ fn put_into<'a>(
     query: &mut ast::Query,
     value: &dyn Fn(usize) -> Result<Option<&'a Parameter>>,
 ) -> Result<()> {
-    ended(VisitMut::visit(query, &mut Put { value }))
+    ended(visit_mut(query, &mut Put { value }))
 }
 
 struct Put<'a, 'b> {
@@ -396,7 +395,7 @@ pub fn places(query: &ast::Query) -> Result<BTreeSet<usize>> {
         }
     }
     let mut places = Places(BTreeSet::new());
-    ended(query.visit(&mut places))?;
+    ended(visit(query, &mut places))?;
     Ok(places.0)
 }
 
@@ -444,7 +443,7 @@ pub fn written_types(query: &ast::Query, types: &mut [Option<ColumnType>]) -> Re
             flow(self.note(expr, || crate::statement::ddl::column_type(data_type)))
         }
     }
-    ended(query.visit(&mut Written(types)))
+    ended(visit(query, &mut Written(types)))
 }
 
 /// A statement's text, cut at its parameters.

@@ -20,10 +20,11 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use cleave_catalog::error::Result;
-use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
+use datafusion::sql::sqlparser::ast::{self};
 
 use super::names::fold;
 use super::parse::parse_query;
+use crate::visiting::{visit, visit_mut};
 
 /// Prefix of the name of a mark, which is reserved.
 const MARK: &str = "\u{1}with";
@@ -73,7 +74,7 @@ impl Mark {
 /// None that a query can cause.
 pub fn mark_shared(query: &mut ast::Query) -> Result<()> {
     let mut marks = Marks { values: 0 };
-    match VisitMut::visit(query, &mut marks) {
+    match visit_mut(query, &mut marks) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(*error),
     }
@@ -199,7 +200,7 @@ impl Names {
     fn of(query: &ast::Query) -> Self {
         let mut names = Self::default();
         // The visit does not stop.
-        let _whole: ControlFlow<()> = query.visit(&mut names);
+        let _whole: ControlFlow<()> = visit(query, &mut names);
         names
     }
 }

@@ -36,7 +36,7 @@ use rows::Rows;
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DemoOptions {
     /// Size of the database; 1 has the 74 million rows of the real one
-    #[arg(long, default_value_t = 0.1)]
+    #[arg(long, default_value_t = 0.4)]
     scale: f64,
     /// Rates of the link between host and device, one after the other: 1gbit, 100mbit, bytes a second, or none
     #[arg(long, default_value = "1gbit,100mbit", value_parser = rate_or_none, value_delimiter = ',')]

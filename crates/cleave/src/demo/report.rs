@@ -123,8 +123,9 @@ pub(crate) fn closing(gains: &[Gain], has_cores: bool) -> String {
         "host:  every page that a query needs crosses the link, and the host does all the work.\n\
          split: Cleave cuts the plan; scans, filters, joins and partial aggregates run in the device process,\n\
          \x20      the rest on the host, both at once.\n\
-         All results were the same rows, both ways. Timing mode: capped ({links}): {cores},\n\
-         and the link is held to its rate by a token bucket. Nothing sleeps to look slow. Pages are read cold.\n"
+         All results were the same rows, both ways. Timing mode: capped ({links}):\n\
+         {cores}, and the link is held to its rate by a token bucket.\n\
+         Nothing sleeps to look slow. Pages are read cold.\n"
     )
 }
 

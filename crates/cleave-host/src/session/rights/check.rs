@@ -20,7 +20,7 @@ use cleave_sql::statement::sequence::{SequenceOptions, SequenceStatement};
 use cleave_sql::statement::upsert::ConflictAction;
 use cleave_sql::statement::{Insert, Modify, Statement, Vacuum, parse_script};
 use cleave_txn::LockMode;
-use datafusion::sql::sqlparser::ast::{self, Visit};
+use datafusion::sql::sqlparser::ast::{self};
 
 use super::Found;
 use super::named::{Call, Named, Words, note, read_name, secret, top_tables};
@@ -28,6 +28,7 @@ use crate::session::grants::{Known, denied, not_owner, relation};
 use crate::session::roles::refused;
 use crate::session::sequences::owned_by;
 use crate::session::{Session, foreign_key_rules};
+use cleave_sql::visiting::visit;
 
 /// The checked role and the catalog versions of the check.
 pub(super) struct Check<'a> {
@@ -189,14 +190,14 @@ impl Check<'_> {
     /// A query: everything that it reads.
     pub(super) fn query(&self, query: &ast::Query) -> Result<()> {
         let mut named = Named::default();
-        let _: ControlFlow<()> = query.visit(&mut named);
+        let _: ControlFlow<()> = visit(query, &mut named);
         self.named(&named, &|| query.to_string())
     }
 
     /// Values that name no table.
     pub(super) fn values(&self, values: &[ast::Expr]) -> Result<()> {
         let mut named = Named::default();
-        let _: ControlFlow<()> = values.iter().try_for_each(|value| value.visit(&mut named));
+        let _: ControlFlow<()> = values.iter().try_for_each(|value| visit(value, &mut named));
         named.calls.iter().try_for_each(|call| self.call(call))
     }
 

@@ -10,6 +10,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use cleave_sql::statement::names::{fold, table_name};
+use cleave_sql::visiting::visit;
 
 /// The names in a statement.
 #[derive(Default)]
@@ -121,7 +122,7 @@ fn constant(expression: &ast::Expr) -> Option<String> {
 
 /// Notes a part of a statement.
 pub(super) fn note<T: Visit + Shown>(part: &T, named: &mut Named, text: &mut String) {
-    let _: ControlFlow<()> = part.visit(named);
+    let _: ControlFlow<()> = visit(part, named);
     part.show(text);
 }
 

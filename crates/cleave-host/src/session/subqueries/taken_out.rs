@@ -3,9 +3,10 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{self, Expr, VisitMut};
+use datafusion::sql::sqlparser::ast::{self, Expr};
 
 use cleave_sql::statement::modify::{Action, Modify};
+use cleave_sql::visiting::visit_mut;
 
 /// The kind of result that a subquery gives to the outer statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +35,7 @@ impl TakenOut {
         if let Some(condition) = &mut select.selection {
             taken.lists(condition);
         }
-        VisitMut::visit(query, &mut taken).is_continue().then_some(taken)
+        visit_mut(query, &mut taken).is_continue().then_some(taken)
     }
 
     /// As [`TakenOut::of_query`]; subqueries of RETURNING stay.
@@ -42,7 +43,7 @@ impl TakenOut {
         let mut taken = Self { queries: Vec::new(), own_count };
         if let Some(condition) = &mut modify.selection {
             taken.lists(condition);
-            if VisitMut::visit(condition, &mut taken).is_break() {
+            if visit_mut(condition, &mut taken).is_break() {
                 return None;
             }
         }
@@ -50,7 +51,7 @@ impl TakenOut {
             for set in assignments {
                 let Some(value) = &mut set.value else { continue };
                 // A row is several values.
-                if set.of_row.is_some() || VisitMut::visit(value, &mut taken).is_break() {
+                if set.of_row.is_some() || visit_mut(value, &mut taken).is_break() {
                     return None;
                 }
             }

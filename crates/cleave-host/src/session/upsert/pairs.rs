@@ -24,10 +24,11 @@ use cleave_sql::statement::modify::{Assignment, TARGET, VID, assigned_items, ove
 use cleave_sql::statement::names::fold;
 use cleave_sql::statement::upsert::{ConflictAction, OnConflict};
 use cleave_store::TableSchema;
-use datafusion::sql::sqlparser::ast::{self, VisitMut};
+use datafusion::sql::sqlparser::ast::{self};
 
 use super::super::lifted::StatementCache;
 use crate::database::Database;
+use cleave_sql::visiting::visit_mut;
 
 /// Prefix of the names of the input row's columns.
 const EXCLUDED: &str = "\u{1}excluded ";
@@ -57,7 +58,7 @@ impl PairsPlan {
             items.push(ast::SelectItem::UnnamedExpr(selection.clone()));
         }
         let mut one_table = OneTable { schema, name, target: fold(name) };
-        let flow = items.iter_mut().try_for_each(|item| VisitMut::visit(item, &mut one_table));
+        let flow = items.iter_mut().try_for_each(|item| visit_mut(item, &mut one_table));
         if flow.is_break() || one_table.target == "excluded" || !are_plain(&items) {
             return None;
         }

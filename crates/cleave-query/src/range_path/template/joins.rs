@@ -27,11 +27,12 @@ use cleave_sql::statement::modify::{TARGET, VID, over_target};
 use cleave_sql::statement::names::fold;
 use cleave_sql::statement::parameters::any_of;
 use cleave_store::{ColumnType, IndexKey};
-use datafusion::sql::sqlparser::ast::{self, VisitMut};
+use datafusion::sql::sqlparser::ast::{self};
 
 use super::super::joined::{Joined, KeySource};
 use super::super::sources::{Source, Sources};
 use super::{Kept, Match, Operand, RangeTemplate, Worth, counts, plain};
+use cleave_sql::visiting::visit_mut;
 
 /// The template of `query`, which is over `sources`; None: it needs a plan.
 pub(super) fn of(
@@ -237,7 +238,7 @@ fn one_table<'a>(
     select.from = made.from;
     select.selection = selection;
     let mut names = Names { sources };
-    let mut rename = |own: &mut ast::Expr| VisitMut::visit(own, &mut names).is_continue();
+    let mut rename = |own: &mut ast::Expr| visit_mut(own, &mut names).is_continue();
     // Each column of the result has its name before its expression has others.
     let mut items = Vec::new();
     for item in expanded(&select.projection, sources)? {

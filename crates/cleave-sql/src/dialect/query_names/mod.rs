@@ -36,6 +36,7 @@ mod figured;
 mod from;
 mod merged;
 
+use crate::visiting::{visit_expressions, visit_mut};
 pub use figured::{UNNAMED, column_parts, expression_name, item_name};
 use from::{FromItem, Offered};
 
@@ -234,7 +235,7 @@ impl Walk<'_> {
     fn in_expressions(&mut self, part: &mut impl VisitMut, merged: &[Offered]) -> Result<()> {
         self.merged.push(merged.to_vec());
         let mut visit = InExpressions { walk: self, merged, depth: 0 };
-        let flow = part.visit(&mut visit);
+        let flow = visit_mut(part, &mut visit);
         self.merged.pop();
         match flow {
             ControlFlow::Continue(()) => Ok(()),
@@ -419,7 +420,7 @@ fn asked_names(select: &ast::Select, order_by: Option<&ast::OrderBy>) -> AskedNa
     let mut note = |expression: &Expr| match expression {
         Expr::Identifier(name) => asked.alone.push(fold(name)),
         other => {
-            let _: ControlFlow<()> = ast::visit_expressions(other, |part| {
+            let _: ControlFlow<()> = visit_expressions(other, |part| {
                 if let Expr::Identifier(name) = part {
                     asked.within.push(fold(name));
                 }

@@ -3,13 +3,14 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    self, Expr, Ident, JoinOperator, TableFactor, Value, VisitMut, VisitorMut,
+    self, Expr, Ident, JoinOperator, TableFactor, Value, VisitorMut,
 };
 
 use super::{catalog_table, null};
 use crate::statement::catalog_tables::numbers::number_of_catalog;
 use crate::statement::catalog_tables::{CATALOG_SCHEMA, columns};
 use crate::statement::names::fold;
+use crate::visiting::visit_mut;
 
 const COLUMN: &str = "tableoid";
 
@@ -36,7 +37,7 @@ pub(super) fn lower_table_numbers(select: &mut ast::Select) {
         return;
     }
     let mut lower = Lower { tables, is_alone: count == 1, depth: 0 };
-    let flow = VisitMut::visit(select, &mut lower);
+    let flow = visit_mut(select, &mut lower);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
 }
 

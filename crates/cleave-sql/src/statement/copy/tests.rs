@@ -123,7 +123,7 @@ fn what_cannot_be_is_refused_by_name() {
         ("COPY t FROM 'f' WITH", "42601", "an option"),
         ("COPY t FROM 'f' CSV nonsense", "42601", "nonsense"),
         ("COPY t FROM 'f' (FORMAT csv", "42601", "end of input"),
-        ("COPY t (a, a) FROM 'f'", "42701", "listed twice"),
+        ("COPY t (a, a) FROM 'f'", "42701", "specified more than once"),
         ("COPY t () FROM 'f'", "42601", "identifier"),
         ("COPY (SELECT 1) FROM 'f'", "42601", "COPY (query)"),
         ("COPY (SELECT 1 TO 'f'", "42601", "closing parenthesis"),

@@ -23,12 +23,13 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Field, FieldRef, Schema};
 use cleave_catalog::error::{Error, Result};
 use cleave_store::TableSchema;
-use datafusion::sql::sqlparser::ast::{self, Expr, SelectItem, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{self, Expr, SelectItem, VisitorMut};
 
 use super::{Modify, over_target};
 use crate::dialect::query_names::item_name;
 use crate::statement::names::{called_in, fold};
 use crate::statement::parse::refuse_in_query;
+use crate::visiting::visit_mut;
 
 /// Prefix of the names of the appended columns.
 const BESIDE: &str = "\u{1}beside";
@@ -193,7 +194,7 @@ impl Beside {
         let name = item_name(&item);
         let (target, inner) = (fold(&target), Vec::new());
         let mut columns = Columns { beside: self, schema, target, inner };
-        let _: ControlFlow<()> = VisitMut::visit(&mut item, &mut columns);
+        let _: ControlFlow<()> = visit_mut(&mut item, &mut columns);
         let item = match (item, name) {
             (SelectItem::UnnamedExpr(expr), Some(name)) => {
                 SelectItem::ExprWithAlias { expr, alias: ast::Ident::with_quote('"', name) }

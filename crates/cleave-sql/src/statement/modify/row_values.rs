@@ -21,6 +21,7 @@ use super::Assignment;
 use crate::statement::catalog_syntax::call;
 use crate::statement::names::fold;
 use crate::statement::parse::{is_default, parse_query};
+use crate::visiting::visit;
 
 /// A value of a row that a query gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,7 +197,7 @@ fn names_items(part: &impl Visit, select: &ast::Select) -> bool {
             if names { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
     }
-    part.visit(&mut Names(select)).is_break()
+    visit(part, &mut Names(select)).is_break()
 }
 
 /// Whether a word can be written as a function's name.

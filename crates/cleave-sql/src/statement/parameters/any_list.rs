@@ -10,9 +10,10 @@ use cleave_catalog::error::Result;
 use cleave_catalog::value::{ValueError, list, value_text};
 use cleave_store::ColumnType;
 use datafusion::arrow::array::{Array, ArrayRef};
-use datafusion::sql::sqlparser::ast::{self, DataType, Expr, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{self, DataType, Expr, Visitor};
 
 use super::{Flow, Parameter, canonical, ended, flow, place_of};
+use crate::visiting::visit;
 
 /// A comparison with a parameter that is a list.
 pub(super) struct AnyList<'a> {
@@ -103,7 +104,7 @@ pub fn list_places(query: &ast::Query) -> Result<BTreeSet<usize>> {
         }
     }
     let mut lists = Lists(BTreeSet::new());
-    ended(query.visit(&mut lists))?;
+    ended(visit(query, &mut lists))?;
     Ok(lists.0)
 }
 

@@ -2,11 +2,12 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{self, LimitClause, VisitMut, VisitorMut};
+use crate::visiting::visit_mut;
+use datafusion::sql::sqlparser::ast::{self, LimitClause, VisitorMut};
 
 /// Replaces it by LIMIT everywhere in `statement`. PERCENT and WITH TIES stay, and are refused.
 pub(super) fn name_limits(statement: &mut ast::Statement) {
-    let flow = VisitMut::visit(statement, &mut Queries);
+    let flow = visit_mut(statement, &mut Queries);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
 }
 

@@ -17,6 +17,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr, VisitMut, VisitorMut};
 
+use crate::visiting::visit_mut;
 use cleave_catalog::error::{Error, Fault, Result};
 
 /// Most levels that the parser goes down.
@@ -38,7 +39,7 @@ const CHAIN_MIN: usize = 16;
 /// # Errors
 /// [`Fault::TooComplex`].
 pub fn flatten(part: &mut impl VisitMut) -> Result<()> {
-    match part.visit(&mut Flatten { levels: 0 }) {
+    match visit_mut(part, &mut Flatten { levels: 0 }) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(too_deep(LEVELS_MAX)),
     }

@@ -15,6 +15,7 @@ use datafusion::sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
 use super::refuse::Flow;
 use crate::dialect::AGGREGATES;
 use crate::statement::names::{fold, position_of};
+use crate::visiting::visit;
 
 /// Refuses invalid self-references in the queries of `with`.
 pub(super) fn refuse_recursion(with: &ast::With) -> Flow {
@@ -70,7 +71,7 @@ fn broken(message: String, place: &ast::Ident) -> Flow {
 
 /// Whether `part` reads from the query `name`.
 fn names(name: &str, part: &impl Visit) -> bool {
-    part.visit(&mut Find { name, hidden: 0 }).is_break()
+    visit(part, &mut Find { name, hidden: 0 }).is_break()
 }
 
 /// Finds a table of that name that no inner WITH hides.
@@ -222,7 +223,7 @@ impl Walk<'_> {
 
     /// In expressions tables occur in subqueries.
     fn expressions(&self, part: &impl Visit) -> Flow {
-        match part.visit(&mut Find { name: self.name, hidden: 0 }) {
+        match visit(part, &mut Find { name: self.name, hidden: 0 }) {
             ControlFlow::Break(place) => self.refuse(&place, "within a subquery"),
             ControlFlow::Continue(()) => ControlFlow::Continue(()),
         }
@@ -240,7 +241,7 @@ fn is_beside(name: &str, tables: &ast::TableWithJoins) -> bool {
 }
 
 fn refuse_aggregate(part: &impl Visit) -> Flow {
-    part.visit(&mut RefuseAggregate { depth: 0 })
+    visit(part, &mut RefuseAggregate { depth: 0 })
 }
 
 struct RefuseAggregate {

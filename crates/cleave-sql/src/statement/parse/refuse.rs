@@ -15,16 +15,17 @@ use std::sync::LazyLock;
 
 use cleave_catalog::error::{Error, Fault, Result};
 use datafusion::execution::SessionStateDefaults;
-use datafusion::sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{self, Spanned, Visitor};
 
 use super::first_words;
 use super::recursive::refuse_recursion;
 use crate::dialect::similar_pattern;
 use crate::statement::names::{fold, name_and_alias, position_of};
+use crate::visiting::visit;
 
 /// Refuses what the crate reads in a query and DataFusion would ignore or misread.
 pub fn refuse_in_query(query: &ast::Query) -> Result<()> {
-    match query.visit(&mut Refuse) {
+    match visit(query, &mut Refuse) {
         ControlFlow::Continue(()) => Ok(()),
         // Taking the span of a long chain would recurse once per operator.
         ControlFlow::Break(error)

@@ -24,6 +24,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::dialect::Exclusion;
 use crate::statement::names::{fold, position_of};
+use crate::visiting::visit_mut;
 
 /// Whether a statement with this token may have windows.
 pub(super) fn is_concerned(token: &TokenWithSpan) -> bool {
@@ -35,7 +36,7 @@ pub(super) fn is_concerned(token: &TokenWithSpan) -> bool {
 /// # Errors
 /// For a missing window (42704), and for one that is defined twice or repeats a clause of its base (42P20).
 pub(super) fn write_out(part: &mut impl VisitMut) -> Result<()> {
-    match part.visit(&mut WriteOut { open: Vec::new() }) {
+    match visit_mut(part, &mut WriteOut { open: Vec::new() }) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(*error),
     }

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 use cleave_catalog::error::{NameKind, Position};
 use cleave_catalog::identifiers::{has_schema, unqualified};
-use datafusion::sql::sqlparser::ast::{self, ObjectName, Statement, TableFactor, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{self, ObjectName, Statement, TableFactor, Visitor};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer};
 
@@ -16,6 +16,7 @@ use super::Cursor;
 use super::dialect::read_text;
 use super::tokens::{is_solid, is_word};
 use crate::statement::names::{fold, position_of};
+use crate::visiting::visit;
 
 /// The names without a schema in a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub fn names_without_schema(text: &str) -> WithoutSchema {
         return found.found;
     }
     if let Ok(statement) = read_text(text, |parser| parser.parse_statement()) {
-        let flow: ControlFlow<()> = statement.visit(&mut found);
+        let flow: ControlFlow<()> = visit(&statement, &mut found);
         debug_assert!(flow.is_continue(), "nothing stops the visit");
     }
     found.found
