@@ -1,8 +1,8 @@
 //! Walks over syntax trees whose code is compiled once, whatever the visitor.
 //!
-//! The parser's derived `visit` is generic over the visitor and calls itself for all of the tree's types. So the code of
-//! the whole walk is compiled anew for each type of visitor: that took five and a half minutes of this crate's release
-//! build. Here the walk is compiled for one visitor, which passes each call on through a pointer:
+//! The parser's derived `visit` is generic over the visitor and calls itself for all of the tree's types. So the code
+//! of the whole walk is compiled anew for each type of visitor: that took five and a half minutes of this crate's
+//! release build. Here the walk is compiled for one visitor, which passes each call on through a pointer:
 //!
 //! ```text
 //!  visit(part, visitor) ─▶ part.visit(Passing(Holding { visitor })) ─▶ visitor.pre_visit_expr(…)
