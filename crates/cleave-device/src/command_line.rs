@@ -10,6 +10,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cleave_fragment::link::{DeviceIdentity, TlsFileError, Token};
 use cleave_media::{DirectFile, MediaError, MediaIdentity, OpenMode, private};
@@ -378,12 +379,12 @@ fn open_media(path: &Path, id_file: &Path, overwrite: bool) -> Result<DirectFile
         say(&format!("took the rights of others from {}, which holds rows", path.display()));
     }
     let media = if overwrite && path.exists() {
-        DirectFile::open(path, OpenMode::Overwrite)?
+        retry_while_locked(|| DirectFile::open(path, OpenMode::Overwrite))?
     } else {
         if !path.exists() && MediaIdentity::kept(id_file)?.is_none() {
             say(&format!("{} is not there: making it, empty", path.display()));
         }
-        DirectFile::open_or_create(path, id_file)?
+        retry_while_locked(|| DirectFile::open_or_create(path, id_file))?
     };
     if !media.direct() {
         say(&format!(
@@ -395,6 +396,21 @@ fn open_media(path: &Path, id_file: &Path, overwrite: bool) -> Result<DirectFile
         say("the system grants no io_uring: reading one place after the other");
     }
     Ok(media)
+}
+
+/// Opens media that the device before this one may still hold: the kernel ends the reads of a killed process, and with
+/// them its lock, a moment after the process itself. Locked media is asked for again for two seconds.
+fn retry_while_locked(
+    open: impl Fn() -> Result<DirectFile, MediaError>,
+) -> Result<DirectFile, MediaError> {
+    const PAUSE: Duration = Duration::from_millis(25);
+    for _ in 1..80 {
+        match open() {
+            Err(MediaError::Locked { .. }) => std::thread::park_timeout(PAUSE),
+            opened => return opened,
+        }
+    }
+    open()
 }
 
 /// The identity of the media: its own, or the one stored in `id_file`.

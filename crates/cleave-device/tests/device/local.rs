@@ -1,6 +1,7 @@
 //! Tests of shared memory alone: processes that die while using it, sockets left behind by dead devices, and hosts that
 //! write garbage into it.
 
+use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -56,10 +57,30 @@ impl Process {
             .arg("--local")
             .arg(socket)
             .args(["--cores", "2", "--memory=64MiB"])
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         Self(child)
+    }
+
+    /// A link to it, as soon as it serves.
+    async fn connect(&mut self, socket: &Path) -> Arc<ConnectedLink> {
+        let connecting = async {
+            loop {
+                match connect(socket).await {
+                    Ok(link) => return link,
+                    Err(LinkError::Connect { .. }) => {}
+                    Err(other) => panic!("{other}"),
+                }
+                if let Some(status) = self.0.try_wait().unwrap() {
+                    let mut said = String::new();
+                    self.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+                    panic!("the device ended ({status}): {said}");
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(60), connecting).await.unwrap()
     }
 
     /// As `kill -9`.
@@ -76,28 +97,12 @@ impl Drop for Process {
     }
 }
 
-/// A link to a process that is starting.
-async fn connect_soon(socket: &Path) -> Arc<ConnectedLink> {
-    let connecting = async {
-        loop {
-            match connect(socket).await {
-                Ok(link) => return link,
-                Err(LinkError::Connect { .. }) => {
-                    tokio::time::sleep(Duration::from_millis(5)).await
-                }
-                Err(other) => panic!("{other}"),
-            }
-        }
-    };
-    timeout(Duration::from_secs(60), connecting).await.unwrap()
-}
-
 #[tokio::test]
 async fn a_device_killed_in_a_run_is_lost_at_once_and_its_successor_takes_over_the_socket() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("device.sock");
     let mut process = Process::start(folder.path(), &socket);
-    let link = connect_soon(&socket).await;
+    let link = process.connect(&socket).await;
     assert_eq!(link.mode(), AttachMode::Local);
     assert_eq!(link.device(), format!("local:{}", socket.display()));
     let bench = Bench::of(link, memory(), None).await;
@@ -118,8 +123,8 @@ async fn a_device_killed_in_a_run_is_lost_at_once_and_its_successor_takes_over_t
     }
     // The dead one's socket is still there.
     assert!(socket.exists());
-    let _process = Process::start(folder.path(), &socket);
-    drop(connect_soon(&socket).await);
+    let mut process = Process::start(folder.path(), &socket);
+    drop(process.connect(&socket).await);
     let (bytes, _) = table_pages();
     assert_eq!(bench.read_blocks(extent(0, 1)).await.unwrap(), bytes[..BLOCK_SIZE]);
     request.first_slot = stream.next_slot();
