@@ -71,7 +71,7 @@ pub use operators::stoppable_join_exec::{Stop, StopOnDrop, loops, stoppable_join
 pub use operators::table_scan_exec::TableScanExec;
 pub use operators::write_rows_exec::{WriteRowsExec, WrittenSegment, read_written};
 pub use operators::write_run_exec::WriteRunExec;
-pub use page_sink::{OutOfReservedPages, PageSink};
+pub use page_sink::{OutOfReservedPages, PageSink, page_numbers};
 pub use read_ahead::ReadAheadPages;
 pub use row_places::RowPlaces;
 pub use spill_space::{SpillDamaged, SpillSpace};

@@ -45,6 +45,8 @@ pub struct SegmentWriter {
     /// Logical number of the next heap page if it is not `next_page`: an old page is being rewritten.
     rewritten_page: Option<u32>,
     next_page: u32,
+    /// Logical number above those that it may give.
+    page_end: u32,
     next_vid: u64,
     pending: Vec<PendingRows>,
     fill: PageFill,
@@ -180,6 +182,7 @@ impl SegmentWriter {
             columns,
             rewritten_page: None,
             next_page: first_page,
+            page_end: PAGE_MAX.saturating_add(1),
             next_vid: 0,
             pending: Vec::new(),
             fill,
@@ -191,6 +194,12 @@ impl SegmentWriter {
     pub fn with_kind(mut self, kind: PageKind) -> Self {
         self.kind = kind;
         self
+    }
+
+    /// The same writer, whose pages have logical numbers below `page_end`: it is full when it has given them.
+    #[must_use]
+    pub fn with_pages_below(self, page_end: u32) -> Self {
+        Self { page_end: page_end.min(self.page_end), ..self }
     }
 
     /// Logical number that the next new page gets.
@@ -294,14 +303,14 @@ impl SegmentWriter {
     fn take_page_number(&mut self, count: u32) -> Result<u32, StoreError> {
         let first = self.next_page;
         match first.checked_add(count) {
-            Some(next) if next <= PAGE_MAX.saturating_add(1) => {
+            Some(next) if next <= self.page_end => {
                 self.next_page = next;
                 Ok(first)
             }
             _ => Err(StoreError::OutOfRange {
                 what: "page",
                 value: u64::from(first) + u64::from(count),
-                max: u64::from(PAGE_MAX),
+                max: u64::from(self.page_end.saturating_sub(1)),
             }),
         }
     }
