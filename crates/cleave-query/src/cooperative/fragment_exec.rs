@@ -394,6 +394,7 @@ impl FragmentExec {
             broadcasts: prepared.rows.sent.clone().unwrap_or_default(),
             shipped: self.context.shipped_pages(inputs.iter().map(|(_, input)| &*input.input)),
             reserved: Vec::new(),
+            extensible: false,
         };
         let link = device.link().await.map_err(external)?;
         let spill = (&prepared.plan, settings.device_spill_bytes);
