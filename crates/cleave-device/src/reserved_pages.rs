@@ -89,8 +89,8 @@ impl UnderWay {
         let has_room = |writes: &Writes| writes.under_way.len() < count;
         let mut ended = shared.writes.subscribe();
         loop {
-            // The sender lives as long as `shared`.
-            let _closed = ended.wait_for(has_room).await;
+            // The sender lives as long as `shared`. What it shows is locked until it is dropped.
+            drop(ended.wait_for(has_room).await);
             let mut begun = None;
             // Another partition may have been quicker.
             shared.writes.send_if_modified(|writes| {
