@@ -58,6 +58,9 @@ pub use index_filter::{
 pub use index_input::{IndexInput, IndexPages};
 pub use morsel::{Lease, Morsel, MorselList, MorselPage, MorselSource, Passes};
 pub use operators::broadcast_exec::BroadcastExec;
+pub use operators::change_pages_exec::{
+    ChangePagesExec, ChangedColumns, ChangedPage, RefusedValue, changed_schema, read_changed,
+};
 pub use operators::collect_keys_exec::CollectKeysExec;
 pub use operators::dense_aggregate_exec::DenseAggregateExec;
 pub use operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};

@@ -76,7 +76,14 @@ impl SegmentSink {
             })
             .collect::<Result<Vec<_>>>()?;
         let gaps = VidGaps::none();
-        self.entries.push(PageEntry { page: reference, vid_first, gaps, overflow, zones });
+        self.entries.push(PageEntry {
+            page: reference,
+            vid_first,
+            gaps,
+            overflow,
+            shared: Vec::new(),
+            zones,
+        });
         Ok(reference)
     }
 

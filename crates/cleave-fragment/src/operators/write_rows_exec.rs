@@ -215,8 +215,14 @@ impl Writing {
             }
             let numbers = first..first.saturating_add(count);
             let overflow = numbers.filter_map(|number| self.overflow.remove(&number)).collect();
-            let entry =
-                PageEntry { page: placed, vid_first, gaps: VidGaps::none(), overflow, zones };
+            let entry = PageEntry {
+                page: placed,
+                vid_first,
+                gaps: VidGaps::none(),
+                overflow,
+                shared: Vec::new(),
+                zones,
+            };
             self.placed.append_value(proto::PageEntry::from(&entry).encode_to_vec());
             self.placed_count += 1;
         }
