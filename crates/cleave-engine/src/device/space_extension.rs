@@ -154,3 +154,6 @@ impl SpaceExtension {
         Some(extent)
     }
 }
+
+#[cfg(test)]
+mod tests;

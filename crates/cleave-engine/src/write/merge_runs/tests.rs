@@ -2,6 +2,7 @@
 
 use cleave_catalog::catalog::DeviceId;
 use cleave_catalog::catalog::index_definition::IndexDefinition;
+use cleave_media::BlockAddress;
 use cleave_store::{
     Column, ColumnType, PageEntry, PageRef, SegmentId, TableSchema, VersionMap, ZoneEntry,
     ZoneValue,

@@ -44,3 +44,68 @@ proptest! {
         prop_assert_eq!(check_used(&SPACE, &used).is_ok(), fits && blocks.len() == count);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fragment_that_writes_more_than_expected_gets_more_and_writes_the_same_pages() {
+    use arrow::array::BinaryArray;
+    use cleave_catalog::catalog::DeviceId;
+    use cleave_fragment::{IndexPages, MergeRunsExec, PlacedRun, WriteRunExec};
+    use cleave_store::{KeyBlock, PageEntry, RunWriter, SegmentId, SegmentRef};
+
+    let (_directory, database) = crate::device::testing::fresh().await;
+    let device = database.device(DeviceId::EMBEDDED).unwrap();
+    let claim = Arc::new(Claim::new(Arc::clone(&device)));
+    let segment = |number| SegmentRef {
+        table_id: 1,
+        segment: SegmentId(number),
+        schema_version: 1,
+        commit: 1,
+    };
+    let mut runs = Vec::new();
+    for run in 0..2_u32 {
+        let mut writer = RunWriter::new(segment(run + 1), 0, true).unwrap();
+        // Keys that are hardly compressible.
+        let keys = (0..40_000_u64).map(|key| {
+            let hash = (2 * key + u64::from(run)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            format!("{:08}{hash:016x}", 2 * key + u64::from(run))
+        });
+        let keys = BinaryArray::from_iter_values(keys.map(String::into_bytes));
+        let vids = (0..40_000).map(|key| 100_000 * u64::from(run) + key).collect::<Vec<_>>();
+        let block = KeyBlock { keys, vids: vids.into() };
+        let mut pages = writer.push_block(&block).unwrap();
+        pages.extend(writer.finish().unwrap().pages);
+        let mut sink = SegmentSink::new(Arc::clone(&claim), AHEAD_BLOCKS);
+        sink.push_all(pages).await.unwrap();
+        let placed = sink.finish().await.unwrap();
+        let placed = placed.iter().map(|entry| entry.page).collect();
+        runs.push(IndexPages::whole(segment(run + 1), placed));
+    }
+    let entries = Arc::new(MergeRunsExec::new(0, 1));
+    let fragment = WritingFragment {
+        what: "test",
+        plan: Arc::new(WriteRunExec::new(entries, segment(9), true).unwrap()),
+        snapshot: Snapshot { commit: 1 },
+        inputs: Vec::new(),
+        indexes: vec![IndexInput { number: 0, runs }],
+        block_count: 0,
+    };
+    let before = claim.block_count();
+    let sides = Sides::new(&database, &device, &Arc::new(Settings::default())).unwrap();
+    let (rows, space) = fragment.on_device(&sides, &claim).await.unwrap().unwrap();
+    assert!(space.len() > 1, "{space:?}");
+    let placed = PlacedRun::read(&rows).unwrap();
+    let used = |pages: &[PageEntry]| -> Vec<Extent> {
+        pages.iter().map(|entry| entry.page.extent).collect()
+    };
+    let written: u64 = used(&placed.pages).iter().map(|extent| u64::from(extent.block_count)).sum();
+    assert!(written > SLACK_BLOCKS, "{written}");
+    give_back_unused(&claim, space, used(&placed.pages)).unwrap();
+    assert_eq!(claim.block_count(), before + written);
+    let on_host = PlacedRun::read(&fragment.on_host(&sides, &claim).await.unwrap()).unwrap();
+    assert_eq!(claim.block_count(), before + 2 * written);
+    let checksums = |run: &PlacedRun| -> Vec<u32> {
+        run.pages.iter().map(|entry| entry.page.checksum).collect()
+    };
+    assert_eq!(checksums(&placed), checksums(&on_host));
+    assert_eq!((placed.entry_count, on_host.entry_count), (80_000, 80_000));
+}
