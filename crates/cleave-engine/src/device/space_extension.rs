@@ -20,7 +20,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, pending};
 use tokio::sync::watch;
 
-use super::Claim;
+use super::{Claim, DISK_FULL};
 
 /// Blocks of the first extension of a run.
 const EXTENSION_BLOCKS_FIRST: u32 = 256;
@@ -147,7 +147,9 @@ impl SpaceExtension {
         self.next_blocks = self.next_blocks.saturating_mul(2).min(EXTENSION_BLOCKS_MAX);
         let extent = match self.claim.acquire(wanted).await {
             // There may be room for what is needed, if not for what may be.
-            Err(_) if wanted > block_count => self.claim.acquire(block_count).await.ok()?,
+            Err(error) if wanted > block_count && error.sqlstate() == DISK_FULL => {
+                self.claim.acquire(block_count).await.ok()?
+            }
             acquired => acquired.ok()?,
         };
         self.space.add(extent);
