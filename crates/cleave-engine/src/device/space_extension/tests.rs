@@ -37,7 +37,7 @@ impl Asking {
     fn go_on(&mut self) {
         let event = match self.needs.pop_front() {
             Some((extension, block_count)) => RunEvent::Full(SpaceNeed { extension, block_count }),
-            None => RunEvent::Finished(Box::new(RunReport::default())),
+            None => RunEvent::Finished(Box::default()),
         };
         let _heard = self.sink.as_ref().is_some_and(|sink| sink.send(event));
     }
