@@ -28,6 +28,8 @@ pub enum Act {
     Flush,
     /// The delta was shipped with a planned statement.
     ShippedDelta,
+    /// An update fragment changed the pages of a tablet.
+    UpdateFragment,
 }
 
 /// See the module's description.
@@ -37,8 +39,14 @@ pub struct Activity {
 }
 
 impl Act {
-    const ALL: [Self; 5] =
-        [Self::Plan, Self::CachedPlan, Self::LookUp, Self::Flush, Self::ShippedDelta];
+    const ALL: [Self; 6] = [
+        Self::Plan,
+        Self::CachedPlan,
+        Self::LookUp,
+        Self::Flush,
+        Self::ShippedDelta,
+        Self::UpdateFragment,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -47,6 +55,7 @@ impl Act {
             Self::LookUp => "look-ups",
             Self::Flush => "flushes",
             Self::ShippedDelta => "shipped delta",
+            Self::UpdateFragment => "update fragments",
         }
     }
 }

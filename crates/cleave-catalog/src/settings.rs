@@ -149,6 +149,8 @@ pub struct Settings {
     pub late_materialisation: When,
     /// `stealing`: whether the host takes morsels of fragments that run on devices.
     pub stealing: When,
+    /// `update_placement`: where bulk updates and deletes run.
+    pub update_placement: UpdatePlacement,
     /// `lock_timeout`: milliseconds that a statement waits for a lock; 0: no limit.
     pub lock_timeout_ms: u64,
     /// `look_up_rows`: rows up to which statements take the range path, without a plan; 0: none does.
@@ -270,6 +272,18 @@ enum Value {
     Split(Split),
     JoinOrder(JoinOrder),
     SearchPath(SearchPath),
+}
+
+/// Where an UPDATE or DELETE changes rows. Source: Update NDP, section 8 (S1 and S3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UpdatePlacement {
+    /// On pages if that is expected to be cheaper, else row by row.
+    #[default]
+    Auto,
+    /// Rows come to the host, which inserts new row versions and marks the old rows dead.
+    Host,
+    /// Wherever it can be done, a fragment writes page versions.
+    Device,
 }
 
 /// The version for clients: that of PostgreSQL whose catalog this one follows, then our own.
@@ -547,6 +561,19 @@ pub const LIST: &[Setting] = &[
     transaction::READ_ONLY,
     timeouts::TRANSACTION,
     Setting {
+        name: "update_placement",
+        description: "Where rows are changed: host (row by row), device (page versions by fragments) or auto (by cost)",
+        values: Values::Words(&["auto", "host", "device"]),
+        get: |settings| settings.update_placement.to_string(),
+        set: |settings, value| {
+            settings.update_placement = match value {
+                Value::Word(1) => UpdatePlacement::Host,
+                Value::Word(2) => UpdatePlacement::Device,
+                _ => UpdatePlacement::Auto,
+            }
+        },
+    },
+    Setting {
         name: "use_statistics",
         description: "Whether the planner uses the statistics of ANALYZE: on, or off for comparison",
         values: Values::Words(&["on", "off"]),
@@ -595,6 +622,7 @@ impl Default for Settings {
             key_filters: When::WherePays,
             late_materialisation: When::WherePays,
             stealing: When::WherePays,
+            update_placement: UpdatePlacement::Auto,
             lock_timeout_ms: 0,
             look_up_rows: 1000,
             limits: Limits::default(),
@@ -830,6 +858,16 @@ impl Value {
     /// The number; [`Values`] has bounded it far below the limit of the type.
     fn number_u32(&self) -> u32 {
         u32::try_from(self.number()).unwrap_or(u32::MAX)
+    }
+}
+
+impl fmt::Display for UpdatePlacement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Host => "host",
+            Self::Device => "device",
+        })
     }
 }
 

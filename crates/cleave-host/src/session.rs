@@ -63,6 +63,7 @@ mod statistics;
 mod subqueries;
 mod system;
 mod transaction_locks;
+mod update_fragment;
 mod upsert;
 mod vacuum;
 mod views;

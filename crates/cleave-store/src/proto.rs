@@ -337,4 +337,7 @@ pub struct SegmentDirectory {
     /// Pages, ascending.
     #[prost(message, repeated, tag = "10")]
     pub pages: Vec<PageEntry>,
+    /// How often its pages were given new versions.
+    #[prost(uint32, tag = "11")]
+    pub revision: u32,
 }

@@ -56,6 +56,8 @@ pub struct SegmentDirectory {
     pub class: PageClass,
     /// Nothing is appended any more.
     pub sealed: bool,
+    /// How often pages of the sealed segment were given new versions: each time its directory becomes another one.
+    pub revision: u32,
     /// Pages with rows, ascending by logical number.
     pub pages: Vec<PageEntry>,
 }
@@ -118,6 +120,7 @@ impl SegmentDirectory {
             commit: segment.commit,
             class,
             sealed: false,
+            revision: 0,
             pages: Vec::new(),
         }
     }
@@ -370,6 +373,7 @@ impl From<&SegmentDirectory> for proto::SegmentDirectory {
             chunk_alignment: directory.class.chunk_alignment,
             row_count_max: directory.class.row_count_max,
             sealed: directory.sealed,
+            revision: directory.revision,
             run,
             pages: directory.pages.iter().map(proto::PageEntry::from).collect(),
         }
@@ -400,6 +404,7 @@ impl TryFrom<proto::SegmentDirectory> for SegmentDirectory {
                 row_count_max: message.row_count_max,
             },
             sealed: message.sealed,
+            revision: message.revision,
             pages: message.pages.into_iter().map(PageEntry::try_from).collect::<Result<_, _>>()?,
         };
         directory.validate().map_err(|reason| DIRECTORY.malformed(reason))?;

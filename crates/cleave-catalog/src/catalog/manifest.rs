@@ -47,7 +47,7 @@ use crate::storage_error::{SegmentFault, StorageError};
 
 /// The frame of the manifest's message; this build writes its newest version.
 pub const MANIFEST_FORMAT: Format =
-    Format { magic: *b"CLEAVEDB", name: "database manifest", versions: 3..=10 };
+    Format { magic: *b"CLEAVEDB", name: "database manifest", versions: 3..=11 };
 
 pub(super) mod blocks;
 mod copied;
@@ -67,6 +67,8 @@ pub struct SegmentFile {
     pub checksum: u32,
     /// Length in bytes.
     pub bytes: u64,
+    /// The [revision](SegmentDirectory::revision) of the segment, which is part of the file's name.
+    pub revision: u32,
     /// The blocks of the segment, ascending, neighbours joined; None: the manifest of an earlier build does not list
     /// them, and the file cannot be read.
     pub extents: Option<Arc<[Extent]>>,
@@ -176,7 +178,7 @@ pub fn verify_segment(
     segment: SegmentId,
     file: &SegmentFile,
 ) -> Result<(), SegmentFault> {
-    let path = segment_path(directory, segment);
+    let path = segment_path(directory, segment, file.revision);
     let fault = |reason: String| SegmentFault { segment, path: path.clone(), reason };
     let bytes = read_segment(&path, file).map_err(fault)?;
     SegmentDirectory::decode(&bytes).map(drop).map_err(|error| fault(error.to_string()))
@@ -250,11 +252,12 @@ pub fn create_directories(directory: &Path) -> Result<()> {
 /// [`Error::Io`].
 pub fn write_segment(directory: &Path, segment: &SegmentDirectory) -> Result<SegmentFile> {
     let bytes = segment.encode();
-    let path = segment_path(directory, segment.segment);
+    let path = segment_path(directory, segment.segment, segment.revision);
     files::write_durably(&path, &bytes).map_err(|error| file_error(&path, "write", error))?;
     Ok(SegmentFile {
         checksum: crc32c::crc32c(&bytes),
         bytes: bytes.len() as u64,
+        revision: segment.revision,
         extents: Some(blocks::joined(segment)),
     })
 }
@@ -270,8 +273,26 @@ pub fn sync_segments(directory: &Path) -> Result<()> {
 
 /// Removes the file of a segment that no manifest names any more. A file that cannot be removed is
 /// left for the next incarnation.
-pub fn remove_segment(directory: &Path, segment: SegmentId) {
-    drop(files::remove(&segment_path(directory, segment)));
+pub fn remove_segment(directory: &Path, segment: SegmentId, revision: u32) {
+    drop(files::remove(&segment_path(directory, segment, revision)));
+}
+
+/// The name of the file of a revision of a segment: `7`, then `7.1`. So a file is never overwritten that the manifest
+/// on disk names.
+#[must_use]
+pub fn segment_file_name(segment: SegmentId, revision: u32) -> String {
+    match revision {
+        0 => segment.0.to_string(),
+        revision => format!("{}.{revision}", segment.0),
+    }
+}
+
+/// The segment and the revision whose file has this name.
+#[must_use]
+pub fn segment_of_file(name: &str) -> Option<(SegmentId, u32)> {
+    let (id, revision) = name.split_once('.').unwrap_or((name, "0"));
+    let found = (SegmentId(id.parse().ok()?), revision.parse().ok()?);
+    (segment_file_name(found.0, found.1) == name).then_some(found)
 }
 
 /// Removes leftovers of a crash: a `manifest.new`, and segment files that `state` does not name.
@@ -289,10 +310,13 @@ pub fn remove_strays(directory: &Path, state: &CatalogState) -> Result<()> {
     let entries = fs::read_dir(&segments).map_err(|error| file_error(&segments, "read", error))?;
     for entry in entries {
         let entry = entry.map_err(|error| file_error(&segments, "read", error))?;
-        let id = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
+        let found = entry.file_name().to_str().and_then(segment_of_file);
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        // A name that is no number is not Cleave's, nor is a folder, and stays.
-        if !is_folder && id.is_some_and(|id| !state.files.contains_key(&SegmentId(id))) {
+        let is_named = |(segment, revision): (SegmentId, u32)| {
+            state.files.get(&segment).is_some_and(|file| file.revision == revision)
+        };
+        // Another name is not Cleave's, nor is a folder, and stays.
+        if !is_folder && found.is_some_and(|found| !is_named(found)) {
             files::remove(&entry.path())
                 .map_err(|error| file_error(&entry.path(), "remove", error))?;
         }
@@ -375,8 +399,13 @@ fn encode_device(device: &DeviceEntry) -> proto::Device {
 }
 
 fn encode_table(table: &TableState, state: &CatalogState) -> proto::Table {
-    let place = |segment: &Arc<SegmentDirectory>| match state.files.get(&segment.segment) {
+    let file = |segment: &SegmentDirectory| {
+        let file = state.files.get(&segment.segment);
+        file.filter(|file| file.revision == segment.revision)
+    };
+    let place = |segment: &Arc<SegmentDirectory>| match file(segment) {
         Some(file) => proto::SegmentPlace {
+            revision: file.revision,
             segment: segment.segment.0,
             directory: None,
             file_checksum: file.checksum,
@@ -386,6 +415,7 @@ fn encode_table(table: &TableState, state: &CatalogState) -> proto::Table {
         None => proto::SegmentPlace {
             segment: segment.segment.0,
             directory: Some(segment.encode()),
+            revision: 0,
             file_checksum: 0,
             file_bytes: 0,
             blocks: None,
@@ -746,9 +776,13 @@ impl Decoder<'_> {
                 Some(blocks::decode(blocks).ok_or_else(none)?)
             }
         };
-        let path = segment_path(self.directory, segment);
-        let mut file =
-            SegmentFile { checksum: place.file_checksum, bytes: place.file_bytes, extents };
+        let path = segment_path(self.directory, segment, place.revision);
+        let mut file = SegmentFile {
+            checksum: place.file_checksum,
+            bytes: place.file_bytes,
+            revision: place.revision,
+            extents,
+        };
         let directory = read_segment(&path, &file)
             .and_then(|bytes| decode_segment(&bytes, segment, table))
             .map_err(|reason| SegmentFault { segment, path, reason });
@@ -865,8 +899,8 @@ fn read_segment(path: &Path, expected: &SegmentFile) -> Result<Vec<u8>, String> 
     Ok(bytes)
 }
 
-fn segment_path(directory: &Path, segment: SegmentId) -> PathBuf {
-    directory.join(SEGMENTS).join(segment.0.to_string())
+fn segment_path(directory: &Path, segment: SegmentId, revision: u32) -> PathBuf {
+    directory.join(SEGMENTS).join(segment_file_name(segment, revision))
 }
 
 fn file_error(path: &Path, action: &'static str, source: io::Error) -> Error {

@@ -431,6 +431,9 @@ pub struct SegmentPlace {
     /// earlier builds do not have it.
     #[prost(message, optional, tag = "5")]
     pub blocks: Option<Blocks>,
+    /// The revision of the segment, which the file's name says too.
+    #[prost(uint32, tag = "6")]
+    pub revision: u32,
 }
 
 /// Blocks of a device.

@@ -19,11 +19,11 @@ use cleave_fragment::command::{
 use cleave_fragment::fed_filter::FedFilter;
 use cleave_fragment::link::SlotSender;
 use cleave_fragment::{
-    BroadcastExec, FragmentContext, FragmentCounters, GraceExec, IndexInput, MorselList,
-    MorselSource, PageSink, ReadAheadPages, RowPlaces, SpillSpace, TableScanExec, WriteRunExec,
-    broadcast_inputs, build_id, decode_fragment, fragment_task_context, hand_down_filters,
-    index_filtered_inputs, index_inputs, reserve_plan, stoppable_joins, streamed_input,
-    with_partitions,
+    BroadcastExec, ChangePagesExec, FragmentContext, FragmentCounters, GraceExec, IndexInput,
+    MorselList, MorselSource, PageSink, ReadAheadPages, RowPlaces, SpillSpace, TableScanExec,
+    WriteRunExec, broadcast_inputs, build_id, decode_fragment, fragment_task_context,
+    hand_down_filters, index_filtered_inputs, index_inputs, reserve_plan, stoppable_joins,
+    streamed_input, with_partitions,
 };
 use cleave_media::Extent;
 use cleave_store::{ShippedPages, Snapshot};
@@ -333,7 +333,9 @@ fn prepare(
     let streamed = streamed_scan(&plan).map(|scan| scan.scan().input);
     let streamed = streamed.and_then(|input| Some((input, Arc::clone(lists.get(&input)?))));
     // Dividing rows by their keys takes a single partition that sees all of them.
-    let spills = space.is_given() && GraceExec::helps(&plan);
+    // An update fragment needs the rows of one page in a row, which a divided join does not keep.
+    let may_spill = space.is_given() && !plan.is::<ChangePagesExec>();
+    let spills = may_spill && GraceExec::helps(&plan);
     let partitions = if spills { 1 } else { partitions_of(request, cores, &plan) };
     let copied = with_partitions(Arc::clone(&plan), partitions).map_err(of_engine)?;
     // An operator that merges its inputs has one partition, whatever lies below it.

@@ -12,10 +12,12 @@
 //! 4. [`build_index`] makes an index of existing rows; [`compact`] keeps the runs of an index few. [`merge_runs`]
 //!    merges runs on the device where they lie, and [`vacuum`] leaves dead rows out of their segments: both are
 //!    fragments that write ([`writing_fragment`]).
-//! 5. The [edit](crate::storage_engine::catalog_edit) that both build commits, or leaves no trace.
+//! 5. [`change_pages`] changes columns of many rows, or marks them dead, by an update fragment.
+//! 6. The [edit](crate::storage_engine::catalog_edit) that both build commits, or leaves no trace.
 
 pub mod begun;
 pub mod build_index;
+pub mod change_pages;
 pub(crate) mod compact;
 pub mod insert;
 pub(crate) mod key_run;

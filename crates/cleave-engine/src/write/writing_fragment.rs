@@ -168,8 +168,7 @@ impl WritingFragment {
         sides: &Sides,
         claim: &Arc<Claim>,
     ) -> Result<Vec<RecordBatch>, DataFusionError> {
-        let sink = SegmentSink::new(Arc::clone(claim), AHEAD_BLOCKS);
-        let sink = Arc::new(ClaimedPages(Mutex::new(Some(sink))));
+        let sink = Arc::new(ClaimedPages::new(Arc::clone(claim), AHEAD_BLOCKS));
         let pages = Arc::clone(&sink) as Arc<dyn PageSink>;
         let morsels = |morsels: &Vec<Morsel>| {
             MorselList::new(morsels.iter().cloned()) as Arc<dyn MorselSource>
@@ -234,11 +233,19 @@ fn check_used(space: &[Extent], used: &[Extent]) -> Result<(), String> {
 }
 
 /// Pages that a fragment writes on the host.
-struct ClaimedPages(Mutex<Option<SegmentSink>>);
+pub struct ClaimedPages(Mutex<Option<SegmentSink>>);
 
 impl ClaimedPages {
+    /// In space of `claim`, taken `ahead_blocks` at a time.
+    pub(super) fn new(claim: Arc<Claim>, ahead_blocks: u32) -> Self {
+        Self(Mutex::new(Some(SegmentSink::new(claim, ahead_blocks))))
+    }
+
     /// Gives back the space that is left; no page follows.
-    async fn close(&self) -> Result<(), DataFusionError> {
+    ///
+    /// # Errors
+    /// That of a write.
+    pub async fn close(&self) -> Result<(), DataFusionError> {
         match self.0.lock().await.take() {
             Some(sink) => sink.finish().await.map(drop).map_err(external),
             None => Ok(()),

@@ -485,7 +485,8 @@ impl Changing {
     }
 
     async fn read(&mut self, read: &PageRead) -> Result<cleave_store::PageColumns> {
-        let pages = self.context.pages.read(vec![read.clone()]).await.map_err(external)?;
+        let reads = vec![read.clone()];
+        let pages = self.context.pages.read_scattered(reads).await.map_err(external)?;
         let none = || DataFusionError::Internal("a page that was not read".into());
         pages.into_iter().next().ok_or_else(none)
     }

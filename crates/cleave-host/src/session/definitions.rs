@@ -33,10 +33,11 @@ use cleave_catalog::catalog::view::ViewState;
 use cleave_catalog::catalog::{CatalogState, DeviceId, HeldSpace, Keep, TableState};
 use cleave_catalog::error::{Error, NameKind, Result};
 use cleave_catalog::settings::{Settings, TransactionModes};
-use cleave_engine::device::Claim;
+use cleave_engine::device::{Claim, Device};
 use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
 use cleave_engine::storage_engine::commit::Defines;
 use cleave_engine::storage_engine::snapshot::SnapshotKind;
+use cleave_engine::write::change_pages::{self, TabletChange};
 use cleave_engine::write::insert::{TableChange, apply};
 use cleave_engine::write::load::{BulkLoad, LoadCheck};
 use cleave_engine::write::vid_set::VidSet;
@@ -426,6 +427,22 @@ impl Definition {
         }
         let (edit, _) = load.end().await?;
         Ok((Self { edit, ..self }, count))
+    }
+}
+
+impl Definition {
+    /// The same with what a fragment has changed of one tablet of the table that `schema` describes, in space of
+    /// `claim`; and the number of changed rows.
+    ///
+    /// # Errors
+    /// Those of [`change_pages::apply`].
+    pub(super) fn change_pages(
+        &mut self,
+        schema: &TableSchema,
+        (device, claim): (&Arc<Device>, &Arc<Claim>),
+        change: TabletChange<'_>,
+    ) -> Result<u64> {
+        change_pages::apply(&mut self.edit, schema, device, claim, change)
     }
 }
 

@@ -7,7 +7,8 @@
 //!    another transaction changed one of them first, the statement starts again on a later view, or fails (see
 //!    [`super::block`]).
 //! 4. An UPDATE of very many rows writes them as they come, like a load, to pages that its transaction alone sees.
-//! 5. RETURNING is a query over the new rows, or over the old ones of a DELETE.
+//! 5. Where a [fragment](super::update_fragment) can change the pages themselves, none of this happens on the host.
+//! 6. RETURNING is a query over the new rows, or over the old ones of a DELETE.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,6 +42,7 @@ use super::charge::{Charge, share_of};
 use super::foreign_keys::Ending;
 use super::key_locks::{self, leaves_keys};
 use super::transaction_locks::{LOCKED_ROWS_MAX, TransactionLocks, unique_indexes};
+use super::update_fragment::{self, Ran};
 use super::{Outcome, Session, definitions, foreign_keys, identity, locking};
 use crate::database::Database;
 
@@ -95,8 +97,13 @@ pub(super) async fn run(
         let view = session.view().await?;
         let table = view.state.find_writable_table(&modify.table);
         let table = Arc::clone(table.map_err(|error| error.at(modify.position))?);
-        let bytes_max = gathered_max(session, &table, modify).await?;
         let asked = (modify, parameters);
+        match Box::pin(update_fragment::run(session, &view, &table, asked)).await? {
+            Ran::Done(count) => return Ok(Outcome::done(format!("{} {count}", modify.name()))),
+            Ran::Again => continue,
+            Ran::ByRows => {}
+        }
+        let bytes_max = gathered_max(session, &table, modify).await?;
         let Some(made) = made_of(session, &view, &table, asked, bytes_max).await? else {
             match Box::pin(update_many(session, &view, &table, asked)).await? {
                 Some(count) => return Ok(Outcome::done(format!("{} {count}", modify.name()))),

@@ -75,6 +75,7 @@ mod support;
 mod tablets;
 mod transactions;
 mod turning;
+mod update_fragments;
 mod upserts;
 mod vacuum;
 mod versions;

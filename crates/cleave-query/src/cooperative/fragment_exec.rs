@@ -66,15 +66,15 @@ use crate::select::{StatementContext, StatementInput};
 
 /// A filter of keys takes at most one in so many bytes of a fragment's memory: with the message that brings it, about
 /// an eighth.
-const KEY_FILTER_SHARE: u64 = 64;
+pub(super) const KEY_FILTER_SHARE: u64 = 64;
 
 /// Runs a fragment on its devices; see the [module](self).
 #[derive(Clone)]
 pub struct FragmentExec {
     number: usize,
-    fragment: FragmentPlan,
-    parts: Arc<[FragmentPart]>,
-    context: Arc<StatementContext>,
+    pub(super) fragment: FragmentPlan,
+    pub(super) parts: Arc<[FragmentPart]>,
+    pub(super) context: Arc<StatementContext>,
     properties: Arc<PlanProperties>,
     passes: Arc<Passes>,
     /// By pass: an operator that reads its input again gets other fragment runs.
@@ -95,7 +95,7 @@ pub struct FragmentPart {
 }
 
 /// One reading of the node's rows.
-struct Pass {
+pub(super) struct Pass {
     /// The broadcast rows, from when the first part starts. A caller goes on where a dropped one stopped.
     gathering: OnceLock<Gathering>,
     /// Made when the first part starts.
@@ -170,7 +170,7 @@ impl FragmentExec {
         parts.map(|part| part.device.name()).collect::<Vec<_>>().join(", ")
     }
 
-    fn pass(&self, number: usize) -> Arc<Pass> {
+    pub(super) fn pass(&self, number: usize) -> Arc<Pass> {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         let pass = begun.entry(number).or_insert_with(|| {
             let runs = self.parts.iter().map(|_| tokio::sync::Mutex::new(Run::Waiting)).collect();
@@ -209,7 +209,11 @@ impl FragmentExec {
     }
 
     /// The rows that the host makes for the fragment, once they are complete.
-    async fn rows_to_send(&self, pass: &Pass, task: &Arc<TaskContext>) -> Result<Arc<SentRows>> {
+    pub(super) async fn rows_to_send(
+        &self,
+        pass: &Pass,
+        task: &Arc<TaskContext>,
+    ) -> Result<Arc<SentRows>> {
         let gathering = pass.gathering.get_or_init(|| {
             let bytes_max = self.context.settings().broadcast_bytes;
             SentRows::gather(self.fragment.broadcasts.clone(), bytes_max, Arc::clone(task))
@@ -348,10 +352,6 @@ impl FragmentExec {
         if !on_device {
             return self.run_on_host(prepared, part, task, figures);
         }
-        let settings = self.context.settings();
-        let ring_bytes = u64::from(settings.slot_count) * u64::from(self.fragment.slot_bytes);
-        let identity = device.identity().await.map_err(external)?;
-        let room = identity.fragment_memory_bytes.saturating_sub(ring_bytes);
         let mut morsels: Vec<Vec<Morsel>> =
             inputs.iter().map(|(_, input)| input.input.morsels()).collect();
         let shares = self.shares(part);
@@ -363,41 +363,11 @@ impl FragmentExec {
             }
             self.held_last(streamed, part, &scan.scan);
         }
-        let mut index_filters = Vec::new();
-        for (((number, input), morsels), planned) in
-            inputs.iter().zip(&morsels).zip(&self.fragment.scans)
-        {
-            let scan = prepared.tightened.get(number).unwrap_or(&planned.scan).with_partitions(1);
-            let scan = scan.with_dynamic_filters(planned.inner_filters());
-            for index_filter in input.input.index_filters(*number, true) {
-                index_filters.extend(index_filter.for_scan(&scan, morsels)?);
-            }
-        }
         let streamed =
             if shares { morsels.last().cloned().unwrap_or_default() } else { Vec::new() };
-        let numbers = inputs.iter().map(|(number, _)| *number);
-        let request = Execute {
-            header: device.next_run(),
-            build: build_id(),
-            fragment: prepared.bytes.clone(),
-            snapshot: self.context.state().snapshot().commit,
-            inputs: numbers.zip(morsels).collect(),
-            partitions: u32::from(!self.fragment.may_run_as_partitions),
-            memory_bytes: settings.device_memory_bytes.min(room),
-            slot_count: settings.slot_count,
-            slot_bytes: self.fragment.slot_bytes,
-            settings: travelling_settings(task.session_config().options()),
-            first_slot: 0,
-            index_filters,
-            fed: prepared.open.iter().map(OpenFilters::input).collect(),
-            indexes: Vec::new(),
-            broadcasts: prepared.rows.sent.clone().unwrap_or_default(),
-            shipped: self.context.shipped_pages(inputs.iter().map(|(_, input)| &*input.input)),
-            reserved: Vec::new(),
-            extensible: false,
-        };
+        let request = self.request(prepared, device, (&inputs, morsels), task).await?;
         let link = device.link().await.map_err(external)?;
-        let spill = (&prepared.plan, settings.device_spill_bytes);
+        let spill = (&prepared.plan, self.context.settings().device_spill_bytes);
         let clock = Stopwatch::start();
         match DeviceRun::begin(device, &link, request, spill).await {
             Ok(stream) => {
@@ -417,6 +387,51 @@ impl FragmentExec {
             }
             Err(error) => Err(self.fault(part, &link, error).await),
         }
+    }
+
+    /// The command that starts the fragment on `device` over `inputs`, of which these are the morsels.
+    pub(super) async fn request(
+        &self,
+        prepared: &PreparedFragment,
+        device: &Device,
+        (inputs, morsels): (&[(u32, StatementInput)], Vec<Vec<Morsel>>),
+        task: &TaskContext,
+    ) -> Result<Execute> {
+        let settings = self.context.settings();
+        let ring_bytes = u64::from(settings.slot_count) * u64::from(self.fragment.slot_bytes);
+        let identity = device.identity().await.map_err(external)?;
+        let room = identity.fragment_memory_bytes.saturating_sub(ring_bytes);
+        let mut index_filters = Vec::new();
+        for (((number, input), morsels), planned) in
+            inputs.iter().zip(&morsels).zip(&self.fragment.scans)
+        {
+            let scan = prepared.tightened.get(number).unwrap_or(&planned.scan).with_partitions(1);
+            let scan = scan.with_dynamic_filters(planned.inner_filters());
+            for index_filter in input.input.index_filters(*number, true) {
+                index_filters.extend(index_filter.for_scan(&scan, morsels)?);
+            }
+        }
+        let numbers = inputs.iter().map(|(number, _)| *number);
+        Ok(Execute {
+            header: device.next_run(),
+            build: build_id(),
+            fragment: prepared.bytes.clone(),
+            snapshot: self.context.state().snapshot().commit,
+            inputs: numbers.zip(morsels).collect(),
+            partitions: u32::from(!self.fragment.may_run_as_partitions),
+            memory_bytes: settings.device_memory_bytes.min(room),
+            slot_count: settings.slot_count,
+            slot_bytes: self.fragment.slot_bytes,
+            settings: travelling_settings(task.session_config().options()),
+            first_slot: 0,
+            index_filters,
+            fed: prepared.open.iter().map(OpenFilters::input).collect(),
+            indexes: Vec::new(),
+            broadcasts: prepared.rows.sent.clone().unwrap_or_default(),
+            shipped: self.context.shipped_pages(inputs.iter().map(|(_, input)| &*input.input)),
+            reserved: Vec::new(),
+            extensible: false,
+        })
     }
 
     /// All of its input as one part, for the host.

@@ -5,6 +5,7 @@
 //! Meanwhile the host may be [`stealing`] morsels, and [`feeding`] the run tightened filters; [`spill_space`] is where
 //! fragments that outgrow their memory spill; [`figures`] are measured on the way.
 
+pub mod changing;
 mod feeding;
 pub mod figures;
 pub mod fragment_exec;

@@ -529,6 +529,20 @@ impl PlannedQuery {
         of_parts.find(|split| *split != Split::Host).unwrap_or(Split::Host)
     }
 
+    /// Whether no query of WITH runs before it.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.with.is_empty()
+    }
+
+    /// Rows that are expected of it.
+    pub(crate) fn row_estimate(&self) -> f64 {
+        explain::row_estimate(self)
+    }
+
+    pub(crate) fn state(&self) -> &SessionState {
+        &self.state
+    }
+
     /// What its plans carry: that of the query, then those of its parts.
     fn contexts(&self) -> Vec<Arc<StatementContext>> {
         let parts = self.with.iter().map(|rows| Arc::clone(rows.context()));

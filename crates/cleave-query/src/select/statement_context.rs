@@ -16,7 +16,7 @@ use cleave_fragment::command::message::{Payload, ShippedPage};
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::{
     BroadcastInputs, FragmentContext, FragmentCounters, IndexFilter, Morsel, MorselList,
-    MorselSource, ReadAheadPages, RowPlaces, Stop, index_filtered_inputs,
+    MorselSource, PageSink, ReadAheadPages, RowPlaces, Stop, index_filtered_inputs,
 };
 use cleave_plan::cardinality::LeafKey;
 use cleave_plan::cost::AskedColumn;
@@ -368,7 +368,7 @@ impl StatementContext {
 
     /// `config` with fewer rows a batch where rows of its inputs have long values: operators put batches together by
     /// rows, and one text column of a batch has 2 GiB at most.
-    pub(super) fn with_batches_of_long_values(&self, config: SessionConfig) -> SessionConfig {
+    pub(crate) fn with_batches_of_long_values(&self, config: SessionConfig) -> SessionConfig {
         let bytes = self.inputs().iter().map(|input| input.input.long_bytes()).max().unwrap_or(0);
         let most = LONG_BYTES_OF_BATCH.checked_div(bytes).unwrap_or(u64::MAX).max(1);
         let row_count = config.batch_size().min(usize::try_from(most).unwrap_or(usize::MAX));
@@ -389,6 +389,17 @@ impl StatementContext {
         shared: Option<(u32, Arc<dyn MorselSource>)>,
         broadcasts: BroadcastInputs,
     ) -> Result<Arc<FragmentContext>> {
+        self.writing_context_of(inputs, shared, broadcasts, None).map(Arc::new)
+    }
+
+    /// The same, of a fragment that writes pages into `sink`.
+    pub fn writing_context_of(
+        &self,
+        inputs: &[(u32, StatementInput)],
+        shared: Option<(u32, Arc<dyn MorselSource>)>,
+        broadcasts: BroadcastInputs,
+        sink: Option<Arc<dyn PageSink>>,
+    ) -> Result<FragmentContext> {
         let own = |number: &u32| shared.as_ref().is_none_or(|(shared, _)| shared != number);
         let own_inputs = || inputs.iter().filter(|(number, _)| own(number));
         let morsels: BTreeMap<u32, Vec<Morsel>> =
@@ -418,19 +429,19 @@ impl StatementContext {
         let source = |morsels: Vec<Morsel>| MorselList::new(morsels) as Arc<dyn MorselSource>;
         let read_ahead = if shared.is_some() { READ_AHEAD_SHARED } else { READ_AHEAD };
         let lists = morsels.into_iter().map(|(number, list)| (number, source(list)));
-        Ok(Arc::new(FragmentContext {
+        Ok(FragmentContext {
             pages,
             snapshot: self.view.state.snapshot(),
             inputs: lists.chain(shared).collect(),
             index_filters,
             indexes: BTreeMap::new(),
             broadcasts,
-            sink: None,
+            sink,
             spill: None,
             places: RowPlaces::default(),
             read_ahead,
             counters: Arc::new(FragmentCounters::default()),
-        }))
+        })
     }
 }
 

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cleave_catalog::catalog::manifest;
-use cleave_catalog::catalog::manifest::MANIFEST_FORMAT;
+use cleave_catalog::catalog::manifest::{MANIFEST_FORMAT, segment_of_file};
 use cleave_catalog::catalog::{DeviceEntry, DeviceId, DeviceKind, proto};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::storage_error::StorageError;
@@ -656,11 +656,10 @@ fn write_segments(folder: &Path, segments: BTreeMap<u64, Vec<u8>>) -> Result<()>
 
 /// Whether a new folder gets the file of this name that a replica has.
 fn is_wanted(name: &str) -> bool {
-    let is_of = |folder: &str| {
-        let number = name.strip_prefix(folder).and_then(|name| name.strip_prefix('/'));
-        number.is_some_and(|number| number.parse::<u32>().is_ok())
-    };
-    name == USERS || is_of(SEGMENTS) || is_of(STATISTICS)
+    let within = |folder: &str| name.strip_prefix(folder).and_then(|name| name.strip_prefix('/'));
+    let is_segment = within(SEGMENTS).is_some_and(|name| segment_of_file(name).is_some());
+    let is_statistics = within(STATISTICS).is_some_and(|number| number.parse::<u32>().is_ok());
+    name == USERS || is_segment || is_statistics
 }
 
 /// How far the replica with this stamp, with this `last` commit, goes, in words, for the person who decides whether to

@@ -9,10 +9,10 @@ use std::path::Path;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::log_replicas::LogReplica;
 use cleave_catalog::catalog::manifest;
-use cleave_catalog::catalog::manifest::SegmentFile;
+use cleave_catalog::catalog::manifest::{SegmentFile, segment_file_name};
 use cleave_catalog::error::{Error, Result};
 use cleave_engine::log::directory_of;
-use cleave_store::SegmentId;
+use cleave_store::{SegmentDirectory, SegmentId};
 use cleave_txn::Lsn;
 use cleave_txn::wal::segment::{SEGMENT_HEADER_BYTES, list_segments, segment_path};
 
@@ -127,7 +127,7 @@ impl Wanted {
 pub(super) fn files(database: &Path, state: &CatalogState) -> Result<Vec<Wanted>> {
     let mut wanted = vec![Wanted::new(super::MANIFEST.to_owned(), manifest::sealed(state))];
     wanted.extend(state.files.iter().map(|(id, file)| Wanted {
-        name: segment_name(*id),
+        name: segment_name(*id, file.revision),
         bytes: None,
         checksum: file.checksum,
         length: file.bytes,
@@ -143,8 +143,8 @@ pub(super) fn files(database: &Path, state: &CatalogState) -> Result<Vec<Wanted>
     Ok(wanted)
 }
 
-fn segment_name(id: SegmentId) -> String {
-    format!("{}/{}", super::SEGMENTS, id.0)
+fn segment_name(id: SegmentId, revision: u32) -> String {
+    format!("{}/{}", super::SEGMENTS, segment_file_name(id, revision))
 }
 
 /// Names of the other files: who may connect, which incarnations devices know, and what ANALYZE found.
@@ -165,11 +165,15 @@ pub(super) fn sizes(
     // Directories of segments without a file are within the manifest, and get files with it.
     let mut sizes = vec![manifest::sealed(next).len() as u64 + 4096];
     let new = cleave_engine::storage_engine::catalog_edit::segments(next);
-    let new = new.filter(|segment| segment.sealed && !next.files.contains_key(&segment.segment));
+    let has_file = |segment: &SegmentDirectory| {
+        let file = next.files.get(&segment.segment);
+        file.is_some_and(|file| file.revision == segment.revision)
+    };
+    let new = new.filter(|segment| segment.sealed && !has_file(segment));
     sizes.extend(new.map(|segment| segment.encode().len() as u64));
     // A host before a failover may have had another file of that name.
     let is_kept = |id: &SegmentId, file: &SegmentFile| {
-        let place = kept.get(&segment_name(*id));
+        let place = kept.get(&segment_name(*id, file.revision));
         place.is_some_and(|place| (place.checksum, place.bytes) == (file.checksum, file.bytes))
     };
     let new = next.files.iter().filter(|(id, file)| !is_kept(id, file));

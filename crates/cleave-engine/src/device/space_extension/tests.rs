@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use cleave_catalog::catalog::{DeviceEntry, DeviceId, DeviceKind};
 use cleave_fragment::build_id;
 use cleave_fragment::command::message::RunEvent;
-use cleave_fragment::command::{Execute, Identity, Ownership, RunReport};
+use cleave_fragment::command::{Execute, Identity, Ownership};
 use cleave_fragment::link::{DeviceService, SlotSender};
 use cleave_media::BlockAddress;
 

@@ -186,7 +186,9 @@ fn replace_manifest(edit: &mut CatalogEdit) -> Result<()> {
     };
     replaced.map_err(|error| match error {
         ReplaceError::Unchanged(error) => {
-            written.iter().for_each(|segment| manifest::remove_segment(&directory, *segment));
+            for (segment, revision) in &written {
+                manifest::remove_segment(&directory, *segment, *revision);
+            }
             error
         }
         ReplaceError::Unknown(error) => {
@@ -209,13 +211,12 @@ fn publish_manifest(mut edit: CatalogEdit) -> Arc<CatalogState> {
     for device in std::mem::take(&mut edit.devices) {
         database.adopt(device);
     }
-    let gone: Vec<SegmentId> = edit
-        .base
-        .files
-        .keys()
-        .filter(|segment| !edit.next.files.contains_key(segment))
-        .copied()
-        .collect();
+    let is_kept = |segment: &SegmentId, revision: u32| {
+        edit.next.files.get(segment).is_some_and(|file| file.revision == revision)
+    };
+    let before = edit.base.files.iter().map(|(segment, file)| (*segment, file.revision));
+    let gone: Vec<(SegmentId, u32)> =
+        before.filter(|(segment, revision)| !is_kept(segment, *revision)).collect();
     let retired = retired(&edit.base, &edit.next);
     let state = Arc::new(edit.next);
     database.note_rewritten();
@@ -236,7 +237,9 @@ fn publish_manifest(mut edit: CatalogEdit) -> Arc<CatalogState> {
         }
     }
     let directory = database.directory();
-    gone.iter().for_each(|segment| manifest::remove_segment(directory, *segment));
+    for (segment, revision) in gone {
+        manifest::remove_segment(directory, segment, revision);
+    }
     database.statistics().retain(&state);
     state
 }
@@ -265,12 +268,12 @@ fn takes_reserve(edit: &CatalogEdit, error: &Error) -> bool {
 }
 
 /// Writes the directories of segments that this statement sealed; all of them, or none.
-fn write_segments(edit: &mut CatalogEdit) -> Result<Vec<SegmentId>> {
+fn write_segments(edit: &mut CatalogEdit) -> Result<Vec<(SegmentId, u32)>> {
     let mut written = Vec::new();
     let outcome = write_each_segment(edit, &mut written);
     if let Err(error) = outcome {
-        for segment in written {
-            manifest::remove_segment(edit.database.directory(), segment);
+        for (segment, revision) in written {
+            manifest::remove_segment(edit.database.directory(), segment, revision);
             // It may be tried again.
             edit.next.files.remove(&segment);
         }
@@ -279,7 +282,7 @@ fn write_segments(edit: &mut CatalogEdit) -> Result<Vec<SegmentId>> {
     Ok(written)
 }
 
-fn write_each_segment(edit: &mut CatalogEdit, written: &mut Vec<SegmentId>) -> Result<()> {
+fn write_each_segment(edit: &mut CatalogEdit, written: &mut Vec<(SegmentId, u32)>) -> Result<()> {
     let named: Vec<Arc<SegmentDirectory>> = segments(&edit.next).map(Arc::clone).collect();
     let ids = named.iter().map(|segment| segment.segment);
     // Files of what is damaged stay until it is dropped: the sound ones are of use once the others are back.
@@ -287,8 +290,10 @@ fn write_each_segment(edit: &mut CatalogEdit, written: &mut Vec<SegmentId>) -> R
     edit.next.files.retain(|segment, _| ids.contains(segment));
     let directory = edit.database.directory();
     for segment in &named {
-        if segment.sealed && !edit.next.files.contains_key(&segment.segment) {
-            written.push(segment.segment);
+        let file = edit.next.files.get(&segment.segment);
+        let has_file = file.is_some_and(|file| file.revision == segment.revision);
+        if segment.sealed && !has_file {
+            written.push((segment.segment, segment.revision));
             let file = manifest::write_segment(directory, segment)?;
             edit.next.files.insert(segment.segment, file);
         }

@@ -1,0 +1,220 @@
+//! UPDATE and DELETE of many rows by an update fragment: pages change where they lie, and rows never come to the host.
+//!
+//! 1. [`run`] asks whether the statement may: what it sets is in no index, check or foreign key, nothing is to be
+//!    returned, and many rows are expected to change ([`is_worth_it`]).
+//! 2. The query for VIDs and new values is planned for each tablet as one fragment
+//!    ([`plan_changes`]). If one cannot be, the statement runs [as ever](super::modify).
+//! 3. The table is locked EXCLUSIVE and becomes the transaction's own, as for every change of very many rows
+//!    ([`many`](super::block::many)): readers go on, writers wait.
+//! 4. The fragments run, and what they report becomes the transaction's version of the table. Later statements and
+//!    fragments of the transaction read it like any table; COMMIT puts it in place, ROLLBACK drops it.
+//!
+//! A value that its column refuses, and a page that cannot have a version, send the statement back to the rows: there
+//! it fails with the error that names them, or succeeds. Source: Update NDP, section 4.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cleave_catalog::activity::Act;
+use cleave_catalog::catalog::TableState;
+use cleave_catalog::catalog::division::Division;
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::UpdatePlacement;
+use cleave_engine::write::change_pages::TabletChange;
+use cleave_fragment::{ChangedColumns, read_changed};
+use cleave_query::cooperative::changing::{Changes, ChangingQuery, plan_changes};
+use cleave_query::select::{QueryRequest, ReadView, Target};
+use cleave_sql::statement::Parameters;
+use cleave_sql::statement::modify::{Action, Modify};
+use cleave_store::{ColumnType, Projection};
+
+use super::block::Taken;
+use super::block::many::{self, is_same_table};
+use super::block::own;
+use super::transaction_locks::LOCKED_ROWS_MAX;
+use super::{Session, definitions, foreign_keys, identity};
+
+/// What became of the statement.
+pub(super) enum Ran {
+    /// It is done, with so many rows.
+    Done(u64),
+    /// The view is no longer the newest, and the statement starts again.
+    Again,
+    /// It is to make its rows itself.
+    ByRows,
+}
+
+/// Runs `modify`, which reads `view`, by fragments if it may and that pays.
+///
+/// # Errors
+/// Those of its expressions, locks and devices.
+pub(super) async fn run(
+    session: &mut Session,
+    view: &ReadView,
+    table: &TableState,
+    (modify, parameters): (&Modify, &Parameters),
+) -> Result<Ran> {
+    let Some(places) = changed_places(session, table, modify) else { return Ok(Ran::ByRows) };
+    let placement = session.in_force().update_placement;
+    let is_small = table.row_count() <= LOCKED_ROWS_MAX as u64;
+    match placement {
+        UpdatePlacement::Host => return Ok(Ran::ByRows),
+        UpdatePlacement::Auto if is_small => return Ok(Ran::ByRows),
+        UpdatePlacement::Auto | UpdatePlacement::Device => {}
+    }
+    identity::check_update(table, modify.assignments())?;
+    let asked = (modify, parameters, &places);
+    let Some(queries) = Box::pin(planned(session, view, table, asked)).await? else {
+        return Ok(Ran::ByRows);
+    };
+    let is_asked_for = placement == UpdatePlacement::Device;
+    if !is_asked_for && !is_worth_it(&queries) {
+        return Ok(Ran::ByRows);
+    }
+    if !many::may_move(session, table.schema.table_id).await? {
+        return Ok(Ran::ByRows);
+    }
+    let is_own = own::begin_own(session);
+    let mut ran = Ran::ByRows;
+    let taken = match Box::pin(change(session, view, table, (&places, &queries))).await {
+        Ok(Ran::Done(count)) => {
+            ran = Ran::Done(count);
+            Ok(Taken::Done)
+        }
+        Ok(other) => {
+            ran = other;
+            Ok(Taken::Again)
+        }
+        Err(error) => Err(error),
+    };
+    match Box::pin(own::end_own(session, is_own, taken)).await? {
+        Taken::Done => Ok(ran),
+        // The commit found that it was too late.
+        Taken::Again if matches!(ran, Ran::Done(_)) => Ok(Ran::Again),
+        Taken::Again => Ok(ran),
+    }
+}
+
+/// Whether so many rows are expected to change that the table is locked anyway.
+fn is_worth_it(queries: &[ChangingQuery]) -> bool {
+    let rows: f64 = queries.iter().map(ChangingQuery::row_estimate).sum();
+    rows > LOCKED_ROWS_MAX as f64
+}
+
+/// The places of the columns that the statement sets, ascending; none for a DELETE. None: it needs its rows.
+fn changed_places(
+    session: &Session,
+    table: &TableState,
+    modify: &Modify,
+) -> Option<BTreeSet<usize>> {
+    let is_plain = modify.returning.is_empty()
+        && session.view_of_parts().is_none()
+        && session.measuring.is_none()
+        && !session.references.is_running;
+    if !is_plain || !table.damaged.is_empty() {
+        return None;
+    }
+    let Action::Update(assignments) = &modify.action else {
+        return (!foreign_keys::is_in_references(session, table)).then(BTreeSet::new);
+    };
+    if !foreign_keys::keeps_keys(session, table, modify) {
+        return None;
+    }
+    let mut places = BTreeSet::new();
+    for assignment in assignments {
+        let place = table.schema.column_index(&assignment.column)?;
+        let column = table.schema.columns.get(place)?;
+        let in_index = table
+            .indexes
+            .iter()
+            .any(|index| index.columns.iter().any(|of_index| of_index.column == column.id));
+        let in_check = table.rules.checks.iter().any(|check| check.columns.contains(&column.id));
+        let in_division = match &table.division {
+            Division::Hash(ids) => ids.contains(&column.id),
+            Division::LoadOrder => false,
+        };
+        let is_fitted = matches!(column.column_type, ColumnType::Char(_));
+        let is_bare = assignment.value.is_some() && assignment.of_row.is_none();
+        if in_index || in_check || in_division || is_fitted || !is_bare {
+            return None;
+        }
+        places.insert(place);
+    }
+    Some(places)
+}
+
+/// The fragments of the statement, one for each tablet; None: one cannot be made.
+async fn planned(
+    session: &Session,
+    view: &ReadView,
+    table: &TableState,
+    (modify, parameters, places): (&Modify, &Parameters, &BTreeSet<usize>),
+) -> Result<Option<Vec<ChangingQuery>>> {
+    let schema = &table.schema;
+    let query = modify.query_of(schema, Some(places))?;
+    let indices: Vec<usize> = places.iter().copied().collect();
+    let columns = Projection::of_table(schema, &indices);
+    let bytes_max = places.iter().filter_map(|place| schema.columns.get(*place));
+    // A text has at least as many bytes as characters.
+    let bytes_max = bytes_max.map(|column| match column.column_type {
+        ColumnType::Varchar(Some(count)) => count,
+        _ => 0,
+    });
+    let bytes_max: Vec<u32> = bytes_max.collect();
+    let mut queries = Vec::with_capacity(table.tablets.len());
+    for tablet in 0..table.tablets.len() {
+        let target = Some(Target { table: modify.table.clone(), tablet });
+        let view = ReadView { target, ..view.clone() };
+        let asked = QueryRequest { query: &query, parameters, view: Some(&view) };
+        let changed = |input| ChangedColumns {
+            input,
+            columns: columns.clone(),
+            bytes_max: bytes_max.clone(),
+        };
+        let (database, settings) = (session.database.queries(), session.in_force());
+        let count = schema.columns.len();
+        match Box::pin(plan_changes(database, settings, asked, count, changed)).await? {
+            Some(query) => queries.push(query),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(queries))
+}
+
+/// Runs the fragments, and makes what they report the transaction's.
+async fn change(
+    session: &mut Session,
+    view: &ReadView,
+    table: &TableState,
+    (places, queries): (&BTreeSet<usize>, &[ChangingQuery]),
+) -> Result<Ran> {
+    let schema = &table.schema;
+    let Some(mut definition) = many::begin_moving(session, schema).await? else {
+        return Ok(Ran::ByRows);
+    };
+    if definition.has_folded() {
+        // Own rows in the view have changed.
+        definitions::end_definition(session, definition).await?;
+        return Ok(Ran::Again);
+    }
+    if !is_same_table(schema.table_id, &view.state, definition.before()) {
+        return Ok(Ran::Again);
+    }
+    let columns = places.iter().filter_map(|place| schema.columns.get(*place));
+    let columns: Vec<u32> = columns.map(|column| column.id).collect();
+    let mut count = 0;
+    for (place, query) in queries.iter().enumerate() {
+        let device = Arc::clone(query.device());
+        let claim = definition.edit.claim(&device);
+        let Some(Changes { rows, space }) = query.run(&claim).await? else {
+            return Ok(Ran::ByRows);
+        };
+        let pages =
+            read_changed(&rows).map_err(|error| device.strange_payload(&error.to_string()))?;
+        let change = TabletChange { place, columns: &columns, pages, space };
+        session.database.activity().note(Act::UpdateFragment);
+        count += definition.change_pages(schema, (&device, &claim), change)?;
+    }
+    definitions::end_definition(session, definition).await?;
+    Ok(Ran::Done(count))
+}

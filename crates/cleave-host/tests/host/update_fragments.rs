@@ -1,0 +1,258 @@
+//! Tests of update fragments: pages change where they lie, with the rows of the same statements run row by row, in
+//! transactions, beside readers and writers, and across restarts.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cleave_host::activity::Act;
+use cleave_host::check::{CheckOptions, check};
+use cleave_host::{Database, OpenOptions, Session};
+
+use crate::devices::attach_nas;
+use crate::support::{
+    assert_no_leak, assert_no_leak_soon, embedded, fresh, open, refused, row, rows, run,
+};
+
+/// Tables with equal rows: `a` is changed by fragments, `b` row by row.
+async fn two_tables(session: &mut Session, row_count: u32) {
+    for table in ["a", "b"] {
+        run(
+            session,
+            &format!(
+                "CREATE TABLE {table} (id int PRIMARY KEY, kind int, small smallint, price numeric(12,2), \
+                 note varchar(40), long text, flag boolean NOT NULL)"
+            ),
+        )
+        .await;
+        run(session, &format!("CREATE INDEX {table}_kind ON {table} (kind)")).await;
+        let row =
+            "v, v % 100, v % 30000, v * 0.37, 'note ' || v % 1000, repeat('y', v % 50), v % 3 = 0";
+        run(
+            session,
+            &format!(
+                "INSERT INTO {table} SELECT {row} FROM generate_series(1, {row_count}) AS s(v)"
+            ),
+        )
+        .await;
+        // Rows of hot pages, and NULLs.
+        for first in [row_count + 1, row_count + 301] {
+            let numbers = format!("FROM generate_series({first}, {}) AS s(v)", first + 299);
+            run(
+                session,
+                &format!(
+                    "INSERT INTO {table} SELECT v, v, NULL, NULL, NULL, 'hot', true {numbers}"
+                ),
+            )
+            .await;
+        }
+        run(session, &format!("DELETE FROM {table} WHERE id % 11 = 5 AND id < 2000")).await;
+    }
+    run(session, "CREATE TABLE other (kind int PRIMARY KEY, factor int)").await;
+    run(session, "INSERT INTO other SELECT v, v * 2 FROM generate_series(0, 40) AS s(v)").await;
+}
+
+async fn fragments(database: &Database) -> u64 {
+    database.activity().count(Act::UpdateFragment)
+}
+
+/// Runs `sql`, in which T is the table, on both tables, and compares outcome and rows.
+async fn on_both(database: &Database, session: &mut Session, sql: &str, by_fragment: bool) {
+    let mut ends = Vec::new();
+    for (table, placement) in [("a", "device"), ("b", "host")] {
+        run(session, &format!("SET update_placement = {placement}")).await;
+        let before = fragments(database).await;
+        let sql = sql.replace('T', table);
+        let end = match session.run(&sql).await {
+            Ok(outcomes) => format!("{outcomes:?}"),
+            Err(error) => format!("{}: {error}", error.sqlstate()).replace(table, "T"),
+        };
+        ends.push(end);
+        let used = fragments(database).await > before;
+        assert_eq!(used, by_fragment && table == "a", "{sql}: {}", ends.last().unwrap());
+    }
+    assert_eq!(ends[0], ends[1], "{sql}");
+    same_rows(session, sql).await;
+}
+
+async fn same_rows(session: &mut Session, what: &str) {
+    for split in ["auto", "host", "h0", "ndp"] {
+        run(session, &format!("SET split = {split}")).await;
+        let a = rows(session, "SELECT * FROM a ORDER BY id").await;
+        let b = rows(session, "SELECT * FROM b ORDER BY id").await;
+        assert_eq!(a.len(), b.len(), "{what}, {split}");
+        if let Some((a, b)) = a.iter().zip(&b).find(|(a, b)| a != b) {
+            panic!("{what}, {split}: {a} and {b}");
+        }
+    }
+    run(session, "SET split = auto").await;
+    for condition in ["price > 900 AND price < 1000", "note = 'new 7'", "kind = 7", "id = 777"] {
+        let count = |table| format!("SELECT count(*), sum(price) FROM {table} WHERE {condition}");
+        assert_eq!(row(session, &count("a")).await, row(session, &count("b")).await, "{condition}");
+    }
+}
+
+/// Statements, and whether a fragment runs them.
+const CHANGES: [(&str, bool); 22] = [
+    ("UPDATE T SET price = price * 2", true),
+    ("UPDATE T SET price = price + 1, note = 'new ' || id % 10 WHERE id % 10 = 3", true),
+    ("UPDATE T SET flag = NOT flag, long = long || 'z' WHERE kind BETWEEN 10 AND 30", true),
+    ("UPDATE T SET small = NULL WHERE id % 2 = 0", true),
+    ("UPDATE T SET small = id % 100 WHERE small IS NULL", true),
+    ("UPDATE T SET price = 17 WHERE id = 40", true),
+    ("UPDATE T SET price = o.factor FROM other o WHERE o.kind = T.kind", true),
+    (
+        "UPDATE T SET price = price - 1 WHERE kind IN (SELECT kind FROM other WHERE factor > 20)",
+        true,
+    ),
+    ("UPDATE T SET note = 'none' WHERE id < 0", true),
+    ("DELETE FROM T WHERE id % 7 = 2", true),
+    ("UPDATE T SET price = price / 3 WHERE id % 7 <> 2", true),
+    ("ALTER TABLE T ADD COLUMN late int DEFAULT 5", false),
+    ("UPDATE T SET late = late + 1 WHERE id % 4 = 0", true),
+    ("UPDATE T SET late = 1, price = NULL", true),
+    ("DELETE FROM T USING other o WHERE o.kind = T.kind AND o.factor % 8 = 0", true),
+    ("UPDATE T SET note = repeat('w', 41) WHERE id = 17", false),
+    ("UPDATE T SET flag = NULL WHERE id = 17", false),
+    ("UPDATE T SET price = 1 / (id - 17)", false),
+    ("UPDATE T SET kind = kind + 1 WHERE id % 3 = 0", false),
+    ("UPDATE T SET small = id * 100 WHERE id > 5000", false),
+    ("UPDATE T SET long = repeat('l', 100000) WHERE id = 50", false),
+    ("UPDATE T SET long = 'short again' WHERE id % 50 = 0", true),
+];
+
+async fn every_change(database: &Arc<Database>, session: &mut Session) {
+    two_tables(session, 12_000).await;
+    for (sql, by_fragment) in CHANGES {
+        on_both(database, session, sql, by_fragment).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fragments_change_the_rows_that_statements_change() {
+    let (directory, database) = fresh().await;
+    let mut session = database.session();
+    every_change(&database, &mut session).await;
+    assert_no_leak(&database);
+    // They are on media, and every page and block is accounted for.
+    drop((session, database));
+    checks_out(directory.path()).await;
+    let database = open(directory.path()).await;
+    let mut session = database.session();
+    same_rows(&mut session, "after a restart").await;
+    run(&mut session, "VACUUM FULL a; VACUUM FULL b").await;
+    same_rows(&mut session, "after a vacuum").await;
+    run(&mut session, "SET update_placement = device; UPDATE a SET price = 3").await;
+    run(&mut session, "SET update_placement = host; UPDATE b SET price = 3").await;
+    same_rows(&mut session, "after another update").await;
+    assert_no_leak(&database);
+}
+
+async fn checks_out(directory: &Path) {
+    let options = OpenOptions::new(embedded());
+    let report = check(directory, options, &CheckOptions::default()).await.unwrap();
+    assert!(report.findings.kept().is_empty(), "{:#?}", report.findings);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_remote_device_changes_its_own_pages() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let (_served, _) = attach_nas(&database, outside.path()).await;
+    let mut session = database.session();
+    run(&mut session, "SET default_device = 'nas'").await;
+    every_change(&database, &mut session).await;
+    assert_no_leak(&database);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tablets_on_several_devices_change_in_one_commit() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let (_served, _) = attach_nas(&database, outside.path()).await;
+    let mut session = database.session();
+    run(&mut session, "SET default_tablets = 4").await;
+    two_tables(&mut session, 12_000).await;
+    for sql in [
+        "UPDATE T SET price = price * 2 WHERE id % 3 = 1",
+        "DELETE FROM T WHERE id % 5 = 2",
+        "UPDATE T SET note = 'x', long = NULL",
+    ] {
+        on_both(&database, &mut session, sql, true).await;
+    }
+    assert_no_leak(&database);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_without_fragments_writes_the_same_page_versions() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "SET ndp = off").await;
+    two_tables(&mut session, 12_000).await;
+    for (sql, by_fragment) in CHANGES.into_iter().take(10) {
+        on_both(&database, &mut session, sql, by_fragment).await;
+    }
+    assert_no_leak(&database);
+}
+
+const SUM: &str = "SELECT count(*), sum(price), count(note) FROM a";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_see_their_own_changes_and_undo_them() {
+    let (directory, database) = fresh().await;
+    let (mut one, mut two) = (database.session(), database.session());
+    run(&mut one, "CREATE TABLE a (id int PRIMARY KEY, price numeric(12,2), note text)").await;
+    run(&mut one, "INSERT INTO a SELECT v, v, 'n' FROM generate_series(1, 20000) AS s(v)").await;
+    run(&mut one, "SET update_placement = device").await;
+    let before = row(&mut two, SUM).await;
+    run(&mut one, "BEGIN; UPDATE a SET price = 1 WHERE id = 5").await;
+    run(&mut one, "UPDATE a SET price = price + 1").await;
+    assert_eq!(row(&mut one, "SELECT price FROM a WHERE id = 5").await, "2.00");
+    assert_eq!(row(&mut one, "SELECT price FROM a WHERE id = 6").await, "7.00");
+    run(&mut one, "SAVEPOINT s").await;
+    run(&mut one, "UPDATE a SET price = 0, note = NULL WHERE id > 100").await;
+    run(&mut one, "INSERT INTO a VALUES (-1, 3, 'new')").await;
+    run(&mut one, "DELETE FROM a WHERE id BETWEEN 10 AND 19").await;
+    assert_eq!(row(&mut one, SUM).await, "19991,5007.00,91");
+    assert_eq!(row(&mut two, SUM).await, before, "others read what is committed");
+    run(&mut one, "ROLLBACK TO s").await;
+    assert_eq!(row(&mut one, "SELECT sum(price), count(note) FROM a").await, "200029997.00,20000");
+    run(&mut one, "UPDATE a SET note = 'kept' WHERE id % 2 = 0").await;
+    assert_eq!(row(&mut two, SUM).await, before);
+    run(&mut one, "COMMIT").await;
+    let after = "20000,200029997.00,20000";
+    assert_eq!(row(&mut two, SUM).await, after);
+    assert_eq!(row(&mut two, "SELECT count(*) FROM a WHERE note = 'kept'").await, "10000");
+    run(&mut one, "BEGIN; UPDATE a SET note = 'gone'; DELETE FROM a WHERE id > 7").await;
+    assert_eq!(row(&mut one, "SELECT count(*), max(note) FROM a").await, "7,gone");
+    run(&mut one, "ROLLBACK").await;
+    assert_eq!(row(&mut one, SUM).await, after);
+    // A block that fails undoes both kinds of change.
+    run(&mut one, "BEGIN; UPDATE a SET price = 9 WHERE id = 1; UPDATE a SET price = 8").await;
+    assert_eq!(refused(&mut one, "SELECT 1 / 0").await.sqlstate(), "22012");
+    run(&mut one, "COMMIT").await;
+    assert_eq!(row(&mut one, SUM).await, after);
+    assert_no_leak_soon(&database).await;
+    drop((one, two, database));
+    checks_out(directory.path()).await;
+    let database = open(directory.path()).await;
+    assert_eq!(row(&mut database.session(), SUM).await, after);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_cost_decides_and_many_rows_are_changed_by_a_fragment() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE a (id int PRIMARY KEY, price int, note text)").await;
+    run(&mut session, "INSERT INTO a SELECT v, v, 'n' FROM generate_series(1, 30000) AS s(v)")
+        .await;
+    run(&mut session, "ANALYZE a; UPDATE a SET price = 0 WHERE id < 100").await;
+    assert_eq!(fragments(&database).await, 0, "few rows become row versions");
+    run(&mut session, "UPDATE a SET price = price + 1").await;
+    assert_eq!(fragments(&database).await, 1);
+    run(&mut session, "DELETE FROM a WHERE id > 10").await;
+    assert_eq!(fragments(&database).await, 2);
+    assert_eq!(row(&mut session, "SELECT count(*), sum(price) FROM a").await, "10,10");
+    run(&mut session, "SET update_placement = host; UPDATE a SET price = 1").await;
+    assert_eq!(fragments(&database).await, 2);
+    assert_no_leak(&database);
+}

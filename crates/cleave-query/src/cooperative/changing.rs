@@ -1,0 +1,263 @@
+//! Update fragments: the query for the rows that a statement changes in, the pages that a fragment has changed out.
+//!
+//! ```text
+//!   UPDATE item SET price = 2 * price WHERE kind = 3
+//!     ─▶ the query: SELECT vid, 2 * price FROM item WHERE kind = 3          planned, one cut at its root
+//!     ─▶ the fragment: ChangePagesExec over it                              runs on the device of the tablet
+//! ```
+//!
+//! 1. [`plan_changes`] plans the query with a cut at its root. It is an update fragment if it is cut there, over one
+//!    device, and the rows that change stream through it, so that those of a page come one after the other.
+//! 2. [`ChangingQuery::run`] sends the fragment with [`ChangePagesExec`] as its root, or runs it on the host: where the
+//!    settings allow no fragments, and where the device refuses.
+//!
+//! Invariant: a fragment that changes pages is never shared between both sides, and is not divided to spill. Source:
+//! Update NDP, section 4.
+
+use std::sync::Arc;
+
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::{Settings, Split, Stack};
+use cleave_engine::device::{Claim, Device};
+use cleave_engine::write::change_pages::{Reported, as_sink, claimed_pages, on_device};
+use cleave_fragment::fragment::FragmentContext;
+use cleave_fragment::{
+    ChangePagesExec, ChangedColumns, Morsel, RefusedValue, TableScanExec, changed_schema,
+};
+use cleave_media::{BLOCK_SIZE, Extent};
+use cleave_plan::split::{FragmentPlan, When};
+use cleave_store::{ColumnRef, StoreError};
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::{DataType, Fields};
+use datafusion::error::DataFusionError;
+use datafusion::execution::TaskContext;
+use datafusion::execution::session_state::SessionState;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{CastExpr, Column};
+use datafusion::physical_expr::projection::ProjectionExpr;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::projection::ProjectionExec;
+use futures::TryStreamExt;
+
+use super::fragment_exec::{FragmentExec, FragmentPart, KEY_FILTER_SHARE};
+use super::prepared_fragment::PreparedFragment;
+use crate::query_engine::QueryEngine;
+use crate::select::{PlannedQuery, QueryRequest, plan_query};
+
+/// Blocks of a page version besides its columns.
+const HEADER_BLOCKS: u64 = 2;
+/// Blocks beyond what is expected.
+const SLACK_BLOCKS: u64 = 64;
+
+/// A statement's change of one tablet, as a fragment.
+pub struct ChangingQuery {
+    planned: PlannedQuery,
+    node: FragmentExec,
+    part: FragmentPart,
+    columns: usize,
+    /// Columns of the table.
+    column_count: usize,
+    is_on_device: bool,
+}
+
+/// What the fragment reports, and the space that the device had; None: the host wrote the pages.
+pub struct Changes {
+    /// See [`cleave_fragment::read_changed`].
+    pub rows: Vec<RecordBatch>,
+    /// The space.
+    pub space: Option<Vec<Extent>>,
+}
+
+/// Plans the query `asked` for VIDs and new values of the columns `changed`, which are made for the input whose rows
+/// change. None: it does not run as one fragment.
+///
+/// # Errors
+/// None of the statement's own: these come from the query that runs then instead.
+pub async fn plan_changes(
+    database: &Arc<QueryEngine>,
+    settings: &Settings,
+    asked: QueryRequest<'_>,
+    column_count: usize,
+    changed: impl FnOnce(u32) -> ChangedColumns,
+) -> Result<Option<ChangingQuery>> {
+    let is_on_device = settings.split_in_force() != Split::Host;
+    let at_root = Settings {
+        split: Split::Ndp,
+        stack: Stack::Ndp,
+        ndp: true,
+        stealing: When::Never,
+        late_materialisation: When::Never,
+        ..settings.clone()
+    };
+    let Ok(planned) = plan_query(database, &at_root, asked).await else { return Ok(None) };
+    let Some(node) = planned.cuts.plan.downcast_ref::<FragmentExec>() else { return Ok(None) };
+    let fragment = &node.fragment;
+    let (Some(streamed), [part]) = (fragment.scans.last(), &*node.parts) else { return Ok(None) };
+    let is_whole = fragment.fetch.is_none() && keeps_page_order(&fragment.plan);
+    if !is_whole || !planned.is_alone() || !is_target(&streamed.scan) {
+        return Ok(None);
+    }
+    let changed = changed(streamed.scan.scan().input);
+    let columns = changed.columns.columns.len();
+    let Some(rows) = conformed(&fragment.plan, changed.columns.schema.fields())? else {
+        return Ok(None);
+    };
+    let Ok(plan) = ChangePagesExec::new(rows, changed) else { return Ok(None) };
+    let fragment =
+        FragmentPlan { plan: Arc::new(plan), sharing: None, revisit: None, ..fragment.clone() };
+    let part = part.clone();
+    let node = FragmentExec::new(0, fragment, vec![part.clone()], Arc::clone(&planned.context));
+    Ok(Some(ChangingQuery { planned, node, part, columns, column_count, is_on_device }))
+}
+
+/// `plan`, whose columns behind the first are to be of the types of `fields`, with casts where an assignment makes them.
+/// None: it is not known to make them as the host does.
+fn conformed(
+    plan: &Arc<dyn ExecutionPlan>,
+    fields: &Fields,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let schema = plan.schema();
+    if schema.fields().len() != fields.len() + 1 {
+        return Ok(None);
+    }
+    let of_scan = |place: usize| {
+        let name = schema.field(place).name().clone();
+        (Arc::new(Column::new(&name, place)) as Arc<dyn PhysicalExpr>, name)
+    };
+    let (vid, name) = of_scan(0);
+    let mut columns = vec![ProjectionExpr { expr: vid, alias: name }];
+    let mut is_cast = false;
+    for (place, field) in (1..).zip(fields) {
+        let (own, name) = of_scan(place);
+        let (from, to) = (schema.field(place).data_type(), field.data_type());
+        let expr = match from == to {
+            true => own,
+            false if is_exact_cast(from, to) => {
+                is_cast = true;
+                Arc::new(CastExpr::new(own, to.clone(), None)) as Arc<dyn PhysicalExpr>
+            }
+            false => return Ok(None),
+        };
+        columns.push(ProjectionExpr { expr, alias: name });
+    }
+    if !is_cast {
+        return Ok(Some(Arc::clone(plan)));
+    }
+    Ok(Some(Arc::new(ProjectionExec::try_new(columns, Arc::clone(plan))?)))
+}
+
+/// Whether the engine's strict cast is the assignment of PostgreSQL: NULL to any type, and whole and decimal numbers to
+/// types that have their digits, or round them.
+fn is_exact_cast(from: &DataType, to: &DataType) -> bool {
+    use DataType::Decimal128;
+    let is_whole = |data_type: &DataType| data_type.is_integer();
+    match (from, to) {
+        (DataType::Null, _) => true,
+        (Decimal128(..), Decimal128(..)) => true,
+        (from, Decimal128(..)) => is_whole(from),
+        (from, to) => is_whole(from) && is_whole(to),
+    }
+}
+
+/// Whether the rows of the scan change.
+fn is_target(scan: &TableScanExec) -> bool {
+    scan.scan().output.columns.contains(&ColumnRef::Vid) && scan.scan().fetch.is_none()
+}
+
+/// Whether all operators above the scan that streams pass rows on in their order.
+fn keeps_page_order(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    const IN_ORDER: [&str; 7] = [
+        "TableScanExec",
+        "FilterExec",
+        "ProjectionExec",
+        "CoalesceBatchesExec",
+        "CooperativeExec",
+        "HashJoinExec",
+        "NestedLoopJoinExec",
+    ];
+    let streamed = cleave_fragment::fragment::streamed_input(plan.as_ref());
+    IN_ORDER.contains(&plan.name()) && streamed.is_none_or(keeps_page_order)
+}
+
+fn is_refused(error: &DataFusionError) -> bool {
+    let DataFusionError::External(error) = error.find_root() else { return false };
+    error.is::<RefusedValue>() || matches!(error.downcast_ref(), Some(StoreError::Mismatch { .. }))
+}
+
+impl ChangingQuery {
+    /// Rows that are expected to change.
+    pub fn row_estimate(&self) -> f64 {
+        self.planned.row_estimate()
+    }
+
+    /// The device of the tablet.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.part.device
+    }
+
+    /// The operators of the fragment.
+    pub fn plan(&self) -> &Arc<dyn ExecutionPlan> {
+        self.node.device_plan()
+    }
+
+    /// Runs the fragment, which writes into space of `claim`. None: a value is refused, or a page cannot have a version;
+    /// the statement is to make its rows itself.
+    ///
+    /// # Errors
+    /// Those of the statement's expressions, of the link and of the device.
+    pub async fn run(&self, claim: &Arc<Claim>) -> Result<Option<Changes>> {
+        let task = Arc::new(self.task()?);
+        let pass = self.node.pass(0);
+        let rows = self.node.rows_to_send(&pass, &task).await?;
+        let bytes_max = self.node.context.settings().device_memory_bytes / KEY_FILTER_SHARE;
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        let is_sent = rows.sent.is_ok();
+        let prepared = PreparedFragment::new(&self.node.fragment, rows, bytes_max)?;
+        let inputs = prepared.inputs(&self.part)?;
+        if self.is_on_device && is_sent {
+            let morsels: Vec<Vec<Morsel>> =
+                inputs.iter().map(|(_, input)| input.input.morsels()).collect();
+            let blocks = self.blocks(morsels.last().map_or(&[], Vec::as_slice));
+            let device = self.device();
+            let request = self.node.request(&prepared, device, (&inputs, morsels), &task).await?;
+            let schema = changed_schema();
+            if let Some(Reported { rows, space }) =
+                on_device(device, claim, request, blocks, schema).await?
+            {
+                return Ok(Some(Changes { rows, space: Some(space) }));
+            }
+        }
+        let pages = claimed_pages(claim);
+        let (broadcasts, sink) = (prepared.rows.inputs.clone(), Some(as_sink(&pages)));
+        let context = self.node.context.writing_context_of(&inputs, None, broadcasts, sink)?;
+        let stream = prepared.run_here(Arc::new(context), &task, self.node.context.stop())?;
+        let rows = stream.try_collect::<Vec<_>>().await;
+        pages.close().await?;
+        match rows {
+            Ok(rows) => Ok(Some(Changes { rows, space: None })),
+            Err(error) if is_refused(&error) => Ok(None),
+            Err(error) => Err(Error::from(error)),
+        }
+    }
+
+    /// Blocks that page versions of all of `morsels` are expected to fill.
+    fn blocks(&self, morsels: &[Morsel]) -> u64 {
+        let pages = morsels.iter().flat_map(|morsel| &morsel.pages);
+        let share = self.columns as u64;
+        let all = (self.column_count as u64).max(1);
+        let of_page = |blocks: u64| blocks * share * 2 / all + HEADER_BLOCKS + share;
+        let planned = self.part.inputs.last().map_or(0, |(_, input)| input.input.bytes_left());
+        let whole = planned / BLOCK_SIZE as u64;
+        let own: u64 = pages.map(|page| of_page(u64::from(page.page.extent.block_count))).sum();
+        own.max(of_page(whole)) + SLACK_BLOCKS
+    }
+
+    fn task(&self) -> Result<TaskContext> {
+        let state: &SessionState = self.planned.state();
+        let context: Arc<FragmentContext> = self.planned.context.host_fragment_context()?;
+        let task = TaskContext::from(state);
+        let config = task.session_config().clone().with_extension(context);
+        let config = self.planned.context.with_batches_of_long_values(config);
+        Ok(task.with_session_config(config))
+    }
+}
