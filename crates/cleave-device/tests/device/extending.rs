@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef};
 use async_trait::async_trait;
 use cleave_fragment::command::message::RunEvent;
 use cleave_fragment::command::{
-    Command, DeviceError, DeviceErrorCause, Execute, Reply, Request, RunReport, RunState, SpaceNeed,
+    Command, DeviceError, DeviceErrorCause, Execute, Reply, Request, RunState, SpaceNeed,
 };
 use cleave_fragment::link::{DeviceService, EmbeddedLink, Link, LinkError, RunStream, SlotSender};
 use cleave_fragment::operators::table_scan_exec::TableScan;
@@ -380,7 +380,7 @@ impl DeviceService for Insatiable {
         }
         // Late, and older than what is known.
         slots.send(RunEvent::Full(SpaceNeed { extension: 3, block_count: 9 }));
-        slots.send(RunEvent::Finished(Box::new(RunReport::default())));
+        slots.send(RunEvent::Finished(Box::default()));
         *self.0.lock().unwrap() = Some(slots);
         Ok(crate::bench::rows().schema())
     }
