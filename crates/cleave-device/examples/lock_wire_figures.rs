@@ -152,6 +152,7 @@ fn request(run: u64, snapshot: u64) -> Execute {
         broadcasts: Vec::new(),
         shipped: Vec::new(),
         reserved: Vec::new(),
+        extensible: false,
         partitions: 1,
         memory_bytes: 1 << 20,
         slot_count: 4,

@@ -30,6 +30,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::admission::Admitted;
 use crate::device_error::of_decoding;
+use crate::run_space::RunSpace;
 
 /// A run that was not released.
 #[derive(Debug)]
@@ -39,8 +40,8 @@ pub(crate) struct FragmentRun {
     ring_bytes: u64,
     memory_bytes: u64,
     form: SlotForm,
-    /// The extents that it may write to.
-    reserved: Vec<Extent>,
+    /// Where it may write.
+    space: Arc<RunSpace>,
     /// Started when the run was requested.
     clock: Stopwatch,
     /// The streamed morsels, by the number of their input.
@@ -99,15 +100,21 @@ pub(crate) struct RunOutput {
 }
 
 impl FragmentRun {
-    /// A run of `request` whose slots go to `sink`; `memory_bytes` is its admitted memory.
-    pub(crate) fn new(request: &Execute, memory_bytes: u64, sink: SlotSender) -> Self {
+    /// A run of `request` whose slots go to `sink`, and which may write to `space`; `memory_bytes` is its admitted
+    /// memory.
+    pub(crate) fn new(
+        request: &Execute,
+        memory_bytes: u64,
+        sink: SlotSender,
+        space: RunSpace,
+    ) -> Self {
         Self {
             header: request.header,
             slot_count: u64::from(request.slot_count),
             ring_bytes: u64::from(request.slot_count) * u64::from(request.slot_bytes),
             memory_bytes,
             form: sink.form(),
-            reserved: request.reserved.clone(),
+            space: Arc::new(space),
             clock: Stopwatch::start(),
             streamed: OnceLock::new(),
             fed: OnceLock::new(),
@@ -128,10 +135,14 @@ impl FragmentRun {
 
     /// An extent of its own that overlaps one of `extents`, as long as it may write there.
     pub(crate) fn writes_to(&self, extents: &[Extent]) -> Option<Extent> {
-        let overlaps = |own: &&Extent| extents.iter().any(|extent| extent.overlaps(**own));
-        let own = self.reserved.iter().find(overlaps).copied();
+        let own = self.space.overlapping(extents);
         // Its reported end is enough: that comes when nothing works for it any more.
         own.filter(|_| !*self.still.borrow() && self.lock().outcome.is_none())
+    }
+
+    /// Where it may write.
+    pub(crate) fn space(&self) -> &Arc<RunSpace> {
+        &self.space
     }
 
     /// The time since it was requested.
@@ -277,6 +288,7 @@ impl FragmentRun {
             if let Some(outcome) = &ring.outcome {
                 sink.send(outcome_event(outcome));
             }
+            self.space.connect(sink.clone());
             if let Some(before) = ring.sink.replace(sink) {
                 let message =
                     format!("run {} was taken over by a repeated execute", self.header.run);
@@ -383,7 +395,7 @@ impl FragmentRun {
             Some(Err(_)) => RunState::Failed,
             None if cancelled => RunState::Cancelled,
             None if !accepted => RunState::Queued,
-            None if ring.partitions_waiting > 0 => RunState::Stalled,
+            None if ring.partitions_waiting > 0 || self.space.is_waited_for() => RunState::Stalled,
             None => RunState::Running,
         };
         RunStatus {

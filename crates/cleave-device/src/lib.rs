@@ -8,7 +8,7 @@
 //! 3. `reservations`: where the host may write.
 //! 4. `admission`, `memory_budget`: how many bytes runs may have, together and each.
 //! 5. `fragment_run`: one run, its ring of slots and its end. `run_partitions`: the partitions of its pipeline.
-//!    `run_pages`: the media as the run reads it, counted.
+//!    `run_pages`: the media as the run reads it, counted. `run_space`: where it may write, which the host extends.
 //! 6. [`command_line`]: `cleaved`, and `cleave device-process`, which is the same.
 //!
 //! Deliberately absent: SQL, planning, transactions, catalogs, placement. The host owns all of them; a device knows
@@ -24,6 +24,7 @@ mod reservations;
 mod reserved_pages;
 mod run_pages;
 mod run_partitions;
+mod run_space;
 pub mod runtime;
 pub mod serve;
 

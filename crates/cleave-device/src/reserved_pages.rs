@@ -1,7 +1,6 @@
 //! Writes the pages of one run to local media, only inside the space that was reserved for the run.
 //!
-//! 1. [`check_reserved`] checks the extents that a request names: reserved by its database, apart from each other, and
-//!    apart from what the run reads.
+//! 1. [`RunSpace`] has the extents, and gets more from the host where these are full.
 //! 2. [`ReservedPages`] gives each page the next place in them, and writes it on a blocking thread; a few writes are
 //!    under way at once. All partitions of the run share them, and a partition that has ended waits for its own writes
 //!    and older ones alone.
@@ -17,9 +16,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute};
 use cleave_fragment::waiting::spawn_blocking_on;
-use cleave_fragment::{IndexInput, OutOfReservedPages, PageSink};
+use cleave_fragment::{OutOfReservedPages, PageSink};
 use cleave_media::{AlignedBuffer, BlockAddress, Extent, Media, MediaError};
 use cleave_store::{EncodedPage, PageRef};
 use datafusion_common::{DataFusionError, Result};
@@ -28,8 +26,8 @@ use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::reservations::Reservations;
 use crate::run_pages::CpuTime;
+use crate::run_space::RunSpace;
 
 mod spilled;
 
@@ -47,17 +45,19 @@ struct Shared {
     media: Arc<dyn Media>,
     threads: Handle,
     cpu: Arc<CpuTime>,
-    reserved_blocks: u64,
+    space: Arc<RunSpace>,
     state: Mutex<ReservedInner>,
     writes: watch::Sender<Writes>,
     /// Bytes read of spilled rows.
     spilled_bytes_read: AtomicU64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ReservedInner {
     /// The unused space, the next extent last.
     free: Vec<Extent>,
+    /// Extents of the space that are used or in `free`: others came since.
+    had: usize,
     /// Blocks that were freed, and gaps between pages.
     returned: Returned,
     /// The error of a failed write.
@@ -89,8 +89,8 @@ impl UnderWay {
         let has_room = |writes: &Writes| writes.under_way.len() < count;
         let mut ended = shared.writes.subscribe();
         loop {
-            // The sender lives as long as `shared`.
-            let _closed = ended.wait_for(has_room).await;
+            // The sender lives as long as `shared`. What it shows is locked until it is dropped.
+            drop(ended.wait_for(has_room).await);
             let mut begun = None;
             // Another partition may have been quicker.
             shared.writes.send_if_modified(|writes| {
@@ -122,20 +122,19 @@ impl Drop for UnderWay {
 }
 
 impl ReservedPages {
-    /// Pages in `reserved`, written on the blocking threads of `threads`; CPU time goes to `cpu`.
+    /// Pages in `space`, written on the blocking threads of `threads`; CPU time goes to `cpu`.
     pub(crate) fn new(
         media: Arc<dyn Media>,
         threads: Handle,
         cpu: Arc<CpuTime>,
-        reserved: &[Extent],
+        space: Arc<RunSpace>,
     ) -> Self {
-        let free: Vec<Extent> = reserved.iter().rev().copied().collect();
         Self(Arc::new(Shared {
             media,
             threads,
             cpu,
-            reserved_blocks: free.iter().map(|extent| u64::from(extent.block_count)).sum(),
-            state: Mutex::new(ReservedInner { free, returned: Returned::default(), failed: None }),
+            space,
+            state: Mutex::default(),
             writes: watch::Sender::default(),
             spilled_bytes_read: AtomicU64::new(0),
         }))
@@ -161,22 +160,25 @@ impl Shared {
         let _closed = writes.wait_for(is_over).await;
     }
 
-    /// The next place for so many blocks.
-    fn take(&self, block_count: u32) -> Result<Extent> {
-        let mut state = self.lock();
-        while let Some(extent) = state.free.last_mut() {
-            if extent.block_count >= block_count {
-                let start = extent.start;
-                extent.start = BlockAddress(start.0 + u64::from(block_count));
-                extent.block_count -= block_count;
-                return Ok(Extent { start, block_count });
+    /// A place for so many blocks by `find`, once there is one.
+    async fn take(
+        &self,
+        block_count: u32,
+        find: fn(&mut ReservedInner, &RunSpace, u32) -> Option<Extent>,
+    ) -> Result<Extent> {
+        loop {
+            let had = {
+                let mut state = self.lock();
+                if let Some(place) = find(&mut state, &self.space, block_count) {
+                    return Ok(place);
+                }
+                state.had
+            };
+            if !self.space.more(had, block_count).await {
+                let reserved_blocks = self.space.block_count();
+                return Err(external(OutOfReservedPages { reserved_blocks }));
             }
-            // A page is contiguous: the rest of this extent gets no pages.
-            let rest = state.free.pop();
-            state.returned.extend(rest);
         }
-        let reserved_blocks = self.reserved_blocks;
-        Err(external(OutOfReservedPages { reserved_blocks }))
     }
 
     fn check_failed(&self) -> Result<()> {
@@ -202,12 +204,37 @@ impl Shared {
     }
 }
 
+impl ReservedInner {
+    /// The next place for so many blocks.
+    fn next_place(&mut self, space: &RunSpace, block_count: u32) -> Option<Extent> {
+        loop {
+            while let Some(extent) = self.free.last_mut() {
+                if extent.block_count >= block_count {
+                    let start = extent.start;
+                    extent.start = BlockAddress(start.0 + u64::from(block_count));
+                    extent.block_count -= block_count;
+                    return Some(Extent { start, block_count });
+                }
+                // A page is contiguous: the rest of this extent gets no pages.
+                let rest = self.free.pop();
+                self.returned.extend(rest);
+            }
+            let more = space.beyond(self.had);
+            if more.is_empty() {
+                return None;
+            }
+            self.had += more.len();
+            self.free.extend(more.into_iter().rev());
+        }
+    }
+}
+
 impl PageSink for ReservedPages {
     fn push(&self, page: EncodedPage) -> BoxFuture<'_, Result<PageRef>> {
         async move {
+            let place = self.0.take(page.block_count(), ReservedInner::next_place).await?;
             let under_way = UnderWay::begin_within(&self.0, WRITES_MAX).await;
             self.0.check_failed()?;
-            let place = self.0.take(page.block_count())?;
             let reference = page.page_ref(place.start);
             self.0.write(under_way, place.start, page.bytes);
             Ok(reference)
@@ -227,51 +254,6 @@ impl PageSink for ReservedPages {
 
 fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
     DataFusionError::External(Box::new(error))
-}
-
-/// Refuses extents that `request` may not write to; `reservations` are those of its database.
-pub(crate) fn check_reserved(
-    request: &Execute,
-    reservations: &Reservations,
-) -> Result<(), DeviceError> {
-    let refused = |message: String| Err(DeviceError::new(DeviceErrorCause::Refused, message));
-    let mut reserved = request.reserved.clone();
-    reserved.sort_unstable_by_key(|extent| extent.start);
-    for extent in &reserved {
-        if extent.block_count == 0 {
-            return refused(format!("{extent}, reserved for a fragment, is empty"));
-        }
-        if !reservations.contains(*extent) {
-            let message =
-                format!("{extent}, named for a fragment, were not reserved in this epoch");
-            return Err(DeviceError::new(DeviceErrorCause::NotReserved, message));
-        }
-    }
-    for pair in reserved.windows(2) {
-        if let [one, other] = pair
-            && one.overlaps(*other)
-        {
-            return refused(format!("{one} and {other}, reserved for one fragment, overlap"));
-        }
-    }
-    for read in pages_read(request) {
-        let place = reserved.partition_point(|extent| extent.end() <= read.start);
-        if let Some(extent) = reserved.get(place).filter(|extent| extent.overlaps(read)) {
-            return refused(format!("the fragment would read {read} and write {extent}"));
-        }
-    }
-    Ok(())
-}
-
-/// The places of the pages that `request` reads.
-fn pages_read(request: &Execute) -> impl Iterator<Item = Extent> {
-    let morsels = request.inputs.iter().flat_map(|(_, morsels)| morsels);
-    let pages = morsels.flat_map(|morsel| &morsel.pages);
-    let pages = pages.flat_map(|place| std::iter::once(&place.page).chain(&place.overflow));
-    let indexes = request.indexes.iter().flat_map(IndexInput::pages);
-    let filtered = request.index_filters.iter().flat_map(|index_filter| &index_filter.parts);
-    let filtered = filtered.flat_map(|part| &part.runs).flat_map(|run| &run.pages);
-    pages.chain(indexes).chain(filtered).map(|page| page.extent)
 }
 
 #[cfg(test)]

@@ -392,6 +392,10 @@ impl DeviceService for Runtime {
                 fed.unwrap_or_else(|error| Err(refused(format!("no filter: {error}"))))?;
                 Ok(Reply::Done)
             }
+            Request::Extend { number, extents } => {
+                let entry = self.enter(&header).await?;
+                self.extend_run(&entry, &header, number, &extents)
+            }
             Request::Cancel => {
                 // Not held while it waits, so that a claim need not wait for the run twice.
                 drop(self.enter(&header).await?);

@@ -26,7 +26,7 @@ use std::time::Duration;
 use arrow::datatypes::Schema;
 use cleave_fragment::command::message::RunEvent;
 use cleave_fragment::command::proto::answer::{
-    encode_error, encode_reply, encode_report, encode_slot,
+    encode_error, encode_need, encode_reply, encode_report, encode_slot,
 };
 use cleave_fragment::command::proto::decoded_size::{command_bytes, execute_bytes};
 use cleave_fragment::command::proto::{MalformedMessage, decode_command, decode_execute};
@@ -756,6 +756,7 @@ async fn serve_run(
             RunEvent::Locks(call) => {
                 (Some(Frame::of_head(FrameKind::Locks, request, call.encode())), None, false)
             }
+            RunEvent::Full(need) => (Some(encode_need(request, need)), None, false),
             RunEvent::Lost(_) => (None, None, true),
         };
         if let Some(frame) = frame.map(fitting) {

@@ -43,6 +43,7 @@ mod claimed_run;
 mod incarnations;
 pub mod profile;
 pub mod shared_locks;
+mod space_extension;
 mod writing_fragment;
 
 use answers::Answers;
@@ -54,7 +55,7 @@ use incarnations::Incarnations;
 pub use incarnations::{knows_incarnation, note_incarnation};
 pub use profile::Known;
 use shared_locks::SharedLocks;
-pub use writing_fragment::Written;
+pub(crate) use writing_fragment::{Written, WrittenFragment};
 
 /// Makes the service of the embedded device over the media file at a path. The host never names the device's crate; the
 /// program that links both passes this in.

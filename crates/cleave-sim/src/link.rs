@@ -355,6 +355,9 @@ fn name_of(command: &Command) -> String {
             header.run,
             filter.len()
         ),
+        Request::Extend { number, extents } => {
+            format!("extension {number} of run {}: {extents:?}", header.run)
+        }
         Request::Locks(say) => format!("of locks of run {}: {say:?}", header.run),
         Request::Cancel => format!("cancel run {}", header.run),
         Request::Release => format!("release run {}", header.run),
@@ -402,6 +405,7 @@ fn event_of(event: &RunEvent) -> String {
         }
         RunEvent::Failed(error) => format!("failed: {}", error_of(Some(error))),
         RunEvent::Locks(call) => format!("asks for locks: {call:?}"),
+        RunEvent::Full(need) => format!("needs space: {need:?}"),
         RunEvent::Lost(error) => format!("lost: {error}"),
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;
+use crate::reservations::Reservations;
 
 fn batch() -> RecordBatch {
     let schema = Schema::new(vec![Field::new("id", DataType::Int32, false)]);
@@ -31,9 +32,11 @@ fn run(slot_count: u32) -> (FragmentRun, UnboundedReceiver<RunEvent>) {
         fed: Vec::new(),
         indexes: Vec::new(),
         reserved: Vec::new(),
+        extensible: false,
     };
     let (sink, events) = SlotSender::channel(SlotForm::Batches);
-    (FragmentRun::new(&request, 77, sink), events)
+    let space = RunSpace::new(&request, &Reservations::default(), sink.clone()).unwrap();
+    (FragmentRun::new(&request, 77, sink, space), events)
 }
 
 async fn offer(run: &FragmentRun) {
@@ -49,6 +52,7 @@ fn received(events: &mut UnboundedReceiver<RunEvent>) -> (Vec<u64>, Vec<String>)
             RunEvent::Finished(_) => others.push("finished".to_owned()),
             RunEvent::Failed(error) => others.push(error.message),
             RunEvent::Locks(call) => others.push(format!("{call:?}")),
+            RunEvent::Full(need) => others.push(format!("{need:?}")),
             RunEvent::Lost(error) => others.push(error.to_string()),
         }
     }

@@ -9,10 +9,11 @@ use cleave_fragment::waiting::spawn_blocking_on;
 use cleave_media::{AlignedBuffer, BLOCK_SIZE, BlockAddress, Extent};
 use datafusion_common::{DataFusionError, Result};
 use futures::FutureExt;
-use futures::future::{BoxFuture, ready};
+use futures::future::BoxFuture;
 use tokio::task::JoinError;
 
-use super::{ReservedPages, UnderWay, external};
+use super::{ReservedInner, ReservedPages, Shared, UnderWay, external};
+use crate::run_space::RunSpace;
 
 /// Free blocks for spilled rows: neighbours are merged.
 #[derive(Debug, Default)]
@@ -65,18 +66,16 @@ impl Extend<Extent> for Returned {
 impl SpillSpace for ReservedPages {
     fn write(&self, blocks: AlignedBuffer) -> BoxFuture<'static, Result<Extent>> {
         let count = u32::try_from(blocks.len() / BLOCK_SIZE).unwrap_or(u32::MAX);
-        let again = self.0.lock().returned.take(count);
-        let place = match again.map_or_else(|| self.0.take(count), Ok) {
-            Ok(place) => place,
-            Err(error) => return ready(Err(error)).boxed(),
-        };
-        let under_way = UnderWay::begin(&self.0);
-        let write = move || {
-            let this = &under_way.shared;
-            this.cpu.measure(|| this.media.write(place.start, &blocks)).map_err(external)
-        };
-        let written = spawn_blocking_on(&self.0.threads, write);
-        written.map(move |joined| joined.unwrap_or_else(broke_off).map(|()| place)).boxed()
+        let found = self.0.lock().place_again(&self.0.space, count);
+        let shared = Arc::clone(&self.0);
+        match found {
+            Some(place) => write_to(&shared, place, blocks).boxed(),
+            None => async move {
+                let place = shared.take(count, ReservedInner::place_again).await?;
+                write_to(&shared, place, blocks).await
+            }
+            .boxed(),
+        }
     }
 
     fn read(&self, place: Extent) -> BoxFuture<'static, Result<AlignedBuffer>> {
@@ -93,6 +92,31 @@ impl SpillSpace for ReservedPages {
     fn give_back(&self, place: Extent) {
         self.0.lock().returned.extend([place]);
     }
+}
+
+impl ReservedInner {
+    /// A place for so many blocks that were freed, or else the next one.
+    fn place_again(&mut self, space: &RunSpace, block_count: u32) -> Option<Extent> {
+        let freed = self.returned.take(block_count);
+        let place = freed.or_else(|| self.next_place(space, block_count));
+        // What was too small for pages may be large enough with its neighbours.
+        place.or_else(|| self.returned.take(block_count))
+    }
+}
+
+/// Begins to write `blocks` to `place`, which is returned when they are written.
+fn write_to(
+    shared: &Arc<Shared>,
+    place: Extent,
+    blocks: AlignedBuffer,
+) -> impl Future<Output = Result<Extent>> + use<> {
+    let under_way = UnderWay::begin(shared);
+    let write = move || {
+        let this = &under_way.shared;
+        this.cpu.measure(|| this.media.write(place.start, &blocks)).map_err(external)
+    };
+    let written = spawn_blocking_on(&shared.threads, write);
+    written.map(move |joined| joined.unwrap_or_else(broke_off).map(|()| place))
 }
 
 fn broke_off<T>(error: JoinError) -> Result<T> {

@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use arrow::datatypes::SchemaRef;
-use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute, RunKey};
+use cleave_fragment::command::{
+    CommandHeader, DeviceError, DeviceErrorCause, Execute, Reply, RunKey,
+};
 use cleave_fragment::fed_filter::FedFilter;
 use cleave_fragment::link::SlotSender;
 use cleave_fragment::{
@@ -23,6 +25,7 @@ use cleave_fragment::{
     hand_down_filters, index_filtered_inputs, index_inputs, reserve_plan, stoppable_joins,
     streamed_input, with_partitions,
 };
+use cleave_media::Extent;
 use cleave_store::{ShippedPages, Snapshot};
 use datafusion_execution::TaskContext;
 use datafusion_execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
@@ -33,16 +36,18 @@ use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use tokio::task::JoinError;
 
 use super::{
-    PARTITIONS_MAX, RUNS_MAX, Runtime, SHIPPED_BYTES_MAX, SLOT_BYTES, SLOT_COUNT, check_page,
-    refused,
+    Entry, PARTITIONS_MAX, RUNS_MAX, Runtime, SHIPPED_BYTES_MAX, SLOT_BYTES, SLOT_COUNT,
+    check_page, refused, unknown_run,
 };
 use crate::admission::Admitted;
 use crate::device_error::{of_decoding, of_engine};
 use crate::fragment_run::{FedInputs, FragmentRun};
 use crate::memory_budget::MemoryBudget;
-use crate::reserved_pages::{ReservedPages, check_reserved};
+use crate::reservations::Reservations;
+use crate::reserved_pages::ReservedPages;
 use crate::run_pages::{CpuTime, RunPages};
 use crate::run_partitions::{RunWork, run_partitions};
+use crate::run_space::RunSpace;
 
 /// Lists of morsels and of index pages that take less than this are not charged: a run costs the device about as much
 /// besides.
@@ -63,11 +68,12 @@ impl Runtime {
         check_figures(&request)?;
         let request = Arc::new(request);
         let entry = self.enter(&request.header).await?;
-        if let Some(owner) = entry.as_ref() {
-            check_reserved(&request, &owner.lock_reservations())?;
-        }
+        let space = match entry.as_ref() {
+            Some(owner) => RunSpace::new(&request, &owner.lock_reservations(), slots.clone())?,
+            None => RunSpace::new(&request, &Reservations::default(), slots.clone())?,
+        };
         let memory_bytes = memory_of(&request);
-        let (run, is_new) = self.enter_run(&request, memory_bytes, slots.clone())?;
+        let (run, is_new) = self.enter_run(&request, memory_bytes, slots.clone(), space)?;
         if !is_new {
             drop(entry);
             let schema = run.accepted().await?;
@@ -96,6 +102,7 @@ impl Runtime {
         request: &Execute,
         memory_bytes: u64,
         slots: SlotSender,
+        space: RunSpace,
     ) -> Result<(Arc<FragmentRun>, bool), DeviceError> {
         let mut runs = self.lock_runs();
         if let Some(run) = runs.get(&request.header.run_key()) {
@@ -114,18 +121,47 @@ impl Runtime {
         if runs.len() >= RUNS_MAX {
             return Err(refused(format!("{RUNS_MAX} runs wait to be released")));
         }
-        let ending = self.lock_ending();
-        let ending = ending.iter().filter_map(Weak::upgrade);
-        let mut others = runs.values().map(Arc::clone).chain(ending);
-        if let Some((other, extent)) =
-            others.find_map(|run| Some((run.header().run, run.writes_to(&request.reserved)?)))
-        {
-            let message = format!("{extent} are reserved for run {other}, which is not over");
-            return Err(refused(message));
-        }
-        let run = Arc::new(FragmentRun::new(request, memory_bytes, slots));
+        self.check_unused(&runs, &request.reserved, None)?;
+        let run = Arc::new(FragmentRun::new(request, memory_bytes, slots, space));
         runs.insert(request.header.run_key(), Arc::clone(&run));
         Ok((run, true))
+    }
+
+    /// Refuses `extents` that an unfinished run writes to, except for `own`.
+    fn check_unused(
+        &self,
+        runs: &BTreeMap<RunKey, Arc<FragmentRun>>,
+        extents: &[Extent],
+        own: Option<&Arc<FragmentRun>>,
+    ) -> Result<(), DeviceError> {
+        let ending = self.lock_ending();
+        let ending = ending.iter().filter_map(Weak::upgrade);
+        let others = runs.values().map(Arc::clone).chain(ending);
+        let mut others = others.filter(|run| own.is_none_or(|own| !Arc::ptr_eq(run, own)));
+        match others.find_map(|run| Some((run.header().run, run.writes_to(extents)?))) {
+            Some((other, extent)) => {
+                let message = format!("{extent} are reserved for run {other}, which is not over");
+                Err(refused(message))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the header's run extension `number` of its space, on behalf of the owner `entry`.
+    pub(super) fn extend_run(
+        &self,
+        entry: &Entry,
+        header: &CommandHeader,
+        number: u32,
+        extents: &[Extent],
+    ) -> Result<Reply, DeviceError> {
+        let Some(owner) = entry.as_ref() else { return Err(unknown_run(header)) };
+        // Held, so that no other run is begun with them meanwhile.
+        let runs = self.lock_runs();
+        let run = runs.get(&header.run_key()).ok_or_else(|| unknown_run(header))?;
+        self.check_unused(&runs, extents, Some(run))?;
+        run.space().extend(number, extents, &owner.lock_reservations())?;
+        Ok(Reply::Done)
     }
 
     /// Ends runs whose listener is gone, if their memory is needed.
@@ -168,9 +204,9 @@ impl Runtime {
             Arc::clone(&cpu),
             self.cache(),
         ));
-        let written = (!request.reserved.is_empty()).then(|| {
+        let written = run.space().is_given().then(|| {
             let (media, threads) = (Arc::clone(&self.media), threads.clone());
-            ReservedPages::new(media, threads, Arc::clone(&cpu), &request.reserved)
+            ReservedPages::new(media, threads, Arc::clone(&cpu), Arc::clone(run.space()))
         });
         let preparing = {
             let (request, pages, cores) =
@@ -179,7 +215,9 @@ impl Runtime {
             let written = written.clone();
             let run = Arc::clone(run);
             async move {
-                let mut prepared = prepare(&request, pages, written, counters, budget, cores)?;
+                let space = run.space();
+                let mut prepared =
+                    prepare(&request, space, pages, written, counters, budget, cores)?;
                 prepared.plan = stoppable_joins(&prepared.plan, run.stop()).map_err(of_engine)?;
                 Ok(prepared)
             }
@@ -235,6 +273,7 @@ struct Prepared {
 /// Decodes the fragment of `request` and builds its context on this device.
 fn prepare(
     request: &Execute,
+    space: &RunSpace,
     pages: Arc<RunPages>,
     written: Option<ReservedPages>,
     counters: Arc<FragmentCounters>,
@@ -250,7 +289,7 @@ fn prepare(
         (morsels, filtered, lists.get(&number).map(Arc::clone))
     });
     let memory = Arc::clone(&budget) as Arc<dyn MemoryPool>;
-    let lists_memory = reserve_lists(request, &memory)?;
+    let lists_memory = reserve_lists(request.held_bytes() + space.held_bytes(), &memory)?;
     let (shipped, shipped_memory) = shipped_pages(request, &memory)?;
     let pages = shipped.over(pages);
     let broadcasts =
@@ -295,7 +334,7 @@ fn prepare(
     let streamed = streamed.and_then(|input| Some((input, Arc::clone(lists.get(&input)?))));
     // Dividing rows by their keys takes a single partition that sees all of them.
     // An update fragment needs the rows of one page in a row, which a divided join does not keep.
-    let may_spill = !request.reserved.is_empty() && !plan.is::<ChangePagesExec>();
+    let may_spill = space.is_given() && !plan.is::<ChangePagesExec>();
     let spills = may_spill && GraceExec::helps(&plan);
     let partitions = if spills { 1 } else { partitions_of(request, cores, &plan) };
     let copied = with_partitions(Arc::clone(&plan), partitions).map_err(of_engine)?;
@@ -316,13 +355,12 @@ fn prepare(
     Ok(Prepared { plan, memory, schema, partitions, task, streamed, fed })
 }
 
-/// Reserves in `memory` the lists of the inputs of `request`.
+/// Reserves in `memory` the `bytes` of the lists of a run's inputs.
 fn reserve_lists(
-    request: &Execute,
+    bytes: usize,
     memory: &Arc<dyn MemoryPool>,
 ) -> Result<MemoryReservation, DeviceError> {
     let reserved = MemoryConsumer::new("the lists of pages to read").register(memory);
-    let bytes = request.held_bytes();
     if bytes > LISTS_BYTES_FREE {
         reserved.try_grow(bytes).map_err(of_engine)?;
     }

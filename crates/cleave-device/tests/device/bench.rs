@@ -232,6 +232,7 @@ impl Bench {
             fed: Vec::new(),
             indexes: Vec::new(),
             reserved: Vec::new(),
+            extensible: false,
         }
     }
 
@@ -279,6 +280,7 @@ pub(crate) fn every_request() -> Vec<Request> {
         Request::Fetch { consumed: 1 },
         Request::Feed { input: 0, generation: 1, filter: Vec::new().into() },
         Request::Revoke { input: 0, keep: 1 },
+        Request::Extend { number: 1, extents: vec![extent(0, 1)] },
         Request::Locks(LockSay::Released),
         Request::Cancel,
         Request::Release,

@@ -6,6 +6,7 @@ mod bench;
 mod broadcasts;
 mod conformance;
 mod dependencies;
+mod extending;
 mod faults;
 mod fencing;
 mod local;

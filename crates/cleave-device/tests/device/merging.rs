@@ -19,10 +19,10 @@ use datafusion_physical_plan::ExecutionPlan;
 
 use crate::bench::{Bench, benches, device_error, extent, options};
 
-type Entries = BTreeMap<Vec<u8>, u64>;
+pub(crate) type Entries = BTreeMap<Vec<u8>, u64>;
 
 /// The space for the merged run.
-const RESERVED: u64 = 10_000;
+pub(crate) const RESERVED: u64 = 10_000;
 
 fn segment(number: u32) -> SegmentRef {
     SegmentRef { table_id: 5, segment: SegmentId(number), schema_version: 1, commit: 3 }
@@ -62,7 +62,12 @@ fn merge(input: u32, table_id: u32) -> Arc<dyn ExecutionPlan> {
 }
 
 /// A run that merges `runs` into `reserved`.
-fn request(bench: &Bench, run: u64, runs: Vec<IndexPages>, reserved: Vec<Extent>) -> Execute {
+pub(crate) fn request(
+    bench: &Bench,
+    run: u64,
+    runs: Vec<IndexPages>,
+    reserved: Vec<Extent>,
+) -> Execute {
     Execute {
         indexes: vec![IndexInput { number: 0, runs }],
         reserved,
@@ -79,7 +84,11 @@ async fn rows(stream: &mut RunStream) -> Vec<RecordBatch> {
 }
 
 /// All entries on `pages`, as they lie on the media.
-async fn read_back(media: &Arc<dyn Media>, segment: SegmentRef, pages: Vec<PageRef>) -> Entries {
+pub(crate) async fn read_back(
+    media: &Arc<dyn Media>,
+    segment: SegmentRef,
+    pages: Vec<PageRef>,
+) -> Entries {
     let source = MediaPages::new(Arc::clone(media));
     let mut cursor = PageCursor::new(segment, pages, 4);
     let mut found = Entries::new();
@@ -90,7 +99,7 @@ async fn read_back(media: &Arc<dyn Media>, segment: SegmentRef, pages: Vec<PageR
 }
 
 /// Three runs of together 60,000 entries, and their blocks.
-async fn three_runs(bench: &Bench) -> (Vec<IndexPages>, Entries, u32) {
+pub(crate) async fn three_runs(bench: &Bench) -> (Vec<IndexPages>, Entries, u32) {
     let (mut runs, mut all, mut start) = (Vec::new(), Entries::new(), 0);
     for number in 0..3_u32 {
         let entries = entries(u64::from(number), 20_000);

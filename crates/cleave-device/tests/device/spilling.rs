@@ -21,7 +21,7 @@ use crate::bench::{
 };
 
 /// Too little for half of the table.
-const MEMORY_BYTES: u64 = 1 << 20;
+pub(crate) const MEMORY_BYTES: u64 = 1 << 20;
 /// Spill space: in pieces, none of which touches another.
 const RESERVED: u64 = 10_000;
 const PIECES: u64 = 40;
@@ -31,7 +31,7 @@ fn column(name: &str, index: usize) -> Arc<dyn PhysicalExpr> {
 }
 
 /// A self-join by name.
-fn join() -> Arc<dyn ExecutionPlan> {
+pub(crate) fn join() -> Arc<dyn ExecutionPlan> {
     let join = HashJoinExec::try_new(
         scan(None),
         scan_with(None, 1, 1),
@@ -62,7 +62,7 @@ fn pieces() -> Vec<Extent> {
 }
 
 /// `plan` over both inputs, in `memory_bytes`.
-fn request(
+pub(crate) fn request(
     bench: &Bench,
     run: u64,
     (plan, memory_bytes): (&Arc<dyn ExecutionPlan>, u64),

@@ -50,8 +50,8 @@ impl Claim {
         Self { device, state: Mutex::default(), under_way: watch::Sender::new(0) }
     }
 
-    /// Takes space, and tells the device that the statement will write to it. Where the device has not as much, none is
-    /// taken.
+    /// Takes space, and tells the device that the statement will write to it. Where the device has not as much, or the
+    /// caller gives up before this has ended, none is taken.
     ///
     /// One caller at a time asks a device for space: a larger request that will fail would hide space from this one.
     ///
@@ -61,15 +61,10 @@ impl Claim {
     pub async fn acquire(&self, block_count: u32) -> Result<Extent> {
         let _turn = self.device.acquiring.lock().await;
         let extent = self.take(block_count);
-        match self.reserve(extent).await {
-            Ok(()) => Ok(extent),
-            Err(error) => {
-                if error.sqlstate() == DISK_FULL {
-                    self.give_back(extent);
-                }
-                Err(error)
-            }
-        }
+        let mut taken = Taken { claim: self, extent, is_kept: false };
+        let reserved = self.reserve(extent).await;
+        taken.is_kept = !reserved.as_ref().is_err_and(|error| error.sqlstate() == DISK_FULL);
+        reserved.map(|()| extent)
     }
 
     fn take(&self, block_count: u32) -> Extent {
@@ -246,6 +241,21 @@ impl Claim {
 
     fn state(&self) -> MutexGuard<'_, ClaimState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Space that is given back unless it is kept.
+struct Taken<'a> {
+    claim: &'a Claim,
+    extent: Extent,
+    is_kept: bool,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.claim.give_back(self.extent);
+        }
     }
 }
 

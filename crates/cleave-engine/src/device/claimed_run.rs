@@ -13,10 +13,13 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use cleave_fragment::command::{CommandHeader, Execute, RunReport};
 use cleave_fragment::link::{Link, LinkError, RunStream};
+use futures::FutureExt;
+use futures::future::{BoxFuture, pending};
 use tokio::runtime::Handle;
 
 use super::Claim;
 use super::claim::UnderWay;
+use super::space_extension::{GivenSpace, extend_space};
 
 /// See the [module](self).
 pub struct ClaimedRun {
@@ -24,10 +27,14 @@ pub struct ClaimedRun {
     stream: Option<Box<RunStream>>,
     /// Until the run has stopped.
     space: Option<(Arc<Claim>, UnderWay)>,
+    /// Extends its space; ends where that fails.
+    extending: BoxFuture<'static, LinkError>,
 }
 
 impl ClaimedRun {
     /// Begins `request`, whose reserved extents are taken and reserved with `claim`, and whose rows are of `schema`.
+    /// Where it may be extended, it gets more space of the claim as it needs that, up to `block_count_max` blocks in
+    /// all.
     ///
     /// # Errors
     /// Those of the link and the device.
@@ -36,14 +43,20 @@ impl ClaimedRun {
         link: &Arc<dyn Link>,
         request: Execute,
         schema: &SchemaRef,
+        block_count_max: u64,
     ) -> Result<Self, LinkError> {
         let under_way = claim.enter_write();
-        let mut begun = Self { run: request.header, stream: None, space: Some((claim, under_way)) };
+        let given = GivenSpace::new(request.reserved.clone());
+        let (run, extended) = (request.header, Arc::clone(&claim));
+        let space = Some((claim, under_way));
+        let mut begun = Self { run, stream: None, space, extending: pending().boxed() };
         match link.execute(request).await {
             Ok(stream) => {
                 // First: where it has other rows, the run is stopped as it is when this is dropped.
                 let stream = begun.stream.insert(Box::new(stream));
                 stream.expect_rows(Arc::clone(schema))?;
+                let limit = (&given, block_count_max);
+                begun.extending = extend_space(&extended, link, run, stream, limit);
                 Ok(begun)
             }
             Err(error) => {
@@ -56,10 +69,17 @@ impl ClaimedRun {
         }
     }
 
-    /// As [`RunStream::next`].
+    /// As [`RunStream::next`]. Cancel-safe.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>, LinkError> {
         let Some(stream) = &mut self.stream else { return Ok(None) };
-        let outcome = stream.next().await;
+        let outcome = tokio::select! {
+            biased;
+            outcome = stream.next() => outcome,
+            error = &mut self.extending => {
+                self.extending = pending().boxed();
+                return Err(error);
+            }
+        };
         let has_ended = match &outcome {
             Ok(batch) => batch.is_none(),
             Err(error) => error.device_error().is_some(),
@@ -86,6 +106,8 @@ impl ClaimedRun {
     }
 
     fn stands_still(&mut self) {
+        // It holds the claim, too.
+        self.extending = pending().boxed();
         if let Some((claim, under_way)) = self.space.take() {
             claim.finish_write(false);
             drop(claim);
@@ -97,6 +119,7 @@ impl ClaimedRun {
 impl Drop for ClaimedRun {
     fn drop(&mut self) {
         let Some((claim, under_way)) = self.space.take() else { return };
+        self.extending = pending().boxed();
         let (run, stream) = (self.run, self.stream.take());
         let Ok(runtime) = Handle::try_current() else {
             // The device cannot be asked any more.

@@ -1,5 +1,8 @@
 //! Fragments that write into the space of a claim: an execute request in, the device's answer rows out.
 //!
+//! A request that may be extended gets more space as it fills what it has
+//! ([`space_extension`](super::space_extension)).
+//!
 //! The run goes on in a task of its own, as writes do, and holds the [`Claim`] for as long as it may write: the space
 //! has no other use before the device has reported that the run has stopped. A caller that gives up waiting stops the
 //! run. Where the device does not answer any more, the space stays unusable until the database is next opened: a write
@@ -13,49 +16,52 @@ use cleave_catalog::error::Result;
 use cleave_fragment::command::slot::batch_bytes;
 use cleave_fragment::command::{Command, CommandHeader, Execute, Request};
 use cleave_fragment::link::LinkError;
-use cleave_media::BLOCK_SIZE;
+use cleave_media::{BLOCK_SIZE, Extent};
 use tokio::sync::oneshot;
 
 use super::Claim;
+use super::space_extension::{GivenSpace, extend_space};
 
 /// Bytes of a fragment's answer besides its pages: the filter over the keys of a run.
 const BYTES_BESIDE: u64 = 64 << 20;
 
+/// What became of a fragment that writes, and the extents that it had, extensions included.
+pub(crate) struct WrittenFragment {
+    pub(crate) outcome: Written,
+    pub(crate) space: Vec<Extent>,
+}
+
 /// The outcome of a fragment that writes.
-pub enum Written {
+pub(crate) enum Written {
     /// With all its rows.
     Rows(Vec<RecordBatch>),
     /// Not at all, or with an error, which came over a link that may be of no more use.
     Failed(LinkError),
 }
 
-/// The limit on further rows that report written pages: they are kept until all are there.
-struct Left {
+/// The rows that report written pages: they are kept until all are there.
+#[derive(Default)]
+struct Kept {
+    batches: Vec<RecordBatch>,
     rows: u64,
     bytes: u64,
 }
 
-impl Left {
-    /// A row for each page that fits into what is reserved, and one behind them; of a page's keys less than the page
-    /// has.
-    fn of(request: &Execute) -> Self {
-        let blocks: u64 = request.reserved.iter().map(|extent| u64::from(extent.block_count)).sum();
-        let bytes = blocks.saturating_mul(BLOCK_SIZE as u64).saturating_mul(2);
-        Self { rows: blocks + 1, bytes: bytes.saturating_add(BYTES_BESIDE) }
-    }
-
-    /// Whether `batch` may come too.
-    fn take(&mut self, batch: &RecordBatch) -> bool {
-        let (rows, bytes) = (batch.num_rows() as u64, batch_bytes(batch));
-        let left = self.rows.checked_sub(rows).zip(self.bytes.checked_sub(bytes));
-        let Some((rows, bytes)) = left else { return false };
-        *self = Self { rows, bytes };
-        true
+impl Kept {
+    /// Keeps `batch`; false: a fragment that writes to so many blocks does not report as much. That is a row for each
+    /// page that fits there, and one behind them; of a page's keys less than the page has.
+    fn push(&mut self, batch: RecordBatch, block_count: u64) -> bool {
+        self.rows = self.rows.saturating_add(batch.num_rows() as u64);
+        self.bytes = self.bytes.saturating_add(batch_bytes(&batch));
+        self.batches.push(batch);
+        let bytes_max = block_count.saturating_mul(BLOCK_SIZE as u64).saturating_mul(2);
+        self.rows <= block_count + 1 && self.bytes <= bytes_max.saturating_add(BYTES_BESIDE)
     }
 }
 
 impl Claim {
-    /// Runs `request`, whose reserved extents are taken and reserved, to its end. What it answers are rows of `schema`.
+    /// Runs `request`, whose reserved extents are taken and reserved, to its end; where it may be extended, with more
+    /// space of the claim as it needs that. What it answers are rows of `schema`.
     ///
     /// # Errors
     /// Those of connecting.
@@ -63,13 +69,16 @@ impl Claim {
         self: &Arc<Self>,
         request: Execute,
         schema: SchemaRef,
-    ) -> Result<Written> {
+    ) -> Result<WrittenFragment> {
+        let space = GivenSpace::new(request.reserved.clone());
+        let given = space.clone();
         let claim = Arc::clone(self);
         let (done, ended) = oneshot::channel();
         let (wanted, given_up) = oneshot::channel::<()>();
         let under_way = self.enter_write();
         let run = async move {
-            let (outcome, may_write) = claim.run_to_its_end(request, schema, given_up).await;
+            let (outcome, may_write) =
+                claim.run_to_its_end(request, schema, &given, given_up).await;
             // Not reached by a task that dies, or that a runtime which ends drops: that run stays unfinished.
             claim.finish_write(may_write);
             // First: a caller that sees the fragment finished finds the space free.
@@ -91,18 +100,18 @@ impl Claim {
             }))
         });
         drop(wanted);
-        outcome
+        Ok(WrittenFragment { outcome: outcome?, space: space.extents() })
     }
 
     /// The outcome, and whether the run may still write.
     async fn run_to_its_end(
-        &self,
+        self: &Arc<Self>,
         request: Execute,
         schema: SchemaRef,
+        space: &GivenSpace,
         mut given_up: oneshot::Receiver<()>,
     ) -> (Result<Written>, bool) {
         let run = request.header;
-        let mut left = Left::of(&request);
         let link = match self.device.link().await {
             Ok(link) => link,
             Err(error) => return (Err(error), false),
@@ -118,7 +127,9 @@ impl Claim {
                 return (Ok(Written::Failed(error)), may_write);
             }
         };
-        let mut rows = Vec::new();
+        let mut kept = Kept::default();
+        let mut extending = extend_space(self, &link, run, &stream, (space, u64::MAX));
+        let mut has_ended = false;
         let other_rows = stream.expect_rows(schema).err();
         let failure = loop {
             if other_rows.is_some() {
@@ -126,23 +137,28 @@ impl Claim {
             }
             let next = tokio::select! {
                 biased;
-                next = stream.next() => next,
+                next = stream.next() => {
+                    // The device's own error comes when the run has stopped.
+                    has_ended = next.as_ref().is_err_and(|error| error.device_error().is_some());
+                    next
+                }
+                error = &mut extending => Err(error),
                 // Only its end is waited for: nothing is sent.
                 _ = &mut given_up => break None,
             };
             match next {
-                Ok(Some(batch)) => match left.take(&batch) {
-                    true => rows.push(batch),
-                    false => break Some(self.too_much()),
-                },
-                Ok(None) => return (Ok(Written::Rows(rows)), false),
+                Ok(Some(batch)) => {
+                    if !kept.push(batch, space.block_count()) {
+                        break Some(self.too_much());
+                    }
+                }
+                Ok(None) => return (Ok(Written::Rows(kept.batches)), false),
                 Err(error) => break Some(error),
             }
         };
-        // An error of the device's comes when the run has stopped.
-        let is_still = failure.as_ref().is_some_and(|error| error.device_error().is_some());
+        drop(extending);
         // The stream is held until then: its end releases the run, and a run that is gone cannot be waited for.
-        let may_write = !is_still && !self.stopped(run).await;
+        let may_write = !has_ended && !self.stopped(run).await;
         drop(stream);
         let Some(error) = failure else { return (Ok(Written::Rows(Vec::new())), may_write) };
         self.device.forget_if_useless(&link, &error).await;

@@ -22,27 +22,24 @@ use cleave_catalog::error::{Error, Result};
 use cleave_fragment::command::{DeviceErrorCause, Execute};
 use cleave_fragment::link::LinkError;
 use cleave_fragment::{ChangedPage, PageSink};
-use cleave_media::{BlockAddress, Extent};
+use cleave_media::Extent;
 use cleave_store::{PageEntry, SegmentId, TableSchema, ZoneEntry};
 
 use super::key_run::AHEAD_BLOCKS;
 use super::load::{made_anew, target};
-use super::writing_fragment::ClaimedPages;
-use crate::device::{Claim, DISK_FULL, Device, Written};
+use super::writing_fragment::{ClaimedPages, give_back_unused};
+use crate::device::{Claim, DISK_FULL, Device, Written, WrittenFragment};
 use crate::storage_engine::catalog_edit::CatalogEdit;
-
-/// Attempts of a device that fills what it was given, each with twice as much as the one before.
-const ATTEMPTS: u32 = 4;
 
 /// What a device has reported.
 pub struct Reported {
     /// The rows of the report.
     pub rows: Vec<RecordBatch>,
     /// The space that it had.
-    pub reserved: Extent,
+    pub space: Vec<Extent>,
 }
 
-/// Runs `request` on the device of `claim`, with space for about `block_count` blocks. None: it refuses, or the rows
+/// Runs `request` on the device of `claim`, with space for `block_count` blocks, and more as it needs that. None: it refuses, or the rows
 /// fail there, and its space is given back.
 ///
 /// # Errors
@@ -54,36 +51,28 @@ pub async fn on_device(
     block_count: u64,
     schema: SchemaRef,
 ) -> Result<Option<Reported>> {
-    let mut blocks = block_count.max(1);
-    for _ in 0..ATTEMPTS {
-        let Ok(block_count) = u32::try_from(blocks) else { return Ok(None) };
-        let reserved = match claim.acquire(block_count).await {
-            // There may be room for what is needed, if not for what may be.
-            Err(error) if error.sqlstate() == DISK_FULL => return Ok(None),
-            reserved => reserved?,
-        };
-        let request =
-            Execute { header: device.next_run(), reserved: vec![reserved], ..request.clone() };
-        let error = match claim.run_fragment(request, Arc::clone(&schema)).await? {
-            Written::Rows(rows) => return Ok(Some(Reported { rows, reserved })),
-            Written::Failed(error) => error,
-        };
-        match error.device_error().map(|error| error.cause) {
-            Some(DeviceErrorCause::OutOfReserved) => blocks = blocks.saturating_mul(4),
-            // The host makes the same rows, and tells what is wrong with them.
-            Some(DeviceErrorCause::Execution) => {
-                claim.give_back(reserved);
-                return Ok(None);
-            }
-            _ if error.is_refusal() => {
-                claim.give_back(reserved);
-                return Ok(None);
-            }
-            // The space stays with the claim, which knows whether a write may still be under way.
-            _ => return Err(fault(device, error)),
-        }
-        claim.give_back(reserved);
+    let Ok(block_count) = u32::try_from(block_count.max(1)) else { return Ok(None) };
+    let reserved = match claim.acquire(block_count).await {
+        // There may be room for what is needed, if not for what may be.
+        Err(error) if error.sqlstate() == DISK_FULL => return Ok(None),
+        reserved => reserved?,
+    };
+    let header = device.next_run();
+    let request = Execute { header, reserved: vec![reserved], extensible: true, ..request };
+    let WrittenFragment { outcome, space } = claim.run_fragment(request, schema).await?;
+    let error = match outcome {
+        Written::Rows(rows) => return Ok(Some(Reported { rows, space })),
+        Written::Failed(error) => error,
+    };
+    let cause = error.device_error().map(|error| error.cause);
+    // Full, and there is no more space; or rows that cannot be: the host makes the same, and tells what is wrong.
+    let is_ours =
+        matches!(cause, Some(DeviceErrorCause::OutOfReserved | DeviceErrorCause::Execution));
+    if !is_ours && !error.is_refusal() {
+        // The space stays with the claim, which knows whether a write may still be under way.
+        return Err(fault(device, error));
     }
+    space.into_iter().for_each(|extent| claim.give_back(extent));
     Ok(None)
 }
 
@@ -112,7 +101,7 @@ pub struct TabletChange<'a> {
     /// The pages with changed rows.
     pub pages: Vec<ChangedPage>,
     /// The space that the device had; None: the host wrote the pages itself.
-    pub reserved: Option<Extent>,
+    pub space: Option<Vec<Extent>>,
 }
 
 /// Puts `change` into the table that `schema` describes; returns the number of changed rows.
@@ -127,14 +116,12 @@ pub fn apply(
     change: TabletChange<'_>,
 ) -> Result<u64> {
     let mut table = TableState::clone(&*target(edit, schema)?);
-    let TabletChange { place, columns, pages, reserved } = change;
+    let TabletChange { place, columns, pages, space } = change;
     let Some(tablet) = table.tablets.get_mut(place) else { return Err(made_anew(&schema.name)) };
-    if let Some(reserved) = reserved {
+    if let Some(space) = space {
         let used = if columns.is_empty() { Vec::new() } else { extents_of(&pages) };
-        let end = end_of(used, reserved).map_err(|reason| device.strange_payload(&reason))?;
-        let unused = u32::try_from(reserved.end().0.saturating_sub(end)).unwrap_or(0);
-        let start = BlockAddress(end);
-        claim.give_back(Extent { start, block_count: unused });
+        let unused = give_back_unused(claim, space, used);
+        unused.map_err(|reason| device.strange_payload(&reason))?;
     }
     let changed = changed_tablet(tablet, columns, pages);
     let (changed, count) = changed.map_err(|reason| device.strange_payload(&reason))?;
@@ -145,19 +132,6 @@ pub fn apply(
 
 fn extents_of(pages: &[ChangedPage]) -> Vec<Extent> {
     pages.iter().map(|page| page.entry.page.extent).collect()
-}
-
-/// The end of `used`, each of which lies within `reserved` and over no other.
-fn end_of(mut used: Vec<Extent>, reserved: Extent) -> Result<u64, String> {
-    used.sort_unstable();
-    let mut end = reserved.start;
-    for extent in used {
-        if extent.start < end || !reserved.contains(extent) {
-            return Err(format!("a page version lies in {extent}, and {reserved} were reserved"));
-        }
-        end = extent.end();
-    }
-    Ok(end.0)
 }
 
 /// `tablet` with the changes of `pages`, and their rows.

@@ -24,7 +24,7 @@ use cleave_catalog::error::{Error, Result};
 use cleave_catalog::index::IndexShape;
 use cleave_catalog::settings::Settings;
 use cleave_fragment::{IndexInput, IndexPages, MergeRunsExec, PlacedRun, WriteRunExec};
-use cleave_media::{BlockAddress, Extent};
+use cleave_media::Extent;
 use cleave_store::index::run::INDEX_PAGE_CLASS;
 use cleave_store::{
     Run, RunProperties, SegmentDirectory, SegmentKind, SegmentRef, Snapshot, StoreError,
@@ -32,7 +32,7 @@ use cleave_store::{
 use datafusion_common::error::DataFusionError;
 use datafusion_physical_plan::ExecutionPlan;
 
-use super::writing_fragment::{Sides, WritingFragment};
+use super::writing_fragment::{Sides, WritingFragment, give_back_unused};
 use crate::device::{Claim, Device};
 use crate::storage_engine::Engine;
 
@@ -115,8 +115,8 @@ impl RunMerger {
             indexes: vec![input],
             block_count: old.map(|extent| u64::from(extent.block_count)).sum(),
         };
-        if let Some((rows, reserved)) = fragment.on_device(&self.sides, claim).await? {
-            return self.accepted(claim, new, &entries, &rows, reserved);
+        if let Some((rows, space)) = fragment.on_device(&self.sides, claim).await? {
+            return self.accepted(claim, new, &entries, &rows, space);
         }
         let _turn = match self.is_patient {
             true => self.sides.database.merge_turn().await,
@@ -141,16 +141,14 @@ impl RunMerger {
         new: NewRun<'_>,
         entries: &RangeInclusive<u64>,
         rows: &[RecordBatch],
-        reserved: Extent,
+        space: Vec<Extent>,
     ) -> Result<SegmentDirectory> {
         let placed = PlacedRun::read(rows).map_err(|error| self.strange(&error.to_string()))?;
-        let end = check_placed(&placed, entries, reserved);
-        let end = end.map_err(|reason| self.strange(&reason))?;
+        check_placed(&placed, entries).map_err(|reason| self.strange(&reason))?;
+        let used = placed.pages.iter().map(|entry| entry.page.extent).collect();
         let directory = directory(new, placed);
         let directory = directory.map_err(|error| self.strange(&error.to_string()))?;
-        if let Ok(block_count @ 1..) = u32::try_from(reserved.end().0 - end.0) {
-            claim.give_back(Extent { start: end, block_count });
-        }
+        give_back_unused(claim, space, used).map_err(|reason| self.strange(&reason))?;
         Ok(directory)
     }
 
@@ -177,26 +175,14 @@ fn entry_counts(new: NewRun<'_>, input: &IndexInput) -> RangeInclusive<u64> {
     if new.newest { all.min(1)..=all } else { all..=all }
 }
 
-/// Compares what a device reports as written with the request; returns the end of its last page.
-fn check_placed(
-    placed: &PlacedRun,
-    entries: &RangeInclusive<u64>,
-    reserved: Extent,
-) -> Result<BlockAddress, String> {
+/// Compares the entries that a device reports as written with the request.
+fn check_placed(placed: &PlacedRun, entries: &RangeInclusive<u64>) -> Result<(), String> {
     let on_pages: u64 = placed.pages.iter().map(|entry| u64::from(entry.page.row_count)).sum();
     if placed.entry_count != on_pages || !entries.contains(&on_pages) {
         let (told, all) = (placed.entry_count, entries.end());
         return Err(format!("{told} entries, {on_pages} on pages, of {all} that there are"));
     }
-    let mut end = reserved.start;
-    for entry in &placed.pages {
-        let (page, extent) = (entry.page.page, entry.page.extent);
-        if extent.start < end || !reserved.contains(extent) {
-            return Err(format!("page {page} lies in {extent}, and {reserved} were reserved"));
-        }
-        end = extent.end();
-    }
-    Ok(end)
+    Ok(())
 }
 
 /// The run of `placed`, whose fences are checked.

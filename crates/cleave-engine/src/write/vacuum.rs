@@ -31,7 +31,6 @@ use cleave_fragment::operators::table_scan_exec::TableScan;
 use cleave_fragment::{
     Morsel, MorselPage, TableScanExec, WriteRowsExec, WrittenSegment, read_written,
 };
-use cleave_media::{BlockAddress, Extent};
 use cleave_store::{
     ColumnRef, PageClass, PageEntry, Projection, SegmentDirectory, SegmentId, SegmentKind,
     SegmentRef, TableSchema, VersionMap, VidGaps,
@@ -39,7 +38,7 @@ use cleave_store::{
 
 use super::load::segment_ref;
 use super::merge_runs::{NewRun, RunMerger};
-use super::writing_fragment::{Sides, WritingFragment};
+use super::writing_fragment::{Sides, WritingFragment, give_back_unused};
 use crate::device::Claim;
 use crate::storage_engine::Engine;
 use crate::storage_engine::catalog_edit::CatalogEdit;
@@ -395,17 +394,15 @@ async fn prune(
         // A rewritten page may end with fewer rows than the old ones.
         block_count: blocks.saturating_mul(group.live_count) / rows.max(1) + page_blocks.min(256),
     };
-    if let Some((batches, reserved)) = fragment.on_device(sides, claim).await? {
+    if let Some((batches, space)) = fragment.on_device(sides, claim).await? {
         let strange = |what: String| {
             let what = format!("pages of a segment that cannot be: {what}");
             sides.device.strange_payload(&what)
         };
         let pages = read_written(&batches).map_err(|error| strange(error.to_string()))?;
-        let end = end_of(&pages, reserved).map_err(strange)?;
+        let used = pages.iter().flat_map(PageEntry::page_refs).map(|page| page.extent).collect();
         let directory = directory(group, class, &tablet.version_map, pages).map_err(strange)?;
-        if let Ok(block_count @ 1..) = u32::try_from(reserved.end().0 - end.0) {
-            claim.give_back(Extent { start: end, block_count });
-        }
+        give_back_unused(claim, space, used).map_err(strange)?;
         return Ok((directory, true));
     }
     let batches = fragment.on_host(sides, claim).await.map_err(Error::from)?;
@@ -466,21 +463,6 @@ fn live_vids<'a>(
     let ids: BTreeSet<SegmentId> = old.iter().map(|segment| segment.segment).collect();
     let runs = map.runs().iter().filter(move |run| ids.contains(&run.segment));
     runs.flat_map(|run| map.live_in(*run))
-}
-
-/// The end of what `pages` take, each of which lies within `reserved` and over no other.
-fn end_of(pages: &[PageEntry], reserved: Extent) -> Result<BlockAddress, String> {
-    let mut extents: Vec<Extent> =
-        pages.iter().flat_map(PageEntry::page_refs).map(|page| page.extent).collect();
-    extents.sort_unstable_by_key(|extent| extent.start);
-    let mut end = reserved.start;
-    for extent in extents {
-        if extent.start < end || !reserved.contains(extent) {
-            return Err(format!("a page lies in {extent}, and {reserved} were reserved"));
-        }
-        end = extent.end();
-    }
-    Ok(end)
 }
 
 /// The segment of `pages`, which must have the rows of `group` that are live for `map`, in order.

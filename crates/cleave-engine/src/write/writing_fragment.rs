@@ -1,7 +1,7 @@
 //! Runs fragments that write pages: on the device of their pages, else on the host, by the same operators.
 //!
 //! 1. [`WritingFragment::on_device`] takes space, somewhat more than will be needed, and sends the fragment with it. A
-//!    device that has filled it says so, and gets twice as much, a few times.
+//!    run that has filled it gets more, and goes on.
 //! 2. Where no fragment may be sent, or the device refuses it, [`WritingFragment::on_host`] runs the same plan on the
 //!    host: its pages come through the link, and go back through a [`SegmentSink`].
 //!
@@ -21,7 +21,7 @@ use cleave_fragment::{
     FragmentContext, IndexInput, Morsel, MorselList, MorselSource, PageSink, RowPlaces, build_id,
     encode_fragment, fragment_task_context, index_inputs,
 };
-use cleave_media::Extent;
+use cleave_media::{BlockAddress, Extent};
 use cleave_plan::cost::slots::SLOT_BYTES_USUAL;
 use cleave_store::{EncodedPage, PageRef, PageSource, Snapshot};
 use datafusion_common::error::DataFusionError;
@@ -32,14 +32,12 @@ use tokio::sync::Mutex;
 
 use super::key_run::AHEAD_BLOCKS;
 use super::segment_sink::SegmentSink;
-use crate::device::{Claim, DISK_FULL, Device, Written};
+use crate::device::{Claim, DISK_FULL, Device, Written, WrittenFragment, free_of};
 use crate::storage_engine::Engine;
 
 /// Of the blocks that a fragment is expected to fill, the part that it may fill beyond: one in so many, and a few.
 const SLACK_SHARE: u64 = 8;
 const SLACK_BLOCKS: u64 = 32;
-/// Attempts of a device that fills what it was given, each with twice as much as the one before.
-const ATTEMPTS: u32 = 3;
 
 /// Where fragments that write on one device run, for a statement.
 #[derive(Debug, Clone)]
@@ -93,6 +91,7 @@ impl Sides {
 
 impl WritingFragment {
     /// The answer of the device, and the space of `claim` that it had; None: it refuses, and the space is given back.
+    /// The caller checks the answer, and gives back the space that is not used ([`give_back_unused`]).
     ///
     /// # Errors
     /// Those of the link and of the device's media.
@@ -100,40 +99,34 @@ impl WritingFragment {
         &self,
         sides: &Sides,
         claim: &Arc<Claim>,
-    ) -> Result<Option<(Vec<RecordBatch>, Extent)>> {
+    ) -> Result<Option<(Vec<RecordBatch>, Vec<Extent>)>> {
         if !sides.may_send().await? {
             return Ok(None);
         }
         let fragment = Bytes::from(encode_fragment(&self.plan)?);
-        let mut blocks = self.block_count + self.block_count / SLACK_SHARE + SLACK_BLOCKS;
-        for _ in 0..ATTEMPTS {
-            let Ok(block_count) = u32::try_from(blocks) else { return Ok(None) };
-            let reserved = match claim.acquire(block_count).await {
-                // There may be room for what is needed, if not for what may be.
-                Err(error) if error.sqlstate() == DISK_FULL => return Ok(None),
-                reserved => reserved?,
-            };
-            let request = self.request(sides, fragment.clone(), reserved).await?;
-            let error = match claim.run_fragment(request, self.plan.schema()).await? {
-                Written::Rows(rows) => return Ok(Some((rows, reserved))),
-                Written::Failed(error) => error,
-            };
-            match error.device_error().map(|error| error.cause) {
-                Some(DeviceErrorCause::OutOfReserved) => blocks = blocks.saturating_mul(2),
-                // A key that comes twice, above all: here it gets its name.
-                Some(DeviceErrorCause::Execution) => {
-                    claim.give_back(reserved);
-                    return Ok(None);
-                }
-                _ if error.is_refusal() => {
-                    claim.give_back(reserved);
-                    return Ok(None);
-                }
-                // The space stays with the claim, which knows whether a write may still be under way.
-                _ => return Err(sides.device.fault(self.what, error)),
-            }
-            claim.give_back(reserved);
+        let blocks = self.block_count + self.block_count / SLACK_SHARE + SLACK_BLOCKS;
+        let Ok(block_count) = u32::try_from(blocks) else { return Ok(None) };
+        let reserved = match claim.acquire(block_count).await {
+            // There may be room for what is needed, if not for what may be.
+            Err(error) if error.sqlstate() == DISK_FULL => return Ok(None),
+            reserved => reserved?,
+        };
+        let request = self.request(sides, fragment, reserved).await?;
+        let WrittenFragment { outcome, space } =
+            claim.run_fragment(request, self.plan.schema()).await?;
+        let error = match outcome {
+            Written::Rows(rows) => return Ok(Some((rows, space))),
+            Written::Failed(error) => error,
+        };
+        let cause = error.device_error().map(|error| error.cause);
+        // Full, and there is no more space; or a key that comes twice, above all: here it gets its name.
+        let is_ours =
+            matches!(cause, Some(DeviceErrorCause::OutOfReserved | DeviceErrorCause::Execution));
+        if !is_ours && !error.is_refusal() {
+            // The space stays with the claim, which knows whether a write may still be under way.
+            return Err(sides.device.fault(self.what, error));
         }
+        space.into_iter().for_each(|extent| claim.give_back(extent));
         Ok(None)
     }
 
@@ -162,6 +155,7 @@ impl WritingFragment {
             broadcasts: Vec::new(),
             shipped: Vec::new(),
             reserved: vec![reserved],
+            extensible: true,
         })
     }
 
@@ -203,6 +197,39 @@ impl WritingFragment {
         sink.close().await?;
         Ok(rows)
     }
+}
+
+/// Gives back what is not used of `space`, which a fragment had: `used` are the places of its pages.
+///
+/// # Errors
+/// Where these overlap, or do not lie in its space, with what is wrong: then nothing is given back.
+pub(super) fn give_back_unused(
+    claim: &Claim,
+    space: Vec<Extent>,
+    mut used: Vec<Extent>,
+) -> Result<(), String> {
+    used.sort_unstable_by_key(|extent| extent.start);
+    check_used(&space, &used)?;
+    free_of(space, &used).into_iter().for_each(|gap| claim.give_back(gap));
+    Ok(())
+}
+
+/// Whether each of `used`, which ascend, lies in one of `space` and in none of the others.
+fn check_used(space: &[Extent], used: &[Extent]) -> Result<(), String> {
+    let mut space = space.to_vec();
+    space.sort_unstable_by_key(|extent| extent.start);
+    let mut end = BlockAddress(0);
+    for extent in used {
+        let place = space.partition_point(|given| given.end() <= extent.start);
+        let given = space.get(place).filter(|given| given.contains(*extent));
+        if given.is_none() || extent.start < end {
+            return Err(format!(
+                "a page lies in {extent}, over another one or outside of what was reserved"
+            ));
+        }
+        end = extent.end();
+    }
+    Ok(())
 }
 
 /// Pages that a fragment writes on the host.
@@ -257,3 +284,6 @@ impl fmt::Debug for ClaimedPages {
 fn external(error: Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,9 +3,9 @@
 //! Idempotence (rule 29), command by command: identify, read, sync and status change nothing; a profile writes at most
 //! zeros to reserved space; a claim by the incarnation that owns the device, and a give-up by one that does not, change
 //! nothing; a repeated write stores the same bytes at the same place; reserve is a union; fetch carries a total, of
-//! which the larger wins; revoke carries a count of which the smaller wins; a fed filter replaces older ones only; lock
-//! messages state what is final; cancel and release of what is gone succeed; a repeated execute attaches to the
-//! existing run.
+//! which the larger wins; revoke carries a count of which the smaller wins; a fed filter replaces older ones only; a
+//! repeated extension is the one that the run has; lock messages state what is final; cancel and release of what is gone
+//! succeed; a repeated execute attaches to the existing run.
 
 use std::time::Duration;
 
@@ -123,6 +123,14 @@ pub enum Request {
         generation: u64,
         /// As [`encode_filter`](crate::fed_filter::encode_filter) writes it.
         filter: Bytes,
+    },
+    /// Let the header's run write to `extents` too: it has said that it is full ([`SpaceNeed`]). → [`Reply::Done`]
+    Extend {
+        /// The extension's number, from 1 without gaps. A repeated one must have the same extents.
+        number: u32,
+        /// Extents that this database has reserved, used by no run; none if the host has no more for the run, which
+        /// then fails.
+        extents: Vec<Extent>,
     },
     /// The outcome of locks that the header's run asked for. Nobody waits for the reply. → [`Reply::Done`]
     Locks(LockSay),
@@ -356,6 +364,8 @@ pub struct Execute {
     pub shipped: Vec<ShippedPage>,
     /// Where it may write: extents that this database has reserved, used by no other run.
     pub reserved: Vec<Extent>,
+    /// Whether the run asks for more when these are full ([`SpaceNeed`]); else it fails.
+    pub extensible: bool,
     /// Partitions of the pipeline, all pulling from the same inputs; 0 leaves it to the device.
     pub partitions: u32,
     /// Bytes that the operators may hold.
@@ -409,6 +419,16 @@ impl Execute {
     }
 }
 
+/// A run that has filled its space waits for an extension of it. As a state of the run it may be told again: until the
+/// extension of this number has come, and then at most with more blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SpaceNeed {
+    /// The number of the extension that comes next, from 1 on: [`Request::Extend`].
+    pub extension: u32,
+    /// Blocks that it needs at least, in one piece.
+    pub block_count: u32,
+}
+
 /// One unit of the result ring.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Slot {
@@ -438,6 +458,8 @@ pub enum RunEvent {
     Finished(Box<RunReport>),
     /// A request for locks, at any time before the run's end.
     Locks(LockCall),
+    /// The run is full and waits for more space, at any time before its end.
+    Full(SpaceNeed),
     /// The run failed on the device.
     Failed(super::status::DeviceError),
     /// The link lost the run; reported by links, never by devices.

@@ -67,7 +67,10 @@ struct HeaderProto {
 struct CommandProto {
     #[prost(message, optional, tag = "1")]
     header: Option<HeaderProto>,
-    #[prost(oneof = "RequestProto", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 150")]
+    #[prost(
+        oneof = "RequestProto",
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 150"
+    )]
     request: Option<RequestProto>,
 }
 
@@ -101,6 +104,8 @@ enum RequestProto {
     Revoke(RevokeProto),
     #[prost(message, tag = "15")]
     Feed(FeedProto),
+    #[prost(message, tag = "16")]
+    Extend(ExtendProto),
     /// The lock message is the one part.
     #[prost(message, tag = "150")]
     Locks(EmptyProto),
@@ -113,6 +118,14 @@ struct FeedProto {
     input: u32,
     #[prost(uint64, tag = "2")]
     generation: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ExtendProto {
+    #[prost(uint32, tag = "1")]
+    number: u32,
+    #[prost(message, repeated, tag = "2")]
+    extents: Vec<ExtentProto>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -243,6 +256,8 @@ struct ExecuteProto {
     broadcasts: Vec<BroadcastProto>,
     #[prost(uint64, repeated, tag = "16")]
     shipped: Vec<u64>,
+    #[prost(bool, tag = "17")]
+    extensible: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -396,6 +411,10 @@ pub fn encode_command(request: u64, command: Command) -> Frame {
             parts = vec![Payload::new(filter)];
             RequestProto::Feed(FeedProto { input, generation })
         }
+        Request::Extend { number, extents } => RequestProto::Extend(ExtendProto {
+            number,
+            extents: extents.into_iter().map(extent_to_proto).collect(),
+        }),
         Request::Locks(say) => {
             parts = vec![Payload::new(say.encode().into())];
             RequestProto::Locks(EmptyProto {})
@@ -445,6 +464,9 @@ pub fn decode_command(frame: Frame) -> Decoded<Command> {
                 return Err(MalformedMessage::Field("filter: it fails its checksum"));
             }
             Request::Feed { input, generation, filter: filter.bytes }
+        }
+        RequestProto::Extend(ExtendProto { number, extents }) => {
+            Request::Extend { number, extents: extents.iter().map(extent_from_proto).collect() }
         }
         RequestProto::Locks(_) => {
             let say = parts.next().ok_or(MalformedMessage::Parts)?;
@@ -504,6 +526,7 @@ pub fn encode_execute(request: u64, execute: Execute) -> Frame {
         build: execute.build,
         indexes: execute.indexes.into_iter().map(index_to_proto).collect(),
         reserved: execute.reserved.into_iter().map(extent_to_proto).collect(),
+        extensible: execute.extensible,
         index_filters: execute.index_filters.into_iter().map(index_filter_to_proto).collect(),
         fed: execute.fed,
         broadcasts,
@@ -565,6 +588,7 @@ pub fn decode_execute(frame: Frame) -> Decoded<Execute> {
         first_slot: message.first_slot,
         indexes: message.indexes.into_iter().map(index_from_proto).collect::<Decoded<_>>()?,
         reserved: message.reserved.iter().map(extent_from_proto).collect(),
+        extensible: message.extensible,
         index_filters: message
             .index_filters
             .into_iter()

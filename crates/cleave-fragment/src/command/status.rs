@@ -310,7 +310,7 @@ pub enum RunState {
     Queued,
     /// Works.
     Running,
-    /// Waits for the host to consume a slot.
+    /// Waits for the host to consume a slot, or to extend its space.
     Stalled,
     /// Made its last slot.
     Finished,

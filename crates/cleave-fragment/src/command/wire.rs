@@ -25,7 +25,7 @@ use super::message::{Payload, TRANSFER_BYTES_MAX};
 use crate::link::Token;
 
 /// Version of everything after the handshake.
-pub const PROTOCOL_VERSION: u32 = 11;
+pub const PROTOCOL_VERSION: u32 = 12;
 /// The first bytes of a hello and a welcome. The last four detect peers that rewrite line ends.
 pub const MAGIC: [u8; 8] = *b"CLV\x8b\r\n\x1a\n";
 /// Most bytes of a frame: a full transfer and its head.
@@ -78,10 +78,12 @@ pub enum FrameKind {
     Goodbye,
     /// Device → host: a run asks for locks.
     Locks,
+    /// Device → host: a run is full and waits for more space.
+    Full,
 }
 
 impl FrameKind {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Command,
         Self::Execute,
         Self::Ping,
@@ -93,6 +95,7 @@ impl FrameKind {
         Self::Pong,
         Self::Goodbye,
         Self::Locks,
+        Self::Full,
     ];
 
     fn code(self) -> u8 {
@@ -108,6 +111,7 @@ impl FrameKind {
             Self::Pong => 21,
             Self::Goodbye => 22,
             Self::Locks => 23,
+            Self::Full => 24,
         }
     }
 
@@ -118,7 +122,7 @@ impl FrameKind {
     /// Most bytes of its head. Decoded, a message can take many times the memory that it had as bytes.
     pub(crate) fn head_bytes_max(self) -> u32 {
         match self {
-            Self::Ping | Self::Pong | Self::Slot => 4 << 10,
+            Self::Ping | Self::Pong | Self::Slot | Self::Full => 4 << 10,
             Self::Error | Self::Goodbye => 1 << 20,
             Self::Locks => LOCK_MESSAGE_BYTES_MAX,
             Self::Command => 2 << 20,

@@ -22,7 +22,7 @@ use super::connection::{Connection, Credit};
 use super::dial::Dial;
 use super::link::{
     AcceptedRun, AttachMode, EndGuard, Link, LinkError, RunControl, RunStream, SlotForm,
-    SlotSender, Traffic,
+    SlotSender, SpaceNeeds, Traffic,
 };
 use crate::command::message::TRANSFER_BYTES_MAX;
 use crate::command::proto::{encode_command, encode_execute};
@@ -289,6 +289,7 @@ impl ConnectedLink {
     ) -> Result<RunStream, LinkError> {
         let (header, first_slot) = (request.header, request.first_slot);
         let (slot_count, slot_bytes) = (request.slot_count, request.slot_bytes);
+        let needs = SpaceNeeds::of(&request);
         let mut frame = encode_execute(0, request);
         self.check_size(&frame, "a fragment with its morsels")?;
         // Before a connection exists that would release it; back on the list if none is made.
@@ -305,7 +306,7 @@ impl ConnectedLink {
             self.connect_job(job, &connection, header);
         }
         let (slots, events) = SlotSender::channel(SlotForm::Encoded);
-        let slots = slots.locking(job);
+        let slots = slots.locking(job).extending(needs.clone());
         let control = Arc::new(ConnectionControl {
             shared: Arc::clone(&self.shared),
             connection: Arc::clone(&connection),
@@ -336,6 +337,7 @@ impl ConnectedLink {
             slot_count,
             slot_bytes,
             received: None,
+            needs,
         }))
     }
 

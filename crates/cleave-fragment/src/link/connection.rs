@@ -25,7 +25,9 @@ use super::metered::ByteCounters;
 use crate::command::LockCall;
 use crate::command::message::{Reply, RunEvent};
 use crate::command::proto::MalformedMessage;
-use crate::command::proto::answer::{decode_error, decode_reply, decode_report, decode_slot};
+use crate::command::proto::answer::{
+    decode_error, decode_need, decode_reply, decode_report, decode_slot,
+};
 use crate::command::slot::decode_schema;
 use crate::command::wire::{Frame, FrameKind, WireError, read_frame, write_frame};
 
@@ -323,6 +325,13 @@ impl Connection {
                 // Not while the list is locked: the request is executed here, and may be answered at once.
                 if let Some(run) = run {
                     run.send(RunEvent::Locks(call));
+                }
+                Ok(())
+            }
+            FrameKind::Full => {
+                let need = decode_need(frame)?;
+                if let Some(Waiting::Run { events, .. }) = self.lock().requests.get(&request) {
+                    events.send(RunEvent::Full(need));
                 }
                 Ok(())
             }

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use super::attempts::{Attempt, Attempts};
 use super::link::{
     AcceptedRun, AttachMode, DeviceService, EndGuard, Link, LinkError, RunControl, RunStream,
-    SlotForm, SlotSender, Traffic,
+    SlotForm, SlotSender, SpaceNeeds, Traffic,
 };
 use super::metered::ByteCounters;
 use super::token_bucket::RateCap;
@@ -124,7 +124,8 @@ impl EmbeddedLink {
             let _detached = Handle::current().spawn(pump);
         }
         let (slots, events) = SlotSender::channel(SlotForm::Batches);
-        let slots = slots.locking(job);
+        let needs = SpaceNeeds::of(&request);
+        let slots = slots.locking(job).extending(needs.clone());
         let control = Arc::new(EmbeddedControl {
             device: Arc::clone(&self.device),
             header,
@@ -148,6 +149,7 @@ impl EmbeddedLink {
             slot_count,
             slot_bytes,
             received: Some((Arc::clone(&self.bytes), self.rate_cap.clone())),
+            needs,
         }))
     }
 }

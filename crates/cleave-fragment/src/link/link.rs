@@ -17,12 +17,12 @@ use arrow::record_batch::RecordBatch;
 use async_trait::async_trait;
 use cleave_media::clock::Stopwatch;
 use cleave_store::PageCache;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::command::message::RunEvent;
 use crate::command::slot::{SlotDecoder, batch_bytes};
 use crate::command::{
-    Command, DeviceError, DeviceErrorCause, Execute, Reply, RunReport, Slot, SlotPayload,
+    Command, DeviceError, DeviceErrorCause, Execute, Reply, RunReport, Slot, SlotPayload, SpaceNeed,
 };
 use crate::link::expected_rows::{check_columns, check_rows, with_nulls};
 use crate::link::metered::ByteCounters;
@@ -315,19 +315,49 @@ pub struct SlotSender {
     events: mpsc::UnboundedSender<RunEvent>,
     /// The host's job that serves the run's lock requests.
     job: Option<Arc<HostedJob>>,
+    /// Where the host learns what the run needs of space: the newest need, and not a queue of them.
+    needs: Option<SpaceNeeds>,
+}
+
+/// What a run has last said to need of space. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SpaceNeeds(Arc<watch::Sender<Option<SpaceNeed>>>);
+
+impl SpaceNeeds {
+    /// For a run of `request`, if that may be extended.
+    pub(crate) fn of(request: &Execute) -> Option<Self> {
+        request.extensible.then(Self::default)
+    }
+
+    /// Notes `need`, unless a later one is known.
+    fn note(&self, need: SpaceNeed) {
+        self.0.send_if_modified(|known| {
+            let is_news = known.is_none_or(|known| known < need);
+            if is_news {
+                *known = Some(need);
+            }
+            is_news
+        });
+    }
 }
 
 impl SlotSender {
     /// A sender, and the receiver of its events.
     pub fn channel(form: SlotForm) -> (Self, mpsc::UnboundedReceiver<RunEvent>) {
         let (events, receiver) = mpsc::unbounded_channel();
-        (Self { form, events, job: None }, receiver)
+        (Self { form, events, job: None, needs: None }, receiver)
     }
 
     /// The same sender, with `job` serving the run's lock requests.
     #[must_use]
     pub fn locking(self, job: Option<Arc<HostedJob>>) -> Self {
         Self { job, ..self }
+    }
+
+    /// The same sender, with `needs` taking what the run needs of space.
+    #[must_use]
+    pub(crate) fn extending(self, needs: Option<SpaceNeeds>) -> Self {
+        Self { needs, ..self }
     }
 
     /// How slots are to be handed over.
@@ -337,12 +367,16 @@ impl SlotSender {
 
     /// Sends `event`; false if nobody listens any more.
     pub fn send(&self, event: RunEvent) -> bool {
-        match (event, &self.job) {
-            (RunEvent::Locks(call), Some(job)) => {
+        match (event, &self.job, &self.needs) {
+            (RunEvent::Locks(call), Some(job), _) => {
                 job.take(call);
                 !self.is_closed()
             }
-            (event, _) => self.events.send(event).is_ok(),
+            (RunEvent::Full(need), _, Some(needs)) => {
+                needs.note(need);
+                !self.is_closed()
+            }
+            (event, _, _) => self.events.send(event).is_ok(),
         }
     }
 
@@ -399,6 +433,7 @@ pub struct RunStream {
     /// Bytes of the slots handed out, and their rows if all of them came over this stream.
     slot_bytes: u64,
     rows: Option<u64>,
+    needs: Option<SpaceNeeds>,
 }
 
 /// What a link knows about a run when it makes its [`RunStream`].
@@ -413,6 +448,8 @@ pub(crate) struct AcceptedRun {
     pub(crate) slot_bytes: u32,
     /// Counts and paces batches that cross no wire.
     pub(crate) received: Option<(Arc<ByteCounters>, Option<Arc<RateCap>>)>,
+    /// If it may be extended.
+    pub(crate) needs: Option<SpaceNeeds>,
 }
 
 impl RunStream {
@@ -435,6 +472,7 @@ impl RunStream {
             waited: Duration::ZERO,
             slot_bytes: 0,
             rows: (run.first_slot == 0).then_some(0),
+            needs: run.needs,
         }
     }
 
@@ -476,6 +514,10 @@ impl RunStream {
                 device: self.device.clone(),
                 detail: "a run asked for locks that takes none".to_owned(),
             }),
+            Some(RunEvent::Full(_)) => Err(LinkError::Protocol {
+                device: self.device.clone(),
+                detail: "a run asked for more space that gets none".to_owned(),
+            }),
             None => Err(LinkError::Lost {
                 address: self.device.clone(),
                 detail: "the run was taken over by a repeated execute, or the device was closed"
@@ -489,6 +531,14 @@ impl RunStream {
     /// How the run went; there once [`RunStream::next`] has returned `None`.
     pub fn report(&self) -> Option<&RunReport> {
         self.report.as_deref()
+    }
+
+    /// What the run needs of space, as it says that: the newest need. Whoever extends the run by [`Request::Extend`]
+    /// watches it; None: the run was begun with `extensible` unset.
+    ///
+    /// [`Request::Extend`]: crate::command::Request::Extend
+    pub fn space_needs(&self) -> Option<watch::Receiver<Option<SpaceNeed>>> {
+        self.needs.as_ref().map(|needs| needs.0.subscribe())
     }
 
     /// Time that the host has waited for slots.

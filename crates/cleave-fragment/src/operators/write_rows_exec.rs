@@ -305,3 +305,6 @@ impl ExecutionPlan for WriteRowsExec {
         Some(self.metrics.clone_inner())
     }
 }
+
+#[cfg(test)]
+mod tests;

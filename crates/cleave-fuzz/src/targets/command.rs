@@ -12,8 +12,8 @@ use arrow::ipc::CompressionType;
 use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteOptions, write_message};
 use bytes::Bytes;
 use cleave_fragment::command::proto::answer::{
-    decode_error, decode_reply, decode_report, decode_slot, encode_error, encode_reply,
-    encode_report, encode_slot,
+    decode_error, decode_need, decode_reply, decode_report, decode_slot, encode_error, encode_need,
+    encode_reply, encode_report, encode_slot,
 };
 use cleave_fragment::command::proto::decoded_size::{command_bytes, execute_bytes};
 use cleave_fragment::command::proto::{
@@ -27,7 +27,7 @@ use cleave_fragment::command::{
     Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, Identity, Kept,
     LockAnswer, LockAnswers, LockBatch, LockCall, LockGrant, LockRefusal, LockSay, MetricKind,
     OperatorMetric, Ownership, Payload, ReadItem, ReadPayload, Reply, Request, RunReport, RunState,
-    RunStatus, ShippedPage, Slot, SlotPayload, WriteItem,
+    RunStatus, ShippedPage, Slot, SlotPayload, SpaceNeed, WriteItem,
 };
 use cleave_fragment::link::Token;
 use cleave_fragment::profile::SideProfile;
@@ -140,6 +140,9 @@ fn heads(head: &[u8]) {
         drop(decode_error(frame()));
         drop(decode_slot(frame()));
         drop(decode_report(frame()));
+        if let Ok(need) = decode_need(frame()) {
+            assert_eq!(decode_need(encode_need(1, need)), Ok(need), "a need changes on its way");
+        }
     }
 }
 
@@ -164,6 +167,7 @@ fn stream(bytes: &[u8]) {
                 FrameKind::Report => drop(decode_report(frame)),
                 FrameKind::Error | FrameKind::Goodbye => drop(decode_error(frame)),
                 FrameKind::Locks => drop(LockCall::decode(&frame.head)),
+                FrameKind::Full => drop(decode_need(frame)),
                 _ => drop(decode_command(frame)),
             }
         }
@@ -203,6 +207,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let error = DeviceError::new(DeviceErrorCause::Corrupt, "what happened");
     frames.push(encode_error(FrameKind::Error, 4, &error));
     frames.push(encode_report(5, report()));
+    frames.push(encode_need(5, SpaceNeed { extension: 2, block_count: 64 }));
     let slots = batches().iter().filter_map(|batch| encode_batch(batch).ok()).collect::<Vec<_>>();
     let payload = slots.first().cloned().unwrap_or_default();
     let payload = SlotPayload::Encoded(Payload::new(payload.into()));
@@ -361,6 +366,8 @@ fn requests() -> Vec<Request> {
         Request::Fetch { consumed: 12 },
         Request::Feed { input: 1, generation: 9, filter: Bytes::from_static(b"filter") },
         Request::Revoke { input: 2, keep: u32::MAX },
+        Request::Extend { number: 3, extents: vec![extent(1 << 40, 4096), extent(9, 1)] },
+        Request::Extend { number: 4, extents: Vec::new() },
         Request::Locks(LockSay::Refused(LockRefusal::Over)),
         Request::Cancel,
         Request::Release,
@@ -453,6 +460,7 @@ fn execute() -> Execute {
             runs: vec![IndexPages::whole(segment(), vec![page(1), page(2)])],
         }],
         reserved: vec![extent(9, 4), extent(0, 1)],
+        extensible: true,
     }
 }
 

@@ -206,12 +206,12 @@ async fn change(
     for (place, query) in queries.iter().enumerate() {
         let device = Arc::clone(query.device());
         let claim = definition.edit.claim(&device);
-        let Some(Changes { rows, reserved }) = query.run(&claim).await? else {
+        let Some(Changes { rows, space }) = query.run(&claim).await? else {
             return Ok(Ran::ByRows);
         };
         let pages =
             read_changed(&rows).map_err(|error| device.strange_payload(&error.to_string()))?;
-        let change = TabletChange { place, columns: &columns, pages, reserved };
+        let change = TabletChange { place, columns: &columns, pages, space };
         session.database.activity().note(Act::UpdateFragment);
         count += definition.change_pages(schema, (&device, &claim), change)?;
     }

@@ -65,7 +65,7 @@ pub struct Changes {
     /// See [`cleave_fragment::read_changed`].
     pub rows: Vec<RecordBatch>,
     /// The space.
-    pub reserved: Option<Extent>,
+    pub space: Option<Vec<Extent>>,
 }
 
 /// Plans the query `asked` for VIDs and new values of the columns `changed`, which are made for the input whose rows
@@ -221,10 +221,10 @@ impl ChangingQuery {
             let device = self.device();
             let request = self.node.request(&prepared, device, (&inputs, morsels), &task).await?;
             let schema = changed_schema();
-            if let Some(Reported { rows, reserved }) =
+            if let Some(Reported { rows, space }) =
                 on_device(device, claim, request, blocks, schema).await?
             {
-                return Ok(Some(Changes { rows, reserved: Some(reserved) }));
+                return Ok(Some(Changes { rows, space: Some(space) }));
             }
         }
         let pages = claimed_pages(claim);
@@ -234,7 +234,7 @@ impl ChangingQuery {
         let rows = stream.try_collect::<Vec<_>>().await;
         pages.close().await?;
         match rows {
-            Ok(rows) => Ok(Some(Changes { rows, reserved: None })),
+            Ok(rows) => Ok(Some(Changes { rows, space: None })),
             Err(error) if is_refused(&error) => Ok(None),
             Err(error) => Err(Error::from(error)),
         }

@@ -430,6 +430,7 @@ impl FragmentExec {
             broadcasts: prepared.rows.sent.clone().unwrap_or_default(),
             shipped: self.context.shipped_pages(inputs.iter().map(|(_, input)| &*input.input)),
             reserved: Vec::new(),
+            extensible: false,
         })
     }
 

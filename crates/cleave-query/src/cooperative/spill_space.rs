@@ -3,8 +3,8 @@
 //! 1. [`DeviceRun::begin`] sends a fragment without any: most need none, and none is taken for them.
 //! 2. Where the device answers, before the first row, that its memory does not suffice, [`DeviceRun`] takes space on
 //!    the device and sends the fragment once more, as another run that names it. Its operators spill there
-//!    ([`GraceExec`]). At first the space is a few times what the fragment reads; where that is full, all that
-//!    `device_spill` allows.
+//!    ([`GraceExec`]). At first the space is a few times what the fragment reads; where that is full the run gets more
+//!    and goes on, up to all that `device_spill` allows.
 //! 3. Where that does not help either, the first error is returned, and the host runs the fragment.
 //!
 //! Invariant: the space belongs to this run alone, and is free again as soon as the device has reported that the run
@@ -50,8 +50,8 @@ enum Run {
 
 struct Again {
     request: Execute,
-    /// Blocks to ask for, the next number last.
-    sizes: Vec<u32>,
+    /// Blocks that a run may have.
+    block_count_max: u64,
     /// The outcome of the run without space.
     failure: Option<DeviceError>,
 }
@@ -67,9 +67,10 @@ impl DeviceRun {
         request: Execute,
         (plan, spill_bytes): (&Arc<dyn ExecutionPlan>, u64),
     ) -> Result<Self, LinkError> {
-        let sizes = if GraceExec::helps(plan) { sizes(&request, spill_bytes) } else { Vec::new() };
+        let block_count_max = spill_bytes / BLOCK_SIZE as u64;
+        let helps = block_count_max > 0 && GraceExec::helps(plan);
         let again =
-            (!sizes.is_empty()).then(|| Again { request: request.clone(), sizes, failure: None });
+            helps.then(|| Again { request: request.clone(), block_count_max, failure: None });
         let (device, link) = (Arc::clone(device), Arc::clone(link));
         let (header, schema) = (request.header, plan.schema());
         let mut begun =
@@ -133,7 +134,7 @@ impl DeviceRun {
         }
     }
 
-    /// Begins a run with space, or more of it, over the same morsels, in the place of one that ended with `error`.
+    /// Begins a run with space over the same morsels, in the place of one without that ended with `error`.
     ///
     /// # Errors
     /// `error`, where space would not help or rows were given out, or why there is no such run.
@@ -141,20 +142,17 @@ impl DeviceRun {
         loop {
             let Some(again) = &mut self.again else { return Err(error) };
             let Some(failure) = error.device_error().cloned() else { return Err(error) };
-            let first = match (failure.cause, &again.failure) {
-                (DeviceErrorCause::OutOfMemory, None) => {
-                    again.failure.insert(failure.clone()).clone()
-                }
-                (DeviceErrorCause::OutOfReserved, Some(first)) => first.clone(),
-                // A device that has lost its reservations, as after a restart.
-                (DeviceErrorCause::NotReserved, Some(first)) => {
+            match (failure.cause, &again.failure) {
+                (DeviceErrorCause::OutOfMemory, None) => {}
+                // Full, and it gets no more; or a device that has lost its reservations, as after a restart.
+                (DeviceErrorCause::OutOfReserved | DeviceErrorCause::NotReserved, Some(first)) => {
                     return Err(as_before(error, first, &failure));
                 }
                 _ => return Err(error),
-            };
-            let Some(block_count) = again.sizes.pop() else {
-                return Err(as_before(error, &first, &failure));
-            };
+            }
+            again.failure = Some(failure.clone());
+            let block_count_max = again.block_count_max;
+            let block_count = first_blocks(&again.request, block_count_max);
             let mut request = again.request.clone();
             // The old run's memory on the device is released before as much is asked for.
             self.waited = self.waited();
@@ -162,12 +160,14 @@ impl DeviceRun {
             let claim = Arc::new(Claim::new(Arc::clone(&self.device)));
             let Ok(extent) = claim.acquire(block_count).await else {
                 // A device that is full, or lost: the host runs the fragment, and reports what fails.
-                return Err(as_before(error, &first, &failure));
+                return Err(as_before(error, &failure, &failure));
             };
             request.header = self.device.next_run();
             request.reserved = vec![extent];
+            request.extensible = true;
             self.header = request.header;
-            match ClaimedRun::begin(claim, &self.link, request, &self.schema).await {
+            let (link, schema) = (&self.link, &self.schema);
+            match ClaimedRun::begin(claim, link, request, schema, block_count_max).await {
                 Ok(run) => {
                     self.run = Run::WithSpace(run);
                     return Ok(());
@@ -188,16 +188,11 @@ fn as_before(error: LinkError, first: &DeviceError, then: &DeviceError) -> LinkE
     LinkError::Device { device, source: DeviceError::new(first.cause, message) }
 }
 
-/// Blocks to ask for, the next number last; none where nothing may be put aside.
-fn sizes(request: &Execute, spill_bytes: u64) -> Vec<u32> {
+/// Blocks that a run of `request` has at first, of at most `block_count_max`.
+fn first_blocks(request: &Execute, block_count_max: u64) -> u32 {
     let pages = request.inputs.iter().flat_map(|(_, morsels)| morsels);
     let pages = pages.flat_map(|morsel| &morsel.pages);
     let read: u64 = pages.map(|place| u64::from(place.page.extent.block_count)).sum();
-    let all = spill_bytes / BLOCK_SIZE as u64;
-    let first = read.saturating_mul(BLOCKS_FOR_ONE).saturating_add(BLOCKS_BESIDE).min(all);
-    let sizes = [all, first].into_iter().filter(|blocks| *blocks > 0);
-    let mut sizes: Vec<u32> =
-        sizes.map(|blocks| u32::try_from(blocks).unwrap_or(u32::MAX)).collect();
-    sizes.dedup();
-    sizes
+    let first = read.saturating_mul(BLOCKS_FOR_ONE).saturating_add(BLOCKS_BESIDE);
+    u32::try_from(first.min(block_count_max)).unwrap_or(u32::MAX)
 }

@@ -188,6 +188,19 @@ async fn who_asks_for_more_than_there_is_keeps_nobody_from_the_rest() {
     assert_eq!((claims[0].block_count(), device.space().used_blocks), (0, 8));
 }
 
+#[tokio::test]
+async fn space_that_nobody_waits_for_any_more_is_not_taken() {
+    let device = device(NAS, DeviceKind::Embedded, Path::new("nowhere"), Arc::new(silent));
+    device.link().await.unwrap();
+    let claim = Claim::new(Arc::clone(&device));
+    let mut acquiring = Box::pin(claim.acquire(8));
+    while claim.block_count() == 0 {
+        assert!(futures::poll!(&mut acquiring).is_pending(), "it ended before it was given up");
+    }
+    drop(acquiring);
+    assert_eq!((claim.block_count(), device.space().used_blocks), (0, 0));
+}
+
 #[test]
 fn a_command_that_never_left_leaves_no_doubt() {
     let failed = |source: LinkError| {

@@ -7,7 +7,7 @@ use prost::Message;
 
 use super::{Decoded, EmptyProto, MalformedMessage, identity_from, no_more};
 use crate::command::message::{
-    Identity, Kept, Ownership, Payload, ReadPayload, Reply, Slot, SlotPayload,
+    Identity, Kept, Ownership, Payload, ReadPayload, Reply, Slot, SlotPayload, SpaceNeed,
 };
 use crate::command::status::{
     DeviceError, DeviceErrorCause, DeviceStatus, MetricKind, OperatorMetric, RunReport, RunState,
@@ -39,6 +39,14 @@ enum AnswerProto {
     Profile(SideProto),
     #[prost(message, tag = "6")]
     Kept(KeptProto),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SpaceNeedProto {
+    #[prost(uint32, tag = "1")]
+    extension: u32,
+    #[prost(uint32, tag = "2")]
+    block_count: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -385,6 +393,23 @@ pub fn decode_slot(frame: Frame) -> Decoded<Slot> {
         row_count: message.row_count,
         payload: SlotPayload::Encoded(payload),
     })
+}
+
+/// `need` as a frame.
+pub fn encode_need(request: u64, need: SpaceNeed) -> Frame {
+    let SpaceNeed { extension, block_count } = need;
+    let message = SpaceNeedProto { extension, block_count };
+    Frame::of_head(FrameKind::Full, request, message.encode_to_vec())
+}
+
+/// The need in a frame of kind [`FrameKind::Full`].
+pub fn decode_need(frame: Frame) -> Decoded<SpaceNeed> {
+    let SpaceNeedProto { extension, block_count } = SpaceNeedProto::decode(frame.head)?;
+    no_more(frame.parts.into_iter())?;
+    if extension == 0 || block_count == 0 {
+        return Err(MalformedMessage::Field("need of space"));
+    }
+    Ok(SpaceNeed { extension, block_count })
 }
 
 /// `report` as a frame.

@@ -64,6 +64,7 @@ pub fn command_bytes(head: &[u8]) -> u64 {
         }),
         6 => each(field, |tag, _| if tag == 1 { both::<ExtentProto, Extent>() } else { 0 }),
         13 => each(field, |tag, _| if tag == 3 { both::<ExtentProto, Extent>() } else { 0 }),
+        16 => each(field, |tag, _| if tag == 2 { both::<ExtentProto, Extent>() } else { 0 }),
         _ => 0,
     };
     fields(head).map(request).fold(0, u64::saturating_add)

@@ -6,11 +6,13 @@ use cleave_store::DeadRows;
 use proptest::prelude::*;
 
 use super::answer::{
-    decode_error, decode_reply, decode_report, decode_slot, encode_error, encode_reply,
-    encode_report, encode_slot,
+    decode_error, decode_need, decode_reply, decode_report, decode_slot, encode_error, encode_need,
+    encode_reply, encode_report, encode_slot,
 };
 use super::*;
-use crate::command::message::{Identity, Ownership, ReadPayload, Reply, Slot, SlotPayload};
+use crate::command::message::{
+    Identity, Ownership, ReadPayload, Reply, Slot, SlotPayload, SpaceNeed,
+};
 use crate::command::status::{
     DeviceError, DeviceErrorCause, DeviceStatus, MetricKind, OperatorMetric, RunReport, RunState,
     RunStatus,
@@ -62,6 +64,8 @@ fn every_request() -> Vec<Request> {
         Request::Reserve { extents: vec![page(0).extent, page(0).extent] },
         Request::Fetch { consumed: 0 },
         Request::Fetch { consumed: u64::MAX },
+        Request::Extend { number: 1, extents: vec![page(0).extent, page(1).extent] },
+        Request::Extend { number: u32::MAX, extents: Vec::new() },
         Request::Cancel,
         Request::Release,
         Request::Status,
@@ -178,6 +182,7 @@ fn execute_comes_back_as_it_was() {
             runs: vec![IndexPages::whole(segment(), vec![page(1), page(2)])],
         }],
         reserved: vec![page(0).extent, Extent { start: BlockAddress(0), block_count: 1 }],
+        extensible: true,
     };
     assert_eq!(decode_execute(encode_execute(1, execute.clone())).unwrap(), execute);
     let mut spoilt = encode_execute(1, execute.clone());
@@ -324,6 +329,11 @@ fn errors_slots_and_reports_come_back_as_they_were() {
             .collect(),
     };
     assert_eq!(decode_report(encode_report(1, report.clone())).unwrap(), report);
+    let need = SpaceNeed { extension: 1, block_count: u32::MAX };
+    assert_eq!(decode_need(encode_need(1, need)).unwrap(), need);
+    let mut long = encode_need(1, need);
+    long.parts.push(Payload::new(Bytes::new()));
+    assert_eq!(decode_need(long).unwrap_err(), MalformedMessage::Parts);
 }
 
 #[test]
@@ -334,6 +344,10 @@ fn numbers_that_mean_nothing_are_errors() {
     assert_eq!(decode_command(empty).unwrap_err(), MalformedMessage::Field("header"));
     let error = Frame::of_head(FrameKind::Error, 1, vec![8, 99]);
     assert_eq!(decode_error(error).unwrap_err(), MalformedMessage::Field("cause"));
+    for (extension, block_count) in [(0, 5), (5, 0)] {
+        let need = encode_need(1, SpaceNeed { extension, block_count });
+        assert_eq!(decode_need(need).unwrap_err(), MalformedMessage::Field("need of space"));
+    }
 }
 
 proptest! {
@@ -364,6 +378,7 @@ proptest! {
             drop(decode_error(frame(&head)));
             drop(decode_slot(frame(&head)));
             drop(decode_report(frame(&head)));
+            drop(decode_need(frame(&head)));
         }
     }
 }

@@ -78,6 +78,7 @@ fn what_hosts_send_counts_for_what_it_is() {
         broadcasts: Vec::new(),
         shipped: Vec::new(),
         reserved: extents.clone(),
+        extensible: true,
         partitions: 1,
         memory_bytes: 1,
         slot_count: 1,
@@ -94,6 +95,9 @@ fn what_hosts_send_counts_for_what_it_is() {
     let reserve =
         encode_command(1, Command::new(header(), Request::Reserve { extents: extents.clone() }));
     assert!((held..10 * held).contains(&command_bytes(&reserve.head)));
+    let extension = Request::Extend { number: 1, extents: extents.clone() };
+    let extension = encode_command(1, Command::new(header(), extension));
+    assert!((held..10 * held).contains(&command_bytes(&extension.head)));
     let reads = extents.into_iter().map(ReadItem::Blocks).collect();
     let read = encode_command(1, Command::new(header(), Request::Read(reads)));
     assert!(command_bytes(&read.head) >= 1000 * size_of::<ReadItem>() as u64);
