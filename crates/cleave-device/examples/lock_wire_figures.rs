@@ -159,6 +159,7 @@ fn request(run: u64, snapshot: u64) -> Execute {
         settings: Vec::new(),
         fed: Vec::new(),
         first_slot: 0,
+        locks: None,
     }
 }
 

@@ -226,6 +226,7 @@ impl Bench {
             slot_bytes: 16 << 10,
             settings: vec![("datafusion.execution.batch_size".into(), "500".into())],
             first_slot: 0,
+            locks: None,
             index_filters: Vec::new(),
             broadcasts: Vec::new(),
             shipped: Vec::new(),

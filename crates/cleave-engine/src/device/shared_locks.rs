@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!  embedded   both sides in this process
-//!  local      in a memory file, which is handed to the device's process with the first job that locks
-//!             ([`HostLocks::offer`])
+//!  local      in a memory file, which each connection hands to the device's process ([`HostLocks::offer`]); for a
+//!             process that does not take it, as for a remote one
 //!  remote     both sides in this process: the host acts for the device on lock requests that come in batches (rule 20)
 //! ```
 //!
@@ -14,8 +14,8 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use cleave_catalog::catalog::DeviceKind;
-use cleave_fragment::row_locks::{HostedJob, JobTransaction};
-use cleave_shmem::{DeviceLocks, HostLocks, JobId, LockError, Row, TableShape, is_lock_free};
+use cleave_fragment::row_locks::{HostedJob, JobTransaction, Served};
+use cleave_shmem::{DeviceLocks, HostLocks, JobId, LockError, LockFigures, Row, TableShape};
 use cleave_store::RecId;
 use cleave_txn::{LockKey, LockMode, LockOwner, Locks};
 
@@ -26,13 +26,24 @@ use super::Device;
 pub struct SharedLocks {
     /// The host's.
     pub host: Arc<HostLocks>,
-    /// The device's; None: it is in the device's process.
-    pub device: Option<Arc<DeviceLocks>>,
+    /// The device's; of a local device, for jobs that the host serves.
+    pub device: Arc<DeviceLocks>,
     /// The tail, of all devices.
     locks: Arc<Locks>,
     number: u32,
     /// Whether the host takes the device's side, for what comes by batches.
     is_remote: bool,
+}
+
+/// The object of row locks that the rows of a tablet have: its table, and its place there. VIDs count by tablet.
+#[must_use]
+pub fn row_object(table_id: u32, tablet: usize) -> u64 {
+    u64::from(table_id) << 32 | tablet as u64
+}
+
+/// The table that the rows of `object` are in.
+fn table_of(object: u64) -> u64 {
+    object >> 32
 }
 
 /// Finds the newest version of a row, where that is not the one of a job's snapshot.
@@ -61,12 +72,12 @@ impl SharedLocks {
     fn new(kind: &DeviceKind, number: u32, locks: &Arc<Locks>) -> Option<Self> {
         let shape = TableShape::default();
         let is_remote = matches!(kind, DeviceKind::Remote(_));
-        let (host, device) = if matches!(kind, DeviceKind::Local(_)) && is_lock_free() {
-            (HostLocks::create(shape).ok()?, None)
-        } else {
-            let (host, device) = HostLocks::embedded(shape).ok()?;
-            (host, Some(device))
+        let in_a_file = match kind {
+            DeviceKind::Local(_) => HostLocks::create(shape).ok(),
+            DeviceKind::Embedded | DeviceKind::Remote(_) => None,
         };
+        // Without a memory file its runs lock by batches.
+        let (host, device) = in_a_file.or_else(|| HostLocks::embedded(shape).ok())?;
         Some(Self { host, device, locks: Arc::clone(locks), number, is_remote })
     }
 
@@ -89,9 +100,12 @@ impl SharedLocks {
             newest,
             job: OnceLock::new(),
         });
-        let side = self.device.as_ref().filter(|_| self.is_remote);
+        let served = match self.is_remote {
+            true => Served::ByHost(&self.device),
+            false => Served::ByDevice(&self.device),
+        };
         let transaction = Arc::clone(&of) as Arc<dyn JobTransaction>;
-        let Some(hosted) = HostedJob::begin(&self.host, side, transaction)? else {
+        let Some(hosted) = HostedJob::begin(&self.host, served, transaction)? else {
             return Ok(None);
         };
         let job = hosted.job().id;
@@ -99,6 +113,22 @@ impl SharedLocks {
         of.job.get_or_init(|| job);
         locks.begin_job(number, job, owner);
         Ok(Some(LockingJob { hosted, locks, number }))
+    }
+}
+
+/// What a device's lock table has seen since it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SharedLockFigures {
+    /// Of the host's transactions.
+    pub host: LockFigures,
+    /// Of the device's jobs, as far as its process tells the truth.
+    pub jobs: LockFigures,
+}
+
+impl SharedLocks {
+    /// The counters of both sides.
+    pub fn figures(&self) -> SharedLockFigures {
+        SharedLockFigures { host: self.host.figures(), jobs: self.host.figures_of_jobs() }
     }
 }
 
@@ -126,6 +156,13 @@ impl JobTransaction for OfTransaction {
         let key = LockKey::row_on(self.number, row.object, row.vid);
         // A finished job, or one with too many locks, asks for the entry.
         self.locks.try_lock(&self.owner, key, LockMode::ForUpdate).unwrap_or(false)
+    }
+
+    fn lock_object(&self, object: u64) -> bool {
+        // Whoever locks rows of a table has it before in a mode that conflicts with this one: ROW SHARE or ROW EXCLUSIVE.
+        // As with rows, a transaction that has ended or has too many locks gets none.
+        let table = LockKey::table(table_of(object));
+        self.locks.try_lock(&self.owner, table, LockMode::Exclusive).unwrap_or(false)
     }
 
     fn closes_cycle(&self) -> bool {

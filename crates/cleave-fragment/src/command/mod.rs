@@ -28,7 +28,7 @@ pub use lock_batch::{
 };
 pub use message::{
     Command, CommandHeader, Execute, Identity, Kept, LOOKING_EPOCH, Ownership, Payload, ReadItem,
-    ReadPayload, Reply, Request, RunKey, ShippedPage, Slot, SlotPayload, WriteItem,
+    ReadPayload, Reply, Request, RunKey, RunLocks, ShippedPage, Slot, SlotPayload, WriteItem,
 };
 pub use status::{
     DeviceError, DeviceErrorCause, DeviceStatus, MetricKind, OperatorMetric, RunReport, RunState,

@@ -25,7 +25,7 @@ use super::message::{Payload, TRANSFER_BYTES_MAX};
 use crate::link::Token;
 
 /// Version of everything after the handshake.
-pub const PROTOCOL_VERSION: u32 = 11;
+pub const PROTOCOL_VERSION: u32 = 12;
 /// The first bytes of a hello and a welcome. The last four detect peers that rewrite line ends.
 pub const MAGIC: [u8; 8] = *b"CLV\x8b\r\n\x1a\n";
 /// Most bytes of a frame: a full transfer and its head.

@@ -16,6 +16,7 @@ use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use async_trait::async_trait;
 use cleave_media::clock::Stopwatch;
+use cleave_shmem::DeviceLocks;
 use cleave_store::PageCache;
 use tokio::sync::mpsc;
 
@@ -315,19 +316,32 @@ pub struct SlotSender {
     events: mpsc::UnboundedSender<RunEvent>,
     /// The host's job that serves the run's lock requests.
     job: Option<Arc<HostedJob>>,
+    /// The lock table that the run's host shares with this process.
+    table: Option<Arc<DeviceLocks>>,
 }
 
 impl SlotSender {
     /// A sender, and the receiver of its events.
     pub fn channel(form: SlotForm) -> (Self, mpsc::UnboundedReceiver<RunEvent>) {
         let (events, receiver) = mpsc::unbounded_channel();
-        (Self { form, events, job: None }, receiver)
+        (Self { form, events, job: None, table: None }, receiver)
     }
 
     /// The same sender, with `job` serving the run's lock requests.
     #[must_use]
     pub fn locking(self, job: Option<Arc<HostedJob>>) -> Self {
         Self { job, ..self }
+    }
+
+    /// The same sender, for a run whose host shares `table` with this process.
+    #[must_use]
+    pub fn sharing(self, table: Option<Arc<DeviceLocks>>) -> Self {
+        Self { table, ..self }
+    }
+
+    /// The lock table that the run's host shares with this process.
+    pub fn table(&self) -> Option<&Arc<DeviceLocks>> {
+        self.table.as_ref()
     }
 
     /// How slots are to be handed over.
@@ -342,6 +356,12 @@ impl SlotSender {
                 job.take(call);
                 !self.is_closed()
             }
+            (event, Some(job)) => {
+                if has_stopped(&event) {
+                    job.run_has_stopped();
+                }
+                self.events.send(event).is_ok()
+            }
             (event, _) => self.events.send(event).is_ok(),
         }
     }
@@ -349,6 +369,16 @@ impl SlotSender {
     /// Whether nobody listens any more.
     pub fn is_closed(&self) -> bool {
         self.events.is_closed()
+    }
+}
+
+/// Whether nothing works for a run any more that reports `event`. A cancelled run may go on for a moment, or for another
+/// listener.
+fn has_stopped(event: &RunEvent) -> bool {
+    match event {
+        RunEvent::Finished(_) => true,
+        RunEvent::Failed(error) => error.cause != DeviceErrorCause::Cancelled,
+        RunEvent::Slot(_) | RunEvent::Locks(_) | RunEvent::Lost(_) => false,
     }
 }
 

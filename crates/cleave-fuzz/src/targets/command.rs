@@ -405,6 +405,7 @@ fn execute() -> Execute {
         slot_bytes: 4096,
         settings: vec![("name".into(), "value".into())],
         first_slot: 8,
+        locks: None,
         fed: vec![0, 7],
         broadcasts: broadcasts(),
         shipped: vec![ShippedPage {

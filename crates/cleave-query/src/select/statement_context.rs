@@ -427,6 +427,7 @@ impl StatementContext {
             broadcasts,
             sink: None,
             spill: None,
+            locks: None,
             places: RowPlaces::default(),
             read_ahead,
             counters: Arc::new(FragmentCounters::default()),

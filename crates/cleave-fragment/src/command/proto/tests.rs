@@ -148,6 +148,7 @@ fn execute_comes_back_as_it_was() {
         slot_bytes: 7,
         settings: vec![("name".into(), "value".into())],
         first_slot: 8,
+        locks: None,
         fed: vec![3],
         broadcasts: vec![broadcast(7, &[b"rows", b"more"]), broadcast(u32::MAX, &[])],
         shipped: [3, u64::MAX]
