@@ -16,9 +16,12 @@ pub(crate) fn of_engine(error: DataFusionError) -> DeviceError {
         DataFusionError::ResourcesExhausted(_) => DeviceErrorCause::OutOfMemory,
         DataFusionError::External(source) => match source.downcast_ref::<StoreError>() {
             Some(store) => return of_store(store),
-            None if let Some(why) = source.downcast_ref::<LockRefusal>() => cause_of_refusal(*why),
+            None if let Some(why) = source.downcast_ref::<LockRefusal>() => return of_locks(why),
             None if source.is::<OutOfReservedPages>() => DeviceErrorCause::OutOfReserved,
-            None if source.is::<RowNotFree>() => DeviceErrorCause::LockNotAvailable,
+            // The host's words for it are these.
+            None if source.is::<RowNotFree>() => {
+                return DeviceError::new(DeviceErrorCause::LockNotAvailable, source.to_string());
+            }
             None if source.is::<SpillDamaged>() => DeviceErrorCause::Corrupt,
             // The host has its own message for it.
             None if source.is::<ResultTooLarge>() => DeviceErrorCause::OutOfMemory,
@@ -51,17 +54,14 @@ fn of_expression(error: &ArrowError) -> DeviceError {
 
 /// A run that gets no locks.
 pub(crate) fn of_locks(why: &LockRefusal) -> DeviceError {
-    DeviceError::new(cause_of_refusal(*why), why.to_string())
-}
-
-fn cause_of_refusal(why: LockRefusal) -> DeviceErrorCause {
-    match why {
+    let cause = match why {
         LockRefusal::NoTable => DeviceErrorCause::Refused,
         // The host knows more of the reason.
         LockRefusal::Over | LockRefusal::Deadlock | LockRefusal::TooMany | LockRefusal::Spoilt => {
             DeviceErrorCause::Execution
         }
-    }
+    };
+    DeviceError::new(cause, why.to_string())
 }
 
 /// A fragment that is malformed, has an operator which no device runs, or exceeds its memory.

@@ -43,6 +43,7 @@ mod answers;
 mod claim;
 mod claimed_run;
 mod incarnations;
+pub mod lock_figures;
 pub mod profile;
 pub mod shared_locks;
 mod writing_fragment;

@@ -428,7 +428,7 @@ impl LocalServer {
     }
 
     pub(crate) async fn connect(&self) -> Result<Arc<ConnectedLink>, LinkError> {
-        ConnectedLink::local(&self.socket, None, AbandonedRuns::default())?.connected().await
+        ConnectedLink::local(&self.socket, None, AbandonedRuns::default(), None)?.connected().await
     }
 
     /// Closes the listener and all connections before it returns; the folder stays as long as the returned value.

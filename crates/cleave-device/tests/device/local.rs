@@ -41,7 +41,7 @@ fn identify() -> Command {
 }
 
 async fn connect(socket: &Path) -> Result<Arc<ConnectedLink>, LinkError> {
-    ConnectedLink::local(socket, None, AbandonedRuns::default())?.connected().await
+    ConnectedLink::local(socket, None, AbandonedRuns::default(), None)?.connected().await
 }
 
 // ---- death ---------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ mod dependencies;
 mod faults;
 mod fencing;
 mod local;
+mod lock_rows;
 mod locking;
 mod merging;
 mod peers;

@@ -11,11 +11,12 @@
 //! The table lasts as long as the device is attached here, whatever becomes of its process.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use cleave_catalog::catalog::DeviceKind;
 use cleave_fragment::row_locks::{HostedJob, JobTransaction, Served};
-use cleave_shmem::{DeviceLocks, HostLocks, JobId, LockError, LockFigures, Row, TableShape};
+use cleave_shmem::{DeviceLocks, HostLocks, JobId, LockError, Row, TableShape};
 use cleave_store::RecId;
 use cleave_txn::{LockKey, LockMode, LockOwner, Locks};
 
@@ -33,6 +34,7 @@ pub struct SharedLocks {
     number: u32,
     /// Whether the host takes the device's side, for what comes by batches.
     is_remote: bool,
+    escalations: Arc<AtomicU64>,
 }
 
 /// The object of row locks that the rows of a tablet have: its table, and its place there. VIDs count by tablet.
@@ -65,6 +67,7 @@ struct OfTransaction {
     number: u32,
     newest: Newest,
     job: OnceLock<JobId>,
+    escalations: Arc<AtomicU64>,
 }
 
 impl SharedLocks {
@@ -78,7 +81,13 @@ impl SharedLocks {
         };
         // Without a memory file its runs lock by batches.
         let (host, device) = in_a_file.or_else(|| HostLocks::embedded(shape).ok())?;
-        Some(Self { host, device, locks: Arc::clone(locks), number, is_remote })
+        let (locks, escalations) = (Arc::clone(locks), Arc::default());
+        Some(Self { host, device, locks, number, is_remote, escalations })
+    }
+
+    /// How often a job got its whole table in place of further rows.
+    pub fn escalations(&self) -> u64 {
+        self.escalations.load(Ordering::Relaxed)
     }
 
     /// A job of `owner`'s transaction, for a run that
@@ -99,6 +108,7 @@ impl SharedLocks {
             number,
             newest,
             job: OnceLock::new(),
+            escalations: Arc::clone(&self.escalations),
         });
         let served = match self.is_remote {
             true => Served::ByHost(&self.device),
@@ -113,22 +123,6 @@ impl SharedLocks {
         of.job.get_or_init(|| job);
         locks.begin_job(number, job, owner);
         Ok(Some(LockingJob { hosted, locks, number }))
-    }
-}
-
-/// What a device's lock table has seen since it was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SharedLockFigures {
-    /// Of the host's transactions.
-    pub host: LockFigures,
-    /// Of the device's jobs, as far as its process tells the truth.
-    pub jobs: LockFigures,
-}
-
-impl SharedLocks {
-    /// The counters of both sides.
-    pub fn figures(&self) -> SharedLockFigures {
-        SharedLockFigures { host: self.host.figures(), jobs: self.host.figures_of_jobs() }
     }
 }
 
@@ -162,7 +156,11 @@ impl JobTransaction for OfTransaction {
         // Whoever locks rows of a table has it before in a mode that conflicts with this one: ROW SHARE or ROW EXCLUSIVE.
         // As with rows, a transaction that has ended or has too many locks gets none.
         let table = LockKey::table(table_of(object));
-        self.locks.try_lock(&self.owner, table, LockMode::Exclusive).unwrap_or(false)
+        let has_it = self.locks.try_lock(&self.owner, table, LockMode::Exclusive).unwrap_or(false);
+        if has_it {
+            self.escalations.fetch_add(1, Ordering::Relaxed);
+        }
+        has_it
     }
 
     fn closes_cycle(&self) -> bool {
