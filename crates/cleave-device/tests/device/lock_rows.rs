@@ -23,6 +23,7 @@ use tokio::time::timeout;
 use crate::bench::{
     Bench, Credentials, LocalServer, ROW_COUNT, Server, any_port, device_error, memory, options,
 };
+use crate::local::Process;
 
 /// The device's number in the host's lock table.
 const DEVICE: u32 = 0;
@@ -114,6 +115,10 @@ impl Setting {
             _ => HostLocks::embedded(shape).unwrap(),
         };
         let bench = bench_of(way, &host).await;
+        Self::of(bench, way, host, device).await
+    }
+
+    async fn of(bench: Bench, way: Way, host: Arc<HostLocks>, device: Arc<DeviceLocks>) -> Self {
         let morsels = bench.load().await;
         let locks = Locks::new();
         locks.share(DEVICE, &host);
@@ -426,4 +431,48 @@ async fn a_run_that_is_given_up_leaves_nothing_behind(way: Way, shape: TableShap
     assert!(!setting.is_free(99));
     drop((stream, locking));
     assert!(setting.is_free(99));
+}
+
+/// A process that holds rows dies, however it dies: they are the host's, and so they are while its successor works in
+/// the same table.
+#[tokio::test]
+async fn rows_of_a_device_that_was_killed_are_the_hosts() {
+    let (host, device) = HostLocks::create(TableShape::default()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("device.sock");
+    let mut process = Process::start(folder.path(), &socket);
+    let link = process.connect_sharing(&socket, Some(&host)).await;
+    let bench = Bench::of(link, memory(), None).await;
+    let mut setting = Setting::of(bench, Way::Local, host, device).await;
+    let (blocker, waiter) = (owner(1), owner(2));
+    assert!(setting.locks.try_lock(&blocker, row(50), LockMode::ForUpdate).unwrap());
+    let locking = setting.begin(3);
+    let request = setting.request(1, ROWS, LockWaitPolicy::Block);
+    let mut stream = setting.run(&locking, request).await;
+    let mut reading = Box::pin(vids(&mut stream));
+    assert!(timeout(A_MOMENT, &mut reading).await.is_err(), "a row is the blocker's");
+    let waits = setting.locks.request(&waiter, row(3), LockMode::ForUpdate).unwrap();
+    let Requested::Waiting(mut wait) = waits else { panic!("the job has it") };
+    process.kill();
+    let lost = timeout(PATIENCE, reading).await.unwrap().unwrap_err();
+    assert!(lost.is_unreachable(), "{lost}");
+    assert!(timeout(A_MOMENT, &mut wait).await.is_err(), "a lost connection releases nothing");
+    drop((stream, locking));
+    timeout(PATIENCE, wait).await.unwrap().unwrap();
+    setting.locks.release_all(&waiter);
+    // The next process finds the table as it is, and the host's locks in it.
+    let mut process = Process::start(folder.path(), &socket);
+    let link = process.connect_sharing(&socket, Some(&setting.host)).await;
+    setting.bench = Bench::unclaimed(link, memory());
+    let locking = setting.begin(4);
+    let request = setting.request(2, ROWS, LockWaitPolicy::Block);
+    let mut stream = setting.run(&locking, request).await;
+    let mut reading = Box::pin(vids(&mut stream));
+    assert!(timeout(A_MOMENT, &mut reading).await.is_err(), "a row is the blocker's");
+    setting.locks.release_all(&blocker);
+    let locked = timeout(PATIENCE, reading).await.unwrap().unwrap();
+    assert_eq!(locked.len(), usize::try_from(ROWS).unwrap());
+    drop((stream, locking));
+    assert_eq!(setting.host.contended().unwrap(), []);
+    assert_eq!(setting.host.figures_of_jobs().requests, 2 * ROWS, "of both processes");
 }
