@@ -63,7 +63,7 @@ async fn main() -> Outcome<()> {
     let media = Arc::new(DirectFile::open(Path::new(media), OpenMode::Create)?);
     let embedded = EmbeddedLink::new(Runtime::new(media, RuntimeOptions::new([1; 16]))?, None);
     let abandoned = AbandonedRuns::default();
-    let local = ConnectedLink::local(Path::new(socket), None, abandoned.clone())?;
+    let local = ConnectedLink::local(Path::new(socket), None, abandoned.clone(), None)?;
     let address = RemoteAddress { host: "127.0.0.1".to_owned(), port: port.parse()? };
     let token = Token::from_file(Path::new(token_file))?;
     let remote = ConnectedLink::remote(address, token, None, None, abandoned)?.connected().await?;

@@ -31,7 +31,7 @@ use cleave_fragment::link::{
     AbandonedRuns, ConnectedLink, DeviceIdentity, DeviceService, Link, RemoteAddress, SlotSender,
     Token,
 };
-use cleave_fragment::row_locks::{AskedLocks, HostedJob, JobTransaction, RowLock};
+use cleave_fragment::row_locks::{AskedLocks, HostedJob, JobTransaction, RowLock, Served};
 use cleave_shmem::{HostLocks, Row, TableShape};
 use cleave_store::RecId;
 use tokio::runtime::{Builder, Runtime};
@@ -120,7 +120,7 @@ async fn measure(address: SocketAddr, certificate: &str) -> Outcome<()> {
 /// Locks a second, and bytes for each lock.
 async fn one_run(link: &ConnectedLink, run: u64, snapshot: u64) -> Outcome<(f64, f64)> {
     let (host, device) = HostLocks::embedded(TableShape::default())?;
-    let job = HostedJob::begin(&host, Some(&device), Arc::new(Alone))?.ok_or("no job")?;
+    let job = HostedJob::begin(&host, Served::ByHost(&device), Arc::new(Alone))?.ok_or("no job")?;
     let before = link.traffic();
     let since = Instant::now();
     let mut stream = link.execute_locking(request(run, snapshot), Arc::clone(&job)).await?;
@@ -160,6 +160,7 @@ fn request(run: u64, snapshot: u64) -> Execute {
         settings: Vec::new(),
         fed: Vec::new(),
         first_slot: 0,
+        locks: None,
     }
 }
 
@@ -173,6 +174,10 @@ impl JobTransaction for Alone {
     }
 
     fn lock_own(&self, _row: Row) -> bool {
+        false
+    }
+
+    fn lock_object(&self, _object: u64) -> bool {
         false
     }
 

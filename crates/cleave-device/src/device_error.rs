@@ -1,10 +1,10 @@
 //! Maps errors of media, store and engine to statuses that a host can act on.
 
 use arrow::error::ArrowError;
-use cleave_fragment::command::{DeviceError, DeviceErrorCause};
+use cleave_fragment::command::{DeviceError, DeviceErrorCause, LockRefusal};
 use cleave_fragment::functions::ArgumentFault;
 use cleave_fragment::functions::bounded::ResultTooLarge;
-use cleave_fragment::{OutOfReservedPages, SpillDamaged};
+use cleave_fragment::{OutOfReservedPages, RowNotFree, SpillDamaged};
 use cleave_media::MediaError;
 use cleave_store::{FrameError, StoreError};
 use datafusion_common::DataFusionError;
@@ -16,7 +16,12 @@ pub(crate) fn of_engine(error: DataFusionError) -> DeviceError {
         DataFusionError::ResourcesExhausted(_) => DeviceErrorCause::OutOfMemory,
         DataFusionError::External(source) => match source.downcast_ref::<StoreError>() {
             Some(store) => return of_store(store),
+            None if let Some(why) = source.downcast_ref::<LockRefusal>() => return of_locks(why),
             None if source.is::<OutOfReservedPages>() => DeviceErrorCause::OutOfReserved,
+            // The host's words for it are these.
+            None if source.is::<RowNotFree>() => {
+                return DeviceError::new(DeviceErrorCause::LockNotAvailable, source.to_string());
+            }
             None if source.is::<SpillDamaged>() => DeviceErrorCause::Corrupt,
             // The host has its own message for it.
             None if source.is::<ResultTooLarge>() => DeviceErrorCause::OutOfMemory,
@@ -45,6 +50,18 @@ fn of_expression(error: &ArrowError) -> DeviceError {
         _ => (DeviceErrorCause::Execution, error.to_string()),
     };
     DeviceError::new(cause, message)
+}
+
+/// A run that gets no locks.
+pub(crate) fn of_locks(why: &LockRefusal) -> DeviceError {
+    let cause = match why {
+        LockRefusal::NoTable => DeviceErrorCause::Refused,
+        // The host knows more of the reason.
+        LockRefusal::Over | LockRefusal::Deadlock | LockRefusal::TooMany | LockRefusal::Spoilt => {
+            DeviceErrorCause::Execution
+        }
+    };
+    DeviceError::new(cause, why.to_string())
 }
 
 /// A fragment that is malformed, has an operator which no device runs, or exceeds its memory.

@@ -17,11 +17,12 @@ use std::time::Duration;
 use arrow::datatypes::SchemaRef;
 use cleave_fragment::command::message::RunEvent;
 use cleave_fragment::command::{
-    CommandHeader, DeviceError, DeviceErrorCause, Execute, Kept, RunReport, RunState, RunStatus,
-    Slot, SlotPayload,
+    CommandHeader, DeviceError, DeviceErrorCause, Execute, Kept, LockSay, RunReport, RunState,
+    RunStatus, Slot, SlotPayload,
 };
 use cleave_fragment::fed_filter::FedFilter;
 use cleave_fragment::link::{SlotForm, SlotSender};
+use cleave_fragment::row_locks::RowLocks;
 use cleave_fragment::strip::Strip;
 use cleave_fragment::{MorselList, Stop};
 use cleave_media::{Extent, Stopwatch};
@@ -48,6 +49,8 @@ pub(crate) struct FragmentRun {
     streamed: OnceLock<(u32, Arc<MorselList>)>,
     /// The scans that take filters while it runs; gone when nothing works for it any more.
     fed: OnceLock<Weak<FedInputs>>,
+    /// The rows that it locks.
+    locks: OnceLock<RowLocks>,
     ring: Mutex<Ring>,
     credit: Notify,
     accepted: watch::Sender<Option<Result<SchemaRef, DeviceError>>>,
@@ -118,6 +121,7 @@ impl FragmentRun {
             clock: Stopwatch::start(),
             streamed: OnceLock::new(),
             fed: OnceLock::new(),
+            locks: OnceLock::new(),
             ring: Mutex::new(Ring { sink: Some(sink), ..Ring::default() }),
             credit: Notify::new(),
             accepted: watch::Sender::new(None),
@@ -171,6 +175,11 @@ impl FragmentRun {
     /// Sets the scans that take filters, once.
     pub(crate) fn takes_filters(&self, fed: &Arc<FedInputs>) {
         drop(self.fed.set(Arc::downgrade(fed)));
+    }
+
+    /// Sets what locks its rows, once.
+    pub(crate) fn locks_rows(&self, locks: RowLocks) {
+        drop(self.locks.set(locks));
     }
 
     /// Reports that the run was admitted, or why it was not.
@@ -289,15 +298,25 @@ impl FragmentRun {
                 sink.send(outcome_event(outcome));
             }
             self.space.connect(sink.clone());
-            if let Some(before) = ring.sink.replace(sink) {
+            if let Some(before) = ring.sink.replace(sink.clone()) {
                 let message =
                     format!("run {} was taken over by a repeated execute", self.header.run);
                 let error = DeviceError::new(DeviceErrorCause::Cancelled, message);
                 before.send(RunEvent::Failed(error));
             }
         }
+        if let Some(locks) = self.locks.get() {
+            locks.connect(sink);
+        }
         self.consumed(first_slot);
         Ok(())
+    }
+
+    /// Takes a message about its locks. A run that locks none needs none.
+    pub(crate) fn hear(&self, say: LockSay) {
+        if let Some(locks) = self.locks.get() {
+            locks.hear(say);
+        }
     }
 
     /// The host has consumed the slots below `total`.

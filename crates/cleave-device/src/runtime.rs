@@ -439,6 +439,11 @@ impl DeviceService for Runtime {
             Request::Release => {
                 self.release_run(&command.header);
             }
+            Request::Locks(say) => {
+                if let Some(run) = self.run(&command.header) {
+                    run.hear(say);
+                }
+            }
             _ => {}
         }
     }

@@ -37,13 +37,14 @@ use cleave_fragment::command::wire::{
 use cleave_fragment::command::{
     Command, DeviceError, DeviceErrorCause, Execute, ReadItem, Request, RunKey,
 };
+use cleave_fragment::link::handed_table::HandedTables;
 use cleave_fragment::link::metered::{ByteCounters, Metered};
 use cleave_fragment::link::token_bucket::RateCap;
 use cleave_fragment::link::{
     DeviceIdentity, DeviceService, SlotForm, SlotSender, TlsFileError, Token,
 };
 use cleave_media::Stopwatch;
-use cleave_shmem::LockTableError;
+use cleave_shmem::DeviceLocks;
 use futures::FutureExt;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, BufWriter};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -128,9 +129,6 @@ pub enum ServeError {
         /// The path.
         path: PathBuf,
     },
-    /// This processor cannot share locks between two processes.
-    #[error("--local is not possible on this machine: {0}")]
-    Locks(#[from] LockTableError),
     /// The system refused the Unix socket.
     #[error("cannot listen on {}: {source}", path.display())]
     BindLocal {
@@ -170,6 +168,18 @@ struct Gate {
     log: Log,
     /// Bytes of executes that wait to be admitted.
     executing: Arc<Semaphore>,
+    /// The lock tables of hosts on this machine.
+    tables: Arc<HandedTables>,
+}
+
+/// What a connection has, once its peer was let in.
+struct Granted<'a> {
+    /// The counters of its bytes.
+    bytes: &'a ByteCounters,
+    /// Bytes of executes that wait to be admitted, of all connections.
+    executing: &'a Arc<Semaphore>,
+    /// The lock table that its host shares with this process.
+    table: Option<Arc<DeviceLocks>>,
 }
 
 /// For executes of all connections of one listener.
@@ -209,6 +219,7 @@ impl Listener {
                 cap: options.rate_cap.map(RateCap::new),
                 log: options.log,
                 executing: executing(),
+                tables: Arc::default(),
             },
         })
     }
@@ -339,11 +350,11 @@ impl Entrance for TcpListener {
         let bytes = Arc::clone(&entry.door.bytes);
         let mut socket = Metered::new(socket, Arc::clone(&bytes), gate.cap.clone());
         let since = Stopwatch::start();
-        let executing = &gate.executing;
+        let granted = Granted { bytes: &bytes, executing: &gate.executing, table: None };
         match &gate.acceptor {
             None => {
                 greet(&gate, &since, &mut socket).await?;
-                serve_greeted(device, entry, (&bytes, executing), socket).await
+                serve_greeted(device, entry, granted, socket).await
             }
             Some(acceptor) => {
                 let mut socket = timeout(GREETING_LIMIT, acceptor.accept(socket))
@@ -351,7 +362,7 @@ impl Entrance for TcpListener {
                     .map_err(|_| "no TLS handshake in time".to_owned())?
                     .map_err(|error| format!("no TLS: {error}"))?;
                 greet(&gate, &since, &mut socket).await?;
-                serve_greeted(device, entry, (&bytes, executing), socket).await
+                serve_greeted(device, entry, granted, socket).await
             }
         }
     }
@@ -388,7 +399,7 @@ async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
 async fn serve_greeted<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     device: Arc<dyn DeviceService>,
     entry: Entry,
-    (bytes, executing): (&ByteCounters, &Arc<Semaphore>),
+    granted: Granted<'_>,
     mut socket: S,
 ) -> Result<(), String> {
     let Ok(_place) = entry.places.try_acquire_owned() else {
@@ -409,7 +420,7 @@ async fn serve_greeted<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     let mut writing = JoinSet::new();
     writing.spawn(write_frames(frames, writer));
     let ended = tokio::select! {
-        ended = read_frames(device, reader, (&bytes.received, executing), &outbound) => ended,
+        ended = read_frames(device, reader, granted, &outbound) => ended,
         // A peer that cannot be answered need not be read.
         Some(written) = writing.join_next() => written.unwrap_or(Ok(())),
     };
@@ -525,10 +536,11 @@ async fn read_frame_within<R: AsyncRead + Unpin>(
 async fn read_frames<R: AsyncRead + Unpin>(
     device: Arc<dyn DeviceService>,
     reader: R,
-    (received, executing): (&AtomicU64, &Arc<Semaphore>),
+    granted: Granted<'_>,
     outbound: &mpsc::UnboundedSender<Outbound>,
 ) -> Result<(), WireError> {
     let mut reader = BufReader::with_capacity(64 << 10, reader);
+    let Granted { bytes, executing, table } = granted;
     let under_way = Arc::new(Semaphore::new(BYTES_UNDER_WAY_MAX as usize));
     let remarks = Arc::new(Semaphore::new(REMARKS_MAX));
     let sent = SentByRun::default();
@@ -537,7 +549,7 @@ async fn read_frames<R: AsyncRead + Unpin>(
     let mut starting: BTreeMap<RunKey, oneshot::Receiver<()>> = BTreeMap::new();
     loop {
         // Not in a select: reading is not cancel-safe. Ended tasks are collected as they come.
-        let next = read_frame_within(&mut reader, received, SILENCE_LIMIT).await?;
+        let next = read_frame_within(&mut reader, &bytes.received, SILENCE_LIMIT).await?;
         let Some(frame) = next else { return Ok(()) };
         while tasks.try_join_next().is_some() {}
         let request = frame.request;
@@ -584,7 +596,8 @@ async fn read_frames<R: AsyncRead + Unpin>(
                     let (answered, started) = oneshot::channel();
                     starting.retain(|_, started| started.try_recv() == Err(TryRecvError::Empty));
                     starting.insert(execute.header.run_key(), started);
-                    let run = Starting { permit, answered, sent: sent.clone() };
+                    let (sent, table) = (sent.clone(), table.clone());
+                    let run = Starting { permit, answered, sent, table };
                     tasks.spawn(serve_run(device, request, execute, run, outbound));
                     continue;
                 }
@@ -707,6 +720,8 @@ struct Starting {
     /// Gone when the execute is answered.
     answered: oneshot::Sender<()>,
     sent: SentByRun,
+    /// The lock table that its host shares with this process.
+    table: Option<Arc<DeviceLocks>>,
 }
 
 /// Starts a run and sends its slots until it ends.
@@ -719,7 +734,9 @@ async fn serve_run(
 ) {
     let (header, first_slot) = (execute.header, execute.first_slot);
     let run = header.run_key();
+    let Starting { permit, answered, sent, table } = starting;
     let (slots, mut events) = SlotSender::channel(SlotForm::Encoded);
+    let slots = slots.sharing(table);
     let executing = std::panic::AssertUnwindSafe(device.execute(execute, slots)).catch_unwind();
     let accepted = executing.await.unwrap_or_else(|_panic| Err(internal()));
     let accepted = accepted.and_then(|schema| {
@@ -729,7 +746,6 @@ async fn serve_run(
         }
         said
     });
-    let Starting { permit, answered, sent } = starting;
     let accepted = match accepted {
         Ok(frame) => frame,
         Err(error) => {

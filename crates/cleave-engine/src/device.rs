@@ -34,6 +34,7 @@ use cleave_fragment::link::{
 use cleave_fragment::waiting;
 use cleave_media::{BLOCK_SIZE, BlockAddress, Extent, SpaceMap, files};
 use cleave_plan::profile::Profile;
+use cleave_shmem::HostLocks;
 
 use crate::storage_engine::retry_while_in_use;
 
@@ -41,6 +42,7 @@ mod answers;
 mod claim;
 mod claimed_run;
 mod incarnations;
+pub mod lock_figures;
 pub mod profile;
 pub mod shared_locks;
 mod space_extension;
@@ -288,7 +290,8 @@ impl Device {
 
     async fn connect(&self) -> Result<Connection> {
         let abandoned = self.abandoned.clone();
-        let link = connect(&self.entry, &self.media, &self.embedded, abandoned).await?;
+        let table = self.shared_locks().map(|locks| Arc::clone(&locks.host));
+        let link = connect(&self.entry, &self.media, &self.embedded, abandoned, table).await?;
         let identity = self.identify(&*link).await?;
         // Another device does not belong to this database, and stays so.
         self.compare(&identity)?;
@@ -661,7 +664,7 @@ pub async fn identify(
     embedded: &EmbeddedFactory,
 ) -> Result<(Arc<dyn Link>, Identity)> {
     let media = directory.join(format!("device-{}.media", entry.id));
-    let link = connect(entry, &media, embedded, AbandonedRuns::default()).await?;
+    let link = connect(entry, &media, embedded, AbandonedRuns::default(), None).await?;
     let command = Command::new(CommandHeader::default(), Request::Identify);
     match link.call(command).await.map_err(|error| fault(entry, "identify itself", error))? {
         Reply::Identity(identity) => Ok((link, identity)),
@@ -674,6 +677,7 @@ async fn connect(
     media: &Path,
     embedded: &EmbeddedFactory,
     abandoned: AbandonedRuns,
+    table: Option<Arc<HostLocks>>,
 ) -> Result<Arc<dyn Link>> {
     match &entry.kind {
         DeviceKind::Embedded => {
@@ -682,7 +686,8 @@ async fn connect(
             Ok(EmbeddedLink::new(service, None))
         }
         DeviceKind::Local(local) => {
-            connected(entry, ConnectedLink::local(&local.socket, local.rate_cap, abandoned)).await
+            let link = ConnectedLink::local(&local.socket, local.rate_cap, abandoned, table);
+            connected(entry, link).await
         }
         DeviceKind::Remote(remote) => {
             let address = RemoteAddress { host: remote.host.clone(), port: remote.port };

@@ -48,6 +48,7 @@ use crate::operators::broadcast_exec::BroadcastExec;
 use crate::operators::change_pages_exec::ChangePagesExec;
 use crate::operators::dense_aggregate_exec::DenseAggregateExec;
 use crate::operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};
+use crate::operators::lock_rows_exec::LockRowsExec;
 use crate::operators::merge_runs_exec::MergeRunsExec;
 use crate::operators::table_scan_exec::{TableScan, TableScanExec};
 use crate::operators::write_rows_exec::WriteRowsExec;
@@ -80,7 +81,7 @@ pub const EXPRESSION_COUNT_MAX: usize = 1024;
 const DELIMITER_BYTES_MAX: usize = 1024;
 
 /// Operators of the engine that a device runs, by the name they give themselves.
-const DEVICE_OPERATORS: [&str; 20] = [
+const DEVICE_OPERATORS: [&str; 21] = [
     "TableScanExec",
     "BroadcastExec",
     "FetchColumnsExec",
@@ -88,6 +89,7 @@ const DEVICE_OPERATORS: [&str; 20] = [
     "WriteRunExec",
     "WriteRowsExec",
     "ChangePagesExec",
+    "LockRowsExec",
     "DenseAggregateExec",
     "FilterExec",
     "ProjectionExec",
@@ -487,7 +489,7 @@ enum Keys {
 /// Wire form of an operator that is not the engine's own. The engine encodes its input, if it has one.
 #[derive(Clone, PartialEq, Message)]
 struct FragmentNode {
-    #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4, 5, 6, 7, 8, 20")]
     operator: Option<OperatorNode>,
 }
 
@@ -509,6 +511,8 @@ enum OperatorNode {
     WriteRows(WriteRowsNode),
     #[prost(message, tag = "8")]
     ChangePages(Box<ChangePagesNode>),
+    #[prost(message, tag = "20")]
+    LockRows(LockRowsNode),
 }
 
 /// Wire form of a [`BroadcastExec`].
@@ -662,6 +666,7 @@ impl PhysicalExtensionCodec for FragmentCodec {
             Some(OperatorNode::WriteRun(node)) => return decode_write_run(node, inputs),
             Some(OperatorNode::WriteRows(node)) => return written_rows::decode(node, inputs),
             Some(OperatorNode::ChangePages(node)) => return changed_pages::decode(*node, inputs),
+            Some(OperatorNode::LockRows(node)) => return locked_rows::decode(node, inputs),
             Some(OperatorNode::DenseAggregate(_)) => return decode_dense_aggregate(inputs),
             Some(OperatorNode::Broadcast(node)) => return decode_broadcast(node),
             Some(OperatorNode::FetchColumns(node)) => return decode_fetch_columns(*node, inputs),
@@ -712,6 +717,8 @@ impl PhysicalExtensionCodec for FragmentCodec {
             OperatorNode::WriteRows(written_rows::encode(exec))
         } else if let Some(exec) = node.downcast_ref::<ChangePagesExec>() {
             OperatorNode::ChangePages(Box::new(changed_pages::encode(exec)?))
+        } else if let Some(exec) = node.downcast_ref::<LockRowsExec>() {
+            OperatorNode::LockRows(locked_rows::encode(exec)?)
         } else if let Some(exec) = node.downcast_ref::<BroadcastExec>() {
             let schema = Some(exec.schema().as_ref().try_into()?);
             OperatorNode::Broadcast(BroadcastNode { input: exec.input(), schema })
@@ -828,12 +835,14 @@ fn decode_fetch_columns(
 
 mod changed_pages;
 mod literals;
+mod locked_rows;
 mod projections;
 mod written_rows;
 
 use changed_pages::ChangePagesNode;
 pub(crate) use literals::has_sound_width;
 use literals::{check_literal, check_width, type_made_of};
+use locked_rows::LockRowsNode;
 use projections::{AbsentNode, decode_absent, decode_projection, encode_absent, named_columns};
 use written_rows::WriteRowsNode;
 

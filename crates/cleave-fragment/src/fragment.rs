@@ -28,6 +28,7 @@ use crate::index_input::IndexInput;
 use crate::morsel::{Morsel, MorselSource};
 use crate::operators::table_scan_exec::TableScanExec;
 use crate::page_sink::PageSink;
+use crate::row_locks::RowLocks;
 use crate::row_places::RowPlaces;
 use crate::spill_space::SpillSpace;
 
@@ -49,6 +50,8 @@ pub struct FragmentContext {
     pub sink: Option<Arc<dyn PageSink>>,
     /// Where operators put rows that do not fit their memory.
     pub spill: Option<Arc<dyn SpillSpace>>,
+    /// Locks the rows that the fragment is going to change.
+    pub locks: Option<RowLocks>,
     /// Morsels that a scan may read ahead of the one it decodes: 1 if reading does not wait.
     pub read_ahead: usize,
     /// Pages whose rows references name.
@@ -118,6 +121,15 @@ impl FragmentContext {
         self.spill.as_ref().map(Arc::clone).ok_or_else(|| {
             DataFusionError::Internal(
                 "the fragment puts rows aside, and no space was reserved for it".into(),
+            )
+        })
+    }
+
+    /// What locks rows.
+    pub fn locks(&self) -> Result<RowLocks> {
+        self.locks.clone().ok_or_else(|| {
+            DataFusionError::Internal(
+                "the fragment locks rows, and is part of no transaction that may".into(),
             )
         })
     }
@@ -245,6 +257,7 @@ pub fn unread_task_context() -> Result<Arc<TaskContext>> {
         broadcasts: BroadcastInputs::new(),
         sink: None,
         spill: None,
+        locks: None,
         read_ahead: 1,
         places: RowPlaces::default(),
         counters: Arc::default(),

@@ -3,9 +3,9 @@
 //! ```text
 //!              fragment ── RowLocks::lock(object, VIDs) ──▶ held │ changed │ not free │ queued, then one of these
 //!                              │
-//!   embedded, local            │                remote
+//!   embedded, local            │                remote, or a local one without the table
 //!   SharedRows ◀───────────────┴──────────────▶ AskedLocks ─ LockCall ─▶ link ─▶ HostedJob
-//!     │  16-byte entries in shared memory                  ◀─ LockSay ──        │ the host's memory, alone
+//!     │  entries in shared memory                          ◀─ LockSay ──        │ the host's memory, alone
 //!     ▼                                                                         ▼
 //!   JobLocks ════════════════════ one lock table: HostLocks ═══════════════ JobLocks
 //!                                         ▲ the host's own transactions (the tail)
@@ -18,6 +18,7 @@
 //! 4. [`HostedJob`] is the host's part of a run that locks. For a device behind a network it takes the device's side of
 //!    the table, and pushes grants. Every device tells it of waits, and it has the host look for deadlock cycles
 //!    ([`JobTransaction`]).
+//! 5. `escalation`: a job that holds most of the table gets its whole object, if nobody else locks rows of it.
 //!
 //! Invariants: the host's memory is the only authority over a network (rule 20): its transactions lock without a round
 //! trip, and every lock that a device believes to hold is held there. A job keeps its rows until its transaction ends,
@@ -29,6 +30,7 @@
 //! `docs/design/locks.md`.
 
 mod asked;
+mod escalation;
 mod hosted_job;
 mod shared_rows;
 
@@ -37,10 +39,12 @@ use std::sync::Arc;
 use cleave_store::RecId;
 
 pub use asked::{AskedLocks, AskedRows};
-pub use hosted_job::{HostedJob, JobTransaction, Outlet};
+pub use escalation::{ESCALATION_SHARE, ESCALATION_STEPS};
+pub use hosted_job::{HostedJob, JobTransaction, Outlet, Served};
 pub use shared_rows::{SharedRows, WaitingRows};
 
-use crate::command::{LockAnswer, LockRefusal};
+use crate::command::{LockAnswer, LockRefusal, LockSay, RunLocks};
+use crate::link::SlotSender;
 
 /// The outcome for one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +90,37 @@ pub enum LockedRows {
 }
 
 impl RowLocks {
+    /// The locks of a run that reaches its host through `sink`, in the way that the host has asked for.
+    ///
+    /// # Errors
+    /// [`LockRefusal::Over`] if the host has taken them away by now, [`LockRefusal::NoTable`] if it has handed over no
+    /// lock table with this connection.
+    pub fn begin(locks: RunLocks, sink: SlotSender) -> Result<Self, LockRefusal> {
+        match locks {
+            RunLocks::Batches => Ok(Self::Asked(AskedLocks::new(sink))),
+            RunLocks::Shared(job) => {
+                let table = sink.table().map(Arc::clone).ok_or(LockRefusal::NoTable)?;
+                SharedRows::begin(&table, job, sink).map(Self::Shared)
+            }
+        }
+    }
+
+    /// Switches to `sink` as the way to the host.
+    pub fn connect(&self, sink: SlotSender) {
+        match self {
+            Self::Shared(rows) => rows.connect(sink),
+            Self::Asked(asked) => asked.connect(sink),
+        }
+    }
+
+    /// Handles a message of the host.
+    pub fn hear(&self, say: LockSay) {
+        match self {
+            Self::Shared(rows) => rows.hear(&say),
+            Self::Asked(asked) => asked.hear(say),
+        }
+    }
+
     /// Requests locks on rows of `object`, best in the order of a scan. If `waits` is false, rows that others have
     /// locked are not waited for.
     ///

@@ -1,8 +1,8 @@
 //! Measures the shared lock table: lock and unlock on both sides against a bare pair of 128-bit compare-and-swaps.
 //!
 //! `cargo run --release -p cleave-shmem --example lock_figures`. One thread, no contention, the same rows in the same
-//! order for each. A figure is the least of 15, since disturbances only add to it. The bare pairs touch the same
-//! entries as the locks of the rows.
+//! order for each, in a table with entries of 16 bytes and in one with entries of 8. A figure is the least of 15, since
+//! disturbances only add to it. The bare pairs, of 16 bytes, touch the same entries as the locks of the rows.
 
 #![expect(clippy::disallowed_methods, reason = "a stopwatch is what it is")]
 
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use cleave_shmem::{DeviceLocks, HostLocks, Job, JobLock, Row, TableShape};
+use cleave_shmem::{DeviceLocks, HostLocks, Job, JobLock, Row, SlotFormat, TableShape};
 use portable_atomic::AtomicU128;
 
 const REPEATS: usize = 15;
@@ -24,9 +24,18 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> Outcome<()> {
     let mut out = io::stdout();
-    let shape = TableShape::default();
+    for format in [SlotFormat::EIGHT, SlotFormat::FOUR] {
+        if format.is_lock_free() {
+            writeln!(out, "entries of {} bytes", format.entry_bytes())?;
+            figures(&mut out, TableShape { format, ..TableShape::default() })?;
+        }
+    }
+    Ok(())
+}
+
+fn figures(out: &mut io::Stdout, shape: TableShape) -> Outcome<()> {
     let (host, device) = HostLocks::embedded(shape)?;
-    let local_host = HostLocks::create(shape)?;
+    let (local_host, _) = HostLocks::create(shape)?;
     let (offer, descriptors) = local_host.offer().ok_or("no offer")?;
     let mut handed = Vec::new();
     for descriptor in descriptors {
@@ -41,18 +50,18 @@ fn main() -> Outcome<()> {
         let ratio = nanos(time) / nanos(bare);
         writeln!(out, "  {what:<25} {:>7.1} ns = {ratio:.2}x", nanos(time))
     };
-    report(&mut out, "host, embedded", least(|| host_pairs(&host, 1))?, bare)?;
-    report(&mut out, "host, local", least(|| host_pairs(&local_host, 1))?, bare)?;
+    report(out, "host, embedded", least(|| host_pairs(&host, 1))?, bare)?;
+    report(out, "host, local", least(|| host_pairs(&local_host, 1))?, bare)?;
 
     writeln!(out, "{ROWS} rows, all locked, then all unlocked; of each")?;
     let bare = least(|| Ok(bare_pairs(ROWS)))?;
     writeln!(out, "  bare pair                 {:>7.1} ns", nanos(bare))?;
-    report(&mut out, "host, embedded", least(|| host_pairs(&host, ROWS))?, bare)?;
-    report(&mut out, "host, local", least(|| host_pairs(&local_host, ROWS))?, bare)?;
+    report(out, "host, embedded", least(|| host_pairs(&host, ROWS))?, bare)?;
+    report(out, "host, local", least(|| host_pairs(&local_host, ROWS))?, bare)?;
     let job = host.assign_job().ok_or("no job")?;
-    report(&mut out, "job, embedded", least(|| job_pairs(&device, job))?, bare)?;
+    report(out, "job, embedded", least(|| job_pairs(&device, job))?, bare)?;
     let job = local_host.assign_job().ok_or("no job")?;
-    report(&mut out, "job, local", least(|| job_pairs(&local_device, job))?, bare)?;
+    report(out, "job, local", least(|| job_pairs(&local_device, job))?, bare)?;
 
     let mut locks = local_device.begin(job)?;
     let held = |row| matches!(locks.lock(row), Ok(JobLock::Held));

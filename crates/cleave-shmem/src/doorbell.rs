@@ -49,6 +49,14 @@ impl Doorbell {
         Ok(Self(File::from(descriptor)))
     }
 
+    /// The same bell, once more.
+    ///
+    /// # Errors
+    /// The system's error, for example that too many files are open.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self(self.0.try_clone()?))
+    }
+
     /// Wakes the waiter.
     pub fn ring(&self) {
         // Fails if the counter is full: then it was rung already.

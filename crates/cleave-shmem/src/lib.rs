@@ -44,7 +44,7 @@ pub use lock_table::{
     Ticket, Waiting,
 };
 #[cfg(not(loom))]
-pub use lock_table::{LOCK_OFFER_BYTES, LockTableError, is_lock_free};
+pub use lock_table::{LOCK_OFFER_BYTES, LockTableError};
 #[cfg(not(loom))]
 pub use region::{Region, RegionError};
 #[cfg(not(loom))]

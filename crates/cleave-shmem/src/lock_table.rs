@@ -6,7 +6,7 @@
 //!         ▼                                                                     ▼
 //!     HostLocks ── one slot for many transactions ──▶ entry ◀── one slot a job ── JobLocks
 //!                                               ┌──────────────┐
-//!                              (object, VID) ─▶ │ J3 H J7 0 …  │  16 bytes, changed by compare-and-swap
+//!                              (object, VID) ─▶ │ J3 H J7 0 …  │  16 or 8 bytes, changed by compare-and-swap
 //!                                               └──────────────┘
 //!                                                 holder, then waiters, in order
 //! ```
@@ -36,6 +36,7 @@
 //! between different rows in it, [`LockFigures`]), and locks for devices behind a network, for which the host itself
 //! uses this table.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use waiters::Peer;
@@ -50,7 +51,7 @@ mod shares;
 mod waiters;
 
 #[cfg(not(loom))]
-pub use attach::{LOCK_OFFER_BYTES, LockTableError, is_lock_free};
+pub use attach::{LOCK_OFFER_BYTES, LockTableError};
 pub use device::{DeviceLocks, JobLock, JobLocks, JobWait, Waiting};
 pub use host::{HostLocks, HostWait, Joined, Ticket};
 pub use queue::{Holder, JobId, SlotFormat};
@@ -92,7 +93,7 @@ pub struct TableShape {
 
 impl Default for TableShape {
     fn default() -> Self {
-        Self { entry_count: 1 << 16, format: SlotFormat::EIGHT }
+        Self { entry_count: 1 << 16, format: SlotFormat::of_this_machine() }
     }
 }
 
@@ -145,37 +146,67 @@ pub enum LockError {
 /// Counters of one side since its table was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LockFigures {
-    /// Requests that had to wait, or would have had to.
+    /// Requests for a row's lock. A job's are counted where they are made: [`JobLocks::count_requests`].
+    pub requests: u64,
+    /// Those that had to wait for the other side, or for another job.
     pub waits: u64,
-    /// Those among them whose row had no request since the entry was last free: false conflicts. Rows may have equal
+    /// Those that would have had to wait, and did not want to.
+    pub refusals: u64,
+    /// Waits and refusals whose row had no request since the entry was last free: false conflicts. Rows may have equal
     /// marks, so the true number may be higher.
-    pub waits_for_other_rows: u64,
+    pub false_conflicts: u64,
     /// Requests of jobs that found no free slot.
     pub overflows: u64,
     /// Entries that neither side could have written.
     pub spoilt: u64,
 }
 
-/// The state of a table that both sides share.
+impl LockFigures {
+    /// Requests for a row that another user had, or another row of its entry.
+    #[must_use]
+    pub fn conflicts(&self) -> u64 {
+        self.waits.saturating_add(self.refusals)
+    }
+}
+
+/// A table as one side sees it.
 #[derive(Debug)]
 struct LockTable {
-    memory: LockMemory,
+    memory: Arc<LockMemory>,
+    side: Of,
     format: SlotFormat,
     /// The host's value in a slot.
     host: u16,
     /// Bits of an entry's number from the row's hash, and from its VID.
     group_bits: u32,
     neighbour_bits: u32,
-    figures: Figures,
 }
 
-/// Running counters. Never modelled: nothing depends on them.
+/// Whose a view of a table is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Host,
+    Device,
+}
+
+/// Running counters of one side, a cache line. They lie beside the entries, so that the host can show those of another
+/// process. Never modelled: nothing depends on them.
 #[derive(Debug, Default)]
-struct Figures {
+#[repr(C, align(64))]
+struct Counters {
+    requests: AtomicU64,
     waits: AtomicU64,
-    waits_for_other_rows: AtomicU64,
+    refusals: AtomicU64,
+    false_conflicts: AtomicU64,
     overflows: AtomicU64,
     spoilt: AtomicU64,
+}
+
+/// How a conflict ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Conflict {
+    Wait,
+    Refusal,
 }
 
 /// The place of a row's lock.
@@ -203,16 +234,16 @@ struct TakenOut {
 }
 
 impl LockTable {
-    fn new(memory: LockMemory, format: SlotFormat) -> Self {
+    fn new(memory: Arc<LockMemory>, format: SlotFormat, side: Of) -> Self {
         let bits = memory.entry_count().ilog2();
         let neighbour_bits = bits.min(NEIGHBOUR_BITS);
         Self {
             memory,
+            side,
             format,
             host: format.host(),
             group_bits: bits - neighbour_bits,
             neighbour_bits,
-            figures: Figures::default(),
         }
     }
 
@@ -235,7 +266,7 @@ impl LockTable {
     }
 
     fn spoilt(&self, entry: u32, bits: u128) -> LockError {
-        self.figures.spoilt.fetch_add(1, Ordering::Relaxed);
+        self.counters().spoilt.fetch_add(1, Ordering::Relaxed);
         LockError::Spoilt { entry, bits }
     }
 
@@ -298,21 +329,33 @@ impl LockTable {
         Ok(changed.map(|queue| TakenOut { place: taken, head: queue.head() }))
     }
 
-    /// Counts a request that has to wait at `place`.
-    fn count_wait(&self, place: Place) {
-        self.figures.waits.fetch_add(1, Ordering::Relaxed);
+    fn counters(&self) -> &Counters {
+        self.memory.counters(self.side)
+    }
+
+    /// Counts a request that met another user at `place`.
+    fn count_conflict(&self, place: Place, conflict: Conflict) {
+        let counters = self.counters();
+        let counted = match conflict {
+            Conflict::Wait => &counters.waits,
+            Conflict::Refusal => &counters.refusals,
+        };
+        counted.fetch_add(1, Ordering::Relaxed);
         if !self.memory.is_marked(place.entry, place.mark) {
-            self.figures.waits_for_other_rows.fetch_add(1, Ordering::Relaxed);
+            counters.false_conflicts.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn figures(&self) -> LockFigures {
-        let read = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+    fn figures(&self, of: Of) -> LockFigures {
+        let counters = self.memory.counters(of);
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         LockFigures {
-            waits: read(&self.figures.waits),
-            waits_for_other_rows: read(&self.figures.waits_for_other_rows),
-            overflows: read(&self.figures.overflows),
-            spoilt: read(&self.figures.spoilt),
+            requests: read(&counters.requests),
+            waits: read(&counters.waits),
+            refusals: read(&counters.refusals),
+            false_conflicts: read(&counters.false_conflicts),
+            overflows: read(&counters.overflows),
+            spoilt: read(&counters.spoilt),
         }
     }
 }

@@ -35,7 +35,7 @@ fn each(name: &str, count: u64, elapsed: Duration) {
 fn locks() {
     let shape = TableShape::default();
     let (embedded, _device) = HostLocks::embedded(shape).unwrap();
-    let local = HostLocks::create(shape).unwrap();
+    let (local, _) = HostLocks::create(shape).unwrap();
     for (name, table) in [("no device", None), ("embedded", Some(embedded)), ("local", Some(local))]
     {
         println!("locks of rows that {name} shares");

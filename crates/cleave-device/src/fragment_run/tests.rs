@@ -26,6 +26,7 @@ fn run(slot_count: u32) -> (FragmentRun, UnboundedReceiver<RunEvent>) {
         slot_bytes: 4096,
         settings: Vec::new(),
         first_slot: 0,
+        locks: None,
         index_filters: Vec::new(),
         broadcasts: Vec::new(),
         shipped: Vec::new(),

@@ -18,6 +18,7 @@ use cleave_fragment::command::{
 };
 use cleave_fragment::fed_filter::FedFilter;
 use cleave_fragment::link::SlotSender;
+use cleave_fragment::row_locks::RowLocks;
 use cleave_fragment::{
     BroadcastExec, ChangePagesExec, FragmentContext, FragmentCounters, GraceExec, IndexInput,
     MorselList, MorselSource, PageSink, ReadAheadPages, RowPlaces, SpillSpace, TableScanExec,
@@ -40,7 +41,7 @@ use super::{
     check_page, refused, unknown_run,
 };
 use crate::admission::Admitted;
-use crate::device_error::{of_decoding, of_engine};
+use crate::device_error::{of_decoding, of_engine, of_locks};
 use crate::fragment_run::{FedInputs, FragmentRun};
 use crate::memory_budget::MemoryBudget;
 use crate::reservations::Reservations;
@@ -90,7 +91,7 @@ impl Runtime {
             () = run.cancellation() => Err(run.cancelled_error()),
         };
         let accepted = match admitted {
-            Ok(admitted) => self.start_run(&run, &request, admitted).await,
+            Ok(admitted) => self.start_run(&run, &request, slots, admitted).await,
             Err(error) => Err(error),
         };
         entered.finish(accepted)
@@ -191,8 +192,14 @@ impl Runtime {
         &self,
         run: &Arc<FragmentRun>,
         request: &Arc<Execute>,
+        slots: SlotSender,
         mut admitted: Admitted,
     ) -> Result<SchemaRef, DeviceError> {
+        let locks = request.locks.map(|locks| RowLocks::begin(locks, slots));
+        let locks = locks.transpose().map_err(|why| of_locks(&why))?;
+        if let Some(locks) = &locks {
+            run.locks_rows(locks.clone());
+        }
         let threads = &self.threads.fragments.handle;
         let limit_bytes = usize::try_from(request.memory_bytes).unwrap_or(usize::MAX);
         let budget = Arc::new(MemoryBudget::new(limit_bytes));
@@ -215,9 +222,8 @@ impl Runtime {
             let written = written.clone();
             let run = Arc::clone(run);
             async move {
-                let space = run.space();
-                let mut prepared =
-                    prepare(&request, space, pages, written, counters, budget, cores)?;
+                let given = Given { pages, written, locks, counters, budget };
+                let mut prepared = prepare(&request, run.space(), given, cores)?;
                 prepared.plan = stoppable_joins(&prepared.plan, run.stop()).map_err(of_engine)?;
                 Ok(prepared)
             }
@@ -270,16 +276,23 @@ struct Prepared {
     fed: BTreeMap<u32, Arc<FedFilter>>,
 }
 
+/// What a run gives its fragment.
+struct Given {
+    pages: Arc<RunPages>,
+    written: Option<ReservedPages>,
+    locks: Option<RowLocks>,
+    counters: Arc<FragmentCounters>,
+    budget: Arc<MemoryBudget>,
+}
+
 /// Decodes the fragment of `request` and builds its context on this device.
 fn prepare(
     request: &Execute,
     space: &RunSpace,
-    pages: Arc<RunPages>,
-    written: Option<ReservedPages>,
-    counters: Arc<FragmentCounters>,
-    budget: Arc<MemoryBudget>,
+    given: Given,
     cores: u32,
 ) -> Result<Prepared, DeviceError> {
+    let Given { pages, written, locks, counters, budget } = given;
     let inputs = request.inputs.iter().map(|(number, morsels)| (*number, morsels.as_slice()));
     let index_filters = index_filtered_inputs(&request.index_filters, inputs.clone())
         .map_err(|error| of_decoding(&error))?;
@@ -306,6 +319,7 @@ fn prepare(
         broadcasts,
         sink: written.clone().map(|written| Arc::new(written) as Arc<dyn PageSink>),
         spill: written.map(|written| Arc::new(written) as Arc<dyn SpillSpace>),
+        locks,
         places: RowPlaces::default(),
         read_ahead: READ_AHEAD,
         counters,

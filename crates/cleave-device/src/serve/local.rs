@@ -1,7 +1,7 @@
 //! Serves hosts on the same machine: a Unix socket, and shared memory.
 //!
-//! The socket carries the handshake, hands over the memory, and tells at once when the other side is gone. Only its
-//! owner and root may connect: the file's mode is 0600, and the system is asked for the peer's user.
+//! The socket carries the handshake, hands over the host's lock table and the memory of the stream, and tells at once
+//! when the other side is gone. Only its owner and root may connect: the file's mode is 0600, and the system is asked for the peer's user.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cleave_fragment::link::DeviceService;
+use cleave_fragment::link::handed_table::{HandedTables, take_over};
 use cleave_fragment::link::local_stream::{LocalStream, foreign_user};
 use cleave_fragment::link::metered::{ByteCounters, Metered};
 use cleave_fragment::link::token_bucket::RateCap;
 use cleave_media::Stopwatch;
-use cleave_shmem::{LockTableError, is_lock_free};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
 use super::{
-    Entrance, Entry, GREETING_LIMIT, Gate, Log, Origin, ServeError, executing, greet, serve_all,
-    serve_greeted,
+    Entrance, Entry, GREETING_LIMIT, Gate, Granted, Log, Origin, ServeError, executing, greet,
+    serve_all, serve_greeted,
 };
 
 /// Where and how to listen on this machine.
@@ -60,23 +60,25 @@ impl LocalListener {
     /// Binds the socket. Nothing is accepted before [`LocalListener::serve`].
     ///
     /// # Errors
-    /// [`ServeError::Locks`], [`ServeError::InUse`], [`ServeError::NotASocket`], [`ServeError::BindLocal`].
+    /// [`ServeError::InUse`], [`ServeError::NotASocket`], [`ServeError::BindLocal`].
     pub async fn bind(
         device: Arc<dyn DeviceService>,
         options: LocalOptions,
     ) -> Result<Self, ServeError> {
-        // Hosts and this device lock rows in memory that both map.
-        if !is_lock_free() {
-            return Err(LockTableError::NotLockFree.into());
-        }
         let path = options.socket;
         let failed = |source| ServeError::BindLocal { path: path.clone(), source };
         make_way(&path).await?;
         let socket = UnixListener::bind(&path).map_err(failed)?;
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).map_err(failed)?;
         let cap = options.rate_cap.map(RateCap::new);
-        let gate =
-            Gate { acceptor: None, token: None, cap, log: options.log, executing: executing() };
+        let gate = Gate {
+            acceptor: None,
+            token: None,
+            cap,
+            log: options.log,
+            executing: executing(),
+            tables: Arc::<HandedTables>::default(),
+        };
         Ok(Self { device, socket, path, gate })
     }
 
@@ -127,6 +129,15 @@ impl Entrance for UnixListener {
         }
         let since = Stopwatch::start();
         greet(&gate, &since, &mut socket).await?;
+        let taking = take_over(&mut socket, &gate.tables);
+        let table = timeout(GREETING_LIMIT.saturating_sub(since.elapsed()), taking)
+            .await
+            .map_err(|_| "it did not offer its lock table in time".to_owned())?
+            .map_err(|error| format!("no lock table: {error}"))?
+            .unwrap_or_else(|error| {
+                (gate.log)(&format!("a host's runs lock rows by batches: {error}"));
+                None
+            });
         let stream =
             timeout(GREETING_LIMIT.saturating_sub(since.elapsed()), LocalStream::offer(socket))
                 .await
@@ -134,6 +145,7 @@ impl Entrance for UnixListener {
                 .map_err(|error| error.to_string())?;
         let bytes: Arc<ByteCounters> = Arc::default();
         let stream = Metered::new(stream, Arc::clone(&bytes), gate.cap.clone());
-        serve_greeted(device, entry, (&bytes, &gate.executing), stream).await
+        let granted = Granted { bytes: &bytes, executing: &gate.executing, table };
+        serve_greeted(device, entry, granted, stream).await
     }
 }

@@ -226,6 +226,7 @@ impl Bench {
             slot_bytes: 16 << 10,
             settings: vec![("datafusion.execution.batch_size".into(), "500".into())],
             first_slot: 0,
+            locks: None,
             index_filters: Vec::new(),
             broadcasts: Vec::new(),
             shipped: Vec::new(),
@@ -429,7 +430,7 @@ impl LocalServer {
     }
 
     pub(crate) async fn connect(&self) -> Result<Arc<ConnectedLink>, LinkError> {
-        ConnectedLink::local(&self.socket, None, AbandonedRuns::default())?.connected().await
+        ConnectedLink::local(&self.socket, None, AbandonedRuns::default(), None)?.connected().await
     }
 
     /// Closes the listener and all connections before it returns; the folder stays as long as the returned value.

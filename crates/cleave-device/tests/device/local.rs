@@ -2,7 +2,7 @@
 //! write garbage into it.
 
 use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Program, Stdio};
@@ -17,12 +17,15 @@ use cleave_fragment::command::wire::{
 use cleave_fragment::command::{
     Command, CommandHeader, DeviceErrorCause, Reply, Request, RunState,
 };
+use cleave_fragment::link::handed_table::hand_over;
 use cleave_fragment::link::local_stream::LocalStream;
 use cleave_fragment::link::{
     AbandonedRuns, AttachMode, ConnectedLink, DeviceService, Link, LinkError,
 };
 use cleave_media::BLOCK_SIZE;
-use cleave_shmem::{Doorbell, receive_descriptors};
+use cleave_shmem::{
+    Doorbell, HostLocks, LOCK_OFFER_BYTES, TableShape, receive_descriptors, send_descriptors,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
@@ -41,16 +44,16 @@ fn identify() -> Command {
 }
 
 async fn connect(socket: &Path) -> Result<Arc<ConnectedLink>, LinkError> {
-    ConnectedLink::local(socket, None, AbandonedRuns::default())?.connected().await
+    ConnectedLink::local(socket, None, AbandonedRuns::default(), None)?.connected().await
 }
 
 // ---- death ---------------------------------------------------------------------------------------
 
 /// `cleaved` at a socket, killed when dropped.
-struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Process {
-    fn start(folder: &Path, socket: &Path) -> Self {
+    pub(crate) fn start(folder: &Path, socket: &Path) -> Self {
         let child = Program::new(env!("CARGO_BIN_EXE_cleaved"))
             .arg("--media")
             .arg(folder.join("media"))
@@ -65,9 +68,20 @@ impl Process {
 
     /// A link to it, as soon as it serves.
     async fn connect(&mut self, socket: &Path) -> Arc<ConnectedLink> {
+        self.connect_sharing(socket, None).await
+    }
+
+    /// The same, with this lock table for it.
+    pub(crate) async fn connect_sharing(
+        &mut self,
+        socket: &Path,
+        table: Option<&Arc<HostLocks>>,
+    ) -> Arc<ConnectedLink> {
         let connecting = async {
             loop {
-                match connect(socket).await {
+                let table = table.map(Arc::clone);
+                let link = ConnectedLink::local(socket, None, AbandonedRuns::default(), table);
+                match link.unwrap().connected().await {
                     Ok(link) => return link,
                     Err(LinkError::Connect { .. }) => {}
                     Err(other) => panic!("{other}"),
@@ -84,7 +98,7 @@ impl Process {
     }
 
     /// As `kill -9`.
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
@@ -233,19 +247,28 @@ async fn a_socket_is_for_its_owner_and_taken_from_the_dead_only() {
 #[tokio::test]
 async fn what_answers_at_a_socket_and_is_no_device_is_said_to_be_none() {
     let folder = tempfile::tempdir().unwrap();
-    for (index, answer) in [&b"HTTP/1.1 400\r\n"[..], b"", b"welcome"].into_iter().enumerate() {
+    let answers = [&b"HTTP/1.1 400\r\n"[..], b"", b"welcome", b"table", b"memory"];
+    for (index, answer) in answers.into_iter().enumerate() {
         let path = folder.path().join(format!("{index}.sock"));
         let listener = UnixListener::bind(&path).unwrap();
         let answering = async {
             let (mut socket, _) = listener.accept().await.unwrap();
             assert_eq!(read_hello(&mut socket, None).await.unwrap(), Hello::Accepted);
-            if answer == b"welcome" {
-                // And then no memory.
-                write_welcome(&mut socket, Hello::Accepted.status()).await.unwrap();
-                socket.write_all(&[7; 8]).await.unwrap();
-            } else {
-                drop(socket.write_all(answer).await);
-            }
+            // And then a strange answer to the offer of no lock table, or no memory.
+            let behind = match answer {
+                b"welcome" => vec![7; 9],
+                b"table" => vec![1; 9],
+                b"memory" => vec![0; 9],
+                _ => {
+                    drop(socket.write_all(answer).await);
+                    return;
+                }
+            };
+            write_welcome(&mut socket, Hello::Accepted.status()).await.unwrap();
+            socket.write_all(&behind).await.unwrap();
+            let mut offer = [9; LOCK_OFFER_BYTES];
+            socket.read_exact(&mut offer).await.unwrap();
+            assert_eq!(offer, [0; LOCK_OFFER_BYTES]);
         };
         let (link, ()) = futures::future::join(connect(&path), answering).await;
         let error = link.unwrap_err();
@@ -256,8 +279,15 @@ async fn what_answers_at_a_socket_and_is_no_device_is_said_to_be_none() {
 
 // ---- misbehaving hosts ---------------------------------------------------------------------------
 
-/// A socket of `server` after the handshake, before the memory is taken.
+/// A socket of `server` after the handshake, before the memory is taken: without a lock table.
 async fn greeted(server: &LocalServer) -> UnixStream {
+    let mut socket = welcomed(server).await;
+    assert!(!hand_over(&mut socket, None).await.unwrap());
+    socket
+}
+
+/// A socket of `server` before the lock table is offered.
+async fn welcomed(server: &LocalServer) -> UnixStream {
     let mut socket = UnixStream::connect(&server.socket).await.unwrap();
     write_hello(&mut socket, None).await.unwrap();
     let welcome = read_welcome(&mut socket).await.unwrap().unwrap();
@@ -352,6 +382,39 @@ async fn positions_that_cannot_be_cost_the_connection_and_nobody_else() {
 }
 
 #[tokio::test]
+async fn what_is_no_lock_table_is_done_without() {
+    let server = LocalServer::start(device()).await;
+    let (table, _) = HostLocks::create(TableShape::default()).unwrap();
+    let (offer, descriptors) = table.offer().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = std::fs::File::create(folder.path().join("no memory file")).unwrap();
+    let wrong = [file.as_fd(), descriptors[1], descriptors[2]];
+    let larger = u64::MAX.to_le_bytes();
+    let offers: [(&[u8], &[BorrowedFd<'_>]); 5] = [
+        (&[9; LOCK_OFFER_BYTES], &[]),
+        (&offer, &descriptors[..1]),
+        (&[0; LOCK_OFFER_BYTES], &descriptors),
+        (&larger, &descriptors),
+        (&offer, &wrong),
+    ];
+    for (bytes, descriptors) in offers {
+        let mut socket = welcomed(&server).await;
+        if descriptors.is_empty() {
+            socket.write_all(bytes).await.unwrap();
+        } else {
+            assert_eq!(send_descriptors(socket.as_fd(), bytes, descriptors).unwrap(), bytes.len());
+        }
+        assert_eq!(socket.read_u8().await.unwrap(), 0, "not taken");
+        // And it goes on.
+        let mut stream = LocalStream::accept(socket).await.unwrap();
+        write_frame(&mut stream, &Frame::of_head(FrameKind::Ping, 5, Vec::new())).await.unwrap();
+        assert_eq!(read_frame(&mut stream).await.unwrap().unwrap().kind, FrameKind::Pong);
+    }
+    let mut socket = welcomed(&server).await;
+    assert!(hand_over(&mut socket, Some(&table)).await.unwrap());
+}
+
+#[tokio::test]
 async fn a_host_that_vanishes_at_any_step_of_the_greeting_hinders_nobody() {
     let server = LocalServer::start(device()).await;
     let mut hello = Vec::new();
@@ -360,6 +423,10 @@ async fn a_host_that_vanishes_at_any_step_of_the_greeting_hinders_nobody() {
         let mut socket = UnixStream::connect(&server.socket).await.unwrap();
         socket.write_all(&hello[..length]).await.unwrap();
     }
+    drop(welcomed(&server).await);
+    let mut socket = welcomed(&server).await;
+    socket.write_all(&[0; 3]).await.unwrap();
+    drop(socket);
     for length in [1, 8] {
         let mut socket = greeted(&server).await;
         // The descriptors are lost with the bytes that are read without them.

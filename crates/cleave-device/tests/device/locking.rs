@@ -10,7 +10,9 @@ use cleave_fragment::command::{
     Command, DeviceError, DeviceErrorCause, Execute, Reply, Request, RunReport,
 };
 use cleave_fragment::link::{DeviceService, LinkError, SlotSender};
-use cleave_fragment::row_locks::{AskedLocks, HostedJob, JobTransaction, RowLock, RowLocks};
+use cleave_fragment::row_locks::{
+    AskedLocks, HostedJob, JobTransaction, RowLock, RowLocks, Served,
+};
 use cleave_shmem::{DeviceLocks, HostLocks, Row, TableShape, Ticket};
 use cleave_store::RecId;
 use tokio::sync::oneshot;
@@ -114,6 +116,10 @@ impl JobTransaction for Alone {
         false
     }
 
+    fn lock_object(&self, _object: u64) -> bool {
+        false
+    }
+
     fn closes_cycle(&self) -> bool {
         false
     }
@@ -124,7 +130,7 @@ fn table() -> (Arc<HostLocks>, Arc<DeviceLocks>) {
 }
 
 fn begin(host: &Arc<HostLocks>, device: &Arc<DeviceLocks>) -> Arc<HostedJob> {
-    HostedJob::begin(host, Some(device), Arc::new(Alone)).unwrap().unwrap()
+    HostedJob::begin(host, Served::ByHost(device), Arc::new(Alone)).unwrap().unwrap()
 }
 
 fn join(host: &HostLocks, vid: u64) -> Ticket {

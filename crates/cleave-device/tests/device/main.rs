@@ -10,6 +10,7 @@ mod extending;
 mod faults;
 mod fencing;
 mod local;
+mod lock_rows;
 mod locking;
 mod merging;
 mod peers;

@@ -3,19 +3,20 @@
 //!
 //! ```text
 //!  embedded   both sides in this process
-//!  local      in a memory file, which is handed to the device's process with the first job that locks
-//!             ([`HostLocks::offer`])
+//!  local      in a memory file, which each connection hands to the device's process ([`HostLocks::offer`]); for a
+//!             process that does not take it, as for a remote one
 //!  remote     both sides in this process: the host acts for the device on lock requests that come in batches (rule 20)
 //! ```
 //!
 //! The table lasts as long as the device is attached here, whatever becomes of its process.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use cleave_catalog::catalog::DeviceKind;
-use cleave_fragment::row_locks::{HostedJob, JobTransaction};
-use cleave_shmem::{DeviceLocks, HostLocks, JobId, LockError, Row, TableShape, is_lock_free};
+use cleave_fragment::row_locks::{HostedJob, JobTransaction, Served};
+use cleave_shmem::{DeviceLocks, HostLocks, JobId, LockError, Row, TableShape};
 use cleave_store::RecId;
 use cleave_txn::{LockKey, LockMode, LockOwner, Locks};
 
@@ -26,13 +27,25 @@ use super::Device;
 pub struct SharedLocks {
     /// The host's.
     pub host: Arc<HostLocks>,
-    /// The device's; None: it is in the device's process.
-    pub device: Option<Arc<DeviceLocks>>,
+    /// The device's; of a local device, for jobs that the host serves.
+    pub device: Arc<DeviceLocks>,
     /// The tail, of all devices.
     locks: Arc<Locks>,
     number: u32,
     /// Whether the host takes the device's side, for what comes by batches.
     is_remote: bool,
+    escalations: Arc<AtomicU64>,
+}
+
+/// The object of row locks that the rows of a tablet have: its table, and its place there. VIDs count by tablet.
+#[must_use]
+pub fn row_object(table_id: u32, tablet: usize) -> u64 {
+    u64::from(table_id) << 32 | tablet as u64
+}
+
+/// The table that the rows of `object` are in.
+fn table_of(object: u64) -> u64 {
+    object >> 32
 }
 
 /// Finds the newest version of a row, where that is not the one of a job's snapshot.
@@ -54,6 +67,7 @@ struct OfTransaction {
     number: u32,
     newest: Newest,
     job: OnceLock<JobId>,
+    escalations: Arc<AtomicU64>,
 }
 
 impl SharedLocks {
@@ -61,13 +75,19 @@ impl SharedLocks {
     fn new(kind: &DeviceKind, number: u32, locks: &Arc<Locks>) -> Option<Self> {
         let shape = TableShape::default();
         let is_remote = matches!(kind, DeviceKind::Remote(_));
-        let (host, device) = if matches!(kind, DeviceKind::Local(_)) && is_lock_free() {
-            (HostLocks::create(shape).ok()?, None)
-        } else {
-            let (host, device) = HostLocks::embedded(shape).ok()?;
-            (host, Some(device))
+        let in_a_file = match kind {
+            DeviceKind::Local(_) => HostLocks::create(shape).ok(),
+            DeviceKind::Embedded | DeviceKind::Remote(_) => None,
         };
-        Some(Self { host, device, locks: Arc::clone(locks), number, is_remote })
+        // Without a memory file its runs lock by batches.
+        let (host, device) = in_a_file.or_else(|| HostLocks::embedded(shape).ok())?;
+        let (locks, escalations) = (Arc::clone(locks), Arc::default());
+        Some(Self { host, device, locks, number, is_remote, escalations })
+    }
+
+    /// How often a job got its whole table in place of further rows.
+    pub fn escalations(&self) -> u64 {
+        self.escalations.load(Ordering::Relaxed)
     }
 
     /// A job of `owner`'s transaction, for a run that
@@ -88,10 +108,14 @@ impl SharedLocks {
             number,
             newest,
             job: OnceLock::new(),
+            escalations: Arc::clone(&self.escalations),
         });
-        let side = self.device.as_ref().filter(|_| self.is_remote);
+        let served = match self.is_remote {
+            true => Served::ByHost(&self.device),
+            false => Served::ByDevice(&self.device),
+        };
         let transaction = Arc::clone(&of) as Arc<dyn JobTransaction>;
-        let Some(hosted) = HostedJob::begin(&self.host, side, transaction)? else {
+        let Some(hosted) = HostedJob::begin(&self.host, served, transaction)? else {
             return Ok(None);
         };
         let job = hosted.job().id;
@@ -126,6 +150,17 @@ impl JobTransaction for OfTransaction {
         let key = LockKey::row_on(self.number, row.object, row.vid);
         // A finished job, or one with too many locks, asks for the entry.
         self.locks.try_lock(&self.owner, key, LockMode::ForUpdate).unwrap_or(false)
+    }
+
+    fn lock_object(&self, object: u64) -> bool {
+        // Whoever locks rows of a table has it before in a mode that conflicts with this one: ROW SHARE or ROW EXCLUSIVE.
+        // As with rows, a transaction that has ended or has too many locks gets none.
+        let table = LockKey::table(table_of(object));
+        let has_it = self.locks.try_lock(&self.owner, table, LockMode::Exclusive).unwrap_or(false);
+        if has_it {
+            self.escalations.fetch_add(1, Ordering::Relaxed);
+        }
+        has_it
     }
 
     fn closes_cycle(&self) -> bool {

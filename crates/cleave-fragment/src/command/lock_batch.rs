@@ -4,10 +4,12 @@
 //! call     lock      0 │ number │ object │ waits │ count │ count × difference of the VID to the one before
 //!          give up   1 │ below                                                                 device → host
 //!          release   2
+//!          escalate  3 │ object
 //! say      answers   0 │ number │ count │ outcomes, 2 bits each, four a byte │ RecIDs of the conflicts
 //!          grants    1 │ count │ count × (batch, row in it and whether it changed, RecID if so)
 //!          refused   2 │ why                                                                   host → device
 //!          released  3
+//!          escalated 4 │ object
 //! ```
 //!
 //! The host's memory is the only authority (rule 20): the host takes the job's side of a lock table of its own
@@ -55,6 +57,12 @@ pub enum LockCall {
     },
     /// The job releases all its locks, and locks no more. → [`LockSay::Released`]
     Release,
+    /// The job holds most of the lock table: lock this object for its transaction, if nobody else has it now. From a
+    /// device that locks by itself. → [`LockSay::Escalated`]; nothing where others have it
+    Escalate {
+        /// The table that the rows are in.
+        object: u64,
+    },
 }
 
 /// A message of the host to a job's device.
@@ -68,6 +76,11 @@ pub enum LockSay {
     Refused(LockRefusal),
     /// The answer to a release.
     Released,
+    /// The job's transaction has locked this object: all its rows are the job's.
+    Escalated {
+        /// The table.
+        object: u64,
+    },
 }
 
 /// Why a job locks no more.
@@ -85,6 +98,11 @@ pub enum LockRefusal {
     /// The lock table is corrupted, or a message answers nothing that was asked: a defect.
     #[error("the lock table of the host is spoilt; end the device's runs and attach it again")]
     Spoilt,
+    /// It is to lock in a table that its connection did not hand over, as after a lost connection: begin a new run.
+    #[error(
+        "the run locks rows in a lock table that this connection did not hand over; begin it again"
+    )]
+    NoTable,
 }
 
 /// Rows of one object that a job wants.
@@ -137,6 +155,7 @@ impl LockCall {
     const LOCK: u8 = 0;
     const GIVE_UP: u8 = 1;
     const RELEASE: u8 = 2;
+    const ESCALATE: u8 = 3;
 
     /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
@@ -148,6 +167,7 @@ impl LockCall {
                 bytes
             }
             Self::Release => vec![Self::RELEASE],
+            Self::Escalate { object } => encode_object(Self::ESCALATE, *object),
         }
     }
 
@@ -165,6 +185,7 @@ impl LockCall {
                 Ok(Self::GiveUp { below })
             }
             Self::RELEASE => end(bytes).map(|()| Self::Release),
+            Self::ESCALATE => Ok(Self::Escalate { object: decode_object(bytes)? }),
             _ => Err(KIND),
         }
     }
@@ -175,6 +196,7 @@ impl LockSay {
     const GRANTS: u8 = 1;
     const REFUSED: u8 = 2;
     const RELEASED: u8 = 3;
+    const ESCALATED: u8 = 4;
 
     /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
@@ -183,6 +205,7 @@ impl LockSay {
             Self::Grants(grants) => LockGrant::encode_behind(grants, vec![Self::GRANTS]),
             Self::Refused(why) => vec![Self::REFUSED, why.code()],
             Self::Released => vec![Self::RELEASED],
+            Self::Escalated { object } => encode_object(Self::ESCALATED, *object),
         }
     }
 
@@ -201,13 +224,26 @@ impl LockSay {
                 LockRefusal::from_code(*code).map(Self::Refused).ok_or(REFUSAL)
             }
             Self::RELEASED => end(bytes).map(|()| Self::Released),
+            Self::ESCALATED => Ok(Self::Escalated { object: decode_object(bytes)? }),
             _ => Err(KIND),
         }
     }
 }
 
+fn encode_object(kind: u8, object: u64) -> Vec<u8> {
+    let mut bytes = vec![kind];
+    put(&mut bytes, object);
+    bytes
+}
+
+fn decode_object(mut bytes: &[u8]) -> Decoded<u64> {
+    let object = take(&mut bytes).ok_or(MalformedMessage::Field("object of locks"))?;
+    end(bytes)?;
+    Ok(object)
+}
+
 impl LockRefusal {
-    const ALL: [Self; 4] = [Self::Over, Self::Deadlock, Self::TooMany, Self::Spoilt];
+    const ALL: [Self; 5] = [Self::Over, Self::Deadlock, Self::TooMany, Self::Spoilt, Self::NoTable];
 
     fn code(self) -> u8 {
         match self {
@@ -215,6 +251,7 @@ impl LockRefusal {
             Self::Deadlock => 1,
             Self::TooMany => 2,
             Self::Spoilt => 3,
+            Self::NoTable => 4,
         }
     }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cleave_media::{BlockAddress, Extent};
+use cleave_shmem::Job;
 use cleave_store::{ColumnRef, PageRef, SegmentRef};
 
 use super::lock_batch::{LockCall, LockSay};
@@ -380,6 +381,17 @@ pub struct Execute {
     pub fed: Vec<u32>,
     /// The first slot wanted: 0, or the one after those that a lost stream delivered.
     pub first_slot: u64,
+    /// How it locks rows, if it does: set by the link that has its [`HostedJob`](crate::row_locks::HostedJob).
+    pub locks: Option<RunLocks>,
+}
+
+/// How a run locks rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunLocks {
+    /// In the lock table that the host handed over with the connection, as this job.
+    Shared(Job),
+    /// By batches over the run's own stream.
+    Batches,
 }
 
 impl Execute {

@@ -28,7 +28,8 @@ pub use lock_batch::{
 };
 pub use message::{
     Command, CommandHeader, Execute, Identity, Kept, LOOKING_EPOCH, Ownership, Payload, ReadItem,
-    ReadPayload, Reply, Request, RunKey, ShippedPage, Slot, SlotPayload, SpaceNeed, WriteItem,
+    ReadPayload, Reply, Request, RunKey, RunLocks, ShippedPage, Slot, SlotPayload, SpaceNeed,
+    WriteItem,
 };
 pub use status::{
     DeviceError, DeviceErrorCause, DeviceStatus, MetricKind, OperatorMetric, RunReport, RunState,

@@ -6,12 +6,13 @@
 
 use bytes::Bytes;
 use cleave_media::{BlockAddress, Extent};
+use cleave_shmem::{Job, JobId};
 use cleave_store::{ColumnRef, KeyRange, PageRef, SegmentId, SegmentRef, VidGaps};
 use prost::Message;
 
 use super::lock_batch::{LOCK_MESSAGE_BYTES_MAX, LockSay};
 use super::message::{
-    Command, CommandHeader, Execute, Payload, ReadItem, Request, ShippedPage, WriteItem,
+    Command, CommandHeader, Execute, Payload, ReadItem, Request, RunLocks, ShippedPage, WriteItem,
 };
 use super::wire::{Frame, FrameKind};
 use crate::broadcast::Broadcast;
@@ -258,6 +259,17 @@ struct ExecuteProto {
     shipped: Vec<u64>,
     #[prost(bool, tag = "17")]
     extensible: bool,
+    #[prost(message, optional, tag = "20")]
+    locks: Option<RunLocksProto>,
+}
+
+/// Without a job the run locks by batches.
+#[derive(Clone, PartialEq, Message)]
+struct RunLocksProto {
+    #[prost(uint32, optional, tag = "1")]
+    job: Option<u32>,
+    #[prost(uint64, tag = "2")]
+    epoch: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -531,6 +543,7 @@ pub fn encode_execute(request: u64, execute: Execute) -> Frame {
         fed: execute.fed,
         broadcasts,
         shipped,
+        locks: execute.locks.map(locks_to_proto),
     };
     Frame { kind: FrameKind::Execute, request, head: head.encode_to_vec().into(), parts }
 }
@@ -597,7 +610,22 @@ pub fn decode_execute(frame: Frame) -> Decoded<Execute> {
         fed: message.fed,
         broadcasts,
         shipped,
+        locks: message.locks.map(locks_from_proto).transpose()?,
     })
+}
+
+fn locks_to_proto(locks: RunLocks) -> RunLocksProto {
+    match locks {
+        RunLocks::Shared(job) => RunLocksProto { job: Some(job.id.get().into()), epoch: job.epoch },
+        RunLocks::Batches => RunLocksProto::default(),
+    }
+}
+
+fn locks_from_proto(locks: RunLocksProto) -> Decoded<RunLocks> {
+    let Some(number) = locks.job else { return Ok(RunLocks::Batches) };
+    let id = u16::try_from(number).ok().and_then(JobId::new);
+    let id = id.ok_or(MalformedMessage::Field("number of a job that locks rows"))?;
+    Ok(RunLocks::Shared(Job { id, epoch: locks.epoch }))
 }
 
 fn header_to_proto(header: CommandHeader) -> HeaderProto {

@@ -67,10 +67,12 @@ pub enum DeviceErrorCause {
     NotClaimed,
     /// A fragment has filled the pages that were reserved for it: reserve more, then run it again.
     OutOfReserved,
+    /// Another transaction has locked a row, and the fragment was not to wait: the statement's fault.
+    LockNotAvailable,
 }
 
 impl DeviceErrorCause {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 19] = [
         Self::NotReserved,
         Self::Corrupt,
         Self::Refused,
@@ -89,6 +91,7 @@ impl DeviceErrorCause {
         Self::OtherDatabase,
         Self::NotClaimed,
         Self::OutOfReserved,
+        Self::LockNotAvailable,
     ];
 
     /// Its number on the wire.
@@ -112,6 +115,7 @@ impl DeviceErrorCause {
             Self::OtherDatabase => 16,
             Self::NotClaimed => 17,
             Self::OutOfReserved => 18,
+            Self::LockNotAvailable => 19,
         }
     }
 

@@ -20,6 +20,7 @@ use tokio::time::timeout;
 use super::attempts::{Attempt, Attempts};
 use super::connection::{Connection, Credit};
 use super::dial::Dial;
+use super::handed_table::hear_host;
 use super::link::{
     AcceptedRun, AttachMode, EndGuard, Link, LinkError, RunControl, RunStream, SlotForm,
     SlotSender, SpaceNeeds, Traffic,
@@ -123,6 +124,11 @@ impl ConnectedLink {
             .enable_all()
             .build()
             .map_err(|source| LinkError::Connect { address: dial.address(), source })?;
+        if let Some(table) = dial.table()
+            && let Ok(bell) = hear_host(table)
+        {
+            let _detached = runtime.spawn(bell);
+        }
         let shared = Arc::new(Shared {
             dial,
             commands: AtomicU64::new(0),
@@ -284,17 +290,22 @@ impl Link for ConnectedLink {
 impl ConnectedLink {
     async fn begin(
         &self,
-        request: Execute,
+        mut request: Execute,
         job: Option<Arc<HostedJob>>,
     ) -> Result<RunStream, LinkError> {
         let (header, first_slot) = (request.header, request.first_slot);
         let (slot_count, slot_bytes) = (request.slot_count, request.slot_bytes);
         let needs = SpaceNeeds::of(&request);
-        let mut frame = encode_execute(0, request);
-        self.check_size(&frame, "a fragment with its morsels")?;
         // Before a connection exists that would release it; back on the list if none is made.
         let resuming = Resuming::new(&self.shared.abandoned, header);
         let connection = self.connection().await?;
+        let locks = job.as_ref().map(|job| job.run_locks(connection.has_table())).transpose();
+        request.locks = locks.map_err(|error| LinkError::Device {
+            device: self.device(),
+            source: DeviceError::new(DeviceErrorCause::Refused, error.to_string()),
+        })?;
+        let mut frame = encode_execute(0, request);
+        self.check_size(&frame, "a fragment with its morsels")?;
         if let Some(refusal) = self.shared.refusal_of_fragments() {
             return Err(refusal);
         }
@@ -306,7 +317,8 @@ impl ConnectedLink {
             self.connect_job(job, &connection, header);
         }
         let (slots, events) = SlotSender::channel(SlotForm::Encoded);
-        let slots = slots.locking(job).extending(needs.clone());
+        let starting = job.as_deref().map(HostedJob::starts);
+        let slots = slots.locking(job.clone()).extending(needs.clone());
         let control = Arc::new(ConnectionControl {
             shared: Arc::clone(&self.shared),
             connection: Arc::clone(&connection),
@@ -322,6 +334,9 @@ impl ConnectedLink {
         if let Err(LinkError::Device { .. }) = &accepted {
             // Refused: there is nothing of this attempt to end.
             end_guard.0 = None;
+            if let Some(starting) = starting {
+                starting.was_refused();
+            }
             if self.shared.attempts.withdraw(&header, attempt) {
                 self.shared.release(&connection, header);
             }

@@ -46,6 +46,7 @@ pub(crate) struct Connection {
     /// Pings that are not yet written.
     pings_queued: AtomicU64,
     died: Notify,
+    has_table: bool,
 }
 
 /// The slots that the device may have sent of a run by now, by number and by bytes: slots that wait here for the host
@@ -123,12 +124,14 @@ enum Waiting {
 }
 
 impl Connection {
-    /// Starts the connection's tasks over `socket` on the current runtime. `bytes` counts what crosses.
+    /// Starts the connection's tasks over `socket` on the current runtime. `bytes` counts what crosses. `has_table`:
+    /// the device's process has taken the host's lock table.
     pub(crate) fn start<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         address: String,
         bytes: Arc<ByteCounters>,
         watch_interval: Duration,
         socket: S,
+        has_table: bool,
     ) -> Arc<Self> {
         let (outbound, frames) = mpsc::unbounded_channel();
         let connection = Arc::new(Self {
@@ -138,6 +141,7 @@ impl Connection {
             waiting: Mutex::default(),
             pings_queued: AtomicU64::new(0),
             died: Notify::new(),
+            has_table,
         });
         let (reader, writer) = tokio::io::split(socket);
         let mut tasks = JoinSet::new();
@@ -153,6 +157,11 @@ impl Connection {
             }
         });
         connection
+    }
+
+    /// Whether the device's process has taken the host's lock table.
+    pub(crate) fn has_table(&self) -> bool {
+        self.has_table
     }
 
     /// Whether the connection is dead.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Way::Tcp ───▶ TcpStream, counted ─▶ TLS ─▶ hello, welcome ─────────────────▶ Connection
-//! Way::Local ─▶ UnixStream ─▶ check its user ─▶ hello, welcome ─▶ LocalStream, counted ─▶ Connection
+//! Way::Local ─▶ UnixStream ─▶ check its user ─▶ hello, welcome ─▶ lock table ─▶ LocalStream, counted ─▶ Connection
 //! ```
 //!
 //! Invariant: a token is sent over TLS or to this machine only. Over shared memory it is not sent at all: there the
@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cleave_shmem::HostLocks;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -21,6 +22,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::connection::Connection;
+use super::handed_table::hand_over;
 use super::link::{AttachMode, LinkError};
 use super::local::address_of;
 use super::local_stream::{LocalStream, foreign_user};
@@ -53,7 +55,11 @@ pub(crate) enum Way {
     /// On any machine.
     Tcp { address: RemoteAddress, token: Token, tls: Option<Arc<ClientConfig>> },
     /// On this machine.
-    Local { socket: PathBuf },
+    Local {
+        socket: PathBuf,
+        /// The lock table that the device's process is offered.
+        table: Option<Arc<HostLocks>>,
+    },
 }
 
 impl Dial {
@@ -72,7 +78,7 @@ impl Dial {
     pub(crate) fn address(&self) -> String {
         match &self.way {
             Way::Tcp { address, .. } => address.to_string(),
-            Way::Local { socket } => address_of(socket),
+            Way::Local { socket, .. } => address_of(socket),
         }
     }
 
@@ -84,13 +90,21 @@ impl Dial {
         }
     }
 
+    /// The lock table that the device's process is offered.
+    pub(crate) fn table(&self) -> Option<&Arc<HostLocks>> {
+        match &self.way {
+            Way::Tcp { .. } => None,
+            Way::Local { table, .. } => table.as_ref(),
+        }
+    }
+
     /// Connects, shakes hands and starts the connection's tasks on the current runtime.
     pub(crate) async fn open(&self) -> Result<Arc<Connection>, LinkError> {
         match &self.way {
             Way::Tcp { address, token, tls } => self.open_tcp(address, token, tls.clone()).await,
-            Way::Local { socket } => {
+            Way::Local { socket, table } => {
                 let socket = self.connect(UnixStream::connect(socket)).await?;
-                self.within_limit(self.open_local(socket)).await
+                self.within_limit(self.open_local(socket, table.as_deref())).await
             }
         }
     }
@@ -140,35 +154,47 @@ impl Dial {
             match tls {
                 None => {
                     self.greet(&mut socket, Some(token)).await?;
-                    Ok(self.start(socket))
+                    Ok(self.start(socket, false))
                 }
                 Some(config) => {
                     let mut socket = self.secure(&address.host, config, socket).await?;
                     self.greet(&mut socket, Some(token)).await?;
-                    Ok(self.start(socket))
+                    Ok(self.start(socket, false))
                 }
             }
         };
         self.within_limit(handshake).await
     }
 
-    async fn open_local(&self, mut socket: UnixStream) -> Result<Arc<Connection>, LinkError> {
+    async fn open_local(
+        &self,
+        mut socket: UnixStream,
+        table: Option<&HostLocks>,
+    ) -> Result<Arc<Connection>, LinkError> {
         if let Some(user) = foreign_user(&socket) {
             return Err(LinkError::ForeignProcess { address: self.address(), user });
         }
         self.greet(&mut socket, None).await?;
+        let handed =
+            hand_over(&mut socket, table).await.map_err(|error| LinkError::NotADevice {
+                address: self.address(),
+                detail: format!("it did not answer the offer of the lock table: {error}"),
+            })?;
         let stream = LocalStream::accept(socket).await.map_err(|error| LinkError::NotADevice {
             address: self.address(),
             detail: format!("the shared memory that it offered cannot be used: {error}"),
         })?;
-        Ok(self.start(Metered::new(stream, Arc::clone(&self.bytes), self.cap.clone())))
+        let stream = Metered::new(stream, Arc::clone(&self.bytes), self.cap.clone());
+        Ok(self.start(stream, handed))
     }
 
     fn start<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         &self,
         socket: S,
+        has_table: bool,
     ) -> Arc<Connection> {
-        Connection::start(self.address(), Arc::clone(&self.bytes), self.watch_interval, socket)
+        let bytes = Arc::clone(&self.bytes);
+        Connection::start(self.address(), bytes, self.watch_interval, socket, has_table)
     }
 
     async fn greet<S: AsyncRead + AsyncWrite + Unpin>(

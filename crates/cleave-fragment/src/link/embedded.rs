@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
+use cleave_shmem::LockError;
 use tokio::runtime::Handle;
 
 use super::attempts::{Attempt, Attempts};
@@ -16,7 +17,9 @@ use super::link::{
 };
 use super::metered::ByteCounters;
 use super::token_bucket::RateCap;
-use crate::command::{Command, CommandHeader, DeviceError, Execute, ReadPayload, Reply, Request};
+use crate::command::{
+    Command, CommandHeader, DeviceError, DeviceErrorCause, Execute, ReadPayload, Reply, Request,
+};
 use crate::row_locks::HostedJob;
 
 /// A link within one process.
@@ -55,6 +58,10 @@ impl EmbeddedLink {
             cap.receive(bytes).await;
         }
     }
+}
+
+fn no_locks(error: LockError) -> LinkError {
+    failed(DeviceError::new(DeviceErrorCause::Refused, error.to_string()))
 }
 
 fn failed(source: DeviceError) -> LinkError {
@@ -107,9 +114,11 @@ impl Link for EmbeddedLink {
 impl EmbeddedLink {
     async fn begin(
         &self,
-        request: Execute,
+        mut request: Execute,
         job: Option<Arc<HostedJob>>,
     ) -> Result<RunStream, LinkError> {
+        request.locks =
+            job.as_ref().map(|job| job.run_locks(true)).transpose().map_err(no_locks)?;
         self.sent(request.fragment.len() as u64).await;
         let header = request.header;
         let first_slot = request.first_slot;
@@ -125,7 +134,9 @@ impl EmbeddedLink {
         }
         let (slots, events) = SlotSender::channel(SlotForm::Batches);
         let needs = SpaceNeeds::of(&request);
-        let slots = slots.locking(job).extending(needs.clone());
+        let table = job.as_ref().map(|job| Arc::clone(job.device()));
+        let began = job.clone();
+        let slots = slots.locking(job).sharing(table).extending(needs.clone());
         let control = Arc::new(EmbeddedControl {
             device: Arc::clone(&self.device),
             header,
@@ -134,8 +145,12 @@ impl EmbeddedLink {
         });
         let attempt = control.attempt;
         let mut end_guard = EndGuard(Some(Arc::clone(&control) as Arc<dyn RunControl>));
+        let starting = began.as_deref().map(HostedJob::starts);
         let accepted = self.device.execute(request, slots).await;
         end_guard.0 = None;
+        if let (Err(_), Some(starting)) = (&accepted, starting) {
+            starting.was_refused();
+        }
         if accepted.is_err() && self.attempts.withdraw(&header, attempt) {
             self.device.steer(Command::new(header, Request::Release));
         }

@@ -16,6 +16,7 @@ use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use async_trait::async_trait;
 use cleave_media::clock::Stopwatch;
+use cleave_shmem::DeviceLocks;
 use cleave_store::PageCache;
 use tokio::sync::{mpsc, watch};
 
@@ -315,6 +316,8 @@ pub struct SlotSender {
     events: mpsc::UnboundedSender<RunEvent>,
     /// The host's job that serves the run's lock requests.
     job: Option<Arc<HostedJob>>,
+    /// The lock table that the run's host shares with this process.
+    table: Option<Arc<DeviceLocks>>,
     /// Where the host learns what the run needs of space: the newest need, and not a queue of them.
     needs: Option<SpaceNeeds>,
 }
@@ -345,7 +348,7 @@ impl SlotSender {
     /// A sender, and the receiver of its events.
     pub fn channel(form: SlotForm) -> (Self, mpsc::UnboundedReceiver<RunEvent>) {
         let (events, receiver) = mpsc::unbounded_channel();
-        (Self { form, events, job: None, needs: None }, receiver)
+        (Self { form, events, job: None, table: None, needs: None }, receiver)
     }
 
     /// The same sender, with `job` serving the run's lock requests.
@@ -358,6 +361,17 @@ impl SlotSender {
     #[must_use]
     pub(crate) fn extending(self, needs: Option<SpaceNeeds>) -> Self {
         Self { needs, ..self }
+    }
+
+    /// The same sender, for a run whose host shares `table` with this process.
+    #[must_use]
+    pub fn sharing(self, table: Option<Arc<DeviceLocks>>) -> Self {
+        Self { table, ..self }
+    }
+
+    /// The lock table that the run's host shares with this process.
+    pub fn table(&self) -> Option<&Arc<DeviceLocks>> {
+        self.table.as_ref()
     }
 
     /// How slots are to be handed over.
@@ -376,6 +390,12 @@ impl SlotSender {
                 needs.note(need);
                 !self.is_closed()
             }
+            (event, Some(job), _) => {
+                if has_stopped(&event) {
+                    job.run_has_stopped();
+                }
+                self.events.send(event).is_ok()
+            }
             (event, _, _) => self.events.send(event).is_ok(),
         }
     }
@@ -383,6 +403,16 @@ impl SlotSender {
     /// Whether nobody listens any more.
     pub fn is_closed(&self) -> bool {
         self.events.is_closed()
+    }
+}
+
+/// Whether nothing works for a run any more that reports `event`. A cancelled run may go on for a moment, or for another
+/// listener.
+fn has_stopped(event: &RunEvent) -> bool {
+    match event {
+        RunEvent::Finished(_) => true,
+        RunEvent::Failed(error) => error.cause != DeviceErrorCause::Cancelled,
+        RunEvent::Slot(_) | RunEvent::Locks(_) | RunEvent::Full(_) | RunEvent::Lost(_) => false,
     }
 }
 

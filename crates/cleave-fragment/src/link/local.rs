@@ -3,7 +3,8 @@
 //! ```text
 //! host ─ ring ─▶ cleaved      both rings in one region that cleaved made for this connection
 //!      ◀─ ring ─
-//!      ═ Unix socket ═        hands over the region; its end says at once that the other side died
+//!      ═ Unix socket ═        hands over both regions; its end says at once that the other side died
+//!   lock table                of the host, for all connections to the device (`handed_table`)
 //! ```
 //!
 //! Everything above the stream is shared with a remote link: commands, credits, resuming a run over the next connection
@@ -11,6 +12,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use cleave_shmem::HostLocks;
 
 use super::connected_link::{AbandonedRuns, ConnectedLink};
 use super::dial::{Dial, Way};
@@ -20,7 +23,7 @@ impl ConnectedLink {
     /// A link through shared memory to the device that listens at the Unix socket `socket`; it connects on first use.
     ///
     /// `rate_cap` is in bytes a second, in each direction. `abandoned` is the list of runs that earlier links to the
-    /// same device abandoned.
+    /// same device abandoned. `table` is offered to the device's process, so that its runs lock rows there.
     ///
     /// # Errors
     /// [`LinkError::Connect`] if the system gives no thread.
@@ -28,8 +31,9 @@ impl ConnectedLink {
         socket: &Path,
         rate_cap: Option<u64>,
         abandoned: AbandonedRuns,
+        table: Option<Arc<HostLocks>>,
     ) -> Result<Arc<Self>, LinkError> {
-        let way = Way::Local { socket: PathBuf::from(socket) };
+        let way = Way::Local { socket: PathBuf::from(socket), table };
         Ok(Arc::new(Self::new(Dial::new(way, rate_cap), abandoned)?))
     }
 }

@@ -187,7 +187,7 @@ struct Bells {
     deprecated,
     reason = "what replaces it is unsafe; a bell owns its descriptor and always names that one"
 )]
-fn watched(bell: Doorbell) -> io::Result<AsyncFd<Doorbell>> {
+pub(super) fn watched(bell: Doorbell) -> io::Result<AsyncFd<Doorbell>> {
     AsyncFd::with_interest(bell, Interest::READABLE)
 }
 

@@ -23,6 +23,7 @@ mod connection;
 mod dial;
 pub mod embedded;
 mod expected_rows;
+pub mod handed_table;
 #[expect(clippy::module_inception, reason = "the trait that this directory is named after")]
 pub mod link;
 pub mod local;

@@ -6,6 +6,7 @@ pub mod collect_keys_exec;
 pub mod dense_aggregate_exec;
 pub mod fetch_columns_exec;
 pub mod grace_exec;
+pub mod lock_rows_exec;
 pub mod merge_runs_exec;
 pub mod placed_run;
 pub mod stoppable_join_exec;

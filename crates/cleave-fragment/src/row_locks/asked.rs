@@ -154,6 +154,8 @@ impl AskedLocks {
             // It was not requested.
             LockSay::Released if state.release == Release::No => state.refuse(LockRefusal::Spoilt),
             LockSay::Released => state.release = Release::Done,
+            // The host decides it by itself, and goes on answering batches.
+            LockSay::Escalated { .. } => state.refuse(LockRefusal::Spoilt),
         }
         let is_refused = state.refused.is_some();
         drop(state);

@@ -24,8 +24,9 @@ use cleave_shmem::{DeviceLocks, HostLocks, Job, JobLock, JobLocks, LockError, Ro
 use cleave_store::RecId;
 use tokio::sync::Notify;
 
+use super::escalation::Escalation;
 use crate::command::{
-    LockAnswer, LockAnswers, LockBatch, LockCall, LockGrant, LockRefusal, LockSay,
+    LockAnswer, LockAnswers, LockBatch, LockCall, LockGrant, LockRefusal, LockSay, RunLocks,
 };
 use crate::waiting::timeout;
 
@@ -44,6 +45,10 @@ pub trait JobTransaction: Send + Sync + fmt::Debug {
     /// others of that entry, or this one. Returns whether it did.
     fn lock_own(&self, row: Row) -> bool;
 
+    /// Locks all rows of `object` for the job's transaction, if no other transaction has locked any of them, or waits for
+    /// one. Returns whether it did; it does not wait.
+    fn lock_object(&self, object: u64) -> bool;
+
     /// Called when the job waits: looks for deadlock cycles, and breaks those in which a transaction of the host can be
     /// the victim. Returns whether there is one that only the job can break, by ending.
     fn closes_cycle(&self) -> bool;
@@ -52,9 +57,19 @@ pub trait JobTransaction: Send + Sync + fmt::Debug {
 /// Sends messages to the device of the run, as far as there is a connection. It does not wait.
 pub type Outlet = Arc<dyn Fn(LockSay) + Send + Sync>;
 
+/// Who takes a job's locks.
+#[derive(Debug, Clone, Copy)]
+pub enum Served<'a> {
+    /// The host, in this side of the table, for a device that shares no memory with it.
+    ByHost(&'a Arc<DeviceLocks>),
+    /// The device, if it has the table; else the host, in this side. The link knows: [`HostedJob::run_locks`].
+    ByDevice(&'a Arc<DeviceLocks>),
+}
+
 /// See the [module](self). Dropping it ends it.
 pub struct HostedJob {
     host: Arc<HostLocks>,
+    device: Arc<DeviceLocks>,
     job: Job,
     transaction: Arc<dyn JobTransaction>,
     state: Mutex<JobInner>,
@@ -62,8 +77,13 @@ pub struct HostedJob {
 }
 
 struct JobInner {
-    /// The device's side of the table, if the device shares no memory with the host.
+    /// The device's side of the table, if the host takes the locks.
     side: Option<JobLocks>,
+    /// How the run locks, once a link has decided.
+    locks: Option<RunLocks>,
+    /// Whether something may work for the run on the device.
+    is_running: bool,
+    escalation: Escalation,
     /// Queued rows, by batch and position in it.
     parked: BTreeMap<Name, Parked>,
     /// Batches below this number are skipped.
@@ -110,27 +130,32 @@ impl Wake for RowWaker {
 }
 
 impl HostedJob {
-    /// A job of `transaction`, in the table that `host` is a side of. `device` is the other side if the host acts for
-    /// it, for a device behind a network; None if the device itself does. Returns None if as many jobs are running as
-    /// the table can tell apart.
+    /// A job of `transaction`, in the table that `host` is a side of. Returns None if as many jobs are running as the
+    /// table can tell apart.
     ///
     /// # Errors
     /// [`LockError`].
     pub fn begin(
         host: &Arc<HostLocks>,
-        device: Option<&Arc<DeviceLocks>>,
+        served: Served<'_>,
         transaction: Arc<dyn JobTransaction>,
     ) -> Result<Option<Arc<Self>>, LockError> {
         let Some(job) = host.assign_job() else { return Ok(None) };
-        let side = match device.map(|device| device.begin(job)).transpose() {
-            Ok(side) => side,
-            Err(error) => {
-                host.release_job(job)?;
-                return Err(error);
-            }
+        let (device, side, locks) = match served {
+            Served::ByDevice(device) => (device, None, None),
+            Served::ByHost(device) => match device.begin(job) {
+                Ok(side) => (device, Some(side), Some(RunLocks::Batches)),
+                Err(error) => {
+                    host.release_job(job)?;
+                    return Err(error);
+                }
+            },
         };
         let state = JobInner {
             side,
+            locks,
+            is_running: false,
+            escalation: Escalation::default(),
             parked: BTreeMap::new(),
             below: 0,
             ended: None,
@@ -140,6 +165,7 @@ impl HostedJob {
         };
         Ok(Some(Arc::new(Self {
             host: Arc::clone(host),
+            device: Arc::clone(device),
             job,
             transaction,
             state: Mutex::new(state),
@@ -150,6 +176,53 @@ impl HostedJob {
     /// Its number in the table.
     pub fn job(&self) -> Job {
         self.job
+    }
+
+    /// The device's side of its table in this process.
+    pub fn device(&self) -> &Arc<DeviceLocks> {
+        &self.device
+    }
+
+    /// How the run locks that a link is about to begin, on a device that `has_table` or has not. The first answer stays,
+    /// since the run may go on over another connection.
+    ///
+    /// # Errors
+    /// [`LockError::Fenced`] if the host has taken its locks away.
+    pub fn run_locks(&self, has_table: bool) -> Result<RunLocks, LockError> {
+        let mut state = self.state();
+        if let Some(locks) = state.locks {
+            return Ok(locks);
+        }
+        let locks = if has_table {
+            RunLocks::Shared(self.job)
+        } else {
+            state.side = Some(self.device.begin(self.job)?);
+            RunLocks::Batches
+        };
+        state.locks = Some(locks);
+        Ok(locks)
+    }
+
+    /// A link sends the run to the device: from now on something may work for it there.
+    pub(crate) fn starts(&self) -> Starting<'_> {
+        let before = std::mem::replace(&mut self.state().is_running, true);
+        Starting { job: self, is_first: !before }
+    }
+
+    /// The device has reported that nothing works for the run any more.
+    pub fn run_has_stopped(&self) {
+        self.state().is_running = false;
+    }
+
+    /// Whether the job has all locks that it was granted: they were not taken away with those of the device's other
+    /// jobs. To be asked when the run has ended, before its changes count.
+    pub fn has_its_locks(&self) -> bool {
+        self.host.is_current(self.job)
+    }
+
+    /// Why the job locks no more, if the host has refused it.
+    pub fn refusal(&self) -> Option<LockRefusal> {
+        self.state().ended
     }
 
     /// From now on messages go to `outlet`. The caller runs the returned future as long as the connection lasts: it
@@ -169,10 +242,14 @@ impl HostedJob {
     pub fn take(&self, call: LockCall) {
         let mut state = self.state();
         let parked_before = state.parked.len();
+        let is_request = matches!(call, LockCall::Lock(_));
         let say = match (state.ended, call) {
             (Some(_), LockCall::Release) => Some(LockSay::Released),
             (Some(why), _) => Some(LockSay::Refused(why)),
             (None, LockCall::Lock(batch)) => self.lock_batch(&mut state, &batch),
+            (None, LockCall::Escalate { object }) => {
+                self.escalate(&mut state, object).then_some(LockSay::Escalated { object })
+            }
             (None, LockCall::GiveUp { below }) => {
                 state.give_up(below).err().map(|why| state.refuse(why))
             }
@@ -183,7 +260,8 @@ impl HostedJob {
                 Some(LockSay::Released)
             }
         };
-        let waits = state.side.is_none() || state.parked.len() > parked_before;
+        // A device that locks by itself sends rows that wait.
+        let waits = is_request && (state.side.is_none() || state.parked.len() > parked_before);
         let mut say = say;
         let outlet = state.outlet.clone();
         drop(state);
@@ -197,14 +275,22 @@ impl HostedJob {
     }
 
     /// Ends the job, whose transaction has ended: releases its locks and its number. Later requests are refused.
+    ///
+    /// A run that locks in shared memory and that the device has not reported to have stopped, such as a run of a lost
+    /// device, may lock on: then the locks of all the device's jobs are taken away.
     pub fn end(&self) {
         let mut state = self.state();
         state.end(LockRefusal::Over);
         let is_over = std::mem::replace(&mut state.is_over, true);
+        let locks_on = state.is_running && matches!(state.locks, Some(RunLocks::Shared(_)));
         drop(state);
         self.ready.changed.notify_one();
         if is_over {
             // The number may belong to another job by now.
+            return;
+        }
+        if locks_on && self.host.is_current(self.job) {
+            self.host.fence();
             return;
         }
         // A corrupted entry is found by the next job that asks for it.
@@ -216,6 +302,14 @@ impl HostedJob {
             return None;
         }
         let mut answers = Vec::with_capacity(batch.vids.len());
+        if state.escalation.covers(batch.object) {
+            let rows = batch.vids.iter().map(|vid| Row { object: batch.object, vid: *vid });
+            answers.extend(rows.map(|row| self.held(row)));
+            return Some(LockSay::Answers(LockAnswers { number: batch.number, answers }));
+        }
+        if let Some(side) = &state.side {
+            side.count_requests(batch.vids.len() as u64);
+        }
         for (row, vid) in (0..).zip(&batch.vids) {
             let (name, row) = ((batch.number, row), Row { object: batch.object, vid: *vid });
             let own = || self.transaction.lock_own(row);
@@ -227,7 +321,24 @@ impl HostedJob {
             };
             answers.push(answer);
         }
+        if let Some(side) = &state.side
+            && state.escalation.is_due(side.entry_count())
+        {
+            // The answer counts for later batches.
+            self.escalate(state, batch.object);
+        }
         Some(LockSay::Answers(LockAnswers { number: batch.number, answers }))
+    }
+
+    /// Whether all rows of `object` are the job's transaction's, from now on at the latest.
+    fn escalate(&self, state: &mut JobInner, object: u64) -> bool {
+        if !state.escalation.covers(object) {
+            if !self.transaction.lock_object(object) {
+                return false;
+            }
+            state.escalation.cover(object);
+        }
+        true
     }
 
     fn held(&self, row: Row) -> LockAnswer {
@@ -293,6 +404,21 @@ impl Drop for HostedJob {
 impl fmt::Debug for HostedJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HostedJob").field("job", &self.job).finish_non_exhaustive()
+    }
+}
+
+/// A run that is being sent to its device.
+pub(crate) struct Starting<'a> {
+    job: &'a HostedJob,
+    is_first: bool,
+}
+
+impl Starting<'_> {
+    /// The device has refused it: it does not exist, unless an earlier attempt began it.
+    pub(crate) fn was_refused(self) {
+        if self.is_first {
+            self.job.run_has_stopped();
+        }
     }
 }
 

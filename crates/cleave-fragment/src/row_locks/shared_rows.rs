@@ -12,6 +12,7 @@ use std::task::{Context, Poll, Waker};
 use cleave_shmem::{DeviceLocks, Job, JobLock, JobLocks, Row, Waiting};
 
 use super::RowLock;
+use super::escalation::Escalation;
 use super::hosted_job::{NO_ROOM_WAIT, refusal};
 use crate::command::lock_batch::LOCK_ROWS_MAX;
 use crate::command::message::RunEvent;
@@ -37,6 +38,7 @@ struct Said {
     asked: BTreeMap<u32, LockBatch>,
     /// Rows that the job's transaction has locked on the host.
     own: BTreeMap<Row, RowLock>,
+    escalation: Escalation,
     refused: Option<LockRefusal>,
     /// Waiters, to be told of a refusal.
     wakers: Vec<Waker>,
@@ -62,7 +64,8 @@ impl SharedRows {
         self.state().sink = Some(sink);
     }
 
-    /// Handles a message of the host: that rows are the transaction's own, or that the job closes a deadlock cycle.
+    /// Handles a message of the host: that rows are the transaction's own, or a whole object is, or that the job closes a
+    /// deadlock cycle.
     pub fn hear(&self, say: &LockSay) {
         let mut state = self.state();
         match say {
@@ -78,6 +81,7 @@ impl SharedRows {
                     }
                 }
             }
+            LockSay::Escalated { object } => state.escalation.cover(*object),
             LockSay::Grants(_) | LockSay::Released => return,
         }
         let wakers = std::mem::take(&mut state.wakers);
@@ -95,11 +99,19 @@ impl SharedRows {
         vids: &[u64],
         waits: bool,
     ) -> Result<WaitingRows, LockRefusal> {
-        if let Some(why) = self.state().refused {
-            return Err(why);
-        }
         let mut rows =
             WaitingRows { locks: Arc::clone(self), rows: Vec::new(), queued: Vec::new() };
+        {
+            let state = self.state();
+            if let Some(why) = state.refused {
+                return Err(why);
+            }
+            if state.escalation.covers(object) {
+                rows.rows = vec![RowLock::Held; vids.len()];
+                return Ok(rows);
+            }
+        }
+        self.job.count_requests(vids.len() as u64);
         for (index, vid) in vids.iter().enumerate() {
             let row = Row { object, vid: *vid };
             let lock = if waits {
@@ -124,7 +136,19 @@ impl SharedRows {
         if !rows.queued.is_empty() {
             self.say_waits(object, rows.queued.iter().map(|queued| queued.row.vid).collect());
         }
+        self.escalate(object);
         Ok(rows)
+    }
+
+    /// Asks for the whole of `object` if the job holds most of the table. The answer counts for later rows.
+    fn escalate(&self, object: u64) {
+        let mut state = self.state();
+        let is_due = state.escalation.is_due(self.job.entry_count());
+        let sink = state.sink.clone();
+        drop(state);
+        if let (true, Some(sink)) = (is_due, sink) {
+            sink.send(RunEvent::Locks(LockCall::Escalate { object }));
+        }
     }
 
     /// The host looks for deadlock cycles, and for rows that are the transaction's own; if there are very many rows,

@@ -31,7 +31,7 @@ struct Versions([AtomicU32; ROW_COUNT]);
 
 impl Versions {
     fn of(&self, vid: u64) -> &AtomicU32 {
-        &self.0[usize::try_from(vid).unwrap()]
+        &self.0[place(vid)]
     }
 
     fn now(&self) -> Vec<u32> {
@@ -51,6 +51,8 @@ struct Began {
     is_in_ring: bool,
     /// A row that its transaction has locked on the host.
     own: Option<u64>,
+    /// Whether nobody else locks rows of the object.
+    object_is_free: bool,
 }
 
 impl JobTransaction for Began {
@@ -58,9 +60,14 @@ impl JobTransaction for Began {
         self.own == Some(row.vid)
     }
 
+    fn lock_object(&self, object: u64) -> bool {
+        assert_eq!(object, OBJECT);
+        self.object_is_free
+    }
+
     fn newest(&self, row: Row) -> Option<RecId> {
         let now = self.versions.of(row.vid).load(Ordering::Relaxed);
-        (now != self.snapshot[usize::try_from(row.vid).unwrap()]).then(|| version(now))
+        (now != self.snapshot[place(row.vid)]).then(|| version(now))
     }
 
     fn closes_cycle(&self) -> bool {
@@ -102,7 +109,7 @@ fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
 impl Run {
     fn new(host: &Arc<HostLocks>, device: &Arc<DeviceLocks>, began: Began) -> Self {
         let snapshot = began.snapshot.clone();
-        let job = HostedJob::begin(host, Some(device), Arc::new(began)).unwrap().unwrap();
+        let job = HostedJob::begin(host, Served::ByHost(device), Arc::new(began)).unwrap().unwrap();
         let (sink, sent) = SlotSender::channel(SlotForm::Encoded);
         let (down, pump) = connect(&job);
         let asked = AskedLocks::new(sink);
@@ -202,7 +209,13 @@ impl Bench {
 
     fn run(&self) -> Run {
         let versions = Arc::clone(&self.versions);
-        let began = Began { snapshot: versions.now(), versions, is_in_ring: false, own: None };
+        let began = Began {
+            snapshot: versions.now(),
+            versions,
+            is_in_ring: false,
+            own: None,
+            object_is_free: false,
+        };
         Run::new(&self.host, &self.device, began)
     }
 
@@ -314,7 +327,13 @@ fn a_job_that_closes_a_ring_is_told_and_leaves_the_line() {
     let mut bench = Bench::new();
     let ticket = bench.join(2);
     let versions = Arc::clone(&bench.versions);
-    let began = Began { snapshot: versions.now(), versions, is_in_ring: true, own: Some(5) };
+    let began = Began {
+        snapshot: versions.now(),
+        versions,
+        is_in_ring: true,
+        own: Some(5),
+        object_is_free: false,
+    };
     let mut run = Run::new(&bench.host, &bench.device, began);
     let own = bench.join(5);
     run.ask(&[1, 5], true);
@@ -366,12 +385,21 @@ fn what_answers_nothing_that_was_asked_ends_the_run() {
 fn the_same_calls_lock_in_shared_memory() {
     let (host, device) = HostLocks::embedded(SMALL).unwrap();
     let versions = Arc::<Versions>::default();
-    let began = Began { snapshot: versions.now(), versions, is_in_ring: false, own: Some(5) };
-    let job = HostedJob::begin(&host, None, Arc::new(began)).unwrap().unwrap();
+    let began = Began {
+        snapshot: versions.now(),
+        versions,
+        is_in_ring: false,
+        own: Some(5),
+        object_is_free: false,
+    };
+    let job = HostedJob::begin(&host, Served::ByDevice(&device), Arc::new(began)).unwrap().unwrap();
     let (sink, mut sent) = SlotSender::channel(SlotForm::Batches);
     let (says, _pump) = connect(&job);
-    let rows = SharedRows::begin(&device, job.job(), sink).unwrap();
-    let locks = RowLocks::Shared(Arc::clone(&rows));
+    let way = job.run_locks(true).unwrap();
+    assert_eq!(way, RunLocks::Shared(job.job()));
+    let without = RowLocks::begin(way, sink.clone()).map(|_| ());
+    assert_eq!(without, Err(LockRefusal::NoTable));
+    let locks = RowLocks::begin(way, sink.sharing(Some(Arc::clone(&device)))).unwrap();
     let ask = |vids: &[u64], waits| locks.lock(OBJECT, vids, waits).now_or_never().unwrap();
     let ticket = host.join(Row { object: OBJECT, vid: 2 }, |_| false).unwrap().ticket;
     let mut held = ask(&[1, 2], false).unwrap();
@@ -390,18 +418,19 @@ fn the_same_calls_lock_in_shared_memory() {
     while let Ok(RunEvent::Locks(call)) = sent.try_recv() {
         job.take(call);
     }
-    says.lock().unwrap().drain(..).for_each(|say| rows.hear(&say));
+    says.lock().unwrap().drain(..).for_each(|say| locks.hear(say));
     assert_eq!(queued.settled().now_or_never().unwrap(), Ok(vec![RowLock::Held]));
     host.leave(own).unwrap();
     // A job that gives up leaves the queue.
     let other = HostedJob::begin(
         &host,
-        Some(&device),
+        Served::ByHost(&device),
         Arc::new(Began {
             versions: Arc::default(),
             snapshot: vec![0; 12],
             is_in_ring: false,
             own: None,
+            object_is_free: false,
         }),
     );
     let other = other.unwrap().unwrap();
@@ -411,10 +440,147 @@ fn the_same_calls_lock_in_shared_memory() {
     drop(waits);
     other.end();
     assert!(host.try_join(Row { object: OBJECT, vid: 9 }, |_| false).unwrap().is_some());
-    rows.hear(&LockSay::Refused(LockRefusal::Deadlock));
+    locks.hear(LockSay::Refused(LockRefusal::Deadlock));
     assert_eq!(ask(&[1], true).map(|_| ()), Err(LockRefusal::Deadlock));
     job.end();
     assert!(host.try_join(Row { object: OBJECT, vid: 1 }, |_| false).unwrap().is_some());
+}
+
+/// Rows in as many entries.
+fn in_entries_of_their_own(host: &HostLocks, count: usize) -> Vec<u64> {
+    let mut found: Vec<(u64, Ticket)> = Vec::new();
+    for vid in 0.. {
+        let row = Row { object: OBJECT, vid };
+        if found.len() == count {
+            break;
+        }
+        if !found.iter().any(|(_, ticket)| host.is_at(ticket, row)) {
+            found.push((vid, host.join(row, |_| false).unwrap().ticket));
+        }
+    }
+    let leave = |(vid, ticket)| {
+        host.leave(ticket).unwrap();
+        vid
+    };
+    found.into_iter().map(leave).collect()
+}
+
+#[test]
+fn a_job_with_most_of_the_table_gets_its_object_if_nobody_else_locks_rows_of_it() {
+    for object_is_free in [false, true] {
+        let mut bench = Bench::new();
+        let versions = Arc::clone(&bench.versions);
+        let snapshot = versions.now();
+        let began = Began { snapshot, versions, is_in_ring: false, own: None, object_is_free };
+        let mut run = Run::new(&bench.host, &bench.device, began);
+        let rows = in_entries_of_their_own(&bench.host, 10);
+        let (most, last) = (&rows[..9], rows[9]);
+        run.ask(most, true);
+        run.settle(&mut bench.random);
+        assert_eq!(run.outcomes(), Poll::Ready(Ok(vec![RowLock::Held; most.len()])));
+        // An entry of the host's: another table's row, as far as the job's transaction has the whole object.
+        let ticket = bench.join(last);
+        bench.versions.of(last).store(3, Ordering::Relaxed);
+        run.ask(&[last], true);
+        run.settle(&mut bench.random);
+        let before = bench.host.figures_of_jobs();
+        if object_is_free {
+            let settled = vec![RowLock::Changed(version(3))];
+            assert_eq!(run.outcomes(), Poll::Ready(Ok(settled)));
+            assert_eq!((before.requests, before.conflicts()), (9, 0), "rows are locked no more");
+        } else {
+            assert!(run.outcomes().is_pending());
+            assert_eq!((before.requests, before.waits), (10, 1));
+        }
+        bench.host.leave(ticket).unwrap();
+    }
+}
+
+#[test]
+fn a_job_in_shared_memory_asks_for_its_object() {
+    for object_is_free in [false, true] {
+        let (host, device) = HostLocks::embedded(SMALL).unwrap();
+        let versions = Arc::<Versions>::default();
+        let snapshot = versions.now();
+        let began = Began { snapshot, versions, is_in_ring: false, own: None, object_is_free };
+        let job = HostedJob::begin(&host, Served::ByDevice(&device), Arc::new(began));
+        let job = job.unwrap().unwrap();
+        let (sink, mut sent) = SlotSender::channel(SlotForm::Batches);
+        let (says, _pump) = connect(&job);
+        let sink = sink.sharing(Some(Arc::clone(&device)));
+        let locks = RowLocks::begin(job.run_locks(true).unwrap(), sink).unwrap();
+        let ask = |vids: &[u64]| locks.lock(OBJECT, vids, false).now_or_never().unwrap().unwrap();
+        let outcomes = |mut rows: LockedRows| rows.settled().now_or_never().unwrap().unwrap();
+        let rows = in_entries_of_their_own(&host, 10);
+        let (half, last) = (&rows[..8], rows[9]);
+        assert_eq!(outcomes(ask(half)), [RowLock::Held; 8]);
+        assert!(sent.try_recv().is_err(), "half of the table is not most of it");
+        assert_eq!(outcomes(ask(&rows[8..9])), [RowLock::Held]);
+        let Ok(RunEvent::Locks(call)) = sent.try_recv() else { panic!("it asks") };
+        assert_eq!(call, LockCall::Escalate { object: OBJECT });
+        job.take(LockCall::decode(&call.encode()).unwrap());
+        says.lock().unwrap().drain(..).for_each(|say| {
+            assert!(object_is_free);
+            locks.hear(LockSay::decode(&say.encode()).unwrap());
+        });
+        let ticket = host.join(Row { object: OBJECT, vid: last }, |_| false).unwrap().ticket;
+        let expected = if object_is_free { RowLock::Held } else { RowLock::NotFree };
+        assert_eq!(outcomes(ask(&[last])), [expected]);
+        assert_eq!(outcomes(ask(&rows[..9])), [RowLock::Held; 9]);
+        // Not again for every row: after a step of entries.
+        assert!(sent.try_recv().is_err());
+        host.leave(ticket).unwrap();
+        job.end();
+        assert_eq!(host.contended().unwrap(), []);
+    }
+}
+
+#[test]
+fn a_run_that_may_lock_on_takes_the_locks_of_all_jobs_with_it() {
+    let (host, device) = HostLocks::embedded(SMALL).unwrap();
+    let begin = |served| {
+        let versions = Arc::<Versions>::default();
+        let snapshot = versions.now();
+        let began =
+            Began { snapshot, versions, is_in_ring: false, own: None, object_is_free: false };
+        HostedJob::begin(&host, served, Arc::new(began)).unwrap().unwrap()
+    };
+    let other = begin(Served::ByDevice(&device));
+    other.run_locks(true).unwrap();
+    // Runs that never began, were refused, have stopped, or whose locks the host takes.
+    let unused = begin(Served::ByDevice(&device));
+    unused.run_locks(true).unwrap();
+    let refused = begin(Served::ByDevice(&device));
+    refused.run_locks(true).unwrap();
+    refused.starts().was_refused();
+    let stopped = begin(Served::ByDevice(&device));
+    stopped.run_locks(true).unwrap();
+    stopped.starts();
+    let (sink, _events) = SlotSender::channel(SlotForm::Batches);
+    sink.locking(Some(Arc::clone(&stopped))).send(RunEvent::Finished(Box::default()));
+    let by_batches = begin(Served::ByDevice(&device));
+    assert_eq!(by_batches.run_locks(false), Ok(RunLocks::Batches));
+    assert_eq!(by_batches.run_locks(true), Ok(RunLocks::Batches), "the first answer stays");
+    by_batches.starts();
+    for job in [unused, refused, stopped, by_batches] {
+        assert!(job.has_its_locks());
+        job.end();
+        assert!(!job.has_its_locks() && other.has_its_locks());
+    }
+    // One whose device is lost.
+    let lost = begin(Served::ByDevice(&device));
+    lost.run_locks(true).unwrap();
+    let attempt = lost.starts();
+    // A second attempt that is refused says nothing of the first.
+    lost.starts().was_refused();
+    drop(attempt);
+    lost.end();
+    assert!(!other.has_its_locks());
+    // Its locks are gone: nothing to take away for a second time.
+    other.starts();
+    other.end();
+    assert!(begin(Served::ByHost(&device)).has_its_locks());
+    assert_eq!(host.fence(), 2, "fenced once");
 }
 
 /// A transaction of the host.
@@ -507,8 +673,9 @@ fn pick(random: &mut SplitMix64, count: u64) -> usize {
     usize::try_from(random.below(count)).unwrap()
 }
 
+/// Rows beyond the last count as one of the first.
 fn place(vid: u64) -> usize {
-    usize::try_from(vid).unwrap()
+    usize::try_from(vid % ROWS).unwrap()
 }
 
 impl Party {

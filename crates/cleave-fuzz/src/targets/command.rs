@@ -26,8 +26,8 @@ use cleave_fragment::command::wire::{
 use cleave_fragment::command::{
     Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, Identity, Kept,
     LockAnswer, LockAnswers, LockBatch, LockCall, LockGrant, LockRefusal, LockSay, MetricKind,
-    OperatorMetric, Ownership, Payload, ReadItem, ReadPayload, Reply, Request, RunReport, RunState,
-    RunStatus, ShippedPage, Slot, SlotPayload, SpaceNeed, WriteItem,
+    OperatorMetric, Ownership, Payload, ReadItem, ReadPayload, Reply, Request, RunLocks, RunReport,
+    RunState, RunStatus, ShippedPage, Slot, SlotPayload, SpaceNeed, WriteItem,
 };
 use cleave_fragment::link::Token;
 use cleave_fragment::profile::SideProfile;
@@ -245,10 +245,12 @@ fn seeds() -> Vec<Vec<u8>> {
         LockCall::Lock(batch).encode(),
         LockCall::GiveUp { below: 300 }.encode(),
         LockCall::Release.encode(),
+        LockCall::Escalate { object: 300 }.encode(),
         LockSay::Answers(LockAnswers { number: 1, answers }).encode(),
         LockSay::Grants(grants).encode(),
         LockSay::Refused(LockRefusal::Deadlock).encode(),
         LockSay::Released.encode(),
+        LockSay::Escalated { object: 300 }.encode(),
     ];
     seeds.extend(locks.map(|locks| tagged(LOCKS, &locks)));
     seeds
@@ -412,6 +414,7 @@ fn execute() -> Execute {
         slot_bytes: 4096,
         settings: vec![("name".into(), "value".into())],
         first_slot: 8,
+        locks: Some(RunLocks::Batches),
         fed: vec![0, 7],
         broadcasts: broadcasts(),
         shipped: vec![ShippedPage {

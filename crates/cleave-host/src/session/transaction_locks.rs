@@ -28,6 +28,7 @@ use cleave_catalog::advisory_locks::{AdvisoryLocks, lock_within};
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::index::TabletIndex;
+use cleave_engine::device::shared_locks::row_object;
 use cleave_engine::write::insert::TableChange;
 use cleave_engine::write::vid_set::VidSet;
 use cleave_txn::locks::LockMark;
@@ -200,7 +201,7 @@ pub(super) fn table_key(table: &TableState) -> LockKey {
 
 /// The name of a row.
 pub(super) fn row_key(table: &TableState, place: usize, vid: u64) -> LockKey {
-    let object = (u64::from(table.schema.table_id) << 32) | place as u64;
+    let object = row_object(table.schema.table_id, place);
     match table.tablets.get(place) {
         Some(tablet) => LockKey::row_on(tablet.device.0, object, vid),
         None => LockKey::row(object, vid),

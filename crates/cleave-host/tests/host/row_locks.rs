@@ -1,15 +1,26 @@
 //! Tests of locking clauses and LOCK TABLE with several sessions: who waits, who is skipped, who fails.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cleave_fragment::command::{LockBatch, LockCall};
-use cleave_host::{Database, Session};
+use arrow::array::{RecordBatch, UInt64Array};
+use arrow::datatypes::{DataType, Field, Schema};
+use cleave_device::{LocalListener, LocalOptions, Runtime};
+use cleave_fragment::command::{Execute, LockBatch, LockCall};
+use cleave_fragment::link::RunStream;
+use cleave_fragment::{
+    BroadcastExec, BroadcastRows, LockRowsExec, LockWaitPolicy, RowsToLock, build_id,
+    encode_fragment,
+};
+use cleave_host::device::shared_locks::{LockingJob, row_object};
+use cleave_host::{Database, Device, LocalDevice, Session};
+use cleave_media::Memory;
 use cleave_shmem::{JobLock, JobLocks, Row};
 use cleave_txn::{LockOwner, TransactionId};
 use datafusion::common::runtime::SpawnedTask;
 
-use crate::support::{fresh, planned, refused, row, rows, run};
+use crate::support::{fresh, planned, refused, row, rows, run, runtime_options};
 
 async fn jobs(count: usize) -> (tempfile::TempDir, Arc<Database>, Session, Session) {
     let (directory, database) = fresh().await;
@@ -299,8 +310,7 @@ async fn rows_that_a_job_of_the_device_has_are_waited_for() {
     let (_directory, database, mut one, mut two) = jobs(3).await;
     let devices = database.devices();
     let shared = devices[0].shared_locks().unwrap();
-    let begin =
-        || shared.device.as_ref().unwrap().begin(shared.host.assign_job().unwrap()).unwrap();
+    let begin = || shared.device.begin(shared.host.assign_job().unwrap()).unwrap();
     // Whatever number the table has.
     let locks_all = |job: &JobLocks| {
         let mut rows = (1..64).flat_map(|table| (0..16).map(move |vid| (table << 32, vid)));
@@ -343,7 +353,7 @@ async fn deadlock_cycles_lead_through_jobs_of_the_device() {
     let shared = devices[0].shared_locks().unwrap();
     let owner = LockOwner::new(TransactionId(u64::MAX));
     let job = shared.begin_job(&owner, Arc::new(|_| None)).unwrap().unwrap();
-    let side = shared.device.as_ref().unwrap().begin(job.hosted().job()).unwrap();
+    let side = shared.device.begin(job.hosted().job()).unwrap();
     // The first row is the session's, and all others are the job's.
     run(&mut one, "BEGIN; UPDATE job SET n = 1 WHERE id = 1").await;
     let every = (1..64).flat_map(|table| (0..16).map(move |vid| (table << 32, vid)));
@@ -365,6 +375,101 @@ async fn deadlock_cycles_lead_through_jobs_of_the_device() {
     drop(job);
     assert_eq!(task.await.unwrap().1, ["done"]);
     assert_eq!(shared.host.contended().unwrap(), []);
+}
+
+/// A run that locks rows with these VIDs, on the device and as part of the job's transaction.
+async fn lock_on(device: &Device, job: &LockingJob, object: u64, vids: Range<u64>) -> RunStream {
+    let schema = Arc::new(Schema::new(vec![Field::new("vid", DataType::UInt64, false)]));
+    let column = Arc::new(UInt64Array::from_iter_values(vids));
+    let batch = RecordBatch::try_new(Arc::clone(&schema), vec![column]).unwrap();
+    let sent = BroadcastRows::new(Arc::clone(&schema), vec![batch], None);
+    let policy = LockWaitPolicy::Block;
+    let to_lock = RowsToLock { table: "job".to_owned(), object, vid: 0, policy };
+    let plan = LockRowsExec::new(Arc::new(BroadcastExec::new(1, schema)), to_lock).unwrap();
+    let request = Execute {
+        header: device.next_run(),
+        build: build_id(),
+        fragment: encode_fragment(&(Arc::new(plan) as _)).unwrap().into(),
+        snapshot: 0,
+        inputs: Vec::new(),
+        index_filters: Vec::new(),
+        indexes: Vec::new(),
+        broadcasts: vec![sent.encode(1).unwrap()],
+        shipped: Vec::new(),
+        reserved: Vec::new(),
+        extensible: false,
+        partitions: 1,
+        memory_bytes: 4 << 20,
+        slot_count: 4,
+        slot_bytes: 16 << 10,
+        settings: Vec::new(),
+        fed: Vec::new(),
+        first_slot: 0,
+        locks: None,
+    };
+    let link = device.link().await.unwrap();
+    link.execute_locking(request, Arc::clone(job.hosted())).await.unwrap()
+}
+
+/// Fragments lock rows of a table among sessions that do: of the embedded device, and of a local one, whose process
+/// maps the lock table.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fragments_lock_rows_among_sessions() {
+    let (directory, database, mut one, mut two) = jobs(3).await;
+    let socket = directory.path().join("other.sock");
+    let runtime = Runtime::new(Arc::new(Memory::new()), runtime_options(*b"a locking device")).unwrap();
+    let log: Arc<dyn Fn(&str) + Send + Sync> = Arc::new(|_: &str| {});
+    let options = LocalOptions { socket: socket.clone(), rate_cap: None, log };
+    let listener = LocalListener::bind(runtime, options).await.unwrap();
+    let _serving = SpawnedTask::spawn(listener.serve());
+    database.add_device("other", LocalDevice { socket, rate_cap: None }).await.unwrap();
+    for (name, clause) in [("embedded", ""), ("other", "WITH (device = other)")] {
+        run(&mut one, "DROP TABLE job").await;
+        run(&mut one, &format!("CREATE TABLE job (id int PRIMARY KEY, n int) {clause}")).await;
+        run(&mut one, "INSERT INTO job VALUES (1, 0), (2, 0), (3, 0); CHECKPOINT").await;
+        let devices = database.devices();
+        let device = devices.iter().find(|device| device.name() == name).unwrap();
+        let shared = device.shared_locks().unwrap();
+        // The rows of the table, whatever its number is.
+        run(&mut one, "BEGIN; UPDATE job SET n = 1 WHERE id = 1").await;
+        let probe = shared.device.begin(shared.host.assign_job().unwrap()).unwrap();
+        let not_free = (1..64).map(|table| row_object(table, 0)).find(|object| {
+            (0..16).any(|vid| !probe.try_lock(Row { object: *object, vid }).unwrap())
+        });
+        let object = not_free.unwrap();
+        shared.host.release_job(probe.job()).unwrap();
+
+        let owner = LockOwner::new(TransactionId(u64::MAX));
+        let job = shared.begin_job(&owner, Arc::new(|_| None)).unwrap().unwrap();
+        let mut stream = lock_on(device, &job, object, 0..16).await;
+        let mut reading = SpawnedTask::spawn(async move {
+            let mut count = 0;
+            while let Some(batch) = stream.next().await.unwrap() {
+                count += batch.num_rows();
+            }
+            count
+        });
+        assert!(waits(&mut reading).await, "a session has one of the rows");
+        run(&mut one, "ROLLBACK").await;
+        assert_eq!(reading.await.unwrap(), 16);
+        let nowait = "SELECT id FROM job WHERE id = 2 FOR UPDATE NOWAIT";
+        assert_eq!(refused(&mut one, nowait).await.sqlstate(), "55P03");
+        let mut task = beside(two, "UPDATE job SET n = 7 WHERE id = 2");
+        assert!(waits(&mut task).await, "to the end of the job's transaction");
+        assert!(job.hosted().has_its_locks());
+        drop(job);
+        two = task.await.unwrap().0;
+        assert_eq!(row(&mut one, "SELECT n FROM job WHERE id = 2").await, "7");
+        assert_eq!(shared.host.contended().unwrap(), []);
+
+        let figures = format!(
+            "SELECT side, requests > 0, waits > 0, refusals > 0, conflicts = waits + refusals, \
+             false_conflicts <= conflicts, overflows, escalations FROM cleave.device_locks \
+             WHERE device = '{name}' ORDER BY side"
+        );
+        let expected = ["host,t,t,t,t,t,0,0", "jobs,t,t,t,t,t,0,0"];
+        assert_eq!(rows(&mut one, &figures).await, expected, "{name}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

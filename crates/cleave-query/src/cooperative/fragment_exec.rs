@@ -424,6 +424,7 @@ impl FragmentExec {
             slot_bytes: self.fragment.slot_bytes,
             settings: travelling_settings(task.session_config().options()),
             first_slot: 0,
+            locks: None,
             index_filters,
             fed: prepared.open.iter().map(OpenFilters::input).collect(),
             indexes: Vec::new(),

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use cleave_catalog::activity;
 use cleave_catalog::error;
 use cleave_catalog::error::{Error, NameKind};
+use cleave_engine::device::lock_figures;
 use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::datasource::MemTable;
 use datafusion::error::Result;
@@ -18,7 +19,7 @@ use crate::query_log;
 /// Name of the schema.
 pub(super) const SCHEMA: &str = "cleave";
 /// Names of its tables.
-const TABLES: [&str; 2] = [activity::TABLE, query_log::TABLE];
+const TABLES: [&str; 3] = [activity::TABLE, lock_figures::TABLE, query_log::TABLE];
 
 /// The schema as one statement sees it.
 #[derive(Debug)]
@@ -51,6 +52,7 @@ impl SchemaProvider for OwnTables {
         let database = self.context.database();
         let rows = match name {
             activity::TABLE => database.activity().batch()?,
+            lock_figures::TABLE => lock_figures::batch(&database.devices())?,
             query_log::TABLE => database.query_log().batch()?,
             _ => return Ok(None),
         };

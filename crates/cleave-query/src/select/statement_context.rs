@@ -438,6 +438,7 @@ impl StatementContext {
             broadcasts,
             sink,
             spill: None,
+            locks: None,
             places: RowPlaces::default(),
             read_ahead,
             counters: Arc::new(FragmentCounters::default()),

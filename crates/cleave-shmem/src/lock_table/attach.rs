@@ -15,7 +15,9 @@ use std::sync::Arc;
 
 use super::memory::LockMemory;
 use super::waiters::{Peer, Waiters};
-use super::{DeviceLocks, ENTRY_COUNT_MAX, ENTRY_COUNT_MIN, HostLocks, LockTable, TableShape};
+use super::{
+    DeviceLocks, ENTRY_COUNT_MAX, ENTRY_COUNT_MIN, HostLocks, LockTable, Of, SlotFormat, TableShape,
+};
 use crate::doorbell::Doorbell;
 use crate::region::{Region, RegionError};
 
@@ -28,10 +30,10 @@ pub enum LockTableError {
     /// No memory, or unusable memory.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// This processor cannot change 16 bytes atomically: attach the device as `embedded` or `remote`.
+    /// This processor cannot change an entry of this size at once: use [`SlotFormat::FOUR`].
     #[error(
-        "this processor changes no 16 bytes of memory at once, which locks that two processes share need; \
-         attach the device as embedded or remote"
+        "this processor changes no 16 bytes of memory at once, which entries of this size need if two processes \
+         share them"
     )]
     NotLockFree,
     /// Memory of another layout: end the connection.
@@ -47,17 +49,15 @@ pub enum LockTableError {
     Socket(#[from] std::io::Error),
 }
 
-/// Whether two processes can share a table on this processor.
-pub fn is_lock_free() -> bool {
-    portable_atomic::AtomicU128::is_lock_free()
-}
-
 /// The bells of a table that two processes share, as one of these has them.
 #[derive(Debug)]
 pub(super) struct BellPair {
     ours: Arc<Doorbell>,
     theirs: Arc<Doorbell>,
 }
+
+/// The largest table that is opened.
+const LARGEST: TableShape = TableShape { entry_count: ENTRY_COUNT_MAX, format: SlotFormat::EIGHT };
 
 fn checked(shape: TableShape) -> Result<TableShape, LockTableError> {
     let count = shape.entry_count;
@@ -75,35 +75,36 @@ impl HostLocks {
     /// [`LockTableError`].
     pub fn embedded(shape: TableShape) -> Result<(Arc<Self>, Arc<DeviceLocks>), LockTableError> {
         let shape = checked(shape)?;
-        let region = Region::on_heap(LockMemory::region_bytes(shape.entry_count))?;
-        let table = Arc::new(LockTable::new(LockMemory::fill(region, shape)?, shape.format));
+        let region = Region::on_heap(LockMemory::region_bytes(shape))?;
+        let memory = Arc::new(LockMemory::fill(region, shape)?);
+        let table = |of| LockTable::new(Arc::clone(&memory), shape.format, of);
         let (hosts, devices) = (Arc::<Waiters>::default(), Arc::<Waiters>::default());
-        let device = Peer::Here(Arc::clone(&devices));
-        let host = Peer::Here(Arc::clone(&hosts));
+        let (host, device) = (Peer::here(&hosts), Peer::here(&devices));
         Ok((
-            Arc::new(Self::new(Arc::clone(&table), hosts, device)),
-            Arc::new(DeviceLocks::new(table, devices, host)),
+            Arc::new(Self::new(table(Of::Host), hosts, device)),
+            Arc::new(DeviceLocks::new(table(Of::Device), Peer::here(&devices), devices, host)),
         ))
     }
 
-    /// The host's side of a table that another process maps.
+    /// The host's side of a table that another process maps, and the device's side for jobs that the host serves all
+    /// the same: those of a process that did not take the table.
     ///
     /// # Errors
-    /// [`LockTableError`], [`LockTableError::NotLockFree`] among them.
-    pub fn create(shape: TableShape) -> Result<Arc<Self>, LockTableError> {
-        if !is_lock_free() {
-            return Err(LockTableError::NotLockFree);
-        }
+    /// [`LockTableError`]; [`LockTableError::NotLockFree`] unless the format is of this machine.
+    pub fn create(shape: TableShape) -> Result<(Arc<Self>, Arc<DeviceLocks>), LockTableError> {
         let shape = checked(shape)?;
-        let region = Region::create(LockMemory::region_bytes(shape.entry_count))?;
-        let memory = LockMemory::fill(region, shape)?;
+        let region = Region::create(LockMemory::region_bytes(shape))?;
+        let memory = Arc::new(LockMemory::fill(region, shape)?);
+        let table = |of| LockTable::new(Arc::clone(&memory), shape.format, of);
         let bells =
             BellPair { ours: Arc::new(Doorbell::new()?), theirs: Arc::new(Doorbell::new()?) };
-        let device = Peer::There(Box::new(Arc::clone(&bells.theirs)));
-        let table = Arc::new(LockTable::new(memory, shape.format));
-        let mut locks = Self::new(table, Arc::default(), device);
+        let (hosts, devices) = (Arc::<Waiters>::default(), Arc::<Waiters>::default());
+        let device = || Peer::both(&devices, &bells.theirs);
+        let here =
+            DeviceLocks::new(table(Of::Device), device(), Arc::clone(&devices), Peer::here(&hosts));
+        let mut locks = Self::new(table(Of::Host), hosts, device());
         locks.bells = Some(bells);
-        Ok(Arc::new(locks))
+        Ok((Arc::new(locks), Arc::new(here)))
     }
 
     /// The message to the device's process, for [`DeviceLocks::open`]; none if the table belongs to this process alone.
@@ -126,9 +127,6 @@ impl DeviceLocks {
     /// # Errors
     /// [`LockTableError`]: the offer is no table, or this processor can share none.
     pub fn open(offer: &[u8], descriptors: Vec<OwnedFd>) -> Result<Arc<Self>, LockTableError> {
-        if !is_lock_free() {
-            return Err(LockTableError::NotLockFree);
-        }
         let (Ok(offer), Ok([region, hosts, ours])) =
             (<[u8; LOCK_OFFER_BYTES]>::try_from(offer), <[OwnedFd; 3]>::try_from(descriptors))
         else {
@@ -136,16 +134,18 @@ impl DeviceLocks {
         };
         let bytes = usize::try_from(u64::from_le_bytes(offer))
             .ok()
-            .filter(|bytes| *bytes <= LockMemory::region_bytes(ENTRY_COUNT_MAX))
+            .filter(|bytes| *bytes <= LockMemory::region_bytes(LARGEST))
             .ok_or(RegionError::Unfit("is larger than any lock table"))?;
         let (memory, shape) = LockMemory::open(Region::open(region, bytes)?)?;
         let bells = BellPair {
             ours: Arc::new(Doorbell::from_descriptor(ours)?),
             theirs: Arc::new(Doorbell::from_descriptor(hosts)?),
         };
-        let host = Peer::There(Box::new(Arc::clone(&bells.theirs)));
-        let table = Arc::new(LockTable::new(memory, shape.format));
-        let mut locks = Self::new(table, Arc::default(), host);
+        let table = LockTable::new(Arc::new(memory), shape.format, Of::Device);
+        let waiters = Arc::<Waiters>::default();
+        // Jobs that wait for each other may be served by the host.
+        let device = Peer::both(&waiters, &bells.theirs);
+        let mut locks = Self::new(table, device, waiters, Peer::there(&bells.theirs));
         locks.bells = Some(bells);
         Ok(Arc::new(locks))
     }
@@ -153,5 +153,14 @@ impl DeviceLocks {
     /// Rung when an entry may have become a job's: then call [`DeviceLocks::look`]. None if no other process rings.
     pub fn bell(&self) -> Option<&Doorbell> {
         self.bells.as_ref().map(|bells| bells.ours.as_ref())
+    }
+}
+
+impl Drop for DeviceLocks {
+    /// Rings its own bell: whoever waits for it finds the side gone.
+    fn drop(&mut self) {
+        if let Some(bells) = &self.bells {
+            bells.ours.ring();
+        }
     }
 }

@@ -14,16 +14,19 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::task::{Context, Poll, Waker};
 
 use super::sync::atomic::{AtomicU64, Ordering};
 use super::waiters::{Peer, Waiters};
-use super::{Bells, Job, LockError, LockFigures, LockTable, Place, PutIn, Row, Sides};
+use super::{
+    Bells, Conflict, Job, LockError, LockFigures, LockTable, Of, Place, PutIn, Row, Sides,
+};
 
 /// The device's side of a table.
 #[derive(Debug)]
 pub struct DeviceLocks {
-    table: Arc<LockTable>,
+    table: LockTable,
     waiters: Arc<Waiters>,
     sides: Sides,
     #[cfg(not(loom))]
@@ -63,28 +66,39 @@ pub struct Waiting {
 
 const ASKED: u64 = 1;
 const HELD: u64 = 2;
+/// [`ASKED`] of each entry of a word.
+const ALL_ASKED: u64 = u64::MAX / 3;
 const STATE_BITS: u32 = 2;
 const STATES_A_WORD: u32 = u64::BITS / STATE_BITS;
 
 /// Two bits an entry.
 #[derive(Debug)]
-struct States(Box<[AtomicU64]>);
+struct States {
+    words: Box<[AtomicU64]>,
+    /// Entries that were asked for: what the words say, for whom they are too many to be read. Never modelled.
+    asked: AtomicU32,
+}
 
 impl States {
     fn new(entry_count: u32) -> Self {
-        Self((0..entry_count.div_ceil(STATES_A_WORD)).map(|_| AtomicU64::new(0)).collect())
+        let words = (0..entry_count.div_ceil(STATES_A_WORD)).map(|_| AtomicU64::new(0));
+        Self { words: words.collect(), asked: AtomicU32::new(0) }
     }
 
     #[inline]
     fn word(&self, entry: u32) -> (&AtomicU64, u32) {
-        (&self.0[(entry / STATES_A_WORD) as usize], entry % STATES_A_WORD * STATE_BITS)
+        (&self.words[(entry / STATES_A_WORD) as usize], entry % STATES_A_WORD * STATE_BITS)
     }
 
     /// Sets bits, and returns the previous ones.
     #[inline]
     fn set(&self, entry: u32, state: u64) -> u64 {
         let (word, at) = self.word(entry);
-        word.fetch_or(state << at, Ordering::SeqCst) >> at
+        let before = word.fetch_or(state << at, Ordering::SeqCst) >> at;
+        if before & ASKED == 0 && state & ASKED != 0 {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+        }
+        before
     }
 
     #[inline]
@@ -95,13 +109,24 @@ impl States {
 
     fn clear(&self, entry: u32) {
         let (word, at) = self.word(entry);
-        word.fetch_and(!((ASKED | HELD) << at), Ordering::SeqCst);
+        let before = word.fetch_and(!((ASKED | HELD) << at), Ordering::SeqCst) >> at;
+        if before & ASKED != 0 {
+            self.asked.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Clears the word of this number, and returns its states.
+    fn take(&self, word: &AtomicU64) -> u64 {
+        let states = word.swap(0, Ordering::SeqCst);
+        self.asked.fetch_sub((states & ALL_ASKED).count_ones(), Ordering::Relaxed);
+        states
     }
 }
 
 impl DeviceLocks {
-    pub(super) fn new(table: Arc<LockTable>, waiters: Arc<Waiters>, host: Peer) -> Self {
-        let sides = Sides { host, device: Peer::Here(Arc::clone(&waiters)) };
+    /// `device` is where jobs wait, `waiters` those among them that wait here.
+    pub(super) fn new(table: LockTable, device: Peer, waiters: Arc<Waiters>, host: Peer) -> Self {
+        let sides = Sides { host, device };
         Self {
             table,
             waiters,
@@ -133,7 +158,7 @@ impl DeviceLocks {
 
     /// The counters of this side.
     pub fn figures(&self) -> LockFigures {
-        self.table.figures()
+        self.table.figures(Of::Device)
     }
 }
 
@@ -214,15 +239,17 @@ impl JobLocks {
                 Ok(JobLock::Held)
             }
             Ok(PutIn::Behind) => {
-                table.count_wait(place);
+                table.count_conflict(place, Conflict::Wait);
                 table.memory.mark(entry, mark, false);
                 Ok(waits(true))
             }
             Ok(PutIn::Not) => {
                 self.states.clear(entry);
-                table.count_wait(place);
                 if gets_in_line {
-                    table.figures.overflows.fetch_add(1, Ordering::Relaxed);
+                    table.count_conflict(place, Conflict::Wait);
+                    table.counters().overflows.fetch_add(1, Ordering::Relaxed);
+                } else {
+                    table.count_conflict(place, Conflict::Refusal);
                 }
                 Ok(JobLock::Full)
             }
@@ -347,10 +374,13 @@ impl JobLocks {
     /// How many entries the job has or waits for, and out of how many: above some share, a lock on the whole table is
     /// cheaper.
     pub fn entry_count(&self) -> (u32, u32) {
-        let asked = u64::MAX / 3;
-        let count =
-            self.states.0.iter().map(|word| (word.load(Ordering::SeqCst) & asked).count_ones());
-        (count.sum(), self.device.table.memory.entry_count())
+        (self.states.asked.load(Ordering::Relaxed), self.device.table.memory.entry_count())
+    }
+
+    /// Counts `count` requests of rows in the figures of the device's side: many at once, since a count of each would
+    /// cost as much as a lock.
+    pub fn count_requests(&self, count: u64) {
+        self.device.table.counters().requests.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Releases all entries, each to the next in its queue, and leaves all queues; returns the number of entries. For a
@@ -363,8 +393,8 @@ impl JobLocks {
         self.check_epoch()?;
         let (table, job) = (&self.device.table, self.job.id);
         let (mut bells, mut count, mut outcome) = (Bells::default(), 0, Ok(()));
-        for (index, word) in (0..).zip(&self.states.0) {
-            let mut states = word.swap(0, Ordering::SeqCst);
+        for (index, word) in (0..).zip(&self.states.words) {
+            let mut states = self.states.take(word);
             while states != 0 {
                 let at = states.trailing_zeros() / STATE_BITS;
                 let entry = index * STATES_A_WORD + at;

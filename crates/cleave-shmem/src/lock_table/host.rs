@@ -15,6 +15,7 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -24,20 +25,30 @@ use super::shares::{EntryShares, Shares};
 use super::sync::Mutex;
 use super::waiters::{Peer, Waiters};
 use super::{
-    Bells, Job, LockError, LockFigures, LockTable, Place, PutIn, Row, Sides, SlotFormat, TakenOut,
+    Bells, Conflict, Job, LockError, LockFigures, LockTable, Of, Place, PutIn, Row, Sides,
+    SlotFormat, TakenOut,
 };
 
 /// The host's side of a table.
 #[derive(Debug)]
 pub struct HostLocks {
-    pub(super) table: Arc<LockTable>,
+    pub(super) table: LockTable,
     shares: EntryShares,
     waiters: Arc<Waiters>,
     sides: Sides,
     jobs: Mutex<Jobs>,
+    /// Requests, counted apart for groups of entries: one counter would be a cache line that all threads write.
+    requests: [Requests; REQUEST_COUNTERS],
     #[cfg(not(loom))]
     pub(super) bells: Option<super::attach::BellPair>,
 }
+
+/// A counter with a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Requests(AtomicU64);
+
+const REQUEST_COUNTERS: usize = 16;
 
 /// One request of the host, to be returned by [`HostLocks::leave`]; dropped, it keeps its entry from the device.
 /// Tickets of one share of one entry are equal.
@@ -66,15 +77,16 @@ struct Jobs {
 }
 
 impl HostLocks {
-    pub(super) fn new(table: Arc<LockTable>, waiters: Arc<Waiters>, device: Peer) -> Self {
+    pub(super) fn new(table: LockTable, waiters: Arc<Waiters>, device: Peer) -> Self {
         let shares = EntryShares::new(table.memory.entry_count());
-        let sides = Sides { host: Peer::Here(Arc::clone(&waiters)), device };
+        let sides = Sides { host: Peer::here(&waiters), device };
         Self {
             table,
             shares,
             waiters,
             sides,
             jobs: Mutex::default(),
+            requests: Default::default(),
             #[cfg(not(loom))]
             bells: None,
         }
@@ -105,6 +117,7 @@ impl HostLocks {
     ) -> Result<Joined, LockError> {
         let place = self.table.place_of(row);
         let Place { entry, mark } = place;
+        self.count_request(entry);
         let puts = || self.memory().exchange(entry, 0, self.table.host.into()).is_ok();
         if let Some(share) = self.shares.open_first(entry, puts) {
             self.memory().mark(entry, mark, true);
@@ -147,7 +160,7 @@ impl HostLocks {
         };
         drop(shares);
         if !is_granted {
-            self.table.count_wait(place);
+            self.table.count_conflict(place, Conflict::Wait);
         }
         self.memory().mark(entry, mark, was_free && is_granted);
         Ok(Joined { ticket: Ticket { entry, share }, is_granted })
@@ -165,6 +178,7 @@ impl HostLocks {
     ) -> Result<Option<Ticket>, LockError> {
         let place = self.table.place_of(row);
         let (entry, host) = (place.entry, self.table.host);
+        self.count_request(entry);
         let mut shares = self.shares.of(entry);
         let was_free = shares.is_empty();
         let share = if was_free {
@@ -192,7 +206,7 @@ impl HostLocks {
                 Ok(Some(Ticket { entry, share }))
             }
             None => {
-                self.table.count_wait(place);
+                self.table.count_conflict(place, Conflict::Refusal);
                 Ok(None)
             }
         }
@@ -387,12 +401,19 @@ impl HostLocks {
         }
         drop(jobs);
         // Waiters there learn that they wait for nothing.
-        self.sides.device.ring();
+        self.sides.device.look();
         epoch
     }
 
-    /// Checks every entry that has waiters: to be called when the host's bell was rung.
+    /// Whether `job` still has its locks: the host has not taken them away, nor released them.
+    pub fn is_current(&self, job: Job) -> bool {
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        jobs.epoch == job.epoch && jobs.used.contains(&job.id.get())
+    }
+
+    /// Checks every entry that has waiters in this process: to be called when the host's bell was rung.
     pub fn look(&self) {
+        self.sides.device.look_here();
         for entry in self.waiters.entries() {
             let theirs = |queue: Queue| matches!(queue.head(), Some(Holder::Job(_)));
             if !self.table.load(entry).is_ok_and(theirs) {
@@ -401,9 +422,23 @@ impl HostLocks {
         }
     }
 
-    /// The counters of this side.
+    #[inline]
+    fn count_request(&self, entry: u32) {
+        let place = (entry >> super::NEIGHBOUR_BITS) as usize % REQUEST_COUNTERS;
+        if let Some(requests) = self.requests.get(place) {
+            requests.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The counters of the host's own requests.
     pub fn figures(&self) -> LockFigures {
-        self.table.figures()
+        let requests = self.requests.iter().map(|requests| requests.0.load(Ordering::Relaxed));
+        LockFigures { requests: requests.sum(), ..self.table.figures(Of::Host) }
+    }
+
+    /// The counters of the device's jobs, as far as their process tells the truth.
+    pub fn figures_of_jobs(&self) -> LockFigures {
+        self.table.figures(Of::Device)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Explores all interleavings of two sides, up to a bound of forced switches: run with `--cfg loom`.
 //!
-//! An entry is a cell of the model, of 8 bytes and 4 slots, changed by the same queue code. Bells are flags under a
+//! An entry is a cell of the model, of 8 bytes and 4 slots ([`SlotFormat::FOUR`], as real tables have where a processor
+//! changes no 16 bytes at once), changed by the same code as a larger one. Bells are flags under a
 //! lock, as for the ring. Tables of one process and of two differ in which side checks whose waiters.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -72,12 +73,13 @@ fn model(check: impl Fn() + Sync + Send + 'static) {
 const ROW: Row = Row { object: 1, vid: 0 };
 
 fn one_process() -> (Arc<HostLocks>, Arc<DeviceLocks>) {
-    let table = Arc::new(LockTable::new(LockMemory::new(1), SlotFormat::FOUR));
+    let memory = Arc::new(LockMemory::new(1));
+    let table = |of| LockTable::new(Arc::clone(&memory), SlotFormat::FOUR, of);
     let (hosts, devices) = (Arc::<Waiters>::default(), Arc::<Waiters>::default());
-    let (host, device) = (Peer::Here(Arc::clone(&hosts)), Peer::Here(Arc::clone(&devices)));
+    let (host, device) = (Peer::here(&hosts), Peer::here(&devices));
     (
-        Arc::new(HostLocks::new(Arc::clone(&table), hosts, device)),
-        Arc::new(DeviceLocks::new(table, devices, host)),
+        Arc::new(HostLocks::new(table(Of::Host), hosts, device)),
+        Arc::new(DeviceLocks::new(table(Of::Device), Peer::here(&devices), devices, host)),
     )
 }
 
@@ -89,13 +91,15 @@ struct TwoProcesses {
 }
 
 fn two_processes() -> TwoProcesses {
-    let table = Arc::new(LockTable::new(LockMemory::new(1), SlotFormat::FOUR));
+    let memory = Arc::new(LockMemory::new(1));
+    let table = |of| LockTable::new(Arc::clone(&memory), SlotFormat::FOUR, of);
     let bells = (Arc::<Bell>::default(), Arc::<Bell>::default());
-    let to_device = Peer::There(Box::new(Arc::clone(&bells.1)));
-    let to_host = Peer::There(Box::new(Arc::clone(&bells.0)));
+    let (to_device, to_host) = (Peer::there(&bells.1), Peer::there(&bells.0));
+    let jobs = Arc::<Waiters>::default();
+    let device = DeviceLocks::new(table(Of::Device), Peer::here(&jobs), jobs, to_host);
     TwoProcesses {
-        host: Arc::new(HostLocks::new(Arc::clone(&table), Arc::default(), to_device)),
-        device: Arc::new(DeviceLocks::new(table, Arc::default(), to_host)),
+        host: Arc::new(HostLocks::new(table(Of::Host), Arc::default(), to_device)),
+        device: Arc::new(device),
         bells,
     }
 }

@@ -1,17 +1,18 @@
 //! The memory of a lock table: entries that both sides change, and beside each the marks of its rows.
 //!
 //! ```text
-//! offset      0  magic "CLVSLT\r\n" │ version u32 at 8 │ bytes of a slot u32 at 12 │ entries u64 at 16
-//!           128  epoch u64
-//!          4096  entries, 16 bytes each
-//!  + 16 × entries   marks, 8 bytes each
+//! offset         0  magic "CLVSLT\r\n" │ version u32 at 8 │ bytes of a slot u32 at 12 │ entries u64 at 16
+//!              128  epoch u64
+//!              256  counters of the host, 6 × u64 │ at 320 those of the device
+//!             4096  entries, of 16 bytes (version 2) or 8 (version 3)
+//!  + size × entries  marks, 8 bytes each
 //! ```
 //!
 //! Numbers are in the machine's byte order, since only one machine sees them. Zeroes are a table without locks.
 //!
 //! An entry changes only by compare-and-swap, sequentially consistent. So of a thread that raises the epoch and then
 //! reads an entry, and a thread that changes an entry and then reads the epoch, at least one sees the other. Marks are
-//! hints for counting and decide nothing, so they may be late or lost.
+//! hints for counting and decide nothing, so they may be late or lost; nor do the counters.
 
 #![cfg_attr(not(loom), expect(unsafe_code, reason = "entries lie in shared memory"))]
 
@@ -36,15 +37,20 @@ mod shared {
     use portable_atomic::AtomicU128;
 
     use crate::lock_table::attach::LockTableError;
-    use crate::lock_table::{ENTRY_COUNT_MAX, ENTRY_COUNT_MIN, SlotFormat, TableShape};
+    use crate::lock_table::{
+        Counters, ENTRY_COUNT_MAX, ENTRY_COUNT_MIN, Of, SlotFormat, TableShape,
+    };
     use crate::region::{Region, RegionError};
 
     /// "CLVSLT\r\n", as a number of this machine.
     const MAGIC: u64 = u64::from_le_bytes(*b"CLVSLT\r\n");
-    /// Version of the layout and of its use by the two sides.
-    const VERSION: u32 = 1;
+    /// Version of the layout and of its use by the two sides, with entries of 16 bytes.
+    const VERSION_WIDE: u32 = 2;
+    /// The same with entries of 8 bytes.
+    const VERSION_NARROW: u32 = 3;
+    const WIDE_BYTES: usize = size_of::<AtomicU128>();
+    const NARROW_BYTES: usize = size_of::<AtomicU64>();
     const ENTRIES: usize = 4096;
-    const ENTRY_BYTES: usize = size_of::<AtomicU128>();
     const MARK_BYTES: usize = size_of::<AtomicU64>();
 
     #[repr(C)]
@@ -55,13 +61,23 @@ mod shared {
         entry_count: AtomicU64,
         unused: [u64; 13],
         epoch: AtomicU64,
+        unused_too: [u64; 15],
+        of_host: Counters,
+        of_device: Counters,
+    }
+
+    /// The entries, by their size.
+    #[derive(Debug, Clone, Copy)]
+    enum Entries {
+        Wide(NonNull<AtomicU128>),
+        Narrow(NonNull<AtomicU64>),
     }
 
     /// A table's memory. Lives as long as any user of it.
     #[derive(Debug)]
     pub(crate) struct LockMemory {
         header: NonNull<Header>,
-        entries: NonNull<AtomicU128>,
+        entries: Entries,
         marks: NonNull<AtomicU64>,
         entry_count: u32,
         region: Region,
@@ -73,15 +89,20 @@ mod shared {
     unsafe impl Sync for LockMemory {}
 
     impl LockMemory {
-        pub(crate) fn region_bytes(entry_count: u32) -> usize {
-            (entry_count as usize).saturating_mul(ENTRY_BYTES + MARK_BYTES).saturating_add(ENTRIES)
+        pub(crate) fn region_bytes(shape: TableShape) -> usize {
+            let bytes = shape.format.entry_bytes().saturating_add(MARK_BYTES);
+            (shape.entry_count as usize).saturating_mul(bytes).saturating_add(ENTRIES)
         }
 
         /// Makes an empty table of `region`, which is all zeroes.
         pub(crate) fn fill(region: Region, shape: TableShape) -> Result<Self, LockTableError> {
-            let memory = Self::in_region(region, shape.entry_count)?;
+            let memory = Self::in_region(region, shape)?;
             let header = memory.header();
-            header.version.store(VERSION, Ordering::Relaxed);
+            let version = match memory.entries {
+                Entries::Wide(_) => VERSION_WIDE,
+                Entries::Narrow(_) => VERSION_NARROW,
+            };
+            header.version.store(version, Ordering::Relaxed);
             header.slot_bytes.store(shape.format.slot_bytes(), Ordering::Relaxed);
             header.entry_count.store(u64::from(shape.entry_count), Ordering::Relaxed);
             header.magic.store(MAGIC, Ordering::Release);
@@ -101,34 +122,52 @@ mod shared {
             if header.magic.load(Ordering::Acquire) != MAGIC {
                 return Err(LockTableError::Header("does not begin as it should"));
             }
-            if header.version.load(Ordering::Relaxed) != VERSION {
-                return Err(LockTableError::Header("has another version: upgrade the older side"));
-            }
-            let format = SlotFormat::of_slot_bytes(header.slot_bytes.load(Ordering::Relaxed))
+            let entry_bytes = match header.version.load(Ordering::Relaxed) {
+                VERSION_WIDE => WIDE_BYTES,
+                VERSION_NARROW => NARROW_BYTES,
+                _ => {
+                    let why = "has another version: upgrade the older side";
+                    return Err(LockTableError::Header(why));
+                }
+            };
+            let slot_bytes = header.slot_bytes.load(Ordering::Relaxed);
+            let format = SlotFormat::of_sizes(entry_bytes, slot_bytes)
                 .ok_or(LockTableError::Header("has slots of a size that none may have"))?;
             // Read once: what is checked is what is used.
-            let entry_count = u32::try_from(header.entry_count.load(Ordering::Relaxed))
+            let shape = u32::try_from(header.entry_count.load(Ordering::Relaxed))
                 .ok()
                 .filter(|count| count.is_power_of_two())
                 .filter(|count| (ENTRY_COUNT_MIN..=ENTRY_COUNT_MAX).contains(count))
-                .filter(|count| Self::region_bytes(*count) == region.bytes())
+                .map(|entry_count| TableShape { entry_count, format })
+                .filter(|shape| Self::region_bytes(*shape) == region.bytes())
                 .ok_or(LockTableError::Header("has entries that do not fill it"))?;
-            let memory = Self::in_region(region, entry_count)?;
-            Ok((memory, TableShape { entry_count, format }))
+            Ok((Self::in_region(region, shape)?, shape))
         }
 
-        fn in_region(region: Region, entry_count: u32) -> Result<Self, LockTableError> {
+        fn in_region(region: Region, shape: TableShape) -> Result<Self, LockTableError> {
+            if !shape.format.is_lock_free() && region.descriptor().is_some() {
+                return Err(LockTableError::NotLockFree);
+            }
+            let entry_count = shape.entry_count;
             let part = |offset, length| {
                 region.part(offset, length).ok_or(RegionError::Unfit("is too small"))
             };
             let count = entry_count as usize;
+            let entries_bytes = count.saturating_mul(shape.format.entry_bytes());
             let header = part(0, size_of::<Header>())?.cast::<Header>();
-            let entries = part(ENTRIES, count * ENTRY_BYTES)?.cast::<AtomicU128>();
-            let marks =
-                part(ENTRIES + count * ENTRY_BYTES, count * MARK_BYTES)?.cast::<AtomicU64>();
+            let entries = part(ENTRIES, entries_bytes)?;
+            let (entries, is_aligned) = if shape.format.entry_bytes() == WIDE_BYTES {
+                let entries = entries.cast::<AtomicU128>();
+                (Entries::Wide(entries), entries.is_aligned())
+            } else {
+                let entries = entries.cast::<AtomicU64>();
+                (Entries::Narrow(entries), entries.is_aligned())
+            };
+            let marks = part(ENTRIES.saturating_add(entries_bytes), count * MARK_BYTES)?
+                .cast::<AtomicU64>();
             if !entry_count.is_power_of_two()
                 || !header.is_aligned()
-                || !entries.is_aligned()
+                || !is_aligned
                 || !marks.is_aligned()
             {
                 return Err(RegionError::Unfit("is not laid out for locks").into());
@@ -159,11 +198,19 @@ mod shared {
         }
 
         #[inline]
-        fn entry(&self, entry: u32) -> &AtomicU128 {
+        fn wide(&self, entries: NonNull<AtomicU128>, entry: u32) -> &AtomicU128 {
             // SAFETY: the number is below the count, and so many entries lie in the region.
-            let place = unsafe { self.entries.add(self.within(entry)) };
+            let place = unsafe { entries.add(self.within(entry)) };
             // SAFETY: within the region, which lives as long as `self`, and aligned; all bytes are values, and
             // whoever else changes them does so by whole compare-and-swaps, or spoils what it can reach.
+            unsafe { place.as_ref() }
+        }
+
+        #[inline]
+        fn narrow(&self, entries: NonNull<AtomicU64>, entry: u32) -> &AtomicU64 {
+            // SAFETY: the number is below the count, and so many entries lie in the region.
+            let place = unsafe { entries.add(self.within(entry)) };
+            // SAFETY: as in `wide`.
             unsafe { place.as_ref() }
         }
 
@@ -177,20 +224,46 @@ mod shared {
 
         #[inline]
         pub(crate) fn load(&self, entry: u32) -> u128 {
-            self.entry(entry).load(Ordering::SeqCst)
+            match self.entries {
+                Entries::Wide(entries) => self.wide(entries, entry).load(Ordering::SeqCst),
+                Entries::Narrow(entries) => {
+                    self.narrow(entries, entry).load(Ordering::SeqCst).into()
+                }
+            }
         }
 
         /// Stores `new` if the value is `seen`; otherwise returns the value.
         #[inline]
         pub(crate) fn exchange(&self, entry: u32, seen: u128, new: u128) -> Result<(), u128> {
-            self.entry(entry)
-                .compare_exchange(seen, new, Ordering::SeqCst, Ordering::SeqCst)
-                .map(|_| ())
+            match self.entries {
+                Entries::Wide(entries) => self
+                    .wide(entries, entry)
+                    .compare_exchange(seen, new, Ordering::SeqCst, Ordering::SeqCst)
+                    .map(|_| ()),
+                Entries::Narrow(entries) => self
+                    .narrow(entries, entry)
+                    .compare_exchange(low(seen), low(new), Ordering::SeqCst, Ordering::SeqCst)
+                    .map(|_| ())
+                    .map_err(u128::from),
+            }
         }
 
         /// Overwrites an invalid entry.
         pub(crate) fn overwrite(&self, entry: u32, new: u128) {
-            self.entry(entry).store(new, Ordering::SeqCst);
+            match self.entries {
+                Entries::Wide(entries) => self.wide(entries, entry).store(new, Ordering::SeqCst),
+                Entries::Narrow(entries) => {
+                    self.narrow(entries, entry).store(low(new), Ordering::SeqCst);
+                }
+            }
+        }
+
+        /// The counters of one side.
+        pub(crate) fn counters(&self, of: Of) -> &Counters {
+            match of {
+                Of::Host => &self.header().of_host,
+                Of::Device => &self.header().of_device,
+            }
         }
 
         #[inline]
@@ -219,17 +292,29 @@ mod shared {
             self.mark_of(entry).load(Ordering::Relaxed) & mark != 0
         }
     }
+
+    /// The bits of a narrow entry: a queue of its format has no others.
+    #[inline]
+    fn low(bits: u128) -> u64 {
+        #[expect(clippy::cast_possible_truncation, reason = "queues of this format have 64 bits")]
+        let low = bits as u64;
+        low
+    }
 }
 
 #[cfg(loom)]
 mod modelled {
     use loom::sync::atomic::{AtomicU64, Ordering};
 
+    use crate::lock_table::{Counters, Of};
+
     /// A table whose every access the model watches: the model has no atomic of 16 bytes, so entries have 8.
     #[derive(Debug)]
     pub(crate) struct LockMemory {
         entries: Vec<AtomicU64>,
         epoch: AtomicU64,
+        of_host: Counters,
+        of_device: Counters,
     }
 
     fn short(bits: u128) -> u64 {
@@ -240,7 +325,15 @@ mod modelled {
         #[cfg_attr(not(test), expect(dead_code, reason = "only the models make tables here"))]
         pub(crate) fn new(entry_count: u32) -> Self {
             let entries = (0..entry_count).map(|_| AtomicU64::new(0)).collect();
-            Self { entries, epoch: AtomicU64::new(0) }
+            let (of_host, of_device) = (Counters::default(), Counters::default());
+            Self { entries, epoch: AtomicU64::new(0), of_host, of_device }
+        }
+
+        pub(crate) fn counters(&self, of: Of) -> &Counters {
+            match of {
+                Of::Host => &self.of_host,
+                Of::Device => &self.of_device,
+            }
         }
 
         pub(crate) fn entry_count(&self) -> u32 {

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use super::tests::{SMALL, Tail, lock_for, row};
+use super::tests::{FORMATS, SMALL, Tail, lock_for, row};
 use super::*;
 use crate::descriptors::{receive_descriptors, send_descriptors};
 use crate::region::Region;
@@ -177,6 +177,8 @@ fn visit_as_job(device: &Arc<DeviceLocks>, witness: &Witness, job: Job, round: u
 /// The host's side with a thread that waits for its bell until dropped.
 struct Host {
     locks: Arc<HostLocks>,
+    /// The device's side for jobs that the host serves.
+    jobs_here: Arc<DeviceLocks>,
     witness: Witness,
     tails: [Tail; VIDS.len()],
     ends: Arc<AtomicBool>,
@@ -185,7 +187,11 @@ struct Host {
 
 impl Host {
     fn new() -> Self {
-        let locks = HostLocks::create(SMALL).unwrap();
+        Self::of(SMALL)
+    }
+
+    fn of(shape: TableShape) -> Self {
+        let (locks, jobs_here) = HostLocks::create(shape).unwrap();
         let ends = Arc::new(AtomicBool::new(false));
         let (hearing, until) = (Arc::clone(&locks), Arc::clone(&ends));
         let hear = move || {
@@ -197,7 +203,8 @@ impl Host {
         };
         let listener = std::thread::Builder::new().name("bell".to_owned()).spawn(hear).unwrap();
         let witness = Witness(Arc::new(Region::create(WITNESS_BYTES).unwrap()));
-        Self { locks, witness, tails: Default::default(), ends, listener: Some(listener) }
+        let (tails, listener) = (Default::default(), Some(listener));
+        Self { locks, jobs_here, witness, tails, ends, listener }
     }
 
     fn visit(&self, index: usize) {
@@ -218,7 +225,14 @@ impl Drop for Host {
 
 #[test]
 fn two_processes_exclude_each_other() {
-    let host = Host::new();
+    for format in FORMATS {
+        two_processes_over(TableShape { format, ..SMALL });
+    }
+}
+
+fn two_processes_over(shape: TableShape) {
+    let host = Host::of(shape);
+    let served_here = host.locks.assign_job().unwrap();
     let jobs = [host.locks.assign_job().unwrap(), host.locks.assign_job().unwrap()];
     let mut device = Device::start(&host.locks, &host.witness, "work", &jobs);
     let is_done = AtomicBool::new(false);
@@ -234,12 +248,26 @@ fn two_processes_exclude_each_other() {
                 }
             });
         }
+        // A job that the host serves stands in line with those of the other process.
+        scope.spawn(|| {
+            for round in 0.. {
+                visit_as_job(&host.jobs_here, &host.witness, served_here, round);
+                if is_done.load(Ordering::SeqCst) {
+                    break;
+                }
+            }
+        });
         let said = device.hear();
         is_done.store(true, Ordering::SeqCst);
         assert_eq!(said, "done");
     });
     assert_eq!(host.locks.contended().unwrap(), []);
     assert_eq!(host.locks.figures().spoilt, 0);
+    let of_jobs = host.locks.figures_of_jobs();
+    assert!(
+        of_jobs.waits > 0 && of_jobs.spoilt == 0,
+        "those of the other process too: {of_jobs:?}"
+    );
 }
 
 #[test]
@@ -306,7 +334,7 @@ fn devices_that_die_anywhere_leave_nothing_behind() {
 
 #[test]
 fn what_is_no_table_is_refused() {
-    let host = HostLocks::create(SMALL).unwrap();
+    let (host, _) = HostLocks::create(SMALL).unwrap();
     let (offer, descriptors) = host.offer().unwrap();
     let copies = || Vec::from(descriptors.map(|it| it.try_clone_to_owned().unwrap()));
     assert!(DeviceLocks::open(&offer, copies()).is_ok());
@@ -328,7 +356,11 @@ fn what_is_no_table_is_refused() {
         refusal(&offer, handed)
     };
     assert!(header(0, 1).contains("begin"));
-    assert!(header(8, 2).contains("version"));
+    for version in [0, 1, 4, u32::MAX] {
+        assert!(header(8, version).contains("version"));
+    }
+    // Entries of 8 bytes would fill half of it.
+    assert!(header(8, 3).contains("entries"));
     for slot_bytes in [0, 3, 4, u32::MAX] {
         assert!(header(12, slot_bytes).contains("slots"));
     }

@@ -10,12 +10,12 @@
 //! gaps; a release moves those behind up by one. Jobs leave the last slot free, so that the host always finds a place:
 //! if all slots are taken the last one is the host's, and further requests of the host share it.
 //!
-//! Pure functions of a number: the same for both divisions of an entry, and for the model's shorter one.
+//! Pure functions of a number: the same for all divisions of an entry.
 
 use std::fmt;
 use std::num::NonZeroU16;
 
-/// The division of an entry into slots.
+/// The division of an entry into slots, which also says how many bytes an entry has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotFormat {
     slot_bits: u32,
@@ -27,18 +27,47 @@ impl SlotFormat {
     pub const EIGHT: Self = Self { slot_bits: 16, slot_count: 8 };
     /// 16 slots of 1 byte: up to 15 jobs an entry and 254 jobs at once.
     pub const SIXTEEN: Self = Self { slot_bits: 8, slot_count: 16 };
-    /// The format for the model's 8 bytes: up to 3 jobs an entry.
-    #[cfg(test)]
-    pub(crate) const FOUR: Self = Self { slot_bits: 16, slot_count: 4 };
+    /// 4 slots of 2 bytes, in an entry of 8 bytes, for processors that change no 16 bytes at once (and for the model,
+    /// which has no atomic of 16 bytes): up to 3 jobs an entry and 65,534 jobs at once.
+    pub const FOUR: Self = Self { slot_bits: 16, slot_count: 4 };
 
-    /// Bytes of a slot, which identify the format of a table.
+    /// The format for a table on this processor.
+    #[must_use]
+    pub fn of_this_machine() -> Self {
+        if Self::EIGHT.is_lock_free() { Self::EIGHT } else { Self::FOUR }
+    }
+
+    /// Whether this processor changes an entry at once, as two processes that share it need.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn is_lock_free(self) -> bool {
+        self.entry_bytes() < 16 || portable_atomic::AtomicU128::is_lock_free()
+    }
+
+    /// Whether the model has an atomic of an entry's size.
+    #[cfg(loom)]
+    fn is_lock_free(self) -> bool {
+        self.entry_bytes() < 16
+    }
+
+    /// Bytes of an entry: 16 or 8.
+    #[must_use]
+    pub fn entry_bytes(self) -> usize {
+        (self.slot_bits * self.slot_count / 8) as usize
+    }
+
+    /// Bytes of a slot.
+    #[cfg(not(loom))]
     pub(crate) fn slot_bytes(self) -> u32 {
         self.slot_bits / 8
     }
 
-    #[cfg_attr(loom, expect(dead_code, reason = "the model's tables have no header"))]
-    pub(crate) fn of_slot_bytes(bytes: u32) -> Option<Self> {
-        [Self::EIGHT, Self::SIXTEEN].into_iter().find(|format| format.slot_bytes() == bytes)
+    /// The format with entries and slots of these sizes.
+    #[cfg(not(loom))]
+    pub(crate) fn of_sizes(entry_bytes: usize, slot_bytes: u32) -> Option<Self> {
+        [Self::EIGHT, Self::SIXTEEN, Self::FOUR]
+            .into_iter()
+            .find(|format| (format.entry_bytes(), format.slot_bytes()) == (entry_bytes, slot_bytes))
     }
 
     /// The host's value in a slot.

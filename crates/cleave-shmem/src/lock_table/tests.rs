@@ -14,6 +14,9 @@ use proptest::prelude::*;
 use super::*;
 
 pub(super) const SMALL: TableShape = TableShape { entry_count: 16, format: SlotFormat::EIGHT };
+/// Both sizes of an entry, and all its divisions.
+pub(super) const FORMATS: [SlotFormat; 3] =
+    [SlotFormat::EIGHT, SlotFormat::SIXTEEN, SlotFormat::FOUR];
 
 /// Counts how often it was woken.
 #[derive(Default)]
@@ -68,6 +71,11 @@ pub(super) fn waits(lock: Result<JobLock, LockError>) -> Waiting {
         JobLock::Waits(waiting) => waiting,
         other => panic!("does not wait: {other:?}"),
     }
+}
+
+/// Entries that either side found spoilt.
+fn spoilt(host: &HostLocks) -> u64 {
+    host.figures().spoilt + host.figures_of_jobs().spoilt
 }
 
 fn is_held(lock: Result<JobLock, LockError>) -> bool {
@@ -147,6 +155,8 @@ fn a_job_has_an_entry_once_whatever_rows_of_it() {
     assert_eq!(job.release().unwrap(), 1);
     assert_eq!(job.entry_count().0, 0);
     assert_eq!(host.figures(), LockFigures::default());
+    job.count_requests(4);
+    assert_eq!(host.figures_of_jobs(), LockFigures { requests: 4, ..LockFigures::default() });
 }
 
 #[test]
@@ -156,24 +166,30 @@ fn conflicts_of_other_rows_are_counted() {
     let mut job = begin(&host, &device);
     assert!(is_held(job.lock(one)));
     let for_it = join(&host, one);
-    assert_eq!((host.figures().waits, host.figures().waits_for_other_rows), (1, 0));
+    let figures = |requests, waits, refusals, false_conflicts| {
+        let counted =
+            LockFigures { requests, waits, refusals, false_conflicts, ..LockFigures::default() };
+        assert_eq!(host.figures(), counted);
+    };
+    figures(1, 1, 0, 0);
     host.leave(for_it.ticket).unwrap();
     assert_eq!(host.try_join(other, |_| false).unwrap(), None);
-    assert_eq!((host.figures().waits, host.figures().waits_for_other_rows), (2, 1));
+    figures(2, 1, 1, 1);
     // A transaction's locks never block other transactions of the host at this level.
     job.release().unwrap();
     let (h1, h2) = (join(&host, one), join(&host, other));
     assert!(h1.is_granted && h2.is_granted);
-    assert_eq!(host.figures().waits, 2);
+    figures(4, 1, 1, 1);
     host.leave(h1.ticket).unwrap();
     assert!(!job.try_lock(one).unwrap());
+    assert_eq!(host.figures_of_jobs().conflicts(), 1);
     host.leave(h2.ticket).unwrap();
     assert!(job.try_lock(one).unwrap());
 }
 
 #[test]
 fn a_full_entry_refuses_jobs_and_never_the_host() {
-    for (format, most) in [(SlotFormat::EIGHT, 7), (SlotFormat::SIXTEEN, 15)] {
+    for (format, most) in FORMATS.into_iter().zip([7, 15, 3]) {
         let (host, device) = HostLocks::embedded(TableShape { format, ..SMALL }).unwrap();
         let mut jobs: Vec<_> = (0..most).map(|_| begin(&host, &device)).collect();
         let mut line = Vec::new();
@@ -186,7 +202,7 @@ fn a_full_entry_refuses_jobs_and_never_the_host() {
         }
         let late = begin(&host, &device);
         assert!(matches!(late.lock(row(3)).unwrap(), JobLock::Full));
-        assert_eq!(host.figures().overflows, 1);
+        assert_eq!(host.figures_of_jobs().overflows, 1);
         assert_eq!(late.entry_count().0, 0);
         // It queues in the host's table, as its transaction, and so in the host's slot.
         let in_its_name = join(&host, row(3));
@@ -350,7 +366,7 @@ fn spoilt_entries_are_errors_and_grant_nothing() {
     spoil(0);
     assert!(is_spoilt(host.leave(holder).unwrap_err()));
     assert!(join(&host, row(1)).is_granted);
-    assert!(host.figures().spoilt > 8);
+    assert!(host.figures().spoilt > 3 && host.figures_of_jobs().spoilt > 4);
     assert!(matches!(other.release(), Err(LockError::Fenced { .. })));
 }
 
@@ -406,22 +422,30 @@ impl Tail {
     }
 }
 
-/// Locks `row`, waiting if necessary.
+/// Locks `row`, waiting if necessary, and for room in the line if that is full.
 pub(super) fn lock_for(job: &JobLocks, row: Row) {
-    match job.lock(row).unwrap() {
-        JobLock::Held => {}
-        JobLock::Waits(waiting) => assert!(is_held(block_on(job.wait(waiting)))),
-        JobLock::Full => panic!("fewer jobs than places"),
+    loop {
+        match job.lock(row).unwrap() {
+            JobLock::Held => return,
+            JobLock::Waits(waiting) => return assert!(is_held(block_on(job.wait(waiting)))),
+            JobLock::Full => std::thread::yield_now(),
+        }
     }
 }
 
 /// Threads of both sides over two rows: each is alone inside, and all finish.
 #[test]
 fn threads_exclude_each_other() {
+    for format in FORMATS {
+        threads_over(TableShape { format, ..SMALL });
+    }
+}
+
+fn threads_over(shape: TableShape) {
     let rounds = if cfg!(miri) { 10 } else { 2000 };
-    let (host, device) = small();
-    let (rows, table) = ([row(1), row(6)], Arc::clone(&host.table));
-    assert_ne!(table.place_of(rows[0]).entry, table.place_of(rows[1]).entry);
+    let (host, device) = HostLocks::embedded(shape).unwrap();
+    let rows = [row(1), row(6)];
+    assert_ne!(host.table.place_of(rows[0]).entry, host.table.place_of(rows[1]).entry);
     // Present holders: 1 for a host transaction, 1 << 16 for a job.
     let inside = [AtomicU32::new(0), AtomicU32::new(0)];
     let tails = [Tail::default(), Tail::default()];
@@ -460,7 +484,7 @@ fn threads_exclude_each_other() {
         }
     });
     assert_eq!(host.contended().unwrap(), []);
-    assert_eq!(host.figures().spoilt, 0);
+    assert_eq!(spoilt(&host), 0);
 }
 
 fn config() -> ProptestConfig {
@@ -489,11 +513,10 @@ proptest! {
     #[test]
     fn a_table_is_a_line_an_entry(
         steps in proptest::collection::vec((0_u8..12, 0_usize..10, 0_u64..6), 1..120),
-        wide: bool,
+        which in 0_usize..3,
     ) {
-        let format = if wide { SlotFormat::EIGHT } else { SlotFormat::SIXTEEN };
+        let (format, most) = (FORMATS[which], [7, 15, 3][which]);
         let (host, device) = HostLocks::embedded(TableShape { format, ..SMALL }).unwrap();
-        let most = if wide { 7 } else { 15 };
         let mut jobs: Vec<_> = (0..10).map(|_| begin(&host, &device)).collect();
         let mut waiting: Vec<Vec<(u32, Waiting)>> = (0..10).map(|_| Vec::new()).collect();
         let mut lines: Vec<VecDeque<Slot>> = (0..16).map(|_| VecDeque::new()).collect();
@@ -614,8 +637,10 @@ proptest! {
     #[test]
     fn hostile_entries_panic_nowhere(
         steps in proptest::collection::vec((0_u8..6, any::<u128>(), 0_u32..8), 1..40),
+        which in 0_usize..3,
     ) {
-        let (host, device) = small();
+        let shape = TableShape { format: FORMATS[which], ..SMALL };
+        let (host, device) = HostLocks::embedded(shape).unwrap();
         let mut job = begin(&host, &device);
         let mut tickets = Vec::new();
         let entry = device_place(&host, 1);
@@ -637,16 +662,16 @@ proptest! {
                 3 => tickets.extend(host.join(row(1), |_| true).map(|joined| joined.ticket)),
                 4 => {
                     if let Some(ticket) = tickets.pop() {
-                        prop_assert!(host.is_granted(&ticket).is_ok() || host.figures().spoilt > 0);
+                        prop_assert!(host.is_granted(&ticket).is_ok() || spoilt(&host) > 0);
                         drop(host.jobs_before(&ticket));
                         if host.leave(ticket).is_err() {
-                            prop_assert!(host.figures().spoilt > 0);
+                            prop_assert!(spoilt(&host) > 0);
                         }
                     }
                 }
                 _ => {
                     if job.release().is_err() {
-                        prop_assert!(host.figures().spoilt > 0);
+                        prop_assert!(spoilt(&host) > 0);
                     }
                     host.look();
                     device.look();

@@ -97,34 +97,56 @@ impl Waiters {
     }
 }
 
-/// Location of a side's waiters.
+/// Where a side's waiters are: in this process, in the other one, or in both (jobs, some of which the host serves).
 #[derive(Debug)]
-pub(crate) enum Peer {
-    /// In this process.
-    Here(Arc<Waiters>),
-    /// In the other process.
-    There(Box<dyn Ring>),
+pub(crate) struct Peer {
+    here: Option<Arc<Waiters>>,
+    there: Option<Box<dyn Ring>>,
 }
 
 impl Peer {
+    /// In this process.
+    pub(crate) fn here(waiters: &Arc<Waiters>) -> Self {
+        Self { here: Some(Arc::clone(waiters)), there: None }
+    }
+
+    /// In the other process, which hears `bell`.
+    pub(crate) fn there(bell: &(impl Ring + Clone + 'static)) -> Self {
+        Self { here: None, there: Some(Box::new(bell.clone())) }
+    }
+
+    /// In both. Models have one process serve all jobs.
+    #[cfg(not(loom))]
+    pub(crate) fn both(waiters: &Arc<Waiters>, bell: &(impl Ring + Clone + 'static)) -> Self {
+        Self { here: Some(Arc::clone(waiters)), ..Self::there(bell) }
+    }
+
     /// Tells the side that `entry` is its own now; returns whether to ring its bell, which may be done once for many.
     #[must_use = "the other process waits for its bell"]
     pub(crate) fn wake(&self, entry: u32) -> bool {
-        match self {
-            Self::Here(waiters) => {
-                waiters.wake(entry);
-                false
-            }
-            Self::There(_) => true,
+        if let Some(waiters) = &self.here {
+            waiters.wake(entry);
+        }
+        self.there.is_some()
+    }
+
+    /// Rings the bell of the other process.
+    pub(crate) fn ring(&self) {
+        if let Some(bell) = &self.there {
+            bell.ring();
         }
     }
 
-    pub(crate) fn ring(&self) {
-        match self {
-            Self::Here(waiters) => {
-                waiters.entries().into_iter().for_each(|entry| waiters.wake(entry))
-            }
-            Self::There(bell) => bell.ring(),
+    /// Has every waiter in this process check its entry.
+    pub(crate) fn look_here(&self) {
+        if let Some(waiters) = &self.here {
+            waiters.entries().into_iter().for_each(|entry| waiters.wake(entry));
         }
+    }
+
+    /// Has every waiter check its entry, wherever it is.
+    pub(crate) fn look(&self) {
+        self.look_here();
+        self.ring();
     }
 }

@@ -120,6 +120,7 @@ fn request(claim: &Claim, reserved: Vec<Extent>) -> Execute {
         shipped: Vec::new(),
         reserved,
         extensible: true,
+        locks: None,
         partitions: 1,
         memory_bytes: 0,
         slot_count: 1,

@@ -70,11 +70,12 @@ fn what_makes_no_sense_is_refused() {
     assert!(call(&[0, 1, 2, 0, 1, 0xff]).contains("row"));
     assert!(call(&[0, 1, 2, 2, 0]).contains("wait"));
     // An unknown kind, no bytes, trailing bytes.
-    assert!(call(&[3]).contains("kind") && call(&[]).contains("kind"));
+    assert!(call(&[4]).contains("kind") && call(&[]).contains("kind"));
     assert!(call(&[2, 0]).contains("end") && call(&[1, 0, 0]).contains("end"));
+    assert!(call(&[3]).contains("object") && call(&[3, 1, 1]).contains("end"));
     let say = |bytes: &[u8]| LockSay::decode(bytes).unwrap_err().to_string();
     assert!(
-        say(&[4]).contains("kind") && say(&[]).contains("kind") && say(&[3, 0]).contains("end")
+        say(&[5]).contains("kind") && say(&[]).contains("kind") && say(&[3, 0]).contains("end")
     );
     // An outcome behind the last, a conflict without a version, more than a message has.
     assert!(say(&[0, 1, 1, 4]).contains("outcome"));
@@ -109,6 +110,7 @@ fn call() -> impl Strategy<Value = LockCall> {
         batch.prop_map(LockCall::Lock),
         any::<u32>().prop_map(|below| LockCall::GiveUp { below }),
         Just(LockCall::Release),
+        any::<u64>().prop_map(|object| LockCall::Escalate { object }),
     ]
 }
 
@@ -121,6 +123,7 @@ fn say() -> impl Strategy<Value = LockSay> {
         proptest::collection::vec(grant(), 0..50).prop_map(LockSay::Grants),
         refused.prop_map(LockSay::Refused),
         Just(LockSay::Released),
+        any::<u64>().prop_map(|object| LockSay::Escalated { object }),
     ]
 }
 

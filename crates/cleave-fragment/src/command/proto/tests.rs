@@ -152,6 +152,7 @@ fn execute_comes_back_as_it_was() {
         slot_bytes: 7,
         settings: vec![("name".into(), "value".into())],
         first_slot: 8,
+        locks: Some(RunLocks::Shared(Job { id: JobId::new(300).unwrap(), epoch: 1 << 40 })),
         fed: vec![3],
         broadcasts: vec![broadcast(7, &[b"rows", b"more"]), broadcast(u32::MAX, &[])],
         shipped: [3, u64::MAX]
@@ -185,6 +186,10 @@ fn execute_comes_back_as_it_was() {
         extensible: true,
     };
     assert_eq!(decode_execute(encode_execute(1, execute.clone())).unwrap(), execute);
+    let by_batches = Execute { locks: Some(RunLocks::Batches), ..execute.clone() };
+    assert_eq!(decode_execute(encode_execute(1, by_batches.clone())).unwrap(), by_batches);
+    let locks = RunLocksProto { job: Some(u32::MAX), epoch: 1 };
+    assert!(locks_from_proto(locks).unwrap_err().to_string().contains("job"));
     let mut spoilt = encode_execute(1, execute.clone());
     spoilt.parts[0].checksum ^= 1;
     assert!(decode_execute(spoilt).unwrap_err().to_string().contains("fragment"));
@@ -291,7 +296,7 @@ fn errors_slots_and_reports_come_back_as_they_were() {
         assert_eq!(decode_error(encode_error(FrameKind::Error, 1, &error)).unwrap(), error);
         code += 1;
     }
-    assert_eq!(code, 19, "every cause has its number");
+    assert_eq!(code, 20, "every cause has its number");
     let slot = Slot {
         number: 5,
         row_count: 6,

@@ -54,6 +54,7 @@ fn task(memory_bytes: Option<usize>, space: &Arc<MemorySpace>) -> Arc<TaskContex
         broadcasts: Default::default(),
         sink: None,
         spill: Some(Arc::clone(space) as Arc<dyn SpillSpace>),
+        locks: None,
         places: RowPlaces::default(),
         read_ahead: 1,
         counters: Arc::default(),

@@ -224,6 +224,7 @@ fn rows_of(table: &Stored, plan: &dyn ExecutionPlan, snapshot: Snapshot) -> Resu
         broadcasts: BTreeMap::new(),
         sink: None,
         spill: None,
+        locks: None,
         places: RowPlaces::default(),
         read_ahead: 1,
         counters: Arc::default(),

@@ -101,6 +101,7 @@ async fn written(partitions: Vec<Vec<Vec<u64>>>) -> (Vec<Result<Vec<PageEntry>>>
         broadcasts: Default::default(),
         sink: Some(Arc::clone(&sink) as Arc<dyn PageSink>),
         spill: None,
+        locks: None,
         read_ahead: 1,
         places: RowPlaces::default(),
         counters: Arc::default(),

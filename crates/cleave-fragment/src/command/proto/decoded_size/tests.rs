@@ -86,6 +86,7 @@ fn what_hosts_send_counts_for_what_it_is() {
         settings: Vec::new(),
         fed: vec![1, 2, 3],
         first_slot: 0,
+        locks: None,
     };
     let frame = encode_execute(1, execute.clone());
     let counted = execute_bytes(&frame.head);

@@ -57,7 +57,7 @@ fn device_process(host: &HostLocks, folder: &std::path::Path) -> Child {
 #[test]
 fn rows_of_a_process_that_died_are_the_hosts_after_a_fence() {
     let folder = tempfile::tempdir().unwrap();
-    let host = HostLocks::create(SMALL).unwrap();
+    let (host, _) = HostLocks::create(SMALL).unwrap();
     let locks = Locks::new();
     locks.share(DEVICE, &host);
     let mut child = device_process(&host, folder.path());
