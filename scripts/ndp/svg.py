@@ -129,7 +129,7 @@ def lines(title, series, unit, marks=(), notes=()):
     for step in range(5):
         y = base - plot * step / 4
         body += [line(left, y, left + wide, y, "grid"), text(left - 6, y + 4, f"{y_max * step / 4:g}", anchor="end")]
-    body += [text(left - 6, top - 14, unit, anchor="end"), line(left, base, left + wide, base, "axis")]
+    body += [text(12, top - 14, unit), line(left, base, left + wide, base, "axis")]
     x_step = nice_ceiling(x_max / 8)
     for step in range(int(x_max / x_step + 1e-9) + 1):
         body.append(text(left + wide * step * x_step / x_max, base + 16, f"{step * x_step:g} s", anchor="middle"))
@@ -144,7 +144,7 @@ def lines(title, series, unit, marks=(), notes=()):
         at += 34 + 6.5 * len(name)
     for number, note in enumerate(notes):
         body.append(text(12, base + 62 + 15 * number, note))
-    wide = max([left + wide + 20, at] + [12 + 6 * len(words) for words in [*notes, title + " " * 10]])
+    wide = max([left + wide + 20, at, 24 + 7.5 * len(title)] + [12 + 6 * len(note) for note in notes])
     return picture(title, wide, base + 62 + 15 * len(notes), body)
 
 

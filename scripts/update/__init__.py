@@ -8,6 +8,7 @@
     client_process  one such process
     workloads       the operations of a client, its keys, their arrivals
     counters        CPU seconds, bytes and memory of processes, from /proc
+    log_end         the end of Cleave's log, from its files
     timelines       operations in slices of time, shares kept, waits: pure functions
     run             one measurement: its options, its records, the rounds that interleave the ways
     bulk            experiments of one statement alone: selectivity, for_update, locking, placement, scans, visibility

@@ -60,6 +60,7 @@ def one_run(run, way, system, width, share, read_share=0.5, common=None, updates
                 time.sleep(run.options.pause)
 
     figures, _ = beside_clients(run, way, system, task(run, width, read_share, common, share), act, settings)
+    figures["seconds"] -= run.options.pause * (updates - 1)
     tables.check_updated(system, width, condition, tables.count(rows, share), updates)
     return figures | {"update_aborts": attempts["aborted"]}
 
@@ -153,13 +154,13 @@ def one_abort(run, way, system, width, at, whole):
             timer = systems.cancel_after(session, at * whole[way.name])
         try:
             session.execute(tables.update(width, everything))
-            abort["was_cancelled"] = False
+            asked = time.monotonic()
             if timer:
+                abort["was_cancelled"] = False
                 timer.cancel()
                 timer.join()
         except run.psycopg.errors.QueryCanceled:
-            abort["was_cancelled"] = True
-        asked = timer.at if abort["was_cancelled"] else time.monotonic()
+            asked, abort["was_cancelled"] = timer.at, True
         session.execute("COMMIT" if at is None else "ROLLBACK")
         abort["abort_seconds"] = time.monotonic() - asked if at is not None else None
         if at is None:

@@ -18,6 +18,8 @@ from . import timelines
 from .run import said
 
 WIDTH = 120
+# Parts of a case that are shares of the rows.
+SHARES = {"updated", "selected", "in common", "table"}
 HOST, POSTGRESQL = "host", "PostgreSQL"
 
 
@@ -225,7 +227,7 @@ def table(view):
     head = [*varied, "way", *[heading for heading, _ in filled]]
     lines = [head, ["---"] * len(head)]
     for place, (case, way) in enumerate(rows):
-        lines.append([*[case_text(case.get(name)) for name in varied], way,
+        lines.append([*[case_text(name, case.get(name)) for name in varied], way,
                       *[values[place] or "–" for _, values in filled]])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -249,10 +251,12 @@ def spread_text(found, kind):
     return f"{written(middle, kind)} ({written(least, kind)} to {written(most, kind)})"
 
 
-def case_text(value):
+def case_text(name, value):
     if value is None:
         return "–"
-    return written(value, "share") if isinstance(value, float) and 0 <= value <= 1 else str(value)
+    if name in SHARES:
+        return written(value, "share")
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def written(value, kind):
@@ -315,7 +319,7 @@ def short(view, case):
     """A case without what is the same in all."""
     varied = {name: value for name, value in case.items()
               if len({str(other.get(name)) for other in view.cases}) > 1}
-    return ", ".join(case_text(value) for value in (varied or case).values())
+    return ", ".join(case_text(name, value) for name, value in (varied or case).items())
 
 
 def section(name, found, folder):

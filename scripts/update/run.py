@@ -19,6 +19,12 @@ from ndp import places as ndp_places
 from . import counters, places, systems, tables
 
 
+FOLDERS = ("--results", "--docs")
+# Of each record, while it runs; the file has all figures.
+SHOWN = ["seconds", "abort_seconds", "overhead", "reads_kept", "updates_kept", "updates_kept_after", "per_second",
+         "p99_s", "queries_per_second", "freshness_s"]
+
+
 class Bench:
     """Everything that experiments share: `with Bench(options, psycopg, folder) as run`."""
 
@@ -42,8 +48,8 @@ class Bench:
         self.head = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "build": build, "commit": commit,
                      "command": command_line(), "machine": machine(), "timing": self.timing,
                      "place": self.options.place,
-                     "options": {name: str(value) if isinstance(value, Path) else value
-                                 for name, value in vars(self.options).items()}}
+                     "options": {name: value for name, value in vars(self.options).items()
+                                 if not isinstance(value, Path)}}
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
         self.path = self.options.results / f"{stamp}-{os.getpid()}-{'-'.join(self.options.experiments)[:60]}.json"
         return self
@@ -94,19 +100,20 @@ class Bench:
     def rounds(self, experiment, case, compared, measure, count=None):
         """Every way once a round, each round beginning with another one. `measure(way, system)` gives figures."""
         compared = self.present(compared)
+        for name in dict.fromkeys(name for way in compared for name in way.missing(self.systems[way.system])):
+            without = ", ".join(way.name for way in compared if name in way.missing(self.systems[way.system]))
+            self.note(experiment, f"the server does not know the setting {name}, so these ran without it: {without}")
         for number in range(count or self.options.rounds):
             start = number % len(compared)
             for way in compared[start:] + compared[:start]:
                 system = self.systems[way.system]
-                for name in way.missing(system):
-                    self.note(experiment, f"the server does not know {name}: {way.name} ran without it")
                 self.add(experiment, case, way, number + 1, measure(way, system))
 
     def add(self, experiment, case, way, number, figures):
         record = {"experiment": experiment, "case": case, "way": way.name, "system": way.system,
                   "settings": way.settings, "round": number, **figures}
         self.records.append(record)
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in figures.items() if isinstance(value, float))
+        shown = ", ".join(f"{name} {figures[name]:.4g}" for name in SHOWN if isinstance(figures.get(name), float))
         print(f"    {said(case):36} {way.name:14} round {number}: {shown}", flush=True)
 
     def widths(self):
@@ -128,8 +135,12 @@ def said(case):
 
 
 def command_line():
-    """The command without the folder of this machine."""
-    return " ".join(["scripts/bench_update.py", *sys.argv[1:]])
+    """The command without the folders of this machine."""
+    words = ["scripts/bench_update.py"]
+    for before, word in zip(sys.argv, sys.argv[1:]):
+        if before not in FOLDERS and word.split("=")[0] not in FOLDERS:
+            words.append(word)
+    return " ".join(words)
 
 
 def machine():

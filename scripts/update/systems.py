@@ -15,7 +15,7 @@ import bench_oltp
 import bench_recovery
 import servers
 
-from . import counters
+from . import counters, log_end
 
 POLL_SECONDS = 0.005
 
@@ -113,7 +113,7 @@ class Cleave(System):
 
     def __init__(self, psycopg, folder, buffers, place):
         super().__init__(psycopg, folder, buffers)
-        self.place = place
+        self.place, self.known_end = place, 0
         self.path = folder / self.database
         place.start(folder / "device")
         try:
@@ -129,7 +129,7 @@ class Cleave(System):
                                                 *self.arguments())
 
     def arguments(self):
-        return ["--set", f"default_device={self.place.device}"] if self.place.device else []
+        return ["--allow-files", *(["--set", f"default_device={self.place.device}"] if self.place.device else [])]
 
     def start_again(self):
         """Starts a server that has ended, on its port; it may not answer yet."""
@@ -164,11 +164,8 @@ class Cleave(System):
 
     def log_bytes(self):
         """Where the log ends."""
-        # Room is made ahead of it by zeros: the last byte that is none is the end of the last record.
-        end = 0
-        for file in (self.path / "log").glob("*.log"):
-            end = max(end, int(file.stem, 16) + len(file.read_bytes().rstrip(b"\0")))
-        return end
+        self.known_end = log_end.log_end(self.path / "log", self.known_end)
+        return self.known_end
 
 
 class PostgreSQL(System):
