@@ -15,6 +15,7 @@ from pathlib import Path
 
 import bench
 import servers
+import testbed
 
 from . import counters
 
@@ -29,6 +30,8 @@ class Embedded:
     name, timing, process = "embedded", "unthrottled", None
     # The device that new tables go to; None: the default.
     device = None
+    # Whether the host can be given the device's share of the processor, for the baseline at equal silicon.
+    has_shares = False
 
     def start(self, folder):
         pass
@@ -127,8 +130,11 @@ class Testbed(Embedded):
 
     name, device = "testbed", DEVICE
 
-    def __init__(self, timing):
-        self.timing = timing
+    def __init__(self, rate, cpu, host_cpu):
+        self.cpu, self.host_cpu = (testbed.cpu_share(share) if share else None for share in (cpu, host_cpu))
+        self.has_shares = bool(self.cpu and self.host_cpu)
+        shares = f"device {cpu or 'not limited'}" + (f", host {host_cpu}" if host_cpu else "")
+        self.timing = f"testbed, {rate or 'link not shaped'}, {shares}"
 
     def start(self, folder):
         if "CLEAVE_TESTBED_DIR" not in os.environ:
@@ -147,6 +153,22 @@ class Testbed(Embedded):
     def link_bytes(self):
         # The only way out of this namespace; clients and server talk over its loopback.
         return counters.interface_traffic("cleave")
+
+
+    def give_host(self, has_both):
+        """Gives the host's side, in which this process runs, its own share of the processor or both."""
+        testbed.set_cpu(host_group(), self.host_cpu + self.cpu if has_both else self.host_cpu)
+
+
+def host_group():
+    """The control group of this process that holds its quota."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if path.startswith(f"/{testbed.NAME}"):
+            # The namespace has a /sys of its own, without the groups; the process that made the testbed sees them.
+            maker = path.removeprefix(f"/{testbed.NAME}").removesuffix("-host")
+            return Path(f"/proc/{maker}/root{testbed.CGROUPS}") / controllers / path[1:]
+    raise AssertionError("this process has no quota")
 
 
 def command_line(place):
@@ -171,4 +193,4 @@ def of_options(options):
         return Local(arguments)
     if options.place == "remote":
         return Remote(arguments, options.rate)
-    return Testbed(f"testbed, link {options.rate or 'unshaped'}, device's share of a core {options.cpu or 'not limited'}")
+    return Testbed(options.rate, options.cpu, options.host_cpu)

@@ -13,11 +13,11 @@ def recovery(run):
     """Experiment 8: the time until a killed server answers again, and the log that the update has written."""
     for width in run.widths():
         # The testbed's device is not this process's to kill.
-        for what in ["host", "host and device"][:2 if run.systems["Cleave"].place.process else 1]:
+        for what in ["host", "host and device"][:2 if run.place.process else 1]:
             def measure(way, system, width=width, device_too=what != "host"):
                 return one_kill(run, way, system, width, device_too)
 
-            compared = ways.COMPARED if what == "host" else [ways.DEVICE, ways.HOST]
+            compared = [way for way in ways.COMPARED if what == "host" or way.system == "Cleave"]
             run.rounds("recovery", {"rows": width, "killed": what}, compared, measure)
 
 

@@ -36,7 +36,7 @@ class Bench:
     def __enter__(self):
         try:
             place = places.of_options(self.options)
-            self.timing = place.timing
+            self.place, self.timing = place, place.timing
             self.systems["Cleave"] = systems.Cleave(self.psycopg, self.folder / "cleave", self.options.buffers, place)
             if not self.options.without_postgresql:
                 self.systems["PostgreSQL"] = systems.PostgreSQL(self.psycopg, self.folder / "postgresql",
@@ -84,8 +84,9 @@ class Bench:
             print(f"  {experiment}: {text}", flush=True)
 
     def present(self, compared):
-        """Those of the ways whose system takes part."""
-        return [way for way in compared if way.system in self.systems]
+        """Those of the ways whose system takes part, and for which there are shares of the processor."""
+        return [way for way in compared if way.system in self.systems
+                and (self.place.has_shares or not way.host_has_both)]
 
     def supported(self, experiment, compared, setting):
         """Those of the ways that need no setting which the server lacks; says which are left out."""
@@ -107,6 +108,8 @@ class Bench:
             start = number % len(compared)
             for way in compared[start:] + compared[:start]:
                 system = self.systems[way.system]
+                if self.place.has_shares:
+                    self.place.give_host(way.host_has_both)
                 self.add(experiment, case, way, number + 1, measure(way, system))
 
     def add(self, experiment, case, way, number, figures):

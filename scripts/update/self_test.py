@@ -10,14 +10,15 @@ import time
 import xml.etree.ElementTree as xml
 from pathlib import Path
 
-from . import report, tables, timelines, workloads
+from . import beside, log_end, report, tables, timelines, workloads
 from .traffic import Operation
 
 
 def run():
     tests = [slices_count_where_operations_end, shares_kept_and_waits, recovery_is_the_first_full_slice,
              conditions_count_their_rows, rows_have_their_size, a_zipf_has_the_shares_of_its_formula,
-             keys_in_common_are_as_many_as_asked_for, arrivals_come_at_their_rate, tables_hold_medians_and_ratios,
+             keys_in_common_are_as_many_as_asked_for, arrivals_come_at_their_rate, the_end_of_a_log_is_found,
+             a_lost_change_is_found, tables_hold_medians_and_ratios,
              a_page_is_filled_between_its_marks, pictures_are_well_formed]
     for test in tests:
         test()
@@ -128,6 +129,48 @@ def arrivals_come_at_their_rate():
     equal(arrivals.next(), None)
 
 
+def the_end_of_a_log_is_found():
+    """Records of a log whose file was used before: behind the last record stand older ones."""
+    with tempfile.TemporaryDirectory(prefix="cleave-bench-update-") as folder:
+        identity, start = b"0123456789abcdef", 1 << 20
+        seed = log_end.crc32c(identity)
+        head = log_end.HEADER.pack(b"CLEAVLOG", 1, 1 << 20, identity, start, start, 0, 0)
+        data = head + log_end.crc32c(head).to_bytes(4, "little")
+        # Two records of this log, and one that was written for another place.
+        for payload, moved in ((b"first", 0), (b"the second one", 0), (b"old", 8192)):
+            at = start + len(data)
+            fields = len(payload).to_bytes(3, "little") + bytes([4]) + (7).to_bytes(8, "little")
+            place = (at - moved).to_bytes(8, "little")
+            checksum = log_end.crc32c(place + fields + log_end.crc32c(payload).to_bytes(4, "little"), seed)
+            record = checksum.to_bytes(4, "little") + fields + payload
+            if not moved:
+                end = at + -(-len(record) // 8) * 8
+            data += record + bytes(-len(record) % 8)
+        Path(folder, f"{start:016x}.log").write_bytes(data + bytes(100))
+        # Made ahead, and not begun.
+        Path(folder, f"{start << 1:016x}.log").write_bytes(bytes(4096))
+        equal(log_end.log_end(Path(folder)), end)
+        equal(log_end.log_end(Path(folder), end), end)
+        equal(log_end.crc32c(b"123456789"), 0xE3069283)
+
+
+def a_lost_change_is_found():
+    class Server:
+        name, total = "a server", 12
+
+        def say(self, _):
+            return [[self.total]]
+
+    operations = [update(1), update(2), update(3, is_aborted=True), read(4)]
+    beside.check_no_change_is_lost(Server(), 10, operations)
+    try:
+        beside.check_no_change_is_lost(Server(), 11, operations)
+    except AssertionError as fault:
+        equal("1 of the clients' changes" in str(fault), True)
+        return
+    raise AssertionError("a lost change was not found")
+
+
 def made_up():
     """A run of two experiments with rounds that are easily counted."""
     records = []
@@ -152,7 +195,7 @@ def tables_hold_medians_and_ratios():
     view = report.View("selectivity", made_up())
     case = view.cases[0]
     equal(view.ratio(case, "device", report.SPECS["selectivity"].ratios[0]), (3.0, 2.0, 4.0))
-    equal(view.ratio(case, "PostgreSQL", report.SPECS["selectivity"].ratios[1]), None)
+    equal([view.ratio(case, "PostgreSQL", one) for one in report.SPECS["selectivity"].ratios[1:]], [None, None])
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in report.table(view).splitlines()]
     # The only case has nothing that varies; columns without values are left out.
     equal(rows[0], ["way", "time", "written, with a checkpoint", "over host", "over PostgreSQL"])

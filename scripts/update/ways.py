@@ -2,6 +2,8 @@
 
 `device` lets the device make the update, `host` forbids it, over the same pages and links. A setting that the server
 does not know is left out, and the record says so: a server without update fragments runs both ways on the host.
+`equal` is `host` with the device's share of the processor added to the host's: the same silicon without a device that
+computes. It takes part where both sides have shares, on the testbed.
 """
 
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ class Way:
     name: str
     system: str = "Cleave"
     settings: dict = field(default_factory=dict, hash=False)
+    host_has_both: bool = False
 
     def missing(self, system):
         """The settings that the server does not know."""
@@ -25,8 +28,9 @@ class Way:
 
 DEVICE = Way("device", settings={PLACEMENT: "device"})
 HOST = Way("host", settings={"split": "host", PLACEMENT: "host"})
+EQUAL = Way("equal", settings=HOST.settings, host_has_both=True)
 POSTGRESQL = Way("PostgreSQL", "PostgreSQL")
-COMPARED = [DEVICE, HOST, POSTGRESQL]
+COMPARED = [DEVICE, HOST, EQUAL, POSTGRESQL]
 
 # Experiment 5: how an update keeps others from its rows.
 LOCKS = [DEVICE.with_settings(f"{method} lock" if method != "optimistic" else method, **{LOCKING: method})
@@ -39,4 +43,5 @@ PLACES = [Way("S1 host", settings={"split": "host", PLACEMENT: "host"}),
 # Reading alone: a scan on the host, and one on the device with the host only taking its rows.
 SCAN_DEVICE = Way("device", settings={"split": "h0", "stealing": "off"})
 SCAN_HOST = Way("host", settings={"split": "host"})
-SCANS = [SCAN_DEVICE, SCAN_HOST, POSTGRESQL]
+SCAN_EQUAL = Way("equal", settings=SCAN_HOST.settings, host_has_both=True)
+SCANS = [SCAN_DEVICE, SCAN_HOST, SCAN_EQUAL, POSTGRESQL]
