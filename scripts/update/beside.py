@@ -63,7 +63,7 @@ def one_run(run, way, system, width, share, read_share=0.5, common=None, updates
             if number < updates:
                 time.sleep(run.options.pause)
 
-    figures, _ = beside_clients(run, way, system, task(run, width, read_share, common, share), act, settings)
+    figures = beside_clients(run, way, system, task(run, width, read_share, common, share), act, settings)
     figures["seconds"] -= run.options.pause * (updates - 1)
     tables.check_updated(system, width, condition, tables.count(rows, share), updates)
     return figures | {"update_aborts": attempts["aborted"]}
@@ -77,7 +77,7 @@ def task(run, width, read_share, common, share):
 
 
 def beside_clients(run, way, system, told, act, settings=None, clients=None):
-    """Figures of the phases before, beside and after `act(session, marks)`, and all operations.
+    """Figures of the phases before, beside and after `act(session, marks)`.
 
     `act` may put more moments into `marks`.
     """
@@ -116,7 +116,7 @@ def beside_clients(run, way, system, told, act, settings=None, clients=None):
     figures["marks"] = {name: round(at - begun, 4) for name, at in marks.items()}
     figures["slices"] = [[round(part, 3) for part in one]
                          for one in timelines.slices(operations, begun, marks["over"], width)]
-    return figures, operations
+    return figures
 
 
 def check_no_change_is_lost(system, counted, operations):
@@ -171,7 +171,7 @@ def one_abort(run, way, system, width, at, whole):
             whole[way.name] = min(whole.get(way.name, 1e9), time.monotonic() - begun)
 
     before_s = bulk.one_scan(scan_way(way), system, scan)["seconds"]
-    figures, _ = beside_clients(run, way, system, task(run, width, 0.5, None, 1.0), act)
+    figures = beside_clients(run, way, system, task(run, width, 0.5, None, 1.0), act)
     after_s = bulk.one_scan(scan_way(way), system, scan)["seconds"]
     changed = system.say(tables.updated(width, everything))[0][1]
     if changed != (rows if at is None else 0):
@@ -218,7 +218,7 @@ def one_violation(run, way, system, width, level, clients):
         session.execute("COMMIT")
 
     told = task(run, width, 0.0, None, 1.0) | {"rate": ARRIVALS}
-    figures, operations = beside_clients(run, way, system, told, act, {"default_transaction_isolation": level},
+    figures = beside_clients(run, way, system, told, act, {"default_transaction_isolation": level},
                                          clients)
     tables.check_updated(system, width, everything, rows)
     marks = figures["marks"]

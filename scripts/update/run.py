@@ -18,7 +18,6 @@ from ndp import places as ndp_places
 
 from . import counters, places, systems, tables
 
-
 FOLDERS = ("--results", "--docs")
 # Of each record, while it runs; the file has all figures.
 SHOWN = ["seconds", "abort_seconds", "overhead", "reads_kept", "updates_kept", "updates_kept_after", "per_second",

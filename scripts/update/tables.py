@@ -5,13 +5,14 @@ Rows of `wide` have ten fields of 100 letters (1 kB), as YCSB's; those of `narro
 """
 
 import random
+import string
 
 FIELDS = 10
 WIDTHS = {"wide": 100, "narrow": 4}
 # Rows of one chunk that is sent.
 CHUNK_ROWS = 1000
 POOL_CHARACTERS = 1 << 20
-POOL = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", k=POOL_CHARACTERS))
+POOL = "".join(random.Random(1).choices(string.ascii_letters + string.digits, k=POOL_CHARACTERS))
 # What clients count up, of all rows.
 SUM = "SELECT sum(field2) FROM usertable"
 # An odd number, so that slices begin all over the text.
