@@ -144,7 +144,7 @@ def lines(title, series, unit, marks=(), notes=()):
         at += 34 + 6.5 * len(name)
     for number, note in enumerate(notes):
         body.append(text(12, base + 62 + 15 * number, note))
-    wide = max([left + wide + 20, at, 24 + 7.5 * len(title)] + [12 + 6 * len(note) for note in notes])
+    wide = max([left + wide + 20, at, 24 + 8.5 * len(title)] + [12 + 6 * len(note) for note in notes])
     return picture(title, wide, base + 62 + 15 * len(notes), body)
 
 

@@ -9,6 +9,8 @@ import time
 
 from . import bulk, systems, tables, timelines, traffic, ways
 
+# Isolation levels of the clients.
+LEVELS = ["read committed", "repeatable read"]
 COMMON = [0.0, 0.1, 0.5, 1.0]
 # An update that is aborted as often never ends.
 ABORTS_MAX = 100
@@ -31,16 +33,15 @@ def contention(run):
     """Experiment 3: updates of a tenth of the rows, all over the table, beside skewed clients that have a share of
     these rows in common with it."""
     width = run.widths()[0]
-    for level in ["read committed", "repeatable read"][:1 if run.options.quick else 2]:
+    for level in LEVELS:
         for common in bulk.few(run, COMMON):
             def measure(way, system, common=common, level=level):
-                return one_run(run, way, system, width, share=0.1, common=common, updates=3,
-                               settings={"default_transaction_isolation": level})
+                return one_run(run, way, system, width, share=0.1, common=common, updates=3, level=level)
 
             run.rounds("contention", {"in common": common, "clients": level}, ways.COMPARED, measure)
 
 
-def one_run(run, way, system, width, share, read_share=0.5, common=None, updates=1, before=(), settings=None):
+def one_run(run, way, system, width, share, read_share=0.5, common=None, updates=1, before=(), level=LEVELS[0]):
     """The figures of updates of a share of the rows beside clients of a table that was made anew."""
     rows = run.rows(width)
     run.load(system, width)
@@ -63,7 +64,7 @@ def one_run(run, way, system, width, share, read_share=0.5, common=None, updates
             if number < updates:
                 time.sleep(run.options.pause)
 
-    figures = beside_clients(run, way, system, task(run, width, read_share, common, share), act, settings)
+    figures = beside_clients(run, way, system, task(run, width, read_share, common, share), act, level)
     figures["seconds"] -= run.options.pause * (updates - 1)
     tables.check_updated(system, width, condition, tables.count(rows, share), updates)
     return figures | {"update_aborts": attempts["aborted"]}
@@ -76,14 +77,16 @@ def task(run, width, read_share, common, share):
             **({"common": common, "updated_below": tables.below(share)} if common is not None else {})}
 
 
-def beside_clients(run, way, system, told, act, settings=None, clients=None):
+def beside_clients(run, way, system, told, act, level=LEVELS[0], clients=None):
     """Figures of the phases before, beside and after `act(session, marks)`.
 
-    `act` may put more moments into `marks`.
+    `act` may put more moments into `marks`. At REPEATABLE READ clients read a record before they change it.
     """
     options = run.options
     counted = system.say(tables.SUM)[0][0] if told["width"] == "narrow" else None
     width = max(0.05, min(0.5, options.before / 10))
+    told = told | {"reads_first": level != LEVELS[0]}
+    settings = {"default_transaction_isolation": level}
     with traffic.Clients(system, run.folder, clients or options.clients, told, settings) as running, \
             system.connect(way.settings) as session:
         marks = {"clients": running.start()}
@@ -142,8 +145,8 @@ def aborts(run):
 
 
 def one_abort(run, way, system, width, at, whole):
-    """The figures of one update that is given up `at` a share of its time, or at its "end"; of a whole one for
-    None."""
+    """The figures of one update that is given up `at` a share of its time, or at its "end"; of a whole one for None,
+    whose time, without its commit, goes into `whole`."""
     rows = run.rows(width)
     run.load(system, width)
     everything = tables.first(rows, 1.0)
@@ -159,6 +162,8 @@ def one_abort(run, way, system, width, at, whole):
         try:
             session.execute(tables.update(width, everything))
             asked = time.monotonic()
+            if at is None:
+                whole[way.name] = min(whole.get(way.name, asked - begun), asked - begun)
             if timer:
                 abort["was_cancelled"] = False
                 timer.cancel()
@@ -167,8 +172,6 @@ def one_abort(run, way, system, width, at, whole):
             asked, abort["was_cancelled"] = timer.at, True
         session.execute("COMMIT" if at is None else "ROLLBACK")
         abort["abort_seconds"] = time.monotonic() - asked if at is not None else None
-        if at is None:
-            whole[way.name] = min(whole.get(way.name, 1e9), time.monotonic() - begun)
 
     before_s = bulk.one_scan(scan_way(way), system, scan)["seconds"]
     figures = beside_clients(run, way, system, task(run, width, 0.5, None, 1.0), act)
@@ -195,7 +198,7 @@ def violation(run):
             run.systems["Cleave"].say(f"ALTER SYSTEM SET log_replica = '{replica}'")
         # A replica has no counterpart in PostgreSQL here.
         compared = [way for way in ways.COMPARED if replica == "none" or way.system == "Cleave"]
-        for level in ["read committed", "repeatable read"][:1 if run.options.quick else 2]:
+        for level in LEVELS:
             def measure(way, system, level=level):
                 return one_violation(run, way, system, width, level, clients)
 
@@ -218,8 +221,7 @@ def one_violation(run, way, system, width, level, clients):
         session.execute("COMMIT")
 
     told = task(run, width, 0.0, None, 1.0) | {"rate": ARRIVALS}
-    figures = beside_clients(run, way, system, told, act, {"default_transaction_isolation": level},
-                                         clients)
+    figures = beside_clients(run, way, system, told, act, level, clients)
     tables.check_updated(system, width, everything, rows)
     marks = figures["marks"]
     return figures | {"lock_seconds": marks["locked"] - marks["begin"],

@@ -5,6 +5,7 @@ least and the largest in parentheses where the figure is compared. A ratio is th
 """
 
 import json
+import math
 import re
 import statistics
 import textwrap
@@ -18,6 +19,8 @@ from . import timelines
 from .run import said
 
 WIDTH = 120
+# Over time, of one experiment; more would not be looked at.
+PICTURES_MAX = 4
 # Parts of a case that are shares of the rows.
 SHARES = {"updated", "selected", "in common", "table"}
 HOST, EQUAL, POSTGRESQL = "host", "equal", "PostgreSQL"
@@ -293,7 +296,17 @@ def pictures(view):
         groups = [(label, found) for label, found in groups if found]
         return {f"{stem}.svg": svg.bars(title, groups, view.ways, unit)} if groups else {}
     found = {}
-    for number, case in enumerate(view.cases, 1):
+    for number in range(0, len(view.cases), math.ceil(len(view.cases) / PICTURES_MAX)):
+        case = view.cases[number]
+        found |= pictures_over_time(view, case, f"{stem}-{number + 1}", title, rest[0])
+    return found
+
+
+def pictures_over_time(view, case, stem, title, unit):
+    """The rate of operations that succeeded, and that of the others if there are any."""
+    found = {}
+    for name, of, shown in (("", lambda part: part[1] + part[2], unit), ("-aborts", lambda part: part[3],
+                                                                        "aborts a second")):
         series, marks = [], []
         for way in view.ways:
             rounds = view.of(case, way)
@@ -301,14 +314,12 @@ def pictures(view):
                 continue
             record = middle_round(rounds)
             width = record["slices"][1][0] if len(record["slices"]) > 1 else 0
-            series.append((way, [(at + width, reads + updates) for at, reads, updates, _ in record["slices"]]))
-            marks += [(f"{way}: {name}", at, len(series) - 1) for name, at in record["marks"].items()
-                      if name != "over"]
-        notes = ["The round with the median time of each way. Upright: when the update began and ended."]
-        if any(sum(slice_[3] for slice_ in middle_round(view.of(case, way))["slices"]) for way in view.ways
-               if view.of(case, way)):
-            notes.append("Operations that failed and would be tried again do not count.")
-        found[f"{stem}-{number}.svg"] = svg.lines(f"{title}: {said(case)}", series, rest[0], marks, notes)
+            series.append((way, [(part[0] + width, of(part)) for part in record["slices"]]))
+            marks += [(f"{way}: {moment}", at, len(series) - 1) for moment, at in record["marks"].items()
+                      if moment != "over"]
+        if not name or any(y for _, points in series for _, y in points):
+            notes = ["The round with the median time of each way. Upright: when the update began and ended."]
+            found[f"{stem}{name}.svg"] = svg.lines(f"{title}: {said(case)}", series, shown, marks, notes)
     return found
 
 

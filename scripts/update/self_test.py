@@ -231,7 +231,8 @@ def pictures_are_well_formed():
     run = made_up()
     bars = report.pictures(report.View("selectivity", run))
     lines = report.pictures(report.View("mixed", run))
-    equal([*bars, *lines], ["updates-selectivity-unthrottled.svg", "updates-mixed-unthrottled-1.svg"])
+    equal([*bars, *lines], ["updates-selectivity-unthrottled.svg", "updates-mixed-unthrottled-1.svg",
+                            "updates-mixed-unthrottled-1-aborts.svg"])
     shapes = [shape for shape in xml.fromstring(lines["updates-mixed-unthrottled-1.svg"]).iter()
               if shape.tag.endswith("polyline")]
     equal(len(shapes), 3)

@@ -50,13 +50,15 @@ def scatter(number, count):
 class Ycsb:
     """Point reads and point updates of the YCSB table.
 
-    `common` is the chance that a key is one of those that the update beside the clients changes too: those below
+    With `reads_first` an update is a transaction that has read the record before, so at REPEATABLE READ it fails if
+    another has changed it since. `common` is the chance that a key is one of those that the update beside the clients changes too: those below
     `updated_below` modulo 1000. Without it, keys are drawn from all.
     """
 
     def __init__(self, task):
         self.keys, self.read_share = task["keys"], task["read_share"]
         self.common, self.below = task.get("common"), task.get("updated_below", 0)
+        self.reads_first = task.get("reads_first", False)
         self.zipf = Zipf(self.keys, task["theta"])
         # Integers are counted up, so that a lost change shows.
         self.is_wide = task["width"] == "wide"
@@ -75,11 +77,20 @@ class Ycsb:
     def perform(self, session, chance):
         key = self.key(chance)
         if chance.random() < self.read_share:
-            session.execute("SELECT * FROM usertable WHERE ycsb_key = %s", [key], prepare=True).fetchall()
+            self.read(session, key)
             return 0
         values = [f"{chance.random():.18f}" * 5, key] if self.is_wide else [key]
-        session.execute(self.change, values, prepare=True)
+        if self.reads_first:
+            with session.transaction():
+                self.read(session, key)
+                session.execute(self.change, values, prepare=True)
+        else:
+            session.execute(self.change, values, prepare=True)
         return 1
+
+    @staticmethod
+    def read(session, key):
+        session.execute("SELECT * FROM usertable WHERE ycsb_key = %s", [key], prepare=True).fetchall()
 
 
 class LinkBench:
