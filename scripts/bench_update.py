@@ -100,7 +100,7 @@ def arguments():
     parser.add_argument("--narrow-rows", type=int, default=1_000_000, help="of 40 bytes (default: 1,000,000)")
     parser.add_argument("--widths", default="wide,narrow", help="which rows; experiments of one kind take the first")
     parser.add_argument("--shares", default="1,0.1,0.01", help="of the rows that selectivity updates")
-    parser.add_argument("--buffers", default="256MB", help="the servers' buffers (default: 256MB)")
+    parser.add_argument("--buffers", default="64MB", help="the servers' buffers (default: 64MB)")
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--theta", type=float, default=0.8, help="skew of keys and nodes, 0 to below 1")
     parser.add_argument("--before", type=float, default=5.0, help="seconds of clients alone (default: 5)")

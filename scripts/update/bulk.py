@@ -56,6 +56,8 @@ def one_update(run, way, system, width, share, prepare=(), condition=None):
         if way.system == "Cleave":
             # The statement's own figures, of a second update: EXPLAIN costs time.
             figures |= explained(session, way, tables.update(width, condition, 2))
+            if way.settings.get(ways.PLACEMENT) == "device" and not figures.get("statement_device_operators"):
+                run.note(f"no operator of the update of {share:.0%} of the {width} rows was on the device ({way.name})")
             tables.check_updated(system, width, condition, wanted, 2)
     return figures
 
@@ -68,9 +70,10 @@ def explained(session, way, statement):
     if '"CPU"' not in text:
         return {}
     found = ndp_places.read_explain(text, way)
+    found["device_operators"] = sum(part["runs_on"] != "host" for part in json.loads(text)["plan"])
     return {f"statement_{name}": found[name] for name in
             ("to_host_bytes", "to_device_bytes", "media_bytes", "host_memory_bytes", "host_cpu_ms", "device_cpu_ms",
-             "total_ms") if name in found}
+             "total_ms", "device_operators") if name in found}
 
 
 def for_update(run):
@@ -112,7 +115,7 @@ def locking(run):
     rows are others."""
     width = run.widths()[0]
     table_lock = ways.Way("PostgreSQL, LOCK TABLE", "PostgreSQL")
-    compared = run.supported("locking", ways.LOCKS, ways.LOCKING)
+    compared = run.supported(ways.LOCKS, ways.LOCKING)
     if not compared:
         return
     compared += run.present([ways.POSTGRESQL, table_lock])
@@ -136,7 +139,7 @@ def placement(run):
     """Experiment 6: rows found and changed on the host (S1), found there and changed on the device (S2), and both on
     the device (S3)."""
     width = run.widths()[0]
-    compared = run.supported("placement", ways.PLACES, ways.PLACEMENT)
+    compared = run.supported(ways.PLACES, ways.PLACEMENT)
     if not compared:
         return
     for share in [0.1] if run.options.quick else PLACEMENT_SHARES:

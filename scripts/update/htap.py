@@ -35,7 +35,7 @@ MARKS = ["DROP TABLE IF EXISTS mark", "CREATE TABLE mark (id int PRIMARY KEY, n 
          "INSERT INTO mark SELECT i, 0, 'note ' || i FROM generate_series(1, 20000) AS g (i)", "ANALYZE mark"]
 # One factor at a time; the others as in the base case.
 SWEEPS = {"skew": [0.0, 0.5, 0.99], "selectivity": [0.1, 0.5, 1.0], "pause": [0.0, 0.5, 2.0],
-          "buffers": ["16MB", "64MB", "256MB"], "device_memory": ["4MB", "16MB", "64MB"]}
+          "buffers": ["16MB", "32MB", "128MB"], "device_memory": ["4MB", "16MB", "64MB"]}
 # Seconds between two measurements of freshness.
 FRESHNESS_PAUSE = 0.2
 

@@ -60,7 +60,7 @@ class Bench:
 
     def perform(self, name, experiment):
         """Runs one experiment and saves the records so far."""
-        begun = time.monotonic()
+        begun, self.current = time.monotonic(), name
         print(f"{name} ({self.timing})", flush=True)
         experiment(self)
         self.done.append(name)
@@ -75,24 +75,24 @@ class Bench:
         whole.write_text(text + "\n")
         whole.rename(self.path)
 
-    def note(self, experiment, text):
-        """Something that a reader of the figures must know, such as a way that was left out."""
-        found = {"experiment": experiment, "text": text}
+    def note(self, text):
+        """Something that a reader of the current experiment's figures must know, such as a way that was left out."""
+        found = {"experiment": self.current, "text": text}
         if found not in self.notes:
             self.notes.append(found)
-            print(f"  {experiment}: {text}", flush=True)
+            print(f"  {self.current}: {text}", flush=True)
 
     def present(self, compared):
         """Those of the ways whose system takes part, and for which there are shares of the processor."""
         return [way for way in compared if way.system in self.systems
                 and (self.place.has_shares or not way.host_has_both)]
 
-    def supported(self, experiment, compared, setting):
+    def supported(self, compared, setting):
         """Those of the ways that need no setting which the server lacks; says which are left out."""
         found = []
         for way in self.present(compared):
             if setting in way.settings and not self.systems[way.system].knows(setting):
-                self.note(experiment, f"skipped {way.name}: this server does not know the setting {setting}")
+                self.note(f"skipped {way.name}: this server does not know the setting {setting}")
             else:
                 found.append(way)
         return found
@@ -102,14 +102,22 @@ class Bench:
         compared = self.present(compared)
         for name in dict.fromkeys(name for way in compared for name in way.missing(self.systems[way.system])):
             without = ", ".join(way.name for way in compared if name in way.missing(self.systems[way.system]))
-            self.note(experiment, f"the server does not know the setting {name}, so these ran without it: {without}")
+            self.note(f"the server does not know the setting {name}, so these ran without it: {without}")
+        refused = set()
         for number in range(count or self.options.rounds):
             start = number % len(compared)
             for way in compared[start:] + compared[:start]:
-                system = self.systems[way.system]
+                if way in refused:
+                    continue
                 if self.place.has_shares:
                     self.place.give_host(way.host_has_both)
-                self.add(experiment, case, way, number + 1, measure(way, system))
+                try:
+                    figures = measure(way, self.systems[way.system])
+                except (self.psycopg.errors.FeatureNotSupported, self.psycopg.errors.InvalidParameterValue) as fault:
+                    refused.add(way)
+                    self.note(f"{way.name} ({said(case)}) cannot run: {fault.diag.message_primary}")
+                    continue
+                self.add(experiment, case, way, number + 1, figures)
 
     def add(self, experiment, case, way, number, figures):
         record = {"experiment": experiment, "case": case, "way": way.name, "system": way.system,
