@@ -65,6 +65,7 @@ def one_run(run, way, system, width, share, read_share=0.5, common=None, updates
                 time.sleep(run.options.pause)
 
     figures = beside_clients(run, way, system, task(run, width, read_share, common, share), act, level)
+    bulk.note_where(run, way, figures, f"{share:.0%} of the {width} rows, beside clients")
     figures["seconds"] -= run.options.pause * (updates - 1)
     tables.check_updated(system, width, condition, tables.count(rows, share), updates)
     return figures | {"update_aborts": attempts["aborted"]}

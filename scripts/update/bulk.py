@@ -53,13 +53,21 @@ def one_update(run, way, system, width, share, prepare=(), condition=None):
                                        for side in ("host", "device"))
         figures["rows_per_second"] = wanted / figures["seconds"]
         tables.check_updated(system, width, condition, wanted)
+        note_where(run, way, figures, f"{share:.0%} of the {width} rows")
         if way.system == "Cleave":
             # The statement's own figures, of a second update: EXPLAIN costs time.
-            figures |= explained(session, way, tables.update(width, condition, 2))
-            if way.settings.get(ways.PLACEMENT) == "device" and not figures.get("statement_device_operators"):
-                run.note(f"no operator of the update of {share:.0%} of the {width} rows was on the device ({way.name})")
+            found = explained(session, way, tables.update(width, condition, 2))
+            # They count only if that ran where the first one did.
+            if bool(figures.get("update_fragments")) == bool(found.get("statement_device_operators")):
+                figures |= found
             tables.check_updated(system, width, condition, wanted, 2)
     return figures
+
+
+def note_where(run, way, figures, what):
+    """Says so if the device was to make an update and did not."""
+    if way.settings.get(ways.PLACEMENT) == "device" and not figures.get("update_fragments"):
+        run.note(f"the update of {what} was made by the host, not by an update fragment ({way.name})")
 
 
 def explained(session, way, statement):

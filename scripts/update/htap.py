@@ -117,7 +117,6 @@ def one_run(run, way, system, case):
     is_alone = way in (ALONE, ALONE_POSTGRESQL)
     asked = {} if is_alone else {name: runnable(system, way, text, case) for name, text in
                                  queries(nodes, case["selectivity"]).items()}
-    before = activity(system)
     with traffic.Clients(system, run.folder, options.clients, told) as clients:
         clients.start()
         time.sleep(min(1.0, options.before))
@@ -132,7 +131,6 @@ def one_run(run, way, system, case):
                 "client_aborts": timelines.aborts(operations, begin, end),
                 "host_cores_busy": figures["host_cpu_s"] / figures["seconds"],
                 "energy_j": energy(options, figures)}
-    figures |= {f"{name.replace(' ', '_')}": after - before[name] for name, after in activity(system).items()}
     if is_alone:
         return figures
     figures |= analyst.figures(begin, end)
@@ -173,14 +171,6 @@ def runnable(system, way, text, case):
 def give(session, settings):
     for name, value in settings.items():
         session.execute(f"SET {name} = '{value}'")
-
-
-def activity(system):
-    """How often plans had the delta flushed, or shipped with them."""
-    if system.name == "PostgreSQL":
-        return {}
-    return {name: count for name, count in system.say("SELECT * FROM cleave.activity")
-            if name in ("flushes", "shipped delta")}
 
 
 def energy(options, figures):

@@ -18,6 +18,8 @@ import servers
 from . import counters, log_end
 
 POLL_SECONDS = 0.005
+# Of cleave.activity: updates made on the device, and how the shared state came to queries.
+ACTIVITY = {"update fragments", "flushes", "shipped delta"}
 
 
 class System:
@@ -72,7 +74,8 @@ class System:
                 "host_written_bytes": counters.written([one for process in host for one in counters.family(process)]),
                 "device_written_bytes": counters.written(device)}
         link = self.link_bytes()
-        return used | ({"to_host_bytes": link[0], "to_device_bytes": link[1]} if link else {})
+        used |= {"to_host_bytes": link[0], "to_device_bytes": link[1]} if link else {}
+        return used | self.activity()
 
     def sides(self):
         return {"host": self.host_processes, "device": self.device_processes}
@@ -85,6 +88,10 @@ class System:
 
     def link_bytes(self):
         return None
+
+    def activity(self):
+        """Counts that the server keeps of what it has done."""
+        return {}
 
     def await_answer(self, query):
         """The rows of the first answer of a server that was just started."""
@@ -161,6 +168,10 @@ class Cleave(System):
 
     def link_bytes(self):
         return self.place.link_bytes()
+
+    def activity(self):
+        return {name.replace(" ", "_"): count for name, count in self.say("SELECT * FROM cleave.activity")
+                if name in ACTIVITY}
 
     def log_bytes(self):
         """Where the log ends."""
