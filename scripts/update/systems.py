@@ -224,7 +224,10 @@ class Measured:
         self.before, self.begun = self.system.usage(), time.monotonic()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, fault, *_):
+        if fault:
+            self.peak.__exit__()
+            return
         seconds, after = time.monotonic() - self.begun, self.system.usage()
         self.peak.__exit__()
         self.record = {"seconds": seconds} | {name: after[name] - self.before[name] for name in after
