@@ -1,4 +1,4 @@
-"""Pictures as SVG: heat maps and bars, readable on light and on dark pages, without a library.
+"""Pictures as SVG: heat maps, bars and lines, readable on light and on dark pages, without a library.
 
 Colours are classes, defined once for both kinds of pages. Every cell also shows its figure or sign, so that nothing
 depends on telling red from green. Coordinates are pixels.
@@ -17,6 +17,9 @@ STYLE = """
   .near { fill: #fee391 } .missed { fill: #b1bac4 }
   .s0 { fill: #4c78a8 } .s1 { fill: #f58518 } .s2 { fill: #72b7b2 } .s3 { fill: #b279a2 } .s4 { fill: #9d755d }
   .s5 { fill: #54a24b } .s6 { fill: #8c959f } .ink { fill: #1f2328 }
+  .line { fill: none; stroke-width: 1.6 } .dashed { stroke-width: 1; stroke-dasharray: 4 3 }
+  .l0 { stroke: #4c78a8 } .l1 { stroke: #f58518 } .l2 { stroke: #72b7b2 } .l3 { stroke: #b279a2 }
+  .l4 { stroke: #9d755d } .l5 { stroke: #54a24b } .l6 { stroke: #8c959f }
   @media (prefers-color-scheme: dark) {
     text, .ink { fill: #e6edf3 } .page { fill: #0d1117 } .mark, .best { stroke: #e6edf3 } .grid { stroke: #30363d }
     .none { fill: #21262d } .missed { fill: #57606a } .cell { fill: #10151b }
@@ -112,6 +115,37 @@ def bars(title, groups, names, unit="ms", notes=(), stacked=False):
     for number, note in enumerate(notes):
         body.append(text(12, base + 62 + 15 * number, note))
     return picture(title, max(wide, at), base + 62 + 15 * len(notes), body)
+
+
+def lines(title, series, unit, marks=(), notes=()):
+    """Lines over time. `series` is [(name, [(x, y)])], x in seconds; `marks` is [(name, x, the number of the series it
+    belongs to)], drawn upright."""
+    left, top, plot, wide = 64, 64, 220, 640
+    points = [point for _, found in series for point in found]
+    x_max = max([x for x, _ in points] + [x for _, x, _ in marks] + [1e-9])
+    y_max = nice_ceiling(max([y for _, y in points] + [1e-9]))
+    base = top + plot
+    body = []
+    for step in range(5):
+        y = base - plot * step / 4
+        body += [line(left, y, left + wide, y, "grid"), text(left - 6, y + 4, f"{y_max * step / 4:g}", anchor="end")]
+    body += [text(12, top - 14, unit), line(left, base, left + wide, base, "axis")]
+    x_step = nice_ceiling(x_max / 8)
+    for step in range(int(x_max / x_step + 1e-9) + 1):
+        body.append(text(left + wide * step * x_step / x_max, base + 16, f"{step * x_step:g} s", anchor="middle"))
+    for name, x, number in marks:
+        at = left + wide * x / x_max
+        body.append(hovering(line(at, top, at, base, f"l{number % 7} dashed"), f"{name}: {x:.2f} s"))
+    at = left
+    for number, (name, found) in enumerate(series):
+        path = " ".join(f"{left + wide * x / x_max:.1f},{base - plot * y / y_max:.1f}" for x, y in found)
+        body.append(hovering(f'<polyline points="{path}" class="line l{number % 7}"/>', name))
+        body += [rect(at, base + 30, 12, 12, f"s{number % 7}"), text(at + 16, base + 40, name)]
+        at += 34 + 6.5 * len(name)
+    for number, note in enumerate(notes):
+        body.append(text(12, base + 62 + 15 * number, note))
+    wide = max([left + wide + 20, at, 24 + 8.5 * len(title)] + [12 + 6 * len(note) for note in notes])
+    return picture(title, wide, base + 62 + 15 * len(notes), body)
 
 
 def drawn(found):
