@@ -100,13 +100,13 @@ const CHANGES: [(&str, bool); 22] = [
     ("UPDATE @ SET flag = NOT flag, long = long || 'z' WHERE kind BETWEEN 10 AND 30", true),
     ("UPDATE @ SET small = NULL WHERE id % 2 = 0", true),
     ("UPDATE @ SET small = id % 100 WHERE small IS NULL", true),
-    ("UPDATE @ SET price = 17 WHERE id = 40", true),
+    ("UPDATE @ SET price = 17 WHERE id = 40", false),
     ("UPDATE @ SET price = o.factor FROM other o WHERE o.kind = @.kind", true),
     (
         "UPDATE @ SET price = price - 1 WHERE kind IN (SELECT kind FROM other WHERE factor > 20)",
         true,
     ),
-    ("UPDATE @ SET note = 'none' WHERE id < 0", true),
+    ("UPDATE @ SET note = 'none' WHERE id < 0", false),
     ("DELETE FROM @ WHERE id % 7 = 2", true),
     ("UPDATE @ SET price = price / 3 WHERE id % 7 <> 2", true),
     ("ALTER TABLE @ ADD COLUMN late int DEFAULT 5", false),
@@ -214,14 +214,14 @@ async fn blocks_see_their_own_changes_and_undo_them() {
     run(&mut one, "UPDATE a SET price = 0, note = NULL WHERE id > 100").await;
     run(&mut one, "INSERT INTO a VALUES (-1, 3, 'new')").await;
     run(&mut one, "DELETE FROM a WHERE id BETWEEN 10 AND 19").await;
-    assert_eq!(row(&mut one, SUM).await, "19991,5007.00,91");
+    assert_eq!(row(&mut one, SUM).await, "19991,4994.00,91");
     assert_eq!(row(&mut two, SUM).await, before, "others read what is committed");
     run(&mut one, "ROLLBACK TO s").await;
-    assert_eq!(row(&mut one, "SELECT sum(price), count(note) FROM a").await, "200029997.00,20000");
+    assert_eq!(row(&mut one, "SELECT sum(price), count(note) FROM a").await, "200029996.00,20000");
     run(&mut one, "UPDATE a SET note = 'kept' WHERE id % 2 = 0").await;
     assert_eq!(row(&mut two, SUM).await, before);
     run(&mut one, "COMMIT").await;
-    let after = "20000,200029997.00,20000";
+    let after = "20000,200029996.00,20000";
     assert_eq!(row(&mut two, SUM).await, after);
     assert_eq!(row(&mut two, "SELECT count(*) FROM a WHERE note = 'kept'").await, "10000");
     run(&mut one, "BEGIN; UPDATE a SET note = 'gone'; DELETE FROM a WHERE id > 7").await;
