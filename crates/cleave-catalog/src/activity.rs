@@ -28,6 +28,8 @@ pub enum Act {
     Flush,
     /// The delta was shipped with a planned statement.
     ShippedDelta,
+    /// The changes of a transaction were made pages in memory for its planned statements.
+    ShippedOwn,
 }
 
 /// See the module's description.
@@ -37,8 +39,14 @@ pub struct Activity {
 }
 
 impl Act {
-    const ALL: [Self; 5] =
-        [Self::Plan, Self::CachedPlan, Self::LookUp, Self::Flush, Self::ShippedDelta];
+    const ALL: [Self; 6] = [
+        Self::Plan,
+        Self::CachedPlan,
+        Self::LookUp,
+        Self::Flush,
+        Self::ShippedDelta,
+        Self::ShippedOwn,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -47,6 +55,7 @@ impl Act {
             Self::LookUp => "look-ups",
             Self::Flush => "flushes",
             Self::ShippedDelta => "shipped delta",
+            Self::ShippedOwn => "shipped own changes",
         }
     }
 }

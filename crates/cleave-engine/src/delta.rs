@@ -11,12 +11,12 @@
 //! 2. [`Delta::with_prefix`], [`Delta::walk`] and [`Delta::lives`] answer as of the commit that a reader has seen: a
 //!    row is visible from the commit that inserted it up to the one that deleted it.
 //! 3. [`Delta::contents`] is the input of [flushing](crate::write::insert::flush), which turns it into pages, dead rows
-//!    in version maps and keys in memtables, as one catalog version. Plans of statements that change rows, larger
-//!    writes and commits that replace the manifest flush it first
+//!    in version maps and keys in memtables, as one catalog version. Larger writes, definitions and commits that replace
+//!    the manifest flush it first
 //!    ([`SnapshotKind::Flushed`](crate::storage_engine::snapshot::SnapshotKind::Flushed)).
 //! 4. Flushing for a reader runs beside commits: [`Delta::behind`] is what they have put here meanwhile.
-//! 5. A small delta is [shipped] to statements that only read, as pages in memory beside those of the catalog
-//!    version; nothing is written.
+//! 5. A small delta is [shipped] to plans, as pages in memory beside those of the catalog version; nothing is written.
+//!    A block that keeps its snapshot holds the delta as of its first statement, also after others have flushed it.
 //!
 //! Invariants: all that is here is in the log, so nothing is lost with it; it changes only under the writer lock, and
 //! only grows; a catalog version and its delta are replaced together. Source: rules 14 and 25,
@@ -242,8 +242,13 @@ impl Delta {
         tablet.map_or(next, |tablet| tablet.vid_first + tablet.rows.len() as u64)
     }
 
+    /// Whether a commit that is here, or a later one, has changed the table.
+    pub fn has_table(&self, table: u32) -> bool {
+        self.logged_from(table).is_some()
+    }
+
     /// Whether the row `vid` is visible as of commit `number`.
-    pub(crate) fn lives(
+    pub fn lives(
         &self,
         table: u32,
         place: usize,

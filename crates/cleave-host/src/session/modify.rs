@@ -65,13 +65,14 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// The change of the rows.
-    pub(super) fn ending(&self, modify: &Modify) -> Ending<'_> {
+    /// The change of the rows, which are in `view`.
+    pub(super) fn ending<'a>(&'a self, modify: &Modify, view: &'a ReadView) -> Ending<'a> {
         let (before, after) = match modify.action {
             Action::Delete => (Some(&self.rows), None),
             Action::Update(_) => (None, Some(&self.rows)),
         };
-        Ending::Rows { places: &self.places, before, after }
+        let places = (&view.state.shipped, self.places.as_slice());
+        Ending::Rows { places: Some(places), before, after }
     }
 }
 
@@ -103,10 +104,10 @@ pub(super) async fn run(
                 None => continue,
             }
         };
-        lock_keys_of(session, &table, modify, &made).await?;
+        lock_keys_of(session, &view, &table, modify, &made).await?;
         let ending = match foreign_keys::keeps_keys(session, &table, modify) {
             true => Ending::KeysKept,
-            false => made.ending(modify),
+            false => made.ending(modify, &view),
         };
         if let Taken::Again = own::take(session, &view, &table, made.change.clone(), ending).await?
         {
@@ -133,9 +134,10 @@ pub(super) async fn run(
     }
 }
 
-/// Locks the keys that the statement removes.
+/// Locks the keys that the statement, which has read `view`, removes.
 pub(super) async fn lock_keys_of(
     session: &mut Session,
+    view: &ReadView,
     table: &TableState,
     modify: &Modify,
     made: &Made,
@@ -147,7 +149,10 @@ pub(super) async fn lock_keys_of(
             keys.extend(&made.gone_keys);
             key_locks::lock_known_keys(session, table, keys).await
         }
-        Action::Update(_) => key_locks::lock_changed_keys(session, table, &made.change).await,
+        Action::Update(_) => {
+            let read = (&view.state.shipped, table);
+            key_locks::lock_changed_keys(session, read, &made.change).await
+        }
     }
 }
 
