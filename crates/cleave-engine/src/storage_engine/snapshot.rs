@@ -60,7 +60,9 @@ impl Engine {
     pub async fn snapshot(self: &Arc<Self>, kind: SnapshotKind<'_>) -> Result<Arc<CatalogState>> {
         match kind {
             SnapshotKind::Flushed => self.newest_flushed().await,
-            SnapshotKind::Shipped { bytes_max } => self.snapshot_to_keep(bytes_max).await?.state(self),
+            SnapshotKind::Shipped { bytes_max } => {
+                self.snapshot_to_keep(bytes_max).await?.state(self)
+            }
             SnapshotKind::AsOf(time) => {
                 // It is kept, too, from the last commit on.
                 let newest = self.newest_flushed().await?;

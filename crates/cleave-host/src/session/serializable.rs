@@ -73,9 +73,7 @@ pub(super) async fn track_writes(session: &mut Session) -> Result<()> {
             track_alone(session);
             has_snapshot_alone(session.statement_tracked.as_ref());
         }
-        Some(block) if block.is_serializable() => {
-            drop(block::block_snapshot(session).await?)
-        }
+        Some(block) if block.is_serializable() => drop(block::block_snapshot(session).await?),
         _ => {}
     }
     Ok(())

@@ -297,8 +297,7 @@ async fn rows_with<'a>(
             dead.is_none_or(|dead| !dead.contains(vid))
         };
         let newest = session.database.live();
-        let absent =
-            absent(&session.database, &newest, (table, shape), &is_kept, &missing).await?;
+        let absent = absent(&session.database, &newest, (table, shape), &is_kept, &missing).await?;
         if absent.len() < missing.len() {
             return Err(Error::concurrent_update());
         }

@@ -86,7 +86,8 @@ impl ShippedPages {
     #[must_use]
     pub fn end(&self) -> BlockAddress {
         let last = self.by_start.last_key_value();
-        let end = last.map(|(start, bytes)| start.saturating_add((bytes.len() / BLOCK_SIZE) as u64));
+        let end =
+            last.map(|(start, bytes)| start.saturating_add((bytes.len() / BLOCK_SIZE) as u64));
         BlockAddress(end.unwrap_or(SHIPPED_START.0))
     }
 

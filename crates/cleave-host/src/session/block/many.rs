@@ -210,9 +210,7 @@ pub(in crate::session) fn is_same_table(id: u32, one: &CatalogState, other: &Cat
 /// dies, so tablets that have given as many VIDs and have as many live rows have the same ones.
 fn has_same_rows(one: &TableState, other: &TableState) -> bool {
     let is_same_tablet = |(one, other): (&Arc<TabletState>, &Arc<TabletState>)| {
-        one.id == other.id
-            && one.next_vid == other.next_vid
-            && one.row_count() == other.row_count()
+        one.id == other.id && one.next_vid == other.next_vid && one.row_count() == other.row_count()
     };
     one.schema.version == other.schema.version
         && Arc::ptr_eq(&one.rules, &other.rules)
