@@ -150,6 +150,30 @@ impl Live {
         let log_end = state.log_end;
         Self { state, delta: Arc::default(), number: 0, log_end }
     }
+
+    /// Whether both have the same table `id`, with the same rows, be they in the delta or in pages. A VID is never given
+    /// twice, and a row keeps its values until it dies. So tablets that have given as many VIDs, and have as many live
+    /// rows, have the same rows.
+    pub fn has_same_table(&self, other: &Self, id: u32) -> bool {
+        let (Some(own), Some(others)) = (self.state.table_by_id(id), other.state.table_by_id(id))
+        else {
+            return false;
+        };
+        let is_same_tablet = |place: usize| {
+            let (one, two) = (own.tablets.get(place), others.tablets.get(place));
+            one.zip(two).is_some_and(|(one, two)| {
+                let begun = self.delta.row_counts((id, place), one, self.number);
+                one.id == two.id && begun == other.delta.row_counts((id, place), two, other.number)
+            })
+        };
+        own.schema.version == others.schema.version
+            && Arc::ptr_eq(&own.rules, &others.rules)
+            && own.indexes == others.indexes
+            && own.damaged.is_empty()
+            && others.damaged.is_empty()
+            && own.tablets.len() == others.tablets.len()
+            && (0..own.tablets.len()).all(is_same_tablet)
+    }
 }
 
 impl FoundRow {
@@ -245,6 +269,17 @@ impl Delta {
     /// Whether a commit that is here, or a later one, has changed the table.
     pub fn has_table(&self, table: u32) -> bool {
         self.logged_from(table).is_some()
+    }
+
+    /// The VIDs that were given, and the live rows, of a tablet as of commit `number`, which is `tablet` in pages.
+    fn row_counts(&self, at: (u32, usize), tablet: &TabletState, number: u64) -> (u64, u64) {
+        let (vids, live) = (tablet.next_vid, tablet.row_count());
+        let contents = self.read();
+        let Some(changed) = contents.tablets.get(&at) else { return (vids, live) };
+        let begun = changed.rows.partition_point(|row| row.begun <= number);
+        let seen = changed.rows.iter().take(begun).filter(|row| row.is_seen(number)).count();
+        let dead = changed.dead.values().filter(|dead| **dead <= number).count();
+        (vids + begun as u64, (live + seen as u64).saturating_sub(dead as u64))
     }
 
     /// Whether the row `vid` is visible as of commit `number`.

@@ -17,6 +17,7 @@ use arrow::compute::concat_batches;
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::Settings;
+use cleave_engine::delta::Live;
 use cleave_engine::storage_engine::commit::validate::RowPlace;
 use cleave_engine::write::begun::byte_count;
 use cleave_engine::write::insert::{TableChange, route};
@@ -34,7 +35,6 @@ use futures::stream;
 
 use super::block::Taken;
 use super::block::many;
-use super::block::many::is_same_table;
 use super::block::own;
 use super::changed_rows::{Changed, ChangedRows};
 use super::charge::{Charge, share_of};
@@ -96,7 +96,7 @@ pub(super) async fn run(
         let view = session.view().await?;
         let table = view.state.find_writable_table(&modify.table);
         let table = Arc::clone(table.map_err(|error| error.at(modify.position))?);
-        let bytes_max = gathered_max(session, &table, modify).await?;
+        let bytes_max = gathered_max(session, &table, modify);
         let asked = (modify, parameters);
         let Some(made) = made_of(session, &view, &table, asked, bytes_max).await? else {
             match Box::pin(update_many(session, &view, &table, asked)).await? {
@@ -275,14 +275,14 @@ pub(super) fn needed_columns(
 }
 
 /// The bytes of rows that an UPDATE of `table` may gather before it writes them as they come.
-async fn gathered_max(session: &mut Session, table: &TableState, modify: &Modify) -> Result<usize> {
+fn gathered_max(session: &Session, table: &TableState, modify: &Modify) -> usize {
     let asks = foreign_keys::is_in_references(session, table)
         && !foreign_keys::keeps_keys(session, table, modify);
     let is_plain = matches!(modify.action, Action::Update(_)) && modify.returning.is_empty();
     let is_plain = is_plain && session.view_of_parts().is_none();
-    match is_plain && !asks && many::may_move(session, table.schema.table_id).await? {
-        true => Ok(share_of(&session.database)),
-        false => Ok(usize::MAX),
+    match is_plain && !asks && many::may_move(session, table.schema.table_id) {
+        true => share_of(&session.database),
+        false => usize::MAX,
     }
 }
 
@@ -323,7 +323,10 @@ async fn write_while_read(
         definitions::end_definition(session, definition).await?;
         return Ok(None);
     }
-    if !is_same_table(schema.table_id, &view.state, definition.before()) {
+    // Some rows may have been shipped, and are in pages by now.
+    let [read, now] =
+        [&view.state, definition.before()].map(|state| Live::flushed(Arc::clone(state)));
+    if !read.has_same_table(&now, schema.table_id) {
         return Ok(None);
     }
     let rows = ChangedRows::new(session, view, table, asked, None)?;
