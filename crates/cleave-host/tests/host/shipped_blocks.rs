@@ -456,3 +456,49 @@ async fn rows_of_a_snapshot_are_locked_by_plans() {
     assert_eq!(count(&database, Act::Flush), flushed, "nothing was flushed");
     assert!(count(&database, Act::Plan) >= planned + 9);
 }
+
+/// A key whose row others have deleted since the snapshot is free: a plan shows the old row and the own one, as
+/// PostgreSQL does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_free_again_is_seen_twice() {
+    let (_directory, database) = fresh().await;
+    let (mut session, mut other) = (database.session(), database.session());
+    tables(&database, &mut session, "").await;
+    run(&mut session, "BEGIN ISOLATION LEVEL REPEATABLE READ").await;
+    assert_eq!(row(&mut session, "SELECT note FROM t WHERE id = 20002").await, "new 2");
+    run(&mut other, "DELETE FROM t WHERE id = 20002").await;
+    run(&mut session, "INSERT INTO t VALUES (20002, 'own')").await;
+    let both = "SELECT note FROM t WHERE id + 0 = 20002";
+    assert_eq!(sorted(&mut session, both).await, ["new 2", "own"]);
+    run(&mut session, "COMMIT").await;
+    assert_eq!(sorted(&mut session, both).await, ["own"]);
+}
+
+/// A look-up that EXPLAIN ANALYZE measures reads indexes: of the block's own pages, where some rows were in the delta.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn look_ups_are_explained_over_a_kept_delta() {
+    let (_directory, database) = fresh().await;
+    let (mut session, mut other) = (database.session(), database.session());
+    tables(&database, &mut session, "").await;
+    let flushed = count(&database, Act::Flush);
+    run(&mut session, "BEGIN ISOLATION LEVEL REPEATABLE READ").await;
+    run(&mut session, "INSERT INTO t VALUES (20009, 'new 9')").await;
+    run(&mut other, "UPDATE t SET note = 'other' WHERE id >= 20000").await;
+    let changing = "EXPLAIN UPDATE t SET note = 'x' FROM k WHERE k.id = t.id";
+    let explained = rows(&mut session, changing).await.join("\n");
+    assert!(explained.contains("rows of the delta are shipped"), "{explained}");
+    for (query, found) in [
+        ("SELECT note FROM t WHERE id = 20001", 1),
+        ("SELECT note FROM t WHERE id = 20009", 1),
+        ("SELECT id FROM t WHERE id BETWEEN 20000 AND 20020", 3),
+        ("SELECT id FROM t WHERE note = 'other'", 0),
+    ] {
+        let explained = rows(&mut session, &format!("EXPLAIN ANALYZE {query}")).await.join("\n");
+        assert!(explained.contains(&format!("rows: {found}")), "{query}: {explained}");
+    }
+    assert_eq!(count(&database, Act::Flush), flushed, "others' delta stays");
+    assert_eq!(sorted(&mut session, LOOK_UPS[3]).await, ["20001", "20002", "20009"]);
+    run(&mut session, "COMMIT").await;
+    drop((session, other));
+    assert_no_leak(&database);
+}
