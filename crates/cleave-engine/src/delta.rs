@@ -251,11 +251,11 @@ impl Delta {
         contents.change_count >= CHANGE_COUNT_MAX || contents.byte_count >= BYTES_MAX
     }
 
-    /// Whether its rows take at most `bytes` in memory.
-    pub fn is_within(&self, bytes: u64) -> bool {
+    /// Bytes that its rows take in memory.
+    pub fn byte_count(&self) -> u64 {
         let contents = self.read();
         let byte_count = contents.byte_count + contents.change_count * VERSION_BYTES;
-        u64::try_from(byte_count).is_ok_and(|count| count <= bytes)
+        u64::try_from(byte_count).unwrap_or(u64::MAX)
     }
 
     /// The VID that the next row of the tablet gets.

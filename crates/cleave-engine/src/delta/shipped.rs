@@ -87,14 +87,14 @@ fn state_with(live: &Live) -> Result<CatalogState> {
     Ok(state)
 }
 
-/// Whether `changes` take at most `bytes_max` in memory, so that they may be [shipped](with_changes); 0: never.
-pub fn are_within(changes: &[&TableChange], bytes_max: u64) -> bool {
+/// Bytes that `changes` take in memory, counted as those of a delta are.
+pub fn byte_count(changes: &[&TableChange]) -> u64 {
     let bytes = changes.iter().map(|change| {
         let versions = change.row_count().saturating_mul(VERSION_BYTES);
         change.byte_count().saturating_add(versions)
     });
     let bytes = bytes.fold(0_usize, usize::saturating_add);
-    bytes_max > 0 && u64::try_from(bytes).is_ok_and(|bytes| bytes <= bytes_max)
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 /// `base` with `changes` of one transaction: its rows are the next ones of their tablets, on pages in memory.

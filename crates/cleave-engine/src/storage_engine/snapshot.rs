@@ -32,7 +32,7 @@ use futures::future::{Either, select};
 
 use super::Engine;
 use super::catalog_edit::CatalogEdit;
-use crate::delta::shipped::{are_within, with_changes};
+use crate::delta::shipped::{byte_count, with_changes};
 use crate::delta::{Delta, Live};
 use crate::write::insert::{TableChange, apply, flush};
 
@@ -89,11 +89,12 @@ impl Engine {
     /// Those of the device, where there was something to write.
     pub async fn snapshot_to_keep(self: &Arc<Self>, bytes_max: u64) -> Result<KeptSnapshot> {
         let live = self.live();
-        let is_small = live.number == 0 || bytes_max > 0 && live.delta.is_within(bytes_max);
+        let delta_bytes = if live.number == 0 { 0 } else { live.delta.byte_count() };
+        let is_small = live.number == 0 || bytes_max > 0 && delta_bytes <= bytes_max;
         // The table of an offline device is to be blocked, and the committing session to be told.
         match is_small && self.is_whole(&live.state) {
             true if live.number == 0 => Ok(KeptSnapshot::flushed(live.state)),
-            true => Ok(KeptSnapshot { live, planned: OnceLock::new() }),
+            true => Ok(KeptSnapshot { live, delta_bytes, planned: OnceLock::new() }),
             false => Ok(KeptSnapshot::flushed(self.newest_flushed().await?)),
         }
     }
@@ -134,7 +135,7 @@ impl Engine {
         settings: &Arc<Settings>,
         bytes_max: u64,
     ) -> Result<Arc<CatalogState>> {
-        if are_within(changes, bytes_max) {
+        if bytes_max > 0 && byte_count(changes) <= bytes_max {
             self.activity().note(Act::ShippedOwn);
             return with_changes(base, changes);
         }
@@ -172,6 +173,8 @@ impl Engine {
 #[derive(Debug)]
 pub struct KeptSnapshot {
     live: Live,
+    /// Bytes that its delta took in memory when it was taken; others may have added to it since.
+    delta_bytes: u64,
     /// What plans read, where rows are shipped, once one has asked.
     planned: OnceLock<Arc<CatalogState>>,
 }
@@ -179,7 +182,7 @@ pub struct KeptSnapshot {
 impl KeptSnapshot {
     /// All of it is in pages of `state`, and its keys in indexes.
     pub fn flushed(state: Arc<CatalogState>) -> Self {
-        Self { live: Live::flushed(state), planned: OnceLock::new() }
+        Self { live: Live::flushed(state), delta_bytes: 0, planned: OnceLock::new() }
     }
 
     /// As look-ups by key read it.
@@ -190,6 +193,11 @@ impl KeptSnapshot {
     /// Its delta, if that has rows that are in no page.
     pub fn delta(&self) -> Option<&Delta> {
         (self.live.number > 0).then_some(&*self.live.delta)
+    }
+
+    /// Whether it has no such rows, or plans may be sent so many bytes of them.
+    pub fn ships_within(&self, bytes_max: u64) -> bool {
+        self.delta().is_none() || bytes_max > 0 && self.delta_bytes <= bytes_max
     }
 
     /// As plans read it.

@@ -569,13 +569,10 @@ pub(super) async fn view_unasked(
         return Ok(ReadView { state, target: None, reads: None });
     }
     let database = Arc::clone(&session.database);
-    // Own changes are shipped only together with the delta, and too many of them are in pages with it.
-    let bytes_max = shipped_bytes_max.min(own::shipped_bytes_max(session));
+    let bytes_max = own::delta_bytes_max(session, shipped_bytes_max);
     let base = match block_snapshot(session).await? {
-        Some(kept) if kept.delta().is_some() && bytes_max == 0 => {
-            write_snapshot(session, &kept).await?.state(&database)?
-        }
-        Some(kept) => kept.state(&database)?,
+        Some(kept) if kept.ships_within(bytes_max) => kept.state(&database)?,
+        Some(kept) => write_snapshot(session, &kept).await?.state(&database)?,
         None => {
             serializable::track_alone(session);
             let state = database.snapshot(SnapshotKind::Shipped { bytes_max }).await?;
@@ -590,7 +587,7 @@ pub(super) async fn view_unasked(
         return Ok(ReadView { state, target: None, reads });
     };
     let is_known = |own: &&Own| {
-        Arc::ptr_eq(&own.base, &base) && (bytes_max > 0 || own.state.shipped.is_empty())
+        Arc::ptr_eq(&own.base, &base) && (shipped_bytes_max > 0 || own.state.shipped.is_empty())
     };
     if let Some(own) = block.own.as_ref().filter(is_known) {
         return Ok(ReadView { state: Arc::clone(&own.state), target: None, reads });
@@ -599,7 +596,7 @@ pub(super) async fn view_unasked(
     if block.changes.is_empty() {
         return Ok(ReadView { state: over, target: None, reads });
     }
-    let state = Box::pin(own::with_own_changes(session, &over, bytes_max)).await?;
+    let state = Box::pin(own::with_own_changes(session, &over, shipped_bytes_max)).await?;
     let Some(block) = session.block.as_mut() else {
         return Ok(ReadView { state, target: None, reads });
     };

@@ -455,11 +455,12 @@ async fn newest_view(session: &mut Session) -> Result<(ReadView, Arc<CatalogStat
         let base = Arc::clone(block::committed_now(session, &view));
         return Ok((view, base));
     }
-    let bytes_max = own::shipped_bytes_max(session);
+    let shipped_bytes_max = session.in_force().shipped_delta_bytes;
+    let bytes_max = own::delta_bytes_max(session, shipped_bytes_max);
     let newest = session.database.snapshot(SnapshotKind::Shipped { bytes_max }).await?;
     let base = session.defined().over(&session.database, newest);
     let reads = session.tracked().map(Arc::clone);
-    let state = own::with_own_changes(session, &base, bytes_max).await?;
+    let state = own::with_own_changes(session, &base, shipped_bytes_max).await?;
     Ok((ReadView { state, target: None, reads }, base))
 }
 

@@ -436,6 +436,33 @@ async fn many_own_changes_go_to_pages_over_a_kept_delta() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn delta_and_own_changes_share_one_limit() {
+    let (_directory, database) = fresh().await;
+    let (mut session, mut other) = (database.session(), database.session());
+    tables(&database, &mut session, "").await;
+    run(&mut session, "SET shipped_delta_bytes = '128kB'").await;
+    let shipped = || (count(&database, Act::ShippedDelta), count(&database, Act::ShippedOwn));
+    let sum = "SELECT count(*), sum(length(body)) FROM k WHERE id + 0 > 20000";
+    for level in ["REPEATABLE READ", "SERIALIZABLE", "READ COMMITTED"] {
+        let flushed = count(&database, Act::Flush);
+        run(&mut session, &format!("BEGIN ISOLATION LEVEL {level}")).await;
+        let before = shipped();
+        assert_eq!(row(&mut session, sum).await, "2,36001", "{level}");
+        assert_eq!(shipped(), (before.0 + 1, before.1), "{level}: the delta");
+        run(&mut session, "INSERT INTO k SELECT 30000, 1, repeat('own', 36000)").await;
+        let before = shipped();
+        assert_eq!(row(&mut session, sum).await, "3,144001", "{level}");
+        assert_eq!(shipped(), (before.0, before.1 + 1), "{level}: own changes, beside pages");
+        run(&mut session, "ROLLBACK").await;
+        let is_own = u64::from(level == "READ COMMITTED");
+        assert_eq!(count(&database, Act::Flush), flushed + is_own, "{level}");
+        run(&mut other, "UPDATE k SET kind = kind WHERE id = 20002").await;
+    }
+    drop((session, other));
+    assert_no_leak(&database);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_of_a_snapshot_are_locked_by_plans() {
     let (_directory, database) = fresh().await;
     let (mut session, mut other) = (database.session(), database.session());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::{ConflictKind, Error, Result};
 use cleave_catalog::settings::TransactionModes;
-use cleave_engine::delta::shipped::are_within;
+use cleave_engine::delta::shipped;
 use cleave_engine::write::insert::TableChange;
 use cleave_query::select::ReadView;
 
@@ -78,14 +78,10 @@ pub(in crate::session) async fn take_rows(
     Box::pin(foreign_keys::take_referring(session, change, own_dead, replaced)).await
 }
 
-/// Bytes of rows that may be shipped with a plan that sees the block's changes; 0, where these are too many for it: all
-/// is in pages of devices then.
-pub(in crate::session) fn shipped_bytes_max(session: &Session) -> u64 {
-    let bytes_max = session.in_force().shipped_delta_bytes;
-    match are_within(&own_changes(session), bytes_max) {
-        true => bytes_max,
-        false => 0,
-    }
+/// Bytes of the delta that may be shipped with a plan beside the block's own changes, of `shipped_bytes_max` in all; 0:
+/// none, also where the own changes are too many to be shipped.
+pub(in crate::session) fn delta_bytes_max(session: &Session, shipped_bytes_max: u64) -> u64 {
+    shipped_bytes_max.saturating_sub(shipped::byte_count(&own_changes(session)))
 }
 
 fn own_changes(session: &Session) -> Vec<&TableChange> {
