@@ -30,7 +30,7 @@ use arrow::array::{BinaryArray, RecordBatch};
 use cleave_catalog::catalog::{CatalogState, DeviceId, TableState, TabletState};
 use cleave_catalog::error::Result;
 use cleave_media::BLOCK_SIZE;
-use cleave_store::{PageClass, TableSchema, Walk};
+use cleave_store::{PageClass, SegmentDirectory, TableSchema, Walk};
 
 use crate::device::Claim;
 use crate::storage_engine::Engine;
@@ -152,8 +152,9 @@ impl Live {
     }
 
     /// Whether both have the same table `id`, with the same rows, be they in the delta or in pages. A VID is never given
-    /// twice, and a row keeps its values until it dies. So tablets that have given as many VIDs, and have as many live
-    /// rows, have the same rows.
+    /// twice, and a row keeps its values on the page that it is on. So tablets that have given as many VIDs, have as
+    /// many live rows, and have these on the same pages, have the same rows. False also where a vacuum has written them
+    /// anew.
     pub fn has_same_table(&self, other: &Self, id: u32) -> bool {
         let (Some(own), Some(others)) = (self.state.table_by_id(id), other.state.table_by_id(id))
         else {
@@ -163,7 +164,9 @@ impl Live {
             let (one, two) = (own.tablets.get(place), others.tablets.get(place));
             one.zip(two).is_some_and(|(one, two)| {
                 let begun = self.delta.row_counts((id, place), one, self.number);
-                one.id == two.id && begun == other.delta.row_counts((id, place), two, other.number)
+                one.id == two.id
+                    && begun == other.delta.row_counts((id, place), two, other.number)
+                    && has_same_pages(one, two)
             })
         };
         own.schema.version == others.schema.version
@@ -560,6 +563,25 @@ impl Delta {
     fn write(&self) -> RwLockWriteGuard<'_, Contents> {
         self.contents.write().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether one of two versions of a tablet has all stored pages of the other, whose last one may have got more rows.
+fn has_same_pages(one: &TabletState, other: &TabletState) -> bool {
+    let count = |tablet: &TabletState| tablet.indexed_heap().count();
+    let (earlier, later) = if count(one) <= count(other) { (one, other) } else { (other, one) };
+    earlier.indexed_heap().all(|before| {
+        let after = later.segment(before.segment);
+        after.is_some_and(|after| Arc::ptr_eq(before, after) || is_continued(before, after))
+    })
+}
+
+/// Whether one of two versions of a segment has all pages of the other, whose last one may have got more rows.
+fn is_continued(one: &SegmentDirectory, other: &SegmentDirectory) -> bool {
+    let count = one.pages.len().min(other.pages.len());
+    one.pages.iter().zip(&other.pages).zip(1..).all(|((one, other), number)| {
+        let (one, other) = (&one.page, &other.page);
+        one == other || number == count && one.row_count != other.row_count
+    })
 }
 
 /// Bytes of pages for rows of so many bytes in memory, beside the page before them.
