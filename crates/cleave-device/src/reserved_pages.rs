@@ -3,7 +3,8 @@
 //! 1. [`check_reserved`] checks the extents that a request names: reserved by its database, apart from each other, and
 //!    apart from what the run reads.
 //! 2. [`ReservedPages`] gives each page the next place in them, and writes it on a blocking thread; a few writes are
-//!    under way at once.
+//!    under way at once. All partitions of the run share them, and a partition that has ended waits for its own writes
+//!    and older ones alone.
 //! 3. [`ReservedPages::stand_still`] waits for those, however the run has ended: when the host learns of the end of a
 //!    run, its writes have ended too, and its space may be used for something else.
 //!
@@ -12,6 +13,7 @@
 //!
 //! Deliberately absent: a sync. The host syncs the device before it commits, as for pages that it wrote itself.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -47,7 +49,7 @@ struct Shared {
     cpu: Arc<CpuTime>,
     reserved_blocks: u64,
     state: Mutex<ReservedInner>,
-    under_way: watch::Sender<usize>,
+    writes: watch::Sender<Writes>,
     /// Bytes read of spilled rows.
     spilled_bytes_read: AtomicU64,
 }
@@ -62,12 +64,60 @@ struct ReservedInner {
     failed: Option<MediaError>,
 }
 
+/// The writes of a run, numbered in the order in which they begin.
+#[derive(Debug, Default)]
+struct Writes {
+    next: u64,
+    under_way: BTreeSet<u64>,
+}
+
 /// A write under way, until it is dropped.
-struct UnderWay(Arc<Shared>);
+struct UnderWay {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl UnderWay {
+    fn begin(shared: &Arc<Shared>) -> Self {
+        let mut number = 0;
+        shared.writes.send_modify(|writes| number = writes.begin());
+        Self { shared: Arc::clone(shared), number }
+    }
+
+    /// The same, once fewer than `count` are under way.
+    async fn begin_within(shared: &Arc<Shared>, count: usize) -> Self {
+        let has_room = |writes: &Writes| writes.under_way.len() < count;
+        let mut ended = shared.writes.subscribe();
+        loop {
+            // The sender lives as long as `shared`.
+            let _closed = ended.wait_for(has_room).await;
+            let mut begun = None;
+            // Another partition may have been quicker.
+            shared.writes.send_if_modified(|writes| {
+                begun = has_room(writes).then(|| writes.begin());
+                begun.is_some()
+            });
+            if let Some(number) = begun {
+                return Self { shared: Arc::clone(shared), number };
+            }
+        }
+    }
+}
+
+impl Writes {
+    fn begin(&mut self) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.under_way.insert(number);
+        number
+    }
+}
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.under_way.send_modify(|count| *count -= 1);
+        self.shared.writes.send_modify(|writes| {
+            writes.under_way.remove(&self.number);
+        });
     }
 }
 
@@ -86,7 +136,7 @@ impl ReservedPages {
             cpu,
             reserved_blocks: free.iter().map(|extent| u64::from(extent.block_count)).sum(),
             state: Mutex::new(ReservedInner { free, returned: Returned::default(), failed: None }),
-            under_way: watch::Sender::new(0),
+            writes: watch::Sender::default(),
             spilled_bytes_read: AtomicU64::new(0),
         }))
     }
@@ -98,15 +148,17 @@ impl ReservedPages {
 
     /// Waits until no write is under way.
     pub(crate) async fn stand_still(&self) {
-        self.0.fewer_under_way_than(1).await;
+        self.0.ended(u64::MAX).await;
     }
 }
 
 impl Shared {
-    async fn fewer_under_way_than(&self, count: usize) {
-        let mut under_way = self.under_way.subscribe();
+    /// Waits until none of the writes below `end` is under way.
+    async fn ended(&self, end: u64) {
+        let mut writes = self.writes.subscribe();
+        let is_over = |writes: &Writes| writes.under_way.first().is_none_or(|first| *first >= end);
         // The sender lives as long as `self`.
-        let _closed = under_way.wait_for(|under_way| *under_way < count).await;
+        let _closed = writes.wait_for(is_over).await;
     }
 
     /// The next place for so many blocks.
@@ -134,11 +186,9 @@ impl Shared {
         }
     }
 
-    fn begin_write(self: &Arc<Self>, start: BlockAddress, bytes: AlignedBuffer) {
-        self.under_way.send_modify(|count| *count += 1);
-        let guard = UnderWay(Arc::clone(self));
+    fn write(&self, under_way: UnderWay, start: BlockAddress, bytes: AlignedBuffer) {
         let write = move || {
-            let this = &guard.0;
+            let this = &under_way.shared;
             if let Err(error) = this.cpu.measure(|| this.media.write(start, &bytes)) {
                 this.lock().failed.get_or_insert(error);
             }
@@ -155,11 +205,11 @@ impl Shared {
 impl PageSink for ReservedPages {
     fn push(&self, page: EncodedPage) -> BoxFuture<'_, Result<PageRef>> {
         async move {
-            self.0.fewer_under_way_than(WRITES_MAX).await;
+            let under_way = UnderWay::begin_within(&self.0, WRITES_MAX).await;
             self.0.check_failed()?;
             let place = self.0.take(page.block_count())?;
             let reference = page.page_ref(place.start);
-            self.0.begin_write(place.start, page.bytes);
+            self.0.write(under_way, place.start, page.bytes);
             Ok(reference)
         }
         .boxed()
@@ -167,7 +217,8 @@ impl PageSink for ReservedPages {
 
     fn finish(&self) -> BoxFuture<'_, Result<()>> {
         async move {
-            self.stand_still().await;
+            let end = self.0.writes.borrow().next;
+            self.0.ended(end).await;
             self.0.check_failed()
         }
         .boxed()

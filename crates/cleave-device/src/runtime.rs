@@ -510,7 +510,7 @@ fn read_items(
         let mut is_blocks = Vec::new();
         let mut batch_bytes: u64 = 0;
         while let Some(item) = items.next_if(|item| {
-            let size = item_bytes(item);
+            let size = item.byte_count();
             let fits = is_blocks.is_empty() || batch_bytes + size <= READ_BATCH_BYTES;
             batch_bytes = batch_bytes.saturating_add(size);
             fits
@@ -539,12 +539,4 @@ fn read_items(
         }
     }
     Ok(payloads)
-}
-
-/// Most bytes of memory that `item` takes.
-fn item_bytes(item: &ReadItem) -> u64 {
-    match item {
-        ReadItem::Blocks(extent) => extent.bytes() as u64,
-        ReadItem::Columns { page, .. } => page.extent.bytes() as u64,
-    }
 }

@@ -665,10 +665,7 @@ fn weight_of(frame: &Frame) -> Result<u32, DeviceError> {
 /// Approximate bytes that the answer to `command` keeps in memory until it is written.
 fn answer_weight(command: &Command) -> u32 {
     let Request::Read(items) = &command.request else { return COMMAND_BYTES };
-    let bytes = items.iter().map(|item| match item {
-        ReadItem::Blocks(extent) => extent.bytes() as u64,
-        ReadItem::Columns { page, .. } => page.extent.bytes() as u64,
-    });
+    let bytes = items.iter().map(ReadItem::byte_count);
     weight(bytes.fold(0, u64::saturating_add))
 }
 

@@ -35,7 +35,6 @@ use cleave_fragment::waiting;
 use cleave_media::{BLOCK_SIZE, BlockAddress, Extent, SpaceMap, files};
 use cleave_plan::profile::Profile;
 
-use crate::host_pages::item_bytes;
 use crate::storage_engine::retry_while_in_use;
 
 mod answers;
@@ -484,8 +483,8 @@ impl Device {
         let mut commands: Vec<Vec<ReadItem>> = Vec::new();
         let mut bytes = COMMAND_BYTES;
         for item in items {
-            let size = item_bytes(&item);
-            match commands.last_mut().filter(|_| bytes + size <= COMMAND_BYTES) {
+            let size = usize::try_from(item.byte_count()).unwrap_or(usize::MAX);
+            match commands.last_mut().filter(|_| bytes.saturating_add(size) <= COMMAND_BYTES) {
                 Some(command) => {
                     command.push(item);
                     bytes += size;

@@ -21,8 +21,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use cleave_fragment::command::ReadItem;
-use cleave_media::BLOCK_SIZE;
 use cleave_store::{
     OpenedPage, PageColumns, PageRead, PageRef, PageSource, SegmentRef, StoreError,
 };
@@ -202,14 +200,5 @@ impl fmt::Debug for HostPages {
             .field("device", &self.device.name())
             .field("stack", &self.stack)
             .finish_non_exhaustive()
-    }
-}
-
-/// Roughly the bytes that `item` brings over the link.
-pub(crate) fn item_bytes(item: &ReadItem) -> usize {
-    match item {
-        ReadItem::Blocks(extent) => extent.bytes(),
-        // The lengths of chunks are in the header, which may not be here yet: an upper bound.
-        ReadItem::Columns { page, .. } => page.extent.bytes().max(BLOCK_SIZE),
     }
 }

@@ -45,6 +45,7 @@ use crate::field_count::count_fields;
 use crate::functions::bounded::{HOST_ONLY, bounded};
 use crate::functions::{delimiter, knowing_infinite, string_agg, within_domains};
 use crate::operators::broadcast_exec::BroadcastExec;
+use crate::operators::change_pages_exec::ChangePagesExec;
 use crate::operators::dense_aggregate_exec::DenseAggregateExec;
 use crate::operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};
 use crate::operators::merge_runs_exec::MergeRunsExec;
@@ -55,7 +56,7 @@ use crate::operators::write_run_exec::WriteRunExec;
 /// Version of the engine whose plans the fragments are. A test compares it with the lock file.
 const ENGINE_VERSION: &str = "55.2.0";
 /// Version of [`FragmentNode`] and of what surrounds it.
-const CODEC_VERSION: u32 = 6;
+const CODEC_VERSION: u32 = 7;
 /// Largest fragment that is decoded.
 pub const FRAGMENT_BYTES_MAX: usize = 16 << 20;
 
@@ -79,13 +80,14 @@ pub const EXPRESSION_COUNT_MAX: usize = 1024;
 const DELIMITER_BYTES_MAX: usize = 1024;
 
 /// Operators of the engine that a device runs, by the name they give themselves.
-const DEVICE_OPERATORS: [&str; 19] = [
+const DEVICE_OPERATORS: [&str; 20] = [
     "TableScanExec",
     "BroadcastExec",
     "FetchColumnsExec",
     "MergeRunsExec",
     "WriteRunExec",
     "WriteRowsExec",
+    "ChangePagesExec",
     "DenseAggregateExec",
     "FilterExec",
     "ProjectionExec",
@@ -298,7 +300,7 @@ pub fn decode_fragment(bytes: &[u8], task: &TaskContext) -> Result<Arc<dyn Execu
 
 /// Only the root of a fragment may write: its description of the pages reaches the host unchanged.
 fn check_writes_nothing(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
-    if plan.is::<WriteRunExec>() || plan.is::<WriteRowsExec>() {
+    if plan.is::<WriteRunExec>() || plan.is::<WriteRowsExec>() || plan.is::<ChangePagesExec>() {
         let name = plan.name();
         let message = format!("fragment refused: {name} writes pages and is not the root");
         return Err(DataFusionError::Plan(message));
@@ -485,7 +487,7 @@ enum Keys {
 /// Wire form of an operator that is not the engine's own. The engine encodes its input, if it has one.
 #[derive(Clone, PartialEq, Message)]
 struct FragmentNode {
-    #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
     operator: Option<OperatorNode>,
 }
 
@@ -505,6 +507,8 @@ enum OperatorNode {
     FetchColumns(Box<FetchColumnsNode>),
     #[prost(message, tag = "7")]
     WriteRows(WriteRowsNode),
+    #[prost(message, tag = "8")]
+    ChangePages(Box<ChangePagesNode>),
 }
 
 /// Wire form of a [`BroadcastExec`].
@@ -657,6 +661,7 @@ impl PhysicalExtensionCodec for FragmentCodec {
             }
             Some(OperatorNode::WriteRun(node)) => return decode_write_run(node, inputs),
             Some(OperatorNode::WriteRows(node)) => return written_rows::decode(node, inputs),
+            Some(OperatorNode::ChangePages(node)) => return changed_pages::decode(*node, inputs),
             Some(OperatorNode::DenseAggregate(_)) => return decode_dense_aggregate(inputs),
             Some(OperatorNode::Broadcast(node)) => return decode_broadcast(node),
             Some(OperatorNode::FetchColumns(node)) => return decode_fetch_columns(*node, inputs),
@@ -705,6 +710,8 @@ impl PhysicalExtensionCodec for FragmentCodec {
             OperatorNode::WriteRun(WriteRunNode { segment, unique: exec.is_unique() })
         } else if let Some(exec) = node.downcast_ref::<WriteRowsExec>() {
             OperatorNode::WriteRows(written_rows::encode(exec))
+        } else if let Some(exec) = node.downcast_ref::<ChangePagesExec>() {
+            OperatorNode::ChangePages(Box::new(changed_pages::encode(exec)?))
         } else if let Some(exec) = node.downcast_ref::<BroadcastExec>() {
             let schema = Some(exec.schema().as_ref().try_into()?);
             OperatorNode::Broadcast(BroadcastNode { input: exec.input(), schema })
@@ -819,10 +826,12 @@ fn decode_fetch_columns(
     Ok(Arc::new(FetchColumnsExec::new(Arc::clone(rows), fetched)?))
 }
 
+mod changed_pages;
 mod literals;
 mod projections;
 mod written_rows;
 
+use changed_pages::ChangePagesNode;
 pub(crate) use literals::has_sound_width;
 use literals::{check_literal, check_width, type_made_of};
 use projections::{AbsentNode, decode_absent, decode_projection, encode_absent, named_columns};

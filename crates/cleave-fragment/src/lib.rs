@@ -58,6 +58,9 @@ pub use index_filter::{
 pub use index_input::{IndexInput, IndexPages};
 pub use morsel::{Lease, Morsel, MorselList, MorselPage, MorselSource, Passes};
 pub use operators::broadcast_exec::BroadcastExec;
+pub use operators::change_pages_exec::{
+    ChangePagesExec, ChangedColumns, ChangedPage, RefusedValue, changed_schema, read_changed,
+};
 pub use operators::collect_keys_exec::CollectKeysExec;
 pub use operators::dense_aggregate_exec::DenseAggregateExec;
 pub use operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};
@@ -68,7 +71,7 @@ pub use operators::stoppable_join_exec::{Stop, StopOnDrop, loops, stoppable_join
 pub use operators::table_scan_exec::TableScanExec;
 pub use operators::write_rows_exec::{WriteRowsExec, WrittenSegment, read_written};
 pub use operators::write_run_exec::WriteRunExec;
-pub use page_sink::{OutOfReservedPages, PageSink};
+pub use page_sink::{OutOfReservedPages, PageSink, page_numbers};
 pub use read_ahead::ReadAheadPages;
 pub use row_places::RowPlaces;
 pub use spill_space::{SpillDamaged, SpillSpace};

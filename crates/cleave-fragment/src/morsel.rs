@@ -57,6 +57,11 @@ pub struct Morsel {
 pub trait MorselSource: Send + Sync {
     /// The next morsel of `pass`, or `None` when it has no more.
     fn next(&self, pass: usize) -> BoxFuture<'_, Option<Morsel>>;
+
+    /// All morsels of a pass; None: they are not known before they are taken.
+    fn list(&self) -> Option<&[Morsel]> {
+        None
+    }
 }
 
 /// How much of a list of morsels its holder still has, and how much of that it has begun, from the front.
@@ -133,6 +138,10 @@ impl MorselSource for MorselList {
         let morsel = place.and_then(|place| self.morsels.get(place)).cloned();
         *count += u32::from(morsel.is_some());
         futures::future::ready(morsel).boxed()
+    }
+
+    fn list(&self) -> Option<&[Morsel]> {
+        Some(&self.morsels)
     }
 }
 

@@ -209,5 +209,5 @@ async fn stored_columns(
 /// Pages of a table's heap, and their bytes.
 fn heap_size(table: &TableState) -> (u64, u64) {
     let pages = table.heap_segments().flat_map(|(_, segment)| &segment.pages);
-    pages.fold((0, 0), |(count, bytes), page| (count + 1, bytes + page.page.extent.bytes() as u64))
+    pages.fold((0, 0), |(count, bytes), page| (count + 1, bytes + page.byte_count() as u64))
 }

@@ -43,9 +43,10 @@ pub use error::{Corruption, StoreError};
 pub use ids::{RecId, SegmentId, TabletId};
 pub use integer_set::IntegerSet;
 pub use page::{
-    ChunkEntry, CommitColumn, EncodedPage, Encoding, OverflowValues, PageClass, PageHeader,
-    PageKind, SegmentWriter, Tail, Versions, VidColumn, all_columns, append_rows,
-    overflow::overflow_pages, parse_header,
+    ChangedColumn, ChunkEntry, CommitColumn, EncodedPage, Encoding, OverflowValues, PageClass,
+    PageHeader, PageKind, PageVersion, SegmentWriter, Tail, Versions, VidColumn, all_columns,
+    append_rows, consolidated, copied_columns, overflow::overflow_pages, page_version,
+    parse_header,
 };
 pub use page_source::{
     ColumnRef, MediaPages, PageCache, PageColumns, PageRead, PageRef, PageSource, RawColumns,

@@ -12,6 +12,7 @@
 //! 2. A value longer than the class holds in line goes to overflow pages, which are emitted first.
 //! 3. [`EncodedPage`] carries the bytes and the fields of its [`PageRef`] until the host has chosen a place.
 //! 4. [`append_rows`] rewrites the last page of a hot segment with rows added, under the same logical number.
+//! 5. [`page_version`] gives a page other values in some columns, and shares the chunks of the others with it.
 //!
 //! Invariants: a written page never changes. Bytes between chunks are zero. A chunk starts at a multiple of the class's
 //! alignment (4 KiB for bulk pages, so that one column is read without its neighbours). Slots keep their order for
@@ -34,16 +35,19 @@ mod fuzz;
 pub mod header;
 pub mod inspection;
 mod integers;
+mod layout;
 pub mod overflow;
 mod selected;
 mod strings;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod version;
 pub mod writer;
 
 pub use columns::{CommitColumn, ValueType, Versions, VidColumn, all_columns};
 pub use header::{ChunkEntry, Encoding, FORMAT_VERSION, PageHeader, PageKind, parse_header};
 pub use overflow::OverflowValues;
+pub use version::{ChangedColumn, PageVersion, consolidated, copied_columns, page_version};
 pub use writer::{SegmentWriter, Tail, append_rows};
 
 /// Most rows of one page: a slot has 16 bits.

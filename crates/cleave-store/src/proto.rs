@@ -279,6 +279,12 @@ pub struct PageEntry {
     /// VIDs missing in each gap.
     #[prost(uint64, repeated, tag = "6")]
     pub gap_counts: Vec<u64>,
+    /// First blocks of what the page shares with earlier versions of it, ascending.
+    #[prost(uint64, repeated, tag = "7")]
+    pub shared_starts: Vec<u64>,
+    /// The number of blocks of each.
+    #[prost(uint32, repeated, tag = "8")]
+    pub shared_counts: Vec<u32>,
 }
 
 /// [`crate::RunProperties`] and its [`crate::KeyFilter`].

@@ -3,7 +3,7 @@
 //! ```text
 //!   SegmentDirectory ─┬─ PageEntry: page 0 ─▶ extent, checksum, rows, first VID, zones
 //!                     ├─ PageEntry: page 1 ─▶ ...            └─ overflow ─▶ pages 2, 3
-//!                     └─ PageEntry: page 4 ─▶ ...
+//!                     └─ PageEntry: page 4 ─▶ ...            └─ shared ─▶ blocks of earlier versions of page 4
 //! ```
 //!
 //! 1. A writer passes encoded pages, with the places that the host chose, to [`SegmentDirectory::append`].
@@ -37,7 +37,7 @@ use crate::zone_map::{ZoneArrays, ZoneEntry, zone_arrays};
 
 /// The frame of directories; the newest version is written, all are read.
 pub const DIRECTORY: Format =
-    Format { magic: *b"CLVSEGDR", name: "segment directory", versions: 1..=2 };
+    Format { magic: *b"CLVSEGDR", name: "segment directory", versions: 1..=3 };
 
 /// A segment: what it is, and all its pages.
 #[derive(Debug, Clone, PartialEq)]
@@ -100,6 +100,8 @@ pub struct PageEntry {
     pub gaps: VidGaps,
     /// Pages with the long values of this one, ascending by logical number.
     pub overflow: Vec<PageRef>,
+    /// Blocks of earlier versions of the page in which chunks lie that it shares with them, ascending.
+    pub shared: Vec<Extent>,
     /// Bounds of its user columns; of an index run the first and last key, whole.
     pub zones: Vec<ZoneEntry>,
 }
@@ -165,9 +167,9 @@ impl SegmentDirectory {
         self.pages.iter().flat_map(PageEntry::page_refs)
     }
 
-    /// The places of all pages: what the segment occupies.
+    /// The places of all pages, and those of chunks that page versions share: what the segment occupies.
     pub fn extents(&self) -> impl Iterator<Item = Extent> {
-        self.page_refs().map(|page| page.extent)
+        self.pages.iter().flat_map(PageEntry::extents)
     }
 
     /// Adds pages in the order in which they were encoded, each with the first block of its place. An overflow page
@@ -193,7 +195,11 @@ impl SegmentDirectory {
             .filter(|tail| first.is_some_and(|(first, _)| first.page == tail.page.page));
         let kept_count = self.pages.len().saturating_sub(usize::from(tail.is_some()));
         let old_overflow = tail.map(|tail| tail.overflow.clone()).unwrap_or_default();
-        let mut retired: Vec<Extent> = tail.iter().map(|tail| tail.page.extent).collect();
+        let mut retired: Vec<Extent> = tail
+            .iter()
+            .flat_map(|tail| std::iter::once(&tail.page.extent).chain(&tail.shared))
+            .copied()
+            .collect();
 
         let mut overflow = old_overflow.clone();
         let mut entries = Vec::new();
@@ -217,6 +223,7 @@ impl SegmentDirectory {
                 vid_first: page.vid_first,
                 gaps: VidGaps::none(),
                 overflow: mine,
+                shared: Vec::new(),
                 zones: page.zones.clone(),
             });
         }
@@ -286,6 +293,17 @@ impl PageEntry {
         std::iter::once(&self.page).chain(&self.overflow)
     }
 
+    /// What the page occupies, with its overflow pages and the chunks that it shares with earlier versions.
+    pub fn extents(&self) -> impl Iterator<Item = Extent> {
+        self.page_refs().map(|page| page.extent).chain(self.shared.iter().copied())
+    }
+
+    /// Bytes of the page, and of the chunks that it shares: what reading all of its columns costs.
+    pub fn byte_count(&self) -> usize {
+        let shared: usize = self.shared.iter().map(|extent| extent.bytes()).sum();
+        self.page.extent.bytes().saturating_add(shared)
+    }
+
     /// The highest of its logical numbers.
     fn number_last(&self) -> u32 {
         self.page_refs().map(|page| page.page).max().unwrap_or(0)
@@ -318,6 +336,15 @@ impl PageEntry {
             if block_count > block_count_max(index > 0) {
                 return Err(format!("page {number} has {block_count} blocks"));
             }
+        }
+        let mut free_from = 0;
+        for extent in &self.shared {
+            let end = extent.start.0.checked_add(u64::from(extent.block_count));
+            let is_apart = extent.start.0 >= free_from && !extent.overlaps(self.page.extent);
+            let Some(end) = end.filter(|_| extent.block_count > 0 && is_apart) else {
+                return Err(format!("page {page} shares {extent}, which cannot be"));
+            };
+            free_from = end;
         }
         Ok(())
     }
@@ -389,6 +416,8 @@ impl From<&PageEntry> for proto::PageEntry {
             gap_slots,
             gap_counts,
             overflow: entry.overflow.iter().map(proto::PageRef::from).collect(),
+            shared_starts: entry.shared.iter().map(|extent| extent.start.0).collect(),
+            shared_counts: entry.shared.iter().map(|extent| extent.block_count).collect(),
             zones: entry.zones.iter().map(proto::ZoneEntry::from).collect(),
         }
     }
@@ -404,8 +433,17 @@ impl TryFrom<proto::PageEntry> for PageEntry {
         let (slots, counts) = (&message.gap_slots, &message.gap_counts);
         let gaps = VidGaps::from_steps(slots, counts, page.row_count)
             .ok_or_else(|| DIRECTORY.malformed("an entry has rows with VIDs that do not ascend"))?;
+        let (starts, counts) = (&message.shared_starts, &message.shared_counts);
+        if starts.len() != counts.len() {
+            return Err(DIRECTORY.malformed("an entry has shared blocks without their number"));
+        }
+        let shared = starts.iter().zip(counts).map(|(start, block_count)| Extent {
+            start: BlockAddress(*start),
+            block_count: *block_count,
+        });
         Ok(Self {
             page: PageRef::from(page),
+            shared: shared.collect(),
             vid_first: message.vid_first,
             gaps,
             overflow: message.overflow.into_iter().map(PageRef::from).collect(),

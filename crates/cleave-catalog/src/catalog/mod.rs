@@ -584,8 +584,5 @@ fn undamaged(table: &Arc<TableState>) -> Result<&Arc<TableState>> {
 
 /// Every extent that `segment` occupies.
 pub fn segment_extents(segment: &SegmentDirectory) -> impl Iterator<Item = Extent> {
-    segment.pages.iter().flat_map(|entry| {
-        std::iter::once(entry.page.extent)
-            .chain(entry.overflow.iter().map(|overflow| overflow.extent))
-    })
+    segment.extents()
 }

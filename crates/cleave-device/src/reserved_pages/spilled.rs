@@ -70,10 +70,9 @@ impl SpillSpace for ReservedPages {
             Ok(place) => place,
             Err(error) => return ready(Err(error)).boxed(),
         };
-        self.0.under_way.send_modify(|count| *count += 1);
-        let guard = UnderWay(Arc::clone(&self.0));
+        let under_way = UnderWay::begin(&self.0);
         let write = move || {
-            let this = &guard.0;
+            let this = &under_way.shared;
             this.cpu.measure(|| this.media.write(place.start, &blocks)).map_err(external)
         };
         let written = spawn_blocking_on(&self.0.threads, write);

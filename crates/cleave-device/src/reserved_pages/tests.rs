@@ -43,6 +43,27 @@ async fn pages_lie_one_behind_the_other_and_never_in_two_extents() {
 }
 
 #[tokio::test]
+async fn a_partition_that_has_ended_waits_for_no_later_page_of_another() {
+    let media = Arc::new(Memory::new());
+    media.grow_to(100).unwrap();
+    let pages = ReservedPages::new(media, Handle::current(), cpu(), &[extent(0, 9)]);
+    pages.push(page(0, 1)).await.unwrap();
+    let mut finishing = std::pin::pin!(pages.finish());
+    assert!(futures::poll!(&mut finishing).is_pending());
+    // It does not end before the test does.
+    let later = UnderWay::begin(&pages.0);
+    finishing.await.unwrap();
+    assert!(futures::poll!(std::pin::pin!(pages.stand_still())).is_pending());
+    let others: Vec<_> = (1..WRITES_MAX).map(|_| UnderWay::begin(&pages.0)).collect();
+    let mut pushing = std::pin::pin!(pages.push(page(1, 1)));
+    assert!(futures::poll!(&mut pushing).is_pending());
+    drop(others);
+    pushing.await.unwrap();
+    drop(later);
+    pages.stand_still().await;
+}
+
+#[tokio::test]
 async fn a_write_that_fails_is_told() {
     // Media that has not grown.
     let media = Arc::new(Memory::new());

@@ -18,9 +18,10 @@ use cleave_fragment::fed_filter::FedFilter;
 use cleave_fragment::link::SlotSender;
 use cleave_fragment::{
     BroadcastExec, FragmentContext, FragmentCounters, GraceExec, IndexInput, MorselList,
-    MorselSource, PageSink, ReadAheadPages, RowPlaces, SpillSpace, TableScanExec, broadcast_inputs,
-    build_id, decode_fragment, fragment_task_context, hand_down_filters, index_filtered_inputs,
-    index_inputs, reserve_plan, stoppable_joins, streamed_input, with_partitions,
+    MorselSource, PageSink, ReadAheadPages, RowPlaces, SpillSpace, TableScanExec, WriteRunExec,
+    broadcast_inputs, build_id, decode_fragment, fragment_task_context, hand_down_filters,
+    index_filtered_inputs, index_inputs, reserve_plan, stoppable_joins, streamed_input,
+    with_partitions,
 };
 use cleave_store::{ShippedPages, Snapshot};
 use datafusion_execution::TaskContext;
@@ -454,13 +455,14 @@ fn partitions_of(request: &Execute, cores: u32, plan: &Arc<dyn ExecutionPlan>) -
     wanted.min(u32::try_from(morsels).unwrap_or(u32::MAX)).clamp(1, PARTITIONS_MAX)
 }
 
-/// Whether the plan is correct only with one partition: an aggregate that is not partial counts all rows. A join's
-/// collected side is read by one partition anyway.
+/// Whether the plan is correct only with one partition: an aggregate that is not partial counts all rows, and a run of
+/// an index is written in the order of all keys. A join's collected side is read by one partition anyway.
 fn sees_all_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let is_final = plan.downcast_ref::<AggregateExec>().is_some_and(|aggregate| {
         !matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::PartialReduce)
     });
-    is_final || streamed_input(plan.as_ref()).is_some_and(sees_all_rows)
+    let is_sorted = plan.is::<WriteRunExec>();
+    is_final || is_sorted || streamed_input(plan.as_ref()).is_some_and(sees_all_rows)
 }
 
 /// The scan whose morsels the partitions of `plan` share.

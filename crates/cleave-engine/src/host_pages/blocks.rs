@@ -65,7 +65,7 @@ impl HostPages {
         self.read_ahead(missing.iter().map(|(read, _, _)| read.page.extent));
         let mut fetched = self.device.read(items).await?.into_iter();
         for (read, page, early) in missing {
-            let whole = match early {
+            let mut whole = match early {
                 None => self.believe(read, fetched.next()).await?,
                 Some(early) => match self.believe_early(read, early).await {
                     Some(whole) => whole,
@@ -76,8 +76,27 @@ impl HostPages {
                     }
                 },
             };
+            self.fetch_shared(&mut whole).await?;
             page.fill_whole(whole.columns(read)?);
             self.pool.put(self.key(&read.page, Part::Whole), CachedPart::Page(Arc::new(whole)));
+        }
+        Ok(())
+    }
+
+    /// Reads what a page version shares with earlier ones.
+    async fn fetch_shared(&self, whole: &mut WholePage) -> Result<()> {
+        let extents = whole.shared_extents();
+        if extents.is_empty() {
+            return Ok(());
+        }
+        let items = extents.iter().map(|extent| ReadItem::Blocks(*extent)).collect();
+        let fetched = self.device.read(items).await?;
+        for (extent, payload) in extents.iter().zip(fetched) {
+            let ReadPayload::Blocks(blocks) = payload else {
+                return Err(self.device.strange_payload("columns where blocks were asked for"));
+            };
+            self.note_link(blocks.len());
+            whole.add_shared(extent.start, blocks);
         }
         Ok(())
     }
@@ -107,7 +126,9 @@ impl HostPages {
             Bytes::copy_from_slice(slice)
         };
         let whole = WholePage::new(read, page).ok()?;
-        whole.columns(read).ok()?;
+        if whole.shared_extents().is_empty() {
+            whole.columns(read).ok()?;
+        }
         self.note_link(slice.len());
         Some(whole)
     }

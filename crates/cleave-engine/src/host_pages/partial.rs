@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use cleave_media::{BLOCK_SIZE, BlockAddress, Extent};
 use cleave_store::{
     ColumnRef, OpenedPage, PageColumns, PageHeader, PageRead, StoreError, parse_header,
 };
@@ -111,12 +112,14 @@ impl From<Option<Bytes>> for Chunk {
     }
 }
 
-/// A page that was read as blocks: its verified header, and all of its bytes, each chunk verified
-/// when it is first asked for.
+/// A page that was read as blocks: its verified header, and all of its bytes, also those that it shares with earlier
+/// versions; each chunk is verified when it is first asked for.
 #[derive(Debug)]
 pub struct WholePage {
     header: Arc<PageHeader>,
     bytes: Bytes,
+    /// The blocks of shared chunks, with their first.
+    shared: Vec<(BlockAddress, Bytes)>,
     verified: Mutex<BTreeSet<ColumnRef>>,
     opened: Mutex<Option<Arc<OpenedPage>>>,
     /// What that takes beside the page's bytes.
@@ -131,12 +134,25 @@ impl WholePage {
     pub(super) fn new(read: &PageRead, bytes: Bytes) -> Result<Self, StoreError> {
         let header = Arc::new(parse_header(&bytes, &read.page, &read.segment)?);
         let (verified, opened) = (Mutex::default(), Mutex::default());
-        Ok(Self { header, bytes, verified, opened, opened_bytes: AtomicUsize::new(0) })
+        let (shared, opened_bytes) = (Vec::new(), AtomicUsize::new(0));
+        Ok(Self { header, bytes, shared, verified, opened, opened_bytes })
+    }
+
+    /// Blocks that the page needs besides its own, to be read before its columns are.
+    pub(super) fn shared_extents(&self) -> Vec<Extent> {
+        self.header.shared_extents()
+    }
+
+    /// Adds blocks of [`WholePage::shared_extents`].
+    pub(super) fn add_shared(&mut self, start: BlockAddress, blocks: Bytes) {
+        self.shared.push((start, blocks));
     }
 
     /// Bytes that it keeps in memory: those of the page, and what is opened of it.
     pub fn byte_count(&self) -> usize {
-        self.bytes.len().saturating_add(self.opened_bytes.load(Ordering::Relaxed))
+        let shared: usize = self.shared.iter().map(|(_, blocks)| blocks.len()).sum();
+        let opened = self.opened_bytes.load(Ordering::Relaxed);
+        self.bytes.len().saturating_add(shared).saturating_add(opened)
     }
 
     /// The columns that `read` asks for.
@@ -178,9 +194,16 @@ impl WholePage {
 
     fn chunk(&self, column: ColumnRef) -> Option<Bytes> {
         let entry = self.header.entry(column).filter(|entry| entry.length > 0)?;
-        let start = usize::try_from(entry.offset).ok()?;
+        let (start, bytes) = match entry.shared {
+            None => (usize::try_from(entry.offset).ok()?, &self.bytes),
+            Some(start) => self.shared.iter().find_map(|(first, blocks)| {
+                let at = usize::try_from(start.0.checked_sub(first.0)?).ok()?;
+                let at = at.checked_mul(BLOCK_SIZE).filter(|at| *at < blocks.len())?;
+                Some((at, blocks))
+            })?,
+        };
         let end = start.checked_add(usize::try_from(entry.length).ok()?)?;
         // Shorter blocks than the header says leave the chunk out, which verification reports.
-        (end <= self.bytes.len()).then(|| self.bytes.slice(start..end))
+        (end <= bytes.len()).then(|| bytes.slice(start..end))
     }
 }

@@ -277,8 +277,8 @@ pub fn segments(state: &CatalogState) -> impl Iterator<Item = &Arc<SegmentDirect
     state.tables.values().flat_map(|table| &table.tablets).flat_map(|tablet| tablet.segments())
 }
 
-/// Extents that `base` names and `next` does not, by device. Segments that both share are not looked
-/// into, so that this costs what the statement changed.
+/// Blocks that `base` names and `next` does not, by device: of a page that has a new version, those that it does not
+/// share. Segments that both catalog versions have are not looked into, so that this costs what the statement changed.
 pub fn retired(base: &CatalogState, next: &CatalogState) -> Vec<(DeviceId, Vec<Extent>)> {
     let kept: BTreeSet<*const SegmentDirectory> = segments(next).map(Arc::as_ptr).collect();
     let shared: BTreeSet<*const SegmentDirectory> =
@@ -295,11 +295,34 @@ pub fn retired(base: &CatalogState, next: &CatalogState) -> Vec<(DeviceId, Vec<E
                     .flat_map(|segment| segment_extents(segment))
                     .chain(state.damaged_extents(*device))
                     .chain(state.replica_extents(*device))
-                    .collect::<BTreeSet<Extent>>()
+                    .collect::<Vec<Extent>>()
             };
-            (*device, changed(base).difference(&changed(next)).copied().collect())
+            (*device, difference(changed(base), changed(next)))
         })
         .collect()
+}
+
+/// The blocks of `one` that are not in `others`; the extents of either do not overlap.
+fn difference(mut one: Vec<Extent>, mut others: Vec<Extent>) -> Vec<Extent> {
+    one.sort_unstable();
+    others.sort_unstable();
+    let mut left = Vec::new();
+    let mut others = others.into_iter().peekable();
+    for extent in one {
+        let mut from = extent.start;
+        while from < extent.end() {
+            while others.next_if(|other| other.end() <= from).is_some() {}
+            let next = others.peek().filter(|other| other.start < extent.end());
+            let to = next.map_or(extent.end(), |other| other.start.max(from));
+            // Part of one extent, so that its length fits.
+            let block_count = u32::try_from(to.0.saturating_sub(from.0)).unwrap_or(u32::MAX);
+            if block_count > 0 {
+                left.push(Extent { start: from, block_count });
+            }
+            from = next.map_or(to, |other| other.end());
+        }
+    }
+    left
 }
 
 fn take_id(next: &mut u32, max: u32, what: &'static str) -> Result<u32> {
@@ -309,4 +332,29 @@ fn take_id(next: &mut u32, max: u32, what: &'static str) -> Result<u32> {
     }
     *next = id + 1;
     Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    //! The blocks that a commit frees.
+
+    use cleave_media::BlockAddress;
+
+    use super::*;
+
+    fn extents(places: &[(u64, u32)]) -> Vec<Extent> {
+        let extent =
+            |&(start, block_count): &(u64, u32)| Extent { start: BlockAddress(start), block_count };
+        places.iter().map(extent).collect()
+    }
+
+    #[test]
+    fn blocks_that_a_page_version_shares_stay() {
+        let before = extents(&[(10, 10), (40, 4), (30, 5)]);
+        let after = extents(&[(12, 2), (30, 5), (17, 3), (100, 7)]);
+        let freed = difference(before, after);
+        assert_eq!(freed, extents(&[(10, 2), (14, 3), (40, 4)]));
+        assert_eq!(difference(extents(&[(1, 2)]), Vec::new()), extents(&[(1, 2)]));
+        assert_eq!(difference(extents(&[(3, 2)]), extents(&[(1, 9)])), Vec::new());
+    }
 }

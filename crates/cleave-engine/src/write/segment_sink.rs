@@ -76,7 +76,14 @@ impl SegmentSink {
             })
             .collect::<Result<Vec<_>>>()?;
         let gaps = VidGaps::none();
-        self.entries.push(PageEntry { page: reference, vid_first, gaps, overflow, zones });
+        self.entries.push(PageEntry {
+            page: reference,
+            vid_first,
+            gaps,
+            overflow,
+            shared: Vec::new(),
+            zones,
+        });
         Ok(reference)
     }
 
@@ -91,14 +98,23 @@ impl SegmentSink {
         Ok(())
     }
 
+    /// Waits until every page that was pushed has been written; more may follow.
+    ///
+    /// # Errors
+    /// Those of a write.
+    pub(crate) async fn write_all(&mut self) -> Result<()> {
+        while let Some(write) = self.writes.pop_front() {
+            write.ended().await?;
+        }
+        Ok(())
+    }
+
     /// Waits until every page has been written; their entries, in page order.
     ///
     /// # Errors
     /// Those of a write.
     pub(crate) async fn finish(mut self) -> Result<Vec<PageEntry>> {
-        while let Some(write) = self.writes.pop_front() {
-            write.ended().await?;
-        }
+        self.write_all().await?;
         if let Some(rest) = self.free.take() {
             self.claim.give_back(rest);
         }

@@ -25,7 +25,7 @@ use cleave_media::Extent;
 use cleave_plan::cost::slots::SLOT_BYTES_USUAL;
 use cleave_store::{EncodedPage, PageRef, PageSource, Snapshot};
 use datafusion_common::error::DataFusionError;
-use datafusion_physical_plan::ExecutionPlan;
+use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use tokio::sync::Mutex;
@@ -176,6 +176,7 @@ impl WritingFragment {
     ) -> Result<Vec<RecordBatch>, DataFusionError> {
         let sink = SegmentSink::new(Arc::clone(claim), AHEAD_BLOCKS);
         let sink = Arc::new(ClaimedPages(Mutex::new(Some(sink))));
+        let pages = Arc::clone(&sink) as Arc<dyn PageSink>;
         let morsels = |morsels: &Vec<Morsel>| {
             MorselList::new(morsels.iter().cloned()) as Arc<dyn MorselSource>
         };
@@ -186,7 +187,7 @@ impl WritingFragment {
             index_filters: Default::default(),
             indexes: index_inputs(&self.indexes)?,
             broadcasts: Default::default(),
-            sink: Some(sink),
+            sink: Some(pages),
             spill: None,
             places: RowPlaces::default(),
             read_ahead: 1,
@@ -194,12 +195,29 @@ impl WritingFragment {
         };
         let runtime = sides.database.query_runtime();
         let task = fragment_task_context(Arc::new(context), runtime, &[])?;
-        Arc::clone(&self.plan).execute(0, task)?.try_collect().await
+        let partitions = self.plan.output_partitioning().partition_count();
+        let mut rows = Vec::new();
+        for partition in 0..partitions {
+            let batches = self.plan.execute(partition, Arc::clone(&task))?;
+            rows.extend(batches.try_collect::<Vec<_>>().await?);
+        }
+        sink.close().await?;
+        Ok(rows)
     }
 }
 
 /// Pages that a fragment writes on the host.
 struct ClaimedPages(Mutex<Option<SegmentSink>>);
+
+impl ClaimedPages {
+    /// Gives back the space that is left; no page follows.
+    async fn close(&self) -> Result<(), DataFusionError> {
+        match self.0.lock().await.take() {
+            Some(sink) => sink.finish().await.map(drop).map_err(external),
+            None => Ok(()),
+        }
+    }
+}
 
 impl PageSink for ClaimedPages {
     fn push(&self, page: EncodedPage) -> BoxFuture<'_, Result<PageRef, DataFusionError>> {
@@ -214,8 +232,8 @@ impl PageSink for ClaimedPages {
 
     fn finish(&self) -> BoxFuture<'_, Result<(), DataFusionError>> {
         async move {
-            match self.0.lock().await.take() {
-                Some(sink) => sink.finish().await.map(drop).map_err(external),
+            match self.0.lock().await.as_mut() {
+                Some(sink) => sink.write_all().await.map_err(external),
                 None => Ok(()),
             }
         }

@@ -160,6 +160,29 @@ pub enum ReadItem {
     },
 }
 
+impl ReadItem {
+    /// Roughly the bytes that it brings: of a page at most those of its blocks, unless it shares chunks with an earlier
+    /// version of it. The lengths of chunks are in the header, which may not be here yet.
+    pub fn byte_count(&self) -> u64 {
+        match self {
+            Self::Blocks(extent) => extent.bytes() as u64,
+            Self::Columns { page, columns, .. } => {
+                let own = page.extent.bytes() as u64;
+                let shared = match page.row_count {
+                    0..SHARING_ROWS_MIN => 0,
+                    rows => u64::from(rows) * (columns.len() as u64).min(SHARED_COLUMNS_MAX),
+                };
+                own.max(shared * size_of::<u64>() as u64)
+            }
+        }
+    }
+}
+
+/// Rows of a page that has few if it is small, and so shares nothing.
+const SHARING_ROWS_MIN: u32 = 1 << 13;
+/// Columns of a page that count as shared: 4 MiB of the largest page.
+const SHARED_COLUMNS_MAX: u64 = 8;
+
 /// The result of one [`ReadItem`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadPayload {

@@ -1,6 +1,7 @@
 //! The location-free operators: execution plans that run unchanged on either side of a link.
 
 pub mod broadcast_exec;
+pub mod change_pages_exec;
 pub mod collect_keys_exec;
 pub mod dense_aggregate_exec;
 pub mod fetch_columns_exec;

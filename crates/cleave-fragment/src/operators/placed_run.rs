@@ -183,6 +183,7 @@ impl PlacedRow<'_> {
             vid_first: 0,
             gaps: VidGaps::none(),
             overflow: Vec::new(),
+            shared: Vec::new(),
             zones: vec![zone],
         })
     }

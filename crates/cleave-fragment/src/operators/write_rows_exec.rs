@@ -5,7 +5,12 @@
 //! [`PageSink`], and nothing refers to them before the host commits. The host knows which rows should have come, and
 //! counts them on the pages.
 //!
-//! Invariant: VIDs ascend, or the fragment fails; memory is a page or two, out of the fragment's budget.
+//! Each partition of the rows makes pages of its own, numbered by [`page_numbers`]. The entries of all partitions are
+//! one segment in the order of their page numbers, but not of their VIDs: partitions that share a list of morsels have
+//! rows of each other's stretches between their own.
+//!
+//! Invariant: the VIDs of a partition ascend, or the fragment fails; memory is a page or two of each partition, out of
+//! the fragment's budget.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,7 +41,7 @@ use prost::Message;
 
 use super::table_scan_exec::scan_page::external;
 use crate::fragment::FragmentContext;
-use crate::page_sink::PageSink;
+use crate::page_sink::{PageSink, page_numbers};
 
 /// Memory of a writer besides the rows that wait for their page.
 const WRITER_BYTES: usize = 1 << 20;
@@ -93,10 +98,10 @@ pub fn read_written(batches: &[RecordBatch]) -> Result<Vec<PageEntry>, ArrowErro
 }
 
 impl WriteRowsExec {
-    /// Writes `rows`, whose last column has their VIDs, ascending.
+    /// Writes `rows`, whose last column has their VIDs, which ascend in each partition.
     ///
     /// # Errors
-    /// For an input with other columns or several partitions.
+    /// For an input with other columns.
     pub fn new(rows: Arc<dyn ExecutionPlan>, written: WrittenSegment) -> Result<Self> {
         let schema = rows.schema();
         let vids = schema.fields().last().map(|field| field.data_type());
@@ -104,12 +109,9 @@ impl WriteRowsExec {
             return plan_err!("pages are made of columns and VIDs, and not of {schema}");
         }
         let partitions = rows.properties().output_partitioning().partition_count();
-        if partitions != 1 {
-            return plan_err!("pages are written from one stream, and not from {partitions}");
-        }
         let properties = PlanProperties::new(
             EquivalenceProperties::new(written_schema()),
-            Partitioning::UnknownPartitioning(1),
+            Partitioning::UnknownPartitioning(partitions),
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
@@ -123,7 +125,7 @@ impl WriteRowsExec {
     }
 }
 
-/// A segment being written.
+/// The pages of one partition being written.
 struct Writing {
     rows: SendableRecordBatchStream,
     /// None once the rows have ended.
@@ -213,8 +215,14 @@ impl Writing {
             }
             let numbers = first..first.saturating_add(count);
             let overflow = numbers.filter_map(|number| self.overflow.remove(&number)).collect();
-            let entry =
-                PageEntry { page: placed, vid_first, gaps: VidGaps::none(), overflow, zones };
+            let entry = PageEntry {
+                page: placed,
+                vid_first,
+                gaps: VidGaps::none(),
+                overflow,
+                shared: Vec::new(),
+                zones,
+            };
             self.placed.append_value(proto::PageEntry::from(&entry).encode_to_vec());
             self.placed_count += 1;
         }
@@ -271,10 +279,12 @@ impl ExecutionPlan for WriteRowsExec {
         let fields =
             self.rows.schema().fields().iter().take(columns.len()).cloned().collect::<Vec<_>>();
         let schema = Arc::new(Schema::new(fields));
-        let writer = SegmentWriter::of_columns(*segment, &schema, columns, *class, 0);
+        let partitions = self.properties.output_partitioning().partition_count();
+        let numbers = page_numbers(partition, partitions);
+        let writer = SegmentWriter::of_columns(*segment, &schema, columns, *class, numbers.start);
         let writing = Writing {
             rows: self.rows.execute(partition, task)?,
-            writer: Some(writer.map_err(external)?),
+            writer: Some(writer.map_err(external)?.with_pages_below(numbers.end)),
             vid_last: None,
             sink,
             overflow: BTreeMap::new(),

@@ -177,6 +177,7 @@ fn directory(page_count: u32, is_run: bool) -> SegmentDirectory {
             vid_first: u64::from(number) * 50 + 1,
             gaps: Default::default(),
             overflow: vec![reference(number * 3, 0), reference(number * 3 + 1, 0)],
+            shared: Vec::new(),
             zones: vec![ZoneEntry { column: 1, null_count: 0, min, max }, integers],
         });
     }

@@ -328,7 +328,7 @@ impl PlannedInput {
 
     /// Bytes of the pages left, all columns.
     pub fn bytes_left(&self) -> u64 {
-        self.entries().map(|(_, entry)| entry.page.extent.bytes() as u64).sum()
+        self.entries().map(|(_, entry)| entry.byte_count() as u64).sum()
     }
 
     /// The pages left, with the device that each lies on.
@@ -350,7 +350,7 @@ impl PlannedInput {
             let morsels = by_device.entry(tablet.device).or_default();
             // Long values are read with their page, and may be many times as large.
             let overflow = entry.overflow.iter().map(|page| page.extent.bytes());
-            let bytes = entry.page.extent.bytes() + overflow.sum::<usize>();
+            let bytes = entry.byte_count() + overflow.sum::<usize>();
             let place = MorselPage {
                 page: entry.page,
                 vid_first: entry.vid_first,

@@ -162,6 +162,9 @@ pub(super) async fn apply(
 fn moved(bytes: &[u8], start: BlockAddress, block_count: u64) -> Result<SegmentDirectory, String> {
     let mut segment = SegmentDirectory::decode(bytes).map_err(|error| error.to_string())?;
     for entry in &mut segment.pages {
+        if !entry.shared.is_empty() {
+            return Err("its catalog has a page whose columns lie elsewhere".to_owned());
+        }
         for page in std::iter::once(&mut entry.page).chain(&mut entry.overflow) {
             if page.extent.end().0 > block_count {
                 return Err("its catalog names pages that it does not have".to_owned());

@@ -13,7 +13,7 @@ use cleave_engine::device::Device;
 use cleave_media::files::{self, FileWriter};
 use cleave_media::{BLOCK_SIZE, BlockAddress};
 use cleave_store::{
-    PageKind, PageRead, PageRef, SegmentDirectory, SegmentRef, StoreError,
+    PageColumns, PageKind, PageRead, PageRef, SegmentDirectory, SegmentRef, consolidated,
     page::overflow::overflow_payload, parse_header,
 };
 use datafusion_common_runtime::SpawnedTask;
@@ -21,7 +21,7 @@ use futures::{StreamExt, stream};
 
 use super::backup_manifest::PIECE_BYTES;
 use super::{PAGES, sync_folder};
-use crate::check::blocks;
+use crate::check::{blocks, chunk, with_shared};
 
 /// Pages that are read at once.
 const PAGES_AT_ONCE: usize = 8;
@@ -55,7 +55,8 @@ impl PageFile {
         })
     }
 
-    /// Copies the pages of `segment` from `device`; returns its directory for the backup.
+    /// Copies the pages of `segment` from `device`; returns its directory for the backup. Page versions are copied with
+    /// the chunks that they share, as pages of their own.
     ///
     /// # Errors
     /// Those of the device; [`StoreError::Corrupt`] for a page that does not hold; [`Error::Io`].
@@ -75,10 +76,13 @@ impl PageFile {
         });
         let mut reads = std::pin::pin!(reads.buffered(PAGES_AT_ONCE));
         for entry in &mut segment.pages {
+            entry.shared.clear();
             for page in std::iter::once(&mut entry.page).chain(&mut entry.overflow) {
                 // As many as there are pages.
-                let Some(bytes) = reads.next().await else { break };
-                page.extent.start = self.append(&bytes?).await?;
+                let Some(copied) = reads.next().await else { break };
+                let (copied, bytes) = copied?;
+                *page = copied;
+                page.extent.start = self.append(&bytes).await?;
             }
         }
         Ok(segment)
@@ -128,24 +132,24 @@ impl PageFile {
     }
 }
 
-/// Reads one page, and verifies all of it.
-async fn read(device: &Device, segment: SegmentRef, page: PageRef) -> Result<Bytes> {
+/// Reads one page, and verifies all of it; returns it as it is to be copied.
+async fn read(device: &Device, segment: SegmentRef, page: PageRef) -> Result<(PageRef, Bytes)> {
     let bytes = blocks(device, page.extent).await?;
-    verify(&bytes, segment, page)?;
-    Ok(bytes)
-}
-
-fn verify(bytes: &Bytes, segment: SegmentRef, page: PageRef) -> Result<(), StoreError> {
-    let header = parse_header(bytes, &page, &segment)?;
+    let header = Arc::new(parse_header(&bytes, &page, &segment)?);
     if header.kind == PageKind::Overflow {
-        return overflow_payload(&segment, &page, bytes).map(drop);
+        overflow_payload(&segment, &page, &bytes)?;
+        return Ok((page, bytes));
     }
-    let read = PageRead { segment, page, columns: Vec::new() };
-    for entry in header.chunks.iter().filter(|entry| entry.length > 0) {
-        let from = usize::try_from(entry.offset).unwrap_or(usize::MAX);
-        let length = usize::try_from(entry.length).unwrap_or(usize::MAX);
-        let chunk = bytes.get(from..from.saturating_add(length));
-        header.verify_chunk(&read, entry.column, chunk)?;
+    let with_bytes = header.chunks.iter().filter(|entry| entry.length > 0);
+    let columns = with_bytes.map(|entry| entry.column).collect();
+    let read = PageRead { segment, page, columns };
+    let parts = with_shared(device, &header, page, bytes.clone()).await?;
+    let chunks = read.columns.iter().map(|column| chunk(&header, &parts, *column)).collect();
+    let columns = PageColumns::verify_with_header(&read, Arc::clone(&header), chunks)?;
+    if header.shared_extents().is_empty() {
+        return Ok((page, bytes));
     }
-    Ok(())
+    let whole = consolidated(&read, &columns)?;
+    let page = whole.page_ref(page.extent.start);
+    Ok((page, whole.bytes.into_bytes()))
 }

@@ -17,7 +17,7 @@ use cleave_catalog::storage_error::{StorageError, into_store_error};
 use cleave_engine::device::Device;
 use cleave_fragment::command::{DeviceErrorCause, ReadItem, ReadPayload};
 use cleave_fragment::link::LinkError;
-use cleave_media::{BlockAddress, Extent};
+use cleave_media::{BLOCK_SIZE, BlockAddress, Extent};
 use cleave_store::index::run::KEY_COLUMN;
 use cleave_store::page::overflow::overflow_payload;
 use cleave_store::{
@@ -144,7 +144,8 @@ pub(super) async fn check(
 pub(super) async fn read_page(device: &Device, read: &PageRead) -> Result<PageColumns> {
     let bytes = blocks(device, read.page.extent).await?;
     let header = Arc::new(parse_header(&bytes, &read.page, &read.segment)?);
-    let chunks = read.columns.iter().map(|column| chunk(&header, &bytes, *column)).collect();
+    let parts = with_shared(device, &header, read.page, bytes).await?;
+    let chunks = read.columns.iter().map(|column| chunk(&header, &parts, *column)).collect();
     Ok(PageColumns::verify_with_header(read, header, chunks)?)
 }
 
@@ -226,11 +227,36 @@ impl PageSource for DevicePages {
     }
 }
 
-fn chunk(header: &PageHeader, bytes: &Bytes, column: ColumnRef) -> Option<Bytes> {
-    let entry = header.entry(column).filter(|entry| entry.length > 0)?;
-    let from = usize::try_from(entry.offset).ok()?;
-    let to = from.checked_add(usize::try_from(entry.length).ok()?)?;
-    (to <= bytes.len()).then(|| bytes.slice(from..to))
+/// Blocks of a page, and those that it shares with earlier versions: each with its first block, the page's own first.
+pub type PageBlocks = Vec<(BlockAddress, Bytes)>;
+
+/// The blocks `bytes` of `page`, with those that its header names elsewhere.
+///
+/// # Errors
+/// Those of the device.
+pub async fn with_shared(
+    device: &Device,
+    header: &PageHeader,
+    page: PageRef,
+    bytes: Bytes,
+) -> Result<PageBlocks> {
+    let mut parts = vec![(page.extent.start, bytes)];
+    for extent in header.shared_extents() {
+        parts.push((extent.start, blocks(device, extent).await?));
+    }
+    Ok(parts)
+}
+
+/// The chunk of `column`; None: it has no bytes, or they are not in `parts`.
+pub fn chunk(header: &PageHeader, parts: &PageBlocks, column: ColumnRef) -> Option<Bytes> {
+    let page = parts.first()?.0;
+    let place = header.entry(column)?.place(page)?;
+    parts.iter().find_map(|(start, bytes)| {
+        let first = start.0.checked_mul(BLOCK_SIZE as u64)?;
+        let within = |byte: u64| usize::try_from(byte.checked_sub(first)?).ok();
+        let (from, to) = (within(place.start)?, within(place.end)?);
+        (to <= bytes.len()).then(|| bytes.slice(from..to))
+    })
 }
 
 /// Whether an error of reading a page keeps the device from being read at all, and is not the page's own.
@@ -278,7 +304,8 @@ async fn verify(
         }
     };
     let columns: Vec<ColumnRef> = header.chunks.iter().map(|entry| entry.column).collect();
-    let chunks: Vec<_> = columns.iter().map(|column| chunk(&header, &bytes, *column)).collect();
+    let Some(parts) = subject.shared(&header, bytes).await else { return subject.outcome };
+    let chunks: Vec<_> = columns.iter().map(|column| chunk(&header, &parts, *column)).collect();
     let read = PageRead { segment: reference, page: entry.page, columns };
     for (column, chunk) in read.columns.iter().zip(&chunks) {
         match header.verify_chunk(&read, *column, chunk.as_deref()) {
@@ -342,6 +369,30 @@ impl Subject<'_> {
             }
             Err(error) => {
                 self.device_error(page, &error);
+                None
+            }
+        }
+    }
+
+    /// The blocks `bytes` of the page, with those that it shares; None where these cannot be read.
+    async fn shared(&mut self, header: &PageHeader, bytes: Bytes) -> Option<PageBlocks> {
+        let page = self.entry.page;
+        let shared = header.shared_extents();
+        // The directory says which blocks are in use: one that it does not name would be overwritten.
+        let is_named = |extent: &Extent| self.entry.shared.iter().any(|own| own.contains(*extent));
+        if let Some(extent) = shared.iter().find(|extent| !is_named(extent)) {
+            let fault = format!("it shares {extent}, which the directory does not name");
+            self.damaged(self.place(&page), Fault::Space(fault));
+            return None;
+        }
+        match with_shared(&self.work.device, header, page, bytes).await {
+            Ok(parts) => {
+                let read = parts.iter().skip(1).map(|(_, bytes)| bytes.len() as u64);
+                self.outcome.bytes += read.sum::<u64>();
+                Some(parts)
+            }
+            Err(error) => {
+                self.device_error(&page, &error);
                 None
             }
         }

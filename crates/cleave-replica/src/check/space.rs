@@ -111,12 +111,17 @@ fn owned(state: &CatalogState, device: DeviceId) -> Vec<Owned<'_>> {
     for table in state.tables() {
         for tablet in table.tablets.iter().filter(|tablet| tablet.device == device) {
             for segment in tablet.segments() {
-                owned.extend(segment.page_refs().map(|page| Owned {
-                    extent: page.extent,
-                    table: &table.schema.name,
-                    segment: segment.segment,
-                    page: page.page,
-                }));
+                for entry in &segment.pages {
+                    let overflow = entry.overflow.iter().map(|page| (page.page, page.extent));
+                    let own = std::iter::once(&entry.page.extent).chain(&entry.shared);
+                    let own = own.map(|extent| (entry.page.page, *extent));
+                    owned.extend(own.chain(overflow).map(|(page, extent)| Owned {
+                        extent,
+                        table: &table.schema.name,
+                        segment: segment.segment,
+                        page,
+                    }));
+                }
             }
         }
     }

@@ -134,6 +134,9 @@ pub(super) fn segment(state: &CatalogState, segment: SegmentId) -> Result<Vec<St
             entry.vid_first,
             entry.page.checksum
         ));
+        for extent in &entry.shared {
+            lines.push(format!("  shared with earlier versions: {extent}"));
+        }
         for page in &entry.overflow {
             let (number, extent) = (page.page, page.extent);
             lines.push(format!(

@@ -128,9 +128,10 @@ async fn show(
             }
             _ => entry.column.to_string(),
         };
-        let place = match entry.length {
-            0 => "no bytes".to_owned(),
-            length => format!("{length} bytes at {}", entry.offset),
+        let place = match (entry.length, entry.shared) {
+            (0, _) => "no bytes".to_owned(),
+            (length, None) => format!("{length} bytes at {}", entry.offset),
+            (length, Some(start)) => format!("{length} bytes from block {} on", start.0),
         };
         let mut line = format!(
             "  {name}: {:?}, {:?}, {place}, {} NULLs",

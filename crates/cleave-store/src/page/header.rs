@@ -7,37 +7,41 @@
 //! 10 kind u8, 11 zero    32 header length u32             2 type tag u8      24 overflow count u32
 //! 12 table id u32        36 block count u32               3 precision u8     28 crc32c of the chunk u32
 //! 16 segment u32         40 chunk count u32               4 column id u32    32 base u64
-//! 20 page u32            44 zero u32                      8 scale i8, 3 zero
-//!                                                        12 offset u32
+//! 20 page u32            44 zero u32                      8 scale i8, 3 zero 40 first block u64
+//!                                                        12 offset u32         (from version 3 on)
 //! ```
 //!
 //! `base` is the value of a constant or the first value of a sequence. If values overflowed, it is the first overflow
-//! page (low half) and the number of overflow pages (high half).
+//! page (low half) and the number of overflow pages (high half). `first block` is where a chunk lies that a [page
+//! version](super::version) shares with an earlier version of the page; 0 if it lies in the page itself. Only page
+//! versions have format version 3, and entries of 48 bytes.
 //!
 //! Invariants: [`parse_header`] first checks the checksum of the [`PageRef`], and then validates every field, so a
 //! [`PageHeader`] is valid as a whole: entries ascend by column and by offset, chunks lie inside the page and do not
-//! overlap, lengths fit types and row count. The header length stays at byte 32 and the version at byte 8 in every
+//! overlap (shared ones lie elsewhere), lengths fit types and row count. The header length stays at byte 32 and the version at byte 8 in every
 //! later format.
 
 #![deny(clippy::indexing_slicing)]
 
-use cleave_media::BLOCK_SIZE;
+use std::ops::Range;
+
+use cleave_media::{BLOCK_SIZE, BlockAddress, Extent};
 
 use crate::error::{Corruption, StoreError};
 use crate::ids::SegmentId;
 use crate::page::checksum;
 use crate::page::columns::{Layout, ValueType};
 use crate::page::encoding::Sections;
-use crate::page::{PAGE_ROW_COUNT_MAX, overflow};
+use crate::page::{PAGE_BYTES_MAX, PAGE_ROW_COUNT_MAX, overflow};
 use crate::page_source::{ColumnRef, PageRead, PageRef, SegmentRef};
 use crate::schema::COLUMN_COUNT_MAX;
 
-/// Version of the page format that this build writes, the newest that it reads.
-pub const FORMAT_VERSION: u16 = 2;
-/// The first version with light encodings.
-const LIGHT_VERSION: u16 = 2;
-/// Longest header: of a table with the maximum number of columns, and the two version columns.
-const HEADER_BYTES_MAX: usize = PageHeader::length_for(COLUMN_COUNT_MAX + 2);
+/// Newest version of the page format that this build reads.
+pub const FORMAT_VERSION: u16 = 3;
+/// The first version with light encodings, which pages have that share nothing.
+pub(crate) const LIGHT_VERSION: u16 = 2;
+/// The first version with chunks that lie in an earlier version of the page.
+pub(crate) const SHARING_VERSION: u16 = 3;
 
 /// First bytes of every page.
 const MAGIC: [u8; 8] = *b"CLVPAGE\n";
@@ -45,6 +49,8 @@ const MAGIC: [u8; 8] = *b"CLVPAGE\n";
 const IDENTITY_BYTES: usize = 48;
 /// Bytes of one entry.
 const ENTRY_BYTES: usize = 40;
+/// Bytes of one entry from [`SHARING_VERSION`] on.
+const SHARING_ENTRY_BYTES: usize = 48;
 /// Every chunk starts at a multiple of this.
 pub(crate) const CHUNK_ALIGNMENT_MIN: u32 = 64;
 
@@ -93,8 +99,10 @@ pub struct ChunkEntry {
     pub encoding: Encoding,
     /// Their type.
     pub value_type: ValueType,
-    /// First byte of the chunk in the page; 0 where it has no bytes.
+    /// First byte of the chunk in the page; 0 where it has no bytes, or is shared.
     pub offset: u32,
+    /// The first block of a chunk that lies in an earlier version of the page; None: it lies in this one.
+    pub shared: Option<BlockAddress>,
     /// Bytes of the chunk.
     pub length: u32,
     /// NULLs.
@@ -142,15 +150,22 @@ impl PageHeader {
         self.chunks.iter().any(|entry| entry.overflow_count > 0)
     }
 
-    /// Bytes that a header of `chunk_count` entries takes.
-    pub(crate) const fn length_for(chunk_count: usize) -> usize {
-        IDENTITY_BYTES + chunk_count * ENTRY_BYTES
+    /// The blocks of shared chunks, ascending, neighbours joined: what the page needs beside its own extent.
+    #[must_use]
+    pub fn shared_extents(&self) -> Vec<Extent> {
+        joined(self.chunks.iter().filter_map(ChunkEntry::shared_blocks).collect())
+    }
+
+    /// Bytes that a header of `chunk_count` entries takes in a version of the format.
+    pub(crate) const fn length_for(format_version: u16, chunk_count: usize) -> usize {
+        IDENTITY_BYTES + chunk_count * entry_bytes(format_version)
     }
 
     /// The stored form: exactly the bytes that [`parse_header`] read.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(Self::length_for(self.chunks.len()));
+        let mut bytes =
+            Vec::with_capacity(Self::length_for(self.format_version, self.chunks.len()));
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&self.format_version.to_le_bytes());
         bytes.extend_from_slice(&[self.kind.tag(), 0]);
@@ -181,6 +196,10 @@ impl PageHeader {
                 bytes.extend_from_slice(&field.to_le_bytes());
             }
             bytes.extend_from_slice(&chunk.base.to_le_bytes());
+            if self.format_version >= SHARING_VERSION {
+                let start = chunk.shared.map_or(0, |start| start.0);
+                bytes.extend_from_slice(&start.to_le_bytes());
+            }
         }
         bytes
     }
@@ -211,6 +230,21 @@ impl PageHeader {
 }
 
 impl ChunkEntry {
+    /// Where the bytes of the chunk lie on the media, if its page begins at `page`; None: it has none.
+    #[must_use]
+    pub fn place(&self, page: BlockAddress) -> Option<Range<u64>> {
+        let start = self.shared.unwrap_or(page).0.saturating_mul(BLOCK_SIZE as u64);
+        let start = start.saturating_add(u64::from(self.offset));
+        (self.length > 0).then(|| start..start.saturating_add(u64::from(self.length)))
+    }
+
+    /// The blocks of a shared chunk.
+    #[must_use]
+    pub fn shared_blocks(&self) -> Option<Extent> {
+        let block_count = u32::try_from(u64::from(self.length).div_ceil(BLOCK_SIZE as u64)).ok()?;
+        self.shared.map(|start| Extent { start, block_count })
+    }
+
     /// First overflow page and number of overflow pages; (0, 0) if no value overflowed.
     #[must_use]
     pub fn overflow_pages(&self) -> (u32, u32) {
@@ -269,13 +303,20 @@ pub(crate) fn header_length(bytes: &[u8], expected: &PageRef) -> Result<usize, C
             expected: Some(u64::from_le_bytes(MAGIC)),
         });
     }
-    let _until_row_count = fields.take::<24>()?;
+    let format_version = u16::from_le_bytes(fields.take()?);
+    let _until_row_count = fields.take::<22>()?;
     let length = fields.u32()?;
-    let bytes_max = expected.extent.bytes().min(HEADER_BYTES_MAX);
+    let is_whole = |entries: usize| {
+        // How long the entries of newer versions are is not known.
+        format_version > FORMAT_VERSION || entries.is_multiple_of(entry_bytes(format_version))
+    };
+    // Of a table with the maximum number of columns, and the two version columns.
+    let longest = PageHeader::length_for(format_version, COLUMN_COUNT_MAX + 2);
+    let bytes_max = expected.extent.bytes().min(longest);
     match usize::try_from(length) {
         Ok(length)
             if (IDENTITY_BYTES..=bytes_max).contains(&length)
-                && (length - IDENTITY_BYTES).is_multiple_of(ENTRY_BYTES) =>
+                && is_whole(length - IDENTITY_BYTES) =>
         {
             Ok(length)
         }
@@ -285,6 +326,28 @@ pub(crate) fn header_length(bytes: &[u8], expected: &PageRef) -> Result<usize, C
             expected: None,
         }),
     }
+}
+
+/// Bytes of one entry in a version of the format.
+const fn entry_bytes(format_version: u16) -> usize {
+    if format_version >= SHARING_VERSION { SHARING_ENTRY_BYTES } else { ENTRY_BYTES }
+}
+
+/// `extents` ascending, neighbours joined, each block once.
+pub(crate) fn joined(mut extents: Vec<Extent>) -> Vec<Extent> {
+    extents.sort_unstable();
+    let mut joined: Vec<Extent> = Vec::with_capacity(extents.len());
+    for extent in extents {
+        let last = joined.last_mut().filter(|last| last.end() >= extent.start);
+        let end = last.as_ref().map_or(extent.end(), |last| last.end().max(extent.end()));
+        let start = last.as_ref().map_or(extent.start, |last| last.start);
+        let block_count = end.0.saturating_sub(start.0);
+        match (last, u32::try_from(block_count)) {
+            (Some(last), Ok(block_count)) => last.block_count = block_count,
+            _ => joined.push(extent),
+        }
+    }
+    joined
 }
 
 /// The error of a page that is not what was written.
@@ -339,10 +402,15 @@ impl Fields<'_> {
         };
         let chunk_count = self.u32()?;
         must("zero", u64::from(self.u32()?), 0)?;
-        let room = self.0.len() / ENTRY_BYTES;
+        let room = self.0.len() / entry_bytes(format_version);
         must("chunk count", u64::from(chunk_count), room as u64)?;
         for _ in 0..room {
-            header.chunks.push(self.chunk()?);
+            let mut chunk = self.chunk()?;
+            if format_version >= SHARING_VERSION {
+                let start = u64::from_le_bytes(self.take()?);
+                chunk.shared = (start > 0).then_some(BlockAddress(start));
+            }
+            header.chunks.push(chunk);
         }
         Ok(header)
     }
@@ -361,6 +429,7 @@ impl Fields<'_> {
             column,
             encoding,
             value_type,
+            shared: None,
             offset: self.u32()?,
             length: self.u32()?,
             null_count: self.u32()?,
@@ -405,8 +474,11 @@ impl PageHeader {
             }
             last = Some(chunk.column);
             chunk.validate(self).map_err(fail)?;
-            if chunk.length == 0 {
+            if chunk.length == 0 || chunk.shared.is_some() {
                 must("offset", u64::from(chunk.offset), 0).map_err(fail)?;
+                if chunk.shared.is_some() {
+                    chunk.validate_shared().map_err(fail)?;
+                }
                 continue;
             }
             let (from, to) = (
@@ -483,6 +555,18 @@ impl ChunkEntry {
                 }
                 must("base", self.base, 0)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Checks the place of a shared chunk.
+    fn validate_shared(&self) -> Result<(), Corruption> {
+        let start = self.shared.map_or(0, |start| start.0);
+        let end = self
+            .shared_blocks()
+            .and_then(|blocks| start.checked_add(u64::from(blocks.block_count)));
+        if self.length == 0 || self.length > PAGE_BYTES_MAX || end.is_none() {
+            return Err(odd("first block", start));
         }
         Ok(())
     }

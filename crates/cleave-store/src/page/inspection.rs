@@ -132,9 +132,12 @@ pub fn fit_checksums(
 fn inspect_chunk(page: &Bytes, entry: &ChunkEntry) -> ChunkInspection {
     let from = usize::try_from(entry.offset).unwrap_or(usize::MAX);
     let to = from.saturating_add(usize::try_from(entry.length).unwrap_or(usize::MAX));
-    let bytes = (entry.length > 0 && to <= page.len()).then(|| page.slice(from..to));
+    let is_here = entry.length > 0 && entry.shared.is_none() && to <= page.len();
+    let bytes = is_here.then(|| page.slice(from..to));
     let fault = match &bytes {
         Some(bytes) => checksum::verify(bytes, entry.checksum).err(),
+        // It lies in an earlier version of the page.
+        None if entry.shared.is_some() => None,
         None if entry.length > 0 => {
             Some(Corruption::Truncated { expected: to as u64, found: page.len() as u64 })
         }

@@ -27,7 +27,7 @@ use crate::error::{Corruption, StoreError};
 use crate::page::columns::{Layout, ValueType};
 use crate::page::encoding::{Chunk, number, size_of};
 use crate::page::header::{
-    ChunkEntry, Encoding, FORMAT_VERSION, PageHeader, PageKind, corrupt, parse_header,
+    ChunkEntry, Encoding, LIGHT_VERSION, PageHeader, PageKind, corrupt, parse_header,
 };
 use crate::page::{EncodedPage, checksum};
 use crate::page_source::{ColumnRef, PageColumns, PageRead, PageRef, SegmentRef};
@@ -256,19 +256,20 @@ fn encode_page(
     let end = PAYLOAD_OFFSET + payload.len();
     let mut bytes = AlignedBuffer::zeroed(end.next_multiple_of(BLOCK_SIZE));
     let header = PageHeader {
-        format_version: FORMAT_VERSION,
+        format_version: LIGHT_VERSION,
         kind: PageKind::Overflow,
         table_id: segment.table_id,
         segment: segment.segment,
         page,
         schema_version: segment.schema_version,
         row_count: 0,
-        header_length: number(PageHeader::length_for(1), "header length")?,
+        header_length: number(PageHeader::length_for(LIGHT_VERSION, 1), "header length")?,
         block_count: number(bytes.len() / BLOCK_SIZE, "block count")?,
         chunks: vec![ChunkEntry {
             column,
             encoding: Encoding::Plain,
             value_type: ValueType::Binary,
+            shared: None,
             offset: number(PAYLOAD_OFFSET, "offset")?,
             length: number(payload.len(), "length")?,
             null_count: 0,

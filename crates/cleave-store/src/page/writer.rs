@@ -13,16 +13,17 @@
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt64Array};
 use arrow::compute::concat;
 use arrow::datatypes::{Schema, SchemaRef, UInt64Type};
-use cleave_media::{AlignedBuffer, BLOCK_SIZE};
+use cleave_media::BLOCK_SIZE;
 
 use crate::decode::{Projection, decode_batch};
 use crate::error::StoreError;
 use crate::ids::PAGE_MAX;
 use crate::page::columns::{CommitColumn, Layout, ValueType, Versions, VidColumn};
 use crate::page::encoding::{self, Effort, EncodedChunk, number};
-use crate::page::header::{CHUNK_ALIGNMENT_MIN, ChunkEntry, Encoding, FORMAT_VERSION, PageHeader};
+use crate::page::header::{CHUNK_ALIGNMENT_MIN, Encoding, LIGHT_VERSION, PageHeader};
+use crate::page::layout::{PageIdentity, PlacedChunk, lay_out};
 use crate::page::overflow::{ENTRY_BYTES, OverflowValues, PAYLOAD_BYTES_MAX};
-use crate::page::{EncodedPage, PAGE_BYTES_MAX, PAGE_ROW_COUNT_MAX, PageClass, PageKind, checksum};
+use crate::page::{EncodedPage, PAGE_BYTES_MAX, PAGE_ROW_COUNT_MAX, PageClass, PageKind};
 use crate::page_source::{ColumnRef, PageColumns, PageRead, SegmentRef};
 use crate::schema::TableSchema;
 use crate::zone_map::ZoneEntry;
@@ -44,6 +45,8 @@ pub struct SegmentWriter {
     /// Logical number of the next heap page if it is not `next_page`: an old page is being rewritten.
     rewritten_page: Option<u32>,
     next_page: u32,
+    /// Logical number above those that it may give.
+    page_end: u32,
     next_vid: u64,
     pending: Vec<PendingRows>,
     fill: PageFill,
@@ -179,6 +182,7 @@ impl SegmentWriter {
             columns,
             rewritten_page: None,
             next_page: first_page,
+            page_end: PAGE_MAX.saturating_add(1),
             next_vid: 0,
             pending: Vec::new(),
             fill,
@@ -190,6 +194,12 @@ impl SegmentWriter {
     pub fn with_kind(mut self, kind: PageKind) -> Self {
         self.kind = kind;
         self
+    }
+
+    /// The same writer, whose pages have logical numbers below `page_end`: it is full when it has given them.
+    #[must_use]
+    pub fn with_pages_below(self, page_end: u32) -> Self {
+        Self { page_end: page_end.min(self.page_end), ..self }
     }
 
     /// Logical number that the next new page gets.
@@ -293,14 +303,14 @@ impl SegmentWriter {
     fn take_page_number(&mut self, count: u32) -> Result<u32, StoreError> {
         let first = self.next_page;
         match first.checked_add(count) {
-            Some(next) if next <= PAGE_MAX.saturating_add(1) => {
+            Some(next) if next <= self.page_end => {
                 self.next_page = next;
                 Ok(first)
             }
             _ => Err(StoreError::OutOfRange {
                 what: "page",
                 value: u64::from(first) + u64::from(count),
-                max: u64::from(PAGE_MAX),
+                max: u64::from(self.page_end.saturating_sub(1)),
             }),
         }
     }
@@ -348,75 +358,26 @@ impl SegmentWriter {
             if self.kind == PageKind::IndexRun { versions } else { versions.in_sequence() };
         let vid_first = versions.vid_first().unwrap_or(0);
         chunks.extend(version_chunks(versions, effort)?);
-        let (bytes, header_checksum) = self.lay_out(page, row_count, chunks)?;
+        let identity = PageIdentity {
+            segment: self.segment,
+            kind: self.kind,
+            page,
+            row_count: number(row_count, "row count")?,
+        };
+        let chunks = chunks.into_iter().map(PlacedChunk::Encoded).collect();
+        let alignment = encoding::size_of(self.class.chunk_alignment);
+        let (bytes, header_checksum) = lay_out(identity, alignment, chunks)?;
         pages.push(EncodedPage {
             page,
             kind: self.kind,
             bytes,
-            row_count: number(row_count, "row count")?,
+            row_count: identity.row_count,
             checksum: header_checksum,
             vid_first,
             zones,
             overflow_first_count: (overflow_first, overflow_count),
         });
         Ok(pages)
-    }
-
-    /// Puts chunks into a page, behind their header; returns the page and the header's checksum.
-    fn lay_out(
-        &self,
-        page: u32,
-        row_count: usize,
-        mut chunks: Vec<EncodedChunk>,
-    ) -> Result<(AlignedBuffer, u32), StoreError> {
-        chunks.sort_by_key(|chunk| chunk.column);
-        let alignment = encoding::size_of(self.class.chunk_alignment);
-        let header_length = PageHeader::length_for(chunks.len());
-        let mut end = header_length;
-        let mut places = Vec::with_capacity(chunks.len());
-        for chunk in &chunks {
-            let place = if chunk.length == 0 { 0 } else { end.next_multiple_of(alignment) };
-            end = end.max(place + chunk.length);
-            places.push(place);
-        }
-        let mut bytes = AlignedBuffer::zeroed(end.next_multiple_of(BLOCK_SIZE));
-        let mut entries = Vec::with_capacity(chunks.len());
-        for (chunk, place) in chunks.iter().zip(places) {
-            let target = bytes.get_mut(place..place + chunk.length).unwrap_or_default();
-            for (at, part) in &chunk.parts {
-                if let Some(target) = target.get_mut(*at..at + part.len()) {
-                    target.copy_from_slice(part);
-                }
-            }
-            entries.push(ChunkEntry {
-                column: chunk.column,
-                encoding: chunk.encoding,
-                value_type: chunk.value_type,
-                offset: number(place, "offset")?,
-                length: number(chunk.length, "length")?,
-                null_count: chunk.null_count,
-                overflow_count: chunk.overflow_count,
-                base: chunk.base,
-                checksum: checksum::checksum(target),
-            });
-        }
-        let header = PageHeader {
-            format_version: FORMAT_VERSION,
-            kind: self.kind,
-            table_id: self.segment.table_id,
-            segment: self.segment.segment,
-            page,
-            schema_version: self.segment.schema_version,
-            row_count: number(row_count, "row count")?,
-            header_length: number(header_length, "header length")?,
-            block_count: number(bytes.len() / BLOCK_SIZE, "block count")?,
-            chunks: entries,
-        }
-        .encode();
-        if let Some(target) = bytes.get_mut(..header.len()) {
-            target.copy_from_slice(&header);
-        }
-        Ok((bytes, checksum::checksum(&header)))
     }
 
     fn decode_tail(&self, tail: Tail<'_>) -> Result<PendingRows, StoreError> {
@@ -503,7 +464,7 @@ impl PageFill {
     fn fits(&self, sizes: &RowSizes<'_>, from: usize, to: usize, class: &PageClass) -> bool {
         let rows = self.rows + (to - from) as u64;
         let alignment = u64::from(class.chunk_alignment);
-        let mut end = PageHeader::length_for(self.columns.len() + 2) as u64;
+        let mut end = PageHeader::length_for(LIGHT_VERSION, self.columns.len() + 2) as u64;
         let mut long_bytes = self.long_bytes;
         let mut add = |bytes: u64| end = end.next_multiple_of(alignment) + bytes;
         for (fill, size) in self.columns.iter().zip(&sizes.columns) {

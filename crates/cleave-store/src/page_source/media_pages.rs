@@ -2,7 +2,8 @@
 //!
 //! 1. A page of up to eight blocks (hot tables, most overflow pages) is read whole, in one read.
 //! 2. Of a larger page the first block is read, then the whole header where it is longer than that.
-//! 3. Then the blocks of the requested chunks are read; neighbouring chunks in one read.
+//! 3. Then the blocks of the requested chunks are read, neighbouring chunks in one read: those of a page version may lie
+//!    in earlier versions of the page.
 //!
 //! Each step is one [`Media::read_many`] for all requested pages, so the media works on as many reads as there are
 //! pages and no read waits for another of its step.
@@ -24,11 +25,9 @@ use futures::future::{self, BoxFuture, FutureExt};
 use super::{ColumnRef, PageColumns, PageRead, PageRef, PageSource, RawColumns, SegmentRef};
 use crate::error::{Corruption, StoreError};
 use crate::page::block_count_max;
-use crate::page::header::{PageHeader, corrupt, header_length, parse_header};
+use crate::page::header::{PageHeader, corrupt, header_length, joined, parse_header};
 use crate::page::overflow::overflow_payload;
-
-/// Pages of at most so many blocks are read whole.
-const WHOLE_BLOCKS_MAX: u32 = 8;
+use crate::page::version::COPIED_BLOCKS_MAX as WHOLE_BLOCKS_MAX;
 
 /// The page source over local media, used by the device and by tests.
 #[derive(Debug, Clone)]
@@ -153,12 +152,12 @@ impl MediaPages {
         for (read, (start, header)) in reads.iter().zip(&starts) {
             let runs = runs_of(read, start, header);
             counts.push(runs.len());
-            places.extend(runs.into_iter().map(|(from, to)| Place::run(read, from, to)));
+            places.extend(runs.into_iter().map(|extent| Place::run(read, extent)));
         }
         let mut blocks = places.iter().map(|place| place.at()).zip(self.blocks(&places)?);
         let mut pages = Vec::with_capacity(reads.len());
         for ((read, (start, header)), count) in reads.iter().zip(starts).zip(counts) {
-            let mut parts: Vec<(usize, Bytes)> = vec![(0, start.clone())];
+            let mut parts = vec![(first_byte(read), start.clone())];
             parts.extend(blocks.by_ref().take(count));
             let chunks = chunks_of(read, &parts, &header, &take)?;
             pages.push((start, header, chunks));
@@ -173,7 +172,7 @@ impl MediaPages {
             check_size(&read.segment, &read.page, false)?;
             let block_count = read.page.extent.block_count;
             let whole = block_count <= WHOLE_BLOCKS_MAX;
-            firsts.push(Place::run(read, 0, if whole { block_count } else { 1 }));
+            firsts.push(Place::first(read, if whole { block_count } else { 1 }));
         }
         let mut starts = self.blocks(&firsts)?;
         // Headers of tables with more than a hundred columns are longer than a block.
@@ -184,7 +183,7 @@ impl MediaPages {
                 .map_err(|reason| corrupt(&read.page, &read.segment, None, reason))?;
             if length > start.len() {
                 let block_count = u32::try_from(length.div_ceil(BLOCK_SIZE)).unwrap_or(u32::MAX);
-                places.push(Place::run(read, 0, block_count));
+                places.push(Place::first(read, block_count));
                 longer.push(start);
             }
         }
@@ -202,7 +201,7 @@ impl MediaPages {
 
     /// The blocks at each of `places`.
     fn blocks(&self, places: &[Place<'_>]) -> Result<Vec<Bytes>, StoreError> {
-        let extents: Vec<Extent> = places.iter().map(Place::extent).collect();
+        let extents: Vec<Extent> = places.iter().map(|place| place.extent).collect();
         let fault = |place: &Place<'_>, source| StoreError::Media {
             segment: place.segment.segment,
             page: place.page.page,
@@ -246,80 +245,79 @@ fn single<T>(answers: Vec<T>) -> Result<T, StoreError> {
     })
 }
 
-/// Blocks of one page, counted from its first.
+/// Blocks that a page is read of.
 struct Place<'a> {
     segment: &'a SegmentRef,
     page: &'a PageRef,
-    from: u32,
-    to: u32,
+    extent: Extent,
 }
 
 impl<'a> Place<'a> {
-    fn run(read: &'a PageRead, from: u32, to: u32) -> Self {
-        Self { segment: &read.segment, page: &read.page, from, to }
+    fn run(read: &'a PageRead, extent: Extent) -> Self {
+        Self { segment: &read.segment, page: &read.page, extent }
+    }
+
+    /// The first blocks of the page.
+    fn first(read: &'a PageRead, block_count: u32) -> Self {
+        Self::run(read, Extent { block_count, ..read.page.extent })
     }
 
     fn whole(segment: &'a SegmentRef, page: &'a PageRef) -> Self {
-        Self { segment, page, from: 0, to: page.extent.block_count }
+        Self { segment, page, extent: page.extent }
     }
 
-    /// The first byte, counted from that of the page.
-    fn at(&self) -> usize {
-        self.from as usize * BLOCK_SIZE
-    }
-
-    fn extent(&self) -> Extent {
-        let start = self.page.extent.start.0.saturating_add(u64::from(self.from));
-        Extent { start: BlockAddress(start), block_count: self.to.saturating_sub(self.from) }
+    /// The first byte, on the media.
+    fn at(&self) -> u64 {
+        self.extent.start.0.saturating_mul(BLOCK_SIZE as u64)
     }
 }
 
-/// Where the chunk of `column` lies in its page; `None` where the page stores no bytes for it.
-fn chunk_place(header: &PageHeader, column: ColumnRef) -> Option<Range<usize>> {
-    let entry = header.entry(column).filter(|entry| entry.length > 0)?;
-    let from = usize::try_from(entry.offset).ok()?;
-    Some(from..from.saturating_add(usize::try_from(entry.length).ok()?))
+/// The first byte of the page, on the media.
+fn first_byte(read: &PageRead) -> u64 {
+    read.page.extent.start.0.saturating_mul(BLOCK_SIZE as u64)
 }
 
-/// Blocks, from and to, of the chunks that `read` asks for and `start` does not hold; neighbours joined.
-fn runs_of(read: &PageRead, start: &Bytes, header: &PageHeader) -> Vec<(u32, u32)> {
-    let block = |byte: usize| u32::try_from(byte).unwrap_or(u32::MAX);
-    let mut wanted: Vec<(u32, u32)> = read
+/// Where the chunk of `column` lies on the media; `None` where the page stores no bytes for it.
+fn chunk_place(read: &PageRead, header: &PageHeader, column: ColumnRef) -> Option<Range<u64>> {
+    header.entry(column)?.place(read.page.extent.start)
+}
+
+/// Blocks of the chunks that `read` asks for and `start` does not hold; neighbours joined.
+fn runs_of(read: &PageRead, start: &Bytes, header: &PageHeader) -> Vec<Extent> {
+    let block = BLOCK_SIZE as u64;
+    let held = first_byte(read)..first_byte(read).saturating_add(start.len() as u64);
+    let wanted = read
         .columns
         .iter()
-        .filter_map(|column| chunk_place(header, *column))
-        .filter(|bytes| bytes.end > start.len())
-        .map(|bytes| (block(bytes.start / BLOCK_SIZE), block(bytes.end.div_ceil(BLOCK_SIZE))))
-        .collect();
-    wanted.sort_unstable();
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for (from, to) in wanted {
-        match runs.last_mut() {
-            Some((_, end)) if from <= *end => *end = to.max(*end),
-            _ => runs.push((from, to)),
-        }
-    }
-    runs
+        .filter_map(|column| chunk_place(read, header, *column))
+        .filter(|bytes| bytes.start < held.start || bytes.end > held.end)
+        .map(|bytes| {
+            let (from, to) = (bytes.start / block, bytes.end.div_ceil(block));
+            let block_count = u32::try_from(to.saturating_sub(from)).unwrap_or(u32::MAX);
+            Extent { start: BlockAddress(from), block_count }
+        });
+    joined(wanted.collect())
 }
 
 /// The chunks that `read` asks for, out of `parts` of its page, each with the place of its first byte.
 fn chunks_of(
     read: &PageRead,
-    parts: &[(usize, Bytes)],
+    parts: &[(u64, Bytes)],
     header: &PageHeader,
     take: impl Fn(&Bytes, Range<usize>) -> Bytes,
 ) -> Result<Vec<Option<Bytes>>, StoreError> {
     let chunk = |column: &ColumnRef| {
-        let Some(bytes) = chunk_place(header, *column) else {
+        let Some(bytes) = chunk_place(read, header, *column) else {
             return Ok(None);
         };
+        let within = |byte: u64, at: u64| usize::try_from(byte.checked_sub(at)?).ok();
         let found = parts.iter().find_map(|(at, part)| {
-            let from = bytes.start.checked_sub(*at)?;
-            let to = bytes.end.checked_sub(*at).filter(|to| *to <= part.len())?;
+            let from = within(bytes.start, *at)?;
+            let to = within(bytes.end, *at).filter(|to| *to <= part.len())?;
             Some(take(part, from..to))
         });
         let missing = Corruption::Truncated {
-            expected: bytes.end as u64,
+            expected: bytes.end.saturating_sub(first_byte(read)),
             found: read.page.extent.bytes() as u64,
         };
         found.map(Some).ok_or_else(|| corrupt(&read.page, &read.segment, Some(*column), missing))

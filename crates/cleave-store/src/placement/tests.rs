@@ -26,6 +26,7 @@ fn directory(segment: u32, pages: &[(u32, u64, u32)]) -> Arc<SegmentDirectory> {
         vid_first: *vid_first,
         gaps: Default::default(),
         overflow: vec![place(page + 1, 100)],
+        shared: Vec::new(),
         zones: Vec::new(),
     }));
     Arc::new(directory)

@@ -91,6 +91,7 @@ fn some_directory() -> impl Strategy<Value = SegmentDirectory> {
                 vid_first: u64::from(start),
                 gaps: Default::default(),
                 overflow: (first..first + overflow_count).map(place).collect(),
+                shared: Vec::new(),
                 zones: vec![ZoneEntry { column: 3, null_count: 1, min, max: None }],
             });
         }
@@ -238,9 +239,9 @@ fn stored_nonsense_is_refused() {
 
 #[test]
 fn a_newer_version_is_named() {
-    let newer = Format { versions: 3..=3, ..DIRECTORY }.seal(b"");
+    let newer = Format { versions: 4..=4, ..DIRECTORY }.seal(b"");
     let refused = SegmentDirectory::decode(&newer).unwrap_err();
-    let expected = "this segment directory has format version 3; this build of Cleave reads 1 to 2";
+    let expected = "this segment directory has format version 4; this build of Cleave reads 1 to 3";
     assert_eq!(refused.to_string(), expected);
 }
 

@@ -47,6 +47,7 @@ fn segment(id: u32, table_id: u32, sealed: bool) -> SegmentDirectory {
         vid_first: 1,
         gaps: Default::default(),
         overflow: Vec::new(),
+        shared: Vec::new(),
         zones: Vec::new(),
     });
     directory.sealed = sealed;

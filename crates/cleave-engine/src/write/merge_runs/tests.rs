@@ -19,7 +19,14 @@ fn page(number: u32, start: u64, block_count: u32, row_count: u32, keys: [&str; 
     let [min, max] = keys.map(|key| Some(ZoneValue::Bytes(key.as_bytes().to_vec())));
     let page = PageRef { page: number, extent, row_count, checksum: 1 };
     let zones = vec![ZoneEntry { column: 1, null_count: 0, min, max }];
-    PageEntry { page, vid_first: 0, gaps: Default::default(), overflow: Vec::new(), zones }
+    PageEntry {
+        page,
+        vid_first: 0,
+        gaps: Default::default(),
+        overflow: Vec::new(),
+        shared: Vec::new(),
+        zones,
+    }
 }
 
 fn placed(pages: Vec<PageEntry>) -> PlacedRun {

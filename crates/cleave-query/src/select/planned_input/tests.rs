@@ -29,6 +29,7 @@ fn input(overflow_blocks: u32) -> PlannedInput {
                 vid_first: 1 + u64::from(page) * 10,
                 gaps: Default::default(),
                 overflow: long.into_iter().collect(),
+                shared: Vec::new(),
                 zones: Vec::new(),
             }
         })

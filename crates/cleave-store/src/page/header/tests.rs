@@ -2,7 +2,9 @@
 
 use cleave_media::{BlockAddress, Extent};
 
-use super::{ChunkEntry, Encoding, FORMAT_VERSION, PageHeader, PageKind, parse_header};
+use super::{
+    ChunkEntry, Encoding, FORMAT_VERSION, LIGHT_VERSION, PageHeader, PageKind, parse_header,
+};
 use crate::page::checksum::checksum;
 use crate::page::columns::ValueType;
 use crate::page::testing::{SEGMENT, TYPES};
@@ -14,6 +16,7 @@ fn entry(column: ColumnRef, encoding: Encoding, value_type: ValueType) -> ChunkE
         encoding,
         value_type,
         offset: 0,
+        shared: None,
         length: 0,
         null_count: 0,
         overflow_count: 0,
@@ -25,7 +28,7 @@ fn entry(column: ColumnRef, encoding: Encoding, value_type: ValueType) -> ChunkE
 /// A page of 100 rows: column 2 an integer, column 5 text with NULLs and a long value, VIDs from 9.
 fn header() -> PageHeader {
     PageHeader {
-        format_version: FORMAT_VERSION,
+        format_version: LIGHT_VERSION,
         kind: PageKind::Heap,
         table_id: SEGMENT.table_id,
         segment: SEGMENT.segment,
@@ -83,13 +86,13 @@ fn what_is_written_is_read() {
 #[test]
 fn a_newer_format_is_told_apart_from_damage() {
     let mut bytes = header().encode();
-    bytes[8] = 3;
+    bytes[8] = 4;
     assert!(matches!(
         parse(&bytes),
-        Err(StoreError::NewerFormat { found: 3, newest: FORMAT_VERSION, page: 6, .. })
+        Err(StoreError::NewerFormat { found: 4, newest: FORMAT_VERSION, page: 6, .. })
     ));
     let error = parse(&bytes).unwrap_err().to_string();
-    assert_eq!(error, "page 6 of segment 3 has format version 3; this program reads up to 2");
+    assert_eq!(error, "page 6 of segment 3 has format version 4; this program reads up to 3");
 }
 
 #[test]

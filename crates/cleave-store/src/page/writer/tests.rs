@@ -325,6 +325,13 @@ fn a_segment_without_page_numbers_left_says_so() {
         SegmentWriter::new(SEGMENT, &schema, PageClass::HOT, crate::ids::PAGE_MAX + 1, 0).unwrap();
     writer.push(&rows(&schema, 1, 0, 0)).unwrap();
     assert!(matches!(writer.finish().unwrap_err(), StoreError::OutOfRange { what: "page", .. }));
+
+    // A part of the numbers, where others write pages of the same segment.
+    let writer = SegmentWriter::new(SEGMENT, &schema, PageClass::HOT, 40, 0).unwrap();
+    let mut writer = writer.with_pages_below(41).with_pages_below(crate::ids::PAGE_MAX + 9);
+    let many = rows(&schema, 40_000, 0, 0);
+    let pages = writer.push(&many);
+    assert!(matches!(pages.unwrap_err(), StoreError::OutOfRange { what: "page", max: 40, .. }));
 }
 
 #[test]

@@ -38,6 +38,7 @@ fn chunk_of(array: &dyn Array) -> (ChunkEntry, Bytes) {
         encoding: chunk.encoding,
         value_type,
         offset: 64,
+        shared: None,
         length: u32::try_from(chunk.length).unwrap(),
         null_count: chunk.null_count,
         overflow_count: 0,
