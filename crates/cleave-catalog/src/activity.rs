@@ -30,6 +30,8 @@ pub enum Act {
     ShippedDelta,
     /// An update fragment changed the pages of a tablet.
     UpdateFragment,
+    /// The changes of a transaction were made pages in memory for its planned statements.
+    ShippedOwn,
 }
 
 /// See the module's description.
@@ -39,13 +41,14 @@ pub struct Activity {
 }
 
 impl Act {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Plan,
         Self::CachedPlan,
         Self::LookUp,
         Self::Flush,
         Self::ShippedDelta,
         Self::UpdateFragment,
+        Self::ShippedOwn,
     ];
 
     fn name(self) -> &'static str {
@@ -56,6 +59,7 @@ impl Act {
             Self::Flush => "flushes",
             Self::ShippedDelta => "shipped delta",
             Self::UpdateFragment => "update fragments",
+            Self::ShippedOwn => "shipped own changes",
         }
     }
 }

@@ -11,12 +11,12 @@
 //! 2. [`Delta::with_prefix`], [`Delta::walk`] and [`Delta::lives`] answer as of the commit that a reader has seen: a
 //!    row is visible from the commit that inserted it up to the one that deleted it.
 //! 3. [`Delta::contents`] is the input of [flushing](crate::write::insert::flush), which turns it into pages, dead rows
-//!    in version maps and keys in memtables, as one catalog version. Plans of statements that change rows, larger
-//!    writes and commits that replace the manifest flush it first
+//!    in version maps and keys in memtables, as one catalog version. Larger writes, definitions and commits that replace
+//!    the manifest flush it first
 //!    ([`SnapshotKind::Flushed`](crate::storage_engine::snapshot::SnapshotKind::Flushed)).
 //! 4. Flushing for a reader runs beside commits: [`Delta::behind`] is what they have put here meanwhile.
-//! 5. A small delta is [shipped] to statements that only read, as pages in memory beside those of the catalog
-//!    version; nothing is written.
+//! 5. A small delta is [shipped] to plans, as pages in memory beside those of the catalog version; nothing is written.
+//!    A block that keeps its snapshot holds the delta as of its first statement, also after others have flushed it.
 //!
 //! Invariants: all that is here is in the log, so nothing is lost with it; it changes only under the writer lock, and
 //! only grows; a catalog version and its delta are replaced together. Source: rules 14 and 25,
@@ -30,7 +30,7 @@ use arrow::array::{BinaryArray, RecordBatch};
 use cleave_catalog::catalog::{CatalogState, DeviceId, TableState, TabletState};
 use cleave_catalog::error::Result;
 use cleave_media::BLOCK_SIZE;
-use cleave_store::{PageClass, TableSchema, Walk};
+use cleave_store::{PageClass, SegmentDirectory, TableSchema, Walk};
 
 use crate::device::Claim;
 use crate::storage_engine::Engine;
@@ -150,6 +150,33 @@ impl Live {
         let log_end = state.log_end;
         Self { state, delta: Arc::default(), number: 0, log_end }
     }
+
+    /// Whether both have the same table `id`, with the same rows, be they in the delta or in pages. A VID is never given
+    /// twice, and a row keeps its values on the page that it is on. So tablets that have given as many VIDs, have as
+    /// many live rows, and have these on the same pages, have the same rows. False also where a vacuum has written them
+    /// anew.
+    pub fn has_same_table(&self, other: &Self, id: u32) -> bool {
+        let (Some(own), Some(others)) = (self.state.table_by_id(id), other.state.table_by_id(id))
+        else {
+            return false;
+        };
+        let is_same_tablet = |place: usize| {
+            let (one, two) = (own.tablets.get(place), others.tablets.get(place));
+            one.zip(two).is_some_and(|(one, two)| {
+                let begun = self.delta.row_counts((id, place), one, self.number);
+                one.id == two.id
+                    && begun == other.delta.row_counts((id, place), two, other.number)
+                    && has_same_pages(one, two)
+            })
+        };
+        own.schema.version == others.schema.version
+            && Arc::ptr_eq(&own.rules, &others.rules)
+            && own.indexes == others.indexes
+            && own.damaged.is_empty()
+            && others.damaged.is_empty()
+            && own.tablets.len() == others.tablets.len()
+            && (0..own.tablets.len()).all(is_same_tablet)
+    }
 }
 
 impl FoundRow {
@@ -227,11 +254,11 @@ impl Delta {
         contents.change_count >= CHANGE_COUNT_MAX || contents.byte_count >= BYTES_MAX
     }
 
-    /// Whether its rows take at most `bytes` in memory.
-    pub fn is_within(&self, bytes: u64) -> bool {
+    /// Bytes that its rows take in memory.
+    pub fn byte_count(&self) -> u64 {
         let contents = self.read();
         let byte_count = contents.byte_count + contents.change_count * VERSION_BYTES;
-        u64::try_from(byte_count).is_ok_and(|count| count <= bytes)
+        u64::try_from(byte_count).unwrap_or(u64::MAX)
     }
 
     /// The VID that the next row of the tablet gets.
@@ -242,8 +269,24 @@ impl Delta {
         tablet.map_or(next, |tablet| tablet.vid_first + tablet.rows.len() as u64)
     }
 
+    /// Whether a commit that is here, or a later one, has changed the table.
+    pub fn has_table(&self, table: u32) -> bool {
+        self.logged_from(table).is_some()
+    }
+
+    /// The VIDs that were given, and the live rows, of a tablet as of commit `number`, which is `tablet` in pages.
+    fn row_counts(&self, at: (u32, usize), tablet: &TabletState, number: u64) -> (u64, u64) {
+        let (vids, live) = (tablet.next_vid, tablet.row_count());
+        let contents = self.read();
+        let Some(changed) = contents.tablets.get(&at) else { return (vids, live) };
+        let begun = changed.rows.partition_point(|row| row.begun <= number);
+        let seen = changed.rows.iter().take(begun).filter(|row| row.is_seen(number)).count();
+        let dead = changed.dead.values().filter(|dead| **dead <= number).count();
+        (vids + begun as u64, (live + seen as u64).saturating_sub(dead as u64))
+    }
+
     /// Whether the row `vid` is visible as of commit `number`.
-    pub(crate) fn lives(
+    pub fn lives(
         &self,
         table: u32,
         place: usize,
@@ -520,6 +563,25 @@ impl Delta {
     fn write(&self) -> RwLockWriteGuard<'_, Contents> {
         self.contents.write().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether one of two versions of a tablet has all stored pages of the other, whose last one may have got more rows.
+fn has_same_pages(one: &TabletState, other: &TabletState) -> bool {
+    let count = |tablet: &TabletState| tablet.indexed_heap().count();
+    let (earlier, later) = if count(one) <= count(other) { (one, other) } else { (other, one) };
+    earlier.indexed_heap().all(|before| {
+        let after = later.segment(before.segment);
+        after.is_some_and(|after| Arc::ptr_eq(before, after) || is_continued(before, after))
+    })
+}
+
+/// Whether one of two versions of a segment has all pages of the other, whose last one may have got more rows.
+fn is_continued(one: &SegmentDirectory, other: &SegmentDirectory) -> bool {
+    let count = one.pages.len().min(other.pages.len());
+    one.pages.iter().zip(&other.pages).zip(1..).all(|((one, other), number)| {
+        let (one, other) = (&one.page, &other.page);
+        one == other || number == count && one.row_count != other.row_count
+    })
 }
 
 /// Bytes of pages for rows of so many bytes in memory, beside the page before them.

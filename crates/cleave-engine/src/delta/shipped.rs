@@ -2,23 +2,25 @@
 //!
 //! ```text
 //!  catalog, commits behind it ─┬▶ inserted rows: pages of a segment of their own, a tablet each ─┬▶ CatalogState
-//!                              └▶ deleted rows: bits of the version maps ────────────────────────┘
+//!                              └▶ deleted rows: bits of the version maps ────────────────────────┤
+//!  own changes of a transaction: the same, in segments behind those ─────────────────────────────┘
 //! ```
 //!
 //! The planner treats the result as any other catalog version, one that has all that was committed: its scans read the
 //! pages from memory, fragments get them with the command that starts them and keep them for the run, zone maps rule
 //! them out, and the host takes them first where both sides share a scan. Nothing is written, and no commit waits.
 //!
-//! Invariants: such a catalog version is only read: no commit, no private version and no look-up by an index begins
-//! with it. The keys of its rows may be in no index, so an index filter of a scan leaves their pages in. Rows have the
-//! VIDs that they will have in stored pages. Source: the Update NDP paper, 2.3.3 (*shipped & cache*); rule 14;
-//! `docs/design/delta-and-snapshots.md`.
+//! Invariants: such a catalog version is a value that nothing changes, whatever is flushed later, so a block may keep
+//! it. It is only read: no commit, no private version on pages of devices and no look-up by an index begins with it.
+//! The keys of its rows may be in no index, so an index filter of a scan leaves their pages in. Committed rows have the
+//! VIDs that they will have in stored pages, and own rows those behind them. Source: the Update NDP paper, 2.3.3
+//! (*shipped & cache*); rules 14 and 21; `docs/design/delta-and-snapshots.md`.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;
-use cleave_catalog::catalog::{CatalogState, Keep, TabletState};
+use cleave_catalog::catalog::{CatalogState, Keep, TableState, TabletState};
 use cleave_catalog::error::Result;
 use cleave_catalog::storage_error::StorageError;
 use cleave_media::BlockAddress;
@@ -28,8 +30,9 @@ use cleave_store::{
     SegmentRef, ShippedPages, TableSchema, VersionRun, Versions, VidColumn, append_rows,
 };
 
-use super::{Delta, Live};
-use crate::write::insert::with_ends;
+use super::{Delta, Live, VERSION_BYTES};
+use crate::write::insert::{TableChange, with_ends};
+use crate::write::load::made_anew;
 
 /// The catalog version that was shipped last, for as long as somebody reads it.
 #[derive(Debug, Default)]
@@ -68,18 +71,12 @@ fn state_with(live: &Live) -> Result<CatalogState> {
     let mut state = CatalogState::clone(&live.state);
     state.commit += live.number;
     state.log_end = live.log_end;
-    let mut pages = Pages::default();
+    let mut pages = Pages::behind(&live.state.shipped);
     for delta in live.delta.contents(live.number)? {
         let schema = &delta.change.schema;
         let table = live.state.tables().find(|table| table.schema.table_id == schema.table_id);
         let Some(table) = table else { continue };
-        let mut changed = with_ends(table, &delta.change.dead)?;
-        for (place, rows) in &delta.change.rows {
-            let rows = rows.clone().whole()?.filter(|rows| rows.num_rows() > 0);
-            if let (Some(tablet), Some(rows)) = (changed.tablets.get_mut(*place), rows) {
-                pages.append(schema, &rows, state.commit, Arc::make_mut(tablet))?;
-            }
-        }
+        let mut changed = pages.changed(table, &delta.change, state.commit)?;
         if !delta.dead_in_delta.is_empty() {
             changed = with_ends(&changed, &delta.dead_in_delta)?;
         }
@@ -90,15 +87,74 @@ fn state_with(live: &Live) -> Result<CatalogState> {
     Ok(state)
 }
 
+/// Bytes that `changes` take in memory, counted as those of a delta are.
+pub fn byte_count(changes: &[&TableChange]) -> u64 {
+    let bytes = changes.iter().map(|change| {
+        let versions = change.row_count().saturating_mul(VERSION_BYTES);
+        change.byte_count().saturating_add(versions)
+    });
+    let bytes = bytes.fold(0_usize, usize::saturating_add);
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+/// `base` with `changes` of one transaction: its rows are the next ones of their tablets, on pages in memory.
+///
+/// # Errors
+/// [`Error::Conflict`](cleave_catalog::error::Error::Conflict) where a row to delete is dead; of a table that was
+/// replaced meanwhile.
+pub fn with_changes(
+    base: &Arc<CatalogState>,
+    changes: &[&TableChange],
+) -> Result<Arc<CatalogState>> {
+    let mut state = CatalogState::clone(base);
+    state.generation += 1;
+    state.commit += 1;
+    let mut pages = Pages::behind(&base.shipped);
+    for change in changes {
+        let schema = &change.schema;
+        let table = base.find_writable_table(&schema.name)?;
+        if (table.schema.table_id, table.schema.version) != (schema.table_id, schema.version) {
+            return Err(made_anew(&schema.name));
+        }
+        let changed = pages.changed(table, change, state.commit)?;
+        state.tables.insert(schema.name.clone(), Arc::new(changed));
+    }
+    state.shipped = ShippedPages::new(pages.written)?;
+    state.keep = Some(Arc::new(Keep::new(Arc::clone(base), Vec::new())));
+    Ok(Arc::new(state))
+}
+
 /// Pages in memory, with their places.
-#[derive(Default)]
 struct Pages {
     written: Vec<(BlockAddress, Bytes)>,
-    segment_count: u32,
+    /// Blocks of them, and of those before.
     block_count: u64,
 }
 
 impl Pages {
+    /// Those of `before`, to which others are added.
+    fn behind(before: &ShippedPages) -> Self {
+        let written = before.pages().map(|(start, bytes)| (start, bytes.clone())).collect();
+        Self { written, block_count: before.end().0 - SHIPPED_START.0 }
+    }
+
+    /// `table` with `change`, whose rows are in these pages.
+    fn changed(
+        &mut self,
+        table: &TableState,
+        change: &TableChange,
+        commit: u64,
+    ) -> Result<TableState> {
+        let mut changed = with_ends(table, &change.dead)?;
+        for (place, rows) in &change.rows {
+            let rows = rows.whole()?.filter(|rows| rows.num_rows() > 0);
+            if let (Some(tablet), Some(rows)) = (changed.tablets.get_mut(*place), rows) {
+                self.append(&change.schema, &rows, commit, Arc::make_mut(tablet))?;
+            }
+        }
+        Ok(changed)
+    }
+
     /// Adds `rows`, the next ones of `tablet`, as a segment of its own.
     fn append(
         &mut self,
@@ -107,11 +163,12 @@ impl Pages {
         commit: u64,
         tablet: &mut TabletState,
     ) -> Result<()> {
-        let segment = SegmentId(SHIPPED_SEGMENT_FIRST.saturating_add(self.segment_count));
+        // Each has a page, so the blocks before it tell it from all others.
+        let number = u32::try_from(self.block_count).unwrap_or(u32::MAX);
+        let segment = SegmentId(SHIPPED_SEGMENT_FIRST.saturating_add(number));
         if segment.0 > SEGMENT_MAX {
-            return Err(StorageError::Exhausted { what: "segments of one snapshot" }.into());
+            return Err(StorageError::Exhausted { what: "pages of one snapshot" }.into());
         }
-        self.segment_count += 1;
         let segment = SegmentRef {
             table_id: schema.table_id,
             segment,

@@ -7,8 +7,8 @@
 //!
 //! 1. [`Session::view`] is what a statement reads: a committed snapshot. In a block that has changed rows it is a
 //!    [private](cleave_engine::storage_engine::Engine::with_own_changes) one: the same snapshot with the block's
-//!    changes on pages that nothing else refers to. So every statement and every operator sees the block's own changes,
-//!    on either side of a link, without special handling (rule 21).
+//!    changes on pages that nothing else refers to, in memory while they are few. So every statement and every operator
+//!    sees the block's own changes, on either side of a link, without special handling (rule 21).
 //! 2. [`own::take`] takes the changes of a statement. It locks the rows and their new keys ([`TransactionLocks`]). It
 //!    [checks](check) in what is committed by then that the rows still exist and the new keys do not. Outside of a
 //!    block the change commits then; in a block it is kept. If a row no longer exists, READ COMMITTED runs the
@@ -36,7 +36,7 @@ use cleave_catalog::settings::{Isolation, TransactionModes};
 use cleave_engine::delta::Live;
 use cleave_engine::storage_engine::commit::validate::check;
 use cleave_engine::storage_engine::commit::{Changes, Defines, RowChanges};
-use cleave_engine::storage_engine::snapshot::SnapshotKind;
+use cleave_engine::storage_engine::snapshot::{KeptSnapshot, SnapshotKind};
 use cleave_engine::write::begun::Begun;
 use cleave_engine::write::insert::TableChange;
 use cleave_engine::write::load::made_anew;
@@ -52,7 +52,7 @@ use super::charge::Charge;
 use super::definitions::Defined;
 use super::foreign_keys::Deferred;
 use super::foreign_keys::deferred;
-use super::serializable::safe_state;
+use super::serializable::safe_snapshot;
 use super::set::BlockSettings;
 use super::transaction_locks::TransactionLocks;
 use super::{Outcome, Session, changing_with, definitions, rights, savepoints, serializable, set};
@@ -86,7 +86,7 @@ pub(super) struct Block {
     /// A statement has read something.
     has_read: bool,
     /// The snapshot of REPEATABLE READ and SERIALIZABLE, from the first statement on.
-    pub(super) snapshot: Option<Arc<CatalogState>>,
+    pub(super) snapshot: Option<Arc<KeptSnapshot>>,
     /// The SERIALIZABLE transaction, for the same time.
     tracked: Option<Arc<Tracked>>,
     /// Changes of tables that it has not defined itself.
@@ -211,8 +211,15 @@ impl Session {
             rights::check_on(self, &state)?;
             return Ok(Live::flushed(state));
         }
-        let mut live = match block_snapshot(&self.database, &mut self.block).await? {
-            Some(state) => Live::flushed(state),
+        let mut live = match block_snapshot(self).await? {
+            Some(kept) => {
+                // A table that the block defines has the rows of the delta in its own pages.
+                let is_twice = kept.delta().is_some_and(|delta| self.defined().has_table_of(delta));
+                match is_twice {
+                    true => write_snapshot(self, &kept).await?.live().clone(),
+                    false => kept.live().clone(),
+                }
+            }
             None => {
                 serializable::track_alone(self);
                 let live = self.database.live();
@@ -232,39 +239,23 @@ impl Session {
         self.block.as_ref().and_then(|block| block.changes.get(&table))
     }
 
-    /// What a statement, or a part of one, that begins now reads.
+    /// What plans of a statement, or of a part of one, that begins now read. The latest commits and the block's own
+    /// changes may be [shipped](cleave_engine::delta::shipped) with it: their keys are in no index then.
     pub(super) async fn view(&mut self) -> Result<ReadView> {
-        match self.view_of_parts() {
-            Some((view, _)) => Ok(view.clone()),
-            None => rights::view_now(self).await,
-        }
+        let bytes_max = self.in_force().shipped_delta_bytes;
+        self.view_within(bytes_max).await
     }
 
-    /// The same for a statement that only reads, through plans alone: the latest commits may be
-    /// [shipped](cleave_engine::delta::shipped) with it.
-    pub(super) async fn view_to_read(&mut self) -> Result<ReadView> {
-        let has_own = |block: &Block| {
-            block.isolation != Isolation::ReadCommitted
-                || !block.changes.is_empty()
-                || !block.defined.permanent().is_empty()
-        };
-        let is_plain = self.view_of_parts().is_none()
-            && self.in_force().as_of.is_empty()
-            && !self.block.as_ref().is_some_and(has_own);
-        if !is_plain {
-            return self.view().await;
+    /// The same with all rows in pages of devices, and their keys in indexes.
+    pub(super) async fn view_with_keys(&mut self) -> Result<ReadView> {
+        self.view_within(0).await
+    }
+
+    async fn view_within(&mut self, shipped_bytes_max: u64) -> Result<ReadView> {
+        match self.view_of_parts() {
+            Some((view, _)) => Ok(view.clone()),
+            None => rights::view_now(self, shipped_bytes_max).await,
         }
-        note_read(&mut self.block);
-        serializable::track_alone(self);
-        let state = self
-            .database
-            .snapshot(SnapshotKind::Shipped { bytes_max: self.in_force().shipped_delta_bytes })
-            .await?;
-        serializable::has_snapshot_alone(self.statement_tracked.as_ref());
-        self.note_state(&state);
-        let state = self.defined().over(&self.database, state);
-        rights::check_on(self, &state)?;
-        Ok(ReadView { state, target: None, reads: self.tracked().map(Arc::clone) })
     }
 
     /// The locks of the statement: those of the block, or outside of one its own until it ends, also while it is run
@@ -506,37 +497,48 @@ pub(super) fn note_read(block: &mut Option<Block>) {
 }
 
 /// The snapshot that all statements of the block read; None: each statement has its own.
-pub(super) async fn block_snapshot(
-    database: &Arc<Database>,
-    block: &mut Option<Block>,
-) -> Result<Option<Arc<CatalogState>>> {
+pub(super) async fn block_snapshot(session: &mut Session) -> Result<Option<Arc<KeptSnapshot>>> {
+    let bytes_max = session.in_force().shipped_delta_bytes;
+    let (database, block) = (&session.database, &mut session.block);
     let Some(block) = block else { return Ok(None) };
     block.has_read = true;
     if block.isolation == Isolation::ReadCommitted {
         return Ok(None);
     }
-    if let Some(state) = &block.snapshot {
-        return Ok(Some(Arc::clone(state)));
+    if let Some(kept) = &block.snapshot {
+        return Ok(Some(Arc::clone(kept)));
     }
-    let state = if block.isolation != Isolation::Serializable {
-        database.snapshot(SnapshotKind::Flushed).await?
+    let kept = if block.isolation != Isolation::Serializable {
+        database.snapshot_to_keep(bytes_max).await?
     } else if block.read_only && block.deferrable {
-        safe_state(database).await?
+        safe_snapshot(database, bytes_max).await?
     } else {
         // Registered before the snapshot is taken: what others commit from now on is kept for it.
         let tracked = Arc::new(database.dependencies().begin(block.read_only));
-        let state = database.snapshot(SnapshotKind::Flushed).await?;
+        let kept = database.snapshot_to_keep(bytes_max).await?;
         tracked.has_snapshot();
         block.tracked = Some(tracked);
-        state
+        kept
     };
-    block.snapshot = Some(Arc::clone(&state));
-    Ok(Some(state))
+    let kept = Arc::new(kept);
+    block.snapshot = Some(Arc::clone(&kept));
+    Ok(Some(kept))
+}
+
+/// Writes the delta of `kept`, the snapshot of the block, to pages of devices for the block alone: later statements
+/// read these.
+async fn write_snapshot(session: &mut Session, kept: &KeptSnapshot) -> Result<Arc<KeptSnapshot>> {
+    let settings = session.shared_settings();
+    let written = Arc::new(session.database.with_delta_written(kept, &settings).await?);
+    if let Some(block) = &mut session.block {
+        (block.snapshot, block.own) = (Some(Arc::clone(&written)), None);
+    }
+    Ok(written)
 }
 
 /// Takes the snapshot of a block that has one, if its first statement reads nothing.
 pub(super) async fn fix_snapshot(session: &mut Session) -> Result<()> {
-    block_snapshot(&session.database, &mut session.block).await.map(drop)
+    block_snapshot(session).await.map(drop)
 }
 
 /// The snapshot at the time of `as_of`, if that is set.
@@ -559,16 +561,21 @@ async fn past(session: &mut Session) -> Result<Option<Arc<CatalogState>>> {
 }
 
 /// As [`rights::view_now`], before the session's rights are checked.
-pub(super) async fn view_unasked(session: &mut Session) -> Result<ReadView> {
+pub(super) async fn view_unasked(
+    session: &mut Session,
+    shipped_bytes_max: u64,
+) -> Result<ReadView> {
     if let Some(state) = past(session).await? {
         return Ok(ReadView { state, target: None, reads: None });
     }
     let database = Arc::clone(&session.database);
-    let base = match block_snapshot(&session.database, &mut session.block).await? {
-        Some(state) => state,
+    let bytes_max = own::delta_bytes_max(session, shipped_bytes_max);
+    let base = match block_snapshot(session).await? {
+        Some(kept) if kept.ships_within(bytes_max) => kept.state(&database)?,
+        Some(kept) => write_snapshot(session, &kept).await?.state(&database)?,
         None => {
             serializable::track_alone(session);
-            let state = database.snapshot(SnapshotKind::Flushed).await?;
+            let state = database.snapshot(SnapshotKind::Shipped { bytes_max }).await?;
             serializable::has_snapshot_alone(session.statement_tracked.as_ref());
             state
         }
@@ -579,14 +586,17 @@ pub(super) async fn view_unasked(session: &mut Session) -> Result<ReadView> {
         let state = session.temporary.over(&database, base);
         return Ok(ReadView { state, target: None, reads });
     };
-    if let Some(own) = block.own.as_ref().filter(|own| Arc::ptr_eq(&own.base, &base)) {
+    let is_known = |own: &&Own| {
+        Arc::ptr_eq(&own.base, &base) && (shipped_bytes_max > 0 || own.state.shipped.is_empty())
+    };
+    if let Some(own) = block.own.as_ref().filter(is_known) {
         return Ok(ReadView { state: Arc::clone(&own.state), target: None, reads });
     }
     let over = block.defined.over(&database, Arc::clone(&base));
     if block.changes.is_empty() {
         return Ok(ReadView { state: over, target: None, reads });
     }
-    let state = Box::pin(own::with_own_changes(session, &over)).await?;
+    let state = Box::pin(own::with_own_changes(session, &over, shipped_bytes_max)).await?;
     let Some(block) = session.block.as_mut() else {
         return Ok(ReadView { state, target: None, reads });
     };

@@ -164,7 +164,7 @@ async fn copy_to(
         CopySource::Query(query) => query,
         CopySource::Table { name, columns } => table_query(&session.names(), &name, &columns)?,
     };
-    let view = session.view_to_read().await?;
+    let view = session.view().await?;
     let parameters = &Parameters::default();
     let asked = QueryRequest { query: &query, parameters, view: Some(&view) };
     let mut running =

@@ -174,7 +174,7 @@ pub(super) async fn declare(
             position: None,
         });
     }
-    let view = session.view_to_read().await?;
+    let view = session.view().await?;
     let asked = QueryRequest { query, parameters, view: Some(&view) };
     let Started::Rows(rows) =
         started::started(&session.database, session.in_force(), asked, text).await?

@@ -33,6 +33,7 @@ use cleave_catalog::catalog::view::ViewState;
 use cleave_catalog::catalog::{CatalogState, DeviceId, HeldSpace, Keep, TableState};
 use cleave_catalog::error::{Error, NameKind, Result};
 use cleave_catalog::settings::{Settings, TransactionModes};
+use cleave_engine::delta::Delta;
 use cleave_engine::device::{Claim, Device};
 use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
 use cleave_engine::storage_engine::commit::Defines;
@@ -87,6 +88,11 @@ impl Defined {
             && self.sequences.is_empty()
             && self.rights.is_empty()
             && self.comments.is_empty()
+    }
+
+    /// Whether a table that `delta` has rows of is one of them.
+    pub(super) fn has_table_of(&self, delta: &Delta) -> bool {
+        self.tables.keys().any(|id| delta.has_table(*id))
     }
 
     /// Whether the table, view or sequence `id` is one of them.
@@ -630,7 +636,7 @@ pub(super) async fn load_own(
     let checks = Arc::clone(session.database.queries());
     let (definition, count) = definition.load(checks, &settings, schema, (first, rest)).await?;
     let state = Arc::new(CatalogState::clone(&definition.edit.next));
-    let state = own::with_own_changes(session, &state).await?;
+    let state = own::with_own_changes(session, &state, 0).await?;
     let check = CheckedLoad { database: &session.database, settings: &settings };
     check.check(&state, schema.table_id).await?;
     end_definition(session, definition).await?;

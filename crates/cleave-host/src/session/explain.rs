@@ -105,10 +105,11 @@ pub(super) async fn run(
         let may_be_looked_up = prepared.range().is_some()
             || prepared.nested().is_some()
             || prepared.point_query(&parameters, &session.names()).is_some();
-        let view = match prepared.statement() {
-            Statement::Query(_) if !may_be_looked_up => session.view_to_read().await?,
-            _ => session.view().await?,
+        let is_planned = match prepared.statement() {
+            Statement::Query(_) => !may_be_looked_up,
+            other => is_planned(session, other, &parameters).await?,
         };
+        let view = view_of(session, is_planned).await?;
         let point = prepared.point_query(&parameters, &view.state).filter(|_| may_be_looked_up);
         let statement = prepared.statement().clone();
         if let Statement::ChangingWith(with) = &statement {
@@ -142,17 +143,44 @@ pub(super) async fn run(
         Statement::Locking(locking) => PointQuery::detect(&locking.query, state),
         _ => None,
     };
-    let is_planned = range.is_none() && nested.is_none() && point_in(&session.names()).is_none();
-    let (view, point) = match &statement {
-        Statement::Query(_) if is_planned => (session.view_to_read().await?, None),
-        _ => {
-            let view = session.view().await?;
-            let point = point_in(&view.state);
-            (view, point)
+    let is_planned = match &statement {
+        Statement::Query(_) => {
+            range.is_none() && nested.is_none() && point_in(&session.names()).is_none()
         }
+        other => is_planned(session, other, &Parameters::default()).await?,
+    };
+    let view = view_of(session, is_planned).await?;
+    let point = match is_planned {
+        true => None,
+        false => point_in(&view.state),
     };
     let asked = (statement, &Parameters::default(), &view);
     explain_with(session, analyze, format, asked, (point, range, nested)).await
+}
+
+/// Whether a statement other than a query is planned for sure.
+async fn is_planned(
+    session: &Session,
+    statement: &Statement,
+    parameters: &Parameters,
+) -> Result<bool> {
+    match statement {
+        Statement::Insert(_) => Ok(true),
+        Statement::Modify(modify) => {
+            let state = session.names();
+            let by_keys = modify_row::explain_change(session, modify, parameters, &state);
+            Ok(Box::pin(by_keys).await?.is_none())
+        }
+        _ => Ok(false),
+    }
+}
+
+/// What EXPLAIN of a statement reads: one without a plan is looked up in indexes.
+async fn view_of(session: &mut Session, is_planned: bool) -> Result<ReadView> {
+    match is_planned {
+        true => session.view().await,
+        false => session.view_with_keys().await,
+    }
 }
 
 /// EXPLAIN of a statement with values for its parameters; `point` is its look-up, if it has one.

@@ -197,7 +197,7 @@ pub(super) async fn check_there(
     is_asked: impl Fn(&ForeignKey) -> bool,
 ) -> Result<()> {
     let state = Arc::new(CatalogState::clone(&definition.edit.next));
-    let state = own::with_own_changes(session, &state).await?;
+    let state = own::with_own_changes(session, &state, 0).await?;
     let Some(table) = state.table_by_id(table_id).map(Arc::clone) else { return Ok(()) };
     let view = ReadView { state: Arc::clone(&state), target: None, reads: None };
     for reference in Reference::all_of(&state, &table)? {

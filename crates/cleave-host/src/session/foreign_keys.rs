@@ -34,13 +34,13 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::{ConflictKind, Error, Result};
-use cleave_engine::storage_engine::commit::validate::{RowPlace, absent};
+use cleave_engine::storage_engine::commit::validate::{self, RowPlace, absent};
 use cleave_engine::storage_engine::snapshot::SnapshotKind;
 use cleave_engine::write::insert::TableChange;
 use cleave_engine::write::vid_set::VidSet;
 use cleave_query::select::ReadView;
 use cleave_sql::statement::modify::{Action, Assignment, Modify};
-use cleave_store::Projection;
+use cleave_store::{Projection, ShippedPages};
 use cleave_txn::LockMode;
 
 use super::block::own;
@@ -67,8 +67,8 @@ pub(super) enum Ending<'a> {
     KeysKept,
     /// Rows end, or are replaced.
     Rows {
-        /// Their places in what the statement has read.
-        places: &'a [RowPlace],
+        /// Their places in what the statement has read, and the pages that were shipped with it.
+        places: Option<(&'a Arc<ShippedPages>, &'a [RowPlace])>,
         /// The old rows, as the statement has read them.
         before: Option<&'a RecordBatch>,
         /// The new rows, in the same order.
@@ -203,12 +203,14 @@ pub(super) async fn replaced(
     let positions = positions.filter(|(_, column)| needed.contains(&column.id));
     let (positions, columns): (Vec<usize>, Vec<u32>) =
         positions.map(|(position, column)| (position, column.id)).unzip();
-    let before = match before {
-        Some(rows) => rows.project(&positions)?,
-        None => {
+    let before = match (before, places) {
+        (Some(rows), _) => rows.project(&positions)?,
+        (None, Some((shipped, places))) => {
             let projection = Projection::of_table(&table.schema, &positions);
-            upsert::rows_at(&session.database, table, &projection, places.iter().copied()).await?
+            let (read, places) = ((shipped, table), places.iter().copied());
+            upsert::rows_at(&session.database, read, &projection, places).await?
         }
+        (None, None) => return Ok(None),
     };
     let after = after.map(|rows| rows.project(&positions)).transpose()?;
     Ok(Some(Replaced { columns, before, after }))
@@ -413,7 +415,8 @@ async fn keys_absent(
         let found = upsert::looked_up(&session.database, table, shape, &sorted).await?;
         left.retain(|key, _| !found.get(key).is_some_and(|row| is_kept(*row)));
     } else {
-        let found = absent(&session.database, (id, shape), &is_kept, &sorted).await?;
+        let newest = session.database.live();
+        let found = absent(&session.database, &newest, (id, shape), &is_kept, &sorted).await?;
         left.retain(|key, _| found.contains(key));
         check_seen(session, reference, &sorted, &left).await?;
     }
@@ -433,11 +436,12 @@ async fn check_seen(
     let Some(snapshot) = snapshot.and_then(|block| block.snapshot.as_ref()) else {
         return Ok(());
     };
-    let table = snapshot.table_by_id(id).ok_or_else(Error::concurrent_update)?;
+    let live = snapshot.live();
+    live.state.table_by_id(id).ok_or_else(Error::concurrent_update)?;
     let there: Vec<&[u8]> =
         keys.iter().filter(|key| !absent.contains_key(**key)).copied().collect();
-    let found = upsert::looked_up(&session.database, table, &reference.shape, &there).await?;
-    match found.len() == there.len() {
+    let of_index = (id, &*reference.shape);
+    match validate::absent(&session.database, live, of_index, &|_| true, &there).await?.is_empty() {
         true => Ok(()),
         false => Err(Error::concurrent_update()),
     }
@@ -447,14 +451,16 @@ async fn check_seen(
 /// without them.
 async fn newest_view(session: &mut Session) -> Result<(ReadView, Arc<CatalogState>)> {
     if !session.reads_snapshot() {
-        let view = rights::view_now(session).await?;
+        let view = rights::view_now(session, session.in_force().shipped_delta_bytes).await?;
         let base = Arc::clone(block::committed_now(session, &view));
         return Ok((view, base));
     }
-    let newest = session.database.snapshot(SnapshotKind::Flushed).await?;
+    let shipped_bytes_max = session.in_force().shipped_delta_bytes;
+    let bytes_max = own::delta_bytes_max(session, shipped_bytes_max);
+    let newest = session.database.snapshot(SnapshotKind::Shipped { bytes_max }).await?;
     let base = session.defined().over(&session.database, newest);
     let reads = session.tracked().map(Arc::clone);
-    let state = own::with_own_changes(session, &base).await?;
+    let state = own::with_own_changes(session, &base, shipped_bytes_max).await?;
     Ok((ReadView { state, target: None, reads }, base))
 }
 

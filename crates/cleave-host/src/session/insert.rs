@@ -166,7 +166,7 @@ pub(super) async fn put_rows(
         }
         Gathered::Many(first, rest) => {
             let share = share_of(&session.database);
-            let may_move = many::may_move(session, schema.table_id).await?;
+            let may_move = many::may_move(session, schema.table_id);
             match insert::gather_up_to(first, rest, share).await? {
                 Gathered::Few(rows) => rows,
                 Gathered::Many(first, rest) if may_move => {

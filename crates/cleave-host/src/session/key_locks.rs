@@ -15,6 +15,7 @@ use cleave_catalog::error::Result;
 use cleave_engine::storage_engine::commit::validate::RowPlace;
 use cleave_engine::write::insert::TableChange;
 use cleave_sql::statement::modify::Assignment;
+use cleave_store::ShippedPages;
 use cleave_txn::{LockKey, LockMode};
 
 use super::transaction_locks::{unique_indexes, unique_key};
@@ -80,10 +81,11 @@ pub(super) async fn lock_known_keys(
     }
 }
 
-/// As [`lock_gone_keys`], of the rows of `table` that `change` ends.
+/// As [`lock_gone_keys`], of the rows of `table` that `change` ends; as
+/// [`rows_at`](super::upsert::rows_at).
 pub(super) async fn lock_changed_keys(
     session: &mut Session,
-    table: &TableState,
+    (shipped, table): (&Arc<ShippedPages>, &TableState),
     change: &TableChange,
 ) -> Result<()> {
     if session.owns(table.schema.table_id) {
@@ -92,7 +94,7 @@ pub(super) async fn lock_changed_keys(
     let dead = change.dead.iter();
     let dead = dead.flat_map(|(place, vids)| vids.iter().map(|vid| (*place, vid)));
     let dead: BTreeSet<RowPlace> = dead.collect();
-    let keys = locking::keys_of(&session.database, table, &dead).await?;
+    let keys = locking::keys_of(&session.database, (shipped, table), &dead).await?;
     lock_for_good(session, keys.into_values().flatten().collect()).await
 }
 

@@ -39,7 +39,7 @@ use cleave_sql::statement::locking::{
 };
 use cleave_sql::statement::names::table_name;
 use cleave_sql::statement::parse::LockTable;
-use cleave_store::TableSchema;
+use cleave_store::{ShippedPages, TableSchema};
 use cleave_txn::{LockError, LockKey, LockMode};
 use datafusion::sql::sqlparser::ast;
 
@@ -239,7 +239,8 @@ async fn looked_up_row(
     point: Point<'_>,
 ) -> Result<Option<(RecordBatch, Option<RowPlace>)>> {
     let [locked] = tables else { return Ok(None) };
-    if session.in_force().index_scan == When::Never {
+    // Keys of shipped rows are in no index.
+    if session.in_force().index_scan == When::Never || !view.state.shipped.is_empty() {
         return Ok(None);
     }
     let Some(point) = point(&view.state) else { return Ok(None) };
@@ -316,7 +317,8 @@ async fn lock_all(
             lock_table(session, &table, mode, locked.wait == WaitPolicy::Fail).await?;
             continue;
         }
-        let keys = keys_of(&session.database, &table, &places).await?;
+        let read = (&view.state.shipped, &*table);
+        let keys = keys_of(&session.database, read, &places).await?;
         let of_index: BTreeSet<LockKey> = keys.values().flatten().copied().collect();
         let rows = row_keys(session, view, &table, &places)?;
         for key in of_index.into_iter().chain(rows) {
@@ -342,7 +344,8 @@ async fn lock_free(
     let mut keys = Vec::with_capacity(tables.len());
     for (locked, places) in tables.iter().zip(&candidates.places) {
         let table = Arc::clone(view.state.find_writable_table(&locked.table)?);
-        let of_rows = keys_of(&session.database, &table, &places.iter().copied().collect()).await?;
+        let read = (&view.state.shipped, &*table);
+        let of_rows = keys_of(&session.database, read, &places.iter().copied().collect()).await?;
         keys.push((table, of_rows));
     }
     let mut kept = Vec::new();
@@ -392,10 +395,10 @@ pub(super) async fn lock_one(
     }
 }
 
-/// The unique keys of the rows of `table` at `places`, in the order of the indexes.
+/// The unique keys of the rows of `table` at `places`, in the order of the indexes; as [`upsert::rows_at`].
 pub(super) async fn keys_of(
     database: &Arc<Database>,
-    table: &TableState,
+    (shipped, table): (&Arc<ShippedPages>, &TableState),
     places: &BTreeSet<RowPlace>,
 ) -> Result<HashMap<RowPlace, Vec<LockKey>>> {
     let mut keys: HashMap<RowPlace, Vec<LockKey>> = HashMap::new();
@@ -403,12 +406,13 @@ pub(super) async fn keys_of(
     let indexes = indexes.unwrap_or_default().iter();
     for index in indexes.filter(|index| index.definition().unique) {
         let shape = index.shape();
-        let rows =
-            upsert::rows_at(database, table, &shape.projection(), places.iter().copied()).await?;
+        let places = || places.iter().copied();
+        let (read, projection) = ((shipped, table), shape.projection());
+        let rows = upsert::rows_at(database, read, &projection, places()).await?;
         let of_rows = shape.entries(&rows, 0)?;
-        for (place, key) in places.iter().zip(&of_rows) {
+        for (place, key) in places().zip(&of_rows) {
             if let Some(key) = key.filter(|key| !shape.key.has_null(key)) {
-                keys.entry(*place)
+                keys.entry(place)
                     .or_default()
                     .push(transaction_locks::unique_key(table, index, key));
             }

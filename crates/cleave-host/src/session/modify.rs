@@ -18,6 +18,7 @@ use arrow::compute::concat_batches;
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::Settings;
+use cleave_engine::delta::Live;
 use cleave_engine::storage_engine::commit::validate::RowPlace;
 use cleave_engine::write::begun::byte_count;
 use cleave_engine::write::insert::{TableChange, route};
@@ -35,7 +36,6 @@ use futures::stream;
 
 use super::block::Taken;
 use super::block::many;
-use super::block::many::is_same_table;
 use super::block::own;
 use super::changed_rows::{Changed, ChangedRows};
 use super::charge::{Charge, share_of};
@@ -67,13 +67,14 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// The change of the rows.
-    pub(super) fn ending(&self, modify: &Modify) -> Ending<'_> {
+    /// The change of the rows, which are in `view`.
+    pub(super) fn ending<'a>(&'a self, modify: &Modify, view: &'a ReadView) -> Ending<'a> {
         let (before, after) = match modify.action {
             Action::Delete => (Some(&self.rows), None),
             Action::Update(_) => (None, Some(&self.rows)),
         };
-        Ending::Rows { places: &self.places, before, after }
+        let places = (&view.state.shipped, self.places.as_slice());
+        Ending::Rows { places: Some(places), before, after }
     }
 }
 
@@ -103,17 +104,17 @@ pub(super) async fn run(
             Ran::Again => continue,
             Ran::ByRows => {}
         }
-        let bytes_max = gathered_max(session, &table, modify).await?;
+        let bytes_max = gathered_max(session, &table, modify);
         let Some(made) = made_of(session, &view, &table, asked, bytes_max).await? else {
             match Box::pin(update_many(session, &view, &table, asked)).await? {
                 Some(count) => return Ok(Outcome::done(format!("{} {count}", modify.name()))),
                 None => continue,
             }
         };
-        lock_keys_of(session, &table, modify, &made).await?;
+        lock_keys_of(session, &view, &table, modify, &made).await?;
         let ending = match foreign_keys::keeps_keys(session, &table, modify) {
             true => Ending::KeysKept,
-            false => made.ending(modify),
+            false => made.ending(modify, &view),
         };
         if let Taken::Again = own::take(session, &view, &table, made.change.clone(), ending).await?
         {
@@ -140,9 +141,10 @@ pub(super) async fn run(
     }
 }
 
-/// Locks the keys that the statement removes.
+/// Locks the keys that the statement, which has read `view`, removes.
 pub(super) async fn lock_keys_of(
     session: &mut Session,
+    view: &ReadView,
     table: &TableState,
     modify: &Modify,
     made: &Made,
@@ -154,7 +156,10 @@ pub(super) async fn lock_keys_of(
             keys.extend(&made.gone_keys);
             key_locks::lock_known_keys(session, table, keys).await
         }
-        Action::Update(_) => key_locks::lock_changed_keys(session, table, &made.change).await,
+        Action::Update(_) => {
+            let read = (&view.state.shipped, table);
+            key_locks::lock_changed_keys(session, read, &made.change).await
+        }
     }
 }
 
@@ -277,14 +282,14 @@ pub(super) fn needed_columns(
 }
 
 /// The bytes of rows that an UPDATE of `table` may gather before it writes them as they come.
-async fn gathered_max(session: &mut Session, table: &TableState, modify: &Modify) -> Result<usize> {
+fn gathered_max(session: &Session, table: &TableState, modify: &Modify) -> usize {
     let asks = foreign_keys::is_in_references(session, table)
         && !foreign_keys::keeps_keys(session, table, modify);
     let is_plain = matches!(modify.action, Action::Update(_)) && modify.returning.is_empty();
     let is_plain = is_plain && session.view_of_parts().is_none();
-    match is_plain && !asks && many::may_move(session, table.schema.table_id).await? {
-        true => Ok(share_of(&session.database)),
-        false => Ok(usize::MAX),
+    match is_plain && !asks && many::may_move(session, table.schema.table_id) {
+        true => share_of(&session.database),
+        false => usize::MAX,
     }
 }
 
@@ -325,7 +330,10 @@ async fn write_while_read(
         definitions::end_definition(session, definition).await?;
         return Ok(None);
     }
-    if !is_same_table(schema.table_id, &view.state, definition.before()) {
+    // Some rows may have been shipped, and are in pages by now.
+    let [read, now] =
+        [&view.state, definition.before()].map(|state| Live::flushed(Arc::clone(state)));
+    if !read.has_same_table(&now, schema.table_id) {
         return Ok(None);
     }
     let rows = ChangedRows::new(session, view, table, asked, None)?;

@@ -342,7 +342,7 @@ async fn replaced_row(
 ) -> Result<Option<Replaced>> {
     let (before, after) =
         (Some(&found.batch), matches!(modify.action, Action::Update(_)).then_some(made));
-    foreign_keys::replaced(session, table, Ending::Rows { places: &[], before, after }).await
+    foreign_keys::replaced(session, table, Ending::Rows { places: None, before, after }).await
 }
 
 /// The row that replaces `found`, or `found` itself for DELETE.

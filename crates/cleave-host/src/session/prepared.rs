@@ -640,7 +640,7 @@ pub(super) async fn run_prepared(
     {
         return Ok(outcome.into());
     }
-    let view = session.view_to_read().await?;
+    let view = session.view().await?;
     let text = prepared.source.text.with(values);
     started::started(
         &session.database,

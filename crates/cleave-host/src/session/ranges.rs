@@ -448,7 +448,7 @@ pub(super) async fn change_range(
         block::take_plain(session, change, own_dead).await?
     } else {
         let after = is_update.then_some(&rows);
-        let ending = Ending::Rows { places: &[], before: gone, after };
+        let ending = Ending::Rows { places: None, before: gone, after };
         let replaced = foreign_keys::replaced(session, &table, ending).await?;
         own::take_rows(session, change, own_dead, replaced).await?
     };

@@ -82,9 +82,10 @@ impl Found {
     }
 }
 
-/// As [`Session::view`], regardless of what parts of the statement have read.
-pub(super) async fn view_now(session: &mut Session) -> Result<ReadView> {
-    let view = block::view_unasked(session).await?;
+/// As [`Session::view`], regardless of what parts of the statement have read; rows of more than `shipped_bytes_max`
+/// bytes are in pages of devices, and their keys in indexes.
+pub(super) async fn view_now(session: &mut Session, shipped_bytes_max: u64) -> Result<ReadView> {
+    let view = block::view_unasked(session, shipped_bytes_max).await?;
     check_on(session, &view.state)?;
     Ok(view)
 }
@@ -256,7 +257,7 @@ async fn read_before_newest(session: &Session) -> Option<Arc<CatalogState>> {
     let state = match as_of.is_empty() {
         // The statement itself reports what cannot be read.
         false => session.database.snapshot(SnapshotKind::AsOf(as_of)).await.ok()?,
-        true => Arc::clone(session.block.as_ref()?.snapshot.as_ref()?),
+        true => Arc::clone(&session.block.as_ref()?.snapshot.as_ref()?.live().state),
     };
     Some(session.defined().over(&session.database, state))
 }

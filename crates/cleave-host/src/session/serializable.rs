@@ -8,7 +8,7 @@
 //!    its conditions give some, otherwise as the whole table.
 //! 3. [`note_writes`] records dead and new rows by their keys in each index, once they are locked.
 //! 4. A commit is prepared while it holds the writer lock.
-//! 5. A block that is DEFERRABLE and only reads waits for a [safe snapshot](safe_state), in which it fits whatever
+//! 5. A block that is DEFERRABLE and only reads waits for a [safe snapshot](safe_snapshot), in which it fits whatever
 //!    others do. It is recorded nowhere.
 //!
 //! So a device needs no part in it: the reads of its fragment have been recorded by then, and commits made meanwhile
@@ -22,13 +22,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use cleave_catalog::catalog::{CatalogState, TabletState};
+use cleave_catalog::catalog::TabletState;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::index::newest;
 use cleave_catalog::index::{TabletIndex, rows_by_vid};
 use cleave_catalog::settings::Settings;
 use cleave_catalog::settings::{Isolation, Stack};
-use cleave_engine::storage_engine::snapshot::SnapshotKind;
+use cleave_engine::storage_engine::snapshot::KeptSnapshot;
 use cleave_engine::write::insert::TableChange;
 use cleave_engine::write::vid_set::VidSet;
 use cleave_fragment::waiting;
@@ -73,9 +73,7 @@ pub(super) async fn track_writes(session: &mut Session) -> Result<()> {
             track_alone(session);
             has_snapshot_alone(session.statement_tracked.as_ref());
         }
-        Some(block) if block.is_serializable() => {
-            drop(block::block_snapshot(&session.database, &mut session.block).await?)
-        }
+        Some(block) if block.is_serializable() => drop(block::block_snapshot(session).await?),
         _ => {}
     }
     Ok(())
@@ -155,14 +153,17 @@ pub(super) fn end_tracked<T>(
 
 /// A snapshot in which a read-only transaction cannot fail: every concurrent transaction that could have caused that
 /// has ended without doing so. Its reader need not be registered.
-pub(super) async fn safe_state(database: &Arc<Database>) -> Result<Arc<CatalogState>> {
+pub(super) async fn safe_snapshot(
+    database: &Arc<Database>,
+    shipped_bytes_max: u64,
+) -> Result<KeptSnapshot> {
     loop {
         let tracked = database.dependencies().begin(true);
-        let state = database.snapshot(SnapshotKind::Flushed).await?;
+        let snapshot = database.snapshot_to_keep(shipped_bytes_max).await?;
         tracked.has_snapshot();
         loop {
             match tracked.safety() {
-                Safety::Safe => return Ok(state),
+                Safety::Safe => return Ok(snapshot),
                 // A newer one contains what made this one unsafe.
                 Safety::Unsafe => break,
                 Safety::Unknown => waiting::sleep(SAFETY_PERIOD).await,

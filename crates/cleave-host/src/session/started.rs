@@ -212,7 +212,7 @@ pub(super) async fn start_query(
     {
         return Ok(outcome.into());
     }
-    let view = session.view_to_read().await?;
+    let view = session.view().await?;
     let parameters = &Parameters::default();
     started(
         &session.database,

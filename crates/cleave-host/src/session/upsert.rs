@@ -39,7 +39,7 @@ use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::modify::{TARGET, VID};
 use cleave_sql::statement::upsert::{ConflictAction, EXCLUDED, OnConflict};
 use cleave_sql::statement::{Insert, Parameters, parameters};
-use cleave_store::{ColumnType, Projection, TableSchema};
+use cleave_store::{ColumnType, Projection, ShippedPages, TableSchema};
 use datafusion::sql::sqlparser::ast;
 use futures::future::try_join_all;
 
@@ -146,7 +146,7 @@ pub(super) async fn run(
         let ending = match updated.pairs.is_empty() {
             true => Ending::None,
             false => Ending::Rows {
-                places: &[],
+                places: None,
                 before: Some(&updated.before),
                 after: Some(&updated.rows),
             },
@@ -296,7 +296,8 @@ async fn rows_with<'a>(
             let dead = own.and_then(|own| own.dead.get(&place));
             dead.is_none_or(|dead| !dead.contains(vid))
         };
-        let absent = absent(&session.database, (table, shape), &is_kept, &missing).await?;
+        let newest = session.database.live();
+        let absent = absent(&session.database, &newest, (table, shape), &is_kept, &missing).await?;
         if absent.len() < missing.len() {
             return Err(Error::concurrent_update());
         }
@@ -304,7 +305,8 @@ async fn rows_with<'a>(
     Ok(found)
 }
 
-/// The rows of `table` that have one of `keys`, which are sorted, in an index: of all its tablets, concurrently.
+/// The rows of `table`, none of which is shipped, that have one of `keys`, which are sorted, in an index: of all its
+/// tablets, concurrently.
 pub(super) async fn looked_up<'a>(
     database: &Arc<Database>,
     table: &TableState,
@@ -402,10 +404,11 @@ async fn updated(
     Ok(Updated { rows: take_record_batch(&made, &places)?, before, pairs: of_pairs })
 }
 
-/// The columns of `projection` of the rows at `places`, in their order.
+/// The columns of `projection` of the rows at `places`, in their order. Some may be in pages that are `shipped` with the
+/// catalog version of `table`.
 pub(super) async fn rows_at(
     database: &Arc<Database>,
-    table: &TableState,
+    (shipped, table): (&Arc<ShippedPages>, &TableState),
     projection: &Projection,
     places: impl Iterator<Item = RowPlace>,
 ) -> Result<RecordBatch> {
@@ -420,7 +423,7 @@ pub(super) async fn rows_at(
     let read = by_tablet.iter().filter_map(|(place, (vids, _))| {
         let tablet = table.tablets.get(*place)?;
         Some(async move {
-            let pages = database.page_source(tablet.device, Stack::Native)?;
+            let pages = shipped.over(database.page_source(tablet.device, Stack::Native)?);
             rows_by_vid(tablet, &*pages, projection, vids).await
         })
     });

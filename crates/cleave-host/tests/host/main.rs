@@ -62,6 +62,7 @@ mod rights_by_id;
 mod row_locks;
 mod sequences;
 mod settings;
+mod shipped_blocks;
 mod shipped_delta;
 mod side_by_side;
 mod slots;

@@ -77,6 +77,20 @@ impl ShippedPages {
         self.byte_count
     }
 
+    /// Each page, with its first block.
+    pub fn pages(&self) -> impl Iterator<Item = (BlockAddress, &Bytes)> {
+        self.by_start.iter().map(|(start, bytes)| (BlockAddress(*start), bytes))
+    }
+
+    /// The first address behind all of them.
+    #[must_use]
+    pub fn end(&self) -> BlockAddress {
+        let last = self.by_start.last_key_value();
+        let end =
+            last.map(|(start, bytes)| start.saturating_add((bytes.len() / BLOCK_SIZE) as u64));
+        BlockAddress(end.unwrap_or(SHIPPED_START.0))
+    }
+
     /// The blocks of `page`, if it is one of them.
     #[must_use]
     pub fn get(&self, page: &PageRef) -> Option<&Bytes> {
@@ -132,8 +146,10 @@ impl Media for ShippedMedia {
     }
 
     fn block_count(&self) -> u64 {
-        let last = self.0.by_start.last_key_value();
-        last.map_or(0, |(start, bytes)| start.saturating_add((bytes.len() / BLOCK_SIZE) as u64))
+        match self.0.is_empty() {
+            true => 0,
+            false => self.0.end().0,
+        }
     }
 
     fn grow_to(&self, _block_count: u64) -> Result<(), MediaError> {

@@ -62,19 +62,19 @@ pub fn check_dead(live: &Live, change: &TableChange) -> Result<()> {
     Ok(())
 }
 
-/// Those of `keys`, search keys of a unique index in their order, that no row has: of committed ones those that
-/// `is_kept` says count.
+/// Those of `keys`, search keys of a unique index in their order, that no row of `live` has which `is_kept` says counts.
 ///
 /// # Errors
 /// Those of the device.
 pub async fn absent<'a>(
     database: &Engine,
+    live: &Live,
     (table_id, shape): (u32, &IndexShape),
     is_kept: &(impl Fn(RowPlace) -> bool + Sync),
     keys: &[&'a [u8]],
 ) -> Result<BTreeSet<&'a [u8]>> {
     let mut absent: BTreeSet<&'a [u8]> = keys.iter().copied().collect();
-    let (live, id) = (database.live(), shape.definition.id);
+    let id = shape.definition.id;
     let Some(table) = live.state.table_by_id(table_id) else { return Ok(absent) };
     for (place, tablet) in table.tablets.iter().enumerate() {
         if !live.delta.is_empty() {

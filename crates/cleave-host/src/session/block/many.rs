@@ -17,10 +17,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::Isolation;
-use cleave_engine::storage_engine::snapshot::SnapshotKind;
+use cleave_engine::delta::Live;
 use cleave_engine::write::begun::Begun;
 use cleave_engine::write::insert::TableChange;
 use cleave_engine::write::load::made_anew;
@@ -113,7 +112,7 @@ pub(in crate::session) async fn begin_moving(
     schema: &TableSchema,
 ) -> Result<Option<Definition>> {
     let id = schema.table_id;
-    if !may_move(session, id).await? {
+    if !may_move(session, id) {
         return Ok(None);
     }
     let tables = match session.owns(id) {
@@ -133,34 +132,28 @@ pub(in crate::session) async fn begin_moving(
     if now != Some(schema.version) {
         return Err(made_anew(&schema.name));
     }
-    let is_moved = session.owns(id) || is_as_read(session.block.as_ref(), id, definition.before());
+    let before = Live::flushed(Arc::clone(definition.before()));
+    let is_moved = session.owns(id) || is_as_read(session.block.as_ref(), id, &before);
     Ok(is_moved.then_some(definition))
 }
 
 /// Whether changes of the table `id` may be moved to pages.
-///
-/// # Errors
-/// Those of flushing.
-pub(in crate::session) async fn may_move(session: &mut Session, id: u32) -> Result<bool> {
+pub(in crate::session) fn may_move(session: &Session, id: u32) -> bool {
     if session.owns(id) {
-        return Ok(true);
+        return true;
     }
     // The parts of a statement count rows of the table that they have read.
     if session.view_of_parts().is_some() {
-        return Ok(false);
+        return false;
     }
-    if !session.reads_snapshot() {
-        return Ok(true);
-    }
-    let newest = session.database.snapshot(SnapshotKind::Flushed).await?;
-    Ok(is_as_read(session.block.as_ref(), id, &newest))
+    is_as_read(session.block.as_ref(), id, &session.database.live())
 }
 
 /// Whether the table `id` in `newest` is the same as in the snapshot of the block, if that has one.
-fn is_as_read(block: Option<&Block>, id: u32, newest: &CatalogState) -> bool {
+fn is_as_read(block: Option<&Block>, id: u32, newest: &Live) -> bool {
     let block = block.filter(|block| block.isolation != Isolation::ReadCommitted);
     let Some(snapshot) = block.and_then(|block| block.snapshot.as_ref()) else { return true };
-    is_same_table(id, snapshot, newest)
+    snapshot.live().has_same_table(newest, id)
 }
 
 impl Block {
@@ -193,12 +186,4 @@ fn bytes_of(changes: &ByTable) -> usize {
 
 fn batches(change: &TableChange) -> impl Iterator<Item = (usize, usize)> + '_ {
     change.rows.values().flat_map(Begun::batch_bytes)
-}
-
-/// Whether both snapshots have the same table `id`, with the same rows.
-pub(in crate::session) fn is_same_table(id: u32, one: &CatalogState, other: &CatalogState) -> bool {
-    match (one.table_by_id(id), other.table_by_id(id)) {
-        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-        _ => false,
-    }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::{ConflictKind, Error, Result};
 use cleave_catalog::settings::TransactionModes;
+use cleave_engine::delta::shipped;
 use cleave_engine::write::insert::TableChange;
 use cleave_query::select::ReadView;
 
@@ -77,13 +78,24 @@ pub(in crate::session) async fn take_rows(
     Box::pin(foreign_keys::take_referring(session, change, own_dead, replaced)).await
 }
 
-/// `base` with the rows that the block has changed, visible to the block alone.
+/// Bytes of the delta that may be shipped with a plan beside the block's own changes, of `shipped_bytes_max` in all; 0:
+/// none, also where the own changes are too many to be shipped.
+pub(in crate::session) fn delta_bytes_max(session: &Session, shipped_bytes_max: u64) -> u64 {
+    shipped_bytes_max.saturating_sub(shipped::byte_count(&own_changes(session)))
+}
+
+fn own_changes(session: &Session) -> Vec<&TableChange> {
+    session.block.iter().flat_map(|block| block.changes.values()).collect()
+}
+
+/// `base` with the rows that the block has changed, visible to the block alone. They are shipped if they take at most
+/// `shipped_bytes_max` bytes, and otherwise nothing of `base` is.
 pub(in crate::session) async fn with_own_changes(
     session: &Session,
     base: &Arc<CatalogState>,
+    shipped_bytes_max: u64,
 ) -> Result<Arc<CatalogState>> {
-    let changes = session.block.iter().flat_map(|block| block.changes.values());
-    let changes: Vec<&TableChange> = changes.collect();
+    let changes = own_changes(session);
     if changes.is_empty() {
         return Ok(Arc::clone(base));
     }
@@ -91,7 +103,7 @@ pub(in crate::session) async fn with_own_changes(
     // The rows of each tablet are concatenated and encoded as pages.
     let charge = Charge::new(&session.database);
     charge.grow(2 * changes.iter().map(|change| change.byte_count()).sum::<usize>())?;
-    session.database.with_own_changes(base, &changes, &settings).await
+    session.database.with_own_changes(base, &changes, &settings, shipped_bytes_max).await
 }
 
 /// Begins a block for the running statement, if it is in none, with its locks; returns whether it did.

@@ -183,8 +183,8 @@ async fn change_once(session: &mut Session, modify: &Modify, values: &Parameters
         drop(vids.split_off(next));
     }
     check_in_snapshot(session, &committed)?;
-    modify::lock_keys_of(session, &table, modify, &made).await?;
-    let ending = made.ending(modify);
+    modify::lock_keys_of(session, &view, &table, modify, &made).await?;
+    let ending = made.ending(modify, &view);
     Box::pin(own::take_over(session, &base, &table, made.change.clone(), ending)).await
 }
 
@@ -193,11 +193,12 @@ pub(in crate::session) fn check_in_snapshot(session: &Session, change: &TableCha
     let snapshot = session.block.as_ref().and_then(|block| block.snapshot.as_ref());
     let id = change.schema.table_id;
     let Some(snapshot) = snapshot.filter(|_| !session.owns(id)) else { return Ok(()) };
-    let table = snapshot.table_by_id(id).ok_or_else(Error::concurrent_update)?;
+    let live = snapshot.live();
+    let table = live.state.table_by_id(id).ok_or_else(Error::concurrent_update)?;
     for (place, vids) in &change.dead {
         let seen = table.tablets.get(*place);
         let is_seen = |vid: u64| {
-            seen.is_some_and(|seen| vid < seen.next_vid && seen.version_map.lookup(vid).is_some())
+            seen.is_some_and(|seen| live.delta.lives(id, *place, seen, vid, live.number))
         };
         if !vids.iter().all(is_seen) {
             return Err(Error::concurrent_update());
