@@ -55,16 +55,18 @@ async fn fragments(database: &Database) -> u64 {
     database.activity().count(Act::UpdateFragment)
 }
 
-/// Runs `sql`, in which T is the table, on both tables, and compares outcome and rows.
+/// Runs `sql`, in which @ is the table, on both tables, and compares outcome and rows.
 async fn on_both(database: &Database, session: &mut Session, sql: &str, by_fragment: bool) {
     let mut ends = Vec::new();
     for (table, placement) in [("a", "device"), ("b", "host")] {
         run(session, &format!("SET update_placement = {placement}")).await;
         let before = fragments(database).await;
-        let sql = sql.replace('T', table);
+        let sql = sql.replace('@', table);
         let end = match session.run(&sql).await {
             Ok(outcomes) => format!("{outcomes:?}"),
-            Err(error) => format!("{}: {error}", error.sqlstate()).replace(table, "T"),
+            Err(error) => {
+                format!("{}: {error}", error.sqlstate()).replace(&format!("\"{table}\""), "@")
+            }
         };
         ends.push(end);
         let used = fragments(database).await > before;
@@ -93,31 +95,31 @@ async fn same_rows(session: &mut Session, what: &str) {
 
 /// Statements, and whether a fragment runs them.
 const CHANGES: [(&str, bool); 22] = [
-    ("UPDATE T SET price = price * 2", true),
-    ("UPDATE T SET price = price + 1, note = 'new ' || id % 10 WHERE id % 10 = 3", true),
-    ("UPDATE T SET flag = NOT flag, long = long || 'z' WHERE kind BETWEEN 10 AND 30", true),
-    ("UPDATE T SET small = NULL WHERE id % 2 = 0", true),
-    ("UPDATE T SET small = id % 100 WHERE small IS NULL", true),
-    ("UPDATE T SET price = 17 WHERE id = 40", true),
-    ("UPDATE T SET price = o.factor FROM other o WHERE o.kind = T.kind", true),
+    ("UPDATE @ SET price = price * 2", true),
+    ("UPDATE @ SET price = price + 1, note = 'new ' || id % 10 WHERE id % 10 = 3", true),
+    ("UPDATE @ SET flag = NOT flag, long = long || 'z' WHERE kind BETWEEN 10 AND 30", true),
+    ("UPDATE @ SET small = NULL WHERE id % 2 = 0", true),
+    ("UPDATE @ SET small = id % 100 WHERE small IS NULL", true),
+    ("UPDATE @ SET price = 17 WHERE id = 40", true),
+    ("UPDATE @ SET price = o.factor FROM other o WHERE o.kind = @.kind", true),
     (
-        "UPDATE T SET price = price - 1 WHERE kind IN (SELECT kind FROM other WHERE factor > 20)",
+        "UPDATE @ SET price = price - 1 WHERE kind IN (SELECT kind FROM other WHERE factor > 20)",
         true,
     ),
-    ("UPDATE T SET note = 'none' WHERE id < 0", true),
-    ("DELETE FROM T WHERE id % 7 = 2", true),
-    ("UPDATE T SET price = price / 3 WHERE id % 7 <> 2", true),
-    ("ALTER TABLE T ADD COLUMN late int DEFAULT 5", false),
-    ("UPDATE T SET late = late + 1 WHERE id % 4 = 0", true),
-    ("UPDATE T SET late = 1, price = NULL", true),
-    ("DELETE FROM T USING other o WHERE o.kind = T.kind AND o.factor % 8 = 0", true),
-    ("UPDATE T SET note = repeat('w', 41) WHERE id = 17", false),
-    ("UPDATE T SET flag = NULL WHERE id = 17", false),
-    ("UPDATE T SET price = 1 / (id - 17)", false),
-    ("UPDATE T SET kind = kind + 1 WHERE id % 3 = 0", false),
-    ("UPDATE T SET small = id * 100 WHERE id > 5000", false),
-    ("UPDATE T SET long = repeat('l', 100000) WHERE id = 50", false),
-    ("UPDATE T SET long = 'short again' WHERE id % 50 = 0", true),
+    ("UPDATE @ SET note = 'none' WHERE id < 0", true),
+    ("DELETE FROM @ WHERE id % 7 = 2", true),
+    ("UPDATE @ SET price = price / 3 WHERE id % 7 <> 2", true),
+    ("ALTER TABLE @ ADD COLUMN late int DEFAULT 5", false),
+    ("UPDATE @ SET late = late + 1 WHERE id % 4 = 0", true),
+    ("UPDATE @ SET late = 1, price = NULL", true),
+    ("DELETE FROM @ USING other o WHERE o.kind = @.kind AND o.factor % 8 = 0", true),
+    ("UPDATE @ SET note = repeat('w', 41) WHERE id = 17", false),
+    ("UPDATE @ SET flag = NULL WHERE id = 17", false),
+    ("UPDATE @ SET price = 1 / (id - 17)", false),
+    ("UPDATE @ SET kind = kind + 1 WHERE id % 3 = 0", false),
+    ("UPDATE @ SET small = id * 100 WHERE id > 5000", false),
+    ("UPDATE @ SET long = repeat('l', 100000) WHERE id = 50", false),
+    ("UPDATE @ SET long = 'short again' WHERE id % 50 = 0", true),
 ];
 
 async fn every_change(database: &Arc<Database>, session: &mut Session) {
@@ -173,9 +175,9 @@ async fn tablets_on_several_devices_change_in_one_commit() {
     run(&mut session, "SET default_tablets = 4").await;
     two_tables(&mut session, 12_000).await;
     for sql in [
-        "UPDATE T SET price = price * 2 WHERE id % 3 = 1",
-        "DELETE FROM T WHERE id % 5 = 2",
-        "UPDATE T SET note = 'x', long = NULL",
+        "UPDATE @ SET price = price * 2 WHERE id % 3 = 1",
+        "DELETE FROM @ WHERE id % 5 = 2",
+        "UPDATE @ SET note = 'x', long = NULL",
     ] {
         on_both(&database, &mut session, sql, true).await;
     }
