@@ -416,7 +416,8 @@ async fn lock_on(device: &Device, job: &LockingJob, object: u64, vids: Range<u64
 async fn fragments_lock_rows_among_sessions() {
     let (directory, database, mut one, mut two) = jobs(3).await;
     let socket = directory.path().join("other.sock");
-    let runtime = Runtime::new(Arc::new(Memory::new()), runtime_options(*b"a locking device")).unwrap();
+    let runtime =
+        Runtime::new(Arc::new(Memory::new()), runtime_options(*b"a locking device")).unwrap();
     let log: Arc<dyn Fn(&str) + Send + Sync> = Arc::new(|_: &str| {});
     let options = LocalOptions { socket: socket.clone(), rate_cap: None, log };
     let listener = LocalListener::bind(runtime, options).await.unwrap();
