@@ -1,7 +1,8 @@
 //! Serves hosts on the same machine: a Unix socket, and shared memory.
 //!
 //! The socket carries the handshake, hands over the host's lock table and the memory of the stream, and tells at once
-//! when the other side is gone. Only its owner and root may connect: the file's mode is 0600, and the system is asked for the peer's user.
+//! when the other side is gone. Only its owner and root may connect: the file's mode is 0600, and the system is asked
+//! for the peer's user.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};

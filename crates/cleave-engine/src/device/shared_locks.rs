@@ -153,8 +153,8 @@ impl JobTransaction for OfTransaction {
     }
 
     fn lock_object(&self, object: u64) -> bool {
-        // Whoever locks rows of a table has it before in a mode that conflicts with this one: ROW SHARE or ROW EXCLUSIVE.
-        // As with rows, a transaction that has ended or has too many locks gets none.
+        // Whoever locks rows of a table has it before in a mode that conflicts with this one: ROW SHARE or ROW
+        // EXCLUSIVE. As with rows, a transaction that has ended or has too many locks gets none.
         let table = LockKey::table(table_of(object));
         let has_it = self.locks.try_lock(&self.owner, table, LockMode::Exclusive).unwrap_or(false);
         if has_it {

@@ -406,8 +406,8 @@ impl SlotSender {
     }
 }
 
-/// Whether nothing works for a run any more that reports `event`. A cancelled run may go on for a moment, or for another
-/// listener.
+/// Whether nothing works for a run any more that reports `event`. A cancelled run may go on for a moment, or for
+/// another listener.
 fn has_stopped(event: &RunEvent) -> bool {
     match event {
         RunEvent::Finished(_) => true,

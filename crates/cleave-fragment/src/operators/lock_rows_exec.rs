@@ -5,8 +5,8 @@
 //!     TableScanExec: title     id │ vid       rows of its snapshot
 //! ```
 //!
-//! Locks are requested batch by batch. Some batches are under way before the first is granted, so that the input goes on
-//! while rows are waited for; they come out in their order.
+//! Locks are requested batch by batch. Some batches are under way before the first is granted, so that the input goes
+//! on while rows are waited for; they come out in their order.
 //!
 //! Invariant: every row that comes out is locked by the transaction of the run, until that ends. It may have changed
 //! between the snapshot and the lock: the host, which validates the change, compares it with the newest version.

@@ -45,8 +45,8 @@ pub trait JobTransaction: Send + Sync + fmt::Debug {
     /// others of that entry, or this one. Returns whether it did.
     fn lock_own(&self, row: Row) -> bool;
 
-    /// Locks all rows of `object` for the job's transaction, if no other transaction has locked any of them, or waits for
-    /// one. Returns whether it did; it does not wait.
+    /// Locks all rows of `object` for the job's transaction, if no other transaction has locked any of them, or waits
+    /// for one. Returns whether it did; it does not wait.
     fn lock_object(&self, object: u64) -> bool;
 
     /// Called when the job waits: looks for deadlock cycles, and breaks those in which a transaction of the host can be
@@ -183,8 +183,8 @@ impl HostedJob {
         &self.device
     }
 
-    /// How the run locks that a link is about to begin, on a device that `has_table` or has not. The first answer stays,
-    /// since the run may go on over another connection.
+    /// How the run locks that a link is about to begin, on a device that `has_table` or has not. The first answer
+    /// stays, since the run may go on over another connection.
     ///
     /// # Errors
     /// [`LockError::Fenced`] if the host has taken its locks away.

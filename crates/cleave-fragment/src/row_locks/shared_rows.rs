@@ -64,8 +64,8 @@ impl SharedRows {
         self.state().sink = Some(sink);
     }
 
-    /// Handles a message of the host: that rows are the transaction's own, or a whole object is, or that the job closes a
-    /// deadlock cycle.
+    /// Handles a message of the host: that rows are the transaction's own, or a whole object is, or that the job closes
+    /// a deadlock cycle.
     pub fn hear(&self, say: &LockSay) {
         let mut state = self.state();
         match say {
