@@ -671,6 +671,7 @@ impl Decoder<'_> {
             device: DeviceId(message.device),
             next_vid: message.next_vid,
             heap: tablet.heap.directories,
+            rewrites: Default::default(),
             version_map: Arc::new(tablet.version_map),
             indexes,
         }))

@@ -27,6 +27,7 @@ pub mod log_replicas;
 pub mod manifest;
 pub mod proto;
 pub mod reserved_ids;
+pub mod rewrites;
 pub mod rights;
 pub mod rules;
 pub mod sequence;
@@ -53,6 +54,7 @@ use damage::{DamagedIndex, DamagedTable, Occupied};
 use division::Division;
 use index_definition::IndexDefinition;
 use manifest::SegmentFile;
+use rewrites::Rewrites;
 use rights::Rights;
 use rules::{Referenced, TableRules};
 use sequence::Sequence;
@@ -522,6 +524,8 @@ pub struct TabletState {
     pub heap: Vec<Arc<SegmentDirectory>>,
     /// VID → RecID of the newest version.
     pub version_map: Arc<VersionMap>,
+    /// Rows that the last page versions have changed.
+    pub rewrites: Rewrites,
     /// The tablet's part of each of the table's indexes, in the same order.
     pub indexes: Vec<Arc<TabletIndex>>,
 }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use cleave_catalog::catalog::rewrites::Rewrite;
 use cleave_catalog::catalog::{TableState, TabletState};
 use cleave_catalog::error::{Error, Result};
 use cleave_fragment::command::{DeviceErrorCause, Execute};
@@ -39,8 +40,8 @@ pub struct Reported {
     pub space: Vec<Extent>,
 }
 
-/// Runs `request` on the device of `claim`, with space for `block_count` blocks, and more as it needs that. None: it refuses, or the rows
-/// fail there, and its space is given back.
+/// Runs `request` on the device of `claim`, with space for `block_count` blocks, and more as it needs that. None: it
+/// refuses, or the rows fail there, and its space is given back.
 ///
 /// # Errors
 /// Those of the link and of the device's media.
@@ -107,7 +108,8 @@ pub struct TabletChange<'a> {
 /// Puts `change` into the table that `schema` describes; returns the number of changed rows.
 ///
 /// # Errors
-/// [`StorageError::Answer`](cleave_catalog::storage_error::StorageError::Answer) for a report that cannot be of this table; a table that was replaced meanwhile.
+/// [`StorageError::Answer`](cleave_catalog::storage_error::StorageError::Answer) for a report that cannot be of this
+/// table; a table that was replaced meanwhile.
 pub fn apply(
     edit: &mut CatalogEdit,
     schema: &TableSchema,
@@ -150,6 +152,7 @@ fn changed_tablet(
     let mut next = tablet.clone();
     let mut count = 0;
     let mut touched: BTreeSet<SegmentId> = BTreeSet::new();
+    let mut rewrite = Rewrite::new();
     for segment in &mut next.heap {
         for at in 0..segment.pages.len() {
             let Some(entry) = segment.pages.get(at) else { break };
@@ -166,6 +169,7 @@ fn changed_tablet(
                 }
                 continue;
             }
+            rewrite.insert(entry.vid_first, (entry.gaps.clone(), changed.slots.clone()));
             let version = version_of(entry, columns, changed)?;
             let segment = Arc::make_mut(segment);
             if touched.insert(segment.segment) {
@@ -175,6 +179,9 @@ fn changed_tablet(
                 *entry = version;
             }
         }
+    }
+    if !rewrite.is_empty() {
+        next.rewrites.add(rewrite);
     }
     match by_first.first_key_value() {
         Some((vid_first, _)) => {

@@ -34,7 +34,7 @@ use cleave_catalog::error::{ConflictKind, Error, Fault, Result};
 use cleave_catalog::settings::Settings;
 use cleave_catalog::settings::{Isolation, TransactionModes};
 use cleave_engine::delta::Live;
-use cleave_engine::storage_engine::commit::validate::check;
+use cleave_engine::storage_engine::commit::validate::{check, check_rewritten};
 use cleave_engine::storage_engine::commit::{Changes, Defines, RowChanges};
 use cleave_engine::storage_engine::snapshot::{KeptSnapshot, SnapshotKind};
 use cleave_engine::write::begun::Begun;
@@ -276,6 +276,16 @@ impl Session {
         match self.view_of_parts() {
             Some((_, base)) => base,
             None => committed_now(self, view),
+        }
+    }
+
+    /// Refuses a change of rows that a page version has changed since the snapshot that all statements of the block
+    /// read. The table is locked, so that there will be no other.
+    pub(super) fn check_rewritten(&self, change: &TableChange) -> Result<()> {
+        let block = self.block.as_ref().filter(|block| block.isolation != Isolation::ReadCommitted);
+        match block.and_then(|block| block.snapshot.as_ref()) {
+            Some(kept) => check_rewritten(&kept.live().state, &self.database.live(), change),
+            None => Ok(()),
         }
     }
 
@@ -634,6 +644,7 @@ pub(super) async fn take_plain(
     }
     check_rows(&database, table, change.batches()).await?;
     lock_keys(session, table, &change).await?;
+    session.check_rewritten(&change)?;
     serializable::note_writes(&session.database, session.tracked(), &change).await?;
     let tracked = session.statement_tracked.clone();
     let Some(block) = &mut session.block else {

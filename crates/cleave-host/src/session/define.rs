@@ -132,6 +132,7 @@ pub(super) fn emptied(table: &TableState) -> TableState {
         let indexes = indexes.map(|index| TabletIndex::empty(Arc::clone(index.shape())));
         Arc::new(TabletState {
             heap: Vec::new(),
+            rewrites: Default::default(),
             version_map: Arc::new(VersionMap::new()),
             indexes: indexes.map(Arc::new).collect(),
             ..TabletState::clone(tablet)

@@ -319,6 +319,7 @@ fn empty_table(
             device: *device,
             next_vid: 1,
             heap: Vec::new(),
+            rewrites: Default::default(),
             version_map: Arc::new(VersionMap::new()),
             indexes: indexes.iter().map(empty).collect::<Result<_>>()?,
         }));

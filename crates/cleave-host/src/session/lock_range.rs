@@ -163,6 +163,7 @@ fn has_rows(
     for (place, vid) in rows {
         change.dead.entry(place).or_default().insert(vid);
     }
+    session.check_rewritten(&change)?;
     match check_dead(&session.database.live(), &change) {
         Err(Error::Conflict { kind: ConflictKind::Update, .. }) if session.reads_snapshot() => {
             Err(Error::concurrent_update())

@@ -456,6 +456,7 @@ fn are_there(
             change.dead.entry(*place).or_default().insert(*vid);
         }
     }
+    session.check_rewritten(&change)?;
     let all = match check_dead(&session.database.live(), &change) {
         Err(Error::Conflict { kind: ConflictKind::Update, .. }) => false,
         checked => checked.map(|()| true)?,

@@ -20,6 +20,7 @@ use cleave_catalog::catalog::TableState;
 use cleave_catalog::catalog::division::Division;
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::UpdatePlacement;
+use cleave_engine::delta::Live;
 use cleave_engine::write::change_pages::TabletChange;
 use cleave_fragment::{ChangedColumns, read_changed};
 use cleave_query::cooperative::changing::{Changes, ChangingQuery, plan_changes};
@@ -29,7 +30,7 @@ use cleave_sql::statement::modify::{Action, Modify};
 use cleave_store::{ColumnType, Projection};
 
 use super::block::Taken;
-use super::block::many::{self, is_same_table};
+use super::block::many;
 use super::block::own;
 use super::transaction_locks::LOCKED_ROWS_MAX;
 use super::{Session, definitions, foreign_keys, identity};
@@ -63,6 +64,13 @@ pub(super) async fn run(
         UpdatePlacement::Auto | UpdatePlacement::Device => {}
     }
     identity::check_update(table, modify.assignments())?;
+    // Pages in memory have no versions.
+    let view = match view.state.shipped.is_empty() {
+        true => view.clone(),
+        false => session.view_with_keys().await?,
+    };
+    let view = &view;
+    let Ok(table) = view.state.find_writable_table(&modify.table) else { return Ok(Ran::Again) };
     let asked = (modify, parameters, &places);
     let Some(queries) = Box::pin(planned(session, view, table, asked)).await? else {
         return Ok(Ran::ByRows);
@@ -71,7 +79,7 @@ pub(super) async fn run(
     if !is_asked_for && !is_worth_it(&queries) {
         return Ok(Ran::ByRows);
     }
-    if !many::may_move(session, table.schema.table_id).await? {
+    if !many::may_move(session, table.schema.table_id) {
         return Ok(Ran::ByRows);
     }
     let is_own = own::begin_own(session);
@@ -197,7 +205,9 @@ async fn change(
         definitions::end_definition(session, definition).await?;
         return Ok(Ran::Again);
     }
-    if !is_same_table(schema.table_id, &view.state, definition.before()) {
+    let [read, now] =
+        [&view.state, definition.before()].map(|state| Live::flushed(Arc::clone(state)));
+    if !read.has_same_table(&now, schema.table_id) {
         return Ok(Ran::Again);
     }
     let columns = places.iter().filter_map(|place| schema.columns.get(*place));

@@ -258,3 +258,44 @@ async fn the_cost_decides_and_many_rows_are_changed_by_a_fragment() {
     assert_eq!(fragments(&database).await, 2);
     assert_no_leak(&database);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_updater_wins_row_by_row() {
+    let (_directory, database) = fresh().await;
+    let (mut one, mut two) = (database.session(), database.session());
+    run(&mut one, "CREATE TABLE a (id int PRIMARY KEY, price int, note text)").await;
+    run(&mut one, "INSERT INTO a SELECT v, v, 'n' FROM generate_series(1, 20000) AS s(v)").await;
+    run(&mut one, "SET update_placement = device").await;
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        for (sql, loses) in [
+            ("UPDATE a SET note = 'two' WHERE id = 7", false),
+            ("UPDATE a SET note = 'two' WHERE id = 10", true),
+            ("DELETE FROM a WHERE id = 10", true),
+            ("SELECT note FROM a WHERE id = 10 FOR UPDATE", true),
+            ("UPDATE a SET note = 'two' WHERE id % 10 = 5", false),
+            ("UPDATE a SET note = 'two' WHERE id % 5 = 0", true),
+        ] {
+            run(&mut two, &format!("BEGIN ISOLATION LEVEL {level}")).await;
+            let before = row(&mut two, "SELECT sum(price) FROM a").await;
+            run(&mut one, "UPDATE a SET price = price + 1 WHERE id % 10 = 0").await;
+            assert_eq!(row(&mut two, "SELECT sum(price) FROM a").await, before, "{level}: {sql}");
+            // At SERIALIZABLE the reader of all rows may lose in any case.
+            match two.run(sql).await {
+                Ok(_) => assert!(!loses, "{level}: {sql}"),
+                Err(error) => {
+                    assert_eq!(error.sqlstate(), "40001", "{level}: {sql}: {error}");
+                    assert!(loses || level == "SERIALIZABLE", "{level}: {sql}: {error}");
+                }
+            }
+            run(&mut two, "ROLLBACK").await;
+        }
+    }
+    // READ COMMITTED sees the new values.
+    run(&mut two, "BEGIN; SELECT price FROM a WHERE id = 10").await;
+    let before = row(&mut two, "SELECT price FROM a WHERE id = 10").await;
+    run(&mut one, "UPDATE a SET price = price + 1").await;
+    run(&mut two, "UPDATE a SET price = price + 100 WHERE id = 10; COMMIT").await;
+    let after: i64 = row(&mut two, "SELECT price FROM a WHERE id = 10").await.parse().unwrap();
+    assert_eq!(after, before.parse::<i64>().unwrap() + 101);
+    assert_no_leak_soon(&database).await;
+}

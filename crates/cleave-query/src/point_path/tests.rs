@@ -43,6 +43,7 @@ fn table(name: &str, columns: &[(&str, ColumnType)], key: &[u32]) -> Arc<TableSt
         device: DeviceId(0),
         next_vid: 1,
         heap: Vec::new(),
+        rewrites: Default::default(),
         version_map: Arc::new(VersionMap::new()),
         indexes: indexes.iter().map(empty).collect(),
     };

@@ -88,6 +88,7 @@ fn state(directory: &Path) -> CatalogState {
         device: DeviceId(1),
         next_vid: 101,
         heap: vec![Arc::new(sealed), Arc::new(open)],
+        rewrites: Default::default(),
         version_map: Arc::new(map),
         indexes: indexes.iter().map(stored).collect(),
     };

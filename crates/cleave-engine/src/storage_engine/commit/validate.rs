@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cleave_catalog::catalog::TableState;
+use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::index::IndexShape;
 use cleave_catalog::settings::Stack;
@@ -56,6 +56,28 @@ pub fn check_dead(live: &Live, change: &TableChange) -> Result<()> {
         let tablet = table.tablets.get(*place).ok_or_else(|| made_anew(&schema.name))?;
         let lives = |vid: u64| live.delta.lives(schema.table_id, *place, tablet, vid, live.number);
         if !vids.iter().all(lives) {
+            return Err(Error::concurrent_update());
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a change of a row that a page version has changed since `before`, a snapshot of the transaction: such a row
+/// is not dead, and so [`check_dead`] does not find it.
+///
+/// # Errors
+/// [`Error::Conflict`].
+pub fn check_rewritten(before: &CatalogState, live: &Live, change: &TableChange) -> Result<()> {
+    let id = change.schema.table_id;
+    let (Some(read), Some(now)) = (before.table_by_id(id), live.state.table_by_id(id)) else {
+        return Ok(());
+    };
+    for (place, vids) in &change.dead {
+        let (Some(read), Some(now)) = (read.tablets.get(*place), now.tablets.get(*place)) else {
+            continue;
+        };
+        let is_changed = |vid: u64| now.rewrites.has_since(&read.rewrites, vid);
+        if !now.rewrites.are_those_of(&read.rewrites) && vids.iter().any(is_changed) {
             return Err(Error::concurrent_update());
         }
     }

@@ -34,6 +34,7 @@ fn table(division: Division, given: &[u64]) -> TableState {
             device: DeviceId(0),
             next_vid: 1 + given,
             heap: Vec::new(),
+            rewrites: Default::default(),
             version_map: Arc::new(VersionMap::new()),
             indexes: Vec::new(),
         })

@@ -54,6 +54,7 @@ fn input(overflow_blocks: u32) -> PlannedInput {
         device: DeviceId(0),
         next_vid: 31,
         heap: vec![Arc::new(segment)],
+        rewrites: Default::default(),
         version_map: Arc::new(VersionMap::new()),
         indexes: Vec::new(),
     };

@@ -1,0 +1,105 @@
+//! Rows that page versions have changed: what a writer with an older snapshot has to know.
+//!
+//! A row that a page version changes keeps its VID and is not dead, so a transaction that read it before would not
+//! notice. Each tablet therefore keeps the slots of its last changes by page versions. A transaction of REPEATABLE READ
+//! or SERIALIZABLE compares the rows that it changes with the changes that its snapshot does not have: the first updater
+//! wins, row by row.
+//!
+//! Invariant: in memory alone, since no snapshot outlives the process. What was forgotten counts as a change of every
+//! row: more transactions fail, never fewer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::buffer::BooleanBuffer;
+use cleave_store::VidGaps;
+
+/// Changes that a tablet remembers.
+const KEPT: usize = 8;
+
+/// The changes of one tablet by page versions; a clone shares them.
+#[derive(Debug, Clone, Default)]
+pub struct Rewrites {
+    /// Changes in all.
+    count: u64,
+    /// The last ones.
+    last: Vec<Arc<Rewrite>>,
+}
+
+/// The rows of one change: for each page, by its first VID, the gaps in its VIDs and the changed slots.
+pub type Rewrite = BTreeMap<u64, (VidGaps, BooleanBuffer)>;
+
+impl Rewrites {
+    /// Adds a change.
+    pub fn add(&mut self, rewrite: Rewrite) {
+        self.count += 1;
+        if self.last.len() == KEPT {
+            self.last.remove(0);
+        }
+        self.last.push(Arc::new(rewrite));
+    }
+
+    /// Whether the row `vid` was changed behind the state `before` of the same tablet.
+    #[must_use]
+    pub fn has_since(&self, before: &Self, vid: u64) -> bool {
+        let Some(missing) = self.count.checked_sub(before.count) else { return true };
+        let missing = usize::try_from(missing).unwrap_or(usize::MAX);
+        let Some(known) = self.last.len().checked_sub(missing) else { return true };
+        self.last.iter().skip(known).any(|rewrite| has_row(rewrite, vid))
+    }
+
+    /// Whether nothing was changed behind the state `before`.
+    #[must_use]
+    pub fn are_those_of(&self, before: &Self) -> bool {
+        self.count == before.count
+    }
+}
+
+fn has_row(rewrite: &Rewrite, vid: u64) -> bool {
+    // A page that was pruned may have the rows of others between its own.
+    rewrite.range(..=vid).rev().any(|(first, (gaps, slots))| {
+        let slot = vid.checked_sub(*first).and_then(|offset| gaps.slot_at(offset));
+        let slot = slot.and_then(|slot| usize::try_from(slot).ok());
+        slot.is_some_and(|slot| slot < slots.len() && slots.value(slot))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    //! The rows of changes, those before a snapshot, and those that were forgotten.
+
+    use super::*;
+
+    fn rewrite(first: u64, slots: &[bool]) -> Rewrite {
+        let slots = slots.iter().copied().collect();
+        BTreeMap::from([(first, (VidGaps::none(), slots))])
+    }
+
+    #[test]
+    fn rows_are_changed_since_a_state_that_does_not_have_them() {
+        let mut rewrites = Rewrites::default();
+        let none = rewrites.clone();
+        rewrites.add(rewrite(10, &[true, false, true]));
+        let one = rewrites.clone();
+        rewrites.add(rewrite(20, &[true]));
+        let since = |before: &Rewrites| -> Vec<u64> {
+            (5..30).filter(|vid| rewrites.has_since(before, *vid)).collect()
+        };
+        assert_eq!(since(&none), [10, 12, 20]);
+        assert_eq!(since(&one), [20]);
+        assert_eq!(since(&rewrites), [0; 0]);
+        assert!(rewrites.are_those_of(&rewrites.clone()) && !rewrites.are_those_of(&one));
+    }
+
+    #[test]
+    fn what_was_forgotten_counts_as_every_row() {
+        let mut rewrites = Rewrites::default();
+        let none = rewrites.clone();
+        for _ in 0..KEPT {
+            rewrites.add(rewrite(10, &[true]));
+        }
+        assert!(!rewrites.has_since(&none, 11));
+        rewrites.add(rewrite(10, &[true]));
+        assert!(rewrites.has_since(&none, 11) && rewrites.has_since(&none, 900));
+    }
+}
