@@ -35,6 +35,7 @@ fn request(reserved: Vec<Extent>, extensible: bool) -> Execute {
         shipped: Vec::new(),
         reserved,
         extensible,
+        locks: None,
         partitions: 1,
         memory_bytes: 0,
         slot_count: 1,
