@@ -13,6 +13,7 @@ mod limits;
 mod search_path;
 mod timeouts;
 pub mod transaction;
+mod update_placement;
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ pub use bytes::{bytes_text, parse_bytes};
 pub use limits::{Limits, TABLET_COUNT_MAX};
 pub use search_path::SearchPath;
 pub use timeouts::Timeouts;
+pub use update_placement::UpdatePlacement;
 
 /// How the host reaches rows on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -272,18 +274,6 @@ enum Value {
     Split(Split),
     JoinOrder(JoinOrder),
     SearchPath(SearchPath),
-}
-
-/// Where an UPDATE or DELETE changes rows. Source: Update NDP, section 8 (S1 and S3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum UpdatePlacement {
-    /// On pages if that is expected to be cheaper, else row by row.
-    #[default]
-    Auto,
-    /// Rows come to the host, which inserts new row versions and marks the old rows dead.
-    Host,
-    /// Wherever it can be done, a fragment writes page versions.
-    Device,
 }
 
 /// The version for clients: that of PostgreSQL whose catalog this one follows, then our own.
@@ -560,19 +550,7 @@ pub const LIST: &[Setting] = &[
     transaction::ISOLATION,
     transaction::READ_ONLY,
     timeouts::TRANSACTION,
-    Setting {
-        name: "update_placement",
-        description: "Where rows are changed: host (row by row), device (page versions by fragments) or auto (by cost)",
-        values: Values::Words(&["auto", "host", "device"]),
-        get: |settings| settings.update_placement.to_string(),
-        set: |settings, value| {
-            settings.update_placement = match value {
-                Value::Word(1) => UpdatePlacement::Host,
-                Value::Word(2) => UpdatePlacement::Device,
-                _ => UpdatePlacement::Auto,
-            }
-        },
-    },
+    update_placement::UPDATE_PLACEMENT,
     Setting {
         name: "use_statistics",
         description: "Whether the planner uses the statistics of ANALYZE: on, or off for comparison",
@@ -858,16 +836,6 @@ impl Value {
     /// The number; [`Values`] has bounded it far below the limit of the type.
     fn number_u32(&self) -> u32 {
         u32::try_from(self.number()).unwrap_or(u32::MAX)
-    }
-}
-
-impl fmt::Display for UpdatePlacement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Host => "host",
-            Self::Device => "device",
-        })
     }
 }
 

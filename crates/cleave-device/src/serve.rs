@@ -736,7 +736,7 @@ async fn serve_run(
     let run = header.run_key();
     let Starting { permit, answered, sent, table } = starting;
     let (slots, mut events) = SlotSender::channel(SlotForm::Encoded);
-    let slots = slots.sharing(table);
+    let slots = slots.sharing(table.as_ref());
     let executing = std::panic::AssertUnwindSafe(device.execute(execute, slots)).catch_unwind();
     let accepted = executing.await.unwrap_or_else(|_panic| Err(internal()));
     let accepted = accepted.and_then(|schema| {

@@ -99,7 +99,7 @@ impl RowLocks {
         match locks {
             RunLocks::Batches => Ok(Self::Asked(AskedLocks::new(sink))),
             RunLocks::Shared(job) => {
-                let table = sink.table().map(Arc::clone).ok_or(LockRefusal::NoTable)?;
+                let table = sink.table().ok_or(LockRefusal::NoTable)?;
                 SharedRows::begin(&table, job, sink).map(Self::Shared)
             }
         }

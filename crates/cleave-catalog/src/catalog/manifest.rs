@@ -51,8 +51,13 @@ pub const MANIFEST_FORMAT: Format =
 
 pub(super) mod blocks;
 mod copied;
+mod segment_files;
 
 pub use copied::{device_entry, device_message, replace_message, sealed};
+use segment_files::segment_path;
+pub use segment_files::{
+    remove_segment, segment_file_name, segment_of_file, sync_segments, write_segment,
+};
 
 const MANIFEST: &str = "manifest";
 /// The file's name in earlier builds.
@@ -243,56 +248,6 @@ pub fn create_directories(directory: &Path) -> Result<()> {
     let segments = directory.join(SEGMENTS);
     files::create_directories(&segments).map_err(|error| file_error(&segments, "create", error))?;
     files::sync_directory(directory).map_err(|error| file_error(directory, "sync", error))
-}
-
-/// Writes the directory of a sealed segment, durably but for the entry in `segments/`, which
-/// [`sync_segments`] makes durable for any number of them.
-///
-/// # Errors
-/// [`Error::Io`].
-pub fn write_segment(directory: &Path, segment: &SegmentDirectory) -> Result<SegmentFile> {
-    let bytes = segment.encode();
-    let path = segment_path(directory, segment.segment, segment.revision);
-    files::write_durably(&path, &bytes).map_err(|error| file_error(&path, "write", error))?;
-    Ok(SegmentFile {
-        checksum: crc32c::crc32c(&bytes),
-        bytes: bytes.len() as u64,
-        revision: segment.revision,
-        extents: Some(blocks::joined(segment)),
-    })
-}
-
-/// Makes the names of all segment files durable.
-///
-/// # Errors
-/// [`Error::Io`].
-pub fn sync_segments(directory: &Path) -> Result<()> {
-    let segments = directory.join(SEGMENTS);
-    files::sync_directory(&segments).map_err(|error| file_error(&segments, "sync", error))
-}
-
-/// Removes the file of a segment that no manifest names any more. A file that cannot be removed is
-/// left for the next incarnation.
-pub fn remove_segment(directory: &Path, segment: SegmentId, revision: u32) {
-    drop(files::remove(&segment_path(directory, segment, revision)));
-}
-
-/// The name of the file of a revision of a segment: `7`, then `7.1`. So a file is never overwritten that the manifest
-/// on disk names.
-#[must_use]
-pub fn segment_file_name(segment: SegmentId, revision: u32) -> String {
-    match revision {
-        0 => segment.0.to_string(),
-        revision => format!("{}.{revision}", segment.0),
-    }
-}
-
-/// The segment and the revision whose file has this name.
-#[must_use]
-pub fn segment_of_file(name: &str) -> Option<(SegmentId, u32)> {
-    let (id, revision) = name.split_once('.').unwrap_or((name, "0"));
-    let found = (SegmentId(id.parse().ok()?), revision.parse().ok()?);
-    (segment_file_name(found.0, found.1) == name).then_some(found)
 }
 
 /// Removes leftovers of a crash: a `manifest.new`, and segment files that `state` does not name.
@@ -898,10 +853,6 @@ fn read_segment(path: &Path, expected: &SegmentFile) -> Result<Vec<u8>, String> 
         return Err("it fails its checksum".to_owned());
     }
     Ok(bytes)
-}
-
-fn segment_path(directory: &Path, segment: SegmentId, revision: u32) -> PathBuf {
-    directory.join(SEGMENTS).join(segment_file_name(segment, revision))
 }
 
 fn file_error(path: &Path, action: &'static str, source: io::Error) -> Error {

@@ -136,7 +136,7 @@ impl EmbeddedLink {
         let needs = SpaceNeeds::of(&request);
         let table = job.as_ref().map(|job| Arc::clone(job.device()));
         let began = job.clone();
-        let slots = slots.locking(job).sharing(table).extending(needs.clone());
+        let slots = slots.locking(job).sharing(table.as_ref()).extending(needs.clone());
         let control = Arc::new(EmbeddedControl {
             device: Arc::clone(&self.device),
             header,

@@ -8,8 +8,8 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
@@ -316,8 +316,9 @@ pub struct SlotSender {
     events: mpsc::UnboundedSender<RunEvent>,
     /// The host's job that serves the run's lock requests.
     job: Option<Arc<HostedJob>>,
-    /// The lock table that the run's host shares with this process.
-    table: Option<Arc<DeviceLocks>>,
+    /// The lock table that the run's host shares with this process. It belongs to the connection, and to runs that
+    /// lock in it: a run that nobody hears does not keep a dead host's memory.
+    table: Option<Weak<DeviceLocks>>,
     /// Where the host learns what the run needs of space: the newest need, and not a queue of them.
     needs: Option<SpaceNeeds>,
 }
@@ -365,13 +366,13 @@ impl SlotSender {
 
     /// The same sender, for a run whose host shares `table` with this process.
     #[must_use]
-    pub fn sharing(self, table: Option<Arc<DeviceLocks>>) -> Self {
-        Self { table, ..self }
+    pub fn sharing(self, table: Option<&Arc<DeviceLocks>>) -> Self {
+        Self { table: table.map(Arc::downgrade), ..self }
     }
 
     /// The lock table that the run's host shares with this process.
-    pub fn table(&self) -> Option<&Arc<DeviceLocks>> {
-        self.table.as_ref()
+    pub fn table(&self) -> Option<Arc<DeviceLocks>> {
+        self.table.as_ref().and_then(Weak::upgrade)
     }
 
     /// How slots are to be handed over.

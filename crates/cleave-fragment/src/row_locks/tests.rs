@@ -399,7 +399,7 @@ fn the_same_calls_lock_in_shared_memory() {
     assert_eq!(way, RunLocks::Shared(job.job()));
     let without = RowLocks::begin(way, sink.clone()).map(|_| ());
     assert_eq!(without, Err(LockRefusal::NoTable));
-    let locks = RowLocks::begin(way, sink.sharing(Some(Arc::clone(&device)))).unwrap();
+    let locks = RowLocks::begin(way, sink.sharing(Some(&device))).unwrap();
     let ask = |vids: &[u64], waits| locks.lock(OBJECT, vids, waits).now_or_never().unwrap();
     let ticket = host.join(Row { object: OBJECT, vid: 2 }, |_| false).unwrap().ticket;
     let mut held = ask(&[1, 2], false).unwrap();
@@ -507,7 +507,7 @@ fn a_job_in_shared_memory_asks_for_its_object() {
         let job = job.unwrap().unwrap();
         let (sink, mut sent) = SlotSender::channel(SlotForm::Batches);
         let (says, _pump) = connect(&job);
-        let sink = sink.sharing(Some(Arc::clone(&device)));
+        let sink = sink.sharing(Some(&device));
         let locks = RowLocks::begin(job.run_locks(true).unwrap(), sink).unwrap();
         let ask = |vids: &[u64]| locks.lock(OBJECT, vids, false).now_or_never().unwrap().unwrap();
         let outcomes = |mut rows: LockedRows| rows.settled().now_or_never().unwrap().unwrap();

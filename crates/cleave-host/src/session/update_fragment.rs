@@ -67,6 +67,8 @@ pub(super) async fn run(
     // Pages in memory have no versions.
     let view = match view.state.shipped.is_empty() {
         true => view.clone(),
+        // The snapshot that a block keeps stays as it is.
+        false if session.reads_snapshot() => return Ok(Ran::ByRows),
         false => session.view_with_keys().await?,
     };
     let view = &view;
