@@ -51,8 +51,8 @@ class Ycsb:
     """Point reads and point updates of the YCSB table.
 
     With `reads_first` an update is a transaction that has read the record before, so at REPEATABLE READ it fails if
-    another has changed it since. `common` is the chance that a key is one of those that the update beside the clients changes too: those below
-    `updated_below` modulo 1000. Without it, keys are drawn from all.
+    another has changed it since. `common` is the chance that a key is one of those that the update beside the clients
+    changes too: those below `updated_below` modulo 1000. Without it, keys are drawn from all.
     """
 
     def __init__(self, task):

@@ -11,8 +11,8 @@
 //! 2. [`Delta::with_prefix`], [`Delta::walk`] and [`Delta::lives`] answer as of the commit that a reader has seen: a
 //!    row is visible from the commit that inserted it up to the one that deleted it.
 //! 3. [`Delta::contents`] is the input of [flushing](crate::write::insert::flush), which turns it into pages, dead rows
-//!    in version maps and keys in memtables, as one catalog version. Larger writes, definitions and commits that replace
-//!    the manifest flush it first
+//!    in version maps and keys in memtables, as one catalog version. Larger writes, definitions and commits that
+//!    replace the manifest flush it first
 //!    ([`SnapshotKind::Flushed`](crate::storage_engine::snapshot::SnapshotKind::Flushed)).
 //! 4. Flushing for a reader runs beside commits: [`Delta::behind`] is what they have put here meanwhile.
 //! 5. A small delta is [shipped] to plans, as pages in memory beside those of the catalog version; nothing is written.
@@ -151,10 +151,10 @@ impl Live {
         Self { state, delta: Arc::default(), number: 0, log_end }
     }
 
-    /// Whether both have the same table `id`, with the same rows, be they in the delta or in pages. A VID is never given
-    /// twice, and a row keeps its values on the page that it is on. So tablets that have given as many VIDs, have as
-    /// many live rows, and have these on the same pages, have the same rows. False also where a vacuum has written them
-    /// anew.
+    /// Whether both have the same table `id`, with the same rows, be they in the delta or in pages. A VID is never
+    /// given twice, and a row keeps its values on the page that it is on. So tablets that have given as many VIDs, have
+    /// as many live rows, and have these on the same pages, have the same rows. False also where a vacuum has written
+    /// them anew.
     pub fn has_same_table(&self, other: &Self, id: u32) -> bool {
         let (Some(own), Some(others)) = (self.state.table_by_id(id), other.state.table_by_id(id))
         else {

@@ -2,8 +2,8 @@
 //!
 //! A row that a page version changes keeps its VID and is not dead, so a transaction that read it before would not
 //! notice. Each tablet therefore keeps the slots of its last changes by page versions. A transaction of REPEATABLE READ
-//! or SERIALIZABLE compares the rows that it changes with the changes that its snapshot does not have: the first updater
-//! wins, row by row.
+//! or SERIALIZABLE compares the rows that it changes with the changes that its snapshot does not have: the first
+//! updater wins, row by row.
 //!
 //! Invariant: in memory alone, since no snapshot outlives the process. What was forgotten counts as a change of every
 //! row: more transactions fail, never fewer.

@@ -99,8 +99,8 @@ impl Engine {
         }
     }
 
-    /// `kept` with its delta on pages of devices that nothing else names, for a transaction that builds on it, and whose
-    /// look-ups by key read the catalog version alone.
+    /// `kept` with its delta on pages of devices that nothing else names, for a transaction that builds on it, and
+    /// whose look-ups by key read the catalog version alone.
     ///
     /// # Errors
     /// Those of the device; [`StorageError::Stopped`](cleave_catalog::storage_error::StorageError::Stopped).

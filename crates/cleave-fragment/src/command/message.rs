@@ -4,8 +4,8 @@
 //! zeros to reserved space; a claim by the incarnation that owns the device, and a give-up by one that does not, change
 //! nothing; a repeated write stores the same bytes at the same place; reserve is a union; fetch carries a total, of
 //! which the larger wins; revoke carries a count of which the smaller wins; a fed filter replaces older ones only; a
-//! repeated extension is the one that the run has; lock messages state what is final; cancel and release of what is gone
-//! succeed; a repeated execute attaches to the existing run.
+//! repeated extension is the one that the run has; lock messages state what is final; cancel and release of what is
+//! gone succeed; a repeated execute attaches to the existing run.
 
 use std::time::Duration;
 

@@ -404,8 +404,8 @@ async fn updated(
     Ok(Updated { rows: take_record_batch(&made, &places)?, before, pairs: of_pairs })
 }
 
-/// The columns of `projection` of the rows at `places`, in their order. Some may be in pages that are `shipped` with the
-/// catalog version of `table`.
+/// The columns of `projection` of the rows at `places`, in their order. Some may be in pages that are `shipped` with
+/// the catalog version of `table`.
 pub(super) async fn rows_at(
     database: &Arc<Database>,
     (shipped, table): (&Arc<ShippedPages>, &TableState),

@@ -1,6 +1,6 @@
-//! Tests of shipped snapshots in transaction blocks and for statements that change rows by a plan: a kept snapshot stays
-//! as it was while others commit and flush, a block sees its own changes under every cut, and nothing is flushed for
-//! either.
+//! Tests of shipped snapshots in transaction blocks and for statements that change rows by a plan: a kept snapshot
+//! stays as it was while others commit and flush, a block sees its own changes under every cut, and nothing is flushed
+//! for either.
 
 use std::sync::Arc;
 
@@ -421,8 +421,8 @@ async fn many_own_changes_go_to_pages_over_a_kept_delta() {
         run(&mut session, "UPDATE t SET note = 'small' WHERE id BETWEEN 50000 AND 50002").await;
         assert_eq!(row(&mut session, seen).await, "1002,1000,501410", "{level}");
         run(&mut session, "ROLLBACK").await;
-        // An UPDATE of more rows than fit into memory is written to pages as it is read: the table that it has read with
-        // rows of the delta is the one that is flushed then.
+        // An UPDATE of more rows than fit into memory is written to pages as it is read: the table that it has read
+        // with rows of the delta is the one that is flushed then.
         run(&mut session, &format!("BEGIN ISOLATION LEVEL {level}")).await;
         assert_eq!(row(&mut session, seen).await, "2,2,8", "{level}");
         run(&mut session, "UPDATE t SET note = repeat('large', 500) || id").await;

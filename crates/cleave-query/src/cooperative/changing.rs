@@ -110,8 +110,8 @@ pub async fn plan_changes(
     Ok(Some(ChangingQuery { planned, node, part, columns, column_count, is_on_device }))
 }
 
-/// `plan`, whose columns behind the first are to be of the types of `fields`, with casts where an assignment makes them.
-/// None: it is not known to make them as the host does.
+/// `plan`, whose columns behind the first are to be of the types of `fields`, with casts where an assignment makes
+/// them. None: it is not known to make them as the host does.
 fn conformed(
     plan: &Arc<dyn ExecutionPlan>,
     fields: &Fields,
@@ -200,8 +200,8 @@ impl ChangingQuery {
         self.node.device_plan()
     }
 
-    /// Runs the fragment, which writes into space of `claim`. None: a value is refused, or a page cannot have a version;
-    /// the statement is to make its rows itself.
+    /// Runs the fragment, which writes into space of `claim`. None: a value is refused, or a page cannot have a
+    /// version; the statement is to make its rows itself.
     ///
     /// # Errors
     /// Those of the statement's expressions, of the link and of the device.

@@ -18,8 +18,8 @@
 //!
 //! Invariants: [`parse_header`] first checks the checksum of the [`PageRef`], and then validates every field, so a
 //! [`PageHeader`] is valid as a whole: entries ascend by column and by offset, chunks lie inside the page and do not
-//! overlap (shared ones lie elsewhere), lengths fit types and row count. The header length stays at byte 32 and the version at byte 8 in every
-//! later format.
+//! overlap (shared ones lie elsewhere), lengths fit types and row count. The header length stays at byte 32 and the
+//! version at byte 8 in every later format.
 
 #![deny(clippy::indexing_slicing)]
 

@@ -2,8 +2,8 @@
 //!
 //! 1. A page of up to eight blocks (hot tables, most overflow pages) is read whole, in one read.
 //! 2. Of a larger page the first block is read, then the whole header where it is longer than that.
-//! 3. Then the blocks of the requested chunks are read, neighbouring chunks in one read: those of a page version may lie
-//!    in earlier versions of the page.
+//! 3. Then the blocks of the requested chunks are read, neighbouring chunks in one read: those of a page version may
+//!    lie in earlier versions of the page.
 //!
 //! Each step is one [`Media::read_many`] for all requested pages, so the media works on as many reads as there are
 //! pages and no read waits for another of its step.

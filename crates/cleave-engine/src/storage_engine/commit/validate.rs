@@ -84,7 +84,8 @@ pub fn check_rewritten(before: &CatalogState, live: &Live, change: &TableChange)
     Ok(())
 }
 
-/// Those of `keys`, search keys of a unique index in their order, that no row of `live` has which `is_kept` says counts.
+/// Those of `keys`, search keys of a unique index in their order, that no row of `live` has which `is_kept` says
+/// counts.
 ///
 /// # Errors
 /// Those of the device.
