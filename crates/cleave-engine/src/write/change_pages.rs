@@ -67,8 +67,9 @@ pub async fn on_device(
     };
     let cause = error.device_error().map(|error| error.cause);
     // Full, and there is no more space; or rows that cannot be: the host makes the same, and tells what is wrong.
+    use DeviceErrorCause::{DivideByZero, Execution, InvalidValue, OutOfReserved, Overflow};
     let is_ours =
-        matches!(cause, Some(DeviceErrorCause::OutOfReserved | DeviceErrorCause::Execution));
+        matches!(cause, Some(OutOfReserved | Execution | DivideByZero | Overflow | InvalidValue));
     if !is_ours && !error.is_refusal() {
         // The space stays with the claim, which knows whether a write may still be under way.
         return Err(fault(device, error));

@@ -179,8 +179,13 @@ fn keeps_page_order(plan: &Arc<dyn ExecutionPlan>) -> bool {
     IN_ORDER.contains(&plan.name()) && streamed.is_none_or(keeps_page_order)
 }
 
+/// Whether the error is of the rows: the statement makes them itself then, and says what is wrong with them.
 fn is_refused(error: &DataFusionError) -> bool {
-    let DataFusionError::External(error) = error.find_root() else { return false };
+    let error = match error.find_root() {
+        DataFusionError::External(error) => error,
+        DataFusionError::ArrowError(..) | DataFusionError::Execution(_) => return true,
+        _ => return false,
+    };
     error.is::<RefusedValue>() || matches!(error.downcast_ref(), Some(StoreError::Mismatch { .. }))
 }
 
