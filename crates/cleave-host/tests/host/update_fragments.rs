@@ -117,7 +117,7 @@ const CHANGES: [(&str, bool); 22] = [
     ("UPDATE @ SET flag = NULL WHERE id = 17", false),
     ("UPDATE @ SET price = 1 / (id - 17)", false),
     ("UPDATE @ SET kind = kind + 1 WHERE id % 3 = 0", false),
-    ("UPDATE @ SET small = CASE WHEN id = 6001 THEN 60000 ELSE 1 END WHERE id > 5", false),
+    ("UPDATE @ SET small = CASE WHEN id = 6002 THEN 60000 ELSE 1 END WHERE id > 5", false),
     ("UPDATE @ SET long = repeat('l', 100000) WHERE id = 50", false),
     ("UPDATE @ SET long = 'short again' WHERE id % 50 = 0", true),
 ];
