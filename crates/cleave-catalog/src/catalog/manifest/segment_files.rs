@@ -12,7 +12,7 @@ use crate::error::Result;
 /// [`sync_segments`] makes durable for any number of them.
 ///
 /// # Errors
-/// [`Error::Io`].
+/// [`Error::Io`](crate::error::Error::Io).
 pub fn write_segment(directory: &Path, segment: &SegmentDirectory) -> Result<SegmentFile> {
     let bytes = segment.encode();
     let path = segment_path(directory, segment.segment, segment.revision);
@@ -28,7 +28,7 @@ pub fn write_segment(directory: &Path, segment: &SegmentDirectory) -> Result<Seg
 /// Makes the names of all segment files durable.
 ///
 /// # Errors
-/// [`Error::Io`].
+/// [`Error::Io`](crate::error::Error::Io).
 pub fn sync_segments(directory: &Path) -> Result<()> {
     let segments = directory.join(SEGMENTS);
     files::sync_directory(&segments).map_err(|error| file_error(&segments, "sync", error))
