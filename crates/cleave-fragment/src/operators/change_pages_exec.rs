@@ -492,7 +492,7 @@ impl Changing {
     }
 }
 
-/// The values of a column for each slot: new ones, and those of `old` elsewhere, or its first one for dead rows.
+/// The values of a column for each slot: new ones, and those of `old` elsewhere, or any new one for dead rows.
 fn picked(
     old: &ArrayRef,
     column: usize,
@@ -513,7 +513,8 @@ fn picked(
     sources.extend(pieces.iter().map(|piece| piece.column(column).as_ref()));
     let places = collected.picks.iter().enumerate().map(|(slot, (piece, row))| match *piece {
         OLD if keeps_some => (0, slot),
-        OLD => (0, 0),
+        // A dead row gets some new value, since its column may be NOT NULL.
+        OLD => (1, 0),
         piece => (size(piece) + 1, size(*row)),
     });
     Ok(interleave(&sources, &places.collect::<Vec<_>>())?)

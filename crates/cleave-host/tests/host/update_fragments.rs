@@ -94,7 +94,7 @@ async fn same_rows(session: &mut Session, what: &str) {
 }
 
 /// Statements, and whether a fragment runs them.
-const CHANGES: [(&str, bool); 22] = [
+const CHANGES: [(&str, bool); 24] = [
     ("UPDATE @ SET price = price * 2", true),
     ("UPDATE @ SET price = price + 1, note = 'new ' || id % 10 WHERE id % 10 = 3", true),
     ("UPDATE @ SET flag = NOT flag, long = long || 'z' WHERE kind BETWEEN 10 AND 30", true),
@@ -109,6 +109,9 @@ const CHANGES: [(&str, bool); 22] = [
     ("UPDATE @ SET note = 'none' WHERE id % 7 = 8", true),
     ("DELETE FROM @ WHERE id % 7 = 2", true),
     ("UPDATE @ SET price = price / 3 WHERE id % 7 <> 2", false),
+    // All live rows of pages that have dead ones; then the last page is written anew with one row more.
+    ("UPDATE @ SET flag = false", true),
+    ("INSERT INTO @ VALUES (-7, 7, 7, 7, 'late', 'late', true)", false),
     ("ALTER TABLE @ ADD COLUMN late int DEFAULT 5", false),
     ("UPDATE @ SET late = late + 1 WHERE id % 4 = 0", true),
     ("UPDATE @ SET late = 1, price = NULL", true),
