@@ -13,6 +13,7 @@ mod limits;
 mod search_path;
 mod timeouts;
 pub mod transaction;
+mod update_locking;
 mod update_placement;
 
 use std::fmt;
@@ -33,6 +34,7 @@ pub use bytes::{bytes_text, parse_bytes};
 pub use limits::{Limits, TABLET_COUNT_MAX};
 pub use search_path::SearchPath;
 pub use timeouts::Timeouts;
+pub use update_locking::UpdateLocking;
 pub use update_placement::UpdatePlacement;
 
 /// How the host reaches rows on a device.
@@ -151,6 +153,8 @@ pub struct Settings {
     pub late_materialisation: When,
     /// `stealing`: whether the host takes morsels of fragments that run on devices.
     pub stealing: When,
+    /// `update_locking`: what update fragments lock.
+    pub update_locking: UpdateLocking,
     /// `update_placement`: where bulk updates and deletes run.
     pub update_placement: UpdatePlacement,
     /// `lock_timeout`: milliseconds that a statement waits for a lock; 0: no limit.
@@ -550,6 +554,7 @@ pub const LIST: &[Setting] = &[
     transaction::ISOLATION,
     transaction::READ_ONLY,
     timeouts::TRANSACTION,
+    update_locking::UPDATE_LOCKING,
     update_placement::UPDATE_PLACEMENT,
     Setting {
         name: "use_statistics",
@@ -600,6 +605,7 @@ impl Default for Settings {
             key_filters: When::WherePays,
             late_materialisation: When::WherePays,
             stealing: When::WherePays,
+            update_locking: UpdateLocking::Shared,
             update_placement: UpdatePlacement::Auto,
             lock_timeout_ms: 0,
             look_up_rows: 1000,

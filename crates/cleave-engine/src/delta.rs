@@ -314,6 +314,14 @@ impl Delta {
         Some(contents.log_end(*dead))
     }
 
+    /// VIDs of rows in pages of the tablet that commits up to `number` have deleted.
+    pub(crate) fn dead_rows(&self, table: u32, place: usize, number: u64) -> Vec<u64> {
+        let contents = self.read();
+        let Some(changed) = contents.tablets.get(&(table, place)) else { return Vec::new() };
+        let dead = changed.dead.iter().filter(|(_, by)| **by <= number);
+        dead.map(|(vid, _)| *vid).collect()
+    }
+
     /// Rows of the tablet as of commit `number` whose entries in an index begin with `prefix`, with their VIDs; and the
     /// end of the log of the last commit up to then that inserted or deleted such a row.
     pub fn with_prefix(

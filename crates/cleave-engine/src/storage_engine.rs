@@ -67,6 +67,7 @@ use crate::log;
 use crate::sequences::Sequences;
 use crate::statistics::{self, StatisticsStore};
 use crate::versions::Versions;
+use crate::write::tail_pins::TailPins;
 
 mod place;
 
@@ -197,6 +198,8 @@ pub struct Engine {
     hardened: AtomicU64,
     /// Commits since a manifest was written, whose pages no manifest names.
     logged_count: AtomicU64,
+    /// Tables whose last pages stay as they are.
+    tail_pins: Arc<TailPins>,
     /// What sequences have given.
     sequences: Sequences,
     /// The version in the manifest on disk, whose pages stay as they are.
@@ -343,6 +346,7 @@ impl Engine {
             log: OnceLock::new(),
             hardened: AtomicU64::new(0),
             logged_count: AtomicU64::new(0),
+            tail_pins: Arc::default(),
             sequences: Sequences::default(),
             durable: Mutex::new(state),
             ids: ReservedIds::default(),
@@ -582,6 +586,11 @@ impl Engine {
     /// What transactions of level SERIALIZABLE have read and written.
     pub fn dependencies(&self) -> &Arc<Dependencies> {
         &self.dependencies
+    }
+
+    /// Tables whose last pages are not to be replaced.
+    pub fn tail_pins(&self) -> &Arc<TailPins> {
+        &self.tail_pins
     }
 
     /// How many transactions may hold a table in `ACCESS EXCLUSIVE`.

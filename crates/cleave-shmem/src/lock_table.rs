@@ -79,8 +79,6 @@ mod sync {
 pub const ENTRY_COUNT_MIN: u32 = 16;
 /// Most entries of a table.
 pub const ENTRY_COUNT_MAX: u32 = 1 << 22;
-/// Rows with consecutive VIDs in neighbouring entries, as a power of two: those of one cache line.
-const NEIGHBOUR_BITS: u32 = 2;
 
 /// The size of a table, and how its entries are divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +91,7 @@ pub struct TableShape {
 
 impl Default for TableShape {
     fn default() -> Self {
-        Self { entry_count: 1 << 16, format: SlotFormat::of_this_machine() }
+        Self { entry_count: 1 << 20, format: SlotFormat::of_this_machine() }
     }
 }
 
@@ -178,8 +176,8 @@ struct LockTable {
     /// The host's value in a slot.
     host: u16,
     /// Bits of an entry's number from the row's hash, and from its VID.
-    group_bits: u32,
-    neighbour_bits: u32,
+    /// Of an entry's number.
+    entry_bits: u32,
 }
 
 /// Whose a view of a table is.
@@ -235,30 +233,23 @@ struct TakenOut {
 
 impl LockTable {
     fn new(memory: Arc<LockMemory>, format: SlotFormat, side: Of) -> Self {
-        let bits = memory.entry_count().ilog2();
-        let neighbour_bits = bits.min(NEIGHBOUR_BITS);
-        Self {
-            memory,
-            side,
-            format,
-            host: format.host(),
-            group_bits: bits - neighbour_bits,
-            neighbour_bits,
-        }
+        let entry_bits = memory.entry_count().ilog2();
+        Self { memory, side, format, host: format.host(), entry_bits }
     }
 
-    /// The place of `row`'s lock. Rows with neighbouring VIDs have neighbouring entries, in groups of a cache line; the
-    /// groups are spread.
+    /// The place of `row`'s lock. Rows of an object have the entries that follow a place of the object's, in the order
+    /// of their VIDs: as many consecutive VIDs as there are entries never share one, so that a job which locks a large
+    /// part of such a table keeps no writer of other rows waiting.
     #[inline]
     fn place_of(&self, row: Row) -> Place {
-        let mixed = (row.vid >> NEIGHBOUR_BITS).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            ^ row.object.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+        let mixed = row.object.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
         let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        let group = mixed.checked_shr(u64::BITS - self.group_bits).unwrap_or(0);
-        let within = row.vid & ((1 << self.neighbour_bits) - 1);
+        let first = mixed.checked_shr(u64::BITS - self.entry_bits).unwrap_or(0);
+        let entry = first.wrapping_add(row.vid) & ((1 << self.entry_bits) - 1);
         #[expect(clippy::cast_possible_truncation, reason = "below the number of entries")]
-        let entry = (group << self.neighbour_bits | within) as u32;
-        Place { entry, mark: 1 << (mixed % u64::from(u64::BITS)) }
+        let entry = entry as u32;
+        let marked = row.vid.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ mixed;
+        Place { entry, mark: 1 << (marked >> (u64::BITS - 6)) }
     }
 
     fn sound(&self, entry: u32, bits: u128) -> Result<Queue, LockError> {

@@ -1,8 +1,9 @@
 //! Rows that page versions have changed: what a writer with an older snapshot has to know.
 //!
-//! A row that a page version changes keeps its VID and is not dead, so a transaction that read it before would not
-//! notice. Each tablet therefore keeps the slots of its last changes by page versions. A transaction of REPEATABLE READ
-//! or SERIALIZABLE compares the rows that it changes with the changes that its snapshot does not have: the first
+//! A row that a page version changes keeps its VID and is not dead, so a writer that read it before would not notice.
+//! Each tablet therefore keeps the slots of its last changes by page versions. A statement notes how many changes the
+//! tablet had when it read ([`Rewrites::mark`]), and compares the rows that it changes, once they are locked, with the
+//! changes made since. READ COMMITTED then starts the statement again; at REPEATABLE READ and SERIALIZABLE the first
 //! updater wins, row by row.
 //!
 //! Invariant: in memory alone, since no snapshot outlives the process. What was forgotten counts as a change of every
@@ -39,20 +40,21 @@ impl Rewrites {
         self.last.push(Arc::new(rewrite));
     }
 
-    /// Whether the row `vid` was changed behind the state `before` of the same tablet.
+    /// The number of changes so far, for a reader of this state.
     #[must_use]
-    pub fn has_since(&self, before: &Self, vid: u64) -> bool {
-        let Some(missing) = self.count.checked_sub(before.count) else { return true };
+    pub fn mark(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether the row `vid` was changed after the state of the same tablet that had `mark`.
+    #[must_use]
+    pub fn has_since(&self, mark: u64, vid: u64) -> bool {
+        let Some(missing) = self.count.checked_sub(mark) else { return true };
         let missing = usize::try_from(missing).unwrap_or(usize::MAX);
         let Some(known) = self.last.len().checked_sub(missing) else { return true };
         self.last.iter().skip(known).any(|rewrite| has_row(rewrite, vid))
     }
 
-    /// Whether nothing was changed behind the state `before`.
-    #[must_use]
-    pub fn are_those_of(&self, before: &Self) -> bool {
-        self.count == before.count
-    }
 }
 
 fn has_row(rewrite: &Rewrite, vid: u64) -> bool {
@@ -83,12 +85,12 @@ mod tests {
         let one = rewrites.clone();
         rewrites.add(rewrite(20, &[true]));
         let since = |before: &Rewrites| -> Vec<u64> {
-            (5..30).filter(|vid| rewrites.has_since(before, *vid)).collect()
+            (5..30).filter(|vid| rewrites.has_since(before.mark(), *vid)).collect()
         };
         assert_eq!(since(&none), [10, 12, 20]);
         assert_eq!(since(&one), [20]);
         assert_eq!(since(&rewrites), [0; 0]);
-        assert!(rewrites.are_those_of(&rewrites.clone()) && !rewrites.are_those_of(&one));
+        assert!(rewrites.has_since(rewrites.mark() + 1, 10), "a mark of another table");
     }
 
     #[test]
@@ -98,8 +100,8 @@ mod tests {
         for _ in 0..KEPT {
             rewrites.add(rewrite(10, &[true]));
         }
-        assert!(!rewrites.has_since(&none, 11));
+        assert!(!rewrites.has_since(none.mark(), 11));
         rewrites.add(rewrite(10, &[true]));
-        assert!(rewrites.has_since(&none, 11) && rewrites.has_since(&none, 900));
+        assert!(rewrites.has_since(none.mark(), 11) && rewrites.has_since(none.mark(), 900));
     }
 }

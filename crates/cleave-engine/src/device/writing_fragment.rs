@@ -16,6 +16,7 @@ use cleave_catalog::error::Result;
 use cleave_fragment::command::slot::batch_bytes;
 use cleave_fragment::command::{Command, CommandHeader, Execute, Request};
 use cleave_fragment::link::LinkError;
+use cleave_fragment::row_locks::HostedJob;
 use cleave_media::{BLOCK_SIZE, Extent};
 use tokio::sync::oneshot;
 
@@ -61,7 +62,8 @@ impl Kept {
 
 impl Claim {
     /// Runs `request`, whose reserved extents are taken and reserved, to its end; where it may be extended, with more
-    /// space of the claim as it needs that. What it answers are rows of `schema`.
+    /// space of the claim as it needs that. What it answers are rows of `schema`. A run that locks rows does so for
+    /// `job`.
     ///
     /// # Errors
     /// Those of connecting.
@@ -69,6 +71,7 @@ impl Claim {
         self: &Arc<Self>,
         request: Execute,
         schema: SchemaRef,
+        job: Option<Arc<HostedJob>>,
     ) -> Result<WrittenFragment> {
         let space = GivenSpace::new(request.reserved.clone());
         let given = space.clone();
@@ -78,7 +81,7 @@ impl Claim {
         let under_way = self.enter_write();
         let run = async move {
             let (outcome, may_write) =
-                claim.run_to_its_end(request, schema, &given, given_up).await;
+                claim.run_to_its_end((request, job), schema, &given, given_up).await;
             // Not reached by a task that dies, or that a runtime which ends drops: that run stays unfinished.
             claim.finish_write(may_write);
             // First: a caller that sees the fragment finished finds the space free.
@@ -106,7 +109,7 @@ impl Claim {
     /// The outcome, and whether the run may still write.
     async fn run_to_its_end(
         self: &Arc<Self>,
-        request: Execute,
+        (request, job): (Execute, Option<Arc<HostedJob>>),
         schema: SchemaRef,
         space: &GivenSpace,
         mut given_up: oneshot::Receiver<()>,
@@ -116,13 +119,22 @@ impl Claim {
             Ok(link) => link,
             Err(error) => return (Err(error), false),
         };
-        let mut stream = match link.execute(request).await {
+        let executed = match &job {
+            Some(job) => link.execute_locking(request, Arc::clone(job)).await,
+            None => link.execute(request).await,
+        };
+        // Its locks are released one by one only if nothing may lock for it any more.
+        let has_stopped = || job.iter().for_each(|job| job.run_has_stopped());
+        let mut stream = match executed {
             Ok(stream) => stream,
             Err(error) => {
                 // A run that the device refused, or that was never sent, does not exist.
                 let is_told = error.device_error().is_some();
                 let is_told = is_told || matches!(error, LinkError::TooLarge { .. });
                 let may_write = !is_told && !self.stopped(run).await;
+                if !may_write {
+                    has_stopped();
+                }
                 self.device.forget_if_useless(&link, &error).await;
                 return (Ok(Written::Failed(error)), may_write);
             }
@@ -159,6 +171,9 @@ impl Claim {
         drop(extending);
         // The stream is held until then: its end releases the run, and a run that is gone cannot be waited for.
         let may_write = !has_ended && !self.stopped(run).await;
+        if !may_write {
+            has_stopped();
+        }
         drop(stream);
         let Some(error) = failure else { return (Ok(Written::Rows(Vec::new())), may_write) };
         self.device.forget_if_useless(&link, &error).await;

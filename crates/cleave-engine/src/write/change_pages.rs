@@ -5,30 +5,34 @@
 //!    runs on the host.
 //! 2. The report names, for each page with changed rows, its page version and the changed slots
 //!    ([`read_changed`](cleave_fragment::read_changed)): the paper's delta maps, run-length encoded.
-//! 3. [`apply`] compares it with the table that the fragment has read, and puts the page versions into the directories
-//!    of their segments; of a DELETE it marks the rows dead. VIDs, version map and indexes stay as they are.
+//! 3. Where the transaction has locked the rows, [`add_versions`] compares it with the table that the fragment has
+//!    read, and adds it to the [page versions](super::page_versions) that COMMIT puts in place. Where it has locked the
+//!    table, [`apply`] puts them into the table at once; of a DELETE it marks the rows dead. VIDs and indexes stay as
+//!    they are.
 //!
 //! Invariants: nothing names the new pages before the statement's transaction commits, which syncs the device first. A
 //! device is believed only pages in the space that it was given, over none of its other pages, of rows that are alive.
 //! Source: Update NDP, sections 4 and 5.3 (validation), and `docs/design/versions-and-commit.md`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::SchemaRef;
-use cleave_catalog::catalog::rewrites::Rewrite;
 use cleave_catalog::catalog::{TableState, TabletState};
-use cleave_catalog::error::{Error, Result};
-use cleave_fragment::command::{DeviceErrorCause, Execute};
+use cleave_catalog::error::{ConflictKind, Error, Result};
+use cleave_fragment::command::{DeviceErrorCause, Execute, LockRefusal};
 use cleave_fragment::link::LinkError;
 use cleave_fragment::{ChangedPage, PageSink};
 use cleave_media::Extent;
-use cleave_store::{PageEntry, SegmentId, TableSchema, ZoneEntry};
+use cleave_store::{PageEntry, TableSchema, ZoneEntry};
 
 use super::key_run::AHEAD_BLOCKS;
 use super::load::{made_anew, target};
+use super::page_versions::TableVersions;
 use super::writing_fragment::{ClaimedPages, give_back_unused};
+use crate::device::shared_locks::LockingJob;
 use crate::device::{Claim, DISK_FULL, Device, Written, WrittenFragment};
 use crate::storage_engine::catalog_edit::CatalogEdit;
 
@@ -41,7 +45,7 @@ pub struct Reported {
 }
 
 /// Runs `request` on the device of `claim`, with space for `block_count` blocks, and more as it needs that. None: it
-/// refuses, or the rows fail there, and its space is given back.
+/// refuses, or the rows fail there, and its space is given back. A fragment that locks rows does so for `job`.
 ///
 /// # Errors
 /// Those of the link and of the device's media.
@@ -51,6 +55,7 @@ pub async fn on_device(
     request: Execute,
     block_count: u64,
     schema: SchemaRef,
+    job: Option<&LockingJob>,
 ) -> Result<Option<Reported>> {
     let Ok(block_count) = u32::try_from(block_count.max(1)) else { return Ok(None) };
     let reserved = match claim.acquire(block_count).await {
@@ -60,11 +65,17 @@ pub async fn on_device(
     };
     let header = device.next_run();
     let request = Execute { header, reserved: vec![reserved], extensible: true, ..request };
-    let WrittenFragment { outcome, space } = claim.run_fragment(request, schema).await?;
+    let hosted = job.map(|job| Arc::clone(job.hosted()));
+    let WrittenFragment { outcome, space } = claim.run_fragment(request, schema, hosted).await?;
+    let refusal = job.and_then(|job| job.hosted().refusal());
     let error = match outcome {
         Written::Rows(rows) => return Ok(Some(Reported { rows, space })),
         Written::Failed(error) => error,
     };
+    if let Some(LockRefusal::Deadlock) = refusal {
+        let detail = Some(LockRefusal::Deadlock.to_string());
+        return Err(Error::Conflict { kind: ConflictKind::Deadlock, detail });
+    }
     let cause = error.device_error().map(|error| error.cause);
     // Full, and there is no more space; or rows that cannot be: the host makes the same, and tells what is wrong.
     use DeviceErrorCause::{DivideByZero, Execution, InvalidValue, OutOfReserved, Overflow};
@@ -120,29 +131,66 @@ pub fn apply(
 ) -> Result<u64> {
     let mut table = TableState::clone(&*target(edit, schema)?);
     let TabletChange { place, columns, pages, space } = change;
-    let Some(tablet) = table.tablets.get_mut(place) else { return Err(made_anew(&schema.name)) };
+    if table.tablets.get(place).is_none() {
+        return Err(made_anew(&schema.name));
+    }
     if let Some(space) = space {
         let used = if columns.is_empty() { Vec::new() } else { extents_of(&pages) };
-        let unused = give_back_unused(claim, space, used);
-        unused.map_err(|reason| device.strange_payload(&reason))?;
+        take_space(device, claim, space, used)?;
     }
-    let changed = changed_tablet(tablet, columns, pages);
-    let (changed, count) = changed.map_err(|reason| device.strange_payload(&reason))?;
-    *tablet = Arc::new(changed);
+    let strange = |reason: String| device.strange_payload(&reason);
+    let count = if columns.is_empty() {
+        let Some(tablet) = table.tablets.get_mut(place) else { return Ok(0) };
+        let (changed, count) = without_rows(tablet, pages).map_err(strange)?;
+        *tablet = Arc::new(changed);
+        count
+    } else {
+        let versions = TableVersions::default();
+        let made = versions.with_changed((&table, place), columns, pages);
+        let (versions, count) = made.map_err(strange)?;
+        table = versions.commit(&table)?;
+        count
+    };
     edit.put_table(table);
     Ok(count)
+}
+
+/// Gives back what is left of `space`, which the device had, beside the `used` parts that it has reported.
+fn take_space(
+    device: &Device,
+    claim: &Claim,
+    space: Vec<Extent>,
+    used: Vec<Extent>,
+) -> Result<()> {
+    let unused = give_back_unused(claim, space, used);
+    Ok(unused.map_err(|reason| device.strange_payload(&reason))?)
+}
+
+/// `versions` of a transaction with `change` of `table`, which the fragment has read; and the number of changed rows.
+///
+/// # Errors
+/// [`StorageError::Answer`](cleave_catalog::storage_error::StorageError::Answer) for a report that cannot be of this
+/// table.
+pub fn add_versions(
+    versions: &TableVersions,
+    table: &TableState,
+    (device, claim): (&Arc<Device>, &Arc<Claim>),
+    change: TabletChange<'_>,
+) -> Result<(TableVersions, u64)> {
+    let TabletChange { place, columns, pages, space } = change;
+    if let Some(space) = space {
+        take_space(device, claim, space, extents_of(&pages))?;
+    }
+    let made = versions.with_changed((table, place), columns, pages);
+    Ok(made.map_err(|reason| device.strange_payload(&reason))?)
 }
 
 fn extents_of(pages: &[ChangedPage]) -> Vec<Extent> {
     pages.iter().map(|page| page.entry.page.extent).collect()
 }
 
-/// `tablet` with the changes of `pages`, and their rows.
-fn changed_tablet(
-    tablet: &TabletState,
-    columns: &[u32],
-    pages: Vec<ChangedPage>,
-) -> Result<(TabletState, u64), String> {
+/// `tablet` without the rows that `pages` report as dead, and their number.
+fn without_rows(tablet: &TabletState, pages: Vec<ChangedPage>) -> Result<(TabletState, u64), String> {
     let mut by_first: BTreeMap<u64, ChangedPage> = BTreeMap::new();
     for page in pages {
         let vid_first = page.entry.vid_first;
@@ -152,37 +200,19 @@ fn changed_tablet(
     }
     let mut next = tablet.clone();
     let mut count = 0;
-    let mut touched: BTreeSet<SegmentId> = BTreeSet::new();
-    let mut rewrite = Rewrite::new();
-    for segment in &mut next.heap {
-        for at in 0..segment.pages.len() {
-            let Some(entry) = segment.pages.get(at) else { break };
-            let Some(changed) = by_first.remove(&entry.vid_first) else { continue };
-            if !changed_rows_are_live(tablet, entry, &changed) {
-                return Err(format!("rows of page {} are dead, or not there", entry.page.page));
-            }
-            count += changed.slots.count_set_bits() as u64;
-            if columns.is_empty() {
-                let map = Arc::make_mut(&mut next.version_map);
-                for slot in changed.slots.set_indices() {
-                    let slot = u32::try_from(slot).unwrap_or(u32::MAX);
-                    map.end(entry.vid_first.saturating_add(entry.gaps.offset_of(slot)));
-                }
-                continue;
-            }
-            rewrite.insert(entry.vid_first, (entry.gaps.clone(), changed.slots.clone()));
-            let version = version_of(entry, columns, changed)?;
-            let segment = Arc::make_mut(segment);
-            if touched.insert(segment.segment) {
-                segment.revision = segment.revision.saturating_add(1);
-            }
-            if let Some(entry) = segment.pages.get_mut(at) {
-                *entry = version;
-            }
+    for entry in tablet.heap.iter().flat_map(|segment| &segment.pages) {
+        let Some(changed) = by_first.remove(&entry.vid_first) else { continue };
+        let is_of_page = changed.entry.page.row_count == entry.page.row_count
+            && changed.entry.page.page == entry.page.page;
+        if !is_of_page || !changed_rows_are_live(tablet, entry, &changed.slots) {
+            return Err(format!("rows of page {} are dead, or not there", entry.page.page));
         }
-    }
-    if !rewrite.is_empty() {
-        next.rewrites.add(rewrite);
+        count += changed.slots.count_set_bits() as u64;
+        let map = Arc::make_mut(&mut next.version_map);
+        for slot in changed.slots.set_indices() {
+            let slot = u32::try_from(slot).unwrap_or(u32::MAX);
+            map.end(entry.vid_first.saturating_add(entry.gaps.offset_of(slot)));
+        }
     }
     match by_first.first_key_value() {
         Some((vid_first, _)) => {
@@ -192,22 +222,23 @@ fn changed_tablet(
     }
 }
 
-/// Whether the changed rows are on the page of `entry`, and alive.
-fn changed_rows_are_live(tablet: &TabletState, entry: &PageEntry, changed: &ChangedPage) -> bool {
+/// Whether the rows `slots` are on the page of `entry`, at least one of them, and alive.
+pub(super) fn changed_rows_are_live(
+    tablet: &TabletState,
+    entry: &PageEntry,
+    slots: &BooleanBuffer,
+) -> bool {
     let dead = tablet.version_map.dead_rows(entry.vid_stretches());
-    let is_of_page = changed.entry.page.row_count == entry.page.row_count
-        && changed.entry.page.page == entry.page.page
-        && changed.slots.count_set_bits() > 0;
-    let overlap = dead.bits().filter(|dead| dead.len() == changed.slots.len());
+    let overlap = dead.bits().filter(|dead| dead.len() == slots.len());
     let is_dead = match overlap {
-        Some(dead) => (dead & &changed.slots).count_set_bits() > 0,
-        None => dead.slots().any(|slot| slot < changed.slots.len() && changed.slots.value(slot)),
+        Some(dead) => (dead & slots).count_set_bits() > 0,
+        None => dead.slots().any(|slot| slot < slots.len() && slots.value(slot)),
     };
-    is_of_page && !is_dead
+    slots.count_set_bits() > 0 && !is_dead
 }
 
 /// The entry of the page version of `entry`.
-fn version_of(
+pub(super) fn version_of(
     entry: &PageEntry,
     columns: &[u32],
     changed: ChangedPage,

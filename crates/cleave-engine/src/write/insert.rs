@@ -7,6 +7,7 @@
 //!    tablet, or of every tablet where equal keys may lie in another one.
 //! 3. In each of them, side by side, the tail page of the hot segment is rewritten at another place with the rows that
 //!    it has room for; the others go to new pages. Pages never change, so readers of the old tail are undisturbed.
+//!    While a transaction has [pinned](TailPins) the tails of the table, all rows go to new pages.
 //! 4. Keys enter the memtable with the commit; in the same commit a memtable that has grown too large goes to a run,
 //!    and a hot segment that has grown too large is sealed.
 //!
@@ -45,6 +46,8 @@ use crate::device::{COMMAND_BYTES, Claim, DISK_FULL};
 use crate::host_pages::PooledPages;
 use crate::storage_engine::Engine;
 use crate::storage_engine::catalog_edit::CatalogEdit;
+#[cfg(doc)]
+use crate::write::tail_pins::TailPins;
 
 /// Most rows that are appended to a hot segment at once.
 const ROWS_MAX: usize = 10_000;
@@ -141,12 +144,23 @@ pub struct TableChange {
     pub rows: BTreeMap<usize, Begun>,
     /// Whether the inserted rows replace the deleted ones with the same unique keys: it locks less then.
     pub keeps_keys: bool,
+    /// By tablet, the [mark](cleave_catalog::catalog::rewrites::Rewrites::mark) of the state in which the deleted rows
+    /// were read; None: they have been locked, and found as they were read.
+    pub marks: Option<Arc<[u64]>>,
 }
 
 impl TableChange {
     /// No change of the table that `schema` describes.
     pub fn new(schema: Arc<TableSchema>) -> Self {
-        Self { schema, dead: BTreeMap::new(), rows: BTreeMap::new(), keeps_keys: false }
+        let (dead, rows) = (BTreeMap::new(), BTreeMap::new());
+        Self { schema, dead, rows, keeps_keys: false, marks: None }
+    }
+
+    /// No change yet of `table`, by a statement that has read this state of it: the rows that it deletes must be as
+    /// they are here.
+    pub fn of_read(table: &TableState) -> Self {
+        let marks = table.tablets.iter().map(|tablet| tablet.rewrites.mark());
+        Self { marks: Some(marks.collect()), ..Self::new(Arc::clone(&table.schema)) }
     }
 
     /// Inserted rows.
@@ -281,6 +295,8 @@ struct Part {
     pool: PooledPages,
     merger: RunMerger,
     rows: Arc<RecordBatch>,
+    /// Whether the hot segment's last page may be replaced by one with more rows.
+    extends_tail: bool,
 }
 
 impl Append {
@@ -292,6 +308,7 @@ impl Append {
     ) -> Result<Self> {
         let table = target(&edit, schema)?;
         let mut parts = Vec::new();
+        let extends_tail = !edit.database().tail_pins().has(schema.table_id);
         for (place, rows) in rows {
             let (Some(tablet), Some(rows)) = (table.tablets.get(place), rows.whole()?) else {
                 continue;
@@ -306,7 +323,7 @@ impl Append {
             let claim = edit.claim(&device);
             let merger = RunMerger::new(edit.database(), &device, settings)?;
             let tablet = Arc::clone(tablet);
-            parts.push(Part { tablet, claim, pages, pool, merger, rows });
+            parts.push(Part { tablet, claim, pages, pool, merger, rows, extends_tail });
         }
         let schema = Arc::clone(schema);
         Ok(Self { edit, schema, table, parts, is_checked: false })
@@ -517,7 +534,8 @@ impl Part {
             vid: VidColumn::Sequence { first: self.tablet.next_vid },
             commit: CommitColumn::Each(vec![commit; self.rows.num_rows()]),
         };
-        let read = hot.pages.last().map(|entry| PageRead {
+        let tail = hot.pages.last().filter(|_| self.extends_tail);
+        let read = tail.map(|entry| PageRead {
             segment: hot.segment_ref(),
             page: entry.page,
             columns: all_columns(schema),

@@ -12,7 +12,8 @@
 //! 4. [`build_index`] makes an index of existing rows; [`compact`] keeps the runs of an index few. [`merge_runs`]
 //!    merges runs on the device where they lie, and [`vacuum`] leaves dead rows out of their segments: both are
 //!    fragments that write ([`writing_fragment`]).
-//! 5. [`change_pages`] changes columns of many rows, or marks them dead, by an update fragment.
+//! 5. [`change_pages`] changes columns of many rows, or marks them dead, by an update fragment. What a transaction has
+//!    changed so waits as [`page_versions`] for its commit, while [`tail_pins`] keep pages in place.
 //! 6. The [edit](crate::storage_engine::catalog_edit) that both build commits, or leaves no trace.
 
 pub mod begun;
@@ -23,8 +24,10 @@ pub mod insert;
 pub(crate) mod key_run;
 pub mod load;
 pub(crate) mod merge_runs;
+pub mod page_versions;
 pub mod route;
 pub(crate) mod segment_sink;
+pub mod tail_pins;
 pub mod unique;
 pub mod vacuum;
 pub mod vid_set;

@@ -362,6 +362,10 @@ pub(super) async fn commit_block(session: &mut Session, mut block: Block) -> Res
             defined: (!permanent.is_empty()).then_some(&permanent as &dyn Defines),
             ..row_changes(session.in_force(), &changes, block.checked, tracked)
         };
+        permanent.sync_versions().await?;
+        if permanent.has_versions() && !block.locks.has_rows_of_jobs() {
+            return Err(Error::concurrent_update());
+        }
         session.database.commit(Changes::Rows(rows)).await?.log_end
     };
     drop((changes, permanent));
@@ -688,8 +692,8 @@ pub(super) async fn take_plain(
     block.checked = block.checked.min(checked);
     block.own = None;
     changing_with::note_change_of_part(&mut session.parts, &change, &own_dead);
-    // Later rows may have other keys.
-    let whole = TableChange { keeps_keys: false, ..whole.unwrap_or(change) };
+    // Later rows may have other keys. The deleted ones are locked, so nobody else changes them.
+    let whole = TableChange { keeps_keys: false, marks: None, ..whole.unwrap_or(change) };
     if let Some(block) = &mut session.block {
         block.changes.insert(table_id, whole);
     }

@@ -41,6 +41,8 @@ use cleave_engine::storage_engine::snapshot::SnapshotKind;
 use cleave_engine::write::change_pages::{self, TabletChange};
 use cleave_engine::write::insert::{TableChange, apply};
 use cleave_engine::write::load::{BulkLoad, LoadCheck};
+use cleave_engine::write::page_versions::TableVersions;
+use cleave_engine::write::tail_pins::TailPin;
 use cleave_engine::write::vid_set::VidSet;
 use cleave_media::Extent;
 use cleave_query::query_engine::QueryEngine;
@@ -48,6 +50,7 @@ use cleave_sql::statement::ddl::OnCommit;
 use cleave_store::TableSchema;
 use cleave_txn::{LockMode, Written};
 use futures::StreamExt;
+use futures::future::try_join_all;
 use futures::stream::BoxStream;
 
 use super::block::Block;
@@ -75,12 +78,44 @@ pub(super) struct Defined {
     rights: RightsChange,
     /// Its changes to comments.
     comments: CommentsChange,
+    /// Tables of others in which update fragments have changed rows, by id, each with the pin of its pages.
+    versions: BTreeMap<u32, (Arc<TableVersions>, Arc<TailPin>)>,
     claims: BTreeMap<DeviceId, Arc<Claim>>,
     /// The greatest commit number of their rows.
     commit: u64,
 }
 
 impl Defined {
+    /// Page versions of the table `id`, which it does not own.
+    pub(super) fn versions_of(&self, id: u32) -> Arc<TableVersions> {
+        self.versions.get(&id).map_or_else(Arc::default, |(versions, _)| Arc::clone(versions))
+    }
+
+    /// Whether there are page versions of tables that it does not own.
+    pub(super) fn has_versions(&self) -> bool {
+        !self.versions.is_empty()
+    }
+
+    /// Makes `versions` those of the table `id`.
+    pub(super) fn put_versions(&mut self, id: u32, versions: TableVersions, pin: Arc<TailPin>) {
+        self.versions.insert(id, (Arc::new(versions), pin));
+    }
+
+    /// Its space on `device`, for a statement that writes.
+    pub(super) fn claim(&mut self, device: &Arc<Device>) -> Arc<Claim> {
+        let claim = self.claims.entry(device.id());
+        Arc::clone(claim.or_insert_with(|| Arc::new(Claim::new(Arc::clone(device)))))
+    }
+
+    /// Makes durable what its commit will name, before that locks others out.
+    pub(super) async fn sync_versions(&self) -> Result<()> {
+        if !self.has_versions() {
+            return Ok(());
+        }
+        let written = self.claims.values().filter(|claim| claim.block_count() > 0);
+        try_join_all(written.map(|claim| claim.sync_written())).await.map(drop)
+    }
+
     /// Whether nothing is defined.
     pub(super) fn is_empty(&self) -> bool {
         self.tables.is_empty()
@@ -88,6 +123,7 @@ impl Defined {
             && self.sequences.is_empty()
             && self.rights.is_empty()
             && self.comments.is_empty()
+            && self.versions.is_empty()
     }
 
     /// Whether a table that `delta` has rows of is one of them.
@@ -139,6 +175,11 @@ impl Defined {
         state.damaged.retain(|_, table| !self.has(table.schema.table_id));
         state.views.retain(|_, view| !self.has(view.schema.table_id));
         state.sequences.retain(|_, sequence| !self.has(sequence.id));
+        for (id, (versions, _)) in &self.versions {
+            let Some(table) = state.table_by_id(*id) else { continue };
+            let table = versions.over(table);
+            state.tables.insert(table.schema.name.clone(), table);
+        }
         let is_temporary =
             |table: &&Arc<TableState>| self.temporary.contains_key(&table.schema.table_id);
         // A temporary object hides another one of its name.
@@ -258,7 +299,15 @@ impl Defined {
         self.rights.note(&before.rights, &after.rights);
         self.comments.note(&before.comments, &after.comments);
         self.tables.extend::<BTreeMap<_, _>>(dropped);
-        self.tables.extend(tables);
+        for (id, mut table) in tables {
+            // It has the page versions in it from now on.
+            if let Some((versions, _)) = self.versions.remove(&id)
+                && let Some(table) = &mut table
+            {
+                versions.note_rewrites(Arc::make_mut(table));
+            }
+            self.tables.insert(id, table);
+        }
         self.views.extend(views);
         self.sequences.extend(sequences);
     }
@@ -280,6 +329,7 @@ impl Defined {
         let tablets = self.tables.values().flatten().flat_map(|table| &table.tablets);
         let here = tablets.filter(|tablet| tablet.device == device);
         let mut extents: Vec<Extent> = here.flat_map(|tablet| tablet.extents()).collect();
+        extents.extend(self.versions.values().flat_map(|(versions, _)| versions.extents(device)));
         extents.sort_unstable();
         extents
     }
@@ -298,9 +348,17 @@ impl Defines for Defined {
     /// Makes it part of what `edit` commits.
     ///
     /// # Errors
-    /// [`Error::NameTaken`] if a name has been taken by another object meanwhile.
+    /// [`Error::NameTaken`] if a name has been taken by another object meanwhile; [`Error::Conflict`] of rows that have
+    /// been changed without their locks.
     fn install(&self, edit: &mut CatalogEdit) -> Result<()> {
         let (table, segment) = edit.database().ids.next();
+        let newest = edit.database().live();
+        for (id, (versions, _)) in &self.versions {
+            versions.check(*id, &newest)?;
+            let table = edit.next.table_by_id(*id).ok_or_else(Error::concurrent_update)?;
+            let table = versions.commit(table)?;
+            edit.put_table(table);
+        }
         let next = &mut edit.next;
         let others = Self {
             tables: self.tables.keys().map(|id| (*id, None)).collect(),

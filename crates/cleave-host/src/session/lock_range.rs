@@ -159,7 +159,7 @@ fn has_rows(
         // Nobody else changes it.
         return Ok(true);
     }
-    let mut change = TableChange::new(Arc::clone(&table.schema));
+    let mut change = TableChange::of_read(table);
     for (place, vid) in rows {
         change.dead.entry(place).or_default().insert(vid);
     }

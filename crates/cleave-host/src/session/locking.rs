@@ -449,7 +449,7 @@ fn are_there(
         // Nobody else changes own rows.
         return Ok(true);
     }
-    let mut change = TableChange::new(Arc::clone(&base.schema));
+    let mut change = TableChange::of_read(base);
     for (place, vid) in places {
         // Places beyond the end of the committed rows are own rows.
         if base.tablets.get(*place).is_some_and(|tablet| *vid < tablet.next_vid) {

@@ -224,7 +224,7 @@ async fn made_of(
     let needed = needed_columns(session, table, modify);
     let needs_rows = needed.is_none();
     let charge = Charge::new(&session.database);
-    let mut change = TableChange::new(Arc::clone(schema));
+    let mut change = TableChange::of_read(table);
     let (mut all, mut places, mut beside) = (Vec::new(), Vec::new(), Vec::new());
     let mut gone_keys = Vec::new();
     let (mut count, mut bytes) = (0, 0);

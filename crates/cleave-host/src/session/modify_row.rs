@@ -407,7 +407,7 @@ fn row_change(
     made: &RecordBatch,
     found: &Found,
 ) -> Result<(TableChange, OwnRows)> {
-    let mut change = TableChange::new(Arc::clone(&table.schema));
+    let mut change = TableChange::of_read(table);
     let mut own_dead = OwnRows::new();
     match found.row {
         FoundPlace::Committed(vid) => {

@@ -463,7 +463,7 @@ fn changed(
     ranged: &Ranged,
 ) -> Result<(TableChange, OwnRows, RecordBatch)> {
     let schema = &table.schema;
-    let mut change = TableChange::new(Arc::clone(schema));
+    let mut change = TableChange::of_read(table);
     let mut own_dead = OwnRows::new();
     for row in found_rows(ranged, 0)? {
         match row.place {

@@ -4,6 +4,7 @@
 //!  UPDATE, DELETE, INSERT   ROW EXCLUSIVE on the table, FOR UPDATE on each row that ends
 //!                           and on each unique key of a new row
 //!  of very many rows        EXCLUSIVE on the table: only readers beside it
+//!  by an update fragment    SHARE UPDATE EXCLUSIVE and ROW EXCLUSIVE on the table; the fragment locks rows
 //!  CREATE, DROP, ALTER      ACCESS EXCLUSIVE on the table, and on a new name
 //!  CREATE INDEX by itself   SHARE UPDATE EXCLUSIVE on the table: writers of rows beside it
 //!  SELECT … FOR UPDATE      ROW SHARE on the table, the written mode on each unique key of a row and on the row
@@ -28,7 +29,8 @@ use cleave_catalog::advisory_locks::{AdvisoryLocks, lock_within};
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::index::TabletIndex;
-use cleave_engine::device::shared_locks::row_object;
+use cleave_engine::device::Device;
+use cleave_engine::device::shared_locks::{LockingJob, row_object};
 use cleave_engine::write::insert::TableChange;
 use cleave_engine::write::vid_set::VidSet;
 use cleave_txn::locks::LockMark;
@@ -49,6 +51,9 @@ pub(super) struct TransactionLocks {
     owner: Arc<LockOwner>,
     counter: Arc<AtomicUsize>,
     readers_held_back: Option<ReadersHeldBack>,
+    /// Fragments that have locked rows for the transaction. They end after its other locks, and with it alone: ROLLBACK
+    /// TO a savepoint keeps their rows.
+    jobs: Vec<Arc<LockingJob>>,
 }
 
 /// Counts one transaction that readers may have to wait for, as long as it exists.
@@ -75,7 +80,7 @@ impl TransactionLocks {
         let owner = LockOwner::in_group(database.transaction_id(), advisory.group());
         advisory.begin(&owner);
         let counter = Arc::clone(database.holding_readers_back());
-        Self { locks, owner, counter, readers_held_back: None }
+        Self { locks, owner, counter, readers_held_back: None, jobs: Vec::new() }
     }
 
     /// The present position in the locks, for a savepoint.
@@ -169,6 +174,22 @@ impl TransactionLocks {
     pub(super) async fn lock_name(&self, name: &str, timeout_ms: u64) -> Result<()> {
         let key = LockKey::key(NAMES, hash(name.as_bytes()));
         self.lock(key, LockMode::ForUpdate, timeout_ms).await
+    }
+
+    /// A job that locks rows of `device` for the transaction; None: the device has no lock table, or as many jobs as
+    /// that can tell apart.
+    pub(super) fn begin_job(&mut self, device: &Device) -> Option<Arc<LockingJob>> {
+        // What has changed since the snapshot is found once the fragment has ended.
+        let newest = Arc::new(|_| None);
+        let begun = device.shared_locks()?.begin_job(&self.owner, newest);
+        let job = Arc::new(begun.ok().flatten()?);
+        self.jobs.push(Arc::clone(&job));
+        Some(job)
+    }
+
+    /// Whether no device has lost rows that fragments have locked.
+    pub(super) fn has_rows_of_jobs(&self) -> bool {
+        self.jobs.iter().all(|job| job.hosted().has_its_locks())
     }
 
     /// Locks `key` if that is possible without waiting.

@@ -4,10 +4,13 @@
 //!    returned, and many rows are expected to change ([`is_worth_it`]).
 //! 2. The query for VIDs and new values is planned for each tablet as one fragment
 //!    ([`plan_changes`]). If one cannot be, the statement runs [as ever](super::modify).
-//! 3. The table is locked EXCLUSIVE and becomes the transaction's own, as for every change of very many rows
-//!    ([`many`](super::block::many)): readers go on, writers wait.
-//! 4. The fragments run, and what they report becomes the transaction's version of the table. Later statements and
-//!    fragments of the transaction read it like any table; COMMIT puts it in place, ROLLBACK drops it.
+//! 3. An UPDATE runs [beside writers](beside_writers) of other rows: its fragments lock rows, and its page versions are
+//!    put into the newest version of the table by COMMIT.
+//! 4. Where that cannot be done, for a DELETE and with `update_locking = table`, the table is locked EXCLUSIVE and
+//!    becomes the transaction's own, as for every change of very many rows ([`many`](super::block::many)): readers go
+//!    on, writers wait. What the fragments report becomes the transaction's version of the table, which COMMIT puts in
+//!    place.
+//! 5. Later statements and fragments of the transaction read either like any table; ROLLBACK drops it.
 //!
 //! A value that its column refuses, and a page that cannot have a version, send the statement back to the rows: there
 //! it fails with the error that names them, or succeeds. Source: Update NDP, section 4.
@@ -19,7 +22,7 @@ use cleave_catalog::activity::Act;
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::catalog::division::Division;
 use cleave_catalog::error::Result;
-use cleave_catalog::settings::UpdatePlacement;
+use cleave_catalog::settings::{UpdateLocking, UpdatePlacement};
 use cleave_engine::delta::Live;
 use cleave_engine::write::change_pages::TabletChange;
 use cleave_fragment::{ChangedColumns, read_changed};
@@ -34,6 +37,8 @@ use super::block::many;
 use super::block::own;
 use super::transaction_locks::LOCKED_ROWS_MAX;
 use super::{Session, definitions, foreign_keys, identity};
+
+mod beside_writers;
 
 /// What became of the statement.
 pub(super) enum Ran {
@@ -80,6 +85,10 @@ pub(super) async fn run(
     let is_asked_for = placement == UpdatePlacement::Device;
     if !is_asked_for && !is_worth_it(&queries) {
         return Ok(Ran::ByRows);
+    }
+    let is_beside = session.in_force().update_locking != UpdateLocking::Table && !places.is_empty();
+    if is_beside && let Some(ran) = Box::pin(beside_writers::change(session, asked)).await? {
+        return Ok(ran);
     }
     if !many::may_move(session, table.schema.table_id) {
         return Ok(Ran::ByRows);

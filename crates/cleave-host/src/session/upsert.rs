@@ -519,7 +519,7 @@ fn change_of(
     sorted: &Sorted,
     updated: &Updated,
 ) -> Result<(TableChange, OwnRows, RecordBatch)> {
-    let mut change = TableChange::new(Arc::clone(&table.schema));
+    let mut change = TableChange::of_read(table);
     let mut own_dead = OwnRows::new();
     let inserted = UInt32Array::from(sorted.inserted.clone());
     let inserted = take_record_batch(rows, &inserted)?;

@@ -10,6 +10,8 @@
 //!    device, and the rows that change stream through it, so that those of a page come one after the other.
 //! 2. [`ChangingQuery::run`] sends the fragment with [`ChangePagesExec`] as its root, or runs it on the host: where the
 //!    settings allow no fragments, and where the device refuses.
+//! 3. [`ChangingQuery::run_locking`] sends the same fragment with [`LockRowsExec`] below its root: it changes just the
+//!    rows that it has locked. It runs on the device or not at all.
 //!
 //! Invariant: a fragment that changes pages is never shared between both sides, and is not divided to spill. Source:
 //! Update NDP, section 4.
@@ -18,11 +20,13 @@ use std::sync::Arc;
 
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::{Settings, Split, Stack};
+use cleave_engine::device::shared_locks::LockingJob;
 use cleave_engine::device::{Claim, Device};
 use cleave_engine::write::change_pages::{Reported, as_sink, claimed_pages, on_device};
 use cleave_fragment::fragment::FragmentContext;
 use cleave_fragment::{
-    ChangePagesExec, ChangedColumns, Morsel, RefusedValue, TableScanExec, changed_schema,
+    ChangePagesExec, ChangedColumns, LockRowsExec, Morsel, RefusedValue, RowsToLock, TableScanExec,
+    changed_schema,
 };
 use cleave_media::{BLOCK_SIZE, Extent};
 use cleave_plan::split::{FragmentPlan, When};
@@ -53,6 +57,8 @@ const SLACK_BLOCKS: u64 = 64;
 pub struct ChangingQuery {
     planned: PlannedQuery,
     node: FragmentExec,
+    /// The rows that change, and how, for other fragments of them.
+    rows: (Arc<dyn ExecutionPlan>, ChangedColumns),
     part: FragmentPart,
     columns: usize,
     /// Columns of the table.
@@ -102,12 +108,24 @@ pub async fn plan_changes(
     let Some(rows) = conformed(&fragment.plan, changed.columns.schema.fields())? else {
         return Ok(None);
     };
-    let Ok(plan) = ChangePagesExec::new(rows, changed) else { return Ok(None) };
-    let fragment =
-        FragmentPlan { plan: Arc::new(plan), sharing: None, revisit: None, ..fragment.clone() };
+    let Ok(plan) = ChangePagesExec::new(Arc::clone(&rows), changed.clone()) else {
+        return Ok(None);
+    };
     let part = part.clone();
-    let node = FragmentExec::new(0, fragment, vec![part.clone()], Arc::clone(&planned.context));
-    Ok(Some(ChangingQuery { planned, node, part, columns, column_count, is_on_device }))
+    let node = node_of(&planned, fragment, Arc::new(plan), &part);
+    let rows = (rows, changed);
+    Ok(Some(ChangingQuery { planned, node, rows, part, columns, column_count, is_on_device }))
+}
+
+/// `fragment` with `plan` in place of its own.
+fn node_of(
+    planned: &PlannedQuery,
+    fragment: &FragmentPlan,
+    plan: Arc<dyn ExecutionPlan>,
+    part: &FragmentPart,
+) -> FragmentExec {
+    let fragment = FragmentPlan { plan, sharing: None, revisit: None, ..fragment.clone() };
+    FragmentExec::new(0, fragment, vec![part.clone()], Arc::clone(&planned.context))
 }
 
 /// `plan`, whose columns behind the first are to be of the types of `fields`, with casts where an assignment makes
@@ -212,26 +230,11 @@ impl ChangingQuery {
     /// Those of the statement's expressions, of the link and of the device.
     pub async fn run(&self, claim: &Arc<Claim>) -> Result<Option<Changes>> {
         let task = Arc::new(self.task()?);
-        let pass = self.node.pass(0);
-        let rows = self.node.rows_to_send(&pass, &task).await?;
-        let bytes_max = self.node.context.settings().device_memory_bytes / KEY_FILTER_SHARE;
-        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-        let is_sent = rows.sent.is_ok();
-        let prepared = PreparedFragment::new(&self.node.fragment, rows, bytes_max)?;
-        let inputs = prepared.inputs(&self.part)?;
-        if self.is_on_device && is_sent {
-            let morsels: Vec<Vec<Morsel>> =
-                inputs.iter().map(|(_, input)| input.input.morsels()).collect();
-            let blocks = self.blocks(morsels.last().map_or(&[], Vec::as_slice));
-            let device = self.device();
-            let request = self.node.request(&prepared, device, (&inputs, morsels), &task).await?;
-            let schema = changed_schema();
-            if let Some(Reported { rows, space }) =
-                on_device(device, claim, request, blocks, schema).await?
-            {
-                return Ok(Some(Changes { rows, space: Some(space) }));
-            }
+        let prepared = self.prepared(&self.node, &task).await?;
+        if let Some(changes) = self.on_device((&self.node, &prepared), claim, None, &task).await? {
+            return Ok(Some(changes));
         }
+        let inputs = prepared.inputs(&self.part)?;
         let pages = claimed_pages(claim);
         let (broadcasts, sink) = (prepared.rows.inputs.clone(), Some(as_sink(&pages)));
         let context = self.node.context.writing_context_of(&inputs, None, broadcasts, sink)?;
@@ -243,6 +246,60 @@ impl ChangingQuery {
             Err(error) if is_refused(&error) => Ok(None),
             Err(error) => Err(Error::from(error)),
         }
+    }
+
+    /// Runs the fragment with `to_lock` below its root, as part of the transaction of `job`, on the device. None: that
+    /// refuses.
+    ///
+    /// # Errors
+    /// Those of the statement's locks, of the link and of the device.
+    pub async fn run_locking(
+        &self,
+        claim: &Arc<Claim>,
+        to_lock: RowsToLock,
+        job: &LockingJob,
+    ) -> Result<Option<Changes>> {
+        let (rows, changed) = &self.rows;
+        let rows = Arc::new(LockRowsExec::new(Arc::clone(rows), to_lock)?);
+        let plan = Arc::new(ChangePagesExec::new(rows, changed.clone())?);
+        let node = node_of(&self.planned, &self.node.fragment, plan, &self.part);
+        let task = Arc::new(self.task()?);
+        let prepared = self.prepared(&node, &task).await?;
+        self.on_device((&node, &prepared), claim, Some(job), &task).await
+    }
+
+    /// Whether it may run on the device.
+    pub fn is_on_device(&self) -> bool {
+        self.is_on_device
+    }
+
+    async fn prepared(&self, node: &FragmentExec, task: &Arc<TaskContext>) -> Result<PreparedFragment> {
+        let pass = node.pass(0);
+        let rows = node.rows_to_send(&pass, task).await?;
+        let bytes_max = node.context.settings().device_memory_bytes / KEY_FILTER_SHARE;
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        Ok(PreparedFragment::new(&node.fragment, rows, bytes_max)?)
+    }
+
+    /// None: it does not run there.
+    async fn on_device(
+        &self,
+        (node, prepared): (&FragmentExec, &PreparedFragment),
+        claim: &Arc<Claim>,
+        job: Option<&LockingJob>,
+        task: &Arc<TaskContext>,
+    ) -> Result<Option<Changes>> {
+        if !self.is_on_device || prepared.rows.sent.is_err() {
+            return Ok(None);
+        }
+        let inputs = prepared.inputs(&self.part)?;
+        let morsels: Vec<Vec<Morsel>> =
+            inputs.iter().map(|(_, input)| input.input.morsels()).collect();
+        let blocks = self.blocks(morsels.last().map_or(&[], Vec::as_slice));
+        let device = self.device();
+        let request = node.request(prepared, device, (&inputs, morsels), task).await?;
+        let reported = on_device(device, claim, request, blocks, changed_schema(), job).await?;
+        Ok(reported.map(|Reported { rows, space }| Changes { rows, space: Some(space) }))
     }
 
     /// Blocks that page versions of all of `morsels` are expected to fill.

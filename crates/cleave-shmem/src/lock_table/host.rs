@@ -49,6 +49,8 @@ pub struct HostLocks {
 struct Requests(AtomicU64);
 
 const REQUEST_COUNTERS: usize = 16;
+/// Entries of a cache line, which one counter counts.
+const ENTRIES_A_LINE: u32 = 4;
 
 /// One request of the host, to be returned by [`HostLocks::leave`]; dropped, it keeps its entry from the device.
 /// Tickets of one share of one entry are equal.
@@ -296,6 +298,17 @@ impl HostLocks {
         self.table.place_of(row).entry == ticket.entry
     }
 
+    /// The job that has the entry of `row`, if a job has it.
+    ///
+    /// # Errors
+    /// [`LockError::Spoilt`].
+    pub fn job_at(&self, row: Row) -> Result<Option<JobId>, LockError> {
+        match self.table.load(self.table.place_of(row).entry)?.head() {
+            Some(Holder::Job(job)) => Ok(Some(job)),
+            Some(Holder::Host) | None => Ok(None),
+        }
+    }
+
     /// The place of `ticket`: its entry, and the index of its share among the host's slots there. None if it was
     /// returned.
     #[must_use]
@@ -424,7 +437,7 @@ impl HostLocks {
 
     #[inline]
     fn count_request(&self, entry: u32) {
-        let place = (entry >> super::NEIGHBOUR_BITS) as usize % REQUEST_COUNTERS;
+        let place = (entry / ENTRIES_A_LINE) as usize % REQUEST_COUNTERS;
         if let Some(requests) = self.requests.get(place) {
             requests.0.fetch_add(1, Ordering::Relaxed);
         }

@@ -12,6 +12,8 @@
 //! for. A job that starts to wait, wherever it runs, tells the host once the shared table shows it, and the host then
 //! looks ([`Locks::job_waits`]).
 //!
+//! A transaction's own jobs keep no lock from it: a row whose entry one of them has is the transaction's, in every mode.
+//!
 //! Invariant: a job's waits are read while the host's part is locked, but not the jobs' part: a job that released locks
 //! while it waits might be taken for part of a cycle that is already gone. A job holds all its locks to its end, so
 //! this does not happen.
@@ -20,12 +22,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cleave_shmem::{Holder, JobId};
+use cleave_shmem::{Holder, HostLocks, JobId};
 
 use super::deadlock::{self, Deadlock};
-use super::shared::Shared;
+use super::shared::{Shared, failed, row_of};
 use super::table::{All, Entry};
-use super::{KeyKind, LockGroup, LockKey, LockOwner, Locks};
+use super::{KeyKind, LockError, LockGroup, LockKey, LockOwner, Locks};
 use crate::transaction::TransactionId;
 
 /// An owner, as cycles identify it.
@@ -79,6 +81,22 @@ impl Jobs {
     /// Whether there are no jobs, as is mostly the case.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::SeqCst) == 0
+    }
+
+    /// Whether a job of `owner`'s transaction has the entry of `key`, a row: it keeps that to the end of the
+    /// transaction, for which the row needs no lock of its own.
+    pub(crate) fn has_row(
+        &self,
+        table: &HostLocks,
+        key: &LockKey,
+        owner: &LockOwner,
+    ) -> Result<bool, LockError> {
+        if self.is_empty() {
+            return Ok(false);
+        }
+        let Some(job) = table.job_at(row_of(key)).map_err(failed(*key))? else { return Ok(false) };
+        let owners = self.lock();
+        Ok(owners.get(&(key.device, job)).is_some_and(|(transaction, _)| *transaction == owner.id))
     }
 
     pub(crate) fn owners(&self) -> JobOwners {

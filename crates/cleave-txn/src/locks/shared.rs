@@ -72,11 +72,11 @@ impl SharedTables {
     }
 }
 
-fn row_of(key: &LockKey) -> Row {
+pub(crate) fn row_of(key: &LockKey) -> Row {
     Row { object: key.object, vid: key.id }
 }
 
-fn failed(key: LockKey) -> impl FnOnce(cleave_shmem::LockError) -> LockError {
+pub(crate) fn failed(key: LockKey) -> impl FnOnce(cleave_shmem::LockError) -> LockError {
     move |source| LockError::Shared { key, source }
 }
 

@@ -102,6 +102,11 @@ impl Table {
         let mut partition = self.partition(&key);
         let Partition { entries, shared } = &mut *partition;
         let table = shared.of(&key);
+        if let Some(table) = table
+            && self.jobs.has_row(table, &key, owner)?
+        {
+            return Ok(Grant::Granted);
+        }
         let is_full = entries.len() > self.entry_count_max / PARTITION_COUNT;
         let entry = match entries.entry(key) {
             MapEntry::Vacant(_) if is_full => return Err(self.too_many()),

@@ -24,6 +24,7 @@ use cleave_store::{SegmentDirectory, SegmentId};
 use cleave_txn::{Lsn, Wal};
 use futures::future::try_join_all;
 
+use super::validate::check_marks;
 use super::{Engine, Published, RowChanges, Step, publish};
 use crate::delta::Live;
 use crate::device::DISK_FULL;
@@ -41,6 +42,9 @@ pub(super) async fn commit_rows(engine: &Arc<Engine>, rows: RowChanges<'_>) -> R
         engine.ask_devices(&change.schema.name).await?;
     }
     let mut edit = CatalogEdit::begin(engine).await?;
+    for change in rows.changes {
+        check_marks(edit.next.find_writable_table(&change.schema.name)?, change)?;
+    }
     edit.makes_room = rows.changes.iter().all(|change| change.rows.is_empty());
     match rows.defined {
         None => edit.logged = engine.keeper.copy_rows(&engine.live(), rows.changes)?,

@@ -42,7 +42,7 @@ pub async fn check(database: &Engine, whole: &TableChange, change: &TableChange)
     Ok(rewritten_count)
 }
 
-/// Refuses a change that deletes a row which is dead already.
+/// Refuses a change that deletes a row which is dead already, or which a page version has changed since it was read.
 ///
 /// # Errors
 /// [`Error::Conflict`]; of a table that was replaced meanwhile.
@@ -59,11 +59,28 @@ pub fn check_dead(live: &Live, change: &TableChange) -> Result<()> {
             return Err(Error::concurrent_update());
         }
     }
+    check_marks(table, change)
+}
+
+/// Refuses a change of a row that a page version has changed since the statement read it.
+///
+/// # Errors
+/// [`Error::Conflict`].
+pub(super) fn check_marks(table: &TableState, change: &TableChange) -> Result<()> {
+    let Some(marks) = &change.marks else { return Ok(()) };
+    for (place, vids) in &change.dead {
+        let (Some(tablet), Some(mark)) = (table.tablets.get(*place), marks.get(*place)) else {
+            continue;
+        };
+        let is_changed = |vid: u64| tablet.rewrites.has_since(*mark, vid);
+        if tablet.rewrites.mark() != *mark && vids.iter().any(is_changed) {
+            return Err(Error::concurrent_update());
+        }
+    }
     Ok(())
 }
 
-/// Refuses a change of a row that a page version has changed since `before`, a snapshot of the transaction: such a row
-/// is not dead, and so [`check_dead`] does not find it.
+/// Refuses a change of a row that a page version has changed since `before`, a snapshot of the transaction.
 ///
 /// # Errors
 /// [`Error::Conflict`].
@@ -76,8 +93,9 @@ pub fn check_rewritten(before: &CatalogState, live: &Live, change: &TableChange)
         let (Some(read), Some(now)) = (read.tablets.get(*place), now.tablets.get(*place)) else {
             continue;
         };
-        let is_changed = |vid: u64| now.rewrites.has_since(&read.rewrites, vid);
-        if !now.rewrites.are_those_of(&read.rewrites) && vids.iter().any(is_changed) {
+        let mark = read.rewrites.mark();
+        let is_changed = |vid: u64| now.rewrites.has_since(mark, vid);
+        if now.rewrites.mark() != mark && vids.iter().any(is_changed) {
             return Err(Error::concurrent_update());
         }
     }

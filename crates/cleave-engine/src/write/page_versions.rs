@@ -1,0 +1,263 @@
+//! Page versions of a transaction that has not committed: what its fragments have changed, until COMMIT puts it into the
+//! newest catalog version beside what others have committed meanwhile.
+//!
+//! ```text
+//!  report of a fragment ─▶ TableVersions::add ─▶ over: what the transaction reads
+//!                                             ├▶ check: whether others have replaced a changed row
+//!                                             └▶ commit: pages replaced in the newest version of the table
+//! ```
+//!
+//! The rows are locked, and the table in a mode that excludes vacuum and other update fragments; its tails are
+//! [pinned](super::tail_pins). So the pages stay where they are, and all that others change of them is which rows are
+//! dead. Dead rows are in the version map and in the delta, not on pages: both changes go together.
+//!
+//! Invariant: a page is replaced only if it is the one that the fragment has read, and if no changed row is dead.
+//! Source: `docs/design/versions-and-commit.md`.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use arrow::buffer::BooleanBuffer;
+use cleave_catalog::catalog::rewrites::Rewrite;
+use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
+use cleave_catalog::error::{Error, Result};
+use cleave_fragment::ChangedPage;
+use cleave_media::Extent;
+use cleave_store::{PageEntry, PageRef};
+
+use super::change_pages::{changed_rows_are_live, version_of};
+use crate::delta::Live;
+
+/// The page versions of one table.
+#[derive(Debug, Default)]
+pub struct TableVersions {
+    /// By place.
+    tablets: BTreeMap<usize, TabletVersions>,
+    /// The table that they were last put over, and the outcome: the same for all statements in between.
+    made: Mutex<Option<(Weak<TableState>, Arc<TableState>)>>,
+}
+
+/// Those of one tablet, by the first VID of the page.
+#[derive(Debug, Clone)]
+struct TabletVersions {
+    device: DeviceId,
+    pages: BTreeMap<u64, Arc<PageVersion>>,
+}
+
+#[derive(Debug, Clone)]
+struct PageVersion {
+    /// The committed page that it replaces.
+    replaced: PageRef,
+    entry: PageEntry,
+    /// All rows that the transaction has changed.
+    slots: BooleanBuffer,
+}
+
+impl TableVersions {
+    /// The same with the `pages` that a fragment has changed in `columns`, by their stable ids, of the tablet at `place`
+    /// of `table`, which is what the fragment has read; and the number of changed rows.
+    ///
+    /// # Errors
+    /// The reason why the report cannot be of this tablet.
+    pub fn with_changed(
+        &self,
+        (table, place): (&TableState, usize),
+        columns: &[u32],
+        pages: Vec<ChangedPage>,
+    ) -> Result<(Self, u64), String> {
+        let Some(tablet) = table.tablets.get(place) else {
+            return Err(format!("the table has no tablet {place}"));
+        };
+        let mut tablets = self.tablets.clone();
+        let known = || TabletVersions { device: tablet.device, pages: BTreeMap::new() };
+        let versions = tablets.entry(place).or_insert_with(known);
+        let (made, count) = checked(tablet, columns, pages)?;
+        for (vid_first, version) in made {
+            let version = match versions.pages.get(&vid_first) {
+                None => version,
+                Some(before) => PageVersion {
+                    replaced: before.replaced,
+                    slots: &before.slots | &version.slots,
+                    ..version
+                },
+            };
+            versions.pages.insert(vid_first, Arc::new(version));
+        }
+        Ok((Self { tablets, made: Mutex::default() }, count))
+    }
+
+    /// `table` with the page versions: what the transaction reads.
+    #[must_use]
+    pub fn over(&self, table: &Arc<TableState>) -> Arc<TableState> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((before, made)) = &*made
+            && std::ptr::eq(before.as_ptr(), Arc::as_ptr(table))
+        {
+            return Arc::clone(made);
+        }
+        let (next, _) = self.replaced_in(table);
+        let next = Arc::new(next);
+        *made = Some((Arc::downgrade(table), Arc::clone(&next)));
+        next
+    }
+
+    /// Refuses them where, in `live`, a changed row is dead or a page is another one than the fragment has read.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`].
+    pub fn check(&self, table_id: u32, live: &Live) -> Result<()> {
+        let table = live.state.table_by_id(table_id).ok_or_else(Error::concurrent_update)?;
+        for (place, versions) in &self.tablets {
+            let tablet = table.tablets.get(*place).ok_or_else(Error::concurrent_update)?;
+            let dead = live.delta.dead_rows(table_id, *place, live.number);
+            if !versions.are_current(tablet) || dead.iter().any(|vid| versions.has(*vid)) {
+                return Err(Error::concurrent_update());
+            }
+        }
+        Ok(())
+    }
+
+    /// `table`, in which they were [checked](Self::check), with the page versions; later writers see which rows have
+    /// changed.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`].
+    pub fn commit(&self, table: &TableState) -> Result<TableState> {
+        let (mut next, is_whole) = self.replaced_in(table);
+        if !is_whole {
+            return Err(Error::concurrent_update());
+        }
+        self.note_rewrites(&mut next);
+        Ok(next)
+    }
+
+    /// Notes in `table`, which has the page versions, which rows have changed.
+    pub fn note_rewrites(&self, table: &mut TableState) {
+        for (place, versions) in &self.tablets {
+            let Some(tablet) = table.tablets.get_mut(*place) else { continue };
+            let rows = |(first, version): (&u64, &Arc<PageVersion>)| {
+                (*first, (version.entry.gaps.clone(), version.slots.clone()))
+            };
+            let rewrite: Rewrite = versions.pages.iter().map(rows).collect();
+            Arc::make_mut(tablet).rewrites.add(rewrite);
+        }
+    }
+
+    /// The changed rows: the place of the tablet, and the VID.
+    pub fn rows(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let of_page = |place: usize, (first, version): (u64, &'_ Arc<PageVersion>)| {
+            let version = Arc::clone(version);
+            let slots: Vec<usize> = version.slots.set_indices().collect();
+            slots.into_iter().map(move |slot| {
+                let slot = u32::try_from(slot).unwrap_or(u32::MAX);
+                (place, first.saturating_add(version.entry.gaps.offset_of(slot)))
+            })
+        };
+        let pages = self.tablets.iter().flat_map(|(place, versions)| {
+            versions.pages.iter().map(move |(first, version)| (*place, (*first, version)))
+        });
+        pages.flat_map(move |(place, page)| of_page(place, page))
+    }
+
+    /// Where they lie on `device`.
+    pub fn extents(&self, device: DeviceId) -> impl Iterator<Item = Extent> + '_ {
+        let here = self.tablets.values().filter(move |versions| versions.device == device);
+        here.flat_map(|versions| versions.pages.values().map(|version| version.entry.page.extent))
+    }
+
+    /// `table` with the page versions, and whether it has all pages that they replace.
+    fn replaced_in(&self, table: &TableState) -> (TableState, bool) {
+        let mut next = table.clone();
+        let mut is_whole = true;
+        for (place, versions) in &self.tablets {
+            match next.tablets.get_mut(*place) {
+                Some(tablet) => is_whole &= versions.put_into(Arc::make_mut(tablet)),
+                None => is_whole = false,
+            }
+        }
+        (next, is_whole)
+    }
+}
+
+impl TabletVersions {
+    /// Replaces pages of `tablet`; returns whether it has all of them.
+    fn put_into(&self, tablet: &mut TabletState) -> bool {
+        let mut count = 0;
+        for segment in &mut tablet.heap {
+            let has = |entry: &PageEntry| self.of(entry).is_some();
+            if !segment.pages.iter().any(has) {
+                continue;
+            }
+            let segment = Arc::make_mut(segment);
+            segment.revision = segment.revision.saturating_add(1);
+            for entry in &mut segment.pages {
+                if let Some(version) = self.of(entry) {
+                    *entry = version.entry.clone();
+                    count += 1;
+                }
+            }
+        }
+        count == self.pages.len()
+    }
+
+    /// Whether `tablet` has the pages that they replace, with all changed rows alive.
+    fn are_current(&self, tablet: &TabletState) -> bool {
+        let pages = tablet.heap.iter().flat_map(|segment| &segment.pages);
+        let current = pages.filter_map(|entry| Some((entry, self.of(entry)?)));
+        let current = current.filter(|(entry, version)| {
+            changed_rows_are_live(tablet, entry, &version.slots)
+        });
+        current.count() == self.pages.len()
+    }
+
+    /// The version that replaces the page of `entry`.
+    fn of(&self, entry: &PageEntry) -> Option<&Arc<PageVersion>> {
+        self.pages.get(&entry.vid_first).filter(|version| version.replaced == entry.page)
+    }
+
+    /// Whether the row `vid` is one that has changed.
+    fn has(&self, vid: u64) -> bool {
+        // A page that was pruned may have the rows of others between its own.
+        self.pages.range(..=vid).rev().any(|(first, version)| {
+            let slot = version.entry.gaps.slot_at(vid - first);
+            let slot = slot.and_then(|slot| usize::try_from(slot).ok());
+            slot.is_some_and(|slot| slot < version.slots.len() && version.slots.value(slot))
+        })
+    }
+}
+
+/// The versions that `pages`, which a fragment reports of `tablet`, are, and the number of their rows.
+fn checked(
+    tablet: &TabletState,
+    columns: &[u32],
+    pages: Vec<ChangedPage>,
+) -> Result<(BTreeMap<u64, PageVersion>, u64), String> {
+    let mut reported: BTreeMap<u64, ChangedPage> = BTreeMap::new();
+    for page in pages {
+        let vid_first = page.entry.vid_first;
+        if reported.insert(vid_first, page).is_some() {
+            return Err(format!("the page of row {vid_first} was changed twice"));
+        }
+    }
+    let mut versions = BTreeMap::new();
+    let mut count = 0;
+    for entry in tablet.heap.iter().flat_map(|segment| &segment.pages) {
+        let Some(changed) = reported.remove(&entry.vid_first) else { continue };
+        let is_of_page = changed.entry.page.row_count == entry.page.row_count
+            && changed.entry.page.page == entry.page.page;
+        if !is_of_page || !changed_rows_are_live(tablet, entry, &changed.slots) {
+            return Err(format!("rows of page {} are dead, or not there", entry.page.page));
+        }
+        count += changed.slots.count_set_bits() as u64;
+        let slots = changed.slots.clone();
+        let version = version_of(entry, columns, changed)?;
+        let version = PageVersion { replaced: entry.page, entry: version, slots };
+        versions.insert(entry.vid_first, version);
+    }
+    match reported.first_key_value() {
+        Some((vid_first, _)) => {
+            Err(format!("the table has no page that begins with row {vid_first}"))
+        }
+        None => Ok((versions, count)),
+    }
+}
