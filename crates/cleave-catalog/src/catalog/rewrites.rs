@@ -54,7 +54,6 @@ impl Rewrites {
         let Some(known) = self.last.len().checked_sub(missing) else { return true };
         self.last.iter().skip(known).any(|rewrite| has_row(rewrite, vid))
     }
-
 }
 
 fn has_row(rewrite: &Rewrite, vid: u64) -> bool {

@@ -156,12 +156,7 @@ pub fn apply(
 }
 
 /// Gives back what is left of `space`, which the device had, beside the `used` parts that it has reported.
-fn take_space(
-    device: &Device,
-    claim: &Claim,
-    space: Vec<Extent>,
-    used: Vec<Extent>,
-) -> Result<()> {
+fn take_space(device: &Device, claim: &Claim, space: Vec<Extent>, used: Vec<Extent>) -> Result<()> {
     let unused = give_back_unused(claim, space, used);
     Ok(unused.map_err(|reason| device.strange_payload(&reason))?)
 }
@@ -190,7 +185,10 @@ fn extents_of(pages: &[ChangedPage]) -> Vec<Extent> {
 }
 
 /// `tablet` without the rows that `pages` report as dead, and their number.
-fn without_rows(tablet: &TabletState, pages: Vec<ChangedPage>) -> Result<(TabletState, u64), String> {
+fn without_rows(
+    tablet: &TabletState,
+    pages: Vec<ChangedPage>,
+) -> Result<(TabletState, u64), String> {
     let mut by_first: BTreeMap<u64, ChangedPage> = BTreeMap::new();
     for page in pages {
         let vid_first = page.entry.vid_first;

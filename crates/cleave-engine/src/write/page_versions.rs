@@ -204,9 +204,8 @@ impl TabletVersions {
     fn are_current(&self, tablet: &TabletState) -> bool {
         let pages = tablet.heap.iter().flat_map(|segment| &segment.pages);
         let current = pages.filter_map(|entry| Some((entry, self.of(entry)?)));
-        let current = current.filter(|(entry, version)| {
-            changed_rows_are_live(tablet, entry, &version.slots)
-        });
+        let current =
+            current.filter(|(entry, version)| changed_rows_are_live(tablet, entry, &version.slots));
         current.count() == self.pages.len()
     }
 

@@ -13,6 +13,8 @@ use crate::support::{
     assert_no_leak, assert_no_leak_soon, embedded, fresh, open, refused, row, rows, run,
 };
 
+mod beside_writers;
+
 /// Tables with equal rows: `a` is changed by fragments, `b` row by row.
 async fn two_tables(session: &mut Session, row_count: u32) {
     for table in ["a", "b"] {

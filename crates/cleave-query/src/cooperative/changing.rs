@@ -273,7 +273,11 @@ impl ChangingQuery {
         self.is_on_device
     }
 
-    async fn prepared(&self, node: &FragmentExec, task: &Arc<TaskContext>) -> Result<PreparedFragment> {
+    async fn prepared(
+        &self,
+        node: &FragmentExec,
+        task: &Arc<TaskContext>,
+    ) -> Result<PreparedFragment> {
         let pass = node.pass(0);
         let rows = node.rows_to_send(&pass, task).await?;
         let bytes_max = node.context.settings().device_memory_bytes / KEY_FILTER_SHARE;

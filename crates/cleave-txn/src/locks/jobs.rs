@@ -140,6 +140,17 @@ pub(crate) fn waits(all: &All<'_>) -> Vec<JobWaits> {
                 let Some((transaction, group)) = all.jobs.get(&(device, *job)).copied() else {
                     continue;
                 };
+                // An entry that another job of its transaction has is its own: it is about to be told.
+                let is_of_own = |holder: &Holder| match holder {
+                    Holder::Job(job) => {
+                        let owner = all.jobs.get(&(device, *job));
+                        owner.is_some_and(|(owner, _)| *owner == transaction)
+                    }
+                    Holder::Host => false,
+                };
+                if holders.first().is_some_and(is_of_own) {
+                    continue;
+                }
                 let (mut blockers, mut slots) = (Vec::new(), 0);
                 for before in &holders[..place] {
                     match before {
