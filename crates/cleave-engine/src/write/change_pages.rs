@@ -31,6 +31,7 @@ use cleave_store::{PageEntry, TableSchema, ZoneEntry};
 use super::key_run::AHEAD_BLOCKS;
 use super::load::{made_anew, target};
 use super::page_versions::TableVersions;
+use super::vid_set::VidSet;
 use super::writing_fragment::{ClaimedPages, give_back_unused};
 use crate::device::shared_locks::LockingJob;
 use crate::device::{Claim, DISK_FULL, Device, Written, WrittenFragment};
@@ -141,9 +142,12 @@ pub fn apply(
     let strange = |reason: String| device.strange_payload(&reason);
     let count = if columns.is_empty() {
         let Some(tablet) = table.tablets.get_mut(place) else { return Ok(0) };
-        let (changed, count) = without_rows(tablet, pages).map_err(strange)?;
-        *tablet = Arc::new(changed);
-        count
+        let dead = ended(tablet, pages).map_err(strange)?;
+        let map = Arc::make_mut(&mut Arc::make_mut(tablet).version_map);
+        for vid in dead.iter() {
+            map.end(vid);
+        }
+        dead.len() as u64
     } else {
         let versions = TableVersions::default();
         let made = versions.with_changed((&table, place), columns, pages);
@@ -180,15 +184,29 @@ pub fn add_versions(
     Ok(made.map_err(|reason| device.strange_payload(&reason))?)
 }
 
+/// The rows that `change`, a DELETE from `table`, which the fragment has read, reports as dead.
+///
+/// # Errors
+/// As [`add_versions`].
+pub fn ended_rows(
+    table: &TableState,
+    (device, claim): (&Arc<Device>, &Arc<Claim>),
+    change: TabletChange<'_>,
+) -> Result<VidSet> {
+    let TabletChange { place, pages, space, .. } = change;
+    if let Some(space) = space {
+        take_space(device, claim, space, Vec::new())?;
+    }
+    let tablet = table.tablets.get(place).ok_or_else(|| made_anew(&table.schema.name))?;
+    Ok(ended(tablet, pages).map_err(|reason| device.strange_payload(&reason))?)
+}
+
 fn extents_of(pages: &[ChangedPage]) -> Vec<Extent> {
     pages.iter().map(|page| page.entry.page.extent).collect()
 }
 
-/// `tablet` without the rows that `pages` report as dead, and their number.
-fn without_rows(
-    tablet: &TabletState,
-    pages: Vec<ChangedPage>,
-) -> Result<(TabletState, u64), String> {
+/// The rows of `tablet` that `pages`, the report of a DELETE, say are to die.
+fn ended(tablet: &TabletState, pages: Vec<ChangedPage>) -> Result<VidSet, String> {
     let mut by_first: BTreeMap<u64, ChangedPage> = BTreeMap::new();
     for page in pages {
         let vid_first = page.entry.vid_first;
@@ -196,8 +214,7 @@ fn without_rows(
             return Err(format!("the page of row {vid_first} was changed twice"));
         }
     }
-    let mut next = tablet.clone();
-    let mut count = 0;
+    let mut ended = VidSet::default();
     for entry in tablet.heap.iter().flat_map(|segment| &segment.pages) {
         let Some(changed) = by_first.remove(&entry.vid_first) else { continue };
         let is_of_page = changed.entry.page.row_count == entry.page.row_count
@@ -205,18 +222,17 @@ fn without_rows(
         if !is_of_page || !changed_rows_are_live(tablet, entry, &changed.slots) {
             return Err(format!("rows of page {} are dead, or not there", entry.page.page));
         }
-        count += changed.slots.count_set_bits() as u64;
-        let map = Arc::make_mut(&mut next.version_map);
-        for slot in changed.slots.set_indices() {
+        let slots = changed.slots.set_indices();
+        ended.extend(slots.map(|slot| {
             let slot = u32::try_from(slot).unwrap_or(u32::MAX);
-            map.end(entry.vid_first.saturating_add(entry.gaps.offset_of(slot)));
-        }
+            entry.vid_first.saturating_add(entry.gaps.offset_of(slot))
+        }));
     }
     match by_first.first_key_value() {
         Some((vid_first, _)) => {
             Err(format!("the table has no page that begins with row {vid_first}"))
         }
-        None => Ok((next, count)),
+        None => Ok(ended),
     }
 }
 

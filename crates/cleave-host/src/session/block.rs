@@ -34,7 +34,7 @@ use cleave_catalog::error::{ConflictKind, Error, Fault, Result};
 use cleave_catalog::settings::Settings;
 use cleave_catalog::settings::{Isolation, TransactionModes};
 use cleave_engine::delta::Live;
-use cleave_engine::storage_engine::commit::validate::{check, check_rewritten};
+use cleave_engine::storage_engine::commit::validate::{check, check_rewritten, row_with_key};
 use cleave_engine::storage_engine::commit::{Changes, Defines, RowChanges};
 use cleave_engine::storage_engine::snapshot::{KeptSnapshot, SnapshotKind};
 use cleave_engine::write::begun::Begun;
@@ -55,7 +55,9 @@ use super::foreign_keys::deferred;
 use super::serializable::safe_snapshot;
 use super::set::BlockSettings;
 use super::transaction_locks::TransactionLocks;
-use super::{Outcome, Session, changing_with, definitions, rights, savepoints, serializable, set};
+use super::{
+    Outcome, Session, changing_with, definitions, key_locks, rights, savepoints, serializable, set,
+};
 use crate::database::Database;
 use own::merge;
 
@@ -651,11 +653,11 @@ pub(super) async fn take_plain(
     session.check_rewritten(&change)?;
     serializable::note_writes(&session.database, session.tracked(), &change).await?;
     let tracked = session.statement_tracked.clone();
-    let Some(block) = &mut session.block else {
+    if session.block.is_none() {
         let committed = async {
             // Large changes are checked where they are written.
             let checked = match change.is_small() {
-                true => check(&database, &change, &change).await?,
+                true => check_waiting(session, &change, &change).await?,
                 false => 0,
             };
             let changes = [&change];
@@ -670,28 +672,34 @@ pub(super) async fn take_plain(
                 Ok(Taken::Done)
             }
         };
-    };
+    }
+    keep(session, change, &own_dead).await
+}
+
+/// Keeps a change, whose rows are locked, until the block commits.
+async fn keep(session: &mut Session, change: TableChange, own_dead: &OwnRows) -> Result<Taken> {
     let table_id = change.schema.table_id;
-    let whole = match block.changes.get(&table_id) {
+    let whole = match session.own_changes(table_id) {
         Some(before) => {
             let mut whole = before.clone();
-            merge(&mut whole, &change, &own_dead)?;
+            merge(&mut whole, &change, own_dead)?;
             Some(whole)
         }
         None => None,
     };
     // Unique keys hold in the newest snapshot, whatever the block reads.
-    let checked = match check(&database, whole.as_ref().unwrap_or(&change), &change).await {
-        Err(Error::Conflict { kind: ConflictKind::Update, .. })
-            if block.isolation == Isolation::ReadCommitted =>
-        {
+    let checked = check_waiting(session, whole.as_ref().unwrap_or(&change), &change).await;
+    let checked = match checked {
+        Err(Error::Conflict { kind: ConflictKind::Update, .. }) if !session.reads_snapshot() => {
             return Ok(Taken::Again);
         }
         checked => checked?,
     };
-    block.checked = block.checked.min(checked);
-    block.own = None;
-    changing_with::note_change_of_part(&mut session.parts, &change, &own_dead);
+    if let Some(block) = &mut session.block {
+        block.checked = block.checked.min(checked);
+        block.own = None;
+    }
+    changing_with::note_change_of_part(&mut session.parts, &change, own_dead);
     // Later rows may have other keys. The deleted ones are locked, so nobody else changes them.
     let whole = TableChange { keeps_keys: false, marks: None, ..whole.unwrap_or(change) };
     if let Some(block) = &mut session.block {
@@ -699,6 +707,38 @@ pub(super) async fn take_plain(
     }
     many::bound_changes(session).await?;
     Ok(Taken::Done)
+}
+
+/// As [`check`]. A key of a row that a fragment of another transaction has locked is waited for: the transaction may be
+/// about to delete the row, of which it has locked no keys.
+async fn check_waiting(
+    session: &mut Session,
+    whole: &TableChange,
+    change: &TableChange,
+) -> Result<u64> {
+    let database = Arc::clone(&session.database);
+    loop {
+        let error = match check(&database, whole, change).await {
+            Err(error @ Error::DuplicateKey { .. }) if database.locks().has_jobs() => error,
+            checked => return checked,
+        };
+        let row = row_with_key(&database, whole, change).await?;
+        let waited = match row {
+            Some(row) => key_locks::wait_for_row(session, change.schema.table_id, row).await?,
+            None => false,
+        };
+        if !waited {
+            return Err(error);
+        }
+    }
+}
+
+/// Keeps the end of rows that fragments have locked, all of which are as `change` has read them.
+///
+/// # Errors
+/// As [`take_plain`].
+pub(super) async fn keep_locked(session: &mut Session, change: TableChange) -> Result<Taken> {
+    keep(session, change, &OwnRows::new()).await
 }
 
 /// Checks a change against its rules and unique keys, and takes nothing: refuses rows that break one.
@@ -720,7 +760,7 @@ pub(super) async fn check_alone(
     let before = session.block.as_ref().and_then(|block| block.changes.get(&table_id).cloned());
     let mut whole = before.unwrap_or_else(|| TableChange::new(Arc::clone(&change.schema)));
     merge(&mut whole, change, own_dead)?;
-    check(&database, &whole, change).await.map(drop)
+    check_waiting(session, &whole, change).await.map(drop)
 }
 
 /// Locks the table and the unique keys of the rows of `change`.

@@ -18,7 +18,7 @@ use cleave_sql::statement::modify::Assignment;
 use cleave_store::ShippedPages;
 use cleave_txn::{LockKey, LockMode};
 
-use super::transaction_locks::{unique_indexes, unique_key};
+use super::transaction_locks::{row_key, unique_indexes, unique_key};
 use super::{Session, locking};
 
 /// Whether SET assigns no column of a unique key of `table`.
@@ -106,4 +106,21 @@ async fn lock_for_good(session: &mut Session, mut keys: Vec<LockKey>) -> Result<
         session.locks().lock(key, LockMode::ForUpdate, timeout_ms).await?;
     }
     Ok(())
+}
+
+/// Waits until no other transaction has the row at `place` of the table `table_id`; returns whether it had to.
+pub(super) async fn wait_for_row(
+    session: &mut Session,
+    table_id: u32,
+    (place, vid): RowPlace,
+) -> Result<bool> {
+    let state = session.database.catalog();
+    let Some(table) = state.table_by_id(table_id) else { return Ok(false) };
+    let (key, mode) = (row_key(table, place, vid), LockMode::ForKeyShare);
+    let timeout_ms = session.in_force().lock_timeout_ms;
+    if session.locks().try_lock(key, mode)? {
+        return Ok(false);
+    }
+    session.locks().lock(key, mode, timeout_ms).await?;
+    Ok(true)
 }

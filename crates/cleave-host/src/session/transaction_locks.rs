@@ -34,7 +34,7 @@ use cleave_engine::device::shared_locks::{LockingJob, row_object};
 use cleave_engine::write::insert::TableChange;
 use cleave_engine::write::vid_set::VidSet;
 use cleave_txn::locks::LockMark;
-use cleave_txn::{LockKey, LockMode, LockOwner, Locks};
+use cleave_txn::{LockKey, LockMode, LockOwner, Locks, TransactionId};
 
 use crate::database::Database;
 
@@ -86,6 +86,11 @@ impl TransactionLocks {
     /// The present position in the locks, for a savepoint.
     pub(super) fn mark(&self) -> LockMark {
         self.owner.mark()
+    }
+
+    /// Its transaction, as the lock table knows it.
+    pub(super) fn id(&self) -> TransactionId {
+        self.owner.id()
     }
 
     /// The number of locks.

@@ -4,9 +4,9 @@
 //!    returned, and many rows are expected to change ([`is_worth_it`]).
 //! 2. The query for VIDs and new values is planned for each tablet as one fragment
 //!    ([`plan_changes`]). If one cannot be, the statement runs [as ever](super::modify).
-//! 3. An UPDATE runs [beside writers](beside_writers) of other rows: its fragments lock rows, and its page versions are
-//!    put into the newest version of the table by COMMIT.
-//! 4. Where that cannot be done, for a DELETE and with `update_locking = table`, the table is locked EXCLUSIVE and
+//! 3. It runs [beside writers](beside_writers) of other rows: its fragments lock rows, and its page versions are put
+//!    into the newest version of the table by COMMIT.
+//! 4. Where that cannot be done, and with `update_locking = table`, the table is locked EXCLUSIVE and
 //!    becomes the transaction's own, as for every change of very many rows ([`many`](super::block::many)): readers go
 //!    on, writers wait. What the fragments report becomes the transaction's version of the table, which COMMIT puts in
 //!    place.
@@ -86,7 +86,7 @@ pub(super) async fn run(
     if !is_asked_for && !is_worth_it(&queries) {
         return Ok(Ran::ByRows);
     }
-    let is_beside = session.in_force().update_locking != UpdateLocking::Table && !places.is_empty();
+    let is_beside = session.in_force().update_locking != UpdateLocking::Table;
     if is_beside && let Some(ran) = Box::pin(beside_writers::change(session, asked)).await? {
         return Ok(ran);
     }

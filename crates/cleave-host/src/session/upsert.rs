@@ -47,7 +47,9 @@ use super::block::own;
 use super::block::{OwnRows, Taken};
 use super::foreign_keys::Ending;
 use super::modify::defaults;
-use super::{Session, block, changing_with, foreign_keys, identity, insert, serializable};
+use super::{
+    Session, block, changing_with, foreign_keys, identity, insert, key_locks, serializable,
+};
 use crate::database::Database;
 use pairs::PairsPlan;
 use simple::Pairs;
@@ -65,6 +67,8 @@ struct Sorted {
     inserted: Vec<u32>,
     /// Rows whose key exists.
     pairs: Vec<Pair>,
+    /// Existing rows with a key of rows that are left out.
+    passed: Vec<RangeRow>,
 }
 
 /// Rows as DO UPDATE makes them.
@@ -142,6 +146,9 @@ pub(super) async fn run(
             session.note_seen(sight.log_end());
             (sorted, updated)
         };
+        if waits_for_passed(session, schema.table_id, &sorted.passed).await? {
+            continue;
+        }
         let (change, own_dead, changed) = change_of(&table, &rows, &sorted, &updated)?;
         let ending = match updated.pairs.is_empty() {
             true => Ending::None,
@@ -169,6 +176,25 @@ pub(super) async fn run(
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Whether one of these rows, for which DO NOTHING leaves others out, was locked by a fragment of another transaction,
+/// which may have deleted it: that is awaited.
+async fn waits_for_passed(
+    session: &mut Session,
+    table_id: u32,
+    passed: &[RangeRow],
+) -> Result<bool> {
+    if passed.is_empty() || !session.database.locks().has_jobs() || session.owns(table_id) {
+        return Ok(false);
+    }
+    let mut waited = false;
+    for row in passed {
+        if let FoundPlace::Committed(vid) = row.place {
+            waited |= key_locks::wait_for_row(session, table_id, (row.tablet, vid)).await?;
+        }
+    }
+    Ok(waited)
 }
 
 /// Whether anything was committed since `seen`.
@@ -249,8 +275,9 @@ async fn sorted(
         let found = keys.iter().zip(&found_by);
         let mut found = found.filter_map(|(key, found)| found.get((*key)?));
         if let Some(there) = found.next() {
-            if updates {
-                sorted.pairs.push((number, there.clone()));
+            match updates {
+                true => sorted.pairs.push((number, there.clone())),
+                false => sorted.passed.push(there.clone()),
             }
             continue;
         }

@@ -67,6 +67,12 @@ impl Locks {
         }
     }
 
+    /// Whether jobs may have rows: of a row that one of them has, the keys are not locked.
+    #[must_use]
+    pub fn has_jobs(&self) -> bool {
+        !self.table.jobs.is_empty()
+    }
+
     /// Called when a job starts to wait: ends waits of the host to break the cycles that the job closed. Returns a
     /// cycle that only the job can break, if there is one.
     #[must_use = "a job in a cycle is ended"]

@@ -30,16 +30,46 @@ pub async fn check(database: &Engine, whole: &TableChange, change: &TableChange)
     let live = database.live();
     let table = live.state.find_writable_table(&change.schema.name)?;
     check_dead(&live, change)?;
+    match first_duplicate((database, &live, table), whole, change).await? {
+        Some((_, error)) => Err(error),
+        None => Ok(rewritten_count),
+    }
+}
+
+/// The committed row with a key that `change` inserts, as [`check`] refuses it.
+///
+/// # Errors
+/// As [`check`].
+pub async fn row_with_key(
+    database: &Engine,
+    whole: &TableChange,
+    change: &TableChange,
+) -> Result<Option<RowPlace>> {
+    let live = database.live();
+    let table = live.state.find_writable_table(&change.schema.name)?;
+    let found = first_duplicate((database, &live, table), whole, change).await?;
+    Ok(found.and_then(|(row, _)| row))
+}
+
+/// The first row with a key that `change` inserts, and the error that says so; no row: `whole` has the key twice.
+async fn first_duplicate(
+    (database, live, table): (&Engine, &Live, &TableState),
+    whole: &TableChange,
+    change: &TableChange,
+) -> Result<Option<(Option<RowPlace>, Error)>> {
     // Each row has the keys of a live one that is deleted: no other has them.
     if change.keeps_keys {
-        return Ok(rewritten_count);
+        return Ok(None);
     }
     let Some(first) = table.tablets.first() else { return Err(made_anew(&table.schema.name)) };
     for index in first.indexes.iter().filter(|index| index.definition().unique) {
-        let keys = Keys { database, live: &live, table, shape: index.shape(), whole };
-        keys.check(change).await?;
+        let keys = Keys { database, live, table, shape: index.shape(), whole };
+        let found = keys.first_duplicate(change).await?;
+        if found.is_some() {
+            return Ok(found);
+        }
     }
-    Ok(rewritten_count)
+    Ok(None)
 }
 
 /// Refuses a change that deletes a row which is dead already, or which a page version has changed since it was read.
@@ -151,13 +181,16 @@ struct Keys<'a> {
 }
 
 impl Keys<'_> {
-    async fn check(&self, change: &TableChange) -> Result<()> {
+    async fn first_duplicate(
+        &self,
+        change: &TableChange,
+    ) -> Result<Option<(Option<RowPlace>, Error)>> {
         let mut own = BTreeSet::new();
         for rows in self.whole.batches() {
             let entries = self.shape.row_entries(rows, 0)?;
             for key in entries.iter().flatten().filter(|key| !self.shape.key.has_null(key)) {
                 if !own.insert(key.to_vec()) {
-                    return Err(self.shape.duplicate_key(key));
+                    return Ok(Some((None, self.shape.duplicate_key(key))));
                 }
             }
         }
@@ -167,42 +200,39 @@ impl Keys<'_> {
         for (place, rows) in placed.collect::<Vec<_>>() {
             let entries = self.shape.row_entries(rows, 0)?;
             for key in entries.iter().flatten().filter(|key| !self.shape.key.has_null(key)) {
-                let is_there = match divides {
-                    false => self.is_there(*place, key).await?,
-                    true => {
-                        let mut is_there = false;
-                        for place in 0..self.table.tablets.len() {
-                            is_there = is_there || self.is_there(place, key).await?;
-                        }
-                        is_there
-                    }
+                let places = match divides {
+                    false => *place..*place + 1,
+                    true => 0..self.table.tablets.len(),
                 };
-                if is_there {
-                    return Err(self.shape.duplicate_key(key));
+                for place in places {
+                    if let Some(vid) = self.row_with(place, key).await? {
+                        let error = self.shape.duplicate_key(key);
+                        return Ok(Some((Some((place, vid)), error)));
+                    }
                 }
             }
         }
-        Ok(())
+        Ok(None)
     }
 
-    /// Whether a row of the tablet has `key` that the change does not delete.
-    async fn is_there(&self, place: usize, key: &[u8]) -> Result<bool> {
+    /// The row of the tablet that has `key` and that the change does not delete.
+    async fn row_with(&self, place: usize, key: &[u8]) -> Result<Option<u64>> {
         let (live, id) = (self.live, self.shape.definition.id);
         let table = self.table.schema.table_id;
         let dead = self.whole.dead.get(&place);
         let is_kept = |vid: u64| dead.is_none_or(|dead| !dead.contains(vid));
         if !live.delta.is_empty() {
             let (found, _) = live.delta.with_prefix((table, place), id, key, live.number);
-            if found.iter().any(|(vid, _)| is_kept(*vid)) {
-                return Ok(true);
+            if let Some((vid, _)) = found.iter().find(|(vid, _)| is_kept(*vid)) {
+                return Ok(Some(*vid));
             }
         }
-        let Some(tablet) = self.table.tablets.get(place) else { return Ok(false) };
-        let Some(index) = tablet.index(id) else { return Ok(false) };
+        let Some(tablet) = self.table.tablets.get(place) else { return Ok(None) };
+        let Some(index) = tablet.index(id) else { return Ok(None) };
         let pages = self.database.page_source(tablet.device, Stack::Native)?;
         let found = index.get(tablet, &*pages, key).await?;
-        Ok(found.is_some_and(|vid| {
-            is_kept(vid) && live.delta.dead(table, place, vid, live.number).is_none()
+        Ok(found.filter(|vid| {
+            is_kept(*vid) && live.delta.dead(table, place, *vid, live.number).is_none()
         }))
     }
 }

@@ -18,6 +18,9 @@
 //!    lock, the statement runs again on a newer snapshot and keeps its locks, so that it soon ends; after
 //!    [`ATTEMPTS`] of them it locks the table.
 //!
+//! 4. A DELETE reports which rows die. The block keeps them as those of other statements. Their keys are not locked, so
+//!    whoever inserts such a key [waits](crate::session::key_locks::wait_for_row) for the row.
+//!
 //! Source: Update NDP, sections 4 and 5; `docs/design/versions-and-commit.md`.
 
 use std::collections::BTreeSet;
@@ -28,17 +31,21 @@ use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::{ConflictKind, Error, Result};
 use cleave_catalog::settings::UpdateLocking;
 use cleave_engine::device::shared_locks::row_object;
-use cleave_engine::write::change_pages::{TabletChange, add_versions};
+use cleave_engine::device::{Claim, Device};
+use cleave_engine::storage_engine::commit::validate::check_dead;
+use cleave_engine::write::change_pages::{TabletChange, add_versions, ended_rows};
+use cleave_engine::write::insert::TableChange;
 use cleave_engine::write::page_versions::TableVersions;
 use cleave_engine::write::tail_pins::TailPin;
 use cleave_fragment::{LockWaitPolicy, RowsToLock, read_changed};
 use cleave_query::cooperative::changing::{Changes, ChangingQuery};
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::modify::Modify;
+use cleave_txn::locks::KeyKind;
 use cleave_txn::{LockMode, Written};
 
 use super::{Ran, planned};
-use crate::session::block::{Taken, own};
+use crate::session::block::{self, Taken, own};
 use crate::session::transaction_locks::{row_key, table_key};
 use crate::session::{Session, locking, serializable};
 
@@ -47,7 +54,7 @@ const ATTEMPTS: usize = 4;
 /// Rows that are locked one by one by the host.
 const HOST_LOCKS_MAX: u64 = 500_000;
 
-/// An UPDATE, and the places of the columns that it sets.
+/// An UPDATE or DELETE, and the places of the columns that it sets.
 type Asked<'a> = (&'a Modify, &'a Parameters, &'a BTreeSet<usize>);
 
 /// What came of a run on one snapshot.
@@ -109,8 +116,9 @@ async fn lock_table(session: &mut Session, is_own: bool, modify: &Modify) -> Res
     let names = session.names();
     let table = names.find_writable_table(&modify.table)?;
     let id = table.schema.table_id;
-    let has_changed = session.own_changes(id).is_some();
-    if has_changed || session.owns(id) || session.reads_snapshot() {
+    // Own rows lie on pages of the block alone.
+    let has_rows = session.own_changes(id).is_some_and(|own| own.row_count() > 0);
+    if has_rows || session.owns(id) || session.reads_snapshot() {
         return Ok(None);
     }
     let mode = LockMode::ShareUpdateExclusive;
@@ -151,46 +159,78 @@ async fn attempt(
     let columns: Vec<u32> = columns.map(|column| column.id).collect();
     let before = session.defined().versions_of(id);
     let mut versions = None;
+    let mut ended = TableChange::of_read(table);
     let mut count = 0;
     for (place, query) in queries.iter().enumerate() {
+        let ran = run_one(session, (table, place), query, &columns).await?;
+        let Some((device, claim, change)) = ran else { return Ok(Attempt::No) };
+        if columns.is_empty() {
+            let dead = ended_rows(table, (&device, &claim), change)?;
+            count += dead.len() as u64;
+            ended.dead.insert(place, dead);
+            continue;
+        }
         let known = versions.as_ref().unwrap_or(&*before);
-        let ran = run_one(session, (table, place), query, (&columns, known)).await?;
-        let Some((next, rows)) = ran else { return Ok(Attempt::No) };
+        let (next, rows) = add_versions(known, table, (&device, &claim), change)?;
         count += rows;
         versions = Some(next);
     }
-    let Some(versions) = versions.filter(|_| count > 0) else { return Ok(Attempt::Done(0)) };
+    if count == 0 {
+        return Ok(Attempt::Done(0));
+    }
+    let changed = match &versions {
+        Some(versions) => Rows::Changed(versions),
+        None => Rows::Ended(&ended),
+    };
     if session.in_force().update_locking == UpdateLocking::Optimistic {
         if count > HOST_LOCKS_MAX {
             return Ok(Attempt::No);
         }
-        if !lock_rows(session, table, &versions)? {
+        if !lock_rows(session, table, changed)? {
             return Ok(Attempt::Changed);
         }
     }
-    if let Err(error) = versions.check(id, &session.database.live()) {
-        return match error {
-            Error::Conflict { kind: ConflictKind::Update, .. } => Ok(Attempt::Changed),
-            error => Err(error),
-        };
+    let live = session.database.live();
+    let checked = match changed {
+        Rows::Changed(versions) => versions.check(id, &live),
+        Rows::Ended(_) if has_shared_keys(session, id) => return Ok(Attempt::No),
+        Rows::Ended(change) => check_dead(&live, change),
+    };
+    match checked {
+        Ok(()) => {}
+        Err(Error::Conflict { kind: ConflictKind::Update, .. }) => return Ok(Attempt::Changed),
+        Err(error) => return Err(error),
     }
     let Some(block) = &mut session.block else { return Ok(Attempt::No) };
     if !block.locks.has_rows_of_jobs() {
         return Err(Error::concurrent_update());
     }
+    let Some(versions) = versions else {
+        ended.dead.retain(|_, rows| !rows.is_empty());
+        return Ok(match block::keep_locked(session, ended).await? {
+            Taken::Done => Attempt::Done(count),
+            Taken::Again => Attempt::Changed,
+        });
+    };
     block.defined.put_versions(id, versions, Arc::clone(pin));
     block.own = None;
     Ok(Attempt::Done(count))
 }
 
-/// Runs the fragment of the tablet at `place`: the versions `known` with what it reports, and the number of rows. None:
-/// it does not run.
-async fn run_one(
+/// What fragments have done to the rows of a table.
+#[derive(Clone, Copy)]
+enum Rows<'a> {
+    Changed(&'a TableVersions),
+    Ended(&'a TableChange),
+}
+
+/// Runs the fragment of the tablet at `place`: what it reports. None: it does not run.
+async fn run_one<'a>(
     session: &mut Session,
     (table, place): (&TableState, usize),
     query: &ChangingQuery,
-    (columns, known): (&[u32], &TableVersions),
-) -> Result<Option<(TableVersions, u64)>> {
+    columns: &'a [u32],
+) -> Result<Option<(Arc<Device>, Arc<Claim>, TabletChange<'a>)>> {
     let device = Arc::clone(query.device());
     let is_optimistic = session.in_force().update_locking == UpdateLocking::Optimistic;
     let Some(block) = &mut session.block else { return Ok(None) };
@@ -213,16 +253,41 @@ async fn run_one(
     let Some(Changes { rows, space }) = changes else { return Ok(None) };
     let pages = read_changed(&rows).map_err(|error| device.strange_payload(&error.to_string()))?;
     session.database.activity().note(Act::UpdateFragment);
-    let change = TabletChange { place, columns, pages, space };
-    add_versions(known, table, (&device, &claim), change).map(Some)
+    Ok(Some((device, claim, TabletChange { place, columns, pages, space })))
 }
 
-/// Locks the rows of `versions`; false: another transaction has one of them.
-fn lock_rows(session: &mut Session, table: &TableState, versions: &TableVersions) -> Result<bool> {
+/// Whether another transaction shares keys of the table: it may know the row of a key by a VID that is no longer its
+/// own, and a fragment that ends rows locks no keys.
+fn has_shared_keys(session: &mut Session, table_id: u32) -> bool {
+    let own = session.locks().id();
+    session.database.locks().list().iter().any(|lock| {
+        let (kind, object) = (lock.key.kind(), lock.key.object());
+        let is_of_table = kind == KeyKind::Key && object >> 32 == u64::from(table_id);
+        let shares = matches!(lock.mode, LockMode::ForKeyShare | LockMode::ForShare);
+        is_of_table && shares && lock.owner != own
+    })
+}
+
+/// Locks rows that have changed; false: another transaction has one of them.
+fn lock_rows(session: &mut Session, table: &TableState, changed: Rows<'_>) -> Result<bool> {
     let locks = session.locks();
-    for (place, vid) in versions.rows() {
-        if !locks.try_lock(row_key(table, place, vid), LockMode::ForNoKeyUpdate)? {
-            return Ok(false);
+    let lock = |place, vid, mode| locks.try_lock(row_key(table, place, vid), mode);
+    match changed {
+        Rows::Changed(versions) => {
+            for (place, vid) in versions.rows() {
+                if !lock(place, vid, LockMode::ForNoKeyUpdate)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Rows::Ended(change) => {
+            for (place, dead) in &change.dead {
+                for vid in dead.iter() {
+                    if !lock(*place, vid, LockMode::ForUpdate)? {
+                        return Ok(false);
+                    }
+                }
+            }
         }
     }
     Ok(true)

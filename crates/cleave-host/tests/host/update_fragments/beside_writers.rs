@@ -267,3 +267,60 @@ async fn nothing_is_lost_among_many_writers() {
     let database = open(directory.path()).await;
     assert_eq!(row(&mut database.session(), "SELECT sum(n) FROM a").await, expected);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_a_fragment_deletes_are_waited_for_by_their_keys() {
+    let (directory, database) = fresh().await;
+    table(&mut database.session(), "").await;
+    let (mut one, two) = two_sessions(&database).await;
+    for (end, inserted) in [("ROLLBACK", "23505"), ("COMMIT", "done")] {
+        run(&mut one, "BEGIN; DELETE FROM a WHERE kind = 3").await;
+        assert_eq!(row(&mut one, "SELECT count(*) FROM a").await, "18000");
+        run(&mut one, "UPDATE a SET n = n + 1 WHERE kind < 5 AND id < 1000").await;
+        // Others go on with other rows.
+        let mut other = database.session();
+        run(&mut other, "SET lock_timeout = 2000; UPDATE a SET n = n + 1 WHERE id = 5").await;
+        run(&mut other, "UPDATE a SET n = n - 1 WHERE id = 5").await;
+        let mut tasks = Vec::new();
+        for sql in [
+            "INSERT INTO a VALUES (3, 3, 0, 'again')",
+            "BEGIN; INSERT INTO a VALUES (13, 3, 0, 'again'); COMMIT",
+            "UPDATE a SET id = 23 WHERE id = 27",
+            "INSERT INTO a VALUES (33, 3, 0, 'again') ON CONFLICT DO NOTHING",
+            "UPDATE a SET note = 'again' WHERE id = 43",
+        ] {
+            let mut task = beside(database.session(), sql);
+            assert!(waits(&mut task).await, "{end}: {sql}");
+            tasks.push(task);
+        }
+        run(&mut one, end).await;
+        let mut ends = Vec::new();
+        for task in tasks {
+            ends.push(task.await.unwrap().1);
+        }
+        assert_eq!(ends, [inserted, inserted, inserted, "done", "done"], "{end}");
+    }
+    // Row 27 has become row 23.
+    assert_eq!(row(&mut one, "SELECT count(*) FROM a WHERE note = 'again'").await, "3");
+    assert_eq!(row(&mut one, SUM).await, "18003,399");
+    drop(two);
+    assert_no_leak_soon(&database).await;
+    drop((one, database));
+    checks_out(directory.path()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shared_key_keeps_its_row_from_a_fragment() {
+    let (_directory, database) = fresh().await;
+    table(&mut database.session(), "").await;
+    let (mut one, mut two) = two_sessions(&database).await;
+    run(&mut two, "BEGIN; SELECT id FROM a WHERE id = 3 FOR KEY SHARE").await;
+    // Another version of the row, which the holder of its key does not know.
+    run(&mut one, "SET update_placement = host; UPDATE a SET n = 1 WHERE id = 3").await;
+    let mut task = beside(one, "SET update_placement = device; DELETE FROM a WHERE kind = 3");
+    assert!(waits(&mut task).await);
+    run(&mut two, "COMMIT").await;
+    let (mut one, end) = task.await.unwrap();
+    assert_eq!(end, "done");
+    assert_eq!(row(&mut one, SUM).await, "18000,0");
+}
