@@ -20,6 +20,7 @@ use cleave_sql::statement::{ExplainFormat, Insert, Modify, Parameters, Statement
 
 use super::prepared::PreparedStatement;
 use super::subqueries::NestedQuery;
+use super::update_fragment::placement;
 use super::{
     Outcome, Session, changing_with, insert, modify, modify_row, prepared, ranges, serializable,
     subqueries,
@@ -149,7 +150,9 @@ pub(super) async fn run(
         }
         other => is_planned(session, other, &Parameters::default()).await?,
     };
-    let view = view_of(session, is_planned).await?;
+    // Fragments that change pages read what is in pages.
+    let ships = is_planned && !matches!(statement, Statement::Modify(_));
+    let view = view_of(session, ships).await?;
     let point = match is_planned {
         true => None,
         false => point_in(&view.state),
@@ -191,7 +194,7 @@ pub(super) async fn explain_with(
     (statement, parameters, view): (Statement, &Parameters, &ReadView),
     (point, range, nested): LookUps,
 ) -> Result<Outcome> {
-    let mut target = None;
+    let (mut target, mut change) = (None, None);
     // A statement that changes rows has run by now, under ANALYZE.
     let query = match statement {
         Statement::Query(query) => query,
@@ -224,6 +227,15 @@ pub(super) async fn explain_with(
             if let Some(what) = by_keys {
                 let (schema, batches) = select::explain_look_up(what, None, format)?;
                 return Ok(Outcome::Rows { schema, batches });
+            }
+            let asked = (&*modify, parameters);
+            let by_fragments = placement::explained(session, view, table, asked);
+            match Box::pin(by_fragments).await? {
+                Some(shown) if !shown.fragments.is_empty() => {
+                    let (schema, batches) = shown.shown(format)?;
+                    return Ok(Outcome::Rows { schema, batches });
+                }
+                by_rows => change = by_rows,
             }
             target = Some(Target { table: modify.table.clone(), tablet: 0 });
             modify
@@ -263,7 +275,8 @@ pub(super) async fn explain_with(
     }
     let view = ReadView { target, ..view.clone() };
     let asked = QueryRequest { query: &query, parameters, view: Some(&view) };
-    let explained = select::explain(&session.database, session.in_force(), asked, analyze, format);
+    let settings = session.in_force();
+    let explained = select::explain(&session.database, settings, asked, analyze, format, change);
     let (schema, batches) = Box::pin(explained).await?;
     Ok(Outcome::Rows { schema, batches })
 }

@@ -1,7 +1,7 @@
 //! UPDATE and DELETE of many rows by an update fragment: pages change where they lie, and rows never come to the host.
 //!
 //! 1. [`run`] asks whether the statement may: what it sets is in no index, check or foreign key, nothing is to be
-//!    returned, and many rows are expected to change ([`is_worth_it`]).
+//!    returned, and fragments are expected to be the cheaper way ([`placement`]).
 //! 2. The query for VIDs and new values is planned for each tablet as one fragment
 //!    ([`plan_changes`]). If one cannot be, the statement runs [as ever](super::modify).
 //! 3. It runs [beside writers](beside_writers) of other rows: its fragments lock rows, and its page versions are put
@@ -32,6 +32,7 @@ use cleave_sql::statement::Parameters;
 use cleave_sql::statement::modify::{Action, Modify};
 use cleave_store::{ColumnType, Projection};
 
+use self::placement::Placement;
 use super::block::Taken;
 use super::block::many;
 use super::block::own;
@@ -39,6 +40,7 @@ use super::transaction_locks::LOCKED_ROWS_MAX;
 use super::{Session, definitions, foreign_keys, identity};
 
 mod beside_writers;
+pub(super) mod placement;
 
 /// What became of the statement.
 pub(super) enum Ran {
@@ -61,12 +63,8 @@ pub(super) async fn run(
     (modify, parameters): (&Modify, &Parameters),
 ) -> Result<Ran> {
     let Some(places) = changed_places(session, table, modify) else { return Ok(Ran::ByRows) };
-    let placement = session.in_force().update_placement;
-    let is_small = table.row_count() <= LOCKED_ROWS_MAX as u64;
-    match placement {
-        UpdatePlacement::Host => return Ok(Ran::ByRows),
-        UpdatePlacement::Auto if is_small => return Ok(Ran::ByRows),
-        UpdatePlacement::Auto | UpdatePlacement::Device => {}
+    if session.in_force().update_placement == UpdatePlacement::Host || is_small(session, table) {
+        return Ok(Ran::ByRows);
     }
     identity::check_update(table, modify.assignments())?;
     // Pages in memory have no versions.
@@ -82,10 +80,36 @@ pub(super) async fn run(
     let Some(queries) = Box::pin(planned(session, view, table, asked)).await? else {
         return Ok(Ran::ByRows);
     };
-    let is_asked_for = placement == UpdatePlacement::Device;
-    if !is_asked_for && !is_worth_it(&queries) {
+    let placement = Placement::of(session, &queries).await?;
+    if !placement.is_by_pages() {
         return Ok(Ran::ByRows);
     }
+    let table = Arc::clone(table);
+    let shown = match session.measuring {
+        Some(_) => Some(placement::shown(session, &table, modify, (&queries, &placement))?),
+        None => None,
+    };
+    let fragments = queries.len();
+    let ran = Box::pin(by_fragments(session, view, &table, (asked, &queries))).await?;
+    if let (Ran::Done(count), Some(shown), Some(measuring)) = (&ran, shown, &session.measuring) {
+        measuring.put(shown.measured(placement::figures(*count, fragments)));
+    }
+    Ok(ran)
+}
+
+/// Whether the table has so few rows that no fragment is considered unless one is asked for.
+fn is_small(session: &Session, table: &TableState) -> bool {
+    let placement = session.in_force().update_placement;
+    placement != UpdatePlacement::Device && table.row_count() <= LOCKED_ROWS_MAX as u64
+}
+
+/// Runs the fragments `queries` of `asked`, which have been planned on `view`.
+async fn by_fragments(
+    session: &mut Session,
+    view: &ReadView,
+    table: &TableState,
+    (asked, queries): ((&Modify, &Parameters, &BTreeSet<usize>), &[ChangingQuery]),
+) -> Result<Ran> {
     let is_beside = session.in_force().update_locking != UpdateLocking::Table;
     if is_beside && let Some(ran) = Box::pin(beside_writers::change(session, asked)).await? {
         return Ok(ran);
@@ -95,7 +119,7 @@ pub(super) async fn run(
     }
     let is_own = own::begin_own(session);
     let mut ran = Ran::ByRows;
-    let taken = match Box::pin(change(session, view, table, (&places, &queries))).await {
+    let taken = match Box::pin(change(session, view, table, (asked.2, queries))).await {
         Ok(Ran::Done(count)) => {
             ran = Ran::Done(count);
             Ok(Taken::Done)
@@ -114,12 +138,6 @@ pub(super) async fn run(
     }
 }
 
-/// Whether so many rows are expected to change that the table is locked anyway.
-fn is_worth_it(queries: &[ChangingQuery]) -> bool {
-    let rows: f64 = queries.iter().map(ChangingQuery::row_estimate).sum();
-    rows > LOCKED_ROWS_MAX as f64
-}
-
 /// The places of the columns that the statement sets, ascending; none for a DELETE. None: it needs its rows.
 fn changed_places(
     session: &Session,
@@ -128,7 +146,6 @@ fn changed_places(
 ) -> Option<BTreeSet<usize>> {
     let is_plain = modify.returning.is_empty()
         && session.view_of_parts().is_none()
-        && session.measuring.is_none()
         && !session.references.is_running;
     if !is_plain || !table.damaged.is_empty() {
         return None;

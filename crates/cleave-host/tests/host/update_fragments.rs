@@ -306,3 +306,43 @@ async fn the_first_updater_wins_row_by_row() {
     assert_eq!(after, before.parse::<i64>().unwrap() + 101);
     assert_no_leak_soon(&database).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn explain_shows_both_ways_and_runs_the_one_that_is_chosen() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE a (id int PRIMARY KEY, price int, note text)").await;
+    run(&mut session, "INSERT INTO a SELECT v, v, 'n' FROM generate_series(1, 30000) AS s(v)")
+        .await;
+    run(&mut session, "ANALYZE a").await;
+    let all = "UPDATE a SET price = price + 1";
+    for (sql, placement, chosen) in [
+        (all, "auto", Some("Update of a by fragments")),
+        (all, "host", None),
+        ("DELETE FROM a WHERE price > 7", "auto", Some("Delete of a by fragments")),
+        ("UPDATE a SET price = 0 WHERE price = 7 OR note = 'x'", "auto", None),
+        ("UPDATE a SET price = 0 WHERE price = 7", "device", Some("Update of a by fragments")),
+        ("UPDATE a SET id = id + 1", "device", None),
+    ] {
+        run(&mut session, &format!("SET update_placement = {placement}")).await;
+        let text = rows(&mut session, &format!("EXPLAIN {sql}")).await.join("\n");
+        assert_eq!(text.lines().next().filter(|_| chosen.is_some()), chosen, "{text}");
+        assert_eq!(text.contains("LockRowsExec"), chosen.is_some(), "{text}");
+        // What sets a key has no other way.
+        let compares = !sql.contains("SET id");
+        assert_eq!(text.contains("device, by pages"), compares, "{text}");
+        assert_eq!(text.contains("host, by rows"), compares, "{text}");
+        let before = fragments(&database).await;
+        run(&mut session, "BEGIN").await;
+        let text = rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
+        run(&mut session, "ROLLBACK").await;
+        assert_eq!(fragments(&database).await > before, chosen.is_some(), "{text}");
+        assert!(text.contains(if sql.starts_with("DELETE") { "Delete of" } else { "Update of" }));
+    }
+    let count = "SELECT count(*), sum(price) FROM a";
+    assert_eq!(row(&mut session, count).await, "30000,450015000");
+    run(&mut session, "SET update_placement = device").await;
+    let text = rows(&mut session, &format!("EXPLAIN ANALYZE {all}")).await.join("\n");
+    assert!(text.contains("30000"), "{text}");
+    assert_eq!(row(&mut session, count).await, "30000,450045000");
+}

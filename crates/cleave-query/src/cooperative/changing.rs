@@ -29,8 +29,10 @@ use cleave_fragment::{
     changed_schema,
 };
 use cleave_media::{BLOCK_SIZE, Extent};
+use cleave_plan::PlanEstimates;
+use cleave_plan::profile::Profile;
 use cleave_plan::split::{FragmentPlan, When};
-use cleave_store::{ColumnRef, StoreError};
+use cleave_store::{ColumnRef, StoreError, TableSchema};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, Fields};
 use datafusion::error::DataFusionError;
@@ -45,6 +47,7 @@ use futures::TryStreamExt;
 
 use super::fragment_exec::{FragmentExec, FragmentPart, KEY_FILTER_SHARE};
 use super::prepared_fragment::PreparedFragment;
+use super::update_cost::{BulkChange, UpdateCost};
 use crate::query_engine::QueryEngine;
 use crate::select::{PlannedQuery, QueryRequest, plan_query};
 
@@ -218,9 +221,63 @@ impl ChangingQuery {
         &self.part.device
     }
 
-    /// The operators of the fragment.
-    pub fn plan(&self) -> &Arc<dyn ExecutionPlan> {
-        self.node.device_plan()
+    /// The fragment, for EXPLAIN; with `to_lock`, as it locks rows.
+    ///
+    /// # Errors
+    /// Those of making it.
+    pub fn shown(&self, to_lock: Option<RowsToLock>) -> Result<Arc<dyn ExecutionPlan>> {
+        let node = match to_lock {
+            Some(to_lock) => self.locking(to_lock)?,
+            None => {
+                let plan = Arc::clone(self.node.device_plan());
+                node_of(&self.planned, &self.node.fragment, plan, &self.part)
+            }
+        };
+        Ok(Arc::new(node))
+    }
+
+    /// What the planner knows of the rows.
+    pub fn estimates(&self) -> PlanEstimates {
+        self.planned.context.estimates()
+    }
+
+    /// What it costs to change the rows in either way. Figures of the device that are not known are assumed.
+    ///
+    /// # Errors
+    /// Those of a device that is not attached.
+    pub async fn cost(&self) -> Result<UpdateCost> {
+        let profile = self.planned.context.database().known_profile(self.device().id()).await?;
+        let profile = profile.map_or_else(Profile::assumed, |known| Profile::clone(&known));
+        Ok(UpdateCost::of(&self.bulk_change(), &profile))
+    }
+
+    fn bulk_change(&self) -> BulkChange {
+        let Some((_, input)) = self.part.inputs.last() else { return BulkChange::default() };
+        let input = &input.input;
+        let (rows_read, bytes_read) = (input.rows_left() as f64, input.bytes_left() as f64);
+        BulkChange {
+            rows: self.row_estimate().min(rows_read),
+            rows_read,
+            pages_read: input.pages_left() as f64,
+            bytes_read,
+            column_share: self.column_share(&input.table.schema, bytes_read / rows_read.max(1.0)),
+            indexes: input.table.indexes.len(),
+        }
+    }
+
+    /// The share of a row of `row_bytes` bytes that is in changed columns: columns without a width of their own share
+    /// what the others leave.
+    fn column_share(&self, schema: &TableSchema, row_bytes: f64) -> f64 {
+        let width = |data_type: &DataType| data_type.primitive_width().map(|width| width as f64);
+        let arrow = schema.arrow();
+        let fixed: f64 = arrow.fields().iter().filter_map(|field| width(field.data_type())).sum();
+        let others = arrow.fields().iter().filter(|field| width(field.data_type()).is_none());
+        let left = ((row_bytes - fixed).max(0.0) / others.count().max(1) as f64).max(1.0);
+        let bytes = |data_type: &DataType| width(data_type).unwrap_or(left);
+        let all: f64 = arrow.fields().iter().map(|field| bytes(field.data_type())).sum();
+        let changed = &self.rows.1.columns.schema;
+        let own: f64 = changed.fields().iter().map(|field| bytes(field.data_type())).sum();
+        (own / all.max(1.0)).min(1.0)
     }
 
     /// Runs the fragment, which writes into space of `claim`. None: a value is refused, or a page cannot have a
@@ -259,13 +316,17 @@ impl ChangingQuery {
         to_lock: RowsToLock,
         job: &LockingJob,
     ) -> Result<Option<Changes>> {
-        let (rows, changed) = &self.rows;
-        let rows = Arc::new(LockRowsExec::new(Arc::clone(rows), to_lock)?);
-        let plan = Arc::new(ChangePagesExec::new(rows, changed.clone())?);
-        let node = node_of(&self.planned, &self.node.fragment, plan, &self.part);
+        let node = self.locking(to_lock)?;
         let task = Arc::new(self.task()?);
         let prepared = self.prepared(&node, &task).await?;
         self.on_device((&node, &prepared), claim, Some(job), &task).await
+    }
+
+    fn locking(&self, to_lock: RowsToLock) -> Result<FragmentExec> {
+        let (rows, changed) = &self.rows;
+        let rows = Arc::new(LockRowsExec::new(Arc::clone(rows), to_lock)?);
+        let plan = Arc::new(ChangePagesExec::new(rows, changed.clone())?);
+        Ok(node_of(&self.planned, &self.node.fragment, plan, &self.part))
     }
 
     /// Whether it may run on the device.

@@ -14,3 +14,4 @@ mod sent_rows;
 mod shared_run;
 mod spill_space;
 mod stealing;
+pub mod update_cost;

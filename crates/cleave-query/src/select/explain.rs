@@ -59,6 +59,7 @@ pub async fn explain(
     asked: QueryRequest<'_>,
     analyze: bool,
     format: ExplainFormat,
+    change: Option<ExplainedChange>,
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     let planned = plan_shown(database, settings, asked).await?;
     let plan = Arc::clone(&planned.cuts.plan);
@@ -69,8 +70,48 @@ pub async fn explain(
         return shown(lines(&nodes, &tail, &planned_plans(running.planned(), plan), format)?);
     }
     let nodes = query_nodes(&planned, false);
-    let tail = Tail::of(&planned, None);
+    let mut tail = Tail::of(&planned, None);
+    if let Some(change) = change {
+        tail.groups.push(("Placement", change.placement));
+    }
     shown(lines(&nodes, &tail, &planned_plans(&planned, plan), format)?)
+}
+
+/// How an UPDATE or DELETE changes rows, for EXPLAIN.
+#[derive(Debug)]
+pub struct ExplainedChange {
+    /// The statement in few words.
+    pub what: String,
+    /// The fragments that run it, each with what is known of its rows; none: rows are changed one by one.
+    pub fragments: Vec<(Arc<dyn ExecutionPlan>, PlanEstimates)>,
+    /// The ways to change rows, with their expected costs, by name.
+    pub placement: Vec<(String, String)>,
+}
+
+impl ExplainedChange {
+    /// What EXPLAIN shows of a statement that its fragments run.
+    ///
+    /// # Errors
+    /// Those of encoding the fragments.
+    pub fn shown(self, format: ExplainFormat) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+        let Measured { nodes, tail, plans, .. } = self.measured(Vec::new());
+        shown(lines(&nodes, &tail, &plans, format)?)
+    }
+
+    /// The same of one that has run, with figures of the run.
+    #[must_use]
+    pub fn measured(self, figures: Vec<(String, String)>) -> Measured {
+        let mut nodes = vec![PlanNode::named(self.what)];
+        for (plan, estimates) in &self.fragments {
+            let of_fragment = plan_nodes(plan, false, estimates).into_iter();
+            nodes.extend(of_fragment.map(|node| PlanNode { depth: node.depth + 1, ..node }));
+        }
+        let groups = vec![("Placement", self.placement), ("Measured", figures)];
+        let (priced, orders) = (Vec::new(), ComparedOrders::default());
+        let tail = Tail { groups, priced, orders, profile: None };
+        let plans = self.fragments.into_iter().map(|(plan, _)| plan).collect();
+        Measured { nodes, tail, plans, is_whole: true }
+    }
 }
 
 /// `plan`, which is that of `query`, and those of its queries of WITH.
@@ -109,6 +150,8 @@ pub struct Measured {
     nodes: Vec<PlanNode>,
     tail: Tail,
     plans: Vec<Arc<dyn ExecutionPlan>>,
+    /// Whether the first node is the statement, and not its query.
+    is_whole: bool,
 }
 
 impl Measured {
@@ -118,7 +161,7 @@ impl Measured {
         let nodes = query_nodes(running.planned(), true);
         let tail = Tail::of(running.planned(), Some(&figures));
         let plans = planned_plans(running.planned(), Arc::clone(running.plan()));
-        Ok(Self { nodes, tail, plans })
+        Ok(Self { nodes, tail, plans, is_whole: false })
     }
 
     /// The same below what was done with its rows, which `what` describes.
@@ -127,8 +170,10 @@ impl Measured {
         what: String,
         format: ExplainFormat,
     ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-        self.nodes.iter_mut().for_each(|node| node.depth += 1);
-        self.nodes.insert(0, PlanNode::named(what));
+        if !self.is_whole {
+            self.nodes.iter_mut().for_each(|node| node.depth += 1);
+            self.nodes.insert(0, PlanNode::named(what));
+        }
         shown(lines(&self.nodes, &self.tail, &self.plans, format)?)
     }
 }

@@ -1,0 +1,151 @@
+//! Where the rows of an UPDATE or DELETE change: the choice of `update_placement = auto`, and what EXPLAIN says of it.
+//!
+//! The choice compares the [predicted costs](cleave_query::cooperative::update_cost) of both ways. Finding the rows is
+//! part of both.
+
+use cleave_catalog::catalog::TableState;
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::{UpdateLocking, UpdatePlacement, bytes_text};
+use cleave_engine::device::shared_locks::row_object;
+use cleave_fragment::{LockWaitPolicy, RowsToLock};
+use cleave_query::cooperative::changing::ChangingQuery;
+use cleave_query::select::{ExplainedChange, ReadView};
+use cleave_sql::statement::Parameters;
+use cleave_sql::statement::modify::{Action, Modify};
+
+use super::{changed_places, is_small, planned};
+use crate::session::Session;
+
+/// The predicted costs of a statement, and the choice.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Placement {
+    rows: f64,
+    by_rows_s: f64,
+    by_pages_s: f64,
+    link_bytes: f64,
+    pages: f64,
+    page_bytes: f64,
+    asked: UpdatePlacement,
+}
+
+impl Placement {
+    /// That of a statement whose fragments are `queries`.
+    ///
+    /// # Errors
+    /// Those of a device that is not attached.
+    pub(super) async fn of(session: &Session, queries: &[ChangingQuery]) -> Result<Self> {
+        let asked = session.in_force().update_placement;
+        let (rows, by_rows_s, by_pages_s) = (0.0, 0.0, 0.0);
+        let (link_bytes, pages, page_bytes) = (0.0, 0.0, 0.0);
+        let mut all = Self { rows, by_rows_s, by_pages_s, link_bytes, pages, page_bytes, asked };
+        for query in queries {
+            let cost = query.cost().await?;
+            all.rows += query.row_estimate();
+            all.by_rows_s += cost.by_rows_s;
+            all.by_pages_s += cost.by_pages_s;
+            all.link_bytes += cost.link_bytes;
+            all.pages += cost.pages;
+            all.page_bytes += cost.page_bytes;
+        }
+        Ok(all)
+    }
+
+    /// Whether fragments change pages.
+    pub(super) fn is_by_pages(&self) -> bool {
+        match self.asked {
+            UpdatePlacement::Host => false,
+            UpdatePlacement::Device => true,
+            UpdatePlacement::Auto => self.by_pages_s < self.by_rows_s,
+        }
+    }
+
+    /// The ways with their costs, as EXPLAIN shows them.
+    fn lines(&self, locking: UpdateLocking) -> Vec<(String, String)> {
+        let mark = |is_taken: bool| if is_taken { "; chosen" } else { "" };
+        let bytes = |count: f64| bytes_text(count.max(0.0) as u64);
+        let is_by_pages = self.is_by_pages();
+        let by_rows = format!(
+            "{:.1} ms beside finding {:.0} rows, {} over the link{}",
+            self.by_rows_s * 1e3,
+            self.rows,
+            bytes(self.link_bytes),
+            mark(!is_by_pages)
+        );
+        let by_pages = format!(
+            "{:.1} ms, versions of {:.0} pages with {}{}",
+            self.by_pages_s * 1e3,
+            self.pages,
+            bytes(self.page_bytes),
+            mark(is_by_pages)
+        );
+        let locks = match locking {
+            UpdateLocking::Shared => "each row, in the lock table shared with the device",
+            UpdateLocking::Table => "the table",
+            UpdateLocking::Optimistic => "each row, once the fragment has ended",
+        };
+        let mut lines = vec![("host, by rows".to_owned(), by_rows)];
+        lines.push(("device, by pages".to_owned(), by_pages));
+        if is_by_pages {
+            lines.push(("fragments lock".to_owned(), locks.to_owned()));
+        }
+        lines
+    }
+}
+
+/// How `modify` changes rows of `table`, which is as `view` has it, for EXPLAIN; None: it can do so by rows alone.
+///
+/// # Errors
+/// Those of planning.
+pub(in crate::session) async fn explained(
+    session: &Session,
+    view: &ReadView,
+    table: &TableState,
+    (modify, parameters): (&Modify, &Parameters),
+) -> Result<Option<ExplainedChange>> {
+    let Some(places) = changed_places(session, table, modify) else { return Ok(None) };
+    if !view.state.shipped.is_empty() || is_small(session, table) {
+        return Ok(None);
+    }
+    let asked = (modify, parameters, &places);
+    let Some(queries) = Box::pin(planned(session, view, table, asked)).await? else {
+        return Ok(None);
+    };
+    let placement = Placement::of(session, &queries).await?;
+    shown(session, table, modify, (&queries, &placement)).map(Some)
+}
+
+/// The same of fragments that are planned.
+///
+/// # Errors
+/// Those of making them.
+pub(super) fn shown(
+    session: &Session,
+    table: &TableState,
+    modify: &Modify,
+    (queries, placement): (&[ChangingQuery], &Placement),
+) -> Result<ExplainedChange> {
+    let locking = session.in_force().update_locking;
+    let mut fragments = Vec::new();
+    for (place, query) in queries.iter().enumerate().filter(|_| placement.is_by_pages()) {
+        let to_lock = RowsToLock {
+            table: table.schema.name.clone(),
+            object: row_object(table.schema.table_id, place),
+            vid: 0,
+            policy: LockWaitPolicy::Block,
+        };
+        let locks = locking == UpdateLocking::Shared && query.is_on_device();
+        fragments.push((query.shown(locks.then_some(to_lock))?, query.estimates()));
+    }
+    let verb = match modify.action {
+        Action::Delete => "Delete",
+        Action::Update(_) => "Update",
+    };
+    let what = format!("{verb} of {} by fragments", table.schema.name);
+    Ok(ExplainedChange { what, fragments, placement: placement.lines(locking) })
+}
+
+/// The figures of a run, for EXPLAIN ANALYZE.
+pub(super) fn figures(count: u64, fragments: usize) -> Vec<(String, String)> {
+    let line = |name: &str, value: String| (name.to_owned(), value);
+    vec![line("rows", count.to_string()), line("fragments", fragments.to_string())]
+}

@@ -1,0 +1,168 @@
+//! What a bulk change costs row by row on the host, and as page versions made by fragments: the choice of
+//! `update_placement = auto`.
+//!
+//! ```text
+//!  by rows    rows × (new version, lock, log record, an entry in each index, bytes) + link         [+ manifest]
+//!  by pages   pages with changed rows × (old values read, chunks encoded and written) + rows × lock + manifest
+//! ```
+//!
+//! Finding the rows is part of both and left out. The constants are those of one core of a present x86 server
+//! (`scripts/bench_update.py`, experiment `selectivity`); the device's side scales with its measured figures. Source:
+//! Update NDP, section 8 (S1 and S3).
+
+use cleave_media::BLOCK_SIZE;
+use cleave_plan::profile::{Figure, LinkProfile, Profile, SideProfile};
+
+/// Seconds on the host for a row: its new version, its lock, its part of the log record and of the delta.
+const ROW_S: f64 = 2.5e-6;
+/// Seconds on the host for an entry of an index.
+const ENTRY_S: f64 = 1.0e-6;
+/// Seconds on the host for a byte of a new row: made, logged, and later written with its page.
+const ROW_BYTE_S: f64 = 2.0e-9;
+/// Rows beyond which also the host writes pages and replaces the manifest.
+const LOGGED_ROWS_MAX: f64 = 10_000.0;
+/// Seconds of a commit with a manifest.
+const MANIFEST_S: f64 = 8.0e-3;
+/// Seconds for a row that a fragment locks and changes.
+const CHANGED_ROW_S: f64 = 1.5e-7;
+/// Seconds of a typical core for a byte of changed columns: read, merged, encoded and written.
+const CHANGED_BYTE_S: f64 = 3.0e-9;
+/// Seconds of a typical core for a page with changed rows.
+const PAGE_S: f64 = 1.0e-4;
+
+/// What is to be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct BulkChange {
+    /// Rows that are expected to change.
+    pub rows: f64,
+    /// Rows of the pages that are read.
+    pub rows_read: f64,
+    /// These pages, and their bytes.
+    pub pages_read: f64,
+    /// The bytes of these pages.
+    pub bytes_read: f64,
+    /// The share of a row's bytes that is in changed columns; 0 for a DELETE.
+    pub column_share: f64,
+    /// Indexes of the table.
+    pub indexes: usize,
+}
+
+/// The prediction for both ways, in seconds beside finding the rows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct UpdateCost {
+    /// By rows on the host.
+    pub by_rows_s: f64,
+    /// By fragments.
+    pub by_pages_s: f64,
+    /// Bytes over the link for the former.
+    pub link_bytes: f64,
+    /// Pages with changed rows.
+    pub pages: f64,
+    /// Bytes that page versions fill.
+    pub page_bytes: f64,
+}
+
+impl UpdateCost {
+    /// The prediction for `changed` with the figures of `profile`.
+    #[must_use]
+    pub fn of(changed: &BulkChange, profile: &Profile) -> Self {
+        let BulkChange { rows, rows_read, pages_read, bytes_read, column_share, indexes } =
+            *changed;
+        let rows_read = rows_read.max(1.0);
+        let row_bytes = bytes_read / rows_read;
+        let is_delete = column_share == 0.0;
+        let link_bytes = match (profile.link.is_embedded, is_delete) {
+            (true, _) => 0.0,
+            (false, true) => rows * 8.0,
+            (false, false) => rows * row_bytes,
+        };
+        let row_s = match is_delete {
+            true => ROW_S / 2.0,
+            false => ROW_S + indexes as f64 * ENTRY_S + row_bytes * ROW_BYTE_S,
+        };
+        // A new version crosses the link twice: as an old row, and on its page.
+        let link_s = 2.0 * link_bytes / rate(&profile.link);
+        let commit_s = if rows > LOGGED_ROWS_MAX { MANIFEST_S } else { 0.0 };
+        let by_rows_s = rows * row_s + link_s + commit_s;
+        let share = (rows / rows_read).min(1.0);
+        let rows_a_page = rows_read / pages_read.max(1.0);
+        // Each page keeps its rows with the probability that none of them changes.
+        let pages = pages_read * (1.0 - (1.0 - share).powf(rows_a_page));
+        let changed_bytes = pages * bytes_read / pages_read.max(1.0) * column_share;
+        let page_bytes = match is_delete {
+            true => 0.0,
+            false => changed_bytes + pages * BLOCK_SIZE as f64,
+        };
+        let device_s = rows * CHANGED_ROW_S + changed_bytes * CHANGED_BYTE_S + pages * PAGE_S;
+        let write_s = page_bytes / profile.device.rate(Figure::MediaWriteSequential);
+        let by_pages_s = device_s / speed(&profile.device) + write_s + MANIFEST_S;
+        Self { by_rows_s, by_pages_s, link_bytes, pages, page_bytes }
+    }
+
+    /// Whether fragments are expected to be the cheaper way.
+    #[must_use]
+    pub fn is_by_pages(&self) -> bool {
+        self.by_pages_s < self.by_rows_s
+    }
+}
+
+/// All cores of `side` together, in typical cores.
+fn speed(side: &SideProfile) -> f64 {
+    let share = side.rate(Figure::Hash) / SideProfile::assumed(1, 0).rate(Figure::Hash);
+    (share * side.cores_together.max(1.0)).max(1e-3)
+}
+
+fn rate(link: &LinkProfile) -> f64 {
+    link.bytes_per_second.max(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Where the choice lies for tables as the papers have them.
+
+    use super::*;
+
+    fn table(rows: f64) -> BulkChange {
+        BulkChange {
+            rows,
+            rows_read: 500_000.0,
+            pages_read: 40.0,
+            bytes_read: 550e6,
+            column_share: 0.1,
+            indexes: 1,
+        }
+    }
+
+    #[test]
+    fn many_rows_change_as_pages_and_few_as_rows() {
+        let profile = Profile::assumed();
+        let embedded = Profile {
+            link: LinkProfile { is_embedded: true, ..LinkProfile::assumed() },
+            ..profile.clone()
+        };
+        for profile in [&profile, &embedded] {
+            assert!(UpdateCost::of(&table(500_000.0), profile).is_by_pages());
+            assert!(!UpdateCost::of(&table(20.0), profile).is_by_pages());
+        }
+        let [near, far] = [&embedded, &profile].map(|profile| UpdateCost::of(&table(1e5), profile));
+        assert!(far.by_rows_s > near.by_rows_s && near.link_bytes == 0.0);
+        assert!((far.link_bytes - 1.1e8).abs() < 1e3);
+    }
+
+    #[test]
+    fn a_page_counts_once() {
+        let cost = UpdateCost::of(&table(500_000.0), &Profile::assumed());
+        assert!((cost.pages - 40.0).abs() < 1e-6);
+        let few = UpdateCost::of(&table(2.0), &Profile::assumed());
+        assert!(few.pages < 2.01 && few.pages > 1.9, "{few:?}");
+    }
+
+    #[test]
+    fn a_slow_device_gets_less() {
+        let slow = Profile { device: SideProfile::scaled(0.05, 1, 0), ..Profile::assumed() };
+        let rows = table(30_000.0);
+        let (slow, fast) =
+            (UpdateCost::of(&rows, &slow), UpdateCost::of(&rows, &Profile::assumed()));
+        assert!(slow.by_pages_s > 5.0 * fast.by_pages_s);
+    }
+}
