@@ -46,7 +46,7 @@ pub mod strip;
 pub mod waiting;
 
 pub use broadcast::{Broadcast, BroadcastInputs, BroadcastRows, broadcast_inputs};
-pub use codec::{build_id, decode_fragment, encode_fragment, reserve_plan};
+pub use codec::{build_id, check_device_operator, decode_fragment, encode_fragment, reserve_plan};
 pub use fragment::{
     FragmentContext, FragmentCounters, fragment_task_context, index_filtered_inputs, index_inputs,
     streamed_input, unread_task_context, with_partitions,
@@ -59,7 +59,8 @@ pub use index_input::{IndexInput, IndexPages};
 pub use morsel::{Lease, Morsel, MorselList, MorselPage, MorselSource, Passes};
 pub use operators::broadcast_exec::BroadcastExec;
 pub use operators::change_pages_exec::{
-    ChangePagesExec, ChangedColumns, ChangedPage, RefusedValue, changed_schema, read_changed,
+    ChangePagesExec, ChangedColumns, ChangedPage, RefusedRow, RefusedValue, changed_schema,
+    read_changed,
 };
 pub use operators::collect_keys_exec::CollectKeysExec;
 pub use operators::dense_aggregate_exec::DenseAggregateExec;

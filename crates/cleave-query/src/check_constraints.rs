@@ -42,19 +42,27 @@ pub async fn check_rows(
     table: &TableState,
     rows: impl IntoIterator<Item = &RecordBatch>,
 ) -> Result<()> {
-    let rules = &table.rules;
-    if rules.checks.is_empty() {
+    if table.rules.checks.is_empty() {
         return Ok(());
     }
-    let compiled = match rules.compiled.0.get() {
+    let compiled = compiled_checks(database, table).await?;
+    rows.into_iter().try_for_each(|rows| compiled.check(&table.schema, rows))
+}
+
+/// The checks of `table` as expressions over its columns, in the order of its rules.
+///
+/// # Errors
+/// As [`compile`].
+pub async fn compiled_checks(database: &Engine, table: &TableState) -> Result<Arc<CompiledChecks>> {
+    let rules = &table.rules;
+    Ok(match rules.compiled.0.get() {
         Some(compiled) => Arc::clone(compiled),
         None => {
             let made = compile(database.query_runtime(), &table.schema, &rules.checks);
             let made = Arc::new(Box::pin(made).await?);
             if made.is_immutable { Arc::clone(rules.compiled.0.get_or_init(|| made)) } else { made }
         }
-    };
-    rows.into_iter().try_for_each(|rows| compiled.check(&table.schema, rows))
+    })
 }
 
 /// Makes expressions over the columns of `schema` of what `checks` say.

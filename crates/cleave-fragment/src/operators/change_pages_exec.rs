@@ -19,8 +19,8 @@
 //!
 //! Invariants: the rows of a page come one after the other, in one partition, so the input whose rows change must be
 //! the one that streams; a page that comes again fails the fragment. Memory is that of one page and its rows, out of
-//! the fragment's budget. Rows that a NOT NULL column or a length refuses fail the fragment with [`RefusedValue`]; the
-//! host, which makes the same rows, then names column and value. Source: Update NDP, section 4 (delta maps), and
+//! the fragment's budget. Rows that a NOT NULL column or a length refuses fail the fragment with [`RefusedValue`], those
+//! that break a check with [`RefusedRow`]; the host, which makes the same rows, then names column and value. Source: Update NDP, section 4 (delta maps), and
 //! `docs/design/versions-and-commit.md`.
 
 use std::collections::BTreeSet;
@@ -94,6 +94,11 @@ pub struct RefusedValue {
     /// The column's stable id.
     pub column: u32,
 }
+
+/// A new row that breaks a check. The host makes the rows itself, and says which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a new row breaks a check constraint")]
+pub struct RefusedRow;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -178,7 +183,8 @@ fn slots_of(steps: &[u32], row_count: u32) -> Option<BooleanBuffer> {
 }
 
 impl ChangePagesExec {
-    /// Changes the pages of `rows`: their first column has VIDs, the others the new values.
+    /// Changes the pages of `rows`: their first column has VIDs, those of the changed columns the new values, and what
+    /// follows says of each check whether the new row keeps it. NULL is no violation.
     ///
     /// # Errors
     /// For an input with other columns.
@@ -186,8 +192,10 @@ impl ChangePagesExec {
         let schema = rows.schema();
         let types = || schema.fields().iter().map(|field| field.data_type());
         let wanted = changed.columns.schema.fields().iter().map(|field| field.data_type());
-        let fits = types().next() == Some(&DataType::UInt64) && types().skip(1).eq(wanted);
         let count = changed.columns.columns.len();
+        let fits = types().next() == Some(&DataType::UInt64)
+            && types().skip(1).take(count).eq(wanted)
+            && types().skip(1 + count).all(|of_check| *of_check == DataType::Boolean);
         let is_whole = changed.bytes_max.len() == count
             && changed.columns.schema.fields().len() == count
             && changed.columns.columns.iter().all(|c| matches!(c, ColumnRef::User(_)));
@@ -319,7 +327,14 @@ impl Changing {
         let Some(vids) = vids.filter(|vids| vids.null_count() == 0) else {
             return Err(DataFusionError::Internal("a row to be changed without a VID".into()));
         };
-        let columns: Vec<usize> = (1..batch.num_columns()).collect();
+        let count = self.changed.columns.columns.len();
+        for kept in batch.columns().iter().skip(1 + count) {
+            let kept = kept.as_boolean();
+            if kept.true_count() + kept.null_count() < kept.len() {
+                return Err(DataFusionError::External(Box::new(RefusedRow)));
+            }
+        }
+        let columns: Vec<usize> = (1..=count).collect();
         let values = batch.project(&columns)?;
         self.check(&values)?;
         let is_written = !self.changed.columns.columns.is_empty();

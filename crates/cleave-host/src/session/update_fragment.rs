@@ -1,7 +1,6 @@
 //! UPDATE and DELETE of many rows by an update fragment: pages change where they lie, and rows never come to the host.
 //!
-//! 1. [`run`] asks whether the statement may: what it sets is in no index, check or foreign key, nothing is to be
-//!    returned, and fragments are expected to be the cheaper way ([`placement`]).
+//! 1. [`run`] asks whether the statement may: what it sets is in no index and no foreign key, nothing is to be returned, and fragments are expected to be the cheaper way ([`placement`]).
 //! 2. The query for VIDs and new values is planned for each tablet as one fragment
 //!    ([`plan_changes`]). If one cannot be, the statement runs [as ever](super::modify).
 //! 3. It runs [beside writers](beside_writers) of other rows: its fragments lock rows, and its page versions are put
@@ -21,16 +20,22 @@ use std::sync::Arc;
 use cleave_catalog::activity::Act;
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::catalog::division::Division;
+use cleave_catalog::catalog::rules::Check;
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::{UpdateLocking, UpdatePlacement};
 use cleave_engine::delta::Live;
 use cleave_engine::write::change_pages::TabletChange;
 use cleave_fragment::{ChangedColumns, read_changed};
-use cleave_query::cooperative::changing::{Changes, ChangingQuery, plan_changes};
+use cleave_query::check_constraints::compiled_checks;
+use cleave_query::cooperative::changing::{Changes, ChangingQuery, CheckedRows, plan_changes};
 use cleave_query::select::{QueryRequest, ReadView, Target};
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::modify::{Action, Modify};
 use cleave_store::{ColumnType, Projection};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::collect_columns;
 
 use self::placement::Placement;
 use super::block::Taken;
@@ -164,14 +169,13 @@ fn changed_places(
             .indexes
             .iter()
             .any(|index| index.columns.iter().any(|of_index| of_index.column == column.id));
-        let in_check = table.rules.checks.iter().any(|check| check.columns.contains(&column.id));
         let in_division = match &table.division {
             Division::Hash(ids) => ids.contains(&column.id),
             Division::LoadOrder => false,
         };
         let is_fitted = matches!(column.column_type, ColumnType::Char(_));
         let is_bare = assignment.value.is_some() && assignment.of_row.is_none();
-        if in_index || in_check || in_division || is_fitted || !is_bare {
+        if in_index || in_division || is_fitted || !is_bare {
             return None;
         }
         places.insert(place);
@@ -187,7 +191,8 @@ async fn planned(
     (modify, parameters, places): (&Modify, &Parameters, &BTreeSet<usize>),
 ) -> Result<Option<Vec<ChangingQuery>>> {
     let schema = &table.schema;
-    let query = modify.query_of(schema, Some(places))?;
+    let (needed, checked) = checked_rows(session, table, places).await?;
+    let query = modify.query_of(schema, Some(&needed))?;
     let indices: Vec<usize> = places.iter().copied().collect();
     let columns = Projection::of_table(schema, &indices);
     let bytes_max = places.iter().filter_map(|place| schema.columns.get(*place));
@@ -209,12 +214,54 @@ async fn planned(
         };
         let (database, settings) = (session.database.queries(), session.in_force());
         let count = schema.columns.len();
-        match Box::pin(plan_changes(database, settings, asked, count, changed)).await? {
+        match Box::pin(plan_changes(database, settings, asked, count, (changed, &checked))).await? {
             Some(query) => queries.push(query),
             None => return Ok(None),
         }
     }
     Ok(Some(queries))
+}
+
+/// The columns that the query of the statement lists, and the checks of new rows over these: those of the checks which
+/// name a changed column, besides the changed columns.
+async fn checked_rows(
+    session: &Session,
+    table: &TableState,
+    places: &BTreeSet<usize>,
+) -> Result<(BTreeSet<usize>, CheckedRows)> {
+    let columns = &table.schema.columns;
+    let ids: Vec<u32> =
+        places.iter().filter_map(|place| columns.get(*place)).map(|column| column.id).collect();
+    let is_asked = |check: &Check| check.columns.iter().any(|id| ids.contains(id));
+    let mut needed = places.clone();
+    let mut asked = Vec::new();
+    if table.rules.checks.iter().any(is_asked) {
+        let compiled = compiled_checks(&session.database, table).await?;
+        for (check, (_, expr)) in table.rules.checks.iter().zip(&compiled.checks) {
+            if is_asked(check) {
+                needed.extend(collect_columns(expr).iter().map(|column| column.index()));
+                asked.push(Arc::clone(expr));
+            }
+        }
+    }
+    // The VID comes first.
+    let in_query = |place: usize| needed.range(..place).count() + 1;
+    let over_query = |expr: Arc<dyn PhysicalExpr>| {
+        let moved = expr.transform(|node| {
+            Ok(match node.downcast_ref::<Column>() {
+                Some(column) => {
+                    let place = in_query(column.index());
+                    Transformed::yes(Arc::new(Column::new(column.name(), place)) as _)
+                }
+                None => Transformed::no(node),
+            })
+        });
+        moved.map(|moved| moved.data)
+    };
+    let checks = asked.into_iter().map(over_query).collect::<Result<_, _>>()?;
+    let changed = places.iter().map(|place| in_query(*place)).collect();
+    let column_count = needed.len() + 1;
+    Ok((needed, CheckedRows { changed, column_count, checks }))
 }
 
 /// Runs the fragments, and makes what they report the transaction's.

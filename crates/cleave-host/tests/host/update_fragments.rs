@@ -308,6 +308,59 @@ async fn the_first_updater_wins_row_by_row() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checks_are_kept_by_fragments() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    for table in ["a", "b"] {
+        run(
+            &mut session,
+            &format!(
+                "CREATE TABLE {table} (id int PRIMARY KEY, kind int, price numeric(12,2) CHECK (price >= 0), \
+                 small smallint, note varchar(40), flag boolean, \
+                 CONSTRAINT few CHECK (small < 100 + kind), CHECK (flag OR length(note) < 20))"
+            ),
+        )
+        .await;
+        run(
+            &mut session,
+            &format!("INSERT INTO {table} SELECT v, v % 100, v, v % 50, 'note ' || v, v % 2 = 0 FROM generate_series(1, 12000) AS s(v)"),
+        )
+        .await;
+    }
+    for (sql, by_fragment) in [
+        ("UPDATE @ SET price = price + 1", true),
+        ("UPDATE @ SET price = NULL WHERE id % 2 = 0", true),
+        ("UPDATE @ SET small = 100 + id % 100 - 1 WHERE kind > 0", true),
+        ("UPDATE @ SET small = 100 WHERE id % 100 = 0 OR id = 7", false),
+        ("UPDATE @ SET price = id - 500", false),
+        // The value is rounded before it is checked.
+        ("UPDATE @ SET price = -0.004 WHERE id + 0 = 3", true),
+        ("UPDATE @ SET note = repeat('x', 30), flag = true", true),
+        ("UPDATE @ SET flag = false WHERE id % 3 = 0", false),
+        ("UPDATE @ SET flag = NULL WHERE id % 3 = 0", true),
+        ("UPDATE @ SET price = 0, small = NULL, note = 'all'", true),
+    ] {
+        for (table, placement) in [("a", "device"), ("b", "host")] {
+            run(&mut session, &format!("SET update_placement = {placement}")).await;
+            let before = fragments(&database).await;
+            let ended = session.run(&sql.replace('@', table)).await;
+            let used = fragments(&database).await > before;
+            assert_eq!(used, by_fragment && table == "a", "{sql}: {ended:?}");
+            match ended {
+                Ok(_) => assert!(by_fragment, "{sql}"),
+                Err(error) => {
+                    assert_eq!(error.sqlstate(), "23514", "{sql}: {error}");
+                    assert!(!by_fragment, "{sql}: {error}");
+                }
+            }
+        }
+        let a = rows(&mut session, "SELECT * FROM a ORDER BY id").await;
+        assert_eq!(a, rows(&mut session, "SELECT * FROM b ORDER BY id").await, "{sql}");
+    }
+    assert_no_leak(&database);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn explain_shows_both_ways_and_runs_the_one_that_is_chosen() {
     let (_directory, database) = fresh().await;
     let mut session = database.session();

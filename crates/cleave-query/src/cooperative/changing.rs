@@ -25,8 +25,8 @@ use cleave_engine::device::{Claim, Device};
 use cleave_engine::write::change_pages::{Reported, as_sink, claimed_pages, on_device};
 use cleave_fragment::fragment::FragmentContext;
 use cleave_fragment::{
-    ChangePagesExec, ChangedColumns, LockRowsExec, Morsel, RefusedValue, RowsToLock, TableScanExec,
-    changed_schema,
+    ChangePagesExec, ChangedColumns, LockRowsExec, Morsel, RefusedRow, RefusedValue, RowsToLock,
+    TableScanExec, changed_schema, check_device_operator,
 };
 use cleave_media::{BLOCK_SIZE, Extent};
 use cleave_plan::PlanEstimates;
@@ -35,6 +35,7 @@ use cleave_plan::split::{FragmentPlan, When};
 use cleave_store::{ColumnRef, StoreError, TableSchema};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, Fields};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::session_state::SessionState;
@@ -87,7 +88,7 @@ pub async fn plan_changes(
     settings: &Settings,
     asked: QueryRequest<'_>,
     column_count: usize,
-    changed: impl FnOnce(u32) -> ChangedColumns,
+    (changed, checked): (impl FnOnce(u32) -> ChangedColumns, &CheckedRows),
 ) -> Result<Option<ChangingQuery>> {
     let is_on_device = settings.split_in_force() != Split::Host;
     let at_root = Settings {
@@ -108,9 +109,8 @@ pub async fn plan_changes(
     }
     let changed = changed(streamed.scan.scan().input);
     let columns = changed.columns.columns.len();
-    let Some(rows) = conformed(&fragment.plan, changed.columns.schema.fields())? else {
-        return Ok(None);
-    };
+    let fields = changed.columns.schema.fields();
+    let Some(rows) = conformed(&fragment.plan, fields, checked)? else { return Ok(None) };
     let Ok(plan) = ChangePagesExec::new(Arc::clone(&rows), changed.clone()) else {
         return Ok(None);
     };
@@ -131,40 +131,79 @@ fn node_of(
     FragmentExec::new(0, fragment, vec![part.clone()], Arc::clone(&planned.context))
 }
 
-/// `plan`, whose columns behind the first are to be of the types of `fields`, with casts where an assignment makes
-/// them. None: it is not known to make them as the host does.
+/// What the query of a statement has behind the VID, and the checks that new rows are to keep.
+#[derive(Debug, Default)]
+pub struct CheckedRows {
+    /// For each changed column, its place in the query; without checks, these are all.
+    pub changed: Vec<usize>,
+    /// Columns of the query in all, the VID included.
+    pub column_count: usize,
+    /// Over the columns of the query.
+    pub checks: Vec<Arc<dyn PhysicalExpr>>,
+}
+
+/// `plan`, with the changed columns behind the first in the types of `fields`, with casts where an assignment makes
+/// them, and the checks behind these. None: it is not known to make them as the host does.
 fn conformed(
     plan: &Arc<dyn ExecutionPlan>,
     fields: &Fields,
+    checked: &CheckedRows,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let schema = plan.schema();
-    if schema.fields().len() != fields.len() + 1 {
+    if schema.fields().len() != checked.column_count || checked.changed.len() != fields.len() {
         return Ok(None);
     }
     let of_scan = |place: usize| {
         let name = schema.field(place).name().clone();
         (Arc::new(Column::new(&name, place)) as Arc<dyn PhysicalExpr>, name)
     };
-    let (vid, name) = of_scan(0);
-    let mut columns = vec![ProjectionExpr { expr: vid, alias: name }];
+    let mut columns = Vec::with_capacity(checked.column_count);
     let mut is_cast = false;
-    for (place, field) in (1..).zip(fields) {
+    for place in 0..checked.column_count {
         let (own, name) = of_scan(place);
-        let (from, to) = (schema.field(place).data_type(), field.data_type());
-        let expr = match from == to {
-            true => own,
-            false if is_exact_cast(from, to) => {
+        let field = checked.changed.iter().position(|changed| *changed == place);
+        let to = field.and_then(|field| fields.get(field)).map(|field| field.data_type());
+        let from = schema.field(place).data_type();
+        let expr = match to {
+            Some(to) if from != to && is_exact_cast(from, to) => {
                 is_cast = true;
                 Arc::new(CastExpr::new(own, to.clone(), None)) as Arc<dyn PhysicalExpr>
             }
-            false => return Ok(None),
+            Some(to) if from != to => return Ok(None),
+            _ => own,
         };
         columns.push(ProjectionExpr { expr, alias: name });
     }
-    if !is_cast {
-        return Ok(Some(Arc::clone(plan)));
+    let cast = match is_cast {
+        true => Arc::new(ProjectionExec::try_new(columns, Arc::clone(plan))?),
+        false => Arc::clone(plan),
+    };
+    if checked.checks.is_empty() {
+        return Ok(Some(cast));
     }
-    Ok(Some(Arc::new(ProjectionExec::try_new(columns, Arc::clone(plan))?)))
+    let schema = cast.schema();
+    let kept = std::iter::once(&0).chain(&checked.changed).map(|place| {
+        let name = schema.field(*place).name().clone();
+        let expr = Arc::new(Column::new(&name, *place)) as Arc<dyn PhysicalExpr>;
+        ProjectionExpr { expr, alias: name }
+    });
+    let mut columns: Vec<ProjectionExpr> = kept.collect();
+    for (expr, number) in checked.checks.iter().zip(0..) {
+        let named = Arc::clone(expr).transform(|node| {
+            let place = node.downcast_ref::<Column>().map(Column::index);
+            let field = place.and_then(|place| Some((place, schema.fields().get(place)?)));
+            Ok(match field {
+                Some((place, field)) => {
+                    Transformed::yes(Arc::new(Column::new(field.name(), place)) as _)
+                }
+                None => Transformed::no(node),
+            })
+        })?;
+        columns.push(ProjectionExpr { expr: named.data, alias: format!("check {number}") });
+    }
+    let checking = ProjectionExec::try_new(columns, cast)?;
+    // The host evaluates what a device may not.
+    Ok(check_device_operator(&checking).is_none().then(|| Arc::new(checking) as _))
 }
 
 /// Whether the engine's strict cast is the assignment of PostgreSQL: NULL to any type, and whole and decimal numbers to
@@ -207,7 +246,9 @@ fn is_refused(error: &DataFusionError) -> bool {
         DataFusionError::ArrowError(..) | DataFusionError::Execution(_) => return true,
         _ => return false,
     };
-    error.is::<RefusedValue>() || matches!(error.downcast_ref(), Some(StoreError::Mismatch { .. }))
+    error.is::<RefusedValue>()
+        || error.is::<RefusedRow>()
+        || matches!(error.downcast_ref(), Some(StoreError::Mismatch { .. }))
 }
 
 impl ChangingQuery {
