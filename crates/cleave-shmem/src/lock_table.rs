@@ -111,6 +111,8 @@ pub struct Job {
     pub id: JobId,
     /// The epoch that it was assigned in: its slots are removed when another begins.
     pub epoch: u64,
+    /// Whether it may have entries that an earlier run of it has locked.
+    pub goes_on: bool,
 }
 
 /// Why a lock was not granted, or not released.

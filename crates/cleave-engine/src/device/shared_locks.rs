@@ -127,6 +127,11 @@ impl SharedLocks {
 }
 
 impl LockingJob {
+    /// The number of its device.
+    pub fn device(&self) -> u32 {
+        self.number
+    }
+
     /// Serves the requests of the run.
     pub fn hosted(&self) -> &Arc<HostedJob> {
         &self.hosted

@@ -17,6 +17,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use arrow::array::BooleanBufferBuilder;
 use arrow::buffer::BooleanBuffer;
 use cleave_catalog::catalog::rewrites::Rewrite;
 use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
@@ -99,6 +100,22 @@ impl TableVersions {
         let next = Arc::new(next);
         *made = Some((Arc::downgrade(table), Arc::clone(&next)));
         next
+    }
+
+    /// The same without the rows that are dead in `live`, and their number.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] where a page is another one than the fragment has read.
+    pub fn without_dead(&self, table_id: u32, live: &Live) -> Result<(Self, u64)> {
+        let table = live.state.table_by_id(table_id).ok_or_else(Error::concurrent_update)?;
+        let mut tablets = self.tablets.clone();
+        let mut count = 0;
+        for (place, versions) in &mut tablets {
+            let tablet = table.tablets.get(*place).ok_or_else(Error::concurrent_update)?;
+            let dead = live.delta.dead_rows(table_id, *place, live.number);
+            count += versions.leave_out_dead(tablet, &dead)?;
+        }
+        Ok((Self { tablets, made: Mutex::default() }, count))
     }
 
     /// Refuses them where, in `live`, a changed row is dead or a page is another one than the fragment has read.
@@ -200,6 +217,43 @@ impl TabletVersions {
         count == self.pages.len()
     }
 
+    /// Leaves out the rows that are dead in `tablet`, or among `dead`; returns their number.
+    fn leave_out_dead(&mut self, tablet: &TabletState, dead: &[u64]) -> Result<u64> {
+        let mut left_out: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        let mut page_count = 0;
+        for entry in tablet.heap.iter().flat_map(|segment| &segment.pages) {
+            let Some(version) = self.of(entry) else { continue };
+            page_count += 1;
+            let of_page = tablet.version_map.dead_rows(entry.vid_stretches());
+            let slots = of_page.slots().filter(|slot| is_set(&version.slots, *slot));
+            let slots: Vec<usize> = slots.collect();
+            if !slots.is_empty() {
+                left_out.entry(entry.vid_first).or_default().extend(slots);
+            }
+        }
+        if page_count != self.pages.len() {
+            return Err(Error::concurrent_update());
+        }
+        for vid in dead {
+            if let Some((first, slot)) = self.find(*vid) {
+                left_out.entry(first).or_default().push(slot);
+            }
+        }
+        let mut count = 0;
+        for (first, mut slots) in left_out {
+            slots.sort_unstable();
+            slots.dedup();
+            let Some(version) = self.pages.get_mut(&first).map(Arc::make_mut) else { continue };
+            count += slots.len() as u64;
+            let mut bits = BooleanBufferBuilder::new(version.slots.len());
+            bits.append_buffer(&version.slots);
+            slots.into_iter().for_each(|slot| bits.set_bit(slot, false));
+            version.slots = bits.finish();
+        }
+        self.pages.retain(|_, version| version.slots.count_set_bits() > 0);
+        Ok(count)
+    }
+
     /// Whether `tablet` has the pages that they replace, with all changed rows alive.
     fn are_current(&self, tablet: &TabletState) -> bool {
         let pages = tablet.heap.iter().flat_map(|segment| &segment.pages);
@@ -216,13 +270,22 @@ impl TabletVersions {
 
     /// Whether the row `vid` is one that has changed.
     fn has(&self, vid: u64) -> bool {
+        self.find(vid).is_some()
+    }
+
+    /// The page of the row `vid`, if it has changed, and its slot there.
+    fn find(&self, vid: u64) -> Option<(u64, usize)> {
         // A page that was pruned may have the rows of others between its own.
-        self.pages.range(..=vid).rev().any(|(first, version)| {
-            let slot = version.entry.gaps.slot_at(vid - first);
-            let slot = slot.and_then(|slot| usize::try_from(slot).ok());
-            slot.is_some_and(|slot| slot < version.slots.len() && version.slots.value(slot))
+        self.pages.range(..=vid).rev().find_map(|(first, version)| {
+            let slot = version.entry.gaps.slot_at(vid - first)?;
+            let slot = usize::try_from(slot).ok()?;
+            is_set(&version.slots, slot).then_some((*first, slot))
         })
     }
+}
+
+fn is_set(slots: &BooleanBuffer, slot: usize) -> bool {
+    slot < slots.len() && slots.value(slot)
 }
 
 /// The versions that `pages`, which a fragment reports of `tablet`, are, and the number of their rows.

@@ -270,6 +270,8 @@ struct RunLocksProto {
     job: Option<u32>,
     #[prost(uint64, tag = "2")]
     epoch: u64,
+    #[prost(bool, tag = "3")]
+    goes_on: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -616,7 +618,9 @@ pub fn decode_execute(frame: Frame) -> Decoded<Execute> {
 
 fn locks_to_proto(locks: RunLocks) -> RunLocksProto {
     match locks {
-        RunLocks::Shared(job) => RunLocksProto { job: Some(job.id.get().into()), epoch: job.epoch },
+        RunLocks::Shared(Job { id, epoch, goes_on }) => {
+            RunLocksProto { job: Some(id.get().into()), epoch, goes_on }
+        }
         RunLocks::Batches => RunLocksProto::default(),
     }
 }
@@ -625,7 +629,7 @@ fn locks_from_proto(locks: RunLocksProto) -> Decoded<RunLocks> {
     let Some(number) = locks.job else { return Ok(RunLocks::Batches) };
     let id = u16::try_from(number).ok().and_then(JobId::new);
     let id = id.ok_or(MalformedMessage::Field("number of a job that locks rows"))?;
-    Ok(RunLocks::Shared(Job { id, epoch: locks.epoch }))
+    Ok(RunLocks::Shared(Job { id, epoch: locks.epoch, goes_on: locks.goes_on }))
 }
 
 fn header_to_proto(header: CommandHeader) -> HeaderProto {

@@ -83,6 +83,8 @@ struct JobInner {
     locks: Option<RunLocks>,
     /// Whether something may work for the run on the device.
     is_running: bool,
+    /// Whether a run of it has stopped.
+    has_run: bool,
     escalation: Escalation,
     /// Queued rows, by batch and position in it.
     parked: BTreeMap<Name, Parked>,
@@ -155,6 +157,7 @@ impl HostedJob {
             side,
             locks,
             is_running: false,
+            has_run: false,
             escalation: Escalation::default(),
             parked: BTreeMap::new(),
             below: 0,
@@ -190,11 +193,15 @@ impl HostedJob {
     /// [`LockError::Fenced`] if the host has taken its locks away.
     pub fn run_locks(&self, has_table: bool) -> Result<RunLocks, LockError> {
         let mut state = self.state();
-        if let Some(locks) = state.locks {
-            return Ok(locks);
+        match state.locks {
+            Some(RunLocks::Shared(job)) => {
+                return Ok(RunLocks::Shared(Job { goes_on: state.has_run, ..job }));
+            }
+            Some(RunLocks::Batches) => return Ok(RunLocks::Batches),
+            None => {}
         }
         let locks = if has_table {
-            RunLocks::Shared(self.job)
+            RunLocks::Shared(Job { goes_on: state.has_run, ..self.job })
         } else {
             state.side = Some(self.device.begin(self.job)?);
             RunLocks::Batches
@@ -211,7 +218,18 @@ impl HostedJob {
 
     /// The device has reported that nothing works for the run any more.
     pub fn run_has_stopped(&self) {
-        self.state().is_running = false;
+        let mut state = self.state();
+        state.is_running = false;
+        // Another run counts its batches anew.
+        state.has_run = true;
+        state.below = 0;
+        state.parked.clear();
+    }
+
+    /// Whether another run may go on with its locks: none works for it, and it was not refused.
+    pub fn may_go_on(&self) -> bool {
+        let state = self.state();
+        !state.is_running && state.ended.is_none() && self.host.is_current(self.job)
     }
 
     /// Whether the job has all locks that it was granted: they were not taken away with those of the device's other

@@ -34,7 +34,9 @@ use cleave_catalog::error::{ConflictKind, Error, Fault, Result};
 use cleave_catalog::settings::Settings;
 use cleave_catalog::settings::{Isolation, TransactionModes};
 use cleave_engine::delta::Live;
-use cleave_engine::storage_engine::commit::validate::{check, check_rewritten, row_with_key};
+use cleave_engine::storage_engine::commit::validate::{
+    check, check_dead, check_rewritten, row_with_key,
+};
 use cleave_engine::storage_engine::commit::{Changes, Defines, RowChanges};
 use cleave_engine::storage_engine::snapshot::{KeptSnapshot, SnapshotKind};
 use cleave_engine::write::begun::Begun;
@@ -289,6 +291,11 @@ impl Session {
             Some(kept) => check_rewritten(&kept.live().state, &self.database.live(), change),
             None => Ok(()),
         }
+    }
+
+    /// Whether the block is that of a single statement.
+    pub(super) fn is_alone_in_block(&self) -> bool {
+        self.block.as_ref().is_some_and(Block::is_own)
     }
 
     /// Whether all statements of the block read the snapshot of its first one.
@@ -649,7 +656,12 @@ pub(super) async fn take_plain(
         return Err(made_anew(&change.schema.name));
     }
     check_rows(&database, table, change.batches()).await?;
-    lock_keys(session, table, &change).await?;
+    match lock_keys(session, table, &change).await {
+        Err(Error::Conflict { kind: ConflictKind::Update, .. }) if !session.reads_snapshot() => {
+            return Ok(Taken::Again);
+        }
+        locked => locked?,
+    }
     session.check_rewritten(&change)?;
     serializable::note_writes(&session.database, session.tracked(), &change).await?;
     let tracked = session.statement_tracked.clone();
@@ -774,7 +786,9 @@ pub(super) async fn lock_keys(
     if let Some(mark) = session.table_mark.take_if(|_| TransactionLocks::takes_table(change)) {
         session.locks().release_to(mark);
     }
-    session.locks().lock_change(base, change, timeout_ms).await
+    let database = Arc::clone(&session.database);
+    let are_there = || check_dead(&database.live(), change);
+    session.locks().lock_change(base, change, timeout_ms, are_there).await
 }
 
 /// An empty set of locks for a transaction of this session.

@@ -38,6 +38,8 @@ pub(super) struct ChangedRows<'a> {
     running: Option<Running>,
     /// Columns of other tables beside the rows.
     pub(super) beside: Option<SchemaRef>,
+    /// By tablet, the VID with which the pages begin that count; all do where there is none.
+    pub(super) vids_from: Vec<u64>,
 }
 
 /// The query over one tablet.
@@ -89,6 +91,7 @@ impl<'a> ChangedRows<'a> {
             place,
             running,
             beside,
+            vids_from: Vec::new(),
         })
     }
 
@@ -132,7 +135,8 @@ impl<'a> ChangedRows<'a> {
     /// Begins to query the tablet.
     async fn begin(&mut self) -> Result<Running> {
         let (session, place) = (self.session, self.place);
-        let target = Some(Target { table: self.modify.table.clone(), tablet: place });
+        let vid_from = self.vids_from.get(place).copied().unwrap_or_default();
+        let target = Some(Target { table: self.modify.table.clone(), tablet: place, vid_from });
         let view = ReadView { target, ..self.view.clone() };
         let asked =
             QueryRequest { query: &self.query, parameters: self.parameters, view: Some(&view) };

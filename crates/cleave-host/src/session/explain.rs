@@ -237,7 +237,7 @@ pub(super) async fn explain_with(
                 }
                 by_rows => change = by_rows,
             }
-            target = Some(Target { table: modify.table.clone(), tablet: 0 });
+            target = Some(Target { table: modify.table.clone(), tablet: 0, vid_from: 0 });
             modify
                 .query_of(&table.schema, modify::needed_columns(session, table, &modify).as_ref())?
         }

@@ -108,10 +108,17 @@ async fn lock_them(
     let keys: BTreeSet<LockKey> = rows.iter().flat_map(|row| row.keys.iter().copied()).collect();
     let places: BTreeSet<RowPlace> = rows.iter().filter_map(|row| row.row).collect();
     let of_rows = places.iter().map(|(place, vid)| transaction_locks::row_key(table, *place, *vid));
-    for key in keys.into_iter().chain(of_rows) {
+    for key in keys {
         locking::lock_one(session, key, locked).await?;
     }
-    let is_there = has_rows(session, table, places.into_iter())?;
+    // A lock on a row that has been replaced would keep a fragment with an older snapshot waiting.
+    if !has_rows(session, table, places.iter().copied())? {
+        return Ok(None);
+    }
+    for key in of_rows {
+        locking::lock_one(session, key, locked).await?;
+    }
+    let is_there = has_rows(session, table, places.iter().copied())?;
     Ok(is_there.then(|| (0..).take(rows.len()).collect()))
 }
 

@@ -320,8 +320,15 @@ async fn lock_all(
         let read = (&view.state.shipped, &*table);
         let keys = keys_of(&session.database, read, &places).await?;
         let of_index: BTreeSet<LockKey> = keys.values().flatten().copied().collect();
-        let rows = row_keys(session, view, &table, &places)?;
-        for key in of_index.into_iter().chain(rows) {
+        for key in of_index {
+            lock_one(session, key, locked).await?;
+        }
+        // A lock on a row that has been replaced would keep a fragment with an older snapshot waiting.
+        let all: Vec<RowPlace> = places.iter().copied().collect();
+        if !are_there(session, view, locked, &all)? {
+            return Ok(None);
+        }
+        for key in row_keys(session, view, &table, &places)? {
             lock_one(session, key, locked).await?;
         }
     }

@@ -105,7 +105,8 @@ pub(super) async fn run(
             Ran::ByRows => {}
         }
         let bytes_max = gathered_max(session, &table, modify);
-        let Some(made) = made_of(session, &view, &table, asked, bytes_max).await? else {
+        let bounds = (bytes_max, Vec::new());
+        let Some(made) = made_of(session, &view, &table, asked, bounds).await? else {
             match Box::pin(update_many(session, &view, &table, asked)).await? {
                 Some(count) => return Ok(Outcome::done(format!("{} {count}", modify.name()))),
                 None => continue,
@@ -176,7 +177,7 @@ pub(super) async fn describe_modify(
     let table = Arc::clone(table.map_err(|error| error.at(modify.position))?);
     assigned_types(modify.assignments(), &table.schema, &mut types)?;
     let query = modify.query(&table.schema)?;
-    let target = Some(Target { table: modify.table.clone(), tablet: 0 });
+    let target = Some(Target { table: modify.table.clone(), tablet: 0, vid_from: 0 });
     let view = ReadView { state, target, reads: None };
     let read = (Some(&view), given);
     let described = describe_over(&session.database, session.in_force(), read, &query, types);
@@ -203,8 +204,21 @@ pub(super) async fn made(
     modify: &Modify,
     parameters: &Parameters,
 ) -> Result<Made> {
-    let made = made_of(session, view, table, (modify, parameters), usize::MAX).await?;
+    let asked = (modify, parameters);
+    let made = made_of(session, view, table, asked, (usize::MAX, Vec::new())).await?;
     // No rows exceed the maximum of bytes.
+    made.ok_or_else(Error::concurrent_update)
+}
+
+/// The same of rows on pages that begin, in each tablet, with the VID in `vids_from` or a greater one.
+pub(super) async fn made_behind(
+    session: &Session,
+    view: &ReadView,
+    table: &TableState,
+    asked: (&Modify, &Parameters),
+    vids_from: &[u64],
+) -> Result<Made> {
+    let made = made_of(session, view, table, asked, (usize::MAX, vids_from.to_vec())).await?;
     made.ok_or_else(Error::concurrent_update)
 }
 
@@ -214,7 +228,7 @@ async fn made_of(
     view: &ReadView,
     table: &TableState,
     (modify, parameters): (&Modify, &Parameters),
-    bytes_max: usize,
+    (bytes_max, vids_from): (usize, Vec<u64>),
 ) -> Result<Option<Made>> {
     let schema = &table.schema;
     identity::check_update(table, modify.assignments())?;
@@ -229,6 +243,7 @@ async fn made_of(
     let mut gone_keys = Vec::new();
     let (mut count, mut bytes) = (0, 0);
     let mut source = ChangedRows::new(session, view, table, (modify, parameters), needed)?;
+    source.vids_from = vids_from;
     while let Some(changed) = source.next().await? {
         let Changed { place, vids, rows, beside: more } = changed;
         count += vids.len();

@@ -116,15 +116,18 @@ impl TransactionLocks {
         }
     }
 
-    /// Locks what `change` touches: the committed rows that end, and the keys of new rows.
+    /// Locks what `change` touches: the keys of new rows, and then the committed rows that end, which `are_there` has
+    /// found as they were read. A lock on a row that has been replaced would keep a fragment with an older snapshot
+    /// waiting, while its holder waits for the row's newest version.
     ///
     /// # Errors
-    /// [`Error::Conflict`] on a deadlock, or after `timeout_ms` (0: no limit).
+    /// [`Error::Conflict`] on a deadlock, or after `timeout_ms` (0: no limit); that of `are_there`.
     pub(super) async fn lock_change(
         &self,
         table: &TableState,
         change: &TableChange,
         timeout_ms: u64,
+        are_there: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let is_large = Self::takes_table(change);
         let mode = if is_large { LockMode::Exclusive } else { LockMode::RowExclusive };
@@ -150,6 +153,9 @@ impl TransactionLocks {
             for key in wanted {
                 self.lock(key, mode, timeout_ms).await?;
             }
+        }
+        if !change.dead.is_empty() {
+            are_there()?;
         }
         for (place, vids) in &change.dead {
             for vid in vids.iter() {
@@ -181,9 +187,14 @@ impl TransactionLocks {
         self.lock(key, LockMode::ForUpdate, timeout_ms).await
     }
 
-    /// A job that locks rows of `device` for the transaction; None: the device has no lock table, or as many jobs as
-    /// that can tell apart.
+    /// A job that locks rows of `device` for the transaction, that of its last fragment there if it can go on; None: the
+    /// device has no lock table, or as many jobs as that can tell apart.
     pub(super) fn begin_job(&mut self, device: &Device) -> Option<Arc<LockingJob>> {
+        let number = device.id().0;
+        let known = self.jobs.iter().rev().find(|job| job.device() == number);
+        if let Some(job) = known.filter(|job| job.hosted().may_go_on()) {
+            return Some(Arc::clone(job));
+        }
         // What has changed since the snapshot is found once the fragment has ended.
         let newest = Arc::new(|_| None);
         let begun = device.shared_locks()?.begin_job(&self.owner, newest);

@@ -204,7 +204,7 @@ async fn planned(
     let bytes_max: Vec<u32> = bytes_max.collect();
     let mut queries = Vec::with_capacity(table.tablets.len());
     for tablet in 0..table.tablets.len() {
-        let target = Some(Target { table: modify.table.clone(), tablet });
+        let target = Some(Target { table: modify.table.clone(), tablet, vid_from: 0 });
         let view = ReadView { target, ..view.clone() };
         let asked = QueryRequest { query: &query, parameters, view: Some(&view) };
         let changed = |input| ChangedColumns {

@@ -232,7 +232,7 @@ pub(super) async fn describe_update(
     let other = |place: usize| (!places.contains(&place)).then_some(ColumnType::Text);
     let known = types.iter().enumerate().map(|(place, known)| known.or_else(|| other(place)));
     let known = known.collect();
-    let target = Some(Target { table: schema.name.clone(), tablet: 0 });
+    let target = Some(Target { table: schema.name.clone(), tablet: 0, vid_from: 0 });
     let view = ReadView { state, target, reads: None };
     let described = describe(&session.database, session.in_force(), Some(&view), &query, known);
     let described = Box::pin(described).await?;

@@ -177,6 +177,8 @@ pub struct Target {
     pub table: String,
     /// The place of the tablet.
     pub tablet: usize,
+    /// Only rows on pages that begin with this VID or a greater one.
+    pub vid_from: u64,
 }
 
 impl<'a> From<&'a ast::Query> for QueryRequest<'a> {

@@ -129,6 +129,15 @@ impl PlannedInput {
         Self { pages: pages.copied().collect(), tablet_count: Some(wanted.len()), ..self }
     }
 
+    /// The input with only the pages that begin with the VID `first` or a greater one.
+    pub fn from_vid(self, first: u64) -> Self {
+        let begins = |page: &&InputPage| {
+            self.entry(**page).is_some_and(|(_, entry)| entry.vid_first >= first)
+        };
+        let pages = self.pages.iter().filter(begins).copied().collect();
+        Self { pages, ..self }
+    }
+
     /// The part of the input that lies on `device`.
     pub fn on_device(&self, device: DeviceId) -> Self {
         let lies_there = |place: usize| {

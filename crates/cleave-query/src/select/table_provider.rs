@@ -118,7 +118,11 @@ impl CleaveTable {
 
     /// The pages of the table, or of the tablet that is wanted.
     fn all_pages(&self) -> PlannedInput {
-        let input = PlannedInput::new(Arc::clone(&self.table));
+        let mut input = PlannedInput::new(Arc::clone(&self.table));
+        let vid_from = self.context.target().map_or(0, |target| target.vid_from);
+        if self.tablet.is_some() && vid_from > 0 {
+            input = input.from_vid(vid_from);
+        }
         match self.tablet.filter(|_| self.table.tablets.len() > 1) {
             Some(tablet) => input.in_tablets(&BTreeSet::from([tablet])),
             None => input,

@@ -2,7 +2,8 @@
 //!
 //! A job has one slot in an entry, for all its rows there and all its threads. Two bits an entry in private memory say
 //! what it has requested and what it holds. So a row whose entry is held needs no access to shared memory, every entry
-//! is released once, and a slot that names the job without its request is not believed.
+//! is released once, and a slot that names the job without its request is not believed, unless an earlier run of the
+//! same job may have left it.
 //!
 //! ```text
 //!            ask                     first slot
@@ -20,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 use super::sync::atomic::{AtomicU64, Ordering};
 use super::waiters::{Peer, Waiters};
 use super::{
-    Bells, Conflict, Job, LockError, LockFigures, LockTable, Of, Place, PutIn, Row, Sides,
+    Bells, Conflict, Holder, Job, LockError, LockFigures, LockTable, Of, Place, PutIn, Row, Sides,
 };
 
 /// The device's side of a table.
@@ -224,6 +225,16 @@ impl JobLocks {
             return Ok(waits(false));
         }
         let job = self.job.id;
+        if self.job.goes_on
+            && table.load(entry).is_ok_and(|queue| queue.head() == Some(Holder::Job(job)))
+        {
+            // An earlier run has locked it, and the job keeps it until it ends.
+            self.states.set(entry, HELD);
+            table.memory.mark(entry, mark, false);
+            self.device.waiters.wake(entry);
+            self.check_epoch()?;
+            return Ok(JobLock::Held);
+        }
         let put = table.put_in(entry, self.slot(), |queue| {
             if queue.place_of(job).is_some() {
                 // No thread of this job put it there.

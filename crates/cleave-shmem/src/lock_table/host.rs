@@ -360,7 +360,7 @@ impl HostLocks {
             (last + 1..=most).chain(1..=last).find(|number| !jobs.used.contains(number))?;
         jobs.used.insert(number);
         jobs.last = number;
-        Some(Job { id: JobId::new(number)?, epoch: jobs.epoch })
+        Some(Job { id: JobId::new(number)?, epoch: jobs.epoch, goes_on: false })
     }
 
     /// Ends `job`, whose transaction has ended and which takes no more locks: removes it from all entries, and hands

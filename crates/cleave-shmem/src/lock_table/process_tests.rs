@@ -109,9 +109,10 @@ fn the_other_process() {
     let mut words = order.split_whitespace();
     let what = words.next().unwrap();
     let numbers: Vec<u64> = words.map(|word| word.parse().unwrap()).collect();
-    let jobs = numbers
-        .chunks(2)
-        .map(|job| Job { id: JobId::new(u16::try_from(job[0]).unwrap()).unwrap(), epoch: job[1] });
+    let jobs = numbers.chunks(2).map(|job| {
+        let id = JobId::new(u16::try_from(job[0]).unwrap()).unwrap();
+        Job { id, epoch: job[1], goes_on: false }
+    });
     let jobs: Vec<_> = jobs.collect();
 
     let hearing = Arc::clone(&device);

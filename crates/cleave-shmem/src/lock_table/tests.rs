@@ -306,7 +306,7 @@ fn fencing_takes_all_from_the_jobs_and_nothing_from_the_host() {
     // A transaction that ends late removes nothing from the present job of that number.
     let next = begin(&host, &device);
     assert!(is_held(next.lock(row(2))));
-    host.release_job(Job { id: next.job().id, epoch: 0 }).unwrap();
+    host.release_job(Job { id: next.job().id, epoch: 0, goes_on: false }).unwrap();
     assert!(!begin(&host, &device).try_lock(row(2)).unwrap());
     host.leave(behind.ticket).unwrap();
     host.leave(held.ticket).unwrap();
@@ -321,7 +321,7 @@ fn numbers_of_jobs_come_again_when_all_were_given() {
     assert_eq!(host.assign_job(), None);
     host.release_job(jobs[5]).unwrap();
     assert_eq!(host.assign_job(), Some(jobs[5]));
-    let foreign = Job { id: JobId::new(255).unwrap(), epoch: 0 };
+    let foreign = Job { id: JobId::new(255).unwrap(), epoch: 0, goes_on: false };
     assert_eq!(device.begin(foreign).unwrap_err(), LockError::Job(foreign.id));
 }
 
@@ -688,4 +688,21 @@ proptest! {
         }
         prop_assert_eq!(host.table.memory.load(entry), 0);
     }
+}
+
+#[test]
+fn another_run_of_a_job_has_what_the_first_one_locked() {
+    let (host, device) = HostLocks::embedded(SMALL).unwrap();
+    let job = host.assign_job().unwrap();
+    let first = device.begin(job).unwrap();
+    assert!(first.try_lock(row(1)).unwrap());
+    let stranger = device.begin(job).unwrap();
+    let refused = stranger.try_lock(row(1)).unwrap_err();
+    assert!(matches!(refused, LockError::Spoilt { .. }), "nobody has said so");
+    let second = device.begin(Job { goes_on: true, ..job }).unwrap();
+    assert!(second.try_lock(row(1)).unwrap() && second.try_lock(row(2)).unwrap());
+    let other = device.begin(host.assign_job().unwrap()).unwrap();
+    assert!(!other.try_lock(row(1)).unwrap() && !other.try_lock(row(2)).unwrap());
+    host.release_job(job).unwrap();
+    assert!(other.try_lock(row(1)).unwrap() && other.try_lock(row(2)).unwrap());
 }

@@ -152,7 +152,11 @@ fn execute_comes_back_as_it_was() {
         slot_bytes: 7,
         settings: vec![("name".into(), "value".into())],
         first_slot: 8,
-        locks: Some(RunLocks::Shared(Job { id: JobId::new(300).unwrap(), epoch: 1 << 40 })),
+        locks: Some(RunLocks::Shared(Job {
+            id: JobId::new(300).unwrap(),
+            epoch: 1 << 40,
+            goes_on: true,
+        })),
         fed: vec![3],
         broadcasts: vec![broadcast(7, &[b"rows", b"more"]), broadcast(u32::MAX, &[])],
         shipped: [3, u64::MAX]
@@ -188,7 +192,7 @@ fn execute_comes_back_as_it_was() {
     assert_eq!(decode_execute(encode_execute(1, execute.clone())).unwrap(), execute);
     let by_batches = Execute { locks: Some(RunLocks::Batches), ..execute.clone() };
     assert_eq!(decode_execute(encode_execute(1, by_batches.clone())).unwrap(), by_batches);
-    let locks = RunLocksProto { job: Some(u32::MAX), epoch: 1 };
+    let locks = RunLocksProto { job: Some(u32::MAX), epoch: 1, goes_on: false };
     assert!(locks_from_proto(locks).unwrap_err().to_string().contains("job"));
     let mut spoilt = encode_execute(1, execute.clone());
     spoilt.parts[0].checksum ^= 1;

@@ -2,10 +2,9 @@
 //!
 //! ```text
 //!  SHARE UPDATE EXCLUSIVE, ROW EXCLUSIVE ─▶ tails pinned ─▶ snapshot ─▶ fragments: lock rows, write page versions
-//!                                                               ▲                    │
-//!                                                               └── a row has changed ┤ checked against the newest
-//!                                                                   since the snapshot▼
-//!                                                            page versions of the transaction ─▶ COMMIT
+//!                                                                                    │ rows replaced since: left out
+//!                                                                                    ▼
+//!               rows committed since, row by row ◀─ the rest ─ page versions of the transaction ─▶ COMMIT
 //! ```
 //!
 //! 1. The table is locked in a mode that lets writers of rows go on, and excludes vacuum and other fragments that make
@@ -14,9 +13,10 @@
 //! 2. With `update_locking = shared` the fragment locks each row before it changes it
 //!    ([`LockRowsExec`](cleave_fragment::LockRowsExec)). With `optimistic` the rows are locked when it has ended, none of
 //!    which may be another transaction's then.
-//! 3. The rows are compared with the newest committed ones. If others have changed one between the snapshot and its
-//!    lock, the statement runs again on a newer snapshot and keeps its locks, so that it soon ends; after
-//!    [`ATTEMPTS`] of them it locks the table.
+//! 3. The rows are compared with the newest committed ones. What others have replaced between the snapshot and its lock
+//!    is left out; the rows committed since, which lie on pages of their own, are then changed
+//!    [row by row](change_rest) on a newer snapshot, as READ COMMITTED has it. Where pages are not the same any more, the
+//!    fragments run again, [`ATTEMPTS`] times at most; then the table is locked.
 //!
 //! 4. A DELETE reports which rows die. The block keeps them as those of other statements. Their keys are not locked, so
 //!    whoever inserts such a key [waits](crate::session::key_locks::wait_for_row) for the row.
@@ -29,14 +29,15 @@ use std::sync::Arc;
 use cleave_catalog::activity::Act;
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::{ConflictKind, Error, Result};
-use cleave_catalog::settings::UpdateLocking;
+use cleave_catalog::settings::{Isolation, UpdateLocking};
+use cleave_engine::delta::Live;
 use cleave_engine::device::shared_locks::row_object;
 use cleave_engine::device::{Claim, Device};
-use cleave_engine::storage_engine::commit::validate::check_dead;
 use cleave_engine::write::change_pages::{TabletChange, add_versions, ended_rows};
 use cleave_engine::write::insert::TableChange;
 use cleave_engine::write::page_versions::TableVersions;
 use cleave_engine::write::tail_pins::TailPin;
+use cleave_engine::write::vid_set::VidSet;
 use cleave_fragment::{LockWaitPolicy, RowsToLock, read_changed};
 use cleave_query::cooperative::changing::{Changes, ChangingQuery};
 use cleave_sql::statement::Parameters;
@@ -46,8 +47,9 @@ use cleave_txn::{LockMode, Written};
 
 use super::{Ran, planned};
 use crate::session::block::{self, Taken, own};
+use crate::session::foreign_keys::Ending;
 use crate::session::transaction_locks::{row_key, table_key};
-use crate::session::{Session, locking, serializable};
+use crate::session::{Session, foreign_keys, locking, modify, serializable};
 
 /// Snapshots on which a statement runs before it locks its table.
 const ATTEMPTS: usize = 4;
@@ -190,31 +192,88 @@ async fn attempt(
             return Ok(Attempt::Changed);
         }
     }
+    if matches!(changed, Rows::Ended(_)) && has_shared_keys(session, id) {
+        return Ok(Attempt::No);
+    }
+    // What others have replaced between the snapshot and the locks is left to the rows that replace it.
     let live = session.database.live();
-    let checked = match changed {
-        Rows::Changed(versions) => versions.check(id, &live),
-        Rows::Ended(_) if has_shared_keys(session, id) => return Ok(Attempt::No),
-        Rows::Ended(change) => check_dead(&live, change),
+    let left = match versions {
+        Some(versions) => match versions.without_dead(id, &live) {
+            Ok((versions, replaced)) => (Some(versions), replaced),
+            Err(Error::Conflict { kind: ConflictKind::Update, .. }) => return Ok(Attempt::Changed),
+            Err(error) => return Err(error),
+        },
+        None => (None, leave_out_dead(&mut ended, &live)?),
     };
-    match checked {
-        Ok(()) => {}
-        Err(Error::Conflict { kind: ConflictKind::Update, .. }) => return Ok(Attempt::Changed),
-        Err(error) => return Err(error),
+    let (versions, replaced) = left;
+    // Such a statement reads one snapshot.
+    let isolation = session.in_force().default_transaction_isolation;
+    if replaced > 0 && session.is_alone_in_block() && isolation != Isolation::ReadCommitted {
+        return Ok(Attempt::Changed);
     }
     let Some(block) = &mut session.block else { return Ok(Attempt::No) };
     if !block.locks.has_rows_of_jobs() {
         return Err(Error::concurrent_update());
     }
-    let Some(versions) = versions else {
-        ended.dead.retain(|_, rows| !rows.is_empty());
-        return Ok(match block::keep_locked(session, ended).await? {
-            Taken::Done => Attempt::Done(count),
-            Taken::Again => Attempt::Changed,
-        });
-    };
-    block.defined.put_versions(id, versions, Arc::clone(pin));
-    block.own = None;
+    count -= replaced;
+    match versions {
+        Some(versions) => {
+            block.defined.put_versions(id, versions, Arc::clone(pin));
+            block.own = None;
+        }
+        None => {
+            if let Taken::Again = block::keep_locked(session, ended).await? {
+                return Ok(Attempt::Changed);
+            }
+        }
+    }
+    if replaced > 0 {
+        let vids: Vec<u64> = table.tablets.iter().map(|tablet| tablet.next_vid).collect();
+        count += Box::pin(change_rest(session, (modify, parameters), &vids)).await?;
+    }
     Ok(Attempt::Done(count))
+}
+
+/// Leaves the rows that are dead in `live` out of `ended`; returns their number.
+fn leave_out_dead(ended: &mut TableChange, live: &Live) -> Result<u64> {
+    let table = live.state.find_writable_table(&ended.schema.name)?;
+    let mut count = 0;
+    for (place, rows) in &mut ended.dead {
+        let tablet = table.tablets.get(*place).ok_or_else(Error::concurrent_update)?;
+        let (id, number) = (ended.schema.table_id, live.number);
+        let lives = |vid: &u64| live.delta.lives(id, *place, tablet, *vid, number);
+        let before = rows.len();
+        let mut alive = VidSet::default();
+        alive.extend(rows.iter().filter(lives));
+        count += (before - alive.len()) as u64;
+        *rows = alive;
+    }
+    ended.dead.retain(|_, rows| !rows.is_empty());
+    Ok(count)
+}
+
+/// Changes, row by row, the rows on pages that begin with the VIDs `vids_from` or greater ones: what was committed since
+/// the snapshot of the fragments, whose pages are pinned. Returns their number.
+async fn change_rest(
+    session: &mut Session,
+    asked: (&Modify, &Parameters),
+    vids_from: &[u64],
+) -> Result<u64> {
+    let modify = asked.0;
+    loop {
+        let view = session.view().await?;
+        let table = Arc::clone(view.state.find_writable_table(&modify.table)?);
+        let made = modify::made_behind(session, &view, &table, asked, vids_from).await?;
+        modify::lock_keys_of(session, &view, &table, modify, &made).await?;
+        let ending = match foreign_keys::keeps_keys(session, &table, modify) {
+            true => Ending::KeysKept,
+            false => made.ending(modify, &view),
+        };
+        let taken = own::take(session, &view, &table, made.change.clone(), ending).await?;
+        if let Taken::Done = taken {
+            return Ok(made.count as u64);
+        }
+    }
 }
 
 /// What fragments have done to the rows of a table.

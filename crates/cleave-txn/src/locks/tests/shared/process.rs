@@ -26,7 +26,7 @@ fn the_other_process() {
     let (id, epoch) = job.split_at(2);
     let id = JobId::new(u16::from_le_bytes(id.try_into().unwrap())).unwrap();
     let epoch = u64::from_le_bytes(epoch.try_into().unwrap());
-    let job = device.begin(Job { id, epoch }).unwrap();
+    let job = device.begin(Job { id, epoch, goes_on: false }).unwrap();
     assert!(VIDS.iter().all(|vid| job_has(&job, *vid)));
     stream.write_all(b"h").unwrap();
     // Until it is killed.
