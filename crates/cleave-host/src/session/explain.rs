@@ -151,7 +151,10 @@ pub(super) async fn run(
         other => is_planned(session, other, &Parameters::default()).await?,
     };
     // Fragments that change pages read what is in pages.
-    let ships = is_planned && !matches!(statement, Statement::Modify(_));
+    let ships = match &statement {
+        Statement::Modify(modify) => is_planned && !placement::is_considered(session, modify),
+        _ => is_planned,
+    };
     let view = view_of(session, ships).await?;
     let point = match is_planned {
         true => None,

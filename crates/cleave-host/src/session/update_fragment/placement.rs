@@ -92,6 +92,15 @@ impl Placement {
     }
 }
 
+/// Whether fragments may be the way in which `modify` changes rows.
+pub(in crate::session) fn is_considered(session: &Session, modify: &Modify) -> bool {
+    let names = session.names();
+    let Some(table) = names.table(&modify.table) else { return false };
+    session.in_force().update_placement != UpdatePlacement::Host
+        && !is_small(session, table)
+        && changed_places(session, table, modify).is_some()
+}
+
 /// How `modify` changes rows of `table`, which is as `view` has it, for EXPLAIN; None: it can do so by rows alone.
 ///
 /// # Errors
