@@ -167,6 +167,8 @@ pub(crate) fn waits(all: &All<'_>) -> Vec<JobWaits> {
                         }
                     }
                 }
+                // So is a row that its transaction has locked on the host.
+                blockers.retain(|(blocker, _)| *blocker != transaction);
                 let key = LockKey::entry(device, entry);
                 found.push(JobWaits { transaction, group, key, blockers });
             }

@@ -324,3 +324,23 @@ async fn a_shared_key_keeps_its_row_from_a_fragment() {
     assert_eq!(end, "done");
     assert_eq!(row(&mut one, SUM).await, "18000,0");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fragment_has_the_rows_that_its_transaction_has_locked() {
+    let (_directory, database) = fresh().await;
+    table(&mut database.session(), "").await;
+    let (mut one, mut two) = two_sessions(&database).await;
+    for (locked, changed) in [("id < 4000", "true"), ("kind = 3 AND id < 4000", "kind < 4")] {
+        run(&mut one, &format!("BEGIN; SELECT id FROM a WHERE {locked} FOR UPDATE")).await;
+        let mut task = beside(two, "UPDATE a SET n = n + 100 WHERE id = 3");
+        assert!(waits(&mut task).await, "{locked}");
+        run(&mut one, &format!("UPDATE a SET n = n + 1 WHERE {changed}")).await;
+        run(&mut one, "UPDATE a SET n = n + 1 WHERE id = 3; COMMIT").await;
+        let (back, end) = task.await.unwrap();
+        assert_eq!(end, "done", "{locked}");
+        two = back;
+    }
+    assert_eq!(row(&mut one, "SELECT n FROM a WHERE id = 3").await, "204");
+    assert_eq!(row(&mut one, SUM).await, "20000,28202");
+    assert_no_leak_soon(&database).await;
+}
