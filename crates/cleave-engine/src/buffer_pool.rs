@@ -247,6 +247,66 @@ impl BufferPool {
         state.admit(whole, (held, weight), before.into_iter(), self.budget_bytes);
     }
 
+    /// Whether it has something of `page` by parts or opened.
+    pub(crate) fn has_parts_of(&self, device: DeviceId, page: &PageRef) -> bool {
+        let state = self.state();
+        let opened = state.parts.get(&PartKey::new(device, page, Part::Whole));
+        opened.is_some_and(|entry| matches!(entry.held, CachedPart::Opened(_)))
+            || state.parts.contains_key(&PartKey::new(device, page, Part::Header))
+    }
+
+    /// Takes what it has of the page `from` over to the page `to`, a version of it with this header: the chunks that
+    /// both share. The rest of `from` is dropped; who still reads that fetches it again.
+    pub(crate) fn hand_over(
+        &self,
+        device: DeviceId,
+        (from, to): (&PageRef, &PageRef),
+        header: &Arc<PageHeader>,
+    ) {
+        let mut state = self.state();
+        let whole = state.remove(&PartKey::new(device, from, Part::Whole));
+        let opened = match whole.as_ref().map(|entry| &entry.held) {
+            Some(CachedPart::Opened(opened)) => Some(Arc::clone(opened)),
+            _ => None,
+        };
+        let (mut frequency, mut queue) = (1, Queue::Small);
+        let mut note = |entry: &Entry| {
+            frequency = entry.frequency.max(frequency);
+            if entry.queue == Queue::Main {
+                queue = Queue::Main;
+            }
+        };
+        whole.iter().for_each(&mut note);
+        state.remove(&PartKey::new(device, from, Part::Header)).iter().for_each(&mut note);
+        let mut kept = vec![(Part::Header, CachedPart::Header(Arc::clone(header)))];
+        for chunk in &header.chunks {
+            let part = Part::from(chunk.column);
+            let own = state.remove(&PartKey::new(device, from, part));
+            own.iter().for_each(&mut note);
+            if chunk.shared.is_none() {
+                continue;
+            }
+            let bytes = match own.map(|entry| entry.held) {
+                Some(CachedPart::Bytes(bytes)) => Some(bytes),
+                _ => opened.as_ref().and_then(|page| page.chunk(chunk.column)).flatten(),
+            };
+            kept.extend(bytes.map(|bytes| (part, CachedPart::Bytes(bytes))));
+        }
+        for (part, held) in kept {
+            let key = PartKey::new(device, to, part);
+            let weight = held.weight();
+            drop(state.remove(&key));
+            if weight > self.budget_bytes {
+                continue;
+            }
+            while state.bytes() + weight > self.budget_bytes {
+                state.evict_one(self.budget_bytes / SMALL_SHARE);
+            }
+            state.enqueue(key, queue, weight);
+            state.parts.insert(key, Entry { held, weight, queue, frequency });
+        }
+    }
+
     /// The fetches in flight, locked: none lands while the lock is held.
     pub fn flights(&self) -> MutexGuard<'_, Flights> {
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)

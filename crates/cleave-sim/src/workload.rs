@@ -26,6 +26,14 @@ pub const WAYS: [&[(&str, &str)]; 7] = [
 const SHIPPED: (&str, &str) = ("shipped_delta_bytes", "1MB");
 const FLUSHED: (&str, &str) = ("shipped_delta_bytes", "0");
 
+/// How statements change rows: by update fragments that lock in each way, or row by row.
+const UPDATES: [[(&str, &str); 2]; 4] = [
+    [("update_placement", "device"), ("update_locking", "shared")],
+    [("update_placement", "device"), ("update_locking", "table")],
+    [("update_placement", "device"), ("update_locking", "optimistic")],
+    [("update_placement", "host"), ("update_locking", "shared")],
+];
+
 const WORDS: [&str; 5] =
     ["amber", "birch", "cedar", "dune", "a rather longer note, so that pages differ"];
 
@@ -72,6 +80,8 @@ impl Step {
 #[derive(Debug)]
 pub struct Workload {
     random: SplitMix64,
+    /// Of its own, so that the statements of a seed stay as they are.
+    of_updates: SplitMix64,
     devices: &'static [&'static str],
     next_table: u32,
     next_index: u32,
@@ -87,6 +97,7 @@ impl Workload {
         Self {
             devices,
             random: SplitMix64::new(seed.wrapping_mul(0x1234_5678_9abc_def1)),
+            of_updates: SplitMix64::new(seed.wrapping_mul(0x9abc_def1_1234_5679)),
             next_table: 0,
             next_index: 0,
             next_other: 0,
@@ -120,6 +131,8 @@ impl Workload {
         let ways: Vec<_> = WAYS.iter().filter(|way| !may_be_refused(way)).collect();
         let way = ways[index(&mut self.random, ways.len())];
         step.settings.extend(way.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        let updates = UPDATES[index(&mut self.of_updates, UPDATES.len())];
+        step.settings.extend(updates.map(|(name, value)| (name, value.to_owned())));
         step
     }
 

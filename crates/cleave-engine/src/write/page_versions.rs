@@ -22,12 +22,14 @@ use arrow::buffer::BooleanBuffer;
 use cleave_catalog::catalog::rewrites::Rewrite;
 use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
 use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::Stack;
 use cleave_fragment::ChangedPage;
 use cleave_media::Extent;
-use cleave_store::{PageEntry, PageRef};
+use cleave_store::{PageEntry, PageRead, PageRef};
 
 use super::change_pages::{changed_rows_are_live, version_of};
 use crate::delta::Live;
+use crate::storage_engine::Engine;
 
 /// The page versions of one table.
 #[derive(Debug, Default)]
@@ -146,6 +148,38 @@ impl TableVersions {
         }
         self.note_rewrites(&mut next);
         Ok(next)
+    }
+
+    /// Lets the buffer pool keep what it has of the replaced pages for the versions, which share chunks with them. To be
+    /// called before the commit, when the pages are on media; what cannot be read is fetched later.
+    pub async fn take_cached(&self, engine: &Engine, table_id: u32) {
+        let state = engine.catalog();
+        let Some(table) = state.table_by_id(table_id) else { return };
+        for (place, versions) in &self.tablets {
+            let Some(tablet) = table.tablets.get(*place) else { continue };
+            let pool = engine.buffer_pool();
+            let Ok(pages) = engine.page_source(tablet.device, Stack::Native) else { continue };
+            for segment in &tablet.heap {
+                let replaced = segment.pages.iter().filter_map(|entry| {
+                    let version = versions.of(entry)?;
+                    let is_cached = pool.has_parts_of(tablet.device, &entry.page);
+                    is_cached.then_some((entry.page, version.entry.page))
+                });
+                let replaced: Vec<(PageRef, PageRef)> = replaced.collect();
+                let read = |(_, page): &(PageRef, PageRef)| PageRead {
+                    segment: segment.segment_ref(),
+                    page: *page,
+                    columns: Vec::new(),
+                };
+                if replaced.is_empty() {
+                    continue;
+                }
+                let headers = pages.read(replaced.iter().map(read).collect()).await;
+                for ((from, to), page) in replaced.iter().zip(headers.into_iter().flatten()) {
+                    pool.hand_over(tablet.device, (from, to), &page.header);
+                }
+            }
+        }
     }
 
     /// Notes in `table`, which has the page versions, which rows have changed.

@@ -371,7 +371,7 @@ pub(super) async fn commit_block(session: &mut Session, mut block: Block) -> Res
             defined: (!permanent.is_empty()).then_some(&permanent as &dyn Defines),
             ..row_changes(session.in_force(), &changes, block.checked, tracked)
         };
-        permanent.sync_versions().await?;
+        permanent.sync_versions(&session.database).await?;
         if permanent.has_versions() && !block.locks.has_rows_of_jobs() {
             return Err(Error::concurrent_update());
         }

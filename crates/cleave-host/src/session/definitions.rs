@@ -107,13 +107,18 @@ impl Defined {
         Arc::clone(claim.or_insert_with(|| Arc::new(Claim::new(Arc::clone(device)))))
     }
 
-    /// Makes durable what its commit will name, before that locks others out.
-    pub(super) async fn sync_versions(&self) -> Result<()> {
+    /// Makes durable what its commit will name, before that locks others out, and takes what is cached of replaced pages
+    /// over to their versions.
+    pub(super) async fn sync_versions(&self, database: &Database) -> Result<()> {
         if !self.has_versions() {
             return Ok(());
         }
         let written = self.claims.values().filter(|claim| claim.block_count() > 0);
-        try_join_all(written.map(|claim| claim.sync_written())).await.map(drop)
+        try_join_all(written.map(|claim| claim.sync_written())).await?;
+        for (id, (versions, _)) in &self.versions {
+            versions.take_cached(database, *id).await;
+        }
+        Ok(())
     }
 
     /// Whether nothing is defined.
