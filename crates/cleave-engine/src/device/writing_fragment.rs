@@ -3,8 +3,9 @@
 //! A request that may be extended gets more space as it fills what it has
 //! ([`space_extension`](super::space_extension)).
 //!
-//! The run goes on in a task of its own, as writes do, and holds the [`Claim`] for as long as it may write: the space
-//! has no other use before the device has reported that the run has stopped. A caller that gives up waiting stops the
+//! The run goes on in a task of its own, as writes do, and holds the [`Claim`] for as long as it may write, and its job
+//! for as long as it may lock: the space has no other use, and the job's number no other owner, before the device has
+//! reported that the run has stopped. A caller that gives up waiting stops the
 //! run. Where the device does not answer any more, the space stays unusable until the database is next opened: a write
 //! may still arrive.
 
@@ -16,11 +17,11 @@ use cleave_catalog::error::Result;
 use cleave_fragment::command::slot::batch_bytes;
 use cleave_fragment::command::{Command, CommandHeader, Execute, Request};
 use cleave_fragment::link::LinkError;
-use cleave_fragment::row_locks::HostedJob;
 use cleave_media::{BLOCK_SIZE, Extent};
 use tokio::sync::oneshot;
 
 use super::Claim;
+use super::shared_locks::LockingJob;
 use super::space_extension::{GivenSpace, extend_space};
 
 /// Bytes of a fragment's answer besides its pages: the filter over the keys of a run.
@@ -71,7 +72,7 @@ impl Claim {
         self: &Arc<Self>,
         request: Execute,
         schema: SchemaRef,
-        job: Option<Arc<HostedJob>>,
+        job: Option<Arc<LockingJob>>,
     ) -> Result<WrittenFragment> {
         let space = GivenSpace::new(request.reserved.clone());
         let given = space.clone();
@@ -109,7 +110,7 @@ impl Claim {
     /// The outcome, and whether the run may still write.
     async fn run_to_its_end(
         self: &Arc<Self>,
-        (request, job): (Execute, Option<Arc<HostedJob>>),
+        (request, job): (Execute, Option<Arc<LockingJob>>),
         schema: SchemaRef,
         space: &GivenSpace,
         mut given_up: oneshot::Receiver<()>,
@@ -120,11 +121,11 @@ impl Claim {
             Err(error) => return (Err(error), false),
         };
         let executed = match &job {
-            Some(job) => link.execute_locking(request, Arc::clone(job)).await,
+            Some(job) => link.execute_locking(request, Arc::clone(job.hosted())).await,
             None => link.execute(request).await,
         };
         // Its locks are released one by one only if nothing may lock for it any more.
-        let has_stopped = || job.iter().for_each(|job| job.run_has_stopped());
+        let has_stopped = || job.iter().for_each(|job| job.hosted().run_has_stopped());
         let mut stream = match executed {
             Ok(stream) => stream,
             Err(error) => {

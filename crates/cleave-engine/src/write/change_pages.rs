@@ -56,7 +56,7 @@ pub async fn on_device(
     request: Execute,
     block_count: u64,
     schema: SchemaRef,
-    job: Option<&LockingJob>,
+    job: Option<&Arc<LockingJob>>,
 ) -> Result<Option<Reported>> {
     let Ok(block_count) = u32::try_from(block_count.max(1)) else { return Ok(None) };
     let reserved = match claim.acquire(block_count).await {
@@ -66,8 +66,8 @@ pub async fn on_device(
     };
     let header = device.next_run();
     let request = Execute { header, reserved: vec![reserved], extensible: true, ..request };
-    let hosted = job.map(|job| Arc::clone(job.hosted()));
-    let WrittenFragment { outcome, space } = claim.run_fragment(request, schema, hosted).await?;
+    let kept = job.map(Arc::clone);
+    let WrittenFragment { outcome, space } = claim.run_fragment(request, schema, kept).await?;
     let refusal = job.and_then(|job| job.hosted().refusal());
     let error = match outcome {
         Written::Rows(rows) => return Ok(Some(Reported { rows, space })),
@@ -162,7 +162,7 @@ pub fn apply(
 /// Gives back what is left of `space`, which the device had, beside the `used` parts that it has reported.
 fn take_space(device: &Device, claim: &Claim, space: Vec<Extent>, used: Vec<Extent>) -> Result<()> {
     let unused = give_back_unused(claim, space, used);
-    Ok(unused.map_err(|reason| device.strange_payload(&reason))?)
+    unused.map_err(|reason| device.strange_payload(&reason))
 }
 
 /// `versions` of a transaction with `change` of `table`, which the fragment has read; and the number of changed rows.
@@ -181,7 +181,7 @@ pub fn add_versions(
         take_space(device, claim, space, extents_of(&pages))?;
     }
     let made = versions.with_changed((table, place), columns, pages);
-    Ok(made.map_err(|reason| device.strange_payload(&reason))?)
+    made.map_err(|reason| device.strange_payload(&reason))
 }
 
 /// The rows that `change`, a DELETE from `table`, which the fragment has read, reports as dead.
@@ -198,7 +198,7 @@ pub fn ended_rows(
         take_space(device, claim, space, Vec::new())?;
     }
     let tablet = table.tablets.get(place).ok_or_else(|| made_anew(&table.schema.name))?;
-    Ok(ended(tablet, pages).map_err(|reason| device.strange_payload(&reason))?)
+    ended(tablet, pages).map_err(|reason| device.strange_payload(&reason))
 }
 
 fn extents_of(pages: &[ChangedPage]) -> Vec<Extent> {

@@ -355,7 +355,7 @@ impl ChangingQuery {
         &self,
         claim: &Arc<Claim>,
         to_lock: RowsToLock,
-        job: &LockingJob,
+        job: &Arc<LockingJob>,
     ) -> Result<Option<Changes>> {
         let node = self.locking(to_lock)?;
         let task = Arc::new(self.task()?);
@@ -392,7 +392,7 @@ impl ChangingQuery {
         &self,
         (node, prepared): (&FragmentExec, &PreparedFragment),
         claim: &Arc<Claim>,
-        job: Option<&LockingJob>,
+        job: Option<&Arc<LockingJob>>,
         task: &Arc<TaskContext>,
     ) -> Result<Option<Changes>> {
         if !self.is_on_device || prepared.rows.sent.is_err() {

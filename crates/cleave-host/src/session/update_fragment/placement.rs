@@ -62,7 +62,7 @@ impl Placement {
     /// The ways with their costs, as EXPLAIN shows them.
     fn lines(&self, locking: UpdateLocking) -> Vec<(String, String)> {
         let mark = |is_taken: bool| if is_taken { "; chosen" } else { "" };
-        let bytes = |count: f64| bytes_text(count.max(0.0) as u64);
+        let bytes = |count: f64| bytes_text(whole(count));
         let is_by_pages = self.is_by_pages();
         let by_rows = format!(
             "{:.1} ms beside finding {:.0} rows, {} over the link{}",
@@ -151,6 +151,11 @@ pub(super) fn shown(
     };
     let what = format!("{verb} of {} by fragments", table.schema.name);
     Ok(ExplainedChange { what, fragments, placement: placement.lines(locking) })
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
+fn whole(count: f64) -> u64 {
+    count as u64
 }
 
 /// The figures of a run, for EXPLAIN ANALYZE.
