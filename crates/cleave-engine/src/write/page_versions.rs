@@ -1,5 +1,5 @@
-//! Page versions of a transaction that has not committed: what its fragments have changed, until COMMIT puts it into the
-//! newest catalog version beside what others have committed meanwhile.
+//! Page versions of a transaction that has not committed: what its fragments have changed, until COMMIT puts it into
+//! the newest catalog version beside what others have committed meanwhile.
 //!
 //! ```text
 //!  report of a fragment ─▶ TableVersions::add ─▶ over: what the transaction reads
@@ -57,8 +57,8 @@ struct PageVersion {
 }
 
 impl TableVersions {
-    /// The same with the `pages` that a fragment has changed in `columns`, by their stable ids, of the tablet at `place`
-    /// of `table`, which is what the fragment has read; and the number of changed rows.
+    /// The same with the `pages` that a fragment has changed in `columns`, by their stable ids, of the tablet at
+    /// `place` of `table`, which is what the fragment has read; and the number of changed rows.
     ///
     /// # Errors
     /// The reason why the report cannot be of this tablet.
@@ -150,8 +150,8 @@ impl TableVersions {
         Ok(next)
     }
 
-    /// Lets the buffer pool keep what it has of the replaced pages for the versions, which share chunks with them. To be
-    /// called before the commit, when the pages are on media; what cannot be read is fetched later.
+    /// Lets the buffer pool keep what it has of the replaced pages for the versions, which share chunks with them. To
+    /// be called before the commit, when the pages are on media; what cannot be read is fetched later.
     pub async fn take_cached(&self, engine: &Engine, table_id: u32) {
         let state = engine.catalog();
         let Some(table) = state.table_by_id(table_id) else { return };

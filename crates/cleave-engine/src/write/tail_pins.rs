@@ -2,8 +2,8 @@
 //!
 //! A flush of the delta replaces the last page of a hot segment by one with more rows. A page version of the replaced
 //! page could not be committed. So an update fragment pins its table before it takes its snapshot, and until then and
-//! the end of its transaction rows are appended to new pages only. Vacuum, the other writer that replaces pages, is kept
-//! away by a lock of the table.
+//! the end of its transaction rows are appended to new pages only. Vacuum, the other writer that replaces pages, is
+//! kept away by a lock of the table.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -19,9 +19,9 @@
 //!
 //! Invariants: the rows of a page come one after the other, in one partition, so the input whose rows change must be
 //! the one that streams; a page that comes again fails the fragment. Memory is that of one page and its rows, out of
-//! the fragment's budget. Rows that a NOT NULL column or a length refuses fail the fragment with [`RefusedValue`], those
-//! that break a check with [`RefusedRow`]; the host, which makes the same rows, then names column and value. Source: Update NDP, section 4 (delta maps), and
-//! `docs/design/versions-and-commit.md`.
+//! the fragment's budget. Rows that a NOT NULL column or a length refuses fail the fragment with [`RefusedValue`],
+//! those that break a check with [`RefusedRow`]; the host, which makes the same rows, then names column and value.
+//! Source: Update NDP, section 4 (delta maps), and `docs/design/versions-and-commit.md`.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -107,8 +107,8 @@ impl Defined {
         Arc::clone(claim.or_insert_with(|| Arc::new(Claim::new(Arc::clone(device)))))
     }
 
-    /// Makes durable what its commit will name, before that locks others out, and takes what is cached of replaced pages
-    /// over to their versions.
+    /// Makes durable what its commit will name, before that locks others out, and takes what is cached of replaced
+    /// pages over to their versions.
     pub(super) async fn sync_versions(&self, database: &Database) -> Result<()> {
         if !self.has_versions() {
             return Ok(());

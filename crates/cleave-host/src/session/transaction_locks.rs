@@ -187,8 +187,8 @@ impl TransactionLocks {
         self.lock(key, LockMode::ForUpdate, timeout_ms).await
     }
 
-    /// A job that locks rows of `device` for the transaction, that of its last fragment there if it can go on; None: the
-    /// device has no lock table, or as many jobs as that can tell apart.
+    /// A job that locks rows of `device` for the transaction, that of its last fragment there if it can go on; None:
+    /// the device has no lock table, or as many jobs as that can tell apart.
     pub(super) fn begin_job(&mut self, device: &Device) -> Option<Arc<LockingJob>> {
         let number = device.id().0;
         let known = self.jobs.iter().rev().find(|job| job.device() == number);

@@ -1,6 +1,7 @@
 //! UPDATE and DELETE of many rows by an update fragment: pages change where they lie, and rows never come to the host.
 //!
-//! 1. [`run`] asks whether the statement may: what it sets is in no index and no foreign key, nothing is to be returned, and fragments are expected to be the cheaper way ([`placement`]).
+//! 1. [`run`] asks whether the statement may: what it sets is in no index and no foreign key, nothing is to be
+//!    returned, and fragments are expected to be the cheaper way ([`placement`]).
 //! 2. The query for VIDs and new values is planned for each tablet as one fragment
 //!    ([`plan_changes`]). If one cannot be, the statement runs [as ever](super::modify).
 //! 3. It runs [beside writers](beside_writers) of other rows: its fragments lock rows, and its page versions are put

@@ -323,7 +323,10 @@ async fn checks_are_kept_by_fragments() {
         .await;
         run(
             &mut session,
-            &format!("INSERT INTO {table} SELECT v, v % 100, v, v % 50, 'note ' || v, v % 2 = 0 FROM generate_series(1, 12000) AS s(v)"),
+            &format!(
+                "INSERT INTO {table} SELECT v, v % 100, v, v % 50, 'note ' || v, v % 2 = 0 \
+                 FROM generate_series(1, 12000) AS s(v)"
+            ),
         )
         .await;
     }

@@ -12,7 +12,8 @@
 //! for. A job that starts to wait, wherever it runs, tells the host once the shared table shows it, and the host then
 //! looks ([`Locks::job_waits`]).
 //!
-//! A transaction's own jobs keep no lock from it: a row whose entry one of them has is the transaction's, in every mode.
+//! A transaction's own jobs keep no lock from it: a row whose entry one of them has is the transaction's, in every
+//! mode.
 //!
 //! Invariant: a job's waits are read while the host's part is locked, but not the jobs' part: a job that released locks
 //! while it waits might be taken for part of a cycle that is already gone. A job holds all its locks to its end, so

@@ -11,12 +11,12 @@
 //!    page versions of it. A transaction that holds nothing else waits for this lock; another one takes it only if it
 //!    is free, and else locks the table as a whole: waiting could close a deadlock cycle that PostgreSQL does not have.
 //! 2. With `update_locking = shared` the fragment locks each row before it changes it
-//!    ([`LockRowsExec`](cleave_fragment::LockRowsExec)). With `optimistic` the rows are locked when it has ended, none of
-//!    which may be another transaction's then.
+//!    ([`LockRowsExec`](cleave_fragment::LockRowsExec)). With `optimistic` the rows are locked when it has ended, none
+//!    of which may be another transaction's then.
 //! 3. The rows are compared with the newest committed ones. What others have replaced between the snapshot and its lock
 //!    is left out; the rows committed since, which lie on pages of their own, are then changed
-//!    [row by row](change_rest) on a newer snapshot, as READ COMMITTED has it. Where pages are not the same any more, the
-//!    fragments run again, [`ATTEMPTS`] times at most; then the table is locked.
+//!    [row by row](change_rest) on a newer snapshot, as READ COMMITTED has it. Where pages are not the same any more,
+//!    the fragments run again, [`ATTEMPTS`] times at most; then the table is locked.
 //!
 //! 4. A DELETE reports which rows die. The block keeps them as those of other statements. Their keys are not locked, so
 //!    whoever inserts such a key [waits](crate::session::key_locks::wait_for_row) for the row.
@@ -252,8 +252,8 @@ fn leave_out_dead(ended: &mut TableChange, live: &Live) -> Result<u64> {
     Ok(count)
 }
 
-/// Changes, row by row, the rows on pages that begin with the VIDs `vids_from` or greater ones: what was committed since
-/// the snapshot of the fragments, whose pages are pinned. Returns their number.
+/// Changes, row by row, the rows on pages that begin with the VIDs `vids_from` or greater ones: what was committed
+/// since the snapshot of the fragments, whose pages are pinned. Returns their number.
 async fn change_rest(
     session: &mut Session,
     asked: (&Modify, &Parameters),

@@ -1,5 +1,5 @@
-//! Update fragments beside writers of the same table: which of them wait, what both leave behind, and what a transaction
-//! sees that changes rows in both ways.
+//! Update fragments beside writers of the same table: which of them wait, what both leave behind, and what a
+//! transaction sees that changes rows in both ways.
 
 use std::sync::Arc;
 use std::time::Duration;
