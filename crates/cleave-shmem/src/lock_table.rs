@@ -91,7 +91,7 @@ pub struct TableShape {
 
 impl Default for TableShape {
     fn default() -> Self {
-        Self { entry_count: 1 << 20, format: SlotFormat::of_this_machine() }
+        Self { entry_count: 1 << 18, format: SlotFormat::of_this_machine() }
     }
 }
 

@@ -341,9 +341,14 @@ impl HostLocks {
     pub fn contended(&self) -> Result<Vec<(u32, Vec<Holder>)>, LockError> {
         let mut found = Vec::new();
         for entry in 0..self.memory().entry_count() {
-            let holders: Vec<_> = self.table.load(entry)?.holders().collect();
-            if holders.len() > 1 {
-                found.push((entry, holders));
+            let bits = self.memory().load(entry);
+            // As nearly all are.
+            if bits == 0 {
+                continue;
+            }
+            let queue = self.table.sound(entry, bits)?;
+            if queue.length() > 1 {
+                found.push((entry, queue.holders().collect()));
             }
         }
         Ok(found)
