@@ -1,34 +1,19 @@
 //! Tests of blocks that define tables, in several sessions, and ended at any time.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use cleave_host::backup::restore;
 use cleave_host::check::{CheckOptions, check};
-use cleave_host::{DeviceId, OpenOptions, Session, SnapshotKind};
+use cleave_host::{DeviceId, OpenOptions, SnapshotKind};
 use cleave_media::{FaultyMedia, Media};
-use datafusion::common::runtime::SpawnedTask;
 
 use crate::durability::Slot;
-use crate::support::{assert_no_leak, embedded, fresh, open, refused, row, rows, run};
+use crate::support::{
+    assert_no_leak, beside, embedded, fresh, open, refused, row, rows, run, waits,
+};
 
 const NUMBERS: &str =
     "INSERT INTO big SELECT i, 'note ' || i FROM generate_series(1, 20000) AS g (i)";
-
-/// Runs `sql` on a task of its own; gives the session back, and what became of it.
-fn beside(mut session: Session, sql: &'static str) -> SpawnedTask<(Session, String)> {
-    SpawnedTask::spawn(async move {
-        let outcome = match session.run(sql).await {
-            Ok(_) => "done".to_owned(),
-            Err(error) => error.sqlstate().to_owned(),
-        };
-        (session, outcome)
-    })
-}
-
-async fn waits<T: 'static>(task: &mut SpawnedTask<T>) -> bool {
-    tokio::time::timeout(Duration::from_millis(300), task).await.is_err()
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_block_defines_others_see_when_it_commits() {

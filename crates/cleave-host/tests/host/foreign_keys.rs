@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cleave_host::check::{CheckOptions, check};
 use cleave_host::{Database, Error, OpenOptions, Session};
@@ -10,7 +9,7 @@ use cleave_media::SplitMix64;
 use datafusion::common::runtime::SpawnedTask;
 
 use crate::support::{
-    assert_no_leak, embedded, forgetful, fresh, planned, refused, row, rows, run,
+    assert_no_leak, embedded, forgetful, fresh, planned, refused, row, rows, run, waits,
 };
 
 async fn family(action: &str) -> (tempfile::TempDir, Arc<Database>, Session, Session) {
@@ -31,10 +30,6 @@ fn beside(mut session: Session, sql: &'static str) -> SpawnedTask<(Session, Opti
         let error = session.run(sql).await.err();
         (session, error)
     })
-}
-
-async fn waits<T: 'static>(task: &mut SpawnedTask<T>) -> bool {
-    tokio::time::timeout(Duration::from_millis(300), task).await.is_err()
 }
 
 const ORPHANS: &str = "SELECT count(*) FROM child AS c WHERE c.parent IS NOT NULL AND NOT EXISTS \

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arrow::array::{RecordBatch, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema};
@@ -20,7 +19,7 @@ use cleave_shmem::{JobLock, JobLocks, Row};
 use cleave_txn::{LockOwner, TransactionId};
 use datafusion::common::runtime::SpawnedTask;
 
-use crate::support::{fresh, planned, refused, row, rows, run, runtime_options};
+use crate::support::{fresh, planned, refused, row, rows, run, runtime_options, waits};
 
 async fn jobs(count: usize) -> (tempfile::TempDir, Arc<Database>, Session, Session) {
     let (directory, database) = fresh().await;
@@ -45,10 +44,6 @@ fn beside(mut session: Session, sql: &'static str) -> SpawnedTask<(Session, Vec<
         };
         (session, outcome)
     })
-}
-
-async fn waits<T: 'static>(task: &mut SpawnedTask<T>) -> bool {
-    tokio::time::timeout(Duration::from_millis(300), task).await.is_err()
 }
 
 const FIRST: &str = "SELECT id FROM job WHERE state = 'new' ORDER BY id LIMIT 1 FOR UPDATE";

@@ -12,8 +12,25 @@ use cleave_host::activity::Act;
 use cleave_host::value::value_text;
 use cleave_host::{Database, EmbeddedFactory, Error, OpenOptions, Outcome, Session, SnapshotKind};
 use cleave_media::{DirectFile, FaultPlan, FaultyMedia, Media, OpenMode};
+use datafusion::common::runtime::SpawnedTask;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+
+/// Runs `sql` on a task of its own; gives the session back, and what became of it.
+pub(crate) fn beside(mut session: Session, sql: &'static str) -> SpawnedTask<(Session, String)> {
+    SpawnedTask::spawn(async move {
+        let outcome = match session.run(sql).await {
+            Ok(_) => "done".to_owned(),
+            Err(error) => error.sqlstate().to_owned(),
+        };
+        (session, outcome)
+    })
+}
+
+/// Whether the task still waits after a moment that is long for what it does.
+pub(crate) async fn waits<T: 'static>(task: &mut SpawnedTask<T>) -> bool {
+    tokio::time::timeout(Duration::from_millis(300), task).await.is_err()
+}
 
 /// Identity of the embedded device of all tests.
 pub(crate) const DEVICE: [u8; 16] = [7; 16];

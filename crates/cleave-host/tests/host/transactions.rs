@@ -1,13 +1,14 @@
 //! Tests of transactions of several sessions: visibility, waits and failures.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use cleave_host::check::{CheckOptions, check};
 use cleave_host::{Database, OpenOptions, Session, TransactionStatus};
 use datafusion::common::runtime::SpawnedTask;
 
-use crate::support::{assert_no_leak, embedded, fresh, open, refused, row, rows, run};
+use crate::support::{
+    assert_no_leak, beside, embedded, fresh, open, refused, row, rows, run, waits,
+};
 
 async fn accounts() -> (tempfile::TempDir, Arc<Database>, Session, Session) {
     let (directory, database) = fresh().await;
@@ -16,22 +17,6 @@ async fn accounts() -> (tempfile::TempDir, Arc<Database>, Session, Session) {
     run(&mut one, "INSERT INTO account VALUES (1, 100), (2, 200)").await;
     let two = database.session();
     (directory, database, one, two)
-}
-
-/// Runs `sql` on a task of its own; gives the session back, and what became of it.
-fn beside(mut session: Session, sql: &'static str) -> SpawnedTask<(Session, String)> {
-    SpawnedTask::spawn(async move {
-        let outcome = match session.run(sql).await {
-            Ok(_) => "done".to_owned(),
-            Err(error) => error.sqlstate().to_owned(),
-        };
-        (session, outcome)
-    })
-}
-
-/// Whether the task still waits after a moment that is long for what it does.
-async fn waits<T: 'static>(task: &mut SpawnedTask<T>) -> bool {
-    tokio::time::timeout(Duration::from_millis(300), task).await.is_err()
 }
 
 const BALANCES: &str = "SELECT id, balance FROM account ORDER BY id";

@@ -2,14 +2,13 @@
 //! transaction sees that changes rows in both ways.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use cleave_host::{Database, Session};
 use datafusion::common::runtime::SpawnedTask;
 
 use super::{checks_out, fragments};
 use crate::devices::attach_nas;
-use crate::support::{assert_no_leak_soon, fresh, open, refused, row, run};
+use crate::support::{assert_no_leak_soon, beside, fresh, open, refused, row, run, waits};
 
 const ROWS: &str = "INSERT INTO a SELECT v, v % 10, 0, 'n' FROM generate_series(1, 20000) AS s(v)";
 const SUM: &str = "SELECT count(*), sum(n) FROM a";
@@ -29,20 +28,6 @@ async fn two_sessions(database: &Arc<Database>) -> (Session, Session) {
     run(&mut one, "SET update_placement = device").await;
     run(&mut two, "SET update_placement = device").await;
     (one, two)
-}
-
-fn beside(mut session: Session, sql: &'static str) -> SpawnedTask<(Session, String)> {
-    SpawnedTask::spawn(async move {
-        let end = match session.run(sql).await {
-            Ok(_) => "done".to_owned(),
-            Err(error) => error.sqlstate().to_owned(),
-        };
-        (session, end)
-    })
-}
-
-async fn waits<T: 'static>(task: &mut SpawnedTask<T>) -> bool {
-    tokio::time::timeout(Duration::from_millis(300), task).await.is_err()
 }
 
 /// Other rows are changed while a fragment's rows are locked, and none of the changes is lost.
