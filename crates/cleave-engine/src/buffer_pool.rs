@@ -299,9 +299,7 @@ impl BufferPool {
             if weight > self.budget_bytes {
                 continue;
             }
-            while state.bytes() + weight > self.budget_bytes {
-                state.evict_one(self.budget_bytes / SMALL_SHARE);
-            }
+            state.make_room(weight, self.budget_bytes);
             state.enqueue(key, queue, weight);
             state.parts.insert(key, Entry { held, weight, queue, frequency });
         }
@@ -400,9 +398,7 @@ impl PoolInner {
         before: impl Iterator<Item = Entry>,
         budget_bytes: u64,
     ) {
-        while self.bytes() + weight > budget_bytes {
-            self.evict_one(budget_bytes / SMALL_SHARE);
-        }
+        self.make_room(weight, budget_bytes);
         let (mut frequency, mut is_known) = (0, self.ghosts.remove(&key));
         for entry in before {
             frequency = entry.frequency.max(frequency);
@@ -411,6 +407,13 @@ impl PoolInner {
         let queue = if is_known { Queue::Main } else { Queue::Small };
         self.enqueue(key, queue, weight);
         self.parts.insert(key, Entry { held, weight, queue, frequency });
+    }
+
+    /// Evicts parts until one of this weight, which the budget allows, has room.
+    fn make_room(&mut self, weight: u64, budget_bytes: u64) {
+        while self.bytes() + weight > budget_bytes {
+            self.evict_one(budget_bytes / SMALL_SHARE);
+        }
     }
 
     /// Drops the part. Its place in its queue stays, and is skipped when it comes to the front.

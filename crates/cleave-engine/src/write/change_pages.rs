@@ -26,7 +26,7 @@ use cleave_fragment::command::{DeviceErrorCause, Execute, LockRefusal};
 use cleave_fragment::link::LinkError;
 use cleave_fragment::{ChangedPage, PageSink};
 use cleave_media::Extent;
-use cleave_store::{PageEntry, TableSchema, ZoneEntry};
+use cleave_store::{PageEntry, TableSchema, VidGaps, ZoneEntry};
 
 use super::key_run::AHEAD_BLOCKS;
 use super::load::{made_anew, target};
@@ -207,6 +207,30 @@ fn extents_of(pages: &[ChangedPage]) -> Vec<Extent> {
 
 /// The rows of `tablet` that `pages`, the report of a DELETE, say are to die.
 fn ended(tablet: &TabletState, pages: Vec<ChangedPage>) -> Result<VidSet, String> {
+    let mut ended = VidSet::default();
+    for (entry, changed) in reported(tablet, pages)? {
+        ended.extend(changed_vids(entry.vid_first, &entry.gaps, &changed.slots));
+    }
+    Ok(ended)
+}
+
+/// The VIDs of the rows `slots` of a page that begins with `vid_first` and has these gaps.
+pub(super) fn changed_vids<'a>(
+    vid_first: u64,
+    gaps: &'a VidGaps,
+    slots: &'a BooleanBuffer,
+) -> impl Iterator<Item = u64> + 'a {
+    slots.set_indices().map(move |slot| {
+        let slot = u32::try_from(slot).unwrap_or(u32::MAX);
+        vid_first.saturating_add(gaps.offset_of(slot))
+    })
+}
+
+/// Each page of `tablet` that a fragment reports, with its report: of rows that are there, and alive.
+pub(super) fn reported(
+    tablet: &TabletState,
+    pages: Vec<ChangedPage>,
+) -> Result<Vec<(&PageEntry, ChangedPage)>, String> {
     let mut by_first: BTreeMap<u64, ChangedPage> = BTreeMap::new();
     for page in pages {
         let vid_first = page.entry.vid_first;
@@ -214,7 +238,7 @@ fn ended(tablet: &TabletState, pages: Vec<ChangedPage>) -> Result<VidSet, String
             return Err(format!("the page of row {vid_first} was changed twice"));
         }
     }
-    let mut ended = VidSet::default();
+    let mut reported = Vec::with_capacity(by_first.len());
     for entry in tablet.heap.iter().flat_map(|segment| &segment.pages) {
         let Some(changed) = by_first.remove(&entry.vid_first) else { continue };
         let is_of_page = changed.entry.page.row_count == entry.page.row_count
@@ -222,26 +246,18 @@ fn ended(tablet: &TabletState, pages: Vec<ChangedPage>) -> Result<VidSet, String
         if !is_of_page || !changed_rows_are_live(tablet, entry, &changed.slots) {
             return Err(format!("rows of page {} are dead, or not there", entry.page.page));
         }
-        let slots = changed.slots.set_indices();
-        ended.extend(slots.map(|slot| {
-            let slot = u32::try_from(slot).unwrap_or(u32::MAX);
-            entry.vid_first.saturating_add(entry.gaps.offset_of(slot))
-        }));
+        reported.push((entry, changed));
     }
     match by_first.first_key_value() {
         Some((vid_first, _)) => {
             Err(format!("the table has no page that begins with row {vid_first}"))
         }
-        None => Ok(ended),
+        None => Ok(reported),
     }
 }
 
 /// Whether the rows `slots` are on the page of `entry`, at least one of them, and alive.
-pub(super) fn changed_rows_are_live(
-    tablet: &TabletState,
-    entry: &PageEntry,
-    slots: &BooleanBuffer,
-) -> bool {
+fn changed_rows_are_live(tablet: &TabletState, entry: &PageEntry, slots: &BooleanBuffer) -> bool {
     let dead = tablet.version_map.dead_rows(entry.vid_stretches());
     let overlap = dead.bits().filter(|dead| dead.len() == slots.len());
     let is_dead = match overlap {

@@ -2,9 +2,9 @@
 //! the newest catalog version beside what others have committed meanwhile.
 //!
 //! ```text
-//!  report of a fragment ─▶ TableVersions::add ─▶ over: what the transaction reads
-//!                                             ├▶ check: whether others have replaced a changed row
-//!                                             └▶ commit: pages replaced in the newest version of the table
+//!  report of a fragment ─▶ with_changed ─┬▶ over: what the transaction reads
+//!                                        ├▶ check: whether others have replaced a changed row
+//!                                        └▶ commit: pages replaced in the newest version of the table
 //! ```
 //!
 //! The rows are locked, and the table in a mode that excludes vacuum and other update fragments; its tails are
@@ -27,7 +27,7 @@ use cleave_fragment::ChangedPage;
 use cleave_media::Extent;
 use cleave_store::{PageEntry, PageRead, PageRef};
 
-use super::change_pages::{changed_rows_are_live, version_of};
+use super::change_pages::{changed_vids, reported, version_of};
 use crate::delta::Live;
 use crate::storage_engine::Engine;
 
@@ -125,15 +125,10 @@ impl TableVersions {
     /// # Errors
     /// [`Error::Conflict`].
     pub fn check(&self, table_id: u32, live: &Live) -> Result<()> {
-        let table = live.state.table_by_id(table_id).ok_or_else(Error::concurrent_update)?;
-        for (place, versions) in &self.tablets {
-            let tablet = table.tablets.get(*place).ok_or_else(Error::concurrent_update)?;
-            let dead = live.delta.dead_rows(table_id, *place, live.number);
-            if !versions.are_current(tablet) || dead.iter().any(|vid| versions.has(*vid)) {
-                return Err(Error::concurrent_update());
-            }
+        match self.without_dead(table_id, live)? {
+            (_, 0) => Ok(()),
+            _ => Err(Error::concurrent_update()),
         }
-        Ok(())
     }
 
     /// `table`, in which they were [checked](Self::check), with the page versions; later writers see which rows have
@@ -196,18 +191,12 @@ impl TableVersions {
 
     /// The changed rows: the place of the tablet, and the VID.
     pub fn rows(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
-        let of_page = |place: usize, (first, version): (u64, &'_ Arc<PageVersion>)| {
-            let version = Arc::clone(version);
-            let slots: Vec<usize> = version.slots.set_indices().collect();
-            slots.into_iter().map(move |slot| {
-                let slot = u32::try_from(slot).unwrap_or(u32::MAX);
-                (place, first.saturating_add(version.entry.gaps.offset_of(slot)))
-            })
-        };
-        let pages = self.tablets.iter().flat_map(|(place, versions)| {
-            versions.pages.iter().map(move |(first, version)| (*place, (*first, version)))
-        });
-        pages.flat_map(move |(place, page)| of_page(place, page))
+        self.tablets.iter().flat_map(|(place, versions)| {
+            let vids = versions.pages.iter().flat_map(|(first, version)| {
+                changed_vids(*first, &version.entry.gaps, &version.slots)
+            });
+            vids.map(move |vid| (*place, vid))
+        })
     }
 
     /// Where they lie on `device`.
@@ -288,23 +277,9 @@ impl TabletVersions {
         Ok(count)
     }
 
-    /// Whether `tablet` has the pages that they replace, with all changed rows alive.
-    fn are_current(&self, tablet: &TabletState) -> bool {
-        let pages = tablet.heap.iter().flat_map(|segment| &segment.pages);
-        let current = pages.filter_map(|entry| Some((entry, self.of(entry)?)));
-        let current =
-            current.filter(|(entry, version)| changed_rows_are_live(tablet, entry, &version.slots));
-        current.count() == self.pages.len()
-    }
-
     /// The version that replaces the page of `entry`.
     fn of(&self, entry: &PageEntry) -> Option<&Arc<PageVersion>> {
         self.pages.get(&entry.vid_first).filter(|version| version.replaced == entry.page)
-    }
-
-    /// Whether the row `vid` is one that has changed.
-    fn has(&self, vid: u64) -> bool {
-        self.find(vid).is_some()
     }
 
     /// The page of the row `vid`, if it has changed, and its slot there.
@@ -328,32 +303,14 @@ fn checked(
     columns: &[u32],
     pages: Vec<ChangedPage>,
 ) -> Result<(BTreeMap<u64, PageVersion>, u64), String> {
-    let mut reported: BTreeMap<u64, ChangedPage> = BTreeMap::new();
-    for page in pages {
-        let vid_first = page.entry.vid_first;
-        if reported.insert(vid_first, page).is_some() {
-            return Err(format!("the page of row {vid_first} was changed twice"));
-        }
-    }
     let mut versions = BTreeMap::new();
     let mut count = 0;
-    for entry in tablet.heap.iter().flat_map(|segment| &segment.pages) {
-        let Some(changed) = reported.remove(&entry.vid_first) else { continue };
-        let is_of_page = changed.entry.page.row_count == entry.page.row_count
-            && changed.entry.page.page == entry.page.page;
-        if !is_of_page || !changed_rows_are_live(tablet, entry, &changed.slots) {
-            return Err(format!("rows of page {} are dead, or not there", entry.page.page));
-        }
+    for (entry, changed) in reported(tablet, pages)? {
         count += changed.slots.count_set_bits() as u64;
         let slots = changed.slots.clone();
         let version = version_of(entry, columns, changed)?;
         let version = PageVersion { replaced: entry.page, entry: version, slots };
         versions.insert(entry.vid_first, version);
     }
-    match reported.first_key_value() {
-        Some((vid_first, _)) => {
-            Err(format!("the table has no page that begins with row {vid_first}"))
-        }
-        None => Ok((versions, count)),
-    }
+    Ok((versions, count))
 }

@@ -689,7 +689,14 @@ pub(super) async fn take_plain(
 }
 
 /// Keeps a change, whose rows are locked, until the block commits.
-async fn keep(session: &mut Session, change: TableChange, own_dead: &OwnRows) -> Result<Taken> {
+///
+/// # Errors
+/// As [`take_plain`].
+pub(super) async fn keep(
+    session: &mut Session,
+    change: TableChange,
+    own_dead: &OwnRows,
+) -> Result<Taken> {
     let table_id = change.schema.table_id;
     let whole = match session.own_changes(table_id) {
         Some(before) => {
@@ -743,14 +750,6 @@ async fn check_waiting(
             return Err(error);
         }
     }
-}
-
-/// Keeps the end of rows that fragments have locked, all of which are as `change` has read them.
-///
-/// # Errors
-/// As [`take_plain`].
-pub(super) async fn keep_locked(session: &mut Session, change: TableChange) -> Result<Taken> {
-    keep(session, change, &OwnRows::new()).await
 }
 
 /// Checks a change against its rules and unique keys, and takes nothing: refuses rows that break one.

@@ -25,8 +25,10 @@ use cleave_catalog::catalog::rules::Check;
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::{UpdateLocking, UpdatePlacement};
 use cleave_engine::delta::Live;
+use cleave_engine::device::Device;
+use cleave_engine::device::shared_locks::row_object;
 use cleave_engine::write::change_pages::TabletChange;
-use cleave_fragment::{ChangedColumns, read_changed};
+use cleave_fragment::{ChangedColumns, LockWaitPolicy, RowsToLock, read_changed};
 use cleave_query::check_constraints::compiled_checks;
 use cleave_query::cooperative::changing::{Changes, ChangingQuery, CheckedRows, plan_changes};
 use cleave_query::select::{QueryRequest, ReadView, Target};
@@ -230,9 +232,7 @@ async fn checked_rows(
     table: &TableState,
     places: &BTreeSet<usize>,
 ) -> Result<(BTreeSet<usize>, CheckedRows)> {
-    let columns = &table.schema.columns;
-    let ids: Vec<u32> =
-        places.iter().filter_map(|place| columns.get(*place)).map(|column| column.id).collect();
+    let ids = column_ids(table, places);
     let is_asked = |check: &Check| check.columns.iter().any(|id| ids.contains(id));
     let mut needed = places.clone();
     let mut asked = Vec::new();
@@ -265,6 +265,37 @@ async fn checked_rows(
     Ok((needed, CheckedRows { changed, column_count, checks }))
 }
 
+/// The stable ids of the columns at `places`.
+fn column_ids(table: &TableState, places: &BTreeSet<usize>) -> Vec<u32> {
+    let columns = places.iter().filter_map(|place| table.schema.columns.get(*place));
+    columns.map(|column| column.id).collect()
+}
+
+/// The rows that a fragment of the tablet at `place` locks: those that it changes, whose VIDs come first.
+fn rows_to_lock(table: &TableState, place: usize) -> RowsToLock {
+    RowsToLock {
+        table: table.schema.name.clone(),
+        object: row_object(table.schema.table_id, place),
+        vid: 0,
+        policy: LockWaitPolicy::Block,
+    }
+}
+
+/// What a fragment on `device` has made of the tablet at `place`, of whose columns it changes `columns`.
+///
+/// # Errors
+/// For a report that cannot be read.
+fn reported<'a>(
+    session: &Session,
+    device: &Device,
+    Changes { rows, space }: Changes,
+    (place, columns): (usize, &'a [u32]),
+) -> Result<TabletChange<'a>> {
+    let pages = read_changed(&rows).map_err(|error| device.strange_payload(&error.to_string()))?;
+    session.database.activity().note(Act::UpdateFragment);
+    Ok(TabletChange { place, columns, pages, space })
+}
+
 /// Runs the fragments, and makes what they report the transaction's.
 async fn change(
     session: &mut Session,
@@ -286,19 +317,13 @@ async fn change(
     if !read.has_same_table(&now, schema.table_id) {
         return Ok(Ran::Again);
     }
-    let columns = places.iter().filter_map(|place| schema.columns.get(*place));
-    let columns: Vec<u32> = columns.map(|column| column.id).collect();
+    let columns = column_ids(table, places);
     let mut count = 0;
     for (place, query) in queries.iter().enumerate() {
         let device = Arc::clone(query.device());
         let claim = definition.edit.claim(&device);
-        let Some(Changes { rows, space }) = query.run(&claim).await? else {
-            return Ok(Ran::ByRows);
-        };
-        let pages =
-            read_changed(&rows).map_err(|error| device.strange_payload(&error.to_string()))?;
-        let change = TabletChange { place, columns: &columns, pages, space };
-        session.database.activity().note(Act::UpdateFragment);
+        let Some(changes) = query.run(&claim).await? else { return Ok(Ran::ByRows) };
+        let change = reported(session, &device, changes, (place, &columns))?;
         count += definition.change_pages(schema, (&device, &claim), change)?;
     }
     definitions::end_definition(session, definition).await?;

@@ -6,9 +6,8 @@
 //!  by pages   pages with changed rows × (old values read, chunks encoded and written) + rows × lock + manifest
 //! ```
 //!
-//! Finding the rows is part of both and left out. The constants are those of one core of a present x86 server
-//! (`scripts/bench_update.py`, experiment `selectivity`); the device's side scales with its measured figures. Source:
-//! Update NDP, section 8 (S1 and S3).
+//! Finding the rows is part of both and left out. The constants are assumptions for one core of a present x86 server,
+//! not fitted to measurements; the device's side scales with its figures. Source: Update NDP, section 8 (S1 and S3).
 
 use cleave_media::BLOCK_SIZE;
 use cleave_plan::profile::{Figure, LinkProfile, Profile, SideProfile};
@@ -48,7 +47,7 @@ pub struct BulkChange {
 }
 
 /// The prediction for both ways, in seconds beside finding the rows.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct UpdateCost {
     /// By rows on the host.
     pub by_rows_s: f64,
@@ -97,6 +96,18 @@ impl UpdateCost {
         let write_s = page_bytes / profile.device.rate(Figure::MediaWriteSequential);
         let by_pages_s = device_s / speed(&profile.device) + write_s + MANIFEST_S;
         Self { by_rows_s, by_pages_s, link_bytes, pages, page_bytes }
+    }
+
+    /// That of both, one after the other.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            by_rows_s: self.by_rows_s + other.by_rows_s,
+            by_pages_s: self.by_pages_s + other.by_pages_s,
+            link_bytes: self.link_bytes + other.link_bytes,
+            pages: self.pages + other.pages,
+            page_bytes: self.page_bytes + other.page_bytes,
+        }
     }
 
     /// Whether fragments are expected to be the cheaper way.

@@ -97,17 +97,10 @@ pub fn check_dead(live: &Live, change: &TableChange) -> Result<()> {
 /// # Errors
 /// [`Error::Conflict`].
 pub(super) fn check_marks(table: &TableState, change: &TableChange) -> Result<()> {
-    let Some(marks) = &change.marks else { return Ok(()) };
-    for (place, vids) in &change.dead {
-        let (Some(tablet), Some(mark)) = (table.tablets.get(*place), marks.get(*place)) else {
-            continue;
-        };
-        let is_changed = |vid: u64| tablet.rewrites.has_since(*mark, vid);
-        if tablet.rewrites.mark() != *mark && vids.iter().any(is_changed) {
-            return Err(Error::concurrent_update());
-        }
+    match &change.marks {
+        Some(marks) => check_since(table, change, |place| marks.get(place).copied()),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Refuses a change of a row that a page version has changed since `before`, a snapshot of the transaction.
@@ -119,13 +112,21 @@ pub fn check_rewritten(before: &CatalogState, live: &Live, change: &TableChange)
     let (Some(read), Some(now)) = (before.table_by_id(id), live.state.table_by_id(id)) else {
         return Ok(());
     };
+    check_since(now, change, |place| read.tablets.get(place).map(|read| read.rewrites.mark()))
+}
+
+/// Refuses a change of a row that a page version has changed since its tablet, by its place, had this mark.
+fn check_since(
+    table: &TableState,
+    change: &TableChange,
+    mark: impl Fn(usize) -> Option<u64>,
+) -> Result<()> {
     for (place, vids) in &change.dead {
-        let (Some(read), Some(now)) = (read.tablets.get(*place), now.tablets.get(*place)) else {
+        let (Some(tablet), Some(mark)) = (table.tablets.get(*place), mark(*place)) else {
             continue;
         };
-        let mark = read.rewrites.mark();
-        let is_changed = |vid: u64| now.rewrites.has_since(mark, vid);
-        if now.rewrites.mark() != mark && vids.iter().any(is_changed) {
+        let is_changed = |vid: u64| tablet.rewrites.has_since(mark, vid);
+        if tablet.rewrites.mark() != mark && vids.iter().any(is_changed) {
             return Err(Error::concurrent_update());
         }
     }

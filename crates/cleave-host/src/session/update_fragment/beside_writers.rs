@@ -1,7 +1,7 @@
 //! Update fragments beside other writers of the table: rows are locked, and the page versions wait for COMMIT.
 //!
 //! ```text
-//!  SHARE UPDATE EXCLUSIVE, ROW EXCLUSIVE ─▶ tails pinned ─▶ snapshot ─▶ fragments: lock rows, write page versions
+//!  SHARE UPDATE EXCLUSIVE, ROW EXCLUSIVE ─▶ tails pinned ─▶ snapshot ─▶ fragments: rows locked, pages written
 //!                                                                                    │ rows replaced since: left out
 //!                                                                                    ▼
 //!               rows committed since, row by row ◀─ the rest ─ page versions of the transaction ─▶ COMMIT
@@ -26,27 +26,24 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cleave_catalog::activity::Act;
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::{ConflictKind, Error, Result};
 use cleave_catalog::settings::{Isolation, UpdateLocking};
 use cleave_engine::delta::Live;
-use cleave_engine::device::shared_locks::row_object;
 use cleave_engine::device::{Claim, Device};
 use cleave_engine::write::change_pages::{TabletChange, add_versions, ended_rows};
 use cleave_engine::write::insert::TableChange;
 use cleave_engine::write::page_versions::TableVersions;
 use cleave_engine::write::tail_pins::TailPin;
 use cleave_engine::write::vid_set::VidSet;
-use cleave_fragment::{LockWaitPolicy, RowsToLock, read_changed};
-use cleave_query::cooperative::changing::{Changes, ChangingQuery};
+use cleave_query::cooperative::changing::ChangingQuery;
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::modify::Modify;
 use cleave_txn::locks::KeyKind;
 use cleave_txn::{LockMode, Written};
 
-use super::{Ran, planned};
-use crate::session::block::{self, Taken, own};
+use super::{Ran, column_ids, planned, reported, rows_to_lock};
+use crate::session::block::{self, OwnRows, Taken, own};
 use crate::session::foreign_keys::Ending;
 use crate::session::transaction_locks::{row_key, table_key};
 use crate::session::{Session, foreign_keys, locking, modify, serializable};
@@ -157,8 +154,7 @@ async fn attempt(
     let asked = (modify, parameters, places);
     let queries = Box::pin(planned(session, &view, table, asked)).await?;
     let Some(queries) = queries else { return Ok(Attempt::No) };
-    let columns = places.iter().filter_map(|place| table.schema.columns.get(*place));
-    let columns: Vec<u32> = columns.map(|column| column.id).collect();
+    let columns = column_ids(table, places);
     let before = session.defined().versions_of(id);
     let mut versions = None;
     let mut ended = TableChange::of_read(table);
@@ -197,7 +193,7 @@ async fn attempt(
     }
     // What others have replaced between the snapshot and the locks is left to the rows that replace it.
     let live = session.database.live();
-    let left = match versions {
+    let (versions, replaced) = match versions {
         Some(versions) => match versions.without_dead(id, &live) {
             Ok((versions, replaced)) => (Some(versions), replaced),
             Err(Error::Conflict { kind: ConflictKind::Update, .. }) => return Ok(Attempt::Changed),
@@ -205,7 +201,6 @@ async fn attempt(
         },
         None => (None, leave_out_dead(&mut ended, &live)?),
     };
-    let (versions, replaced) = left;
     // Such a statement reads one snapshot.
     let isolation = session.in_force().default_transaction_isolation;
     if replaced > 0 && session.is_alone_in_block() && isolation != Isolation::ReadCommitted {
@@ -222,7 +217,7 @@ async fn attempt(
             block.own = None;
         }
         None => {
-            if let Taken::Again = block::keep_locked(session, ended).await? {
+            if let Taken::Again = block::keep(session, ended, &OwnRows::new()).await? {
                 return Ok(Attempt::Changed);
             }
         }
@@ -301,18 +296,11 @@ async fn run_one<'a>(
             return Ok(None);
         }
         let Some(job) = block.locks.begin_job(&device) else { return Ok(None) };
-        let to_lock = RowsToLock {
-            table: table.schema.name.clone(),
-            object: row_object(table.schema.table_id, place),
-            vid: 0,
-            policy: LockWaitPolicy::Block,
-        };
-        query.run_locking(&claim, to_lock, &job).await?
+        query.run_locking(&claim, rows_to_lock(table, place), &job).await?
     };
-    let Some(Changes { rows, space }) = changes else { return Ok(None) };
-    let pages = read_changed(&rows).map_err(|error| device.strange_payload(&error.to_string()))?;
-    session.database.activity().note(Act::UpdateFragment);
-    Ok(Some((device, claim, TabletChange { place, columns, pages, space })))
+    let Some(changes) = changes else { return Ok(None) };
+    let change = reported(session, &device, changes, (place, columns))?;
+    Ok(Some((device, claim, change)))
 }
 
 /// Whether another transaction shares keys of the table: it may know the row of a key by a VID that is no longer its

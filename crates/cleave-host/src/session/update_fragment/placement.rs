@@ -6,25 +6,20 @@
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::{UpdateLocking, UpdatePlacement, bytes_text};
-use cleave_engine::device::shared_locks::row_object;
-use cleave_fragment::{LockWaitPolicy, RowsToLock};
 use cleave_query::cooperative::changing::ChangingQuery;
+use cleave_query::cooperative::update_cost::UpdateCost;
 use cleave_query::select::{ExplainedChange, ReadView};
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::modify::{Action, Modify};
 
-use super::{changed_places, is_small, planned};
+use super::{changed_places, is_small, planned, rows_to_lock};
 use crate::session::Session;
 
 /// The predicted costs of a statement, and the choice.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Placement {
     rows: f64,
-    by_rows_s: f64,
-    by_pages_s: f64,
-    link_bytes: f64,
-    pages: f64,
-    page_bytes: f64,
+    cost: UpdateCost,
     asked: UpdatePlacement,
 }
 
@@ -35,17 +30,10 @@ impl Placement {
     /// Those of a device that is not attached.
     pub(super) async fn of(session: &Session, queries: &[ChangingQuery]) -> Result<Self> {
         let asked = session.in_force().update_placement;
-        let (rows, by_rows_s, by_pages_s) = (0.0, 0.0, 0.0);
-        let (link_bytes, pages, page_bytes) = (0.0, 0.0, 0.0);
-        let mut all = Self { rows, by_rows_s, by_pages_s, link_bytes, pages, page_bytes, asked };
+        let mut all = Self { rows: 0.0, cost: UpdateCost::default(), asked };
         for query in queries {
-            let cost = query.cost().await?;
             all.rows += query.row_estimate();
-            all.by_rows_s += cost.by_rows_s;
-            all.by_pages_s += cost.by_pages_s;
-            all.link_bytes += cost.link_bytes;
-            all.pages += cost.pages;
-            all.page_bytes += cost.page_bytes;
+            all.cost = all.cost.and(query.cost().await?);
         }
         Ok(all)
     }
@@ -55,7 +43,7 @@ impl Placement {
         match self.asked {
             UpdatePlacement::Host => false,
             UpdatePlacement::Device => true,
-            UpdatePlacement::Auto => self.by_pages_s < self.by_rows_s,
+            UpdatePlacement::Auto => self.cost.is_by_pages(),
         }
     }
 
@@ -66,16 +54,16 @@ impl Placement {
         let is_by_pages = self.is_by_pages();
         let by_rows = format!(
             "{:.1} ms beside finding {:.0} rows, {} over the link{}",
-            self.by_rows_s * 1e3,
+            self.cost.by_rows_s * 1e3,
             self.rows,
-            bytes(self.link_bytes),
+            bytes(self.cost.link_bytes),
             mark(!is_by_pages)
         );
         let by_pages = format!(
             "{:.1} ms, versions of {:.0} pages with {}{}",
-            self.by_pages_s * 1e3,
-            self.pages,
-            bytes(self.page_bytes),
+            self.cost.by_pages_s * 1e3,
+            self.cost.pages,
+            bytes(self.cost.page_bytes),
             mark(is_by_pages)
         );
         let locks = match locking {
@@ -136,14 +124,9 @@ pub(super) fn shown(
     let locking = session.in_force().update_locking;
     let mut fragments = Vec::new();
     for (place, query) in queries.iter().enumerate().filter(|_| placement.is_by_pages()) {
-        let to_lock = RowsToLock {
-            table: table.schema.name.clone(),
-            object: row_object(table.schema.table_id, place),
-            vid: 0,
-            policy: LockWaitPolicy::Block,
-        };
         let locks = locking == UpdateLocking::Shared && query.is_on_device();
-        fragments.push((query.shown(locks.then_some(to_lock))?, query.estimates()));
+        let to_lock = locks.then(|| rows_to_lock(table, place));
+        fragments.push((query.shown(to_lock)?, query.estimates()));
     }
     let verb = match modify.action {
         Action::Delete => "Delete",
