@@ -5,8 +5,8 @@
 //!
 //! The run goes on in a task of its own, as writes do, and holds the [`Claim`] for as long as it may write, and its job
 //! for as long as it may lock: the space has no other use, and the job's number no other owner, before the device has
-//! reported that the run has stopped. A caller that gives up waiting stops the run. Where the device does not answer any
-//! more, the space stays unusable until the database is next opened: a write may still arrive.
+//! reported that the run has stopped. A caller that gives up waiting stops the run. Where the device does not answer
+//! any more, the space stays unusable until the database is next opened: a write may still arrive.
 
 use std::sync::Arc;
 
