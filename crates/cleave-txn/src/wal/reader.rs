@@ -58,9 +58,15 @@ impl LogReader {
     /// [`LogError::Missing`] if no file holds that place; errors of reading the file.
     pub fn open(directory: &Path, from: Lsn) -> Result<Self, LogError> {
         let missing = || LogError::Missing { directory: directory.to_owned(), at: from };
-        let starts = list_segments(directory)?;
-        let start = starts.into_iter().rfind(|start| *start <= from).ok_or_else(missing)?;
-        let segment = Segment::read(directory, start)?.ok_or_else(missing)?;
+        let mut starts = list_segments(directory)?;
+        starts.retain(|start| *start <= from);
+        // A segment may end at the place, and the file of the next one may be empty.
+        let segment = loop {
+            let start = starts.pop().ok_or_else(missing)?;
+            if let Some(segment) = Segment::read(directory, start)? {
+                break segment;
+            }
+        };
         if from > segment.header.end() {
             return Err(missing());
         }
@@ -68,7 +74,7 @@ impl LogReader {
             directory: directory.to_owned(),
             from,
             seed: Seed::new(&segment.header.identity),
-            position: Lsn(start.0 + SEGMENT_HEADER_BYTES as u64),
+            position: Lsn(segment.header.start.0 + SEGMENT_HEADER_BYTES as u64),
             segment,
             mark: None,
             parts: BTreeMap::new(),

@@ -97,7 +97,8 @@ impl Wal {
         let mut given_up = 0;
         for pair in starts.windows(2) {
             let [start, next] = pair else { continue };
-            if *next > place {
+            // At the start of the next one its header need not be written, and its file may not be durable.
+            if *next >= place {
                 break;
             }
             let path = segment_path(directory, *start);
@@ -160,7 +161,7 @@ impl Wal {
     pub(crate) fn copy_durable_to(&self, folder: &Path, from: Lsn) -> Result<(), LogError> {
         let (directory, end) = (&self.shared.directory, self.durable_end());
         let starts = list_segments(directory)?;
-        let first = starts.partition_point(|start| *start <= from).saturating_sub(1);
+        let first = starts.partition_point(|start| *start < from).saturating_sub(1);
         let mut wanted = starts.iter().skip(first).take_while(|start| **start < end);
         wanted.try_for_each(|start| archive_segment(directory, *start, end, folder))
     }

@@ -222,6 +222,12 @@ proptest! {
     }
 }
 
+/// A record too large for the disk had made the file of the next segment, and the checkpoint ends where that begins.
+#[test]
+fn a_log_that_ends_with_a_segment_is_found_behind_an_empty_file() {
+    live(13_720_245_134_198_939_458, &LogOptions { spare_segment_count: 0, ..small() });
+}
+
 #[test]
 fn what_a_torn_group_left_behind_does_not_come_back() {
     let folder = tempfile::tempdir().unwrap();
