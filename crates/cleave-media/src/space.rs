@@ -3,7 +3,8 @@
 //! 1. [`SpaceMap::with_used`] takes every extent that the database's manifest names; all other space below the highest
 //!    of them is free.
 //! 2. [`SpaceMap::allocate`] takes the first hole that is large enough, else space behind the high-water mark.
-//! 3. [`SpaceMap::free`] returns an extent and joins it with free neighbours.
+//! 3. [`SpaceMap::take`] takes one that something names already.
+//! 4. [`SpaceMap::free`] returns an extent and joins it with free neighbours.
 //!
 //! Invariants: free extents neither touch nor overlap, and all lie below the high-water mark; no block is both free and
 //! used. The host owns this map and never stores it: it is the complement of the extents in the manifest, so a crash
@@ -38,6 +39,12 @@ pub enum SpaceError {
     /// An extent reaches behind the highest address.
     #[error("{extent} reach behind the highest address")]
     TooHigh {
+        /// The extent.
+        extent: Extent,
+    },
+    /// Space is taken that is in use.
+    #[error("{extent} are taken but not all free")]
+    NotFree {
         /// The extent.
         extent: Extent,
     },
@@ -99,6 +106,36 @@ impl SpaceMap {
         };
         self.used_blocks = self.used_blocks.saturating_add(wanted);
         Extent { start: BlockAddress(start), block_count }
+    }
+
+    /// Takes just `extent`.
+    ///
+    /// # Errors
+    /// [`SpaceError::NotFree`] if any block of it is in use, [`SpaceError::TooHigh`]; nothing changes then.
+    pub fn take(&mut self, extent: Extent) -> Result<(), SpaceError> {
+        if extent.start.checked_add(extent.block_count).is_none() {
+            return Err(SpaceError::TooHigh { extent });
+        }
+        let (start, end) = (extent.start.0, extent.end().0);
+        if start >= self.high_water {
+            if start > self.high_water {
+                self.free.insert(self.high_water, start - self.high_water);
+            }
+            self.high_water = end;
+        } else {
+            let hole = self.free.range(..=start).next_back().map(|(at, length)| (*at, at + length));
+            let Some((hole_start, hole_end)) = hole.filter(|(_, hole_end)| end <= *hole_end) else {
+                return Err(SpaceError::NotFree { extent });
+            };
+            self.free.remove(&hole_start);
+            for (from, to) in [(hole_start, start), (end, hole_end)] {
+                if from < to {
+                    self.free.insert(from, to - from);
+                }
+            }
+        }
+        self.used_blocks = self.used_blocks.saturating_add(end - start);
+        Ok(())
     }
 
     /// Gives an extent, or a part of one, back.

@@ -39,7 +39,34 @@ fn freeing_twice_or_beyond_is_refused_and_changes_nothing() {
     assert_eq!((map.high_water(), map.used_blocks()), (10, 7));
 }
 
+#[test]
+fn what_is_in_use_is_not_taken() {
+    let mut map = SpaceMap::with_used([extent(4, 4), extent(12, 2)]).unwrap();
+    for wrong in [extent(3, 2), extent(7, 2), extent(5, 1), extent(8, 5), extent(13, 9)] {
+        assert_eq!(map.take(wrong).unwrap_err(), SpaceError::NotFree { extent: wrong });
+    }
+    let high = extent(u64::MAX, 1);
+    assert_eq!(map.take(high).unwrap_err(), SpaceError::TooHigh { extent: high });
+    assert_eq!((map.high_water(), map.used_blocks()), (14, 6));
+}
+
 proptest! {
+    #[test]
+    fn taking_what_is_used_makes_the_map_of_it(places in prop::collection::vec((0_u64..60, 1_u32..9), 1..20)) {
+        let (mut map, mut used, mut extents) = (SpaceMap::default(), BTreeSet::new(), Vec::new());
+        for (start, block_count) in places {
+            let extent = extent(start, block_count);
+            let blocks = || extent.start.0..extent.end().0;
+            prop_assert_eq!(map.take(extent).is_ok(), !blocks().any(|block| used.contains(&block)));
+            if !blocks().any(|block| used.contains(&block)) {
+                used.extend(blocks());
+                extents.push(extent);
+            }
+        }
+        let again = SpaceMap::with_used(extents).unwrap();
+        prop_assert_eq!((map.free, map.high_water, map.used_blocks), (again.free, again.high_water, again.used_blocks));
+    }
+
     #[test]
     fn agrees_with_a_set_of_blocks(steps in prop::collection::vec((any::<bool>(), 1_u32..9, any::<usize>()), 1..80)) {
         let mut map = SpaceMap::default();
