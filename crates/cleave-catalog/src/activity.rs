@@ -30,6 +30,8 @@ pub enum Act {
     ShippedDelta,
     /// An update fragment changed the pages of a tablet.
     UpdateFragment,
+    /// A fragment locked the rows of a query.
+    LockingFragment,
     /// The changes of a transaction were made pages in memory for its planned statements.
     ShippedOwn,
 }
@@ -41,13 +43,14 @@ pub struct Activity {
 }
 
 impl Act {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Plan,
         Self::CachedPlan,
         Self::LookUp,
         Self::Flush,
         Self::ShippedDelta,
         Self::UpdateFragment,
+        Self::LockingFragment,
         Self::ShippedOwn,
     ];
 
@@ -59,6 +62,7 @@ impl Act {
             Self::Flush => "flushes",
             Self::ShippedDelta => "shipped delta",
             Self::UpdateFragment => "update fragments",
+            Self::LockingFragment => "locking fragments",
             Self::ShippedOwn => "shipped own changes",
         }
     }

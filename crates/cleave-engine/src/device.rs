@@ -32,7 +32,7 @@ use cleave_fragment::link::{
     RemoteAddress, Token, dial_simulated,
 };
 use cleave_fragment::waiting;
-use cleave_media::{BLOCK_SIZE, BlockAddress, Extent, SpaceMap, files};
+use cleave_media::{BLOCK_SIZE, BlockAddress, Extent, SpaceError, SpaceMap, files};
 use cleave_plan::profile::Profile;
 use cleave_shmem::HostLocks;
 
@@ -147,7 +147,7 @@ impl Device {
         used: Vec<Extent>,
         directory: &Path,
         embedded: EmbeddedFactory,
-    ) -> Result<Self, cleave_media::SpaceError> {
+    ) -> Result<Self, SpaceError> {
         let map = SpaceMap::with_used(used)?;
         Ok(Self {
             media: directory.join(format!("device-{}.media", entry.id)),
@@ -583,6 +583,14 @@ impl Device {
                 space.retired.push((retired_at, extent));
             }
         }
+    }
+
+    /// Takes space that the log names, and no manifest.
+    ///
+    /// # Errors
+    /// [`SpaceError`]: it is in use.
+    pub(crate) fn take_named(&self, extent: Extent) -> Result<(), SpaceError> {
+        self.space_map().map.take(extent)
     }
 
     /// Lets `extents`, which are in use and which nothing here names, wait for [`Device::let_go_of_kept`].

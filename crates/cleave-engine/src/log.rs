@@ -9,7 +9,8 @@
 //! ```
 //!
 //! 1. [`Committed`] is the payload of a record: for each tablet the VIDs of deleted rows, the inserted rows, and the
-//!    first of their VIDs.
+//!    first of their VIDs; and the references of [page versions](crate::write::page_versions), whose pages are durable
+//!    on their device.
 //! 2. [`recover`](redo::recover) reads the records behind the manifest's position and redoes them, many [at
 //!    once](redo).
 //!
@@ -23,20 +24,24 @@
 //! Source: rules 25 and 27.
 
 pub mod redo;
+mod redone_pages;
 mod rows;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::upkeep::Upkeep;
-use cleave_catalog::error::Result;
+use cleave_catalog::error::{Error, Result};
 use cleave_media::{Clock, SystemClock};
+use cleave_store::proto;
 use cleave_txn::{LogError, LogOptions, LogReader, Lsn, Wal};
 use prost::Message;
 
 use crate::delta::Live;
 use crate::write::begun::Begun;
 use crate::write::insert::TableChange;
+use crate::write::page_versions::TableVersions;
 use crate::write::vid_set::VidSet;
 
 /// Flushed deltas after which a commit replaces the manifest: each leaves pages that cannot be used again before.
@@ -183,6 +188,42 @@ struct CommittedTablet {
     /// The inserted rows ([`rows`]); empty: none.
     #[prost(bytes = "vec", tag = "4")]
     rows: Vec<u8>,
+    /// Page versions in place of pages.
+    #[prost(message, repeated, tag = "5")]
+    pages: Vec<CommittedPage>,
+}
+
+/// A page version, which is durable on its device.
+#[derive(Clone, PartialEq, Message)]
+struct CommittedPage {
+    /// The page that it replaces.
+    #[prost(message, optional, tag = "1")]
+    replaced: Option<proto::PageRef>,
+    #[prost(message, optional, tag = "2")]
+    version: Option<proto::PageEntry>,
+}
+
+/// Page versions of a table as a record has them, by the place of the tablet.
+pub struct LoggedVersions {
+    table_id: u32,
+    tablets: BTreeMap<usize, Vec<CommittedPage>>,
+}
+
+impl LoggedVersions {
+    /// Those of `versions`, of the table `table_id`.
+    pub fn of(table_id: u32, versions: &TableVersions) -> Self {
+        let mut tablets: BTreeMap<usize, Vec<CommittedPage>> = BTreeMap::new();
+        for (place, replaced, version) in versions.pages() {
+            let (replaced, version) = (Some(replaced.into()), Some(version.into()));
+            tablets.entry(place).or_default().push(CommittedPage { replaced, version });
+        }
+        Self { table_id, tablets }
+    }
+
+    /// Bytes that they take in a record.
+    pub fn byte_count(&self) -> usize {
+        self.tablets.values().flatten().map(Message::encoded_len).sum()
+    }
 }
 
 impl Committed {
@@ -204,6 +245,7 @@ impl Committed {
                     dead_gaps: change.dead.get(&place).map(gaps).unwrap_or_default(),
                     vid_first: live.delta.next_vid(table, place),
                     rows: rows.map(|rows| rows::encode(&rows)).transpose()?.unwrap_or_default(),
+                    pages: Vec::new(),
                 });
             }
             let (table_id, schema_version) = (change.schema.table_id, change.schema.version);
@@ -218,6 +260,33 @@ impl Committed {
             is_missing: false,
             replaced: None,
         })
+    }
+
+    /// The same with page versions.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] of a table that is gone.
+    pub fn with_versions(mut self, live: &Live, versions: Vec<LoggedVersions>) -> Result<Self> {
+        for LoggedVersions { table_id, tablets } in versions {
+            let table = live.state.table_by_id(table_id).ok_or_else(Error::concurrent_update)?;
+            let schema_version = table.schema.version;
+            let of_pages = |(place, pages)| CommittedTablet {
+                place: u32::try_from(place).unwrap_or(u32::MAX),
+                vid_first: live.delta.next_vid(table, place),
+                pages,
+                ..CommittedTablet::default()
+            };
+            // Before the rows of the same table, which move its next VID.
+            let tablets = tablets.into_iter().map(of_pages).collect();
+            self.tables.insert(0, CommittedTable { table_id, schema_version, tablets });
+        }
+        Ok(self)
+    }
+
+    /// Leaves out page versions, which are redone by themselves.
+    fn forget_pages(&mut self) {
+        let tablets = self.tables.iter_mut().flat_map(|table| &mut table.tablets);
+        tablets.for_each(|tablet| tablet.pages.clear());
     }
 
     /// Says of `commit`, which follows `base`, that it lies whole in the archive.

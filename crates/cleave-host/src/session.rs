@@ -42,6 +42,7 @@ mod lifted;
 mod lock_range;
 mod locked_parts;
 mod locking;
+mod locking_fragment;
 mod look_ups;
 mod modify;
 mod modify_row;

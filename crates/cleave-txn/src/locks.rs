@@ -428,6 +428,14 @@ impl Locks {
         Ok(matches!(grant, Grant::Granted))
     }
 
+    /// Whether a job of `owner`'s transaction has locked the row `key`.
+    ///
+    /// # Errors
+    /// [`LockError::Shared`] of a table that is spoilt.
+    pub fn has_row_of_job(&self, owner: &LockOwner, key: &LockKey) -> Result<bool, LockError> {
+        self.table.has_row_of_job(owner, key)
+    }
+
     /// [`Locks::request`], and [`LockWait::block`] if it has to wait.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Fragments that write into the space of a claim: an execute request in, the device's answer rows out.
+//! Fragments that write into the space of a claim or lock rows: an execute request in, the device's answer rows out.
 //!
 //! A request that may be extended gets more space as it fills what it has
 //! ([`space_extension`](super::space_extension)).
@@ -38,9 +38,20 @@ pub(crate) enum Written {
     Rows(Vec<RecordBatch>),
     /// Not at all, or with an error, which came over a link that may be of no more use.
     Failed(LinkError),
+    /// It was stopped: a query's rows take more memory than they may.
+    TooMuch,
 }
 
-/// The rows that report written pages: they are kept until all are there.
+/// What the rows of a fragment are.
+#[derive(Debug, Clone, Copy)]
+enum Rows {
+    /// They report written pages.
+    OfPages,
+    /// They are those of a query, which may take so many bytes.
+    OfQuery { bytes_max: u64 },
+}
+
+/// The rows of a fragment: they are kept until all are there.
 #[derive(Default)]
 struct Kept {
     batches: Vec<RecordBatch>,
@@ -49,12 +60,15 @@ struct Kept {
 }
 
 impl Kept {
-    /// Keeps `batch`; false: a fragment that writes to so many blocks does not report as much. That is a row for each
-    /// page that fits there, and one behind them; of a page's keys less than the page has.
-    fn push(&mut self, batch: RecordBatch, block_count: u64) -> bool {
+    /// Keeps `batch`; false: these are more rows than the fragment may return. One that writes to so many blocks
+    /// returns a row for each page that fits there, and one behind them; of a page's keys less than the page has.
+    fn push(&mut self, batch: RecordBatch, kind: Rows, block_count: u64) -> bool {
         self.rows = self.rows.saturating_add(batch.num_rows() as u64);
         self.bytes = self.bytes.saturating_add(batch_bytes(&batch));
         self.batches.push(batch);
+        if let Rows::OfQuery { bytes_max } = kind {
+            return self.bytes <= bytes_max;
+        }
         let bytes_max = block_count.saturating_mul(BLOCK_SIZE as u64).saturating_mul(2);
         self.rows <= block_count + 1 && self.bytes <= bytes_max.saturating_add(BYTES_BESIDE)
     }
@@ -73,6 +87,29 @@ impl Claim {
         schema: SchemaRef,
         job: Option<Arc<LockingJob>>,
     ) -> Result<WrittenFragment> {
+        self.run_owned((request, job), (schema, Rows::OfPages)).await
+    }
+
+    /// Runs `request`, a query that writes nothing and locks its rows for `job`, to its end. Its rows are of `schema`,
+    /// and may take `bytes_max` bytes.
+    ///
+    /// # Errors
+    /// Those of connecting.
+    pub(crate) async fn run_locking(
+        self: &Arc<Self>,
+        request: Execute,
+        (schema, bytes_max): (SchemaRef, u64),
+        job: Arc<LockingJob>,
+    ) -> Result<Written> {
+        let rows = (schema, Rows::OfQuery { bytes_max });
+        Ok(self.run_owned((request, Some(job)), rows).await?.outcome)
+    }
+
+    async fn run_owned(
+        self: &Arc<Self>,
+        (request, job): (Execute, Option<Arc<LockingJob>>),
+        rows: (SchemaRef, Rows),
+    ) -> Result<WrittenFragment> {
         let space = GivenSpace::new(request.reserved.clone());
         let given = space.clone();
         let claim = Arc::clone(self);
@@ -81,7 +118,7 @@ impl Claim {
         let under_way = self.enter_write();
         let run = async move {
             let (outcome, may_write) =
-                claim.run_to_its_end((request, job), schema, &given, given_up).await;
+                claim.run_to_its_end((request, job), rows, &given, given_up).await;
             // Not reached by a task that dies, or that a runtime which ends drops: that run stays unfinished.
             claim.finish_write(may_write);
             // First: a caller that sees the fragment finished finds the space free.
@@ -110,7 +147,7 @@ impl Claim {
     async fn run_to_its_end(
         self: &Arc<Self>,
         (request, job): (Execute, Option<Arc<LockingJob>>),
-        schema: SchemaRef,
+        (schema, kind): (SchemaRef, Rows),
         space: &GivenSpace,
         mut given_up: oneshot::Receiver<()>,
     ) -> (Result<Written>, bool) {
@@ -141,7 +178,7 @@ impl Claim {
         };
         let mut kept = Kept::default();
         let mut extending = extend_space(self, &link, run, &stream, (space, u64::MAX));
-        let mut has_ended = false;
+        let (mut has_ended, mut is_too_much) = (false, false);
         let other_rows = stream.expect_rows(schema).err();
         let failure = loop {
             if other_rows.is_some() {
@@ -160,8 +197,9 @@ impl Claim {
             };
             match next {
                 Ok(Some(batch)) => {
-                    if !kept.push(batch, space.block_count()) {
-                        break Some(self.too_much());
+                    if !kept.push(batch, kind, space.block_count()) {
+                        is_too_much = matches!(kind, Rows::OfQuery { .. });
+                        break (!is_too_much).then(|| self.too_much());
                     }
                 }
                 Ok(None) => return (Ok(Written::Rows(kept.batches)), false),
@@ -175,6 +213,9 @@ impl Claim {
             has_stopped();
         }
         drop(stream);
+        if is_too_much {
+            return (Ok(Written::TooMuch), may_write);
+        }
         let Some(error) = failure else { return (Ok(Written::Rows(Vec::new())), may_write) };
         self.device.forget_if_useless(&link, &error).await;
         (Ok(Written::Failed(error)), may_write)

@@ -8,7 +8,7 @@
 //!
 //! 1. [`Gathered`] checks each record against what is committed and what it has gathered.
 //! 2. [`Redo`] puts it into the delta when it is large, and the delta into pages when that is.
-//! 3. [`recover`] does so with the whole log.
+//! 3. [`recover`] does so with the whole log; [`LoggedPages`] are the page versions in it.
 //!
 //! Nobody reads between two commits while they are redone: a row that one of them inserted and another deleted is never
 //! visible. Invariants: commits are redone in the order of the log, with its VIDs and numbers; one that does not fit is
@@ -25,6 +25,7 @@ use cleave_catalog::storage_error::StorageError;
 use cleave_txn::{LogOptions, LogReader, Lsn, Record, Wal};
 use prost::Message;
 
+use super::redone_pages::LoggedPages;
 use super::rows::RowsBuilder;
 use super::{Committed, CommittedTablet, directory_of, vids};
 use crate::delta::Live;
@@ -137,6 +138,9 @@ impl GatheredTablet {
                 logged.vid_first
             ));
         }
+        if !logged.pages.is_empty() {
+            return Err(format!("the pages of \"{name}\" that it wrote are in no archive"));
+        }
         for vid in vids(&logged.dead_gaps) {
             let id = self.table.schema.table_id;
             let lived = match vid < self.vid_first {
@@ -155,7 +159,7 @@ impl GatheredTablet {
     }
 }
 
-fn lacks_table(id: u32) -> String {
+pub(super) fn lacks_table(id: u32) -> String {
     format!("it changes table {id}, which the manifest does not have so")
 }
 
@@ -252,6 +256,8 @@ impl<'a> Redo<'a> {
 pub(crate) async fn recover(database: &Arc<Engine>, mut reader: LogReader) -> Result<(Wal, u64)> {
     let mut count = 0_u64;
     let blocked = database.catalog().blocked.clone();
+    // Before anything is written: their space is in no manifest.
+    let pages = LoggedPages::find(database)?;
     let mut redo = Redo::new(database, &directory_of(database.directory()));
     while let Some(logged) = reader.next_record()? {
         let Record::Commit { payload, .. } = logged.record else { continue };
@@ -260,9 +266,11 @@ pub(crate) async fn recover(database: &Arc<Engine>, mut reader: LogReader) -> Re
         if logged.at.0 < blocked.until {
             committed.sequences.clear();
         }
+        committed.forget_pages();
         redo.push(committed, logged.at).await?;
         count += 1;
     }
     redo.finish().await?;
+    pages.put(database).await?;
     Ok((Wal::resume(reader, LogOptions::default())?, count))
 }

@@ -4,6 +4,7 @@
 //!                  1 lock          2 validate         3 log              4 apply           5 publish
 //!  Rows, few ────▶ writer lock ──▶ rows are there, ─▶ record appended ─▶ delta ──────────▶ number of the last commit
 //!                                  keys are not
+//!  Page versions ▶ writer lock ─▶ rows are there ────▶ record appended ─▶ pages replaced ─▶ catalog version
 //!  Rows, many ─┐
 //!  Edit ───────┼─▶ CatalogEdit ──▶ as its pages ────▶ pages and log ───▶ manifest replaced ──▶ catalog version
 //!  Settings ───┤   ::begin         are written        durable
@@ -43,6 +44,7 @@
 pub(super) mod flush;
 mod harden;
 mod manifest;
+mod page_versions;
 mod publish;
 mod redo;
 mod small;
@@ -57,12 +59,14 @@ use cleave_media::simulation;
 use cleave_txn::Tracked;
 use tokio::sync::{OwnedMutexGuard, TryLockError};
 
+pub use self::page_versions::RedonePages;
 pub use self::redo::Redone;
 use super::Engine;
 use super::catalog_edit::CatalogEdit;
 use crate::write::insert::TableChange;
 #[cfg(doc)]
 use crate::write::insert::apply;
+use crate::write::page_versions::TableVersions;
 
 /// What is to be committed, by kind of caller.
 pub enum Changes<'a> {
@@ -79,6 +83,8 @@ pub enum Changes<'a> {
     Logged(Box<CatalogEdit>),
     /// Small commits of the log that are redone.
     Redone(Redone<'a>),
+    /// Page versions of the log that are redone.
+    RedonePages(RedonePages),
 }
 
 /// What one transaction changes.
@@ -90,7 +96,7 @@ pub struct RowChanges<'a> {
     pub checked: u64,
     /// Of level SERIALIZABLE.
     pub tracked: Option<&'a Tracked>,
-    /// Tables that it has defined; with any, the commit has a manifest.
+    /// Tables that it has defined; with any but page versions, the commit has a manifest.
     pub defined: Option<&'a dyn Defines>,
     /// Those of the session, for pages that are written.
     pub settings: &'a Settings,
@@ -100,6 +106,9 @@ pub struct RowChanges<'a> {
 pub trait Defines: Sync {
     /// Whether it gives space back of what `state` has.
     fn makes_room(&self, state: &CatalogState) -> bool;
+
+    /// Its page versions by table, if it has defined nothing else. They are durable on their devices.
+    fn page_versions(&self) -> Option<Vec<(u32, &TableVersions)>>;
 
     /// Makes it part of what `edit` commits.
     ///
@@ -161,6 +170,7 @@ impl Engine {
                 Ok(Published { state, log_end })
             }
             Changes::Redone(redone) => Box::pin(redo::commit(self, redone)).await,
+            Changes::RedonePages(redone) => Box::pin(page_versions::redo(self, redone)).await,
         }
     }
 

@@ -68,26 +68,64 @@ pub async fn on_device(
     let request = Execute { header, reserved: vec![reserved], extensible: true, ..request };
     let kept = job.map(Arc::clone);
     let WrittenFragment { outcome, space } = claim.run_fragment(request, schema, kept).await?;
-    let refusal = job.and_then(|job| job.hosted().refusal());
-    let error = match outcome {
+    match outcome {
         Written::Rows(rows) => return Ok(Some(Reported { rows, space })),
-        Written::Failed(error) => error,
-    };
-    if let Some(LockRefusal::Deadlock) = refusal {
+        // The space stays with the claim, which knows whether a write may still be under way.
+        Written::Failed(error) => is_left_to_the_host(device, job, error)?,
+        Written::TooMuch => {}
+    }
+    space.into_iter().for_each(|extent| claim.give_back(extent));
+    Ok(None)
+}
+
+/// Runs `request`, a query that writes nothing, on `device`; its rows, which may take `bytes_max` bytes, are locked for
+/// `job`. None: it refuses, a row fails there, or there are more.
+///
+/// # Errors
+/// Those of the link and of the device.
+pub async fn locked_on_device(
+    device: &Arc<Device>,
+    request: Execute,
+    rows: (SchemaRef, u64),
+    job: &Arc<LockingJob>,
+) -> Result<Option<Vec<RecordBatch>>> {
+    let claim = Arc::new(Claim::new(Arc::clone(device)));
+    let request = Execute { header: device.next_run(), ..request };
+    match claim.run_locking(request, rows, Arc::clone(job)).await? {
+        Written::Rows(rows) => Ok(Some(rows)),
+        Written::Failed(error) => is_left_to_the_host(device, Some(job), error).map(|()| None),
+        Written::TooMuch => Ok(None),
+    }
+}
+
+/// Whether the host is to do what has failed on `device` with `error`.
+///
+/// # Errors
+/// If it is not.
+fn is_left_to_the_host(
+    device: &Device,
+    job: Option<&Arc<LockingJob>>,
+    error: LinkError,
+) -> Result<()> {
+    if let Some(LockRefusal::Deadlock) = job.and_then(|job| job.hosted().refusal()) {
         let detail = Some(LockRefusal::Deadlock.to_string());
         return Err(Error::Conflict { kind: ConflictKind::Deadlock, detail });
     }
     let cause = error.device_error().map(|error| error.cause);
+    if let Some(refused) = error.device_error()
+        && refused.cause == DeviceErrorCause::LockNotAvailable
+    {
+        let detail = Some(refused.message.clone());
+        return Err(Error::Conflict { kind: ConflictKind::LockNotAvailable, detail });
+    }
     // Full, and there is no more space; or rows that cannot be: the host makes the same, and tells what is wrong.
     use DeviceErrorCause::{DivideByZero, Execution, InvalidValue, OutOfReserved, Overflow};
     let is_ours =
         matches!(cause, Some(OutOfReserved | Execution | DivideByZero | Overflow | InvalidValue));
-    if !is_ours && !error.is_refusal() {
-        // The space stays with the claim, which knows whether a write may still be under way.
-        return Err(fault(device, error));
+    match is_ours || error.is_refusal() {
+        true => Ok(()),
+        false => Err(fault(device, error)),
     }
-    space.into_iter().for_each(|extent| claim.give_back(extent));
-    Ok(None)
 }
 
 fn fault(device: &Device, error: LinkError) -> Error {

@@ -11,10 +11,13 @@
 //! [pinned](super::tail_pins). So the pages stay where they are, and all that others change of them is which rows are
 //! dead. Dead rows are in the version map and in the delta, not on pages: both changes go together.
 //!
+//! Several transactions may have versions of one page. Whoever commits later puts its own over the committed ones
+//! ([`rebase`]).
+//!
 //! Invariant: a page is replaced only if it is the one that the fragment has read, and if no changed row is dead.
 //! Source: `docs/design/versions-and-commit.md`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arrow::array::BooleanBufferBuilder;
@@ -30,6 +33,8 @@ use cleave_store::{PageEntry, PageRead, PageRef};
 use super::change_pages::{changed_vids, reported, version_of};
 use crate::delta::Live;
 use crate::storage_engine::Engine;
+
+mod rebase;
 
 /// The page versions of one table.
 #[derive(Debug, Default)]
@@ -54,6 +59,8 @@ struct PageVersion {
     entry: PageEntry,
     /// All rows that the transaction has changed.
     slots: BooleanBuffer,
+    /// The stable ids of the columns in which it has, ascending.
+    columns: Vec<u32>,
 }
 
 impl TableVersions {
@@ -78,11 +85,16 @@ impl TableVersions {
         for (vid_first, version) in made {
             let version = match versions.pages.get(&vid_first) {
                 None => version,
-                Some(before) => PageVersion {
-                    replaced: before.replaced,
-                    slots: &before.slots | &version.slots,
-                    ..version
-                },
+                Some(before) => {
+                    let columns: BTreeSet<u32> =
+                        before.columns.iter().chain(&version.columns).copied().collect();
+                    PageVersion {
+                        replaced: before.replaced,
+                        slots: &before.slots | &version.slots,
+                        columns: columns.into_iter().collect(),
+                        ..version
+                    }
+                }
             };
             versions.pages.insert(vid_first, Arc::new(version));
         }
@@ -118,6 +130,30 @@ impl TableVersions {
             count += versions.leave_out_dead(tablet, &dead)?;
         }
         Ok((Self { tablets, made: Mutex::default() }, count))
+    }
+
+    /// Refuses them where another transaction has changed one of the rows in place, in `live`, since `read`, what the
+    /// fragments have read.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`].
+    pub fn check_since(&self, read: &TableState, live: &Live) -> Result<()> {
+        let newest = live.state.table_by_id(read.schema.table_id);
+        let newest = newest.ok_or_else(Error::concurrent_update)?;
+        let tablets = read.tablets.iter().zip(&newest.tablets).enumerate();
+        let is_since = |(_, (read, newest)): &(usize, (&Arc<TabletState>, &Arc<TabletState>))| {
+            read.rewrites.mark() != newest.rewrites.mark()
+        };
+        let rewritten: BTreeMap<usize, _> = tablets.filter(is_since).collect();
+        let is_changed = |(place, vid): (usize, u64)| {
+            let tablet = rewritten.get(&place);
+            tablet
+                .is_some_and(|(read, newest)| newest.rewrites.has_since(read.rewrites.mark(), vid))
+        };
+        match !rewritten.is_empty() && self.rows().any(is_changed) {
+            true => Err(Error::concurrent_update()),
+            false => Ok(()),
+        }
     }
 
     /// Refuses them where, in `live`, a changed row is dead or a page is another one than the fragment has read.
@@ -187,6 +223,59 @@ impl TableVersions {
             let rewrite: Rewrite = versions.pages.iter().map(rows).collect();
             Arc::make_mut(tablet).rewrites.add(rewrite);
         }
+    }
+
+    /// The page versions: the place of the tablet, the page that is replaced, and its version.
+    pub fn pages(&self) -> impl Iterator<Item = (usize, &PageRef, &PageEntry)> {
+        self.tablets.iter().flat_map(|(place, versions)| {
+            let pages = versions.pages.values();
+            pages.map(move |version| (*place, &version.replaced, &version.entry))
+        })
+    }
+
+    /// Whether recovery finds each page that they replace where it begins with `durable`, the table in the manifest on
+    /// disk: the page is there, or it is a version of one that is, which the log has.
+    pub fn follow(&self, durable: &TableState) -> bool {
+        self.tablets.iter().all(|(place, versions)| {
+            let Some(tablet) = durable.tablets.get(*place) else { return false };
+            let pages = tablet.heap.iter().flat_map(|segment| &segment.pages);
+            let is_followed = |entry: &&PageEntry| {
+                let version = versions.pages.get(&entry.vid_first);
+                version.is_some_and(|version| is_same_place(&version.replaced, &entry.page))
+            };
+            pages.filter(is_followed).count() == versions.pages.len()
+        })
+    }
+
+    /// Adds `version`, which the log says has replaced `replaced` in the tablet at `place` of `table`.
+    ///
+    /// # Errors
+    /// The reason why it has not.
+    pub(crate) fn redo(
+        &mut self,
+        (table, place): (&TableState, usize),
+        replaced: PageRef,
+        version: PageEntry,
+    ) -> Result<(), String> {
+        let name = &table.schema.name;
+        let Some(tablet) = table.tablets.get(place) else {
+            return Err(format!("it changes tablet {place} of \"{name}\", which has none such"));
+        };
+        let known = || TabletVersions { device: tablet.device, pages: BTreeMap::new() };
+        let versions = self.tablets.entry(place).or_insert_with(known);
+        let before = versions.pages.get(&version.vid_first);
+        let is_next = before.is_none_or(|before| before.entry.page == replaced);
+        if !is_next || !is_same_place(&replaced, &version.page) {
+            let page = replaced.page;
+            return Err(format!("it replaces page {page} of \"{name}\", which is another one"));
+        }
+        let replaced = before.map_or(replaced, |before| before.replaced);
+        // Whoever had read these rows before them is gone.
+        let slots = BooleanBuffer::new_unset(0);
+        let (vid_first, columns) = (version.vid_first, Vec::new());
+        let version = PageVersion { replaced, entry: version, slots, columns };
+        versions.pages.insert(vid_first, Arc::new(version));
+        Ok(())
     }
 
     /// The changed rows: the place of the tablet, and the VID.
@@ -293,6 +382,11 @@ impl TabletVersions {
     }
 }
 
+/// Whether both are versions of one page.
+pub(crate) fn is_same_place(one: &PageRef, other: &PageRef) -> bool {
+    (one.page, one.row_count) == (other.page, other.row_count)
+}
+
 fn is_set(slots: &BooleanBuffer, slot: usize) -> bool {
     slot < slots.len() && slots.value(slot)
 }
@@ -309,7 +403,8 @@ fn checked(
         count += changed.slots.count_set_bits() as u64;
         let slots = changed.slots.clone();
         let version = version_of(entry, columns, changed)?;
-        let version = PageVersion { replaced: entry.page, entry: version, slots };
+        let columns = columns.to_vec();
+        let version = PageVersion { replaced: entry.page, entry: version, slots, columns };
         versions.insert(entry.vid_first, version);
     }
     Ok((versions, count))

@@ -117,6 +117,8 @@ impl WritingFragment {
         let error = match outcome {
             Written::Rows(rows) => return Ok(Some((rows, space))),
             Written::Failed(error) => error,
+            // Reports are bounded by the space alone.
+            Written::TooMuch => return Ok(None),
         };
         let cause = error.device_error().map(|error| error.cause);
         // Full, and there is no more space; or a key that comes twice, above all: here it gets its name.

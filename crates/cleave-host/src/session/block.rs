@@ -355,7 +355,7 @@ pub(super) async fn commit(session: &mut Session) -> Result<Outcome> {
 
 /// Commits what `block` has changed and defined, if anything.
 pub(super) async fn commit_block(session: &mut Session, mut block: Block) -> Result<()> {
-    let permanent = block.defined.permanent();
+    let mut permanent = block.defined.permanent();
     for change in block.changes.values_mut() {
         change.rows.values_mut().try_for_each(Begun::join)?;
     }
@@ -367,15 +367,24 @@ pub(super) async fn commit_block(session: &mut Session, mut block: Block) -> Res
         block.tracked.as_ref().map_or(Ok(()), |tracked| tracked.finish())?;
         0
     } else {
-        let rows = RowChanges {
-            defined: (!permanent.is_empty()).then_some(&permanent as &dyn Defines),
-            ..row_changes(session.in_force(), &changes, block.checked, tracked)
-        };
-        permanent.sync_versions(&session.database).await?;
-        if permanent.has_versions() && !block.locks.has_rows_of_jobs() {
-            return Err(Error::concurrent_update());
+        permanent.rebase_versions(&session.database).await?;
+        loop {
+            permanent.sync_versions(&session.database).await?;
+            if permanent.has_versions() && !block.locks.has_rows_of_jobs() {
+                return Err(Error::concurrent_update());
+            }
+            let rows = RowChanges {
+                defined: (!permanent.is_empty()).then_some(&permanent as &dyn Defines),
+                ..row_changes(session.in_force(), &changes, block.checked, tracked)
+            };
+            let committed = session.database.commit(Changes::Rows(rows)).await;
+            match committed {
+                // Another fragment may have committed versions of the same pages meanwhile.
+                Err(Error::Conflict { kind: ConflictKind::Update, .. })
+                    if permanent.rebase_versions(&session.database).await? => {}
+                published => break published?.log_end,
+            }
         }
-        session.database.commit(Changes::Rows(rows)).await?.log_end
     };
     drop((changes, permanent));
     session.temporary = std::mem::take(&mut block.defined).into_temporary();

@@ -135,8 +135,9 @@ impl<'a> ChangedRows<'a> {
     /// Begins to query the tablet.
     async fn begin(&mut self) -> Result<Running> {
         let (session, place) = (self.session, self.place);
-        let vid_from = self.vids_from.get(place).copied().unwrap_or_default();
-        let target = Some(Target { table: self.modify.table.clone(), tablet: place, vid_from });
+        let from = self.vids_from.get(place).copied().unwrap_or_default();
+        let vids = from..u64::MAX;
+        let target = Some(Target { table: self.modify.table.clone(), tablet: place, vids });
         let view = ReadView { target, ..self.view.clone() };
         let asked =
             QueryRequest { query: &self.query, parameters: self.parameters, view: Some(&view) };

@@ -101,6 +101,11 @@ impl Defined {
         self.versions.insert(id, (Arc::new(versions), pin));
     }
 
+    /// Its space, by device.
+    pub(super) fn claims(&self) -> &BTreeMap<DeviceId, Arc<Claim>> {
+        &self.claims
+    }
+
     /// Its space on `device`, for a statement that writes.
     pub(super) fn claim(&mut self, device: &Arc<Device>) -> Arc<Claim> {
         let claim = self.claims.entry(device.id());
@@ -119,6 +124,23 @@ impl Defined {
             versions.take_cached(database, *id).await;
         }
         Ok(())
+    }
+
+    /// Puts its page versions over what others have committed since; returns whether any were not.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] of a page that is gone; those of the device.
+    pub(super) async fn rebase_versions(&mut self, database: &Database) -> Result<bool> {
+        let state = database.catalog();
+        let mut is_rebased = false;
+        for (id, (versions, _)) in &mut self.versions {
+            let table = state.table_by_id(*id).ok_or_else(Error::concurrent_update)?;
+            if let Some(next) = versions.rebased(database, table, &self.claims).await? {
+                *versions = Arc::new(next);
+                is_rebased = true;
+            }
+        }
+        Ok(is_rebased)
     }
 
     /// Whether nothing is defined.
@@ -348,6 +370,12 @@ impl Defines for Defined {
             |id: &u32| committed.damaged_tables().any(|table| table.schema.table_id == *id);
         self.claims.values().all(|claim| claim.block_count() == 0)
             && self.tables.keys().any(|id| is_there(id) || is_damaged(id))
+    }
+
+    fn page_versions(&self) -> Option<Vec<(u32, &TableVersions)>> {
+        let others = Self { versions: BTreeMap::new(), ..self.clone() };
+        let versions = self.versions.iter().map(|(id, (versions, _))| (*id, &**versions));
+        (others.is_empty() && self.has_versions()).then(|| versions.collect())
     }
 
     /// Makes it part of what `edit` commits.

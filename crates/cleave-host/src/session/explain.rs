@@ -14,7 +14,7 @@ use cleave_query::point_path;
 use cleave_query::point_path::{PointQuery, Sight};
 use cleave_query::range_path::RangeTemplate;
 use cleave_query::select;
-use cleave_query::select::{Measured, QueryRequest, ReadView, Target};
+use cleave_query::select::{ALL_VIDS, Measured, QueryRequest, ReadView, Target};
 use cleave_sql::statement::modify::Action;
 use cleave_sql::statement::{ExplainFormat, Insert, Modify, Parameters, Statement};
 
@@ -240,7 +240,7 @@ pub(super) async fn explain_with(
                 }
                 by_rows => change = by_rows,
             }
-            target = Some(Target { table: modify.table.clone(), tablet: 0, vid_from: 0 });
+            target = Some(Target { table: modify.table.clone(), tablet: 0, vids: ALL_VIDS });
             modify
                 .query_of(&table.schema, modify::needed_columns(session, table, &modify).as_ref())?
         }

@@ -19,7 +19,6 @@ use cleave_engine::write::build_index::{build_index, build_index_within};
 use cleave_sql::statement::placement::device_list;
 use cleave_sql::statement::{CreateIndex, CreateTable};
 use cleave_store::{TableSchema, TabletId, VersionMap};
-use cleave_txn::LockMode;
 
 use super::definitions::Definition;
 use super::foreign_key_rules::{Own, drop_references};
@@ -120,7 +119,7 @@ pub(super) async fn create_index(session: &mut Session, create: CreateIndex) -> 
     let table = state.find_table(&create.table)?;
     if block::is_alone(session) && !session.owns(table.schema.table_id) {
         session.check_may_write("CREATE INDEX")?;
-        locking::lock_table(session, table, LockMode::ShareUpdateExclusive, false).await?;
+        locking::lock_pages(session, table, false).await?;
         build_index(&session.database, &settings, &create.table, define).await?;
         return Ok(Outcome::done("CREATE INDEX"));
     }

@@ -8,6 +8,7 @@
 //!    waits without holding any of the row's locks. `NOWAIT` fails instead of waiting. `SKIP LOCKED` goes through the
 //!    rows in the order of the query and takes the free ones, up to LIMIT. If it has looked at too few of them, it runs
 //!    again and looks at more.
+//!    Very many rows are locked by a [fragment](locking_fragment), or with their table.
 //! 4. If a row has changed since the view, READ COMMITTED runs the query again on a newer view, so a row that no longer
 //!    matches drops out. With one snapshot the statement fails (40001).
 //!
@@ -44,7 +45,9 @@ use cleave_txn::{LockError, LockKey, LockMode};
 use datafusion::sql::sqlparser::ast;
 
 use super::transaction_locks::{self, LOCKED_ROWS_MAX};
-use super::{Outcome, Session, block, changing_with, lock_range, look_ups, rights, upsert};
+use super::{
+    Outcome, Session, block, changing_with, lock_range, locking_fragment, look_ups, rights, upsert,
+};
 use crate::database::Database;
 use cleave_sql::visiting::visit_relations;
 
@@ -175,8 +178,27 @@ pub(super) async fn lock_table(
     mode: LockMode,
     is_nowait: bool,
 ) -> Result<()> {
+    lock_within(session, transaction_locks::table_key(table), mode, is_nowait).await
+}
+
+/// Locks a table whose pages are to be replaced, against definitions and whoever makes versions of these pages.
+pub(super) async fn lock_pages(
+    session: &mut Session,
+    table: &TableState,
+    is_nowait: bool,
+) -> Result<()> {
+    lock_table(session, table, LockMode::ShareUpdateExclusive, is_nowait).await?;
+    let key = transaction_locks::pages_key(table);
+    lock_within(session, key, LockMode::ForUpdate, is_nowait).await
+}
+
+async fn lock_within(
+    session: &mut Session,
+    key: LockKey,
+    mode: LockMode,
+    is_nowait: bool,
+) -> Result<()> {
     let timeout_ms = session.in_force().lock_timeout_ms;
-    let key = transaction_locks::table_key(table);
     if !is_nowait {
         return session.locks().lock(key, mode, timeout_ms).await;
     }
@@ -202,6 +224,14 @@ async fn locked_once(
         wanted => wanted,
     };
     let looked_up = looked_up_row(session, view, tables, point).await?;
+    if looked_up.is_none() && window == RowWindow::ALL {
+        let asked = (locking, tables);
+        let rows = locking_fragment::rows_locked(session, view, asked, parameters).await?;
+        if let Some((view, rows)) = rows {
+            let candidates = candidates_of(rows, tables.len(), None)?;
+            return is_still_there(session, &view, tables, &candidates);
+        }
+    }
     loop {
         let candidates = match &looked_up {
             Some((rows, place)) => {
@@ -271,7 +301,15 @@ async fn candidates(
     while let Some(batch) = running.next().await? {
         batches.push(batch);
     }
-    let rows = concat_batches(&running.schema(), &batches)?;
+    candidates_of(concat_batches(&running.schema(), &batches)?, table_count, looked_at)
+}
+
+/// The same of `rows`, which such a query has returned.
+fn candidates_of(
+    rows: RecordBatch,
+    table_count: usize,
+    looked_at: Option<usize>,
+) -> Result<Candidates> {
     let strange = || Error::unsupported("this query with a locking clause");
     let mut places = Vec::with_capacity(table_count);
     for number in 0..table_count {
@@ -293,6 +331,21 @@ async fn candidates(
     let shown: Vec<usize> = schema.fields().iter().enumerate().filter_map(is_shown).collect();
     let is_cut = looked_at.is_some_and(|count| rows.num_rows() >= count);
     Ok(Candidates { rows: rows.project(&shown)?, places, is_cut })
+}
+
+/// The rows of `candidates`, which are locked; None: one of them has changed since `view`.
+fn is_still_there(
+    session: &Session,
+    view: &ReadView,
+    tables: &[LockedTable],
+    candidates: &Candidates,
+) -> Result<Option<RecordBatch>> {
+    for (locked, places) in tables.iter().zip(&candidates.places) {
+        if !are_there(session, view, locked, places)? {
+            return Ok(None);
+        }
+    }
+    Ok(Some(candidates.rows.clone()))
 }
 
 /// Locks all rows; None: one of them has changed since `view`.
@@ -332,12 +385,8 @@ async fn lock_all(
             lock_one(session, key, locked).await?;
         }
     }
-    for (locked, places) in tables.iter().zip(&candidates.places) {
-        if !are_there(session, view, locked, places)? {
-            return Ok(None);
-        }
-    }
-    Ok(Some((0..).take(candidates.rows.num_rows()).collect()))
+    let rows = is_still_there(session, view, tables, candidates)?;
+    Ok(rows.map(|rows| (0..).take(rows.num_rows()).collect()))
 }
 
 /// Locks free rows, in order, up to `wanted` of them; None: one of them has changed since `view`.

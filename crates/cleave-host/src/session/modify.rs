@@ -23,7 +23,7 @@ use cleave_engine::storage_engine::commit::validate::RowPlace;
 use cleave_engine::write::begun::byte_count;
 use cleave_engine::write::insert::{TableChange, route};
 use cleave_query::select;
-use cleave_query::select::{QueryRequest, ReadView, Target, all_known, describe_over};
+use cleave_query::select::{ALL_VIDS, QueryRequest, ReadView, Target, all_known, describe_over};
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::locked_parts::GivenRows;
 use cleave_sql::statement::modify::{Action, Assignment, Modify, row_count};
@@ -177,7 +177,7 @@ pub(super) async fn describe_modify(
     let table = Arc::clone(table.map_err(|error| error.at(modify.position))?);
     assigned_types(modify.assignments(), &table.schema, &mut types)?;
     let query = modify.query(&table.schema)?;
-    let target = Some(Target { table: modify.table.clone(), tablet: 0, vid_from: 0 });
+    let target = Some(Target { table: modify.table.clone(), tablet: 0, vids: ALL_VIDS });
     let view = ReadView { state, target, reads: None };
     let read = (Some(&view), given);
     let described = describe_over(&session.database, session.in_force(), read, &query, types);

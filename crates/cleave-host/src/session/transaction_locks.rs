@@ -4,10 +4,12 @@
 //!  UPDATE, DELETE, INSERT   ROW EXCLUSIVE on the table, FOR UPDATE on each row that ends
 //!                           and on each unique key of a new row
 //!  of very many rows        EXCLUSIVE on the table: only readers beside it
-//!  by an update fragment    SHARE UPDATE EXCLUSIVE and ROW EXCLUSIVE on the table; the fragment locks rows
+//!  by an update fragment    ROW EXCLUSIVE on the table, FOR SHARE on its pages; the fragment locks rows
+//!  VACUUM                   SHARE UPDATE EXCLUSIVE on the table, FOR UPDATE on its pages
 //!  CREATE, DROP, ALTER      ACCESS EXCLUSIVE on the table, and on a new name
 //!  CREATE INDEX by itself   SHARE UPDATE EXCLUSIVE on the table: writers of rows beside it
 //!  SELECT … FOR UPDATE      ROW SHARE on the table, the written mode on each unique key of a row and on the row
+//!  by a locking fragment    ROW SHARE on the table; the fragment locks rows
 //! ```
 //!
 //! A change that leaves all unique keys as they are takes FOR NO KEY UPDATE in place of FOR UPDATE, on rows and keys:
@@ -33,7 +35,7 @@ use cleave_engine::device::Device;
 use cleave_engine::device::shared_locks::{LockingJob, row_object};
 use cleave_engine::write::insert::TableChange;
 use cleave_engine::write::vid_set::VidSet;
-use cleave_txn::locks::LockMark;
+use cleave_txn::locks::{KeyKind, LockMark};
 use cleave_txn::{LockKey, LockMode, LockOwner, Locks, TransactionId};
 
 use crate::database::Database;
@@ -43,6 +45,8 @@ pub(super) const LOCKED_ROWS_MAX: usize = 10_000;
 
 /// Stands for the index of names: no index has this number.
 const NAMES: u64 = u64::MAX;
+/// Stands for the pages of tables.
+const PAGES: u64 = u64::MAX - 1;
 
 /// The locks of one transaction; dropping it frees them.
 #[derive(Debug)]
@@ -129,7 +133,9 @@ impl TransactionLocks {
         timeout_ms: u64,
         are_there: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        let is_large = Self::takes_table(change);
+        // A fragment has locked no keys. Whoever waits for such a row may have locked its key.
+        let has_rows = change.keeps_keys && self.has_rows_by_jobs(table, change)?;
+        let is_large = Self::takes_table(change) && !has_rows;
         let mode = if is_large { LockMode::Exclusive } else { LockMode::RowExclusive };
         self.lock(table_key(table), mode, timeout_ms).await?;
         if is_large {
@@ -139,7 +145,7 @@ impl TransactionLocks {
             true => LockMode::ForNoKeyUpdate,
             false => LockMode::ForUpdate,
         };
-        for index in unique_indexes(table) {
+        for index in unique_indexes(table).filter(|_| !has_rows) {
             let shape = index.shape();
             let mut wanted = Vec::new();
             for rows in change.batches() {
@@ -163,6 +169,24 @@ impl TransactionLocks {
             }
         }
         Ok(())
+    }
+
+    /// Whether fragments of the transaction have locked all rows that `change` ends. Then their keys need no locks, if
+    /// these stay: whoever inserts such a key finds the row.
+    fn has_rows_by_jobs(&self, table: &TableState, change: &TableChange) -> Result<bool> {
+        if self.jobs.is_empty() {
+            return Ok(false);
+        }
+        for (place, vids) in &change.dead {
+            for vid in vids.iter() {
+                let key = row_key(table, *place, vid);
+                let has_row = self.locks.has_row_of_job(&self.owner, &key);
+                if !has_row.map_err(|error| Error::lock(&error))? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Locks the table `table_id`.
@@ -208,6 +232,22 @@ impl TransactionLocks {
         self.jobs.iter().all(|job| job.hosted().has_its_locks())
     }
 
+    /// Whether fragments have locked rows for it.
+    pub(super) fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+
+    /// Whether another transaction shares keys of the table: it may know the row of a key by a VID that is no longer its
+    /// own, and a fragment locks no keys.
+    pub(super) fn others_share_keys(&self, table_id: u32) -> bool {
+        self.locks.list().iter().any(|lock| {
+            let (kind, object) = (lock.key.kind(), lock.key.object());
+            let is_of_table = kind == KeyKind::Key && object >> 32 == u64::from(table_id);
+            let shares = matches!(lock.mode, LockMode::ForKeyShare | LockMode::ForShare);
+            is_of_table && shares && lock.owner != self.id()
+        })
+    }
+
     /// Locks `key` if that is possible without waiting.
     ///
     /// # Errors
@@ -234,6 +274,12 @@ pub(super) fn unique_indexes(table: &TableState) -> impl Iterator<Item = &Arc<Ta
 /// The name of `table` in the lock table.
 pub(super) fn table_key(table: &TableState) -> LockKey {
     LockKey::table(u64::from(table.schema.table_id))
+}
+
+/// The pages of `table`. Fragments that make versions of them share this lock; who replaces pages otherwise, such as a
+/// vacuum, has it alone.
+pub(super) fn pages_key(table: &TableState) -> LockKey {
+    LockKey::key(PAGES, u64::from(table.schema.table_id))
 }
 
 /// The name of a row.

@@ -85,7 +85,7 @@ pub(super) async fn run(
     let view = &view;
     let Ok(table) = view.state.find_writable_table(&modify.table) else { return Ok(Ran::Again) };
     let asked = (modify, parameters, &places);
-    let Some(queries) = Box::pin(planned(session, view, table, asked)).await? else {
+    let Some(queries) = Box::pin(planned(session, view, (table, &[]), asked)).await? else {
         return Ok(Ran::ByRows);
     };
     let placement = Placement::of(session, &queries).await?;
@@ -186,11 +186,12 @@ fn changed_places(
     Some(places)
 }
 
-/// The fragments of the statement, one for each tablet; None: one cannot be made.
+/// The fragments of the statement, one for each tablet, over the pages that begin with a VID below that in `vids_below`,
+/// or over all; None: one cannot be made.
 async fn planned(
     session: &Session,
     view: &ReadView,
-    table: &TableState,
+    (table, vids_below): (&TableState, &[u64]),
     (modify, parameters, places): (&Modify, &Parameters, &BTreeSet<usize>),
 ) -> Result<Option<Vec<ChangingQuery>>> {
     let schema = &table.schema;
@@ -207,7 +208,8 @@ async fn planned(
     let bytes_max: Vec<u32> = bytes_max.collect();
     let mut queries = Vec::with_capacity(table.tablets.len());
     for tablet in 0..table.tablets.len() {
-        let target = Some(Target { table: modify.table.clone(), tablet, vid_from: 0 });
+        let vids = 0..vids_below.get(tablet).copied().unwrap_or(u64::MAX);
+        let target = Some(Target { table: modify.table.clone(), tablet, vids });
         let view = ReadView { target, ..view.clone() };
         let asked = QueryRequest { query: &query, parameters, view: Some(&view) };
         let changed = |input| ChangedColumns {

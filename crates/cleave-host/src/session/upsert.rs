@@ -33,7 +33,7 @@ use cleave_engine::storage_engine::commit::validate::{RowPlace, absent};
 use cleave_engine::write::insert::{TableChange, route};
 use cleave_query::point_path::{FoundPlace, Sight};
 use cleave_query::range_path::read::{RangeRead, RangeRow};
-use cleave_query::select::{QueryRequest, ReadView, Target, describe, over_tables};
+use cleave_query::select::{ALL_VIDS, QueryRequest, ReadView, Target, describe, over_tables};
 use cleave_sql::statement::assigned::check_set;
 use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::modify::{TARGET, VID};
@@ -232,7 +232,7 @@ pub(super) async fn describe_update(
     let other = |place: usize| (!places.contains(&place)).then_some(ColumnType::Text);
     let known = types.iter().enumerate().map(|(place, known)| known.or_else(|| other(place)));
     let known = known.collect();
-    let target = Some(Target { table: schema.name.clone(), tablet: 0, vid_from: 0 });
+    let target = Some(Target { table: schema.name.clone(), tablet: 0, vids: ALL_VIDS });
     let view = ReadView { state, target, reads: None };
     let described = describe(&session.database, session.in_force(), Some(&view), &query, known);
     let described = Box::pin(described).await?;

@@ -8,7 +8,6 @@ use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::{Error, NameKind, Result};
 use cleave_engine::write::vacuum::{Vacuumed, vacuum};
 use cleave_sql::statement::{Analyze, AnalyzeTable, Vacuum};
-use cleave_txn::LockMode;
 
 use super::statistics::{all_tables, check_targets};
 use super::{Outcome, Session, locking, rights, statistics};
@@ -74,7 +73,7 @@ async fn vacuum_table(
     (full, is_nowait): (bool, bool),
 ) -> Result<Vacuumed> {
     let settings = session.shared_settings();
-    locking::lock_table(session, table, LockMode::ShareUpdateExclusive, is_nowait).await?;
+    locking::lock_pages(session, table, is_nowait).await?;
     rights::check_on(session, &session.names())?;
     let database = Arc::clone(&session.database);
     let done = Box::pin(vacuum(&database, &settings, &table.schema.name, full)).await;

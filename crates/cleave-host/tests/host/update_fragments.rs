@@ -14,6 +14,9 @@ use crate::support::{
 };
 
 mod beside_writers;
+mod locking;
+mod logged;
+mod side_by_side;
 
 /// Tables with equal rows: `a` is changed by fragments, `b` row by row.
 async fn two_tables(session: &mut Session, row_count: u32) {
@@ -96,7 +99,7 @@ async fn same_rows(session: &mut Session, what: &str) {
 }
 
 /// Statements, and whether a fragment runs them.
-const CHANGES: [(&str, bool); 25] = [
+const CHANGES: [(&str, bool); 26] = [
     ("UPDATE @ SET price = price * 2", true),
     ("UPDATE @ SET price = price + 1, note = 'new ' || id % 10 WHERE id % 10 = 3", true),
     ("UPDATE @ SET flag = NOT flag, long = long || 'z' WHERE kind BETWEEN 10 AND 30", true),
@@ -124,6 +127,7 @@ const CHANGES: [(&str, bool); 25] = [
     ("UPDATE @ SET kind = kind + 1 WHERE id % 3 = 0", false),
     ("UPDATE @ SET small = CASE WHEN id = 6002 THEN 60000 ELSE 1 END WHERE id > 5", false),
     ("UPDATE @ SET long = repeat('l', 100000) WHERE id = 50", false),
+    ("CHECKPOINT", false),
     // A page with long values of the column has no version; one with those of another column has.
     ("UPDATE @ SET long = 'short again' WHERE id % 50 = 0", false),
     ("UPDATE @ SET price = 5 WHERE id % 3 = 0", true),

@@ -23,6 +23,7 @@ use cleave_catalog::settings::{Settings, Split, Stack};
 use cleave_engine::device::shared_locks::LockingJob;
 use cleave_engine::device::{Claim, Device};
 use cleave_engine::write::change_pages::{Reported, as_sink, claimed_pages, on_device};
+use cleave_fragment::command::Execute;
 use cleave_fragment::fragment::FragmentContext;
 use cleave_fragment::{
     ChangePagesExec, ChangedColumns, LockRowsExec, Morsel, RefusedRow, RefusedValue, RowsToLock,
@@ -91,15 +92,9 @@ pub async fn plan_changes(
     (changed, checked): (impl FnOnce(u32) -> ChangedColumns, &CheckedRows),
 ) -> Result<Option<ChangingQuery>> {
     let is_on_device = settings.split_in_force() != Split::Host;
-    let at_root = Settings {
-        split: Split::Ndp,
-        stack: Stack::Ndp,
-        ndp: true,
-        stealing: When::Never,
-        late_materialisation: When::Never,
-        ..settings.clone()
+    let Ok(planned) = plan_query(database, &at_root(settings), asked).await else {
+        return Ok(None);
     };
-    let Ok(planned) = plan_query(database, &at_root, asked).await else { return Ok(None) };
     let Some(node) = planned.cuts.plan.downcast_ref::<FragmentExec>() else { return Ok(None) };
     let fragment = &node.fragment;
     let (Some(streamed), [part]) = (fragment.scans.last(), &*node.parts) else { return Ok(None) };
@@ -120,8 +115,20 @@ pub async fn plan_changes(
     Ok(Some(ChangingQuery { planned, node, rows, part, columns, column_count, is_on_device }))
 }
 
+/// `settings` with which a query is cut at its root, and not shared between both sides.
+pub(super) fn at_root(settings: &Settings) -> Settings {
+    Settings {
+        split: Split::Ndp,
+        stack: Stack::Ndp,
+        ndp: true,
+        stealing: When::Never,
+        late_materialisation: When::Never,
+        ..settings.clone()
+    }
+}
+
 /// `fragment` with `plan` in place of its own.
-fn node_of(
+pub(super) fn node_of(
     planned: &PlannedQuery,
     fragment: &FragmentPlan,
     plan: Arc<dyn ExecutionPlan>,
@@ -225,7 +232,7 @@ fn is_target(scan: &TableScanExec) -> bool {
 }
 
 /// Whether all operators above the scan that streams pass rows on in their order.
-fn keeps_page_order(plan: &Arc<dyn ExecutionPlan>) -> bool {
+pub(super) fn keeps_page_order(plan: &Arc<dyn ExecutionPlan>) -> bool {
     const IN_ORDER: [&str; 7] = [
         "TableScanExec",
         "FilterExec",
@@ -327,8 +334,8 @@ impl ChangingQuery {
     /// # Errors
     /// Those of the statement's expressions, of the link and of the device.
     pub async fn run(&self, claim: &Arc<Claim>) -> Result<Option<Changes>> {
-        let task = Arc::new(self.task()?);
-        let prepared = self.prepared(&self.node, &task).await?;
+        let task = Arc::new(task_of(&self.planned)?);
+        let prepared = prepared(&self.node, &task).await?;
         if let Some(changes) = self.on_device((&self.node, &prepared), claim, None, &task).await? {
             return Ok(Some(changes));
         }
@@ -358,8 +365,8 @@ impl ChangingQuery {
         job: &Arc<LockingJob>,
     ) -> Result<Option<Changes>> {
         let node = self.locking(to_lock)?;
-        let task = Arc::new(self.task()?);
-        let prepared = self.prepared(&node, &task).await?;
+        let task = Arc::new(task_of(&self.planned)?);
+        let prepared = prepared(&node, &task).await?;
         self.on_device((&node, &prepared), claim, Some(job), &task).await
     }
 
@@ -375,18 +382,6 @@ impl ChangingQuery {
         self.is_on_device
     }
 
-    async fn prepared(
-        &self,
-        node: &FragmentExec,
-        task: &Arc<TaskContext>,
-    ) -> Result<PreparedFragment> {
-        let pass = node.pass(0);
-        let rows = node.rows_to_send(&pass, task).await?;
-        let bytes_max = node.context.settings().device_memory_bytes / KEY_FILTER_SHARE;
-        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-        Ok(PreparedFragment::new(&node.fragment, rows, bytes_max)?)
-    }
-
     /// None: it does not run there.
     async fn on_device(
         &self,
@@ -398,12 +393,8 @@ impl ChangingQuery {
         if !self.is_on_device || prepared.rows.sent.is_err() {
             return Ok(None);
         }
-        let inputs = prepared.inputs(&self.part)?;
-        let morsels: Vec<Vec<Morsel>> =
-            inputs.iter().map(|(_, input)| input.input.morsels()).collect();
-        let blocks = self.blocks(morsels.last().map_or(&[], Vec::as_slice));
-        let device = self.device();
-        let request = node.request(prepared, device, (&inputs, morsels), task).await?;
+        let (request, streamed) = request(node, prepared, &self.part, task).await?;
+        let (device, blocks) = (self.device(), self.blocks(&streamed));
         let reported = on_device(device, claim, request, blocks, changed_schema(), job).await?;
         Ok(reported.map(|Reported { rows, space }| Changes { rows, space: Some(space) }))
     }
@@ -419,13 +410,40 @@ impl ChangingQuery {
         let own: u64 = pages.map(|page| of_page(u64::from(page.page.extent.block_count))).sum();
         own.max(of_page(whole)) + SLACK_BLOCKS
     }
+}
 
-    fn task(&self) -> Result<TaskContext> {
-        let state: &SessionState = self.planned.state();
-        let context: Arc<FragmentContext> = self.planned.context.host_fragment_context()?;
-        let task = TaskContext::from(state);
-        let config = task.session_config().clone().with_extension(context);
-        let config = self.planned.context.with_batches_of_long_values(config);
-        Ok(task.with_session_config(config))
-    }
+/// What `node` is sent with.
+pub(super) async fn prepared(
+    node: &FragmentExec,
+    task: &Arc<TaskContext>,
+) -> Result<PreparedFragment> {
+    let pass = node.pass(0);
+    let rows = node.rows_to_send(&pass, task).await?;
+    let bytes_max = node.context.settings().device_memory_bytes / KEY_FILTER_SHARE;
+    let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+    Ok(PreparedFragment::new(&node.fragment, rows, bytes_max)?)
+}
+
+/// The command that runs `node` on the device of `part`, and the morsels of the input that streams.
+pub(super) async fn request(
+    node: &FragmentExec,
+    prepared: &PreparedFragment,
+    part: &FragmentPart,
+    task: &Arc<TaskContext>,
+) -> Result<(Execute, Vec<Morsel>)> {
+    let inputs = prepared.inputs(part)?;
+    let morsels: Vec<Vec<Morsel>> = inputs.iter().map(|(_, input)| input.input.morsels()).collect();
+    let streamed = morsels.last().cloned().unwrap_or_default();
+    let request = node.request(prepared, &part.device, (&inputs, morsels), task).await?;
+    Ok((request, streamed))
+}
+
+/// In which the host runs parts of `planned`.
+pub(super) fn task_of(planned: &PlannedQuery) -> Result<TaskContext> {
+    let state: &SessionState = planned.state();
+    let context: Arc<FragmentContext> = planned.context.host_fragment_context()?;
+    let task = TaskContext::from(state);
+    let config = task.session_config().clone().with_extension(context);
+    let config = planned.context.with_batches_of_long_values(config);
+    Ok(task.with_session_config(config))
 }

@@ -9,6 +9,7 @@ pub mod changing;
 mod feeding;
 pub mod figures;
 pub mod fragment_exec;
+pub mod locking;
 mod prepared_fragment;
 mod sent_rows;
 mod shared_run;

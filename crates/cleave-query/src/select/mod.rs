@@ -13,7 +13,7 @@
 //! values; with values, it is planned as any other, for these.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -177,9 +177,12 @@ pub struct Target {
     pub table: String,
     /// The place of the tablet.
     pub tablet: usize,
-    /// Only rows on pages that begin with this VID or a greater one.
-    pub vid_from: u64,
+    /// Only rows on pages that begin with a VID in this range.
+    pub vids: Range<u64>,
 }
+
+/// All rows of a [`Target`].
+pub const ALL_VIDS: Range<u64> = 0..u64::MAX;
 
 impl<'a> From<&'a ast::Query> for QueryRequest<'a> {
     fn from(query: &'a ast::Query) -> Self {

@@ -6,6 +6,7 @@
 //! keys, and by an offered index ([`OfferedIndex`]), which the scan may use with these keys.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use cleave_catalog::catalog::index_definition::IndexDefinition;
@@ -129,10 +130,10 @@ impl PlannedInput {
         Self { pages: pages.copied().collect(), tablet_count: Some(wanted.len()), ..self }
     }
 
-    /// The input with only the pages that begin with the VID `first` or a greater one.
-    pub fn from_vid(self, first: u64) -> Self {
+    /// The input with only the pages that begin with one of `vids`.
+    pub fn with_first_vids(self, vids: &Range<u64>) -> Self {
         let begins = |page: &&InputPage| {
-            self.entry(**page).is_some_and(|(_, entry)| entry.vid_first >= first)
+            self.entry(**page).is_some_and(|(_, entry)| vids.contains(&entry.vid_first))
         };
         let pages = self.pages.iter().filter(begins).copied().collect();
         Self { pages, ..self }

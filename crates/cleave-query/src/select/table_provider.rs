@@ -31,7 +31,7 @@ use super::own_tables::{self, OwnTables};
 use super::pg_catalog::CatalogTables;
 use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
-use super::{index_choice, sequence_rows, tablet_choice, views};
+use super::{ALL_VIDS, index_choice, sequence_rows, tablet_choice, views};
 pub(super) use cleave_catalog::identifiers::CATALOG;
 pub(super) use cleave_sql::statement::names::SCHEMA;
 
@@ -119,9 +119,11 @@ impl CleaveTable {
     /// The pages of the table, or of the tablet that is wanted.
     fn all_pages(&self) -> PlannedInput {
         let mut input = PlannedInput::new(Arc::clone(&self.table));
-        let vid_from = self.context.target().map_or(0, |target| target.vid_from);
-        if self.tablet.is_some() && vid_from > 0 {
-            input = input.from_vid(vid_from);
+        let vids = self.context.target().map(|target| &target.vids);
+        if self.tablet.is_some()
+            && let Some(vids) = vids.filter(|vids| **vids != ALL_VIDS)
+        {
+            input = input.with_first_vids(vids);
         }
         match self.tablet.filter(|_| self.table.tablets.len() > 1) {
             Some(tablet) => input.in_tablets(&BTreeSet::from([tablet])),

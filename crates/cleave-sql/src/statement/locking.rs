@@ -101,6 +101,11 @@ pub fn target_of(name: &str) -> Option<(&str, usize)> {
     Some((table, place.parse().ok()?))
 }
 
+impl RowWindow {
+    /// All rows.
+    pub const ALL: Self = Self { offset: 0, limit: None };
+}
+
 impl Locking {
     /// The text of the first clause.
     #[must_use]

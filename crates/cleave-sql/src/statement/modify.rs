@@ -16,16 +16,18 @@ mod nested;
 mod row_values;
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use arrow::array::RecordBatch;
 use cleave_catalog::error::{Error, Fault, Position, Result};
 use cleave_store::TableSchema;
-use datafusion::sql::sqlparser::ast::{self, Spanned};
+use datafusion::sql::sqlparser::ast::{self, Spanned, Visitor};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::names::{fold, position_of, table_name};
 use super::parse::{Statement, is_default, refuse_in_query};
+use crate::visiting::visit;
 pub use beside::Beside;
 pub use nested::{has_nested, has_subqueries, returns_nested};
 pub use row_values::RowValue;
@@ -98,6 +100,25 @@ impl Modify {
     /// [`Error::UnknownName`] for a column that the table does not have; what a query cannot have.
     pub fn query(&self, schema: &TableSchema) -> Result<Box<ast::Query>> {
         self.query_of(schema, None)
+    }
+
+    /// Whether it reads no other rows than those that it may change.
+    #[must_use]
+    pub fn is_of_its_rows_alone(&self) -> bool {
+        struct OnQueries;
+        impl Visitor for OnQueries {
+            type Break = ();
+
+            fn pre_visit_query(&mut self, _query: &ast::Query) -> ControlFlow<()> {
+                ControlFlow::Break(())
+            }
+        }
+        let values = self.assignments().iter().filter_map(|assignment| assignment.value.as_ref());
+        let is_plain = |expr: &ast::Expr| visit(expr, &mut OnQueries).is_continue();
+        self.with.is_none()
+            && self.from.is_empty()
+            && values.chain(&self.selection).all(is_plain)
+            && self.assignments().iter().all(|assignment| assignment.of_row.is_none())
     }
 
     /// The same for a DELETE that needs only these columns of the table, by their places; None: all.

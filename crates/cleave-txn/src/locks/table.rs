@@ -91,6 +91,19 @@ impl Table {
         LockError::TooManyInAll { lock_count_max: self.entry_count_max }
     }
 
+    /// Whether a job of `owner`'s transaction has the entry of `key`, a row.
+    pub(crate) fn has_row_of_job(
+        &self,
+        owner: &LockOwner,
+        key: &LockKey,
+    ) -> Result<bool, LockError> {
+        let partition = self.partition(key);
+        match partition.shared.of(key) {
+            Some(table) => self.jobs.has_row(table, key, owner),
+            None => Ok(false),
+        }
+    }
+
     /// Grants, refuses or queues a request.
     pub(crate) fn request(
         &self,

@@ -1,5 +1,5 @@
-//! Small commits: rows in, a record of the log and rows of the delta out. Larger ones replace the
-//! [manifest](super::manifest).
+//! Small commits: rows in, a record of the log and rows of the delta out. Those of [page versions](page_versions) do
+//! the same and replace pages; larger ones replace the [manifest](super::manifest).
 //!
 //! Invariant: between the record and the publication nothing waits and nothing fails, so that each record in the log is
 //! a visible commit, in the order of the log.
@@ -14,15 +14,15 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::manifest::StopIfDying;
 use super::validate::{check, check_dead};
-use super::{Engine, Published, RowChanges, Step, flush, manifest};
+use super::{Engine, Published, RowChanges, Step, flush, manifest, page_versions};
 use crate::delta::{Live, Prepared};
 use crate::device::DISK_FULL;
-use crate::log::{self, Committed};
+use crate::log::{self, Committed, LoggedVersions};
 
 /// Commits `rows`, by the log if it takes them and no checkpoint is due.
 pub(super) async fn commit(engine: &Arc<Engine>, rows: RowChanges<'_>) -> Result<Published> {
     if rows.defined.is_some() {
-        return Box::pin(manifest::commit_rows(engine, rows)).await;
+        return Box::pin(page_versions::commit(engine, rows)).await;
     }
     let lock = engine.writer_lock().await;
     engine.check_running()?;
@@ -33,7 +33,7 @@ pub(super) async fn commit(engine: &Arc<Engine>, rows: RowChanges<'_>) -> Result
         return Box::pin(manifest::commit_rows(engine, rows)).await;
     };
     let (lock, live) = validate(engine, lock, &rows).await?;
-    let (prepared, (at, end)) = append(engine, log, &live, &rows)?;
+    let (prepared, (at, end)) = append(engine, log, &live, &rows, Vec::new())?;
     // The next one would write a record that says what this one's does: its number, and its VIDs.
     let _stop = StopIfDying(Arc::clone(engine));
     let number = live.number + 1;
@@ -50,7 +50,7 @@ pub(super) async fn commit(engine: &Arc<Engine>, rows: RowChanges<'_>) -> Result
 }
 
 /// The log, if a commit of `rows` may be made by it.
-fn log_for<'a>(engine: &'a Engine, rows: &RowChanges<'_>) -> Option<&'a Wal> {
+pub(super) fn log_for<'a>(engine: &'a Engine, rows: &RowChanges<'_>) -> Option<&'a Wal> {
     let state = engine.catalog();
     engine.log().filter(|log| {
         log::takes(&state, rows.changes) && !log::is_due(log, &state, engine.logged_count())
@@ -58,7 +58,7 @@ fn log_for<'a>(engine: &'a Engine, rows: &RowChanges<'_>) -> Option<&'a Wal> {
 }
 
 /// Validates `rows` against what is committed, and takes room for their pages; returns what they follow.
-async fn validate(
+pub(super) async fn validate(
     engine: &Arc<Engine>,
     mut lock: OwnedMutexGuard<()>,
     rows: &RowChanges<'_>,
@@ -94,15 +94,17 @@ async fn validate(
     Ok((lock, live))
 }
 
-/// Appends the record of `rows` to the log; returns what is to enter the delta, and where the record begins and ends.
-fn append(
+/// Appends the record of `rows` and `versions` to the log; returns what is to enter the delta, and where the record begins and ends.
+pub(super) fn append(
     engine: &Engine,
     log: &Wal,
     live: &Live,
     rows: &RowChanges<'_>,
+    versions: Vec<LoggedVersions>,
 ) -> Result<(Vec<Prepared>, (u64, u64))> {
     let prepared = live.delta.prepare(&live.state, rows.changes)?;
-    let committed = Committed::new(live, rows.changes)?.encode_to_vec();
+    let committed = Committed::new(live, rows.changes)?.with_versions(live, versions)?;
+    let committed = committed.encode_to_vec();
     let transaction = engine.transaction_id();
     if let Some(tracked) = rows.tracked {
         tracked.prepare(true)?;

@@ -1,15 +1,17 @@
 //! Update fragments beside other writers of the table: rows are locked, and the page versions wait for COMMIT.
 //!
 //! ```text
-//!  SHARE UPDATE EXCLUSIVE, ROW EXCLUSIVE ─▶ tails pinned ─▶ snapshot ─▶ fragments: rows locked, pages written
+//!  FOR SHARE on the pages, ROW EXCLUSIVE ─▶ tails pinned ─▶ snapshot ─▶ fragments: rows locked, pages written
 //!                                                                                    │ rows replaced since: left out
 //!                                                                                    ▼
 //!               rows committed since, row by row ◀─ the rest ─ page versions of the transaction ─▶ COMMIT
 //! ```
 //!
-//! 1. The table is locked in a mode that lets writers of rows go on, and excludes vacuum and other fragments that make
-//!    page versions of it. A transaction that holds nothing else waits for this lock; another one takes it only if it
-//!    is free, and else locks the table as a whole: waiting could close a deadlock cycle that PostgreSQL does not have.
+//! 1. The table is locked so that writers of rows go on, and its [pages](pages_key) so that vacuum waits. Statements by
+//!    themselves share the pages: who commits later puts its versions over the others'
+//!    ([`TableVersions::rebased`]). A block has the pages alone, since its later statements read its versions. It takes
+//!    this lock only if it is free, for waiting could close a deadlock cycle that PostgreSQL does not have. Otherwise it
+//!    makes its rows itself if fragments have locked rows for it, and locks the table as a whole if none has.
 //! 2. With `update_locking = shared` the fragment locks each row before it changes it
 //!    ([`LockRowsExec`](cleave_fragment::LockRowsExec)). With `optimistic` the rows are locked when it has ended, none
 //!    of which may be another transaction's then.
@@ -18,7 +20,9 @@
 //!    [row by row](change_rest) on a newer snapshot, as READ COMMITTED has it. Where pages are not the same any more,
 //!    the fragments run again, [`ATTEMPTS`] times at most; then the table is locked.
 //!
-//! 4. A DELETE reports which rows die. The block keeps them as those of other statements. Their keys are not locked, so
+//! 4. Few rows that came by small commits since the last manifest are [changed so too](change_rest): the log can name
+//!    page versions only of [pages that the manifest knows](Engine::unlogged_pages).
+//! 5. A DELETE reports which rows die. The block keeps them as those of other statements. Their keys are not locked, so
 //!    whoever inserts such a key [waits](crate::session::key_locks::wait_for_row) for the row.
 //!
 //! Source: Update NDP, sections 4 and 5; `docs/design/versions-and-commit.md`.
@@ -31,6 +35,9 @@ use cleave_catalog::error::{ConflictKind, Error, Result};
 use cleave_catalog::settings::{Isolation, UpdateLocking};
 use cleave_engine::delta::Live;
 use cleave_engine::device::{Claim, Device};
+#[cfg(doc)]
+use cleave_engine::storage_engine::Engine;
+use cleave_engine::storage_engine::commit::validate::check_dead;
 use cleave_engine::write::change_pages::{TabletChange, add_versions, ended_rows};
 use cleave_engine::write::insert::TableChange;
 use cleave_engine::write::page_versions::TableVersions;
@@ -39,13 +46,12 @@ use cleave_engine::write::vid_set::VidSet;
 use cleave_query::cooperative::changing::ChangingQuery;
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::modify::Modify;
-use cleave_txn::locks::KeyKind;
 use cleave_txn::{LockMode, Written};
 
 use super::{Ran, column_ids, planned, reported, rows_to_lock};
 use crate::session::block::{self, OwnRows, Taken, own};
 use crate::session::foreign_keys::Ending;
-use crate::session::transaction_locks::{row_key, table_key};
+use crate::session::transaction_locks::{LOCKED_ROWS_MAX, pages_key, row_key};
 use crate::session::{Session, foreign_keys, locking, modify, serializable};
 
 /// Snapshots on which a statement runs before it locks its table.
@@ -72,6 +78,8 @@ enum Attempt {
 pub(super) async fn change(session: &mut Session, asked: Asked<'_>) -> Result<Option<Ran>> {
     let is_own = own::begin_own(session);
     let (changed, taken) = match Box::pin(change_in_block(session, is_own, asked)).await {
+        // Its rows are locked, and need no lock on the table.
+        Ok(None) if !is_own && session.locks().has_jobs() => (Some(Ran::ByRows), Ok(Taken::Done)),
         Ok(Some(count)) => (Some(Ran::Done(count)), Ok(Taken::Done)),
         Ok(None) => (None, Ok(Taken::Again)),
         Err(error) => (None, Err(error)),
@@ -94,7 +102,7 @@ async fn change_in_block(
     // Whoever replaces a last page from now on has seen the pin.
     drop(session.database.writer_lock().await);
     for _ in 0..ATTEMPTS {
-        let attempt = Box::pin(attempt(session, (id, &pin), asked)).await;
+        let attempt = Box::pin(attempt(session, (id, &pin, is_own), asked)).await;
         if let Some(block) = &mut session.block
             && !matches!(attempt, Ok(Attempt::Done(_)))
         {
@@ -120,18 +128,19 @@ async fn lock_table(session: &mut Session, is_own: bool, modify: &Modify) -> Res
     if has_rows || session.owns(id) || session.reads_snapshot() {
         return Ok(None);
     }
-    let mode = LockMode::ShareUpdateExclusive;
+    let key = pages_key(table);
     if is_own {
         // Who has this lock may be waiting for the whole table.
         if let Some(mark) = session.table_mark.take() {
             session.locks().release_to(mark);
         }
-        locking::lock_table(session, table, mode, false).await?;
+        let timeout_ms = session.in_force().lock_timeout_ms;
+        session.locks().lock(key, LockMode::ForShare, timeout_ms).await?;
         let schema = locking::lock_for_writing(session, &modify.table).await?;
         if schema.table_id != id {
             return Ok(None);
         }
-    } else if !session.locks().try_lock(table_key(table), mode)? {
+    } else if !session.locks().try_lock(key, LockMode::ForUpdate)? {
         return Ok(None);
     }
     if let Some(tracked) = session.tracked() {
@@ -143,7 +152,7 @@ async fn lock_table(session: &mut Session, is_own: bool, modify: &Modify) -> Res
 /// Runs the fragments on one snapshot, and makes what they report the transaction's.
 async fn attempt(
     session: &mut Session,
-    (id, pin): (u32, &Arc<TailPin>),
+    (id, pin, is_own): (u32, &Arc<TailPin>, bool),
     (modify, parameters, places): Asked<'_>,
 ) -> Result<Attempt> {
     let view = session.view_with_keys().await?;
@@ -152,7 +161,17 @@ async fn attempt(
         return Ok(Attempt::No);
     }
     let asked = (modify, parameters, places);
-    let queries = Box::pin(planned(session, &view, table, asked)).await?;
+    // A block changes all by fragments: its later statements find no rows of its own then. A statement that reads
+    // nothing else has the rows that it would have on the later snapshot: no row of the earlier one can change again.
+    let may_divide = is_own && !places.is_empty() && modify.is_of_its_rows_alone();
+    let is_read_committed =
+        session.in_force().default_transaction_isolation == Isolation::ReadCommitted;
+    let recent = match may_divide && is_read_committed {
+        true => session.database.unlogged_pages(table, LOCKED_ROWS_MAX as u64),
+        false => None,
+    };
+    let vids_below = recent.as_deref().unwrap_or_default();
+    let queries = Box::pin(planned(session, &view, (table, vids_below), asked)).await?;
     let Some(queries) = queries else { return Ok(Attempt::No) };
     let columns = column_ids(table, places);
     let before = session.defined().versions_of(id);
@@ -173,7 +192,7 @@ async fn attempt(
         count += rows;
         versions = Some(next);
     }
-    if count == 0 {
+    if count == 0 && recent.is_none() {
         return Ok(Attempt::Done(0));
     }
     let changed = match &versions {
@@ -188,18 +207,14 @@ async fn attempt(
             return Ok(Attempt::Changed);
         }
     }
-    if matches!(changed, Rows::Ended(_)) && has_shared_keys(session, id) {
+    if matches!(changed, Rows::Ended(_)) && session.locks().others_share_keys(id) {
         return Ok(Attempt::No);
     }
     // What others have replaced between the snapshot and the locks is left to the rows that replace it.
-    let live = session.database.live();
-    let (versions, replaced) = match versions {
-        Some(versions) => match versions.without_dead(id, &live) {
-            Ok((versions, replaced)) => (Some(versions), replaced),
-            Err(Error::Conflict { kind: ConflictKind::Update, .. }) => return Ok(Attempt::Changed),
-            Err(error) => return Err(error),
-        },
-        None => (None, leave_out_dead(&mut ended, &live)?),
+    let compared = Box::pin(compared(session, table, versions, &mut ended)).await;
+    let (versions, replaced) = match compared {
+        Err(Error::Conflict { kind: ConflictKind::Update, .. }) => return Ok(Attempt::Changed),
+        compared => compared?,
     };
     // Such a statement reads one snapshot.
     let isolation = session.in_force().default_transaction_isolation;
@@ -222,11 +237,44 @@ async fn attempt(
             }
         }
     }
-    if replaced > 0 {
-        let vids: Vec<u64> = table.tablets.iter().map(|tablet| tablet.next_vid).collect();
+    if replaced > 0 || recent.is_some() {
+        let end = || table.tablets.iter().map(|tablet| tablet.next_vid).collect();
+        let vids: Vec<u64> = recent.unwrap_or_else(end);
         count += Box::pin(change_rest(session, (modify, parameters), &vids)).await?;
     }
     Ok(Attempt::Done(count))
+}
+
+/// What fragments have made of `table` as others have left it: `versions` over theirs, of the rows that are alive still,
+/// and the number of the rest; for a DELETE, `ended` without the rest.
+///
+/// # Errors
+/// [`Error::Conflict`] of a row that another fragment has changed in place, or a page that was replaced otherwise.
+async fn compared(
+    session: &mut Session,
+    table: &TableState,
+    versions: Option<TableVersions>,
+    ended: &mut TableChange,
+) -> Result<(Option<TableVersions>, u64)> {
+    let database = Arc::clone(&session.database);
+    let id = table.schema.table_id;
+    let Some(mut versions) = versions else {
+        let replaced = leave_out_dead(ended, &database.live())?;
+        check_dead(&database.live(), ended)?;
+        return Ok((None, replaced));
+    };
+    loop {
+        let live = database.live();
+        versions.check_since(table, &live)?;
+        let newest = live.state.table_by_id(id).ok_or_else(Error::concurrent_update)?;
+        match versions.rebased(&database, newest, session.defined().claims()).await? {
+            Some(rebased) => versions = rebased,
+            None => {
+                let (versions, replaced) = versions.without_dead(id, &live)?;
+                return Ok((Some(versions), replaced));
+            }
+        }
+    }
 }
 
 /// Leaves the rows that are dead in `live` out of `ended`; returns their number.
@@ -301,18 +349,6 @@ async fn run_one<'a>(
     let Some(changes) = changes else { return Ok(None) };
     let change = reported(session, &device, changes, (place, columns))?;
     Ok(Some((device, claim, change)))
-}
-
-/// Whether another transaction shares keys of the table: it may know the row of a key by a VID that is no longer its
-/// own, and a fragment that ends rows locks no keys.
-fn has_shared_keys(session: &mut Session, table_id: u32) -> bool {
-    let own = session.locks().id();
-    session.database.locks().list().iter().any(|lock| {
-        let (kind, object) = (lock.key.kind(), lock.key.object());
-        let is_of_table = kind == KeyKind::Key && object >> 32 == u64::from(table_id);
-        let shares = matches!(lock.mode, LockMode::ForKeyShare | LockMode::ForShare);
-        is_of_table && shares && lock.owner != own
-    })
 }
 
 /// Locks rows that have changed; false: another transaction has one of them.

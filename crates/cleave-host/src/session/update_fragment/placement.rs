@@ -104,7 +104,7 @@ pub(in crate::session) async fn explained(
         return Ok(None);
     }
     let asked = (modify, parameters, &places);
-    let Some(queries) = Box::pin(planned(session, view, table, asked)).await? else {
+    let Some(queries) = Box::pin(planned(session, view, (table, &[]), asked)).await? else {
         return Ok(None);
     };
     let placement = Placement::of(session, &queries).await?;

@@ -1,0 +1,167 @@
+//! Commits of page versions: a record with their references in the log, and the pages replaced in a catalog version that
+//! no manifest has.
+//!
+//! ```text
+//!  page versions, synced ─▶ record appended ─▶ pages replaced in the catalog version, delta kept ─▶ published
+//! ```
+//!
+//! The pages are durable before the record is, so recovery needs only their references. The delta stays as it is: no
+//! other writer waits for a page. [`commit`] leaves to the [manifest](super::manifest) what the log does not take:
+//! transactions that have defined or changed more, pages that the manifest on disk does not know, and versions whose
+//! references are large. So does it where the log must hold all that was changed, because another host or a backup will
+//! read it without these pages: with log replicas and with an archive.
+//!
+//! Invariants: as for [small] commits, nothing waits and nothing fails between record and publication. Space of
+//! replaced pages is used again after the next manifest only, so what a record names is there when it is redone.
+//! Source: Update NDP, section 5 (basic logging), rules 25 and 30, `docs/design/versions-and-commit.md`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
+use cleave_catalog::error::{Error, Result};
+use cleave_media::Extent;
+use cleave_store::{PageEntry, PageRef};
+
+use super::manifest::StopIfDying;
+use super::{Defines, Engine, Published, RowChanges, Step, manifest, publish, small};
+use crate::device::free_of;
+use crate::log::LoggedVersions;
+use crate::storage_engine::catalog_edit::{CatalogEdit, Kind};
+use crate::write::page_versions::{TableVersions, is_same_place};
+
+/// Bytes of references up to which they are logged: a record of more costs as much as a manifest.
+const REFERENCE_BYTES_MAX: usize = 4 << 20;
+/// Blocks that may wait for a manifest, and the part of the used ones that may.
+const RETIRED_BLOCKS_MIN: u64 = 16 << 10;
+const RETIRED_SHARE: u64 = 4;
+
+/// Page versions of a log that is redone.
+#[derive(Default)]
+pub struct RedonePages {
+    /// By table.
+    pub(crate) tables: BTreeMap<u32, TableVersions>,
+    /// The space that they were given, by device.
+    pub(crate) taken: BTreeMap<DeviceId, Vec<Extent>>,
+}
+
+/// Commits `rows`, whose transaction has defined something: by the log, if that is page versions which it takes.
+pub(super) async fn commit(engine: &Arc<Engine>, rows: RowChanges<'_>) -> Result<Published> {
+    let versions = rows.defined.and_then(Defines::page_versions);
+    let (Some(defined), Some(versions)) = (rows.defined, versions) else {
+        return Box::pin(manifest::commit_rows(engine, rows)).await;
+    };
+    let logged: Vec<LoggedVersions> =
+        versions.iter().map(|(id, versions)| LoggedVersions::of(*id, versions)).collect();
+    let lock = engine.writer_lock().await;
+    engine.check_running()?;
+    Step::Lock.enter()?;
+    let log = small::log_for(engine, &rows).filter(|_| takes(engine, &versions, &logged));
+    let Some(log) = log else {
+        drop(lock);
+        return Box::pin(manifest::commit_rows(engine, rows)).await;
+    };
+    let (lock, live) = small::validate(engine, lock, &rows).await?;
+    let kind = Kind::Published { lock };
+    let mut edit = CatalogEdit::on(engine, Arc::clone(&live.state), kind);
+    // Its commit has a number behind it, as those of the delta have.
+    edit.next.commit = edit.base.commit;
+    edit.delta = Arc::clone(&live.delta);
+    defined.install(&mut edit)?;
+    let (prepared, (at, end)) = small::append(engine, log, &live, &rows, logged)?;
+    let _stop = StopIfDying(Arc::clone(engine));
+    let number = live.number + 1;
+    edit.next.log_end = end;
+    Step::Apply.pass();
+    live.delta.put(prepared, number, (at, end));
+    Step::Publish.pass();
+    engine.note_rewritten();
+    engine.versions.note_commit();
+    let (state, lock) = publish::edit(edit, number, end);
+    if let Some(tracked) = rows.tracked {
+        tracked.ended();
+    }
+    Step::Told.pass();
+    drop(lock);
+    Ok(Published { state, log_end: end })
+}
+
+impl Engine {
+    /// Where a record can have page versions of `table`: for each tablet, the first VID of a page that it cannot have,
+    /// if the rows from there on are few, `rows_max` at most. None: it can have all, or none, or they are more.
+    pub fn unlogged_pages(&self, table: &TableState, rows_max: u64) -> Option<Vec<u64>> {
+        let durable = self.durable();
+        let durable = durable.table_by_id(table.schema.table_id)?;
+        if !is_redone_here(self) {
+            return None;
+        }
+        let first_of = |(tablet, known): (&Arc<TabletState>, &Arc<TabletState>)| {
+            let known: BTreeMap<u64, &PageRef> =
+                pages_of(known).map(|entry| (entry.vid_first, &entry.page)).collect();
+            let is_unknown = |entry: &&PageEntry| {
+                known.get(&entry.vid_first).is_none_or(|page| !is_same_place(page, &entry.page))
+            };
+            let unknown = pages_of(tablet).filter(is_unknown).map(|entry| entry.vid_first);
+            unknown.min().unwrap_or(u64::MAX)
+        };
+        let tablets = table.tablets.iter().zip(&durable.tablets);
+        let firsts: Vec<u64> = tablets.map(first_of).collect();
+        let rows_behind = |(tablet, first): (&Arc<TabletState>, &u64)| -> u64 {
+            let behind = pages_of(tablet).filter(|entry| entry.vid_first >= *first);
+            behind.map(|entry| u64::from(entry.page.row_count)).sum()
+        };
+        let rows: u64 = table.tablets.iter().zip(&firsts).map(rows_behind).sum();
+        (firsts.len() == table.tablets.len() && (1..=rows_max).contains(&rows)).then_some(firsts)
+    }
+}
+
+fn pages_of(tablet: &TabletState) -> impl Iterator<Item = &PageEntry> {
+    tablet.heap.iter().flat_map(|segment| &segment.pages)
+}
+
+/// Whether whoever redoes the log has the pages: this host, on these devices.
+fn is_redone_here(engine: &Engine) -> bool {
+    let state = engine.catalog();
+    let is_kept_elsewhere = engine.keeper.is_on() || state.upkeep.archive_directory.is_some();
+    !is_kept_elsewhere && state.blocked.tables.is_empty()
+}
+
+/// Whether a record may have `versions`, which it would have as `logged`.
+fn takes(engine: &Engine, versions: &[(u32, &TableVersions)], logged: &[LoggedVersions]) -> bool {
+    let byte_count: usize = logged.iter().map(LoggedVersions::byte_count).sum();
+    let durable = engine.durable();
+    let is_known = |(id, versions): &(u32, &TableVersions)| {
+        durable.table_by_id(*id).is_some_and(|table| versions.follow(table))
+    };
+    let has_room = engine.devices().iter().all(|device| {
+        let space = device.space();
+        space.retired_blocks <= RETIRED_BLOCKS_MIN.max(space.used_blocks / RETIRED_SHARE)
+    });
+    is_redone_here(engine)
+        && byte_count <= REFERENCE_BYTES_MAX
+        && has_room
+        && versions.iter().all(is_known)
+}
+
+/// Puts `redone` in place of the pages of what is committed.
+pub(super) async fn redo(engine: &Arc<Engine>, redone: RedonePages) -> Result<Published> {
+    let lock = engine.writer_lock().await;
+    let live = engine.live();
+    let kind = Kind::Published { lock };
+    let mut edit = CatalogEdit::on(engine, Arc::clone(&live.state), kind);
+    edit.next.commit = edit.base.commit;
+    edit.delta = Arc::clone(&live.delta);
+    for (id, versions) in &redone.tables {
+        let table = edit.next.table_by_id(*id).ok_or_else(Error::concurrent_update)?;
+        let table = versions.commit(table)?;
+        edit.put_table(table);
+    }
+    let (state, lock) = publish::edit(edit, live.number, live.log_end);
+    for (id, taken) in redone.taken {
+        let Some(device) = engine.device(id) else { continue };
+        // Of a page that has several versions, only the last one is named.
+        device.retire(state.generation, free_of(taken, &state.extents(id)));
+    }
+    drop(lock);
+    Ok(Published { state, log_end: live.log_end })
+}

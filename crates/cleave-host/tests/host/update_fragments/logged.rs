@@ -1,0 +1,197 @@
+//! Tests of page versions that are committed by the log: no manifest is written, and recovery puts them in place again.
+
+use std::collections::BTreeMap;
+
+use cleave_host::DeviceId;
+use cleave_media::SplitMix64;
+
+use super::*;
+use crate::support::forgetful;
+
+async fn open_forgetful(directory: &Path) -> Arc<Database> {
+    Database::open(directory, OpenOptions::new(forgetful()).create(true)).await.unwrap()
+}
+
+fn manifest(directory: &Path) -> Vec<u8> {
+    std::fs::read(directory.join("manifest")).unwrap()
+}
+
+async fn filled(session: &mut Session, row_count: u32) {
+    run(session, "CREATE TABLE a (id int PRIMARY KEY, price int, note text)").await;
+    let rows = format!("SELECT v, 0, 'n' FROM generate_series(1, {row_count}) AS s(v)");
+    run(session, &format!("INSERT INTO a {rows}; SET update_placement = device")).await;
+}
+
+const ALL: &str = "SELECT count(*), sum(price), count(note), max(id) FROM a";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_commits_page_versions_and_recovery_finds_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = open_forgetful(directory.path()).await;
+    let mut session = database.session();
+    filled(&mut session, 20_000).await;
+    let before = manifest(directory.path());
+    // Rows of the delta before, between and behind; a page that changes twice; rows and page versions in one commit.
+    run(&mut session, "UPDATE a SET price = 5 WHERE id = 5; DELETE FROM a WHERE id = 6").await;
+    run(&mut session, "UPDATE a SET price = price + 1 WHERE id % 2 = 0").await;
+    run(
+        &mut session,
+        "INSERT INTO a VALUES (30000, 7, 'new'); UPDATE a SET note = 'x' WHERE id = 8",
+    )
+    .await;
+    run(&mut session, "BEGIN; UPDATE a SET price = price + 10 WHERE id > 8 AND id < 15000").await;
+    run(&mut session, "UPDATE a SET note = NULL WHERE id > 10000 AND id < 20000").await;
+    run(&mut session, "INSERT INTO a VALUES (30001, 7, 'new'); DELETE FROM a WHERE id = 9; COMMIT")
+        .await;
+    run(&mut session, "DELETE FROM a WHERE id = 10; UPDATE a SET price = -1 WHERE id = 12").await;
+    run(&mut session, "BEGIN; UPDATE a SET price = 99; ROLLBACK").await;
+    assert!(fragments(&database).await >= 4);
+    assert!(manifest(directory.path()) == before, "all of it is in the log alone");
+    let all = row(&mut session, ALL).await;
+    let some = "SELECT * FROM a WHERE id IN (4, 5, 7, 8, 12, 14999, 15000, 20000, 30000, 30001) ORDER BY id";
+    let rows_before = rows(&mut session, some).await;
+    drop((session, database));
+    for _ in 0..2 {
+        let database = open_forgetful(directory.path()).await;
+        let mut session = database.session();
+        assert_eq!(row(&mut session, ALL).await, all);
+        assert_eq!(rows(&mut session, some).await, rows_before);
+        assert_no_leak(&database);
+    }
+    checks_out(directory.path()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_manifest_does_not_know_is_committed_by_a_manifest() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = open_forgetful(directory.path()).await;
+    let mut session = database.session();
+    filled(&mut session, 20_000).await;
+    // Few recent rows are changed by the statement, so that a record can have the rest.
+    run(
+        &mut session,
+        "INSERT INTO a SELECT v, 0, 'hot' FROM generate_series(20001, 20100) AS s(v)",
+    )
+    .await;
+    let before = manifest(directory.path());
+    run(&mut session, "UPDATE a SET price = price + 1").await;
+    assert!(manifest(directory.path()) == before);
+    for first in [30_001, 40_001] {
+        let numbers = format!("FROM generate_series({first}, {}) AS s(v)", first + 8999);
+        run(&mut session, &format!("INSERT INTO a SELECT v, 1, 'hot' {numbers}")).await;
+    }
+    assert!(manifest(directory.path()) == before);
+    // Many recent rows lie on pages that only the log can make again, and elsewhere.
+    run(&mut session, "UPDATE a SET price = price + 1").await;
+    let after = manifest(directory.path());
+    assert!(after != before);
+    run(&mut session, "UPDATE a SET price = price + 1").await;
+    assert!(manifest(directory.path()) == after);
+    drop((session, database));
+    let database = open_forgetful(directory.path()).await;
+    let mut session = database.session();
+    assert_eq!(row(&mut session, ALL).await, "38100,114300,38100,49000");
+    // What an archive must have is in no page of this device alone.
+    let archive = tempfile::tempdir().unwrap();
+    run(
+        &mut session,
+        &format!("ALTER SYSTEM SET archive_directory = '{}'", archive.path().display()),
+    )
+    .await;
+    run(&mut session, "SET update_placement = device").await;
+    let before = manifest(directory.path());
+    run(&mut session, "UPDATE a SET price = price + 1").await;
+    assert!(manifest(directory.path()) != before);
+    assert_no_leak_soon(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn space_of_replaced_pages_comes_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = open_forgetful(directory.path()).await;
+    let mut session = database.session();
+    let columns: Vec<String> = (0..8).map(|n| format!("c{n} bigint")).collect();
+    run(&mut session, &format!("CREATE TABLE a (id int PRIMARY KEY, {})", columns.join(", ")))
+        .await;
+    let values: Vec<String> = (0..8).map(|n| format!("v * 7919{n} % 1000000007")).collect();
+    let rows = format!("SELECT v, {} FROM generate_series(1, 100000) AS s(v)", values.join(", "));
+    run(&mut session, &format!("INSERT INTO a {rows}; SET update_placement = device")).await;
+    let (mut replaced, mut last) = (0, manifest(directory.path()));
+    for turn in 0..30 {
+        let set: Vec<String> =
+            (0..8).map(|n| format!("c{n} = c{n} * {} % 1000000007", 31 + turn)).collect();
+        run(&mut session, &format!("UPDATE a SET {}", set.join(", "))).await;
+        let now = manifest(directory.path());
+        replaced += u32::from(now != last);
+        last = now;
+    }
+    assert!((1..8).contains(&replaced), "{replaced} manifests for 30 updates");
+    let used = database.device(DeviceId::EMBEDDED).unwrap().space();
+    assert!(used.used_blocks < 40 << 10, "{used:?} for 5 MB of rows");
+    assert_no_leak_soon(&database).await;
+}
+
+/// Random statements of both kinds, and kills between them, beside a model.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_changes_survive_kills() {
+    for seed in 0..3 {
+        let mut random = SplitMix64::new(seed);
+        let directory = tempfile::tempdir().unwrap();
+        let mut database = open_forgetful(directory.path()).await;
+        let mut session = database.session();
+        filled(&mut session, 12_000).await;
+        let mut model: BTreeMap<u64, i64> = (1..=12_000).map(|id| (id, 0)).collect();
+        let mut next = 12_001_u64;
+        for step in 0..60 {
+            let factor = random.below(7) + 2;
+            let rest = random.below(factor);
+            match random.below(10) {
+                0..4 => {
+                    let sql =
+                        format!("UPDATE a SET price = price + {step} WHERE id % {factor} = {rest}");
+                    run(&mut session, &sql).await;
+                    let changed = model.iter_mut().filter(|(id, _)| *id % factor == rest);
+                    changed.for_each(|(_, price)| *price += step);
+                }
+                4..6 => {
+                    let id = random.below(next);
+                    run(&mut session, &format!("UPDATE a SET price = {step} WHERE id = {id}"))
+                        .await;
+                    model.entry(id).and_modify(|price| *price = step);
+                }
+                6 => {
+                    let id = random.below(next);
+                    run(&mut session, &format!("DELETE FROM a WHERE id = {id}")).await;
+                    model.remove(&id);
+                }
+                7 => {
+                    for _ in 0..random.below(40) {
+                        run(&mut session, &format!("INSERT INTO a VALUES ({next}, {step}, '')"))
+                            .await;
+                        model.insert(next, step);
+                        next += 1;
+                    }
+                }
+                8 if random.below(3) == 0 => drop(run(&mut session, "CHECKPOINT").await),
+                // Flushes the delta.
+                8 => drop(run(&mut session, "SET split = h0; SELECT sum(price) FROM a").await),
+                _ => {
+                    drop((session, database));
+                    database = open_forgetful(directory.path()).await;
+                    session = database.session();
+                    run(&mut session, "SET update_placement = device").await;
+                }
+            }
+            let all = format!("{},{}", model.len(), model.values().sum::<i64>());
+            let found = row(&mut session, "SELECT count(*), sum(price) FROM a").await;
+            assert_eq!(found, all, "seed {seed}, step {step}");
+        }
+        let found = rows(&mut session, "SELECT id, price FROM a ORDER BY id").await;
+        let expected: Vec<String> =
+            model.iter().map(|(id, price)| format!("{id},{price}")).collect();
+        assert!(found == expected, "seed {seed}");
+        assert_no_leak_soon(&database).await;
+        drop((session, database));
+        checks_out(directory.path()).await;
+    }
+}

@@ -1,0 +1,97 @@
+//! Locking fragments: the query of a `SELECT … FOR UPDATE` in, its rows out, each locked where it lies.
+//!
+//! The query is planned with one cut at its root, as for an [update fragment](super::changing), and runs with
+//! [`LockRowsExec`] at the root of the fragment. The rows cross the link; their locks do not, on a device that shares
+//! the lock table.
+//!
+//! Invariant: it runs on the device or not at all. Each row that comes back is locked by the transaction of the job, and
+//! may have changed between snapshot and lock: the host compares it with the newest version. Source: Update NDP,
+//! section 7.
+
+use std::sync::Arc;
+
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::{Settings, Split};
+use cleave_engine::device::Device;
+use cleave_engine::device::shared_locks::LockingJob;
+use cleave_engine::write::change_pages::locked_on_device;
+use cleave_fragment::{LockRowsExec, RowsToLock};
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+
+use super::changing::{at_root, keeps_page_order, node_of, prepared, request, task_of};
+use super::fragment_exec::{FragmentExec, FragmentPart};
+use crate::query_engine::QueryEngine;
+use crate::select::{PlannedQuery, QueryRequest, plan_query};
+
+/// A query whose rows a fragment locks.
+pub struct LockingQuery {
+    planned: PlannedQuery,
+    node: FragmentExec,
+    part: FragmentPart,
+}
+
+/// Plans `asked`, of whose rows those are locked that `to_lock` says. None: it does not run as one fragment.
+///
+/// # Errors
+/// None of the statement's own: these come from the query that runs then instead.
+pub async fn plan_locking(
+    database: &Arc<QueryEngine>,
+    settings: &Settings,
+    asked: QueryRequest<'_>,
+    to_lock: impl FnOnce(&SchemaRef) -> Option<RowsToLock>,
+) -> Result<Option<LockingQuery>> {
+    if settings.split_in_force() == Split::Host {
+        return Ok(None);
+    }
+    let Ok(planned) = plan_query(database, &at_root(settings), asked).await else {
+        return Ok(None);
+    };
+    let Some(node) = planned.cuts.plan.downcast_ref::<FragmentExec>() else { return Ok(None) };
+    let fragment = &node.fragment;
+    let [part] = &*node.parts else { return Ok(None) };
+    // Locked rows are those of the result: nothing above the locks leaves any out.
+    if fragment.fetch.is_some() || !keeps_page_order(&fragment.plan) || !planned.is_alone() {
+        return Ok(None);
+    }
+    let Some(to_lock) = to_lock(&fragment.plan.schema()) else { return Ok(None) };
+    let Ok(plan) = LockRowsExec::new(Arc::clone(&fragment.plan), to_lock) else {
+        return Ok(None);
+    };
+    let part = part.clone();
+    let node = node_of(&planned, fragment, Arc::new(plan), &part);
+    Ok(Some(LockingQuery { planned, node, part }))
+}
+
+impl LockingQuery {
+    /// Rows that are expected.
+    pub fn row_estimate(&self) -> f64 {
+        self.planned.row_estimate()
+    }
+
+    /// The device of the rows.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.part.device
+    }
+
+    /// The columns of the rows.
+    pub fn schema(&self) -> SchemaRef {
+        self.node.device_plan().schema()
+    }
+
+    /// The rows, locked for the transaction of `job`. None: the device refuses, a row fails there, or the rows take more
+    /// than the memory of queries; the locks that it has taken stay.
+    ///
+    /// # Errors
+    /// Those of the locks, of the link and of the device.
+    pub async fn run(&self, job: &Arc<LockingJob>) -> Result<Option<Vec<RecordBatch>>> {
+        let task = Arc::new(task_of(&self.planned)?);
+        let prepared = prepared(&self.node, &task).await?;
+        if prepared.rows.sent.is_err() {
+            return Ok(None);
+        }
+        let (request, _) = request(&self.node, &prepared, &self.part, &task).await?;
+        let bytes_max = self.planned.context.database().query_memory_max() as u64;
+        locked_on_device(self.device(), request, (self.schema(), bytes_max), job).await
+    }
+}
