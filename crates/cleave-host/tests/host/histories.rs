@@ -14,6 +14,7 @@ mod check;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use cleave_host::activity::Act;
 use cleave_host::{Database, Error, Session};
@@ -29,6 +30,8 @@ use check::{Anomaly, Finding, Op, Transaction, check};
 /// Lists, the last two of which are absent at first.
 const KEYS: u64 = 5;
 const SESSIONS: u64 = 4;
+/// Longer than the transactions of a session take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How lists in several tablets are read.
 const IN_TABLETS: [&str; 3] = ["split = h0", "index_scan = off", "stealing = off"];
@@ -197,6 +200,15 @@ async fn lists(database: &Arc<Database>, device: &str, tablets: u32) -> Session 
     session
 }
 
+/// What sessions do and what they wait for, when they do not end.
+async fn waiting(session: &mut Session) -> Vec<String> {
+    let mut found = Vec::new();
+    for query in ["SELECT * FROM pg_locks", "SELECT pid, state, query FROM pg_stat_activity"] {
+        found.extend(rows(session, query).await);
+    }
+    found
+}
+
 /// The lists at the end.
 async fn ends(session: &mut Session) -> BTreeMap<u64, Vec<u64>> {
     let mut ends = BTreeMap::new();
@@ -226,7 +238,10 @@ async fn all_levels(mode: &str, way: &'static [&'static str], bulk: Bulk, otherw
         }
         let mut history = Vec::new();
         for task in tasks {
-            history.extend(task.await.unwrap());
+            let Ok(ended) = tokio::time::timeout(PATIENCE, task).await else {
+                panic!("{name}, {mode}, {bulk:?}, seed {seed}: {:#?}", waiting(&mut session).await);
+            };
+            history.extend(ended.unwrap());
         }
         let findings = check(&history, &ends(&mut session).await);
         let never = forbidden(level);
