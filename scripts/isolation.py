@@ -6,11 +6,15 @@ PostgreSQL too.
     scripts/isolation.py postgresql   on one of them
     scripts/isolation.py cleave
 
-Every step of every script, at each level, must give the script's expected result. KNOWN lists where PostgreSQL differs,
+`--only bulk` runs the scripts whose names begin so.
+
+Lines `cleave a: SET …` and `postgresql a: SET …` are settings of session a that only one of them has. Every step of
+every script, at each level, must give the script's expected result. KNOWN lists where PostgreSQL differs,
 and why; the exit code is 1 if a difference is not listed there, or a listed one is gone. Needs psycopg, which it
 installs into target/clients, and PostgreSQL (`scripts/install_peers.sh postgresql`).
 """
 
+import argparse
 import sys
 import tempfile
 import threading
@@ -27,28 +31,38 @@ KNOWN = {
     ("different_keys", "SERIALIZABLE"): "PostgreSQL notes reads of a small table by page, Cleave by key",
     **{("truncate_counts_as_a_write", level): "there TRUNCATE waits for readers; in Cleave these hold a state and "
                                               "lock nothing" for level in LEVELS},
+    ("bulk_row_that_comes_to_match", "READ COMMITTED"): "a bulk update that waits changes what matches when the "
+                                                        "wait is over, PostgreSQL what matched before as well",
+    **{("bulk_beside_other_rows", level): "a block of this level locks the table for its bulk update"
+       for level in LEVELS[1:]},
 }
 
 
-def scripts():
-    for path in sorted(SCRIPTS.glob("*.txt")):
-        setup, steps = [], []
+def scripts(system, prefix):
+    for path in sorted(SCRIPTS.glob(f"{prefix}*.txt")):
+        settings, setup, steps = {}, [], []
         for line in path.read_text().splitlines():
             if line.startswith("setup "):
                 setup.append(line.removeprefix("setup "))
+            elif line.split(" ", 1)[0] in ("cleave", "postgresql"):
+                of, session, sql = line.split(" ", 2)
+                if of == system:
+                    settings[session.removesuffix(":")] = sql
             elif line and not line.startswith("#"):
                 step, *expected = [part.strip() for part in line.split(" | ")]
                 session, sql = step.split(": ", 1)
                 steps.append((session, sql, expected))
-        yield path.stem, setup, steps
+        yield path.stem, settings, setup, steps
 
 
 class Session:
     """A connection, and the thread of the statement that it runs."""
 
-    def __init__(self, psycopg, address, level):
+    def __init__(self, psycopg, address, level, settings):
         self.connection = psycopg.connect(address, autocommit=True)
         self.connection.execute(f"SET default_transaction_isolation = '{level.lower()}'")
+        if settings:
+            self.connection.execute(settings)
         self.psycopg, self.thread, self.outcome = psycopg, None, None
 
     def begin(self, sql):
@@ -72,7 +86,7 @@ class Session:
         self.outcome = " ".join(rows if "ORDER BY" in sql else sorted(rows)) or "none"
 
 
-def differences(psycopg, address, setup, steps, level):
+def differences(psycopg, address, settings, setup, steps, level):
     """The first difference of a script's results at a level; later ones follow from it."""
     with psycopg.connect(address, autocommit=True) as owner:
         for sql in setup:
@@ -81,7 +95,7 @@ def differences(psycopg, address, setup, steps, level):
         try:
             for name, sql, expected in steps:
                 if name not in sessions:
-                    sessions[name] = Session(psycopg, address, level)
+                    sessions[name] = Session(psycopg, address, level, settings.get(name))
                 session = sessions[name]
                 own, *others = (expected[LEVELS.index(level)] if len(expected) == 3 else expected[0]).split("; ")
                 words = sql.split(" ", 1)
@@ -113,12 +127,12 @@ def differences(psycopg, address, setup, steps, level):
                     owner.execute(f"DROP TABLE {sql.split()[2]}")
 
 
-def compare(psycopg, name, address, known):
+def compare(psycopg, name, address, known, prefix):
     count, surprises = 0, []
-    for script, setup, steps in scripts():
+    for script, settings, setup, steps in scripts(name, prefix):
         for level in LEVELS:
             count += 1
-            found = differences(psycopg, address, setup, steps, level)
+            found = differences(psycopg, address, settings, setup, steps, level)
             expected = known.get((script, level))
             if found and expected:
                 print(f"{name}: {script}, {level}: {found} (known: {expected})")
@@ -130,7 +144,11 @@ def compare(psycopg, name, address, known):
 
 
 def main():
-    wanted = sys.argv[1:] or ["postgresql", "cleave"]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("systems", nargs="*", help="postgresql, cleave")
+    parser.add_argument("--only", default="", help="the beginning of the scripts' names")
+    options = parser.parse_args()
+    wanted = options.systems or ["postgresql", "cleave"]
     psycopg = servers.psycopg()
     if psycopg is None:
         print("SKIPPED: psycopg cannot be installed")
@@ -149,7 +167,7 @@ def main():
                 server, port = servers.serve(servers.cleave(), database)
                 address = f"host=127.0.0.1 port={port} user=ada dbname=db"
             try:
-                surprises += compare(psycopg, name, address, KNOWN if name == "postgresql" else {})
+                surprises += compare(psycopg, name, address, KNOWN if name == "postgresql" else {}, options.only)
             finally:
                 servers.stop(server, signal=2 if name == "postgresql" else 15)
     sys.exit(1 if surprises else 0)

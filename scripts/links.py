@@ -8,10 +8,10 @@
 
 The proxy counts the messages of each direction (TLS records). Each round runs one statement, or one block, over tables
 on the device (`r_…`) and lets the link fail at one of its messages: cut for a while, cut once, silent, or its device
-killed. Now and then the host is killed at the same time. Acknowledged statements are then applied to tables of the same
-shape on the host (`h_…`). Both must be the same, read on either side, as soon as the link is back: an error means that
-nothing happened, and each statement ends in time. Ends with 1 on any violation. Needs openssl, and psycopg, which it
-installs into target/clients.
+killed. Now and then the host is killed at the same time. Every second round update fragments on the device change rows.
+Acknowledged statements are then applied, row by row, to tables of the same shape on the host (`h_…`). Both must be the
+same, read on either side, as soon as the link is back: an error means that nothing happened, and each statement ends in
+time. Ends with 1 on any violation. Needs openssl, and psycopg, which it installs into target/clients.
 """
 
 import argparse
@@ -269,6 +269,13 @@ def work(dice, fresh):
         lambda: [f"UPDATE {{p}}{table} SET note = note || '.' WHERE id % 7 = {some}"],
         lambda: [f"UPDATE {{p}}far SET v = f.v + b.v % 3 FROM {{p}}both AS b, {{p}}far AS f WHERE {{p}}far.id = b.id "
                  f"AND f.id = b.id AND b.id % 90 = {id % 90}"],
+        lambda: [f"UPDATE {{p}}{table} SET note = 'bulk {some}' WHERE id % 3 = {some % 3}"],
+        lambda: [f"UPDATE {{p}}{table} SET note = f.note || f.v FROM {{p}}far AS f WHERE f.id = {{p}}{table}.id AND "
+                 f"f.v % 7 = {some}"],
+        lambda: ["BEGIN", f"UPDATE {{p}}both SET note = 'all'", f"INSERT INTO {{p}}both VALUES ({(n := new())}, {n}, "
+            f"'in the block')", "SAVEPOINT s", f"DELETE FROM {{p}}both WHERE id % 5 = {some % 5}",
+                 "ROLLBACK TO s", f"UPDATE {{p}}far SET note = 'some' WHERE id % 4 = {some % 4}",
+                 f"DELETE FROM {{p}}child WHERE id % 11 = {some}", "COMMIT"],
         lambda: [f"DELETE FROM {{p}}far WHERE id = {id}"],
         lambda: [f"DELETE FROM {{p}}{table} WHERE id % 97 = {id % 97}"],
         lambda: [f"DELETE FROM {{p}}near USING {{p}}far AS f WHERE far_id = f.id AND f.v = {id}"],
@@ -315,6 +322,8 @@ class Mover(threading.Thread):
         super().__init__(daemon=True)
         self.world, self.dice = world, random.Random(seed)
         self.is_over, self.moves, self.failures, self.fault = False, 0, 0, None
+        # The most that the server has counted between two starts.
+        self.fragments = 0
 
     def run(self):
         connection = None
@@ -345,8 +354,15 @@ class Mover(threading.Thread):
             execute("SAVEPOINT s")
             execute(f"UPDATE {one} SET money = money + 1000 WHERE id < %s", [dice.randrange(50)])
             execute("ROLLBACK TO s")
-        execute(f"UPDATE {one} SET money = money - %s WHERE id = %s", [amount, dice.randrange(50)])
-        execute(f"UPDATE {other} SET money = money + %s WHERE id = %s", [amount, dice.randrange(50)])
+        if dice.random() < 0.3:
+            execute("SET LOCAL update_placement = device")
+            execute(f"UPDATE {one} SET money = money - {amount}")
+            execute(f"UPDATE {other} SET money = money + {amount}")
+            found = execute(FRAGMENTS).fetchone()[0]
+            self.fragments = max(self.fragments, found)
+        else:
+            execute(f"UPDATE {one} SET money = money - %s WHERE id = %s", [amount, dice.randrange(50)])
+            execute(f"UPDATE {other} SET money = money + %s WHERE id = %s", [amount, dice.randrange(50)])
         execute(dice.choice(["COMMIT"] * 4 + ["ROLLBACK"]))
         if dice.random() < 0.1:
             split = dice.choice(["host", "h0"])
@@ -360,6 +376,8 @@ class Round:
 
     def __init__(self, world, next_id):
         self.world, self.next_id, self.dice = world, next_id, world.dice
+        self.placement = self.dice.choice(["device", "host"])
+        self.locking = self.dice.choice(["shared", "optimistic", "table"])
 
     def fresh(self, count):
         first = self.next_id
@@ -367,6 +385,8 @@ class Round:
         return first
 
     def run(self, connection, statements, places):
+        placement = self.placement if places is FAR else "host"
+        connection.execute(f"SET update_placement = {placement}; SET update_locking = {self.locking}")
         for statement in statements:
             if isinstance(statement, tuple):
                 with connection.cursor() as cursor, cursor.copy(statement[0].format(**places)) as copy:
@@ -381,7 +401,7 @@ class Round:
         way, mode = dice.choice(["up", "down"]), dice.choice(world.modes)
         at = min(int(dice.expovariate(1 / 4)), 60)
         shown = "; ".join(s if isinstance(s, str) else s[0] for s in statements)
-        print(f"{number}: {mode} at message {at} {way}: {shown}", flush=True)
+        print(f"{number}: {mode} at message {at} {way}: {shown} [{self.placement}, {self.locking}]", flush=True)
         if mode.startswith("full"):
             room = dice.choice([0, 1, 3, 8, 20, 50, 120, 300, 700, 1500]) << 12
             print(f"    room for {room} bytes", flush=True)
@@ -552,6 +572,7 @@ LOST = ["cut", "cut", "once", "once", "silent", "kill", "host"]
 FULL = ["full host", "full nas", "full both"]
 FAR = {"p": "r_", "far": "nas", "both": "embedded, nas"}
 HOME = {"p": "h_", "far": "embedded", "both": "embedded"}
+FRAGMENTS = "SELECT count FROM cleave.activity WHERE what = 'update fragments'"
 
 
 def play(psycopg, options):
@@ -583,7 +604,8 @@ def play(psycopg, options):
         mover.is_over = True
         mover.join(STATEMENT_SECONDS)
         assert not mover.is_alive(), "a move hangs"
-        print(f"    {mover.moves} moves beside it, {mover.failures} failed")
+        print(f"    {mover.moves} moves beside it, {mover.failures} failed; {mover.fragments} update fragments")
+        assert mover.fragments, "no update fragment has run"
         world.connection.close()
         assert servers.stop(world.host) == 0, "the server does not end well"
         servers.output([world.binary, "check", "--db", world.database])

@@ -7,11 +7,12 @@
     scripts/soak.py self-test                       half a minute of both, as `.ci/run` does it
 
 Clients move money between accounts, insert, delete, upsert, take numbers, define tables and roles, insert and delete
-parents with children, back up, fail, vanish within blocks, COPY and pipelines, and ask the device for sums. The sum of
-all accounts never changes for any reader. Each client's acknowledged transactions are there after each kill, and at
-most the one besides them that was not yet acknowledged. Sequence numbers never repeat. Sampled resources must not be
-larger in the last third of the time than in the second by more than a tolerance. Ends with 1 on any violation. Needs
-psycopg, which it installs into target/clients.
+parents with children, back up, fail, vanish within blocks, COPY and pipelines, and ask the device for sums. Update
+fragments change the wages of whole teams, and delete whole shifts. The sum of all accounts and of all wages never
+changes for any reader, nor do two wages of a team ever differ, or two rows of a shift. Each client's acknowledged
+transactions are there after each kill, and at most the one besides them that was not yet acknowledged. Sequence numbers
+never repeat. Sampled resources must not be larger in the last third of the time than in the second by more than a
+tolerance. Ends with 1 on any violation. Needs psycopg, which it installs into target/clients.
 """
 
 import argparse
@@ -30,6 +31,14 @@ from pathlib import Path
 import servers
 
 ACCOUNTS, EACH = 500, 1000
+# Members of each team; rows of each shift, one for each client.
+TEAMS, MEMBERS, SHIFT = 4, 2000, 300
+FRAGMENTS = "SELECT count FROM cleave.activity WHERE what = 'update fragments'"
+# Rows that a reader must not find.
+TORN_TEAMS = ("SELECT team, min(amount), max(amount), count(*) FROM wage GROUP BY team "
+              f"HAVING min(amount) <> max(amount) OR count(*) <> {MEMBERS}")
+TORN_SHIFTS = ("SELECT client, min(n), max(n), count(*) FROM shift GROUP BY client "
+               f"HAVING min(n) <> max(n) OR count(*) <> {SHIFT}")
 # What may be lost to a conflict, and is tried again.
 RETRIED = {"40001", "40P01", "55P03"}
 # By how much what is sampled may grow: a share, and an amount.
@@ -47,6 +56,10 @@ CREATE TABLE child (id bigint PRIMARY KEY, parent bigint NOT NULL REFERENCES par
 CREATE INDEX child_parent ON child (parent);
 CREATE TABLE toy (id bigint PRIMARY KEY, child bigint REFERENCES child ON DELETE SET NULL);
 CREATE INDEX toy_child ON toy (child);
+CREATE TABLE wage (id int PRIMARY KEY, team int NOT NULL, amount bigint NOT NULL, note text);
+CREATE INDEX wage_team ON wage (team);
+CREATE TABLE shift (id int PRIMARY KEY, client int NOT NULL, n int NOT NULL);
+INSERT INTO wage SELECT i, i % {TEAMS}, {EACH}, 'note' FROM generate_series(1, {TEAMS * MEMBERS}) AS g (i);
 INSERT INTO account SELECT i, {EACH}, 'note ' || i % 50 FROM generate_series(1, {ACCOUNTS}) AS g (i);
 """
 
@@ -59,12 +72,18 @@ class Run:
         self.port = None
         self.is_over = threading.Event()
         self.faults, self.counts = [], {}
+        # Those that the server has counted since it was started last, when it was last asked.
+        self.fragments = 0
         self.guard = threading.Lock()
 
     def fault(self, text):
         with self.guard:
             self.faults.append(text)
         self.is_over.set()
+
+    def note_fragments(self, psycopg):
+        with psycopg.connect(self.address.format(port=self.port), connect_timeout=10) as connection:
+            self.fragments = max(self.fragments, connection.execute(FRAGMENTS).fetchone()[0])
 
     def count(self, kind):
         with self.guard:
@@ -82,7 +101,7 @@ class Client:
         kinds = [(self.transfer, 12), (self.upsert, 4), (self.sums, 3), (self.look_up, 6), (self.add, 4),
                  (self.forget, 1),
                  (self.raise_family, 3), (self.leave_family, 2), (self.define, 1), (self.roles, 1), (self.fail, 2),
-                 (self.vanish, 2)]
+                 (self.vanish, 2), (self.raise_wages, 2), (self.note_wage, 3), (self.change_shift, 1), (self.torn, 2)]
         if number == 0:
             kinds.append((self.back_up, 1))
         self.kinds, self.weights = zip(*kinds)
@@ -134,6 +153,52 @@ class Client:
         self.in_doubt = True
         self.connection.commit()
         self.done, self.in_doubt = self.done + 1, False
+
+    def by_fragments(self):
+        locking = self.random.choice(["shared", "shared", "optimistic", "table"])
+        self.connection.execute(f"SET LOCAL update_placement = device; SET LOCAL update_locking = {locking}")
+
+    def raise_wages(self):
+        """What one team gets, another one loses, some of it in vain."""
+        self.by_fragments()
+        execute, amount = self.connection.execute, self.random.randrange(1, 100)
+        one, other = self.random.sample(range(TEAMS), 2)
+        if self.random.random() < 0.3:
+            execute("SAVEPOINT s")
+            execute("UPDATE wage SET amount = 0, note = NULL WHERE team = %s", [one])
+            execute("ROLLBACK TO s")
+        for team, change in sorted([(one, -amount), (other, amount)]):
+            execute("UPDATE wage SET amount = amount + %s WHERE team = %s", [change, team])
+        if self.random.random() < 0.1:
+            self.connection.rollback()
+        else:
+            self.connection.commit()
+
+    def note_wage(self):
+        """One row, beside fragments that change it and others."""
+        found = self.connection.execute("UPDATE wage SET note = %s WHERE id = %s RETURNING amount", [
+            f"by client {self.number}", self.random.randrange(1, TEAMS * MEMBERS + 1)]).fetchall()
+        assert len(found) == 1, f"wages are {found}"
+        self.connection.commit()
+
+    def change_shift(self):
+        """A fragment deletes the own rows, and others with the same keys take their place."""
+        self.by_fragments()
+        execute = self.connection.execute
+        gone = execute("DELETE FROM shift WHERE client = %s", [self.number]).rowcount
+        assert gone in (0, SHIFT), f"a shift had {gone} rows"
+        first = self.number * SHIFT
+        execute(f"INSERT INTO shift SELECT i, {self.number}, {self.random.randrange(1000)} FROM "
+                f"generate_series({first}, {first + SHIFT - 1}) AS g (i)")
+        self.connection.commit()
+
+    def torn(self):
+        for sql in [TORN_TEAMS, TORN_SHIFTS]:
+            found = self.connection.execute(sql).fetchall()
+            assert found == [], f"{sql} finds {found}"
+        found = self.connection.execute("SELECT sum(amount) FROM wage").fetchone()
+        assert found == (TEAMS * MEMBERS * EACH,), f"wages are {found}"
+        self.connection.commit()
 
     def upsert(self):
         sql = "INSERT INTO counter VALUES (%s, 1) ON CONFLICT (id) DO UPDATE SET n = counter.n + 1 RETURNING n"
@@ -339,6 +404,7 @@ def soak(psycopg, options):
             while time.monotonic() < end and not run.is_over.is_set():
                 if options.kill_every:
                     time.sleep(options.kill_every * dice.uniform(0.5, 1.5))
+                    run.note_fragments(psycopg)
                     process.send_signal(signal.SIGKILL)
                     process.wait()
                     kills += 1
@@ -346,6 +412,7 @@ def soak(psycopg, options):
                 else:
                     time.sleep(min(1, options.minutes * 2))
                     assert process.poll() is None, "the server has ended"
+                    run.note_fragments(psycopg)
                     samples.append(sample(process, database))
             if options.kill_every:
                 # Everybody looks once more.
@@ -358,13 +425,18 @@ def soak(psycopg, options):
         faults = run.faults + [f"the server ended with {code}"] * (code != 0) + [
             f"client {client.number} hangs" for client, thread in zip(clients, threads) if thread.is_alive()]
         print("   ", ", ".join(f"{count} {name}" for name, count in sorted(run.counts.items())), f"{kills} kills"
-              if kills else "")
+              if kills else "", f"{run.fragments} update fragments")
+        if not faults and not run.fragments:
+            faults.append("no update fragment has run")
         if samples and not faults:
             faults += grown(samples, options.space)
         if not faults:
             found = servers.output([binary, "sql", "--db", database, "--format", "csv", "-c", "SELECT sum(balance) "
                 "FROM account"])
             faults += [f"accounts have {found}"] * (found.split()[-1] != str(ACCOUNTS * EACH))
+            for sql in [TORN_TEAMS, TORN_SHIFTS]:
+                found = servers.output([binary, "sql", "--db", database, "--format", "csv", "-c", sql]).split()[1:]
+                faults += [f"{sql} finds {row}" for row in found]
             servers.output([binary, "check", "--db", database])
         print("\n".join(faults) or "    all is well", flush=True)
         return not faults

@@ -2,28 +2,39 @@
 //! then searches the recorded history for anomalies that the level forbids. Reads are forced to the host and to the
 //! device.
 //!
+//! In some of them transactions also change many lists by one statement, which an update fragment runs ([`bulk`]).
+//!
 //! `CLEAVE_HISTORIES=500` runs that many transactions per session, `CLEAVE_HISTORIES_SEED` chooses what they do. A seed
 //! gives the same choices again; the interleaving of sessions depends on the machine.
 //!
 //! Source: Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental Observations".
 
+mod bulk;
 mod check;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use cleave_host::activity::Act;
 use cleave_host::{Database, Error, Session};
 use cleave_media::SplitMix64;
 use datafusion::common::runtime::SpawnedTask;
 
 use crate::index_filter::attached;
 use crate::isolation::{LEVELS, ON_THE_DEVICE, ON_THE_HOST};
-use crate::support::{refused, rows, run};
+use crate::support::{assert_no_leak, refused, rows, run};
+use bulk::Bulk;
 use check::{Anomaly, Finding, Op, Transaction, check};
 
 /// Lists, the last two of which are absent at first.
 const KEYS: u64 = 5;
 const SESSIONS: u64 = 4;
+/// Longer than the transactions of a session take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How lists in several tablets are read.
+const IN_TABLETS: [&str; 3] = ["split = h0", "index_scan = off", "stealing = off"];
 
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
@@ -49,6 +60,7 @@ fn forbidden(level: usize) -> BTreeSet<Anomaly> {
 struct Recorder {
     session: Session,
     next_value: u64,
+    bulk: Bulk,
     ops: Vec<Op>,
     done: Vec<Transaction>,
 }
@@ -60,7 +72,8 @@ impl Recorder {
             run(&mut session, &format!("SET {setting}")).await;
         }
         let next_value = number * 1_000_000;
-        Self { session, next_value, ops: Vec::new(), done: Vec::new() }
+        let bulk = Bulk::Never;
+        Self { session, next_value, bulk, ops: Vec::new(), done: Vec::new() }
     }
 
     async fn begin(&mut self, level: &str) {
@@ -113,9 +126,9 @@ impl Recorder {
 
     /// Removes what came after a savepoint.
     fn forget_since(&mut self, mark: usize) {
-        for op in self.ops.iter_mut().skip(mark) {
-            if let Op::Append { is_kept, .. } = op {
-                *is_kept = false;
+        for op in self.ops.split_off(mark) {
+            if let Op::Append { key, value, .. } = op {
+                self.ops.push(Op::Append { key, value, is_kept: false });
             }
         }
     }
@@ -126,17 +139,25 @@ impl Recorder {
     }
 
     /// One transaction as `random` chooses, up to its end or to its first failure.
-    async fn transaction(&mut self, level: &str, random: &mut SplitMix64) -> Result<(), Error> {
-        self.begin(level).await;
+    async fn transaction(&mut self, level: usize, random: &mut SplitMix64) -> Result<(), Error> {
+        if self.bulk == Bulk::Updates && random.below(6) == 0 {
+            return self.append_alone().await;
+        }
+        self.begin(LEVELS[level]).await;
         for _ in 0..=random.below(4) {
-            match random.below(12) {
+            match random.below(self.bulk.kinds()) {
                 0..=4 => self.append(random.below(KEYS)).await?,
                 5..=8 => self.read(random.below(KEYS)).await?,
                 9..=10 => self.read_all().await?,
+                12..=14 => self.append_to_many(level, bulk::keys(random)).await?,
+                15..=16 => self.write_anew(bulk::keys(random)).await?,
                 _ => {
                     let (mark, key) = (self.ops.len(), random.below(KEYS));
                     self.session.run("SAVEPOINT s").await?;
-                    self.append(key).await?;
+                    match self.bulk {
+                        Bulk::Never => self.append(key).await?,
+                        _ => self.append_to_many(level, 0..=key).await?,
+                    }
                     self.session.run("ROLLBACK TO s").await?;
                     self.forget_since(mark);
                     self.read(key).await?;
@@ -158,7 +179,7 @@ impl Recorder {
         for _ in 0..count {
             // Its choices must not depend on how far the one before came.
             let mut own = SplitMix64::new(random.next_u64());
-            if let Err(error) = self.transaction(LEVELS[level], &mut own).await {
+            if let Err(error) = self.transaction(level, &mut own).await {
                 let expected = ["40001", "40P01", "23505"];
                 assert!(expected.contains(&error.sqlstate()), "{error}");
                 run(&mut self.session, "ROLLBACK").await;
@@ -169,13 +190,23 @@ impl Recorder {
     }
 }
 
-async fn lists(database: &Arc<Database>, device: &str) -> Session {
+async fn lists(database: &Arc<Database>, device: &str, tablets: u32) -> Session {
     let mut session = database.session();
+    run(&mut session, &format!("SET default_tablets = {tablets}")).await;
     run(&mut session, &format!("SET default_device = '{device}'")).await;
     run(&mut session, "DROP TABLE IF EXISTS list").await;
     run(&mut session, "CREATE TABLE list (id int PRIMARY KEY, elements text)").await;
     run(&mut session, "INSERT INTO list VALUES (0, ''), (1, ''), (2, '')").await;
     session
+}
+
+/// What sessions do and what they wait for, when they do not end.
+async fn waiting(session: &mut Session) -> Vec<String> {
+    let mut found = Vec::new();
+    for query in ["SELECT * FROM pg_locks", "SELECT pid, state, query FROM pg_stat_activity"] {
+        found.extend(rows(session, query).await);
+    }
+    found
 }
 
 /// The lists at the end.
@@ -189,22 +220,28 @@ async fn ends(session: &mut Session) -> BTreeMap<u64, Vec<u64>> {
     ends
 }
 
-async fn all_levels(mode: &str, way: &'static [&'static str], otherwise: u64) {
+async fn all_levels(mode: &str, way: &'static [&'static str], bulk: Bulk, otherwise: u64) {
     let (seed, count) = (number("CLEAVE_HISTORIES_SEED", 1), number("CLEAVE_HISTORIES", otherwise));
     let outside = tempfile::tempdir().unwrap();
     let (_directory, database, _served) = attached(mode, outside.path()).await;
     let device = if mode == "embedded" { "embedded" } else { "other" };
+    let tablets = if mode == "remote" && bulk != Bulk::Never { 3 } else { 1 };
     for (level, name) in LEVELS.iter().enumerate() {
-        let mut session = lists(&database, device).await;
+        let mut session = lists(&database, device, tablets).await;
+        let before = database.activity().count(Act::UpdateFragment);
         let mut tasks = Vec::new();
         for number in 1..=SESSIONS {
-            let recorder = Recorder::new(&database, way, number).await;
+            let mut recorder = Recorder::new(&database, way, number).await;
+            recorder.change_many(bulk, (level, number)).await;
             let seed = seed.wrapping_mul(1000) + number;
             tasks.push(SpawnedTask::spawn(recorder.transactions(level, count, seed)));
         }
         let mut history = Vec::new();
         for task in tasks {
-            history.extend(task.await.unwrap());
+            let Ok(ended) = tokio::time::timeout(PATIENCE, task).await else {
+                panic!("{name}, {mode}, {bulk:?}, seed {seed}: {:#?}", waiting(&mut session).await);
+            };
+            history.extend(ended.unwrap());
         }
         let findings = check(&history, &ends(&mut session).await);
         let never = forbidden(level);
@@ -215,22 +252,42 @@ async fn all_levels(mode: &str, way: &'static [&'static str], otherwise: u64) {
         let among: Vec<_> = among.map(|place| (place, &history[*place])).collect();
         assert!(wrong.is_empty(), "{name}, {mode}, {way:?}, seed {seed}: {wrong:#?}\n{among:#?}");
         assert!(committed * 8 > history.len(), "{name}: {committed} of {} commit", history.len());
+        let fragments = database.activity().count(Act::UpdateFragment) - before;
+        let is_enough = if bulk == Bulk::Never { fragments == 0 } else { fragments * 4 >= count };
+        assert!(is_enough, "{name}, {bulk:?}: {fragments} update fragments");
+        assert_no_leak(&database);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn histories_read_on_the_host() {
-    all_levels("embedded", &ON_THE_HOST, 40).await;
+    all_levels("embedded", &ON_THE_HOST, Bulk::Never, 40).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn histories_read_on_the_device() {
-    all_levels("embedded", &ON_THE_DEVICE, 15).await;
+    all_levels("embedded", &ON_THE_DEVICE, Bulk::Never, 15).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn histories_read_on_a_remote_device() {
-    all_levels("remote", &ON_THE_DEVICE, 10).await;
+    all_levels("remote", &ON_THE_DEVICE, Bulk::Never, 10).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn histories_with_bulk_updates() {
+    all_levels("embedded", &ON_THE_DEVICE, Bulk::Updates, 30).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn histories_with_bulk_updates_and_deletes() {
+    all_levels("embedded", &ON_THE_DEVICE, Bulk::UpdatesAndDeletes, 30).await;
+}
+
+/// Each list lies on one of three tablets, so a statement runs as several fragments.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn histories_with_bulk_changes_on_a_remote_device() {
+    all_levels("remote", &IN_TABLETS, Bulk::UpdatesAndDeletes, 15).await;
 }
 
 /// The check finds the anomalies where they exist: in what REPEATABLE READ allows.
@@ -239,7 +296,7 @@ async fn a_history_with_write_skew_is_found_out() {
     let outside = tempfile::tempdir().unwrap();
     let (_directory, database, _served) = attached("embedded", outside.path()).await;
     for level in [1, 2] {
-        let mut session = lists(&database, "embedded").await;
+        let mut session = lists(&database, "embedded", 1).await;
         let mut one = Recorder::new(&database, &ON_THE_HOST, 1).await;
         let mut two = Recorder::new(&database, &ON_THE_DEVICE, 2).await;
         one.begin(LEVELS[level]).await;

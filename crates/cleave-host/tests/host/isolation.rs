@@ -5,19 +5,22 @@
 //! ```text
 //!  # what the case is
 //!  setup CREATE TABLE …
+//!  cleave b: SET update_placement = device  a setting of b that PostgreSQL lacks; `postgresql b: …`: that Cleave lacks
 //!  a: BEGIN | ok
 //!  a: SELECT … | rows everywhere            or: | READ COMMITTED | REPEATABLE READ | SERIALIZABLE
 //!  b: UPDATE … | waits
 //!  a: COMMIT | ok; b 40001                  b, which has waited, ends with this step
 //! ```
 //!
-//! Rows are separated by blanks, and their values by commas.
+//! Rows are separated by blanks, and their values by commas. In scripts with settings of Cleave update fragments run.
+//! `CLEAVE_ISOLATION=bulk` runs the scripts whose names begin so.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cleave_host::activity::Act;
 use cleave_host::value::value_text;
 use cleave_host::{Database, Outcome, Session};
 use datafusion::common::runtime::SpawnedTask;
@@ -38,6 +41,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 struct Script {
     name: String,
+    /// By session.
+    settings: BTreeMap<String, String>,
     setup: Vec<String>,
     steps: Vec<Step>,
 }
@@ -53,10 +58,18 @@ impl Script {
     fn read(path: &Path) -> Self {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let text = std::fs::read_to_string(path).unwrap();
-        let (mut setup, mut steps) = (Vec::new(), Vec::new());
+        let (mut settings, mut setup, mut steps) = (BTreeMap::new(), Vec::new(), Vec::new());
         for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
             if let Some(sql) = line.strip_prefix("setup ") {
                 setup.push(sql.to_owned());
+                continue;
+            }
+            if line.starts_with("postgresql ") {
+                continue;
+            }
+            if let Some(own) = line.strip_prefix("cleave ") {
+                let (session, sql) = own.split_once(": ").unwrap();
+                settings.insert(session.to_owned(), sql.to_owned());
                 continue;
             }
             let mut parts = line.split(" | ").map(str::trim);
@@ -66,7 +79,7 @@ impl Script {
             steps.push(Step { session: session.into(), sql: sql.into(), expected });
         }
         assert!(!steps.is_empty(), "{name} has no steps");
-        Self { name, setup, steps }
+        Self { name, settings, setup, steps }
     }
 
     /// All of them, by name.
@@ -74,8 +87,18 @@ impl Script {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/isolation");
         let entries = std::fs::read_dir(directory).unwrap();
         let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+        let wished = std::env::var("CLEAVE_ISOLATION").unwrap_or_default();
+        paths.retain(|path| path.file_name().unwrap().to_string_lossy().starts_with(&wished));
         paths.sort_unstable();
         paths.iter().map(|path| Self::read(path)).collect()
+    }
+
+    /// Whether a session with settings of Cleave fails at `level`, maybe before its fragment begins.
+    fn refuses_fragments(&self, level: usize) -> bool {
+        self.steps.iter().any(|step| {
+            let expected = step.expected.get(level).unwrap_or(&step.expected[0]);
+            self.settings.keys().any(|session| expected.contains(&format!("{session} 40001")))
+        })
     }
 
     /// Runs it on tables of its own, which are dropped again.
@@ -86,13 +109,20 @@ impl Script {
         for sql in &self.setup {
             run(&mut setup, sql).await;
         }
+        let before = database.activity().count(Act::UpdateFragment);
         let mut idle: BTreeMap<String, Session> = BTreeMap::new();
         let mut waiting: BTreeMap<String, SpawnedTask<(Session, String)>> = BTreeMap::new();
         for step in &self.steps {
             let name = &step.session;
             let session = match idle.remove(name) {
                 Some(session) => session,
-                None => begun(database, level, way).await,
+                None => {
+                    let mut session = begun(database, level, way).await;
+                    if let Some(sql) = self.settings.get(name) {
+                        run(&mut session, sql).await;
+                    }
+                    session
+                }
             };
             let expected = step.expected.get(level).unwrap_or(&step.expected[0]);
             let mut expected = expected.split("; ");
@@ -120,6 +150,11 @@ impl Script {
             }
         }
         assert!(waiting.is_empty(), "{at}");
+        let fragments = database.activity().count(Act::UpdateFragment) - before;
+        if !self.refuses_fragments(level) {
+            let is_asked = !self.settings.is_empty();
+            assert_eq!(fragments > 0, is_asked, "{at}: {fragments} update fragments");
+        }
         drop(idle);
         for sql in &self.setup {
             if let Some(rest) = sql.strip_prefix("CREATE TABLE ") {
@@ -270,6 +305,26 @@ async fn a_transaction_tells_its_level_and_how_to_go_on() {
     assert_eq!(error.hint().as_deref(), Some("The transaction might succeed if retried."));
     run(&mut two, "BEGIN ISOLATION LEVEL SERIALIZABLE; EXECUTE get (1); EXECUTE put (2); COMMIT")
         .await;
+}
+
+/// A small commit takes room for its pages before it is known whether it may be made.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_is_refused_gives_its_room_back() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, _served) = attached("embedded", outside.path()).await;
+    let (mut one, mut two) = (database.session(), database.session());
+    run(&mut one, "CREATE TABLE t (id int, v int); CREATE TABLE s (id int, v int)").await;
+    run(&mut one, "INSERT INTO t VALUES (1, 1); INSERT INTO s VALUES (1, 1)").await;
+    for (session, read) in [(&mut one, "t"), (&mut two, "s")] {
+        let begin = "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM";
+        run(session, &format!("{begin} {read}")).await;
+    }
+    run(&mut one, "UPDATE s SET v = 2; CREATE TABLE made (id int)").await;
+    run(&mut two, "UPDATE t SET v = 2").await;
+    // It replaces the manifest, so that the delta is empty afterwards.
+    run(&mut one, "COMMIT").await;
+    assert_eq!(refused(&mut two, "COMMIT").await.sqlstate(), "40001");
+    assert_no_leak(&database);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

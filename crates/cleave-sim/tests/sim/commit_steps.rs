@@ -13,6 +13,7 @@ use std::time::Duration;
 use cleave_device::Runtime;
 use cleave_fragment::link::DeviceService;
 use cleave_fragment::waiting::sleep;
+use cleave_host::activity::Act;
 use cleave_host::value::value_text;
 use cleave_host::{Database, EmbeddedFactory, Error, OpenOptions, Outcome, Session};
 use cleave_media::Media;
@@ -53,26 +54,74 @@ const WITH_MANIFEST: [Step; 6] = [
     step("commit: told", false, Some(true)),
 ];
 
-/// A commit by the log, and one with a manifest, of two rows each, so that half of one would be seen.
-const SMALL: &str = "INSERT INTO t VALUES (10, 'a'), (11, 'b')";
-const LARGE: &str = "BEGIN; CREATE TABLE made (id int PRIMARY KEY, note text); \
-    INSERT INTO made VALUES (1, 'a'), (2, 'b'); COMMIT";
+/// A commit of two rows, so that half of one would be seen.
+#[derive(Clone, Copy)]
+struct Workload {
+    steps: [Step; 6],
+    /// What comes before it.
+    setup: &'static str,
+    sql: &'static str,
+    /// Counts its rows.
+    count: &'static str,
+    /// Whether an update fragment changes rows.
+    by_fragment: bool,
+}
+
+const SMALL: Workload = Workload {
+    steps: BY_LOG,
+    setup: "",
+    sql: "INSERT INTO t VALUES (10, 'a'), (11, 'b')",
+    count: "SELECT count(*) FROM t WHERE id IN (10, 11)",
+    by_fragment: false,
+};
+const LARGE: Workload = Workload {
+    steps: WITH_MANIFEST,
+    setup: "",
+    sql: "BEGIN; CREATE TABLE made (id int PRIMARY KEY, note text); \
+        INSERT INTO made VALUES (1, 'a'), (2, 'b'); COMMIT",
+    count: "SELECT count(*) FROM made",
+    by_fragment: false,
+};
+/// A row on a page version, and one in the delta.
+const PAGES: Workload = Workload {
+    // Weaker than a manifest allows, and true of a commit by the log as well.
+    steps: BY_LOG,
+    setup: "CHECKPOINT; SET update_placement = device",
+    sql: "BEGIN; UPDATE t SET note = 'new' WHERE id % 10 = 1; INSERT INTO t VALUES (10, 'new'); COMMIT",
+    count: "SELECT count(*) FROM t WHERE note = 'new'",
+    by_fragment: true,
+};
+/// A row that dies by a fragment, and one in the delta that takes its key.
+const DEAD: Workload = Workload {
+    sql: "BEGIN; DELETE FROM t WHERE id % 10 < 3; INSERT INTO t VALUES (1, 'new'), (2, 'new'); COMMIT",
+    ..PAGES
+};
 
 /// After this long nothing is under way any more.
 const CALM: Duration = Duration::from_secs(10);
 
 #[test]
 fn a_small_commit_is_whole_at_each_step() {
-    at_each_step(BY_LOG, SMALL, "SELECT count(*) FROM t WHERE id IN (10, 11)");
+    at_each_step(SMALL);
 }
 
 #[test]
 fn a_commit_with_a_manifest_is_whole_at_each_step() {
-    at_each_step(WITH_MANIFEST, LARGE, "SELECT count(*) FROM made");
+    at_each_step(LARGE);
 }
 
-fn at_each_step(steps: [Step; 6], sql: &'static str, count: &'static str) {
-    for (number, step) in steps.into_iter().enumerate() {
+#[test]
+fn a_commit_of_page_versions_is_whole_at_each_step() {
+    at_each_step(PAGES);
+}
+
+#[test]
+fn a_commit_of_rows_that_a_fragment_ends_is_whole_at_each_step() {
+    at_each_step(DEAD);
+}
+
+fn at_each_step(workload: Workload) {
+    for (number, step) in workload.steps.into_iter().enumerate() {
         for fault in [StepFault::Fails, StepFault::PowerGoes] {
             if fault == StepFault::Fails && !step.may_fail {
                 continue;
@@ -82,7 +131,7 @@ fn at_each_step(steps: [Step; 6], sql: &'static str, count: &'static str) {
                 let world = SimWorld::new(seed + 100 * number as u64, directory.path());
                 let place = directory.path().join("db");
                 let host = Host { place, media: SimMedia::new("near", true) };
-                let ran = host.commits(&world, (step, fault), sql, count);
+                let ran = host.commits(&world, (step, fault), workload);
                 // The future is large, and a test thread's stack is small.
                 executor::run(&world, Box::pin(ran)).unwrap();
             }
@@ -100,17 +149,21 @@ impl Host {
         self,
         world: &Rc<SimWorld>,
         (step, fault): (Step, StepFault),
-        sql: &str,
-        count: &str,
+        workload: Workload,
     ) {
+        let Workload { setup, sql, count, .. } = workload;
         let told = format!("{sql}, {fault:?} at \"{}\"", step.name);
-        let mut session = self.open().await;
+        let database = self.open().await;
+        let mut session = database.session();
         run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await.unwrap();
         run(&mut session, "INSERT INTO t VALUES (1, 'one'), (2, 'two')").await.unwrap();
+        run(&mut session, setup).await.unwrap();
 
         world.fail_step(step.name, fault);
         let outcome = run(&mut session, sql).await;
         assert!(world.has_failed_step(), "{told}: the step is one of the commit");
+        let fragments = database.activity().count(Act::UpdateFragment);
+        assert_eq!(fragments > 0, workload.by_fragment, "{told}: {fragments} update fragments");
         let went = fault == StepFault::PowerGoes;
         if went {
             assert!(!world.host_has_power(), "{told}");
@@ -122,13 +175,13 @@ impl Host {
             assert_eq!(rows(&mut session, "SELECT count(*) FROM t").await.unwrap(), 3, "{told}");
         }
         world.set_host_power(false);
-        drop(session);
+        drop((session, database));
         sleep(CALM).await;
         world.host_files().lose_power();
         self.media.lose_power();
         world.set_host_power(true);
 
-        let mut session = self.open().await;
+        let mut session = self.open().await.session();
         // A missing table has no rows.
         let found = rows(&mut session, count).await.unwrap_or(0);
         assert!(found == 0 || found == 2, "{told}: {found} of 2 rows");
@@ -150,7 +203,7 @@ impl Host {
         sleep(CALM).await;
     }
 
-    async fn open(&self) -> Session {
+    async fn open(&self) -> Arc<Database> {
         let media = Arc::clone(&self.media);
         let embedded: EmbeddedFactory = Arc::new(move |_: &Path| {
             let media = media.attach() as Arc<dyn Media>;
@@ -158,7 +211,7 @@ impl Host {
             Ok(runtime as Arc<dyn DeviceService>)
         });
         let options = OpenOptions::new(embedded).buffer_pool_bytes(1 << 20).create(true);
-        Box::pin(Database::open(&self.place, options)).await.unwrap().session()
+        Box::pin(Database::open(&self.place, options)).await.unwrap()
     }
 }
 

@@ -74,8 +74,9 @@ pub(crate) fn may_be_in_cycle(table: &Table, request: &Arc<Request>) -> bool {
     let origin = request.owner.group;
     let mut seen = BTreeSet::new();
     let mut ahead = Vec::new();
-    // A transaction that waits for a job also waits for that job's blockers.
+    // A transaction that waits for a job, or for whatever the job's transaction has, also waits for the job's blockers.
     let has_jobs = !table.jobs.is_empty();
+    let with_jobs: BTreeSet<_> = table.jobs.owners().values().map(|(_, group)| *group).collect();
     let leads_to_job = |entry: &Entry| has_jobs && entry.shared.is_awaited();
     if let Some(entry) = table.partition(&request.key).entries.get(&request.key) {
         if leads_to_job(entry) {
@@ -88,7 +89,7 @@ pub(crate) fn may_be_in_cycle(table: &Table, request: &Arc<Request>) -> bool {
     }
     ahead.retain(|group| *group != origin);
     while let Some(group) = ahead.pop() {
-        if group == origin {
+        if group == origin || with_jobs.contains(&group) {
             return true;
         }
         let waits = table.waits().get(&group).cloned().unwrap_or_default();

@@ -15,16 +15,8 @@ pub(crate) struct Process(Child);
 
 impl Process {
     pub(crate) fn device(folder: &Path) -> Self {
-        let child = Command::new(env!("CARGO_BIN_EXE_cleave"))
-            .arg("device-process")
-            .arg("--media")
-            .arg(folder.join("media"))
-            .arg("--local")
-            .arg(folder.join("device.sock"))
-            .stderr(File::create(folder.join("log")).unwrap())
-            .spawn()
-            .unwrap();
-        let mut process = Self(child);
+        let socket = folder.join("device.sock");
+        let mut process = Self::device_at(folder, &["--local", socket.to_str().unwrap()]);
         // A socket left by a dead device refuses connections.
         while std::os::unix::net::UnixStream::connect(folder.join("device.sock")).is_err() {
             assert!(process.0.try_wait().unwrap().is_none(), "{}", log(folder));
@@ -33,7 +25,46 @@ impl Process {
         process
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn of(child: Child) -> Self {
+        Self(child)
+    }
+
+    /// What it said when it had ended because a statement failed.
+    #[track_caller]
+    pub(crate) fn failed(mut self) -> String {
+        let mut said = String::new();
+        self.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(self.0.wait().unwrap().code(), Some(3), "{said}");
+        said
+    }
+
+    /// A device behind TCP, whose token is in the file `token`; port 0: a free one, which the file `port` then names.
+    pub(crate) fn remote_device(folder: &Path, port: u16) -> Self {
+        let (token, ready) = (folder.join("token"), folder.join("port"));
+        drop(std::fs::remove_file(&ready));
+        let listen = format!("127.0.0.1:{port}");
+        let [token, ready] = [&token, &ready].map(|path| path.to_str().unwrap());
+        let address = ["--listen", &listen, "--token-file", token, "--port-file", ready];
+        let mut process = Self::device_at(folder, &address);
+        while std::fs::read_to_string(ready).map_or(true, |text| text.is_empty()) {
+            assert!(process.0.try_wait().unwrap().is_none(), "{}", log(folder));
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+        process
+    }
+
+    fn device_at(folder: &Path, address: &[&str]) -> Self {
+        let child = Command::new(env!("CARGO_BIN_EXE_cleave"))
+            .arg("device-process")
+            .arg("--media")
+            .arg(folder.join("media"))
+            .args(address)
+            .stderr(File::create(folder.join("log")).unwrap())
+            .spawn();
+        Self(child.unwrap())
+    }
+
+    pub(crate) fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
@@ -86,13 +117,10 @@ impl Host {
 
     /// Runs `statement`, which must fail; returns the host's message.
     fn fail(self, statement: &str) -> String {
-        let Self { mut process, mut input, .. } = self;
+        let Self { process, mut input, .. } = self;
         input.write_all(statement.as_bytes()).unwrap();
         drop(input);
-        let mut said = String::new();
-        process.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        assert_eq!(process.0.wait().unwrap().code(), Some(3), "{said}");
-        said
+        process.failed()
     }
 }
 

@@ -11,6 +11,7 @@ mod error_messages;
 mod failover;
 mod import;
 mod killed;
+mod killed_updates;
 mod local_device;
 mod module_cycles;
 mod private;

@@ -107,7 +107,7 @@ pub(super) fn append(
     let committed = committed.encode_to_vec();
     let transaction = engine.transaction_id();
     if let Some(tracked) = rows.tracked {
-        tracked.prepare(true)?;
+        tracked.prepare(true).inspect_err(|_| live.delta.give_unused_room_back())?;
     }
     Step::Log.enter()?;
     // Where there is no space for the record nothing happened.

@@ -40,6 +40,23 @@ fn a_transaction_that_closes_a_ring_is_told_at_once() {
     assert!(job_has_now(&job, 1));
 }
 
+/// Two locks of the host lead to the job: it waits for a row, and its transaction has the table.
+#[test]
+fn a_transaction_that_waits_for_the_table_of_a_waiting_job_is_told() {
+    let (locks, host, device) = shared();
+    let [a, b] = [1, 2].map(owner);
+    let table = LockKey::table(7);
+    let job = job_of(&locks, &host, &device, &b);
+    assert!(granted(locks.request(&b, table, LockMode::ShareUpdateExclusive)));
+    assert!(granted(locks.request(&a, table, LockMode::RowExclusive)));
+    assert!(granted(locks.request(&a, row(1), UPDATE)));
+    assert!(job_waits(&job, 1));
+    assert!(locks.job_waits(DEVICE, job.job().id).is_none(), "no cycle yet");
+    assert!(is_deadlock(Some(locks.request(&a, table, LockMode::Exclusive))));
+    locks.release_all(&a);
+    assert!(job_has_now(&job, 1));
+}
+
 /// Whether the job gets the lock after waiting.
 fn job_has_now(job: &JobLocks, vid: u64) -> bool {
     match job_lock(job, vid) {
