@@ -4,14 +4,19 @@
 //! the pages, with the [`sent_rows`] that its joins need from elsewhere, and takes the rows of a [`shared_run`].
 //! Meanwhile the host may be [`stealing`] morsels, and [`feeding`] the run tightened filters; [`spill_space`] is where
 //! fragments that outgrow their memory spill; [`figures`] are measured on the way.
+//!
+//! A query that is one fragment as a whole ([`whole_fragment`]) may get a root that writes pages: for
+//! [`changing`] rows or [`inserting`] them. [`update_cost`] predicts whether that pays.
 
 pub mod changing;
 mod feeding;
 pub mod figures;
 pub mod fragment_exec;
+pub mod inserting;
 mod prepared_fragment;
 mod sent_rows;
 mod shared_run;
 mod spill_space;
 mod stealing;
 pub mod update_cost;
+mod whole_fragment;
