@@ -20,11 +20,11 @@ use cleave_fragment::fed_filter::FedFilter;
 use cleave_fragment::link::SlotSender;
 use cleave_fragment::row_locks::RowLocks;
 use cleave_fragment::{
-    BroadcastExec, ChangePagesExec, FragmentContext, FragmentCounters, GraceExec, IndexInput, InsertPagesExec,
-    MorselList, MorselSource, PageSink, ReadAheadPages, RowPlaces, SpillSpace, TableScanExec,
-    WriteRunExec, broadcast_inputs, build_id, decode_fragment, fragment_task_context,
-    hand_down_filters, index_filtered_inputs, index_inputs, reserve_plan, stoppable_joins,
-    streamed_input, with_partitions,
+    BroadcastExec, ChangePagesExec, FragmentContext, FragmentCounters, GraceExec, IndexInput,
+    InsertPagesExec, MorselList, MorselSource, PageSink, ReadAheadPages, RowPlaces, SpillSpace,
+    TableScanExec, WriteRunExec, broadcast_inputs, build_id, decode_fragment,
+    fragment_task_context, hand_down_filters, index_filtered_inputs, index_inputs, reserve_plan,
+    stoppable_joins, streamed_input, with_partitions,
 };
 use cleave_media::Extent;
 use cleave_store::{ShippedPages, Snapshot};

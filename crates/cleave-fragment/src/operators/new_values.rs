@@ -1,5 +1,5 @@
-//! What a column or a check refuses, where a fragment makes new rows: it fails, and the host, which makes the same rows,
-//! names column and value.
+//! What a column or a check refuses, where a fragment makes new rows: the fragment fails, and the host, which makes the
+//! same rows, names column and value.
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Fields;

@@ -2,8 +2,8 @@
 //!
 //! It is the root of a fragment that prunes a table: below it lies the scan of the pages that are to be rewritten,
 //! which leaves out the dead rows. As with [an index run](super::write_run_exec), pages go to the context's
-//! [`PageSink`](crate::page_sink::PageSink), and nothing refers to them before the host commits. The host knows which rows should have come, and
-//! counts them on the pages.
+//! [`PageSink`](crate::page_sink::PageSink), and nothing refers to them before the host commits. The host knows which
+//! rows should have come, and counts them on the pages.
 //!
 //! Each partition of the rows makes pages of its own, numbered by [`page_numbers`]. The entries of all partitions are
 //! one segment in the order of their page numbers, but not of their VIDs: partitions that share a list of morsels have

@@ -22,8 +22,8 @@ use super::prepared::PreparedStatement;
 use super::subqueries::NestedQuery;
 use super::update_fragment::placement;
 use super::{
-    Outcome, Session, changing_with, insert, insert_fragment, modify, modify_row, prepared, ranges, serializable,
-    subqueries,
+    Outcome, Session, changing_with, insert, insert_fragment, modify, modify_row, prepared, ranges,
+    serializable, subqueries,
 };
 
 /// Where the query of a statement that changes rows is put after it has run.

@@ -1,8 +1,8 @@
 //! `INSERT … SELECT` and `CREATE TABLE AS` of many rows by a fragment: it writes the rows as pages of the table, and
 //! none of them comes to the host.
 //!
-//! 1. [`run`] asks whether the statement may: its table has one tablet and refers to no other table, and columns that it
-//!    does not name have one default for all rows.
+//! 1. [`run`] asks whether the statement may: its table has one tablet and refers to no other table, and columns that
+//!    it does not name have one default for all rows.
 //! 2. The query is planned as one fragment ([`plan_insert`]) on the device of that tablet. If it cannot be, or rows on
 //!    the host are expected to be the cheaper way, the statement runs [as ever](super::insert).
 //! 3. The table is locked EXCLUSIVE and becomes the transaction's own, as for every change of very many rows
@@ -11,8 +11,8 @@
 //! 4. What the fragment reports is checked, and added to the table with the keys of its indexes
 //!    ([`insert_pages`]). Later statements of the transaction read it like any table; ROLLBACK drops it.
 //!
-//! A value that its column refuses, a broken check, and a device that refuses send the statement back to the rows: there
-//! it fails with the error that names them, or succeeds. Source: Update NDP, section 4.
+//! A value that its column refuses, a broken check, and a device that refuses send the statement back to the rows:
+//! there it fails with the error that names them, or succeeds. Source: Update NDP, section 4.
 
 use std::sync::Arc;
 
@@ -36,9 +36,9 @@ use cleave_txn::LockMode;
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast;
 
+use super::block::Taken;
 use super::block::many;
 use super::block::own;
-use super::block::Taken;
 use super::definitions::{self, Definition};
 use super::insert::conform_of;
 use super::transaction_locks::{LOCKED_ROWS_MAX, table_key};
@@ -128,8 +128,8 @@ fn is_query(query: &ast::Query) -> bool {
     !matches!(query.body.as_ref(), ast::SetExpr::Values(_))
 }
 
-/// Whether the settings ask for a fragment on the device, or allow one where it may be cheaper: a device in this process
-/// has the same cores, and no link.
+/// Whether the settings ask for a fragment on the device, or allow one where it may be cheaper: a device in this
+/// process has the same cores, and no link.
 fn may_pay(session: &Session, device: cleave_catalog::catalog::DeviceId) -> bool {
     match session.in_force().update_placement {
         UpdatePlacement::Host => false,

@@ -106,12 +106,24 @@ async fn same_rows(session: &mut Session, what: &str) {
 const INSERTS: [(&str, bool); 24] = [
     ("INSERT INTO @ SELECT id, kind, price, note, NULL, long, flag, day, at FROM source", true),
     ("INSERT INTO @ (kind, id) SELECT id, kind FROM source WHERE price > 100", true),
-    ("INSERT INTO @ (id, kind, price) SELECT id, small, id FROM source WHERE small IS NOT NULL", true),
+    (
+        "INSERT INTO @ (id, kind, price) SELECT id, small, id FROM source WHERE small IS NOT NULL",
+        true,
+    ),
     ("INSERT INTO @ SELECT * FROM @", true),
-    ("INSERT INTO @ (id, kind) SELECT s.id, o.factor FROM source s JOIN other o ON s.kind = o.kind", true),
-    ("INSERT INTO @ (kind, code) SELECT id, substr(code, 1, 3) FROM source WHERE code IS NOT NULL", true),
+    (
+        "INSERT INTO @ (id, kind) SELECT s.id, o.factor FROM source s JOIN other o ON s.kind = o.kind",
+        true,
+    ),
+    (
+        "INSERT INTO @ (kind, code) SELECT id, substr(code, 1, 3) FROM source WHERE code IS NOT NULL",
+        true,
+    ),
     ("INSERT INTO @ (id, kind) SELECT id, 7 FROM source WHERE kind = 1000", true),
-    ("INSERT INTO @ (kind, long) SELECT id, repeat('long', 3000) FROM source WHERE id % 100 = 3", true),
+    (
+        "INSERT INTO @ (kind, long) SELECT id, repeat('long', 3000) FROM source WHERE id % 100 = 3",
+        true,
+    ),
     ("UPDATE @ SET price = price + 1 WHERE kind % 2 = 0", true),
     ("DELETE FROM @ WHERE kind % 7 = 2", true),
     ("INSERT INTO @ (id, kind) SELECT count(*), kind FROM source GROUP BY kind", true),
@@ -129,7 +141,10 @@ const INSERTS: [(&str, bool); 24] = [
     ("INSERT INTO @ (kind, note) SELECT id, note || repeat('x', 25) FROM source", false),
     ("INSERT INTO @ (kind, code) SELECT id, 'a  ' FROM source", false),
     ("INSERT INTO @ (kind, price) SELECT id, price - 100 FROM source", false),
-    ("INSERT INTO @ (kind, note, flag) SELECT id, note || 'and some more text', flag FROM source", false),
+    (
+        "INSERT INTO @ (kind, note, flag) SELECT id, note || 'and some more text', flag FROM source",
+        false,
+    ),
     ("INSERT INTO @ (id, kind) SELECT id * 1000000, id FROM source", false),
 ];
 
@@ -173,7 +188,7 @@ async fn a_remote_device_inserts_into_its_own_tables() {
     run(&mut session, "SET default_device = 'nas'").await;
     every_insert(&database, &mut session).await;
     // Rows of another device come through the host.
-    run(&mut session, "SET default_device = 'local'; CREATE TABLE near (kind int)").await;
+    run(&mut session, "SET default_device = 'embedded'; CREATE TABLE near (kind int)").await;
     run(&mut session, "SET update_placement = device").await;
     let before = fragments(&database).await;
     run(&mut session, "INSERT INTO near SELECT id FROM source").await;
@@ -203,7 +218,10 @@ async fn keys_of_inserted_rows_are_in_all_indexes() {
         ("INSERT INTO @ SELECT id, kind, note FROM source WHERE id > 0", true),
         ("INSERT INTO @ SELECT id + 20000, kind, note FROM source WHERE kind < 50", true),
         // Each of these has a key twice: in the table, and in itself.
-        ("INSERT INTO @ SELECT id + 40000, kind, note FROM source UNION ALL SELECT 1, 1, ''", false),
+        (
+            "INSERT INTO @ SELECT id + 40000, kind, note FROM source UNION ALL SELECT 1, 1, ''",
+            false,
+        ),
         ("INSERT INTO @ VALUES (-7, 7, 'between')", false),
         ("INSERT INTO @ SELECT 30000 - id, kind, note FROM source WHERE id < -100", true),
     ] {
@@ -315,7 +333,8 @@ async fn new_tables_get_the_rows_of_their_query() {
     let mut session = database.session();
     source(&mut session, 12_000).await;
     run(&mut session, "SET update_placement = device").await;
-    let sum = |table: &str| format!("SELECT count(*), sum(price), count(code), max(day) FROM {table}");
+    let sum =
+        |table: &str| format!("SELECT count(*), sum(price), count(code), max(day) FROM {table}");
     let all = row(&mut session, &sum("source")).await;
     for (sql, by_fragment) in [
         ("CREATE TABLE c AS SELECT * FROM source", true),
@@ -323,7 +342,10 @@ async fn new_tables_get_the_rows_of_their_query() {
         ("CREATE TEMPORARY TABLE c AS SELECT * FROM source", true),
         ("CREATE TABLE c AS SELECT * FROM source ORDER BY id", false),
         ("SET default_device = 'nas'; CREATE TABLE c AS SELECT * FROM source", false),
-        ("SET default_device = 'local'; SET default_tablets = 2; CREATE TABLE c AS SELECT * FROM source", false),
+        (
+            "SET default_device = 'embedded'; SET default_tablets = 2; CREATE TABLE c AS SELECT * FROM source",
+            false,
+        ),
     ] {
         let before = fragments(&database).await;
         run(&mut session, sql).await;
@@ -337,7 +359,8 @@ async fn new_tables_get_the_rows_of_their_query() {
     assert_eq!(refused(&mut session, "SELECT * FROM c").await.sqlstate(), "42P01");
     let error = refused(&mut session, "CREATE TABLE c AS SELECT id, id FROM source").await;
     assert_eq!(error.sqlstate(), "42701");
-    run(&mut session, "CREATE TABLE c AS SELECT kind, count(*) AS n FROM source GROUP BY kind").await;
+    run(&mut session, "CREATE TABLE c AS SELECT kind, count(*) AS n FROM source GROUP BY kind")
+        .await;
     assert_eq!(row(&mut session, "SELECT count(*), sum(n) FROM c").await, "100,12018");
     assert_no_leak_soon(&database).await;
     drop((session, database));

@@ -11,8 +11,8 @@
 //! 1. [`plan_insert`] plans the query as one fragment ([`whole_fragment`](super::whole_fragment)).
 //! 2. [`InsertingQuery::into_table`] makes rows of the table of its rows: columns in their order, with casts where an
 //!    assignment makes them, constants for columns that the statement does not name, and the checks.
-//! 3. [`InsertFragment::run`] sends it with [`InsertPagesExec`] as its root. It runs on the device or not at all: on the
-//!    host, rows are loaded in several threads.
+//! 3. [`InsertFragment::run`] sends it with [`InsertPagesExec`] as its root. It runs on the device or not at all: on
+//!    the host, rows are loaded in several threads.
 //!
 //! Source: Update NDP, section 4.
 
@@ -26,9 +26,7 @@ use cleave_engine::write::insert_pages::{InsertedPages, PageTarget};
 use cleave_fragment::{InsertPagesExec, InsertedRows, check_device_operator, read_written};
 use cleave_media::BLOCK_SIZE;
 use cleave_plan::PlanEstimates;
-use cleave_store::{
-    ColumnType, PageClass, Projection, SegmentId, SegmentRef, TableSchema,
-};
+use cleave_store::{ColumnType, PageClass, Projection, SegmentId, SegmentRef, TableSchema};
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::physical_expr::PhysicalExpr;
@@ -95,8 +93,8 @@ impl InsertingQuery {
         self.whole.device()
     }
 
-    /// The rows as those of `table`, whose columns come from `sources`, with `checks` over its columns. None: the device
-    /// is not known to make them as the host does.
+    /// The rows as those of `table`, whose columns come from `sources`, with `checks` over its columns. None: the
+    /// device is not known to make them as the host does.
     ///
     /// # Errors
     /// Those of making the operators.
@@ -221,8 +219,8 @@ impl InsertFragment {
         arrow.fields().iter().map(|field| width(field.data_type())).sum()
     }
 
-    /// Runs the fragment, which writes what `target` says into space of `claim`. None: the device refuses it or a value;
-    /// the statement is to insert its rows itself.
+    /// Runs the fragment, which writes what `target` says into space of `claim`. None: the device refuses it or a
+    /// value; the statement is to insert its rows itself.
     ///
     /// # Errors
     /// Those of the statement's expressions, of the link and of the device.

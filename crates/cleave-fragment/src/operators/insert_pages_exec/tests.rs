@@ -38,12 +38,7 @@ fn inserted() -> InsertedRows {
     ]);
     let columns = (1..=3).map(ColumnRef::User).collect();
     InsertedRows {
-        segment: SegmentRef {
-            table_id: 7,
-            segment: SegmentId(12),
-            schema_version: 1,
-            commit: 3,
-        },
+        segment: SegmentRef { table_id: 7, segment: SegmentId(12), schema_version: 1, commit: 3 },
         class: PageClass::HOT,
         vid_first: 1000,
         columns: Projection::new(Arc::new(schema), columns),
