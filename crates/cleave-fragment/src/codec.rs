@@ -48,6 +48,7 @@ use crate::operators::broadcast_exec::BroadcastExec;
 use crate::operators::change_pages_exec::ChangePagesExec;
 use crate::operators::dense_aggregate_exec::DenseAggregateExec;
 use crate::operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};
+use crate::operators::insert_pages_exec::InsertPagesExec;
 use crate::operators::lock_rows_exec::LockRowsExec;
 use crate::operators::merge_runs_exec::MergeRunsExec;
 use crate::operators::table_scan_exec::{TableScan, TableScanExec};
@@ -57,7 +58,7 @@ use crate::operators::write_run_exec::WriteRunExec;
 /// Version of the engine whose plans the fragments are. A test compares it with the lock file.
 const ENGINE_VERSION: &str = "55.2.0";
 /// Version of [`FragmentNode`] and of what surrounds it.
-const CODEC_VERSION: u32 = 7;
+const CODEC_VERSION: u32 = 8;
 /// Largest fragment that is decoded.
 pub const FRAGMENT_BYTES_MAX: usize = 16 << 20;
 
@@ -81,7 +82,7 @@ pub const EXPRESSION_COUNT_MAX: usize = 1024;
 const DELIMITER_BYTES_MAX: usize = 1024;
 
 /// Operators of the engine that a device runs, by the name they give themselves.
-const DEVICE_OPERATORS: [&str; 21] = [
+const DEVICE_OPERATORS: [&str; 22] = [
     "TableScanExec",
     "BroadcastExec",
     "FetchColumnsExec",
@@ -89,6 +90,7 @@ const DEVICE_OPERATORS: [&str; 21] = [
     "WriteRunExec",
     "WriteRowsExec",
     "ChangePagesExec",
+    "InsertPagesExec",
     "LockRowsExec",
     "DenseAggregateExec",
     "FilterExec",
@@ -302,7 +304,11 @@ pub fn decode_fragment(bytes: &[u8], task: &TaskContext) -> Result<Arc<dyn Execu
 
 /// Only the root of a fragment may write: its description of the pages reaches the host unchanged.
 fn check_writes_nothing(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
-    if plan.is::<WriteRunExec>() || plan.is::<WriteRowsExec>() || plan.is::<ChangePagesExec>() {
+    let writes = plan.is::<WriteRunExec>()
+        || plan.is::<WriteRowsExec>()
+        || plan.is::<ChangePagesExec>()
+        || plan.is::<InsertPagesExec>();
+    if writes {
         let name = plan.name();
         let message = format!("fragment refused: {name} writes pages and is not the root");
         return Err(DataFusionError::Plan(message));
@@ -489,7 +495,7 @@ enum Keys {
 /// Wire form of an operator that is not the engine's own. The engine encodes its input, if it has one.
 #[derive(Clone, PartialEq, Message)]
 struct FragmentNode {
-    #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4, 5, 6, 7, 8, 20")]
+    #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 20")]
     operator: Option<OperatorNode>,
 }
 
@@ -511,6 +517,8 @@ enum OperatorNode {
     WriteRows(WriteRowsNode),
     #[prost(message, tag = "8")]
     ChangePages(Box<ChangePagesNode>),
+    #[prost(message, tag = "9")]
+    InsertPages(Box<InsertPagesNode>),
     #[prost(message, tag = "20")]
     LockRows(LockRowsNode),
 }
@@ -666,6 +674,7 @@ impl PhysicalExtensionCodec for FragmentCodec {
             Some(OperatorNode::WriteRun(node)) => return decode_write_run(node, inputs),
             Some(OperatorNode::WriteRows(node)) => return written_rows::decode(node, inputs),
             Some(OperatorNode::ChangePages(node)) => return changed_pages::decode(*node, inputs),
+            Some(OperatorNode::InsertPages(node)) => return inserted_rows::decode(*node, inputs),
             Some(OperatorNode::LockRows(node)) => return locked_rows::decode(node, inputs),
             Some(OperatorNode::DenseAggregate(_)) => return decode_dense_aggregate(inputs),
             Some(OperatorNode::Broadcast(node)) => return decode_broadcast(node),
@@ -717,6 +726,8 @@ impl PhysicalExtensionCodec for FragmentCodec {
             OperatorNode::WriteRows(written_rows::encode(exec))
         } else if let Some(exec) = node.downcast_ref::<ChangePagesExec>() {
             OperatorNode::ChangePages(Box::new(changed_pages::encode(exec)?))
+        } else if let Some(exec) = node.downcast_ref::<InsertPagesExec>() {
+            OperatorNode::InsertPages(Box::new(inserted_rows::encode(exec)?))
         } else if let Some(exec) = node.downcast_ref::<LockRowsExec>() {
             OperatorNode::LockRows(locked_rows::encode(exec)?)
         } else if let Some(exec) = node.downcast_ref::<BroadcastExec>() {
@@ -834,12 +845,14 @@ fn decode_fetch_columns(
 }
 
 mod changed_pages;
+mod inserted_rows;
 mod literals;
 mod locked_rows;
 mod projections;
 mod written_rows;
 
 use changed_pages::ChangePagesNode;
+use inserted_rows::InsertPagesNode;
 pub(crate) use literals::has_sound_width;
 use literals::{check_literal, check_width, type_made_of};
 use locked_rows::LockRowsNode;

@@ -59,19 +59,21 @@ pub use index_input::{IndexInput, IndexPages};
 pub use morsel::{Lease, Morsel, MorselList, MorselPage, MorselSource, Passes};
 pub use operators::broadcast_exec::BroadcastExec;
 pub use operators::change_pages_exec::{
-    ChangePagesExec, ChangedColumns, ChangedPage, RefusedRow, RefusedValue, changed_schema,
-    read_changed,
+    ChangePagesExec, ChangedColumns, ChangedPage, changed_schema, read_changed,
 };
 pub use operators::collect_keys_exec::CollectKeysExec;
 pub use operators::dense_aggregate_exec::DenseAggregateExec;
 pub use operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};
 pub use operators::grace_exec::GraceExec;
+pub use operators::insert_pages_exec::{InsertPagesExec, InsertedRows};
 pub use operators::lock_rows_exec::{LockRowsExec, LockWaitPolicy, RowNotFree, RowsToLock};
 pub use operators::merge_runs_exec::MergeRunsExec;
+pub use operators::new_values::{RefusedRow, RefusedValue};
+pub use operators::page_writing::{read_written, written_schema};
 pub use operators::placed_run::PlacedRun;
 pub use operators::stoppable_join_exec::{Stop, StopOnDrop, loops, stoppable_joins};
 pub use operators::table_scan_exec::TableScanExec;
-pub use operators::write_rows_exec::{WriteRowsExec, WrittenSegment, read_written};
+pub use operators::write_rows_exec::{WriteRowsExec, WrittenSegment};
 pub use operators::write_run_exec::WriteRunExec;
 pub use page_sink::{OutOfReservedPages, PageSink, page_numbers};
 pub use read_ahead::ReadAheadPages;

@@ -36,6 +36,7 @@ mod grants;
 mod identity;
 mod indexes;
 mod insert;
+mod insert_fragment;
 mod key_locks;
 mod later_privileges;
 mod lifted;

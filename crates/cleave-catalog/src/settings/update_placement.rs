@@ -1,10 +1,10 @@
-//! The setting that says where bulk updates and deletes change rows.
+//! The setting that says where bulk updates and deletes change rows, and where rows of a query are inserted.
 
 use std::fmt;
 
 use super::{Setting, Value, Values};
 
-/// Where an UPDATE or DELETE changes rows. Source: Update NDP, section 8 (S1 and S3).
+/// Where an UPDATE or DELETE changes rows, and an INSERT makes those of a query. Source: Update NDP, section 8 (S1 and S3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UpdatePlacement {
     /// On pages if that is expected to be cheaper, else row by row.
@@ -12,7 +12,7 @@ pub enum UpdatePlacement {
     Auto,
     /// Rows come to the host, which inserts new row versions and marks the old rows dead.
     Host,
-    /// Wherever it can be done, a fragment writes page versions.
+    /// Wherever it can be done, a fragment writes page versions, or new pages.
     Device,
 }
 

@@ -21,10 +21,10 @@ use cleave_fragment::link::SlotSender;
 use cleave_fragment::row_locks::RowLocks;
 use cleave_fragment::{
     BroadcastExec, ChangePagesExec, FragmentContext, FragmentCounters, GraceExec, IndexInput,
-    MorselList, MorselSource, PageSink, ReadAheadPages, RowPlaces, SpillSpace, TableScanExec,
-    WriteRunExec, broadcast_inputs, build_id, decode_fragment, fragment_task_context,
-    hand_down_filters, index_filtered_inputs, index_inputs, reserve_plan, stoppable_joins,
-    streamed_input, with_partitions,
+    InsertPagesExec, MorselList, MorselSource, PageSink, ReadAheadPages, RowPlaces, SpillSpace,
+    TableScanExec, WriteRunExec, broadcast_inputs, build_id, decode_fragment,
+    fragment_task_context, hand_down_filters, index_filtered_inputs, index_inputs, reserve_plan,
+    stoppable_joins, streamed_input, with_partitions,
 };
 use cleave_media::Extent;
 use cleave_store::{ShippedPages, Snapshot};
@@ -347,8 +347,10 @@ fn prepare(
     let streamed = streamed_scan(&plan).map(|scan| scan.scan().input);
     let streamed = streamed.and_then(|input| Some((input, Arc::clone(lists.get(&input)?))));
     // Dividing rows by their keys takes a single partition that sees all of them.
-    // An update fragment needs the rows of one page in a row, which a divided join does not keep.
-    let may_spill = space.is_given() && !plan.is::<ChangePagesExec>();
+    // An update fragment needs the rows of one page in a row, which a divided join does not keep; the space of one that
+    // inserts is meant for its pages.
+    let changes = plan.is::<ChangePagesExec>() || plan.is::<InsertPagesExec>();
+    let may_spill = space.is_given() && !changes;
     let spills = may_spill && GraceExec::helps(&plan);
     let partitions = if spills { 1 } else { partitions_of(request, cores, &plan) };
     let copied = with_partitions(Arc::clone(&plan), partitions).map_err(of_engine)?;
@@ -509,14 +511,15 @@ fn partitions_of(request: &Execute, cores: u32, plan: &Arc<dyn ExecutionPlan>) -
     wanted.min(u32::try_from(morsels).unwrap_or(u32::MAX)).clamp(1, PARTITIONS_MAX)
 }
 
-/// Whether the plan is correct only with one partition: an aggregate that is not partial counts all rows, and a run of
-/// an index is written in the order of all keys. A join's collected side is read by one partition anyway.
+/// Whether the plan is correct only with one partition: an aggregate that is not partial counts all rows, a run of an
+/// index is written in the order of all keys, and rows that are inserted are numbered. A join's collected side is read
+/// by one partition anyway.
 fn sees_all_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let is_final = plan.downcast_ref::<AggregateExec>().is_some_and(|aggregate| {
         !matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::PartialReduce)
     });
-    let is_sorted = plan.is::<WriteRunExec>();
-    is_final || is_sorted || streamed_input(plan.as_ref()).is_some_and(sees_all_rows)
+    let is_in_order = plan.is::<WriteRunExec>() || plan.is::<InsertPagesExec>();
+    is_final || is_in_order || streamed_input(plan.as_ref()).is_some_and(sees_all_rows)
 }
 
 /// The scan whose morsels the partitions of `plan` share.

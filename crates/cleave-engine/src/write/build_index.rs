@@ -187,6 +187,23 @@ pub async fn build_index_within(
     Ok(changed)
 }
 
+/// The run of the rows of `tablet` in the index of this `shape`, as `segment`, in space of `claim`.
+///
+/// # Errors
+/// As [`build_index`].
+pub(super) async fn run_of_rows(
+    database: &Arc<Engine>,
+    settings: &Arc<Settings>,
+    shape: &Arc<IndexShape>,
+    (tablet, claim): (&Arc<TabletState>, &Arc<Claim>),
+    segment: SegmentRef,
+) -> Result<Option<Arc<SegmentDirectory>>> {
+    let (tablet, claim) = (Arc::clone(tablet), Arc::clone(claim));
+    let part = Part { tablet, vid_from: 0, claim, segment };
+    let runs = build_runs(database, settings, shape, vec![part]).await?;
+    Ok(runs.into_iter().next().flatten())
+}
+
 /// Refuses a key that two of `runs`, which are of one tablet, have. In each alone none comes twice.
 async fn check_unique(
     database: &Engine,

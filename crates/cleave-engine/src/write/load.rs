@@ -35,9 +35,12 @@ use futures::stream::BoxStream;
 
 use super::compact::compact;
 use super::insert::with_ends;
+use super::merge_runs::RunMerger;
 use super::route::Router;
 use super::unique::check_across;
 use super::vid_set::VidSet;
+use crate::device::Claim;
+use crate::host_pages::HostPages;
 use crate::storage_engine::Engine;
 use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::storage_engine::commit::Changes;
@@ -262,7 +265,8 @@ impl BulkLoad {
         self.check_unique(&loaded).await?;
         let mut tablets = self.table.tablets.clone();
         for (load, loaded) in self.tablets.iter().flatten().zip(loaded) {
-            let changed = with_rows(&mut self.edit, load, loaded).await?;
+            let by = (&load.claim, &load.merger);
+            let changed = with_rows(&mut self.edit, &load.tablet, by, loaded).await?;
             if let Some(tablet) = tablets.iter_mut().find(|tablet| tablet.id == changed.id) {
                 *tablet = Arc::new(changed);
             }
@@ -285,7 +289,7 @@ impl BulkLoad {
                 if self.table.divides(definition) {
                     new.push((Arc::clone(&load.tablet), run));
                 } else {
-                    check_within(load, index, run).await?;
+                    check_within((&load.tablet, &*load.pages), index, run).await?;
                 }
             }
             let index = self.table.tablets.first().and_then(|tablet| tablet.indexes.get(place));
@@ -306,53 +310,54 @@ impl BulkLoad {
 }
 
 /// What a tablet got: its heap's new segment, and the new run of each index.
-struct Loaded {
-    heap: SegmentDirectory,
-    runs: Vec<Option<Arc<SegmentDirectory>>>,
+pub(super) struct Loaded {
+    pub(super) heap: SegmentDirectory,
+    pub(super) runs: Vec<Option<Arc<SegmentDirectory>>>,
 }
 
-/// Refuses a key of the new run `new` that the tablet has in `index`.
-async fn check_within(
-    load: &TabletLoad,
+/// Refuses a key of the new run `new` that `tablet`, whose pages are `pages`, has in `index`.
+pub(super) async fn check_within(
+    (tablet, pages): (&TabletState, &HostPages),
     index: &TabletIndex,
     new: Arc<SegmentDirectory>,
 ) -> Result<()> {
     let new = Run::new(new)?;
     let Some((first, last)) = new.key_range() else { return Ok(()) };
-    let pages = &*load.pages;
-    let mut sources = index.overlapping(&load.tablet, pages, first, last).await?;
+    let mut sources = index.overlapping(tablet, pages, first, last).await?;
     if sources.is_empty() {
         return Ok(());
     }
     sources.push(MergeSource::Run(new.scan(KeyRange::default())));
-    index.shape().check_unique(sources, pages, &load.tablet.version_map).await
+    index.shape().check_unique(sources, pages, &tablet.version_map).await
 }
 
-/// The tablet of `load` with what it got.
-async fn with_rows(
+/// `tablet` with what it got, in space of `claim`.
+pub(super) async fn with_rows(
     edit: &mut CatalogEdit,
-    load: &TabletLoad,
+    tablet: &TabletState,
+    by: (&Arc<Claim>, &RunMerger),
     loaded: Loaded,
 ) -> Result<TabletState> {
-    let mut tablet = TabletState::clone(&load.tablet);
+    let mut tablet = TabletState::clone(tablet);
     let mut indexes = Vec::with_capacity(tablet.indexes.len());
-    for (index, run) in load.tablet.indexes.iter().zip(loaded.runs) {
+    for (index, run) in tablet.indexes.iter().zip(loaded.runs) {
         indexes.push(match run {
-            Some(run) => with_run(edit, load, index, run).await?,
+            Some(run) => with_run(edit, by, index, run).await?,
             None => Arc::clone(index),
         });
     }
+    let row_count = loaded.heap.row_count();
     // Only the last segment may be open, and this one is behind it.
     if let Some(last) = tablet.heap.last_mut().filter(|last| !last.sealed) {
         Arc::make_mut(last).sealed = true;
     }
     Arc::make_mut(&mut tablet.version_map).append_run(VersionRun {
         vid_first: tablet.next_vid,
-        vid_count: load.row_count,
+        vid_count: row_count,
         segment: loaded.heap.segment,
     })?;
     tablet.heap.push(Arc::new(loaded.heap));
-    tablet.next_vid += load.row_count;
+    tablet.next_vid += row_count;
     tablet.indexes = indexes;
     Ok(tablet)
 }
@@ -360,13 +365,13 @@ async fn with_rows(
 /// `index` with one run more.
 async fn with_run(
     edit: &mut CatalogEdit,
-    load: &TabletLoad,
+    (claim, merger): (&Arc<Claim>, &RunMerger),
     index: &Arc<TabletIndex>,
     run: Arc<SegmentDirectory>,
 ) -> Result<Arc<TabletIndex>> {
     let mut runs: Vec<_> = index.runs().map(Arc::clone).collect();
     runs.push(run);
-    let runs = compact(edit, &load.claim, index, runs, &load.merger).await?;
+    let runs = compact(edit, claim, index, runs, merger).await?;
     Ok(Arc::new(index.with_runs(runs)?))
 }
 

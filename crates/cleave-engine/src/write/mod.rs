@@ -13,7 +13,8 @@
 //!    merges runs on the device where they lie, and [`vacuum`] leaves dead rows out of their segments: both are
 //!    fragments that write ([`writing_fragment`]).
 //! 5. [`change_pages`] changes columns of many rows, or marks them dead, by an update fragment. What a transaction has
-//!    changed so waits as [`page_versions`] for its commit, while [`tail_pins`] keep pages in place.
+//!    changed so waits as [`page_versions`] for its commit, while [`tail_pins`] keep pages in place. [`insert_pages`]
+//!    adds pages with the rows of a query, which a fragment has written.
 //! 6. The [edit](crate::storage_engine::catalog_edit) that both build commits, or leaves no trace.
 
 pub mod begun;
@@ -21,6 +22,7 @@ pub mod build_index;
 pub mod change_pages;
 pub(crate) mod compact;
 pub mod insert;
+pub mod insert_pages;
 pub(crate) mod key_run;
 pub mod load;
 pub(crate) mod merge_runs;

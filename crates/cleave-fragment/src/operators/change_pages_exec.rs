@@ -19,8 +19,9 @@
 //!
 //! Invariants: the rows of a page come one after the other, in one partition, so the input whose rows change must be
 //! the one that streams; a page that comes again fails the fragment. Memory is that of one page and its rows, out of
-//! the fragment's budget. Rows that a NOT NULL column or a length refuses fail the fragment with [`RefusedValue`],
-//! those that break a check with [`RefusedRow`]; the host, which makes the same rows, then names column and value.
+//! the fragment's budget. Rows that a NOT NULL column or a length refuses fail the fragment with
+//! [`RefusedValue`](super::new_values::RefusedValue), those that break a check with
+//! [`RefusedRow`](super::new_values::RefusedRow); the host, which makes the same rows, then names column and value.
 //! Source: Update NDP, section 4 (delta maps), and `docs/design/versions-and-commit.md`.
 
 use std::collections::BTreeSet;
@@ -54,6 +55,7 @@ use datafusion_physical_plan::{
 use futures::{StreamExt, stream};
 use prost::Message;
 
+use super::new_values::{check_rows, check_values, refused, user_id};
 use super::table_scan_exec::scan_page::external;
 use crate::fragment::FragmentContext;
 use crate::morsel::{Morsel, MorselPage};
@@ -86,19 +88,6 @@ pub struct ChangedPage {
     /// The changed rows, by slot.
     pub slots: BooleanBuffer,
 }
-
-/// A new value that its column refuses. The host makes the rows itself, and says which.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a new value of column {column} is NULL, too long, or lies in overflow pages")]
-pub struct RefusedValue {
-    /// The column's stable id.
-    pub column: u32,
-}
-
-/// A new row that breaks a check. The host makes the rows itself, and says which.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a new row breaks a check constraint")]
-pub struct RefusedRow;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -328,15 +317,11 @@ impl Changing {
             return Err(DataFusionError::Internal("a row to be changed without a VID".into()));
         };
         let count = self.changed.columns.columns.len();
-        for kept in batch.columns().iter().skip(1 + count) {
-            let kept = kept.as_boolean();
-            if kept.true_count() + kept.null_count() < kept.len() {
-                return Err(DataFusionError::External(Box::new(RefusedRow)));
-            }
-        }
+        check_rows(batch, 1 + count)?;
         let columns: Vec<usize> = (1..=count).collect();
         let values = batch.project(&columns)?;
-        self.check(&values)?;
+        let ChangedColumns { columns, bytes_max, .. } = &self.changed;
+        check_values(&values, (&columns.columns, columns.schema.fields()), bytes_max)?;
         let is_written = !self.changed.columns.columns.is_empty();
         if is_written {
             self.waiting_bytes = self.waiting_bytes.saturating_add(batch.get_array_memory_size());
@@ -401,23 +386,6 @@ impl Changing {
         let is_written = !self.changed.columns.columns.is_empty();
         let picks = if is_written { vec![(OLD, 0); row_count] } else { Vec::new() };
         Ok(Collected { place, is_changed, picks, pieces: Vec::new(), count: 0 })
-    }
-
-    /// Refuses new values that their columns cannot have.
-    fn check(&self, values: &RecordBatch) -> Result<()> {
-        let columns = self.changed.columns.columns.iter().zip(&self.changed.bytes_max);
-        let fields = self.changed.columns.schema.fields();
-        for (((column, bytes_max), field), array) in columns.zip(fields).zip(values.columns()) {
-            let is_null = !field.is_nullable() && array.null_count() > 0;
-            let texts = array.as_string_opt::<i32>().filter(|_| *bytes_max > 0);
-            let bytes_max = usize::try_from(*bytes_max).unwrap_or(usize::MAX);
-            let is_long = texts
-                .is_some_and(|texts| texts.iter().flatten().any(|text| text.len() > bytes_max));
-            if is_null || is_long {
-                return Err(refused(*column));
-            }
-        }
-        Ok(())
     }
 
     /// Writes the version of a page, and reports it.
@@ -533,18 +501,6 @@ fn picked(
         piece => (size(piece) + 1, size(*row)),
     });
     Ok(interleave(&sources, &places.collect::<Vec<_>>())?)
-}
-
-fn user_id(column: &ColumnRef) -> Option<u32> {
-    match column {
-        ColumnRef::User(id) => Some(*id),
-        ColumnRef::Vid | ColumnRef::Commit => None,
-    }
-}
-
-fn refused(column: ColumnRef) -> DataFusionError {
-    let column = user_id(&column).unwrap_or_default();
-    DataFusionError::External(Box::new(RefusedValue { column }))
 }
 
 impl DisplayAs for ChangePagesExec {

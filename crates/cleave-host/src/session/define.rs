@@ -21,7 +21,8 @@ use futures::stream;
 
 use super::foreign_key_rules::check_truncate;
 use super::{
-    Outcome, Session, alter, definitions, foreign_key_rules, indexes, locking, sequences, views,
+    Outcome, Session, alter, definitions, foreign_key_rules, indexes, insert_fragment, locking,
+    sequences, views,
 };
 
 /// Runs a statement that replaces a definition.
@@ -43,12 +44,20 @@ async fn create_table_as(session: &mut Session, create: CreateTableAs) -> Result
     let view = session.view().await?;
     let parameters = Parameters::default();
     let asked = QueryRequest { query: &create.query, parameters: &parameters, view: Some(&view) };
-    let running = Box::pin(select::run_query(&session.database, session.in_force(), asked)).await?;
+    let by_fragment = insert_fragment::of_new_table(session, asked).await?;
+    let mut running = None;
+    let columns = match &by_fragment {
+        Some(fragment) => fragment.table().columns.clone(),
+        None => {
+            let query = select::run_query(&session.database, session.in_force(), asked);
+            columns_of(&running.insert(Box::pin(query).await?).schema())?
+        }
+    };
     let schema = TableSchema {
         table_id: 0,
         version: 1,
         name: create.table,
-        columns: columns_of(&running.schema())?,
+        columns,
         primary_key: Vec::new(),
     };
     schema.validate()?;
@@ -63,8 +72,22 @@ async fn create_table_as(session: &mut Session, create: CreateTableAs) -> Result
         foreign_keys: Vec::new(),
         temporary: create.temporary,
     };
-    let Some((definition, schema)) = indexes::new_table(session, create).await? else {
+    let Some((mut definition, schema)) = indexes::new_table(session, create).await? else {
         return Ok(Outcome::done("CREATE TABLE AS"));
+    };
+    if let Some(fragment) = &by_fragment {
+        let filled = insert_fragment::fill(session, &mut definition, &schema, fragment);
+        if let Some(count) = Box::pin(filled).await? {
+            definitions::end_definition(session, definition).await?;
+            return Ok(Outcome::done(format!("SELECT {count}")));
+        }
+    }
+    let running = match running {
+        Some(running) => running,
+        None => {
+            let query = select::run_query(&session.database, session.in_force(), asked);
+            Box::pin(query).await?
+        }
     };
     let (fitted, now_us) = (Arc::clone(&schema), session.moment().now_us);
     let rows = stream::try_unfold(running, move |mut running| {

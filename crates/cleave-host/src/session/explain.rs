@@ -22,8 +22,8 @@ use super::prepared::PreparedStatement;
 use super::subqueries::NestedQuery;
 use super::update_fragment::placement;
 use super::{
-    Outcome, Session, changing_with, insert, modify, modify_row, prepared, ranges, serializable,
-    subqueries,
+    Outcome, Session, changing_with, insert, insert_fragment, modify, modify_row, prepared, ranges,
+    serializable, subqueries,
 };
 
 /// Where the query of a statement that changes rows is put after it has run.
@@ -210,6 +210,14 @@ pub(super) async fn explain_with(
             if let Some(what) = written_out {
                 let (schema, batches) = select::explain_look_up(what, None, format)?;
                 return Ok(Outcome::Rows { schema, batches });
+            }
+            let by_fragment = insert_fragment::explained(session, view, (&insert, parameters));
+            match Box::pin(by_fragment).await? {
+                Some(shown) if !shown.fragments.is_empty() => {
+                    let (schema, batches) = shown.shown(format)?;
+                    return Ok(Outcome::Rows { schema, batches });
+                }
+                by_rows => change = by_rows,
             }
             let Some(query) = insert.source else {
                 let what = "EXPLAIN (FORMAT FRAGMENT) of INSERT ... DEFAULT VALUES";

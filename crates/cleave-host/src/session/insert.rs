@@ -39,7 +39,8 @@ use super::block::{OwnRows, Taken};
 use super::charge::{all_of, share_of};
 use super::foreign_keys::CheckedLoad;
 use super::{
-    Outcome, Session, block, definitions, identity, locking, returning, serializable, upsert,
+    Outcome, Session, block, definitions, identity, insert_fragment, locking, returning,
+    serializable, upsert,
 };
 
 /// The query for the RETURNING list, over rows of the table alone; None: there is no RETURNING.
@@ -121,7 +122,13 @@ pub(super) async fn run(
             }
             stream::iter([Ok(rows)]).boxed()
         }
-        None => insert_source(session, &schema, insert, parameters).await?,
+        None => {
+            let by_fragment = insert_fragment::run(session, &schema, (insert, parameters));
+            if let Some(count) = Box::pin(by_fragment).await? {
+                return Ok(Outcome::Done { tag: format!("INSERT 0 {count}") });
+            }
+            insert_source(session, &schema, insert, parameters).await?
+        }
     };
     if let Some(on_conflict) = &insert.on_conflict {
         let (rows, _charge) = all_of(&session.database, Vec::new(), rows).await?;
@@ -333,7 +340,7 @@ fn check_listed(insert: &Insert, schema: &Arc<TableSchema>) -> Result<()> {
 ///
 /// # Errors
 /// Of a column that the table does not have, with its place.
-fn conform_of(
+pub(super) fn conform_of(
     schema: &Arc<TableSchema>,
     insert: &Insert,
     count: usize,

@@ -361,3 +361,28 @@ async fn changes_by_lies_are_undone_or_refused() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_are_not_inserted_by_lies() {
+    let lied = Lied::new().await;
+    let mut session = lied.session().await;
+    run(&mut session, "SET update_placement = device").await;
+    for (table, device) in [("near", "embedded"), ("far", "nas")] {
+        run(&mut session, &format!("SET default_device = '{device}'")).await;
+        run(&mut session, "CREATE TABLE copied (id int PRIMARY KEY, note text)").await;
+        let copy = format!("INSERT INTO copied SELECT id, note FROM {table}");
+        for lie in [Lie::Null, Lie::Text, Lie::Column, Lie::Bytes, Lie::Short] {
+            lied.lies(lie);
+            let error = seen(&mut session, &copy).await.expect_err(table);
+            assert!(error.to_string().contains(device), "{lie:?}: {error}");
+            lied.lies(Lie::None);
+            assert_eq!(rows(&mut session, "SELECT count(*) FROM copied").await, ["0"], "{lie:?}");
+        }
+        run(&mut session, &copy).await;
+        assert_eq!(
+            rows(&mut session, "SELECT count(*), sum(id) FROM copied").await,
+            ["500,124750"]
+        );
+        run(&mut session, "DROP TABLE copied").await;
+    }
+}

@@ -37,6 +37,7 @@ mod index_filter;
 mod index_joins;
 mod indexes;
 mod insert;
+mod insert_fragments;
 mod isolation;
 mod join_orders;
 mod joins_below_cuts;

@@ -6,8 +6,8 @@
 //!     ─▶ the fragment: ChangePagesExec over it                              runs on the device of the tablet
 //! ```
 //!
-//! 1. [`plan_changes`] plans the query with a cut at its root. It is an update fragment if it is cut there, over one
-//!    device, and the rows that change stream through it, so that those of a page come one after the other.
+//! 1. [`plan_changes`] plans the query with a cut at its root ([`whole_fragment`](super::whole_fragment)). It is an
+//!    update fragment if the rows that change stream through it, so that those of a page come one after the other.
 //! 2. [`ChangingQuery::run`] sends the fragment with [`ChangePagesExec`] as its root, or runs it on the host: where the
 //!    settings allow no fragments, and where the device refuses.
 //! 3. [`ChangingQuery::run_locking`] sends the same fragment with [`LockRowsExec`] below its root: it changes just the
@@ -19,27 +19,22 @@
 use std::sync::Arc;
 
 use cleave_catalog::error::{Error, Result};
-use cleave_catalog::settings::{Settings, Split, Stack};
+use cleave_catalog::settings::Settings;
 use cleave_engine::device::shared_locks::LockingJob;
 use cleave_engine::device::{Claim, Device};
-use cleave_engine::write::change_pages::{Reported, as_sink, claimed_pages, on_device};
-use cleave_fragment::command::Execute;
-use cleave_fragment::fragment::FragmentContext;
+use cleave_engine::write::change_pages::{Reported, as_sink, claimed_pages};
 use cleave_fragment::{
     ChangePagesExec, ChangedColumns, LockRowsExec, Morsel, RefusedRow, RefusedValue, RowsToLock,
-    TableScanExec, changed_schema, check_device_operator,
+    TableScanExec, check_device_operator,
 };
 use cleave_media::{BLOCK_SIZE, Extent};
 use cleave_plan::PlanEstimates;
-use cleave_plan::profile::Profile;
-use cleave_plan::split::{FragmentPlan, When};
 use cleave_store::{ColumnRef, StoreError, TableSchema};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, Fields};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
-use datafusion::execution::session_state::SessionState;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{CastExpr, Column};
 use datafusion::physical_expr::projection::ProjectionExpr;
@@ -47,11 +42,12 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
 use futures::TryStreamExt;
 
-use super::fragment_exec::{FragmentExec, FragmentPart, KEY_FILTER_SHARE};
+use super::fragment_exec::FragmentExec;
 use super::prepared_fragment::PreparedFragment;
 use super::update_cost::{BulkChange, UpdateCost};
+use super::whole_fragment::WholeFragment;
 use crate::query_engine::QueryEngine;
-use crate::select::{PlannedQuery, QueryRequest, plan_query};
+use crate::select::QueryRequest;
 
 /// Blocks of a page version besides its columns.
 const HEADER_BLOCKS: u64 = 2;
@@ -60,15 +56,13 @@ const SLACK_BLOCKS: u64 = 64;
 
 /// A statement's change of one tablet, as a fragment.
 pub struct ChangingQuery {
-    planned: PlannedQuery,
+    whole: WholeFragment,
     node: FragmentExec,
     /// The rows that change, and how, for other fragments of them.
     rows: (Arc<dyn ExecutionPlan>, ChangedColumns),
-    part: FragmentPart,
     columns: usize,
     /// Columns of the table.
     column_count: usize,
-    is_on_device: bool,
 }
 
 /// What the fragment reports, and the space that the device had; None: the host wrote the pages.
@@ -91,15 +85,12 @@ pub async fn plan_changes(
     column_count: usize,
     (changed, checked): (impl FnOnce(u32) -> ChangedColumns, &CheckedRows),
 ) -> Result<Option<ChangingQuery>> {
-    let is_on_device = settings.split_in_force() != Split::Host;
-    let Ok(planned) = plan_query(database, &at_root(settings), asked).await else {
+    let Some(whole) = WholeFragment::plan(database, settings, asked).await? else {
         return Ok(None);
     };
-    let Some(node) = planned.cuts.plan.downcast_ref::<FragmentExec>() else { return Ok(None) };
-    let fragment = &node.fragment;
-    let (Some(streamed), [part]) = (fragment.scans.last(), &*node.parts) else { return Ok(None) };
-    let is_whole = fragment.fetch.is_none() && keeps_page_order(&fragment.plan);
-    if !is_whole || !planned.is_alone() || !is_target(&streamed.scan) {
+    let fragment = whole.fragment();
+    let Some(streamed) = fragment.scans.last() else { return Ok(None) };
+    if !keeps_page_order(&fragment.plan) || !is_target(&streamed.scan) {
         return Ok(None);
     }
     let changed = changed(streamed.scan.scan().input);
@@ -109,33 +100,8 @@ pub async fn plan_changes(
     let Ok(plan) = ChangePagesExec::new(Arc::clone(&rows), changed.clone()) else {
         return Ok(None);
     };
-    let part = part.clone();
-    let node = node_of(&planned, fragment, Arc::new(plan), &part);
-    let rows = (rows, changed);
-    Ok(Some(ChangingQuery { planned, node, rows, part, columns, column_count, is_on_device }))
-}
-
-/// `settings` with which a query is cut at its root, and not shared between both sides.
-pub(super) fn at_root(settings: &Settings) -> Settings {
-    Settings {
-        split: Split::Ndp,
-        stack: Stack::Ndp,
-        ndp: true,
-        stealing: When::Never,
-        late_materialisation: When::Never,
-        ..settings.clone()
-    }
-}
-
-/// `fragment` with `plan` in place of its own.
-pub(super) fn node_of(
-    planned: &PlannedQuery,
-    fragment: &FragmentPlan,
-    plan: Arc<dyn ExecutionPlan>,
-    part: &FragmentPart,
-) -> FragmentExec {
-    let fragment = FragmentPlan { plan, sharing: None, revisit: None, ..fragment.clone() };
-    FragmentExec::new(0, fragment, vec![part.clone()], Arc::clone(&planned.context))
+    let node = whole.with_root(Arc::new(plan));
+    Ok(Some(ChangingQuery { whole, node, rows: (rows, changed), columns, column_count }))
 }
 
 /// What the query of a statement has behind the VID, and the checks that new rows are to keep.
@@ -171,14 +137,9 @@ fn conformed(
         let field = checked.changed.iter().position(|changed| *changed == place);
         let to = field.and_then(|field| fields.get(field)).map(|field| field.data_type());
         let from = schema.field(place).data_type();
-        let expr = match to {
-            Some(to) if from != to && is_exact_cast(from, to) => {
-                is_cast = true;
-                Arc::new(CastExpr::new(own, to.clone(), None)) as Arc<dyn PhysicalExpr>
-            }
-            Some(to) if from != to => return Ok(None),
-            _ => own,
-        };
+        let to = to.unwrap_or(from);
+        is_cast |= from != to;
+        let Some(expr) = assigned(own, from, to) else { return Ok(None) };
         columns.push(ProjectionExpr { expr, alias: name });
     }
     let cast = match is_cast {
@@ -211,6 +172,18 @@ fn conformed(
     let checking = ProjectionExec::try_new(columns, cast)?;
     // The host evaluates what a device may not.
     Ok(check_device_operator(&checking).is_none().then(|| Arc::new(checking) as _))
+}
+
+/// `own`, whose type is `from`, as a value of type `to`. None: that is not known to be as the host assigns it.
+pub(super) fn assigned(
+    own: Arc<dyn PhysicalExpr>,
+    from: &DataType,
+    to: &DataType,
+) -> Option<Arc<dyn PhysicalExpr>> {
+    if from == to {
+        return Some(own);
+    }
+    is_exact_cast(from, to).then(|| Arc::new(CastExpr::new(own, to.clone(), None)) as _)
 }
 
 /// Whether the engine's strict cast is the assignment of PostgreSQL: NULL to any type, and whole and decimal numbers to
@@ -261,12 +234,12 @@ fn is_refused(error: &DataFusionError) -> bool {
 impl ChangingQuery {
     /// Rows that are expected to change.
     pub fn row_estimate(&self) -> f64 {
-        self.planned.row_estimate()
+        self.whole.planned().row_estimate()
     }
 
     /// The device of the tablet.
     pub fn device(&self) -> &Arc<Device> {
-        &self.part.device
+        self.whole.device()
     }
 
     /// The fragment, for EXPLAIN; with `to_lock`, as it locks rows.
@@ -276,17 +249,14 @@ impl ChangingQuery {
     pub fn shown(&self, to_lock: Option<RowsToLock>) -> Result<Arc<dyn ExecutionPlan>> {
         let node = match to_lock {
             Some(to_lock) => self.locking(to_lock)?,
-            None => {
-                let plan = Arc::clone(self.node.device_plan());
-                node_of(&self.planned, &self.node.fragment, plan, &self.part)
-            }
+            None => self.whole.with_root(Arc::clone(self.node.device_plan())),
         };
         Ok(Arc::new(node))
     }
 
     /// What the planner knows of the rows.
     pub fn estimates(&self) -> PlanEstimates {
-        self.planned.context.estimates()
+        self.whole.planned().context.estimates()
     }
 
     /// What it costs to change the rows in either way. Figures of the device that are not known are assumed.
@@ -294,13 +264,12 @@ impl ChangingQuery {
     /// # Errors
     /// Those of a device that is not attached.
     pub async fn cost(&self) -> Result<UpdateCost> {
-        let profile = self.planned.context.database().known_profile(self.device().id()).await?;
-        let profile = profile.map_or_else(Profile::assumed, |known| Profile::clone(&known));
-        Ok(UpdateCost::of(&self.bulk_change(), &profile))
+        Ok(UpdateCost::of(&self.bulk_change(), &self.whole.profile().await?))
     }
 
     fn bulk_change(&self) -> BulkChange {
-        let Some((_, input)) = self.part.inputs.last() else { return BulkChange::default() };
+        let inputs = &self.whole.part().inputs;
+        let Some((_, input)) = inputs.last() else { return BulkChange::default() };
         let input = &input.input;
         let (rows_read, bytes_read) = (input.rows_left() as f64, input.bytes_left() as f64);
         BulkChange {
@@ -334,12 +303,12 @@ impl ChangingQuery {
     /// # Errors
     /// Those of the statement's expressions, of the link and of the device.
     pub async fn run(&self, claim: &Arc<Claim>) -> Result<Option<Changes>> {
-        let task = Arc::new(task_of(&self.planned)?);
-        let prepared = prepared(&self.node, &task).await?;
+        let task = Arc::new(self.whole.task()?);
+        let prepared = WholeFragment::prepared(&self.node, &task).await?;
         if let Some(changes) = self.on_device((&self.node, &prepared), claim, None, &task).await? {
             return Ok(Some(changes));
         }
-        let inputs = prepared.inputs(&self.part)?;
+        let inputs = prepared.inputs(self.whole.part())?;
         let pages = claimed_pages(claim);
         let (broadcasts, sink) = (prepared.rows.inputs.clone(), Some(as_sink(&pages)));
         let context = self.node.context.writing_context_of(&inputs, None, broadcasts, sink)?;
@@ -365,8 +334,8 @@ impl ChangingQuery {
         job: &Arc<LockingJob>,
     ) -> Result<Option<Changes>> {
         let node = self.locking(to_lock)?;
-        let task = Arc::new(task_of(&self.planned)?);
-        let prepared = prepared(&node, &task).await?;
+        let task = Arc::new(self.whole.task()?);
+        let prepared = WholeFragment::prepared(&node, &task).await?;
         self.on_device((&node, &prepared), claim, Some(job), &task).await
     }
 
@@ -374,28 +343,24 @@ impl ChangingQuery {
         let (rows, changed) = &self.rows;
         let rows = Arc::new(LockRowsExec::new(Arc::clone(rows), to_lock)?);
         let plan = Arc::new(ChangePagesExec::new(rows, changed.clone())?);
-        Ok(node_of(&self.planned, &self.node.fragment, plan, &self.part))
+        Ok(self.whole.with_root(plan))
     }
 
     /// Whether it may run on the device.
     pub fn is_on_device(&self) -> bool {
-        self.is_on_device
+        self.whole.is_on_device()
     }
 
     /// None: it does not run there.
     async fn on_device(
         &self,
-        (node, prepared): (&FragmentExec, &PreparedFragment),
+        fragment: (&FragmentExec, &PreparedFragment),
         claim: &Arc<Claim>,
         job: Option<&Arc<LockingJob>>,
-        task: &Arc<TaskContext>,
+        task: &TaskContext,
     ) -> Result<Option<Changes>> {
-        if !self.is_on_device || prepared.rows.sent.is_err() {
-            return Ok(None);
-        }
-        let (request, streamed) = request(node, prepared, &self.part, task).await?;
-        let (device, blocks) = (self.device(), self.blocks(&streamed));
-        let reported = on_device(device, claim, request, blocks, changed_schema(), job).await?;
+        let blocks = |morsels: &[Morsel]| self.blocks(morsels);
+        let reported = self.whole.on_device(fragment, (claim, job), blocks, task).await?;
         Ok(reported.map(|Reported { rows, space }| Changes { rows, space: Some(space) }))
     }
 
@@ -405,45 +370,10 @@ impl ChangingQuery {
         let share = self.columns as u64;
         let all = (self.column_count as u64).max(1);
         let of_page = |blocks: u64| blocks * share * 2 / all + HEADER_BLOCKS + share;
-        let planned = self.part.inputs.last().map_or(0, |(_, input)| input.input.bytes_left());
+        let inputs = &self.whole.part().inputs;
+        let planned = inputs.last().map_or(0, |(_, input)| input.input.bytes_left());
         let whole = planned / BLOCK_SIZE as u64;
         let own: u64 = pages.map(|page| of_page(u64::from(page.page.extent.block_count))).sum();
         own.max(of_page(whole)) + SLACK_BLOCKS
     }
-}
-
-/// What `node` is sent with.
-pub(super) async fn prepared(
-    node: &FragmentExec,
-    task: &Arc<TaskContext>,
-) -> Result<PreparedFragment> {
-    let pass = node.pass(0);
-    let rows = node.rows_to_send(&pass, task).await?;
-    let bytes_max = node.context.settings().device_memory_bytes / KEY_FILTER_SHARE;
-    let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-    Ok(PreparedFragment::new(&node.fragment, rows, bytes_max)?)
-}
-
-/// The command that runs `node` on the device of `part`, and the morsels of the input that streams.
-pub(super) async fn request(
-    node: &FragmentExec,
-    prepared: &PreparedFragment,
-    part: &FragmentPart,
-    task: &Arc<TaskContext>,
-) -> Result<(Execute, Vec<Morsel>)> {
-    let inputs = prepared.inputs(part)?;
-    let morsels: Vec<Vec<Morsel>> = inputs.iter().map(|(_, input)| input.input.morsels()).collect();
-    let streamed = morsels.last().cloned().unwrap_or_default();
-    let request = node.request(prepared, &part.device, (&inputs, morsels), task).await?;
-    Ok((request, streamed))
-}
-
-/// In which the host runs parts of `planned`.
-pub(super) fn task_of(planned: &PlannedQuery) -> Result<TaskContext> {
-    let state: &SessionState = planned.state();
-    let context: Arc<FragmentContext> = planned.context.host_fragment_context()?;
-    let task = TaskContext::from(state);
-    let config = task.session_config().clone().with_extension(context);
-    let config = planned.context.with_batches_of_long_values(config);
-    Ok(task.with_session_config(config))
 }

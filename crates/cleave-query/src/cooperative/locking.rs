@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use cleave_catalog::error::Result;
-use cleave_catalog::settings::{Settings, Split};
+use cleave_catalog::settings::Settings;
 use cleave_engine::device::Device;
 use cleave_engine::device::shared_locks::LockingJob;
 use cleave_engine::write::change_pages::locked_on_device;
@@ -19,16 +19,16 @@ use cleave_fragment::{LockRowsExec, RowsToLock};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 
-use super::changing::{at_root, keeps_page_order, node_of, prepared, request, task_of};
-use super::fragment_exec::{FragmentExec, FragmentPart};
+use super::changing::keeps_page_order;
+use super::fragment_exec::FragmentExec;
+use super::whole_fragment::WholeFragment;
 use crate::query_engine::QueryEngine;
-use crate::select::{PlannedQuery, QueryRequest, plan_query};
+use crate::select::QueryRequest;
 
 /// A query whose rows a fragment locks.
 pub struct LockingQuery {
-    planned: PlannedQuery,
+    whole: WholeFragment,
     node: FragmentExec,
-    part: FragmentPart,
 }
 
 /// Plans `asked`, of whose rows those are locked that `to_lock` says. None: it does not run as one fragment.
@@ -41,37 +41,29 @@ pub async fn plan_locking(
     asked: QueryRequest<'_>,
     to_lock: impl FnOnce(&SchemaRef) -> Option<RowsToLock>,
 ) -> Result<Option<LockingQuery>> {
-    if settings.split_in_force() == Split::Host {
-        return Ok(None);
-    }
-    let Ok(planned) = plan_query(database, &at_root(settings), asked).await else {
+    let Some(whole) = WholeFragment::plan(database, settings, asked).await? else {
         return Ok(None);
     };
-    let Some(node) = planned.cuts.plan.downcast_ref::<FragmentExec>() else { return Ok(None) };
-    let fragment = &node.fragment;
-    let [part] = &*node.parts else { return Ok(None) };
+    let rows = &whole.fragment().plan;
     // Locked rows are those of the result: nothing above the locks leaves any out.
-    if fragment.fetch.is_some() || !keeps_page_order(&fragment.plan) || !planned.is_alone() {
+    if !whole.is_on_device() || !keeps_page_order(rows) {
         return Ok(None);
     }
-    let Some(to_lock) = to_lock(&fragment.plan.schema()) else { return Ok(None) };
-    let Ok(plan) = LockRowsExec::new(Arc::clone(&fragment.plan), to_lock) else {
-        return Ok(None);
-    };
-    let part = part.clone();
-    let node = node_of(&planned, fragment, Arc::new(plan), &part);
-    Ok(Some(LockingQuery { planned, node, part }))
+    let Some(to_lock) = to_lock(&rows.schema()) else { return Ok(None) };
+    let Ok(plan) = LockRowsExec::new(Arc::clone(rows), to_lock) else { return Ok(None) };
+    let node = whole.with_root(Arc::new(plan));
+    Ok(Some(LockingQuery { whole, node }))
 }
 
 impl LockingQuery {
     /// Rows that are expected.
     pub fn row_estimate(&self) -> f64 {
-        self.planned.row_estimate()
+        self.whole.planned().row_estimate()
     }
 
     /// The device of the rows.
     pub fn device(&self) -> &Arc<Device> {
-        &self.part.device
+        self.whole.device()
     }
 
     /// The columns of the rows.
@@ -85,13 +77,13 @@ impl LockingQuery {
     /// # Errors
     /// Those of the locks, of the link and of the device.
     pub async fn run(&self, job: &Arc<LockingJob>) -> Result<Option<Vec<RecordBatch>>> {
-        let task = Arc::new(task_of(&self.planned)?);
-        let prepared = prepared(&self.node, &task).await?;
+        let task = Arc::new(self.whole.task()?);
+        let prepared = WholeFragment::prepared(&self.node, &task).await?;
         if prepared.rows.sent.is_err() {
             return Ok(None);
         }
-        let (request, _) = request(&self.node, &prepared, &self.part, &task).await?;
-        let bytes_max = self.planned.context.database().query_memory_max() as u64;
+        let (request, _) = self.whole.request(&self.node, &prepared, &task).await?;
+        let bytes_max = self.whole.planned().context.database().query_memory_max() as u64;
         locked_on_device(self.device(), request, (self.schema(), bytes_max), job).await
     }
 }

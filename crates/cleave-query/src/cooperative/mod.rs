@@ -4,11 +4,15 @@
 //! the pages, with the [`sent_rows`] that its joins need from elsewhere, and takes the rows of a [`shared_run`].
 //! Meanwhile the host may be [`stealing`] morsels, and [`feeding`] the run tightened filters; [`spill_space`] is where
 //! fragments that outgrow their memory spill; [`figures`] are measured on the way.
+//!
+//! A query that is one fragment as a whole ([`whole_fragment`]) may get a root that writes pages or
+//! locks rows: for [`changing`] rows, [`inserting`] or [`locking`] them. [`update_cost`] predicts whether that pays.
 
 pub mod changing;
 mod feeding;
 pub mod figures;
 pub mod fragment_exec;
+pub mod inserting;
 pub mod locking;
 mod prepared_fragment;
 mod sent_rows;
@@ -16,3 +20,4 @@ mod shared_run;
 mod spill_space;
 mod stealing;
 pub mod update_cost;
+mod whole_fragment;

@@ -4,6 +4,10 @@
 //! ```text
 //!  by rows    rows × (new version, lock, log record, an entry in each index, bytes) + link         [+ manifest]
 //!  by pages   pages with changed rows × (old values read, chunks encoded and written) + rows × lock + manifest
+//!
+//!  rows of a query that are inserted:
+//!  by rows    pages read by all cores of the device + link, twice + rows encoded by a core of the host
+//!  by pages   pages read and rows encoded by one core of the device
 //! ```
 //!
 //! Finding the rows is part of both and left out. The constants are assumptions for one core of a present x86 server,
@@ -11,6 +15,7 @@
 
 use cleave_media::BLOCK_SIZE;
 use cleave_plan::profile::{Figure, LinkProfile, Profile, SideProfile};
+use cleave_store::PageClass;
 
 /// Seconds on the host for a row: its new version, its lock, its part of the log record and of the delta.
 const ROW_S: f64 = 2.5e-6;
@@ -26,6 +31,8 @@ const MANIFEST_S: f64 = 8.0e-3;
 const CHANGED_ROW_S: f64 = 1.5e-7;
 /// Seconds of a typical core for a byte of changed columns: read, merged, encoded and written.
 const CHANGED_BYTE_S: f64 = 3.0e-9;
+/// Seconds of a typical core for a byte of pages that a query reads.
+const READ_BYTE_S: f64 = 0.5e-9;
 /// Seconds of a typical core for a page with changed rows.
 const PAGE_S: f64 = 1.0e-4;
 
@@ -46,6 +53,15 @@ pub struct BulkChange {
     pub indexes: usize,
 }
 
+/// What is to be inserted.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct BulkInsert {
+    /// Bytes of the rows that are expected.
+    pub bytes: f64,
+    /// Bytes of the pages that are read for them.
+    pub bytes_read: f64,
+}
+
 /// The prediction for both ways, in seconds beside finding the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct UpdateCost {
@@ -55,9 +71,9 @@ pub struct UpdateCost {
     pub by_pages_s: f64,
     /// Bytes over the link for the former.
     pub link_bytes: f64,
-    /// Pages with changed rows.
+    /// Pages with changed rows, or new ones.
     pub pages: f64,
-    /// Bytes that page versions fill.
+    /// Bytes that the pages fill which are written.
     pub page_bytes: f64,
 }
 
@@ -98,6 +114,22 @@ impl UpdateCost {
         Self { by_rows_s, by_pages_s, link_bytes, pages, page_bytes }
     }
 
+    /// The prediction for `inserted` with the figures of `profile`. A row crosses the link as a row of the query, and
+    /// once more on its page.
+    #[must_use]
+    pub fn of_insert(inserted: &BulkInsert, profile: &Profile) -> Self {
+        let BulkInsert { bytes, bytes_read } = *inserted;
+        let link_bytes = if profile.link.is_embedded { 0.0 } else { 2.0 * bytes };
+        let encoded_s = bytes * CHANGED_BYTE_S;
+        let read_s = bytes_read * READ_BYTE_S;
+        let by_rows_s = read_s / speed(&profile.device)
+            + link_bytes / rate(&profile.link)
+            + encoded_s / core_speed(&profile.host);
+        let by_pages_s = (read_s + encoded_s) / core_speed(&profile.device);
+        let pages = (bytes / f64::from(PageClass::BULK.page_bytes)).ceil();
+        Self { by_rows_s, by_pages_s, link_bytes, pages, page_bytes: bytes }
+    }
+
     /// That of both, one after the other.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -119,8 +151,12 @@ impl UpdateCost {
 
 /// All cores of `side` together, in typical cores.
 fn speed(side: &SideProfile) -> f64 {
-    let share = side.rate(Figure::Hash) / SideProfile::assumed(1, 0).rate(Figure::Hash);
-    (share * side.cores_together.max(1.0)).max(1e-3)
+    core_speed(side) * side.cores_together.max(1.0)
+}
+
+/// One core of `side`, in typical cores.
+fn core_speed(side: &SideProfile) -> f64 {
+    (side.rate(Figure::Hash) / SideProfile::assumed(1, 0).rate(Figure::Hash)).max(1e-3)
 }
 
 fn rate(link: &LinkProfile) -> f64 {
@@ -166,6 +202,26 @@ mod tests {
         assert!((cost.pages - 40.0).abs() < 1e-6);
         let few = UpdateCost::of(&table(2.0), &Profile::assumed());
         assert!(few.pages < 2.01 && few.pages > 1.9, "{few:?}");
+    }
+
+    #[test]
+    fn rows_are_inserted_where_the_link_costs_more_than_a_slower_core() {
+        let inserted = BulkInsert { bytes: 100e6, bytes_read: 200e6 };
+        let link = |bytes_per_second, is_embedded| LinkProfile {
+            bytes_per_second,
+            is_embedded,
+            ..LinkProfile::assumed()
+        };
+        let with = |link| Profile { link, ..Profile::assumed() };
+        let cost = |profile| UpdateCost::of_insert(&inserted, &profile);
+        let (slow, fast) = (cost(with(link(1e8, false))), cost(with(link(1e11, false))));
+        assert!(slow.is_by_pages() && slow.link_bytes == 200e6);
+        assert!(slow.by_rows_s > 1.0 + fast.by_rows_s);
+        let embedded = cost(with(link(1e8, true)));
+        assert!(!embedded.is_by_pages() && embedded.link_bytes == 0.0);
+        let weak = SideProfile::scaled(0.01, 1, 0);
+        let weak = cost(Profile { device: weak, ..with(link(1e9, false)) });
+        assert!(!weak.is_by_pages());
     }
 
     #[test]

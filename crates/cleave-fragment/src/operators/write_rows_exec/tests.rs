@@ -1,59 +1,17 @@
 //! Several partitions write pages of one segment, side by side.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 
 use arrow::array::{Int64Array, UInt64Array};
-use cleave_media::BlockAddress;
-use cleave_store::{PageColumns, PageRead, PageSource, SegmentId, Snapshot, StoreError};
-use datafusion_execution::runtime_env::RuntimeEnv;
+use arrow::datatypes::Field;
+use cleave_store::{PageEntry, SegmentId};
 use datafusion_physical_plan::streaming::{PartitionStream, StreamingTableExec};
-use futures::future::BoxFuture;
-use futures::{FutureExt, TryStreamExt};
+use futures::TryStreamExt;
 
 use super::*;
-use crate::fragment::fragment_task_context;
+use crate::operators::page_writing::read_written;
+use crate::operators::page_writing::testing::{Counting, task_writing_to};
 use crate::page_sink::page_numbers;
-use crate::row_places::RowPlaces;
-
-/// Places pages one behind the other, and yields before each: other partitions come between.
-#[derive(Debug, Default)]
-struct Counting(Mutex<(u64, u32)>);
-
-impl PageSink for Counting {
-    fn push(&self, page: EncodedPage) -> BoxFuture<'_, Result<PageRef>> {
-        async move {
-            tokio::task::yield_now().await;
-            let mut state = self.0.lock().unwrap();
-            let start = BlockAddress(state.0);
-            state.0 += u64::from(page.block_count());
-            Ok(page.page_ref(start))
-        }
-        .boxed()
-    }
-
-    fn finish(&self) -> BoxFuture<'_, Result<()>> {
-        self.0.lock().unwrap().1 += 1;
-        futures::future::ready(Ok(())).boxed()
-    }
-}
-
-#[derive(Debug)]
-struct Unread;
-
-impl PageSource for Unread {
-    fn read(&self, _: Vec<PageRead>) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>> {
-        panic!("nothing is read");
-    }
-
-    fn read_overflow(
-        &self,
-        _: SegmentRef,
-        _: Vec<PageRef>,
-    ) -> BoxFuture<'_, Result<Vec<bytes::Bytes>, StoreError>> {
-        panic!("nothing is read");
-    }
-}
 
 /// Rows with these VIDs, a batch each.
 #[derive(Debug)]
@@ -92,28 +50,13 @@ async fn written(partitions: Vec<Vec<Vec<u64>>>) -> (Vec<Result<Vec<PageEntry>>>
     let exec = WriteRowsExec::new(Arc::new(rows.unwrap()), written).unwrap();
     assert_eq!(exec.properties().output_partitioning().partition_count(), count);
     let sink = Arc::new(Counting::default());
-    let context = FragmentContext {
-        pages: Arc::new(Unread),
-        snapshot: Snapshot { commit: 1 },
-        inputs: BTreeMap::new(),
-        index_filters: BTreeMap::new(),
-        indexes: BTreeMap::new(),
-        broadcasts: Default::default(),
-        sink: Some(Arc::clone(&sink) as Arc<dyn PageSink>),
-        spill: None,
-        locks: None,
-        read_ahead: 1,
-        places: RowPlaces::default(),
-        counters: Arc::default(),
-    };
-    let runtime = Arc::new(RuntimeEnv::default());
-    let task = fragment_task_context(Arc::new(context), runtime, &[]).unwrap();
+    let task = task_writing_to(&sink);
     let running = (0..count).map(|partition| {
         let rows = exec.execute(partition, Arc::clone(&task)).unwrap();
         async move { Ok(read_written(&rows.try_collect::<Vec<_>>().await?)?) }
     });
     let reported = futures::future::join_all(running).await;
-    let seen = *sink.0.lock().unwrap();
+    let seen = sink.seen();
     (reported, seen)
 }
 

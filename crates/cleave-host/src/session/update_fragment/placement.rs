@@ -17,10 +17,10 @@ use crate::session::Session;
 
 /// The predicted costs of a statement, and the choice.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Placement {
-    rows: f64,
-    cost: UpdateCost,
-    asked: UpdatePlacement,
+pub(in crate::session) struct Placement {
+    pub(in crate::session) rows: f64,
+    pub(in crate::session) cost: UpdateCost,
+    pub(in crate::session) asked: UpdatePlacement,
 }
 
 impl Placement {
@@ -38,8 +38,8 @@ impl Placement {
         Ok(all)
     }
 
-    /// Whether fragments change pages.
-    pub(super) fn is_by_pages(&self) -> bool {
+    /// Whether fragments write pages.
+    pub(in crate::session) fn is_by_pages(&self) -> bool {
         match self.asked {
             UpdatePlacement::Host => false,
             UpdatePlacement::Device => true,
@@ -47,8 +47,9 @@ impl Placement {
         }
     }
 
-    /// The ways with their costs, as EXPLAIN shows them.
-    fn lines(&self, locking: UpdateLocking) -> Vec<(String, String)> {
+    /// The ways with their costs, as EXPLAIN shows them; `what` are the pages that fragments write, and `locks` what
+    /// they lock.
+    pub(in crate::session) fn ways(&self, what: &str, locks: &str) -> Vec<(String, String)> {
         let mark = |is_taken: bool| if is_taken { "; chosen" } else { "" };
         let bytes = |count: f64| bytes_text(whole(count));
         let is_by_pages = self.is_by_pages();
@@ -60,23 +61,27 @@ impl Placement {
             mark(!is_by_pages)
         );
         let by_pages = format!(
-            "{:.1} ms, versions of {:.0} pages with {}{}",
+            "{:.1} ms, {what} {:.0} pages with {}{}",
             self.cost.by_pages_s * 1e3,
             self.cost.pages,
             bytes(self.cost.page_bytes),
             mark(is_by_pages)
         );
-        let locks = match locking {
-            UpdateLocking::Shared => "each row, in the lock table shared with the device",
-            UpdateLocking::Table => "the table",
-            UpdateLocking::Optimistic => "each row, once the fragment has ended",
-        };
         let mut lines = vec![("host, by rows".to_owned(), by_rows)];
         lines.push(("device, by pages".to_owned(), by_pages));
         if is_by_pages {
             lines.push(("fragments lock".to_owned(), locks.to_owned()));
         }
         lines
+    }
+
+    fn lines(&self, locking: UpdateLocking) -> Vec<(String, String)> {
+        let locks = match locking {
+            UpdateLocking::Shared => "each row, in the lock table shared with the device",
+            UpdateLocking::Table => "the table",
+            UpdateLocking::Optimistic => "each row, once the fragment has ended",
+        };
+        self.ways("versions of", locks)
     }
 }
 
@@ -142,7 +147,7 @@ fn whole(count: f64) -> u64 {
 }
 
 /// The figures of a run, for EXPLAIN ANALYZE.
-pub(super) fn figures(count: u64, fragments: usize) -> Vec<(String, String)> {
+pub(in crate::session) fn figures(count: u64, fragments: usize) -> Vec<(String, String)> {
     let line = |name: &str, value: String| (name.to_owned(), value);
     vec![line("rows", count.to_string()), line("fragments", fragments.to_string())]
 }

@@ -1,0 +1,186 @@
+//! Fragments that insert rows, on the host's side: says where one writes, checks its report, and adds the new rows to
+//! the table.
+//!
+//! ```text
+//!  table ─▶ PageTarget: segment, first VID ─▶ fragment ─▶ pages ─▶ checked ─▶ segment ─┬─▶ catalog version
+//!                                                             keys ◀─ read back ◀──────┴─▶ a run for each index
+//! ```
+//!
+//! 1. [`PageTarget::begin`] names the segment, and the VID of its first row: the table is the transaction's own, so
+//!    nobody else gives VIDs meanwhile.
+//! 2. The fragment runs in space of a claim ([`on_device`](super::change_pages::on_device)), and reports its pages.
+//! 3. [`add`] compares them with what it was asked for, and makes a sealed segment of them. The columns of each index
+//!    are read back, and its keys become a run, as when an index is [built](super::build_index).
+//!
+//! Invariants: nothing names the new pages before the statement's transaction commits, which syncs the device first. A
+//! device is believed only pages in the space that it was given, none over another, whose rows are numbered without a
+//! gap. Source: Update NDP, sections 4 and 5.3 (validation), and `docs/design/versions-and-commit.md`.
+
+use std::sync::Arc;
+
+use cleave_catalog::catalog::{TableState, TabletState};
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::{Settings, Stack};
+use cleave_media::{BLOCK_SIZE, Extent};
+use cleave_store::{
+    PageClass, PageEntry, SegmentDirectory, SegmentKind, SegmentRef, TableSchema, VersionRun,
+};
+
+use super::build_index::run_of_rows;
+use super::load::{Loaded, check_within, made_anew, segment_ref, target, with_rows};
+use super::merge_runs::RunMerger;
+use super::writing_fragment::give_back_unused;
+use crate::device::{Claim, Device};
+use crate::storage_engine::catalog_edit::CatalogEdit;
+
+/// Of the memory of a fragment, the part that a page takes at most: one in so many.
+const PAGE_SHARE: u64 = 16;
+/// The least page: 1 MiB, which holds a load's rows well.
+const PAGE_BYTES_MIN: u64 = 1 << 20;
+
+/// What a fragment is to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageTarget {
+    /// The segment of its pages.
+    pub segment: SegmentRef,
+    /// The class of these pages.
+    pub class: PageClass,
+    /// The VID of the first row.
+    pub vid_first: u64,
+}
+
+impl PageTarget {
+    /// A target in the table that `schema` describes, as `edit` has it. None: that has several tablets, or another
+    /// device than `device`.
+    ///
+    /// # Errors
+    /// A table that was replaced meanwhile; no more segments.
+    pub fn begin(
+        edit: &mut CatalogEdit,
+        settings: &Settings,
+        schema: &TableSchema,
+        device: &Device,
+    ) -> Result<Option<Self>> {
+        let table = target(edit, schema)?;
+        let [tablet] = table.tablets.as_slice() else { return Ok(None) };
+        if tablet.device != device.id() {
+            return Ok(None);
+        }
+        let class = class_of(edit, settings);
+        let segment = segment_ref(edit, schema)?;
+        Ok(Some(Self { segment, class, vid_first: tablet.next_vid }))
+    }
+}
+
+/// Pages as those of a load, as far as a fragment has memory for them.
+fn class_of(edit: &CatalogEdit, settings: &Settings) -> PageClass {
+    let class = edit.database().load_pages(1);
+    let share = (settings.device_memory_bytes / PAGE_SHARE).max(PAGE_BYTES_MIN);
+    let blocks = share.min(u64::from(class.page_bytes)) / BLOCK_SIZE as u64;
+    let bytes = u32::try_from(blocks * BLOCK_SIZE as u64).unwrap_or(class.page_bytes);
+    PageClass { page_bytes: bytes, ..class }
+}
+
+/// The pages that a fragment on `device` reports for a target, which it has written in `space` of `claim`.
+#[derive(Debug)]
+pub struct InsertedPages {
+    /// What it was to write.
+    pub target: PageTarget,
+    /// In their order.
+    pub pages: Vec<PageEntry>,
+    /// The space that it had.
+    pub space: Vec<Extent>,
+}
+
+/// Adds `inserted` to the table that `schema` describes; returns the number of rows.
+///
+/// # Errors
+/// [`StorageError::Answer`](cleave_catalog::storage_error::StorageError::Answer) for a report that cannot be of this
+/// table; [`Error::DuplicateKey`]; those of reading keys and writing runs; a table that was replaced meanwhile.
+pub async fn add(
+    edit: &mut CatalogEdit,
+    settings: &Arc<Settings>,
+    schema: &TableSchema,
+    (device, claim): (&Arc<Device>, &Arc<Claim>),
+    inserted: InsertedPages,
+) -> Result<u64> {
+    let InsertedPages { target: asked, pages, space } = inserted;
+    let table = target(edit, schema)?;
+    let [tablet] = table.tablets.as_slice() else { return Err(made_anew(&schema.name)) };
+    if tablet.next_vid != asked.vid_first {
+        return Err(Error::concurrent_update());
+    }
+    let strange = |reason: String| device.strange_payload(&reason);
+    check_pages(schema, asked.vid_first, &pages).map_err(strange)?;
+    let used = pages.iter().flat_map(PageEntry::page_refs).map(|page| page.extent).collect();
+    give_back_unused(claim, space, used).map_err(strange)?;
+    if pages.is_empty() {
+        return Ok(0);
+    }
+    let heap = SegmentDirectory::sealed(asked.segment, SegmentKind::Heap, asked.class, pages);
+    let heap = heap.map_err(|error| strange(error.to_string()))?;
+    let row_count = heap.row_count();
+    let runs = key_runs(edit, settings, (&table, tablet), claim, &heap).await?;
+    let merger = RunMerger::new(edit.database(), device, settings)?;
+    let grown = with_rows(edit, tablet, (claim, &merger), Loaded { heap, runs }).await?;
+    edit.put_table(TableState { tablets: vec![Arc::new(grown)], ..TableState::clone(&table) });
+    Ok(row_count)
+}
+
+/// Whether `pages` may be those of rows of `schema` that are numbered from `vid_first` on.
+fn check_pages(schema: &TableSchema, vid_first: u64, pages: &[PageEntry]) -> Result<(), String> {
+    let mut vid = vid_first;
+    for entry in pages {
+        let number = entry.page.page;
+        if entry.vid_first != vid || entry.gaps.missing() > 0 {
+            return Err(format!("page {number} does not begin with row {vid}, or has gaps"));
+        }
+        if !entry.shared.is_empty() {
+            return Err(format!("page {number}, which is new, shares blocks of others"));
+        }
+        let columns = schema.columns.iter().map(|column| column.id);
+        if !entry.zones.iter().map(|zone| zone.column).eq(columns) {
+            return Err(format!("page {number} has zones of other columns"));
+        }
+        let next = vid.checked_add(u64::from(entry.page.row_count));
+        vid = next.ok_or_else(|| format!("page {number} has rows past the last VID"))?;
+    }
+    Ok(())
+}
+
+/// For each index of `tablet`, the run of the keys that the rows of `heap` have.
+async fn key_runs(
+    edit: &mut CatalogEdit,
+    settings: &Arc<Settings>,
+    (table, tablet): (&TableState, &TabletState),
+    claim: &Arc<Claim>,
+    heap: &SegmentDirectory,
+) -> Result<Vec<Option<Arc<SegmentDirectory>>>> {
+    if tablet.indexes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let database = Arc::clone(edit.database());
+    let pages = database.host_pages(tablet.device, Stack::Native)?;
+    // Its rows are those that the runs are made of.
+    let mut new = TabletState { heap: vec![Arc::new(heap.clone())], ..tablet.clone() };
+    let run = VersionRun {
+        vid_first: tablet.next_vid,
+        vid_count: heap.row_count(),
+        segment: heap.segment,
+    };
+    Arc::make_mut(&mut new.version_map).append_run(run)?;
+    let new = Arc::new(new);
+    let mut runs = Vec::with_capacity(tablet.indexes.len());
+    for index in &tablet.indexes {
+        let segment = segment_ref(edit, &table.schema)?;
+        let run = run_of_rows(&database, settings, index.shape(), (&new, claim), segment).await?;
+        if let Some(run) = run.as_ref().filter(|_| index.definition().unique) {
+            check_within((tablet, &*pages), index, Arc::clone(run)).await?;
+        }
+        runs.push(run);
+    }
+    Ok(runs)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,318 @@
+//! `INSERT … SELECT` and `CREATE TABLE AS` of many rows by a fragment: it writes the rows as pages of the table, and
+//! none of them comes to the host.
+//!
+//! 1. [`run`] asks whether the statement may: its table has one tablet and refers to no other table, and columns that
+//!    it does not name have one default for all rows.
+//! 2. The query is planned as one fragment ([`plan_insert`]) on the device of that tablet. If it cannot be, or rows on
+//!    the host are expected to be the cheaper way, the statement runs [as ever](super::insert).
+//! 3. The table is locked EXCLUSIVE and becomes the transaction's own, as for every change of very many rows
+//!    ([`many`]): readers go on, writers wait, and the VIDs of the new rows are known before the fragment
+//!    begins. Under `update_placement = auto` rows are inserted on the host where the lock is not free.
+//! 4. What the fragment reports is checked, and added to the table with the keys of its indexes
+//!    ([`insert_pages`]). Later statements of the transaction read it like any table; ROLLBACK drops it.
+//!
+//! A value that its column refuses, a broken check, and a device that refuses send the statement back to the rows:
+//! there it fails with the error that names them, or succeeds. Source: Update NDP, section 4.
+
+use std::sync::Arc;
+
+use arrow::array::Array;
+use arrow::datatypes::Schema;
+use cleave_catalog::activity::Act;
+use cleave_catalog::catalog::TableState;
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::UpdatePlacement;
+use cleave_engine::write::insert_pages::{self, PageTarget};
+use cleave_fragment::link::AttachMode;
+use cleave_query::check_constraints::compiled_checks;
+use cleave_query::cooperative::inserting::{ColumnSource, InsertFragment, plan_insert};
+use cleave_query::select::{ExplainedChange, QueryRequest, ReadView};
+use cleave_sql::statement::assigned::check_inserted;
+use cleave_sql::statement::conform::Conform;
+use cleave_sql::statement::defaults::{default_array, is_volatile};
+use cleave_sql::statement::{Insert, Parameters};
+use cleave_store::TableSchema;
+use cleave_txn::LockMode;
+use datafusion::common::ScalarValue;
+use datafusion::sql::sqlparser::ast;
+
+use super::block::Taken;
+use super::block::many;
+use super::block::own;
+use super::definitions::{self, Definition};
+use super::insert::conform_of;
+use super::transaction_locks::{LOCKED_ROWS_MAX, table_key};
+use super::update_fragment::placement::{Placement, figures};
+use super::{Session, define, identity};
+
+/// Inserts the rows of `insert`, whose table `schema` describes, by a fragment, if it may and that pays; returns their
+/// number. None: the statement is to insert its rows itself.
+///
+/// # Errors
+/// Those of its expressions, locks and devices.
+pub(super) async fn run(
+    session: &mut Session,
+    schema: &Arc<TableSchema>,
+    (insert, parameters): (&Insert, &Parameters),
+) -> Result<Option<u64>> {
+    let names = session.names();
+    let table = names.find_writable_table(&insert.table)?;
+    if table.schema.table_id != schema.table_id || !is_considered(session, table, insert) {
+        return Ok(None);
+    }
+    let view = session.view().await?;
+    let planned = planned(session, &view, table, (insert, parameters));
+    let Some((fragment, placement)) = Box::pin(planned).await? else { return Ok(None) };
+    if !placement.is_by_pages() {
+        return Ok(None);
+    }
+    let shown = match session.measuring {
+        Some(_) => Some(shown(&fragment, placement, insert)?),
+        None => None,
+    };
+    let count = Box::pin(in_block(session, table, &fragment)).await?;
+    if let (Some(count), Some(shown), Some(measuring)) = (count, shown, &session.measuring) {
+        measuring.put(shown.measured(figures(count, 1)));
+    }
+    Ok(count)
+}
+
+/// How `insert` inserts its rows into `table`, for EXPLAIN; None: it can do so by rows alone.
+///
+/// # Errors
+/// Those of planning.
+pub(super) async fn explained(
+    session: &Session,
+    view: &ReadView,
+    (insert, parameters): (&Insert, &Parameters),
+) -> Result<Option<ExplainedChange>> {
+    let names = session.names();
+    let table = names.find_writable_table(&insert.table)?;
+    if !is_considered(session, table, insert) {
+        return Ok(None);
+    }
+    let planned = Box::pin(planned(session, view, table, (insert, parameters))).await?;
+    planned.map(|(fragment, placement)| shown(&fragment, placement, insert)).transpose()
+}
+
+fn shown(
+    fragment: &InsertFragment,
+    placement: Placement,
+    insert: &Insert,
+) -> Result<ExplainedChange> {
+    let fragments = match placement.is_by_pages() {
+        true => vec![(fragment.shown()?, fragment.estimates())],
+        false => Vec::new(),
+    };
+    let what = format!("Insert into {} by a fragment", insert.table);
+    Ok(ExplainedChange { what, fragments, placement: placement.ways("new", "the table") })
+}
+
+/// Whether a fragment may be the way in which `insert` inserts rows into `table`.
+fn is_considered(session: &Session, table: &TableState, insert: &Insert) -> bool {
+    let is_query = insert.source.as_ref().is_some_and(|query| is_query(query));
+    let is_plain = insert.on_conflict.is_none()
+        && insert.returning.is_empty()
+        && session.view_of_parts().is_none()
+        && !session.references.is_running;
+    let [tablet] = table.tablets.as_slice() else { return false };
+    is_query
+        && is_plain
+        && table.damaged.is_empty()
+        && table.rules.foreign_keys.is_empty()
+        && may_pay(session, tablet.device)
+}
+
+/// Whether the query is more than rows that are written out.
+fn is_query(query: &ast::Query) -> bool {
+    !matches!(query.body.as_ref(), ast::SetExpr::Values(_))
+}
+
+/// Whether the settings ask for a fragment on the device, or allow one where it may be cheaper: a device in this
+/// process has the same cores, and no link.
+fn may_pay(session: &Session, device: cleave_catalog::catalog::DeviceId) -> bool {
+    match session.in_force().update_placement {
+        UpdatePlacement::Host => false,
+        UpdatePlacement::Device => true,
+        UpdatePlacement::Auto => {
+            let device = session.database.attached(device);
+            device.is_ok_and(|device| device.mode() != AttachMode::Embedded)
+        }
+    }
+}
+
+/// The fragment of `insert`, and the choice; None: there is none.
+async fn planned(
+    session: &Session,
+    view: &ReadView,
+    table: &TableState,
+    (insert, parameters): (&Insert, &Parameters),
+) -> Result<Option<(InsertFragment, Placement)>> {
+    let Some(query) = &insert.source else { return Ok(None) };
+    let (database, settings) = (session.database.queries(), session.in_force());
+    let asked = QueryRequest { query, parameters, view: Some(view) };
+    let Some(planned) = Box::pin(plan_insert(database, settings, asked)).await? else {
+        return Ok(None);
+    };
+    // Whatever is wrong with the columns, the statement finds out itself.
+    let given = planned.schema();
+    let Ok(conform) = conformed(session, table, (insert, query), &given) else { return Ok(None) };
+    let Some(sources) = sources(&table.schema, &conform)? else { return Ok(None) };
+    let mut checks = Vec::new();
+    if !table.rules.checks.is_empty() {
+        let compiled = compiled_checks(&session.database, table).await?;
+        checks.extend(compiled.checks.iter().map(|(_, expr)| Arc::clone(expr)));
+    }
+    let Some(fragment) = planned.into_table(&table.schema, &sources, &checks)? else {
+        return Ok(None);
+    };
+    let placement = placement(session, &fragment).await?;
+    Ok(placement.map(|placement| (fragment, placement)))
+}
+
+/// The choice for `fragment`; None: its rows are few.
+async fn placement(session: &Session, fragment: &InsertFragment) -> Result<Option<Placement>> {
+    let asked = session.in_force().update_placement;
+    let rows = fragment.row_estimate();
+    if asked != UpdatePlacement::Device && rows <= LOCKED_ROWS_MAX as f64 {
+        return Ok(None);
+    }
+    Ok(Some(Placement { rows, cost: fragment.cost().await?, asked }))
+}
+
+/// How the columns of `query`, which are `given`, fill those of `table`.
+fn conformed(
+    session: &Session,
+    table: &TableState,
+    (insert, query): (&Insert, &ast::Query),
+    given: &Schema,
+) -> Result<Conform> {
+    let (moment, count) = (session.moment(), given.fields().len());
+    let mut conform = conform_of(&table.schema, insert, count, moment)?;
+    check_inserted(query, &conform, given)?;
+    let names = session.names();
+    identity::check_insert((&names, table), insert.overriding, &mut conform, |_| false)?;
+    Ok(conform)
+}
+
+/// Where the columns of `table` come from; None: each row has another default.
+fn sources(table: &TableSchema, conform: &Conform) -> Result<Option<Vec<ColumnSource>>> {
+    let targets = conform.targets();
+    let mut sources = Vec::with_capacity(table.columns.len());
+    for column in &table.columns {
+        let given = targets.iter().find(|(_, target)| target.id == column.id);
+        sources.push(match given {
+            Some((place, _)) => ColumnSource::Query(*place),
+            None if is_volatile(column) => return Ok(None),
+            None => {
+                let one = default_array(column, 1, conform.moment())?;
+                if column.not_null && one.null_count() > 0 {
+                    return Ok(None);
+                }
+                ColumnSource::Constant(ScalarValue::try_from_array(&one, 0)?)
+            }
+        });
+    }
+    Ok(Some(sources))
+}
+
+/// Inserts the rows of `fragment` into `table` in the session's block, or in one of the statement's own.
+async fn in_block(
+    session: &mut Session,
+    table: &TableState,
+    fragment: &InsertFragment,
+) -> Result<Option<u64>> {
+    if !many::may_move(session, table.schema.table_id) {
+        return Ok(None);
+    }
+    let is_own = own::begin_own(session);
+    let (count, taken) = match Box::pin(insert(session, table, fragment)).await {
+        Ok(Some(count)) => (Some(count), Ok(Taken::Done)),
+        Ok(None) => (None, Ok(Taken::Again)),
+        Err(error) => (None, Err(error)),
+    };
+    // A commit that came too late has left nothing.
+    Ok(match Box::pin(own::end_own(session, is_own, taken)).await? {
+        Taken::Done => count,
+        Taken::Again => None,
+    })
+}
+
+async fn insert(
+    session: &mut Session,
+    table: &TableState,
+    fragment: &InsertFragment,
+) -> Result<Option<u64>> {
+    let schema = &table.schema;
+    let waits = session.in_force().update_placement == UpdatePlacement::Device;
+    if !waits && !session.owns(schema.table_id) {
+        session.table_mark = None;
+        if !session.locks().try_lock(table_key(table), LockMode::Exclusive)? {
+            return Ok(None);
+        }
+    }
+    let Some(mut definition) = many::begin_moving(session, schema).await? else {
+        return Ok(None);
+    };
+    if definition.has_folded() {
+        // The block's earlier changes in the table must not be applied once more.
+        definitions::end_definition(session, definition).await?;
+        let Some(again) = many::begin_moving(session, schema).await? else { return Ok(None) };
+        definition = again;
+    }
+    let Some(count) = fill(session, &mut definition, schema, fragment).await? else {
+        return Ok(None);
+    };
+    definitions::end_definition(session, definition).await?;
+    Ok(Some(count))
+}
+
+/// The fragment whose rows are those of a new table, which `query` defines; None: they are loaded.
+///
+/// # Errors
+/// Those of planning.
+pub(super) async fn of_new_table(
+    session: &Session,
+    asked: QueryRequest<'_>,
+) -> Result<Option<InsertFragment>> {
+    if session.in_force().update_placement == UpdatePlacement::Host || !is_query(asked.query) {
+        return Ok(None);
+    }
+    let (database, settings) = (session.database.queries(), session.in_force());
+    let planned = Box::pin(plan_insert(database, settings, asked)).await?;
+    let Some(planned) = planned.filter(|planned| may_pay(session, planned.device().id())) else {
+        return Ok(None);
+    };
+    let Ok(columns) = define::columns_of(&planned.schema()) else { return Ok(None) };
+    let sources: Vec<_> = (0..columns.len()).map(ColumnSource::Query).collect();
+    let name = String::new();
+    let schema = TableSchema { table_id: 0, version: 1, name, columns, primary_key: Vec::new() };
+    let Some(fragment) = planned.into_table(&Arc::new(schema), &sources, &[])? else {
+        return Ok(None);
+    };
+    let placement = placement(session, &fragment).await?;
+    Ok(placement.filter(Placement::is_by_pages).map(|_| fragment))
+}
+
+/// Runs `fragment`, and adds its rows to the table that `schema` describes, which `definition` has as the transaction's
+/// own; returns their number. None: they are to be loaded.
+///
+/// # Errors
+/// Those of the fragment, and of a report that cannot be of this table.
+pub(super) async fn fill(
+    session: &Session,
+    definition: &mut Definition,
+    schema: &Arc<TableSchema>,
+    fragment: &InsertFragment,
+) -> Result<Option<u64>> {
+    let (settings, device) = (session.shared_settings(), fragment.device());
+    let edit = &mut definition.edit;
+    let Some(target) = PageTarget::begin(edit, &settings, schema, device)? else {
+        return Ok(None);
+    };
+    let claim = edit.claim(device);
+    let Some(inserted) = fragment.run(&claim, target).await? else { return Ok(None) };
+    session.database.activity().note(Act::UpdateFragment);
+    let by = (device, &claim);
+    insert_pages::add(edit, &settings, schema, by, inserted).await.map(Some)
+}

@@ -1,0 +1,279 @@
+//! Fragments that insert: the query of an `INSERT … SELECT` or `CREATE TABLE AS` in, the pages that a fragment has
+//! written out.
+//!
+//! ```text
+//!   INSERT INTO sale (item, price) SELECT item, 2 * price FROM offer WHERE kind = 3
+//!     ─▶ the query: SELECT item, 2 * price FROM offer WHERE kind = 3        planned, one cut at its root
+//!     ─▶ the rows: item, 2 * price, default of the third column, checks    as the table stores them
+//!     ─▶ the fragment: InsertPagesExec over them                           runs on the device of both tables
+//! ```
+//!
+//! 1. [`plan_insert`] plans the query as one fragment ([`whole_fragment`](super::whole_fragment)).
+//! 2. [`InsertingQuery::into_table`] makes rows of the table of its rows: columns in their order, with casts where an
+//!    assignment makes them, constants for columns that the statement does not name, and the checks.
+//! 3. [`InsertFragment::run`] sends it with [`InsertPagesExec`] as its root. It runs on the device or not at all: on
+//!    the host, rows are loaded in several threads.
+//!
+//! Source: Update NDP, section 4.
+
+use std::sync::Arc;
+
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::Settings;
+use cleave_engine::device::{Claim, Device};
+use cleave_engine::write::change_pages::Reported;
+use cleave_engine::write::insert_pages::{InsertedPages, PageTarget};
+use cleave_fragment::{InsertPagesExec, InsertedRows, check_device_operator, read_written};
+use cleave_media::BLOCK_SIZE;
+use cleave_plan::PlanEstimates;
+use cleave_store::{ColumnType, PageClass, Projection, SegmentId, SegmentRef, TableSchema};
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::ScalarValue;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::physical_expr::projection::ProjectionExpr;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::projection::ProjectionExec;
+
+use super::changing::assigned;
+use super::update_cost::{BulkInsert, UpdateCost};
+use super::whole_fragment::WholeFragment;
+use crate::query_engine::QueryEngine;
+use crate::select::QueryRequest;
+
+/// Bytes that are assumed of a value without a width of its own.
+const VALUE_BYTES: f64 = 24.0;
+/// Blocks that a fragment gets at once: it asks for more.
+const BLOCKS_MAX: f64 = 16384.0;
+/// Blocks beyond what is expected.
+const SLACK_BLOCKS: u64 = 64;
+
+/// A query whose rows are inserted.
+pub struct InsertingQuery {
+    whole: WholeFragment,
+}
+
+/// Where the values of a column come from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ColumnSource {
+    /// The column of the query at this place.
+    Query(usize),
+    /// The column's default.
+    Constant(ScalarValue),
+}
+
+/// A query whose rows are those of a table.
+pub struct InsertFragment {
+    whole: WholeFragment,
+    rows: Arc<dyn ExecutionPlan>,
+    table: Arc<TableSchema>,
+}
+
+/// Plans the query `asked`. None: it does not run as one fragment on a device.
+///
+/// # Errors
+/// None of the statement's own: these come from the query that runs then instead.
+pub async fn plan_insert(
+    database: &Arc<QueryEngine>,
+    settings: &Settings,
+    asked: QueryRequest<'_>,
+) -> Result<Option<InsertingQuery>> {
+    let whole = WholeFragment::plan(database, settings, asked).await?;
+    Ok(whole.filter(WholeFragment::is_on_device).map(|whole| InsertingQuery { whole }))
+}
+
+impl InsertingQuery {
+    /// The columns of the query.
+    pub fn schema(&self) -> SchemaRef {
+        self.whole.fragment().plan.schema()
+    }
+
+    /// The device of its rows.
+    pub fn device(&self) -> &Arc<Device> {
+        self.whole.device()
+    }
+
+    /// The rows as those of `table`, whose columns come from `sources`, with `checks` over its columns. None: the
+    /// device is not known to make them as the host does.
+    ///
+    /// # Errors
+    /// Those of making the operators.
+    pub fn into_table(
+        self,
+        table: &Arc<TableSchema>,
+        sources: &[ColumnSource],
+        checks: &[Arc<dyn PhysicalExpr>],
+    ) -> Result<Option<InsertFragment>> {
+        let plan = &self.whole.fragment().plan;
+        let Some(rows) = rows_of(plan, table, sources)? else { return Ok(None) };
+        let Some(rows) = with_checks(rows, checks)? else { return Ok(None) };
+        let made = InsertFragment { whole: self.whole, rows, table: Arc::clone(table) };
+        // A root over other columns, or a check that is no condition.
+        Ok(made.root(made.no_target()).is_ok().then_some(made))
+    }
+}
+
+/// The rows of `plan` as those of `table`.
+fn rows_of(
+    plan: &Arc<dyn ExecutionPlan>,
+    table: &TableSchema,
+    sources: &[ColumnSource],
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    if sources.len() != table.columns.len() {
+        return Ok(None);
+    }
+    let schema = plan.schema();
+    let mut columns = Vec::with_capacity(sources.len());
+    for (column, source) in table.columns.iter().zip(sources) {
+        let to = column.column_type.arrow();
+        let (own, from): (Arc<dyn PhysicalExpr>, DataType) = match source {
+            ColumnSource::Query(place) => {
+                let Some(field) = schema.fields().get(*place) else { return Ok(None) };
+                (Arc::new(Column::new(field.name(), *place)), field.data_type().clone())
+            }
+            ColumnSource::Constant(value) => {
+                (Arc::new(Literal::new(value.clone())), value.data_type())
+            }
+        };
+        let Some(expr) = assigned(own, &from, &to) else { return Ok(None) };
+        columns.push(ProjectionExpr { expr, alias: column.name.clone() });
+    }
+    projected(columns, Arc::clone(plan))
+}
+
+/// `rows`, with `checks` over their columns behind these.
+fn with_checks(
+    rows: Arc<dyn ExecutionPlan>,
+    checks: &[Arc<dyn PhysicalExpr>],
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    if checks.is_empty() {
+        return Ok(Some(rows));
+    }
+    let schema = rows.schema();
+    let own = schema.fields().iter().enumerate().map(|(place, field)| ProjectionExpr {
+        expr: Arc::new(Column::new(field.name(), place)),
+        alias: field.name().clone(),
+    });
+    let checks = checks.iter().enumerate().map(|(number, expr)| ProjectionExpr {
+        expr: Arc::clone(expr),
+        alias: format!("check {number}"),
+    });
+    projected(own.chain(checks).collect(), rows)
+}
+
+/// `columns` of `rows`; None: the host evaluates what a device may not.
+fn projected(
+    columns: Vec<ProjectionExpr>,
+    rows: Arc<dyn ExecutionPlan>,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let projection = ProjectionExec::try_new(columns, rows)?;
+    Ok(check_device_operator(&projection).is_none().then(|| Arc::new(projection) as _))
+}
+
+impl InsertFragment {
+    /// Rows that are expected.
+    pub fn row_estimate(&self) -> f64 {
+        self.whole.planned().row_estimate()
+    }
+
+    /// The device of its rows.
+    pub fn device(&self) -> &Arc<Device> {
+        self.whole.device()
+    }
+
+    /// The table.
+    pub fn table(&self) -> &Arc<TableSchema> {
+        &self.table
+    }
+
+    /// What the planner knows of the rows.
+    pub fn estimates(&self) -> PlanEstimates {
+        self.whole.planned().context.estimates()
+    }
+
+    /// The fragment, for EXPLAIN.
+    ///
+    /// # Errors
+    /// Those of making it.
+    pub fn shown(&self) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(self.whole.with_root(self.root(self.no_target())?)))
+    }
+
+    /// What it costs to insert the rows in either way. Figures of the device that are not known are assumed.
+    ///
+    /// # Errors
+    /// Those of a device that is not attached.
+    pub async fn cost(&self) -> Result<UpdateCost> {
+        let inputs = &self.whole.part().inputs;
+        let read = inputs.iter().map(|(_, input)| input.input.bytes_left() as f64);
+        let bytes = self.row_estimate() * self.row_bytes();
+        let inserted = BulkInsert { bytes, bytes_read: read.sum() };
+        Ok(UpdateCost::of_insert(&inserted, &self.whole.profile().await?))
+    }
+
+    fn row_bytes(&self) -> f64 {
+        let arrow = self.table.arrow();
+        let width = |data_type: &DataType| {
+            data_type.primitive_width().map_or(VALUE_BYTES, |width| width as f64)
+        };
+        arrow.fields().iter().map(|field| width(field.data_type())).sum()
+    }
+
+    /// Runs the fragment, which writes what `target` says into space of `claim`. None: the device refuses it or a
+    /// value; the statement is to insert its rows itself.
+    ///
+    /// # Errors
+    /// Those of the statement's expressions, of the link and of the device.
+    pub async fn run(
+        &self,
+        claim: &Arc<Claim>,
+        target: PageTarget,
+    ) -> Result<Option<InsertedPages>> {
+        let node = self.whole.with_root(self.root(target)?);
+        let task = Arc::new(self.whole.task()?);
+        let prepared = WholeFragment::prepared(&node, &task).await?;
+        let expected = self.row_estimate() * self.row_bytes() / BLOCK_SIZE as f64;
+        let blocks = whole(expected.min(BLOCKS_MAX)) + SLACK_BLOCKS;
+        let reported =
+            self.whole.on_device((&node, &prepared), (claim, None), |_| blocks, &task).await?;
+        let Some(Reported { rows, space }) = reported else { return Ok(None) };
+        let strange = |reason: String| self.device().strange_payload(&reason);
+        let pages = read_written(&rows).map_err(|error| strange(error.to_string()))?;
+        Ok(Some(InsertedPages { target, pages, space }))
+    }
+
+    fn root(&self, target: PageTarget) -> Result<Arc<dyn ExecutionPlan>> {
+        let PageTarget { segment, class, vid_first } = target;
+        let indices: Vec<usize> = (0..self.table.columns.len()).collect();
+        let Projection { schema, columns, .. } = Projection::of_table(&self.table, &indices);
+        // A text has at least as many bytes as characters.
+        let bytes_max = self.table.columns.iter().map(|column| match column.column_type {
+            ColumnType::Varchar(Some(count)) | ColumnType::Char(count) => count,
+            _ => 0,
+        });
+        let is_char = |column_type| matches!(column_type, ColumnType::Char(_));
+        let is_trimmed = self.table.columns.iter().map(|column| is_char(column.column_type));
+        let inserted = InsertedRows {
+            segment,
+            class,
+            vid_first,
+            columns: Projection::new(schema, columns),
+            bytes_max: bytes_max.collect(),
+            is_trimmed: is_trimmed.collect(),
+        };
+        Ok(Arc::new(InsertPagesExec::new(Arc::clone(&self.rows), inserted)?))
+    }
+
+    /// The target of a fragment that is not run.
+    fn no_target(&self) -> PageTarget {
+        let TableSchema { table_id, version, .. } = *self.table;
+        let segment =
+            SegmentRef { table_id, segment: SegmentId(0), schema_version: version, commit: 0 };
+        PageTarget { segment, class: PageClass::BULK, vid_first: 0 }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
+fn whole(count: f64) -> u64 {
+    count as u64
+}

@@ -1,0 +1,174 @@
+//! A query that is one fragment as a whole, over one device, and gets a root that writes pages or locks rows.
+//!
+//! 1. [`WholeFragment::plan`] plans the query with a cut at its root.
+//! 2. [`WholeFragment::with_root`] puts another root over its rows: [`changing`](super::changing) or
+//!    [`inserting`](super::inserting) them, or [`locking`](super::locking) them.
+//! 3. [`WholeFragment::on_device`] sends it, with space to write to; [`WholeFragment::request`] is what is sent.
+//!
+//! Invariant: such a fragment is never shared between both sides, and is not divided to spill.
+
+use std::sync::Arc;
+
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::{Settings, Split, Stack};
+use cleave_engine::device::shared_locks::LockingJob;
+use cleave_engine::device::{Claim, Device};
+use cleave_engine::write::change_pages::{Reported, on_device};
+use cleave_fragment::Morsel;
+use cleave_fragment::command::Execute;
+use cleave_fragment::fragment::FragmentContext;
+use cleave_plan::profile::Profile;
+use cleave_plan::split::{FragmentPlan, When};
+use datafusion::execution::TaskContext;
+use datafusion::execution::session_state::SessionState;
+use datafusion::physical_plan::ExecutionPlan;
+
+use super::fragment_exec::{FragmentExec, FragmentPart, KEY_FILTER_SHARE};
+use super::prepared_fragment::PreparedFragment;
+use crate::query_engine::QueryEngine;
+use crate::select::{PlannedQuery, QueryRequest, plan_query};
+
+/// See the [module](self).
+pub(super) struct WholeFragment {
+    planned: PlannedQuery,
+    fragment: FragmentPlan,
+    part: FragmentPart,
+    is_on_device: bool,
+}
+
+impl WholeFragment {
+    /// Plans the query `asked` as one fragment. None: it is not one, or only so many of its rows are wanted.
+    ///
+    /// # Errors
+    /// None of the statement's own: these come from the query that runs then instead.
+    pub(super) async fn plan(
+        database: &Arc<QueryEngine>,
+        settings: &Settings,
+        asked: QueryRequest<'_>,
+    ) -> Result<Option<Self>> {
+        let is_on_device = settings.split_in_force() != Split::Host;
+        let at_root = Settings {
+            split: Split::Ndp,
+            stack: Stack::Ndp,
+            ndp: true,
+            stealing: When::Never,
+            late_materialisation: When::Never,
+            ..settings.clone()
+        };
+        let Ok(planned) = plan_query(database, &at_root, asked).await else { return Ok(None) };
+        let Some(node) = planned.cuts.plan.downcast_ref::<FragmentExec>() else { return Ok(None) };
+        let [part] = &*node.parts else { return Ok(None) };
+        if node.fragment.fetch.is_some() || !planned.is_alone() {
+            return Ok(None);
+        }
+        let (fragment, part) = (node.fragment.clone(), part.clone());
+        Ok(Some(Self { planned, fragment, part, is_on_device }))
+    }
+
+    /// The query.
+    pub(super) fn planned(&self) -> &PlannedQuery {
+        &self.planned
+    }
+
+    /// The fragment without another root.
+    pub(super) fn fragment(&self) -> &FragmentPlan {
+        &self.fragment
+    }
+
+    /// What it reads.
+    pub(super) fn part(&self) -> &FragmentPart {
+        &self.part
+    }
+
+    /// The device of that.
+    pub(super) fn device(&self) -> &Arc<Device> {
+        &self.part.device
+    }
+
+    /// Whether it may run on the device.
+    pub(super) fn is_on_device(&self) -> bool {
+        self.is_on_device
+    }
+
+    /// The figures of the device, which are assumed where they are not known.
+    ///
+    /// # Errors
+    /// Those of a device that is not attached.
+    pub(super) async fn profile(&self) -> Result<Profile> {
+        let profile = self.planned.context.database().known_profile(self.device().id()).await?;
+        Ok(profile.map_or_else(Profile::assumed, |known| Profile::clone(&known)))
+    }
+
+    /// The fragment with the root of `plan`.
+    pub(super) fn with_root(&self, plan: Arc<dyn ExecutionPlan>) -> FragmentExec {
+        let fragment = FragmentPlan { plan, sharing: None, revisit: None, ..self.fragment.clone() };
+        let parts = vec![self.part.clone()];
+        FragmentExec::new(0, fragment, parts, Arc::clone(&self.planned.context))
+    }
+
+    /// `node` as it is sent.
+    ///
+    /// # Errors
+    /// Those of the rows that the host makes for it.
+    pub(super) async fn prepared(
+        node: &FragmentExec,
+        task: &Arc<TaskContext>,
+    ) -> Result<PreparedFragment> {
+        let pass = node.pass(0);
+        let rows = node.rows_to_send(&pass, task).await?;
+        let bytes_max = node.context.settings().device_memory_bytes / KEY_FILTER_SHARE;
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        Ok(PreparedFragment::new(&node.fragment, rows, bytes_max)?)
+    }
+
+    /// Runs `node` on the device, where it writes into space of `claim`, and locks rows for a job, if there is one.
+    /// `blocks` says how many blocks it will fill, from the morsels of what streams. None: it does not run there.
+    ///
+    /// # Errors
+    /// Those of the link and of the device; those of locks.
+    pub(super) async fn on_device(
+        &self,
+        (node, prepared): (&FragmentExec, &PreparedFragment),
+        (claim, job): (&Arc<Claim>, Option<&Arc<LockingJob>>),
+        blocks: impl FnOnce(&[Morsel]) -> u64,
+        task: &TaskContext,
+    ) -> Result<Option<Reported>> {
+        if !self.is_on_device || prepared.rows.sent.is_err() {
+            return Ok(None);
+        }
+        let (request, streamed) = self.request(node, prepared, task).await?;
+        let (device, schema) = (self.device(), node.device_plan().schema());
+        on_device(device, claim, request, blocks(&streamed), schema, job).await
+    }
+
+    /// The command that runs `node`, and the morsels of what streams.
+    ///
+    /// # Errors
+    /// Those of a device that cannot be asked what it is.
+    pub(super) async fn request(
+        &self,
+        node: &FragmentExec,
+        prepared: &PreparedFragment,
+        task: &TaskContext,
+    ) -> Result<(Execute, Vec<Morsel>)> {
+        let inputs = prepared.inputs(&self.part)?;
+        let morsels: Vec<Vec<Morsel>> =
+            inputs.iter().map(|(_, input)| input.input.morsels()).collect();
+        let streamed = morsels.last().cloned().unwrap_or_default();
+        let request = node.request(prepared, self.device(), (&inputs, morsels), task).await?;
+        Ok((request, streamed))
+    }
+
+    /// What it runs in on the host.
+    ///
+    /// # Errors
+    /// Those of making it.
+    pub(super) fn task(&self) -> Result<TaskContext> {
+        let state: &SessionState = self.planned.state();
+        let context: Arc<FragmentContext> = self.planned.context.host_fragment_context()?;
+        let task = TaskContext::from(state);
+        let config = task.session_config().clone().with_extension(context);
+        let config = self.planned.context.with_batches_of_long_values(config);
+        Ok(task.with_session_config(config))
+    }
+}
