@@ -30,8 +30,6 @@ use check::{Anomaly, Finding, Op, Transaction, check};
 /// Lists, the last two of which are absent at first.
 const KEYS: u64 = 5;
 const SESSIONS: u64 = 4;
-/// Longer than the transactions of a session take.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How lists in several tablets are read.
 const IN_TABLETS: [&str; 3] = ["split = h0", "index_scan = off", "stealing = off"];
@@ -238,7 +236,9 @@ async fn all_levels(mode: &str, way: &'static [&'static str], bulk: Bulk, otherw
         }
         let mut history = Vec::new();
         for task in tasks {
-            let Ok(ended) = tokio::time::timeout(PATIENCE, task).await else {
+            // Longer than the transactions of a session take.
+            let patience = Duration::from_secs(60 + 2 * count);
+            let Ok(ended) = tokio::time::timeout(patience, task).await else {
                 panic!("{name}, {mode}, {bulk:?}, seed {seed}: {:#?}", waiting(&mut session).await);
             };
             history.extend(ended.unwrap());

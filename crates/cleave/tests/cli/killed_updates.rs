@@ -1,8 +1,8 @@
 //! `kill -9` of a host or of a device amid statements that update fragments run: what was acknowledged is there, and
 //! every other transaction whole or not at all.
 //!
-//! Turn n sets `v` of all rows to n. Every second turn is a block: it deletes some rows as well, and a row of another table
-//! notes the turn. So the rows tell which turns are there, and whether one is there in part.
+//! Turn n sets `v` of all rows to n. Every second turn is a block: it deletes some rows as well, and a row of another
+//! table notes the turn. So the rows tell which turns are there, and whether one is there in part.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::program::{cleave, sql};
 const ROWS: u64 = 20_000;
 /// Instants at which somebody is killed, spread over two turns.
 const KILLS: u32 = 6;
-/// A block deletes one of so many rows.
+/// A block deletes one row of so many.
 const CYCLE: u64 = 5_000;
 /// More turns than there is time for.
 const TURNS_MAX: u64 = 3_000;
