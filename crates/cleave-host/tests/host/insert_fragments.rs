@@ -364,6 +364,8 @@ async fn new_tables_get_the_rows_of_their_query() {
     assert_eq!(refused(&mut session, "SELECT * FROM c").await.sqlstate(), "42P01");
     let error = refused(&mut session, "CREATE TABLE c AS SELECT id, id FROM source").await;
     assert_eq!(error.sqlstate(), "42701");
+    run(&mut session, "CREATE TABLE d AS SELECT id + 1, kind k FROM source").await;
+    assert_eq!(row(&mut session, "SELECT count(\"?column?\"), max(k) FROM d").await, "12018,99");
     run(&mut session, "CREATE TABLE c AS SELECT kind, count(*) AS n FROM source GROUP BY kind")
         .await;
     assert_eq!(row(&mut session, "SELECT count(*), sum(n) FROM c").await, "100,12018");
