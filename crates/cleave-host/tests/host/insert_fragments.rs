@@ -47,7 +47,8 @@ async fn targets(session: &mut Session) {
             &format!(
                 "CREATE TABLE {table} (id int, kind bigint NOT NULL, price numeric(10,1) DEFAULT 1.5, \
                  note varchar(30), code char(4), long text DEFAULT 'none', flag boolean, day date, \
-                 at timestamp DEFAULT now(), CONSTRAINT cheap CHECK (price > -1), CONSTRAINT short CHECK (length(note) < 20 OR flag))"
+                 at timestamp DEFAULT now(), CONSTRAINT cheap CHECK (price > -1), \
+                 CONSTRAINT short CHECK (length(note) < 20 OR flag))"
             ),
         )
         .await;
