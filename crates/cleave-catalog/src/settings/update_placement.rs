@@ -4,7 +4,8 @@ use std::fmt;
 
 use super::{Setting, Value, Values};
 
-/// Where an UPDATE or DELETE changes rows, and an INSERT makes those of a query. Source: Update NDP, section 8 (S1 and S3).
+/// Where an UPDATE or DELETE changes rows, and an INSERT makes those of a query. Source: Update NDP, section 8 (S1 and
+/// S3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UpdatePlacement {
     /// On pages if that is expected to be cheaper, else row by row.

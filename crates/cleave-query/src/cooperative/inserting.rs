@@ -83,9 +83,9 @@ pub async fn plan_insert(
 }
 
 impl InsertingQuery {
-    /// The columns of the query.
+    /// The columns of the query, with the names that it gives them.
     pub fn schema(&self) -> SchemaRef {
-        self.whole.fragment().plan.schema()
+        self.whole.planned().named(&self.whole.fragment().plan.schema())
     }
 
     /// The device of its rows.

@@ -543,6 +543,11 @@ impl PlannedQuery {
         explain::row_estimate(self)
     }
 
+    /// `schema`, which its plan has, with the names of its result.
+    pub(crate) fn named(&self, schema: &SchemaRef) -> SchemaRef {
+        self.names.apply(schema)
+    }
+
     pub(crate) fn state(&self) -> &SessionState {
         &self.state
     }

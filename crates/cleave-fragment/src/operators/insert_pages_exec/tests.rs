@@ -24,7 +24,7 @@ impl PartitionStream for Rows {
     }
 
     fn execute(&self, _task: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let batches = std::iter::repeat_n(Ok(self.0.clone()), self.1);
+        let batches = std::iter::repeat_n(self.0.clone(), self.1).map(Ok);
         Box::pin(RecordBatchStreamAdapter::new(self.0.schema(), stream::iter(batches)))
     }
 }
