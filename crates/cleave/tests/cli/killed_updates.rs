@@ -8,7 +8,6 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
 
 use cleave_media::Stopwatch;
 use tempfile::{TempDir, tempdir};
@@ -135,9 +134,9 @@ impl World {
         let (sender, done) = channel();
         std::thread::spawn(move || {
             let lines = output.lines().map_while(Result::ok);
-            for turn in lines.filter_map(|line| line.parse::<u64>().ok()) {
-                drop(sender.send(turn));
-            }
+            // The test may have seen enough.
+            let mut turns = lines.filter_map(|line| line.parse::<u64>().ok());
+            turns.all(|turn| sender.send(turn).is_ok());
         });
         (Process::of(child), done)
     }
