@@ -1,8 +1,8 @@
 //! `SELECT … FOR UPDATE` of many rows by a fragment: the device finds the rows, locks them and returns them.
 //!
 //! The rows come to the host, as those of any query do, and each is locked where it lies. Without a fragment the host
-//! would lock more than [`LOCKED_ROWS_MAX`] rows by locking the table. So other writers of the table go on, and an update
-//! fragment of the same transaction finds its rows locked.
+//! would lock more than [`LOCKED_ROWS_MAX`] rows by locking the table. So other writers of the table go on, and an
+//! update fragment of the same transaction finds its rows locked.
 //!
 //! 1. [`rows_locked`] asks whether the statement may: one table with one tablet, in a mode that excludes other writers,
 //!    without LIMIT, on pages of devices. A fragment locks no keys. So rows that foreign keys may refer to, which FOR

@@ -237,8 +237,8 @@ impl TransactionLocks {
         !self.jobs.is_empty()
     }
 
-    /// Whether another transaction shares keys of the table: it may know the row of a key by a VID that is no longer its
-    /// own, and a fragment locks no keys.
+    /// Whether another transaction shares keys of the table: it may know the row of a key by a VID that is no longer
+    /// its own, and a fragment locks no keys.
     pub(super) fn others_share_keys(&self, table_id: u32) -> bool {
         self.locks.list().iter().any(|lock| {
             let (kind, object) = (lock.key.kind(), lock.key.object());

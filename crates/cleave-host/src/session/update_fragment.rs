@@ -186,8 +186,8 @@ fn changed_places(
     Some(places)
 }
 
-/// The fragments of the statement, one for each tablet, over the pages that begin with a VID below that in `vids_below`,
-/// or over all; None: one cannot be made.
+/// The fragments of the statement, one for each tablet, over the pages that begin with a VID below that in
+/// `vids_below`, or over all; None: one cannot be made.
 async fn planned(
     session: &Session,
     view: &ReadView,

@@ -4,8 +4,8 @@
 //! [`LockRowsExec`] at the root of the fragment. The rows cross the link; their locks do not, on a device that shares
 //! the lock table.
 //!
-//! Invariant: it runs on the device or not at all. Each row that comes back is locked by the transaction of the job, and
-//! may have changed between snapshot and lock: the host compares it with the newest version. Source: Update NDP,
+//! Invariant: it runs on the device or not at all. Each row that comes back is locked by the transaction of the job,
+//! and may have changed between snapshot and lock: the host compares it with the newest version. Source: Update NDP,
 //! section 7.
 
 use std::sync::Arc;
@@ -71,8 +71,8 @@ impl LockingQuery {
         self.node.device_plan().schema()
     }
 
-    /// The rows, locked for the transaction of `job`. None: the device refuses, a row fails there, or the rows take more
-    /// than the memory of queries; the locks that it has taken stay.
+    /// The rows, locked for the transaction of `job`. None: the device refuses, a row fails there, or the rows take
+    /// more than the memory of queries; the locks that it has taken stay.
     ///
     /// # Errors
     /// Those of the locks, of the link and of the device.

@@ -132,12 +132,13 @@ impl World {
             .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let (sender, done) = channel();
-        std::thread::spawn(move || {
+        let reading = std::thread::Builder::new().spawn(move || {
             let lines = output.lines().map_while(Result::ok);
             // The test may have seen enough.
             let mut turns = lines.filter_map(|line| line.parse::<u64>().ok());
             turns.all(|turn| sender.send(turn).is_ok());
         });
+        drop(reading.unwrap());
         (Process::of(child), done)
     }
 
@@ -176,7 +177,10 @@ fn killed_at_any_instant(at: Where, kill: impl Fn(&mut World, Process)) {
     let (host, done) = world.host(0);
     done.recv().unwrap();
     let watch = Stopwatch::start();
-    let mut last = (0..4).map(|_| done.recv().unwrap()).last().unwrap();
+    let mut last = 0;
+    for _ in 0..4 {
+        last = done.recv().unwrap();
+    }
     let two_turns = watch.elapsed() / 2;
     let mut between = 0;
     let mut running = Some((host, done));

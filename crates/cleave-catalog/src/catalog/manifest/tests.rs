@@ -236,7 +236,7 @@ fn a_newer_format_is_told_from_damage() {
     let newer = Format { versions: 1..=13, ..MANIFEST_FORMAT };
     fs::write(directory.path().join("manifest"), newer.seal(b"who knows")).unwrap();
     let (message, sqlstate) = refusal(directory.path());
-    assert!(message.contains("written by a newer Cleave: its format is 12"), "{message}");
+    assert!(message.contains("written by a newer Cleave: its format is 13"), "{message}");
     assert_eq!(sqlstate, "XX001");
 }
 

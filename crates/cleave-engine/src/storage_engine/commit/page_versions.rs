@@ -1,5 +1,5 @@
-//! Commits of page versions: a record with their references in the log, and the pages replaced in a catalog version that
-//! no manifest has.
+//! Commits of page versions: a record with their references in the log, and the pages replaced in a catalog version
+//! that no manifest has.
 //!
 //! ```text
 //!  page versions, synced ─▶ record appended ─▶ pages replaced in the catalog version, delta kept ─▶ published

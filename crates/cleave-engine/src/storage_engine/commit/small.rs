@@ -94,7 +94,8 @@ pub(super) async fn validate(
     Ok((lock, live))
 }
 
-/// Appends the record of `rows` and `versions` to the log; returns what is to enter the delta, and where the record begins and ends.
+/// Appends the record of `rows` and `versions` to the log; returns what is to enter the delta, and where the record
+/// begins and ends.
 pub(super) fn append(
     engine: &Engine,
     log: &Wal,

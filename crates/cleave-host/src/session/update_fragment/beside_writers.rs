@@ -8,10 +8,10 @@
 //! ```
 //!
 //! 1. The table is locked so that writers of rows go on, and its [pages](pages_key) so that vacuum waits. Statements by
-//!    themselves share the pages: who commits later puts its versions over the others'
-//!    ([`TableVersions::rebased`]). A block has the pages alone, since its later statements read its versions. It takes
-//!    this lock only if it is free, for waiting could close a deadlock cycle that PostgreSQL does not have. Otherwise it
-//!    makes its rows itself if fragments have locked rows for it, and locks the table as a whole if none has.
+//!    themselves share the pages: who commits later puts its versions over the others' ([`TableVersions::rebased`]). A
+//!    block has the pages alone, since its later statements read its versions. It takes this lock only if it is free,
+//!    for waiting could close a deadlock cycle that PostgreSQL does not have. Otherwise it makes its rows itself if
+//!    fragments have locked rows for it, and locks the table as a whole if none has.
 //! 2. With `update_locking = shared` the fragment locks each row before it changes it
 //!    ([`LockRowsExec`](cleave_fragment::LockRowsExec)). With `optimistic` the rows are locked when it has ended, none
 //!    of which may be another transaction's then.
@@ -245,8 +245,8 @@ async fn attempt(
     Ok(Attempt::Done(count))
 }
 
-/// What fragments have made of `table` as others have left it: `versions` over theirs, of the rows that are alive still,
-/// and the number of the rest; for a DELETE, `ended` without the rest.
+/// What fragments have made of `table` as others have left it: `versions` over theirs, of the rows that are alive
+/// still, and the number of the rest; for a DELETE, `ended` without the rest.
 ///
 /// # Errors
 /// [`Error::Conflict`] of a row that another fragment has changed in place, or a page that was replaced otherwise.
