@@ -1,15 +1,13 @@
 //! Tests of foreign keys with several sessions: waits, failures, and that no row ever refers to a missing one.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use cleave_host::check::{CheckOptions, check};
-use cleave_host::{Database, Error, OpenOptions, Session};
+use cleave_host::{Database, Error, Session};
 use cleave_media::SplitMix64;
 use datafusion::common::runtime::SpawnedTask;
 
 use crate::support::{
-    assert_no_leak, embedded, forgetful, fresh, planned, refused, row, rows, run, waits,
+    assert_no_leak, checks_out, fresh, open_forgetful, planned, refused, row, rows, run, waits,
 };
 
 async fn family(action: &str) -> (tempfile::TempDir, Arc<Database>, Session, Session) {
@@ -132,10 +130,6 @@ async fn a_new_key_waits_for_writers_of_both_tables() {
     drop(database);
 }
 
-async fn open_forgetful(directory: &Path) -> Arc<Database> {
-    Database::open(directory, OpenOptions::new(forgetful()).create(true)).await.unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_follows_is_there_again_with_its_cause_or_not_at_all() {
     let directory = tempfile::tempdir().unwrap();
@@ -172,9 +166,7 @@ async fn what_follows_is_there_again_with_its_cause_or_not_at_all() {
         assert_eq!(detail, "Key (parent)=(1) is not present in table \"parent\".");
         assert_no_leak(&database);
     }
-    let options = OpenOptions::new(embedded());
-    let report = check(directory.path(), options, &CheckOptions::default()).await.unwrap();
-    assert!(report.findings.kept().is_empty(), "{:#?}", report.findings);
+    checks_out(directory.path()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

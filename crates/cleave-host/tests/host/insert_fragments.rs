@@ -1,17 +1,14 @@
 //! Tests of fragments that insert: tables get the rows that the same statements insert on the host, in transactions,
 //! beside readers and writers, and across restarts.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use cleave_host::activity::Act;
-use cleave_host::check::{CheckOptions, check};
-use cleave_host::{Database, OpenOptions, Session};
+use cleave_host::{Database, Session};
 
 use crate::devices::attach_nas;
 use crate::support::{
-    assert_no_leak, assert_no_leak_soon, beside, embedded, fresh, open, refused, row, rows, run,
-    waits,
+    assert_no_leak, assert_no_leak_soon, beside, checks_out, fragments, fresh, open, refused, row,
+    rows, run, waits,
 };
 
 /// A table with rows to be inserted: NULLs, dead rows, and some in the delta.
@@ -53,10 +50,6 @@ async fn targets(session: &mut Session) {
         )
         .await;
     }
-}
-
-async fn fragments(database: &Database) -> u64 {
-    database.activity().count(Act::UpdateFragment)
 }
 
 /// Runs `sql`, in which @ is the table, on both tables, and compares outcome and rows.
@@ -159,12 +152,6 @@ async fn every_insert(database: &Arc<Database>, session: &mut Session) {
     for (sql, by_fragment) in INSERTS {
         on_both(database, session, sql, by_fragment).await;
     }
-}
-
-async fn checks_out(directory: &Path) {
-    let options = OpenOptions::new(embedded());
-    let report = check(directory, options, &CheckOptions::default()).await.unwrap();
-    assert!(report.findings.kept().is_empty(), "{:#?}", report.findings);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

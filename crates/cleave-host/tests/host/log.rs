@@ -7,18 +7,15 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use cleave_host::check::{CheckOptions, check};
 use cleave_host::{Database, OpenOptions, SnapshotKind};
 use cleave_media::files::Files;
 use cleave_media::simulation::{World, enter};
 use cleave_media::{FaultyMedia, ForgetfulFiles, Media};
 
 use crate::durability::Slot;
-use crate::support::{assert_no_leak, embedded, forgetful, open, refused, row, rows, run};
-
-async fn open_forgetful(directory: &Path) -> Arc<Database> {
-    Database::open(directory, OpenOptions::new(forgetful()).create(true)).await.unwrap()
-}
+use crate::support::{
+    assert_no_leak, checks_out, embedded, open, open_forgetful, refused, row, rows, run,
+};
 
 fn log_bytes(directory: &Path) -> u64 {
     let files = std::fs::read_dir(directory.join("log")).unwrap();
@@ -52,9 +49,7 @@ async fn what_media_forgot_is_made_again_from_the_log() {
         assert_eq!(error.sqlstate(), "23505");
         assert_no_leak(&database);
     }
-    let options = OpenOptions::new(embedded());
-    let report = check(directory.path(), options, &CheckOptions::default()).await.unwrap();
-    assert!(report.findings.kept().is_empty(), "{:#?}", report.findings);
+    checks_out(directory.path()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -92,9 +87,7 @@ async fn more_commits_than_are_made_again_at_once_come_back() {
         assert_eq!(error.sqlstate(), "23505");
         assert_no_leak(&database);
     }
-    let options = OpenOptions::new(embedded());
-    let report = check(directory.path(), options, &CheckOptions::default()).await.unwrap();
-    assert!(report.findings.kept().is_empty(), "{:#?}", report.findings);
+    checks_out(directory.path()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

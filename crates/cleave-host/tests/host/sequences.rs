@@ -1,16 +1,9 @@
 //! Tests of sequences: no number is given twice, however the process ends, and under concurrent calls.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 
-use cleave_host::{Database, OpenOptions};
-
-use crate::support::{forgetful, open, refused, row, rows, run};
-
-async fn open_forgetful(directory: &Path) -> Arc<Database> {
-    Database::open(directory, OpenOptions::new(forgetful()).create(true)).await.unwrap()
-}
+use crate::support::{open, open_forgetful, refused, row, rows, run};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_number_comes_twice_after_a_crash() {

@@ -9,6 +9,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use cleave_device::{Runtime, RuntimeOptions};
 use cleave_fragment::link::DeviceService;
 use cleave_host::activity::Act;
+use cleave_host::check::{CheckOptions, check};
 use cleave_host::value::value_text;
 use cleave_host::{Database, EmbeddedFactory, Error, OpenOptions, Outcome, Session, SnapshotKind};
 use cleave_media::{DirectFile, FaultPlan, FaultyMedia, Media, OpenMode};
@@ -78,6 +79,23 @@ pub(crate) fn over(
 /// The database in `directory`, made if it is not there.
 pub(crate) async fn open(directory: &Path) -> Arc<Database> {
     Database::open(directory, OpenOptions::new(embedded()).create(true)).await.unwrap()
+}
+
+/// Opens or makes a database whose device forgets what was not synced, as it is when it is dropped.
+pub(crate) async fn open_forgetful(directory: &Path) -> Arc<Database> {
+    Database::open(directory, OpenOptions::new(forgetful()).create(true)).await.unwrap()
+}
+
+/// `check` finds nothing in the database in `directory`, which is not open.
+pub(crate) async fn checks_out(directory: &Path) {
+    let options = OpenOptions::new(embedded());
+    let report = check(directory, options, &CheckOptions::default()).await.unwrap();
+    assert!(report.findings.kept().is_empty(), "{:#?}", report.findings);
+}
+
+/// Tablets in which a fragment has changed or inserted rows.
+pub(crate) async fn fragments(database: &Database) -> u64 {
+    database.activity().count(Act::UpdateFragment)
 }
 
 /// A database of its own.

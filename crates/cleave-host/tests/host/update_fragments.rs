@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cleave_host::activity::Act;
-use cleave_host::check::{CheckOptions, check};
-use cleave_host::{Database, OpenOptions, Session};
+use cleave_host::{Database, Session};
 
 use crate::devices::attach_nas;
 use crate::support::{
-    assert_no_leak, assert_no_leak_soon, embedded, fresh, open, refused, row, rows, run,
+    assert_no_leak, assert_no_leak_soon, checks_out, fragments, fresh, open, refused, row, rows,
+    run,
 };
 
 mod beside_writers;
@@ -54,10 +54,6 @@ async fn two_tables(session: &mut Session, row_count: u32) {
     }
     run(session, "CREATE TABLE other (kind int PRIMARY KEY, factor int)").await;
     run(session, "INSERT INTO other SELECT v, v * 2 FROM generate_series(0, 40) AS s(v)").await;
-}
-
-async fn fragments(database: &Database) -> u64 {
-    database.activity().count(Act::UpdateFragment)
 }
 
 /// Runs `sql`, in which @ is the table, on both tables, and compares outcome and rows.
@@ -158,12 +154,6 @@ async fn fragments_change_the_rows_that_statements_change() {
     run(&mut session, "SET update_placement = host; UPDATE b SET price = 3").await;
     same_rows(&mut session, "after another update").await;
     assert_no_leak(&database);
-}
-
-async fn checks_out(directory: &Path) {
-    let options = OpenOptions::new(embedded());
-    let report = check(directory, options, &CheckOptions::default()).await.unwrap();
-    assert!(report.findings.kept().is_empty(), "{:#?}", report.findings);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

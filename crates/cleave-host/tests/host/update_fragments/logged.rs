@@ -6,11 +6,7 @@ use cleave_host::DeviceId;
 use cleave_media::SplitMix64;
 
 use super::*;
-use crate::support::forgetful;
-
-async fn open_forgetful(directory: &Path) -> Arc<Database> {
-    Database::open(directory, OpenOptions::new(forgetful()).create(true)).await.unwrap()
-}
+use crate::support::open_forgetful;
 
 fn manifest(directory: &Path) -> Vec<u8> {
     std::fs::read(directory.join("manifest")).unwrap()
