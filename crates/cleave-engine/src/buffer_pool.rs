@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use cleave_catalog::catalog::DeviceId;
-use cleave_media::BlockAddress;
-use cleave_store::{ColumnRef, OpenedPage, PageHeader, PageRef};
+use cleave_media::{BlockAddress, Extent};
+use cleave_store::{ChunkEntry, ColumnRef, OpenedPage, PageHeader, PageRef};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::host_pages::WholePage;
@@ -100,6 +100,18 @@ impl CachedPart {
         };
         (content + ENTRY_BYTES) as u64
     }
+}
+
+/// Whether `chunk`, of a version of the page `from`, lies where that has it.
+fn is_shared(chunk: &ChunkEntry, (from, header): (&PageRef, &PageHeader)) -> bool {
+    let Some(block) = chunk.shared else { return false };
+    header.entry(chunk.column).is_some_and(|before| {
+        let is_there = match before.shared {
+            Some(shared) => shared == block,
+            None => from.extent.contains(Extent { start: block, block_count: 1 }),
+        };
+        is_there && (before.length, before.checksum) == (chunk.length, chunk.checksum)
+    })
 }
 
 fn header_bytes(header: &PageHeader) -> usize {
@@ -269,6 +281,11 @@ impl BufferPool {
             Some(CachedPart::Opened(opened)) => Some(Arc::clone(opened)),
             _ => None,
         };
+        let alone = state.remove(&PartKey::new(device, from, Part::Header));
+        let of_from = match alone.as_ref().map(|entry| &entry.held) {
+            Some(CachedPart::Header(header)) => Some(&**header),
+            _ => opened.as_ref().map(|page| &**page.header()),
+        };
         let (mut frequency, mut queue) = (1, Queue::Small);
         let mut note = |entry: &Entry| {
             frequency = entry.frequency.max(frequency);
@@ -277,13 +294,14 @@ impl BufferPool {
             }
         };
         whole.iter().for_each(&mut note);
-        state.remove(&PartKey::new(device, from, Part::Header)).iter().for_each(&mut note);
+        alone.iter().for_each(&mut note);
         let mut kept = vec![(Part::Header, CachedPart::Header(Arc::clone(header)))];
         for chunk in &header.chunks {
             let part = Part::from(chunk.column);
             let own = state.remove(&PartKey::new(device, from, part));
             own.iter().for_each(&mut note);
-            if chunk.shared.is_none() {
+            // A version of a version shares chunks with either.
+            if !of_from.is_some_and(|header| is_shared(chunk, (from, header))) {
                 continue;
             }
             let bytes = match own.map(|entry| entry.held) {

@@ -593,6 +593,14 @@ impl Device {
         self.space_map().map.take(extent)
     }
 
+    /// The same of the parts of `extent` that are free, which it returns.
+    ///
+    /// # Errors
+    /// [`SpaceError::TooHigh`].
+    pub(crate) fn take_free_of(&self, extent: Extent) -> Result<Vec<Extent>, SpaceError> {
+        self.space_map().map.take_free(extent)
+    }
+
     /// Lets `extents`, which are in use and which nothing here names, wait for [`Device::let_go_of_kept`].
     pub fn keep(&self, extents: Vec<Extent>) {
         self.retire(NEVER, extents);

@@ -19,6 +19,7 @@ use cleave_txn::{LogReader, Lsn, Record};
 
 use super::redo::{Redo, lacks_table};
 use super::{Committed, CommittedPage, directory_of};
+use crate::device::Device;
 use crate::storage_engine::Engine;
 use crate::storage_engine::commit::{Changes, RedonePages};
 use crate::write::tail_pins::TailPin;
@@ -86,10 +87,16 @@ fn add(found: &mut RedonePages, database: &Engine, committed: Committed) -> Resu
                     return Err("it has a page version without its page".to_owned());
                 };
                 let version = PageEntry::try_from(version).map_err(|error| error.to_string())?;
-                let extent = version.page.extent;
+                let (extent, shared) = (version.page.extent, version.shared.clone());
                 versions.redo((table, place), replaced.into(), version)?;
                 let device = take(database, device, extent)?;
-                found.taken.entry(device).or_default().push(extent);
+                let taken = found.taken.entry(device.id()).or_default();
+                taken.push(extent);
+                // Chunks of a version that its transaction has replaced itself: no record names that.
+                for extent in shared {
+                    let free = device.take_free_of(extent).map_err(|error| error.to_string())?;
+                    taken.extend(free);
+                }
             }
         }
     }
@@ -97,9 +104,9 @@ fn add(found: &mut RedonePages, database: &Engine, committed: Committed) -> Resu
 }
 
 /// Takes `extent` on the device `id`, and returns that.
-fn take(database: &Engine, id: Option<DeviceId>, extent: Extent) -> Result<DeviceId, String> {
+fn take(database: &Engine, id: Option<DeviceId>, extent: Extent) -> Result<Arc<Device>, String> {
     let device = id.and_then(|id| database.device(id));
     let device = device.ok_or_else(|| "it names a device that is not there".to_owned())?;
     device.take_named(extent).map_err(|error| error.to_string())?;
-    Ok(device.id())
+    Ok(device)
 }

@@ -288,10 +288,14 @@ impl TableVersions {
         })
     }
 
-    /// Where they lie on `device`.
-    pub fn extents(&self, device: DeviceId) -> impl Iterator<Item = Extent> + '_ {
+    /// Where they lie on `device`, with the chunks that they share with earlier versions of their pages.
+    pub fn extents(&self, device: DeviceId) -> impl Iterator<Item = Extent> {
         let here = self.tablets.values().filter(move |versions| versions.device == device);
-        here.flat_map(|versions| versions.pages.values().map(|version| version.entry.page.extent))
+        let pages = here.flat_map(|versions| versions.pages.values());
+        pages.flat_map(|version| {
+            let PageEntry { page, shared, .. } = &version.entry;
+            std::iter::once(page.extent).chain(shared.iter().copied())
+        })
     }
 
     /// `table` with the page versions, and whether it has all pages that they replace.

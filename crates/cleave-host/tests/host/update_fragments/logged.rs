@@ -191,3 +191,131 @@ async fn random_changes_survive_kills() {
         checks_out(directory.path()).await;
     }
 }
+
+/// Pages that are large enough for their versions to share chunks.
+async fn filled_with_wide_rows(session: &mut Session) {
+    let columns = "id int PRIMARY KEY, p int, q int, r int, note text";
+    run(session, &format!("CREATE TABLE a ({columns})")).await;
+    let rows = "SELECT v, v % 91, v % 89, 0, md5(v::text) || md5((v + 1)::text)";
+    run(session, &format!("INSERT INTO a {rows} FROM generate_series(1, 12000) AS s(v)")).await;
+    run(session, "SET update_placement = device").await;
+}
+
+const SUMS: &str = "SELECT count(*), sum(p), sum(q), sum(r), min(note), max(note) FROM a";
+
+/// A version of a version shares chunks with it, though no commit names it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn versions_of_versions_keep_the_chunks_that_they_share() {
+    for in_manifest in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let database = open_forgetful(directory.path()).await;
+        let mut session = database.session();
+        filled_with_wide_rows(&mut session).await;
+        // All of it is cached.
+        let before = row(&mut session, SUMS).await;
+        assert!(before.starts_with("12000,539605,527519,0,"), "{before}");
+        run(&mut session, "BEGIN; UPDATE a SET p = p + 1; UPDATE a SET q = q + 1 WHERE id > 0")
+            .await;
+        run(&mut session, "SAVEPOINT s; UPDATE a SET p = 0, q = 0, r = 5; ROLLBACK TO s").await;
+        run(&mut session, "UPDATE a SET r = 1").await;
+        if in_manifest {
+            run(&mut session, "CREATE TABLE other (id int)").await;
+        }
+        run(&mut session, "COMMIT").await;
+        let after = before.replace("539605,527519,0", "551605,539519,12000");
+        assert_eq!(row(&mut session, SUMS).await, after);
+        assert_eq!(fragments(&database).await, 4);
+        assert_no_leak(&database);
+        // What is free is written again.
+        run(&mut session, "CREATE TABLE more AS SELECT * FROM a").await;
+        assert_eq!(row(&mut session, SUMS).await, after);
+        drop((session, database));
+        for turn in 0..2 {
+            let database = open_forgetful(directory.path()).await;
+            let mut session = database.session();
+            run(&mut session, "INSERT INTO more SELECT id, 1, 2, 3, note FROM more LIMIT 3000")
+                .await;
+            assert_eq!(row(&mut session, SUMS).await, after, "{in_manifest}, {turn}");
+            assert_no_leak(&database);
+        }
+        checks_out(directory.path()).await;
+    }
+}
+
+/// Random blocks of fragments that change several columns of the same pages, single rows and savepoints between them,
+/// and kills between the blocks, beside a model.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_blocks_survive_kills() {
+    for seed in 0..3 {
+        let mut random = SplitMix64::new(seed);
+        let directory = tempfile::tempdir().unwrap();
+        let mut database = open_forgetful(directory.path()).await;
+        let mut session = database.session();
+        filled_with_wide_rows(&mut session).await;
+        let mut committed: BTreeMap<u64, [u64; 3]> =
+            (1..=12_000).map(|id| (id, [id % 91, id % 89, 0])).collect();
+        let mut next = 20_000;
+        for _ in 0..12 {
+            let level = ["READ COMMITTED", "REPEATABLE READ"][random.below(2) as usize];
+            run(&mut session, &format!("BEGIN ISOLATION LEVEL {level}")).await;
+            let mut model = committed.clone();
+            let mut marked = None;
+            for step in 0..random.below(6) + 1 {
+                let (factor, place) = (random.below(5) + 1, random.below(3) as usize);
+                let (rest, name) = (random.below(factor), ["p", "q", "r"][place]);
+                match random.below(9) {
+                    0..5 => {
+                        let sql = format!("UPDATE a SET {name} = {name} + {step}");
+                        run(&mut session, &format!("{sql} WHERE id % {factor} = {rest}")).await;
+                        let changed = model.iter_mut().filter(|(id, _)| *id % factor == rest);
+                        changed.for_each(|(_, row)| row[place] += step);
+                    }
+                    5 => {
+                        let id = random.below(12_000);
+                        let sql = format!("UPDATE a SET {name} = {step} WHERE id = {id}");
+                        run(&mut session, &sql).await;
+                        model.entry(id).and_modify(|row| row[place] = step);
+                    }
+                    6 => {
+                        let sql = format!("INSERT INTO a VALUES ({next}, 1, 2, 3, 'new')");
+                        run(&mut session, &sql).await;
+                        model.insert(next, [1, 2, 3]);
+                        next += 1;
+                    }
+                    7 => {
+                        run(&mut session, "SAVEPOINT s").await;
+                        marked = Some(model.clone());
+                    }
+                    _ => {
+                        if let Some(before) = &marked {
+                            run(&mut session, "ROLLBACK TO s").await;
+                            model.clone_from(before);
+                        }
+                    }
+                }
+            }
+            match random.below(5) {
+                0 => drop(run(&mut session, "ROLLBACK").await),
+                _ => {
+                    run(&mut session, "COMMIT").await;
+                    committed = model;
+                }
+            }
+            if random.below(3) == 0 {
+                drop((session, database));
+                database = open_forgetful(directory.path()).await;
+                session = database.session();
+                run(&mut session, "SET update_placement = device").await;
+            }
+            let found = rows(&mut session, "SELECT id, p, q, r FROM a ORDER BY id").await;
+            let line =
+                |(id, row): (&u64, &[u64; 3])| format!("{id},{},{},{}", row[0], row[1], row[2]);
+            let expected: Vec<String> = committed.iter().map(line).collect();
+            let differs = found.iter().zip(&expected).find(|(found, expected)| found != expected);
+            assert_eq!((found.len(), differs), (expected.len(), None), "seed {seed}");
+        }
+        assert_no_leak_soon(&database).await;
+        drop((session, database));
+        checks_out(directory.path()).await;
+    }
+}
