@@ -83,7 +83,8 @@ pub const ENTRY_COUNT_MAX: u32 = 1 << 22;
 /// The size of a table, and how its entries are divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableShape {
-    /// Number of entries: a power of two. More entries mean fewer false conflicts, and more memory.
+    /// Number of entries: a power of two. More entries mean fewer false conflicts, and more memory: pages of a table
+    /// are touched when rows in them are locked.
     pub entry_count: u32,
     /// How each is divided.
     pub format: SlotFormat,
@@ -91,7 +92,7 @@ pub struct TableShape {
 
 impl Default for TableShape {
     fn default() -> Self {
-        Self { entry_count: 1 << 18, format: SlotFormat::of_this_machine() }
+        Self { entry_count: 1 << 20, format: SlotFormat::of_this_machine() }
     }
 }
 

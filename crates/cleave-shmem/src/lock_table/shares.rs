@@ -23,6 +23,20 @@ const NUMBER_MAX: u32 = u32::MAX >> 2;
 /// Spins on a busy word before a yield.
 const LOOKS_BEFORE_YIELD: u32 = if cfg!(loom) { 0 } else { 64 };
 
+/// So many words, whose memory is not touched before they are used.
+#[cfg(not(loom))]
+#[expect(unsafe_code, reason = "words that are written one by one would all be in memory")]
+fn zeroes(count: u32) -> Box<[AtomicU64]> {
+    let words = Box::new_zeroed_slice(count as usize);
+    // SAFETY: eight bytes of zeroes are a value of an `AtomicU64`.
+    unsafe { words.assume_init() }
+}
+
+#[cfg(loom)]
+fn zeroes(count: u32) -> Box<[AtomicU64]> {
+    (0..count).map(|_| AtomicU64::new(0)).collect()
+}
+
 /// The shares of all entries.
 #[derive(Debug)]
 pub(crate) struct EntryShares {
@@ -55,8 +69,7 @@ pub(crate) struct Guard<'a> {
 
 impl EntryShares {
     pub(crate) fn new(entry_count: u32) -> Self {
-        let words = (0..entry_count).map(|_| AtomicU64::new(0)).collect();
-        Self { words, later: Mutex::default() }
+        Self { words: zeroes(entry_count), later: Mutex::default() }
     }
 
     #[inline]
