@@ -13,8 +13,9 @@
 //!    merges runs on the device where they lie, and [`vacuum`] leaves dead rows out of their segments: both are
 //!    fragments that write ([`writing_fragment`]).
 //! 5. [`change_pages`] changes columns of many rows, or marks them dead, by an update fragment. What a transaction has
-//!    changed so waits as [`page_versions`] for its commit, while [`tail_pins`] keep pages in place. [`insert_pages`]
-//!    adds pages with the rows of a query, which a fragment has written.
+//!    changed so waits as [`page_versions`] for its commit, while [`tail_pins`] keep pages in place; [`settled_pages`]
+//!    says which pages can have versions. [`insert_pages`] adds pages with the rows of a query, which a fragment has
+//!    written.
 //! 6. The [edit](crate::storage_engine::catalog_edit) that both build commits, or leaves no trace.
 
 pub mod begun;
@@ -29,6 +30,7 @@ pub(crate) mod merge_runs;
 pub mod page_versions;
 pub mod route;
 pub(crate) mod segment_sink;
+pub mod settled_pages;
 pub mod tail_pins;
 pub mod unique;
 pub mod vacuum;

@@ -132,6 +132,20 @@ impl TableVersions {
         Ok((Self { tablets, made: Mutex::default() }, count))
     }
 
+    /// How many of the changed rows are dead in `live`, whose version of the table is `newest`. None: it lacks one of
+    /// the pages, or a version of it.
+    #[must_use]
+    pub fn dead_rows_in(&self, newest: &TableState, live: &Live) -> Option<usize> {
+        let mut count = 0;
+        for (place, versions) in &self.tablets {
+            let tablet = newest.tablets.get(*place)?;
+            let dead = live.delta.dead_rows(newest.schema.table_id, *place, live.number);
+            let dead = versions.dead_slots(tablet, &dead, TabletVersions::of_any)?;
+            count += dead.values().map(BTreeSet::len).sum::<usize>();
+        }
+        Some(count)
+    }
+
     /// Refuses them where another transaction has changed one of the rows in place, in `live`, since `read`, what the
     /// fragments have read.
     ///
@@ -335,30 +349,10 @@ impl TabletVersions {
 
     /// Leaves out the rows that are dead in `tablet`, or among `dead`; returns their number.
     fn leave_out_dead(&mut self, tablet: &TabletState, dead: &[u64]) -> Result<u64> {
-        let mut left_out: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
-        let mut page_count = 0;
-        for entry in tablet.heap.iter().flat_map(|segment| &segment.pages) {
-            let Some(version) = self.of(entry) else { continue };
-            page_count += 1;
-            let of_page = tablet.version_map.dead_rows(entry.vid_stretches());
-            let slots = of_page.slots().filter(|slot| is_set(&version.slots, *slot));
-            let slots: Vec<usize> = slots.collect();
-            if !slots.is_empty() {
-                left_out.entry(entry.vid_first).or_default().extend(slots);
-            }
-        }
-        if page_count != self.pages.len() {
-            return Err(Error::concurrent_update());
-        }
-        for vid in dead {
-            if let Some((first, slot)) = self.find(*vid) {
-                left_out.entry(first).or_default().push(slot);
-            }
-        }
+        let left_out = self.dead_slots(tablet, dead, Self::of);
+        let left_out = left_out.ok_or_else(Error::concurrent_update)?;
         let mut count = 0;
-        for (first, mut slots) in left_out {
-            slots.sort_unstable();
-            slots.dedup();
+        for (first, slots) in left_out {
             let Some(version) = self.pages.get_mut(&first).map(Arc::make_mut) else { continue };
             count += slots.len() as u64;
             let mut bits = BooleanBufferBuilder::new(version.slots.len());
@@ -368,6 +362,36 @@ impl TabletVersions {
         }
         self.pages.retain(|_, version| version.slots.count_set_bits() > 0);
         Ok(count)
+    }
+
+    /// The changed slots that are dead in `tablet`, or among `dead`, by the first VID of their pages. None: `tablet` has
+    /// no page for one of the versions, as `of` finds them.
+    fn dead_slots(
+        &self,
+        tablet: &TabletState,
+        dead: &[u64],
+        of: impl for<'a> Fn(&'a Self, &PageEntry) -> Option<&'a Arc<PageVersion>>,
+    ) -> Option<BTreeMap<u64, BTreeSet<usize>>> {
+        let mut slots: BTreeMap<u64, BTreeSet<usize>> = BTreeMap::new();
+        let mut page_count = 0;
+        for entry in tablet.heap.iter().flat_map(|segment| &segment.pages) {
+            let Some(version) = of(self, entry) else { continue };
+            page_count += 1;
+            let of_page = tablet.version_map.dead_rows(entry.vid_stretches());
+            for slot in of_page.slots().filter(|slot| is_set(&version.slots, *slot)) {
+                slots.entry(entry.vid_first).or_default().insert(slot);
+            }
+        }
+        for (first, slot) in dead.iter().filter_map(|vid| self.find(*vid)) {
+            slots.entry(first).or_default().insert(slot);
+        }
+        (page_count == self.pages.len()).then_some(slots)
+    }
+
+    /// The version of the page of `entry`, or of another version of that.
+    fn of_any(&self, entry: &PageEntry) -> Option<&Arc<PageVersion>> {
+        let version = self.pages.get(&entry.vid_first);
+        version.filter(|version| is_same_place(&version.replaced, &entry.page))
     }
 
     /// The version that replaces the page of `entry`.

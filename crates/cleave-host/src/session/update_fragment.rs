@@ -28,6 +28,7 @@ use cleave_engine::delta::Live;
 use cleave_engine::device::Device;
 use cleave_engine::device::shared_locks::row_object;
 use cleave_engine::write::change_pages::TabletChange;
+use cleave_engine::write::settled_pages::{rows_from, unsettled_from};
 use cleave_fragment::{ChangedColumns, LockWaitPolicy, RowsToLock, read_changed};
 use cleave_query::check_constraints::compiled_checks;
 use cleave_query::cooperative::changing::{Changes, ChangingQuery, CheckedRows, plan_changes};
@@ -75,17 +76,11 @@ pub(super) async fn run(
         return Ok(Ran::ByRows);
     }
     identity::check_update(table, modify.assignments())?;
-    // Pages in memory have no versions.
-    let view = match view.state.shipped.is_empty() {
-        true => view.clone(),
-        // The snapshot that a block keeps stays as it is.
-        false if session.reads_snapshot() => return Ok(Ran::ByRows),
-        false => session.view_with_keys().await?,
-    };
-    let view = &view;
+    let read = read_by_fragments(session, view, modify).await?;
+    let Some((view, vids_below)) = &read else { return Ok(Ran::ByRows) };
     let Ok(table) = view.state.find_writable_table(&modify.table) else { return Ok(Ran::Again) };
     let asked = (modify, parameters, &places);
-    let Some(queries) = Box::pin(planned(session, view, (table, &[]), asked)).await? else {
+    let Some(queries) = Box::pin(planned(session, view, (table, vids_below), asked)).await? else {
         return Ok(Ran::ByRows);
     };
     let placement = Placement::of(session, &queries).await?;
@@ -103,6 +98,58 @@ pub(super) async fn run(
         measuring.put(shown.measured(placement::figures(*count, fragments)));
     }
     Ok(ran)
+}
+
+/// What the fragments of `modify`, which has read `view`, are to read, and for each tablet the VID below which their
+/// pages begin; none: all. The others are in memory, and have no versions: the statement changes their rows row by row,
+/// if it reads nothing else. None: it changes all rows so.
+async fn read_by_fragments(
+    session: &mut Session,
+    view: &ReadView,
+    modify: &Modify,
+) -> Result<Option<(ReadView, Vec<u64>)>> {
+    if view.state.shipped.is_empty() {
+        return Ok(Some((view.clone(), Vec::new())));
+    }
+    let table = view.state.find_writable_table(&modify.table)?;
+    let is_beside = session.in_force().update_locking != UpdateLocking::Table;
+    if is_beside
+        && modify.is_of_its_rows_alone()
+        && let Some(settled) = Settled::of(session, view, table)
+    {
+        return Ok(Some((view.clone(), settled.vids_below)));
+    }
+    // The snapshot that a block keeps stays as it is.
+    if session.reads_snapshot() {
+        return Ok(None);
+    }
+    Ok(Some((session.view_with_keys().await?, Vec::new())))
+}
+
+/// The pages of a table that can have versions.
+struct Settled {
+    /// For each tablet: they begin below this VID.
+    vids_below: Vec<u64>,
+    /// Rows behind them, dead ones included.
+    rows_behind: u64,
+    /// For each tablet, the end of the VIDs of committed rows.
+    ends: Vec<u64>,
+}
+
+impl Settled {
+    /// Those of `table` as `view` has it. None: too many rows are behind them, or the table is not in the newest
+    /// catalog version.
+    fn of(session: &Session, view: &ReadView, table: &TableState) -> Option<Self> {
+        let id = table.schema.table_id;
+        let committed = session.committed(view).table_by_id(id)?;
+        let newest = session.database.live();
+        let newest = newest.state.table_by_id(id)?;
+        let ends: Vec<u64> = committed.tablets.iter().map(|tablet| tablet.next_vid).collect();
+        let vids_below = unsettled_from(table, newest, &ends);
+        let rows_behind = rows_from(table, &vids_below);
+        let few = rows_behind <= LOCKED_ROWS_MAX as u64;
+        few.then_some(Self { vids_below, rows_behind, ends })
+    }
 }
 
 /// Whether the table has so few rows that no fragment is considered unless one is asked for.
@@ -125,6 +172,22 @@ async fn by_fragments(
     if !many::may_move(session, table.schema.table_id) {
         return Ok(Ran::ByRows);
     }
+    // A table that is the transaction's own is changed as a whole.
+    let flushed;
+    let (view, table, queries) = match view.state.shipped.is_empty() {
+        true => (view, table, queries),
+        false if session.reads_snapshot() => return Ok(Ran::ByRows),
+        false => {
+            let view = session.view_with_keys().await?;
+            let table = view.state.find_writable_table(&asked.0.table).map(Arc::clone);
+            let Ok(table) = table else { return Ok(Ran::Again) };
+            match Box::pin(planned(session, &view, (&table, &[]), asked)).await? {
+                Some(queries) => flushed = (view, table, queries),
+                None => return Ok(Ran::ByRows),
+            }
+            (&flushed.0, &*flushed.1, flushed.2.as_slice())
+        }
+    };
     let is_own = own::begin_own(session);
     let mut ran = Ran::ByRows;
     let taken = match Box::pin(change(session, view, table, (asked.2, queries))).await {

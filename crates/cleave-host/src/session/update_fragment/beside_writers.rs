@@ -18,10 +18,12 @@
 //! 3. The rows are compared with the newest committed ones. What others have replaced between the snapshot and its lock
 //!    is left out; the rows committed since, which lie on pages of their own, are then changed
 //!    [row by row](change_rest) on a newer snapshot, as READ COMMITTED has it. Where pages are not the same any more,
-//!    the fragments run again, [`ATTEMPTS`] times at most; then the table is locked.
-//!
-//! 4. Few rows that came by small commits since the last manifest are [changed so too](change_rest): the log can name
-//!    page versions only of [pages that the manifest knows](Engine::unlogged_pages).
+//!    the fragments run again, [`ATTEMPTS`] times at most; then the table is locked. In a block that keeps its snapshot
+//!    a row that others have changed since is an error, as for a single row.
+//! 4. Rows on pages that [can have no version](cleave_engine::write::settled_pages) are [changed so too](change_rest),
+//!    if they are few and the statement reads nothing else: those of the delta, and own rows of the block. So are rows
+//!    that came by small commits since the last manifest: the log can name page versions only of [pages that the
+//!    manifest knows](Engine::unlogged_pages).
 //! 5. A DELETE reports which rows die. The block keeps them as those of other statements. Their keys are not locked, so
 //!    whoever inserts such a key [waits](crate::session::key_locks::wait_for_row) for the row.
 //!
@@ -48,7 +50,7 @@ use cleave_sql::statement::Parameters;
 use cleave_sql::statement::modify::Modify;
 use cleave_txn::{LockMode, Written};
 
-use super::{Ran, column_ids, planned, reported, rows_to_lock};
+use super::{Ran, Settled, column_ids, planned, reported, rows_to_lock};
 use crate::session::block::{self, OwnRows, Taken, own};
 use crate::session::foreign_keys::Ending;
 use crate::session::transaction_locks::{LOCKED_ROWS_MAX, pages_key, row_key};
@@ -123,9 +125,7 @@ async fn lock_table(session: &mut Session, is_own: bool, modify: &Modify) -> Res
     let names = session.names();
     let table = names.find_writable_table(&modify.table)?;
     let id = table.schema.table_id;
-    // Own rows lie on pages of the block alone.
-    let has_rows = session.own_changes(id).is_some_and(|own| own.row_count() > 0);
-    if has_rows || session.owns(id) || session.reads_snapshot() {
+    if session.owns(id) {
         return Ok(None);
     }
     let key = pages_key(table);
@@ -155,23 +155,35 @@ async fn attempt(
     (id, pin, is_own): (u32, &Arc<TailPin>, bool),
     (modify, parameters, places): Asked<'_>,
 ) -> Result<Attempt> {
-    let view = session.view_with_keys().await?;
+    let is_alone = modify.is_of_its_rows_alone();
+    let view = match is_alone || session.reads_snapshot() {
+        true => session.view().await?,
+        false => session.view_with_keys().await?,
+    };
     let Ok(table) = view.state.find_writable_table(&modify.table) else { return Ok(Attempt::No) };
-    if table.schema.table_id != id || !view.state.shipped.is_empty() {
+    if table.schema.table_id != id {
         return Ok(Attempt::No);
     }
+    let Some(settled) = Settled::of(session, &view, table) else { return Ok(Attempt::No) };
+    let (mut vids_below, ends) = (settled.vids_below, settled.ends);
+    let mut has_rest = settled.rows_behind > 0;
+    // Those rows are read once more when the others have changed.
+    if has_rest && !is_alone {
+        return Ok(Attempt::No);
+    }
+    // A statement that reads nothing else has the rows that it would have on the later snapshot: no row of the earlier
+    // one can change again.
+    if is_own
+        && !places.is_empty()
+        && is_alone
+        && !keeps_snapshot(session)
+        && let Some(recent) = session.database.unlogged_pages(table, LOCKED_ROWS_MAX as u64)
+    {
+        vids_below.iter_mut().zip(recent).for_each(|(below, recent)| *below = recent.min(*below));
+        has_rest = true;
+    }
     let asked = (modify, parameters, places);
-    // A block changes all by fragments: its later statements find no rows of its own then. A statement that reads
-    // nothing else has the rows that it would have on the later snapshot: no row of the earlier one can change again.
-    let may_divide = is_own && !places.is_empty() && modify.is_of_its_rows_alone();
-    let is_read_committed =
-        session.in_force().default_transaction_isolation == Isolation::ReadCommitted;
-    let recent = match may_divide && is_read_committed {
-        true => session.database.unlogged_pages(table, LOCKED_ROWS_MAX as u64),
-        false => None,
-    };
-    let vids_below = recent.as_deref().unwrap_or_default();
-    let queries = Box::pin(planned(session, &view, (table, vids_below), asked)).await?;
+    let queries = Box::pin(planned(session, &view, (table, &vids_below), asked)).await?;
     let Some(queries) = queries else { return Ok(Attempt::No) };
     let columns = column_ids(table, places);
     let before = session.defined().versions_of(id);
@@ -192,7 +204,7 @@ async fn attempt(
         count += rows;
         versions = Some(next);
     }
-    if count == 0 && recent.is_none() {
+    if count == 0 && !has_rest {
         return Ok(Attempt::Done(0));
     }
     let changed = match &versions {
@@ -213,12 +225,15 @@ async fn attempt(
     // What others have replaced between the snapshot and the locks is left to the rows that replace it.
     let compared = Box::pin(compared(session, table, versions, &mut ended)).await;
     let (versions, replaced) = match compared {
-        Err(Error::Conflict { kind: ConflictKind::Update, .. }) => return Ok(Attempt::Changed),
-        compared => compared?,
+        Err(Error::Conflict { kind: ConflictKind::Update, .. }) if !session.reads_snapshot() => {
+            return Ok(Attempt::Changed);
+        }
+        Ok(None) => return Ok(Attempt::No),
+        Ok(Some(compared)) => compared,
+        Err(error) => return Err(error),
     };
     // Such a statement reads one snapshot.
-    let isolation = session.in_force().default_transaction_isolation;
-    if replaced > 0 && session.is_alone_in_block() && isolation != Isolation::ReadCommitted {
+    if replaced > 0 && keeps_snapshot(session) {
         return Ok(Attempt::Changed);
     }
     let Some(block) = &mut session.block else { return Ok(Attempt::No) };
@@ -237,41 +252,60 @@ async fn attempt(
             }
         }
     }
-    if replaced > 0 || recent.is_some() {
-        let end = || table.tablets.iter().map(|tablet| tablet.next_vid).collect();
-        let vids: Vec<u64> = recent.unwrap_or_else(end);
-        count += Box::pin(change_rest(session, (modify, parameters), &vids)).await?;
+    if replaced > 0 || has_rest {
+        let vids_from = vids_below.iter().zip(&ends).map(|(below, end)| *below.min(end));
+        let vids_from: Vec<u64> = vids_from.collect();
+        count += Box::pin(change_rest(session, (modify, parameters), &vids_from)).await?;
     }
     Ok(Attempt::Done(count))
 }
 
+/// Whether all rows of the statement are those of one snapshot.
+fn keeps_snapshot(session: &Session) -> bool {
+    session.is_alone_in_block()
+        && session.in_force().default_transaction_isolation != Isolation::ReadCommitted
+}
+
 /// What fragments have made of `table` as others have left it: `versions` over theirs, of the rows that are alive
-/// still, and the number of the rest; for a DELETE, `ended` without the rest.
+/// still, and the number of the rest; for a DELETE, `ended` without the rest. In a block that keeps its snapshot the
+/// versions stay over the pages of that. None: a page was replaced otherwise.
 ///
 /// # Errors
-/// [`Error::Conflict`] of a row that another fragment has changed in place, or a page that was replaced otherwise.
+/// [`Error::Conflict`] of a row that another fragment has changed in place, or a page that was replaced otherwise; in a
+/// block that keeps its snapshot, of any row that others have changed since.
 async fn compared(
     session: &mut Session,
     table: &TableState,
     versions: Option<TableVersions>,
     ended: &mut TableChange,
-) -> Result<(Option<TableVersions>, u64)> {
+) -> Result<Option<(Option<TableVersions>, u64)>> {
     let database = Arc::clone(&session.database);
     let id = table.schema.table_id;
+    let keeps_snapshot = session.reads_snapshot();
     let Some(mut versions) = versions else {
         let replaced = leave_out_dead(ended, &database.live())?;
+        if keeps_snapshot && replaced > 0 {
+            return Err(Error::concurrent_update());
+        }
         check_dead(&database.live(), ended)?;
-        return Ok((None, replaced));
+        return Ok(Some((None, replaced)));
     };
     loop {
         let live = database.live();
         versions.check_since(table, &live)?;
         let newest = live.state.table_by_id(id).ok_or_else(Error::concurrent_update)?;
+        if keeps_snapshot {
+            return match versions.dead_rows_in(newest, &live) {
+                None => Ok(None),
+                Some(0) => Ok(Some((Some(versions), 0))),
+                Some(_) => Err(Error::concurrent_update()),
+            };
+        }
         match versions.rebased(&database, newest, session.defined().claims()).await? {
             Some(rebased) => versions = rebased,
             None => {
                 let (versions, replaced) = versions.without_dead(id, &live)?;
-                return Ok((Some(versions), replaced));
+                return Ok(Some((Some(versions), replaced)));
             }
         }
     }

@@ -12,7 +12,7 @@ use cleave_query::select::{ExplainedChange, ReadView};
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::modify::{Action, Modify};
 
-use super::{changed_places, is_small, planned, rows_to_lock};
+use super::{Settled, changed_places, is_small, planned, rows_to_lock};
 use crate::session::Session;
 
 /// The predicted costs of a statement, and the choice.
@@ -105,11 +105,18 @@ pub(in crate::session) async fn explained(
     (modify, parameters): (&Modify, &Parameters),
 ) -> Result<Option<ExplainedChange>> {
     let Some(places) = changed_places(session, table, modify) else { return Ok(None) };
-    if !view.state.shipped.is_empty() || is_small(session, table) {
+    if is_small(session, table) {
         return Ok(None);
     }
+    let vids_below = match view.state.shipped.is_empty() {
+        true => Vec::new(),
+        false => match Settled::of(session, view, table) {
+            Some(settled) if modify.is_of_its_rows_alone() => settled.vids_below,
+            _ => return Ok(None),
+        },
+    };
     let asked = (modify, parameters, &places);
-    let Some(queries) = Box::pin(planned(session, view, (table, &[]), asked)).await? else {
+    let Some(queries) = Box::pin(planned(session, view, (table, &vids_below), asked)).await? else {
         return Ok(None);
     };
     let placement = Placement::of(session, &queries).await?;
