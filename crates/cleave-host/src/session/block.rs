@@ -233,6 +233,7 @@ impl Session {
         };
         // The look-up itself reports which commits of the delta it has seen.
         self.note_state(&live.state);
+        rebase_own(self, &live.state).await?;
         live.state = self.defined().over(&self.database, live.state);
         rights::check_on(self, &live.state)?;
         Ok(live)
@@ -367,7 +368,6 @@ pub(super) async fn commit_block(session: &mut Session, mut block: Block) -> Res
         block.tracked.as_ref().map_or(Ok(()), |tracked| tracked.finish())?;
         0
     } else {
-        permanent.rebase_versions(&session.database).await?;
         loop {
             permanent.sync_versions(&session.database).await?;
             if permanent.has_versions() && !block.locks.has_rows_of_jobs() {
@@ -381,7 +381,9 @@ pub(super) async fn commit_block(session: &mut Session, mut block: Block) -> Res
             match committed {
                 // Another fragment may have committed versions of the same pages meanwhile.
                 Err(Error::Conflict { kind: ConflictKind::Update, .. })
-                    if permanent.rebase_versions(&session.database).await? => {}
+                    if permanent
+                        .rebase_versions(&session.database, &session.database.catalog())
+                        .await? => {}
                 published => break published?.log_end,
             }
         }
@@ -592,6 +594,21 @@ async fn past(session: &mut Session) -> Result<Option<Arc<CatalogState>>> {
     Ok(Some(session.defined().over(&session.database, state)))
 }
 
+/// Puts the page versions of a block whose statements have snapshots of their own over those that others have
+/// committed in `base`, so that its statements read both. A block that keeps its snapshot reads its own over that.
+async fn rebase_own(session: &mut Session, base: &CatalogState) -> Result<()> {
+    let database = Arc::clone(&session.database);
+    match &mut session.block {
+        Some(block) if block.isolation == Isolation::ReadCommitted => {
+            if block.defined.has_versions() {
+                block.defined.rebase_versions(&database, base).await?;
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// As [`rights::view_now`], before the session's rights are checked.
 pub(super) async fn view_unasked(
     session: &mut Session,
@@ -614,6 +631,7 @@ pub(super) async fn view_unasked(
     };
     let reads = session.tracked().map(Arc::clone);
     session.note_state(&base);
+    rebase_own(session, &base).await?;
     let Some(block) = session.block.as_mut() else {
         let state = session.temporary.over(&database, base);
         return Ok(ReadView { state, target: None, reads });

@@ -126,12 +126,15 @@ impl Defined {
         Ok(())
     }
 
-    /// Puts its page versions over what others have committed since; returns whether any were not.
+    /// Puts its page versions over those of others that are committed in `state`; returns whether any were not.
     ///
     /// # Errors
     /// [`Error::Conflict`] of a page that is gone; those of the device.
-    pub(super) async fn rebase_versions(&mut self, database: &Database) -> Result<bool> {
-        let state = database.catalog();
+    pub(super) async fn rebase_versions(
+        &mut self,
+        database: &Database,
+        state: &CatalogState,
+    ) -> Result<bool> {
         let mut is_rebased = false;
         for (id, (versions, _)) in &mut self.versions {
             let table = state.table_by_id(*id).ok_or_else(Error::concurrent_update)?;
@@ -195,6 +198,24 @@ impl Defined {
         let space = self.claims.values().map(|claim| Arc::clone(claim) as Arc<dyn HeldSpace>);
         state.keep = Some(Arc::new(Keep::new(base, space.collect())));
         Arc::new(state)
+    }
+
+    /// The same over `newest`, in which others may have committed versions of the same pages since the block's own were
+    /// made.
+    ///
+    /// # Errors
+    /// As [`Defined::rebase_versions`].
+    pub(super) async fn over_newest(
+        &self,
+        database: &Database,
+        newest: Arc<CatalogState>,
+    ) -> Result<Arc<CatalogState>> {
+        if !self.has_versions() {
+            return Ok(self.over(database, newest));
+        }
+        let mut defined = self.clone();
+        defined.rebase_versions(database, &newest).await?;
+        Ok(defined.over(database, newest))
     }
 
     fn put_into(&self, state: &mut CatalogState) {
@@ -629,7 +650,7 @@ pub(super) async fn begin_definition_in(
         [] => database.catalog(),
         _ => database.snapshot(SnapshotKind::Flushed).await?,
     };
-    let before = block.defined.over(&database, newest);
+    let before = block.defined.over_newest(&database, newest).await?;
     if !tables.is_empty() {
         rights::check_definition(session, &before)?;
     }

@@ -458,7 +458,7 @@ async fn newest_view(session: &mut Session) -> Result<(ReadView, Arc<CatalogStat
     let shipped_bytes_max = session.in_force().shipped_delta_bytes;
     let bytes_max = own::delta_bytes_max(session, shipped_bytes_max);
     let newest = session.database.snapshot(SnapshotKind::Shipped { bytes_max }).await?;
-    let base = session.defined().over(&session.database, newest);
+    let base = session.defined().over_newest(&session.database, newest).await?;
     let reads = session.tracked().map(Arc::clone);
     let state = own::with_own_changes(session, &base, shipped_bytes_max).await?;
     Ok((ReadView { state, target: None, reads }, base))

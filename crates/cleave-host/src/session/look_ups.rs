@@ -33,6 +33,8 @@ pub(super) fn live_for_look_up(session: &Session) -> Option<Live> {
         || (session.block.is_none() && serializable::is_serializable_alone(&session.settings))
         || session.database.readers_held_back()
         || has_given_up(session)
+        // Others may have committed versions of the same pages.
+        || session.defined().has_versions()
     {
         return None;
     }

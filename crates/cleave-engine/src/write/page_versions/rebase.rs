@@ -45,9 +45,8 @@ impl TableVersions {
         table: &TableState,
         claims: &BTreeMap<DeviceId, Arc<Claim>>,
     ) -> Result<Option<Self>> {
-        let mut tablets = self.tablets.clone();
-        let mut is_rebased = false;
-        for (place, versions) in &mut tablets {
+        let mut rebased = BTreeMap::new();
+        for (place, versions) in &self.tablets {
             let tablet = table.tablets.get(*place).ok_or_else(Error::concurrent_update)?;
             let newest = tablet.heap.iter().flat_map(|segment| {
                 let pages = segment.pages.iter();
@@ -58,7 +57,7 @@ impl TableVersions {
             if replaced.is_empty() {
                 continue;
             }
-            is_rebased = true;
+            let mut pages = versions.pages.clone();
             let device = versions.device;
             let claim = claims.get(&device).ok_or_else(Error::concurrent_update)?;
             let mut merging = Merging {
@@ -69,11 +68,17 @@ impl TableVersions {
             for (segment, entry) in replaced {
                 let Some(own) = versions.pages.get(&entry.vid_first) else { continue };
                 let merged = merging.merge((segment, entry), own).await?;
-                versions.pages.insert(entry.vid_first, Arc::new(merged));
+                pages.insert(entry.vid_first, Arc::new(merged));
             }
             drop(merging.sink.finish().await?);
+            rebased.insert(*place, TabletVersions { device, pages });
         }
-        Ok(is_rebased.then(|| Self { tablets, ..Self::default() }))
+        if rebased.is_empty() {
+            return Ok(None);
+        }
+        let mut tablets = self.tablets.clone();
+        tablets.extend(rebased);
+        Ok(Some(Self { tablets, ..Self::default() }))
     }
 }
 

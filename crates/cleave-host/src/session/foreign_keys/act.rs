@@ -164,7 +164,7 @@ async fn newest_live(session: &mut Session) -> Result<Live> {
         return session.live().await;
     }
     let mut live = session.database.live();
-    live.state = session.defined().over(&session.database, live.state);
+    live.state = session.defined().over_newest(&session.database, live.state).await?;
     Ok(live)
 }
 

@@ -7,11 +7,11 @@
 //!               rows committed since, row by row ◀─ the rest ─ page versions of the transaction ─▶ COMMIT
 //! ```
 //!
-//! 1. The table is locked so that writers of rows go on, and its [pages](pages_key) so that vacuum waits. Statements by
-//!    themselves share the pages: who commits later puts its versions over the others' ([`TableVersions::rebased`]). A
-//!    block has the pages alone, since its later statements read its versions. It takes this lock only if it is free,
-//!    for waiting could close a deadlock cycle that PostgreSQL does not have. Otherwise it makes its rows itself if
-//!    fragments have locked rows for it, and locks the table as a whole if none has.
+//! 1. The table is locked so that writers of rows go on, and its [pages](pages_key) so that vacuum waits. Several
+//!    transactions share the pages: who reads or commits later puts its versions over the others'
+//!    ([`TableVersions::rebased`]). A block takes this lock only if it is free, for waiting for a vacuum could close a
+//!    deadlock cycle that PostgreSQL does not have. Otherwise it makes its rows itself if fragments have locked rows
+//!    for it, and locks the table as a whole if none has.
 //! 2. With `update_locking = shared` the fragment locks each row before it changes it
 //!    ([`LockRowsExec`](cleave_fragment::LockRowsExec)). With `optimistic` the rows are locked when it has ended, none
 //!    of which may be another transaction's then.
@@ -140,7 +140,7 @@ async fn lock_table(session: &mut Session, is_own: bool, modify: &Modify) -> Res
         if schema.table_id != id {
             return Ok(None);
         }
-    } else if !session.locks().try_lock(key, LockMode::ForUpdate)? {
+    } else if !session.locks().try_lock(key, LockMode::ForShare)? {
         return Ok(None);
     }
     if let Some(tracked) = session.tracked() {

@@ -83,7 +83,7 @@ async fn a_fragment_reads_again_what_another_has_changed_in_place() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_vacuum_waits_for_fragments_and_blocks_have_the_pages_alone() {
+async fn a_vacuum_waits_for_fragments() {
     let (_directory, database) = fresh().await;
     table(&mut database.session(), 20_000, "").await;
     let (mut one, two, mut three) =
@@ -99,13 +99,54 @@ async fn a_vacuum_waits_for_fragments_and_blocks_have_the_pages_alone() {
     assert_eq!(vacuum.await.unwrap().1, "done");
     assert_eq!(row(&mut one, "SELECT count(*), sum(a) FROM a").await, "13334,13334");
     run(&mut three, "BEGIN; UPDATE a SET a = 2 WHERE id % 2 = 0").await;
-    let mut update = beside(session(&database).await, "UPDATE a SET b = 7 WHERE id % 2 = 1");
-    assert!(waits(&mut update).await);
+    let mut vacuum = beside(database.session(), "VACUUM FULL a");
+    assert!(waits(&mut vacuum).await);
+    // Who comes behind it waits for nothing of the block.
     run(&mut three, "UPDATE a SET a = a + 1 WHERE id % 4 = 0; COMMIT").await;
-    assert_eq!(update.await.unwrap().1, "done");
-    let sums = "SELECT sum(a), sum(b) FROM a";
-    assert_eq!(row(&mut one, sums).await, "23335,46669");
+    assert_eq!(vacuum.await.unwrap().1, "done");
+    assert_eq!(row(&mut one, "SELECT sum(a) FROM a").await, "23335");
     assert_no_leak_soon(&database).await;
+}
+
+/// Two blocks and statements by themselves change rows of the same pages in turn: what each sees, and what is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_share_the_pages() {
+    const SUMS: &str = "SELECT sum(a), sum(b), count(*) FILTER (WHERE note = 'x') FROM a";
+    for level in ["READ COMMITTED", "REPEATABLE READ"] {
+        let keeps = level != "READ COMMITTED";
+        let (directory, database) = fresh().await;
+        table(&mut database.session(), 12_000, "").await;
+        let (mut one, mut two, mut three) =
+            (session(&database).await, session(&database).await, session(&database).await);
+        for session in [&mut one, &mut two] {
+            run(session, &format!("BEGIN ISOLATION LEVEL {level}; SELECT count(*) FROM a")).await;
+        }
+        run(&mut one, "UPDATE a SET a = 1 WHERE id % 4 = 0").await;
+        run(&mut two, "UPDATE a SET a = 10, b = 1 WHERE id % 4 = 1").await;
+        run(&mut three, "UPDATE a SET a = 100, note = 'x' WHERE id % 4 = 2").await;
+        // By a look-up of one row, by a scan, and by another fragment.
+        let by_key = "SELECT a, note FROM a WHERE id = 2";
+        assert_eq!(row(&mut one, by_key).await, if keeps { "0,n2" } else { "100,x" }, "{level}");
+        assert_eq!(row(&mut one, SUMS).await, if keeps { "3000,0,0" } else { "303000,0,3000" });
+        run(&mut one, "SAVEPOINT s; UPDATE a SET b = 5 WHERE id % 4 = 0; ROLLBACK TO s").await;
+        run(&mut one, "UPDATE a SET a = a + 1 WHERE id % 8 = 0").await;
+        run(&mut one, "INSERT INTO a VALUES (20000, 7, 7, 'own'); COMMIT").await;
+        let seen = if keeps { "30000,3000,0" } else { "334507,3007,3000" };
+        assert_eq!(row(&mut two, SUMS).await, seen, "{level}");
+        run(&mut two, "UPDATE a SET b = b + 1 WHERE id % 4 = 1; DELETE FROM a WHERE id % 8 = 1")
+            .await;
+        run(&mut two, "ALTER TABLE a ADD COLUMN c int DEFAULT 1; UPDATE a SET c = 2 WHERE id IN (5, 13)")
+            .await;
+        run(&mut two, "COMMIT").await;
+        assert_eq!(row(&mut three, SUMS).await, "319507,3007,3000", "{level}");
+        assert_eq!(row(&mut three, "SELECT count(*), sum(c) FROM a").await, "10501,10503");
+        assert!(fragments(&database).await >= 6);
+        assert_no_leak_soon(&database).await;
+        drop((one, two, three, database));
+        checks_out(directory.path()).await;
+        let database = open(directory.path()).await;
+        assert_eq!(row(&mut database.session(), SUMS).await, "319507,3007,3000", "{level}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
