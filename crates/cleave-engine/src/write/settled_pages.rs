@@ -29,8 +29,11 @@ pub fn unsettled_from(table: &TableState, newest: &TableState, ends: &[u64]) -> 
         let known = known.unwrap_or_default();
         let end = ends.get(place).copied().unwrap_or_default();
         let is_settled = |entry: &&PageEntry| {
-            let same = known.get(&entry.vid_first);
-            entry.vid_first < end && same.is_some_and(|same| is_same_place(&same.page, &entry.page))
+            // A page of a block can have own rows behind committed ones, and as many rows as the newest one has by now.
+            let same = known.get(&entry.vid_first).filter(|_| entry.vid_end() <= end);
+            same.is_some_and(|same| {
+                is_same_place(&same.page, &entry.page) && same.gaps == entry.gaps
+            })
         };
         let unsettled = tablet.heap.iter().flat_map(|segment| {
             let is_shipped = segment.segment.is_shipped();

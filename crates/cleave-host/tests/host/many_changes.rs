@@ -178,13 +178,14 @@ async fn a_block_with_one_snapshot_keeps_to_it() {
     let mut two = database.session();
     run(&mut two, &rows_of(1, 20_000)).await;
     let before = row(&mut two, SUMS).await;
+    run(&mut one, "SET update_placement = host").await;
     run(&mut one, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM t").await;
     run(&mut two, "INSERT INTO t VALUES (0, 0, 'of another')").await;
     // The table in pages would have the other row: few changes stay in memory, and many are refused.
     run(&mut one, "UPDATE t SET n = 1 WHERE id <= 4000").await;
     assert_eq!(row(&mut one, "SELECT count(*), min(id) FROM t").await, "20000,1");
     assert_eq!(refused(&mut one, "UPDATE t SET note = note || 'y'").await.sqlstate(), "53200");
-    run(&mut one, "ROLLBACK").await;
+    run(&mut one, "ROLLBACK; RESET update_placement").await;
     run(&mut two, "DELETE FROM t WHERE id = 0").await;
     assert_eq!(row(&mut one, SUMS).await, before);
     // Where nobody else has changed it, they are not.
