@@ -368,6 +368,7 @@ async fn divided(
     let settings = context.settings();
     let split = settings.split_in_force();
     let statement = Planning { state: &state, settings, context: &context, split, price_all };
+    let logical = with_parts::over_working_tables(logical)?;
     // Tables of columns that only ORDER BY names are looked for last.
     let Divided { cuts, profile, orders } = statement.divide(logical).await?;
     let (planning, with) = (stopwatch.elapsed(), Vec::new());
