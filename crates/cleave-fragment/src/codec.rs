@@ -302,7 +302,9 @@ pub fn decode_fragment(bytes: &[u8], task: &TaskContext) -> Result<Arc<dyn Execu
     })?;
     check_operators(&plan)?;
     if let Some(name) = open_reference(&plan) {
-        let message = format!("fragment refused: it reads the rows of recursion \"{name}\", which it has not");
+        let message = format!(
+            "fragment refused: it reads the rows of recursion \"{name}\", which it has not"
+        );
         return Err(DataFusionError::Plan(message));
     }
     plan.children().into_iter().try_for_each(check_writes_nothing)?;

@@ -38,7 +38,11 @@ pub(super) struct WorkingTableNode {
 
 pub(super) fn encode(exec: &RecursionExec) -> Result<RecursionNode> {
     let schema = Some(exec.schema().as_ref().try_into()?);
-    Ok(RecursionNode { name: exec.query_name().to_owned(), schema, is_distinct: exec.is_distinct() })
+    Ok(RecursionNode {
+        name: exec.query_name().to_owned(),
+        schema,
+        is_distinct: exec.is_distinct(),
+    })
 }
 
 pub(super) fn encode_leaf(exec: &WorkingTableExec) -> Result<WorkingTableNode> {

@@ -64,8 +64,8 @@ use crate::operators::table_scan_exec::TableScanExec;
 
 mod working_table_exec;
 
-pub use working_table_exec::WorkingTableExec;
 use working_table_exec::WorkingRows;
+pub use working_table_exec::WorkingTableExec;
 
 /// See the [module](self).
 #[derive(Debug, Clone)]
@@ -136,9 +136,7 @@ impl RecursionExec {
     ///
     /// # Errors
     /// As [`RecursionExec::new`].
-    pub fn in_place_of_the_engines(
-        plan: Arc<dyn ExecutionPlan>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+    pub fn in_place_of_the_engines(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         let in_place_of = |node: Arc<dyn ExecutionPlan>| {
             let Some(engines) = node.downcast_ref::<RecursiveQueryExec>() else {
                 return Ok(Transformed::no(node));

@@ -111,10 +111,10 @@ impl NumberedPlan {
         let refers_to = referred_to(plan.as_ref(), below);
         let obstacle = match inputs.as_slice() {
             [first, again] if plan.is::<RecursionExec>() => {
-                let sent = self.nodes[*again].obstacle.clone().map_or_else(
-                    || self.recursive_rows(number, *first, *again, context),
-                    Err,
-                );
+                let sent = self.nodes[*again]
+                    .obstacle
+                    .clone()
+                    .map_or_else(|| self.recursive_rows(number, *first, *again, context), Err);
                 sent.map(|why| self.nodes[*first].broadcast = why).err()
             }
             [collected, streamed] if is_join(plan.as_ref()) => {

@@ -35,10 +35,8 @@ fn columns(names: &[&str]) -> SchemaRef {
 
 fn table(schema: &SchemaRef, rows: &[[i32; 2]]) -> Arc<BroadcastRows> {
     let column = |place: usize| -> Int32Array { rows.iter().map(|row| row[place]).collect() };
-    let batch = RecordBatch::try_new(
-        Arc::clone(schema),
-        vec![Arc::new(column(0)), Arc::new(column(1))],
-    );
+    let batch =
+        RecordBatch::try_new(Arc::clone(schema), vec![Arc::new(column(0)), Arc::new(column(1))]);
     Arc::new(BroadcastRows::new(Arc::clone(schema), vec![batch.unwrap()], None))
 }
 
