@@ -160,7 +160,7 @@ def runnable(system, way, text, case):
     with system.connect(settings_of(way, case)) as session:
         for split in SPLITS:
             try:
-                session.execute(f"SET split = {split}")
+                session.execute(f"SET split = '{split}'")
                 session.execute(text).fetchall()
                 return {"split": split}, text
             except system.psycopg.errors.FeatureNotSupported:

@@ -143,7 +143,7 @@ async fn the_kite_has_its_known_centrality() {
     let known: BTreeMap<i64, f64> = known.map(|(node, value)| (node, 2.0 * value)).collect();
     assert_equal(&brandes(&links, &(1..=10).collect::<Vec<_>>(), 4), &known, "the oracle");
     for (split, is_there) in [("host", false), ("h1", true), ("h1+", true)] {
-        run(&mut session, &format!("SET split = {split}")).await;
+        run(&mut session, &format!("SET split = '{split}'")).await;
         let (found, there) = measured(&mut session, &statement(1, 4)).await;
         assert_equal(&found, &known, split);
         assert_eq!(there, is_there, "{split}");
@@ -170,7 +170,7 @@ async fn random_graphs_have_the_centrality_that_brandes_finds() {
             let sources: Vec<i64> = (1..=60).filter(|id| id % every == 1 % every).collect();
             let expected = brandes(&links, &sources, most);
             for split in ["host", "h1", "auto"] {
-                run(&mut session, &format!("SET split = {split}")).await;
+                run(&mut session, &format!("SET split = '{split}'")).await;
                 let (found, there) = measured(&mut session, &statement(every, most)).await;
                 assert_equal(&found, &expected, &format!("{mode}, {split}, {every}, {most}"));
                 assert!(split != "h1" || there, "{mode}: the device walks");
