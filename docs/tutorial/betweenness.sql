@@ -23,5 +23,6 @@ step AS (
 back (source, node, share) AS (
     SELECT source, before, share FROM step
     UNION ALL
-    SELECT b.source, s.before, b.share * s.share FROM back AS b JOIN step AS s ON s.source = b.source AND s.node = b.node)
+    SELECT b.source, s.before, b.share * s.share FROM back AS b
+    JOIN step AS s ON s.source = b.source AND s.node = b.node)
 SELECT node, sum(share) AS betweenness FROM back GROUP BY node ORDER BY betweenness DESC, node LIMIT 10;

@@ -195,14 +195,18 @@ async fn what_a_device_has_no_memory_for_runs_on_the_host() {
     let mut session = database.session();
     run(&mut session, "SET default_device = 'other'").await;
     graph(&mut session).await;
+    let long = "long ".repeat(200);
+    let waiting = format!(
+        "WITH RECURSIVE r (id, note) AS (SELECT id, name || '{long}' FROM node WHERE id < 20 UNION ALL \
+         SELECT r.id + 40, r.note FROM r JOIN node n ON n.id = r.id) SELECT id, note FROM r"
+    );
     for sql in [
         // The working table; rows that were seen; rows that wait for the end.
         "WITH RECURSIVE r (id, depth) AS (SELECT id, 0 FROM node WHERE id < 200 UNION ALL \
          SELECT l.b, r.depth + 1 FROM r JOIN link l ON l.a = r.id WHERE r.depth < 5) SELECT count(*), sum(id) FROM r",
         "WITH RECURSIVE r (id, depth) AS (SELECT id, 0 FROM node UNION \
          SELECT l.b, r.depth + 1 FROM r JOIN link l ON l.a = r.id WHERE r.depth < 30) SELECT count(*), sum(id) FROM r",
-        "WITH RECURSIVE r (id, note) AS (SELECT id, name || ' and ' || name || ' and ' || name FROM node WHERE id < 20 UNION ALL \
-         SELECT r.id + 4, r.note FROM r JOIN node n ON n.id = r.id) SELECT id, note FROM r",
+        waiting.as_str(),
     ] {
         run(&mut session, "SET split = host").await;
         let expected = answer(&mut session, sql).await;
