@@ -3,8 +3,8 @@
 Clients run LinkBench's operations. One analyst asks queries over the same tables, one after the other with a pause:
 
     join         links of a share of the nodes, joined with their nodes and grouped
-    betweenness  how many shortest paths of two links pass through a node, from a share of the nodes: betweenness
-                 centrality of paths of that length, the ten nodes with the most
+    betweenness  how many shortest paths of at most three links pass through a node, from a share of the nodes:
+                 betweenness centrality, the ten nodes with the most, by WITH RECURSIVE (docs/tutorial/betweenness.sql)
     reach        how many nodes are up to three links away from a few, by WITH RECURSIVE
 
 A second session measures freshness: it commits a change, asks for it by a query that runs as the analyst's do, and the
@@ -13,6 +13,7 @@ and in PostgreSQL. Energy is a model: CPU seconds times watts of a core, of each
 nothing runs times the duration. The clients' CPU time does not count.
 """
 
+import pathlib
 import statistics
 import threading
 import time
@@ -29,7 +30,10 @@ HOST = ways.Way("host", settings={"split": "host"})
 EQUAL = ways.Way("equal", settings=HOST.settings, host_has_both=True)
 COMPARED = [ALONE, DEVICE, HOST, EQUAL, ALONE_POSTGRESQL, ways.POSTGRESQL]
 # Splits of a query that cannot run wholly on the device.
-SPLITS = ["ndp", "h0", "auto"]
+SPLITS = ["ndp", "h1+", "h0", "auto"]
+# The worked example of the tutorial, whose sample of sources is replaced.
+BETWEENNESS = pathlib.Path(__file__).resolve().parents[2] / "docs/tutorial/betweenness.sql"
+SAMPLE = "id % 500 = 1"
 LINK_TYPE = 123_456_789
 MARKS = ["DROP TABLE IF EXISTS mark", "CREATE TABLE mark (id int PRIMARY KEY, n bigint NOT NULL, note text)",
          "INSERT INTO mark SELECT i, 0, 'note ' || i FROM generate_series(1, 20000) AS g (i)", "ANALYZE mark"]
@@ -43,19 +47,15 @@ FRESHNESS_PAUSE = 0.2
 def queries(nodes, selectivity):
     """The analyst's queries over a share of the nodes."""
     most = max(2, round(nodes * selectivity))
-    # Paths grow with the square of the links of a node.
-    sources, starts = max(2, most // 50), max(1, min(20, most // 1000))
+    # Walks grow with the cube of the links of a node.
+    sources, starts = max(2, min(200, most // 50)), max(1, min(20, most // 1000))
+    betweenness = BETWEENNESS.read_text()
+    if SAMPLE not in betweenness:
+        raise AssertionError(f"{BETWEENNESS} takes another sample than {SAMPLE}")
     return {
         "join": f"SELECT n.type, l.visibility, count(*), max(l.version) FROM linktable AS l JOIN nodetable AS n "
                 f"ON n.id = l.id1 WHERE l.id1 <= {most} GROUP BY n.type, l.visibility",
-        "betweenness": f"""
-            WITH path AS (SELECT a.id1 AS s, a.id2 AS v, b.id2 AS t FROM linktable AS a
-                          JOIN linktable AS b ON b.id1 = a.id2 WHERE a.id1 <= {sources} AND b.id2 <> a.id1),
-                 far AS (SELECT p.s, p.v, p.t FROM path AS p
-                         LEFT JOIN linktable AS d ON d.id1 = p.s AND d.id2 = p.t WHERE d.id1 IS NULL),
-                 many AS (SELECT s, t, count(*) AS paths FROM far GROUP BY s, t)
-            SELECT far.v, sum(1.0 / many.paths) AS through FROM far JOIN many ON many.s = far.s AND many.t = far.t
-            GROUP BY far.v ORDER BY through DESC, far.v LIMIT 10""",
+        "betweenness": betweenness.replace(SAMPLE, f"id <= {sources}"),
         "reach": f"""
             WITH RECURSIVE walk (id, depth) AS (
                 SELECT id, 0 FROM nodetable WHERE id <= {starts}
@@ -160,7 +160,7 @@ def runnable(system, way, text, case):
     with system.connect(settings_of(way, case)) as session:
         for split in SPLITS:
             try:
-                session.execute(f"SET split = {split}")
+                session.execute(f"SET split = '{split}'")
                 session.execute(text).fetchall()
                 return {"split": split}, text
             except system.psycopg.errors.FeatureNotSupported:

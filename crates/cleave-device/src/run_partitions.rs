@@ -6,6 +6,9 @@
 //!    ring, where it waits for credit.
 //! 3. When all partitions have ended, the report follows the last slot.
 //!
+//! Rows that stream from a recursion are held until it is over ([`Held`]): only then is it known that its memory
+//! suffices, and until a row has left, the host may run the fragment instead.
+//!
 //! A partition that fails or panics ends the others. CPU time is measured around every poll of a partition, so that
 //! other work on the same thread is not counted.
 
@@ -15,17 +18,20 @@ use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
-use cleave_fragment::FragmentCounters;
 use cleave_fragment::command::arrow_message::BARE_ROW_COUNT_MAX;
 use cleave_fragment::command::message::{ENCODED_SLOT_BYTES_MAX, SlotPayload};
 use cleave_fragment::command::slot::{batch_bytes, encode_batch};
 use cleave_fragment::command::status::operator_metrics;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause, Payload, RunReport};
 use cleave_fragment::link::SlotForm;
+use cleave_fragment::{FragmentCounters, streams_from_recursion};
 use cleave_media::Stopwatch;
-use datafusion_execution::TaskContext;
-use datafusion_execution::memory_pool::MemoryReservation;
+use datafusion_common::Result as EngineResult;
+use datafusion_common::utils::memory::get_record_batch_memory_size;
+use datafusion_execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion_execution::{SendableRecordBatchStream, TaskContext};
 use datafusion_physical_plan::ExecutionPlan;
+use datafusion_physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use tokio::task::{JoinError, JoinSet};
 
@@ -144,7 +150,11 @@ async fn run_partition(
     task: Arc<TaskContext>,
     slot_bytes: u64,
 ) -> Result<(), DeviceError> {
+    let mut held = streams_from_recursion(plan.as_ref()).then(|| Held::new(&task));
     let mut batches = plan.execute(copy, task).map_err(of_engine)?;
+    if let Some(held) = &mut held {
+        batches = held.until_over(batches).await.map_err(of_engine)?;
+    }
     let mut gathered = Gathered::default();
     while let Some(batch) = batches.next().await {
         let batch = batch.map_err(of_engine)?;
@@ -172,6 +182,29 @@ async fn run_partition(
         }
     }
     offer_encoded(&run, gathered, slot_bytes).await
+}
+
+/// The memory of rows that wait for the end of a recursion, until all of them were offered.
+struct Held(MemoryReservation);
+
+impl Held {
+    fn new(task: &TaskContext) -> Self {
+        Self(MemoryConsumer::new("the rows of a recursion").register(task.memory_pool()))
+    }
+
+    /// The same rows, all of which are there.
+    async fn until_over(
+        &mut self,
+        mut rows: SendableRecordBatchStream,
+    ) -> EngineResult<SendableRecordBatchStream> {
+        let (schema, mut batches) = (rows.schema(), Vec::new());
+        while let Some(batch) = rows.next().await.transpose()? {
+            self.0.try_grow(get_record_batch_memory_size(&batch))?;
+            batches.push(batch);
+        }
+        let batches = futures::stream::iter(batches.into_iter().map(Ok));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+    }
 }
 
 /// Batches that will share a slot.

@@ -51,6 +51,7 @@ use crate::operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};
 use crate::operators::insert_pages_exec::InsertPagesExec;
 use crate::operators::lock_rows_exec::LockRowsExec;
 use crate::operators::merge_runs_exec::MergeRunsExec;
+use crate::operators::recursion_exec::{RecursionExec, WorkingTableExec, open_reference};
 use crate::operators::table_scan_exec::{TableScan, TableScanExec};
 use crate::operators::write_rows_exec::WriteRowsExec;
 use crate::operators::write_run_exec::WriteRunExec;
@@ -58,7 +59,7 @@ use crate::operators::write_run_exec::WriteRunExec;
 /// Version of the engine whose plans the fragments are. A test compares it with the lock file.
 const ENGINE_VERSION: &str = "55.2.0";
 /// Version of [`FragmentNode`] and of what surrounds it.
-const CODEC_VERSION: u32 = 8;
+const CODEC_VERSION: u32 = 9;
 /// Largest fragment that is decoded.
 pub const FRAGMENT_BYTES_MAX: usize = 16 << 20;
 
@@ -82,7 +83,7 @@ pub const EXPRESSION_COUNT_MAX: usize = 1024;
 const DELIMITER_BYTES_MAX: usize = 1024;
 
 /// Operators of the engine that a device runs, by the name they give themselves.
-const DEVICE_OPERATORS: [&str; 22] = [
+const DEVICE_OPERATORS: [&str; 24] = [
     "TableScanExec",
     "BroadcastExec",
     "FetchColumnsExec",
@@ -93,6 +94,8 @@ const DEVICE_OPERATORS: [&str; 22] = [
     "InsertPagesExec",
     "LockRowsExec",
     "DenseAggregateExec",
+    "RecursionExec",
+    "WorkingTableExec",
     "FilterExec",
     "ProjectionExec",
     "AggregateExec",
@@ -298,6 +301,12 @@ pub fn decode_fragment(bytes: &[u8], task: &TaskContext) -> Result<Arc<dyn Execu
         Err(DataFusionError::Plan("fragment refused: no engine writes a plan like it".into()))
     })?;
     check_operators(&plan)?;
+    if let Some(name) = open_reference(&plan) {
+        let message = format!(
+            "fragment refused: it reads the rows of recursion \"{name}\", which it has not"
+        );
+        return Err(DataFusionError::Plan(message));
+    }
     plan.children().into_iter().try_for_each(check_writes_nothing)?;
     Ok(plan)
 }
@@ -495,7 +504,7 @@ enum Keys {
 /// Wire form of an operator that is not the engine's own. The engine encodes its input, if it has one.
 #[derive(Clone, PartialEq, Message)]
 struct FragmentNode {
-    #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 20")]
+    #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 20, 30, 31")]
     operator: Option<OperatorNode>,
 }
 
@@ -521,6 +530,10 @@ enum OperatorNode {
     InsertPages(Box<InsertPagesNode>),
     #[prost(message, tag = "20")]
     LockRows(LockRowsNode),
+    #[prost(message, tag = "30")]
+    Recursion(RecursionNode),
+    #[prost(message, tag = "31")]
+    WorkingTable(WorkingTableNode),
 }
 
 /// Wire form of a [`BroadcastExec`].
@@ -676,6 +689,8 @@ impl PhysicalExtensionCodec for FragmentCodec {
             Some(OperatorNode::ChangePages(node)) => return changed_pages::decode(*node, inputs),
             Some(OperatorNode::InsertPages(node)) => return inserted_rows::decode(*node, inputs),
             Some(OperatorNode::LockRows(node)) => return locked_rows::decode(node, inputs),
+            Some(OperatorNode::Recursion(node)) => return recursions::decode(node, inputs),
+            Some(OperatorNode::WorkingTable(node)) => return recursions::decode_leaf(node),
             Some(OperatorNode::DenseAggregate(_)) => return decode_dense_aggregate(inputs),
             Some(OperatorNode::Broadcast(node)) => return decode_broadcast(node),
             Some(OperatorNode::FetchColumns(node)) => return decode_fetch_columns(*node, inputs),
@@ -730,6 +745,10 @@ impl PhysicalExtensionCodec for FragmentCodec {
             OperatorNode::InsertPages(Box::new(inserted_rows::encode(exec)?))
         } else if let Some(exec) = node.downcast_ref::<LockRowsExec>() {
             OperatorNode::LockRows(locked_rows::encode(exec)?)
+        } else if let Some(exec) = node.downcast_ref::<RecursionExec>() {
+            OperatorNode::Recursion(recursions::encode(exec)?)
+        } else if let Some(exec) = node.downcast_ref::<WorkingTableExec>() {
+            OperatorNode::WorkingTable(recursions::encode_leaf(exec)?)
         } else if let Some(exec) = node.downcast_ref::<BroadcastExec>() {
             let schema = Some(exec.schema().as_ref().try_into()?);
             OperatorNode::Broadcast(BroadcastNode { input: exec.input(), schema })
@@ -849,6 +868,7 @@ mod inserted_rows;
 mod literals;
 mod locked_rows;
 mod projections;
+mod recursions;
 mod written_rows;
 
 use changed_pages::ChangePagesNode;
@@ -857,6 +877,7 @@ pub(crate) use literals::has_sound_width;
 use literals::{check_literal, check_width, type_made_of};
 use locked_rows::LockRowsNode;
 use projections::{AbsentNode, decode_absent, decode_projection, encode_absent, named_columns};
+use recursions::{RecursionNode, WorkingTableNode};
 use written_rows::WriteRowsNode;
 
 #[cfg(test)]

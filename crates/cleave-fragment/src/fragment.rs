@@ -26,6 +26,7 @@ use crate::codec::FragmentFunctions;
 use crate::index_filter::{IndexFilter, IndexFilteredInput};
 use crate::index_input::IndexInput;
 use crate::morsel::{Morsel, MorselSource};
+use crate::operators::recursion_exec::RecursionExec;
 use crate::operators::table_scan_exec::TableScanExec;
 use crate::page_sink::PageSink;
 use crate::row_locks::RowLocks;
@@ -283,13 +284,24 @@ impl PageSource for NoPages {
     }
 }
 
-/// The streamed input of `plan`: of a join the second, since the first is collected.
+/// The streamed input of `plan`: of a join the second, since the first is collected. A recursion has none: each of its
+/// terms is read to its end, by one partition.
 pub fn streamed_input(plan: &dyn ExecutionPlan) -> Option<&Arc<dyn ExecutionPlan>> {
+    if plan.is::<RecursionExec>() {
+        return None;
+    }
     plan.children().last().copied()
 }
 
+/// Whether what streams out of `plan` comes from a recursion.
+pub fn streams_from_recursion(plan: &dyn ExecutionPlan) -> bool {
+    plan.is::<RecursionExec>()
+        || streamed_input(plan).is_some_and(|input| streams_from_recursion(input.as_ref()))
+}
+
 /// `plan` with `partitions` partitions at the streamed scan, which share its morsel input: each partition of the result
-/// is one partition of the pipeline. A join's collected side is collected once for all partitions.
+/// is one partition of the pipeline. A join's collected side is collected once for all partitions. A plan that streams
+/// from a recursion keeps its one partition.
 pub fn with_partitions(
     plan: Arc<dyn ExecutionPlan>,
     partitions: u32,
@@ -298,6 +310,9 @@ pub fn with_partitions(
         return Ok(Arc::new(
             scan.with_partitions(usize::try_from(partitions).unwrap_or(usize::MAX)),
         ));
+    }
+    if streamed_input(plan.as_ref()).is_none() {
+        return Ok(plan);
     }
     let mut inputs: Vec<_> = plan.children().into_iter().map(Arc::clone).collect();
     let Some(streamed) = inputs.pop() else { return Ok(plan) };

@@ -49,7 +49,7 @@ pub use broadcast::{Broadcast, BroadcastInputs, BroadcastRows, broadcast_inputs}
 pub use codec::{build_id, check_device_operator, decode_fragment, encode_fragment, reserve_plan};
 pub use fragment::{
     FragmentContext, FragmentCounters, fragment_task_context, index_filtered_inputs, index_inputs,
-    streamed_input, unread_task_context, with_partitions,
+    streamed_input, streams_from_recursion, unread_task_context, with_partitions,
 };
 pub use hand_down::hand_down_filters;
 pub use index_filter::{
@@ -71,6 +71,7 @@ pub use operators::merge_runs_exec::MergeRunsExec;
 pub use operators::new_values::{RefusedRow, RefusedValue};
 pub use operators::page_writing::{read_written, written_schema};
 pub use operators::placed_run::PlacedRun;
+pub use operators::recursion_exec::{RecursionExec, WorkingTableExec, referred_to};
 pub use operators::stoppable_join_exec::{Stop, StopOnDrop, loops, stoppable_joins};
 pub use operators::table_scan_exec::TableScanExec;
 pub use operators::write_rows_exec::{WriteRowsExec, WrittenSegment};

@@ -96,6 +96,10 @@ pub struct MorselList {
     taken: Mutex<Taken>,
 }
 
+/// Passes whose progress is kept: a recursion has any number of them, one after the other, and no partition is so far
+/// behind that it reads an earlier one.
+const PASS_COUNT_MAX: usize = 1024;
+
 #[derive(Debug)]
 struct Taken {
     lease: Lease,
@@ -133,6 +137,9 @@ impl MorselSource for MorselList {
     fn next(&self, pass: usize) -> BoxFuture<'_, Option<Morsel>> {
         let mut taken = self.lock();
         let Taken { lease, by_pass } = &mut *taken;
+        if by_pass.len() > PASS_COUNT_MAX {
+            by_pass.pop_first();
+        }
         let count = by_pass.entry(pass).or_default();
         let place = lease.take(*count).and_then(|place| usize::try_from(place).ok());
         let morsel = place.and_then(|place| self.morsels.get(place)).cloned();

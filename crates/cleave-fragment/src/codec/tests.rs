@@ -464,3 +464,51 @@ fn build_id_names_the_engine_of_the_lock_file() {
     assert!(lock.contains(&package), "ENGINE_VERSION is not the version in Cargo.lock");
     assert!(build_id().contains(ENGINE_VERSION));
 }
+
+/// `WITH RECURSIVE walk AS (SELECT id FROM title UNION SELECT id FROM walk)`; `leaf` names the recursion it refers to.
+fn recursion(leaf: &str) -> Arc<dyn ExecutionPlan> {
+    let table = WorkingTableExec::new(leaf.to_owned(), vec![0], schema(&["id"])).unwrap();
+    let terms: [Arc<dyn ExecutionPlan>; 2] =
+        [Arc::new(TableScanExec::new(scan(), 1)), Arc::new(table)];
+    Arc::new(RecursionExec::new("walk".to_owned(), schema(&["id"]), terms, true).unwrap())
+}
+
+#[test]
+fn recursion_survives_the_way_to_bytes_and_back() {
+    let plan = recursion("walk");
+    let back = decode_fragment(&encode_fragment(&plan).unwrap(), &task()).unwrap();
+    assert_eq!(shown(&plan), shown(&back));
+    let back = back.downcast_ref::<RecursionExec>().unwrap();
+    assert_eq!((back.query_name(), back.is_distinct()), ("walk", true));
+}
+
+#[test]
+fn reference_without_its_recursion_is_refused() {
+    for plan in [recursion("other"), Arc::clone(recursion("walk").children()[1])] {
+        let bytes = encode_fragment(&plan).unwrap();
+        let error = decode_fragment(&bytes, &task()).unwrap_err().to_string();
+        assert!(error.contains("reads the rows of recursion"), "{error}");
+    }
+}
+
+#[test]
+fn recursion_of_other_columns_or_terms_than_it_says_is_refused() {
+    let bytes = encode_fragment(&recursion("walk")).unwrap();
+    let mut plan = protobuf::PhysicalPlanNode::decode(bytes.as_slice()).unwrap();
+    let Some(PhysicalPlanType::Extension(extension)) = &mut plan.physical_plan_type else {
+        panic!("a recursion is a node of our own");
+    };
+    extension.inputs.pop();
+    let error = decode_fragment(&plan.encode_to_vec(), &task()).unwrap_err().to_string();
+    assert!(error.contains("a recursion of 1 terms"), "{error}");
+    // Any byte may be another one: what decodes can be printed, and has its columns.
+    for place in 0..bytes.len() {
+        for value in [0, 1, 9, 127, 255] {
+            let mut changed = bytes.clone();
+            changed[place] = value;
+            if let Ok(plan) = decode_fragment(&changed, &task()) {
+                assert!(!shown(&plan).is_empty());
+            }
+        }
+    }
+}

@@ -53,6 +53,7 @@ use datafusion_physical_plan::{
 };
 
 use crate::fragment::FragmentContext;
+use crate::operators::recursion_exec::RecursionExec;
 use crate::spill_space::SpillFigures;
 
 mod aggregate;
@@ -84,9 +85,10 @@ pub struct GraceExec {
 }
 
 impl GraceExec {
-    /// Whether `plan` has an operator that can spill.
+    /// Whether `plan` has an operator that can spill, and none that holds rows all the same: a recursion keeps its
+    /// working table in memory, which shares for other operators would only make smaller.
     pub fn helps(plan: &Arc<dyn ExecutionPlan>) -> bool {
-        can_divide(plan.as_ref()) || plan.children().into_iter().any(Self::helps)
+        count(plan) > 0 && !has_recursion(plan)
     }
 
     /// `plan`, of one partition, with this operator in place of each that it helps. They divide the memory that `task`
@@ -166,6 +168,10 @@ fn within(task: &TaskContext, pool: &Arc<dyn MemoryPool>) -> Arc<TaskContext> {
         task.window_functions().clone(),
         Arc::new(runtime),
     ))
+}
+
+fn has_recursion(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<RecursionExec>() || plan.children().into_iter().any(has_recursion)
 }
 
 fn count(plan: &Arc<dyn ExecutionPlan>) -> usize {

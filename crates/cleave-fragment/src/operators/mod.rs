@@ -12,6 +12,7 @@ pub mod merge_runs_exec;
 pub mod new_values;
 pub mod page_writing;
 pub mod placed_run;
+pub mod recursion_exec;
 pub mod stoppable_join_exec;
 pub mod table_scan_exec;
 pub mod write_rows_exec;

@@ -38,6 +38,8 @@ use datafusion_physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion_physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
 
+use crate::operators::recursion_exec::RecursionExec;
+
 /// Tells a running plan that nobody wants its rows any more; clones refer to the same plan.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
@@ -82,7 +84,7 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Makes the joins of `plan` end once `stop` is raised.
+/// Makes the joins of `plan`, and its recursions, end once `stop` is raised.
 ///
 /// # Errors
 /// The engine's, when it rebuilds the plan.
@@ -90,6 +92,9 @@ pub fn stoppable_joins(
     plan: &Arc<dyn ExecutionPlan>,
     stop: &Stop,
 ) -> Result<Arc<dyn ExecutionPlan>> {
+    if let Some(recursion) = plan.downcast_ref::<RecursionExec>() {
+        return Ok(Arc::new(recursion.stoppable(stop)?));
+    }
     let inputs = plan.children().into_iter().map(|input| stoppable_joins(input, stop));
     let plan = replace_children_if_necessary(Arc::clone(plan), inputs.collect::<Result<_>>()?)?;
     let is_join =

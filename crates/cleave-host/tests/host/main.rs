@@ -6,6 +6,7 @@
 
 mod archive;
 mod backup;
+mod betweenness;
 mod blocked_tables;
 mod bound_errors;
 mod bounds;
@@ -57,6 +58,7 @@ mod profile;
 mod pruned_pages;
 mod query_log;
 mod ranges;
+mod recursion;
 mod reopened;
 mod rights;
 mod rights_by_id;

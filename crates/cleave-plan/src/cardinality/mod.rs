@@ -34,6 +34,7 @@ pub use leaf::{LeafEstimate, estimate_leaf};
 pub use physical::{Below, estimate_rows, estimate_rows_with};
 
 pub(crate) use on_rows::matching_rows;
+pub(crate) use physical::ROUNDS;
 pub(crate) use range::place;
 
 /// Rows of a table that nothing is known about.

@@ -4,12 +4,15 @@
 //! give the same rows ([`PlanEstimates`]). Everything else follows from its inputs: joins by the distinct values of
 //! their keys, of which the larger number counts, aggregates by those of their groups.
 //!
+//! A recursion is taken to run [`ROUNDS`] rounds, and its working table to have as many times the rows of the static
+//! term on average: PostgreSQL's assumption (`recursive_worktable_factor`).
+//!
 //! Rows of a scan that keys of a join above leave out at run time are not considered: a scan's rows are those of its
 //! own conditions.
 
 use std::sync::Arc;
 
-use cleave_fragment::{DenseAggregateExec, TableScanExec};
+use cleave_fragment::{DenseAggregateExec, RecursionExec, TableScanExec, WorkingTableExec};
 use datafusion_common::JoinType;
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::expressions::Column;
@@ -30,6 +33,9 @@ const ROWS_PER_GROUP: f64 = 10.0;
 /// The least share that a join without matches keeps.
 const UNMATCHED_LEAST: f64 = 0.1;
 
+/// Rounds that a recursion is taken to run.
+pub(crate) const ROUNDS: f64 = 10.0;
+
 /// Finds the plan below a node that does not show it as a child.
 pub type Below<'a> = dyn Fn(&Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> + 'a;
 
@@ -46,7 +52,7 @@ pub fn estimate_rows_with(
     below: &Below<'_>,
 ) -> Vec<f64> {
     let mut rows = Vec::new();
-    estimate(plan, known, below, &mut rows);
+    estimate(plan, known, below, &mut Vec::new(), &mut rows);
     rows
 }
 
@@ -90,21 +96,35 @@ impl Output {
     }
 }
 
-/// Puts the rows of `plan` and of all nodes below it into `rows`.
+/// A recursion whose recursive term is looked at: its name, and the rows of its static term.
+type Recursion = (String, f64);
+
+/// Puts the rows of `plan` and of all nodes below it into `rows`; it lies in the recursive terms of `within`.
 fn estimate(
     plan: &Arc<dyn ExecutionPlan>,
     known: &PlanEstimates,
     below: &Below<'_>,
+    within: &mut Vec<Recursion>,
     rows: &mut Vec<f64>,
 ) -> Output {
     let place = rows.len();
     rows.push(0.0);
-    let hidden = below(plan).map(|hidden| estimate(&hidden, known, below, rows));
+    let hidden = below(plan).map(|hidden| estimate(&hidden, known, below, within, rows));
     let output = match hidden {
         Some(hidden) => hidden,
+        None if plan.is::<WorkingTableExec>() => of_working_table(plan, within),
         None => {
-            let inputs = plan.children().into_iter();
-            let inputs = inputs.map(|child| estimate(child, known, below, rows)).collect();
+            let recursion = plan.downcast_ref::<RecursionExec>();
+            let mut inputs: Vec<Output> = Vec::new();
+            for child in plan.children() {
+                let first = recursion.zip(inputs.first());
+                let is_again = first.is_some();
+                within.extend(first.map(|(own, first)| (own.query_name().to_owned(), first.rows)));
+                inputs.push(estimate(child, known, below, within, rows));
+                if is_again {
+                    within.pop();
+                }
+            }
             of_node(plan, inputs, known)
         }
     };
@@ -122,6 +142,9 @@ fn of_node(
 ) -> Output {
     if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
         return of_scan(plan, scan, known);
+    }
+    if let ([first, again], true) = (inputs.as_slice(), plan.is::<RecursionExec>()) {
+        return Output::of(first.rows + ROUNDS * again.rows, plan);
     }
     if inputs.len() == 2
         && let (Some(right), Some(left)) = (inputs.pop(), inputs.pop())
@@ -154,6 +177,14 @@ fn of_node(
     let mut output = input.clone();
     output.distinct_counts.resize(plan.schema().fields().len(), None);
     output
+}
+
+/// The rows of a recursion that one of its rounds starts from.
+fn of_working_table(plan: &Arc<dyn ExecutionPlan>, within: &[Recursion]) -> Output {
+    let table = plan.downcast_ref::<WorkingTableExec>();
+    let name = table.map(WorkingTableExec::query_name).unwrap_or_default();
+    let recursion = within.iter().rev().find(|(recursion, _)| recursion == name);
+    Output::of(recursion.map_or(ROW_COUNT_UNKNOWN, |(_, first)| ROUNDS * first), plan)
 }
 
 fn of_scan(plan: &Arc<dyn ExecutionPlan>, scan: &TableScanExec, known: &PlanEstimates) -> Output {

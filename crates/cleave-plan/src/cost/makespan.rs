@@ -20,6 +20,10 @@
 //!  host             ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒       and the slowest sets the pace
 //! ```
 //!
+//! 8. A recursion runs its second input once a round ([`Stream::rounds`]). Rounds follow one another, and nothing of a
+//!    fragment leaves before the last. The host reads the pages of a round from its buffer pool again, the device from
+//!    its media.
+//!
 //! Invariants: no predicted time falls where a round trip, a byte or a row takes longer; no side is busy for longer
 //! than the statement takes. Deliberately absent: anything that a profile does not say, and chance.
 
@@ -139,6 +143,22 @@ impl Stream {
             requests: self.requests + other.requests,
             pages: self.pages + other.pages,
             slots: self.slots + other.slots,
+        }
+    }
+
+    /// The same so many times, one after the other; pages are on the host from the second time on.
+    fn rounds(self, count: f64) -> Self {
+        Self {
+            before_s: self.before_s * count,
+            host_s: self.host_s * count,
+            device_s: self.device_s * count,
+            device_core_s: self.device_core_s * count,
+            media_s: self.media_s,
+            // Rows of fragments cross in each round.
+            link_bytes: self.link_bytes * if self.slots > 0.0 { count } else { 1.0 },
+            requests: self.requests,
+            pages: self.pages * count,
+            slots: self.slots * count,
         }
     }
 
@@ -305,8 +325,11 @@ impl<'a> Walk<'a> {
             self.fixed_bytes_peak = self.fixed_bytes_peak.max(self.held_bytes);
         }
         let mut stream = Stream::default();
-        for input in inputs {
-            stream = stream.and(self.input(input));
+        for (number, input) in inputs.enumerate() {
+            stream = stream.and(match node.work {
+                Work::Recursion { rounds, .. } if number > 0 => self.rounds_of(input, rounds),
+                _ => self.input(input),
+            });
         }
         if let Work::Pass = node.work {
             stream = stream.cut_short(self.asked_for(node));
@@ -318,6 +341,19 @@ impl<'a> Walk<'a> {
             return Stream { host_s: self.host.emit(node), ..Stream::default() };
         }
         stream
+    }
+
+    /// The stream of the recursive term at `place`, in so many rounds. What its joins collect is collected in each, from
+    /// the buffer pool after the first.
+    fn rounds_of(&mut self, place: usize, rounds: f64) -> Stream {
+        let cpu_before = self.so_far.host_cpu;
+        let stream = self.input(place);
+        let again_cpu = (self.so_far.host_cpu - cpu_before) * (rounds - 1.0).max(0.0);
+        let again_s = again_cpu / self.host_cores;
+        self.clock_s += again_s;
+        self.so_far.host_cpu += again_cpu;
+        self.so_far.host_busy += again_s;
+        stream.rounds(rounds)
     }
 
     /// The share of its inputs' rows that a node hands on: a limit asks for no more.
@@ -503,9 +539,13 @@ impl<'a> Walk<'a> {
         }
         inside.held_bytes += held_bytes(self.shape, node, self.partitions);
         let before = (inside.core_s, inside.media_s);
-        for input in inputs {
-            if let Some(input_node) = self.shape.nodes.get(input) {
-                self.open_inside(input, input_node, inside);
+        for (number, input) in inputs.enumerate() {
+            let Some(input_node) = self.shape.nodes.get(input) else { continue };
+            match node.work {
+                Work::Recursion { rounds, .. } => {
+                    self.rounds_inside((input, input_node), number, rounds, inside);
+                }
+                _ => self.open_inside(input, input_node, inside),
             }
         }
         if let Work::Pass = node.work {
@@ -520,6 +560,31 @@ impl<'a> Walk<'a> {
             inside.core_s = self.device.emit(node);
             inside.media_s = 0.0;
         }
+    }
+
+    /// A term of a recursion inside a fragment: the static term, which the host may send, or so many rounds of the other
+    /// one. Both are done before the fragment's first row, by one partition.
+    fn rounds_inside(
+        &self,
+        (place, node): (usize, &'a ShapeNode),
+        number: usize,
+        rounds: f64,
+        inside: &mut Inside,
+    ) {
+        let mut term = Inside::default();
+        if node.is_broadcast {
+            let bytes = node.rows * node.row_bytes;
+            term.core_s += bytes * self.device.slot_decode;
+            term.held_bytes += bytes;
+        } else {
+            self.open_inside(place, node, &mut term);
+        }
+        let times = if number > 0 { rounds } else { 1.0 };
+        let term_s = term.done_s + (term.core_s / self.device_cores.min(1.0)).max(term.media_s);
+        inside.done_s += term_s * times;
+        inside.done_core_s += (term.done_core_s + term.core_s) * times;
+        inside.held_bytes += term.held_bytes;
+        inside.built_s = inside.done_s;
     }
 
     /// Seconds of a fragment's open stream: partitions share the pages, and the media feed them.

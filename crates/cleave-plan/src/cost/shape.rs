@@ -55,7 +55,14 @@ pub enum Work {
         /// Rows that it keeps; None: all.
         fetch: Option<f64>,
     },
-    /// Hands rows on: limits, exchanges, unions.
+    /// A recursion: the first input once, the second in each round.
+    Recursion {
+        /// Rounds that it is taken to run.
+        rounds: f64,
+        /// Rows that were seen before are left out.
+        is_distinct: bool,
+    },
+    /// Hands rows on: limits, exchanges, unions, working tables.
     Pass,
     /// Anything else, which is taken to look at each row once.
     Other,

@@ -117,6 +117,10 @@ impl Seconds {
             // Nearly all rows are seen to come after those that are kept.
             Work::Sort { fetch: Some(kept) } => rows * self.compare + kept.min(rows) * self.sort,
             Work::Pass => 0.0,
+            // Rows that come out are kept for the next round, and those of a UNION looked up among all before.
+            Work::Recursion { is_distinct, .. } => {
+                made + if *is_distinct { node.rows * self.aggregate } else { 0.0 }
+            }
             Work::Other => rows * self.aggregate + made,
         }
     }
@@ -162,6 +166,10 @@ pub(super) fn held_bytes(shape: &PlanShape, node: &ShapeNode, partitions: f64) -
         Work::Aggregate { .. } => {
             // No partition has more groups than rows.
             (node.rows * partitions).min(first.rows.max(node.rows)) * (node.row_bytes + GROUP_BYTES)
+        }
+        // On a device rows wait until the recursion is over, and the host is not worse off.
+        Work::Recursion { is_distinct, .. } => {
+            node.rows * (node.row_bytes + if *is_distinct { GROUP_BYTES } else { 0.0 })
         }
         Work::Sort { fetch: None } => first.rows * first.row_bytes * 2.0,
         Work::Sort { fetch: Some(kept) } => {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use cleave_fragment::streamed_input;
+use cleave_fragment::{RecursionExec, streamed_input};
 use datafusion_common::Result;
 use datafusion_physical_plan::ExecutionPlan;
 use datafusion_physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -32,8 +32,11 @@ pub(super) fn streams_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 /// Whether what streams into the joins of `plan` is treated row by row. Else several partitions would sort, count or
-/// group what each of them has, where the join wants all of it, or wants it in order.
+/// group what each of them has, where the join wants all of it, or wants it in order. A recursion has one partition.
 pub(super) fn joins_rows_that_stream(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    if plan.is::<RecursionExec>() {
+        return false;
+    }
     let streamed = streamed_input(plan.as_ref());
     match is_join(plan.as_ref()) {
         true => plan.fetch().is_none() && streamed.is_none_or(streams_rows),

@@ -8,6 +8,8 @@
 //! | `h1+` … `hn+` | the same, and each of the host's own leaves (rule 8) |
 //! | `ndp` | everything |
 //!
+//! A recursion counts as a join does: `WITH RECURSIVE` over one table has an `h1`, which runs all of its rounds.
+//!
 //! Joins count in the order of [`NumberedPlan::joins`], without those that no device can run: of a bushy plan the first
 //! so many may be several subtrees, which have several cuts. A build side that is broadcast has cuts of its own for the
 //! joins and leaves in it. Source: hybridNDP, sections 3.3 and 3.4.

@@ -23,7 +23,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cleave_fragment::{FetchColumnsExec, FetchedColumns, TableScanExec};
+use cleave_fragment::{FetchColumnsExec, FetchedColumns, RecursionExec, TableScanExec};
 use datafusion_common::arrow::datatypes::Schema;
 use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion_common::{JoinSide, JoinType, Result, internal_err};
@@ -134,8 +134,13 @@ fn find_chains(
     if is_carrier {
         above.push((place, plan.is::<HashJoinExec>()));
     }
+    let found = chains.len();
     for input in plan.children() {
         find_chains(input, above, number, chains);
+    }
+    if plan.is::<RecursionExec>() {
+        // Each round would read its pages again, and keep their places.
+        chains.truncate(found);
     }
     if is_carrier {
         above.pop();

@@ -18,6 +18,10 @@
 //! sends them to every device on which the join runs. What is broadcast follows from the plan, and is the same for all
 //! its splits.
 //!
+//! A *recursion* is a unit like a join: its terms run where it runs, so the tables of its recursive term lie on one
+//! device. Its static term may be broadcast. What refers to the working table has other rows in each round; it goes
+//! below a cut with its recursion only, and is never broadcast.
+//!
 //! A join may run on several devices where what streams is treated row by row, and the join hands on rows of its build
 //! side only with rows that stream: each device joins all of what was sent with its own part.
 
@@ -27,7 +31,7 @@ use std::sync::Arc;
 
 use cleave_fragment::broadcast::unsendable;
 use cleave_fragment::codec::check_device_operator;
-use cleave_fragment::{DenseAggregateExec, TableScanExec};
+use cleave_fragment::{DenseAggregateExec, RecursionExec, TableScanExec, referred_to};
 use datafusion_physical_plan::ExecutionPlan;
 use datafusion_physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion_physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
@@ -59,6 +63,8 @@ pub(super) struct NumberedNode {
     /// Of a build side below a cut: why the host makes its rows and sends them to where the join runs. None: it is made
     /// where the join runs.
     pub(super) broadcast: Option<String>,
+    /// Recursions that the subtree refers to and does not have: it runs in their rounds only.
+    pub(super) refers_to: Vec<String>,
 }
 
 /// Why a subtree cannot run on a device.
@@ -93,6 +99,7 @@ impl NumberedPlan {
             shares: scan.map(|scan| context.shares(scan)).unwrap_or_default(),
             obstacle: None,
             broadcast: None,
+            refers_to: Vec::new(),
         });
         let inputs: Vec<usize> = plan
             .children()
@@ -100,7 +107,16 @@ impl NumberedPlan {
             .map(|input| self.add(input, Some(number), context))
             .collect();
         let size = self.nodes.len() - number;
+        let below = inputs.iter().map(|input| self.nodes[*input].refers_to.clone()).collect();
+        let refers_to = referred_to(plan.as_ref(), below);
         let obstacle = match inputs.as_slice() {
+            [first, again] if plan.is::<RecursionExec>() => {
+                let sent = self.nodes[*again]
+                    .obstacle
+                    .clone()
+                    .map_or_else(|| self.recursive_rows(number, *first, *again, context), Err);
+                sent.map(|why| self.nodes[*first].broadcast = why).err()
+            }
             [collected, streamed] if is_join(plan.as_ref()) => {
                 let sent = self.nodes[*streamed]
                     .obstacle
@@ -115,6 +131,7 @@ impl NumberedPlan {
         };
         let node = &mut self.nodes[number];
         (node.inputs, node.size, node.obstacle) = (inputs, size, obstacle);
+        node.refers_to = refers_to;
         number
     }
 
@@ -167,17 +184,14 @@ impl NumberedPlan {
             Some(Obstacle { operator, reason }) => format!("{operator}: {reason}"),
             None => match refused {
                 Some(reason) => reason,
-                None if all.len() == 1 => return Ok(None),
+                None if all.len() <= 1 => return Ok(None),
                 None => {
                     let names: Vec<&str> = all.into_iter().collect();
                     format!("its inputs lie on several devices ({})", names.join(", "))
                 }
             },
         };
-        if context.limits().broadcast_bytes == 0 {
-            return Err(obstacle(format!("{why}, and broadcast_bytes = 0 lets no rows be sent")));
-        }
-        if let Some(reason) = unsendable(&self.nodes[collected].plan.schema()) {
+        if let Some(reason) = self.unsent(collected, context) {
             return Err(obstacle(format!("{why}, and {reason}")));
         }
         if devices.len() > 1 && !joins_divided_rows(join) {
@@ -190,6 +204,69 @@ impl NumberedPlan {
             )));
         }
         Ok(Some(why))
+    }
+
+    /// Why the static term `first` of the recursion `number`, whose recursive term `again` a device can make, must be
+    /// sent to where it runs; None where it need not be. An error says why no device can run the recursion.
+    fn recursive_rows(
+        &self,
+        number: usize,
+        first: usize,
+        again: usize,
+        context: &dyn CutContext,
+    ) -> Result<Option<String>, Obstacle> {
+        let node = self.nodes[number].plan.as_ref();
+        let obstacle = |reason: String| Obstacle { operator: node.name().to_owned(), reason };
+        if let Some(reason) = check_device_operator(node) {
+            return Err(obstacle(reason));
+        }
+        let names = |shares: &[&ScanShare]| -> BTreeSet<String> {
+            shares.iter().map(|share| share.device.clone()).collect()
+        };
+        let listed = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
+        let refused = |shares: &[&ScanShare]| shares.iter().find_map(|share| share.refusal.clone());
+        let (below, beside) = (self.shares_below(again), self.shares_below(first));
+        if let Some(reason) = refused(&below) {
+            return Err(obstacle(reason));
+        }
+        let devices = names(&below);
+        if devices.len() > 1 {
+            let reason = "the tables of its recursive term lie on several devices";
+            return Err(obstacle(format!("{reason} ({})", listed(devices))));
+        }
+        let why = match &self.nodes[first].obstacle {
+            Some(Obstacle { operator, reason }) => format!("{operator}: {reason}"),
+            None => match refused(&beside) {
+                Some(reason) => reason,
+                None => {
+                    let all: BTreeSet<String> = &devices | &names(&beside);
+                    match all.len() {
+                        0 => return Err(obstacle("it reads no table".to_owned())),
+                        1 => return Ok(None),
+                        _ => format!("its terms lie on several devices ({})", listed(all)),
+                    }
+                }
+            },
+        };
+        if devices.is_empty() {
+            return Err(obstacle(why));
+        }
+        match self.unsent(first, context) {
+            Some(reason) => Err(obstacle(format!("{why}, and {reason}"))),
+            None => Ok(Some(why)),
+        }
+    }
+
+    /// Why the rows of `number` are not sent to a device; None if they may be.
+    fn unsent(&self, number: usize, context: &dyn CutContext) -> Option<String> {
+        let node = &self.nodes[number];
+        if let Some(name) = node.refers_to.first() {
+            return Some(format!("recursion \"{name}\" gives it other rows in each round"));
+        }
+        if context.limits().broadcast_bytes == 0 {
+            return Some("broadcast_bytes = 0 lets no rows be sent".to_owned());
+        }
+        unsendable(&node.plan.schema())
     }
 
     /// Where the pages lie that a fragment with the root `number` reads.
@@ -240,8 +317,9 @@ impl NumberedPlan {
         self.nodes[number].plan.downcast_ref()
     }
 
-    /// The joins in the order in which they enter a split: what a join needs comes before it, and where both of its
-    /// inputs are joins, the larger one first, which is the one that grew table by table.
+    /// The joins and recursions in the order in which they enter a split: what a join needs comes before it, and where
+    /// both of its inputs are joins, the larger one first, which is the one that grew table by table. The joins of a
+    /// round enter with their recursion.
     pub(super) fn joins(&self) -> Vec<usize> {
         let mut joins = Vec::new();
         self.add_joins(0, &mut joins);
@@ -255,22 +333,31 @@ impl NumberedPlan {
         for input in inputs {
             self.add_joins(input, joins);
         }
-        if is_join(node.plan.as_ref()) {
+        let is_unit = is_join(node.plan.as_ref()) || node.plan.is::<RecursionExec>();
+        if is_unit && node.refers_to.is_empty() {
             joins.push(number);
         }
     }
 
-    /// The topmost operator of the chain above `base`, a scan or join, that goes where `base` goes.
+    /// The topmost operator of the chain above `base`, a scan, join or recursion, that goes where `base` goes.
     pub(super) fn top_of(&self, base: usize) -> usize {
-        let mut top = base;
-        let mut is_plain = is_stateless(self.nodes[base].plan.as_ref());
-        while let Some(parent) = self.nodes[top].parent {
+        let (mut top, mut at) = (base, base);
+        // A recursion has one partition, which the host divides again above it: the exchange is left out below a cut.
+        let is_recursion = self.nodes[base].plan.is::<RecursionExec>();
+        let mut is_plain = is_recursion || is_stateless(self.nodes[base].plan.as_ref());
+        while let Some(parent) = self.nodes[at].parent {
             let node = &self.nodes[parent];
-            let may_follow = node.inputs.len() == 1
-                && !is_exchange(node.plan.as_ref())
-                && node.obstacle.is_none()
-                && may_follow(node.plan.as_ref(), is_plain);
-            if !may_follow {
+            at = parent;
+            if node.inputs.len() != 1 {
+                break;
+            }
+            if is_exchange(node.plan.as_ref()) {
+                if is_recursion && node.plan.fetch().is_none() {
+                    continue;
+                }
+                break;
+            }
+            if node.obstacle.is_some() || !may_follow(node.plan.as_ref(), is_plain) {
                 break;
             }
             is_plain = is_plain && is_stateless(node.plan.as_ref());

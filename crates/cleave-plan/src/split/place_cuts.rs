@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use cleave_fragment::{BroadcastExec, TableScanExec};
+use cleave_fragment::{BroadcastExec, RecursionExec, TableScanExec};
 use datafusion_common::Result;
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::utils::collect_columns;
@@ -495,8 +495,10 @@ impl<'a> Placing<'a> {
                 self.broadcast_count += 1;
                 continue;
             }
-            // Build sides are made once, however many partitions stream, and a limit below a join has none above it.
-            let limits = if is_join(plan.as_ref()) { Limits::Exact } else { limits };
+            // Build sides and recursions are made once, however many partitions stream, and a limit below a join has
+            // none above it.
+            let is_once = is_join(plan.as_ref()) || plan.is::<RecursionExec>();
+            let limits = if is_once { Limits::Exact } else { limits };
             made.push(self.for_device(*input, limits, sent)?);
         }
         on_device(plan, made, limits)

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use cleave_fragment::TableScanExec;
+use cleave_fragment::{RecursionExec, TableScanExec, WorkingTableExec};
 use datafusion_common::arrow::datatypes::{DataType, SchemaRef};
 use datafusion_common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion_expr::Operator;
@@ -20,6 +20,7 @@ use datafusion_physical_plan::sorts::sort::SortExec;
 use super::CutContext;
 use super::may_share::may_share;
 use super::numbered_plan::NumberedPlan;
+use crate::cardinality::ROUNDS;
 use crate::cost::{AskedColumn, Conditions, PlanShape, ShapeNode, Work};
 
 /// Bytes that a text value is taken to have.
@@ -80,10 +81,14 @@ pub(super) fn work(plan: &Arc<dyn ExecutionPlan>, rows: f64, context: &dyn CutCo
     if let Some(sort) = plan.downcast_ref::<SortExec>() {
         return Work::Sort { fetch: sort.fetch().map(|fetch| fetch as f64) };
     }
+    if let Some(recursion) = plan.downcast_ref::<RecursionExec>() {
+        return Work::Recursion { rounds: ROUNDS, is_distinct: recursion.is_distinct() };
+    }
     let hands_on = super::numbered_plan::is_exchange(plan.as_ref())
         || plan.name().contains("Limit")
         || plan.name() == "DenseAggregateExec"
-        || plan.name() == "UnionExec";
+        || plan.name() == "UnionExec"
+        || plan.is::<WorkingTableExec>();
     if hands_on { Work::Pass } else { Work::Other }
 }
 

@@ -1,7 +1,9 @@
-//! Replaces the engine's filter push-down by ours, which goes by position: [`cleave_fragment::hand_down`].
+//! Replaces the engine's filter push-down by ours, which goes by position ([`cleave_fragment::hand_down`]), and its
+//! recursions by those that a device can run too ([`RecursionExec`]).
 
 use std::sync::Arc;
 
+use cleave_fragment::RecursionExec;
 use cleave_fragment::hand_down::hand_down_filters;
 use datafusion::common::Result;
 use datafusion::config::ConfigOptions;
@@ -30,7 +32,7 @@ impl PhysicalOptimizerRule for HandDownFilters {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        hand_down_filters(plan, config)
+        hand_down_filters(RecursionExec::in_place_of_the_engines(plan)?, config)
     }
 
     fn name(&self) -> &'static str {

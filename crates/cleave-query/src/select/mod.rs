@@ -104,7 +104,7 @@ use crate::query_log::{OpenRecord, QueryEnd};
 pub use compiled::{Compiled, compile, is_plain_value};
 pub use kept::{CachedPlan, keep};
 pub(crate) use optimised::OptimisedPlans;
-use order_and_split::{Divided, Planning};
+use order_and_split::{Divided, Planning, Queries};
 use placed::placed;
 pub use result_names::ResultNames;
 pub use sequence_functions::sequence_number;
@@ -339,20 +339,22 @@ async fn planned(
 ) -> Result<PlannedQuery> {
     let (state, logical, parts) = optimised_plan(&context, query).await?;
     if parts.is_empty() {
-        return divided(context, (state, names), logical, price_all, stopwatch).await;
+        let query = (state, names, Queries::One);
+        return divided(context, query, logical, price_all, stopwatch).await;
     }
     let mut with: BTreeMap<usize, Arc<SharedRows>> = BTreeMap::new();
     for OptimisedPart { number, name, columns, plan } in parts {
         let own = context.of_part();
         let plan = with_parts::over(plan, &own, &with)?;
-        let bare = (Arc::clone(&state), ResultNames::default());
+        let bare = (Arc::clone(&state), ResultNames::default(), Queries::Several);
         let query = Box::pin(divided(own, bare, plan, price_all, stopwatch)).await?;
         let rows = explain::row_estimate(&query);
         context.expect_part(with_parts::part_name(number), rows);
         with.insert(number, SharedRows::new(name, columns, rows, query));
     }
     let logical = with_parts::over(logical, &context, &with)?;
-    let mut planned = divided(context, (state, names), logical, price_all, stopwatch).await?;
+    let query = (state, names, Queries::Several);
+    let mut planned = divided(context, query, logical, price_all, stopwatch).await?;
     planned.with = with.into_values().collect();
     Ok(planned)
 }
@@ -360,14 +362,16 @@ async fn planned(
 /// Orders the joins of a plan that is optimised, and places its cuts.
 async fn divided(
     context: Arc<StatementContext>,
-    (state, names): (Arc<SessionState>, ResultNames),
+    (state, names, queries): (Arc<SessionState>, ResultNames, Queries),
     logical: LogicalPlan,
     price_all: bool,
     stopwatch: &Stopwatch,
 ) -> Result<PlannedQuery> {
     let settings = context.settings();
     let split = settings.split_in_force();
-    let statement = Planning { state: &state, settings, context: &context, split, price_all };
+    let statement =
+        Planning { state: &state, settings, context: &context, split, price_all, queries };
+    let logical = with_parts::over_working_tables(logical)?;
     // Tables of columns that only ORDER BY names are looked for last.
     let Divided { cuts, profile, orders } = statement.divide(logical).await?;
     let (planning, with) = (stopwatch.elapsed(), Vec::new());

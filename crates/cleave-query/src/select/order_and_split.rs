@@ -74,6 +74,18 @@ pub(super) struct Planning<'a> {
     pub(super) split: Split,
     /// Every split is priced, also where one is forced.
     pub(super) price_all: bool,
+    /// Whether it is all of the statement.
+    pub(super) queries: Queries,
+}
+
+/// The queries that a statement is planned as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Queries {
+    /// The statement itself.
+    One,
+    /// Also those of WITH that run by themselves. A forced split that names joins means those of each, as far as a
+    /// device can run so many.
+    Several,
 }
 
 impl Planning<'_> {
@@ -200,7 +212,19 @@ impl Planning<'_> {
     fn divided(&self, plan: Arc<dyn ExecutionPlan>, cuts: &HostCuts) -> Result<Divided> {
         planner::give_way();
         let profile = cuts.profile_origin();
-        let placed = place_cuts(plan, self.split, self.price_all, cuts);
+        let mut split = self.split;
+        let placed = loop {
+            let placed = place_cuts(Arc::clone(&plan), split, self.price_all, cuts);
+            match (&placed, split) {
+                (
+                    Err(PlaceCutsError::Forced { .. }),
+                    Split::Hybrid { joins: joins @ 1.., leaves },
+                ) if self.queries == Queries::Several => {
+                    split = Split::Hybrid { joins: joins - 1, leaves };
+                }
+                _ => break placed,
+            }
+        };
         let cuts = placed.map_err(|error| match error {
             PlaceCutsError::Forced { .. } => Error::unsupported(error.to_string()),
             PlaceCutsError::Plan(error) => Error::from(error),

@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use cleave_catalog::error::{Error, Fault, Result};
+use cleave_fragment::WorkingTableExec;
 use cleave_sql::statement::shared_with::Mark;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
@@ -311,6 +312,66 @@ pub(super) fn over(
         Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
     })?;
     Ok(plan.data)
+}
+
+/// `plan` over working tables that a device can read.
+///
+/// # Errors
+/// Those of walking the plan.
+pub(super) fn over_working_tables(plan: LogicalPlan) -> EngineResult<LogicalPlan> {
+    let mut has_recursion = false;
+    plan.apply_with_subqueries(|node| {
+        has_recursion |= matches!(node, LogicalPlan::RecursiveQuery(_));
+        Ok(match has_recursion {
+            true => TreeNodeRecursion::Stop,
+            false => TreeNodeRecursion::Continue,
+        })
+    })?;
+    if !has_recursion {
+        return Ok(plan);
+    }
+    let plan = plan.transform_down_with_subqueries(|node| {
+        let LogicalPlan::TableScan(mut scan) = node else { return Ok(Transformed::no(node)) };
+        let provider = source_as_provider(&scan.source)?;
+        let Some(table) = provider.downcast_ref::<CteWorkTable>() else {
+            return Ok(Transformed::no(LogicalPlan::TableScan(scan)));
+        };
+        let (name, schema) = (table.name().to_owned(), table.schema());
+        scan.source = provider_as_source(Arc::new(WorkingTable { name, schema }));
+        Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
+    })?;
+    Ok(plan.data)
+}
+
+/// The rows of the round before, in a recursive query. The engine's own table does not tell which columns its leaf has.
+#[derive(Debug)]
+struct WorkingTable {
+    name: String,
+    schema: SchemaRef,
+}
+
+#[async_trait]
+impl TableProvider for WorkingTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Temporary
+    }
+
+    async fn scan(
+        &self,
+        _session: &dyn Session,
+        columns: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        _limit: Option<usize>,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        let all = || (0..self.schema.fields().len()).collect();
+        let columns = columns.cloned().unwrap_or_else(all);
+        let schema = Arc::new(self.schema.project(&columns)?);
+        Ok(Arc::new(WorkingTableExec::new(self.name.clone(), columns, schema)?))
+    }
 }
 
 /// Stands for a query of WITH that runs by itself.

@@ -241,6 +241,32 @@ fn an_embedded_device_saves_nothing_and_costs_nothing() {
 }
 
 #[test]
+fn a_recursion_takes_its_second_term_once_a_round() {
+    let shape = |rounds: f64, is_distinct: bool| PlanShape {
+        nodes: vec![
+            node(Work::Recursion { rounds, is_distinct }, &[1, 2], 1e4),
+            scan(1e5, 100.0),
+            node(Work::HashJoin, &[3, 4], 1e3),
+            node(Work::Pass, &[], 1e3),
+            scan(1e6, 1e4),
+        ],
+    };
+    let predicted = |rounds: f64, is_distinct: bool, is_on_device: bool| {
+        let placement = on(&[is_on_device; 5]);
+        predict(&shape(rounds, is_distinct), &placement, &Profile::assumed(), &limits())
+    };
+    let [one, ten] = [1.0, 10.0].map(|rounds| predicted(rounds, false, true));
+    assert!(ten.device_busy > 8.0 * one.device_busy, "{one:?} {ten:?}");
+    assert_eq!(ten.link_bytes, one.link_bytes, "the rows that come out are the same");
+    let [here, here_again] = [1.0, 10.0].map(|rounds| predicted(rounds, false, false));
+    assert!(here_again.host_cpu > 8.0 * here.host_cpu && here_again.finish > here.finish);
+    assert_eq!(here_again.link_bytes, here.link_bytes, "pages come once");
+    let distinct = predicted(10.0, true, true);
+    assert!(distinct.device_memory_bytes > ten.device_memory_bytes);
+    assert!(distinct.finish > ten.finish);
+}
+
+#[test]
 fn a_limit_stops_what_streams_below_it() {
     let profile = Profile::assumed();
     let shape = |rows| PlanShape { nodes: vec![node(Work::Pass, &[1], rows), scan(1e7, 1e7)] };

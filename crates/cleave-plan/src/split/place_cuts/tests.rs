@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 
 use arrow::datatypes::{DataType, Field, Schema};
-use cleave_fragment::hand_down_filters;
 use cleave_fragment::operators::table_scan_exec::TableScan;
+use cleave_fragment::{WorkingTableExec, hand_down_filters};
 use cleave_store::{ColumnRef, Projection};
 use datafusion_common::config::ConfigOptions;
 use datafusion_common::{JoinType, NullEquality};
@@ -563,4 +563,92 @@ fn keys_are_collected_where_a_fragment_may_be_asked_for_them() {
     assert_eq!(keys_sent(&floats, Split::H0, &told(When::Always)), (0, false));
     let nulls = joined_by(DataType::Utf8, NullEquality::NullEqualsNull);
     assert_eq!(keys_sent(&nulls, Split::H0, &told(When::Always)), (0, false));
+}
+
+/// `WITH RECURSIVE r AS (first UNION ALL SELECT r.id FROM r CROSS JOIN again)`, and a projection.
+fn recursion(
+    first: Arc<dyn ExecutionPlan>,
+    again: Arc<dyn ExecutionPlan>,
+) -> Arc<dyn ExecutionPlan> {
+    let schema = first.schema();
+    let table = WorkingTableExec::new("r".to_owned(), vec![0], Arc::clone(&schema)).unwrap();
+    let terms = [first, projected(joined(Arc::new(table), again))];
+    projected(Arc::new(RecursionExec::new("r".to_owned(), schema, terms, false).unwrap()))
+}
+
+#[test]
+fn recursion_goes_down_as_one_join_does() {
+    let plan = || recursion(scan("a", None, 1), scan("b", None, 1));
+    let whole = [
+        "ProjectionExec",
+        "RecursionExec",
+        "TableScanExec",
+        "ProjectionExec",
+        "CrossJoinExec",
+        "WorkingTableExec",
+        "TableScanExec",
+    ];
+    for split in ["h1", "ndp"] {
+        let told = Told::default();
+        let placed = place_cuts(plan(), split.parse().unwrap(), false, &told).unwrap();
+        assert_eq!(names(&placed.plan), ["EmptyExec"]);
+        let fragments = told.fragments.lock().unwrap();
+        assert_eq!(names(&fragments[0].plan), whole);
+        assert_eq!(fragments[0].tables(), "a, b");
+        assert!(!fragments[0].may_run_as_partitions && fragments[0].sharing.is_none());
+    }
+    let told = Told::default();
+    place_cuts(plan(), Split::H0, false, &told).unwrap();
+    let tables: Vec<String> =
+        told.fragments.lock().unwrap().iter().map(FragmentPlan::tables).collect();
+    assert_eq!(tables, ["a", "b"], "the join of a round is none without its recursion");
+    let error = place_cuts(plan(), "h2".parse().unwrap(), false, &Told::default()).unwrap_err();
+    assert!(error.to_string().contains("can run 1 of its 1 joins"), "{error}");
+}
+
+#[test]
+fn joins_without_the_working_table_enter_before_their_recursion() {
+    let pair = || joined(scan("b", None, 1), scan("c", None, 1));
+    let tables = |split: &str| {
+        let told = Told::default();
+        let plan = recursion(scan("a", None, 1), projected(pair()));
+        place_cuts(plan, split.parse().unwrap(), false, &told).unwrap();
+        let fragments = told.fragments.lock().unwrap();
+        fragments.iter().map(FragmentPlan::tables).collect::<Vec<_>>()
+    };
+    assert_eq!(tables("h1"), ["b, c"]);
+    assert_eq!(tables("h1+"), ["a", "b, c"]);
+    assert_eq!(tables("h2"), ["a, b, c"]);
+}
+
+#[test]
+fn static_term_that_is_not_there_is_broadcast_and_a_round_is_not() {
+    let two = || Told {
+        result_bytes: vec![0.0; 2],
+        link_is_free: vec![false; 2],
+        alone: vec![("a", 1), ("b", 0)],
+        ..Told::default()
+    };
+    let constant = || {
+        let schema = scan("a", None, 1).schema();
+        Arc::new(EmptyExec::new(schema)) as Arc<dyn ExecutionPlan>
+    };
+    for first in [scan("a", None, 1), constant()] {
+        let told = two();
+        let plan = recursion(first, scan("b", None, 1));
+        place_cuts(Arc::clone(&plan), "h1".parse().unwrap(), false, &told).unwrap();
+        let fragments = told.fragments.lock().unwrap();
+        assert_eq!(names(&fragments[0].plan)[1..3], ["RecursionExec", "BroadcastExec"]);
+        assert_eq!((fragments[0].tables().as_str(), fragments[0].broadcasts.len()), ("b", 1));
+        let without = Told { broadcast_bytes: 0, ..two() };
+        place_cuts(plan, "h1".parse().unwrap(), false, &without).unwrap_err();
+    }
+    // The rows of a round are on the device: they are not sent to where the other table lies.
+    let told = two();
+    let plan = recursion(scan("a", None, 1), scan("on both", None, 1));
+    let error = place_cuts(plan, "h1".parse().unwrap(), false, &told).unwrap_err().to_string();
+    assert!(error.contains("its inputs lie on several devices"), "{error}");
+    // And without a table there is nothing to run where it lies.
+    let plan = recursion(constant(), constant());
+    place_cuts(plan, "h1".parse().unwrap(), false, &two()).unwrap_err();
 }
