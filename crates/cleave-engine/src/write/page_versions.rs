@@ -33,6 +33,7 @@ use cleave_store::{PageEntry, PageRead, PageRef};
 use super::change_pages::{changed_vids, reported, version_of};
 use crate::delta::Live;
 use crate::storage_engine::Engine;
+use crate::storage_engine::log_keeper::LoggedSpace;
 
 mod rebase;
 
@@ -292,6 +293,15 @@ impl TableVersions {
     pub fn extents(&self, device: DeviceId) -> impl Iterator<Item = Extent> + '_ {
         let here = self.tablets.values().filter(move |versions| versions.device == device);
         here.flat_map(|versions| versions.pages.values().map(|version| version.entry.page.extent))
+    }
+
+    /// Where they lie, as pages of the table `table`.
+    pub(crate) fn spaces(&self, table: u32) -> impl Iterator<Item = LoggedSpace> + '_ {
+        self.tablets.values().flat_map(move |versions| {
+            let device = versions.device;
+            let extents = versions.pages.values().map(|version| version.entry.page.extent);
+            extents.map(move |extent| LoggedSpace { table, device, extent })
+        })
     }
 
     /// `table` with the page versions, and whether it has all pages that they replace.
