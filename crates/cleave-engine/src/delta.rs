@@ -144,6 +144,18 @@ pub struct TableDelta {
     pub(crate) dead_in_delta: BTreeMap<usize, VidSet>,
 }
 
+impl Prepared {
+    /// Leaves out the deleted rows that are in pages, where the catalog version that it comes with has them dead.
+    pub(crate) fn leave_out_pages(&mut self) {
+        self.dead = self.dead.split_off(self.next_vid);
+    }
+
+    /// The table.
+    pub(crate) fn table(&self) -> u32 {
+        self.table
+    }
+}
+
 impl Live {
     /// A catalog version that all is in.
     pub fn flushed(state: Arc<CatalogState>) -> Self {
@@ -294,16 +306,20 @@ impl Delta {
         vid: u64,
         number: u64,
     ) -> bool {
+        lives(self.read().tablets.get(&(table, place)), tablet, vid, number)
+    }
+
+    /// Whether all rows `vids` are visible as of commit `number`.
+    pub fn all_live(
+        &self,
+        (table, place): (u32, usize),
+        tablet: &TabletState,
+        vids: &VidSet,
+        number: u64,
+    ) -> bool {
         let contents = self.read();
         let changed = contents.tablets.get(&(table, place));
-        if vid < tablet.next_vid {
-            let dead = changed.and_then(|changed| changed.dead.get(&vid));
-            return dead.is_none_or(|dead| *dead > number)
-                && tablet.version_map.lookup(vid).is_some();
-        }
-        let place = usize::try_from(vid - tablet.next_vid).unwrap_or(usize::MAX);
-        let row = changed.and_then(|changed| changed.rows.get(place));
-        row.is_some_and(|row| row.is_seen(number))
+        vids.iter().all(|vid| lives(changed, tablet, vid, number))
     }
 
     /// The end of the log of the commit that deleted the row `vid`, which is in pages, if that was by commit `number`.
@@ -571,6 +587,17 @@ impl Delta {
     fn write(&self) -> RwLockWriteGuard<'_, Contents> {
         self.contents.write().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether the row `vid` of `tablet`, of which the delta has `changed`, is visible as of commit `number`.
+fn lives(changed: Option<&DeltaTablet>, tablet: &TabletState, vid: u64, number: u64) -> bool {
+    let Some(place) = vid.checked_sub(tablet.next_vid) else {
+        let dead = changed.and_then(|changed| changed.dead.get(&vid));
+        return dead.is_none_or(|dead| *dead > number) && tablet.version_map.lookup(vid).is_some();
+    };
+    let place = usize::try_from(place).unwrap_or(usize::MAX);
+    let row = changed.and_then(|changed| changed.rows.get(place));
+    row.is_some_and(|row| row.is_seen(number))
 }
 
 /// Whether one of two versions of a tablet has all stored pages of the other, whose last one may have got more rows.

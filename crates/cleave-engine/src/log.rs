@@ -37,6 +37,7 @@ use cleave_media::{Clock, SystemClock};
 use cleave_store::proto;
 use cleave_txn::{LogError, LogOptions, LogReader, Lsn, Wal};
 use prost::Message;
+use prost::encoding::encoded_len_varint;
 
 use crate::delta::Live;
 use crate::write::begun::Begun;
@@ -182,6 +183,10 @@ struct CommittedTablet {
     /// VIDs of deleted rows: each less the one before and one.
     #[prost(uint64, repeated, tag = "2")]
     dead_gaps: Vec<u64>,
+    /// The same as runs, where that is shorter: how many VIDs lie between the end of the last run and this one, and how
+    /// many follow its first.
+    #[prost(uint64, repeated, tag = "6")]
+    dead_runs: Vec<u64>,
     /// The VID of the first inserted row.
     #[prost(uint64, tag = "3")]
     vid_first: u64,
@@ -240,12 +245,14 @@ impl Committed {
             for place in touched {
                 let rows = change.rows.get(&place).map(Begun::whole).transpose()?.flatten();
                 let rows = rows.filter(|rows| rows.num_rows() > 0);
+                let dead = change.dead.get(&place).map(DeadRows::of).unwrap_or_default();
                 tablets.push(CommittedTablet {
                     place: u32::try_from(place).unwrap_or(u32::MAX),
-                    dead_gaps: change.dead.get(&place).map(gaps).unwrap_or_default(),
+                    dead_gaps: dead.gaps,
                     vid_first: live.delta.next_vid(table, place),
                     rows: rows.map(|rows| rows::encode(&rows)).transpose()?.unwrap_or_default(),
                     pages: Vec::new(),
+                    dead_runs: dead.runs,
                 });
             }
             let (table_id, schema_version) = (change.schema.table_id, change.schema.version);
@@ -283,10 +290,21 @@ impl Committed {
         Ok(self)
     }
 
-    /// Leaves out page versions, which are redone by themselves.
-    fn forget_pages(&mut self) {
-        let tablets = self.tables.iter_mut().flat_map(|table| &mut table.tablets);
-        tablets.for_each(|tablet| tablet.pages.clear());
+    /// Leaves out the deletions that `state` has in its version maps: a commit that deletes many rows marks them there,
+    /// also those of a table that is blocked later, whose other commits are in the log alone. A row dies once.
+    fn forget_dead_in(&mut self, state: &CatalogState) {
+        for logged in &mut self.tables {
+            let Some(table) = state.table_by_id(logged.table_id) else { continue };
+            for tablet in &mut logged.tablets {
+                let place = usize::try_from(tablet.place).unwrap_or(usize::MAX);
+                let Some(known) = table.tablets.get(place) else { continue };
+                let is_left =
+                    |vid: &u64| *vid >= known.next_vid || known.version_map.lookup(*vid).is_some();
+                let left: VidSet = tablet.dead().filter(is_left).collect();
+                let dead = DeadRows::of(&left);
+                (tablet.dead_gaps, tablet.dead_runs) = (dead.gaps, dead.runs);
+            }
+        }
     }
 
     /// Says of `commit`, which follows `base`, that it lies whole in the archive.
@@ -307,7 +325,41 @@ impl Committed {
     }
 }
 
-fn gaps(vids: &VidSet) -> Vec<u64> {
+impl CommittedTablet {
+    /// VIDs of deleted rows, ascending.
+    fn dead(&self) -> impl Iterator<Item = u64> + '_ {
+        vids_of_gaps(&self.dead_gaps).chain(vids_of_runs(&self.dead_runs))
+    }
+}
+
+/// Deleted rows as a record has them: in the shorter form, the other one is empty.
+#[derive(Default)]
+struct DeadRows {
+    gaps: Vec<u64>,
+    runs: Vec<u64>,
+}
+
+impl DeadRows {
+    fn of(vids: &VidSet) -> Self {
+        let runs = runs_of(vids);
+        match runs.len() < vids.len() {
+            true => Self { gaps: Vec::new(), runs },
+            false => Self { gaps: gaps_of(vids), runs: Vec::new() },
+        }
+    }
+}
+
+/// Bytes that the deleted rows of `changes` take in a record.
+pub(crate) fn dead_byte_count(changes: &[&TableChange]) -> usize {
+    let sets = changes.iter().flat_map(|change| change.dead.values());
+    let byte_count = |vids: &VidSet| {
+        let DeadRows { gaps, runs } = DeadRows::of(vids);
+        gaps.iter().chain(&runs).map(|number| encoded_len_varint(*number)).sum::<usize>()
+    };
+    sets.map(byte_count).sum()
+}
+
+fn gaps_of(vids: &VidSet) -> Vec<u64> {
     let mut next = 0;
     let gap = |vid: u64| {
         let gap = vid.saturating_sub(next);
@@ -317,12 +369,39 @@ fn gaps(vids: &VidSet) -> Vec<u64> {
     vids.iter().map(gap).collect()
 }
 
-fn vids(gaps: &[u64]) -> impl Iterator<Item = u64> + '_ {
+fn runs_of(vids: &VidSet) -> Vec<u64> {
+    let mut runs = Vec::new();
+    let mut next = 0;
+    for vid in vids.iter() {
+        match runs.last_mut() {
+            Some(more) if vid == next => *more += 1,
+            _ => runs.extend([vid.saturating_sub(next), 0]),
+        }
+        next = vid.saturating_add(1);
+    }
+    runs
+}
+
+fn vids_of_gaps(gaps: &[u64]) -> impl Iterator<Item = u64> + '_ {
     let mut next = 0_u64;
     gaps.iter().map(move |gap| {
         let vid = next.saturating_add(*gap);
         next = vid.saturating_add(1);
         vid
+    })
+}
+
+fn vids_of_runs(runs: &[u64]) -> impl Iterator<Item = u64> + '_ {
+    let mut next = 0_u64;
+    runs.chunks(2).flat_map(move |run| {
+        let (gap, more) = match run {
+            [gap, more] => (*gap, *more),
+            _ => (u64::MAX, 0),
+        };
+        let first = next.saturating_add(gap);
+        let last = first.saturating_add(more);
+        next = last.saturating_add(1);
+        first..=last
     })
 }
 

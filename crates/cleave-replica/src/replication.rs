@@ -9,7 +9,7 @@ use cleave_catalog::error::Result;
 use cleave_engine::delta::Live;
 use cleave_engine::device::Device;
 use cleave_engine::storage_engine::catalog_edit::{CatalogEdit, Logged};
-use cleave_engine::storage_engine::log_keeper::LogKeeper;
+use cleave_engine::storage_engine::log_keeper::{LogKeeper, LoggedSpace};
 use cleave_engine::storage_engine::{Engine, OpenOptions};
 use cleave_engine::write::insert::TableChange;
 use cleave_txn::{LogError, Wal};
@@ -85,6 +85,10 @@ impl LogKeeper for Replication {
 
     fn is_on(&self) -> bool {
         self.replicas.are_on()
+    }
+
+    fn log_pages(&self, durable: &CatalogState, pages: Vec<LoggedSpace>) {
+        self.replicas.log_pages(durable, pages);
     }
 
     fn copy_rows(&self, live: &Live, changes: &[&TableChange]) -> Result<Logged> {

@@ -47,7 +47,7 @@ use crate::storage_error::{SegmentFault, StorageError};
 
 /// The frame of the manifest's message; this build writes its newest version.
 pub const MANIFEST_FORMAT: Format =
-    Format { magic: *b"CLEAVEDB", name: "database manifest", versions: 3..=12 };
+    Format { magic: *b"CLEAVEDB", name: "database manifest", versions: 3..=13 };
 
 pub(super) mod blocks;
 mod copied;

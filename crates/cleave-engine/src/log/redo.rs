@@ -27,7 +27,7 @@ use prost::Message;
 
 use super::redone_pages::LoggedPages;
 use super::rows::RowsBuilder;
-use super::{Committed, CommittedTablet, directory_of, vids};
+use super::{Committed, CommittedTablet, directory_of};
 use crate::delta::Live;
 use crate::storage_engine::Engine;
 use crate::storage_engine::commit::{Changes, Redone};
@@ -141,7 +141,9 @@ impl GatheredTablet {
         if !logged.pages.is_empty() {
             return Err(format!("the pages of \"{name}\" that it wrote are in no archive"));
         }
-        for vid in vids(&logged.dead_gaps) {
+        let mut dead_count = 0;
+        for vid in logged.dead() {
+            dead_count += 1;
             let id = self.table.schema.table_id;
             let lived = match vid < self.vid_first {
                 true => live.delta.lives(id, place, &self.tablet, vid, live.number),
@@ -155,7 +157,7 @@ impl GatheredTablet {
             self.rows.push(logged.rows)?;
         }
         let begun = self.vid_first + self.rows.row_count() as u64 - next_vid;
-        Ok(logged.dead_gaps.len() + usize::try_from(begun).unwrap_or(usize::MAX))
+        Ok(dead_count + usize::try_from(begun).unwrap_or(usize::MAX))
     }
 }
 
@@ -188,6 +190,16 @@ impl<'a> Redo<'a> {
             byte_count: 0,
             first_at: Lsn(0),
         }
+    }
+
+    /// Where it redoes them.
+    pub(super) fn database(&self) -> &Engine {
+        self.database
+    }
+
+    /// Whether the next commits that are redone find the delta full, and write it as pages.
+    pub(super) fn writes_pages_next(&self) -> bool {
+        self.database.live().delta.is_full()
     }
 
     /// Decodes `payload`, of the record at `at`.
@@ -255,18 +267,22 @@ impl<'a> Redo<'a> {
 /// [`StorageError::Log`]; [`StorageError::Damaged`] for a record that does not fit the manifest; those of the device.
 pub(crate) async fn recover(database: &Arc<Engine>, mut reader: LogReader) -> Result<(Wal, u64)> {
     let mut count = 0_u64;
-    let blocked = database.catalog().blocked.clone();
-    // Before anything is written: their space is in no manifest.
-    let pages = LoggedPages::find(database)?;
+    let state = database.catalog();
+    let blocked = &state.blocked;
+    let mut pages = LoggedPages::new(database);
     let mut redo = Redo::new(database, &directory_of(database.directory()));
     while let Some(logged) = reader.next_record()? {
         let Record::Commit { payload, .. } = logged.record else { continue };
         let mut committed = redo.decode(&payload, logged.at)?;
+        pages.take(&redo, &mut committed, logged.at)?;
         committed.tables.retain(|table| blocked.lacks(table.table_id, logged.at.0));
         if logged.at.0 < blocked.until {
             committed.sequences.clear();
+            committed.forget_dead_in(&state);
         }
-        committed.forget_pages();
+        if redo.writes_pages_next() {
+            pages.look_ahead(&redo)?;
+        }
         redo.push(committed, logged.at).await?;
         count += 1;
     }

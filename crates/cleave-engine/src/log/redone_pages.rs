@@ -1,17 +1,23 @@
-//! Redo of page versions: the log in, their space taken and their tables pinned before rows are redone, and the pages
-//! replaced behind the last row.
+//! Redo of page versions: the log in, their space taken and their tables pinned before rows are written as pages, and
+//! the pages replaced behind the last row.
 //!
 //! A page version that the log names lies in space that the manifest does not: it must be taken before redo writes a
 //! page. Redo also flushes rows to other pages than the lost incarnation did, so the last pages of these tables are
 //! [pinned](crate::write::tail_pins): each replaced page is the manifest's, or a version of it. Rows and page versions
 //! can be redone in any order: rows never die on pages, and a page version changes no VID.
 //!
+//! 1. [`LoggedPages::take`] takes what a record names, as the record is redone.
+//! 2. [`LoggedPages::look_ahead`] does so with all records behind it, before the first page is written. A log whose
+//!    rows the delta takes in whole is therefore read once.
+//! 3. [`LoggedPages::put`] puts them in place of the pages.
+//!
 //! Invariant: no space that a record names is written to before the next manifest, so what a record has named is there
 //! still. Source: rules 25 and 30, `docs/design/versions-and-commit.md`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cleave_catalog::catalog::DeviceId;
+use cleave_catalog::catalog::{CatalogState, DeviceId};
 use cleave_catalog::error::Result;
 use cleave_media::Extent;
 use cleave_store::PageEntry;
@@ -22,39 +28,76 @@ use super::{Committed, CommittedPage, directory_of};
 use crate::device::Device;
 use crate::storage_engine::Engine;
 use crate::storage_engine::commit::{Changes, RedonePages};
+use crate::storage_engine::log_keeper::LoggedSpace;
 use crate::write::tail_pins::TailPin;
 
 /// The page versions of a log.
 pub(super) struct LoggedPages {
+    /// In the manifest on disk.
+    state: Arc<CatalogState>,
     redone: RedonePages,
-    _pins: Vec<TailPin>,
+    /// By table.
+    pins: BTreeMap<u32, TailPin>,
+    /// The last record whose page versions were taken.
+    taken_to: Option<Lsn>,
+    /// Whether those of all records were.
+    is_whole: bool,
 }
 
 impl LoggedPages {
-    /// Those that the log names behind the manifest; their space is taken.
+    /// None yet, behind the manifest of `database`.
+    pub(super) fn new(database: &Engine) -> Self {
+        let (state, redone) = (database.catalog(), RedonePages::default());
+        Self { state, redone, pins: BTreeMap::new(), taken_to: None, is_whole: false }
+    }
+
+    /// Takes the page versions out of `committed`, the record at `at`, and their space, unless that was done ahead.
     ///
     /// # Errors
-    /// [`StorageError::Log`](cleave_catalog::storage_error::StorageError::Log), and
     /// [`StorageError::Damaged`](cleave_catalog::storage_error::StorageError::Damaged) for what does not fit the
     /// manifest.
-    pub(super) fn find(database: &Arc<Engine>) -> Result<Self> {
-        let state = database.catalog();
-        let directory = directory_of(database.directory());
-        let redo = Redo::new(database, &directory);
-        let mut found = RedonePages::default();
-        let mut reader = LogReader::open(&directory, Lsn(state.log_position))?;
-        while let Some(logged) = reader.next_record()? {
-            let Record::Commit { payload, .. } = logged.record else { continue };
-            // Of a table that was blocked later, the manifest has the pages.
-            if logged.at.0 >= state.blocked.until {
-                let committed = redo.decode(&payload, logged.at)?;
-                let added = add(&mut found, database, committed);
-                added.map_err(|reason| redo.damaged(logged.at, &reason))?;
+    pub(super) fn take(
+        &mut self,
+        redo: &Redo<'_>,
+        committed: &mut Committed,
+        at: Lsn,
+    ) -> Result<()> {
+        let is_taken = self.taken_to.is_some_and(|last| at <= last);
+        // Of a table that was blocked later, the manifest has the pages.
+        let is_known = at.0 < self.state.blocked.until;
+        for table in &mut committed.tables {
+            let (id, version) = (table.table_id, table.schema_version);
+            for tablet in &mut table.tablets {
+                let pages = std::mem::take(&mut tablet.pages);
+                if pages.is_empty() || is_taken || is_known {
+                    continue;
+                }
+                let place = usize::try_from(tablet.place).unwrap_or(usize::MAX);
+                let added = self.add(redo.database(), (id, version, place), pages);
+                added.map_err(|reason| redo.damaged(at, &reason))?;
             }
         }
-        let tables = found.tables.keys();
-        let pins = tables.map(|table| database.tail_pins().pin(*table)).collect();
-        Ok(Self { redone: found, _pins: pins })
+        self.taken_to = self.taken_to.max(Some(at));
+        Ok(())
+    }
+
+    /// Takes the page versions of all records. To be called before a page is written.
+    ///
+    /// # Errors
+    /// As [`Self::take`]; [`StorageError::Log`](cleave_catalog::storage_error::StorageError::Log).
+    pub(super) fn look_ahead(&mut self, redo: &Redo<'_>) -> Result<()> {
+        if self.is_whole {
+            return Ok(());
+        }
+        let directory = directory_of(redo.database().directory());
+        let mut reader = LogReader::open(&directory, Lsn(self.state.log_position))?;
+        while let Some(logged) = reader.next_record()? {
+            let Record::Commit { payload, .. } = logged.record else { continue };
+            let mut committed = redo.decode(&payload, logged.at)?;
+            self.take(redo, &mut committed, logged.at)?;
+        }
+        self.is_whole = true;
+        Ok(())
     }
 
     /// Puts them in place of the pages, behind all rows.
@@ -67,40 +110,41 @@ impl LoggedPages {
         }
         Ok(())
     }
-}
 
-/// Adds what `committed` says.
-fn add(found: &mut RedonePages, database: &Engine, committed: Committed) -> Result<(), String> {
-    let state = database.catalog();
-    for logged in committed.tables {
-        let id = logged.table_id;
-        for tablet in logged.tablets.into_iter().filter(|tablet| !tablet.pages.is_empty()) {
-            let table = state.table_by_id(id).ok_or_else(|| lacks_table(id))?;
-            if table.schema.version != logged.schema_version {
-                return Err(lacks_table(id));
-            }
-            let place = usize::try_from(tablet.place).unwrap_or(usize::MAX);
-            let device = table.tablets.get(place).map(|tablet| tablet.device);
-            let versions = found.tables.entry(id).or_default();
-            for CommittedPage { replaced, version } in tablet.pages {
-                let (Some(replaced), Some(version)) = (replaced, version) else {
-                    return Err("it has a page version without its page".to_owned());
-                };
-                let version = PageEntry::try_from(version).map_err(|error| error.to_string())?;
-                let (extent, shared) = (version.page.extent, version.shared.clone());
-                versions.redo((table, place), replaced.into(), version)?;
-                let device = take(database, device, extent)?;
-                let taken = found.taken.entry(device.id()).or_default();
-                taken.push(extent);
-                // Chunks of a version that its transaction has replaced itself: no record names that.
-                for extent in shared {
-                    let free = device.take_free_of(extent).map_err(|error| error.to_string())?;
-                    taken.extend(free);
-                }
-            }
+    /// Adds `pages` of the tablet at `place` of the table `id` of that version of its schema.
+    fn add(
+        &mut self,
+        database: &Engine,
+        (id, version, place): (u32, u32, usize),
+        pages: Vec<CommittedPage>,
+    ) -> Result<(), String> {
+        let table = self.state.table_by_id(id).ok_or_else(|| lacks_table(id))?;
+        if table.schema.version != version {
+            return Err(lacks_table(id));
         }
+        self.pins.entry(id).or_insert_with(|| database.tail_pins().pin(id));
+        let device = table.tablets.get(place).map(|tablet| tablet.device);
+        let versions = self.redone.tables.entry(id).or_default();
+        for CommittedPage { replaced, version } in pages {
+            let (Some(replaced), Some(version)) = (replaced, version) else {
+                return Err("it has a page version without its page".to_owned());
+            };
+            let version = PageEntry::try_from(version).map_err(|error| error.to_string())?;
+            let (extent, shared) = (version.page.extent, version.shared.clone());
+            versions.redo((table, place), replaced.into(), version)?;
+            let device = take(database, device, extent)?;
+            let mut taken = vec![extent];
+            // Chunks of a version that its transaction has replaced itself: no record names that.
+            for extent in shared {
+                taken.extend(device.take_free_of(extent).map_err(|error| error.to_string())?);
+            }
+            let spaces = taken.into_iter();
+            let spaces =
+                spaces.map(|extent| LoggedSpace { table: id, device: device.id(), extent });
+            self.redone.taken.extend(spaces);
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Takes `extent` on the device `id`, and returns that.

@@ -6,7 +6,8 @@
 //!    ─▶ (published) ─▶ log_commit ─▶ first_needed ─▶ (log truncated) ─▶ log_truncated ─▶ reach or follow
 //! ```
 //!
-//! A small commit, which the log has, asks it to [`reach`](LogKeeper::reach) before the commit is acknowledged.
+//! A small commit, which the log has, asks it to [`reach`](LogKeeper::reach) before the commit is acknowledged. One of
+//! page versions says before its record what that [names](LogKeeper::log_pages).
 //!
 //! Invariant: nothing is acknowledged before `reach` has returned. Source: `docs/design/replica.md`.
 
@@ -14,8 +15,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::catalog::{CatalogState, DeviceId};
 use cleave_catalog::error::Result;
+use cleave_media::Extent;
 use cleave_txn::{LogError, Wal};
 
 use super::Engine;
@@ -42,6 +44,10 @@ pub trait LogKeeper: fmt::Debug + Send + Sync {
 
     /// Whether a replica must have what is committed, beside this host.
     fn is_on(&self) -> bool;
+
+    /// A record is about to name `pages`, which are durable and in no manifest. It is redone behind the manifest of
+    /// `durable` or a later one; until the replicas have one that is later, the pages stay as they are.
+    fn log_pages(&self, durable: &CatalogState, pages: Vec<LoggedSpace>);
 
     /// Archives `changes` to `live`, which replace the manifest; returns the note of them for the log.
     ///
@@ -102,6 +108,17 @@ pub trait LogKeeper: fmt::Debug + Send + Sync {
     async fn device_added(&self, device: &Device, database: [u8; 16]) -> Result<()>;
 }
 
+/// The place of a page that a record names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoggedSpace {
+    /// The table that it is of.
+    pub table: u32,
+    /// The device that it lies on.
+    pub device: DeviceId,
+    /// Where.
+    pub extent: Extent,
+}
+
 /// Keeps nothing: of a database that is only looked at.
 #[derive(Debug)]
 pub(crate) struct Unkept;
@@ -119,6 +136,8 @@ impl LogKeeper for Unkept {
     fn is_on(&self) -> bool {
         false
     }
+
+    fn log_pages(&self, _durable: &CatalogState, _pages: Vec<LoggedSpace>) {}
 
     fn copy_rows(&self, _live: &Live, _changes: &[&TableChange]) -> Result<Logged> {
         Ok(Logged::Nowhere)

@@ -187,11 +187,16 @@ impl TableChange {
         places
     }
 
-    /// Whether its rows are appended, and not loaded, and the deleted ones are few as well.
+    /// Whether its rows are appended, and not loaded.
     pub fn is_small(&self) -> bool {
         let bytes = self.rows.values().map(Begun::byte_count).sum::<usize>();
-        let dead = self.dead.values().map(VidSet::len).sum::<usize>();
-        self.row_count().max(dead) <= ROWS_MAX && bytes <= BYTES_MAX
+        self.row_count() <= ROWS_MAX && bytes <= BYTES_MAX
+    }
+
+    /// Whether so many rows are deleted that those in pages are marked in the version maps at once: a delta would have
+    /// an entry for each.
+    pub fn has_many_dead(&self) -> bool {
+        self.dead.values().map(VidSet::len).sum::<usize>() > ROWS_MAX
     }
 }
 
@@ -253,6 +258,19 @@ pub(crate) async fn flush(
         edit.put_table(with_ends(&table, &dead_in_delta)?);
     }
     Ok(edit)
+}
+
+/// `table` without those of the rows `dead` that are in its pages; the others are in the delta.
+///
+/// # Errors
+/// As [`with_ends`].
+pub(crate) fn with_ends_in_pages(
+    table: &TableState,
+    dead: &BTreeMap<usize, VidSet>,
+) -> Result<TableState> {
+    let next_vid = |place: usize| table.tablets.get(place).map_or(0, |tablet| tablet.next_vid);
+    let in_pages = dead.iter().map(|(place, vids)| (*place, vids.below(next_vid(*place))));
+    with_ends(table, &in_pages.collect())
 }
 
 /// `table` without the rows `dead`.

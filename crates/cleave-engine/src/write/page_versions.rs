@@ -33,6 +33,7 @@ use cleave_store::{PageEntry, PageRead, PageRef};
 use super::change_pages::{changed_vids, reported, version_of};
 use crate::delta::Live;
 use crate::storage_engine::Engine;
+use crate::storage_engine::log_keeper::LoggedSpace;
 
 mod rebase;
 
@@ -309,6 +310,15 @@ impl TableVersions {
         pages.flat_map(|version| {
             let PageEntry { page, shared, .. } = &version.entry;
             std::iter::once(page.extent).chain(shared.iter().copied())
+        })
+    }
+
+    /// The same, as space of the table `table`.
+    pub(crate) fn spaces(&self, table: u32) -> impl Iterator<Item = LoggedSpace> + '_ {
+        let devices: BTreeSet<DeviceId> =
+            self.tablets.values().map(|versions| versions.device).collect();
+        devices.into_iter().flat_map(move |device| {
+            self.extents(device).map(move |extent| LoggedSpace { table, device, extent })
         })
     }
 

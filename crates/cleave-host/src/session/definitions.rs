@@ -148,12 +148,16 @@ impl Defined {
 
     /// Whether nothing is defined.
     pub(super) fn is_empty(&self) -> bool {
-        self.tables.is_empty()
-            && self.views.is_empty()
-            && self.sequences.is_empty()
-            && self.rights.is_empty()
-            && self.comments.is_empty()
-            && self.versions.is_empty()
+        self.versions.is_empty() && !self.has_definitions()
+    }
+
+    /// Whether anything is defined but page versions.
+    fn has_definitions(&self) -> bool {
+        !self.tables.is_empty()
+            || !self.views.is_empty()
+            || !self.sequences.is_empty()
+            || !self.rights.is_empty()
+            || !self.comments.is_empty()
     }
 
     /// Whether a table that `delta` has rows of is one of them.
@@ -394,9 +398,8 @@ impl Defines for Defined {
     }
 
     fn page_versions(&self) -> Option<Vec<(u32, &TableVersions)>> {
-        let others = Self { versions: BTreeMap::new(), ..self.clone() };
         let versions = self.versions.iter().map(|(id, (versions, _))| (*id, &**versions));
-        (others.is_empty() && self.has_versions()).then(|| versions.collect())
+        (self.has_versions() && !self.has_definitions()).then(|| versions.collect())
     }
 
     /// Makes it part of what `edit` commits.

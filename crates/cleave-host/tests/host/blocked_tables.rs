@@ -101,6 +101,43 @@ async fn commits_of_a_device_that_is_offline_wait_in_the_log() {
     assert_no_leak(&database);
 }
 
+/// Many deleted rows are in the manifest's version map, the rows around them only in the log.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deletes_of_many_rows_among_commits_that_wait_happen_once() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, mut database, served, _) = with_nas(outside.path()).await;
+    let address = served.address;
+    let mut session = database.session();
+    run(&mut session, "CHECKPOINT").await;
+    let before = manifest(directory.path());
+    run(&mut session, "INSERT INTO far VALUES (20001, 'first'), (20002, 'second')").await;
+    run(&mut session, "DELETE FROM far WHERE id = 7").await;
+    run(&mut session, "DELETE FROM far WHERE id < 15000 OR id = 20002").await;
+    run(&mut session, "UPDATE far SET note = 'third' WHERE id = 20001").await;
+    assert!(manifest(directory.path()) == before, "the log has it alone");
+    served.stop().await;
+    run(&mut session, "SET shipped_delta_bytes = 0").await;
+    for turn in 0..3 {
+        assert_eq!(refused(&mut session, FAR).await.sqlstate(), "58030");
+        let table = format!("CREATE TABLE t{turn} (id int) WITH (device = embedded)");
+        run(&mut session, &format!("{table}; CHECKPOINT")).await;
+        drop((session, database));
+        database = open(directory.path()).await;
+        session = database.session();
+    }
+    let _served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
+    run(&mut session, "CHECKPOINT").await;
+    for _ in 0..2 {
+        let sum: u64 = (15_000..20_000).sum::<u64>() + 20_000 + 20_001;
+        assert_eq!(row(&mut session, FAR).await, format!("5002,{sum}"));
+        assert_eq!(rows(&mut session, LAST).await, ["far away", "third"]);
+        assert_no_leak(&database);
+        drop((session, database));
+        database = open(directory.path()).await;
+        session = database.session();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_whose_commits_wait_can_be_dropped() {
     let outside = tempfile::tempdir().unwrap();

@@ -14,7 +14,7 @@ use crate::devices::{Served, TOKEN, anywhere, remote, token_file, with_nas};
 use crate::fencing::copy;
 use crate::full_media::Bounded;
 use crate::support::{
-    assert_no_leak, batches, embedded_as, fresh, numbered, open, refused, row, rows, run,
+    assert_no_leak, batches, embedded_as, fragments, fresh, numbered, open, refused, row, rows, run,
 };
 
 const FAR: &str = "SELECT count(*), sum(id), count(DISTINCT note) FROM far";
@@ -125,6 +125,54 @@ async fn another_host_goes_on_from_the_copy() {
     run(&mut session, "DROP TABLE near; CREATE TABLE near (id int) WITH (device = embedded)").await;
     run(&mut session, "INSERT INTO near VALUES (1); CHECKPOINT").await;
     assert_eq!(row(&mut session, "SELECT count(*) FROM near").await, "1");
+}
+
+/// The record names pages, which the device has, and rows that die; another host has both from there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_host_redoes_page_versions_and_deletes_of_many_rows() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, mut database, _served, remote) = with_nas(outside.path()).await;
+    let mut session = database.session();
+    run(&mut session, "ALTER SYSTEM SET log_replica = 'nas'").await;
+    let load = "SELECT v, 'n' FROM generate_series(30000, 49999) AS s(v)";
+    run(&mut session, &format!("INSERT INTO near {load}; CHECKPOINT")).await;
+    let manifest = |directory: &Path| std::fs::read(directory.join("manifest")).unwrap();
+    let all = "SELECT count(*), sum(id), count(DISTINCT note), max(note) FROM far";
+    let mut folder = directory.path().to_owned();
+    for turn in 0..3 {
+        run(&mut session, "SET update_placement = device").await;
+        let before = manifest(&folder);
+        run(&mut session, &format!("INSERT INTO far VALUES ({}, 'new')", 30_000 + turn)).await;
+        run(&mut session, &format!("UPDATE far SET note = 'x{turn}' WHERE id % 2 = 0")).await;
+        // A page that is replaced twice, and rows in one commit with page versions.
+        let update = format!("UPDATE far SET note = 'y{turn}' WHERE id % 5 = 0 AND id < 15000");
+        let insert = format!("INSERT INTO far VALUES ({}, 'newer')", 31_000 + turn);
+        run(&mut session, &format!("BEGIN; {update}; {insert}; COMMIT")).await;
+        if turn == 0 {
+            run(&mut session, "UPDATE near SET note = 'there' WHERE id > 30000").await;
+            run(&mut session, "DELETE FROM far WHERE id % 3 <> 0").await;
+        }
+        assert!(fragments(&database).await >= 2);
+        assert!(manifest(&folder) == before, "{turn}: the log has it alone");
+        // On the host a page is made anew, while the replica may still count on the one before.
+        if turn == 1 {
+            run(&mut session, "VACUUM far; UPDATE far SET note = 'z' WHERE id % 7 = 0").await;
+        }
+        let expected = row(&mut session, all).await;
+        drop((session, database));
+        folder = outside.path().join(format!("host {turn}"));
+        taken(&folder, &remote).await.unwrap();
+        database = reopened(&folder).await;
+        session = database.session();
+        assert_eq!(row(&mut session, all).await, expected, "{turn}");
+        assert_no_leak(&database);
+        let report = database.check(&CheckOptions::default()).await.unwrap();
+        // The other table was lost with its device.
+        let findings = report.findings.kept().iter().map(ToString::to_string);
+        let of_far: Vec<String> = findings.filter(|finding| !finding.contains("lost")).collect();
+        assert!(of_far.is_empty(), "{turn}: {of_far:?}");
+    }
+    drop(directory);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

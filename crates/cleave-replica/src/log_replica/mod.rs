@@ -43,10 +43,11 @@ use cleave_catalog::catalog::log_replicas::{KeptSpace, LogReplica};
 use cleave_catalog::catalog::{CatalogState, DeviceId};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::storage_error::StorageError;
-use cleave_engine::device::{Claim, Device};
+use cleave_engine::device::{Claim, Device, free_of};
 use cleave_engine::storage_engine::Engine;
 use cleave_engine::storage_engine::catalog_edit::{CatalogEdit, retired};
 use cleave_engine::storage_engine::commit::Changes;
+use cleave_engine::storage_engine::log_keeper::LoggedSpace;
 
 use crate::backup::{STATISTICS, USERS};
 use copier::{Copier, Origin};
@@ -74,6 +75,8 @@ pub struct LogReplicas {
     copiers: Mutex<BTreeMap<[u8; 16], Arc<Copier>>>,
     /// What the manifest at the start of the incarnation kept for replicas; empty once they all have a newer one.
     kept: Mutex<KeptSpace>,
+    /// What records name that no manifest did, by the generation of the manifest on disk then.
+    logged: Mutex<Vec<(u64, LoggedSpace)>>,
     /// Locked while ended ones are erased: their space is freed once.
     erasing: tokio::sync::Mutex<()>,
 }
@@ -116,6 +119,36 @@ impl LogReplicas {
     /// first.
     pub(crate) fn want_manifest(&self, generation: u64) {
         self.wanted_generation.fetch_max(generation, Ordering::AcqRel);
+    }
+
+    /// A record is about to name `pages`, some of which replace pages of the manifest of `durable`: the replicas get no
+    /// such record before that manifest.
+    pub(crate) fn log_pages(&self, durable: &CatalogState, pages: Vec<LoggedSpace>) {
+        if !self.are_on() || pages.is_empty() {
+            return;
+        }
+        self.want_manifest(durable.generation);
+        let pages = pages.into_iter().map(|page| (durable.generation, page));
+        self.logged.lock().unwrap_or_else(PoisonError::into_inner).extend(pages);
+    }
+
+    /// The parts of what records name that `next` does not, where a replica may have a manifest behind which they are
+    /// redone: that of the generation `oldest` or a later one.
+    fn logged_beside(&self, next: &CatalogState, oldest: u64) -> KeptSpace {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        logged.retain(|(generation, _)| *generation >= oldest);
+        let mut by_table: BTreeMap<(u32, DeviceId), Vec<Extent>> = BTreeMap::new();
+        for (_, LoggedSpace { table, device, extent }) in &*logged {
+            by_table.entry((*table, *device)).or_default().push(*extent);
+        }
+        let mut kept = KeptSpace::new();
+        for ((table, device), extents) in by_table {
+            let tablets = next.table_by_id(table).into_iter().flat_map(|table| &table.tablets);
+            let here = tablets.filter(|tablet| tablet.device == device);
+            let named: Vec<Extent> = here.flat_map(|tablet| tablet.extents()).collect();
+            kept.entry(device).or_default().extend(free_of(extents, &named));
+        }
+        kept
     }
 
     /// Whether a manifest after that of `generation` has something that is in no log.
@@ -196,7 +229,7 @@ impl LogReplicas {
     }
 
     /// What must be kept beside `next`, the next manifest: the parts that it does not name of all manifests that a
-    /// replica may have when the database is opened with `next`.
+    /// replica may have when the database is opened with `next`, and of what the log behind these names.
     fn kept_beside(&self, database: &Engine, next: &CatalogState) -> KeptSpace {
         // The last manifest may be sent to a replica until there is another.
         let mut manifests = vec![database.durable()];
@@ -217,6 +250,10 @@ impl LogReplicas {
             for (device, extents) in retired(manifest, next) {
                 kept.entry(device).or_default().extend(extents);
             }
+        }
+        let oldest = manifests.iter().map(|manifest| manifest.generation).min().unwrap_or(0);
+        for (device, extents) in self.logged_beside(next, oldest) {
+            kept.entry(device).or_default().extend(extents);
         }
         kept.retain(|device, extents| {
             *extents = united(std::mem::take(extents));

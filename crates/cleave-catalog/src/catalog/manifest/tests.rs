@@ -233,10 +233,10 @@ fn another_file_named_manifest_is_no_database() {
 #[test]
 fn a_newer_format_is_told_from_damage() {
     let (directory, _) = written();
-    let newer = Format { versions: 1..=13, ..MANIFEST_FORMAT };
+    let newer = Format { versions: 1..=14, ..MANIFEST_FORMAT };
     fs::write(directory.path().join("manifest"), newer.seal(b"who knows")).unwrap();
     let (message, sqlstate) = refusal(directory.path());
-    assert!(message.contains("written by a newer Cleave: its format is 13"), "{message}");
+    assert!(message.contains("written by a newer Cleave: its format is 14"), "{message}");
     assert_eq!(sqlstate, "XX001");
 }
 

@@ -1,18 +1,21 @@
-//! Commits of page versions: a record with their references in the log, and the pages replaced in a catalog version
-//! that no manifest has.
+//! Commits by the log that change what is in pages, page versions and many deleted rows: a record in, and a catalog
+//! version out that no manifest has.
 //!
 //! ```text
-//!  page versions, synced ─▶ record appended ─▶ pages replaced in the catalog version, delta kept ─▶ published
+//!  page versions, synced ─┬▶ record appended ─▶ pages replaced in the catalog version ─┬▶ delta kept ─▶ published
+//!  deleted rows, as runs ─┘                     rows dead in its version maps ─────────┘
 //! ```
 //!
 //! The pages are durable before the record is, so recovery needs only their references. The delta stays as it is: no
-//! other writer waits for a page. [`commit`] leaves to the [manifest](super::manifest) what the log does not take:
-//! transactions that have defined or changed more, pages that the manifest on disk does not know, and versions whose
-//! references are large. So does it where the log must hold all that was changed, because another host or a backup will
-//! read it without these pages: with log replicas and with an archive.
+//! other writer waits for a page. Deleted rows that are still in the delta die there. [`commit`] leaves to the
+//! [manifest](super::manifest) what the log does not take: transactions that have defined or inserted more, pages that
+//! the manifest on disk does not know, and records that would be large. So does it with page versions while an archive
+//! is set, whose readers do not have these pages. A host that goes on from a log replica has them: it reads the same
+//! devices.
 //!
 //! Invariants: as for [small] commits, nothing waits and nothing fails between record and publication. Space of
-//! replaced pages is used again after the next manifest only, so what a record names is there when it is redone.
+//! replaced pages is used again after the next manifest only, and after the log replicas have that, so what a record
+//! names is there when it is redone.
 //! Source: Update NDP, section 5 (basic logging), rules 25 and 30, `docs/design/versions-and-commit.md`.
 
 use std::collections::BTreeMap;
@@ -22,16 +25,21 @@ use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
 use cleave_catalog::error::{Error, Result};
 use cleave_media::Extent;
 use cleave_store::{PageEntry, PageRef};
+use cleave_txn::Wal;
+use tokio::sync::OwnedMutexGuard;
 
 use super::manifest::StopIfDying;
 use super::{Defines, Engine, Published, RowChanges, Step, manifest, publish, small};
+use crate::delta::{Live, Prepared};
 use crate::device::free_of;
-use crate::log::LoggedVersions;
+use crate::log::{self, LoggedVersions};
 use crate::storage_engine::catalog_edit::{CatalogEdit, Kind};
+use crate::storage_engine::log_keeper::LoggedSpace;
+use crate::write::insert::{TableChange, with_ends_in_pages};
 use crate::write::page_versions::{TableVersions, is_same_place};
 
-/// Bytes of references up to which they are logged: a record of more costs as much as a manifest.
-const REFERENCE_BYTES_MAX: usize = 4 << 20;
+/// Bytes of references and deleted rows up to which they are logged: a record of more costs as much as a manifest.
+const RECORD_BYTES_MAX: usize = 4 << 20;
 /// Blocks that may wait for a manifest, and the part of the used ones that may.
 const RETIRED_BLOCKS_MIN: u64 = 16 << 10;
 const RETIRED_SHARE: u64 = 4;
@@ -41,34 +49,40 @@ const RETIRED_SHARE: u64 = 4;
 pub struct RedonePages {
     /// By table.
     pub(crate) tables: BTreeMap<u32, TableVersions>,
-    /// The space that they were given, by device.
-    pub(crate) taken: BTreeMap<DeviceId, Vec<Extent>>,
+    /// The space that they were given.
+    pub(crate) taken: Vec<LoggedSpace>,
 }
 
-/// Commits `rows`, whose transaction has defined something: by the log, if that is page versions which it takes.
+/// Commits `rows`, whose transaction has defined something or deleted many: by the log, if that takes it.
 pub(super) async fn commit(engine: &Arc<Engine>, rows: RowChanges<'_>) -> Result<Published> {
-    let versions = rows.defined.and_then(Defines::page_versions);
-    let (Some(defined), Some(versions)) = (rows.defined, versions) else {
+    let versions = rows.defined.map_or_else(|| Some(Vec::new()), Defines::page_versions);
+    // What takes its time is done before the lock, and not in vain.
+    let versions = versions.filter(|versions| versions.is_empty() || is_redone_here(engine));
+    let Some(versions) = versions else {
         return Box::pin(manifest::commit_rows(engine, rows)).await;
     };
     let logged: Vec<LoggedVersions> =
         versions.iter().map(|(id, versions)| LoggedVersions::of(*id, versions)).collect();
+    let byte_count = logged.iter().map(LoggedVersions::byte_count).sum::<usize>()
+        + log::dead_byte_count(rows.changes);
     let lock = engine.writer_lock().await;
     engine.check_running()?;
     Step::Lock.enter()?;
-    let log = small::log_for(engine, &rows).filter(|_| takes(engine, &versions, &logged));
-    let Some(log) = log else {
+    let is_taken = |_: &&Wal| byte_count <= RECORD_BYTES_MAX && takes(engine, &versions);
+    let Some(log) = small::log_for(engine, &rows).filter(is_taken) else {
         drop(lock);
         return Box::pin(manifest::commit_rows(engine, rows)).await;
     };
     let (lock, live) = small::validate(engine, lock, &rows).await?;
-    let kind = Kind::Published { lock };
-    let mut edit = CatalogEdit::on(engine, Arc::clone(&live.state), kind);
-    // Its commit has a number behind it, as those of the delta have.
-    edit.next.commit = edit.base.commit;
-    edit.delta = Arc::clone(&live.delta);
-    defined.install(&mut edit)?;
-    let (prepared, (at, end)) = small::append(engine, log, &live, &rows, logged)?;
+    let mut edit = edit_behind(engine, &live, lock);
+    if let Some(defined) = rows.defined {
+        defined.install(&mut edit)?;
+    }
+    let mut prepared = live.delta.prepare(&live.state, rows.changes)?;
+    end_in_pages(&mut edit, rows.changes, &mut prepared)?;
+    let pages = versions.iter().flat_map(|(id, versions)| versions.spaces(*id)).collect();
+    engine.keeper.log_pages(&engine.durable(), pages);
+    let (at, end) = small::append(engine, log, &live, &rows, logged)?;
     let _stop = StopIfDying(Arc::clone(engine));
     let number = live.number + 1;
     edit.next.log_end = end;
@@ -119,16 +133,52 @@ fn pages_of(tablet: &TabletState) -> impl Iterator<Item = &PageEntry> {
     tablet.heap.iter().flat_map(|segment| &segment.pages)
 }
 
-/// Whether whoever redoes the log has the pages: this host, on these devices.
-fn is_redone_here(engine: &Engine) -> bool {
-    let state = engine.catalog();
-    let is_kept_elsewhere = engine.keeper.is_on() || state.upkeep.archive_directory.is_some();
-    !is_kept_elsewhere && state.blocked.tables.is_empty()
+/// An edit of the catalog version of `live` that keeps the delta behind it.
+pub(super) fn edit_behind(
+    engine: &Arc<Engine>,
+    live: &Live,
+    lock: OwnedMutexGuard<()>,
+) -> CatalogEdit {
+    let kind = Kind::Published { lock };
+    let mut edit = CatalogEdit::on(engine, Arc::clone(&live.state), kind);
+    // Its commit has a number behind it, as those of the delta have.
+    edit.next.commit = edit.base.commit;
+    edit.delta = Arc::clone(&live.delta);
+    edit
 }
 
-/// Whether a record may have `versions`, which it would have as `logged`.
-fn takes(engine: &Engine, versions: &[(u32, &TableVersions)], logged: &[LoggedVersions]) -> bool {
-    let byte_count: usize = logged.iter().map(LoggedVersions::byte_count).sum();
+/// Marks rows dead in the version maps of `edit`: those in pages of `changes` that have many. They do not enter the
+/// delta with `prepared`.
+///
+/// # Errors
+/// [`Error::Conflict`] of a row that is dead already, or a table that is gone.
+pub(super) fn end_in_pages(
+    edit: &mut CatalogEdit,
+    changes: &[&TableChange],
+    prepared: &mut [Prepared],
+) -> Result<()> {
+    for change in changes.iter().filter(|change| change.has_many_dead()) {
+        let id = change.schema.table_id;
+        let table = edit.next.table_by_id(id).ok_or_else(Error::concurrent_update)?;
+        let table = with_ends_in_pages(table, &change.dead)?;
+        edit.put_table(table);
+        let of_table = prepared.iter_mut().filter(|prepared| prepared.table() == id);
+        of_table.for_each(Prepared::leave_out_pages);
+    }
+    Ok(())
+}
+
+/// Whether whoever redoes the log has the pages: this host, or one that goes on from a log replica, on these devices.
+fn is_redone_here(engine: &Engine) -> bool {
+    let state = engine.catalog();
+    state.upkeep.archive_directory.is_none() && state.blocked.tables.is_empty()
+}
+
+/// Whether a record may have `versions`.
+fn takes(engine: &Engine, versions: &[(u32, &TableVersions)]) -> bool {
+    if versions.is_empty() {
+        return true;
+    }
     let durable = engine.durable();
     let is_known = |(id, versions): &(u32, &TableVersions)| {
         durable.table_by_id(*id).is_some_and(|table| versions.follow(table))
@@ -137,27 +187,27 @@ fn takes(engine: &Engine, versions: &[(u32, &TableVersions)], logged: &[LoggedVe
         let space = device.space();
         space.retired_blocks <= RETIRED_BLOCKS_MIN.max(space.used_blocks / RETIRED_SHARE)
     });
-    is_redone_here(engine)
-        && byte_count <= REFERENCE_BYTES_MAX
-        && has_room
-        && versions.iter().all(is_known)
+    is_redone_here(engine) && has_room && versions.iter().all(is_known)
 }
 
 /// Puts `redone` in place of the pages of what is committed.
 pub(super) async fn redo(engine: &Arc<Engine>, redone: RedonePages) -> Result<Published> {
     let lock = engine.writer_lock().await;
     let live = engine.live();
-    let kind = Kind::Published { lock };
-    let mut edit = CatalogEdit::on(engine, Arc::clone(&live.state), kind);
-    edit.next.commit = edit.base.commit;
-    edit.delta = Arc::clone(&live.delta);
+    let mut edit = edit_behind(engine, &live, lock);
+    // Replicas may have the manifest that these follow for some time yet.
+    engine.keeper.log_pages(&engine.durable(), redone.taken.clone());
     for (id, versions) in &redone.tables {
         let table = edit.next.table_by_id(*id).ok_or_else(Error::concurrent_update)?;
         let table = versions.commit(table)?;
         edit.put_table(table);
     }
     let (state, lock) = publish::edit(edit, live.number, live.log_end);
-    for (id, taken) in redone.taken {
+    let mut taken: BTreeMap<DeviceId, Vec<Extent>> = BTreeMap::new();
+    for space in redone.taken {
+        taken.entry(space.device).or_default().push(space.extent);
+    }
+    for (id, taken) in taken {
         let Some(device) = engine.device(id) else { continue };
         // Of a page that has several versions, only the last one is named.
         device.retire(state.generation, free_of(taken, &state.extents(id)));

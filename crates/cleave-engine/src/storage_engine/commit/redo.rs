@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cleave_catalog::error::Result;
 
-use super::{Engine, Published};
+use super::{Engine, Published, page_versions, publish};
 use crate::device::DISK_FULL;
 use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::write::insert::TableChange;
@@ -29,10 +29,19 @@ pub(super) async fn commit(engine: &Arc<Engine>, redone: Redone<'_>) -> Result<P
             flushed => drop(flushed?),
         }
     }
+    let lock = engine.writer_lock().await;
     let live = engine.live();
     let number = live.number + redone.commit_count;
-    let prepared = live.delta.prepare(&live.state, redone.changes)?;
+    let mut prepared = live.delta.prepare(&live.state, redone.changes)?;
+    if !redone.changes.iter().any(|change| change.has_many_dead()) {
+        live.delta.put(prepared, number, (redone.at, 0));
+        engine.publish_small(number, 0);
+        return Ok(Published { state: live.state, log_end: 0 });
+    }
+    let mut edit = page_versions::edit_behind(engine, &live, lock);
+    page_versions::end_in_pages(&mut edit, redone.changes, &mut prepared)?;
     live.delta.put(prepared, number, (redone.at, 0));
-    engine.publish_small(number, 0);
-    Ok(Published { state: live.state, log_end: 0 })
+    let (state, lock) = publish::edit(edit, number, 0);
+    drop(lock);
+    Ok(Published { state, log_end: 0 })
 }

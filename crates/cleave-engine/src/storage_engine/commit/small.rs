@@ -1,5 +1,5 @@
-//! Small commits: rows in, a record of the log and rows of the delta out. Those of [page versions](page_versions) do
-//! the same and replace pages; larger ones replace the [manifest](super::manifest).
+//! Small commits: rows in, a record of the log and rows of the delta out. Those of [page versions](page_versions) and of
+//! many deleted rows do the same, and change what is in pages; larger ones replace the [manifest](super::manifest).
 //!
 //! Invariant: between the record and the publication nothing waits and nothing fails, so that each record in the log is
 //! a visible commit, in the order of the log.
@@ -15,13 +15,13 @@ use tokio::sync::OwnedMutexGuard;
 use super::manifest::StopIfDying;
 use super::validate::{check, check_dead};
 use super::{Engine, Published, RowChanges, Step, flush, manifest, page_versions};
-use crate::delta::{Live, Prepared};
+use crate::delta::Live;
 use crate::device::DISK_FULL;
 use crate::log::{self, Committed, LoggedVersions};
 
 /// Commits `rows`, by the log if it takes them and no checkpoint is due.
 pub(super) async fn commit(engine: &Arc<Engine>, rows: RowChanges<'_>) -> Result<Published> {
-    if rows.defined.is_some() {
+    if rows.defined.is_some() || rows.changes.iter().any(|change| change.has_many_dead()) {
         return Box::pin(page_versions::commit(engine, rows)).await;
     }
     let lock = engine.writer_lock().await;
@@ -33,7 +33,8 @@ pub(super) async fn commit(engine: &Arc<Engine>, rows: RowChanges<'_>) -> Result
         return Box::pin(manifest::commit_rows(engine, rows)).await;
     };
     let (lock, live) = validate(engine, lock, &rows).await?;
-    let (prepared, (at, end)) = append(engine, log, &live, &rows, Vec::new())?;
+    let prepared = live.delta.prepare(&live.state, rows.changes)?;
+    let (at, end) = append(engine, log, &live, &rows, Vec::new())?;
     // The next one would write a record that says what this one's does: its number, and its VIDs.
     let _stop = StopIfDying(Arc::clone(engine));
     let number = live.number + 1;
@@ -94,16 +95,14 @@ pub(super) async fn validate(
     Ok((lock, live))
 }
 
-/// Appends the record of `rows` and `versions` to the log; returns what is to enter the delta, and where the record
-/// begins and ends.
+/// Appends the record of `rows` and `versions` to the log; returns where it begins and ends.
 pub(super) fn append(
     engine: &Engine,
     log: &Wal,
     live: &Live,
     rows: &RowChanges<'_>,
     versions: Vec<LoggedVersions>,
-) -> Result<(Vec<Prepared>, (u64, u64))> {
-    let prepared = live.delta.prepare(&live.state, rows.changes)?;
+) -> Result<(u64, u64)> {
     let committed = Committed::new(live, rows.changes)?.with_versions(live, versions)?;
     let committed = committed.encode_to_vec();
     let transaction = engine.transaction_id();
@@ -123,5 +122,5 @@ pub(super) fn append(
         engine.note_log_error(error);
     })?;
     commitment::begin();
-    Ok((prepared, (appended.at.0, appended.end.0)))
+    Ok((appended.at.0, appended.end.0))
 }

@@ -84,8 +84,8 @@ pub fn check_dead(live: &Live, change: &TableChange) -> Result<()> {
     }
     for (place, vids) in &change.dead {
         let tablet = table.tablets.get(*place).ok_or_else(|| made_anew(&schema.name))?;
-        let lives = |vid: u64| live.delta.lives(schema.table_id, *place, tablet, vid, live.number);
-        if !vids.iter().all(lives) {
+        let at = (schema.table_id, *place);
+        if !live.delta.all_live(at, tablet, vids, live.number) {
             return Err(Error::concurrent_update());
         }
     }

@@ -127,6 +127,66 @@ async fn space_of_replaced_pages_comes_back() {
     assert_no_leak_soon(&database).await;
 }
 
+/// Deletes of so many rows that the delta does not take them: by fragments and on the host, of rows in pages and in the
+/// delta, beside page versions, and of rows that an older snapshot goes on reading.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_deletes_many_rows_and_recovery_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = open_forgetful(directory.path()).await;
+    let mut session = database.session();
+    filled(&mut session, 100_000).await;
+    let before = manifest(directory.path());
+    let mut reader = database.session();
+    run(&mut reader, "BEGIN ISOLATION LEVEL REPEATABLE READ").await;
+    assert_eq!(row(&mut reader, ALL).await, "100000,0,100000,100000");
+    run(
+        &mut session,
+        "INSERT INTO a SELECT v, 1, 'hot' FROM generate_series(100001, 100900) AS s(v)",
+    )
+    .await;
+    run(&mut session, "DELETE FROM a WHERE id = 40001; UPDATE a SET price = 2 WHERE id = 40003")
+        .await;
+    let fragments_before = fragments(&database).await;
+    // Each second row, and then a stretch of rows.
+    run(&mut session, "DELETE FROM a WHERE id % 2 = 0 AND id < 60000").await;
+    run(&mut session, "BEGIN; UPDATE a SET price = price + 5 WHERE id > 30000 AND id < 90000")
+        .await;
+    run(&mut session, "DELETE FROM a WHERE id > 60000 AND id < 80000").await;
+    run(&mut session, "INSERT INTO a VALUES (70000, 3, 'again'); COMMIT").await;
+    assert!(fragments(&database).await >= fragments_before + 3);
+    // Row by row, also rows that are only in the delta.
+    run(
+        &mut session,
+        "SET update_placement = host; DELETE FROM a WHERE id > 85000 AND id <= 100450",
+    )
+    .await;
+    run(&mut session, "BEGIN; DELETE FROM a WHERE id < 25000; ROLLBACK").await;
+    let twice = refused(&mut session, "INSERT INTO a VALUES (70000, 0, '')").await;
+    assert_eq!(twice.sqlstate(), "23505");
+    run(&mut session, "INSERT INTO a VALUES (90000, 4, 'again'), (2, 4, 'again')").await;
+    assert!(manifest(directory.path()) == before, "all of it is in the log alone");
+    assert_eq!(row(&mut reader, ALL).await, "100000,0,100000,100000");
+    let gone = "SELECT count(*) FROM a WHERE id IN (4, 40001, 59998, 60001, 79999, 85001, 100450)";
+    assert_eq!(row(&mut session, gone).await, "0");
+    let some = "SELECT * FROM a WHERE id IN (1, 2, 3, 40003, 60000, 70000, 80000, 85000, 90000, 100451, 100900) \
+        ORDER BY id";
+    let all = row(&mut session, ALL).await;
+    // 30,000 of the first 60,000 rows have died, 19,999 behind them, and 15,450 on the host.
+    assert!(all.starts_with("35454,"), "{all}");
+    let rows_before = rows(&mut session, some).await;
+    assert_eq!(rows_before.len(), 11);
+    drop((session, reader, database));
+    for _ in 0..2 {
+        let database = open_forgetful(directory.path()).await;
+        let mut session = database.session();
+        assert_eq!(row(&mut session, ALL).await, all);
+        assert_eq!(rows(&mut session, some).await, rows_before);
+        assert_eq!(row(&mut session, gone).await, "0");
+        assert_no_leak(&database);
+    }
+    checks_out(directory.path()).await;
+}
+
 /// Random statements of both kinds, and kills between them, beside a model.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_changes_survive_kills() {
@@ -135,9 +195,9 @@ async fn random_changes_survive_kills() {
         let directory = tempfile::tempdir().unwrap();
         let mut database = open_forgetful(directory.path()).await;
         let mut session = database.session();
-        filled(&mut session, 12_000).await;
-        let mut model: BTreeMap<u64, i64> = (1..=12_000).map(|id| (id, 0)).collect();
-        let mut next = 12_001_u64;
+        filled(&mut session, 24_000).await;
+        let mut model: BTreeMap<u64, i64> = (1..=24_000).map(|id| (id, 0)).collect();
+        let mut next = 24_001_u64;
         for step in 0..60 {
             let factor = random.below(7) + 2;
             let rest = random.below(factor);
@@ -169,6 +229,20 @@ async fn random_changes_survive_kills() {
                     }
                 }
                 8 if random.below(3) == 0 => drop(run(&mut session, "CHECKPOINT").await),
+                // At first more rows than the delta takes, in one commit with others.
+                8 if random.below(4) == 0 => {
+                    let factor = factor.min(3);
+                    let gone = format!("id % {factor} <> {}", rest % factor);
+                    let insert = format!("INSERT INTO a VALUES ({next}, {step}, '')");
+                    run(
+                        &mut session,
+                        &format!("BEGIN; {insert}; DELETE FROM a WHERE {gone}; COMMIT"),
+                    )
+                    .await;
+                    model.insert(next, step);
+                    next += 1;
+                    model.retain(|id, _| id % factor == rest % factor);
+                }
                 // Flushes the delta.
                 8 => drop(run(&mut session, "SET split = h0; SELECT sum(price) FROM a").await),
                 _ => {

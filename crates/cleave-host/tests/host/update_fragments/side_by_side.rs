@@ -135,8 +135,11 @@ async fn blocks_share_the_pages() {
         assert_eq!(row(&mut two, SUMS).await, seen, "{level}");
         run(&mut two, "UPDATE a SET b = b + 1 WHERE id % 4 = 1; DELETE FROM a WHERE id % 8 = 1")
             .await;
-        run(&mut two, "ALTER TABLE a ADD COLUMN c int DEFAULT 1; UPDATE a SET c = 2 WHERE id IN (5, 13)")
-            .await;
+        run(
+            &mut two,
+            "ALTER TABLE a ADD COLUMN c int DEFAULT 1; UPDATE a SET c = 2 WHERE id IN (5, 13)",
+        )
+        .await;
         run(&mut two, "COMMIT").await;
         assert_eq!(row(&mut three, SUMS).await, "319507,3007,3000", "{level}");
         assert_eq!(row(&mut three, "SELECT count(*), sum(c) FROM a").await, "10501,10503");
