@@ -30,7 +30,6 @@ pub mod fed_filter;
 pub mod field_count;
 pub mod fragment;
 pub mod functions;
-pub mod hand_down;
 pub mod index_filter;
 pub mod index_input;
 pub mod link;
@@ -51,7 +50,6 @@ pub use fragment::{
     FragmentContext, FragmentCounters, fragment_task_context, index_filtered_inputs, index_inputs,
     streamed_input, streams_from_recursion, unread_task_context, with_partitions,
 };
-pub use hand_down::hand_down_filters;
 pub use index_filter::{
     IndexFigures, IndexFilter, IndexFilteredInput, IndexFilteredPart, ScanKeys, Thrift,
 };
@@ -65,6 +63,7 @@ pub use operators::collect_keys_exec::CollectKeysExec;
 pub use operators::dense_aggregate_exec::DenseAggregateExec;
 pub use operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};
 pub use operators::grace_exec::GraceExec;
+pub use operators::hand_down::{self, hand_down_filters};
 pub use operators::insert_pages_exec::{InsertPagesExec, InsertedRows};
 pub use operators::lock_rows_exec::{LockRowsExec, LockWaitPolicy, RowNotFree, RowsToLock};
 pub use operators::merge_runs_exec::MergeRunsExec;

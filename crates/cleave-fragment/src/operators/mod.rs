@@ -1,4 +1,5 @@
-//! The location-free operators: execution plans that run unchanged on either side of a link.
+//! The location-free operators: execution plans that run unchanged on either side of a link; and what
+//! [hands down](hand_down) the filters that they learn.
 
 pub mod broadcast_exec;
 pub mod change_pages_exec;
@@ -6,6 +7,7 @@ pub mod collect_keys_exec;
 pub mod dense_aggregate_exec;
 pub mod fetch_columns_exec;
 pub mod grace_exec;
+pub mod hand_down;
 pub mod insert_pages_exec;
 pub mod lock_rows_exec;
 pub mod merge_runs_exec;

@@ -20,8 +20,8 @@
 //! A reference names its recursion; the innermost one of that name that has it in its recursive term is meant, as in
 //! SQL. Both terms have one partition, and so has the output.
 //!
-//! The engine's operator was not kept: a join that it resets does not hand its keys down any more, and it links leaf and
-//! recursion through a cell that the wire cannot carry.
+//! The engine's operator was not kept: a join that it resets does not hand its keys down any more, and it links leaf
+//! and recursion through a cell that the wire cannot carry.
 //!
 //! Invariants: the working table and the rows seen are charged to the memory of the task. A round sees the rows of the
 //! round before and no others. The operator yields its thread as scans do, and ends between batches once it was
@@ -58,7 +58,7 @@ use datafusion_physical_plan::{
 use futures::StreamExt;
 use futures::stream;
 
-use crate::hand_down::hand_down_filters;
+use crate::operators::hand_down::hand_down_filters;
 use crate::operators::stoppable_join_exec::{Stop, stoppable_joins};
 use crate::operators::table_scan_exec::TableScanExec;
 

@@ -343,8 +343,8 @@ impl<'a> Walk<'a> {
         stream
     }
 
-    /// The stream of the recursive term at `place`, in so many rounds. What its joins collect is collected in each, from
-    /// the buffer pool after the first.
+    /// The stream of the recursive term at `place`, in so many rounds. What its joins collect is collected in each,
+    /// from the buffer pool after the first.
     fn rounds_of(&mut self, place: usize, rounds: f64) -> Stream {
         let cpu_before = self.so_far.host_cpu;
         let stream = self.input(place);
@@ -562,8 +562,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A term of a recursion inside a fragment: the static term, which the host may send, or so many rounds of the other
-    /// one. Both are done before the fragment's first row, by one partition.
+    /// A term of a recursion inside a fragment: the static term, which the host may send, or so many rounds of the
+    /// other one. Both are done before the fragment's first row, by one partition.
     fn rounds_inside(
         &self,
         (place, node): (usize, &'a ShapeNode),
