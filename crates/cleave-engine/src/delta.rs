@@ -593,8 +593,7 @@ impl Delta {
 fn lives(changed: Option<&DeltaTablet>, tablet: &TabletState, vid: u64, number: u64) -> bool {
     let Some(place) = vid.checked_sub(tablet.next_vid) else {
         let dead = changed.and_then(|changed| changed.dead.get(&vid));
-        return dead.is_none_or(|dead| *dead > number)
-            && tablet.version_map.lookup(vid).is_some();
+        return dead.is_none_or(|dead| *dead > number) && tablet.version_map.lookup(vid).is_some();
     };
     let place = usize::try_from(place).unwrap_or(usize::MAX);
     let row = changed.and_then(|changed| changed.rows.get(place));

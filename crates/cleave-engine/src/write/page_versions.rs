@@ -33,7 +33,7 @@ use cleave_store::{PageEntry, PageRead, PageRef};
 use super::change_pages::{changed_vids, reported, version_of};
 use crate::delta::Live;
 use crate::storage_engine::Engine;
-use crate::storage_engine::log_keeper::LoggedSpace;
+use crate::storage_engine::log_keeper::LoggedPage;
 
 mod rebase;
 
@@ -226,11 +226,13 @@ impl TableVersions {
         }
     }
 
-    /// The page versions: the place of the tablet, the page that is replaced, and its version.
-    pub fn pages(&self) -> impl Iterator<Item = (usize, &PageRef, &PageEntry)> {
+    /// The page versions: the place of the tablet, the page that is replaced, its version, and the changed columns.
+    pub fn pages(&self) -> impl Iterator<Item = (usize, &PageRef, &PageEntry, &[u32])> {
         self.tablets.iter().flat_map(|(place, versions)| {
             let pages = versions.pages.values();
-            pages.map(move |version| (*place, &version.replaced, &version.entry))
+            pages.map(move |version| {
+                (*place, &version.replaced, &version.entry, version.columns.as_slice())
+            })
         })
     }
 
@@ -295,13 +297,27 @@ impl TableVersions {
         here.flat_map(|versions| versions.pages.values().map(|version| version.entry.page.extent))
     }
 
-    /// Where they lie, as pages of the table `table`.
-    pub(crate) fn spaces(&self, table: u32) -> impl Iterator<Item = LoggedSpace> + '_ {
-        self.tablets.values().flat_map(move |versions| {
-            let device = versions.device;
-            let extents = versions.pages.values().map(|version| version.entry.page.extent);
-            extents.map(move |extent| LoggedSpace { table, device, extent })
-        })
+    /// What a record names with them, which replace pages of `table`.
+    pub(crate) fn logged(&self, table: &TableState) -> Vec<LoggedPage> {
+        let mut logged = Vec::new();
+        for (place, versions) in &self.tablets {
+            let Some(tablet) = table.tablets.get(*place) else { continue };
+            for segment in &tablet.heap {
+                let found = segment.pages.iter().filter_map(|entry| {
+                    let version = versions.pages.get(&entry.vid_first)?;
+                    is_same_place(&version.replaced, &entry.page).then_some(&version.entry)
+                });
+                logged.extend(found.map(|version| LoggedPage {
+                    table: table.schema.table_id,
+                    place: *place,
+                    device: versions.device,
+                    segment: segment.segment_ref(),
+                    vid_first: version.vid_first,
+                    page: version.page,
+                }));
+            }
+        }
+        logged
     }
 
     /// `table` with the page versions, and whether it has all pages that they replace.

@@ -14,8 +14,7 @@ use crate::devices::{Served, TOKEN, anywhere, remote, token_file, with_nas};
 use crate::fencing::copy;
 use crate::full_media::Bounded;
 use crate::support::{
-    assert_no_leak, batches, embedded_as, fragments, fresh, numbered, open, refused, row, rows,
-    run,
+    assert_no_leak, batches, embedded_as, fragments, fresh, numbered, open, refused, row, rows, run,
 };
 
 const FAR: &str = "SELECT count(*), sum(id), count(DISTINCT note) FROM far";

@@ -14,6 +14,7 @@ use crate::support::{
 };
 
 mod beside_writers;
+mod extended_logging;
 mod locking;
 mod logged;
 mod side_by_side;

@@ -47,7 +47,7 @@ use cleave_engine::device::{Claim, Device, free_of};
 use cleave_engine::storage_engine::Engine;
 use cleave_engine::storage_engine::catalog_edit::{CatalogEdit, retired};
 use cleave_engine::storage_engine::commit::Changes;
-use cleave_engine::storage_engine::log_keeper::LoggedSpace;
+use cleave_engine::storage_engine::log_keeper::LoggedPage;
 
 use crate::backup::{STATISTICS, USERS};
 use copier::{Copier, Origin};
@@ -76,7 +76,7 @@ pub struct LogReplicas {
     /// What the manifest at the start of the incarnation kept for replicas; empty once they all have a newer one.
     kept: Mutex<KeptSpace>,
     /// What records name that no manifest did, by the generation of the manifest on disk then.
-    logged: Mutex<Vec<(u64, LoggedSpace)>>,
+    logged: Mutex<Vec<(u64, LoggedPage)>>,
     /// Locked while ended ones are erased: their space is freed once.
     erasing: tokio::sync::Mutex<()>,
 }
@@ -123,12 +123,12 @@ impl LogReplicas {
 
     /// A record is about to name `pages`, some of which replace pages of the manifest of `durable`: the replicas get no
     /// such record before that manifest.
-    pub(crate) fn log_pages(&self, durable: &CatalogState, pages: Vec<LoggedSpace>) {
+    pub(crate) fn log_pages(&self, durable: &CatalogState, pages: &[LoggedPage]) {
         if !self.are_on() || pages.is_empty() {
             return;
         }
         self.want_manifest(durable.generation);
-        let pages = pages.into_iter().map(|page| (durable.generation, page));
+        let pages = pages.iter().map(|page| (durable.generation, *page));
         self.logged.lock().unwrap_or_else(PoisonError::into_inner).extend(pages);
     }
 
@@ -138,8 +138,8 @@ impl LogReplicas {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         logged.retain(|(generation, _)| *generation >= oldest);
         let mut by_table: BTreeMap<(u32, DeviceId), Vec<Extent>> = BTreeMap::new();
-        for (_, LoggedSpace { table, device, extent }) in &*logged {
-            by_table.entry((*table, *device)).or_default().push(*extent);
+        for (_, LoggedPage { table, device, page, .. }) in &*logged {
+            by_table.entry((*table, *device)).or_default().push(page.extent);
         }
         let mut kept = KeptSpace::new();
         for ((table, device), extents) in by_table {
