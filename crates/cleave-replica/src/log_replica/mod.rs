@@ -122,8 +122,13 @@ impl LogReplicas {
     }
 
     /// A record is about to name `pages`, some of which replace pages of the manifest of `durable`: the replicas get no
-    /// such record before that manifest.
+    /// such record before that manifest. What the manifest at the start has kept was let go before such a record.
     pub(crate) fn log_pages(&self, durable: &CatalogState, pages: &[LoggedPage]) {
+        for (device, kept) in &mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner) {
+            let here = pages.iter().filter(|page| page.device == *device);
+            let named: Vec<Extent> = here.map(|page| page.page.extent).collect();
+            *kept = free_of(std::mem::take(kept), &named);
+        }
         if !self.are_on() || pages.is_empty() {
             return;
         }

@@ -237,11 +237,11 @@ impl Host {
         run(&mut session, "INSERT INTO t VALUES (1, 'one'), (2, 'two')").await.unwrap();
         let system = format!("ALTER SYSTEM SET archive_directory = '{}'", archive.display());
         run(&mut session, &system).await.unwrap();
-        let setup = "SET update_placement = device; SET update_logging = extended";
-        run(&mut session, setup).await.unwrap();
+        run(&mut session, PAGES.setup).await.unwrap();
+        run(&mut session, "SET update_logging = extended").await.unwrap();
         world.fail_step(name, fault);
         let outcome = run(&mut session, PAGES.sql).await;
-        assert!(world.has_failed_step(), "{told}: the step is one of the commit");
+        assert!(world.has_failed_step(), "{told}: the step is one of the commit: {outcome:?}");
         if fault == StepFault::Fails {
             assert!(outcome.is_err(), "{told}: nobody may be told of it");
             let next = run(&mut session, "INSERT INTO t VALUES (3, 'three')").await;
