@@ -143,8 +143,8 @@ impl PageCopies {
         };
         #[expect(
             clippy::disallowed_methods,
-            reason = "a copy that was begun is waited for by whoever has seen the commit, so giving up the statement must \
-                not cancel it"
+            reason = "a copy that was begun is waited for by whoever has seen the commit, so giving up the statement \
+                must not cancel it"
         )]
         drop(tokio::spawn(copying));
     }

@@ -108,8 +108,8 @@ impl LoggedPages {
         Ok(())
     }
 
-    /// Puts them in place of the pages, behind all rows. Returns what is to be copied, if it is not: it stays where it is
-    /// up to the next manifest.
+    /// Puts them in place of the pages, behind all rows. Returns what is to be copied, if it is not: it stays where it
+    /// is up to the next manifest.
     ///
     /// # Errors
     /// [`Error::Conflict`](cleave_catalog::error::Error::Conflict) of a page that the manifest does not have.

@@ -14,8 +14,8 @@
 //!    fragments that write ([`writing_fragment`]).
 //! 5. [`change_pages`] changes columns of many rows, or marks them dead, by an update fragment. What a transaction has
 //!    changed so waits as [`page_versions`] for its commit, while [`tail_pins`] keep pages in place. [`insert_pages`]
-//!    adds pages with the rows of a query, which a fragment has written. [`logged_values`] redoes page versions on other
-//!    pages than they were made of.
+//!    adds pages with the rows of a query, which a fragment has written. [`logged_values`] redoes page versions on
+//!    other pages than they were made of.
 //! 6. The [edit](crate::storage_engine::catalog_edit) that both build commits, or leaves no trace.
 
 pub mod begun;

@@ -50,8 +50,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until the log is durable up to `end`, here and in its replicas, and the pages for which commits up to there
-    /// wait are copied.
+    /// Waits until the log is durable up to `end`, here and in its replicas, and the pages for which commits up to
+    /// there wait are copied.
     ///
     /// # Errors
     /// As [`Engine::harden_log`]; [`StorageError::NotReplicated`].

@@ -164,7 +164,7 @@ async fn any_moment_between_page_versions_comes_back() {
         }
         assert!(fragments(&database).await >= 6);
         run(&mut session, "CHECKPOINT").await;
-        assert!(copies(&archive).len() >= 6, "{logging}: {:?}", copies(&archive));
+        assert!(copies(&archive).len() >= 5, "{logging}: {:?}", copies(&archive));
         let status = row(&mut session, "SHOW archive_status").await;
         assert!(status.starts_with("log up to"), "{status}");
         assert_no_leak_soon(&database).await;
@@ -295,8 +295,7 @@ async fn locks_are_released_while_pages_are_copied_and_nobody_is_answered_before
     assert_eq!(copies(&archive).len(), 1);
     let mut session = database.session();
     assert_eq!(row(&mut session, "SELECT note FROM near WHERE id = 1").await, "mine, and yours");
-    assert_eq!(row(&mut session, "SELECT sum(a) FROM w").await, "10000");
-    // Without that setting nobody waits, but for the manifest.
+    // Without that setting nobody waits, but for the manifest. No page is in the buffer pool, which would ask for it.
     run(&mut session, "SET update_placement = device").await;
     run(&mut session, BOTH).await;
     media.set(Reading::Later);
@@ -307,6 +306,7 @@ async fn locks_are_released_while_pages_are_copied_and_nobody_is_answered_before
     media.set(Reading::AtOnce);
     assert_eq!(checkpoint.join().await.unwrap().1, "done");
     assert_eq!(copies(&archive).len(), 2);
+    assert_eq!(row(&mut session, "SELECT sum(a) FROM w").await, "20000");
 }
 
 /// The record is durable, the copy is not: the database stops, and the next incarnation has the commit and copies it.
