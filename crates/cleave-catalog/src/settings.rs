@@ -14,6 +14,7 @@ mod search_path;
 mod timeouts;
 pub mod transaction;
 mod update_locking;
+mod update_logging;
 mod update_placement;
 
 use std::fmt;
@@ -35,6 +36,7 @@ pub use limits::{Limits, TABLET_COUNT_MAX};
 pub use search_path::SearchPath;
 pub use timeouts::Timeouts;
 pub use update_locking::UpdateLocking;
+pub use update_logging::UpdateLogging;
 pub use update_placement::UpdatePlacement;
 
 /// How the host reaches rows on a device.
@@ -155,6 +157,8 @@ pub struct Settings {
     pub stealing: When,
     /// `update_locking`: what update fragments lock.
     pub update_locking: UpdateLocking,
+    /// `update_logging`: what commits of update fragments wait for.
+    pub update_logging: UpdateLogging,
     /// `update_placement`: where bulk updates and deletes run.
     pub update_placement: UpdatePlacement,
     /// `lock_timeout`: milliseconds that a statement waits for a lock; 0: no limit.
@@ -555,6 +559,7 @@ pub const LIST: &[Setting] = &[
     transaction::READ_ONLY,
     timeouts::TRANSACTION,
     update_locking::UPDATE_LOCKING,
+    update_logging::UPDATE_LOGGING,
     update_placement::UPDATE_PLACEMENT,
     Setting {
         name: "use_statistics",
@@ -606,6 +611,7 @@ impl Default for Settings {
             late_materialisation: When::WherePays,
             stealing: When::WherePays,
             update_locking: UpdateLocking::Shared,
+            update_logging: UpdateLogging::Basic,
             update_placement: UpdatePlacement::Auto,
             lock_timeout_ms: 0,
             look_up_rows: 1000,

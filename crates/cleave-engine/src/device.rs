@@ -585,20 +585,24 @@ impl Device {
         }
     }
 
-    /// Takes space that the log names, and no manifest.
+    /// Takes space that the log names, and no manifest, also from what is [kept](Device::keep): that was let go before
+    /// the record was made.
     ///
     /// # Errors
     /// [`SpaceError`]: it is in use.
     pub(crate) fn take_named(&self, extent: Extent) -> Result<(), SpaceError> {
-        self.space_map().map.take(extent)
-    }
-
-    /// The same of the parts of `extent` that are free, which it returns.
-    ///
-    /// # Errors
-    /// [`SpaceError::TooHigh`].
-    pub(crate) fn take_free_of(&self, extent: Extent) -> Result<Vec<Extent>, SpaceError> {
-        self.space_map().map.take_free(extent)
+        let mut space = self.space_map();
+        let mut free = vec![extent];
+        for (at, kept) in std::mem::take(&mut space.retired) {
+            if at != NEVER {
+                space.retired.push((at, kept));
+                continue;
+            }
+            free = free_of(free, &[kept]);
+            let rest = free_of(vec![kept], &[extent]);
+            space.retired.extend(rest.into_iter().map(|rest| (NEVER, rest)));
+        }
+        free.into_iter().try_for_each(|extent| space.map.take(extent))
     }
 
     /// Lets `extents`, which are in use and which nothing here names, wait for [`Device::let_go_of_kept`].

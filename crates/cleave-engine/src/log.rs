@@ -34,7 +34,7 @@ use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::upkeep::Upkeep;
 use cleave_catalog::error::{Error, Result};
 use cleave_media::{Clock, SystemClock};
-use cleave_store::proto;
+use cleave_store::{PageEntry, proto};
 use cleave_txn::{LogError, LogOptions, LogReader, Lsn, Wal};
 use prost::Message;
 use prost::encoding::encoded_len_varint;
@@ -206,6 +206,22 @@ struct CommittedPage {
     replaced: Option<proto::PageRef>,
     #[prost(message, optional, tag = "2")]
     version: Option<proto::PageEntry>,
+    /// The stable ids of the columns that it changes.
+    #[prost(uint32, repeated, tag = "3")]
+    columns: Vec<u32>,
+}
+
+/// A page version that a record names.
+#[derive(Debug, Clone)]
+pub struct LoggedVersion {
+    /// The table.
+    pub table: u32,
+    /// The place of the tablet.
+    pub place: usize,
+    /// The stable ids of the changed columns.
+    pub columns: Vec<u32>,
+    /// The version.
+    pub entry: PageEntry,
 }
 
 /// Page versions of a table as a record has them, by the place of the tablet.
@@ -218,9 +234,10 @@ impl LoggedVersions {
     /// Those of `versions`, of the table `table_id`.
     pub fn of(table_id: u32, versions: &TableVersions) -> Self {
         let mut tablets: BTreeMap<usize, Vec<CommittedPage>> = BTreeMap::new();
-        for (place, replaced, version) in versions.pages() {
+        for (place, replaced, version, columns) in versions.pages() {
             let (replaced, version) = (Some(replaced.into()), Some(version.into()));
-            tablets.entry(place).or_default().push(CommittedPage { replaced, version });
+            let page = CommittedPage { replaced, version, columns: columns.to_vec() };
+            tablets.entry(place).or_default().push(page);
         }
         Self { table_id, tablets }
     }
@@ -288,6 +305,25 @@ impl Committed {
             self.tables.insert(0, CommittedTable { table_id, schema_version, tablets });
         }
         Ok(self)
+    }
+
+    /// Takes the page versions out.
+    ///
+    /// # Errors
+    /// A message about one that cannot be.
+    pub fn take_versions(&mut self) -> Result<Vec<LoggedVersion>, String> {
+        let mut versions = Vec::new();
+        for logged in &mut self.tables {
+            for tablet in &mut logged.tablets {
+                let place = usize::try_from(tablet.place).unwrap_or(usize::MAX);
+                for CommittedPage { version, columns, .. } in std::mem::take(&mut tablet.pages) {
+                    let entry = version.ok_or_else(|| "it names no page version".to_owned())?;
+                    let entry = PageEntry::try_from(entry).map_err(|error| error.to_string())?;
+                    versions.push(LoggedVersion { table: logged.table_id, place, columns, entry });
+                }
+            }
+        }
+        Ok(versions)
     }
 
     /// Leaves out the deletions that `state` has in its version maps: a commit that deletes many rows marks them there,

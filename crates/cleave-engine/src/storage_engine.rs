@@ -64,6 +64,7 @@ use crate::delta::shipped::LastShipped;
 use crate::device::{self, DEVICE_TIMEOUT_DEFAULT, DISK_FULL, Device, EmbeddedFactory, Known};
 use crate::host_pages::{HostPages, PooledPages};
 use crate::log;
+use crate::log::redo::Recovered;
 use crate::sequences::Sequences;
 use crate::statistics::{self, StatisticsStore};
 use crate::versions::Versions;
@@ -249,12 +250,16 @@ impl Engine {
         };
         let incarnation = Some(draw_incarnation()?);
         let database = Self::start(directory, lock, state, options, (incarnation, keeper)).await?;
-        let (log, count) = match log {
-            LogStart::New(log) => (log, 0),
+        let Recovered { log, count, pages } = match log {
+            LogStart::New(log) => Recovered { log, count: 0, pages: Vec::new() },
             LogStart::Read(reader) => log::redo::recover(&database, reader).await?,
         };
         database.keeper.start_log(&log, &database.catalog());
         database.log.get_or_init(|| log);
+        // What the last incarnation has not copied. Those who waited for it are gone.
+        for record in pages {
+            database.keeper.copy_pages(&database, record, false);
+        }
         if count > 0 || !database.catalog().blocked.tables.is_empty() {
             match database.checkpoint_now().await {
                 // The log has it all still, and only where the database is open can room be made.

@@ -448,7 +448,9 @@ impl Session {
         let end = self.seen_log();
         let sessions = self.thread_sessions.as_ref();
         let keeps_thread = sessions.is_some_and(|sessions| sessions.load(Ordering::Relaxed) == 1);
-        let hardened = match keeps_thread && !self.database.replication.replicas.are_on() {
+        let waits_for_others =
+            self.database.replication.replicas.are_on() || self.database.keeper.awaits_pages(end);
+        let hardened = match keeps_thread && !waits_for_others {
             true => self.database.harden_now(end),
             false => self.database.harden(end).await,
         };

@@ -138,30 +138,6 @@ impl SpaceMap {
         Ok(())
     }
 
-    /// Takes the free parts of `extent`, and returns them.
-    ///
-    /// # Errors
-    /// [`SpaceError::TooHigh`]; nothing changes then.
-    pub fn take_free(&mut self, extent: Extent) -> Result<Vec<Extent>, SpaceError> {
-        if extent.start.checked_add(extent.block_count).is_none() {
-            return Err(SpaceError::TooHigh { extent });
-        }
-        let (start, end) = (extent.start.0, extent.end().0);
-        let holes = self.free.range(..end).map(|(at, length)| (*at, at + length));
-        let above = std::iter::once((self.high_water, end));
-        let parts = holes.chain(above).map(|(from, to)| (from.max(start), to.min(end)));
-        let parts = parts.filter(|(from, to)| from < to).map(|(from, to)| Extent {
-            start: BlockAddress(from),
-            // A part of the extent.
-            block_count: u32::try_from(to - from).unwrap_or(extent.block_count),
-        });
-        let parts: Vec<Extent> = parts.collect();
-        for part in &parts {
-            self.take(*part)?;
-        }
-        Ok(parts)
-    }
-
     /// Gives an extent, or a part of one, back.
     ///
     /// # Errors

@@ -13,6 +13,8 @@
 //!    that it is missing ([`note`]). Every record of a commit names the last commit before it that is in no log: a
 //!    reader of the records in order sees what is missing, also where a crash came before the note.
 //!
+//! 4. Pages that a record names are [copied](crate::page_copies) beside the log.
+//!
 //! Invariant: what is read from an archive is all that was committed, or it is an error that names what is missing.
 //! Source: `docs/design/replica.md`.
 
@@ -33,6 +35,7 @@ use cleave_txn::{LogError, Lsn, Record, Wal};
 use prost::Message;
 
 use crate::backup::change;
+use crate::page_copies::PageCopies;
 
 /// Bytes of rows and VIDs up to which those of a commit that replaces the manifest are copied into the log.
 const COPY_BYTES_MAX: usize = 64 << 20;
@@ -44,6 +47,8 @@ pub struct Archive {
     failure: Mutex<Option<String>>,
     /// The last commit that is not in the archive, and why.
     uncopied: Mutex<Option<String>>,
+    /// Pages that records of the log name, on their way into the archive.
+    pub(crate) copies: Arc<PageCopies>,
 }
 
 impl Archive {
@@ -108,7 +113,7 @@ impl Archive {
             "{archived} {}; {count} finished files of {bytes} bytes wait for the next checkpoint",
             folder.display()
         );
-        if let Some(uncopied) = self.uncopied() {
+        for uncopied in [self.uncopied(), self.copies.uncopied()].into_iter().flatten() {
             status = format!("{status}; {uncopied}; a backup that is made now has it");
         }
         if let Some(failure) = self.failure() {

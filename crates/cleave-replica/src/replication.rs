@@ -9,7 +9,7 @@ use cleave_catalog::error::Result;
 use cleave_engine::delta::Live;
 use cleave_engine::device::Device;
 use cleave_engine::storage_engine::catalog_edit::{CatalogEdit, Logged};
-use cleave_engine::storage_engine::log_keeper::{LogKeeper, LoggedSpace};
+use cleave_engine::storage_engine::log_keeper::{LogKeeper, LoggedPage, RecordPages};
 use cleave_engine::storage_engine::{Engine, OpenOptions};
 use cleave_engine::write::insert::TableChange;
 use cleave_txn::{LogError, Wal};
@@ -87,8 +87,27 @@ impl LogKeeper for Replication {
         self.replicas.are_on()
     }
 
-    fn log_pages(&self, durable: &CatalogState, pages: Vec<LoggedSpace>) {
+    fn log_pages(&self, durable: &CatalogState, pages: &[LoggedPage]) {
         self.replicas.log_pages(durable, pages);
+    }
+
+    fn copies_pages(&self, state: &CatalogState) -> bool {
+        state.upkeep.archive_directory.is_some()
+    }
+
+    fn copy_pages(&self, engine: &Arc<Engine>, record: RecordPages, is_awaited: bool) {
+        let folder = engine.log().and_then(|log| archive::folder(log, &engine.catalog()));
+        if let Some(folder) = folder {
+            self.archive.copies.begin(engine, folder, record, is_awaited);
+        }
+    }
+
+    fn awaits_pages(&self, end: u64) -> bool {
+        self.archive.copies.are_awaited(end)
+    }
+
+    async fn pages_copied(&self, engine: &Engine, end: u64, all: bool) -> Result<()> {
+        self.archive.copies.ended(engine, end, all).await
     }
 
     fn copy_rows(&self, live: &Live, changes: &[&TableChange]) -> Result<Logged> {

@@ -31,6 +31,7 @@ use super::{Committed, CommittedTablet, directory_of};
 use crate::delta::Live;
 use crate::storage_engine::Engine;
 use crate::storage_engine::commit::{Changes, Redone};
+use crate::storage_engine::log_keeper::RecordPages;
 use crate::write::insert::TableChange;
 use crate::write::vid_set::VidSet;
 
@@ -261,11 +262,21 @@ impl<'a> Redo<'a> {
     }
 }
 
-/// Redoes the commits that `reader` gives; returns the log, which goes on behind them, and their number.
+/// A log that was redone.
+pub(crate) struct Recovered {
+    /// It, which goes on behind its commits.
+    pub(crate) log: Wal,
+    /// How many these are.
+    pub(crate) count: u64,
+    /// Pages that they name, where these are to be [copied](crate::storage_engine::log_keeper::LogKeeper::copy_pages).
+    pub(crate) pages: Vec<RecordPages>,
+}
+
+/// Redoes the commits that `reader` gives.
 ///
 /// # Errors
 /// [`StorageError::Log`]; [`StorageError::Damaged`] for a record that does not fit the manifest; those of the device.
-pub(crate) async fn recover(database: &Arc<Engine>, mut reader: LogReader) -> Result<(Wal, u64)> {
+pub(crate) async fn recover(database: &Arc<Engine>, mut reader: LogReader) -> Result<Recovered> {
     let mut count = 0_u64;
     let state = database.catalog();
     let blocked = &state.blocked;
@@ -287,6 +298,6 @@ pub(crate) async fn recover(database: &Arc<Engine>, mut reader: LogReader) -> Re
         count += 1;
     }
     redo.finish().await?;
-    pages.put(database).await?;
-    Ok((Wal::resume(reader, LogOptions::default())?, count))
+    let pages = pages.put(database).await?;
+    Ok(Recovered { log: Wal::resume(reader, LogOptions::default())?, count, pages })
 }

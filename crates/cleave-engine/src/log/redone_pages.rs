@@ -20,15 +20,14 @@ use std::sync::Arc;
 use cleave_catalog::catalog::{CatalogState, DeviceId};
 use cleave_catalog::error::Result;
 use cleave_media::Extent;
-use cleave_store::PageEntry;
+use cleave_store::{PageEntry, SegmentRef};
 use cleave_txn::{LogReader, Lsn, Record};
 
 use super::redo::{Redo, lacks_table};
 use super::{Committed, CommittedPage, directory_of};
-use crate::device::Device;
 use crate::storage_engine::Engine;
 use crate::storage_engine::commit::{Changes, RedonePages};
-use crate::storage_engine::log_keeper::LoggedSpace;
+use crate::storage_engine::log_keeper::{LoggedPage, RecordPages};
 use crate::write::tail_pins::TailPin;
 
 /// The page versions of a log.
@@ -36,6 +35,8 @@ pub(super) struct LoggedPages {
     /// In the manifest on disk.
     state: Arc<CatalogState>,
     redone: RedonePages,
+    /// By record, where the pages are to be copied.
+    records: Vec<RecordPages>,
     /// By table.
     pins: BTreeMap<u32, TailPin>,
     /// The last record whose page versions were taken.
@@ -48,7 +49,8 @@ impl LoggedPages {
     /// None yet, behind the manifest of `database`.
     pub(super) fn new(database: &Engine) -> Self {
         let (state, redone) = (database.catalog(), RedonePages::default());
-        Self { state, redone, pins: BTreeMap::new(), taken_to: None, is_whole: false }
+        let (records, pins) = (Vec::new(), BTreeMap::new());
+        Self { state, redone, records, pins, taken_to: None, is_whole: false }
     }
 
     /// Takes the page versions out of `committed`, the record at `at`, and their space, unless that was done ahead.
@@ -65,6 +67,7 @@ impl LoggedPages {
         let is_taken = self.taken_to.is_some_and(|last| at <= last);
         // Of a table that was blocked later, the manifest has the pages.
         let is_known = at.0 < self.state.blocked.until;
+        let before = self.redone.taken.len();
         for table in &mut committed.tables {
             let (id, version) = (table.table_id, table.schema_version);
             for tablet in &mut table.tablets {
@@ -78,6 +81,11 @@ impl LoggedPages {
             }
         }
         self.taken_to = self.taken_to.max(Some(at));
+        let pages = self.redone.taken.get(before..).unwrap_or_default();
+        if !pages.is_empty() && redo.database().keeper.copies_pages(&self.state) {
+            let (commit, pages) = (committed.commit, pages.to_vec());
+            self.records.push(RecordPages { at: at.0, commit, pages });
+        }
         Ok(())
     }
 
@@ -100,15 +108,16 @@ impl LoggedPages {
         Ok(())
     }
 
-    /// Puts them in place of the pages, behind all rows.
+    /// Puts them in place of the pages, behind all rows. Returns what is to be copied, if it is not: it stays where it
+    /// is up to the next manifest.
     ///
     /// # Errors
     /// [`Error::Conflict`](cleave_catalog::error::Error::Conflict) of a page that the manifest does not have.
-    pub(super) async fn put(self, database: &Arc<Engine>) -> Result<()> {
+    pub(super) async fn put(self, database: &Arc<Engine>) -> Result<Vec<RecordPages>> {
         if !self.redone.tables.is_empty() {
             database.commit(Changes::RedonePages(self.redone)).await?;
         }
-        Ok(())
+        Ok(self.records)
     }
 
     /// Adds `pages` of the tablet at `place` of the table `id` of that version of its schema.
@@ -123,34 +132,40 @@ impl LoggedPages {
             return Err(lacks_table(id));
         }
         self.pins.entry(id).or_insert_with(|| database.tail_pins().pin(id));
-        let device = table.tablets.get(place).map(|tablet| tablet.device);
+        let tablet = table.tablets.get(place);
+        let device = tablet.map(|tablet| tablet.device);
+        let known: BTreeMap<u64, (SegmentRef, &PageEntry)> = tablet
+            .into_iter()
+            .flat_map(|tablet| &tablet.heap)
+            .flat_map(|segment| segment.pages.iter().map(|page| (segment.segment_ref(), page)))
+            .map(|(segment, page)| (page.vid_first, (segment, page)))
+            .collect();
         let versions = self.redone.tables.entry(id).or_default();
-        for CommittedPage { replaced, version } in pages {
+        for CommittedPage { replaced, version, .. } in pages {
             let (Some(replaced), Some(version)) = (replaced, version) else {
                 return Err("it has a page version without its page".to_owned());
             };
             let version = PageEntry::try_from(version).map_err(|error| error.to_string())?;
-            let (extent, shared) = (version.page.extent, version.shared.clone());
-            versions.redo((table, place), replaced.into(), version)?;
-            let device = take(database, device, extent)?;
-            let mut taken = vec![extent];
-            // Chunks of a version that its transaction has replaced itself: no record names that.
-            for extent in shared {
-                taken.extend(device.take_free_of(extent).map_err(|error| error.to_string())?);
+            let (page, vid_first) = (version.page, version.vid_first);
+            let first = known.get(&vid_first).copied();
+            let (segment, first) =
+                first.ok_or_else(|| "it replaces a page that is not there".to_owned())?;
+            let beside = versions.redo((table, place), (replaced.into(), first), version)?;
+            let device = take(database, device, page.extent)?;
+            for extent in &beside {
+                take(database, Some(device), *extent)?;
             }
-            let spaces = taken.into_iter();
-            let spaces =
-                spaces.map(|extent| LoggedSpace { table: id, device: device.id(), extent });
-            self.redone.taken.extend(spaces);
+            let page = LoggedPage { table: id, place, device, segment, vid_first, page, beside };
+            self.redone.taken.push(page);
         }
         Ok(())
     }
 }
 
 /// Takes `extent` on the device `id`, and returns that.
-fn take(database: &Engine, id: Option<DeviceId>, extent: Extent) -> Result<Arc<Device>, String> {
+fn take(database: &Engine, id: Option<DeviceId>, extent: Extent) -> Result<DeviceId, String> {
     let device = id.and_then(|id| database.device(id));
     let device = device.ok_or_else(|| "it names a device that is not there".to_owned())?;
     device.take_named(extent).map_err(|error| error.to_string())?;
-    Ok(device)
+    Ok(device.id())
 }

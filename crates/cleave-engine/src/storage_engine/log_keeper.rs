@@ -17,7 +17,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use cleave_catalog::catalog::{CatalogState, DeviceId};
 use cleave_catalog::error::Result;
-use cleave_media::Extent;
+use cleave_store::{PageRef, SegmentRef};
 use cleave_txn::{LogError, Wal};
 
 use super::Engine;
@@ -47,7 +47,24 @@ pub trait LogKeeper: fmt::Debug + Send + Sync {
 
     /// A record is about to name `pages`, which are durable and in no manifest. It is redone behind the manifest of
     /// `durable` or a later one; until the replicas have one that is later, the pages stay as they are.
-    fn log_pages(&self, durable: &CatalogState, pages: Vec<LoggedSpace>);
+    fn log_pages(&self, durable: &CatalogState, pages: &[LoggedPage]);
+
+    /// Whether the contents of pages that a record names are to be [copied](LogKeeper::copy_pages).
+    fn copies_pages(&self, state: &CatalogState) -> bool;
+
+    /// The log has a record with `record`'s pages, which are durable on their devices: copies them, and returns at
+    /// once. `is_awaited`: commits behind it are acknowledged when the copy is whole.
+    fn copy_pages(&self, engine: &Arc<Engine>, record: RecordPages, is_awaited: bool);
+
+    /// Whether commits up to `end` wait for a copy of pages.
+    fn awaits_pages(&self, end: u64) -> bool;
+
+    /// Waits for the copies of all records before `end`; those for which commits wait, unless `all`.
+    ///
+    /// # Errors
+    /// [`StorageError::Stopped`](cleave_catalog::storage_error::StorageError::Stopped) where one for which commits wait
+    /// has failed.
+    async fn pages_copied(&self, engine: &Engine, end: u64, all: bool) -> Result<()>;
 
     /// Archives `changes` to `live`, which replace the manifest; returns the note of them for the log.
     ///
@@ -108,15 +125,41 @@ pub trait LogKeeper: fmt::Debug + Send + Sync {
     async fn device_added(&self, device: &Device, database: [u8; 16]) -> Result<()>;
 }
 
-/// The place of a page that a record names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LoggedSpace {
+/// A page version that a record names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoggedPage {
     /// The table that it is of.
     pub table: u32,
+    /// The place of its tablet.
+    pub place: usize,
     /// The device that it lies on.
     pub device: DeviceId,
-    /// Where.
-    pub extent: Extent,
+    /// Its segment.
+    pub segment: SegmentRef,
+    /// The VID of its first row.
+    pub vid_first: u64,
+    /// It.
+    pub page: PageRef,
+    /// What it shares with versions that its transaction has made before, and that no record names.
+    pub beside: Vec<Extent>,
+}
+
+impl LoggedPage {
+    /// The space that the record names with it.
+    pub fn extents(&self) -> impl Iterator<Item = Extent> + '_ {
+        std::iter::once(self.page.extent).chain(self.beside.iter().copied())
+    }
+}
+
+/// The page versions that one record names.
+#[derive(Debug, Clone)]
+pub struct RecordPages {
+    /// The place of the record in the log.
+    pub at: u64,
+    /// The number of the commit.
+    pub commit: u64,
+    /// They.
+    pub pages: Vec<LoggedPage>,
 }
 
 /// Keeps nothing: of a database that is only looked at.
@@ -137,7 +180,21 @@ impl LogKeeper for Unkept {
         false
     }
 
-    fn log_pages(&self, _durable: &CatalogState, _pages: Vec<LoggedSpace>) {}
+    fn log_pages(&self, _durable: &CatalogState, _pages: &[LoggedPage]) {}
+
+    fn copies_pages(&self, _state: &CatalogState) -> bool {
+        false
+    }
+
+    fn copy_pages(&self, _engine: &Arc<Engine>, _record: RecordPages, _is_awaited: bool) {}
+
+    fn awaits_pages(&self, _end: u64) -> bool {
+        false
+    }
+
+    async fn pages_copied(&self, _engine: &Engine, _end: u64, _all: bool) -> Result<()> {
+        Ok(())
+    }
 
     fn copy_rows(&self, _live: &Live, _changes: &[&TableChange]) -> Result<Logged> {
         Ok(Logged::Nowhere)

@@ -57,7 +57,8 @@ impl Engine {
         }
     }
 
-    pub(crate) fn stopped_error(&self) -> StorageError {
+    /// The error of what can no longer be done.
+    pub fn stopped_error(&self) -> StorageError {
         StorageError::Stopped { path: self.directory.clone() }
     }
 }

@@ -15,7 +15,7 @@
 //! 5. [`change_pages`] changes columns of many rows, or marks them dead, by an update fragment. What a transaction has
 //!    changed so waits as [`page_versions`] for its commit, while [`tail_pins`] keep pages in place; [`settled_pages`]
 //!    says which pages can have versions. [`insert_pages`] adds pages with the rows of a query, which a fragment has
-//!    written.
+//!    written. [`logged_values`] redoes page versions on other pages than they were made of.
 //! 6. The [edit](crate::storage_engine::catalog_edit) that both build commits, or leaves no trace.
 
 pub mod begun;
@@ -26,6 +26,7 @@ pub mod insert;
 pub mod insert_pages;
 pub(crate) mod key_run;
 pub mod load;
+pub mod logged_values;
 pub(crate) mod merge_runs;
 pub mod page_versions;
 pub mod route;

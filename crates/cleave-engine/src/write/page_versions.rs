@@ -32,8 +32,9 @@ use cleave_store::{PageEntry, PageRead, PageRef};
 
 use super::change_pages::{changed_vids, reported, version_of};
 use crate::delta::Live;
+use crate::device::free_of;
 use crate::storage_engine::Engine;
-use crate::storage_engine::log_keeper::LoggedSpace;
+use crate::storage_engine::log_keeper::LoggedPage;
 
 mod rebase;
 
@@ -240,11 +241,13 @@ impl TableVersions {
         }
     }
 
-    /// The page versions: the place of the tablet, the page that is replaced, and its version.
-    pub fn pages(&self) -> impl Iterator<Item = (usize, &PageRef, &PageEntry)> {
+    /// The page versions: the place of the tablet, the page that is replaced, its version, and the changed columns.
+    pub fn pages(&self) -> impl Iterator<Item = (usize, &PageRef, &PageEntry, &[u32])> {
         self.tablets.iter().flat_map(|(place, versions)| {
             let pages = versions.pages.values();
-            pages.map(move |version| (*place, &version.replaced, &version.entry))
+            pages.map(move |version| {
+                (*place, &version.replaced, &version.entry, version.columns.as_slice())
+            })
         })
     }
 
@@ -262,16 +265,17 @@ impl TableVersions {
         })
     }
 
-    /// Adds `version`, which the log says has replaced `replaced` in the tablet at `place` of `table`.
+    /// Adds `version`, which the log says has replaced `replaced`, a version of `first`, in the tablet at `place` of
+    /// `table`. Returns what it shares with versions that no record names.
     ///
     /// # Errors
     /// The reason why it has not.
     pub(crate) fn redo(
         &mut self,
         (table, place): (&TableState, usize),
-        replaced: PageRef,
+        (replaced, first): (PageRef, &PageEntry),
         version: PageEntry,
-    ) -> Result<(), String> {
+    ) -> Result<Vec<Extent>, String> {
         let name = &table.schema.name;
         let Some(tablet) = table.tablets.get(place) else {
             return Err(format!("it changes tablet {place} of \"{name}\", which has none such"));
@@ -284,13 +288,14 @@ impl TableVersions {
             let page = replaced.page;
             return Err(format!("it replaces page {page} of \"{name}\", which is another one"));
         }
+        let beside = beside(&version, before.map_or(first, |before| &before.entry));
         let replaced = before.map_or(replaced, |before| before.replaced);
         // Whoever had read these rows before them is gone.
         let slots = BooleanBuffer::new_unset(0);
         let (vid_first, columns) = (version.vid_first, Vec::new());
         let version = PageVersion { replaced, entry: version, slots, columns };
         versions.pages.insert(vid_first, Arc::new(version));
-        Ok(())
+        Ok(beside)
     }
 
     /// The changed rows: the place of the tablet, and the VID.
@@ -313,13 +318,29 @@ impl TableVersions {
         })
     }
 
-    /// The same, as space of the table `table`.
-    pub(crate) fn spaces(&self, table: u32) -> impl Iterator<Item = LoggedSpace> + '_ {
-        let devices: BTreeSet<DeviceId> =
-            self.tablets.values().map(|versions| versions.device).collect();
-        devices.into_iter().flat_map(move |device| {
-            self.extents(device).map(move |extent| LoggedSpace { table, device, extent })
-        })
+    /// What a record names with them, which replace pages of `table`.
+    pub(crate) fn logged(&self, table: &TableState) -> Vec<LoggedPage> {
+        let mut logged = Vec::new();
+        for (place, versions) in &self.tablets {
+            let Some(tablet) = table.tablets.get(*place) else { continue };
+            for segment in &tablet.heap {
+                let found = segment.pages.iter().filter_map(|entry| {
+                    let version = versions.pages.get(&entry.vid_first)?;
+                    let is_here = is_same_place(&version.replaced, &entry.page);
+                    is_here.then_some((entry, &version.entry))
+                });
+                logged.extend(found.map(|(replaced, version)| LoggedPage {
+                    table: table.schema.table_id,
+                    place: *place,
+                    device: versions.device,
+                    segment: segment.segment_ref(),
+                    vid_first: version.vid_first,
+                    page: version.page,
+                    beside: beside(version, replaced),
+                }));
+            }
+        }
+        logged
     }
 
     /// `table` with the page versions, and whether it has all pages that they replace.
@@ -418,6 +439,14 @@ impl TabletVersions {
             is_set(&version.slots, slot).then_some((*first, slot))
         })
     }
+}
+
+/// What `version` shares with other versions than `replaced`.
+fn beside(version: &PageEntry, replaced: &PageEntry) -> Vec<Extent> {
+    let mut of_replaced = replaced.shared.clone();
+    of_replaced.push(replaced.page.extent);
+    of_replaced.sort_unstable();
+    free_of(version.shared.clone(), &of_replaced)
 }
 
 /// Whether both are versions of one page.

@@ -14,6 +14,7 @@ use crate::support::{
 };
 
 mod beside_writers;
+mod extended_logging;
 mod in_blocks;
 mod locking;
 mod logged;

@@ -50,19 +50,6 @@ fn what_is_in_use_is_not_taken() {
     assert_eq!((map.high_water(), map.used_blocks()), (14, 6));
 }
 
-#[test]
-fn what_is_free_of_an_extent_is_taken() {
-    let mut map = SpaceMap::with_used([extent(2, 2), extent(6, 2)]).unwrap();
-    assert_eq!(map.take_free(extent(3, 8)).unwrap(), [extent(4, 2), extent(8, 3)]);
-    assert_eq!(map.take_free(extent(3, 8)).unwrap(), []);
-    assert_eq!((map.high_water(), map.used_blocks()), (11, 9));
-    assert_eq!(map.take_free(extent(20, 2)).unwrap(), [extent(20, 2)]);
-    assert_eq!((map.high_water(), map.used_blocks()), (22, 11));
-    map.take(extent(11, 9)).unwrap();
-    let high = extent(u64::MAX, 2);
-    assert_eq!(map.take_free(high), Err(SpaceError::TooHigh { extent: high }));
-}
-
 proptest! {
     #[test]
     fn taking_what_is_used_makes_the_map_of_it(places in prop::collection::vec((0_u64..60, 1_u32..9), 1..20)) {

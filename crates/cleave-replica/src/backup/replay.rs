@@ -23,6 +23,7 @@ use prost::Message;
 
 use super::backup_manifest::BackupManifest;
 use super::change;
+use crate::page_copies;
 
 /// Catalog versions after which a manifest is written meanwhile: space that they leave is not used again before.
 const FLUSHED_AT_ONCE: u64 = 100;
@@ -131,7 +132,7 @@ pub(super) async fn replay(
             Record::Note { payload } => (payload, true),
             Record::Checkpoint { .. } => continue,
         };
-        let committed = redo.decode(&payload, logged.at)?;
+        let mut committed = redo.decode(&payload, logged.at)?;
         if wanted.until.is_before(&committed) {
             break;
         }
@@ -164,6 +165,14 @@ pub(super) async fn replay(
             }
             database.commit(Changes::logged(edit)).await?;
         } else {
+            let versions = committed.take_versions();
+            let versions = versions.map_err(|reason| redo.damaged(logged.at, &reason))?;
+            if !versions.is_empty() {
+                redo.finish().await?;
+                if !page_copies::apply(database, &folder, logged.at.0, &versions).await? {
+                    return Err(without_pages(number, &reached));
+                }
+            }
             redo.push(committed, logged.at).await?;
         }
         if database.logged_count() >= FLUSHED_AT_ONCE {
@@ -214,6 +223,16 @@ fn missing(committed: &Committed, reached: &Reached) -> cleave_catalog::error::E
             was \
          large, which could not be copied there); use a backup that was made after it, or restore up to commit \
             {commit} of {at}"
+    ))
+}
+
+/// What to do where pages of a commit were not copied.
+fn without_pages(number: u64, reached: &Reached) -> cleave_catalog::error::Error {
+    let Reached { commit, at, .. } = reached;
+    unreachable(format!(
+        "the pages that commit {number} has written are not in the archive (the device or the archive was lost before \
+            they were copied; with update_logging = extended no such commit is acknowledged); use a backup that was \
+            made after it, or restore up to commit {commit} of {at}"
     ))
 }
 

@@ -47,7 +47,7 @@ use cleave_engine::device::{Claim, Device, free_of};
 use cleave_engine::storage_engine::Engine;
 use cleave_engine::storage_engine::catalog_edit::{CatalogEdit, retired};
 use cleave_engine::storage_engine::commit::Changes;
-use cleave_engine::storage_engine::log_keeper::LoggedSpace;
+use cleave_engine::storage_engine::log_keeper::LoggedPage;
 
 use crate::backup::{STATISTICS, USERS};
 use copier::{Copier, Origin};
@@ -76,7 +76,7 @@ pub struct LogReplicas {
     /// What the manifest at the start of the incarnation kept for replicas; empty once they all have a newer one.
     kept: Mutex<KeptSpace>,
     /// What records name that no manifest did, by the generation of the manifest on disk then.
-    logged: Mutex<Vec<(u64, LoggedSpace)>>,
+    logged: Mutex<Vec<(u64, LoggedPage)>>,
     /// Locked while ended ones are erased: their space is freed once.
     erasing: tokio::sync::Mutex<()>,
 }
@@ -122,13 +122,19 @@ impl LogReplicas {
     }
 
     /// A record is about to name `pages`, some of which replace pages of the manifest of `durable`: the replicas get no
-    /// such record before that manifest.
-    pub(crate) fn log_pages(&self, durable: &CatalogState, pages: Vec<LoggedSpace>) {
+    /// such record before that manifest. What the manifest at the start has kept was let go before such a record.
+    pub(crate) fn log_pages(&self, durable: &CatalogState, pages: &[LoggedPage]) {
+        for (device, kept) in &mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner) {
+            let here = pages.iter().filter(|page| page.device == *device);
+            let mut named: Vec<Extent> = here.flat_map(LoggedPage::extents).collect();
+            named.sort_unstable();
+            *kept = free_of(std::mem::take(kept), &named);
+        }
         if !self.are_on() || pages.is_empty() {
             return;
         }
         self.want_manifest(durable.generation);
-        let pages = pages.into_iter().map(|page| (durable.generation, page));
+        let pages = pages.iter().map(|page| (durable.generation, page.clone()));
         self.logged.lock().unwrap_or_else(PoisonError::into_inner).extend(pages);
     }
 
@@ -138,8 +144,8 @@ impl LogReplicas {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         logged.retain(|(generation, _)| *generation >= oldest);
         let mut by_table: BTreeMap<(u32, DeviceId), Vec<Extent>> = BTreeMap::new();
-        for (_, LoggedSpace { table, device, extent }) in &*logged {
-            by_table.entry((*table, *device)).or_default().push(*extent);
+        for (_, page) in &*logged {
+            by_table.entry((page.table, page.device)).or_default().extend(page.extents());
         }
         let mut kept = KeptSpace::new();
         for ((table, device), extents) in by_table {

@@ -120,6 +120,27 @@ fn a_commit_of_rows_that_a_fragment_ends_is_whole_at_each_step() {
     at_each_step(DEAD);
 }
 
+/// The steps of a copy of pages for which a commit waits.
+const OF_A_COPY: [&str; 3] = ["page copy: begin", "page copy: whole", "page copy: named"];
+
+#[test]
+fn a_commit_that_waits_for_a_copy_of_its_pages_is_whole_at_each_step() {
+    for name in OF_A_COPY {
+        for fault in [StepFault::Fails, StepFault::PowerGoes] {
+            for seed in 0..4 {
+                let directory = tempfile::tempdir().unwrap();
+                let world = SimWorld::new(seed, directory.path());
+                let archive = directory.path().join("archive");
+                std::fs::create_dir(&archive).unwrap();
+                let place = directory.path().join("db");
+                let host = Host { place, media: SimMedia::new("near", true) };
+                let ran = host.copies(&world, (name, fault), &archive);
+                executor::run(&world, Box::pin(ran)).unwrap();
+            }
+        }
+    }
+}
+
 fn at_each_step(workload: Workload) {
     for (number, step) in workload.steps.into_iter().enumerate() {
         for fault in [StepFault::Fails, StepFault::PowerGoes] {
@@ -203,6 +224,53 @@ impl Host {
         sleep(CALM).await;
     }
 
+    /// A commit of page versions, cut off amid its copy into `archive`.
+    async fn copies(
+        self,
+        world: &Rc<SimWorld>,
+        (name, fault): (&'static str, StepFault),
+        archive: &Path,
+    ) {
+        let told = format!("{fault:?} at \"{name}\"");
+        let mut session = self.open().await.session();
+        run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await.unwrap();
+        run(&mut session, "INSERT INTO t VALUES (1, 'one'), (2, 'two')").await.unwrap();
+        let system = format!("ALTER SYSTEM SET archive_directory = '{}'", archive.display());
+        run(&mut session, &system).await.unwrap();
+        run(&mut session, PAGES.setup).await.unwrap();
+        run(&mut session, "SET update_logging = extended").await.unwrap();
+        world.fail_step(name, fault);
+        let outcome = run(&mut session, PAGES.sql).await;
+        assert!(world.has_failed_step(), "{told}: the step is one of the commit: {outcome:?}");
+        if fault == StepFault::Fails {
+            assert!(outcome.is_err(), "{told}: nobody may be told of it");
+            let next = run(&mut session, "INSERT INTO t VALUES (3, 'three')").await;
+            assert!(next.is_err(), "{told}: the database has stopped");
+        }
+        world.set_host_power(false);
+        drop(session);
+        sleep(CALM).await;
+        world.host_files().lose_power();
+        self.media.lose_power();
+        world.set_host_power(true);
+        for _ in 0..2 {
+            let mut session = self.open().await.session();
+            let found = rows(&mut session, PAGES.count).await.unwrap();
+            assert!(found == 0 || found == 2, "{told}: {found} of 2 rows");
+            assert!(outcome.is_err() || found == 2, "{told}: it was acknowledged");
+            let before = rows(&mut session, "SELECT count(*) FROM t WHERE id < 10").await.unwrap();
+            assert_eq!(before, 2, "{told}: what was there before");
+            let copies = copies(archive);
+            // The record may have been lost behind its copy; never the copy behind its record.
+            assert!(
+                copies == 1 || found == 0,
+                "{told}: {copies} copies for a commit that is there"
+            );
+            drop(session);
+            sleep(CALM).await;
+        }
+    }
+
     async fn open(&self) -> Arc<Database> {
         let media = Arc::clone(&self.media);
         let embedded: EmbeddedFactory = Arc::new(move |_: &Path| {
@@ -213,6 +281,14 @@ impl Host {
         let options = OpenOptions::new(embedded).buffer_pool_bytes(1 << 20).create(true);
         Box::pin(Database::open(&self.place, options)).await.unwrap()
     }
+}
+
+/// How many records have copied pages in `archive`.
+fn copies(archive: &Path) -> usize {
+    let folders = std::fs::read_dir(archive).unwrap().map(|entry| entry.unwrap().path());
+    let files = folders.flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    let names = files.map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_str().is_some_and(|name| name.ends_with(".pages"))).count()
 }
 
 async fn run(session: &mut Session, sql: &str) -> Result<Vec<Outcome>, Error> {

@@ -31,7 +31,8 @@ impl Engine {
         Ok(())
     }
 
-    /// As [`Self::harden_log`], blocking the thread; log replicas get it with the next session that hardens.
+    /// As [`Self::harden_log`], blocking the thread; log replicas get it with the next session that hardens. For what
+    /// waits for no [copy](crate::storage_engine::log_keeper::LogKeeper::copy_pages).
     ///
     /// # Errors
     /// As above.
@@ -49,20 +50,23 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until the log is durable up to `end`, here and in its replicas.
+    /// Waits until the log is durable up to `end`, here and in its replicas, and the pages for which commits up to
+    /// there wait are copied.
     ///
     /// # Errors
     /// As [`Engine::harden_log`]; [`StorageError::NotReplicated`].
     pub async fn harden(self: &Arc<Self>, end: u64) -> Result<()> {
         self.harden_log(end).await?;
+        self.keeper.pages_copied(self, end, false).await?;
         match self.keeper.is_on() {
             true => self.keeper.reach(self, end).await,
             false => Ok(()),
         }
     }
 
-    /// Whether the log is known to be durable up to `end`, and no replica needs it.
+    /// Whether the log is known to be durable up to `end`, and nobody else needs it.
     pub fn is_hardened(&self, end: u64) -> bool {
-        end <= self.hardened.load(Ordering::Acquire) && !self.keeper.is_on()
+        let is_durable = end <= self.hardened.load(Ordering::Acquire);
+        is_durable && !self.keeper.is_on() && !self.keeper.awaits_pages(end)
     }
 }

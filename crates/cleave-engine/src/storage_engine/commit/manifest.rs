@@ -136,6 +136,8 @@ async fn harden_log(edit: &mut CatalogEdit) -> Result<()> {
     // place that the log does not reach after a crash.
     let position = log.resume_from().0;
     database.harden_log(position.max(log.end().0)).await?;
+    // The next incarnation copies what the log names behind the manifest, and nothing before.
+    database.keeper.pages_copied(&database, u64::MAX, true).await?;
     let next = &mut edit.next;
     let tables: BTreeSet<u32> = next.table_ids().collect();
     next.blocked.tables.retain(|id, _| tables.contains(id));

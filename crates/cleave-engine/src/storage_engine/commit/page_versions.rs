@@ -9,9 +9,9 @@
 //! The pages are durable before the record is, so recovery needs only their references. The delta stays as it is: no
 //! other writer waits for a page. Deleted rows that are still in the delta die there. [`commit`] leaves to the
 //! [manifest](super::manifest) what the log does not take: transactions that have defined or inserted more, pages that
-//! the manifest on disk does not know, and records that would be large. So does it with page versions while an archive
-//! is set, whose readers do not have these pages. A host that goes on from a log replica has them: it reads the same
-//! devices.
+//! the manifest on disk does not know, and records that would be large. A host that goes on from a log replica reads
+//! the same devices. The readers of an archive do not: while one is set, the pages are
+//! [copied](crate::storage_engine::log_keeper::LogKeeper::copy_pages) behind the record.
 //!
 //! Invariants: as for [small] commits, nothing waits and nothing fails between record and publication. Space of
 //! replaced pages is used again after the next manifest only, and after the log replicas have that, so what a record
@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
 use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::UpdateLogging;
 use cleave_media::Extent;
 use cleave_store::{PageEntry, PageRef};
 use cleave_txn::Wal;
@@ -34,7 +35,7 @@ use crate::delta::{Live, Prepared};
 use crate::device::free_of;
 use crate::log::{self, LoggedVersions};
 use crate::storage_engine::catalog_edit::{CatalogEdit, Kind};
-use crate::storage_engine::log_keeper::LoggedSpace;
+use crate::storage_engine::log_keeper::{LoggedPage, RecordPages};
 use crate::write::insert::{TableChange, with_ends_in_pages};
 use crate::write::page_versions::{TableVersions, is_same_place};
 
@@ -49,15 +50,15 @@ const RETIRED_SHARE: u64 = 4;
 pub struct RedonePages {
     /// By table.
     pub(crate) tables: BTreeMap<u32, TableVersions>,
-    /// The space that they were given.
-    pub(crate) taken: Vec<LoggedSpace>,
+    /// All that records name: of a page that has several versions, all of them.
+    pub(crate) taken: Vec<LoggedPage>,
 }
 
 /// Commits `rows`, whose transaction has defined something or deleted many: by the log, if that takes it.
 pub(super) async fn commit(engine: &Arc<Engine>, rows: RowChanges<'_>) -> Result<Published> {
     let versions = rows.defined.map_or_else(|| Some(Vec::new()), Defines::page_versions);
     // What takes its time is done before the lock, and not in vain.
-    let versions = versions.filter(|versions| versions.is_empty() || is_redone_here(engine));
+    let versions = versions.filter(|versions| versions.is_empty() || may_name_pages(engine));
     let Some(versions) = versions else {
         return Box::pin(manifest::commit_rows(engine, rows)).await;
     };
@@ -68,7 +69,9 @@ pub(super) async fn commit(engine: &Arc<Engine>, rows: RowChanges<'_>) -> Result
     let lock = engine.writer_lock().await;
     engine.check_running()?;
     Step::Lock.enter()?;
-    let is_taken = |_: &&Wal| byte_count <= RECORD_BYTES_MAX && takes(engine, &versions);
+    let is_taken = |_: &&Wal| {
+        byte_count <= RECORD_BYTES_MAX && takes(engine, &versions) && are_copied(engine, &versions)
+    };
     let Some(log) = small::log_for(engine, &rows).filter(is_taken) else {
         drop(lock);
         return Box::pin(manifest::commit_rows(engine, rows)).await;
@@ -80,11 +83,21 @@ pub(super) async fn commit(engine: &Arc<Engine>, rows: RowChanges<'_>) -> Result
     }
     let mut prepared = live.delta.prepare(&live.state, rows.changes)?;
     end_in_pages(&mut edit, rows.changes, &mut prepared)?;
-    let pages = versions.iter().flat_map(|(id, versions)| versions.spaces(*id)).collect();
-    engine.keeper.log_pages(&engine.durable(), pages);
+    let named = |(id, versions): &(u32, &TableVersions)| {
+        let table = live.state.table_by_id(*id);
+        table.map(|table| versions.logged(table)).unwrap_or_default()
+    };
+    let pages: Vec<LoggedPage> = versions.iter().flat_map(named).collect();
+    engine.keeper.log_pages(&engine.durable(), &pages);
     let (at, end) = small::append(engine, log, &live, &rows, logged)?;
     let _stop = StopIfDying(Arc::clone(engine));
     let number = live.number + 1;
+    if !pages.is_empty() && engine.keeper.copies_pages(&live.state) {
+        // Before anybody sees the commit, and waits for it.
+        let record = RecordPages { at, commit: live.state.commit + number, pages };
+        let is_awaited = rows.settings.update_logging == UpdateLogging::Extended;
+        engine.keeper.copy_pages(engine, record, is_awaited);
+    }
     edit.next.log_end = end;
     Step::Apply.pass();
     live.delta.put(prepared, number, (at, end));
@@ -106,7 +119,7 @@ impl Engine {
     pub fn unlogged_pages(&self, table: &TableState, rows_max: u64) -> Option<Vec<u64>> {
         let durable = self.durable();
         let durable = durable.table_by_id(table.schema.table_id)?;
-        if !is_redone_here(self) {
+        if !may_name_pages(self) {
             return None;
         }
         let first_of = |(tablet, known): (&Arc<TabletState>, &Arc<TabletState>)| {
@@ -131,6 +144,17 @@ impl Engine {
 
 fn pages_of(tablet: &TabletState) -> impl Iterator<Item = &PageEntry> {
     tablet.heap.iter().flat_map(|segment| &segment.pages)
+}
+
+/// Whether the copies that are to be made of the pages have all that the transaction has changed: chunks that lie with
+/// versions before the last one are on none of them.
+fn are_copied(engine: &Engine, versions: &[(u32, &TableVersions)]) -> bool {
+    let state = engine.catalog();
+    let has_all = |(id, versions): &(u32, &TableVersions)| {
+        let logged = state.table_by_id(*id).map(|table| versions.logged(table));
+        logged.is_some_and(|pages| pages.iter().all(|page| page.beside.is_empty()))
+    };
+    !engine.keeper.copies_pages(&state) || versions.iter().all(has_all)
 }
 
 /// An edit of the catalog version of `live` that keeps the delta behind it.
@@ -168,10 +192,9 @@ pub(super) fn end_in_pages(
     Ok(())
 }
 
-/// Whether whoever redoes the log has the pages: this host, or one that goes on from a log replica, on these devices.
-fn is_redone_here(engine: &Engine) -> bool {
-    let state = engine.catalog();
-    state.upkeep.archive_directory.is_none() && state.blocked.tables.is_empty()
+/// Whether records may name pages: those of a blocked table would be redone twice.
+fn may_name_pages(engine: &Engine) -> bool {
+    engine.catalog().blocked.tables.is_empty()
 }
 
 /// Whether a record may have `versions`.
@@ -187,7 +210,7 @@ fn takes(engine: &Engine, versions: &[(u32, &TableVersions)]) -> bool {
         let space = device.space();
         space.retired_blocks <= RETIRED_BLOCKS_MIN.max(space.used_blocks / RETIRED_SHARE)
     });
-    is_redone_here(engine) && has_room && versions.iter().all(is_known)
+    may_name_pages(engine) && has_room && versions.iter().all(is_known)
 }
 
 /// Puts `redone` in place of the pages of what is committed.
@@ -196,7 +219,7 @@ pub(super) async fn redo(engine: &Arc<Engine>, redone: RedonePages) -> Result<Pu
     let live = engine.live();
     let mut edit = edit_behind(engine, &live, lock);
     // Replicas may have the manifest that these follow for some time yet.
-    engine.keeper.log_pages(&engine.durable(), redone.taken.clone());
+    engine.keeper.log_pages(&engine.durable(), &redone.taken);
     for (id, versions) in &redone.tables {
         let table = edit.next.table_by_id(*id).ok_or_else(Error::concurrent_update)?;
         let table = versions.commit(table)?;
@@ -204,8 +227,8 @@ pub(super) async fn redo(engine: &Arc<Engine>, redone: RedonePages) -> Result<Pu
     }
     let (state, lock) = publish::edit(edit, live.number, live.log_end);
     let mut taken: BTreeMap<DeviceId, Vec<Extent>> = BTreeMap::new();
-    for space in redone.taken {
-        taken.entry(space.device).or_default().push(space.extent);
+    for page in redone.taken {
+        taken.entry(page.device).or_default().extend(page.extents());
     }
     for (id, taken) in taken {
         let Some(device) = engine.device(id) else { continue };

@@ -1,5 +1,5 @@
-//! Small commits: rows in, a record of the log and rows of the delta out. Those of [page versions](page_versions) and of
-//! many deleted rows do the same, and change what is in pages; larger ones replace the [manifest](super::manifest).
+//! Small commits: rows in, a record of the log and rows of the delta out. Those of [page versions](page_versions) and
+//! of many deleted rows do the same, and change what is in pages; larger ones replace the [manifest](super::manifest).
 //!
 //! Invariant: between the record and the publication nothing waits and nothing fails, so that each record in the log is
 //! a visible commit, in the order of the log.
