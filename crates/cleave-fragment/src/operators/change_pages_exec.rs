@@ -19,7 +19,7 @@
 //!
 //! Invariants: the rows of a page come one after the other, in one partition, so the input whose rows change must be
 //! the one that streams; a page that comes again fails the fragment. Memory is that of one page and its rows, out of
-//! the fragment's budget. Rows that a NOT NULL column or a length refuses fail the fragment with
+//! the fragment's budget. Rows that a NOT NULL column refuses fail the fragment with
 //! [`RefusedValue`](super::new_values::RefusedValue), those that break a check with
 //! [`RefusedRow`](super::new_values::RefusedRow); the host, which makes the same rows, then names column and value.
 //! Source: Update NDP, section 4 (delta maps), and `docs/design/versions-and-commit.md`.
@@ -75,8 +75,6 @@ pub struct ChangedColumns {
     pub input: u32,
     /// The columns, nullable or not as the table has them; none: the rows die.
     pub columns: Projection,
-    /// For each column, the most bytes of a value; 0: any.
-    pub bytes_max: Vec<u32>,
 }
 
 /// A page with changed rows.
@@ -185,8 +183,7 @@ impl ChangePagesExec {
         let fits = types().next() == Some(&DataType::UInt64)
             && types().skip(1).take(count).eq(wanted)
             && types().skip(1 + count).all(|of_check| *of_check == DataType::Boolean);
-        let is_whole = changed.bytes_max.len() == count
-            && changed.columns.schema.fields().len() == count
+        let is_whole = changed.columns.schema.fields().len() == count
             && changed.columns.columns.iter().all(|c| matches!(c, ColumnRef::User(_)));
         if !fits || !is_whole {
             return plan_err!("pages are changed by VIDs and new values, and not by {schema}");
@@ -320,8 +317,8 @@ impl Changing {
         check_rows(batch, 1 + count)?;
         let columns: Vec<usize> = (1..=count).collect();
         let values = batch.project(&columns)?;
-        let ChangedColumns { columns, bytes_max, .. } = &self.changed;
-        check_values(&values, (&columns.columns, columns.schema.fields()), bytes_max)?;
+        let columns = &self.changed.columns;
+        check_values(&values, (&columns.columns, columns.schema.fields()))?;
         let is_written = !self.changed.columns.columns.is_empty();
         if is_written {
             self.waiting_bytes = self.waiting_bytes.saturating_add(batch.get_array_memory_size());

@@ -54,10 +54,6 @@ pub struct InsertedRows {
     pub vid_first: u64,
     /// All columns of the table, nullable or not as it has them.
     pub columns: Projection,
-    /// For each column, the most bytes of a value; 0: any.
-    pub bytes_max: Vec<u32>,
-    /// For each column, whether its values are stored without blanks at their end.
-    pub is_trimmed: Vec<bool>,
 }
 
 /// See the [module](self).
@@ -78,13 +74,12 @@ impl InsertPagesExec {
     pub fn new(rows: Arc<dyn ExecutionPlan>, inserted: InsertedRows) -> Result<Self> {
         let schema = rows.schema();
         let types = || schema.fields().iter().map(|field| field.data_type());
-        let InsertedRows { columns, bytes_max, is_trimmed, .. } = &inserted;
+        let columns = &inserted.columns;
         let wanted = columns.schema.fields().iter().map(|field| field.data_type());
         let count = columns.columns.len();
         let fits = types().take(count).eq(wanted)
             && types().skip(count).all(|of_check| *of_check == DataType::Boolean);
         let is_whole = count > 0
-            && [bytes_max.len(), is_trimmed.len()] == [count; 2]
             && columns.columns.iter().all(|column| matches!(column, ColumnRef::User(_)));
         if !fits || !is_whole {
             return plan_err!("rows to be inserted have the table's columns, and not {schema}");
@@ -138,18 +133,11 @@ impl Inserting {
 
     /// The rows of `batch` without the checks, which they keep.
     fn checked(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let InsertedRows { columns, bytes_max, is_trimmed, .. } = &self.inserted;
+        let columns = &self.inserted.columns;
         let count = columns.columns.len();
         check_rows(batch, count)?;
         let rows = batch.project(&(0..count).collect::<Vec<_>>())?;
-        check_values(&rows, (&columns.columns, columns.schema.fields()), bytes_max)?;
-        let trimmed = columns.columns.iter().zip(rows.columns()).zip(is_trimmed);
-        for ((column, array), _) in trimmed.filter(|(_, is_trimmed)| **is_trimmed) {
-            let texts = array.as_string_opt::<i32>();
-            if texts.is_some_and(|texts| texts.iter().flatten().any(|text| text.ends_with(' '))) {
-                return Err(refused(*column));
-            }
-        }
+        check_values(&rows, (&columns.columns, columns.schema.fields()))?;
         Ok(rows)
     }
 }

@@ -8,7 +8,7 @@ use datafusion_common::{DataFusionError, Result};
 
 /// A new value that its column refuses. The host makes the rows itself, and says which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a new value of column {column} is NULL, too long, or lies in overflow pages")]
+#[error("a new value of column {column} is NULL, or lies in overflow pages")]
 pub struct RefusedValue {
     /// The column's stable id.
     pub column: u32,
@@ -19,21 +19,14 @@ pub struct RefusedValue {
 #[error("a new row breaks a check constraint")]
 pub struct RefusedRow;
 
-/// Refuses NULL in columns that `fields` say have none, and text of more bytes than `bytes_max` has for its column,
-/// where that is not 0.
+/// Refuses NULL in columns that `fields` say have none.
 pub(super) fn check_values(
     values: &RecordBatch,
     (columns, fields): (&[ColumnRef], &Fields),
-    bytes_max: &[u32],
 ) -> Result<()> {
-    let columns = columns.iter().zip(bytes_max).zip(fields);
-    for (((column, bytes_max), field), array) in columns.zip(values.columns()) {
-        let is_null = !field.is_nullable() && array.null_count() > 0;
-        let texts = array.as_string_opt::<i32>().filter(|_| *bytes_max > 0);
-        let bytes_max = usize::try_from(*bytes_max).unwrap_or(usize::MAX);
-        let is_long =
-            texts.is_some_and(|texts| texts.iter().flatten().any(|text| text.len() > bytes_max));
-        if is_null || is_long {
+    let columns = columns.iter().zip(fields).zip(values.columns());
+    for ((column, field), array) in columns {
+        if !field.is_nullable() && array.null_count() > 0 {
             return Err(refused(*column));
         }
     }

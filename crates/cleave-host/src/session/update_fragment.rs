@@ -15,9 +15,10 @@
 //! A value that its column refuses, and a page that cannot have a version, send the statement back to the rows: there
 //! it fails with the error that names them, or succeeds. Source: Update NDP, section 4.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use arrow::array::StringArray;
 use cleave_catalog::activity::Act;
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::catalog::division::Division;
@@ -30,11 +31,17 @@ use cleave_engine::device::shared_locks::row_object;
 use cleave_engine::write::change_pages::TabletChange;
 use cleave_fragment::{ChangedColumns, LockWaitPolicy, RowsToLock, read_changed};
 use cleave_query::check_constraints::compiled_checks;
-use cleave_query::cooperative::changing::{Changes, ChangingQuery, CheckedRows, plan_changes};
+use cleave_query::cooperative::changing::{
+    Changes, ChangingQuery, CheckedRows, NewValue, plan_changes,
+};
 use cleave_query::select::{QueryRequest, ReadView, Target};
 use cleave_sql::statement::Parameters;
+use cleave_sql::statement::assigned::quoted_text;
+use cleave_sql::statement::conform::converted;
+use cleave_sql::statement::defaults::{default_array, is_volatile};
 use cleave_sql::statement::modify::{Action, Modify};
-use cleave_store::{ColumnType, Projection};
+use cleave_store::Projection;
+use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
@@ -176,9 +183,9 @@ fn changed_places(
             Division::Hash(ids) => ids.contains(&column.id),
             Division::LoadOrder => false,
         };
-        let is_fitted = matches!(column.column_type, ColumnType::Char(_));
-        let is_bare = assignment.value.is_some() && assignment.of_row.is_none();
-        if in_index || in_division || is_fitted || !is_bare {
+        let is_default = assignment.value.is_none();
+        // Each row has another default; a row of values is split on the host.
+        if in_index || in_division || assignment.of_row.is_some() || is_default && is_volatile(column) {
             return None;
         }
         places.insert(place);
@@ -195,28 +202,18 @@ async fn planned(
     (modify, parameters, places): (&Modify, &Parameters, &BTreeSet<usize>),
 ) -> Result<Option<Vec<ChangingQuery>>> {
     let schema = &table.schema;
-    let (needed, checked) = checked_rows(session, table, places).await?;
+    let Some(constants) = constants(session, table, modify)? else { return Ok(None) };
+    let (needed, checked) = checked_rows(session, table, places, constants).await?;
     let query = modify.query_of(schema, Some(&needed))?;
     let indices: Vec<usize> = places.iter().copied().collect();
     let columns = Projection::of_table(schema, &indices);
-    let bytes_max = places.iter().filter_map(|place| schema.columns.get(*place));
-    // A text has at least as many bytes as characters.
-    let bytes_max = bytes_max.map(|column| match column.column_type {
-        ColumnType::Varchar(Some(count)) => count,
-        _ => 0,
-    });
-    let bytes_max: Vec<u32> = bytes_max.collect();
     let mut queries = Vec::with_capacity(table.tablets.len());
     for tablet in 0..table.tablets.len() {
         let vids = 0..vids_below.get(tablet).copied().unwrap_or(u64::MAX);
         let target = Some(Target { table: modify.table.clone(), tablet, vids });
         let view = ReadView { target, ..view.clone() };
         let asked = QueryRequest { query: &query, parameters, view: Some(&view) };
-        let changed = |input| ChangedColumns {
-            input,
-            columns: columns.clone(),
-            bytes_max: bytes_max.clone(),
-        };
+        let changed = |input| ChangedColumns { input, columns: columns.clone() };
         let (database, settings) = (session.database.queries(), session.in_force());
         let count = schema.columns.len();
         match Box::pin(plan_changes(database, settings, asked, count, (changed, &checked))).await? {
@@ -227,12 +224,38 @@ async fn planned(
     Ok(Some(queries))
 }
 
+/// The values of columns, by their places, that the host makes once for all rows: defaults, and what is read from a text
+/// in quotes. None: one cannot be, and the statement says why.
+fn constants(
+    session: &Session,
+    table: &TableState,
+    modify: &Modify,
+) -> Result<Option<BTreeMap<usize, ScalarValue>>> {
+    let moment = session.moment().of_table(table.schema.table_id);
+    let mut constants = BTreeMap::new();
+    for assignment in modify.assignments() {
+        let Some(place) = table.schema.column_index(&assignment.column) else { return Ok(None) };
+        let Some(column) = table.schema.columns.get(place) else { return Ok(None) };
+        let one = match &assignment.value {
+            None => default_array(column, 1, &moment),
+            Some(value) => match quoted_text(value) {
+                Some(text) => converted(column, &(Arc::new(StringArray::from(vec![text])) as _)),
+                None => continue,
+            },
+        };
+        let Ok(one) = one else { return Ok(None) };
+        constants.insert(place, ScalarValue::try_from_array(&one, 0)?);
+    }
+    Ok(Some(constants))
+}
+
 /// The columns that the query of the statement lists, and the checks of new rows over these: those of the checks which
 /// name a changed column, besides the changed columns.
 async fn checked_rows(
     session: &Session,
     table: &TableState,
     places: &BTreeSet<usize>,
+    mut constants: BTreeMap<usize, ScalarValue>,
 ) -> Result<(BTreeSet<usize>, CheckedRows)> {
     let ids = column_ids(table, places);
     let is_asked = |check: &Check| check.columns.iter().any(|id| ids.contains(id));
@@ -262,7 +285,12 @@ async fn checked_rows(
         moved.map(|moved| moved.data)
     };
     let checks = asked.into_iter().map(over_query).collect::<Result<_, _>>()?;
-    let changed = places.iter().map(|place| in_query(*place)).collect();
+    let changed = places.iter().filter_map(|place| {
+        let column = table.schema.columns.get(*place)?;
+        let constant = constants.remove(place);
+        Some(NewValue { place: in_query(*place), column_type: column.column_type, constant })
+    });
+    let changed = changed.collect();
     let column_count = needed.len() + 1;
     Ok((needed, CheckedRows { changed, column_count, checks }))
 }

@@ -23,20 +23,22 @@ use cleave_catalog::settings::Settings;
 use cleave_engine::device::shared_locks::LockingJob;
 use cleave_engine::device::{Claim, Device};
 use cleave_engine::write::change_pages::{Reported, as_sink, claimed_pages};
+use cleave_fragment::functions::assignment::assigned_to;
 use cleave_fragment::{
     ChangePagesExec, ChangedColumns, LockRowsExec, Morsel, RefusedRow, RefusedValue, RowsToLock,
     TableScanExec, check_device_operator,
 };
 use cleave_media::{BLOCK_SIZE, Extent};
 use cleave_plan::PlanEstimates;
-use cleave_store::{ColumnRef, StoreError, TableSchema};
+use cleave_store::{ColumnRef, ColumnType, StoreError, TableSchema};
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::{DataType, Fields};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{CastExpr, Column};
+use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::projection::ProjectionExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -95,8 +97,7 @@ pub async fn plan_changes(
     }
     let changed = changed(streamed.scan.scan().input);
     let columns = changed.columns.columns.len();
-    let fields = changed.columns.schema.fields();
-    let Some(rows) = conformed(&fragment.plan, fields, checked)? else { return Ok(None) };
+    let Some(rows) = conformed(&fragment.plan, checked)? else { return Ok(None) };
     let Ok(plan) = ChangePagesExec::new(Arc::clone(&rows), changed.clone()) else {
         return Ok(None);
     };
@@ -107,40 +108,54 @@ pub async fn plan_changes(
 /// What the query of a statement has behind the VID, and the checks that new rows are to keep.
 #[derive(Debug, Default)]
 pub struct CheckedRows {
-    /// For each changed column, its place in the query; without checks, these are all.
-    pub changed: Vec<usize>,
+    /// The changed columns; without checks, these are all.
+    pub changed: Vec<NewValue>,
     /// Columns of the query in all, the VID included.
     pub column_count: usize,
     /// Over the columns of the query.
     pub checks: Vec<Arc<dyn PhysicalExpr>>,
 }
 
-/// `plan`, with the changed columns behind the first in the types of `fields`, with casts where an assignment makes
-/// them, and the checks behind these. None: it is not known to make them as the host does.
+/// A column that changes.
+#[derive(Debug, Clone)]
+pub struct NewValue {
+    /// Its place in the query.
+    pub place: usize,
+    /// Its type.
+    pub column_type: ColumnType,
+    /// The value of all rows, whatever the query has there.
+    pub constant: Option<ScalarValue>,
+}
+
+/// `plan`, with the changed columns as they are stored, and the checks behind these. None: the device is not known to
+/// make them as the host does.
 fn conformed(
     plan: &Arc<dyn ExecutionPlan>,
-    fields: &Fields,
     checked: &CheckedRows,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let schema = plan.schema();
-    if schema.fields().len() != checked.column_count || checked.changed.len() != fields.len() {
+    if schema.fields().len() != checked.column_count {
         return Ok(None);
     }
-    let of_scan = |place: usize| {
-        let name = schema.field(place).name().clone();
-        (Arc::new(Column::new(&name, place)) as Arc<dyn PhysicalExpr>, name)
-    };
     let mut columns = Vec::with_capacity(checked.column_count);
     let mut is_cast = false;
-    for place in 0..checked.column_count {
-        let (own, name) = of_scan(place);
-        let field = checked.changed.iter().position(|changed| *changed == place);
-        let to = field.and_then(|field| fields.get(field)).map(|field| field.data_type());
-        let from = schema.field(place).data_type();
-        let to = to.unwrap_or(from);
-        is_cast |= from != to;
-        let Some(expr) = assigned(own, from, to) else { return Ok(None) };
-        columns.push(ProjectionExpr { expr, alias: name });
+    for (place, field) in schema.fields().iter().enumerate() {
+        let alias = field.name().clone();
+        let own: Arc<dyn PhysicalExpr> = Arc::new(Column::new(&alias, place));
+        let expr = match checked.changed.iter().find(|changed| changed.place == place) {
+            None => Some(own),
+            Some(NewValue { constant: Some(constant), .. }) => {
+                is_cast = true;
+                Some(Arc::new(Literal::new(constant.clone())) as _)
+            }
+            Some(NewValue { column_type, .. }) => {
+                let expr = assigned_to(Arc::clone(&own), field.data_type(), column_type);
+                is_cast |= expr.as_ref().is_some_and(|expr| !Arc::ptr_eq(expr, &own));
+                expr
+            }
+        };
+        let Some(expr) = expr else { return Ok(None) };
+        columns.push(ProjectionExpr { expr, alias });
     }
     let cast = match is_cast {
         true => Arc::new(ProjectionExec::try_new(columns, Arc::clone(plan))?),
@@ -150,9 +165,9 @@ fn conformed(
         return Ok(Some(cast));
     }
     let schema = cast.schema();
-    let kept = std::iter::once(&0).chain(&checked.changed).map(|place| {
-        let name = schema.field(*place).name().clone();
-        let expr = Arc::new(Column::new(&name, *place)) as Arc<dyn PhysicalExpr>;
+    let kept = std::iter::once(0).chain(checked.changed.iter().map(|changed| changed.place)).map(|place| {
+        let name = schema.field(place).name().clone();
+        let expr = Arc::new(Column::new(&name, place)) as Arc<dyn PhysicalExpr>;
         ProjectionExpr { expr, alias: name }
     });
     let mut columns: Vec<ProjectionExpr> = kept.collect();
@@ -172,31 +187,6 @@ fn conformed(
     let checking = ProjectionExec::try_new(columns, cast)?;
     // The host evaluates what a device may not.
     Ok(check_device_operator(&checking).is_none().then(|| Arc::new(checking) as _))
-}
-
-/// `own`, whose type is `from`, as a value of type `to`. None: that is not known to be as the host assigns it.
-pub(super) fn assigned(
-    own: Arc<dyn PhysicalExpr>,
-    from: &DataType,
-    to: &DataType,
-) -> Option<Arc<dyn PhysicalExpr>> {
-    if from == to {
-        return Some(own);
-    }
-    is_exact_cast(from, to).then(|| Arc::new(CastExpr::new(own, to.clone(), None)) as _)
-}
-
-/// Whether the engine's strict cast is the assignment of PostgreSQL: NULL to any type, and whole and decimal numbers to
-/// types that have their digits, or round them.
-fn is_exact_cast(from: &DataType, to: &DataType) -> bool {
-    use DataType::Decimal128;
-    let is_whole = |data_type: &DataType| data_type.is_integer();
-    match (from, to) {
-        (DataType::Null, _) => true,
-        (Decimal128(..), Decimal128(..)) => true,
-        (from, Decimal128(..)) => is_whole(from),
-        (from, to) => is_whole(from) && is_whole(to),
-    }
 }
 
 /// Whether the rows of the scan change.

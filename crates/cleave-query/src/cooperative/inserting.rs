@@ -23,10 +23,11 @@ use cleave_catalog::settings::Settings;
 use cleave_engine::device::{Claim, Device};
 use cleave_engine::write::change_pages::Reported;
 use cleave_engine::write::insert_pages::{InsertedPages, PageTarget};
+use cleave_fragment::functions::assignment::assigned_to;
 use cleave_fragment::{InsertPagesExec, InsertedRows, check_device_operator, read_written};
 use cleave_media::BLOCK_SIZE;
 use cleave_plan::PlanEstimates;
-use cleave_store::{ColumnType, PageClass, Projection, SegmentId, SegmentRef, TableSchema};
+use cleave_store::{PageClass, Projection, SegmentId, SegmentRef, TableSchema};
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::physical_expr::PhysicalExpr;
@@ -35,7 +36,6 @@ use datafusion::physical_expr::projection::ProjectionExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
 
-use super::changing::assigned;
 use super::update_cost::{BulkInsert, UpdateCost};
 use super::whole_fragment::WholeFragment;
 use crate::query_engine::QueryEngine;
@@ -125,7 +125,6 @@ fn rows_of(
     let schema = plan.schema();
     let mut columns = Vec::with_capacity(sources.len());
     for (column, source) in table.columns.iter().zip(sources) {
-        let to = column.column_type.arrow();
         let (own, from): (Arc<dyn PhysicalExpr>, DataType) = match source {
             ColumnSource::Query(place) => {
                 let Some(field) = schema.fields().get(*place) else { return Ok(None) };
@@ -135,7 +134,7 @@ fn rows_of(
                 (Arc::new(Literal::new(value.clone())), value.data_type())
             }
         };
-        let Some(expr) = assigned(own, &from, &to) else { return Ok(None) };
+        let Some(expr) = assigned_to(own, &from, &column.column_type) else { return Ok(None) };
         columns.push(ProjectionExpr { expr, alias: column.name.clone() });
     }
     projected(columns, Arc::clone(plan))
@@ -246,20 +245,11 @@ impl InsertFragment {
         let PageTarget { segment, class, vid_first } = target;
         let indices: Vec<usize> = (0..self.table.columns.len()).collect();
         let Projection { schema, columns, .. } = Projection::of_table(&self.table, &indices);
-        // A text has at least as many bytes as characters.
-        let bytes_max = self.table.columns.iter().map(|column| match column.column_type {
-            ColumnType::Varchar(Some(count)) | ColumnType::Char(count) => count,
-            _ => 0,
-        });
-        let is_char = |column_type| matches!(column_type, ColumnType::Char(_));
-        let is_trimmed = self.table.columns.iter().map(|column| is_char(column.column_type));
         let inserted = InsertedRows {
             segment,
             class,
             vid_first,
             columns: Projection::new(schema, columns),
-            bytes_max: bytes_max.collect(),
-            is_trimmed: is_trimmed.collect(),
         };
         Ok(Arc::new(InsertPagesExec::new(Arc::clone(&self.rows), inserted)?))
     }
