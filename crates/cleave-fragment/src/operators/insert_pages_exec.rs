@@ -135,7 +135,7 @@ impl Inserting {
     fn checked(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let columns = &self.inserted.columns;
         let count = columns.columns.len();
-        check_rows(batch, count)?;
+        check_rows(batch, count..batch.num_columns())?;
         let rows = batch.project(&(0..count).collect::<Vec<_>>())?;
         check_values(&rows, (&columns.columns, columns.schema.fields()))?;
         Ok(rows)

@@ -1,6 +1,8 @@
 //! What a column or a check refuses, where a fragment makes new rows: the fragment fails, and the host, which makes the
 //! same rows, names column and value.
 
+use std::ops::Range;
+
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Fields;
 use cleave_store::ColumnRef;
@@ -33,10 +35,9 @@ pub(super) fn check_values(
     Ok(())
 }
 
-/// Refuses rows of which a column of `rows` from the one at `first` on, a check each, says that they break it. NULL is
-/// no violation.
-pub(super) fn check_rows(rows: &RecordBatch, first: usize) -> Result<()> {
-    for kept in rows.columns().iter().skip(first) {
+/// Refuses rows of which one of the columns `checks`, a check each, says that they break it. NULL is no violation.
+pub(super) fn check_rows(rows: &RecordBatch, checks: Range<usize>) -> Result<()> {
+    for kept in rows.columns().iter().take(checks.end).skip(checks.start) {
         let kept = kept.as_boolean();
         if kept.true_count() + kept.null_count() < kept.len() {
             return Err(DataFusionError::External(Box::new(RefusedRow)));

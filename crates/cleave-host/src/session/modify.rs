@@ -57,11 +57,11 @@ pub(super) struct Made {
     /// Their places, if foreign keys need them.
     places: Vec<RowPlace>,
     /// The rows for RETURNING and foreign keys, in the same order; for a DELETE that needs neither, none.
-    rows: RecordBatch,
+    pub(super) rows: RecordBatch,
     /// For such a DELETE of few rows, their unique keys.
     gone_keys: Vec<LockKey>,
     /// Columns of other tables that RETURNING names.
-    beside: Option<RecordBatch>,
+    pub(super) beside: Option<RecordBatch>,
     /// Its charge to the memory of queries.
     _charge: Charge,
 }
@@ -100,7 +100,7 @@ pub(super) async fn run(
         let table = Arc::clone(table.map_err(|error| error.at(modify.position))?);
         let asked = (modify, parameters);
         match Box::pin(update_fragment::run(session, &view, &table, asked)).await? {
-            Ran::Done(count) => return Ok(Outcome::done(format!("{} {count}", modify.name()))),
+            Ran::Done(done) => return Ok(done.outcome(modify)),
             Ran::Again => continue,
             Ran::ByRows => {}
         }

@@ -1,7 +1,7 @@
 //! UPDATE and DELETE of many rows by an update fragment: pages change where they lie, and rows never come to the host.
 //!
-//! 1. [`run`] asks whether the statement may: what it sets is in no index and no foreign key, nothing is to be
-//!    returned, and fragments are expected to be the cheaper way ([`placement`]).
+//! 1. [`run`] asks whether the statement may: what it sets is in no index and no foreign key, and fragments are expected
+//!    to be the cheaper way ([`placement`]).
 //! 2. The query for VIDs and new values is planned for each tablet as one fragment
 //!    ([`plan_changes`]). If one cannot be, the statement runs [as ever](super::modify).
 //! 3. It runs [beside writers](beside_writers) of other rows: its fragments lock rows, and its page versions are put
@@ -12,13 +12,15 @@
 //!    place.
 //! 5. Later statements and fragments of the transaction read either like any table; ROLLBACK drops it.
 //!
+//! For RETURNING the fragments return rows beside their reports ([`returned_rows`]).
+//!
 //! A value that its column refuses, and a page that cannot have a version, send the statement back to the rows: there
 //! it fails with the error that names them, or succeeds. Source: Update NDP, section 4.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::array::StringArray;
+use arrow::array::{RecordBatch, StringArray};
 use cleave_catalog::activity::Act;
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::catalog::division::Division;
@@ -26,10 +28,11 @@ use cleave_catalog::catalog::rules::Check;
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::{UpdateLocking, UpdatePlacement};
 use cleave_engine::delta::Live;
-use cleave_engine::device::Device;
 use cleave_engine::device::shared_locks::row_object;
 use cleave_engine::write::change_pages::TabletChange;
-use cleave_fragment::{ChangedColumns, LockWaitPolicy, RowsToLock, read_changed};
+use cleave_fragment::{
+    ChangedColumns, LockWaitPolicy, RowsToLock, read_changed, read_returned,
+};
 use cleave_query::check_constraints::compiled_checks;
 use cleave_query::cooperative::changing::{
     Changes, ChangingQuery, CheckedRows, NewValue, plan_changes,
@@ -48,23 +51,42 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
 
 use self::placement::Placement;
+use self::returned_rows::{ReturnedRows, returned_columns};
 use super::block::Taken;
 use super::block::many;
 use super::block::own;
 use super::transaction_locks::LOCKED_ROWS_MAX;
-use super::{Session, definitions, foreign_keys, identity};
+use super::{Outcome, Session, definitions, foreign_keys, identity};
 
 mod beside_writers;
 pub(super) mod placement;
+mod returned_rows;
 
 /// What became of the statement.
 pub(super) enum Ran {
-    /// It is done, with so many rows.
-    Done(u64),
+    /// It is done.
+    Done(Done),
     /// The view is no longer the newest, and the statement starts again.
     Again,
     /// It is to make its rows itself.
     ByRows,
+}
+
+/// What a statement has done.
+#[derive(Debug)]
+pub(super) struct Done {
+    /// The rows that have changed.
+    count: u64,
+    /// For RETURNING.
+    returned: Option<Outcome>,
+}
+
+impl Done {
+    /// The outcome of `modify`.
+    pub(super) fn outcome(self, modify: &Modify) -> Outcome {
+        let done = || Outcome::done(format!("{} {}", modify.name(), self.count));
+        self.returned.unwrap_or_else(done)
+    }
 }
 
 /// Runs `modify`, which reads `view`, by fragments if it may and that pays.
@@ -106,8 +128,8 @@ pub(super) async fn run(
     };
     let fragments = queries.len();
     let ran = Box::pin(by_fragments(session, view, &table, (asked, &queries))).await?;
-    if let (Ran::Done(count), Some(shown), Some(measuring)) = (&ran, shown, &session.measuring) {
-        measuring.put(shown.measured(placement::figures(*count, fragments)));
+    if let (Ran::Done(done), Some(shown), Some(measuring)) = (&ran, shown, &session.measuring) {
+        measuring.put(shown.measured(placement::figures(done.count, fragments)));
     }
     Ok(ran)
 }
@@ -134,9 +156,9 @@ async fn by_fragments(
     }
     let is_own = own::begin_own(session);
     let mut ran = Ran::ByRows;
-    let taken = match Box::pin(change(session, view, table, (asked.2, queries))).await {
-        Ok(Ran::Done(count)) => {
-            ran = Ran::Done(count);
+    let taken = match Box::pin(change(session, view, table, (asked, queries))).await {
+        Ok(Ran::Done(done)) => {
+            ran = Ran::Done(done);
             Ok(Taken::Done)
         }
         Ok(other) => {
@@ -159,9 +181,7 @@ fn changed_places(
     table: &TableState,
     modify: &Modify,
 ) -> Option<BTreeSet<usize>> {
-    let is_plain = modify.returning.is_empty()
-        && session.view_of_parts().is_none()
-        && !session.references.is_running;
+    let is_plain = session.view_of_parts().is_none() && !session.references.is_running;
     if !is_plain || !table.damaged.is_empty() {
         return None;
     }
@@ -203,7 +223,9 @@ async fn planned(
 ) -> Result<Option<Vec<ChangingQuery>>> {
     let schema = &table.schema;
     let Some(constants) = constants(session, table, modify)? else { return Ok(None) };
-    let (needed, checked) = checked_rows(session, table, places, constants).await?;
+    let returned = returned_columns(schema, modify);
+    let asked = (places, constants, returned);
+    let (needed, checked) = checked_rows(session, table, asked).await?;
     let query = modify.query_of(schema, Some(&needed))?;
     let indices: Vec<usize> = places.iter().copied().collect();
     let columns = Projection::of_table(schema, &indices);
@@ -213,7 +235,7 @@ async fn planned(
         let target = Some(Target { table: modify.table.clone(), tablet, vids });
         let view = ReadView { target, ..view.clone() };
         let asked = QueryRequest { query: &query, parameters, view: Some(&view) };
-        let changed = |input| ChangedColumns { input, columns: columns.clone() };
+        let changed = |input| ChangedColumns { input, columns: columns.clone(), returned: None };
         let (database, settings) = (session.database.queries(), session.in_force());
         let count = schema.columns.len();
         match Box::pin(plan_changes(database, settings, asked, count, (changed, &checked))).await? {
@@ -249,17 +271,21 @@ fn constants(
     Ok(Some(constants))
 }
 
-/// The columns that the query of the statement lists, and the checks of new rows over these: those of the checks which
-/// name a changed column, besides the changed columns.
+/// The columns that the query of the statement lists, and the checks of new rows over these: the changed columns, those
+/// of the checks which name one, and those that are returned.
 async fn checked_rows(
     session: &Session,
     table: &TableState,
-    places: &BTreeSet<usize>,
-    mut constants: BTreeMap<usize, ScalarValue>,
+    (places, mut constants, returned): (
+        &BTreeSet<usize>,
+        BTreeMap<usize, ScalarValue>,
+        Option<BTreeSet<usize>>,
+    ),
 ) -> Result<(BTreeSet<usize>, CheckedRows)> {
     let ids = column_ids(table, places);
     let is_asked = |check: &Check| check.columns.iter().any(|id| ids.contains(id));
     let mut needed = places.clone();
+    needed.extend(returned.iter().flatten());
     let mut asked = Vec::new();
     if table.rules.checks.iter().any(is_asked) {
         let compiled = compiled_checks(&session.database, table).await?;
@@ -292,7 +318,8 @@ async fn checked_rows(
     });
     let changed = changed.collect();
     let column_count = needed.len() + 1;
-    Ok((needed, CheckedRows { changed, column_count, checks }))
+    let returned = returned.map(|places| places.into_iter().map(in_query).collect());
+    Ok((needed, CheckedRows { changed, column_count, returned, checks }))
 }
 
 /// The stable ids of the columns at `places`.
@@ -311,17 +338,30 @@ fn rows_to_lock(table: &TableState, place: usize) -> RowsToLock {
     }
 }
 
-/// What a fragment on `device` has made of the tablet at `place`, of whose columns it changes `columns`.
+/// What the fragment of `query` has made of the tablet at `place`, of whose columns it changes `columns`; what it returns
+/// goes to `returned`.
 ///
 /// # Errors
-/// For a report that cannot be read.
+/// For a report that cannot be read; 53200.
 fn reported<'a>(
     session: &Session,
-    device: &Device,
+    query: &ChangingQuery,
     Changes { rows, space }: Changes,
     (place, columns): (usize, &'a [u32]),
+    returned: Option<&mut ReturnedRows>,
 ) -> Result<TabletChange<'a>> {
-    let pages = read_changed(&rows).map_err(|error| device.strange_payload(&error.to_string()))?;
+    let device = query.device();
+    let strange = |reason: String| device.strange_payload(&reason);
+    let pages = read_changed(&rows).map_err(|error| strange(error.to_string()))?;
+    if let Some(returned) = returned {
+        let own = read_returned(&rows).map_err(|error| strange(error.to_string()))?;
+        let changed: usize = pages.iter().map(|page| page.slots.count_set_bits()).sum();
+        let count: usize = own.iter().map(RecordBatch::num_rows).sum();
+        if count != changed {
+            return Err(strange(format!("it returns {count} of {changed} changed rows")));
+        }
+        returned.take((place, query), own)?;
+    }
     session.database.activity().note(Act::UpdateFragment);
     Ok(TabletChange { place, columns, pages, space })
 }
@@ -331,8 +371,9 @@ async fn change(
     session: &mut Session,
     view: &ReadView,
     table: &TableState,
-    (places, queries): (&BTreeSet<usize>, &[ChangingQuery]),
+    (asked, queries): ((&Modify, &Parameters, &BTreeSet<usize>), &[ChangingQuery]),
 ) -> Result<Ran> {
+    let (modify, parameters, places) = asked;
     let schema = &table.schema;
     let Some(mut definition) = many::begin_moving(session, schema).await? else {
         return Ok(Ran::ByRows);
@@ -348,14 +389,20 @@ async fn change(
         return Ok(Ran::Again);
     }
     let columns = column_ids(table, places);
+    let mut returned = ReturnedRows::of(session, table, modify);
     let mut count = 0;
     for (place, query) in queries.iter().enumerate() {
         let device = Arc::clone(query.device());
         let claim = definition.edit.claim(&device);
         let Some(changes) = query.run(&claim).await? else { return Ok(Ran::ByRows) };
-        let change = reported(session, &device, changes, (place, &columns))?;
+        let place = (place, columns.as_slice());
+        let change = reported(session, query, changes, place, returned.as_mut())?;
         count += definition.change_pages(schema, (&device, &claim), change)?;
     }
     definitions::end_definition(session, definition).await?;
-    Ok(Ran::Done(count))
+    let returned = match returned {
+        Some(rows) => Some(rows.outcome(session, (modify, parameters), view).await?),
+        None => None,
+    };
+    Ok(Ran::Done(Done { count, returned }))
 }

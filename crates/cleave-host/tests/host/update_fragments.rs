@@ -18,6 +18,7 @@ use crate::twin_tables::{on_both, same_rows};
 mod beside_writers;
 mod locking;
 mod logged;
+mod returning;
 mod side_by_side;
 
 /// Tables with equal rows: `a` is changed by fragments, `b` row by row.
@@ -132,7 +133,7 @@ const ASSIGNMENTS: [(&str, bool); 28] = [
 
 async fn every_change(database: &Arc<Database>, session: &mut Session) {
     two_tables(session, 12_000).await;
-    for (sql, by_fragment) in CHANGES.into_iter().chain(ASSIGNMENTS) {
+    for (sql, by_fragment) in CHANGES.into_iter().chain(ASSIGNMENTS).chain(returning::RETURNED) {
         on_both(database, session, (sql, "*"), by_fragment).await;
     }
 }

@@ -51,6 +51,8 @@ pub struct BulkChange {
     pub column_share: f64,
     /// Indexes of the table.
     pub indexes: usize,
+    /// The share of a row's bytes that comes to the host for RETURNING.
+    pub returned_share: f64,
 }
 
 /// What is to be inserted.
@@ -81,8 +83,8 @@ impl UpdateCost {
     /// The prediction for `changed` with the figures of `profile`.
     #[must_use]
     pub fn of(changed: &BulkChange, profile: &Profile) -> Self {
-        let BulkChange { rows, rows_read, pages_read, bytes_read, column_share, indexes } =
-            *changed;
+        let BulkChange { rows, rows_read, pages_read, bytes_read, column_share, .. } = *changed;
+        let BulkChange { indexes, returned_share, .. } = *changed;
         let rows_read = rows_read.max(1.0);
         let row_bytes = bytes_read / rows_read;
         let is_delete = column_share == 0.0;
@@ -97,6 +99,13 @@ impl UpdateCost {
         };
         // A new version crosses the link twice: as an old row, and on its page.
         let link_s = 2.0 * link_bytes / rate(&profile.link);
+        let returned_bytes = match profile.link.is_embedded {
+            true => 0.0,
+            false => rows * row_bytes * returned_share,
+        };
+        let returned_s = returned_bytes / rate(&profile.link);
+        // A row that dies comes whole if it is returned.
+        let link_s = if is_delete { link_s + returned_s } else { link_s };
         let commit_s = if rows > LOGGED_ROWS_MAX { MANIFEST_S } else { 0.0 };
         let by_rows_s = rows * row_s + link_s + commit_s;
         let share = (rows / rows_read).min(1.0);
@@ -110,7 +119,7 @@ impl UpdateCost {
         };
         let device_s = rows * CHANGED_ROW_S + changed_bytes * CHANGED_BYTE_S + pages * PAGE_S;
         let write_s = page_bytes / profile.device.rate(Figure::MediaWriteSequential);
-        let by_pages_s = device_s / speed(&profile.device) + write_s + MANIFEST_S;
+        let by_pages_s = device_s / speed(&profile.device) + write_s + returned_s + MANIFEST_S;
         Self { by_rows_s, by_pages_s, link_bytes, pages, page_bytes }
     }
 
@@ -177,6 +186,7 @@ mod tests {
             bytes_read: 550e6,
             column_share: 0.1,
             indexes: 1,
+            returned_share: 0.0,
         }
     }
 
