@@ -59,8 +59,7 @@ pub use index_input::{IndexInput, IndexPages};
 pub use morsel::{Lease, Morsel, MorselList, MorselPage, MorselSource, Passes};
 pub use operators::broadcast_exec::BroadcastExec;
 pub use operators::change_pages_exec::{
-    ChangePagesExec, ChangedColumns, ChangedPage, changed_schema, read_changed,
-    read_returned,
+    ChangePagesExec, ChangedColumns, ChangedPage, changed_schema, read_changed, read_returned,
 };
 pub use operators::collect_keys_exec::CollectKeysExec;
 pub use operators::dense_aggregate_exec::DenseAggregateExec;

@@ -226,7 +226,8 @@ impl ChangePagesExec {
         let Some(own) = schema.fields().len().checked_sub(returned) else {
             return plan_err!("{returned} columns are returned of {schema}");
         };
-        let fits = own > count && types().next() == Some(&DataType::UInt64)
+        let fits = own > count
+            && types().next() == Some(&DataType::UInt64)
             && types().skip(1).take(count).eq(wanted)
             && types().take(own).skip(1 + count).all(|of_check| *of_check == DataType::Boolean);
         let is_whole = changed.columns.schema.fields().len() == count

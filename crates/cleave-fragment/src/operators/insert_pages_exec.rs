@@ -21,7 +21,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{AsArray, RecordBatch};
+use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
 use cleave_store::{
     ColumnRef, CommitColumn, PageClass, Projection, SegmentRef, SegmentWriter, Versions, VidColumn,
@@ -38,7 +38,7 @@ use datafusion_physical_plan::{
 };
 use futures::{StreamExt, stream};
 
-use super::new_values::{check_rows, check_values, refused, user_id};
+use super::new_values::{check_rows, check_values, user_id};
 use super::page_writing::{PageWriting, written_schema};
 use super::table_scan_exec::scan_page::external;
 use crate::fragment::FragmentContext;
@@ -79,8 +79,8 @@ impl InsertPagesExec {
         let count = columns.columns.len();
         let fits = types().take(count).eq(wanted)
             && types().skip(count).all(|of_check| *of_check == DataType::Boolean);
-        let is_whole = count > 0
-            && columns.columns.iter().all(|column| matches!(column, ColumnRef::User(_)));
+        let is_whole =
+            count > 0 && columns.columns.iter().all(|column| matches!(column, ColumnRef::User(_)));
         if !fits || !is_whole {
             return plan_err!("rows to be inserted have the table's columns, and not {schema}");
         }

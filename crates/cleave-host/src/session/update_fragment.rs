@@ -30,9 +30,7 @@ use cleave_catalog::settings::{UpdateLocking, UpdatePlacement};
 use cleave_engine::delta::Live;
 use cleave_engine::device::shared_locks::row_object;
 use cleave_engine::write::change_pages::TabletChange;
-use cleave_fragment::{
-    ChangedColumns, LockWaitPolicy, RowsToLock, read_changed, read_returned,
-};
+use cleave_fragment::{ChangedColumns, LockWaitPolicy, RowsToLock, read_changed, read_returned};
 use cleave_query::check_constraints::compiled_checks;
 use cleave_query::cooperative::changing::{
     Changes, ChangingQuery, CheckedRows, NewValue, plan_changes,
@@ -205,7 +203,11 @@ fn changed_places(
         };
         let is_default = assignment.value.is_none();
         // Each row has another default; a row of values is split on the host.
-        if in_index || in_division || assignment.of_row.is_some() || is_default && is_volatile(column) {
+        if in_index
+            || in_division
+            || assignment.of_row.is_some()
+            || is_default && is_volatile(column)
+        {
             return None;
         }
         places.insert(place);

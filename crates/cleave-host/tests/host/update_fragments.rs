@@ -34,8 +34,7 @@ async fn two_tables(session: &mut Session, row_count: u32) {
         )
         .await;
         run(session, &format!("CREATE INDEX {table}_kind ON {table} (kind)")).await;
-        let row =
-            "v, v % 100, v % 30000, v * 0.37, 'note ' || v % 1000, repeat('y', v % 50), v % 3 = 0, \
+        let row = "v, v % 100, v % 30000, v * 0.37, 'note ' || v % 1000, repeat('y', v % 50), v % 3 = 0, \
              'c' || v % 90, v / 7.0, DATE '2024-01-01' + v % 900, \
              TIMESTAMP '2024-01-01' + v * INTERVAL '1 minute', v";
         run(
@@ -77,7 +76,7 @@ const CHANGES: [(&str, bool); 26] = [
     ),
     ("UPDATE @ SET note = 'none' WHERE id % 7 = 8", true),
     ("DELETE FROM @ WHERE id % 7 = 2", true),
-    ("UPDATE @ SET price = price / 3 WHERE id % 7 <> 2", false),
+    ("UPDATE @ SET price = price / 3 WHERE id % 7 <> 2", true),
     // All live rows of pages that have dead ones; then the last page is written anew with one row more.
     ("UPDATE @ SET flag = false", true),
     ("INSERT INTO @ VALUES (-7, 7, 7, 7, 'late', 'late', true)", false),
@@ -105,7 +104,7 @@ const ASSIGNMENTS: [(&str, bool); 28] = [
     ("UPDATE @ SET code = 'äöüß' || id % 10 WHERE id % 5 = 2", true),
     ("UPDATE @ SET code = NULL WHERE id % 5 = 3", true),
     ("UPDATE @ SET code = 'abcdef' WHERE id = 17", false),
-    ("UPDATE @ SET code = 'c' || id", false),
+    ("UPDATE @ SET code = 'x' || kind * 0 || '23456' WHERE id % 2 = 0", false),
     ("UPDATE @ SET code = note WHERE note = 'none such'", true),
     ("UPDATE @ SET note = repeat('ü', 40) || '   '", true),
     ("UPDATE @ SET note = repeat('ü', 40) || ' x'", false),
@@ -117,7 +116,7 @@ const ASSIGNMENTS: [(&str, bool); 28] = [
     ("UPDATE @ SET ratio = price, price = ratio * 3", true),
     ("UPDATE @ SET size = ratio", true),
     ("UPDATE @ SET small = ratio / 1000 + 0.5, size = price", true),
-    ("UPDATE @ SET small = ratio * 1000", false),
+    ("UPDATE @ SET small = ratio * 0 + 40000", false),
     ("UPDATE @ SET ratio = size / 3.0, small = 2.5", true),
     ("UPDATE @ SET ratio = 1e300 WHERE id = 17", false),
     ("UPDATE @ SET day = at, at = day", true),

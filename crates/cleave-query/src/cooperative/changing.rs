@@ -201,7 +201,9 @@ fn conformed(
     if let Some(places) = &checked.returned {
         let before = columns.len();
         let places = places.iter().copied().chain(behind).zip(0..);
-        columns.extend(places.map(|(place, n): (_, u32)| column(place, Some(format!("returned {n}")))));
+        columns.extend(
+            places.map(|(place, n): (_, u32)| column(place, Some(format!("returned {n}")))),
+        );
         returned = u32::try_from(columns.len() - before).ok();
     }
     let checking = ProjectionExec::try_new(columns, cast)?;

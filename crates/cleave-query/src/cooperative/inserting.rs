@@ -245,12 +245,8 @@ impl InsertFragment {
         let PageTarget { segment, class, vid_first } = target;
         let indices: Vec<usize> = (0..self.table.columns.len()).collect();
         let Projection { schema, columns, .. } = Projection::of_table(&self.table, &indices);
-        let inserted = InsertedRows {
-            segment,
-            class,
-            vid_first,
-            columns: Projection::new(schema, columns),
-        };
+        let inserted =
+            InsertedRows { segment, class, vid_first, columns: Projection::new(schema, columns) };
         Ok(Arc::new(InsertPagesExec::new(Arc::clone(&self.rows), inserted)?))
     }
 

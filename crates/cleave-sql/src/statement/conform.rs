@@ -19,7 +19,7 @@ use cleave_catalog::error::{Error, Fault, Result};
 use cleave_catalog::value::build::fit;
 use cleave_catalog::value::{ColumnBuilder, ValueError, ValueFault, ValueText, value_text};
 use cleave_fragment::functions::assignment::{self, Family, Unassigned, assign, length_of};
-use cleave_store::{Column, ColumnType, TableSchema};
+use cleave_store::{Column, TableSchema};
 
 use crate::statement::defaults::default_array;
 use crate::statement::moment::Moment;

@@ -207,8 +207,8 @@ impl Modify {
         }
         let mut named = Named(schema, BTreeSet::new());
         for item in &self.returning {
-            let (ast::SelectItem::UnnamedExpr(expr)
-            | ast::SelectItem::ExprWithAlias { expr, .. }) = item
+            let (ast::SelectItem::UnnamedExpr(expr) | ast::SelectItem::ExprWithAlias { expr, .. }) =
+                item
             else {
                 return None;
             };
