@@ -65,7 +65,7 @@ pub use operators::collect_keys_exec::CollectKeysExec;
 pub use operators::dense_aggregate_exec::DenseAggregateExec;
 pub use operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};
 pub use operators::grace_exec::GraceExec;
-pub use operators::insert_pages_exec::{InsertPagesExec, InsertedRows};
+pub use operators::insert_pages_exec::{InsertPagesExec, InsertedRows, read_replaced};
 pub use operators::lock_rows_exec::{LockRowsExec, LockWaitPolicy, RowNotFree, RowsToLock};
 pub use operators::merge_runs_exec::MergeRunsExec;
 pub use operators::new_values::{RefusedRow, RefusedValue};

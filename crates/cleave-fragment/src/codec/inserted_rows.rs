@@ -28,10 +28,12 @@ pub(super) struct InsertPagesNode {
     columns: Vec<u32>,
     #[prost(message, optional, tag = "7")]
     schema: Option<protobuf::Schema>,
+    #[prost(bool, tag = "8")]
+    replaces: bool,
 }
 
 pub(super) fn encode(exec: &InsertPagesExec) -> Result<InsertPagesNode> {
-    let InsertedRows { segment, class, vid_first, columns } = exec.inserted();
+    let InsertedRows { segment, class, vid_first, columns, replaces } = exec.inserted();
     Ok(InsertPagesNode {
         segment: Some(segment.into()),
         page_bytes: class.page_bytes,
@@ -40,6 +42,7 @@ pub(super) fn encode(exec: &InsertPagesExec) -> Result<InsertPagesNode> {
         vid_first: *vid_first,
         columns: named_columns(columns)?,
         schema: Some(columns.schema.as_ref().try_into()?),
+        replaces: *replaces,
     })
 }
 
@@ -61,6 +64,7 @@ pub(super) fn decode(
         },
         vid_first: node.vid_first,
         columns,
+        replaces: node.replaces,
     };
     Ok(Arc::new(InsertPagesExec::new(Arc::clone(rows), inserted)?))
 }

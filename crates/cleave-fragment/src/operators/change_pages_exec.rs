@@ -250,6 +250,11 @@ impl ChangePagesExec {
         Ok(Self { rows, changed, pages, properties, metrics })
     }
 
+    /// Whether it writes pages: otherwise the rows die.
+    pub fn writes_pages(&self) -> bool {
+        !self.changed.columns.columns.is_empty()
+    }
+
     /// The changed columns.
     pub fn changed(&self) -> &ChangedColumns {
         &self.changed

@@ -14,6 +14,15 @@
 //! 3. The report, which [`read_written`](super::page_writing::read_written) reads, has the pages with their zones. The
 //!    host checks it, makes a segment of the pages, and reads the columns of indexes back for the keys.
 //!
+//! Where they replace rows, the input is a [`ChangePagesExec`] that writes nothing: its report of the rows that die comes
+//! out beside the pages, and the rows that it returns are the new ones.
+//!
+//! ```text
+//!   InsertPagesExec: table=7, segment=12, columns=[id, price], replacing rows      page │ ended
+//!     ChangePagesExec: columns=[], returning rows                                  ended │ vid │ id │ price │ check
+//!       ProjectionExec: vid, id + 1, price, price >= 0
+//! ```
+//!
 //! Invariants: pages have VIDs in their headers, so the table is the transaction's own, and the rows come in one
 //! partition. Memory is a page or two, out of the fragment's budget. Source: Update NDP, section 4, and
 //! `docs/design/versions-and-commit.md`.
@@ -21,8 +30,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::DataType;
+use arrow::array::{Array, ArrayRef, RecordBatch, new_empty_array, new_null_array};
+use arrow::compute::{concat, filter, is_not_null};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::error::ArrowError;
 use cleave_store::{
     ColumnRef, CommitColumn, PageClass, Projection, SegmentRef, SegmentWriter, Versions, VidColumn,
 };
@@ -38,6 +49,7 @@ use datafusion_physical_plan::{
 };
 use futures::{StreamExt, stream};
 
+use super::change_pages_exec::{ChangePagesExec, changed_schema};
 use super::new_values::{check_rows, check_values, user_id};
 use super::page_writing::{PageWriting, written_schema};
 use super::table_scan_exec::scan_page::external;
@@ -54,6 +66,41 @@ pub struct InsertedRows {
     pub vid_first: u64,
     /// All columns of the table, nullable or not as it has them.
     pub columns: Projection,
+    /// Whether they replace rows.
+    pub replaces: bool,
+}
+
+/// The columns of the result: pages that were written, and pages with rows that end; each row has one.
+fn replacing_schema() -> SchemaRef {
+    let page = Field::new("page", DataType::Binary, true);
+    let ended = Field::new("ended", DataType::Binary, true);
+    Arc::new(Schema::new(vec![page, ended]))
+}
+
+/// The pages with rows that end which a fragment reports, as [`read_changed`](super::change_pages_exec::read_changed)
+/// reads them, and what it reports besides.
+///
+/// # Errors
+/// [`ArrowError::SchemaError`] for rows that no such [`InsertPagesExec`] made.
+pub fn read_replaced(
+    batches: &[RecordBatch],
+) -> Result<(Vec<RecordBatch>, Vec<RecordBatch>), ArrowError> {
+    let (mut ended, mut written) = (Vec::new(), Vec::new());
+    for batch in batches {
+        let [pages, of_ended] = batch.columns() else {
+            let message = format!("replaced rows have other columns: {}", batch.schema());
+            return Err(ArrowError::SchemaError(message));
+        };
+        for (own, kept, schema) in
+            [(pages, &mut written, written_schema()), (of_ended, &mut ended, changed_schema())]
+        {
+            let own = filter(own, &is_not_null(own)?)?;
+            if !own.is_empty() {
+                kept.push(RecordBatch::try_new(schema, vec![own])?);
+            }
+        }
+    }
+    Ok((ended, written))
 }
 
 /// See the [module](self).
@@ -75,10 +122,15 @@ impl InsertPagesExec {
         let schema = rows.schema();
         let types = || schema.fields().iter().map(|field| field.data_type());
         let columns = &inserted.columns;
+        // In front of the rows are the report and their VIDs.
+        let first = if inserted.replaces { 2 } else { 0 };
+        if inserted.replaces && rows.downcast_ref::<ChangePagesExec>().is_none_or(writes) {
+            return plan_err!("the rows that are replaced come from {}", rows.name());
+        }
         let wanted = columns.schema.fields().iter().map(|field| field.data_type());
         let count = columns.columns.len();
-        let fits = types().take(count).eq(wanted)
-            && types().skip(count).all(|of_check| *of_check == DataType::Boolean);
+        let fits = types().skip(first).take(count).eq(wanted)
+            && types().skip(first + count).all(|of_check| *of_check == DataType::Boolean);
         let is_whole =
             count > 0 && columns.columns.iter().all(|column| matches!(column, ColumnRef::User(_)));
         if !fits || !is_whole {
@@ -89,7 +141,10 @@ impl InsertPagesExec {
             return plan_err!("rows to be inserted come in {partitions} partitions");
         }
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(written_schema()),
+            EquivalenceProperties::new(match inserted.replaces {
+                true => replacing_schema(),
+                false => written_schema(),
+            }),
             Partitioning::UnknownPartitioning(1),
             EmissionType::Incremental,
             Boundedness::Bounded,
@@ -104,12 +159,19 @@ impl InsertPagesExec {
     }
 }
 
+/// Whether it writes pages, or returns no rows.
+fn writes(changing: &ChangePagesExec) -> bool {
+    changing.writes_pages() || changing.changed().returned.is_none()
+}
+
 /// The pages being written.
 struct Inserting {
     rows: SendableRecordBatchStream,
     pages: PageWriting,
     inserted: InsertedRows,
     vid_next: u64,
+    /// Pages with rows that end, to be reported.
+    ended: Vec<ArrayRef>,
 }
 
 impl Inserting {
@@ -118,6 +180,7 @@ impl Inserting {
         while self.pages.goes_on() {
             match self.rows.next().await.transpose()? {
                 Some(batch) => {
+                    let Some(batch) = self.without_report(batch)? else { continue };
                     let rows = self.checked(&batch)?;
                     let first = self.vid_next;
                     self.vid_next = first.saturating_add(rows.num_rows() as u64);
@@ -128,7 +191,41 @@ impl Inserting {
                 None => self.pages.finish().await?,
             }
         }
-        self.pages.report()
+        let pages = self.pages.report()?;
+        if !self.inserted.replaces {
+            return Ok(pages);
+        }
+        let ended: Vec<&dyn Array> = self.ended.iter().map(AsRef::as_ref).collect();
+        let ended = match ended.as_slice() {
+            [] => new_empty_array(&DataType::Binary),
+            ended => concat(ended)?,
+        };
+        self.ended.clear();
+        let pages = pages.map(|batch| Arc::clone(batch.column(0)));
+        let pages = pages.unwrap_or_else(|| new_empty_array(&DataType::Binary));
+        if pages.len() + ended.len() == 0 {
+            return Ok(None);
+        }
+        let nulls = |count| new_null_array(&DataType::Binary, count);
+        let columns = vec![
+            concat(&[pages.as_ref(), nulls(ended.len()).as_ref()])?,
+            concat(&[nulls(pages.len()).as_ref(), ended.as_ref()])?,
+        ];
+        Ok(Some(RecordBatch::try_new(replacing_schema(), columns)?))
+    }
+
+    /// The rows of `batch` without what comes in front of them; None: it is a report of rows that end.
+    fn without_report(&mut self, batch: RecordBatch) -> Result<Option<RecordBatch>> {
+        if !self.inserted.replaces {
+            return Ok(Some(batch));
+        }
+        let report = batch.column(0);
+        if report.null_count() < report.len() {
+            self.ended.push(Arc::clone(report));
+            return Ok(None);
+        }
+        let columns: Vec<usize> = (2..batch.num_columns()).collect();
+        Ok(Some(batch.project(&columns)?))
     }
 
     /// The rows of `batch` without the checks, which they keep.
@@ -147,7 +244,11 @@ impl DisplayAs for InsertPagesExec {
         let InsertedRows { segment, columns, .. } = &self.inserted;
         let names = columns.schema.fields().iter().map(|field| field.name().as_str());
         let names = names.collect::<Vec<_>>().join(", ");
-        write!(f, "InsertPagesExec: table={}, columns=[{names}]", segment.table_id)
+        write!(f, "InsertPagesExec: table={}, columns=[{names}]", segment.table_id)?;
+        match self.inserted.replaces {
+            true => write!(f, ", replacing rows"),
+            false => Ok(()),
+        }
     }
 }
 
@@ -195,12 +296,12 @@ impl ExecutionPlan for InsertPagesExec {
         let pages = PageWriting::new(writer, sink, baseline, &task)?;
         let rows = self.rows.execute(partition, task)?;
         let (inserted, vid_next) = (self.inserted.clone(), *vid_first);
-        let inserting = Inserting { rows, pages, inserted, vid_next };
+        let inserting = Inserting { rows, pages, inserted, vid_next, ended: Vec::new() };
         let batches = stream::try_unfold(inserting, |mut inserting| async {
             let batch = inserting.next().await?;
             Ok(batch.map(|batch| (batch, inserting)))
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(written_schema(), Box::pin(batches))))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), Box::pin(batches))))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

@@ -7,7 +7,8 @@
 //!    another transaction changed one of them first, the statement starts again on a later view, or fails (see
 //!    [`super::block`]).
 //! 4. An UPDATE of very many rows writes them as they come, like a load, to pages that its transaction alone sees.
-//! 5. Where a [fragment](super::update_fragment) can change the pages themselves, none of this happens on the host.
+//! 5. Where a fragment can [change](super::update_fragment) the pages themselves, or [replace](super::replacing_fragment)
+//!    rows, none of this happens on the host.
 //! 6. RETURNING is a query over the new rows, or over the old ones of a DELETE.
 
 use std::collections::BTreeSet;
@@ -43,7 +44,7 @@ use super::foreign_keys::Ending;
 use super::key_locks::{self, leaves_keys};
 use super::transaction_locks::{LOCKED_ROWS_MAX, TransactionLocks, unique_indexes};
 use super::update_fragment::{self, Ran};
-use super::{Outcome, Session, definitions, foreign_keys, identity, locking};
+use super::{Outcome, Session, definitions, foreign_keys, identity, locking, replacing_fragment};
 use crate::database::Database;
 
 /// The query of the RETURNING list, and the rows that it reads.
@@ -99,7 +100,11 @@ pub(super) async fn run(
         let table = view.state.find_writable_table(&modify.table);
         let table = Arc::clone(table.map_err(|error| error.at(modify.position))?);
         let asked = (modify, parameters);
-        match Box::pin(update_fragment::run(session, &view, &table, asked)).await? {
+        let mut ran = Box::pin(update_fragment::run(session, &view, &table, asked)).await?;
+        if let Ran::ByRows = ran {
+            ran = Box::pin(replacing_fragment::run(session, &view, &table, asked)).await?;
+        }
+        match ran {
             Ran::Done(done) => return Ok(done.outcome(modify)),
             Ran::Again => continue,
             Ran::ByRows => {}

@@ -74,9 +74,9 @@ pub(super) enum Ran {
 #[derive(Debug)]
 pub(super) struct Done {
     /// The rows that have changed.
-    count: u64,
+    pub(super) count: u64,
     /// For RETURNING.
-    returned: Option<Outcome>,
+    pub(super) returned: Option<Outcome>,
 }
 
 impl Done {
@@ -250,7 +250,7 @@ async fn planned(
 
 /// The values of columns, by their places, that the host makes once for all rows: defaults, and what is read from a text
 /// in quotes. None: one cannot be, and the statement says why.
-fn constants(
+pub(super) fn constants(
     session: &Session,
     table: &TableState,
     modify: &Modify,
@@ -275,7 +275,7 @@ fn constants(
 
 /// The columns that the query of the statement lists, and the checks of new rows over these: the changed columns, those
 /// of the checks which name one, and those that are returned.
-async fn checked_rows(
+pub(super) async fn checked_rows(
     session: &Session,
     table: &TableState,
     (places, mut constants, returned): (

@@ -18,6 +18,7 @@ use crate::twin_tables::{on_both, same_rows};
 mod beside_writers;
 mod locking;
 mod logged;
+mod replacing;
 mod returning;
 mod side_by_side;
 
@@ -87,12 +88,12 @@ const CHANGES: [(&str, bool); 26] = [
     ("UPDATE @ SET note = repeat('w', 41) WHERE id = 17", false),
     ("UPDATE @ SET flag = NULL WHERE id = 17", false),
     ("UPDATE @ SET price = 1 / (id - 17)", false),
-    ("UPDATE @ SET kind = kind + 1 WHERE id % 3 = 0", false),
+    ("UPDATE @ SET kind = kind + 1 WHERE id % 3 = 0", true),
     ("UPDATE @ SET small = CASE WHEN id = 6002 THEN 60000 ELSE 1 END WHERE id > 5", false),
     ("UPDATE @ SET long = repeat('l', 100000) WHERE id = 50", false),
     ("CHECKPOINT", false),
-    // A page with long values of the column has no version; one with those of another column has.
-    ("UPDATE @ SET long = 'short again' WHERE id % 50 = 0", false),
+    // A page with long values of the column has no version: its rows are replaced.
+    ("UPDATE @ SET long = 'short again' WHERE id % 50 = 0", true),
     ("UPDATE @ SET price = 5 WHERE id % 3 = 0", true),
 ];
 
@@ -373,14 +374,21 @@ async fn explain_shows_both_ways_and_runs_the_one_that_is_chosen() {
         ("DELETE FROM a WHERE price > 7", "auto", Some("Delete of a by fragments")),
         ("UPDATE a SET price = 0 WHERE price = 7 OR note = 'x'", "auto", None),
         ("UPDATE a SET price = 0 WHERE price = 7", "device", Some("Update of a by fragments")),
-        ("UPDATE a SET id = id + 1", "device", None),
+        ("UPDATE a SET id = id + 1", "host", None),
+        ("UPDATE a SET id = id + 1", "auto", None),
+        (
+            "UPDATE a SET id = id + 1",
+            "device",
+            Some("Update of a by a fragment that replaces rows"),
+        ),
     ] {
         run(&mut session, &format!("SET update_placement = {placement}")).await;
         let text = rows(&mut session, &format!("EXPLAIN {sql}")).await.join("\n");
         assert_eq!(text.lines().next().filter(|_| chosen.is_some()), chosen, "{text}");
-        assert_eq!(text.contains("LockRowsExec"), chosen.is_some(), "{text}");
-        // What sets a key has no other way.
-        let compares = !sql.contains("SET id");
+        let is_key = sql.contains("SET id");
+        assert_eq!(text.contains("LockRowsExec"), chosen.is_some() && !is_key, "{text}");
+        // A device in this process has no link to save.
+        let compares = !is_key || chosen.is_some();
         assert_eq!(text.contains("device, by pages"), compares, "{text}");
         assert_eq!(text.contains("host, by rows"), compares, "{text}");
         let before = fragments(&database).await;

@@ -139,7 +139,7 @@ pub struct NewValue {
 
 /// `plan`, with the changed columns as they are stored, the checks behind these, and the returned columns, with their
 /// number, last. None: the device is not known to make them as the host does.
-fn conformed(
+pub(super) fn conformed(
     plan: &Arc<dyn ExecutionPlan>,
     checked: &CheckedRows,
 ) -> Result<Option<(Arc<dyn ExecutionPlan>, Option<u32>)>> {
@@ -213,7 +213,7 @@ fn conformed(
 }
 
 /// Whether the rows of the scan change.
-fn is_target(scan: &TableScanExec) -> bool {
+pub(super) fn is_target(scan: &TableScanExec) -> bool {
     scan.scan().output.columns.contains(&ColumnRef::Vid) && scan.scan().fetch.is_none()
 }
 

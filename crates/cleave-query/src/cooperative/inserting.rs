@@ -44,7 +44,7 @@ use crate::select::QueryRequest;
 /// Bytes that are assumed of a value without a width of its own.
 const VALUE_BYTES: f64 = 24.0;
 /// Blocks that a fragment gets at once: it asks for more.
-const BLOCKS_MAX: f64 = 16384.0;
+pub(super) const BLOCKS_MAX: f64 = 16384.0;
 /// Blocks beyond what is expected.
 const SLACK_BLOCKS: u64 = 64;
 
@@ -109,7 +109,7 @@ impl InsertingQuery {
         let Some(rows) = with_checks(rows, checks)? else { return Ok(None) };
         let made = InsertFragment { whole: self.whole, rows, table: Arc::clone(table) };
         // A root over other columns, or a check that is no condition.
-        Ok(made.root(made.no_target()).is_ok().then_some(made))
+        Ok(made.root(no_target(&made.table)).is_ok().then_some(made))
     }
 }
 
@@ -195,7 +195,7 @@ impl InsertFragment {
     /// # Errors
     /// Those of making it.
     pub fn shown(&self) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(self.whole.with_root(self.root(self.no_target())?)))
+        Ok(Arc::new(self.whole.with_root(self.root(no_target(&self.table))?)))
     }
 
     /// What it costs to insert the rows in either way. Figures of the device that are not known are assumed.
@@ -242,24 +242,34 @@ impl InsertFragment {
     }
 
     fn root(&self, target: PageTarget) -> Result<Arc<dyn ExecutionPlan>> {
-        let PageTarget { segment, class, vid_first } = target;
-        let indices: Vec<usize> = (0..self.table.columns.len()).collect();
-        let Projection { schema, columns, .. } = Projection::of_table(&self.table, &indices);
-        let inserted =
-            InsertedRows { segment, class, vid_first, columns: Projection::new(schema, columns) };
+        let inserted = inserted_rows(&self.table, target, false);
         Ok(Arc::new(InsertPagesExec::new(Arc::clone(&self.rows), inserted)?))
-    }
-
-    /// The target of a fragment that is not run.
-    fn no_target(&self) -> PageTarget {
-        let TableSchema { table_id, version, .. } = *self.table;
-        let segment =
-            SegmentRef { table_id, segment: SegmentId(0), schema_version: version, commit: 0 };
-        PageTarget { segment, class: PageClass::BULK, vid_first: 0 }
     }
 }
 
+/// Rows of `table` that are written as `target` says.
+pub(super) fn inserted_rows(
+    table: &TableSchema,
+    PageTarget { segment, class, vid_first }: PageTarget,
+    replaces: bool,
+) -> InsertedRows {
+    let indices: Vec<usize> = (0..table.columns.len()).collect();
+    let Projection { schema, columns, .. } = Projection::of_table(table, &indices);
+    InsertedRows { segment, class, vid_first, columns: Projection::new(schema, columns), replaces }
+}
+
+/// The target of a fragment that is not run.
+pub(super) fn no_target(table: &TableSchema) -> PageTarget {
+    let segment = SegmentRef {
+        table_id: table.table_id,
+        segment: SegmentId(0),
+        schema_version: table.version,
+        commit: 0,
+    };
+    PageTarget { segment, class: PageClass::BULK, vid_first: 0 }
+}
+
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
-fn whole(count: f64) -> u64 {
+pub(super) fn whole(count: f64) -> u64 {
     count as u64
 }

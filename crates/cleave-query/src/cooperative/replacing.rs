@@ -22,8 +22,8 @@ use cleave_engine::device::{Claim, Device};
 use cleave_engine::write::change_pages::Reported;
 use cleave_engine::write::insert_pages::{InsertedPages, PageTarget};
 use cleave_fragment::{
-    ChangePagesExec, ChangedColumns, ChangedPage, InsertPagesExec, InsertedRows, read_changed,
-    read_replaced, read_written,
+    ChangePagesExec, ChangedColumns, ChangedPage, InsertPagesExec, read_changed, read_replaced,
+    read_written,
 };
 use cleave_media::BLOCK_SIZE;
 use cleave_plan::PlanEstimates;
@@ -31,6 +31,7 @@ use cleave_store::{Projection, TableSchema};
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::changing::{CheckedRows, conformed, is_target, keeps_page_order};
+use super::inserting::{BLOCKS_MAX, inserted_rows, no_target, whole};
 use super::update_cost::{BulkChange, UpdateCost};
 use super::whole_fragment::WholeFragment;
 use crate::query_engine::QueryEngine;
@@ -80,7 +81,7 @@ pub async fn plan_replacing(
     let ending = ChangedColumns { input, columns: Projection::of_table(table, &[]), returned };
     let Ok(rows) = ChangePagesExec::new(rows, ending) else { return Ok(None) };
     let made = ReplacingQuery { whole, rows: Arc::new(rows), table: Arc::clone(table) };
-    Ok(made.root(PageTarget::of_none(table)).is_ok().then_some(made))
+    Ok(made.root(no_target(table)).is_ok().then_some(made))
 }
 
 impl ReplacingQuery {
@@ -104,7 +105,7 @@ impl ReplacingQuery {
     /// # Errors
     /// Those of making it.
     pub fn shown(&self) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(self.whole.with_root(self.root(PageTarget::of_none(&self.table))?)))
+        Ok(Arc::new(self.whole.with_root(self.root(no_target(&self.table))?)))
     }
 
     /// What it costs to change the rows in either way. Figures of the device that are not known are assumed.
@@ -139,11 +140,10 @@ impl ReplacingQuery {
         let node = self.whole.with_root(self.root(target)?);
         let task = Arc::new(self.whole.task()?);
         let prepared = WholeFragment::prepared(&node, &task).await?;
-        let BulkChange { rows, rows_read, bytes_read, .. } = self.bulk_change();
-        let expected = whole(bytes_read * rows / rows_read.max(1.0) / BLOCK_SIZE as f64);
+        let BulkChange { rows, rows_read, pages_read, bytes_read, .. } = self.bulk_change();
+        let expected = bytes_read * rows / rows_read.max(1.0) / BLOCK_SIZE as f64;
         // Each page that is read may be reported, and reports are bounded by the space.
-        let pages = self.bulk_change().pages_read;
-        let blocks = expected + whole(pages) + SLACK_BLOCKS;
+        let blocks = whole(expected.min(BLOCKS_MAX)) + whole(pages_read) + SLACK_BLOCKS;
         let reported =
             self.whole.on_device((&node, &prepared), (claim, None), |_| blocks, &task).await?;
         let Some(Reported { rows, space }) = reported else { return Ok(None) };
@@ -160,12 +160,7 @@ impl ReplacingQuery {
     }
 
     fn root(&self, target: PageTarget) -> Result<Arc<dyn ExecutionPlan>> {
-        let inserted = InsertedRows::of_table(&self.table, target, true);
+        let inserted = inserted_rows(&self.table, target, true);
         Ok(Arc::new(InsertPagesExec::new(Arc::clone(&self.rows), inserted)?))
     }
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
-fn whole(count: f64) -> u64 {
-    count as u64
 }

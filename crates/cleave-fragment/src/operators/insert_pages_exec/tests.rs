@@ -42,6 +42,7 @@ fn inserted() -> InsertedRows {
         class: PageClass::HOT,
         vid_first: 1000,
         columns: Projection::new(Arc::new(schema), columns),
+        replaces: false,
     }
 }
 
