@@ -358,10 +358,11 @@ impl Changing {
             return Ok(None);
         }
         self.report_count = 0;
-        let report = Arc::new(self.report.finish());
+        let report: ArrayRef = Arc::new(self.report.finish());
+        let count = report.len();
         let beside = self.schema.fields().iter().skip(1);
-        let beside = beside.map(|field| new_null_array(field.data_type(), report.len()));
-        let columns = std::iter::once(report.clone() as ArrayRef).chain(beside).collect();
+        let beside = beside.map(|field| new_null_array(field.data_type(), count));
+        let columns = std::iter::once(report).chain(beside).collect();
         let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns)?;
         Ok(Some(batch.record_output(&self.baseline)))
     }

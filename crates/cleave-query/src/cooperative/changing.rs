@@ -137,12 +137,15 @@ pub struct NewValue {
     pub constant: Option<ScalarValue>,
 }
 
+/// Rows as they are stored, and the number of columns that are returned of them, if any are.
+pub(super) type Conformed = (Arc<dyn ExecutionPlan>, Option<u32>);
+
 /// `plan`, with the changed columns as they are stored, the checks behind these, and the returned columns, with their
 /// number, last. None: the device is not known to make them as the host does.
 pub(super) fn conformed(
     plan: &Arc<dyn ExecutionPlan>,
     checked: &CheckedRows,
-) -> Result<Option<(Arc<dyn ExecutionPlan>, Option<u32>)>> {
+) -> Result<Option<Conformed>> {
     let schema = plan.schema();
     let behind = checked.column_count..schema.fields().len();
     if behind.start > behind.end || checked.returned.is_none() && !behind.is_empty() {
