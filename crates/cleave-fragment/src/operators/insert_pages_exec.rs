@@ -14,8 +14,8 @@
 //! 3. The report, which [`read_written`](super::page_writing::read_written) reads, has the pages with their zones. The
 //!    host checks it, makes a segment of the pages, and reads the columns of indexes back for the keys.
 //!
-//! Where they replace rows, the input is a [`ChangePagesExec`] that writes nothing: its report of the rows that die comes
-//! out beside the pages, and the rows that it returns are the new ones.
+//! Where they replace rows, the input is a [`ChangePagesExec`] that writes nothing: its report of the rows that die
+//! comes out beside the pages, and the rows that it returns are the new ones.
 //!
 //! ```text
 //!   InsertPagesExec: table=7, segment=12, columns=[id, price], replacing rows      page │ ended

@@ -7,8 +7,8 @@
 //!    another transaction changed one of them first, the statement starts again on a later view, or fails (see
 //!    [`super::block`]).
 //! 4. An UPDATE of very many rows writes them as they come, like a load, to pages that its transaction alone sees.
-//! 5. Where a fragment can [change](super::update_fragment) the pages themselves, or [replace](super::replacing_fragment)
-//!    rows, none of this happens on the host.
+//! 5. Where a fragment can [change](super::update_fragment) the pages themselves, or
+//!    [replace](super::replacing_fragment) rows, none of this happens on the host.
 //! 6. RETURNING is a query over the new rows, or over the old ones of a DELETE.
 
 use std::collections::BTreeSet;

@@ -4,16 +4,16 @@
 //! 1. [`run`] is for statements whose pages cannot have versions
 //!    ([update fragments](super::update_fragment)): they change a column of an index, or the table has long values. Its
 //!    table has one tablet.
-//! 2. The query for VIDs and whole new rows is planned as one fragment ([`plan_replacing`]). If it cannot be, or rows on
-//!    the host are expected to be the cheaper way, the statement runs [as ever](super::modify).
+//! 2. The query for VIDs and whole new rows is planned as one fragment ([`plan_replacing`]). If it cannot be, or rows
+//!    on the host are expected to be the cheaper way, the statement runs [as ever](super::modify).
 //! 3. The table is locked EXCLUSIVE and becomes the transaction's own, as for every change of very many rows
 //!    ([`many`]): readers go on, writers wait, and the VIDs of the new rows are known before the fragment
 //!    begins.
 //! 4. The rows that end, as the fragment reports them, die; its pages are added with the keys of all indexes
 //!    ([`insert_pages`]). A key of a unique index that is there already, or comes twice, fails the statement.
 //!
-//! Rows get new VIDs, as rows that the host updates do: entries of indexes stay valid for older snapshots, and no reader
-//! compares an entry with its row. A value that its column refuses, a broken check, and a device that refuses send the
+//! Rows get new VIDs, as rows that the host updates do: entries of indexes stay valid for older snapshots, and no
+//! reader compares an entry with its row. A value that its column refuses, a broken check, and a device that refuses send the
 //! statement back to the rows. Source: Update NDP, section 4.
 
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! UPDATE and DELETE of many rows by an update fragment: pages change where they lie, and rows never come to the host.
 //!
-//! 1. [`run`] asks whether the statement may: what it sets is in no index and no foreign key, and fragments are expected
-//!    to be the cheaper way ([`placement`]).
+//! 1. [`run`] asks whether the statement may: what it sets is in no index and no foreign key, and fragments are
+//!    expected to be the cheaper way ([`placement`]).
 //! 2. The query for VIDs and new values is planned for each tablet as one fragment
 //!    ([`plan_changes`]). If one cannot be, the statement runs [as ever](super::modify).
 //! 3. It runs [beside writers](beside_writers) of other rows: its fragments lock rows, and its page versions are put
@@ -248,8 +248,8 @@ async fn planned(
     Ok(Some(queries))
 }
 
-/// The values of columns, by their places, that the host makes once for all rows: defaults, and what is read from a text
-/// in quotes. None: one cannot be, and the statement says why.
+/// The values of columns, by their places, that the host makes once for all rows: defaults, and what is read from a
+/// text in quotes. None: one cannot be, and the statement says why.
 pub(super) fn constants(
     session: &Session,
     table: &TableState,
@@ -340,8 +340,8 @@ fn rows_to_lock(table: &TableState, place: usize) -> RowsToLock {
     }
 }
 
-/// What the fragment of `query` has made of the tablet at `place`, of whose columns it changes `columns`; what it returns
-/// goes to `returned`.
+/// What the fragment of `query` has made of the tablet at `place`, of whose columns it changes `columns`; what it
+/// returns goes to `returned`.
 ///
 /// # Errors
 /// For a report that cannot be read; 53200.

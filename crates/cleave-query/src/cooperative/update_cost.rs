@@ -125,8 +125,8 @@ impl UpdateCost {
         Self { by_rows_s, by_pages_s, link_bytes, pages, page_bytes }
     }
 
-    /// The prediction for rows that a fragment replaces whole, as `changed` has them: one core writes them, and the host
-    /// makes the keys of all indexes.
+    /// The prediction for rows that a fragment replaces whole, as `changed` has them: one core writes them, and the
+    /// host makes the keys of all indexes.
     #[must_use]
     pub fn of_replaced(changed: &BulkChange, profile: &Profile) -> Self {
         let BulkChange { rows, rows_read, bytes_read, indexes, .. } = *changed;
