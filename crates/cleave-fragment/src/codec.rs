@@ -315,7 +315,7 @@ pub fn decode_fragment(bytes: &[u8], task: &TaskContext) -> Result<Arc<dyn Execu
 fn check_writes_nothing(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
     let writes = plan.is::<WriteRunExec>()
         || plan.is::<WriteRowsExec>()
-        || plan.is::<ChangePagesExec>()
+        || plan.downcast_ref::<ChangePagesExec>().is_some_and(ChangePagesExec::writes_pages)
         || plan.is::<InsertPagesExec>();
     if writes {
         let name = plan.name();

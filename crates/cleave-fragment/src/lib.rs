@@ -57,14 +57,14 @@ pub use index_input::{IndexInput, IndexPages};
 pub use morsel::{Lease, Morsel, MorselList, MorselPage, MorselSource, Passes};
 pub use operators::broadcast_exec::BroadcastExec;
 pub use operators::change_pages_exec::{
-    ChangePagesExec, ChangedColumns, ChangedPage, changed_schema, read_changed,
+    ChangePagesExec, ChangedColumns, ChangedPage, changed_schema, read_changed, read_returned,
 };
 pub use operators::collect_keys_exec::CollectKeysExec;
 pub use operators::dense_aggregate_exec::DenseAggregateExec;
 pub use operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};
 pub use operators::grace_exec::GraceExec;
 pub use operators::hand_down::{self, hand_down_filters};
-pub use operators::insert_pages_exec::{InsertPagesExec, InsertedRows};
+pub use operators::insert_pages_exec::{InsertPagesExec, InsertedRows, read_replaced};
 pub use operators::lock_rows_exec::{LockRowsExec, LockWaitPolicy, RowNotFree, RowsToLock};
 pub use operators::merge_runs_exec::MergeRunsExec;
 pub use operators::new_values::{RefusedRow, RefusedValue};

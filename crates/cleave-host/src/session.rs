@@ -50,6 +50,7 @@ mod modify_row;
 mod place;
 mod prepared;
 mod ranges;
+mod replacing_fragment;
 mod returning;
 mod rights;
 mod roles;

@@ -75,7 +75,7 @@ pub async fn run(
         return Ok(None);
     };
     let rows_max = usize::try_from(settings.look_up_rows).unwrap_or(usize::MAX);
-    let read = template.read(database, sight, table, settings.stack);
+    let mut read = template.read(database, sight, table, settings.stack);
     // Of several ranges, all rows.
     let wanted = window.wanted().filter(|_| template.stops && ranges.len() == 1);
     if wanted.is_none() && read.has_more_than(&ranges, rows_max) {
@@ -125,6 +125,8 @@ pub async fn run(
         }
         let Some(last) = last else { return Ok(None) };
         go_on_behind(&mut ranges, last, template.backward);
+        // It begins with an entry now, which no filter of a run knows.
+        read.is_search_key &= template.backward;
         step = step.saturating_mul(2);
     }
 }

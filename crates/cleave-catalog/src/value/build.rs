@@ -16,6 +16,7 @@ use arrow::array::{
     ArrayRef, ArrowPrimitiveType, BinaryBuilder, BooleanBuilder, FixedSizeBinaryBuilder,
     PrimitiveArray, StringBuilder,
 };
+use cleave_fragment::functions::assignment;
 use cleave_store::ColumnType;
 
 use crate::value::error::{Bad, ValueError, ValueFault};
@@ -229,19 +230,9 @@ impl<T: ArrowPrimitiveType> Numbers<T> {
 
 /// The text as a column of at most `count_max` characters stores it; `strip` drops trailing blanks.
 fn fitting(text: &str, count_max: usize, strip: bool) -> Result<&str, Bad> {
-    let kept = if strip { text.trim_end_matches(' ') } else { text };
-    // A character has at least one byte.
-    if kept.len() <= count_max {
-        return Ok(kept);
-    }
-    let Some((end, _)) = kept.char_indices().nth(count_max) else {
-        return Ok(kept);
-    };
-    let (fits, excess) = kept.split_at(end);
-    if excess.bytes().all(|byte| byte == b' ') {
-        return Ok(fits);
-    }
-    Err(Bad { fault: ValueFault::TooLong, expected: "no more characters than the type's length" })
+    let too_long =
+        Bad { fault: ValueFault::TooLong, expected: "no more characters than the type's length" };
+    assignment::fitting(text, count_max, strip).ok_or(too_long)
 }
 
 /// Checks a text against the length of `character varying(n)` or `character(n)` and returns it as stored; for any other
@@ -250,11 +241,9 @@ fn fitting(text: &str, count_max: usize, strip: bool) -> Result<&str, Bad> {
 /// # Errors
 /// [`ValueError`] if the text is too long.
 pub fn fit<'a>(column_type: &ColumnType, text: &'a str) -> Result<&'a str, ValueError> {
-    let length = |length: u32| usize::try_from(length).unwrap_or(usize::MAX);
-    let fits = match *column_type {
-        ColumnType::Varchar(Some(count)) => fitting(text, length(count), false),
-        ColumnType::Char(count) => fitting(text, length(count), true),
-        _ => Ok(text),
+    let fits = match assignment::length_of(column_type) {
+        Some((count_max, strip)) => fitting(text, count_max, strip),
+        None => Ok(text),
     };
     fits.map_err(|bad| ValueError::new(bad, column_type.sql_name(), text))
 }

@@ -38,15 +38,15 @@ pub(crate) enum Written {
     Rows(Vec<RecordBatch>),
     /// Not at all, or with an error, which came over a link that may be of no more use.
     Failed(LinkError),
-    /// It was stopped: a query's rows take more memory than they may.
+    /// It was stopped: rows of a query, or beside its report, take more memory than they may.
     TooMuch,
 }
 
 /// What the rows of a fragment are.
 #[derive(Debug, Clone, Copy)]
 enum Rows {
-    /// They report written pages.
-    OfPages,
+    /// They report written pages; beside these come rows that may take so many bytes, if any do.
+    OfPages { returned_bytes_max: Option<u64> },
     /// They are those of a query, which may take so many bytes.
     OfQuery { bytes_max: u64 },
 }
@@ -66,28 +66,34 @@ impl Kept {
         self.rows = self.rows.saturating_add(batch.num_rows() as u64);
         self.bytes = self.bytes.saturating_add(batch_bytes(&batch));
         self.batches.push(batch);
-        if let Rows::OfQuery { bytes_max } = kind {
-            return self.bytes <= bytes_max;
+        let of_pages = block_count.saturating_mul(BLOCK_SIZE as u64).saturating_mul(2);
+        let of_pages = of_pages.saturating_add(BYTES_BESIDE);
+        match kind {
+            Rows::OfQuery { bytes_max } => self.bytes <= bytes_max,
+            Rows::OfPages { returned_bytes_max: None } => {
+                self.rows <= block_count + 1 && self.bytes <= of_pages
+            }
+            Rows::OfPages { returned_bytes_max: Some(bytes_max) } => {
+                self.bytes <= of_pages.saturating_add(bytes_max)
+            }
         }
-        let bytes_max = block_count.saturating_mul(BLOCK_SIZE as u64).saturating_mul(2);
-        self.rows <= block_count + 1 && self.bytes <= bytes_max.saturating_add(BYTES_BESIDE)
     }
 }
 
 impl Claim {
     /// Runs `request`, whose reserved extents are taken and reserved, to its end; where it may be extended, with more
-    /// space of the claim as it needs that. What it answers are rows of `schema`. A run that locks rows does so for
-    /// `job`.
+    /// space of the claim as it needs that. What it answers are rows of `schema`, which report pages; beside these may
+    /// come rows of `returned_bytes_max` bytes, if any do. A run that locks rows does so for `job`.
     ///
     /// # Errors
     /// Those of connecting.
     pub(crate) async fn run_fragment(
         self: &Arc<Self>,
         request: Execute,
-        schema: SchemaRef,
+        (schema, returned_bytes_max): (SchemaRef, Option<u64>),
         job: Option<Arc<LockingJob>>,
     ) -> Result<WrittenFragment> {
-        self.run_owned((request, job), (schema, Rows::OfPages)).await
+        self.run_owned((request, job), (schema, Rows::OfPages { returned_bytes_max })).await
     }
 
     /// Runs `request`, a query that writes nothing and locks its rows for `job`, to its end. Its rows are of `schema`,
@@ -198,7 +204,7 @@ impl Claim {
             match next {
                 Ok(Some(batch)) => {
                     if !kept.push(batch, kind, space.block_count()) {
-                        is_too_much = matches!(kind, Rows::OfQuery { .. });
+                        is_too_much = !matches!(kind, Rows::OfPages { returned_bytes_max: None });
                         break (!is_too_much).then(|| self.too_much());
                     }
                 }

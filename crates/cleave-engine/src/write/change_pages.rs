@@ -45,8 +45,9 @@ pub struct Reported {
     pub space: Vec<Extent>,
 }
 
-/// Runs `request` on the device of `claim`, with space for `block_count` blocks, and more as it needs that. None: it
-/// refuses, or the rows fail there, and its space is given back. A fragment that locks rows does so for `job`.
+/// Runs `request` on the device of `claim`, with space for `block_count` blocks, and more as it needs that. It reports
+/// rows of `schema`, beside which may come others of so many bytes. None: it refuses, the rows fail there, or there are
+/// more of them, and its space is given back. A fragment that locks rows does so for `job`.
 ///
 /// # Errors
 /// Those of the link and of the device's media.
@@ -55,7 +56,7 @@ pub async fn on_device(
     claim: &Arc<Claim>,
     request: Execute,
     block_count: u64,
-    schema: SchemaRef,
+    rows: (SchemaRef, Option<u64>),
     job: Option<&Arc<LockingJob>>,
 ) -> Result<Option<Reported>> {
     let Ok(block_count) = u32::try_from(block_count.max(1)) else { return Ok(None) };
@@ -67,7 +68,7 @@ pub async fn on_device(
     let header = device.next_run();
     let request = Execute { header, reserved: vec![reserved], extensible: true, ..request };
     let kept = job.map(Arc::clone);
-    let WrittenFragment { outcome, space } = claim.run_fragment(request, schema, kept).await?;
+    let WrittenFragment { outcome, space } = claim.run_fragment(request, rows, kept).await?;
     match outcome {
         Written::Rows(rows) => return Ok(Some(Reported { rows, space })),
         // The space stays with the claim, which knows whether a write may still be under way.

@@ -308,6 +308,12 @@ impl TableVersions {
         })
     }
 
+    /// Whether the row `vid` of the tablet at `place` has changed.
+    #[must_use]
+    pub fn has(&self, place: usize, vid: u64) -> bool {
+        self.tablets.get(&place).is_some_and(|versions| versions.find(vid).is_some())
+    }
+
     /// Where they lie on `device`, with the chunks that they share with earlier versions of their pages.
     pub fn extents(&self, device: DeviceId) -> impl Iterator<Item = Extent> {
         let here = self.tablets.values().filter(move |versions| versions.device == device);

@@ -113,7 +113,7 @@ impl WritingFragment {
         };
         let request = self.request(sides, fragment, reserved).await?;
         let WrittenFragment { outcome, space } =
-            claim.run_fragment(request, self.plan.schema(), None).await?;
+            claim.run_fragment(request, (self.plan.schema(), None), None).await?;
         let error = match outcome {
             Written::Rows(rows) => return Ok(Some((rows, space))),
             Written::Failed(error) => error,

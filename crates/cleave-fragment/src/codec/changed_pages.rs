@@ -21,20 +21,20 @@ pub(super) struct ChangePagesNode {
     columns: Vec<u32>,
     #[prost(message, optional, tag = "3")]
     schema: Option<protobuf::Schema>,
-    #[prost(uint32, repeated, tag = "4")]
-    bytes_max: Vec<u32>,
-    #[prost(message, repeated, tag = "5")]
+    #[prost(message, repeated, tag = "4")]
     absent: Vec<AbsentNode>,
+    #[prost(uint32, optional, tag = "5")]
+    returned: Option<u32>,
 }
 
 pub(super) fn encode(exec: &ChangePagesExec) -> Result<ChangePagesNode> {
-    let ChangedColumns { input, columns, bytes_max } = exec.changed();
+    let ChangedColumns { input, columns, returned } = exec.changed();
     Ok(ChangePagesNode {
         input: *input,
         columns: named_columns(columns)?,
         schema: Some(columns.schema.as_ref().try_into()?),
-        bytes_max: bytes_max.clone(),
         absent: encode_absent(&[columns]),
+        returned: *returned,
     })
 }
 
@@ -47,6 +47,6 @@ pub(super) fn decode(
     };
     let absent = decode_absent(node.absent);
     let columns = decode_projection("changed", node.columns, node.schema.as_ref(), &absent)?;
-    let changed = ChangedColumns { input: node.input, columns, bytes_max: node.bytes_max };
+    let changed = ChangedColumns { input: node.input, columns, returned: node.returned };
     Ok(Arc::new(ChangePagesExec::new(Arc::clone(rows), changed)?))
 }

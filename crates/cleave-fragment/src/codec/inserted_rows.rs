@@ -28,15 +28,12 @@ pub(super) struct InsertPagesNode {
     columns: Vec<u32>,
     #[prost(message, optional, tag = "7")]
     schema: Option<protobuf::Schema>,
-    #[prost(uint32, repeated, tag = "8")]
-    bytes_max: Vec<u32>,
-    #[prost(bool, repeated, tag = "9")]
-    is_trimmed: Vec<bool>,
+    #[prost(bool, tag = "8")]
+    replaces: bool,
 }
 
 pub(super) fn encode(exec: &InsertPagesExec) -> Result<InsertPagesNode> {
-    let InsertedRows { segment, class, vid_first, columns, bytes_max, is_trimmed } =
-        exec.inserted();
+    let InsertedRows { segment, class, vid_first, columns, replaces } = exec.inserted();
     Ok(InsertPagesNode {
         segment: Some(segment.into()),
         page_bytes: class.page_bytes,
@@ -45,8 +42,7 @@ pub(super) fn encode(exec: &InsertPagesExec) -> Result<InsertPagesNode> {
         vid_first: *vid_first,
         columns: named_columns(columns)?,
         schema: Some(columns.schema.as_ref().try_into()?),
-        bytes_max: bytes_max.clone(),
-        is_trimmed: is_trimmed.clone(),
+        replaces: *replaces,
     })
 }
 
@@ -68,8 +64,7 @@ pub(super) fn decode(
         },
         vid_first: node.vid_first,
         columns,
-        bytes_max: node.bytes_max,
-        is_trimmed: node.is_trimmed,
+        replaces: node.replaces,
     };
     Ok(Arc::new(InsertPagesExec::new(Arc::clone(rows), inserted)?))
 }

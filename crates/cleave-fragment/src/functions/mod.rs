@@ -17,7 +17,9 @@
 //! 11. [`time_plus`] and its kin: sums, differences and casts of times that support [`infinite`] ones.
 //! 12. [`bounded`]: the engine's functions that would take any amount of memory, with a bound; [`concatenate()`] and
 //!     [`string_agg()`], the same for an operator and for an aggregate.
+//! 13. [`assignment`]: values as a column stores them.
 
+pub mod assignment;
 mod average;
 pub mod bounded;
 pub mod calendar;
@@ -114,6 +116,7 @@ fn placed() -> Vec<Arc<ScalarUDF>> {
         moments_between(),
         days_between(),
         frame_place(),
+        assignment::assigned(),
     ]
 }
 

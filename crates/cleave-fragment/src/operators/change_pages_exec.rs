@@ -17,9 +17,12 @@
 //!
 //! Without columns no page is written: the fragment of a DELETE reports the slots only.
 //!
+//! For RETURNING the rows that change come out beside the report, each once: their VIDs, and the last columns of the
+//! input. A batch of the result has either pages or such rows, and NULL in the columns of the other.
+//!
 //! Invariants: the rows of a page come one after the other, in one partition, so the input whose rows change must be
 //! the one that streams; a page that comes again fails the fragment. Memory is that of one page and its rows, out of
-//! the fragment's budget. Rows that a NOT NULL column or a length refuses fail the fragment with
+//! the fragment's budget. Rows that a NOT NULL column refuses fail the fragment with
 //! [`RefusedValue`](super::new_values::RefusedValue), those that break a check with
 //! [`RefusedRow`](super::new_values::RefusedRow); the host, which makes the same rows, then names column and value.
 //! Source: Update NDP, section 4 (delta maps), and `docs/design/versions-and-commit.md`.
@@ -29,11 +32,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryBuilder, BooleanBufferBuilder, RecordBatch, new_null_array,
+    Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, BooleanArray, BooleanBufferBuilder,
+    RecordBatch, new_null_array,
 };
 use arrow::buffer::BooleanBuffer;
-use arrow::compute::interleave;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
+use arrow::compute::{filter_record_batch, interleave, is_null};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, UInt64Type};
 use arrow::error::ArrowError;
 use cleave_store::{
     ChangedColumn, ColumnRef, OverflowValues, PageEntry, PageRead, Projection, SegmentRef,
@@ -75,8 +79,8 @@ pub struct ChangedColumns {
     pub input: u32,
     /// The columns, nullable or not as the table has them; none: the rows die.
     pub columns: Projection,
-    /// For each column, the most bytes of a value; 0: any.
-    pub bytes_max: Vec<u32>,
+    /// The number of columns, the last ones of the input, that come out for each row; None: no rows come out.
+    pub returned: Option<u32>,
 }
 
 /// A page with changed rows.
@@ -105,6 +109,15 @@ pub fn changed_schema() -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new("page", DataType::Binary, false)]))
 }
 
+/// The same beside `returned` columns of rows, and their VIDs.
+fn returning_schema(returned: &[FieldRef]) -> SchemaRef {
+    let page = Field::new("page", DataType::Binary, true);
+    let vid = Field::new("vid", DataType::UInt64, true);
+    let returned = returned.iter().map(|field| field.as_ref().clone().with_nullable(true));
+    let fields: Vec<Field> = [page, vid].into_iter().chain(returned).collect();
+    Arc::new(Schema::new(fields))
+}
+
 /// The wire form of a [`ChangedPage`].
 #[derive(Clone, PartialEq, Message)]
 struct ChangedPageNode {
@@ -124,12 +137,7 @@ pub fn read_changed(batches: &[RecordBatch]) -> Result<Vec<ChangedPage>, ArrowEr
         |reason: String| ArrowError::ParseError(format!("a page that was changed: {reason}"));
     let mut pages = Vec::new();
     for batch in batches {
-        let nodes = batch.columns().first().and_then(|column| column.as_binary_opt::<i32>());
-        let Some(nodes) = nodes.filter(|nodes| nodes.null_count() == 0) else {
-            let message = format!("changed pages have other columns: {}", batch.schema());
-            return Err(ArrowError::SchemaError(message));
-        };
-        for node in nodes.iter().flatten() {
+        for node in reports(batch)?.iter().flatten() {
             let node = ChangedPageNode::decode(node).map_err(|e| malformed(e.to_string()))?;
             let entry = node.entry.ok_or_else(|| malformed("it has no entry".to_owned()))?;
             let entry = PageEntry::try_from(entry).map_err(|e| malformed(e.to_string()))?;
@@ -139,6 +147,37 @@ pub fn read_changed(batches: &[RecordBatch]) -> Result<Vec<ChangedPage>, ArrowEr
         }
     }
     Ok(pages)
+}
+
+/// The rows that a fragment returns beside its report: VIDs, then the returned columns.
+///
+/// # Errors
+/// [`ArrowError::SchemaError`] for rows that no [`ChangePagesExec`] made.
+pub fn read_returned(batches: &[RecordBatch]) -> Result<Vec<RecordBatch>, ArrowError> {
+    let mut rows = Vec::new();
+    for batch in batches {
+        let is_row = is_null(reports(batch)?)?;
+        if is_row.true_count() == 0 {
+            continue;
+        }
+        let columns: Vec<usize> = (1..batch.num_columns()).collect();
+        let returned = filter_record_batch(&batch.project(&columns)?, &is_row)?;
+        let vids = returned.columns().first().and_then(|c| c.as_primitive_opt::<UInt64Type>());
+        if vids.is_none_or(|vids| vids.null_count() > 0) {
+            return Err(ArrowError::SchemaError("a returned row has no VID".to_owned()));
+        }
+        rows.push(returned);
+    }
+    Ok(rows)
+}
+
+/// The pages of a report: NULL beside a row.
+fn reports(batch: &RecordBatch) -> Result<&BinaryArray, ArrowError> {
+    let nodes = batch.columns().first().and_then(|column| column.as_binary_opt::<i32>());
+    nodes.filter(|nodes| nodes.null_count() == 0 || batch.num_columns() > 1).ok_or_else(|| {
+        let message = format!("changed pages have other columns: {}", batch.schema());
+        ArrowError::SchemaError(message)
+    })
 }
 
 /// Runs of set bits as steps.
@@ -173,7 +212,7 @@ fn slots_of(steps: &[u32], row_count: u32) -> Option<BooleanBuffer> {
 
 impl ChangePagesExec {
     /// Changes the pages of `rows`: their first column has VIDs, those of the changed columns the new values, and what
-    /// follows says of each check whether the new row keeps it. NULL is no violation.
+    /// follows says of each check whether the new row keeps it. NULL is no violation. The last columns are returned.
     ///
     /// # Errors
     /// For an input with other columns.
@@ -182,17 +221,26 @@ impl ChangePagesExec {
         let types = || schema.fields().iter().map(|field| field.data_type());
         let wanted = changed.columns.schema.fields().iter().map(|field| field.data_type());
         let count = changed.columns.columns.len();
-        let fits = types().next() == Some(&DataType::UInt64)
+        let returned = changed.returned.unwrap_or_default();
+        let returned = usize::try_from(returned).unwrap_or(usize::MAX);
+        let Some(own) = schema.fields().len().checked_sub(returned) else {
+            return plan_err!("{returned} columns are returned of {schema}");
+        };
+        let fits = own > count
+            && types().next() == Some(&DataType::UInt64)
             && types().skip(1).take(count).eq(wanted)
-            && types().skip(1 + count).all(|of_check| *of_check == DataType::Boolean);
-        let is_whole = changed.bytes_max.len() == count
-            && changed.columns.schema.fields().len() == count
+            && types().take(own).skip(1 + count).all(|of_check| *of_check == DataType::Boolean);
+        let is_whole = changed.columns.schema.fields().len() == count
             && changed.columns.columns.iter().all(|c| matches!(c, ColumnRef::User(_)));
         if !fits || !is_whole {
             return plan_err!("pages are changed by VIDs and new values, and not by {schema}");
         }
+        let given = match changed.returned {
+            Some(_) => returning_schema(schema.fields().get(own..).unwrap_or_default()),
+            None => changed_schema(),
+        };
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(changed_schema()),
+            EquivalenceProperties::new(given),
             rows.output_partitioning().clone(),
             EmissionType::Incremental,
             Boundedness::Bounded,
@@ -200,6 +248,11 @@ impl ChangePagesExec {
         let metrics = ExecutionPlanMetricsSet::new();
         let (properties, pages) = (Arc::new(properties), Arc::default());
         Ok(Self { rows, changed, pages, properties, metrics })
+    }
+
+    /// Whether it writes pages: otherwise the rows die.
+    pub fn writes_pages(&self) -> bool {
+        !self.changed.columns.columns.is_empty()
     }
 
     /// The changed columns.
@@ -271,6 +324,9 @@ struct Changing {
     collected: Option<Collected>,
     report: BinaryBuilder,
     report_count: usize,
+    schema: SchemaRef,
+    /// Rows that come out before the next pages.
+    returned: Option<RecordBatch>,
     baseline: BaselineMetrics,
     memory: MemoryReservation,
     waiting_bytes: usize,
@@ -291,6 +347,9 @@ impl Changing {
                 break;
             };
             self.collect(&batch?).await?;
+            if let Some(returned) = self.returned.take() {
+                return Ok(Some(returned.record_output(&self.baseline)));
+            }
             if self.report_count >= BATCH_PAGE_COUNT {
                 break;
             }
@@ -299,8 +358,12 @@ impl Changing {
             return Ok(None);
         }
         self.report_count = 0;
-        let report = Arc::new(self.report.finish());
-        let batch = RecordBatch::try_new(changed_schema(), vec![report])?;
+        let report: ArrayRef = Arc::new(self.report.finish());
+        let count = report.len();
+        let beside = self.schema.fields().iter().skip(1);
+        let beside = beside.map(|field| new_null_array(field.data_type(), count));
+        let columns = std::iter::once(report).chain(beside).collect();
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns)?;
         Ok(Some(batch.record_output(&self.baseline)))
     }
 
@@ -317,17 +380,21 @@ impl Changing {
             return Err(DataFusionError::Internal("a row to be changed without a VID".into()));
         };
         let count = self.changed.columns.columns.len();
-        check_rows(batch, 1 + count)?;
+        // Beside pages and VIDs.
+        let returned = self.schema.fields().len().saturating_sub(2);
+        let own = batch.num_columns().saturating_sub(returned);
+        check_rows(batch, 1 + count..own)?;
         let columns: Vec<usize> = (1..=count).collect();
         let values = batch.project(&columns)?;
-        let ChangedColumns { columns, bytes_max, .. } = &self.changed;
-        check_values(&values, (&columns.columns, columns.schema.fields()), bytes_max)?;
+        let columns = &self.changed.columns;
+        check_values(&values, (&columns.columns, columns.schema.fields()))?;
         let is_written = !self.changed.columns.columns.is_empty();
         if is_written {
             self.waiting_bytes = self.waiting_bytes.saturating_add(batch.get_array_memory_size());
             self.memory.try_resize(PAGE_BYTES + self.waiting_bytes.saturating_mul(COPIES))?;
         }
         let mut piece = None;
+        let mut is_counted = BooleanBufferBuilder::new(batch.num_rows());
         for (row, vid) in (0_u32..).zip(vids.values()) {
             let place = self.collected.as_ref().map(|collected| collected.place);
             let targets = self.targets()?;
@@ -355,7 +422,9 @@ impl Changing {
                 }
             };
             let at = usize::try_from(slot).unwrap_or(usize::MAX);
-            if collected.is_changed.get_bit(at) {
+            let is_first = !collected.is_changed.get_bit(at);
+            is_counted.append(is_first);
+            if !is_first {
                 continue;
             }
             collected.is_changed.set_bit(at, true);
@@ -370,7 +439,28 @@ impl Changing {
                 }
             }
         }
+        if self.changed.returned.is_some() {
+            let counted = BooleanArray::new(is_counted.finish(), None);
+            self.returned = self.rows_of(batch, own, &counted)?;
+        }
         Ok(())
+    }
+
+    /// The rows of `batch` that come out: those that count, with the columns from `first` on.
+    fn rows_of(
+        &self,
+        batch: &RecordBatch,
+        first: usize,
+        counted: &BooleanArray,
+    ) -> Result<Option<RecordBatch>> {
+        let columns: Vec<usize> = std::iter::once(0).chain(first..batch.num_columns()).collect();
+        let rows = filter_record_batch(&batch.project(&columns)?, counted)?;
+        if rows.num_rows() == 0 {
+            return Ok(None);
+        }
+        let no_pages = new_null_array(&DataType::Binary, rows.num_rows());
+        let columns = std::iter::once(no_pages).chain(rows.columns().iter().cloned()).collect();
+        Ok(Some(RecordBatch::try_new(Arc::clone(&self.schema), columns)?))
     }
 
     fn begin(&self, place: usize) -> Result<Collected> {
@@ -507,7 +597,11 @@ impl DisplayAs for ChangePagesExec {
     fn fmt_as(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.changed.columns.schema.fields().iter().map(|field| field.name().as_str());
         let names = names.collect::<Vec<_>>().join(", ");
-        write!(f, "ChangePagesExec: columns=[{names}]")
+        write!(f, "ChangePagesExec: columns=[{names}]")?;
+        match self.changed.returned {
+            Some(_) => write!(f, ", returning rows"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -569,6 +663,8 @@ impl ExecutionPlan for ChangePagesExec {
             collected: None,
             report: BinaryBuilder::new(),
             report_count: 0,
+            schema: self.schema(),
+            returned: None,
             baseline: BaselineMetrics::new(&self.metrics, partition),
             memory,
             waiting_bytes: 0,
@@ -577,7 +673,7 @@ impl ExecutionPlan for ChangePagesExec {
             let batch = changing.next().await?;
             Ok(batch.map(|batch| (batch, changing)))
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(changed_schema(), Box::pin(batches))))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), Box::pin(batches))))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

@@ -14,6 +14,15 @@
 //! 3. The report, which [`read_written`](super::page_writing::read_written) reads, has the pages with their zones. The
 //!    host checks it, makes a segment of the pages, and reads the columns of indexes back for the keys.
 //!
+//! Where they replace rows, the input is a [`ChangePagesExec`] that writes nothing: its report of the rows that die
+//! comes out beside the pages, and the rows that it returns are the new ones.
+//!
+//! ```text
+//!   InsertPagesExec: table=7, segment=12, columns=[id, price], replacing rows      page │ ended
+//!     ChangePagesExec: columns=[], returning rows                                  ended │ vid │ id │ price │ check
+//!       ProjectionExec: vid, id + 1, price, price >= 0
+//! ```
+//!
 //! Invariants: pages have VIDs in their headers, so the table is the transaction's own, and the rows come in one
 //! partition. Memory is a page or two, out of the fragment's budget. Source: Update NDP, section 4, and
 //! `docs/design/versions-and-commit.md`.
@@ -21,8 +30,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{AsArray, RecordBatch};
-use arrow::datatypes::DataType;
+use arrow::array::{Array, ArrayRef, RecordBatch, new_empty_array, new_null_array};
+use arrow::compute::{concat, filter, is_not_null};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::error::ArrowError;
 use cleave_store::{
     ColumnRef, CommitColumn, PageClass, Projection, SegmentRef, SegmentWriter, Versions, VidColumn,
 };
@@ -38,7 +49,8 @@ use datafusion_physical_plan::{
 };
 use futures::{StreamExt, stream};
 
-use super::new_values::{check_rows, check_values, refused, user_id};
+use super::change_pages_exec::{ChangePagesExec, changed_schema};
+use super::new_values::{check_rows, check_values, user_id};
 use super::page_writing::{PageWriting, written_schema};
 use super::table_scan_exec::scan_page::external;
 use crate::fragment::FragmentContext;
@@ -54,10 +66,41 @@ pub struct InsertedRows {
     pub vid_first: u64,
     /// All columns of the table, nullable or not as it has them.
     pub columns: Projection,
-    /// For each column, the most bytes of a value; 0: any.
-    pub bytes_max: Vec<u32>,
-    /// For each column, whether its values are stored without blanks at their end.
-    pub is_trimmed: Vec<bool>,
+    /// Whether they replace rows.
+    pub replaces: bool,
+}
+
+/// The columns of the result: pages that were written, and pages with rows that end; each row has one.
+fn replacing_schema() -> SchemaRef {
+    let page = Field::new("page", DataType::Binary, true);
+    let ended = Field::new("ended", DataType::Binary, true);
+    Arc::new(Schema::new(vec![page, ended]))
+}
+
+/// The pages with rows that end which a fragment reports, as [`read_changed`](super::change_pages_exec::read_changed)
+/// reads them, and what it reports besides.
+///
+/// # Errors
+/// [`ArrowError::SchemaError`] for rows that no such [`InsertPagesExec`] made.
+pub fn read_replaced(
+    batches: &[RecordBatch],
+) -> Result<(Vec<RecordBatch>, Vec<RecordBatch>), ArrowError> {
+    let (mut ended, mut written) = (Vec::new(), Vec::new());
+    for batch in batches {
+        let [pages, of_ended] = batch.columns() else {
+            let message = format!("replaced rows have other columns: {}", batch.schema());
+            return Err(ArrowError::SchemaError(message));
+        };
+        for (own, kept, schema) in
+            [(pages, &mut written, written_schema()), (of_ended, &mut ended, changed_schema())]
+        {
+            let own = filter(own, &is_not_null(own)?)?;
+            if !own.is_empty() {
+                kept.push(RecordBatch::try_new(schema, vec![own])?);
+            }
+        }
+    }
+    Ok((ended, written))
 }
 
 /// See the [module](self).
@@ -78,14 +121,18 @@ impl InsertPagesExec {
     pub fn new(rows: Arc<dyn ExecutionPlan>, inserted: InsertedRows) -> Result<Self> {
         let schema = rows.schema();
         let types = || schema.fields().iter().map(|field| field.data_type());
-        let InsertedRows { columns, bytes_max, is_trimmed, .. } = &inserted;
+        let columns = &inserted.columns;
+        // In front of the rows are the report and their VIDs.
+        let first = if inserted.replaces { 2 } else { 0 };
+        if inserted.replaces && rows.downcast_ref::<ChangePagesExec>().is_none_or(writes) {
+            return plan_err!("the rows that are replaced come from {}", rows.name());
+        }
         let wanted = columns.schema.fields().iter().map(|field| field.data_type());
         let count = columns.columns.len();
-        let fits = types().take(count).eq(wanted)
-            && types().skip(count).all(|of_check| *of_check == DataType::Boolean);
-        let is_whole = count > 0
-            && [bytes_max.len(), is_trimmed.len()] == [count; 2]
-            && columns.columns.iter().all(|column| matches!(column, ColumnRef::User(_)));
+        let fits = types().skip(first).take(count).eq(wanted)
+            && types().skip(first + count).all(|of_check| *of_check == DataType::Boolean);
+        let is_whole =
+            count > 0 && columns.columns.iter().all(|column| matches!(column, ColumnRef::User(_)));
         if !fits || !is_whole {
             return plan_err!("rows to be inserted have the table's columns, and not {schema}");
         }
@@ -94,7 +141,10 @@ impl InsertPagesExec {
             return plan_err!("rows to be inserted come in {partitions} partitions");
         }
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(written_schema()),
+            EquivalenceProperties::new(match inserted.replaces {
+                true => replacing_schema(),
+                false => written_schema(),
+            }),
             Partitioning::UnknownPartitioning(1),
             EmissionType::Incremental,
             Boundedness::Bounded,
@@ -109,12 +159,19 @@ impl InsertPagesExec {
     }
 }
 
+/// Whether it writes pages, or returns no rows.
+fn writes(changing: &ChangePagesExec) -> bool {
+    changing.writes_pages() || changing.changed().returned.is_none()
+}
+
 /// The pages being written.
 struct Inserting {
     rows: SendableRecordBatchStream,
     pages: PageWriting,
     inserted: InsertedRows,
     vid_next: u64,
+    /// Pages with rows that end, to be reported.
+    ended: Vec<ArrayRef>,
 }
 
 impl Inserting {
@@ -123,6 +180,7 @@ impl Inserting {
         while self.pages.goes_on() {
             match self.rows.next().await.transpose()? {
                 Some(batch) => {
+                    let Some(batch) = self.without_report(batch)? else { continue };
                     let rows = self.checked(&batch)?;
                     let first = self.vid_next;
                     self.vid_next = first.saturating_add(rows.num_rows() as u64);
@@ -133,23 +191,50 @@ impl Inserting {
                 None => self.pages.finish().await?,
             }
         }
-        self.pages.report()
+        let pages = self.pages.report()?;
+        if !self.inserted.replaces {
+            return Ok(pages);
+        }
+        let ended: Vec<&dyn Array> = self.ended.iter().map(AsRef::as_ref).collect();
+        let ended = match ended.as_slice() {
+            [] => new_empty_array(&DataType::Binary),
+            ended => concat(ended)?,
+        };
+        self.ended.clear();
+        let pages = pages.map(|batch| Arc::clone(batch.column(0)));
+        let pages = pages.unwrap_or_else(|| new_empty_array(&DataType::Binary));
+        if pages.len() + ended.len() == 0 {
+            return Ok(None);
+        }
+        let nulls = |count| new_null_array(&DataType::Binary, count);
+        let columns = vec![
+            concat(&[pages.as_ref(), nulls(ended.len()).as_ref()])?,
+            concat(&[nulls(pages.len()).as_ref(), ended.as_ref()])?,
+        ];
+        Ok(Some(RecordBatch::try_new(replacing_schema(), columns)?))
+    }
+
+    /// The rows of `batch` without what comes in front of them; None: it is a report of rows that end.
+    fn without_report(&mut self, batch: RecordBatch) -> Result<Option<RecordBatch>> {
+        if !self.inserted.replaces {
+            return Ok(Some(batch));
+        }
+        let report = batch.column(0);
+        if report.null_count() < report.len() {
+            self.ended.push(Arc::clone(report));
+            return Ok(None);
+        }
+        let columns: Vec<usize> = (2..batch.num_columns()).collect();
+        Ok(Some(batch.project(&columns)?))
     }
 
     /// The rows of `batch` without the checks, which they keep.
     fn checked(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let InsertedRows { columns, bytes_max, is_trimmed, .. } = &self.inserted;
+        let columns = &self.inserted.columns;
         let count = columns.columns.len();
-        check_rows(batch, count)?;
+        check_rows(batch, count..batch.num_columns())?;
         let rows = batch.project(&(0..count).collect::<Vec<_>>())?;
-        check_values(&rows, (&columns.columns, columns.schema.fields()), bytes_max)?;
-        let trimmed = columns.columns.iter().zip(rows.columns()).zip(is_trimmed);
-        for ((column, array), _) in trimmed.filter(|(_, is_trimmed)| **is_trimmed) {
-            let texts = array.as_string_opt::<i32>();
-            if texts.is_some_and(|texts| texts.iter().flatten().any(|text| text.ends_with(' '))) {
-                return Err(refused(*column));
-            }
-        }
+        check_values(&rows, (&columns.columns, columns.schema.fields()))?;
         Ok(rows)
     }
 }
@@ -159,7 +244,11 @@ impl DisplayAs for InsertPagesExec {
         let InsertedRows { segment, columns, .. } = &self.inserted;
         let names = columns.schema.fields().iter().map(|field| field.name().as_str());
         let names = names.collect::<Vec<_>>().join(", ");
-        write!(f, "InsertPagesExec: table={}, columns=[{names}]", segment.table_id)
+        write!(f, "InsertPagesExec: table={}, columns=[{names}]", segment.table_id)?;
+        match self.inserted.replaces {
+            true => write!(f, ", replacing rows"),
+            false => Ok(()),
+        }
     }
 }
 
@@ -207,12 +296,12 @@ impl ExecutionPlan for InsertPagesExec {
         let pages = PageWriting::new(writer, sink, baseline, &task)?;
         let rows = self.rows.execute(partition, task)?;
         let (inserted, vid_next) = (self.inserted.clone(), *vid_first);
-        let inserting = Inserting { rows, pages, inserted, vid_next };
+        let inserting = Inserting { rows, pages, inserted, vid_next, ended: Vec::new() };
         let batches = stream::try_unfold(inserting, |mut inserting| async {
             let batch = inserting.next().await?;
             Ok(batch.map(|batch| (batch, inserting)))
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(written_schema(), Box::pin(batches))))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), Box::pin(batches))))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

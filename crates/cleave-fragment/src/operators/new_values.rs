@@ -1,6 +1,8 @@
 //! What a column or a check refuses, where a fragment makes new rows: the fragment fails, and the host, which makes the
 //! same rows, names column and value.
 
+use std::ops::Range;
+
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Fields;
 use cleave_store::ColumnRef;
@@ -8,7 +10,7 @@ use datafusion_common::{DataFusionError, Result};
 
 /// A new value that its column refuses. The host makes the rows itself, and says which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a new value of column {column} is NULL, too long, or lies in overflow pages")]
+#[error("a new value of column {column} is NULL, or lies in overflow pages")]
 pub struct RefusedValue {
     /// The column's stable id.
     pub column: u32,
@@ -19,31 +21,23 @@ pub struct RefusedValue {
 #[error("a new row breaks a check constraint")]
 pub struct RefusedRow;
 
-/// Refuses NULL in columns that `fields` say have none, and text of more bytes than `bytes_max` has for its column,
-/// where that is not 0.
+/// Refuses NULL in columns that `fields` say have none.
 pub(super) fn check_values(
     values: &RecordBatch,
     (columns, fields): (&[ColumnRef], &Fields),
-    bytes_max: &[u32],
 ) -> Result<()> {
-    let columns = columns.iter().zip(bytes_max).zip(fields);
-    for (((column, bytes_max), field), array) in columns.zip(values.columns()) {
-        let is_null = !field.is_nullable() && array.null_count() > 0;
-        let texts = array.as_string_opt::<i32>().filter(|_| *bytes_max > 0);
-        let bytes_max = usize::try_from(*bytes_max).unwrap_or(usize::MAX);
-        let is_long =
-            texts.is_some_and(|texts| texts.iter().flatten().any(|text| text.len() > bytes_max));
-        if is_null || is_long {
+    let columns = columns.iter().zip(fields).zip(values.columns());
+    for ((column, field), array) in columns {
+        if !field.is_nullable() && array.null_count() > 0 {
             return Err(refused(*column));
         }
     }
     Ok(())
 }
 
-/// Refuses rows of which a column of `rows` from the one at `first` on, a check each, says that they break it. NULL is
-/// no violation.
-pub(super) fn check_rows(rows: &RecordBatch, first: usize) -> Result<()> {
-    for kept in rows.columns().iter().skip(first) {
+/// Refuses rows of which one of the columns `checks`, a check each, says that they break it. NULL is no violation.
+pub(super) fn check_rows(rows: &RecordBatch, checks: Range<usize>) -> Result<()> {
+    for kept in rows.columns().iter().take(checks.end).skip(checks.start) {
         let kept = kept.as_boolean();
         if kept.true_count() + kept.null_count() < kept.len() {
             return Err(DataFusionError::External(Box::new(RefusedRow)));

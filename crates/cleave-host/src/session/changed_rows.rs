@@ -173,8 +173,8 @@ impl<'a> ChangedRows<'a> {
     }
 }
 
-/// Rows of the table of which `batch` has the columns that are `needed`.
-fn with_nulls(
+/// Rows of the table of which `batch` has the columns that are `needed`; all others are NULL.
+pub(super) fn with_nulls(
     batch: &RecordBatch,
     schema: &TableSchema,
     needed: &BTreeSet<usize>,

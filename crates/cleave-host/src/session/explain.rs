@@ -23,7 +23,7 @@ use super::subqueries::NestedQuery;
 use super::update_fragment::placement;
 use super::{
     Outcome, Session, changing_with, insert, insert_fragment, modify, modify_row, prepared, ranges,
-    serializable, subqueries,
+    replacing_fragment, serializable, subqueries,
 };
 
 /// Where the query of a statement that changes rows is put after it has run.
@@ -152,7 +152,11 @@ pub(super) async fn run(
     };
     // Fragments that change pages read what is in pages.
     let ships = match &statement {
-        Statement::Modify(modify) => is_planned && !placement::is_considered(session, modify),
+        Statement::Modify(modify) => {
+            let may_write = placement::is_considered(session, modify)
+                || replacing_fragment::is_considered(session, modify);
+            is_planned && !may_write
+        }
         _ => is_planned,
     };
     let view = view_of(session, ships).await?;
@@ -247,6 +251,14 @@ pub(super) async fn explain_with(
                     return Ok(Outcome::Rows { schema, batches });
                 }
                 by_rows => change = by_rows,
+            }
+            let replaced = replacing_fragment::explained(session, view, table, asked);
+            match Box::pin(replaced).await? {
+                Some(shown) if !shown.fragments.is_empty() => {
+                    let (schema, batches) = shown.shown(format)?;
+                    return Ok(Outcome::Rows { schema, batches });
+                }
+                by_rows => change = change.or(by_rows),
             }
             target = Some(Target { table: modify.table.clone(), tablet: 0, vids: ALL_VIDS });
             modify

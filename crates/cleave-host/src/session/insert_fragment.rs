@@ -130,7 +130,7 @@ fn is_query(query: &ast::Query) -> bool {
 
 /// Whether the settings ask for a fragment on the device, or allow one where it may be cheaper: a device in this
 /// process has the same cores, and no link.
-fn may_pay(session: &Session, device: cleave_catalog::catalog::DeviceId) -> bool {
+pub(super) fn may_pay(session: &Session, device: cleave_catalog::catalog::DeviceId) -> bool {
     match session.in_force().update_placement {
         UpdatePlacement::Host => false,
         UpdatePlacement::Device => true,

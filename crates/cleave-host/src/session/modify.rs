@@ -7,7 +7,8 @@
 //!    another transaction changed one of them first, the statement starts again on a later view, or fails (see
 //!    [`super::block`]).
 //! 4. An UPDATE of very many rows writes them as they come, like a load, to pages that its transaction alone sees.
-//! 5. Where a [fragment](super::update_fragment) can change the pages themselves, none of this happens on the host.
+//! 5. Where a fragment can [change](super::update_fragment) the pages themselves, or
+//!    [replace](super::replacing_fragment) rows, none of this happens on the host.
 //! 6. RETURNING is a query over the new rows, or over the old ones of a DELETE.
 
 use std::collections::BTreeSet;
@@ -43,7 +44,7 @@ use super::foreign_keys::Ending;
 use super::key_locks::{self, leaves_keys};
 use super::transaction_locks::{LOCKED_ROWS_MAX, TransactionLocks, unique_indexes};
 use super::update_fragment::{self, Ran};
-use super::{Outcome, Session, definitions, foreign_keys, identity, locking};
+use super::{Outcome, Session, definitions, foreign_keys, identity, locking, replacing_fragment};
 use crate::database::Database;
 
 /// The query of the RETURNING list, and the rows that it reads.
@@ -57,11 +58,11 @@ pub(super) struct Made {
     /// Their places, if foreign keys need them.
     places: Vec<RowPlace>,
     /// The rows for RETURNING and foreign keys, in the same order; for a DELETE that needs neither, none.
-    rows: RecordBatch,
+    pub(super) rows: RecordBatch,
     /// For such a DELETE of few rows, their unique keys.
     gone_keys: Vec<LockKey>,
     /// Columns of other tables that RETURNING names.
-    beside: Option<RecordBatch>,
+    pub(super) beside: Option<RecordBatch>,
     /// Its charge to the memory of queries.
     _charge: Charge,
 }
@@ -99,8 +100,12 @@ pub(super) async fn run(
         let table = view.state.find_writable_table(&modify.table);
         let table = Arc::clone(table.map_err(|error| error.at(modify.position))?);
         let asked = (modify, parameters);
-        match Box::pin(update_fragment::run(session, &view, &table, asked)).await? {
-            Ran::Done(count) => return Ok(Outcome::done(format!("{} {count}", modify.name()))),
+        let mut ran = Box::pin(update_fragment::run(session, &view, &table, asked)).await?;
+        if let Ran::ByRows = ran {
+            ran = Box::pin(replacing_fragment::run(session, &view, &table, asked)).await?;
+        }
+        match ran {
+            Ran::Done(done) => return Ok(done.outcome(modify)),
             Ran::Again => continue,
             Ran::ByRows => {}
         }

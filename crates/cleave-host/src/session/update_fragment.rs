@@ -1,7 +1,7 @@
 //! UPDATE and DELETE of many rows by an update fragment: pages change where they lie, and rows never come to the host.
 //!
-//! 1. [`run`] asks whether the statement may: what it sets is in no index and no foreign key, nothing is to be
-//!    returned, and fragments are expected to be the cheaper way ([`placement`]).
+//! 1. [`run`] asks whether the statement may: what it sets is in no index and no foreign key, and fragments are
+//!    expected to be the cheaper way ([`placement`]).
 //! 2. The query for VIDs and new values is planned for each tablet as one fragment
 //!    ([`plan_changes`]). If one cannot be, the statement runs [as ever](super::modify).
 //! 3. It runs [beside writers](beside_writers) of other rows: its fragments lock rows, and its page versions are put
@@ -12,12 +12,15 @@
 //!    place.
 //! 5. Later statements and fragments of the transaction read either like any table; ROLLBACK drops it.
 //!
+//! For RETURNING the fragments return rows beside their reports ([`returned_rows`]).
+//!
 //! A value that its column refuses, and a page that cannot have a version, send the statement back to the rows: there
 //! it fails with the error that names them, or succeeds. Source: Update NDP, section 4.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use arrow::array::{RecordBatch, StringArray};
 use cleave_catalog::activity::Act;
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::catalog::division::Division;
@@ -25,40 +28,64 @@ use cleave_catalog::catalog::rules::Check;
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::{UpdateLocking, UpdatePlacement};
 use cleave_engine::delta::Live;
-use cleave_engine::device::Device;
 use cleave_engine::device::shared_locks::row_object;
 use cleave_engine::write::change_pages::TabletChange;
 use cleave_engine::write::settled_pages::{rows_from, unsettled_from};
-use cleave_fragment::{ChangedColumns, LockWaitPolicy, RowsToLock, read_changed};
+use cleave_fragment::{ChangedColumns, LockWaitPolicy, RowsToLock, read_changed, read_returned};
 use cleave_query::check_constraints::compiled_checks;
-use cleave_query::cooperative::changing::{Changes, ChangingQuery, CheckedRows, plan_changes};
+use cleave_query::cooperative::changing::{
+    Changes, ChangingQuery, CheckedRows, NewValue, plan_changes,
+};
 use cleave_query::select::{QueryRequest, ReadView, Target};
 use cleave_sql::statement::Parameters;
+use cleave_sql::statement::assigned::quoted_text;
+use cleave_sql::statement::conform::converted;
+use cleave_sql::statement::defaults::{default_array, is_volatile};
 use cleave_sql::statement::modify::{Action, Modify};
-use cleave_store::{ColumnType, Projection};
+use cleave_store::Projection;
+use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
 
 use self::placement::Placement;
+use self::returned_rows::{ReturnedRows, returned_columns};
 use super::block::Taken;
 use super::block::many;
 use super::block::own;
 use super::transaction_locks::LOCKED_ROWS_MAX;
-use super::{Session, definitions, foreign_keys, identity};
+use super::{Outcome, Session, definitions, foreign_keys, identity};
 
 mod beside_writers;
 pub(super) mod placement;
+mod returned_rows;
 
 /// What became of the statement.
 pub(super) enum Ran {
-    /// It is done, with so many rows.
-    Done(u64),
+    /// It is done.
+    Done(Done),
     /// The view is no longer the newest, and the statement starts again.
     Again,
     /// It is to make its rows itself.
     ByRows,
+}
+
+/// What a statement has done.
+#[derive(Debug)]
+pub(super) struct Done {
+    /// The rows that have changed.
+    pub(super) count: u64,
+    /// For RETURNING.
+    pub(super) returned: Option<Outcome>,
+}
+
+impl Done {
+    /// The outcome of `modify`.
+    pub(super) fn outcome(self, modify: &Modify) -> Outcome {
+        let done = || Outcome::done(format!("{} {}", modify.name(), self.count));
+        self.returned.unwrap_or_else(done)
+    }
 }
 
 /// Runs `modify`, which reads `view`, by fragments if it may and that pays.
@@ -94,8 +121,8 @@ pub(super) async fn run(
     };
     let fragments = queries.len();
     let ran = Box::pin(by_fragments(session, view, &table, (asked, &queries))).await?;
-    if let (Ran::Done(count), Some(shown), Some(measuring)) = (&ran, shown, &session.measuring) {
-        measuring.put(shown.measured(placement::figures(*count, fragments)));
+    if let (Ran::Done(done), Some(shown), Some(measuring)) = (&ran, shown, &session.measuring) {
+        measuring.put(shown.measured(placement::figures(done.count, fragments)));
     }
     Ok(ran)
 }
@@ -190,9 +217,9 @@ async fn by_fragments(
     };
     let is_own = own::begin_own(session);
     let mut ran = Ran::ByRows;
-    let taken = match Box::pin(change(session, view, table, (asked.2, queries))).await {
-        Ok(Ran::Done(count)) => {
-            ran = Ran::Done(count);
+    let taken = match Box::pin(change(session, view, table, (asked, queries))).await {
+        Ok(Ran::Done(done)) => {
+            ran = Ran::Done(done);
             Ok(Taken::Done)
         }
         Ok(other) => {
@@ -215,9 +242,7 @@ fn changed_places(
     table: &TableState,
     modify: &Modify,
 ) -> Option<BTreeSet<usize>> {
-    let is_plain = modify.returning.is_empty()
-        && session.view_of_parts().is_none()
-        && !session.references.is_running;
+    let is_plain = session.view_of_parts().is_none() && !session.references.is_running;
     if !is_plain || !table.damaged.is_empty() {
         return None;
     }
@@ -239,9 +264,13 @@ fn changed_places(
             Division::Hash(ids) => ids.contains(&column.id),
             Division::LoadOrder => false,
         };
-        let is_fitted = matches!(column.column_type, ColumnType::Char(_));
-        let is_bare = assignment.value.is_some() && assignment.of_row.is_none();
-        if in_index || in_division || is_fitted || !is_bare {
+        let is_default = assignment.value.is_none();
+        // Each row has another default; a row of values is split on the host.
+        if in_index
+            || in_division
+            || assignment.of_row.is_some()
+            || is_default && is_volatile(column)
+        {
             return None;
         }
         places.insert(place);
@@ -258,28 +287,20 @@ async fn planned(
     (modify, parameters, places): (&Modify, &Parameters, &BTreeSet<usize>),
 ) -> Result<Option<Vec<ChangingQuery>>> {
     let schema = &table.schema;
-    let (needed, checked) = checked_rows(session, table, places).await?;
+    let Some(constants) = constants(session, table, modify)? else { return Ok(None) };
+    let returned = returned_columns(schema, modify);
+    let asked = (places, constants, returned);
+    let (needed, checked) = checked_rows(session, table, asked).await?;
     let query = modify.query_of(schema, Some(&needed))?;
     let indices: Vec<usize> = places.iter().copied().collect();
     let columns = Projection::of_table(schema, &indices);
-    let bytes_max = places.iter().filter_map(|place| schema.columns.get(*place));
-    // A text has at least as many bytes as characters.
-    let bytes_max = bytes_max.map(|column| match column.column_type {
-        ColumnType::Varchar(Some(count)) => count,
-        _ => 0,
-    });
-    let bytes_max: Vec<u32> = bytes_max.collect();
     let mut queries = Vec::with_capacity(table.tablets.len());
     for tablet in 0..table.tablets.len() {
         let vids = 0..vids_below.get(tablet).copied().unwrap_or(u64::MAX);
         let target = Some(Target { table: modify.table.clone(), tablet, vids });
         let view = ReadView { target, ..view.clone() };
         let asked = QueryRequest { query: &query, parameters, view: Some(&view) };
-        let changed = |input| ChangedColumns {
-            input,
-            columns: columns.clone(),
-            bytes_max: bytes_max.clone(),
-        };
+        let changed = |input| ChangedColumns { input, columns: columns.clone(), returned: None };
         let (database, settings) = (session.database.queries(), session.in_force());
         let count = schema.columns.len();
         match Box::pin(plan_changes(database, settings, asked, count, (changed, &checked))).await? {
@@ -290,16 +311,46 @@ async fn planned(
     Ok(Some(queries))
 }
 
-/// The columns that the query of the statement lists, and the checks of new rows over these: those of the checks which
-/// name a changed column, besides the changed columns.
-async fn checked_rows(
+/// The values of columns, by their places, that the host makes once for all rows: defaults, and what is read from a
+/// text in quotes. None: one cannot be, and the statement says why.
+pub(super) fn constants(
     session: &Session,
     table: &TableState,
-    places: &BTreeSet<usize>,
+    modify: &Modify,
+) -> Result<Option<BTreeMap<usize, ScalarValue>>> {
+    let moment = session.moment().of_table(table.schema.table_id);
+    let mut constants = BTreeMap::new();
+    for assignment in modify.assignments() {
+        let Some(place) = table.schema.column_index(&assignment.column) else { return Ok(None) };
+        let Some(column) = table.schema.columns.get(place) else { return Ok(None) };
+        let one = match &assignment.value {
+            None => default_array(column, 1, &moment),
+            Some(value) => match quoted_text(value) {
+                Some(text) => converted(column, &(Arc::new(StringArray::from(vec![text])) as _)),
+                None => continue,
+            },
+        };
+        let Ok(one) = one else { return Ok(None) };
+        constants.insert(place, ScalarValue::try_from_array(&one, 0)?);
+    }
+    Ok(Some(constants))
+}
+
+/// The columns that the query of the statement lists, and the checks of new rows over these: the changed columns, those
+/// of the checks which name one, and those that are returned.
+pub(super) async fn checked_rows(
+    session: &Session,
+    table: &TableState,
+    (places, mut constants, returned): (
+        &BTreeSet<usize>,
+        BTreeMap<usize, ScalarValue>,
+        Option<BTreeSet<usize>>,
+    ),
 ) -> Result<(BTreeSet<usize>, CheckedRows)> {
     let ids = column_ids(table, places);
     let is_asked = |check: &Check| check.columns.iter().any(|id| ids.contains(id));
     let mut needed = places.clone();
+    needed.extend(returned.iter().flatten());
     let mut asked = Vec::new();
     if table.rules.checks.iter().any(is_asked) {
         let compiled = compiled_checks(&session.database, table).await?;
@@ -325,9 +376,15 @@ async fn checked_rows(
         moved.map(|moved| moved.data)
     };
     let checks = asked.into_iter().map(over_query).collect::<Result<_, _>>()?;
-    let changed = places.iter().map(|place| in_query(*place)).collect();
+    let changed = places.iter().filter_map(|place| {
+        let column = table.schema.columns.get(*place)?;
+        let constant = constants.remove(place);
+        Some(NewValue { place: in_query(*place), column_type: column.column_type, constant })
+    });
+    let changed = changed.collect();
     let column_count = needed.len() + 1;
-    Ok((needed, CheckedRows { changed, column_count, checks }))
+    let returned = returned.map(|places| places.into_iter().map(in_query).collect());
+    Ok((needed, CheckedRows { changed, column_count, returned, checks }))
 }
 
 /// The stable ids of the columns at `places`.
@@ -346,17 +403,30 @@ fn rows_to_lock(table: &TableState, place: usize) -> RowsToLock {
     }
 }
 
-/// What a fragment on `device` has made of the tablet at `place`, of whose columns it changes `columns`.
+/// What the fragment of `query` has made of the tablet at `place`, of whose columns it changes `columns`; what it
+/// returns goes to `returned`.
 ///
 /// # Errors
-/// For a report that cannot be read.
+/// For a report that cannot be read; 53200.
 fn reported<'a>(
     session: &Session,
-    device: &Device,
+    query: &ChangingQuery,
     Changes { rows, space }: Changes,
     (place, columns): (usize, &'a [u32]),
+    returned: Option<&mut ReturnedRows>,
 ) -> Result<TabletChange<'a>> {
-    let pages = read_changed(&rows).map_err(|error| device.strange_payload(&error.to_string()))?;
+    let device = query.device();
+    let strange = |reason: String| device.strange_payload(&reason);
+    let pages = read_changed(&rows).map_err(|error| strange(error.to_string()))?;
+    if let Some(returned) = returned {
+        let own = read_returned(&rows).map_err(|error| strange(error.to_string()))?;
+        let changed: usize = pages.iter().map(|page| page.slots.count_set_bits()).sum();
+        let count: usize = own.iter().map(RecordBatch::num_rows).sum();
+        if count != changed {
+            return Err(strange(format!("it returns {count} of {changed} changed rows")));
+        }
+        returned.take((place, query), own)?;
+    }
     session.database.activity().note(Act::UpdateFragment);
     Ok(TabletChange { place, columns, pages, space })
 }
@@ -366,8 +436,9 @@ async fn change(
     session: &mut Session,
     view: &ReadView,
     table: &TableState,
-    (places, queries): (&BTreeSet<usize>, &[ChangingQuery]),
+    (asked, queries): ((&Modify, &Parameters, &BTreeSet<usize>), &[ChangingQuery]),
 ) -> Result<Ran> {
+    let (modify, parameters, places) = asked;
     let schema = &table.schema;
     let Some(mut definition) = many::begin_moving(session, schema).await? else {
         return Ok(Ran::ByRows);
@@ -383,14 +454,20 @@ async fn change(
         return Ok(Ran::Again);
     }
     let columns = column_ids(table, places);
+    let mut returned = ReturnedRows::of(session, table, modify);
     let mut count = 0;
     for (place, query) in queries.iter().enumerate() {
         let device = Arc::clone(query.device());
         let claim = definition.edit.claim(&device);
         let Some(changes) = query.run(&claim).await? else { return Ok(Ran::ByRows) };
-        let change = reported(session, &device, changes, (place, &columns))?;
+        let place = (place, columns.as_slice());
+        let change = reported(session, query, changes, place, returned.as_mut())?;
         count += definition.change_pages(schema, (&device, &claim), change)?;
     }
     definitions::end_definition(session, definition).await?;
-    Ok(Ran::Done(count))
+    let returned = match returned {
+        Some(rows) => Some(rows.outcome(session, (modify, parameters), view).await?),
+        None => None,
+    };
+    Ok(Ran::Done(Done { count, returned }))
 }

@@ -79,6 +79,7 @@ mod support;
 mod tablets;
 mod transactions;
 mod turning;
+mod twin_tables;
 mod update_fragments;
 mod upserts;
 mod vacuum;

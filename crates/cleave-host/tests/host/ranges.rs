@@ -331,3 +331,21 @@ async fn ranges_give_what_plans_give() {
         assert_eq!(all, again);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_range_of_one_key_goes_on_behind_the_first_rows() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id integer PRIMARY KEY, kind integer)").await;
+    let all = "SELECT v, v % 10 FROM generate_series(1, 30000) AS s(v)";
+    run(&mut session, &format!("INSERT INTO t {all}; CREATE INDEX ON t (kind); CHECKPOINT")).await;
+    for (query, found) in [
+        // More rows than are looked up at once, in a run whose filter knows the key alone.
+        ("SELECT count(*), min(id) FROM t WHERE kind = 7", "3000,7"),
+        ("SELECT count(*), max(id) FROM t WHERE kind = 7 AND id > 100", "2990,29997"),
+    ] {
+        assert_eq!(rows(&mut session, query).await, [found], "{query}");
+    }
+    let few = "SELECT id FROM t WHERE kind = 7 AND id % 1000 = 77 LIMIT 30";
+    assert_eq!(rows(&mut session, few).await.len(), 30);
+}

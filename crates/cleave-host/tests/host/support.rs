@@ -128,6 +128,11 @@ pub(crate) async fn rows(session: &mut Session, sql: &str) -> Vec<String> {
     let [Outcome::Rows { batches, .. }] = outcomes.as_slice() else {
         panic!("{sql} gives {outcomes:?}");
     };
+    text_of(batches)
+}
+
+/// The rows of `batches`, values as text joined by commas.
+pub(crate) fn text_of(batches: &[RecordBatch]) -> Vec<String> {
     let mut rows = Vec::new();
     for batch in batches {
         for row in 0..batch.num_rows() {

@@ -13,11 +13,15 @@ use crate::support::{
     run,
 };
 
+use crate::twin_tables::{on_both, same_rows};
+
 mod beside_writers;
 mod extended_logging;
 mod in_blocks;
 mod locking;
 mod logged;
+mod replacing;
+mod returning;
 mod side_by_side;
 
 /// Tables with equal rows: `a` is changed by fragments, `b` row by row.
@@ -27,13 +31,15 @@ async fn two_tables(session: &mut Session, row_count: u32) {
             session,
             &format!(
                 "CREATE TABLE {table} (id int PRIMARY KEY, kind int, small smallint, price numeric(12,2), \
-                 note varchar(40), long text, flag boolean NOT NULL)"
+                 note varchar(40), long text, flag boolean NOT NULL, code char(5), ratio real, \
+                 day date, at timestamp, size bigint DEFAULT 3)"
             ),
         )
         .await;
         run(session, &format!("CREATE INDEX {table}_kind ON {table} (kind)")).await;
-        let row =
-            "v, v % 100, v % 30000, v * 0.37, 'note ' || v % 1000, repeat('y', v % 50), v % 3 = 0";
+        let row = "v, v % 100, v % 30000, v * 0.37, 'note ' || v % 1000, repeat('y', v % 50), v % 3 = 0, \
+             'c' || v % 90, v / 7.0, DATE '2024-01-01' + v % 900, \
+             TIMESTAMP '2024-01-01' + v * INTERVAL '1 minute', v";
         run(
             session,
             &format!(
@@ -58,44 +64,6 @@ async fn two_tables(session: &mut Session, row_count: u32) {
     run(session, "INSERT INTO other SELECT v, v * 2 FROM generate_series(0, 40) AS s(v)").await;
 }
 
-/// Runs `sql`, in which @ is the table, on both tables, and compares outcome and rows.
-async fn on_both(database: &Database, session: &mut Session, sql: &str, by_fragment: bool) {
-    let mut ends = Vec::new();
-    for (table, placement) in [("a", "device"), ("b", "host")] {
-        run(session, &format!("SET update_placement = {placement}")).await;
-        let before = fragments(database).await;
-        let sql = sql.replace('@', table);
-        let end = match session.run(&sql).await {
-            Ok(outcomes) => format!("{outcomes:?}"),
-            Err(error) => {
-                format!("{}: {error}", error.sqlstate()).replace(&format!("\"{table}\""), "@")
-            }
-        };
-        ends.push(end);
-        let used = fragments(database).await > before;
-        assert_eq!(used, by_fragment && table == "a", "{sql}: {}", ends.last().unwrap());
-    }
-    assert_eq!(ends[0], ends[1], "{sql}");
-    same_rows(session, sql).await;
-}
-
-async fn same_rows(session: &mut Session, what: &str) {
-    for split in ["auto", "host", "h0", "ndp"] {
-        run(session, &format!("SET split = {split}")).await;
-        let a = rows(session, "SELECT * FROM a ORDER BY id").await;
-        let b = rows(session, "SELECT * FROM b ORDER BY id").await;
-        assert_eq!(a.len(), b.len(), "{what}, {split}");
-        if let Some((a, b)) = a.iter().zip(&b).find(|(a, b)| a != b) {
-            panic!("{what}, {split}: {a} and {b}");
-        }
-    }
-    run(session, "SET split = auto").await;
-    for condition in ["price > 900 AND price < 1000", "note = 'new 7'", "kind = 7", "id = 777"] {
-        let count = |table| format!("SELECT count(*), sum(price) FROM {table} WHERE {condition}");
-        assert_eq!(row(session, &count("a")).await, row(session, &count("b")).await, "{condition}");
-    }
-}
-
 /// Statements, and whether a fragment runs them.
 const CHANGES: [(&str, bool); 26] = [
     ("UPDATE @ SET price = price * 2", true),
@@ -111,7 +79,7 @@ const CHANGES: [(&str, bool); 26] = [
     ),
     ("UPDATE @ SET note = 'none' WHERE id % 7 = 8", true),
     ("DELETE FROM @ WHERE id % 7 = 2", true),
-    ("UPDATE @ SET price = price / 3 WHERE id % 7 <> 2", false),
+    ("UPDATE @ SET price = price / 3 WHERE id % 7 <> 2", true),
     // All live rows of pages that have dead ones; then the last page is written anew with one row more.
     ("UPDATE @ SET flag = false", true),
     ("INSERT INTO @ VALUES (-7, 7, 7, 7, 'late', 'late', true)", false),
@@ -122,19 +90,53 @@ const CHANGES: [(&str, bool); 26] = [
     ("UPDATE @ SET note = repeat('w', 41) WHERE id = 17", false),
     ("UPDATE @ SET flag = NULL WHERE id = 17", false),
     ("UPDATE @ SET price = 1 / (id - 17)", false),
-    ("UPDATE @ SET kind = kind + 1 WHERE id % 3 = 0", false),
+    ("UPDATE @ SET kind = kind + 1 WHERE id % 3 = 0", true),
     ("UPDATE @ SET small = CASE WHEN id = 6002 THEN 60000 ELSE 1 END WHERE id > 5", false),
     ("UPDATE @ SET long = repeat('l', 100000) WHERE id = 50", false),
     ("CHECKPOINT", false),
-    // A page with long values of the column has no version; one with those of another column has.
-    ("UPDATE @ SET long = 'short again' WHERE id % 50 = 0", false),
+    // A page with long values of the column has no version: its rows are replaced.
+    ("UPDATE @ SET long = 'short again' WHERE id % 50 = 0", true),
     ("UPDATE @ SET price = 5 WHERE id % 3 = 0", true),
+];
+
+/// Statements whose values become those of their columns by an assignment, and whether a fragment makes them.
+const ASSIGNMENTS: [(&str, bool); 28] = [
+    ("UPDATE @ SET code = 'ab  ' WHERE id % 5 = 0", true),
+    ("UPDATE @ SET code = 'x' || id % 1000 || '      ' WHERE id % 5 = 1", true),
+    // Five characters in more bytes.
+    ("UPDATE @ SET code = 'äöüß' || id % 10 WHERE id % 5 = 2", true),
+    ("UPDATE @ SET code = NULL WHERE id % 5 = 3", true),
+    ("UPDATE @ SET code = 'abcdef' WHERE id = 17", false),
+    ("UPDATE @ SET code = 'x' || kind * 0 || '23456' WHERE id % 2 = 0", false),
+    ("UPDATE @ SET code = note WHERE note = 'none such'", true),
+    ("UPDATE @ SET note = repeat('ü', 40) || '   '", true),
+    ("UPDATE @ SET note = repeat('ü', 40) || ' x'", false),
+    ("UPDATE @ SET note = code", true),
+    ("UPDATE @ SET note = id WHERE id % 2 = 0", true),
+    ("UPDATE @ SET note = flag WHERE id % 4 = 0", true),
+    // The host alone knows the text.
+    ("UPDATE @ SET note = day", false),
+    ("UPDATE @ SET ratio = price, price = ratio * 3", true),
+    ("UPDATE @ SET size = ratio", true),
+    ("UPDATE @ SET small = ratio / 1000 + 0.5, size = price", true),
+    ("UPDATE @ SET small = ratio * 0 + 40000", false),
+    ("UPDATE @ SET ratio = size / 3.0, small = 2.5", true),
+    ("UPDATE @ SET ratio = 1e300 WHERE id = 17", false),
+    ("UPDATE @ SET day = at, at = day", true),
+    ("UPDATE @ SET day = '2020-02-29', at = '2020-02-29 12:30', price = '17.125'", true),
+    ("UPDATE @ SET day = 'infinity' WHERE id % 2 = 0", true),
+    ("UPDATE @ SET at = day", true),
+    ("UPDATE @ SET day = 'no day'", false),
+    ("UPDATE @ SET size = DEFAULT, code = DEFAULT WHERE id % 2 = 1", true),
+    ("UPDATE @ SET flag = DEFAULT", false),
+    ("UPDATE @ SET flag = 'yes', small = '7'", true),
+    ("UPDATE @ SET price = small", true),
 ];
 
 async fn every_change(database: &Arc<Database>, session: &mut Session) {
     two_tables(session, 12_000).await;
-    for (sql, by_fragment) in CHANGES {
-        on_both(database, session, sql, by_fragment).await;
+    for (sql, by_fragment) in CHANGES.into_iter().chain(ASSIGNMENTS).chain(returning::RETURNED) {
+        on_both(database, session, (sql, "*"), by_fragment).await;
     }
 }
 
@@ -149,12 +151,12 @@ async fn fragments_change_the_rows_that_statements_change() {
     checks_out(directory.path()).await;
     let database = open(directory.path()).await;
     let mut session = database.session();
-    same_rows(&mut session, "after a restart").await;
+    same_rows(&mut session, ("after a restart", "*")).await;
     run(&mut session, "VACUUM FULL a; VACUUM FULL b").await;
-    same_rows(&mut session, "after a vacuum").await;
+    same_rows(&mut session, ("after a vacuum", "*")).await;
     run(&mut session, "SET update_placement = device; UPDATE a SET price = 3").await;
     run(&mut session, "SET update_placement = host; UPDATE b SET price = 3").await;
-    same_rows(&mut session, "after another update").await;
+    same_rows(&mut session, ("after another update", "*")).await;
     assert_no_leak(&database);
 }
 
@@ -182,7 +184,7 @@ async fn tablets_on_several_devices_change_in_one_commit() {
         "DELETE FROM @ WHERE id % 5 = 2",
         "UPDATE @ SET note = 'x', long = NULL",
     ] {
-        on_both(&database, &mut session, sql, true).await;
+        on_both(&database, &mut session, (sql, "*"), true).await;
     }
     assert_no_leak(&database);
 }
@@ -194,7 +196,7 @@ async fn a_host_without_fragments_writes_the_same_page_versions() {
     run(&mut session, "SET ndp = off").await;
     two_tables(&mut session, 12_000).await;
     for (sql, by_fragment) in CHANGES.into_iter().take(10) {
-        on_both(&database, &mut session, sql, by_fragment).await;
+        on_both(&database, &mut session, (sql, "*"), by_fragment).await;
     }
     assert_no_leak(&database);
 }
@@ -374,14 +376,21 @@ async fn explain_shows_both_ways_and_runs_the_one_that_is_chosen() {
         ("DELETE FROM a WHERE price > 7", "auto", Some("Delete of a by fragments")),
         ("UPDATE a SET price = 0 WHERE price = 7 OR note = 'x'", "auto", None),
         ("UPDATE a SET price = 0 WHERE price = 7", "device", Some("Update of a by fragments")),
-        ("UPDATE a SET id = id + 1", "device", None),
+        ("UPDATE a SET id = id + 1", "host", None),
+        ("UPDATE a SET id = id + 1", "auto", None),
+        (
+            "UPDATE a SET id = id + 1",
+            "device",
+            Some("Update of a by a fragment that replaces rows"),
+        ),
     ] {
         run(&mut session, &format!("SET update_placement = {placement}")).await;
         let text = rows(&mut session, &format!("EXPLAIN {sql}")).await.join("\n");
         assert_eq!(text.lines().next().filter(|_| chosen.is_some()), chosen, "{text}");
-        assert_eq!(text.contains("LockRowsExec"), chosen.is_some(), "{text}");
-        // What sets a key has no other way.
-        let compares = !sql.contains("SET id");
+        let is_key = sql.contains("SET id");
+        assert_eq!(text.contains("LockRowsExec"), chosen.is_some() && !is_key, "{text}");
+        // A device in this process has no link to save.
+        let compares = !is_key || chosen.is_some();
         assert_eq!(text.contains("device, by pages"), compares, "{text}");
         assert_eq!(text.contains("host, by rows"), compares, "{text}");
         let before = fragments(&database).await;

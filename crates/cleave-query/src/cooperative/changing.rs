@@ -23,20 +23,23 @@ use cleave_catalog::settings::Settings;
 use cleave_engine::device::shared_locks::LockingJob;
 use cleave_engine::device::{Claim, Device};
 use cleave_engine::write::change_pages::{Reported, as_sink, claimed_pages};
+use cleave_fragment::command::slot::batch_bytes;
+use cleave_fragment::functions::assignment::assigned_to;
 use cleave_fragment::{
     ChangePagesExec, ChangedColumns, LockRowsExec, Morsel, RefusedRow, RefusedValue, RowsToLock,
     TableScanExec, check_device_operator,
 };
 use cleave_media::{BLOCK_SIZE, Extent};
 use cleave_plan::PlanEstimates;
-use cleave_store::{ColumnRef, StoreError, TableSchema};
+use cleave_store::{ColumnRef, ColumnType, StoreError, TableSchema};
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::{DataType, Fields};
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::DataFusionError;
-use datafusion::execution::TaskContext;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{CastExpr, Column};
+use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::projection::ProjectionExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -63,6 +66,8 @@ pub struct ChangingQuery {
     columns: usize,
     /// Columns of the table.
     column_count: usize,
+    /// Returned columns of other tables.
+    beside: Option<SchemaRef>,
 }
 
 /// What the fragment reports, and the space that the device had; None: the host wrote the pages.
@@ -93,68 +98,94 @@ pub async fn plan_changes(
     if !keeps_page_order(&fragment.plan) || !is_target(&streamed.scan) {
         return Ok(None);
     }
-    let changed = changed(streamed.scan.scan().input);
+    let mut changed = changed(streamed.scan.scan().input);
     let columns = changed.columns.columns.len();
-    let fields = changed.columns.schema.fields();
-    let Some(rows) = conformed(&fragment.plan, fields, checked)? else { return Ok(None) };
+    let Some((rows, returned)) = conformed(&fragment.plan, checked)? else { return Ok(None) };
+    changed.returned = returned;
+    let schema = fragment.plan.schema();
+    let behind: Vec<usize> = (checked.column_count..schema.fields().len()).collect();
+    let beside = whole.planned().named(&schema).project(&behind)?;
     let Ok(plan) = ChangePagesExec::new(Arc::clone(&rows), changed.clone()) else {
         return Ok(None);
     };
     let node = whole.with_root(Arc::new(plan));
-    Ok(Some(ChangingQuery { whole, node, rows: (rows, changed), columns, column_count }))
+    let beside = (!behind.is_empty()).then(|| Arc::new(beside));
+    Ok(Some(ChangingQuery { whole, node, rows: (rows, changed), columns, column_count, beside }))
 }
 
 /// What the query of a statement has behind the VID, and the checks that new rows are to keep.
 #[derive(Debug, Default)]
 pub struct CheckedRows {
-    /// For each changed column, its place in the query; without checks, these are all.
-    pub changed: Vec<usize>,
-    /// Columns of the query in all, the VID included.
+    /// The changed columns; without checks, these are all.
+    pub changed: Vec<NewValue>,
+    /// Columns of the query in all, the VID included; those behind are returned.
     pub column_count: usize,
+    /// The places of other columns that are returned; None: no row is.
+    pub returned: Option<Vec<usize>>,
     /// Over the columns of the query.
     pub checks: Vec<Arc<dyn PhysicalExpr>>,
 }
 
-/// `plan`, with the changed columns behind the first in the types of `fields`, with casts where an assignment makes
-/// them, and the checks behind these. None: it is not known to make them as the host does.
-fn conformed(
+/// A column that changes.
+#[derive(Debug, Clone)]
+pub struct NewValue {
+    /// Its place in the query.
+    pub place: usize,
+    /// Its type.
+    pub column_type: ColumnType,
+    /// The value of all rows, whatever the query has there.
+    pub constant: Option<ScalarValue>,
+}
+
+/// Rows as they are stored, and the number of columns that are returned of them, if any are.
+pub(super) type Conformed = (Arc<dyn ExecutionPlan>, Option<u32>);
+
+/// `plan`, with the changed columns as they are stored, the checks behind these, and the returned columns, with their
+/// number, last. None: the device is not known to make them as the host does.
+pub(super) fn conformed(
     plan: &Arc<dyn ExecutionPlan>,
-    fields: &Fields,
     checked: &CheckedRows,
-) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+) -> Result<Option<Conformed>> {
     let schema = plan.schema();
-    if schema.fields().len() != checked.column_count || checked.changed.len() != fields.len() {
+    let behind = checked.column_count..schema.fields().len();
+    if behind.start > behind.end || checked.returned.is_none() && !behind.is_empty() {
         return Ok(None);
     }
-    let of_scan = |place: usize| {
-        let name = schema.field(place).name().clone();
-        (Arc::new(Column::new(&name, place)) as Arc<dyn PhysicalExpr>, name)
-    };
-    let mut columns = Vec::with_capacity(checked.column_count);
+    let mut columns = Vec::with_capacity(schema.fields().len());
     let mut is_cast = false;
-    for place in 0..checked.column_count {
-        let (own, name) = of_scan(place);
-        let field = checked.changed.iter().position(|changed| *changed == place);
-        let to = field.and_then(|field| fields.get(field)).map(|field| field.data_type());
-        let from = schema.field(place).data_type();
-        let to = to.unwrap_or(from);
-        is_cast |= from != to;
-        let Some(expr) = assigned(own, from, to) else { return Ok(None) };
-        columns.push(ProjectionExpr { expr, alias: name });
+    for (place, field) in schema.fields().iter().enumerate() {
+        let alias = field.name().clone();
+        let own: Arc<dyn PhysicalExpr> = Arc::new(Column::new(&alias, place));
+        let expr = match checked.changed.iter().find(|changed| changed.place == place) {
+            None => Some(own),
+            Some(NewValue { constant: Some(constant), .. }) => {
+                is_cast = true;
+                Some(Arc::new(Literal::new(constant.clone())) as _)
+            }
+            Some(NewValue { column_type, .. }) => {
+                let expr = assigned_to(Arc::clone(&own), field.data_type(), column_type);
+                is_cast |= expr.as_ref().is_some_and(|expr| !Arc::ptr_eq(expr, &own));
+                expr
+            }
+        };
+        let Some(expr) = expr else { return Ok(None) };
+        columns.push(ProjectionExpr { expr, alias });
     }
     let cast = match is_cast {
         true => Arc::new(ProjectionExec::try_new(columns, Arc::clone(plan))?),
         false => Arc::clone(plan),
     };
-    if checked.checks.is_empty() {
-        return Ok(Some(cast));
+    if checked.checks.is_empty() && checked.returned.is_none() {
+        return Ok(Some((cast, None)));
     }
     let schema = cast.schema();
-    let kept = std::iter::once(&0).chain(&checked.changed).map(|place| {
-        let name = schema.field(*place).name().clone();
-        let expr = Arc::new(Column::new(&name, *place)) as Arc<dyn PhysicalExpr>;
-        ProjectionExpr { expr, alias: name }
-    });
+    let column = |place: usize, alias: Option<String>| {
+        let name = schema.field(place).name().clone();
+        let expr = Arc::new(Column::new(&name, place)) as Arc<dyn PhysicalExpr>;
+        ProjectionExpr { expr, alias: alias.unwrap_or(name) }
+    };
+    let changed = checked.changed.iter().map(|changed| changed.place);
+    let kept = std::iter::once(0).chain(changed).map(|place| column(place, None));
     let mut columns: Vec<ProjectionExpr> = kept.collect();
     for (expr, number) in checked.checks.iter().zip(0..) {
         let named = Arc::clone(expr).transform(|node| {
@@ -169,38 +200,23 @@ fn conformed(
         })?;
         columns.push(ProjectionExpr { expr: named.data, alias: format!("check {number}") });
     }
+    let mut returned = None;
+    if let Some(places) = &checked.returned {
+        let before = columns.len();
+        let places = places.iter().copied().chain(behind).zip(0..);
+        columns.extend(
+            places.map(|(place, n): (_, u32)| column(place, Some(format!("returned {n}")))),
+        );
+        returned = u32::try_from(columns.len() - before).ok();
+    }
     let checking = ProjectionExec::try_new(columns, cast)?;
     // The host evaluates what a device may not.
-    Ok(check_device_operator(&checking).is_none().then(|| Arc::new(checking) as _))
-}
-
-/// `own`, whose type is `from`, as a value of type `to`. None: that is not known to be as the host assigns it.
-pub(super) fn assigned(
-    own: Arc<dyn PhysicalExpr>,
-    from: &DataType,
-    to: &DataType,
-) -> Option<Arc<dyn PhysicalExpr>> {
-    if from == to {
-        return Some(own);
-    }
-    is_exact_cast(from, to).then(|| Arc::new(CastExpr::new(own, to.clone(), None)) as _)
-}
-
-/// Whether the engine's strict cast is the assignment of PostgreSQL: NULL to any type, and whole and decimal numbers to
-/// types that have their digits, or round them.
-fn is_exact_cast(from: &DataType, to: &DataType) -> bool {
-    use DataType::Decimal128;
-    let is_whole = |data_type: &DataType| data_type.is_integer();
-    match (from, to) {
-        (DataType::Null, _) => true,
-        (Decimal128(..), Decimal128(..)) => true,
-        (from, Decimal128(..)) => is_whole(from),
-        (from, to) => is_whole(from) && is_whole(to),
-    }
+    let is_ours = check_device_operator(&checking).is_none();
+    Ok(is_ours.then(|| (Arc::new(checking) as _, returned)))
 }
 
 /// Whether the rows of the scan change.
-fn is_target(scan: &TableScanExec) -> bool {
+pub(super) fn is_target(scan: &TableScanExec) -> bool {
     scan.scan().output.columns.contains(&ColumnRef::Vid) && scan.scan().fetch.is_none()
 }
 
@@ -235,6 +251,11 @@ impl ChangingQuery {
     /// Rows that are expected to change.
     pub fn row_estimate(&self) -> f64 {
         self.whole.planned().row_estimate()
+    }
+
+    /// The returned columns of other tables, which come last; None: there are none.
+    pub fn beside(&self) -> Option<&SchemaRef> {
+        self.beside.as_ref()
     }
 
     /// The device of the tablet.
@@ -279,7 +300,14 @@ impl ChangingQuery {
             bytes_read,
             column_share: self.column_share(&input.table.schema, bytes_read / rows_read.max(1.0)),
             indexes: input.table.indexes.len(),
+            returned_share: self.returned_share(),
         }
+    }
+
+    /// The share of a row's columns that comes to the host.
+    fn returned_share(&self) -> f64 {
+        let columns = self.rows.1.returned.map_or(0.0, f64::from);
+        (columns / (self.column_count as f64).max(1.0)).min(1.0)
     }
 
     /// The share of a row of `row_bytes` bytes that is in changed columns: columns without a width of their own share
@@ -313,13 +341,30 @@ impl ChangingQuery {
         let (broadcasts, sink) = (prepared.rows.inputs.clone(), Some(as_sink(&pages)));
         let context = self.node.context.writing_context_of(&inputs, None, broadcasts, sink)?;
         let stream = prepared.run_here(Arc::new(context), &task, self.node.context.stop())?;
-        let rows = stream.try_collect::<Vec<_>>().await;
+        let rows = self.collected(stream).await;
         pages.close().await?;
         match rows {
-            Ok(rows) => Ok(Some(Changes { rows, space: None })),
+            Ok(rows) => Ok(rows.map(|rows| Changes { rows, space: None })),
             Err(error) if is_refused(&error) => Ok(None),
             Err(error) => Err(Error::from(error)),
         }
+    }
+
+    /// The rows of `stream`; None: these are more than the host takes.
+    async fn collected(
+        &self,
+        mut stream: SendableRecordBatchStream,
+    ) -> Result<Option<Vec<RecordBatch>>, DataFusionError> {
+        let bytes_max = self.whole.query_memory_max();
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        while let Some(batch) = stream.try_next().await? {
+            bytes += batch_bytes(&batch);
+            if bytes > bytes_max {
+                return Ok(None);
+            }
+            rows.push(batch);
+        }
+        Ok(Some(rows))
     }
 
     /// Runs the fragment with `to_lock` below its root, as part of the transaction of `job`, on the device. None: that

@@ -23,10 +23,11 @@ use cleave_catalog::settings::Settings;
 use cleave_engine::device::{Claim, Device};
 use cleave_engine::write::change_pages::Reported;
 use cleave_engine::write::insert_pages::{InsertedPages, PageTarget};
+use cleave_fragment::functions::assignment::assigned_to;
 use cleave_fragment::{InsertPagesExec, InsertedRows, check_device_operator, read_written};
 use cleave_media::BLOCK_SIZE;
 use cleave_plan::PlanEstimates;
-use cleave_store::{ColumnType, PageClass, Projection, SegmentId, SegmentRef, TableSchema};
+use cleave_store::{PageClass, Projection, SegmentId, SegmentRef, TableSchema};
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::physical_expr::PhysicalExpr;
@@ -35,7 +36,6 @@ use datafusion::physical_expr::projection::ProjectionExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
 
-use super::changing::assigned;
 use super::update_cost::{BulkInsert, UpdateCost};
 use super::whole_fragment::WholeFragment;
 use crate::query_engine::QueryEngine;
@@ -44,7 +44,7 @@ use crate::select::QueryRequest;
 /// Bytes that are assumed of a value without a width of its own.
 const VALUE_BYTES: f64 = 24.0;
 /// Blocks that a fragment gets at once: it asks for more.
-const BLOCKS_MAX: f64 = 16384.0;
+pub(super) const BLOCKS_MAX: f64 = 16384.0;
 /// Blocks beyond what is expected.
 const SLACK_BLOCKS: u64 = 64;
 
@@ -109,7 +109,7 @@ impl InsertingQuery {
         let Some(rows) = with_checks(rows, checks)? else { return Ok(None) };
         let made = InsertFragment { whole: self.whole, rows, table: Arc::clone(table) };
         // A root over other columns, or a check that is no condition.
-        Ok(made.root(made.no_target()).is_ok().then_some(made))
+        Ok(made.root(no_target(&made.table)).is_ok().then_some(made))
     }
 }
 
@@ -125,7 +125,6 @@ fn rows_of(
     let schema = plan.schema();
     let mut columns = Vec::with_capacity(sources.len());
     for (column, source) in table.columns.iter().zip(sources) {
-        let to = column.column_type.arrow();
         let (own, from): (Arc<dyn PhysicalExpr>, DataType) = match source {
             ColumnSource::Query(place) => {
                 let Some(field) = schema.fields().get(*place) else { return Ok(None) };
@@ -135,7 +134,7 @@ fn rows_of(
                 (Arc::new(Literal::new(value.clone())), value.data_type())
             }
         };
-        let Some(expr) = assigned(own, &from, &to) else { return Ok(None) };
+        let Some(expr) = assigned_to(own, &from, &column.column_type) else { return Ok(None) };
         columns.push(ProjectionExpr { expr, alias: column.name.clone() });
     }
     projected(columns, Arc::clone(plan))
@@ -196,7 +195,7 @@ impl InsertFragment {
     /// # Errors
     /// Those of making it.
     pub fn shown(&self) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(self.whole.with_root(self.root(self.no_target())?)))
+        Ok(Arc::new(self.whole.with_root(self.root(no_target(&self.table))?)))
     }
 
     /// What it costs to insert the rows in either way. Figures of the device that are not known are assumed.
@@ -243,37 +242,34 @@ impl InsertFragment {
     }
 
     fn root(&self, target: PageTarget) -> Result<Arc<dyn ExecutionPlan>> {
-        let PageTarget { segment, class, vid_first } = target;
-        let indices: Vec<usize> = (0..self.table.columns.len()).collect();
-        let Projection { schema, columns, .. } = Projection::of_table(&self.table, &indices);
-        // A text has at least as many bytes as characters.
-        let bytes_max = self.table.columns.iter().map(|column| match column.column_type {
-            ColumnType::Varchar(Some(count)) | ColumnType::Char(count) => count,
-            _ => 0,
-        });
-        let is_char = |column_type| matches!(column_type, ColumnType::Char(_));
-        let is_trimmed = self.table.columns.iter().map(|column| is_char(column.column_type));
-        let inserted = InsertedRows {
-            segment,
-            class,
-            vid_first,
-            columns: Projection::new(schema, columns),
-            bytes_max: bytes_max.collect(),
-            is_trimmed: is_trimmed.collect(),
-        };
+        let inserted = inserted_rows(&self.table, target, false);
         Ok(Arc::new(InsertPagesExec::new(Arc::clone(&self.rows), inserted)?))
-    }
-
-    /// The target of a fragment that is not run.
-    fn no_target(&self) -> PageTarget {
-        let TableSchema { table_id, version, .. } = *self.table;
-        let segment =
-            SegmentRef { table_id, segment: SegmentId(0), schema_version: version, commit: 0 };
-        PageTarget { segment, class: PageClass::BULK, vid_first: 0 }
     }
 }
 
+/// Rows of `table` that are written as `target` says.
+pub(super) fn inserted_rows(
+    table: &TableSchema,
+    PageTarget { segment, class, vid_first }: PageTarget,
+    replaces: bool,
+) -> InsertedRows {
+    let indices: Vec<usize> = (0..table.columns.len()).collect();
+    let Projection { schema, columns, .. } = Projection::of_table(table, &indices);
+    InsertedRows { segment, class, vid_first, columns: Projection::new(schema, columns), replaces }
+}
+
+/// The target of a fragment that is not run.
+pub(super) fn no_target(table: &TableSchema) -> PageTarget {
+    let segment = SegmentRef {
+        table_id: table.table_id,
+        segment: SegmentId(0),
+        schema_version: table.version,
+        commit: 0,
+    };
+    PageTarget { segment, class: PageClass::BULK, vid_first: 0 }
+}
+
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
-fn whole(count: f64) -> u64 {
+pub(super) fn whole(count: f64) -> u64 {
     count as u64
 }

@@ -83,7 +83,7 @@ impl LockingQuery {
             return Ok(None);
         }
         let (request, _) = self.whole.request(&self.node, &prepared, &task).await?;
-        let bytes_max = self.whole.planned().context.database().query_memory_max() as u64;
-        locked_on_device(self.device(), request, (self.schema(), bytes_max), job).await
+        let rows = (self.schema(), self.whole.query_memory_max());
+        locked_on_device(self.device(), request, rows, job).await
     }
 }

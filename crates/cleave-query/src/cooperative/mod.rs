@@ -15,6 +15,7 @@ pub mod fragment_exec;
 pub mod inserting;
 pub mod locking;
 mod prepared_fragment;
+pub mod replacing;
 mod sent_rows;
 mod shared_run;
 mod spill_space;

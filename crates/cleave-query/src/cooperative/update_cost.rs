@@ -23,6 +23,8 @@ const ROW_S: f64 = 2.5e-6;
 const ENTRY_S: f64 = 1.0e-6;
 /// Seconds on the host for a byte of a new row: made, logged, and later written with its page.
 const ROW_BYTE_S: f64 = 2.0e-9;
+/// Bytes that are read back for an entry.
+const KEY_BYTES: f64 = 16.0;
 /// Rows beyond which also the host writes pages and replaces the manifest.
 const LOGGED_ROWS_MAX: f64 = 10_000.0;
 /// Seconds of a commit with a manifest.
@@ -51,6 +53,8 @@ pub struct BulkChange {
     pub column_share: f64,
     /// Indexes of the table.
     pub indexes: usize,
+    /// The share of a row's bytes that comes to the host for RETURNING.
+    pub returned_share: f64,
 }
 
 /// What is to be inserted.
@@ -81,8 +85,8 @@ impl UpdateCost {
     /// The prediction for `changed` with the figures of `profile`.
     #[must_use]
     pub fn of(changed: &BulkChange, profile: &Profile) -> Self {
-        let BulkChange { rows, rows_read, pages_read, bytes_read, column_share, indexes } =
-            *changed;
+        let BulkChange { rows, rows_read, pages_read, bytes_read, column_share, .. } = *changed;
+        let BulkChange { indexes, returned_share, .. } = *changed;
         let rows_read = rows_read.max(1.0);
         let row_bytes = bytes_read / rows_read;
         let is_delete = column_share == 0.0;
@@ -97,6 +101,13 @@ impl UpdateCost {
         };
         // A new version crosses the link twice: as an old row, and on its page.
         let link_s = 2.0 * link_bytes / rate(&profile.link);
+        let returned_bytes = match profile.link.is_embedded {
+            true => 0.0,
+            false => rows * row_bytes * returned_share,
+        };
+        let returned_s = returned_bytes / rate(&profile.link);
+        // A row that dies comes whole if it is returned.
+        let link_s = if is_delete { link_s + returned_s } else { link_s };
         let commit_s = if rows > LOGGED_ROWS_MAX { MANIFEST_S } else { 0.0 };
         let by_rows_s = rows * row_s + link_s + commit_s;
         let share = (rows / rows_read).min(1.0);
@@ -110,8 +121,29 @@ impl UpdateCost {
         };
         let device_s = rows * CHANGED_ROW_S + changed_bytes * CHANGED_BYTE_S + pages * PAGE_S;
         let write_s = page_bytes / profile.device.rate(Figure::MediaWriteSequential);
-        let by_pages_s = device_s / speed(&profile.device) + write_s + MANIFEST_S;
+        let by_pages_s = device_s / speed(&profile.device) + write_s + returned_s + MANIFEST_S;
         Self { by_rows_s, by_pages_s, link_bytes, pages, page_bytes }
+    }
+
+    /// The prediction for rows that a fragment replaces whole, as `changed` has them: one core writes them, and the
+    /// host makes the keys of all indexes.
+    #[must_use]
+    pub fn of_replaced(changed: &BulkChange, profile: &Profile) -> Self {
+        let BulkChange { rows, rows_read, bytes_read, indexes, .. } = *changed;
+        let bytes = rows * bytes_read / rows_read.max(1.0);
+        let entries = rows * indexes as f64;
+        let link_s = match profile.link.is_embedded {
+            true => 0.0,
+            false => entries * KEY_BYTES / rate(&profile.link),
+        };
+        let device_s = rows * CHANGED_ROW_S + bytes * CHANGED_BYTE_S;
+        let by_pages_s = device_s / core_speed(&profile.device)
+            + bytes / profile.device.rate(Figure::MediaWriteSequential)
+            + link_s
+            + entries * ENTRY_S / core_speed(&profile.host)
+            + MANIFEST_S;
+        let pages = (bytes / f64::from(PageClass::BULK.page_bytes)).ceil();
+        Self { by_pages_s, pages, page_bytes: bytes, ..Self::of(changed, profile) }
     }
 
     /// The prediction for `inserted` with the figures of `profile`. A row crosses the link as a row of the query, and
@@ -177,6 +209,7 @@ mod tests {
             bytes_read: 550e6,
             column_share: 0.1,
             indexes: 1,
+            returned_share: 0.0,
         }
     }
 
@@ -194,6 +227,19 @@ mod tests {
         let [near, far] = [&embedded, &profile].map(|profile| UpdateCost::of(&table(1e5), profile));
         assert!(far.by_rows_s > near.by_rows_s && near.link_bytes == 0.0);
         assert!((far.link_bytes - 1.1e8).abs() < 1e3);
+    }
+
+    #[test]
+    fn rows_are_replaced_where_the_link_costs_more_than_their_keys() {
+        let slow =
+            LinkProfile { bytes_per_second: 1e8, is_embedded: false, ..LinkProfile::assumed() };
+        let profile = Profile { link: slow, ..Profile::assumed() };
+        let changed = BulkChange { column_share: 1.0, ..table(200_000.0) };
+        let cost = UpdateCost::of_replaced(&changed, &profile);
+        assert!(cost.is_by_pages() && cost.link_bytes > 2e8, "{cost:?}");
+        assert!((cost.page_bytes - 2.2e8).abs() < 1e3);
+        let many = UpdateCost::of_replaced(&BulkChange { indexes: 40, ..changed }, &profile);
+        assert!(many.by_pages_s > cost.by_pages_s + 5.0);
     }
 
     #[test]

@@ -14,9 +14,9 @@ use cleave_catalog::settings::{Settings, Split, Stack};
 use cleave_engine::device::shared_locks::LockingJob;
 use cleave_engine::device::{Claim, Device};
 use cleave_engine::write::change_pages::{Reported, on_device};
-use cleave_fragment::Morsel;
 use cleave_fragment::command::Execute;
 use cleave_fragment::fragment::FragmentContext;
+use cleave_fragment::{ChangePagesExec, Morsel};
 use cleave_plan::profile::Profile;
 use cleave_plan::split::{FragmentPlan, When};
 use datafusion::execution::TaskContext;
@@ -137,8 +137,16 @@ impl WholeFragment {
             return Ok(None);
         }
         let (request, streamed) = self.request(node, prepared, task).await?;
-        let (device, schema) = (self.device(), node.device_plan().schema());
-        on_device(device, claim, request, blocks(&streamed), schema, job).await
+        let (device, plan) = (self.device(), node.device_plan());
+        let returns = plan.downcast_ref::<ChangePagesExec>();
+        let returns = returns.is_some_and(|changing| changing.changed().returned.is_some());
+        let rows = (plan.schema(), returns.then(|| self.query_memory_max()));
+        on_device(device, claim, request, blocks(&streamed), rows, job).await
+    }
+
+    /// The most bytes of rows that the host takes.
+    pub(super) fn query_memory_max(&self) -> u64 {
+        self.planned.context.database().query_memory_max() as u64
     }
 
     /// The command that runs `node`, and the morsels of what streams.

@@ -121,6 +121,19 @@ fn expression(body: &ast::SetExpr, place: usize) -> Gives<'_> {
     }
 }
 
+/// The text of a literal in quotes, which is read as a value of its column.
+#[must_use]
+pub fn quoted_text(expression: &ast::Expr) -> Option<&str> {
+    match expression {
+        ast::Expr::Nested(inner) => quoted_text(inner),
+        ast::Expr::Value(value) => match &value.value {
+            ast::Value::SingleQuotedString(text) => Some(text),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// Whether an expression has no type of its own.
 fn is_unknown(expression: &ast::Expr) -> bool {
     match expression {

@@ -10,18 +10,16 @@
 
 use std::sync::Arc;
 
-use arrow::array::types::{Float32Type, Float64Type};
 use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, RecordBatch, StringArray, StringBuilder, new_null_array,
 };
-use arrow::compute::{CastOptions, cast, cast_with_options, interleave};
+use arrow::compute::{cast, interleave};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_catalog::value::build::fit;
 use cleave_catalog::value::{ColumnBuilder, ValueError, ValueFault, ValueText, value_text};
-use cleave_fragment::functions::infinite::time_cast;
-use cleave_fragment::functions::{float_of, floats_of};
-use cleave_store::{Column, ColumnType, TableSchema};
+use cleave_fragment::functions::assignment::{self, Family, Unassigned, assign, length_of};
+use cleave_store::{Column, TableSchema};
 
 use crate::statement::defaults::default_array;
 use crate::statement::moment::Moment;
@@ -251,8 +249,9 @@ pub fn converted(column: &Column, array: &ArrayRef) -> Result<ArrayRef> {
     match (Family::of(from), Family::of(&to)) {
         (Family::Text, _) => read(column, array.as_string()),
         (_, Family::Text) => fitted(column, &written(array)?),
-        (Family::Number, Family::Number) => number(column, array, &to),
-        (Family::Time, Family::Time) => recast(column, array, array, &to),
+        (Family::Number, Family::Number) | (Family::Time, Family::Time) => {
+            recast(column, array, &to)
+        }
         _ => Err(Error::Invalid {
             message: format!(
                 "column \"{}\" is of type {} but expression is of type {}",
@@ -266,49 +265,18 @@ pub fn converted(column: &Column, array: &ArrayRef) -> Result<ArrayRef> {
     }
 }
 
-/// Type families within which values are assigned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Family {
-    Number,
-    Text,
-    Time,
-    Other,
-}
-
-impl Family {
-    fn of(data_type: &DataType) -> Self {
-        match data_type {
-            DataType::Utf8 => Self::Text,
-            DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => Self::Time,
-            DataType::Time32(_) | DataType::Time64(_) => Self::Time,
-            _ if data_type.is_numeric() => Self::Number,
-            _ => Self::Other,
-        }
-    }
-}
-
 /// Checks or cuts texts to the column's length; other types pass unchanged.
 fn fitted(column: &Column, array: &ArrayRef) -> Result<ArrayRef> {
-    let count_max = match column.column_type {
-        ColumnType::Varchar(Some(count)) => count,
-        // Trailing blanks are not stored: every value must be looked at.
-        ColumnType::Char(_) => 0,
-        _ => return Ok(Arc::clone(array)),
-    };
-    let texts: &StringArray = array.as_string();
-    let byte_count_max = usize::try_from(count_max).unwrap_or(usize::MAX);
-    // A text has at least as many bytes as characters: most columns need no second look.
-    if texts.iter().flatten().all(|text| text.len() <= byte_count_max) {
-        return Ok(Arc::clone(array));
-    }
-    let mut kept = StringBuilder::with_capacity(texts.len(), texts.value_data().len());
-    for text in texts {
-        match text {
-            Some(text) => kept.append_value(fit(&column.column_type, text).map_err(value(column))?),
-            None => kept.append_null(),
+    let Some(length) = length_of(&column.column_type) else { return Ok(Arc::clone(array)) };
+    match assignment::fitted(array, length) {
+        Ok(texts) => Ok(texts),
+        Err(Unassigned::Row(row)) => {
+            let text = array.as_string::<i32>().value(row);
+            let fits = fit(&column.column_type, text).map_err(value(column));
+            fits.map(|_| Arc::clone(array))
         }
+        Err(Unassigned::Other(error)) => Err(error.into()),
     }
-    Ok(Arc::new(kept.finish()))
 }
 
 /// Texts read as values of the column.
@@ -345,72 +313,19 @@ fn written(array: &ArrayRef) -> Result<ArrayRef> {
     Ok(Arc::new(texts.finish()))
 }
 
-/// Numbers as numbers: those that lose digits are rounded, as PostgreSQL does.
-fn number(column: &Column, array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
-    if float_of(array.data_type(), to).is_some() {
-        return Ok(floats_of(array, to)?);
-    }
-    if !to.is_integer() {
-        return recast(column, array, array, to);
-    }
-    let whole: ArrayRef = match array.data_type() {
-        DataType::Float32 => Arc::new(
-            array.as_primitive::<Float32Type>().unary::<_, Float32Type>(f32::round_ties_even),
-        ),
-        DataType::Float64 => Arc::new(
-            array.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::round_ties_even),
-        ),
-        DataType::Decimal128(precision, scale) if *scale > 0 => {
-            // One digit more: 9.5 rounds to 10.
-            let precision = (*precision).saturating_sub(scale.unsigned_abs()).saturating_add(1);
-            recast(column, array, array, &DataType::Decimal128(precision.clamp(1, 38), 0))?
-        }
-        DataType::Decimal256(_, scale) if *scale > 0 => {
-            recast(column, array, array, &DataType::Decimal128(38, 0))?
-        }
-        _ => Arc::clone(array),
-    };
-    recast(column, array, &whole, to)
-}
-
-/// Casts `array`, made of `shown`; a value that does not fit is an error that shows it.
-fn recast(column: &Column, shown: &ArrayRef, array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
-    let strict = CastOptions { safe: false, ..CastOptions::default() };
-    let is_time = Family::of(to) == Family::Time;
-    let values = match is_time {
-        true => time_cast(array, to).map_err(Error::from),
-        false => cast_with_options(array, to, &strict).map_err(Error::from),
-    };
-    let row = match values {
-        Ok(values) => match first_beyond_real(array, &values) {
-            Some(row) => row,
-            None => return Ok(values),
-        },
-        Err(error) => {
-            let Ok(lenient) = cast(array, to) else { return Err(error) };
-            let lost = (0..array.len()).find(|row| array.is_valid(*row) && lenient.is_null(*row));
-            let Some(row) = lost else { return Err(error) };
-            row
-        }
+/// Numbers as numbers and times as times; a value that does not fit is an error that shows it.
+fn recast(column: &Column, array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    let row = match assign(array, to) {
+        Ok(values) => return Ok(values),
+        Err(Unassigned::Row(row)) => row,
+        Err(Unassigned::Other(error)) => return Err(error.into()),
     };
     Err(value(column)(ValueError {
         fault: ValueFault::OutOfRange,
         type_name: column.column_type.sql_name(),
-        value: value_text(shown, row)?.unwrap_or_default(),
+        value: value_text(array, row)?.unwrap_or_default(),
         expected: "a value within the type's range",
     }))
-}
-
-/// The first `double precision` that becomes infinite or 0 as `real`, and was not before: Arrow's cast accepts it.
-fn first_beyond_real(doubles: &ArrayRef, reals: &ArrayRef) -> Option<usize> {
-    let doubles = doubles.as_primitive_opt::<Float64Type>()?;
-    let reals = reals.as_primitive_opt::<Float32Type>()?;
-    doubles.iter().zip(reals).position(|(double, real)| match (double, real) {
-        (Some(double), Some(real)) => {
-            (double.is_finite() && real.is_infinite()) || (double != 0.0 && real == 0.0)
-        }
-        _ => false,
-    })
 }
 
 fn value(column: &Column) -> impl Fn(ValueError) -> Error {

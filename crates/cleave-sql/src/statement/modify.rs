@@ -174,6 +174,51 @@ impl Modify {
         }
     }
 
+    /// The places of the columns of `schema`, its table, that RETURNING names; None: they are not known to be fewer
+    /// than all.
+    #[must_use]
+    pub fn returned_columns(&self, schema: &TableSchema) -> Option<BTreeSet<usize>> {
+        struct Named<'a>(&'a TableSchema, BTreeSet<usize>);
+        impl Visitor for Named<'_> {
+            type Break = ();
+
+            fn pre_visit_query(&mut self, _query: &ast::Query) -> ControlFlow<()> {
+                ControlFlow::Break(())
+            }
+
+            fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
+                let (name, is_alone) = match expression {
+                    ast::Expr::Identifier(name) => (name, true),
+                    ast::Expr::CompoundIdentifier(parts) => match parts.as_slice() {
+                        [_, name] => (name, false),
+                        _ => return ControlFlow::Break(()),
+                    },
+                    ast::Expr::CompoundFieldAccess { .. } => return ControlFlow::Break(()),
+                    _ => return ControlFlow::Continue(()),
+                };
+                match self.0.column_index(&fold(name)) {
+                    Some(place) => self.1.extend([place]),
+                    // It may be the whole row; with a table it is another one's column.
+                    None if is_alone => return ControlFlow::Break(()),
+                    None => {}
+                }
+                ControlFlow::Continue(())
+            }
+        }
+        let mut named = Named(schema, BTreeSet::new());
+        for item in &self.returning {
+            let (ast::SelectItem::UnnamedExpr(expr) | ast::SelectItem::ExprWithAlias { expr, .. }) =
+                item
+            else {
+                return None;
+            };
+            if visit(expr, &mut named).is_break() {
+                return None;
+            }
+        }
+        Some(named.1)
+    }
+
     /// Whether RETURNING may name columns of other tables.
     #[must_use]
     pub fn returns_beside(&self) -> bool {

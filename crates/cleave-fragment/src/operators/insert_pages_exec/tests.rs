@@ -29,7 +29,7 @@ impl PartitionStream for Rows {
     }
 }
 
-/// A NOT NULL number, a text of at most 5 bytes without blanks at its end, and any text.
+/// A NOT NULL number, and two texts.
 fn inserted() -> InsertedRows {
     let schema = Schema::new(vec![
         Field::new("id", DataType::Int64, false),
@@ -42,8 +42,7 @@ fn inserted() -> InsertedRows {
         class: PageClass::HOT,
         vid_first: 1000,
         columns: Projection::new(Arc::new(schema), columns),
-        bytes_max: vec![0, 5, 0],
-        is_trimmed: vec![false, true, false],
+        replaces: false,
     }
 }
 
@@ -92,12 +91,9 @@ async fn rows_are_numbered_as_they_come_and_long_values_written_with_them() {
 
 #[tokio::test]
 async fn what_columns_and_checks_refuse_fails_the_fragment() {
-    let value = |id, code| written(batch(id, code, "note", Some(true)), 2);
-    for (id, code, column) in [(None, "a", 1), (Some(2), "abcdef", 2), (Some(2), "ab ", 2)] {
-        let error = value(id, code).await.unwrap_err();
-        let DataFusionError::External(error) = error else { panic!("{error}") };
-        assert_eq!(error.downcast_ref(), Some(&RefusedValue { column }));
-    }
+    let error = written(batch(None, "a", "note", Some(true)), 2).await.unwrap_err();
+    let DataFusionError::External(error) = error else { panic!("{error}") };
+    assert_eq!(error.downcast_ref(), Some(&RefusedValue { column: 1 }));
     let error = written(batch(Some(2), "a", "note", Some(false)), 2).await.unwrap_err();
     let DataFusionError::External(error) = error else { panic!("{error}") };
     assert!(error.is::<RefusedRow>());
@@ -113,7 +109,7 @@ fn it_crosses_a_link_as_a_root_alone() {
     assert_eq!(back.downcast_ref::<InsertPagesExec>().unwrap().inserted(), &inserted());
     // Rows of other columns.
     let mut others = inserted();
-    others.bytes_max.pop();
+    others.columns = Projection::new(others.columns.schema, others.columns.columns[..2].to_vec());
     assert!(InsertPagesExec::new(rows(), others).is_err());
     assert!(InsertPagesExec::new(Arc::clone(&exec), inserted()).is_err());
 }

@@ -46,13 +46,16 @@ use cleave_engine::write::page_versions::TableVersions;
 use cleave_engine::write::tail_pins::TailPin;
 use cleave_engine::write::vid_set::VidSet;
 use cleave_query::cooperative::changing::ChangingQuery;
+use cleave_query::select::ReadView;
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::modify::Modify;
 use cleave_txn::{LockMode, Written};
 
-use super::{Ran, Settled, column_ids, planned, reported, rows_to_lock};
+use super::returned_rows::ReturnedRows;
+use super::{Done, Ran, Settled, column_ids, planned, reported, rows_to_lock};
 use crate::session::block::{self, OwnRows, Taken, own};
 use crate::session::foreign_keys::Ending;
+use crate::session::modify::Made;
 use crate::session::transaction_locks::{LOCKED_ROWS_MAX, pages_key, row_key};
 use crate::session::{Session, foreign_keys, locking, modify, serializable};
 
@@ -66,7 +69,7 @@ type Asked<'a> = (&'a Modify, &'a Parameters, &'a BTreeSet<usize>);
 
 /// What came of a run on one snapshot.
 enum Attempt {
-    Done(u64),
+    Done(Done),
     /// Others have changed a row since.
     Changed,
     /// It cannot be done in this way.
@@ -82,7 +85,7 @@ pub(super) async fn change(session: &mut Session, asked: Asked<'_>) -> Result<Op
     let (changed, taken) = match Box::pin(change_in_block(session, is_own, asked)).await {
         // Its rows are locked, and need no lock on the table.
         Ok(None) if !is_own && session.locks().has_jobs() => (Some(Ran::ByRows), Ok(Taken::Done)),
-        Ok(Some(count)) => (Some(Ran::Done(count)), Ok(Taken::Done)),
+        Ok(Some(done)) => (Some(Ran::Done(done)), Ok(Taken::Done)),
         Ok(None) => (None, Ok(Taken::Again)),
         Err(error) => (None, Err(error)),
     };
@@ -98,7 +101,7 @@ async fn change_in_block(
     session: &mut Session,
     is_own: bool,
     asked: Asked<'_>,
-) -> Result<Option<u64>> {
+) -> Result<Option<Done>> {
     let Some(id) = lock_table(session, is_own, asked.0).await? else { return Ok(None) };
     let pin = Arc::new(session.database.tail_pins().pin(id));
     // Whoever replaces a last page from now on has seen the pin.
@@ -111,7 +114,7 @@ async fn change_in_block(
             block.defined.trim();
         }
         match attempt? {
-            Attempt::Done(count) => return Ok(Some(count)),
+            Attempt::Done(done) => return Ok(Some(done)),
             Attempt::Changed => {}
             Attempt::No => return Ok(None),
         }
@@ -189,9 +192,10 @@ async fn attempt(
     let before = session.defined().versions_of(id);
     let mut versions = None;
     let mut ended = TableChange::of_read(table);
+    let mut returned = ReturnedRows::of(session, table, modify);
     let mut count = 0;
     for (place, query) in queries.iter().enumerate() {
-        let ran = run_one(session, (table, place), query, &columns).await?;
+        let ran = run_one(session, (table, place), query, (&columns, returned.as_mut())).await?;
         let Some((device, claim, change)) = ran else { return Ok(Attempt::No) };
         if columns.is_empty() {
             let dead = ended_rows(table, (&device, &claim), change)?;
@@ -205,7 +209,7 @@ async fn attempt(
         versions = Some(next);
     }
     if count == 0 && !has_rest {
-        return Ok(Attempt::Done(0));
+        return done(session, (modify, parameters), &view, (0, returned)).await;
     }
     let changed = match &versions {
         Some(versions) => Rows::Changed(versions),
@@ -241,6 +245,12 @@ async fn attempt(
         return Err(Error::concurrent_update());
     }
     count -= replaced;
+    if let Some(returned) = returned.as_mut().filter(|_| replaced > 0) {
+        returned.retain(|place, vid| match &versions {
+            Some(versions) => versions.has(place, vid),
+            None => ended.dead.get(&place).is_some_and(|dead| dead.contains(vid)),
+        })?;
+    }
     match versions {
         Some(versions) => {
             block.defined.put_versions(id, versions, Arc::clone(pin));
@@ -255,9 +265,25 @@ async fn attempt(
     if replaced > 0 || has_rest {
         let vids_from = vids_below.iter().zip(&ends).map(|(below, end)| *below.min(end));
         let vids_from: Vec<u64> = vids_from.collect();
-        count += Box::pin(change_rest(session, (modify, parameters), &vids_from)).await?;
+        let rest = Box::pin(change_rest(session, (modify, parameters), &vids_from)).await?;
+        count += rest.count as u64;
+        returned.as_mut().map_or(Ok(()), |returned| returned.add(&rest))?;
     }
-    Ok(Attempt::Done(count))
+    done(session, (modify, parameters), &view, (count, returned)).await
+}
+
+/// A statement, which has read `view`, with so many rows and those for RETURNING.
+async fn done(
+    session: &Session,
+    asked: (&Modify, &Parameters),
+    view: &ReadView,
+    (count, returned): (u64, Option<ReturnedRows>),
+) -> Result<Attempt> {
+    let returned = match returned {
+        Some(rows) => Some(rows.outcome(session, asked, view).await?),
+        None => None,
+    };
+    Ok(Attempt::Done(Done { count, returned }))
 }
 
 /// Whether all rows of the statement are those of one snapshot.
@@ -330,12 +356,12 @@ fn leave_out_dead(ended: &mut TableChange, live: &Live) -> Result<u64> {
 }
 
 /// Changes, row by row, the rows on pages that begin with the VIDs `vids_from` or greater ones: what was committed
-/// since the snapshot of the fragments, whose pages are pinned. Returns their number.
+/// since the snapshot of the fragments, whose pages are pinned.
 async fn change_rest(
     session: &mut Session,
     asked: (&Modify, &Parameters),
     vids_from: &[u64],
-) -> Result<u64> {
+) -> Result<Made> {
     let modify = asked.0;
     loop {
         let view = session.view().await?;
@@ -348,7 +374,7 @@ async fn change_rest(
         };
         let taken = own::take(session, &view, &table, made.change.clone(), ending).await?;
         if let Taken::Done = taken {
-            return Ok(made.count as u64);
+            return Ok(made);
         }
     }
 }
@@ -365,7 +391,7 @@ async fn run_one<'a>(
     session: &mut Session,
     (table, place): (&TableState, usize),
     query: &ChangingQuery,
-    columns: &'a [u32],
+    (columns, returned): (&'a [u32], Option<&mut ReturnedRows>),
 ) -> Result<Option<(Arc<Device>, Arc<Claim>, TabletChange<'a>)>> {
     let device = Arc::clone(query.device());
     let is_optimistic = session.in_force().update_locking == UpdateLocking::Optimistic;
@@ -381,7 +407,7 @@ async fn run_one<'a>(
         query.run_locking(&claim, rows_to_lock(table, place), &job).await?
     };
     let Some(changes) = changes else { return Ok(None) };
-    let change = reported(session, &device, changes, (place, columns))?;
+    let change = reported(session, query, changes, (place, columns), returned)?;
     Ok(Some((device, claim, change)))
 }
 

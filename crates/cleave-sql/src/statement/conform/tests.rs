@@ -4,7 +4,8 @@ use arrow::array::{
     Decimal128Array, Float32Array, Float64Array, Int32Array, Int64Array, LargeStringArray,
     NullArray,
 };
-use arrow::datatypes::Field;
+use arrow::datatypes::{Field, Float32Type};
+use cleave_store::ColumnType;
 
 use super::*;
 
