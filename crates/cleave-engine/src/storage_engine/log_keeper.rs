@@ -17,6 +17,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use cleave_catalog::catalog::{CatalogState, DeviceId};
 use cleave_catalog::error::Result;
+use cleave_media::Extent;
 use cleave_store::{PageRef, SegmentRef};
 use cleave_txn::{LogError, Wal};
 
