@@ -13,8 +13,8 @@
 //!    ([`insert_pages`]). A key of a unique index that is there already, or comes twice, fails the statement.
 //!
 //! Rows get new VIDs, as rows that the host updates do: entries of indexes stay valid for older snapshots, and no
-//! reader compares an entry with its row. A value that its column refuses, a broken check, and a device that refuses send the
-//! statement back to the rows. Source: Update NDP, section 4.
+//! reader compares an entry with its row. A value that its column refuses, a broken check, and a device that refuses
+//! send the statement back to the rows. Source: Update NDP, section 4.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
