@@ -1,9 +1,10 @@
 //! Tests of recursive queries as fragments: the same rows as on the host in every attach mode and split, within the
 //! memory that the device has, and ended by whoever gives them up.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cleave_host::{Error, Session};
+use cleave_media::Stopwatch;
 
 use crate::index_filter::attached;
 use crate::support::{answer, fresh, refused, row, rows, run};
@@ -239,7 +240,7 @@ async fn a_recursion_without_end_is_given_up() {
         // A run that went on would keep its memory, and the next would wait for it.
         for split in ["ndp", "h1", "host", "ndp", "ndp"] {
             run(&mut session, &format!("SET split = {split}; SET statement_timeout = 300")).await;
-            let begun = Instant::now();
+            let begun = Stopwatch::start();
             let error = refused(&mut session, ENDLESS).await;
             assert_eq!(error.sqlstate(), "57014", "{mode}, {split}: {error}");
             assert!(begun.elapsed() < Duration::from_secs(20), "{mode}, {split}");
