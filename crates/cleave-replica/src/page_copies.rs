@@ -238,12 +238,12 @@ async fn copy(engine: &Engine, folder: &Path, record: &RecordPages) -> Result<()
     let new = files::with_suffix(&path, ".new");
     let writer = files::create(&new).map_err(|error| Error::io("create", &new, error))?;
     let writer: Arc<dyn FileWriter> = Arc::from(writer);
-    let wrong = |action, error| Error::io(action, &new, error);
+    let failed = |action, error| Error::io(action, &new, error);
     let mut header = (sealed.len() as u64).to_le_bytes().to_vec();
     header.extend_from_slice(&sealed);
     header.resize(header.len().next_multiple_of(BLOCK_SIZE), 0);
     let mut at = header.len() as u64;
-    write(&writer, 0, header.into()).await.map_err(|error| wrong("write", error))?;
+    write(&writer, 0, header.into()).await.map_err(|error| failed("write", error))?;
     let reads = stream::iter(record.pages.clone()).map(|page| async move {
         let device = engine.attached(page.device)?;
         let bytes = blocks(&device, page.page.extent).await?;
@@ -255,11 +255,11 @@ async fn copy(engine: &Engine, folder: &Path, record: &RecordPages) -> Result<()
     while let Some(bytes) = reads.next().await {
         let bytes = bytes?;
         let length = bytes.len() as u64;
-        write(&writer, at, bytes).await.map_err(|error| wrong("write", error))?;
+        write(&writer, at, bytes).await.map_err(|error| failed("write", error))?;
         at += length;
     }
     let synced = joined(blocking(move || writer.sync()).await)?;
-    synced.map_err(|error| wrong("sync", error))?;
+    synced.map_err(|error| failed("sync", error))?;
     step("page copy: whole")?;
     files::rename(&new, &path).map_err(|error| Error::io("rename", &new, error))?;
     sync_folder(folder)?;
@@ -336,23 +336,23 @@ impl CopyReader {
     /// That of the record at `at` in `folder`; None: there is none.
     fn open(folder: &Path, at: u64) -> Result<Option<Self>> {
         let path = place(folder, at);
-        let wrong = |action, error| Error::io(action, &path, error);
+        let failed = |action, error| Error::io(action, &path, error);
         let file = match fs::File::open(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            file => file.map_err(|error| wrong("open", error))?,
+            file => file.map_err(|error| failed("open", error))?,
         };
         let damaged = |reason: String| StorageError::DamagedBackup { path: path.clone(), reason };
         let mut start = [0; LENGTH_BYTES];
-        file.read_exact_at(&mut start, 0).map_err(|error| wrong("read", error))?;
+        file.read_exact_at(&mut start, 0).map_err(|error| failed("read", error))?;
         let length = u64::from_le_bytes(start);
-        let file_bytes = file.metadata().map_err(|error| wrong("read", error))?.len();
+        let file_bytes = file.metadata().map_err(|error| failed("read", error))?.len();
         if length > file_bytes {
             let reason = format!("its header has {length} bytes, and the file {file_bytes}");
             return Err(damaged(reason).into());
         }
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
         let read = file.read_exact_at(&mut bytes, LENGTH_BYTES as u64);
-        read.map_err(|error| wrong("read", error))?;
+        read.map_err(|error| failed("read", error))?;
         let (_, payload) = FORMAT.open(&bytes).map_err(|error| damaged(error.to_string()))?;
         let header = Header::decode(payload).map_err(|error| damaged(error.to_string()))?;
         let mut at = (length + LENGTH_BYTES as u64).next_multiple_of(BLOCK_SIZE as u64);
