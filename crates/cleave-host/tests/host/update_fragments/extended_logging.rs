@@ -187,6 +187,32 @@ async fn any_moment_between_page_versions_comes_back() {
     }
 }
 
+/// The last versions of a block share chunks with its earlier ones, which are on no page that is copied.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_block_changes_by_several_fragments_comes_back() {
+    let place = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let (mut session, archive) = archived(place.path(), &database).await;
+    let mut moments = Vec::new();
+    for statement in [
+        "BEGIN; UPDATE w SET a = a + 1; UPDATE w SET b = b + 1; UPDATE w SET t = 'x' WHERE id > 9; COMMIT",
+        "UPDATE w SET a = a + 1 WHERE id % 2 = 0",
+        "BEGIN; UPDATE w SET a = 0; SAVEPOINT s; UPDATE w SET b = 7; ROLLBACK TO s; \
+            UPDATE w SET a = id % 7 WHERE id < 20000; UPDATE w SET t = NULL WHERE id < 5; COMMIT",
+    ] {
+        run(&mut session, statement).await;
+        let commit = database.snapshot(SnapshotKind::Flushed).await.unwrap().commit;
+        moments.push((commit, statement, row(&mut session, ALL).await));
+    }
+    assert_eq!(fragments(&database).await, 8);
+    run(&mut session, "CHECKPOINT").await;
+    assert_no_leak_soon(&database).await;
+    for (commit, statement, expected) in &moments {
+        let found = restored(place.path(), &archive, Until::Commit(*commit)).await;
+        assert_eq!(&found, expected, "after {statement}");
+    }
+}
+
 /// A host that dies between record and copy copies the pages when it starts again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_not_copied_before_a_kill_is_copied_behind_it() {
