@@ -330,12 +330,16 @@ async fn random_blocks_survive_kills() {
             (1..=12_000).map(|id| (id, [id % 91, id % 89, 0])).collect();
         let mut next = 20_000;
         for _ in 0..12 {
-            let level = ["READ COMMITTED", "REPEATABLE READ"][random.below(2) as usize];
+            let level = match random.below(2) {
+                0 => "READ COMMITTED",
+                _ => "REPEATABLE READ",
+            };
             run(&mut session, &format!("BEGIN ISOLATION LEVEL {level}")).await;
             let mut model = committed.clone();
             let mut marked = None;
             for step in 0..random.below(6) + 1 {
-                let (factor, place) = (random.below(5) + 1, random.below(3) as usize);
+                let factor = random.below(5) + 1;
+                let place = usize::try_from(random.below(3)).unwrap();
                 let (rest, name) = (random.below(factor), ["p", "q", "r"][place]);
                 match random.below(9) {
                     0..5 => {
