@@ -401,8 +401,8 @@ impl TabletVersions {
         Ok(count)
     }
 
-    /// The changed slots that are dead in `tablet`, or among `dead`, by the first VID of their pages. None: `tablet` has
-    /// no page for one of the versions, as `of` finds them.
+    /// The changed slots that are dead in `tablet`, or among `dead`, by the first VID of their pages. None: `tablet`
+    /// has no page for one of the versions, as `of` finds them.
     fn dead_slots(
         &self,
         tablet: &TabletState,

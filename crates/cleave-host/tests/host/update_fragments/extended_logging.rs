@@ -204,7 +204,7 @@ async fn what_a_block_changes_by_several_fragments_comes_back() {
         let commit = database.snapshot(SnapshotKind::Flushed).await.unwrap().commit;
         moments.push((commit, statement, row(&mut session, ALL).await));
     }
-    assert_eq!(fragments(&database).await, 8);
+    assert_eq!(fragments(&database).await, 7);
     run(&mut session, "CHECKPOINT").await;
     assert_no_leak_soon(&database).await;
     for (commit, statement, expected) in &moments {
