@@ -23,18 +23,10 @@ use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::Stack;
 use cleave_catalog::storage_error::StorageError;
-use cleave_fragment::ChangedPage;
-use cleave_store::{
-    ChangedColumn, OverflowValues, PageColumns, PageEntry, PageRead, PageSource, Projection,
-    SegmentRef, TableSchema, VidGaps, copied_columns, decode_batch, page_version,
-};
+use cleave_store::{PageEntry, SegmentRef, TableSchema, VidGaps};
 
-use super::change_pages::version_of;
-use super::segment_sink::SegmentSink;
+use super::version_writer::VersionWriter;
 use crate::storage_engine::catalog_edit::CatalogEdit;
-
-/// Blocks that are claimed at once for versions.
-const AHEAD_BLOCKS: u32 = 64;
 
 /// Columns of one page, as they were committed.
 #[derive(Debug, Clone)]
@@ -65,23 +57,22 @@ pub async fn put(
     let table = Arc::clone(table);
     let tablet = table.tablets.get(place).ok_or_else(Error::concurrent_update)?;
     let claim = edit.claim(&database.attached(tablet.device)?);
-    let mut writer = Writer {
-        pages: database.page_source(tablet.device, Stack::Native)?,
-        sink: SegmentSink::new(claim, AHEAD_BLOCKS),
-        schema: &table.schema,
-    };
+    let pages = database.page_source(tablet.device, Stack::Native)?;
+    let mut writer = VersionWriter::new(pages, claim, &table.schema);
     let by_vid = ByVid::of(logged);
     let mut made: BTreeMap<(usize, usize), PageEntry> = BTreeMap::new();
     for (number, segment) in tablet.heap.iter().enumerate() {
         for (at, entry) in segment.pages.iter().enumerate() {
             let sources = by_vid.over(entry);
             if !sources.is_empty() {
-                let version = writer.version((segment.segment_ref(), entry), &sources).await?;
+                let version =
+                    version(&mut writer, (segment.segment_ref(), entry), &sources).await?;
+                let version = version.ok_or_else(|| has_long_values(&table.schema, entry))?;
                 made.insert((number, at), version);
             }
         }
     }
-    drop(writer.sink.finish().await?);
+    writer.finish().await?;
     if let Some(tablet) = next.tablets.get_mut(place).map(Arc::make_mut) {
         for (number, segment) in tablet.heap.iter_mut().enumerate() {
             let of_segment: Vec<_> = made.range((number, 0)..=(number, usize::MAX)).collect();
@@ -154,71 +145,29 @@ struct Source<'a> {
     slots: Vec<Option<usize>>,
 }
 
-struct Writer<'a> {
-    pages: Arc<dyn PageSource>,
-    sink: SegmentSink,
-    schema: &'a TableSchema,
+/// The page of `entry` with the values of `sources`. None: it has long values in one of their columns.
+async fn version(
+    writer: &mut VersionWriter<'_>,
+    page: (SegmentRef, &PageEntry),
+    sources: &[Source<'_>],
+) -> Result<Option<PageEntry>> {
+    let ids: BTreeSet<u32> =
+        sources.iter().flat_map(|source| &source.page.columns).copied().collect();
+    let ids: Vec<u32> = ids.into_iter().collect();
+    let values = |place: usize, here: &ArrayRef| match ids.get(place) {
+        Some(id) => merged(*id, here, sources),
+        None => Ok(Arc::clone(here)),
+    };
+    writer.version(page, (&ids, BooleanBuffer::new_unset(0)), values).await
 }
 
-impl Writer<'_> {
-    /// The page of `entry` with the values of `sources`.
-    async fn version(
-        &mut self,
-        (segment, entry): (SegmentRef, &PageEntry),
-        sources: &[Source<'_>],
-    ) -> Result<PageEntry> {
-        let ids: BTreeSet<u32> =
-            sources.iter().flat_map(|source| &source.page.columns).copied().collect();
-        let ids: Vec<u32> = ids.into_iter().collect();
-        let place = |id: &u32| self.schema.columns.iter().position(|column| column.id == *id);
-        let indices: Option<Vec<usize>> = ids.iter().map(place).collect();
-        let indices = indices.ok_or_else(Error::concurrent_update)?;
-        let wanted = Projection::of_table(self.schema, &indices).nullable();
-        let mut read = PageRead { segment, page: entry.page, columns: wanted.columns.clone() };
-        let mut page = self.read(&read).await?;
-        for column in &wanted.columns {
-            if page.header.entry(*column).is_some_and(|chunk| chunk.overflow_count > 0) {
-                return Err(self.has_long_values(entry));
-            }
-        }
-        let here = decode_batch(&page, &read, &wanted, None, &OverflowValues::none())?;
-        let columns = ids
-            .iter()
-            .zip(here.columns())
-            .map(|(id, here)| Ok(ChangedColumn { id: *id, values: merged(*id, here, sources)? }));
-        let columns = columns.collect::<Result<Vec<_>>>()?;
-        let copied = copied_columns(&page.header, &ids);
-        if !copied.is_empty() {
-            read.columns = copied;
-            page = self.read(&read).await?;
-        }
-        let version = page_version(&read, &page, &columns)?;
-        let zones = version.page.zones.clone();
-        let made = PageEntry {
-            page: self.sink.push(version.page).await?,
-            vid_first: entry.vid_first,
-            gaps: VidGaps::none(),
-            overflow: Vec::new(),
-            shared: version.shared,
-            zones,
-        };
-        let made = ChangedPage { entry: made, slots: BooleanBuffer::new_unset(0) };
-        version_of(entry, &ids, made).map_err(|_| Error::concurrent_update())
-    }
-
-    async fn read(&self, read: &PageRead) -> Result<PageColumns> {
-        let pages = self.pages.read_scattered(vec![read.clone()]).await?;
-        pages.into_iter().next().ok_or_else(Error::concurrent_update)
-    }
-
-    fn has_long_values(&self, entry: &PageEntry) -> Error {
-        let (page, table) = (entry.page.page, &self.schema.name);
-        let reason = format!(
-            "page {page} of \"{table}\" has long values in a column of which an update fragment has changed other \
-                 rows; restore a backup that was made after that"
-        );
-        StorageError::PointInTime { reason }.into()
-    }
+fn has_long_values(schema: &TableSchema, entry: &PageEntry) -> Error {
+    let (page, table) = (entry.page.page, &schema.name);
+    let reason = format!(
+        "page {page} of \"{table}\" has long values in a column of which an update fragment has changed other \
+             rows; restore a backup that was made after that"
+    );
+    StorageError::PointInTime { reason }.into()
 }
 
 /// The values of the column `id` on a page that has `here`: those of `sources`, where they have the row.

@@ -15,7 +15,8 @@
 //! 5. [`change_pages`] changes columns of many rows, or marks them dead, by an update fragment. What a transaction has
 //!    changed so waits as [`page_versions`] for its commit, while [`tail_pins`] keep pages in place; [`settled_pages`]
 //!    says which pages can have versions. [`insert_pages`] adds pages with the rows of a query, which a fragment has
-//!    written. [`logged_values`] redoes page versions on other pages than they were made of.
+//!    written. [`logged_values`] redoes page versions on other pages than they were made of;
+//!    [`version_writer`] writes those that the host makes.
 //! 6. The [edit](crate::storage_engine::catalog_edit) that both build commits, or leaves no trace.
 
 pub mod begun;
@@ -35,5 +36,6 @@ pub mod settled_pages;
 pub mod tail_pins;
 pub mod unique;
 pub mod vacuum;
+mod version_writer;
 pub mod vid_set;
 pub mod writing_fragment;
