@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cleave_catalog::catalog::{TableState, TabletState};
-use cleave_store::PageEntry;
+use cleave_store::{PageEntry, SegmentDirectory};
 
 use super::page_versions::is_same_place;
 
@@ -24,22 +24,33 @@ use super::page_versions::is_same_place;
 /// `u64::MAX` where it has all. Rows from the VIDs `ends` on are not committed.
 #[must_use]
 pub fn unsettled_from(table: &TableState, newest: &TableState, ends: &[u64]) -> Vec<u64> {
-    let first_of = |(place, tablet): (usize, &Arc<TabletState>)| {
-        let known = newest.tablets.get(place).map(|newest| by_first_vid(newest));
-        let known = known.unwrap_or_default();
+    unknown_from(table, newest, |(place, segment), entry, same| {
+        // A page of a block can have own rows behind committed ones, and as many rows as the newest one has by now.
         let end = ends.get(place).copied().unwrap_or_default();
-        let is_settled = |entry: &&PageEntry| {
-            // A page of a block can have own rows behind committed ones, and as many rows as the newest one has by now.
-            let same = known.get(&entry.vid_first).filter(|_| entry.vid_end() <= end);
-            same.is_some_and(|same| {
-                is_same_place(&same.page, &entry.page) && same.gaps == entry.gaps
+        !segment.segment.is_shipped()
+            && entry.vid_end() <= end
+            && is_same_place(&same.page, &entry.page)
+            && same.gaps == entry.gaps
+    })
+}
+
+/// For each tablet of `table`, the first VID of a page of which `known` has none that begins with it, or `is_same` says
+/// that it is another one; `u64::MAX` where there is no such page. It is asked with the place of the tablet, the
+/// segment and the page, and that of `known`.
+pub(crate) fn unknown_from(
+    table: &TableState,
+    known: &TableState,
+    is_same: impl Fn((usize, &SegmentDirectory), &PageEntry, &PageEntry) -> bool,
+) -> Vec<u64> {
+    let first_of = |(place, tablet): (usize, &Arc<TabletState>)| {
+        let known = known.tablets.get(place).map(|known| by_first_vid(known)).unwrap_or_default();
+        let unknown = tablet.heap.iter().flat_map(|segment| {
+            segment.pages.iter().filter(|entry| {
+                let same = known.get(&entry.vid_first);
+                !same.is_some_and(|same| is_same((place, segment), entry, same))
             })
-        };
-        let unsettled = tablet.heap.iter().flat_map(|segment| {
-            let is_shipped = segment.segment.is_shipped();
-            segment.pages.iter().filter(move |entry| is_shipped || !is_settled(entry))
         });
-        unsettled.map(|entry| entry.vid_first).min().unwrap_or(u64::MAX)
+        unknown.map(|entry| entry.vid_first).min().unwrap_or(u64::MAX)
     };
     table.tablets.iter().enumerate().map(first_of).collect()
 }

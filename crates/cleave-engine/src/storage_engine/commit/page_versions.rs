@@ -21,11 +21,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
+use cleave_catalog::catalog::{DeviceId, TableState};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::UpdateLogging;
 use cleave_media::Extent;
-use cleave_store::{PageEntry, PageRef};
 use cleave_txn::Wal;
 use tokio::sync::OwnedMutexGuard;
 
@@ -38,6 +37,7 @@ use crate::storage_engine::catalog_edit::{CatalogEdit, Kind};
 use crate::storage_engine::log_keeper::{LoggedPage, RecordPages};
 use crate::write::insert::{TableChange, with_ends_in_pages};
 use crate::write::page_versions::{TableVersions, is_same_place};
+use crate::write::settled_pages::{rows_from, unknown_from};
 
 /// Bytes of references and deleted rows up to which they are logged: a record of more costs as much as a manifest.
 const RECORD_BYTES_MAX: usize = 4 << 20;
@@ -119,31 +119,13 @@ impl Engine {
     pub fn unlogged_pages(&self, table: &TableState, rows_max: u64) -> Option<Vec<u64>> {
         let durable = self.durable();
         let durable = durable.table_by_id(table.schema.table_id)?;
-        if !may_name_pages(self) {
+        if !may_name_pages(self) || durable.tablets.len() < table.tablets.len() {
             return None;
         }
-        let first_of = |(tablet, known): (&Arc<TabletState>, &Arc<TabletState>)| {
-            let known: BTreeMap<u64, &PageRef> =
-                pages_of(known).map(|entry| (entry.vid_first, &entry.page)).collect();
-            let is_unknown = |entry: &&PageEntry| {
-                known.get(&entry.vid_first).is_none_or(|page| !is_same_place(page, &entry.page))
-            };
-            let unknown = pages_of(tablet).filter(is_unknown).map(|entry| entry.vid_first);
-            unknown.min().unwrap_or(u64::MAX)
-        };
-        let tablets = table.tablets.iter().zip(&durable.tablets);
-        let firsts: Vec<u64> = tablets.map(first_of).collect();
-        let rows_behind = |(tablet, first): (&Arc<TabletState>, &u64)| -> u64 {
-            let behind = pages_of(tablet).filter(|entry| entry.vid_first >= *first);
-            behind.map(|entry| u64::from(entry.page.row_count)).sum()
-        };
-        let rows: u64 = table.tablets.iter().zip(&firsts).map(rows_behind).sum();
-        (firsts.len() == table.tablets.len() && (1..=rows_max).contains(&rows)).then_some(firsts)
+        let firsts =
+            unknown_from(table, durable, |_, entry, same| is_same_place(&same.page, &entry.page));
+        (1..=rows_max).contains(&rows_from(table, &firsts)).then_some(firsts)
     }
-}
-
-fn pages_of(tablet: &TabletState) -> impl Iterator<Item = &PageEntry> {
-    tablet.heap.iter().flat_map(|segment| &segment.pages)
 }
 
 /// Whether the copies that are to be made of the pages have all that the transaction has changed: chunks that lie with
