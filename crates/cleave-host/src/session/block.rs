@@ -597,16 +597,14 @@ async fn past(session: &mut Session) -> Result<Option<Arc<CatalogState>>> {
 /// Puts the page versions of a block whose statements have snapshots of their own over those that others have
 /// committed in `base`, so that its statements read both. A block that keeps its snapshot reads its own over that.
 async fn rebase_own(session: &mut Session, base: &CatalogState) -> Result<()> {
-    let database = Arc::clone(&session.database);
-    match &mut session.block {
-        Some(block) if block.isolation == Isolation::ReadCommitted => {
-            if block.defined.has_versions() {
-                block.defined.rebase_versions(&database, base).await?;
-            }
-            Ok(())
-        }
-        _ => Ok(()),
+    let Session { database, block, .. } = session;
+    if let Some(block) = block
+        && block.isolation == Isolation::ReadCommitted
+        && block.defined.has_versions()
+    {
+        block.defined.rebase_versions(database, base).await?;
     }
+    Ok(())
 }
 
 /// As [`rights::view_now`], before the session's rights are checked.
