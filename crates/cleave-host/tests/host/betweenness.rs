@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use cleave_host::Session;
 use cleave_media::SplitMix64;
 
-use crate::index_filter::attached;
+use crate::index_filter::{attached, session_on};
 use crate::support::{rows, run};
 
 /// The kite of Krackhardt (1990), by whose centrality measures are told apart.
@@ -155,10 +155,7 @@ async fn random_graphs_have_the_centrality_that_brandes_finds() {
     for (seed, mode) in (5..).zip(["embedded", "remote", "local"]) {
         let outside = tempfile::tempdir().unwrap();
         let (_directory, database, _served) = attached(mode, outside.path()).await;
-        let mut session = database.session();
-        if mode != "embedded" {
-            run(&mut session, "SET default_device = 'other'").await;
-        }
+        let mut session = session_on(&database, mode).await;
         let mut random = SplitMix64::new(seed);
         let mut node = || i64::try_from(1 + random.below(60)).unwrap();
         let mut links: Vec<(i64, i64)> = (0..180).map(|_| (node(), node())).collect();

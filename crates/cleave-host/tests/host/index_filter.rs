@@ -29,7 +29,16 @@ impl Drop for Serving {
     }
 }
 
-/// A database whose new tables lie on a device that is attached so.
+/// A session whose new tables lie on the device that is [attached] so.
+pub(crate) async fn session_on(database: &Arc<Database>, mode: &str) -> Session {
+    let mut session = database.session();
+    if mode != "embedded" {
+        run(&mut session, "SET default_device = 'other'").await;
+    }
+    session
+}
+
+/// A database, and a device called other that is attached so; none where it is the embedded one.
 pub(crate) async fn attached(
     mode: &str,
     outside: &std::path::Path,
@@ -83,10 +92,7 @@ async fn rows_are_the_same_in_every_attach_mode_and_split() {
     for mode in ["embedded", "remote", "local"] {
         let outside = tempfile::tempdir().unwrap();
         let (_directory, database, _served) = attached(mode, outside.path()).await;
-        let mut session = database.session();
-        if mode != "embedded" {
-            run(&mut session, "SET default_device = 'other'").await;
-        }
+        let mut session = session_on(&database, mode).await;
         filled(&mut session).await;
         let mut random = SplitMix64::new(31);
         let mut there = 0;

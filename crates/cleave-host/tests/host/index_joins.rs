@@ -4,7 +4,7 @@
 use cleave_host::Session;
 use cleave_media::SplitMix64;
 
-use crate::index_filter::{attached, filled};
+use crate::index_filter::{attached, filled, session_on};
 use crate::support::{batches, numbered, row, rows, run};
 
 /// Joins of all the kinds that hand keys down, with numbers that change.
@@ -57,10 +57,7 @@ async fn joins_give_the_same_rows_in_every_attach_mode_and_split() {
     for (seed, mode) in (41..).zip(["embedded", "remote", "local"]) {
         let outside = tempfile::tempdir().unwrap();
         let (_directory, database, _served) = attached(mode, outside.path()).await;
-        let mut session = database.session();
-        if mode != "embedded" {
-            run(&mut session, "SET default_device = 'other'").await;
-        }
+        let mut session = session_on(&database, mode).await;
         filled(&mut session).await;
         let (mut here, mut there) = (0, 0);
         for sql in joins(&mut SplitMix64::new(seed)) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cleave_host::{Error, Session};
 use cleave_media::Stopwatch;
 
-use crate::index_filter::attached;
+use crate::index_filter::{attached, session_on};
 use crate::support::{answer, fresh, refused, row, rows, run};
 
 /// A graph of 4,000 nodes with about four links each, some of which go in circles; its index has links by target.
@@ -114,10 +114,7 @@ async fn recursions_give_the_same_rows_in_every_attach_mode_and_split() {
     for mode in ["embedded", "remote", "local"] {
         let outside = tempfile::tempdir().unwrap();
         let (_directory, database, _served) = attached(mode, outside.path()).await;
-        let mut session = database.session();
-        if mode != "embedded" {
-            run(&mut session, "SET default_device = 'other'").await;
-        }
+        let mut session = session_on(&database, mode).await;
         graph(&mut session).await;
         for (place, sql) in FROM_TABLES.iter().chain(&OTHERS).enumerate() {
             run(&mut session, "SET split = host; SET index_scan = off").await;
@@ -232,10 +229,7 @@ async fn a_recursion_without_end_is_given_up() {
     for mode in ["embedded", "remote", "local"] {
         let outside = tempfile::tempdir().unwrap();
         let (_directory, database, _served) = attached(mode, outside.path()).await;
-        let mut session = database.session();
-        if mode != "embedded" {
-            run(&mut session, "SET default_device = 'other'").await;
-        }
+        let mut session = session_on(&database, mode).await;
         graph(&mut session).await;
         // A run that went on would keep its memory, and the next would wait for it.
         for split in ["ndp", "h1", "host", "ndp", "ndp"] {
