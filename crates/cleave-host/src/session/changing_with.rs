@@ -47,6 +47,8 @@ pub(super) struct Parts {
     changed: BTreeSet<u32>,
     /// Tables in which the parts have deleted rows that the block had inserted.
     own_dead: BTreeSet<u32>,
+    /// The tables that more than one part changes.
+    shared: BTreeSet<u32>,
 }
 
 impl Session {
@@ -54,6 +56,18 @@ impl Session {
     pub(super) fn view_of_parts(&self) -> Option<(&ReadView, &Arc<CatalogState>)> {
         self.parts.as_ref().map(|parts| (&parts.view, &parts.base))
     }
+
+    /// Whether the running statement is to read one view, whatever others commit: its block keeps a snapshot, or it is
+    /// a part of a statement that does.
+    pub(super) fn keeps_view(&self) -> bool {
+        self.reads_snapshot() || self.parts.is_some()
+    }
+}
+
+/// Whether another part of the statement changes rows of `table` too. Each finds the rows that the other has replaced,
+/// which page versions do not tell.
+pub(super) fn is_shared_by_parts(parts: Option<&Parts>, table: u32) -> bool {
+    parts.is_some_and(|parts| parts.shared.contains(&table))
 }
 
 /// Rows of a tablet that were deleted by earlier parts of the statement, up to `next`.
@@ -120,7 +134,7 @@ pub(super) async fn run_changing_with(
     loop {
         let before = session.block.as_ref().map(|block| block.taken());
         let view = session.view().await?;
-        session.parts = Some(Box::new(parts_of(session, view)));
+        session.parts = Some(Box::new(parts_of(session, view, with)));
         let outcome = Box::pin(run_parts_of(session, with, parameters, text)).await;
         session.parts = None;
         let outcome = match outcome {
@@ -140,11 +154,21 @@ pub(super) async fn run_changing_with(
     }
 }
 
-/// The parts of a statement that reads `view`, before the first of them runs.
-fn parts_of(session: &Session, view: ReadView) -> Parts {
+/// The parts of `with`, which reads `view`, before the first of them runs.
+fn parts_of(session: &Session, view: ReadView, with: &ChangingWith) -> Parts {
     let base = Arc::clone(session.committed(&view));
+    let (mut all, mut shared) = (BTreeSet::new(), BTreeSet::new());
+    for part in with.parts.iter().chain([&with.main]) {
+        let target = part.statement.properties().writes;
+        let table = target.and_then(|target| view.state.find_writable_table(target.table).ok());
+        if let Some(id) = table.map(|table| table.schema.table_id)
+            && !all.insert(id)
+        {
+            shared.insert(id);
+        }
+    }
     let (dead, changed, own_dead) = Default::default();
-    Parts { view, base, dead, changed, own_dead }
+    Parts { view, base, dead, changed, own_dead, shared }
 }
 
 async fn lock_for_part(session: &mut Session, statement: &Statement) -> Result<()> {
@@ -261,7 +285,7 @@ pub(super) async fn explain_changing_with(
         return Err(Error::unsupported("EXPLAIN (FORMAT) of WITH that changes rows"));
     }
     let view = session.view().await?;
-    session.parts = Some(Box::new(parts_of(session, view.clone())));
+    session.parts = Some(Box::new(parts_of(session, view.clone(), with)));
     let outcome = Box::pin(explain_parts(session, with, parameters, &view, format)).await;
     session.parts = None;
     outcome

@@ -106,6 +106,10 @@ pub(super) async fn run(
         }
         match ran {
             Ran::Done(done) => return Ok(done.outcome(modify)),
+            // All parts run again.
+            Ran::Again if session.view_of_parts().is_some() => {
+                return Err(Error::concurrent_update());
+            }
             Ran::Again => continue,
             Ran::ByRows => {}
         }

@@ -54,6 +54,7 @@ use self::returned_rows::{ReturnedRows, returned_columns};
 use super::block::Taken;
 use super::block::many;
 use super::block::own;
+use super::changing_with::is_shared_by_parts;
 use super::transaction_locks::LOCKED_ROWS_MAX;
 use super::{Outcome, Session, definitions, foreign_keys, identity};
 
@@ -147,7 +148,7 @@ async fn read_by_fragments(
         return Ok(Some((view.clone(), settled.vids_below)));
     }
     // The snapshot that a block keeps stays as it is.
-    if session.reads_snapshot() {
+    if session.keeps_view() {
         return Ok(None);
     }
     Ok(Some((session.view_with_keys().await?, Vec::new())))
@@ -203,7 +204,7 @@ async fn by_fragments(
     let flushed;
     let (view, table, queries) = match view.state.shipped.is_empty() {
         true => (view, table, queries),
-        false if session.reads_snapshot() => return Ok(Ran::ByRows),
+        false if session.keeps_view() => return Ok(Ran::ByRows),
         false => {
             let view = session.view_with_keys().await?;
             let table = view.state.find_writable_table(&asked.0.table).map(Arc::clone);
@@ -242,8 +243,14 @@ fn changed_places(
     table: &TableState,
     modify: &Modify,
 ) -> Option<BTreeSet<usize>> {
-    let is_plain = session.view_of_parts().is_none() && !session.references.is_running;
-    if !is_plain || !table.damaged.is_empty() {
+    if session.references.is_running || !table.damaged.is_empty() {
+        return None;
+    }
+    // Foreign keys are checked, and their actions run, when all parts are done.
+    if session.view_of_parts().is_some()
+        && (is_shared_by_parts(session.parts.as_deref(), table.schema.table_id)
+            || foreign_keys::is_in_references(session, table))
+    {
         return None;
     }
     let Action::Update(assignments) = &modify.action else {

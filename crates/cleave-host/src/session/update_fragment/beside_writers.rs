@@ -159,7 +159,7 @@ async fn attempt(
     (modify, parameters, places): Asked<'_>,
 ) -> Result<Attempt> {
     let is_alone = modify.is_of_its_rows_alone();
-    let view = match is_alone || session.reads_snapshot() {
+    let view = match is_alone || session.keeps_view() {
         true => session.view().await?,
         false => session.view_with_keys().await?,
     };
@@ -229,7 +229,7 @@ async fn attempt(
     // What others have replaced between the snapshot and the locks is left to the rows that replace it.
     let compared = Box::pin(compared(session, table, versions, &mut ended)).await;
     let (versions, replaced) = match compared {
-        Err(Error::Conflict { kind: ConflictKind::Update, .. }) if !session.reads_snapshot() => {
+        Err(Error::Conflict { kind: ConflictKind::Update, .. }) if !session.keeps_view() => {
             return Ok(Attempt::Changed);
         }
         Ok(None) => return Ok(Attempt::No),
@@ -288,8 +288,9 @@ async fn done(
 
 /// Whether all rows of the statement are those of one snapshot.
 fn keeps_snapshot(session: &Session) -> bool {
-    session.is_alone_in_block()
-        && session.in_force().default_transaction_isolation != Isolation::ReadCommitted
+    session.view_of_parts().is_some()
+        || session.is_alone_in_block()
+            && session.in_force().default_transaction_isolation != Isolation::ReadCommitted
 }
 
 /// What fragments have made of `table` as others have left it: `versions` over theirs, of the rows that are alive
@@ -307,7 +308,7 @@ async fn compared(
 ) -> Result<Option<(Option<TableVersions>, u64)>> {
     let database = Arc::clone(&session.database);
     let id = table.schema.table_id;
-    let keeps_snapshot = session.reads_snapshot();
+    let keeps_snapshot = session.keeps_view();
     let Some(mut versions) = versions else {
         let replaced = leave_out_dead(ended, &database.live())?;
         if keeps_snapshot && replaced > 0 {
@@ -373,8 +374,12 @@ async fn change_rest(
             false => made.ending(modify, &view),
         };
         let taken = own::take(session, &view, &table, made.change.clone(), ending).await?;
-        if let Taken::Done = taken {
-            return Ok(made);
+        match taken {
+            Taken::Done => return Ok(made),
+            Taken::Again if session.view_of_parts().is_some() => {
+                return Err(Error::concurrent_update());
+            }
+            Taken::Again => {}
         }
     }
 }
