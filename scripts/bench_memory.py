@@ -4,6 +4,8 @@
     scripts/bench_memory.py                     changes of 100 times --query-memory, each kind in a server of its own
     scripts/bench_memory.py --times 10 update   fewer rows; only the kinds that are named
 
+Kinds that begin with `fragment` run as fragments of the embedded device, whose budget (`device_memory`) is added.
+
 The kernel enforces the limit: a server that needs more is killed, and the script reports it and ends with 1. It also
 prints the most anonymous memory that the server had (RssAnon, read 20 times a second), over the budgets. The page cache
 counts against the limit too, and is evicted.
@@ -26,6 +28,7 @@ MIB = 1 << 20
 # Bytes of text in each row; with its number, what a row is counted as.
 TEXT_BYTES = 390
 ROW_BYTES = 400
+DEVICE_MEMORY = 32 * MIB
 CGROUPS = Path("/sys/fs/cgroup")
 
 FILL = f"SELECT g, repeat(md5(g::text), 13)::varchar({TEXT_BYTES}) FROM generate_series({{}}, {{}}) AS s(g)"
@@ -109,6 +112,7 @@ def kinds(count):
     def left(rows, total):
         return f"{rows}|{total if rows else ''}|{rows * TEXT_BYTES if rows else ''}"
 
+    fragment = f"SET update_placement = device; SET device_memory = '{DEVICE_MEMORY // MIB}MB'; "
     thrice = "".join(f"INSERT INTO t {rows_between(n * third + 1, (n + 1) * third)};" for n in range(3))
     return {
         "inserts": (TABLE, f"BEGIN; {thrice} COMMIT;", sums, left(3 * third, 3 * third * (3 * third + 1) // 2)),
@@ -125,6 +129,11 @@ def kinds(count):
         "conflict": (filled, f"INSERT INTO t {rows_between(1, count)} ON CONFLICT (id) DO UPDATE SET a = "
                              f"reverse(excluded.a);",
                      sums, left(count, ids)),
+        "fragment_update": (filled, fragment + "UPDATE t SET a = reverse(a);", sums, left(count, ids)),
+        "fragment_keys": (filled, fragment + "UPDATE t SET id = id + 1;", sums, left(count, ids + count)),
+        "fragment_delete": (filled, fragment + "DELETE FROM t;", sums, left(0, 0)),
+        "fragment_insert": (filled + "CREATE TABLE u (id bigint, a text);", fragment + "INSERT INTO u SELECT * FROM t;",
+                            sums.replace("t;", "u;"), left(count, ids)),
         "cascade": (filled + "CREATE TABLE c (id bigint PRIMARY KEY REFERENCES t ON DELETE CASCADE ON UPDATE "
                              "CASCADE, a text);"
                     "INSERT INTO c SELECT * FROM t;", "DELETE FROM t;",
@@ -135,7 +144,7 @@ def kinds(count):
 def measured(name, kind, options, folder):
     """Runs one kind; returns whether it succeeded."""
     before, change, check, expected = kind
-    budgets = options.query_memory + options.buffer_pool
+    budgets = options.query_memory + options.buffer_pool + (DEVICE_MEMORY if name.startswith("fragment") else 0)
     database = folder / name
     arguments = ["--query-memory", str(options.query_memory), "--buffer-pool", str(options.buffer_pool)]
     if "{rows}" in change:
