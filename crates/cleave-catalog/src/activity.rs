@@ -32,6 +32,8 @@ pub enum Act {
     UpdateFragment,
     /// A fragment locked the rows of a query.
     LockingFragment,
+    /// A fragment made a run of an index from rows.
+    IndexFragment,
     /// The changes of a transaction were made pages in memory for its planned statements.
     ShippedOwn,
 }
@@ -43,7 +45,7 @@ pub struct Activity {
 }
 
 impl Act {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Plan,
         Self::CachedPlan,
         Self::LookUp,
@@ -51,6 +53,7 @@ impl Act {
         Self::ShippedDelta,
         Self::UpdateFragment,
         Self::LockingFragment,
+        Self::IndexFragment,
         Self::ShippedOwn,
     ];
 
@@ -63,6 +66,7 @@ impl Act {
             Self::ShippedDelta => "shipped delta",
             Self::UpdateFragment => "update fragments",
             Self::LockingFragment => "locking fragments",
+            Self::IndexFragment => "index fragments",
             Self::ShippedOwn => "shipped own changes",
         }
     }

@@ -141,6 +141,11 @@ impl IndexShape {
         Projection::of_table(&self.schema, &self.columns).nullable()
     }
 
+    /// The name of the table.
+    pub fn table_name(&self) -> &str {
+        &self.schema.name
+    }
+
     /// The error of a duplicate key, with its values.
     pub fn duplicate_key(&self, key: &[u8]) -> Error {
         let names = self.definition.column_names(&self.schema);

@@ -52,6 +52,7 @@ use crate::operators::insert_pages_exec::InsertPagesExec;
 use crate::operators::lock_rows_exec::LockRowsExec;
 use crate::operators::merge_runs_exec::MergeRunsExec;
 use crate::operators::recursion_exec::{RecursionExec, WorkingTableExec, open_reference};
+use crate::operators::sort_keys_exec::SortKeysExec;
 use crate::operators::table_scan_exec::{TableScan, TableScanExec};
 use crate::operators::write_rows_exec::WriteRowsExec;
 use crate::operators::write_run_exec::WriteRunExec;
@@ -59,7 +60,7 @@ use crate::operators::write_run_exec::WriteRunExec;
 /// Version of the engine whose plans the fragments are. A test compares it with the lock file.
 const ENGINE_VERSION: &str = "55.2.0";
 /// Version of [`FragmentNode`] and of what surrounds it.
-const CODEC_VERSION: u32 = 9;
+const CODEC_VERSION: u32 = 10;
 /// Largest fragment that is decoded.
 pub const FRAGMENT_BYTES_MAX: usize = 16 << 20;
 
@@ -83,12 +84,13 @@ pub const EXPRESSION_COUNT_MAX: usize = 1024;
 const DELIMITER_BYTES_MAX: usize = 1024;
 
 /// Operators of the engine that a device runs, by the name they give themselves.
-const DEVICE_OPERATORS: [&str; 24] = [
+const DEVICE_OPERATORS: [&str; 25] = [
     "TableScanExec",
     "BroadcastExec",
     "FetchColumnsExec",
     "MergeRunsExec",
     "WriteRunExec",
+    "SortKeysExec",
     "WriteRowsExec",
     "ChangePagesExec",
     "InsertPagesExec",
@@ -504,7 +506,7 @@ enum Keys {
 /// Wire form of an operator that is not the engine's own. The engine encodes its input, if it has one.
 #[derive(Clone, PartialEq, Message)]
 struct FragmentNode {
-    #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 20, 30, 31")]
+    #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 20, 30, 31, 40")]
     operator: Option<OperatorNode>,
 }
 
@@ -534,6 +536,8 @@ enum OperatorNode {
     Recursion(RecursionNode),
     #[prost(message, tag = "31")]
     WorkingTable(WorkingTableNode),
+    #[prost(message, tag = "40")]
+    SortKeys(SortKeysNode),
 }
 
 /// Wire form of a [`BroadcastExec`].
@@ -691,6 +695,7 @@ impl PhysicalExtensionCodec for FragmentCodec {
             Some(OperatorNode::LockRows(node)) => return locked_rows::decode(node, inputs),
             Some(OperatorNode::Recursion(node)) => return recursions::decode(node, inputs),
             Some(OperatorNode::WorkingTable(node)) => return recursions::decode_leaf(node),
+            Some(OperatorNode::SortKeys(node)) => return sorted_keys::decode(node, inputs),
             Some(OperatorNode::DenseAggregate(_)) => return decode_dense_aggregate(inputs),
             Some(OperatorNode::Broadcast(node)) => return decode_broadcast(node),
             Some(OperatorNode::FetchColumns(node)) => return decode_fetch_columns(*node, inputs),
@@ -737,6 +742,8 @@ impl PhysicalExtensionCodec for FragmentCodec {
         } else if let Some(exec) = node.downcast_ref::<WriteRunExec>() {
             let segment = Some((&exec.segment()).into());
             OperatorNode::WriteRun(WriteRunNode { segment, unique: exec.is_unique() })
+        } else if let Some(exec) = node.downcast_ref::<SortKeysExec>() {
+            OperatorNode::SortKeys(sorted_keys::encode(exec))
         } else if let Some(exec) = node.downcast_ref::<WriteRowsExec>() {
             OperatorNode::WriteRows(written_rows::encode(exec))
         } else if let Some(exec) = node.downcast_ref::<ChangePagesExec>() {
@@ -869,6 +876,7 @@ mod literals;
 mod locked_rows;
 mod projections;
 mod recursions;
+mod sorted_keys;
 mod written_rows;
 
 use changed_pages::ChangePagesNode;
@@ -878,6 +886,7 @@ use literals::{check_literal, check_width, type_made_of};
 use locked_rows::LockRowsNode;
 use projections::{AbsentNode, decode_absent, decode_projection, encode_absent, named_columns};
 use recursions::{RecursionNode, WorkingTableNode};
+use sorted_keys::SortKeysNode;
 use written_rows::WriteRowsNode;
 
 #[cfg(test)]

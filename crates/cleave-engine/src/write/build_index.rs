@@ -9,7 +9,8 @@
 //!    reads the catalog version of that commit.
 //! 2. Without the writer lock, workers share the pages of that version, those of all tablets [side by
 //!    side](side_by_side). Each sorts the keys of its pages within its share of memory, and writes what does not fit as
-//!    runs, on the device of the tablet, which merges them into one.
+//!    runs, on the device of the tablet, which merges them into one. A device across a link [sorts the
+//!    keys](on_device) itself.
 //! 3. With the writer lock, keys of rows that were inserted meanwhile make a second run. The commit names both.
 //!
 //! A block that has the table to itself builds it in one go ([`build_index_within`]).
@@ -18,6 +19,7 @@
 //! the table as it was and the space free. Whether the table or the name belongs to something else by then is checked
 //! under the writer lock.
 
+mod on_device;
 mod side_by_side;
 
 use std::collections::BTreeMap;

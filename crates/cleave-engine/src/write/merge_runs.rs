@@ -76,6 +76,11 @@ impl RunMerger {
         Self { is_patient: true, ..self }
     }
 
+    /// Where its fragments run.
+    pub(super) fn sides(&self) -> &Sides {
+        &self.sides
+    }
+
     /// One run of the entries of `runs`, in space of `claim`.
     ///
     /// # Errors
@@ -134,8 +139,11 @@ impl RunMerger {
         Ok(directory(new, placed)?)
     }
 
-    /// The run that the device says it wrote, if it may be so.
-    fn accepted(
+    /// The run that the device says it wrote, if it may be so: with one of these numbers of `entries`.
+    ///
+    /// # Errors
+    /// [`StorageError::Answer`](cleave_catalog::storage_error::StorageError::Answer) if it may not.
+    pub(super) fn accepted(
         &self,
         claim: &Claim,
         new: NewRun<'_>,

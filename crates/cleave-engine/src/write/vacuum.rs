@@ -28,9 +28,7 @@ use cleave_catalog::error::{Error, Result};
 use cleave_catalog::index::TabletIndex;
 use cleave_catalog::settings::Settings;
 use cleave_fragment::operators::table_scan_exec::TableScan;
-use cleave_fragment::{
-    Morsel, MorselPage, TableScanExec, WriteRowsExec, WrittenSegment, read_written,
-};
+use cleave_fragment::{TableScanExec, WriteRowsExec, WrittenSegment, read_written};
 use cleave_store::{
     ColumnRef, PageClass, PageEntry, Projection, SegmentDirectory, SegmentId, SegmentKind,
     SegmentRef, TableSchema, VersionMap, VidGaps,
@@ -38,7 +36,7 @@ use cleave_store::{
 
 use super::load::segment_ref;
 use super::merge_runs::{NewRun, RunMerger};
-use super::writing_fragment::{Sides, WritingFragment, give_back_unused};
+use super::writing_fragment::{Sides, WritingFragment, give_back_unused, live_morsels};
 use crate::device::Claim;
 use crate::storage_engine::Engine;
 use crate::storage_engine::catalog_edit::CatalogEdit;
@@ -385,11 +383,15 @@ async fn prune(
     let rows: u64 = group.old.iter().map(|segment| segment.row_count()).sum();
     let class = group.old.first().map_or(PageClass::HOT, |segment| segment.class);
     let page_blocks = u64::from(class.page_bytes / 4096);
+    let pages = group
+        .old
+        .iter()
+        .flat_map(|segment| segment.pages.iter().map(move |entry| (segment.segment_ref(), entry)));
     let fragment = WritingFragment {
         what: "prune a table",
         plan: Arc::new(plan(group, class, schema)?),
         snapshot: cleave_store::Snapshot { commit: group.new.commit },
-        inputs: vec![(INPUT, morsels(group, tablet))],
+        inputs: vec![(INPUT, live_morsels(pages, &tablet.version_map).0)],
         indexes: Vec::new(),
         // A rewritten page may end with fewer rows than the old ones.
         block_count: blocks.saturating_mul(group.live_count) / rows.max(1) + page_blocks.min(256),
@@ -428,31 +430,6 @@ fn plan(group: &Group, class: PageClass, schema: &TableSchema) -> Result<WriteRo
     let columns = schema.columns.iter().map(|column| column.id).collect();
     let written = WrittenSegment { segment: group.new, class, columns };
     Ok(WriteRowsExec::new(Arc::new(TableScanExec::new(scan, 1)), written)?)
-}
-
-/// The pages of `group`, a morsel each, and which of their rows are dead.
-fn morsels(group: &Group, tablet: &TabletState) -> Vec<Morsel> {
-    let pages = group
-        .old
-        .iter()
-        .flat_map(|segment| segment.pages.iter().map(move |entry| (segment.segment_ref(), entry)));
-    let mut morsels = Vec::new();
-    for (segment, entry) in pages {
-        let dead = tablet.version_map.dead_rows(entry.vid_stretches());
-        if u32::try_from(dead.count()).is_ok_and(|dead| dead >= entry.page.row_count) {
-            continue;
-        }
-        let place = MorselPage {
-            page: entry.page,
-            vid_first: entry.vid_first,
-            gaps: entry.gaps.clone(),
-            overflow: entry.overflow.clone(),
-            dead,
-        };
-        let number = u32::try_from(morsels.len()).unwrap_or(u32::MAX);
-        morsels.push(Morsel { number, segment, pages: vec![place] });
-    }
-    morsels
 }
 
 /// VIDs of the rows of `old` that are live for `map`, ascending.

@@ -18,12 +18,12 @@ use cleave_catalog::settings::{Settings, Split, Stack};
 use cleave_fragment::command::message::CAPABILITY_FRAGMENTS;
 use cleave_fragment::command::{DeviceErrorCause, Execute};
 use cleave_fragment::{
-    FragmentContext, IndexInput, Morsel, MorselList, MorselSource, PageSink, RowPlaces, build_id,
-    encode_fragment, fragment_task_context, index_inputs,
+    FragmentContext, IndexInput, Morsel, MorselList, MorselPage, MorselSource, PageSink, RowPlaces,
+    build_id, encode_fragment, fragment_task_context, index_inputs,
 };
 use cleave_media::{BlockAddress, Extent};
 use cleave_plan::cost::slots::SLOT_BYTES_USUAL;
-use cleave_store::{EncodedPage, PageRef, PageSource, Snapshot};
+use cleave_store::{EncodedPage, PageEntry, PageRef, PageSource, SegmentRef, Snapshot, VersionMap};
 use datafusion_common::error::DataFusionError;
 use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::future::BoxFuture;
@@ -201,6 +201,32 @@ impl WritingFragment {
         sink.close().await?;
         Ok(rows)
     }
+}
+
+/// `pages`, a morsel each, with their dead rows for `map`, and the number of live rows. Pages without one are left out.
+pub(super) fn live_morsels<'a>(
+    pages: impl Iterator<Item = (SegmentRef, &'a PageEntry)>,
+    map: &VersionMap,
+) -> (Vec<Morsel>, u64) {
+    let (mut morsels, mut live_count) = (Vec::new(), 0);
+    for (segment, entry) in pages {
+        let dead = map.dead_rows(entry.vid_stretches());
+        let live = u64::from(entry.page.row_count).saturating_sub(dead.count() as u64);
+        if live == 0 {
+            continue;
+        }
+        live_count += live;
+        let place = MorselPage {
+            page: entry.page,
+            vid_first: entry.vid_first,
+            gaps: entry.gaps.clone(),
+            overflow: entry.overflow.clone(),
+            dead,
+        };
+        let number = u32::try_from(morsels.len()).unwrap_or(u32::MAX);
+        morsels.push(Morsel { number, segment, pages: vec![place] });
+    }
+    (morsels, live_count)
 }
 
 /// Gives back what is not used of `space`, which a fragment had: `used` are the places of its pages.

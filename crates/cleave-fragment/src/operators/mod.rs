@@ -15,6 +15,7 @@ pub mod new_values;
 pub mod page_writing;
 pub mod placed_run;
 pub mod recursion_exec;
+pub mod sort_keys_exec;
 pub mod stoppable_join_exec;
 pub mod table_scan_exec;
 pub mod write_rows_exec;

@@ -72,6 +72,8 @@ pub struct Described {
 #[derive(Debug, Default)]
 pub(super) struct PreparedStatements {
     by_name: BTreeMap<String, Arc<PreparedStatement>>,
+    /// Bytes of their text in all.
+    text_bytes: usize,
 }
 
 /// A prepared statement.
@@ -135,8 +137,7 @@ impl PreparedStatements {
 
     /// Fails if the session has no room for one more statement of `byte_count` bytes of text.
     fn check_room(&self, byte_count: usize) -> Result<()> {
-        let of_text = |prepared: &Arc<PreparedStatement>| prepared.source.text.byte_count();
-        let text_bytes = byte_count + self.by_name.values().map(of_text).sum::<usize>();
+        let text_bytes = self.text_bytes.saturating_add(byte_count);
         match self.by_name.len() < STATEMENT_COUNT_MAX && text_bytes <= TEXT_BYTES_MAX {
             true => Ok(()),
             false => Err(Error::Invalid {
@@ -150,6 +151,18 @@ impl PreparedStatements {
                 position: None,
             }),
         }
+    }
+
+    /// Keeps `prepared` as `name`, in the place of what that was.
+    fn put(&mut self, name: &str, prepared: Arc<PreparedStatement>) {
+        self.text_bytes += prepared.source.text.byte_count();
+        let before = self.by_name.insert(name.to_owned(), prepared);
+        self.text_bytes -= before.map_or(0, |before| before.source.text.byte_count());
+    }
+
+    fn remove(&mut self, name: &str) {
+        let before = self.by_name.remove(name);
+        self.text_bytes -= before.map_or(0, |before| before.source.text.byte_count());
     }
 
     fn find(&self, name: &str) -> Result<&Arc<PreparedStatement>> {
@@ -316,10 +329,10 @@ impl Session {
     /// [`Error::UnknownName`].
     pub fn deallocate(&mut self, name: Option<&str>) -> Result<()> {
         match name {
-            None => self.prepared.by_name.clear(),
+            None => self.prepared = PreparedStatements::default(),
             Some(name) => {
                 self.prepared.find(name)?;
-                self.prepared.by_name.remove(name);
+                self.prepared.remove(name);
             }
         }
         Ok(())
@@ -401,7 +414,7 @@ async fn prepare_source(
     let declared = declared.into_iter().map(|known| known.map(parameter_type)).collect();
     let source = Source { statement, text: StatementText::of(&text), hints, declared };
     let prepared = describe_source(session, source).await?;
-    session.prepared.by_name.insert(name.to_owned(), Arc::new(prepared));
+    session.prepared.put(name, Arc::new(prepared));
     Ok(())
 }
 
@@ -451,7 +464,7 @@ pub(super) async fn prepared_now(
         }
     };
     let anew = Arc::new(anew);
-    session.prepared.by_name.insert(name.to_owned(), Arc::clone(&anew));
+    session.prepared.put(name, Arc::clone(&anew));
     Ok(anew)
 }
 

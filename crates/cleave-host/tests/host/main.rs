@@ -20,6 +20,7 @@ mod damaged_files;
 mod dead_rows;
 mod definitions;
 mod dense_aggregates;
+mod device_index_builds;
 mod devices;
 mod durability;
 mod explained_changes;

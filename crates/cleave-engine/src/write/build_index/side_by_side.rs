@@ -8,13 +8,16 @@
 //!
 //! 1. A worker reads chunks of one [`Part`]. The next worker goes to the part with the fewest workers that has chunks
 //!    left for it ([`next_part`]), so devices work at once, and the last parts get the workers that are free.
-//! 2. The runs of a part's workers are merged where they lie, as soon as no other part is merged on that device: a
+//! 2. A worker of a part on another machine, or in another process, reads no rows: the [device](super::on_device) makes
+//!    the run of each chunk, and the host only of those that it refuses.
+//! 3. The runs of a part's workers are merged where they lie, as soon as no other part is merged on that device: a
 //!    merge takes a fragment's memory there.
 //!
 //! Invariants: memory is that of [`WORKERS_MAX`] workers, who share what a statement may sort, however many tablets
 //! there are. When an error is returned, no task is left that holds space.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -27,12 +30,14 @@ use cleave_store::{PageEntry, PageSource, SegmentDirectory, SegmentRef, VersionM
 use datafusion_common::utils::get_available_parallelism;
 use tokio::task::JoinSet;
 
+use super::on_device::DeviceSorter;
 use crate::device::Claim;
 use crate::storage_engine::Engine;
 use crate::write::key_run::{KeyRunWriter, merge_all};
 use crate::write::merge_runs::RunMerger;
+use crate::write::writing_fragment::live_morsels;
 
-/// Bytes of pages, all columns, that a worker takes at once.
+/// Bytes of pages, all columns, that the host reads at once.
 const CHUNK_BYTES: usize = 4 << 20;
 /// Most workers.
 const WORKERS_MAX: usize = 8;
@@ -59,7 +64,16 @@ pub(super) async fn build_runs(
     shape: &Arc<IndexShape>,
     parts: Vec<Part>,
 ) -> Result<Vec<Option<Arc<SegmentDirectory>>>> {
-    let mut build = Build::new(database, settings, shape, parts);
+    let mut sorters = Vec::with_capacity(parts.len());
+    for part in &parts {
+        let device = database.attached(part.tablet.device)?;
+        // Few rows came meanwhile.
+        sorters.push(match part.vid_from {
+            0 => DeviceSorter::of(database, &device, (settings, shape)).await?,
+            _ => None,
+        });
+    }
+    let mut build = Build::new(database, settings, shape, parts, sorters);
     match build.run().await {
         Ok(()) => Ok(build.parts.into_iter().map(|part| part.run).collect()),
         Err(error) => {
@@ -90,6 +104,8 @@ struct Build<'a> {
 /// How far one part is.
 struct PartBuild {
     part: Part,
+    /// None: the host reads the rows.
+    sorter: Option<Arc<DeviceSorter>>,
     chunks: Arc<Vec<Chunk>>,
     /// The next chunk to hand out.
     next: Arc<AtomicUsize>,
@@ -112,11 +128,17 @@ impl<'a> Build<'a> {
         settings: &'a Arc<Settings>,
         shape: &'a Arc<IndexShape>,
         parts: Vec<Part>,
+        sorters: Vec<Option<DeviceSorter>>,
     ) -> Self {
         let parts: Vec<PartBuild> = parts
             .into_iter()
-            .map(|part| PartBuild {
-                chunks: Arc::new(chunks(&part.tablet, part.vid_from)),
+            .zip(sorters)
+            .map(|(part, sorter)| PartBuild {
+                chunks: Arc::new(match &sorter {
+                    Some(sorter) => chunks(&part.tablet, 0, |_, rows| rows >= sorter.rows_max),
+                    None => chunks(&part.tablet, part.vid_from, is_read_at_once),
+                }),
+                sorter: sorter.map(Arc::new),
                 part,
                 next: Arc::default(),
                 worker_count: 0,
@@ -167,8 +189,11 @@ impl<'a> Build<'a> {
 
     fn start_workers(&mut self) -> Result<()> {
         loop {
-            let work: Vec<(usize, usize)> =
-                self.parts.iter().map(|part| (part.chunks_left(), part.worker_count)).collect();
+            let work = self.parts.iter().map(|part| {
+                let is_open = part.worker_count < self.workers_at_once(part);
+                (if is_open { part.chunks_left() } else { 0 }, part.worker_count)
+            });
+            let work: Vec<(usize, usize)> = work.collect();
             let at_work: usize = work.iter().map(|(_, workers)| workers).sum();
             let Some(place) = next_part(&work).filter(|_| at_work < self.worker_count_max) else {
                 return Ok(());
@@ -180,14 +205,36 @@ impl<'a> Build<'a> {
             let pages = self.database.host_pages(tablet.device, Stack::Native)?;
             let (shape, vid_from) = (Arc::clone(self.shape), *vid_from);
             let (claim, sharing) = (Arc::clone(claim), self.worker_count_max);
-            let mut writer = KeyRunWriter::new(Arc::clone(&shape), claim, *segment, sharing);
+            let (sorter, segment) = (part.sorter.clone(), *segment);
+            let of_host = Arc::clone(&claim);
+            let mut writer = KeyRunWriter::new(Arc::clone(&shape), of_host, segment, sharing);
             self.tasks.spawn(async move {
+                let mut runs = Vec::new();
                 while let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Some(sorter) = &sorter {
+                        let live = live_morsels(chunk.entries(), &chunk.map);
+                        if live.1 == 0 {
+                            continue;
+                        }
+                        if let Some(run) = sorter.run_of(&claim, segment, live).await? {
+                            runs.push(run);
+                            continue;
+                        }
+                    }
                     chunk.read(&shape, &*pages, vid_from, &mut writer).await?;
                 }
-                Ok(Ended::Worker { place, runs: writer.finish_runs().await? })
+                runs.extend(writer.finish_runs().await?);
+                Ok(Ended::Worker { place, runs })
             });
         }
+    }
+
+    /// Workers that `part` may have: fragments take the memory of their device, which other parts use too.
+    fn workers_at_once(&self, part: &PartBuild) -> usize {
+        let Some(sorter) = &part.sorter else { return usize::MAX };
+        let device = part.part.tablet.device;
+        let beside = self.parts.iter().filter(|other| other.part.tablet.device == device).count();
+        (sorter.at_once / beside.max(1)).max(1)
     }
 
     fn start_merges(&mut self) -> Result<()> {
@@ -234,12 +281,18 @@ fn next_part(parts: &[(usize, usize)]) -> Option<usize> {
 /// A part of a segment that one worker reads.
 struct Chunk {
     segment: Arc<SegmentDirectory>,
-    pages: std::ops::Range<usize>,
+    pages: Range<usize>,
     /// Which rows are dead.
     map: Arc<VersionMap>,
 }
 
 impl Chunk {
+    fn entries(&self) -> impl Iterator<Item = (SegmentRef, &PageEntry)> {
+        let segment = self.segment.segment_ref();
+        let entries = self.segment.pages.get(self.pages.clone()).unwrap_or_default();
+        entries.iter().map(move |entry| (segment, entry))
+    }
+
     async fn read(
         &self,
         shape: &IndexShape,
@@ -247,41 +300,66 @@ impl Chunk {
         vid_from: u64,
         writer: &mut KeyRunWriter,
     ) -> Result<()> {
-        let entries: Vec<&PageEntry> =
-            self.segment.pages.get(self.pages.clone()).unwrap_or_default().iter().collect();
-        for (vids, rows) in heap_rows(pages, &self.segment, &entries, &shape.projection()).await? {
-            let skipped = vids.partition_point(|vid| *vid < vid_from);
-            let rows = rows.slice(skipped, rows.num_rows() - skipped);
-            let vids = || vids.iter().copied().skip(skipped);
-            writer.push(&shape.entries_of(&rows, vids())?, vids(), &self.map).await?;
+        let entries: Vec<&PageEntry> = self.entries().map(|(_, entry)| entry).collect();
+        for at_once in stretches(entries.iter().copied(), is_read_at_once) {
+            let entries = entries.get(at_once).unwrap_or_default();
+            let read = heap_rows(pages, &self.segment, entries, &shape.projection()).await?;
+            for (vids, rows) in read {
+                let skipped = vids.partition_point(|vid| *vid < vid_from);
+                let rows = rows.slice(skipped, rows.num_rows() - skipped);
+                let vids = || vids.iter().copied().skip(skipped);
+                writer.push(&shape.entries_of(&rows, vids())?, vids(), &self.map).await?;
+            }
         }
         Ok(())
     }
 }
 
-/// The pages of `tablet` with rows from `vid_from` on, in parts of about [`CHUNK_BYTES`].
-fn chunks(tablet: &TabletState, vid_from: u64) -> Vec<Chunk> {
+/// Whether pages of so many bytes, all columns, and rows are as many as the host reads at once.
+fn is_read_at_once(bytes: usize, _rows: u64) -> bool {
+    bytes >= CHUNK_BYTES
+}
+
+/// The pages of `tablet` with rows from `vid_from` on, in chunks that are full as `is_full` says of their bytes and
+/// rows.
+fn chunks(
+    tablet: &TabletState,
+    vid_from: u64,
+    is_full: impl Fn(usize, u64) -> bool + Copy,
+) -> Vec<Chunk> {
     let mut chunks = Vec::new();
     for segment in &tablet.heap {
-        let ends_before = |entry: &PageEntry| entry.vid_end() <= vid_from;
-        let mut start = segment.pages.partition_point(ends_before);
-        let mut bytes = 0;
-        for (place, entry) in segment.pages.iter().enumerate().skip(start) {
-            bytes += entry.page.extent.bytes();
-            if bytes >= CHUNK_BYTES {
-                let pages = start..place + 1;
-                let map = Arc::clone(&tablet.version_map);
-                chunks.push(Chunk { segment: Arc::clone(segment), pages, map });
-                (start, bytes) = (place + 1, 0);
-            }
-        }
-        if start < segment.pages.len() {
-            let pages = start..segment.pages.len();
-            let map = Arc::clone(&tablet.version_map);
-            chunks.push(Chunk { segment: Arc::clone(segment), pages, map });
-        }
+        let first = segment.pages.partition_point(|entry| entry.vid_end() <= vid_from);
+        let pages = segment.pages.iter().skip(first);
+        chunks.extend(stretches(pages, is_full).into_iter().map(|pages| Chunk {
+            segment: Arc::clone(segment),
+            pages: first + pages.start..first + pages.end,
+            map: Arc::clone(&tablet.version_map),
+        }));
     }
     chunks
+}
+
+/// `pages` in stretches, each of which ends where its bytes and rows are enough.
+fn stretches<'a>(
+    pages: impl Iterator<Item = &'a PageEntry>,
+    is_full: impl Fn(usize, u64) -> bool,
+) -> Vec<Range<usize>> {
+    let mut stretches = Vec::new();
+    let (mut start, mut end, mut bytes, mut rows) = (0, 0, 0, 0);
+    for entry in pages {
+        end += 1;
+        bytes += entry.page.extent.bytes();
+        rows += u64::from(entry.page.row_count);
+        if is_full(bytes, rows) {
+            stretches.push(start..end);
+            (start, bytes, rows) = (end, 0, 0);
+        }
+    }
+    if start < end {
+        stretches.push(start..end);
+    }
+    stretches
 }
 
 #[cfg(test)]
