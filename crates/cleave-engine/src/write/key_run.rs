@@ -27,6 +27,8 @@ use crate::device::Claim;
 
 /// Bytes of keys that a statement sorts in memory at once, over all its indexes, tablets and workers.
 const SORT_BYTES: usize = 64 << 20;
+/// Of the memory of queries, the part that a statement sorts keys in: one in so many.
+const SORT_SHARE: usize = 4;
 /// Least share of one of them.
 const SORT_BYTES_MIN: usize = 1 << 20;
 /// Most runs that are merged at once: each takes memory for the pages that it is read ahead by.
@@ -72,9 +74,9 @@ impl KeyRunWriter {
         }
     }
 
-    /// The same with at most `bytes` of keys in memory at once, over all writers.
-    pub(crate) fn within(mut self, bytes: usize, sharing: usize) -> Self {
-        let share = (bytes / sharing.max(1)).max(SORT_BYTES_MIN);
+    /// The same within its share of the memory of queries, of `query_memory` bytes, over all writers.
+    pub(crate) fn within(mut self, query_memory: usize, sharing: usize) -> Self {
+        let share = (query_memory / SORT_SHARE / sharing.max(1)).max(SORT_BYTES_MIN);
         self.sort_bytes = self.sort_bytes.min(share);
         self
     }

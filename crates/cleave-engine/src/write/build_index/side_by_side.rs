@@ -207,7 +207,8 @@ impl<'a> Build<'a> {
             let (claim, sharing) = (Arc::clone(claim), self.worker_count_max);
             let (sorter, segment) = (part.sorter.clone(), *segment);
             let of_host = Arc::clone(&claim);
-            let mut writer = KeyRunWriter::new(Arc::clone(&shape), of_host, segment, sharing);
+            let mut writer = KeyRunWriter::new(Arc::clone(&shape), of_host, segment, sharing)
+                .within(self.database.query_memory_max(), sharing);
             self.tasks.spawn(async move {
                 let mut runs = Vec::new();
                 while let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {

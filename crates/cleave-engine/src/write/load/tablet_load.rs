@@ -29,8 +29,6 @@ use crate::write::segment_sink::{AHEAD_BULK, SegmentSink};
 
 /// Batches that wait for the encoder.
 const BATCHES_WAITING: usize = 4;
-/// The share of the memory of queries in which a load sorts keys: one in so many.
-const SORT_SHARE: usize = 4;
 /// Encoded pages that wait to be written.
 const PAGES_WAITING: usize = 2;
 /// Blocks that a tablet claims ahead at least: 4 MiB.
@@ -83,13 +81,12 @@ impl TabletLoad {
         let claim = edit.claim(&device);
         let merger = RunMerger::new(&database, &device, settings)?;
         let sharing = tablet.indexes.len().saturating_mul(tablet_count);
-        let sort_bytes = database.query_memory_max() / SORT_SHARE;
         let mut indexes = Vec::with_capacity(tablet.indexes.len());
         for index in &tablet.indexes {
             let run = segment_ref(edit, schema)?;
             let shape = Arc::clone(index.shape());
             let writer = KeyRunWriter::new(Arc::clone(&shape), Arc::clone(&claim), run, sharing);
-            let writer = writer.within(sort_bytes, sharing);
+            let writer = writer.within(database.query_memory_max(), sharing);
             indexes.push(IndexLoad::begin(shape, writer, merger.clone()));
         }
         let class = database.load_pages(tablet_count);
