@@ -33,6 +33,8 @@ const MANIFEST_S: f64 = 8.0e-3;
 const CHANGED_ROW_S: f64 = 1.5e-7;
 /// Seconds of a typical core for a byte of changed columns: read, merged, encoded and written.
 const CHANGED_BYTE_S: f64 = 3.0e-9;
+/// Seconds on the host for a row that is sent: gathered, encoded, and joined with its page.
+const SENT_ROW_S: f64 = 2.0e-7;
 /// Seconds of a typical core for a byte of pages that a query reads.
 const READ_BYTE_S: f64 = 0.5e-9;
 /// Seconds of a typical core for a page with changed rows.
@@ -73,6 +75,10 @@ pub struct UpdateCost {
     pub by_rows_s: f64,
     /// By fragments.
     pub by_pages_s: f64,
+    /// By fragments that are sent which rows change, and new values.
+    pub by_keys_s: f64,
+    /// The bytes that are sent with these.
+    pub sent_bytes: f64,
     /// Bytes over the link for the former.
     pub link_bytes: f64,
     /// Pages with changed rows, or new ones.
@@ -122,7 +128,18 @@ impl UpdateCost {
         let device_s = rows * CHANGED_ROW_S + changed_bytes * CHANGED_BYTE_S + pages * PAGE_S;
         let write_s = page_bytes / profile.device.rate(Figure::MediaWriteSequential);
         let by_pages_s = device_s / speed(&profile.device) + write_s + returned_s + MANIFEST_S;
-        Self { by_rows_s, by_pages_s, link_bytes, pages, page_bytes }
+        Self { by_rows_s, by_pages_s, link_bytes, pages, page_bytes, ..Self::default() }
+    }
+
+    /// The same, where the host can find the rows and send `sent_bytes` bytes of them.
+    #[must_use]
+    pub fn sending(self, rows: f64, sent_bytes: f64, profile: &Profile) -> Self {
+        let link_s = match profile.link.is_embedded {
+            true => 0.0,
+            false => sent_bytes / rate(&profile.link),
+        };
+        let host_s = rows * SENT_ROW_S / core_speed(&profile.host);
+        Self { by_keys_s: self.by_pages_s + host_s + link_s, sent_bytes, ..self }
     }
 
     /// The prediction for rows that a fragment replaces whole, as `changed` has them: one core writes them, and the
@@ -159,7 +176,7 @@ impl UpdateCost {
             + encoded_s / core_speed(&profile.host);
         let by_pages_s = (read_s + encoded_s) / core_speed(&profile.device);
         let pages = (bytes / f64::from(PageClass::BULK.page_bytes)).ceil();
-        Self { by_rows_s, by_pages_s, link_bytes, pages, page_bytes: bytes }
+        Self { by_rows_s, by_pages_s, link_bytes, pages, page_bytes: bytes, ..Self::default() }
     }
 
     /// That of both, one after the other.
@@ -168,16 +185,12 @@ impl UpdateCost {
         Self {
             by_rows_s: self.by_rows_s + other.by_rows_s,
             by_pages_s: self.by_pages_s + other.by_pages_s,
+            by_keys_s: self.by_keys_s + other.by_keys_s,
+            sent_bytes: self.sent_bytes + other.sent_bytes,
             link_bytes: self.link_bytes + other.link_bytes,
             pages: self.pages + other.pages,
             page_bytes: self.page_bytes + other.page_bytes,
         }
-    }
-
-    /// Whether fragments are expected to be the cheaper way.
-    #[must_use]
-    pub fn is_by_pages(&self) -> bool {
-        self.by_pages_s < self.by_rows_s
     }
 }
 
@@ -200,6 +213,12 @@ mod tests {
     //! Where the choice lies for tables as the papers have them.
 
     use super::*;
+
+    impl UpdateCost {
+        fn is_by_pages(&self) -> bool {
+            self.by_pages_s < self.by_rows_s
+        }
+    }
 
     fn table(rows: f64) -> BulkChange {
         BulkChange {
