@@ -50,6 +50,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
 
+use self::found_rows::Candidate;
 use self::placement::{Candidates, Way};
 use self::returned_rows::{ReturnedRows, returned_columns};
 use super::block::Taken;
@@ -125,9 +126,12 @@ pub(super) async fn run(
         if session.measuring.is_some() {
             shown = Some(placement::shown(session, &table, modify, &mut candidates)?);
         }
-        let queries = candidates.queries.filter(|_| way == Way::Pages);
-        ready =
-            queries.map(|queries| Ready { queries, state: Arc::clone(&view.state), vids_below });
+        let fragments = match way {
+            Way::Pages => candidates.queries.map(Fragments::Whole),
+            _ => candidates.known.map(Fragments::OfFound),
+        };
+        let state = Arc::clone(&view.state);
+        ready = fragments.map(|fragments| Ready { fragments, state, vids_below });
     }
     let ran = Box::pin(by_fragments(session, &view, &table, asked, (way, ready))).await?;
     if let (Ran::Done(done), Some(shown), Some(measuring)) = (&ran, shown, &session.measuring) {
@@ -146,21 +150,29 @@ struct Asked<'a> {
 
 /// Fragments that are planned before anything is locked.
 struct Ready {
-    queries: Vec<ChangingQuery>,
+    fragments: Fragments,
     /// What they read,
     state: Arc<CatalogState>,
     /// and in each tablet below which VID.
     vids_below: Vec<u64>,
 }
 
+/// The fragments of a statement, one for each tablet.
+enum Fragments {
+    /// They find their rows.
+    Whole(Vec<ChangingQuery>),
+    /// The host finds these.
+    OfFound(Vec<Candidate>),
+}
+
 impl Ready {
     /// Its fragments, if they read the pages of `view` that begin below `vids_below`: no VID stands for all.
-    fn over(self, view: &ReadView, vids_below: &[u64]) -> Option<Vec<ChangingQuery>> {
+    fn over(self, view: &ReadView, vids_below: &[u64]) -> Option<Fragments> {
         let end = |all: &[u64], place: usize| all.get(place).copied().unwrap_or(u64::MAX);
-        let mut places = 0..self.queries.len();
+        let mut places = 0..self.vids_below.len().max(vids_below.len());
         let is_same = Arc::ptr_eq(&self.state, &view.state)
             && places.all(|place| end(&self.vids_below, place) == end(vids_below, place));
-        is_same.then_some(self.queries)
+        is_same.then_some(self.fragments)
     }
 }
 
@@ -173,15 +185,17 @@ async fn queries_for(
     asked: Asked<'_>,
     (way, ready): (Way, Option<Ready>),
 ) -> Result<Option<Vec<ChangingQuery>>> {
-    if let Some(queries) = ready.and_then(|ready| ready.over(view, vids_below)) {
-        return Ok(Some(queries));
-    }
     let read = (table, vids_below);
-    match way {
-        Way::Rows => Ok(None),
-        Way::Keys => Box::pin(found_rows::queries(session, view, read, asked)).await,
-        Way::Pages => Box::pin(planned(session, view, read, asked)).await,
-    }
+    let candidates = match ready.and_then(|ready| ready.over(view, vids_below)) {
+        Some(Fragments::Whole(queries)) => return Ok(Some(queries)),
+        Some(Fragments::OfFound(candidates)) => Some(candidates),
+        None if way == Way::Keys => {
+            Box::pin(found_rows::candidates(session, view, read, asked)).await?
+        }
+        None => return Box::pin(planned(session, view, read, asked)).await,
+    };
+    let Some(candidates) = candidates else { return Ok(None) };
+    Box::pin(found_rows::queries(session, &table.schema, asked, candidates)).await
 }
 
 /// What the fragments of `modify`, which has read `view`, are to read, and for each tablet the VID below which their

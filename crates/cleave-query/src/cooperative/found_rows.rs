@@ -51,7 +51,7 @@ use super::changing::{ChangingQuery, CheckedRows, bulk_change, conformed};
 use super::update_cost::UpdateCost;
 use super::whole_fragment::WholeFragment;
 use crate::query_engine::QueryEngine;
-use crate::select::{QueryRequest, RunningQuery, plan_query};
+use crate::select::{PlannedQuery, QueryRequest, RunningQuery, plan_query};
 
 /// The number by which the fragment names the rows. It names no others.
 const FOUND: u32 = 0;
@@ -139,9 +139,11 @@ fn first_of_each(
     Ok(Some((rows, first)))
 }
 
-/// What is expected of the host's query for rows.
-#[derive(Debug, Clone)]
+/// The host's query for rows, and what is expected of it.
+#[derive(Debug)]
 pub struct Finding {
+    /// It.
+    pub query: PlannedQuery,
     /// Their number.
     pub rows: f64,
     /// Bytes of each: VID, new values, and columns of other tables.
@@ -172,7 +174,7 @@ impl Finding {
             _ => 0.0,
         };
         let (rows, row_bytes) = (planned.row_estimate(), row_bytes(&schema));
-        Some(Self { rows, row_bytes, later_s, schema })
+        Some(Self { query: planned, rows, row_bytes, later_s, schema })
     }
 }
 

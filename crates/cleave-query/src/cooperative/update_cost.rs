@@ -2,37 +2,53 @@
 //! `update_placement = auto`.
 //!
 //! ```text
-//!  by rows    rows × (new version, lock, log record, an entry in each index, bytes) + link         [+ manifest]
-//!  by pages   pages with changed rows × (old values read, chunks encoded and written) + rows × lock + manifest
+//!  by rows    few: rows × (new version, lock, log record, an entry in each index, bytes)            + link
+//!             many: rows × (less of it, bytes of pages) + manifest                                  + link
+//!  by pages   a fragment + the longer of
+//!               rows × (lock, change) + pages with changed rows × (old values read, chunks encoded)
+//!               bytes written
+//!  by keys    the same + rows × (gathered, encoded, joined)                                         + link
 //!
 //!  rows of a query that are inserted:
 //!  by rows    pages read by all cores of the device + link, twice + rows encoded by a core of the host
 //!  by pages   pages read and rows encoded by one core of the device
 //! ```
 //!
-//! Finding the rows is part of both and left out. The constants are assumptions for one core of a present x86 server,
-//! not fitted to measurements; the device's side scales with its figures. Source: Update NDP, section 8 (S1 and S3).
+//! Finding the rows is part of all and left out. The constants that are marked so were fitted to measurements with an
+//! embedded device, which `docs/experiments-updates.md` lists with their predictions; the others are assumptions for one
+//! core of a present x86 server. The device's side scales with its figures. Source: Update NDP, section 8 (S1 to S3).
 
 use cleave_media::BLOCK_SIZE;
 use cleave_plan::profile::{Figure, LinkProfile, Profile, SideProfile};
 use cleave_store::PageClass;
 
-/// Seconds on the host for a row: its new version, its lock, its part of the log record and of the delta.
-const ROW_S: f64 = 2.5e-6;
+/// Seconds on the host for one of few rows: its new version, its lock, its part of the log record and of the delta.
+/// Fitted.
+const ROW_S: f64 = 2.3e-6;
+/// Seconds on the host for a byte of such a row: made, logged, and kept. Fitted.
+const ROW_BYTE_S: f64 = 7.0e-9;
+/// Seconds on the host for one of many rows, which are written as pages. Fitted.
+const BULK_ROW_S: f64 = 0.3e-6;
+/// Seconds on the host for a byte of such a row. Fitted.
+const BULK_BYTE_S: f64 = 4.0e-9;
 /// Seconds on the host for an entry of an index.
-const ENTRY_S: f64 = 1.0e-6;
-/// Seconds on the host for a byte of a new row: made, logged, and later written with its page.
-const ROW_BYTE_S: f64 = 2.0e-9;
+const ENTRY_S: f64 = 0.2e-6;
 /// Bytes that are read back for an entry.
 const KEY_BYTES: f64 = 16.0;
 /// Rows beyond which also the host writes pages and replaces the manifest.
 const LOGGED_ROWS_MAX: f64 = 10_000.0;
 /// Seconds of a commit with a manifest.
 const MANIFEST_S: f64 = 8.0e-3;
-/// Seconds for a row that a fragment locks and changes.
+/// Seconds that a fragment costs whatever it changes: its command, its space, the sync of its device. Fitted.
+const FRAGMENT_S: f64 = 12.0e-3;
+/// Seconds for a row that a fragment locks and changes. Fitted.
 const CHANGED_ROW_S: f64 = 1.5e-7;
-/// Seconds of a typical core for a byte of changed columns: read, merged, encoded and written.
-const CHANGED_BYTE_S: f64 = 3.0e-9;
+/// Seconds of a typical core for a byte of changed columns: read, merged, encoded and written. Fitted.
+const CHANGED_BYTE_S: f64 = 1.8e-9;
+/// Seconds of a typical core for a byte of rows that a fragment writes whole: encoded and written.
+const ENCODED_BYTE_S: f64 = 3.0e-9;
+/// Seconds of a typical core for a page with changed rows. Fitted.
+const PAGE_S: f64 = 1.0e-4;
 /// Seconds on the host for a row that is sent: gathered, encoded, and joined with its page.
 const SENT_ROW_S: f64 = 2.0e-7;
 /// Seconds of a typical core for a byte of pages that a query reads.
@@ -101,9 +117,12 @@ impl UpdateCost {
             (false, true) => rows * 8.0,
             (false, false) => rows * row_bytes,
         };
+        let is_logged = rows <= LOGGED_ROWS_MAX;
+        let (own_s, byte_s) =
+            if is_logged { (ROW_S, ROW_BYTE_S) } else { (BULK_ROW_S, BULK_BYTE_S) };
         let row_s = match is_delete {
-            true => ROW_S / 2.0,
-            false => ROW_S + indexes as f64 * ENTRY_S + row_bytes * ROW_BYTE_S,
+            true => own_s / 2.0,
+            false => own_s + indexes as f64 * ENTRY_S + row_bytes * byte_s,
         };
         // A new version crosses the link twice: as an old row, and on its page.
         let link_s = 2.0 * link_bytes / rate(&profile.link);
@@ -114,7 +133,7 @@ impl UpdateCost {
         let returned_s = returned_bytes / rate(&profile.link);
         // A row that dies comes whole if it is returned.
         let link_s = if is_delete { link_s + returned_s } else { link_s };
-        let commit_s = if rows > LOGGED_ROWS_MAX { MANIFEST_S } else { 0.0 };
+        let commit_s = if is_logged { 0.0 } else { MANIFEST_S };
         let by_rows_s = rows * row_s + link_s + commit_s;
         let share = (rows / rows_read).min(1.0);
         let rows_a_page = rows_read / pages_read.max(1.0);
@@ -126,8 +145,10 @@ impl UpdateCost {
             false => changed_bytes + pages * BLOCK_SIZE as f64,
         };
         let device_s = rows * CHANGED_ROW_S + changed_bytes * CHANGED_BYTE_S + pages * PAGE_S;
+        // A page is written while the next one is made.
         let write_s = page_bytes / profile.device.rate(Figure::MediaWriteSequential);
-        let by_pages_s = device_s / speed(&profile.device) + write_s + returned_s + MANIFEST_S;
+        let made_s = (device_s / speed(&profile.device)).max(write_s);
+        let by_pages_s = FRAGMENT_S + made_s + returned_s;
         Self { by_rows_s, by_pages_s, link_bytes, pages, page_bytes, ..Self::default() }
     }
 
@@ -153,7 +174,7 @@ impl UpdateCost {
             true => 0.0,
             false => entries * KEY_BYTES / rate(&profile.link),
         };
-        let device_s = rows * CHANGED_ROW_S + bytes * CHANGED_BYTE_S;
+        let device_s = rows * CHANGED_ROW_S + bytes * ENCODED_BYTE_S;
         let by_pages_s = device_s / core_speed(&profile.device)
             + bytes / profile.device.rate(Figure::MediaWriteSequential)
             + link_s
@@ -169,7 +190,7 @@ impl UpdateCost {
     pub fn of_insert(inserted: &BulkInsert, profile: &Profile) -> Self {
         let BulkInsert { bytes, bytes_read } = *inserted;
         let link_bytes = if profile.link.is_embedded { 0.0 } else { 2.0 * bytes };
-        let encoded_s = bytes * CHANGED_BYTE_S;
+        let encoded_s = bytes * ENCODED_BYTE_S;
         let read_s = bytes_read * READ_BYTE_S;
         let by_rows_s = read_s / speed(&profile.device)
             + link_bytes / rate(&profile.link)

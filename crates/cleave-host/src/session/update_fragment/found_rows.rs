@@ -16,141 +16,92 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
+use arrow::datatypes::{Field, FieldRef, Schema};
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::Result;
 use cleave_fragment::ChangedColumns;
 use cleave_query::cooperative::changing::{ChangingQuery, CheckedRows};
 use cleave_query::cooperative::found_rows::{Finding, FoundRows, KnownRows};
-use cleave_query::select::{QueryRequest, ReadView, Target, plan_query};
+use cleave_query::select::{QueryRequest, ReadView, Target};
 use cleave_sql::statement::assigned::check_set;
 use cleave_sql::statement::conform::converted;
 use cleave_store::{Projection, TableSchema};
-use datafusion::sql::sqlparser::ast;
 
 use super::returned_rows::returned_columns;
 use super::{Asked, checked_rows, constants};
 use crate::session::Session;
 
-/// The fragment of one tablet, and what finds its rows.
-struct Planned {
-    view: ReadView,
-    known: KnownRows,
-    host: HostQuery,
-    checked: CheckedRows,
-}
-
-/// The query that the host makes.
-struct HostQuery {
-    query: Box<ast::Query>,
-    /// The places in the table of the columns whose new values it has, behind the VID.
-    places: BTreeSet<usize>,
-    /// The places of these columns in the query of the fragment.
-    in_fragment: BTreeSet<usize>,
-}
-
-/// A way that has not been taken yet, for one tablet.
+/// The fragment of one tablet without its rows, and the query that finds these.
 pub(super) struct Candidate {
     pub(super) known: KnownRows,
     pub(super) finding: Finding,
+    /// The places in the table of the columns whose new values the host has, behind the VID.
+    places: BTreeSet<usize>,
+    /// The places of these columns in the query of the fragment.
     in_fragment: BTreeSet<usize>,
     checked: CheckedRows,
-    sent: SchemaRef,
 }
 
 impl Candidate {
-    /// The fragment of the tablet at `place`, over no rows, for EXPLAIN. None: it cannot be made.
+    /// The fragment of the tablet at `place` of the table with `schema`, over no rows, for EXPLAIN. None: it cannot be
+    /// made.
     ///
     /// # Errors
     /// Those of making it.
-    pub(super) fn shown(self, place: usize) -> Result<Option<ChangingQuery>> {
-        let found = (place, FoundRows::none(self.sent));
-        self.known.with(found, &self.in_fragment, &self.checked)
+    pub(super) fn shown(self, place: usize, schema: &TableSchema) -> Result<Option<ChangingQuery>> {
+        let none = RecordBatch::new_empty(Arc::clone(&self.finding.schema));
+        let Ok(none) = stored(schema, &self.places, &none) else { return Ok(None) };
+        self.known.with((place, FoundRows::none(none.schema())), &self.in_fragment, &self.checked)
+    }
+
+    /// The same over the rows that it finds for `asked`. None: they cannot be sent.
+    ///
+    /// # Errors
+    /// Those of the statement's query.
+    async fn found(
+        self,
+        session: &Session,
+        (place, schema): (usize, &TableSchema),
+        asked: Asked<'_>,
+    ) -> Result<Option<ChangingQuery>> {
+        let given = Arc::clone(&self.finding.schema);
+        let type_of = |place: usize| {
+            let at = self.places.iter().position(|own| *own == place)?;
+            Some(given.fields().get(at + 1)?.data_type())
+        };
+        if check_set(schema, asked.modify.assignments(), type_of).is_err() {
+            return Ok(None);
+        }
+        let mut running = self.finding.query.run(false).await?;
+        let stored = |batch: &RecordBatch| stored(schema, &self.places, batch);
+        let (database, bytes_max) =
+            (session.database.queries(), session.in_force().broadcast_bytes);
+        match FoundRows::gather(&mut running, database, stored, bytes_max).await? {
+            Some(found) => self.known.with((place, found), &self.in_fragment, &self.checked),
+            None => Ok(None),
+        }
     }
 }
 
-/// What the fragments of `asked` would be, and what is expected of the host's queries. None: one cannot be.
-///
-/// # Errors
-/// Internal ones only.
-pub(super) async fn candidates(
-    session: &Session,
-    view: &ReadView,
-    read: (&TableState, &[u64]),
-    asked: Asked<'_>,
-) -> Result<Option<Vec<Candidate>>> {
-    let Some(planned) = Box::pin(planned(session, view, read, asked)).await? else {
-        return Ok(None);
-    };
-    let (database, settings) = (session.database.queries(), session.in_force());
-    let mut candidates = Vec::with_capacity(planned.len());
-    for Planned { view, known, host, checked } in planned {
-        let request =
-            QueryRequest { query: &host.query, parameters: asked.parameters, view: Some(&view) };
-        let finding = Box::pin(Finding::plan(database, settings, request)).await;
-        let Some(finding) = finding else { return Ok(None) };
-        let schema = &read.0.schema;
-        let none = RecordBatch::new_empty(Arc::clone(&finding.schema));
-        let Ok(none) = stored(schema, &host.places, &none) else { return Ok(None) };
-        let HostQuery { in_fragment, .. } = host;
-        candidates.push(Candidate { known, finding, in_fragment, checked, sent: none.schema() });
-    }
-    Ok(Some(candidates))
-}
-
-/// The fragments of `asked`, one for each tablet, with the rows that the host has found for them. None: one cannot be
+/// The fragments of `asked`, which are `candidates`, with the rows that the host finds for them. None: one cannot be
 /// made, or there are too many rows.
 ///
 /// # Errors
 /// Those of the statement's query.
 pub(super) async fn queries(
     session: &Session,
-    view: &ReadView,
-    read: (&TableState, &[u64]),
+    schema: &TableSchema,
     asked: Asked<'_>,
+    candidates: Vec<Candidate>,
 ) -> Result<Option<Vec<ChangingQuery>>> {
-    let Some(planned) = Box::pin(planned(session, view, read, asked)).await? else {
-        return Ok(None);
-    };
-    let mut queries = Vec::with_capacity(planned.len());
-    for (place, planned) in planned.into_iter().enumerate() {
-        let Planned { view, known, host, checked } = planned;
-        let found = Box::pin(found(session, &view, &read.0.schema, asked, &host)).await?;
-        let Some(found) = found else { return Ok(None) };
-        match known.with((place, found), &host.in_fragment, &checked)? {
+    let mut queries = Vec::with_capacity(candidates.len());
+    for (place, candidate) in candidates.into_iter().enumerate() {
+        match Box::pin(candidate.found(session, (place, schema), asked)).await? {
             Some(query) => queries.push(query),
             None => return Ok(None),
         }
     }
     Ok(Some(queries))
-}
-
-/// Runs the query of the host. None: it cannot be planned, or its rows cannot be sent.
-async fn found(
-    session: &Session,
-    view: &ReadView,
-    schema: &TableSchema,
-    asked: Asked<'_>,
-    host: &HostQuery,
-) -> Result<Option<FoundRows>> {
-    let (database, settings) = (session.database.queries(), session.in_force());
-    let request =
-        QueryRequest { query: &host.query, parameters: asked.parameters, view: Some(view) };
-    // What cannot be planned fails when the statement makes its rows.
-    let Ok(planned) = Box::pin(plan_query(database, settings, request)).await else {
-        return Ok(None);
-    };
-    let mut running = planned.run(false).await?;
-    let given = running.schema();
-    let type_of = |place: usize| {
-        let at = host.places.iter().position(|own| *own == place)?;
-        Some(given.fields().get(at + 1)?.data_type())
-    };
-    if check_set(schema, asked.modify.assignments(), type_of).is_err() {
-        return Ok(None);
-    }
-    let stored = |batch: &RecordBatch| stored(schema, &host.places, batch);
-    FoundRows::gather(&mut running, database, stored, settings.broadcast_bytes).await
 }
 
 /// `batch` of the host's query, with the new values of the columns at `places` as they are stored.
@@ -174,13 +125,17 @@ fn stored(
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }
 
-/// The fragments of `asked` without their rows, one for each tablet. None: one cannot be made.
-async fn planned(
+/// The fragments of `asked` without their rows, one for each tablet, with the queries that find these. None: one cannot
+/// be made; what cannot be planned fails when the statement makes its rows.
+///
+/// # Errors
+/// Internal ones only.
+pub(super) async fn candidates(
     session: &Session,
     view: &ReadView,
     (table, vids_below): (&TableState, &[u64]),
     asked: Asked<'_>,
-) -> Result<Option<Vec<Planned>>> {
+) -> Result<Option<Vec<Candidate>>> {
     let Asked { modify, parameters, places } = asked;
     let schema = &table.schema;
     let Some(constants) = constants(session, table, modify)? else { return Ok(None) };
@@ -208,18 +163,20 @@ async fn planned(
             let changed = (changed, &checked);
             let known = Box::pin(KnownRows::plan(database, settings, request, count, changed));
             if let Some(known) = known.await? {
-                made = Some((known, places.difference(by_device).copied().collect()));
+                let own: BTreeSet<usize> = places.difference(by_device).copied().collect();
+                made = Some((known, own));
                 break;
             }
         }
         let Some((known, own)) = made else { return Ok(None) };
         let in_fragment = |place: &usize| needed.range(..place).count() + 1;
-        let host = HostQuery {
-            query: modify.query_of(schema, Some(&own))?,
-            in_fragment: own.iter().map(in_fragment).collect(),
-            places: own,
-        };
-        all.push(Planned { view, known, host, checked: checked.clone() });
+        let query = modify.query_of(schema, Some(&own))?;
+        let request = QueryRequest { query: &query, parameters, view: Some(&view) };
+        let finding = Box::pin(Finding::plan(database, settings, request)).await;
+        let Some(finding) = finding else { return Ok(None) };
+        let in_fragment = own.iter().map(in_fragment).collect();
+        let checked = checked.clone();
+        all.push(Candidate { known, finding, places: own, in_fragment, checked });
     }
     Ok(Some(all))
 }

@@ -197,7 +197,7 @@ pub(super) struct Candidates {
     /// Fragments that find the rows.
     pub(super) queries: Option<Vec<ChangingQuery>>,
     /// Those that are sent them, one for each tablet.
-    known: Option<Vec<Candidate>>,
+    pub(super) known: Option<Vec<Candidate>>,
     pub(super) placement: Placement,
 }
 
@@ -232,7 +232,10 @@ impl Candidates {
         if queries.is_none() && known.is_none() {
             return Ok(None);
         }
-        let placement = Placement::of(session, queries.as_deref(), known.as_deref()).await?;
+        let mut placement = Placement::of(session, queries.as_deref(), known.as_deref()).await?;
+        // More are refused once they have been found.
+        let is_sent = placement.cost.sent_bytes <= session.in_force().broadcast_bytes as f64;
+        placement.by_keys &= is_sent || setting == UpdatePlacement::Keys;
         Ok(Some(Self { queries, known, placement }))
     }
 }
@@ -269,7 +272,7 @@ pub(super) fn shown(
         }
         Way::Keys => {
             for (place, candidate) in candidates.known.take().into_iter().flatten().enumerate() {
-                let Some(query) = candidate.shown(place)? else { continue };
+                let Some(query) = candidate.shown(place, &table.schema)? else { continue };
                 fragments.push((query.shown(to_lock(place, &query))?, query.estimates()));
             }
         }
