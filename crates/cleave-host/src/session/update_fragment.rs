@@ -489,9 +489,14 @@ fn reported<'a>(
     let device = query.device();
     let strange = |reason: String| device.strange_payload(&reason);
     let pages = read_changed(&rows).map_err(|error| strange(error.to_string()))?;
+    let changed: usize = pages.iter().map(|page| page.slots.count_set_bits()).sum();
+    if let Some(found) = query.found()
+        && found != changed
+    {
+        return Err(strange(format!("it changes {changed} of {found} rows that it was sent")));
+    }
     if let Some(returned) = returned {
         let own = read_returned(&rows).map_err(|error| strange(error.to_string()))?;
-        let changed: usize = pages.iter().map(|page| page.slots.count_set_bits()).sum();
         let count: usize = own.iter().map(RecordBatch::num_rows).sum();
         if count != changed {
             return Err(strange(format!("it returns {count} of {changed} changed rows")));

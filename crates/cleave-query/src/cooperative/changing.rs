@@ -72,7 +72,7 @@ pub struct ChangingQuery {
     /// Returned columns of other tables.
     beside: Option<SchemaRef>,
     /// The number of its rows, if the host has found them, and what is charged for these.
-    found: Option<(f64, Option<MemoryReservation>)>,
+    found: Option<(usize, Option<MemoryReservation>)>,
 }
 
 /// What the fragment reports, and the space that the device had; None: the host wrote the pages.
@@ -304,7 +304,7 @@ impl ChangingQuery {
     /// charged for them.
     pub(super) fn of_found(
         self,
-        row_count: f64,
+        row_count: usize,
         beside: Option<SchemaRef>,
         memory: Option<MemoryReservation>,
     ) -> Self {
@@ -312,13 +312,14 @@ impl ChangingQuery {
     }
 
     /// The number of the rows that the host has found for it; None: it finds them itself.
-    pub fn found(&self) -> Option<f64> {
+    pub fn found(&self) -> Option<usize> {
         self.found.as_ref().map(|(count, _)| *count)
     }
 
     /// Rows that are expected to change.
     pub fn row_estimate(&self) -> f64 {
-        self.found().unwrap_or_else(|| self.whole.planned().row_estimate())
+        let expected = || self.whole.planned().row_estimate();
+        self.found().map_or_else(expected, |count| count as f64)
     }
 
     /// The returned columns of other tables, which come last; None: there are none.

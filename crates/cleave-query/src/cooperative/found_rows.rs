@@ -233,7 +233,7 @@ impl KnownRows {
         checked: &CheckedRows,
     ) -> Result<Option<ChangingQuery>> {
         let FoundRows { schema, batches, vids, _memory: memory } = found;
-        let row_count = vids.len() as f64;
+        let row_count = vids.len();
         let Some(whole) = self.whole.of_rows(tablet, vids) else { return Ok(None) };
         if unsendable(&schema).is_some() {
             return Ok(None);

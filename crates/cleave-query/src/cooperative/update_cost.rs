@@ -53,8 +53,6 @@ const PAGE_S: f64 = 1.0e-4;
 const SENT_ROW_S: f64 = 2.0e-7;
 /// Seconds of a typical core for a byte of pages that a query reads.
 const READ_BYTE_S: f64 = 0.5e-9;
-/// Seconds of a typical core for a page with changed rows.
-const PAGE_S: f64 = 1.0e-4;
 
 /// What is to be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
