@@ -23,9 +23,9 @@ use std::sync::Arc;
 
 use arrow::array::{RecordBatch, StringArray};
 use cleave_catalog::activity::Act;
+use cleave_catalog::catalog::TableState;
 use cleave_catalog::catalog::division::Division;
 use cleave_catalog::catalog::rules::Check;
-use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::{UpdateLocking, UpdatePlacement};
 use cleave_engine::delta::Live;
@@ -130,8 +130,8 @@ pub(super) async fn run(
             Way::Pages => candidates.queries.map(Fragments::Whole),
             _ => candidates.known.map(Fragments::OfFound),
         };
-        let state = Arc::clone(&view.state);
-        ready = fragments.map(|fragments| Ready { fragments, state, vids_below });
+        let read = view.clone();
+        ready = fragments.map(|fragments| Ready { fragments, view: read, vids_below });
     }
     let ran = Box::pin(by_fragments(session, &view, &table, asked, (way, ready))).await?;
     if let (Ran::Done(done), Some(shown), Some(measuring)) = (&ran, shown, &session.measuring) {
@@ -152,7 +152,7 @@ struct Asked<'a> {
 struct Ready {
     fragments: Fragments,
     /// What they read,
-    state: Arc<CatalogState>,
+    view: ReadView,
     /// and in each tablet below which VID.
     vids_below: Vec<u64>,
 }
@@ -170,7 +170,10 @@ impl Ready {
     fn over(self, view: &ReadView, vids_below: &[u64]) -> Option<Fragments> {
         let end = |all: &[u64], place: usize| all.get(place).copied().unwrap_or(u64::MAX);
         let mut places = 0..self.vids_below.len().max(vids_below.len());
-        let is_same = Arc::ptr_eq(&self.state, &view.state)
+        // What was read is noted for the same transaction.
+        let notes = |view: &ReadView| view.reads.as_ref().map(Arc::as_ptr);
+        let is_same = Arc::ptr_eq(&self.view.state, &view.state)
+            && notes(&self.view) == notes(view)
             && places.all(|place| end(&self.vids_below, place) == end(vids_below, place));
         is_same.then_some(self.fragments)
     }

@@ -266,8 +266,8 @@ pub(super) fn bulk_change(
     }
 }
 
-/// The share of a row of `row_bytes` bytes of `table` that is in the `changed` columns: columns without a width of their
-/// own share what the others leave.
+/// The share of a row of `row_bytes` bytes of `table` that is in the `changed` columns: columns without a width of
+/// their own share what the others leave.
 fn column_share(changed: &SchemaRef, table: &TableSchema, row_bytes: f64) -> f64 {
     let width = |data_type: &DataType| data_type.primitive_width().map(|width| width as f64);
     let arrow = table.arrow();

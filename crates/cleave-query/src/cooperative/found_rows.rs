@@ -13,12 +13,12 @@
 //!
 //! 1. [`KnownRows::plan`] plans the query for the values that the device can make, over all rows of the target, as one
 //!    fragment. What other values there are is left as it is stored.
-//! 2. [`FoundRows::gather`] takes the rows of the host's query, each row of the target once. More bytes than may be sent
-//!    are refused, and the statement makes its rows itself.
+//! 2. [`FoundRows::gather`] takes the rows of the host's query, each row of the target once. More bytes than may be
+//!    sent are refused, and the statement makes its rows itself.
 //! 3. [`KnownRows::with`] restricts the scan to these rows, by the index filter that the host fills itself
-//!    ([`cleave_fragment::index_filter`]). Pages without one of them are left out. Values of the host are joined by VID:
-//!    the rows are a [broadcast](super::sent_rows), and the scan streams, so the rows of a page come one after the other
-//!    in as many partitions as the device has. Where the device makes all values, VIDs alone are sent.
+//!    ([`cleave_fragment::index_filter`]). Pages without one of them are left out. Values of the host are joined by
+//!    VID: the rows are a [broadcast](super::sent_rows), and the scan streams, so the rows of a page come one after the
+//!    other in as many partitions as the device has. Where the device makes all values, VIDs alone are sent.
 //!
 //! Invariants: VIDs and values take at most `broadcast_bytes`, and are charged to the memory of queries. The fragment
 //! changes just the rows that were sent.

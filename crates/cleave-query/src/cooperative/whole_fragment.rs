@@ -16,6 +16,7 @@ use cleave_engine::device::{Claim, Device};
 use cleave_engine::write::change_pages::{Reported, on_device};
 use cleave_fragment::command::Execute;
 use cleave_fragment::fragment::FragmentContext;
+use cleave_fragment::link::AttachMode;
 use cleave_fragment::{ChangePagesExec, Morsel};
 use cleave_plan::profile::Profile;
 use cleave_plan::split::{FragmentPlan, PlannedBroadcast, When};
@@ -123,13 +124,15 @@ impl WholeFragment {
         self.is_on_device
     }
 
-    /// The figures of the device, which are assumed where they are not known.
+    /// The figures of the device, which are assumed where they are not known; one in this process has no link.
     ///
     /// # Errors
     /// Those of a device that is not attached.
     pub(super) async fn profile(&self) -> Result<Profile> {
         let profile = self.planned.context.database().known_profile(self.device().id()).await?;
-        Ok(profile.map_or_else(Profile::assumed, |known| Profile::clone(&known)))
+        let mut profile = profile.map_or_else(Profile::assumed, |known| Profile::clone(&known));
+        profile.link.is_embedded |= self.device().mode() == AttachMode::Embedded;
+        Ok(profile)
     }
 
     /// The fragment with the root of `plan`.

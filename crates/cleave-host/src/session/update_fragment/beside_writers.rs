@@ -74,8 +74,8 @@ enum Attempt {
     No,
 }
 
-/// Changes the rows of `asked` by fragments of the way that is given, and by those that are ready, as far as they can be
-/// used; None: it is to lock its table.
+/// Changes the rows of `asked` by fragments of the way that is given, and by those that are ready, as far as they can
+/// be used; None: it is to lock its table.
 ///
 /// # Errors
 /// Those of its expressions, locks and devices.

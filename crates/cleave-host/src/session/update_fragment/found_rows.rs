@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A value that needs nothing but its row is made where the row is; if the device cannot make it, and of all values
-//! that read other tables, the host sends it with the VID ([`cleave_query::cooperative::found_rows`]). The host's values
-//! are those of their columns when they are sent. Rows that are more than may be sent, and a value that is refused, send
-//! the statement back to the rows, where it fails with the error that names them, or succeeds.
+//! that read other tables, the host sends it with the VID ([`cleave_query::cooperative::found_rows`]). The host's
+//! values are those of their columns when they are sent. Rows that are more than may be sent, and a value that is
+//! refused, send the statement back to the rows, where it fails with the error that names them, or succeeds.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Where the rows of an UPDATE or DELETE change: the choice of `update_placement = auto`, and what EXPLAIN says of it.
 //!
-//! The choice compares the [predicted costs](cleave_query::cooperative::update_cost) of the ways of Update NDP, section 8
-//! (S1, S2, S3). Finding the rows is part of all. S2 is looked at where it may be the best: if no fragment can find the
-//! rows, or the device is outside of the host's process, and so finds them at another price.
+//! The choice compares the [predicted costs](cleave_query::cooperative::update_cost) of the ways of Update NDP, section
+//! 8 (S1, S2, S3). Finding the rows is part of all. S2 is looked at where it may be the best: if no fragment can find
+//! the rows, or the device is outside of the host's process, and so finds them at another price.
 
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::Result;
