@@ -1,6 +1,7 @@
 """Experiments of one statement alone: selectivity, for_update, locking, placement, scans, visibility."""
 
 import json
+import re
 import time
 
 from ndp import places as ndp_places
@@ -10,7 +11,7 @@ from .systems import Measured
 
 # Of the table's size.
 SIZES = [0.125, 0.25, 0.5, 1.0]
-PLACEMENT_SHARES = [0.01, 0.1, 0.17, 0.5, 1.0]
+PLACEMENT_SHARES = [0.0001, 0.001, 0.01, 0.1, 1.0]
 LOCKING_SHARES = [0.1, 1.0]
 PROJECTED = [1, 2, 4, 6, 8, 10]
 SELECTED = [0.001, 0.01, 0.1, 0.5, 1.0]
@@ -144,17 +145,34 @@ def locking(run):
 
 
 def placement(run):
-    """Experiment 6: rows found and changed on the host (S1), found there and changed on the device (S2), and both on
-    the device (S3)."""
-    width = run.widths()[0]
+    """Experiment 6: rows found and changed on the host (S1), found there and changed on the device (S2), both on the
+    device (S3), and whichever the server chooses. Beside the times stand those that EXPLAIN predicts."""
     compared = run.supported(ways.PLACES, ways.PLACEMENT)
     if not compared:
         return
-    for share in [0.1] if run.options.quick else PLACEMENT_SHARES:
-        def measure(way, system, share=share):
-            return one_update(run, way, system, width, share)
+    for width in run.widths():
+        for share in [0.1] if run.options.quick else PLACEMENT_SHARES:
+            # Rows that lie together, and, where that is another thing, all over the table.
+            for name in ["together", "all over"][:2 if 0.001 <= share < 1 else 1]:
+                condition = tables.spread(share) if name == "all over" else tables.first(run.rows(width), share)
 
-        run.rounds("placement", {"updated": share}, compared, measure)
+                def measure(way, system, width=width, share=share, condition=condition):
+                    figures = one_update(run, way, system, width, share, condition=condition)
+                    return figures | predicted(way, system, tables.update(width, condition, 3))
+
+                run.rounds("placement", {"rows": width, "lie": name, "updated": share}, compared, measure)
+
+
+def predicted(way, system, statement):
+    """The seconds that EXPLAIN predicts for the way beside finding the rows, and which way would be taken."""
+    with system.connect(way.settings) as session:
+        lines = [line for (line,) in session.execute(f"EXPLAIN {statement}").fetchall()]
+    ways_said = {name: line for line in lines for name, said in ways.EXPLAINED.items() if line.strip().startswith(said)}
+    chosen = next((name for name, line in ways_said.items() if line.endswith("chosen")), "host")
+    asked = way.settings[ways.PLACEMENT]
+    line = ways_said.get(chosen if asked == "auto" else asked, "")
+    found = re.search(r"([0-9.]+) ms", line)
+    return {"chosen": chosen} | ({"predicted_s": float(found[1]) / 1e3} if found else {})
 
 
 def scans(run):

@@ -38,7 +38,10 @@ LOCKS = [DEVICE.with_settings(f"{method} lock" if method != "optimistic" else me
 # Experiment 6: where rows are found and where they are changed.
 PLACES = [Way("S1 host", settings={"split": "host", PLACEMENT: "host"}),
           Way("S2 host scans, device updates", settings={PLACEMENT: "keys"}),
-          Way("S3 device", settings={PLACEMENT: "device"})]
+          Way("S3 device", settings={PLACEMENT: "device"}),
+          Way("auto", settings={PLACEMENT: "auto"})]
+# What EXPLAIN calls these ways.
+EXPLAINED = {"host": "host, by rows", "keys": "host finds, device by pages", "device": "device, by pages"}
 
 # Reading alone: a scan on the host, and one on the device with the host only taking its rows.
 SCAN_DEVICE = Way("device", settings={"split": "h0", "stealing": "off"})

@@ -132,7 +132,7 @@ fn is_query(query: &ast::Query) -> bool {
 /// process has the same cores, and no link.
 pub(super) fn may_pay(session: &Session, device: cleave_catalog::catalog::DeviceId) -> bool {
     match session.in_force().update_placement {
-        UpdatePlacement::Host => false,
+        UpdatePlacement::Host | UpdatePlacement::Keys => false,
         UpdatePlacement::Device => true,
         UpdatePlacement::Auto => {
             let device = session.database.attached(device);
@@ -177,7 +177,8 @@ async fn placement(session: &Session, fragment: &InsertFragment) -> Result<Optio
     if asked != UpdatePlacement::Device && rows <= LOCKED_ROWS_MAX as f64 {
         return Ok(None);
     }
-    Ok(Some(Placement { rows, cost: fragment.cost().await?, asked }))
+    let cost = fragment.cost().await?;
+    Ok(Some(Placement { rows, cost, asked, by_pages: true, by_keys: false }))
 }
 
 /// How the columns of `query`, which are `given`, fill those of `table`.

@@ -42,7 +42,7 @@ pub(super) async fn rows_locked(
 ) -> Result<Option<(ReadView, RecordBatch)>> {
     let placement = session.in_force().update_placement;
     let [locked] = tables else { return Ok(None) };
-    if placement == UpdatePlacement::Host {
+    if matches!(placement, UpdatePlacement::Host | UpdatePlacement::Keys) {
         return Ok(None);
     }
     let table = view.state.find_writable_table(&locked.table)?;

@@ -194,7 +194,7 @@ async fn planned(
         return Ok(None);
     }
     let cost = query.cost().await?;
-    Ok(Some((query, Placement { rows, cost, asked })))
+    Ok(Some((query, Placement { rows, cost, asked, by_pages: true, by_keys: false })))
 }
 
 /// Runs the fragment, and makes what it reports the transaction's.

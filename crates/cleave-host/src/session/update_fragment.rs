@@ -2,8 +2,9 @@
 //!
 //! 1. [`run`] asks whether the statement may: what it sets is in no index and no foreign key, and fragments are
 //!    expected to be the cheaper way ([`placement`]).
-//! 2. The query for VIDs and new values is planned for each tablet as one fragment
-//!    ([`plan_changes`]). If one cannot be, the statement runs [as ever](super::modify).
+//! 2. The query for VIDs and new values is planned for each tablet as one fragment ([`plan_changes`]); or the host
+//!    [finds the rows](found_rows), and sends them to a fragment. If neither can be, the statement runs
+//!    [as ever](super::modify).
 //! 3. It runs [beside writers](beside_writers) of other rows: its fragments lock rows, and its page versions are put
 //!    into the newest version of the table by COMMIT.
 //! 4. Where that cannot be done, and with `update_locking = table`, the table is locked EXCLUSIVE and
@@ -49,7 +50,8 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
 
-use self::placement::Placement;
+use self::found_rows::Candidate;
+use self::placement::{Candidates, Way};
 use self::returned_rows::{ReturnedRows, returned_columns};
 use super::block::Taken;
 use super::block::many;
@@ -59,6 +61,7 @@ use super::transaction_locks::LOCKED_ROWS_MAX;
 use super::{Outcome, Session, definitions, foreign_keys, identity};
 
 mod beside_writers;
+mod found_rows;
 pub(super) mod placement;
 mod returned_rows;
 
@@ -100,32 +103,103 @@ pub(super) async fn run(
     (modify, parameters): (&Modify, &Parameters),
 ) -> Result<Ran> {
     let Some(places) = changed_places(session, table, modify) else { return Ok(Ran::ByRows) };
-    if session.in_force().update_placement == UpdatePlacement::Host || is_small(session, table) {
+    let setting = session.in_force().update_placement;
+    if setting == UpdatePlacement::Host || is_small(session, table) {
         return Ok(Ran::ByRows);
     }
     identity::check_update(table, modify.assignments())?;
     let read = read_by_fragments(session, view, modify).await?;
-    let Some((view, vids_below)) = &read else { return Ok(Ran::ByRows) };
+    let Some((view, vids_below)) = read else { return Ok(Ran::ByRows) };
     let Ok(table) = view.state.find_writable_table(&modify.table) else { return Ok(Ran::Again) };
-    let asked = (modify, parameters, &places);
-    let Some(queries) = Box::pin(planned(session, view, (table, vids_below), asked)).await? else {
-        return Ok(Ran::ByRows);
-    };
-    let placement = Placement::of(session, &queries).await?;
-    if !placement.is_by_pages() {
-        return Ok(Ran::ByRows);
-    }
     let table = Arc::clone(table);
-    let shown = match session.measuring {
-        Some(_) => Some(placement::shown(session, &table, modify, (&queries, &placement))?),
-        None => None,
-    };
-    let fragments = queries.len();
-    let ran = Box::pin(by_fragments(session, view, &table, (asked, &queries))).await?;
+    let asked = Asked { modify, parameters, places: &places };
+    let (mut way, mut ready, mut shown) = (Way::Keys, None, None);
+    let fragments = table.tablets.len();
+    // What is asked for, and not shown, is planned when it runs.
+    if setting != UpdatePlacement::Keys || session.measuring.is_some() {
+        let read = (&*table, vids_below.as_slice());
+        let candidates = Box::pin(Candidates::of(session, &view, read, asked, false)).await?;
+        let Some(mut candidates) = candidates else { return Ok(Ran::ByRows) };
+        way = candidates.placement.way();
+        if way == Way::Rows {
+            return Ok(Ran::ByRows);
+        }
+        if session.measuring.is_some() {
+            shown = Some(placement::shown(session, &table, modify, &mut candidates)?);
+        }
+        let fragments = match way {
+            Way::Pages => candidates.queries.map(Fragments::Whole),
+            _ => candidates.known.map(Fragments::OfFound),
+        };
+        let read = view.clone();
+        ready = fragments.map(|fragments| Ready { fragments, view: read, vids_below });
+    }
+    let ran = Box::pin(by_fragments(session, &view, &table, asked, (way, ready))).await?;
     if let (Ran::Done(done), Some(shown), Some(measuring)) = (&ran, shown, &session.measuring) {
         measuring.put(shown.measured(placement::figures(done.count, fragments)));
     }
     Ok(ran)
+}
+
+/// A statement and the places of the columns that it sets.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    modify: &'a Modify,
+    parameters: &'a Parameters,
+    places: &'a BTreeSet<usize>,
+}
+
+/// Fragments that are planned before anything is locked.
+struct Ready {
+    fragments: Fragments,
+    /// What they read,
+    view: ReadView,
+    /// and in each tablet below which VID.
+    vids_below: Vec<u64>,
+}
+
+/// The fragments of a statement, one for each tablet.
+enum Fragments {
+    /// They find their rows.
+    Whole(Vec<ChangingQuery>),
+    /// The host finds these.
+    OfFound(Vec<Candidate>),
+}
+
+impl Ready {
+    /// Its fragments, if they read the pages of `view` that begin below `vids_below`: no VID stands for all.
+    fn over(self, view: &ReadView, vids_below: &[u64]) -> Option<Fragments> {
+        let end = |all: &[u64], place: usize| all.get(place).copied().unwrap_or(u64::MAX);
+        let mut places = 0..self.vids_below.len().max(vids_below.len());
+        // What was read is noted for the same transaction.
+        let notes = |view: &ReadView| view.reads.as_ref().map(Arc::as_ptr);
+        let is_same = Arc::ptr_eq(&self.view.state, &view.state)
+            && notes(&self.view) == notes(view)
+            && places.all(|place| end(&self.vids_below, place) == end(vids_below, place));
+        is_same.then_some(self.fragments)
+    }
+}
+
+/// The fragments of a statement that changes rows in `way`, over the pages that begin with a VID below that in
+/// `vids_below`, or over all; None: one cannot be made. Those that are `ready` are taken if they read the same.
+async fn queries_for(
+    session: &Session,
+    view: &ReadView,
+    (table, vids_below): (&TableState, &[u64]),
+    asked: Asked<'_>,
+    (way, ready): (Way, Option<Ready>),
+) -> Result<Option<Vec<ChangingQuery>>> {
+    let read = (table, vids_below);
+    let candidates = match ready.and_then(|ready| ready.over(view, vids_below)) {
+        Some(Fragments::Whole(queries)) => return Ok(Some(queries)),
+        Some(Fragments::OfFound(candidates)) => Some(candidates),
+        None if way == Way::Keys => {
+            Box::pin(found_rows::candidates(session, view, read, asked)).await?
+        }
+        None => return Box::pin(planned(session, view, read, asked)).await,
+    };
+    let Some(candidates) = candidates else { return Ok(None) };
+    Box::pin(found_rows::queries(session, &table.schema, asked, candidates)).await
 }
 
 /// What the fragments of `modify`, which has read `view`, are to read, and for each tablet the VID below which their
@@ -183,42 +257,42 @@ impl Settled {
 /// Whether the table has so few rows that no fragment is considered unless one is asked for.
 fn is_small(session: &Session, table: &TableState) -> bool {
     let placement = session.in_force().update_placement;
-    placement != UpdatePlacement::Device && table.row_count() <= LOCKED_ROWS_MAX as u64
+    let is_asked = matches!(placement, UpdatePlacement::Device | UpdatePlacement::Keys);
+    !is_asked && table.row_count() <= LOCKED_ROWS_MAX as u64
 }
 
-/// Runs the fragments `queries` of `asked`, which have been planned on `view`.
+/// Runs the fragments of `asked`, which has read `view`: those that are `ready`, as far as they can be used.
 async fn by_fragments(
     session: &mut Session,
     view: &ReadView,
     table: &TableState,
-    (asked, queries): ((&Modify, &Parameters, &BTreeSet<usize>), &[ChangingQuery]),
+    asked: Asked<'_>,
+    (way, mut ready): (Way, Option<Ready>),
 ) -> Result<Ran> {
     let is_beside = session.in_force().update_locking != UpdateLocking::Table;
-    if is_beside && let Some(ran) = Box::pin(beside_writers::change(session, asked)).await? {
+    if is_beside
+        && let Some(ran) =
+            Box::pin(beside_writers::change(session, asked, (way, &mut ready))).await?
+    {
         return Ok(ran);
     }
     if !many::may_move(session, table.schema.table_id) {
         return Ok(Ran::ByRows);
     }
     // A table that is the transaction's own is changed as a whole.
-    let flushed;
-    let (view, table, queries) = match view.state.shipped.is_empty() {
-        true => (view, table, queries),
+    let flushed = match view.state.shipped.is_empty() {
+        true => None,
         false if session.keeps_view() => return Ok(Ran::ByRows),
-        false => {
-            let view = session.view_with_keys().await?;
-            let table = view.state.find_writable_table(&asked.0.table).map(Arc::clone);
-            let Ok(table) = table else { return Ok(Ran::Again) };
-            match Box::pin(planned(session, &view, (&table, &[]), asked)).await? {
-                Some(queries) => flushed = (view, table, queries),
-                None => return Ok(Ran::ByRows),
-            }
-            (&flushed.0, &*flushed.1, flushed.2.as_slice())
-        }
+        false => Some(session.view_with_keys().await?),
     };
+    let view = flushed.as_ref().unwrap_or(view);
+    let table = view.state.find_writable_table(&asked.modify.table).map(Arc::clone);
+    let Ok(table) = table else { return Ok(Ran::Again) };
+    let planned = queries_for(session, view, (&*table, &[]), asked, (way, ready.take()));
+    let Some(queries) = Box::pin(planned).await? else { return Ok(Ran::ByRows) };
     let is_own = own::begin_own(session);
     let mut ran = Ran::ByRows;
-    let taken = match Box::pin(change(session, view, table, (asked, queries))).await {
+    let taken = match Box::pin(change(session, view, &table, (asked, &queries))).await {
         Ok(Ran::Done(done)) => {
             ran = Ran::Done(done);
             Ok(Taken::Done)
@@ -291,7 +365,7 @@ async fn planned(
     session: &Session,
     view: &ReadView,
     (table, vids_below): (&TableState, &[u64]),
-    (modify, parameters, places): (&Modify, &Parameters, &BTreeSet<usize>),
+    Asked { modify, parameters, places }: Asked<'_>,
 ) -> Result<Option<Vec<ChangingQuery>>> {
     let schema = &table.schema;
     let Some(constants) = constants(session, table, modify)? else { return Ok(None) };
@@ -425,9 +499,14 @@ fn reported<'a>(
     let device = query.device();
     let strange = |reason: String| device.strange_payload(&reason);
     let pages = read_changed(&rows).map_err(|error| strange(error.to_string()))?;
+    let changed: usize = pages.iter().map(|page| page.slots.count_set_bits()).sum();
+    if let Some(found) = query.found()
+        && found != changed
+    {
+        return Err(strange(format!("it changes {changed} of {found} rows that it was sent")));
+    }
     if let Some(returned) = returned {
         let own = read_returned(&rows).map_err(|error| strange(error.to_string()))?;
-        let changed: usize = pages.iter().map(|page| page.slots.count_set_bits()).sum();
         let count: usize = own.iter().map(RecordBatch::num_rows).sum();
         if count != changed {
             return Err(strange(format!("it returns {count} of {changed} changed rows")));
@@ -443,9 +522,8 @@ async fn change(
     session: &mut Session,
     view: &ReadView,
     table: &TableState,
-    (asked, queries): ((&Modify, &Parameters, &BTreeSet<usize>), &[ChangingQuery]),
+    (Asked { modify, parameters, places }, queries): (Asked<'_>, &[ChangingQuery]),
 ) -> Result<Ran> {
-    let (modify, parameters, places) = asked;
     let schema = &table.schema;
     let Some(mut definition) = many::begin_moving(session, schema).await? else {
         return Ok(Ran::ByRows);

@@ -17,6 +17,7 @@ use crate::twin_tables::{on_both, same_rows};
 
 mod beside_writers;
 mod extended_logging;
+mod found_rows;
 mod in_blocks;
 mod locking;
 mod logged;

@@ -13,6 +13,8 @@
 //! 3. [`ChangingQuery::run_locking`] sends the same fragment with [`LockRowsExec`] below its root: it changes just the
 //!    rows that it has locked. It runs on the device or not at all.
 //!
+//! Rows that the host has found change in the same way: [`found_rows`](super::found_rows).
+//!
 //! Invariant: a fragment that changes pages is never shared between both sides, and is not divided to spill. Source:
 //! Update NDP, section 4.
 
@@ -37,6 +39,7 @@ use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column, Literal};
@@ -68,6 +71,8 @@ pub struct ChangingQuery {
     column_count: usize,
     /// Returned columns of other tables.
     beside: Option<SchemaRef>,
+    /// The number of its rows, if the host has found them, and what is charged for these.
+    found: Option<(usize, Option<MemoryReservation>)>,
 }
 
 /// What the fragment reports, and the space that the device had; None: the host wrote the pages.
@@ -90,31 +95,23 @@ pub async fn plan_changes(
     column_count: usize,
     (changed, checked): (impl FnOnce(u32) -> ChangedColumns, &CheckedRows),
 ) -> Result<Option<ChangingQuery>> {
-    let Some(whole) = WholeFragment::plan(database, settings, asked).await? else {
+    let Some(whole) = WholeFragment::over_target(database, settings, asked).await? else {
         return Ok(None);
     };
     let fragment = whole.fragment();
     let Some(streamed) = fragment.scans.last() else { return Ok(None) };
-    if !keeps_page_order(&fragment.plan) || !is_target(&streamed.scan) {
-        return Ok(None);
-    }
-    let mut changed = changed(streamed.scan.scan().input);
-    let columns = changed.columns.columns.len();
-    let Some((rows, returned)) = conformed(&fragment.plan, checked)? else { return Ok(None) };
-    changed.returned = returned;
-    let schema = fragment.plan.schema();
+    let changed = changed(streamed.scan.scan().input);
+    let plan = Arc::clone(&fragment.plan);
+    let schema = plan.schema();
     let behind: Vec<usize> = (checked.column_count..schema.fields().len()).collect();
     let beside = whole.planned().named(&schema).project(&behind)?;
-    let Ok(plan) = ChangePagesExec::new(Arc::clone(&rows), changed.clone()) else {
-        return Ok(None);
-    };
-    let node = whole.with_root(Arc::new(plan));
+    let query = ChangingQuery::over((whole, plan), changed, checked, column_count)?;
     let beside = (!behind.is_empty()).then(|| Arc::new(beside));
-    Ok(Some(ChangingQuery { whole, node, rows: (rows, changed), columns, column_count, beside }))
+    Ok(query.map(|query| ChangingQuery { beside, ..query }))
 }
 
 /// What the query of a statement has behind the VID, and the checks that new rows are to keep.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct CheckedRows {
     /// The changed columns; without checks, these are all.
     pub changed: Vec<NewValue>,
@@ -247,10 +244,82 @@ fn is_refused(error: &DataFusionError) -> bool {
         || matches!(error.downcast_ref(), Some(StoreError::Mismatch { .. }))
 }
 
+/// What is expected of a fragment over what `whole` reads that changes so many rows of a table with so many columns.
+pub(super) fn bulk_change(
+    whole: &WholeFragment,
+    changed: &ChangedColumns,
+    (column_count, rows): (usize, f64),
+) -> BulkChange {
+    let Some((_, input)) = whole.part().inputs.last() else { return BulkChange::default() };
+    let input = &input.input;
+    let (rows_read, bytes_read) = (input.rows_left() as f64, input.bytes_left() as f64);
+    let columns = &changed.columns.schema;
+    let returned = changed.returned.map_or(0.0, f64::from);
+    BulkChange {
+        rows: rows.min(rows_read),
+        rows_read,
+        pages_read: input.pages_left() as f64,
+        bytes_read,
+        column_share: column_share(columns, &input.table.schema, bytes_read / rows_read.max(1.0)),
+        indexes: input.table.indexes.len(),
+        returned_share: (returned / (column_count as f64).max(1.0)).min(1.0),
+    }
+}
+
+/// The share of a row of `row_bytes` bytes of `table` that is in the `changed` columns: columns without a width of
+/// their own share what the others leave.
+fn column_share(changed: &SchemaRef, table: &TableSchema, row_bytes: f64) -> f64 {
+    let width = |data_type: &DataType| data_type.primitive_width().map(|width| width as f64);
+    let arrow = table.arrow();
+    let fixed: f64 = arrow.fields().iter().filter_map(|field| width(field.data_type())).sum();
+    let others = arrow.fields().iter().filter(|field| width(field.data_type()).is_none());
+    let left = ((row_bytes - fixed).max(0.0) / others.count().max(1) as f64).max(1.0);
+    let bytes = |data_type: &DataType| width(data_type).unwrap_or(left);
+    let all: f64 = arrow.fields().iter().map(|field| bytes(field.data_type())).sum();
+    let own: f64 = changed.fields().iter().map(|field| bytes(field.data_type())).sum();
+    (own / all.max(1.0)).min(1.0)
+}
+
 impl ChangingQuery {
+    /// `plan`, over what `whole` reads, with the root that changes rows of a table of `column_count` columns. None: it
+    /// cannot have it.
+    pub(super) fn over(
+        (whole, plan): (WholeFragment, Arc<dyn ExecutionPlan>),
+        mut changed: ChangedColumns,
+        checked: &CheckedRows,
+        column_count: usize,
+    ) -> Result<Option<Self>> {
+        let columns = changed.columns.columns.len();
+        let Some((rows, returned)) = conformed(&plan, checked)? else { return Ok(None) };
+        changed.returned = returned;
+        let Ok(plan) = ChangePagesExec::new(Arc::clone(&rows), changed.clone()) else {
+            return Ok(None);
+        };
+        let node = whole.with_root(Arc::new(plan));
+        let rows = (rows, changed);
+        Ok(Some(Self { whole, node, rows, columns, column_count, beside: None, found: None }))
+    }
+
+    /// The same over so many rows that the host has found, with columns `beside` them of other tables; `memory` is
+    /// charged for them.
+    pub(super) fn of_found(
+        self,
+        row_count: usize,
+        beside: Option<SchemaRef>,
+        memory: Option<MemoryReservation>,
+    ) -> Self {
+        Self { beside, found: Some((row_count, memory)), ..self }
+    }
+
+    /// The number of the rows that the host has found for it; None: it finds them itself.
+    pub fn found(&self) -> Option<usize> {
+        self.found.as_ref().map(|(count, _)| *count)
+    }
+
     /// Rows that are expected to change.
     pub fn row_estimate(&self) -> f64 {
-        self.whole.planned().row_estimate()
+        let expected = || self.whole.planned().row_estimate();
+        self.found().map_or_else(expected, |count| count as f64)
     }
 
     /// The returned columns of other tables, which come last; None: there are none.
@@ -285,44 +354,9 @@ impl ChangingQuery {
     /// # Errors
     /// Those of a device that is not attached.
     pub async fn cost(&self) -> Result<UpdateCost> {
-        Ok(UpdateCost::of(&self.bulk_change(), &self.whole.profile().await?))
-    }
-
-    fn bulk_change(&self) -> BulkChange {
-        let inputs = &self.whole.part().inputs;
-        let Some((_, input)) = inputs.last() else { return BulkChange::default() };
-        let input = &input.input;
-        let (rows_read, bytes_read) = (input.rows_left() as f64, input.bytes_left() as f64);
-        BulkChange {
-            rows: self.row_estimate().min(rows_read),
-            rows_read,
-            pages_read: input.pages_left() as f64,
-            bytes_read,
-            column_share: self.column_share(&input.table.schema, bytes_read / rows_read.max(1.0)),
-            indexes: input.table.indexes.len(),
-            returned_share: self.returned_share(),
-        }
-    }
-
-    /// The share of a row's columns that comes to the host.
-    fn returned_share(&self) -> f64 {
-        let columns = self.rows.1.returned.map_or(0.0, f64::from);
-        (columns / (self.column_count as f64).max(1.0)).min(1.0)
-    }
-
-    /// The share of a row of `row_bytes` bytes that is in changed columns: columns without a width of their own share
-    /// what the others leave.
-    fn column_share(&self, schema: &TableSchema, row_bytes: f64) -> f64 {
-        let width = |data_type: &DataType| data_type.primitive_width().map(|width| width as f64);
-        let arrow = schema.arrow();
-        let fixed: f64 = arrow.fields().iter().filter_map(|field| width(field.data_type())).sum();
-        let others = arrow.fields().iter().filter(|field| width(field.data_type()).is_none());
-        let left = ((row_bytes - fixed).max(0.0) / others.count().max(1) as f64).max(1.0);
-        let bytes = |data_type: &DataType| width(data_type).unwrap_or(left);
-        let all: f64 = arrow.fields().iter().map(|field| bytes(field.data_type())).sum();
-        let changed = &self.rows.1.columns.schema;
-        let own: f64 = changed.fields().iter().map(|field| bytes(field.data_type())).sum();
-        (own / all.max(1.0)).min(1.0)
+        let rows = (self.column_count, self.row_estimate());
+        let changed = bulk_change(&self.whole, &self.rows.1, rows);
+        Ok(UpdateCost::of(&changed, &self.whole.profile().await?))
     }
 
     /// Runs the fragment, which writes into space of `claim`. None: a value is refused, or a page cannot have a

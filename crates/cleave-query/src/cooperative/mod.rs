@@ -6,11 +6,13 @@
 //! fragments that outgrow their memory spill; [`figures`] are measured on the way.
 //!
 //! A query that is one fragment as a whole ([`whole_fragment`]) may get a root that writes pages or
-//! locks rows: for [`changing`] rows, [`inserting`] or [`locking`] them. [`update_cost`] predicts whether that pays.
+//! locks rows: for [`changing`] rows, [`inserting`] or [`locking`] them. Rows that change may be [`found_rows`] of the
+//! host. [`update_cost`] predicts what pays.
 
 pub mod changing;
 mod feeding;
 pub mod figures;
+pub mod found_rows;
 pub mod fragment_exec;
 pub mod inserting;
 pub mod locking;

@@ -30,7 +30,7 @@ use cleave_plan::PlanEstimates;
 use cleave_store::{Projection, TableSchema};
 use datafusion::physical_plan::ExecutionPlan;
 
-use super::changing::{CheckedRows, conformed, is_target, keeps_page_order};
+use super::changing::{CheckedRows, conformed};
 use super::inserting::{BLOCKS_MAX, inserted_rows, no_target, whole};
 use super::update_cost::{BulkChange, UpdateCost};
 use super::whole_fragment::WholeFragment;
@@ -67,13 +67,10 @@ pub async fn plan_replacing(
     asked: QueryRequest<'_>,
     (table, checked): (&Arc<TableSchema>, &CheckedRows),
 ) -> Result<Option<ReplacingQuery>> {
-    let whole = WholeFragment::plan(database, settings, asked).await?;
+    let whole = WholeFragment::over_target(database, settings, asked).await?;
     let Some(whole) = whole.filter(WholeFragment::is_on_device) else { return Ok(None) };
     let fragment = whole.fragment();
     let Some(streamed) = fragment.scans.last() else { return Ok(None) };
-    if !keeps_page_order(&fragment.plan) || !is_target(&streamed.scan) {
-        return Ok(None);
-    }
     let Some((rows, _)) = conformed(&fragment.plan, checked)? else { return Ok(None) };
     // The VID comes first.
     let returned = u32::try_from(rows.schema().fields().len().saturating_sub(1)).ok();

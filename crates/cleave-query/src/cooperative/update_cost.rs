@@ -2,41 +2,59 @@
 //! `update_placement = auto`.
 //!
 //! ```text
-//!  by rows    rows × (new version, lock, log record, an entry in each index, bytes) + link         [+ manifest]
-//!  by pages   pages with changed rows × (old values read, chunks encoded and written) + rows × lock + manifest
+//!  by rows    few: rows × (new version, lock, log record, an entry in each index, bytes)            + link
+//!             many: rows × (less of it, bytes of pages) + manifest                                  + link
+//!  by pages   a fragment + the longer of
+//!               rows × (lock, change) + pages with changed rows × (old values read, chunks encoded)
+//!               bytes written
+//!  by keys    the same + rows × (gathered, encoded, joined)                                         + link
 //!
 //!  rows of a query that are inserted:
 //!  by rows    pages read by all cores of the device + link, twice + rows encoded by a core of the host
 //!  by pages   pages read and rows encoded by one core of the device
 //! ```
 //!
-//! Finding the rows is part of both and left out. The constants are assumptions for one core of a present x86 server,
-//! not fitted to measurements; the device's side scales with its figures. Source: Update NDP, section 8 (S1 and S3).
+//! Finding the rows is part of all and left out. The constants that are marked so were fitted to measurements with an
+//! embedded device, which `docs/experiments-updates.md` lists with their predictions; the others are assumptions for
+//! one core of a present x86 server. The device's side scales with its figures. Source: Update NDP, section 8 (S1 to S3).
 
 use cleave_media::BLOCK_SIZE;
 use cleave_plan::profile::{Figure, LinkProfile, Profile, SideProfile};
 use cleave_store::PageClass;
 
-/// Seconds on the host for a row: its new version, its lock, its part of the log record and of the delta.
-const ROW_S: f64 = 2.5e-6;
+/// Seconds on the host for one of few rows: its new version, its lock, its part of the log record and of the delta.
+/// Fitted.
+const ROW_S: f64 = 2.3e-6;
+/// Seconds on the host for a byte of such a row: made, logged, and kept. Fitted.
+const ROW_BYTE_S: f64 = 7.0e-9;
+/// Seconds on the host for one of many rows, which are written as pages. Fitted.
+const BULK_ROW_S: f64 = 0.3e-6;
+/// Seconds on the host for a byte of such a row. Fitted.
+const BULK_BYTE_S: f64 = 4.0e-9;
 /// Seconds on the host for an entry of an index.
-const ENTRY_S: f64 = 1.0e-6;
-/// Seconds on the host for a byte of a new row: made, logged, and later written with its page.
-const ROW_BYTE_S: f64 = 2.0e-9;
+const ENTRY_S: f64 = 0.2e-6;
 /// Bytes that are read back for an entry.
 const KEY_BYTES: f64 = 16.0;
 /// Rows beyond which also the host writes pages and replaces the manifest.
 const LOGGED_ROWS_MAX: f64 = 10_000.0;
-/// Seconds of a commit with a manifest.
+/// Seconds of a commit with a manifest. A DELETE has none, but the host locks its table for so many rows.
 const MANIFEST_S: f64 = 8.0e-3;
-/// Seconds for a row that a fragment locks and changes.
+/// Seconds that a fragment costs whatever it changes: its command, its space, the sync of its device. Fitted.
+const FRAGMENT_S: f64 = 12.0e-3;
+/// The same of a fragment that writes nothing, for a DELETE. Fitted.
+const ENDING_FRAGMENT_S: f64 = 4.0e-3;
+/// Seconds for a row that a fragment locks and changes. Fitted.
 const CHANGED_ROW_S: f64 = 1.5e-7;
-/// Seconds of a typical core for a byte of changed columns: read, merged, encoded and written.
-const CHANGED_BYTE_S: f64 = 3.0e-9;
+/// Seconds of a typical core for a byte of changed columns: read, merged, encoded and written. Fitted.
+const CHANGED_BYTE_S: f64 = 1.8e-9;
+/// Seconds of a typical core for a byte of rows that a fragment writes whole: encoded and written.
+const ENCODED_BYTE_S: f64 = 3.0e-9;
+/// Seconds of a typical core for a page with changed rows. Fitted.
+const PAGE_S: f64 = 1.0e-4;
+/// Seconds on the host for a row that is sent: gathered, encoded, and joined with its page.
+const SENT_ROW_S: f64 = 2.0e-7;
 /// Seconds of a typical core for a byte of pages that a query reads.
 const READ_BYTE_S: f64 = 0.5e-9;
-/// Seconds of a typical core for a page with changed rows.
-const PAGE_S: f64 = 1.0e-4;
 
 /// What is to be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -73,6 +91,10 @@ pub struct UpdateCost {
     pub by_rows_s: f64,
     /// By fragments.
     pub by_pages_s: f64,
+    /// By fragments that are sent which rows change, and new values.
+    pub by_keys_s: f64,
+    /// The bytes that are sent with these.
+    pub sent_bytes: f64,
     /// Bytes over the link for the former.
     pub link_bytes: f64,
     /// Pages with changed rows, or new ones.
@@ -95,9 +117,12 @@ impl UpdateCost {
             (false, true) => rows * 8.0,
             (false, false) => rows * row_bytes,
         };
+        let is_logged = rows <= LOGGED_ROWS_MAX;
+        let (own_s, byte_s) =
+            if is_logged { (ROW_S, ROW_BYTE_S) } else { (BULK_ROW_S, BULK_BYTE_S) };
         let row_s = match is_delete {
-            true => ROW_S / 2.0,
-            false => ROW_S + indexes as f64 * ENTRY_S + row_bytes * ROW_BYTE_S,
+            true => own_s / 2.0,
+            false => own_s + indexes as f64 * ENTRY_S + row_bytes * byte_s,
         };
         // A new version crosses the link twice: as an old row, and on its page.
         let link_s = 2.0 * link_bytes / rate(&profile.link);
@@ -108,7 +133,7 @@ impl UpdateCost {
         let returned_s = returned_bytes / rate(&profile.link);
         // A row that dies comes whole if it is returned.
         let link_s = if is_delete { link_s + returned_s } else { link_s };
-        let commit_s = if rows > LOGGED_ROWS_MAX { MANIFEST_S } else { 0.0 };
+        let commit_s = if is_logged { 0.0 } else { MANIFEST_S };
         let by_rows_s = rows * row_s + link_s + commit_s;
         let share = (rows / rows_read).min(1.0);
         let rows_a_page = rows_read / pages_read.max(1.0);
@@ -120,9 +145,23 @@ impl UpdateCost {
             false => changed_bytes + pages * BLOCK_SIZE as f64,
         };
         let device_s = rows * CHANGED_ROW_S + changed_bytes * CHANGED_BYTE_S + pages * PAGE_S;
+        // A page is written while the next one is made.
         let write_s = page_bytes / profile.device.rate(Figure::MediaWriteSequential);
-        let by_pages_s = device_s / speed(&profile.device) + write_s + returned_s + MANIFEST_S;
-        Self { by_rows_s, by_pages_s, link_bytes, pages, page_bytes }
+        let made_s = (device_s / speed(&profile.device)).max(write_s);
+        let fragment_s = if is_delete { ENDING_FRAGMENT_S } else { FRAGMENT_S };
+        let by_pages_s = fragment_s + made_s + returned_s;
+        Self { by_rows_s, by_pages_s, link_bytes, pages, page_bytes, ..Self::default() }
+    }
+
+    /// The same, where the host can find the rows and send `sent_bytes` bytes of them.
+    #[must_use]
+    pub fn sending(self, rows: f64, sent_bytes: f64, profile: &Profile) -> Self {
+        let link_s = match profile.link.is_embedded {
+            true => 0.0,
+            false => sent_bytes / rate(&profile.link),
+        };
+        let host_s = rows * SENT_ROW_S / core_speed(&profile.host);
+        Self { by_keys_s: self.by_pages_s + host_s + link_s, sent_bytes, ..self }
     }
 
     /// The prediction for rows that a fragment replaces whole, as `changed` has them: one core writes them, and the
@@ -136,7 +175,7 @@ impl UpdateCost {
             true => 0.0,
             false => entries * KEY_BYTES / rate(&profile.link),
         };
-        let device_s = rows * CHANGED_ROW_S + bytes * CHANGED_BYTE_S;
+        let device_s = rows * CHANGED_ROW_S + bytes * ENCODED_BYTE_S;
         let by_pages_s = device_s / core_speed(&profile.device)
             + bytes / profile.device.rate(Figure::MediaWriteSequential)
             + link_s
@@ -152,14 +191,14 @@ impl UpdateCost {
     pub fn of_insert(inserted: &BulkInsert, profile: &Profile) -> Self {
         let BulkInsert { bytes, bytes_read } = *inserted;
         let link_bytes = if profile.link.is_embedded { 0.0 } else { 2.0 * bytes };
-        let encoded_s = bytes * CHANGED_BYTE_S;
+        let encoded_s = bytes * ENCODED_BYTE_S;
         let read_s = bytes_read * READ_BYTE_S;
         let by_rows_s = read_s / speed(&profile.device)
             + link_bytes / rate(&profile.link)
             + encoded_s / core_speed(&profile.host);
         let by_pages_s = (read_s + encoded_s) / core_speed(&profile.device);
         let pages = (bytes / f64::from(PageClass::BULK.page_bytes)).ceil();
-        Self { by_rows_s, by_pages_s, link_bytes, pages, page_bytes: bytes }
+        Self { by_rows_s, by_pages_s, link_bytes, pages, page_bytes: bytes, ..Self::default() }
     }
 
     /// That of both, one after the other.
@@ -168,16 +207,12 @@ impl UpdateCost {
         Self {
             by_rows_s: self.by_rows_s + other.by_rows_s,
             by_pages_s: self.by_pages_s + other.by_pages_s,
+            by_keys_s: self.by_keys_s + other.by_keys_s,
+            sent_bytes: self.sent_bytes + other.sent_bytes,
             link_bytes: self.link_bytes + other.link_bytes,
             pages: self.pages + other.pages,
             page_bytes: self.page_bytes + other.page_bytes,
         }
-    }
-
-    /// Whether fragments are expected to be the cheaper way.
-    #[must_use]
-    pub fn is_by_pages(&self) -> bool {
-        self.by_pages_s < self.by_rows_s
     }
 }
 
@@ -200,6 +235,12 @@ mod tests {
     //! Where the choice lies for tables as the papers have them.
 
     use super::*;
+
+    impl UpdateCost {
+        fn is_by_pages(&self) -> bool {
+            self.by_pages_s < self.by_rows_s
+        }
+    }
 
     fn table(rows: f64) -> BulkChange {
         BulkChange {

@@ -16,17 +16,19 @@ use cleave_engine::device::{Claim, Device};
 use cleave_engine::write::change_pages::{Reported, on_device};
 use cleave_fragment::command::Execute;
 use cleave_fragment::fragment::FragmentContext;
+use cleave_fragment::link::AttachMode;
 use cleave_fragment::{ChangePagesExec, Morsel};
 use cleave_plan::profile::Profile;
-use cleave_plan::split::{FragmentPlan, When};
+use cleave_plan::split::{FragmentPlan, PlannedBroadcast, When};
 use datafusion::execution::TaskContext;
 use datafusion::execution::session_state::SessionState;
 use datafusion::physical_plan::ExecutionPlan;
 
+use super::changing::{is_target, keeps_page_order};
 use super::fragment_exec::{FragmentExec, FragmentPart, KEY_FILTER_SHARE};
 use super::prepared_fragment::PreparedFragment;
 use crate::query_engine::QueryEngine;
-use crate::select::{PlannedQuery, QueryRequest, plan_query};
+use crate::select::{PlannedQuery, QueryRequest, StatementInput, plan_query};
 
 /// See the [module](self).
 pub(super) struct WholeFragment {
@@ -65,6 +67,38 @@ impl WholeFragment {
         Ok(Some(Self { planned, fragment, part, is_on_device }))
     }
 
+    /// The same of a query for the rows of a target, which stream through it: those of a page come one after the other.
+    ///
+    /// # Errors
+    /// As [`Self::plan`].
+    pub(super) async fn over_target(
+        database: &Arc<QueryEngine>,
+        settings: &Settings,
+        asked: QueryRequest<'_>,
+    ) -> Result<Option<Self>> {
+        let whole = Self::plan(database, settings, asked).await?;
+        Ok(whole.filter(|Self { fragment, .. }| {
+            let streamed = fragment.scans.last();
+            streamed.is_some_and(|streamed| is_target(&streamed.scan))
+                && keeps_page_order(&fragment.plan)
+        }))
+    }
+
+    /// The same, whose only scan reads just the rows `vids` of the tablet at `tablet`. None: they are not all there.
+    pub(super) fn of_rows(mut self, tablet: usize, vids: Vec<u64>) -> Option<Self> {
+        let (_, input) = self.part.inputs.last_mut()?;
+        let row_estimate = vids.len() as f64;
+        let restricted = Arc::new(input.input.of_rows(tablet, vids)?);
+        *input = StatementInput { input: restricted, row_estimate };
+        Some(self)
+    }
+
+    /// The same with rows that its leaves may name.
+    pub(super) fn with_broadcast(mut self, broadcast: PlannedBroadcast) -> Self {
+        self.fragment.broadcasts.push(broadcast);
+        self
+    }
+
     /// The query.
     pub(super) fn planned(&self) -> &PlannedQuery {
         &self.planned
@@ -90,13 +124,15 @@ impl WholeFragment {
         self.is_on_device
     }
 
-    /// The figures of the device, which are assumed where they are not known.
+    /// The figures of the device, which are assumed where they are not known; one in this process has no link.
     ///
     /// # Errors
     /// Those of a device that is not attached.
     pub(super) async fn profile(&self) -> Result<Profile> {
         let profile = self.planned.context.database().known_profile(self.device().id()).await?;
-        Ok(profile.map_or_else(Profile::assumed, |known| Profile::clone(&known)))
+        let mut profile = profile.map_or_else(Profile::assumed, |known| Profile::clone(&known));
+        profile.link.is_embedded |= self.device().mode() == AttachMode::Embedded;
+        Ok(profile)
     }
 
     /// The fragment with the root of `plan`.

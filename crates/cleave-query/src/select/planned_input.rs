@@ -198,6 +198,31 @@ impl PlannedInput {
         Self { pages, index: Some((choice, before)), index_filter, ..self }
     }
 
+    /// The input with only the rows `vids` of the tablet at `place`, which its scan reads and no others. None: one of
+    /// them is on no page left, or on one that is shipped, of which a scan reads all rows.
+    #[must_use]
+    pub fn of_rows(&self, place: usize, vids: Vec<u64>) -> Option<Self> {
+        let tablet = self.table.tablets.get(place)?;
+        let mut wanted: BTreeMap<(SegmentId, u32), bool> = BTreeMap::new();
+        for vid in &vids {
+            let (segment, page, _) = newest(tablet, *vid)?;
+            wanted.insert((segment.segment, page), false);
+        }
+        let is_wanted = |page: &&InputPage| {
+            let entry = self.entry(**page).filter(|_| page.tablet == place);
+            let key = entry.map(|(segment, entry)| (segment.segment, entry.page.page));
+            key.and_then(|key| wanted.get_mut(&key)).is_some_and(|is_left| {
+                *is_left = !key.is_some_and(|(segment, _)| segment.is_shipped());
+                true
+            })
+        };
+        let pages = self.pages.iter().filter(is_wanted).copied().collect();
+        let are_left = wanted.values().all(|is_left| *is_left);
+        let tablets = vec![(place, Vec::new(), vids)];
+        let index_filter = Some(Arc::new(PlannedIndexFilter { ranges: Vec::new(), tablets }));
+        are_left.then(|| Self { pages, index: None, index_filter, ..self.clone() })
+    }
+
     /// The input, whose scan reads `tablets`, the pages of an index in each (by place) and the rows that were found
     /// already, and looks only at rows in `ranges`.
     pub fn filtered(

@@ -225,6 +225,57 @@ impl Modify {
         !self.from.is_empty() && !self.returning.is_empty()
     }
 
+    /// The places of the columns of `schema` whose new values the row itself has all that is needed for: no query and
+    /// no other table.
+    #[must_use]
+    pub fn values_of_row(&self, schema: &TableSchema) -> BTreeSet<usize> {
+        struct OnOthers {
+            are_alone: bool,
+        }
+        impl Visitor for OnOthers {
+            type Break = ();
+
+            fn pre_visit_query(&mut self, _query: &ast::Query) -> ControlFlow<()> {
+                ControlFlow::Break(())
+            }
+
+            fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
+                use ast::Expr::{CompoundFieldAccess, CompoundIdentifier, Identifier};
+                let is_name = matches!(
+                    expression,
+                    Identifier(_) | CompoundIdentifier(_) | CompoundFieldAccess { .. }
+                );
+                match is_name && !self.are_alone {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            }
+        }
+        let are_alone = self.from.is_empty();
+        let is_of_row = |assignment: &&Assignment| {
+            let value = assignment.value.as_ref();
+            assignment.of_row.is_none()
+                && value.is_none_or(|value| visit(value, &mut OnOthers { are_alone }).is_continue())
+        };
+        let of_row = self.assignments().iter().filter(is_of_row);
+        of_row.filter_map(|assignment| schema.column_index(&assignment.column)).collect()
+    }
+
+    /// The statement over rows that have been found: all rows, of which it changes the columns of `schema` at `places`.
+    #[must_use]
+    pub fn of_found_rows(&self, schema: &TableSchema, places: &BTreeSet<usize>) -> Self {
+        let is_kept = |assignment: &&Assignment| {
+            let place = schema.column_index(&assignment.column);
+            place.is_some_and(|place| places.contains(&place))
+        };
+        let action = match &self.action {
+            Action::Delete => Action::Delete,
+            Action::Update(all) => Action::Update(all.iter().filter(is_kept).cloned().collect()),
+        };
+        let (from, returning) = (Vec::new(), Vec::new());
+        Self { action, from, returning, with: None, selection: None, ..self.clone() }
+    }
+
     /// SET; empty: DELETE.
     #[must_use]
     pub fn assignments(&self) -> &[Assignment] {

@@ -29,7 +29,6 @@
 //!
 //! Source: Update NDP, sections 4 and 5; `docs/design/versions-and-commit.md`.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cleave_catalog::catalog::TableState;
@@ -52,7 +51,9 @@ use cleave_sql::statement::modify::Modify;
 use cleave_txn::{LockMode, Written};
 
 use super::returned_rows::ReturnedRows;
-use super::{Done, Ran, Settled, column_ids, planned, reported, rows_to_lock};
+use super::{
+    Asked, Done, Ran, Ready, Settled, Way, column_ids, queries_for, reported, rows_to_lock,
+};
 use crate::session::block::{self, OwnRows, Taken, own};
 use crate::session::foreign_keys::Ending;
 use crate::session::modify::Made;
@@ -64,9 +65,6 @@ const ATTEMPTS: usize = 4;
 /// Rows that are locked one by one by the host.
 const HOST_LOCKS_MAX: u64 = 500_000;
 
-/// An UPDATE or DELETE, and the places of the columns that it sets.
-type Asked<'a> = (&'a Modify, &'a Parameters, &'a BTreeSet<usize>);
-
 /// What came of a run on one snapshot.
 enum Attempt {
     Done(Done),
@@ -76,13 +74,19 @@ enum Attempt {
     No,
 }
 
-/// Changes the rows of `asked`; None: it is to lock its table.
+/// Changes the rows of `asked` by fragments of the way that is given, and by those that are ready, as far as they can
+/// be used; None: it is to lock its table.
 ///
 /// # Errors
 /// Those of its expressions, locks and devices.
-pub(super) async fn change(session: &mut Session, asked: Asked<'_>) -> Result<Option<Ran>> {
+pub(super) async fn change(
+    session: &mut Session,
+    asked: Asked<'_>,
+    fragments: (Way, &mut Option<Ready>),
+) -> Result<Option<Ran>> {
     let is_own = own::begin_own(session);
-    let (changed, taken) = match Box::pin(change_in_block(session, is_own, asked)).await {
+    let changed = Box::pin(change_in_block(session, is_own, asked, fragments)).await;
+    let (changed, taken) = match changed {
         // Its rows are locked, and need no lock on the table.
         Ok(None) if !is_own && session.locks().has_jobs() => (Some(Ran::ByRows), Ok(Taken::Done)),
         Ok(Some(done)) => (Some(Ran::Done(done)), Ok(Taken::Done)),
@@ -101,13 +105,15 @@ async fn change_in_block(
     session: &mut Session,
     is_own: bool,
     asked: Asked<'_>,
+    (way, ready): (Way, &mut Option<Ready>),
 ) -> Result<Option<Done>> {
-    let Some(id) = lock_table(session, is_own, asked.0).await? else { return Ok(None) };
+    let Some(id) = lock_table(session, is_own, asked.modify).await? else { return Ok(None) };
     let pin = Arc::new(session.database.tail_pins().pin(id));
     // Whoever replaces a last page from now on has seen the pin.
     drop(session.database.writer_lock().await);
     for _ in 0..ATTEMPTS {
-        let attempt = Box::pin(attempt(session, (id, &pin, is_own), asked)).await;
+        let fragments = (way, &mut *ready);
+        let attempt = Box::pin(attempt(session, (id, &pin, is_own), asked, fragments)).await;
         if let Some(block) = &mut session.block
             && !matches!(attempt, Ok(Attempt::Done(_)))
         {
@@ -156,8 +162,10 @@ async fn lock_table(session: &mut Session, is_own: bool, modify: &Modify) -> Res
 async fn attempt(
     session: &mut Session,
     (id, pin, is_own): (u32, &Arc<TailPin>, bool),
-    (modify, parameters, places): Asked<'_>,
+    asked: Asked<'_>,
+    (way, ready): (Way, &mut Option<Ready>),
 ) -> Result<Attempt> {
+    let Asked { modify, parameters, places } = asked;
     let is_alone = modify.is_of_its_rows_alone();
     let view = match is_alone || session.keeps_view() {
         true => session.view().await?,
@@ -185,8 +193,9 @@ async fn attempt(
         vids_below.iter_mut().zip(recent).for_each(|(below, recent)| *below = recent.min(*below));
         has_rest = true;
     }
-    let asked = (modify, parameters, places);
-    let queries = Box::pin(planned(session, &view, (table, &vids_below), asked)).await?;
+    let read = (&**table, vids_below.as_slice());
+    let queries = queries_for(session, &view, read, asked, (way, ready.take()));
+    let queries = Box::pin(queries).await?;
     let Some(queries) = queries else { return Ok(Attempt::No) };
     let columns = column_ids(table, places);
     let before = session.defined().versions_of(id);

@@ -13,7 +13,7 @@ use crate::support::{assert_no_leak_soon, beside, fresh, open, refused, row, run
 const ROWS: &str = "INSERT INTO a SELECT v, v % 10, 0, 'n' FROM generate_series(1, 20000) AS s(v)";
 const SUM: &str = "SELECT count(*), sum(n) FROM a";
 
-async fn table(session: &mut Session, clause: &str) {
+pub(super) async fn table(session: &mut Session, clause: &str) {
     run(
         session,
         &format!("CREATE TABLE a (id int PRIMARY KEY, kind int, n int, note text) {clause}"),
@@ -23,16 +23,20 @@ async fn table(session: &mut Session, clause: &str) {
 }
 
 async fn two_sessions(database: &Arc<Database>) -> (Session, Session) {
-    let mut one = database.session();
-    let mut two = database.session();
-    run(&mut one, "SET update_placement = device").await;
-    run(&mut two, "SET update_placement = device").await;
+    two_sessions_as("device", database).await
+}
+
+async fn two_sessions_as(placement: &str, database: &Arc<Database>) -> (Session, Session) {
+    let (mut one, mut two) = (database.session(), database.session());
+    for session in [&mut one, &mut two] {
+        run(session, &format!("SET update_placement = {placement}")).await;
+    }
     (one, two)
 }
 
 /// Other rows are changed while a fragment's rows are locked, and none of the changes is lost.
-async fn every_wait(database: &Arc<Database>) {
-    let (mut one, mut two) = two_sessions(database).await;
+pub(super) async fn every_wait(placement: &str, database: &Arc<Database>) {
+    let (mut one, mut two) = two_sessions_as(placement, database).await;
     run(&mut one, "BEGIN; UPDATE a SET n = n + 1 WHERE kind = 3").await;
     let before = fragments(database).await;
     assert_eq!(before, 1);
@@ -67,7 +71,7 @@ async fn every_wait(database: &Arc<Database>) {
 async fn writers_of_other_rows_go_on() {
     let (directory, database) = fresh().await;
     table(&mut database.session(), "").await;
-    every_wait(&database).await;
+    every_wait("device", &database).await;
     assert_no_leak_soon(&database).await;
     drop(database);
     checks_out(directory.path()).await;
@@ -81,7 +85,7 @@ async fn writers_of_other_rows_go_on_beside_a_remote_device() {
     let (_directory, database) = fresh().await;
     let (_served, _) = attach_nas(&database, outside.path()).await;
     table(&mut database.session(), "WITH (device = nas)").await;
-    every_wait(&database).await;
+    every_wait("device", &database).await;
     assert_no_leak_soon(&database).await;
 }
 
