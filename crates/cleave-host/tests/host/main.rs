@@ -21,6 +21,7 @@ mod dead_rows;
 mod definitions;
 mod dense_aggregates;
 mod devices;
+mod drain;
 mod durability;
 mod explained_changes;
 mod failover;
