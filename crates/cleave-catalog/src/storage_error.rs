@@ -365,9 +365,9 @@ pub enum StorageError {
     },
     /// A device that does not answer, and whose tables therefore cannot be moved: bring it back, or restore them.
     #[error(
-        "nothing can be moved from device \"{device}\": {source}; bring it back; if it is lost for good, so is what \
-            only it has: restore the tables {} from a backup, which includes the archived log, DROP TABLE them here, \
-            and DROP DEVICE",
+        "nothing can be moved from device \"{device}\": {source}; bring it back; if it is lost for good, so are its \
+            tables {}: restore them from a backup and the archived log into another database, and DROP TABLE and \
+            DROP DEVICE here",
         tables.join(", ")
     )]
     NotDrained {

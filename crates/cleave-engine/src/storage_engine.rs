@@ -557,9 +557,9 @@ impl Engine {
         // Another database may write over what they read as soon as it has the device.
         // So may they over temporary tables, and what transactions have not committed yet.
         let is_read = || {
-            let space = device.space();
+            let (space, named) = (device.space(), self.catalog().extents(device.id()));
             let idle = space.retired_blocks + space.doubtful_blocks;
-            space.used_blocks > idle
+            space.used_blocks > idle + named.iter().map(|it| u64::from(it.block_count)).sum::<u64>()
                 || self.held_states().any(|state| !state.tables_on(device.id()).is_empty())
         };
         let mut attempts = 1;
