@@ -344,8 +344,8 @@ pub enum StorageError {
     },
     /// A device that is to be removed and is still in use: move its tables first, or drop them.
     #[error(
-        "device \"{device}\" cannot be removed because tables are stored on it: {}; move them by ALTER DEVICE … DRAIN, \
-            or drop them",
+        "device \"{device}\" cannot be removed because tables are stored on it: {}; move them by ALTER DEVICE \
+            \"{device}\" DRAIN, or drop them",
         tables.join(", ")
     )]
     HoldsTables {
@@ -356,8 +356,8 @@ pub enum StorageError {
     },
     /// A device that is to be removed while statements still read tables from it: wait for them.
     #[error(
-        "device \"{device}\" cannot be removed yet: sessions still read tables that were stored on it, or have temporary \
-            tables there; wait for them to end"
+        "device \"{device}\" cannot be removed yet: sessions still read tables that were stored on it, or have \
+            temporary tables there; wait for them to end"
     )]
     StillRead {
         /// Name of the device.

@@ -179,8 +179,8 @@ fn replica_target(
         Some(device) => Ok(Some(Arc::clone(device))),
         None => {
             let message = format!(
-                "device \"{}\" has a log replica, which none of the other devices can take; attach one, or ALTER SYSTEM \
-                 SET log_replica",
+                "device \"{}\" has a log replica, which none of the other devices can take; attach one, or ALTER \
+                 SYSTEM SET log_replica",
                 from.name()
             );
             Err(Error::Invalid { message, fault: Fault::State, position: None })
