@@ -31,11 +31,11 @@ async fn filled(session: &mut Session, placement: &str) {
     .await;
     for sql in [
         "CREATE INDEX t_n ON t (n)",
-        "INSERT INTO t SELECT i, repeat('long ', 9000), 7 FROM generate_series(40001, 40005) AS g (i)",
         "CHECKPOINT",
         "SET update_placement = device",
         "UPDATE t SET note = note || '!' WHERE id % 3 = 0",
         "RESET update_placement",
+        "INSERT INTO t SELECT i, repeat('long ', 9000), 7 FROM generate_series(40001, 40005) AS g (i)",
         "DELETE FROM t WHERE id % 17 = 4",
         "INSERT INTO t SELECT i, 'late ' || i, i FROM generate_series(50001, 50300) AS g (i)",
         "INSERT INTO t VALUES (60001, 'last', 1)",
@@ -244,7 +244,13 @@ async fn a_table_waits_for_transactions_that_have_written_it() {
     let (_directory, database) = fresh().await;
     let (_nas, _) = attach_nas(&database, outside.path()).await;
     let mut session = database.session();
-    filled(&mut session, "WITH (device = nas)").await;
+    for sql in [
+        "CREATE TABLE t (id int PRIMARY KEY, note text, n int) WITH (device = nas)",
+        "INSERT INTO t SELECT i, 'note ' || i, i % 100 FROM generate_series(1, 20000) AS g (i)",
+        "CHECKPOINT",
+    ] {
+        run(&mut session, sql).await;
+    }
     let mut writer = database.session();
     run(
         &mut writer,
