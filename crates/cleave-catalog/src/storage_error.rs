@@ -342,9 +342,10 @@ pub enum StorageError {
         /// Why.
         reason: String,
     },
-    /// A device that is to be removed and is still in use: drop its tables first.
+    /// A device that is to be removed and is still in use: move its tables first, or drop them.
     #[error(
-        "device \"{device}\" cannot be removed because tables are stored on it: {}; drop them first",
+        "device \"{device}\" cannot be removed because tables are stored on it: {}; move them by ALTER DEVICE \
+            \"{device}\" DRAIN, or drop them",
         tables.join(", ")
     )]
     HoldsTables {
@@ -355,12 +356,28 @@ pub enum StorageError {
     },
     /// A device that is to be removed while statements still read tables from it: wait for them.
     #[error(
-        "device \"{device}\" cannot be removed yet: statements that started before its tables were dropped still read \
-            them; wait for them to end"
+        "device \"{device}\" cannot be removed yet: sessions still read tables that were stored on it, or have \
+            temporary tables there; wait for them to end"
     )]
     StillRead {
         /// Name of the device.
         device: String,
+    },
+    /// A device that does not answer, and whose tables therefore cannot be moved: bring it back, or restore them.
+    #[error(
+        "nothing can be moved from device \"{device}\": {source}; bring it back; if it is lost for good, so are its \
+            tables {}: restore them from a backup and the archived log into another database, and DROP TABLE and \
+            DROP DEVICE here",
+        tables.join(", ")
+    )]
+    NotDrained {
+        /// Name of the device.
+        device: String,
+        /// The tables that lie on it.
+        tables: Vec<String>,
+        /// Why it cannot be read.
+        #[source]
+        source: Arc<StorageError>,
     },
     /// Pages, maps or index of one table: the rest of the database is not affected.
     #[error("table \"{table}\": {source}")]
@@ -432,6 +449,7 @@ impl StorageError {
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Self::TableBlocked { reason, .. } => reason.sqlstate(),
+            Self::NotDrained { source, .. } => source.sqlstate(),
             Self::NotReplicated { source, .. } | Self::Unreplicated { source, .. } => {
                 source.sqlstate()
             }

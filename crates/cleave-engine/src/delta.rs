@@ -176,7 +176,7 @@ impl Live {
             let (one, two) = (own.tablets.get(place), others.tablets.get(place));
             one.zip(two).is_some_and(|(one, two)| {
                 let begun = self.delta.row_counts((id, place), one, self.number);
-                one.id == two.id
+                (one.id, one.device) == (two.id, two.device)
                     && begun == other.delta.row_counts((id, place), two, other.number)
                     && has_same_pages(one, two)
             })

@@ -555,7 +555,13 @@ impl Engine {
             return Err(StorageError::HoldsTables { device, tables }.into());
         }
         // Another database may write over what they read as soon as it has the device.
-        let is_read = || self.held_states().any(|state| !state.tables_on(device.id()).is_empty());
+        // So may they over temporary tables, and what transactions have not committed yet.
+        let is_read = || {
+            let (space, named) = (device.space(), self.catalog().extents(device.id()));
+            let idle = space.retired_blocks + space.doubtful_blocks;
+            space.used_blocks > idle + named.iter().map(|it| u64::from(it.block_count)).sum::<u64>()
+                || self.held_states().any(|state| !state.tables_on(device.id()).is_empty())
+        };
         let mut attempts = 1;
         while is_read() {
             if attempts == LOCK_ATTEMPTS {

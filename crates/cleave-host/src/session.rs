@@ -27,6 +27,7 @@ mod copy;
 mod cursors;
 mod define;
 mod definitions;
+mod devices;
 mod discard;
 mod drop_table;
 mod explain;
@@ -576,6 +577,10 @@ impl Session {
             }
             Statement::System(statement) => {
                 Box::pin(system::run(&self.database, statement)).await?;
+                Ok(Outcome::done(tag))
+            }
+            Statement::Device(statement) => {
+                Box::pin(devices::run(self, *statement)).await?;
                 Ok(Outcome::done(tag))
             }
             Statement::Role(statement) => Box::pin(roles::run(self, *statement, tag)).await,

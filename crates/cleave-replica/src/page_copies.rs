@@ -41,6 +41,7 @@ use cleave_engine::storage_engine::Engine;
 use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
 use cleave_engine::storage_engine::commit::Changes;
 use cleave_engine::storage_engine::log_keeper::{LoggedPage, RecordPages};
+use cleave_engine::whole_pages::{blocks, chunk};
 use cleave_engine::write::logged_values::{self, LoggedValues};
 use cleave_media::files::{self, FileWriter};
 use cleave_media::{BLOCK_SIZE, simulation};
@@ -54,7 +55,6 @@ use prost::Message;
 use tokio::sync::Notify;
 
 use crate::backup::sync_folder;
-use crate::check::{blocks, chunk};
 
 const FORMAT: Format = Format { magic: *b"CLVPAGES", name: "copied pages", versions: 1..=1 };
 /// Pages that are read at once.

@@ -17,7 +17,8 @@
 //!    says which pages can have versions. [`insert_pages`] adds pages with the rows of a query, which a fragment has
 //!    written. [`logged_values`] redoes page versions on other pages than they were made of;
 //!    [`version_writer`] writes those that the host makes.
-//! 6. The [edit](crate::storage_engine::catalog_edit) that both build commits, or leaves no trace.
+//! 6. [`move_tablets`] copies tablets to other devices, beside readers and writers.
+//! 7. The [edit](crate::storage_engine::catalog_edit) that they build commits, or leaves no trace.
 
 pub mod begun;
 pub mod build_index;
@@ -29,6 +30,7 @@ pub(crate) mod key_run;
 pub mod load;
 pub mod logged_values;
 pub(crate) mod merge_runs;
+pub mod move_tablets;
 pub mod page_versions;
 pub mod route;
 pub(crate) mod segment_sink;

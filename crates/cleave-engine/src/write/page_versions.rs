@@ -364,8 +364,12 @@ impl TableVersions {
 }
 
 impl TabletVersions {
-    /// Replaces pages of `tablet`; returns whether it has all of them.
+    /// Replaces pages of `tablet`; returns whether it has all of them: none, if it was moved to another device, where
+    /// equal places mean other pages.
     fn put_into(&self, tablet: &mut TabletState) -> bool {
+        if tablet.device != self.device {
+            return self.pages.is_empty();
+        }
         let mut count = 0;
         for segment in &mut tablet.heap {
             let has = |entry: &PageEntry| self.of(entry).is_some();
@@ -409,6 +413,9 @@ impl TabletVersions {
         dead: &[u64],
         of: impl for<'a> Fn(&'a Self, &PageEntry) -> Option<&'a Arc<PageVersion>>,
     ) -> Option<BTreeMap<u64, BTreeSet<usize>>> {
+        if tablet.device != self.device && !self.pages.is_empty() {
+            return None;
+        }
         let mut slots: BTreeMap<u64, BTreeSet<usize>> = BTreeMap::new();
         let mut page_count = 0;
         for entry in tablet.heap.iter().flat_map(|segment| &segment.pages) {

@@ -178,7 +178,24 @@ pub(super) async fn lock_table(
     mode: LockMode,
     is_nowait: bool,
 ) -> Result<()> {
-    lock_within(session, transaction_locks::table_key(table), mode, is_nowait).await
+    lock_within(session, transaction_locks::table_key(table), mode, is_nowait).await?;
+    check_place(session, table.schema.table_id)
+}
+
+/// Refuses to lock a table of which a tablet was moved to another device since the snapshot that all statements of the
+/// block read: rows are locked where they lie. From now on it stays where it is.
+fn check_place(session: &Session, table: u32) -> Result<()> {
+    let block = session.block.as_ref().filter(|_| session.reads_snapshot());
+    let Some(kept) = block.and_then(|block| block.snapshot.as_ref()) else { return Ok(()) };
+    let devices = |state: &CatalogState| {
+        let table = state.table_by_id(table)?;
+        Some(table.tablets.iter().map(|tablet| tablet.device).collect::<Vec<_>>())
+    };
+    let (read, now) = (devices(&kept.live().state), devices(&session.database.catalog()));
+    let is_moved = read
+        .zip(now)
+        .is_some_and(|(read, now)| read.iter().zip(&now).any(|(read, now)| read != now));
+    if is_moved { Err(Error::concurrent_update()) } else { Ok(()) }
 }
 
 /// Locks a table whose pages are to be replaced, against definitions and whoever makes versions of these pages.

@@ -6,6 +6,7 @@
 //!  of very many rows        EXCLUSIVE on the table: only readers beside it
 //!  by an update fragment    ROW EXCLUSIVE on the table, FOR SHARE on its pages; the fragment locks rows
 //!  VACUUM                   SHARE UPDATE EXCLUSIVE on the table, FOR UPDATE on its pages
+//!  ALTER DEVICE … DRAIN     EXCLUSIVE on each table, for the end of its move
 //!  CREATE, DROP, ALTER      ACCESS EXCLUSIVE on the table, and on a new name
 //!  CREATE INDEX by itself   SHARE UPDATE EXCLUSIVE on the table: writers of rows beside it
 //!  SELECT … FOR UPDATE      ROW SHARE on the table, the written mode on each unique key of a row and on the row

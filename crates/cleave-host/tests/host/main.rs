@@ -22,6 +22,7 @@ mod definitions;
 mod dense_aggregates;
 mod device_index_builds;
 mod devices;
+mod drain;
 mod durability;
 mod explained_changes;
 mod failover;

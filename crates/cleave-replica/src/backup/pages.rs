@@ -10,18 +10,15 @@ use bytes::{Bytes, BytesMut};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::tasks::{blocking, joined};
 use cleave_engine::device::Device;
+use cleave_engine::whole_pages::whole_page;
 use cleave_media::files::{self, FileWriter};
 use cleave_media::{BLOCK_SIZE, BlockAddress};
-use cleave_store::{
-    PageColumns, PageKind, PageRead, PageRef, SegmentDirectory, SegmentRef, consolidated,
-    page::overflow::overflow_payload, parse_header,
-};
+use cleave_store::{PageRef, SegmentDirectory};
 use datafusion_common_runtime::SpawnedTask;
 use futures::{StreamExt, stream};
 
 use super::backup_manifest::PIECE_BYTES;
 use super::{PAGES, sync_folder};
-use crate::check::{blocks, chunk, with_shared};
 
 /// Pages that are read at once.
 const PAGES_AT_ONCE: usize = 8;
@@ -70,7 +67,8 @@ impl PageFile {
         let reads = stream::iter(pages).map(|page| {
             let device = Arc::clone(device);
             async move {
-                let read = SpawnedTask::spawn(async move { read(&device, reference, page).await });
+                let read =
+                    SpawnedTask::spawn(async move { whole_page(&device, reference, page).await });
                 joined(read.join().await)?
             }
         });
@@ -130,26 +128,4 @@ impl PageFile {
     fn error(&self, action: &'static str, error: std::io::Error) -> Error {
         Error::io(action, &self.folder.join(PAGES), error)
     }
-}
-
-/// Reads one page, and verifies all of it; returns it as it is to be copied.
-async fn read(device: &Device, segment: SegmentRef, page: PageRef) -> Result<(PageRef, Bytes)> {
-    let bytes = blocks(device, page.extent).await?;
-    let header = Arc::new(parse_header(&bytes, &page, &segment)?);
-    if header.kind == PageKind::Overflow {
-        overflow_payload(&segment, &page, &bytes)?;
-        return Ok((page, bytes));
-    }
-    let with_bytes = header.chunks.iter().filter(|entry| entry.length > 0);
-    let columns = with_bytes.map(|entry| entry.column).collect();
-    let read = PageRead { segment, page, columns };
-    let parts = with_shared(device, &header, page, bytes.clone()).await?;
-    let chunks = read.columns.iter().map(|column| chunk(&header, &parts, *column)).collect();
-    let columns = PageColumns::verify_with_header(&read, Arc::clone(&header), chunks)?;
-    if header.shared_extents().is_empty() {
-        return Ok((page, bytes));
-    }
-    let whole = consolidated(&read, &columns)?;
-    let page = whole.page_ref(page.extent.start);
-    Ok((page, whole.bytes.into_bytes()))
 }

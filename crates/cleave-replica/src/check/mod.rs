@@ -34,7 +34,6 @@ use cleave_store::{Placement, TabletKey};
 use datafusion_common::utils::get_available_parallelism;
 
 pub use finding::{Fault, Finding, Findings, Place};
-pub use pages::{PageBlocks, blocks, chunk, with_shared};
 
 use space::Moment;
 

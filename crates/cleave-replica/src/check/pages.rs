@@ -11,13 +11,14 @@ use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema, UInt64Type};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::storage_error::{StorageError, into_store_error};
 use cleave_engine::device::Device;
-use cleave_fragment::command::{DeviceErrorCause, ReadItem, ReadPayload};
+use cleave_engine::whole_pages::{PageBlocks, blocks, chunk, with_shared};
+use cleave_fragment::command::DeviceErrorCause;
 use cleave_fragment::link::LinkError;
-use cleave_media::{BLOCK_SIZE, BlockAddress, Extent};
+use cleave_media::Extent;
 use cleave_store::index::run::KEY_COLUMN;
 use cleave_store::page::overflow::overflow_payload;
 use cleave_store::{
@@ -33,8 +34,6 @@ use futures::{FutureExt, StreamExt, stream};
 use super::maps::judge;
 use super::{CheckOptions, CheckReport, Fault, Finding, Place, Progress, Work};
 
-/// Blocks that one command asks for: 4 MiB.
-const READ_BLOCK_COUNT: u32 = 1024;
 /// Blocks that hold the header of nearly every page.
 const HEADER_BLOCK_COUNT: u32 = 16;
 
@@ -170,36 +169,6 @@ pub(super) async fn read_rows(
     Ok(decode_batch(&page, read, projection, None, &values)?)
 }
 
-/// Blocks of the media, in commands of a bounded size.
-///
-/// # Errors
-/// Those of the device.
-pub async fn blocks(device: &Device, extent: Extent) -> Result<Bytes> {
-    let mut items = Vec::new();
-    let mut from = 0;
-    while from < extent.block_count {
-        let block_count = READ_BLOCK_COUNT.min(extent.block_count - from);
-        let start = BlockAddress(extent.start.0.saturating_add(u64::from(from)));
-        items.push(ReadItem::Blocks(Extent { start, block_count }));
-        from += block_count;
-    }
-    let mut parts = Vec::with_capacity(items.len());
-    for payload in device.read(items).await? {
-        match payload {
-            ReadPayload::Blocks(bytes) => parts.push(bytes),
-            ReadPayload::Columns { .. } => {
-                return Err(device.strange_payload("columns where blocks were asked for"));
-            }
-        }
-    }
-    if let [whole] = parts.as_slice() {
-        return Ok(whole.clone());
-    }
-    let mut joined = BytesMut::with_capacity(extent.bytes());
-    parts.iter().for_each(|part| joined.extend_from_slice(part));
-    Ok(joined.freeze())
-}
-
 /// Pages of a device, read past any pool, as a page source.
 #[derive(Debug)]
 pub(super) struct DevicePages(pub(super) Arc<Device>);
@@ -225,38 +194,6 @@ impl PageSource for DevicePages {
         };
         payloads.map(|payloads| payloads.map_err(into_store_error)).boxed()
     }
-}
-
-/// Blocks of a page, and those that it shares with earlier versions: each with its first block, the page's own first.
-pub type PageBlocks = Vec<(BlockAddress, Bytes)>;
-
-/// The blocks `bytes` of `page`, with those that its header names elsewhere.
-///
-/// # Errors
-/// Those of the device.
-pub async fn with_shared(
-    device: &Device,
-    header: &PageHeader,
-    page: PageRef,
-    bytes: Bytes,
-) -> Result<PageBlocks> {
-    let mut parts = vec![(page.extent.start, bytes)];
-    for extent in header.shared_extents() {
-        parts.push((extent.start, blocks(device, extent).await?));
-    }
-    Ok(parts)
-}
-
-/// The chunk of `column`; None: it has no bytes, or they are not in `parts`.
-pub fn chunk(header: &PageHeader, parts: &PageBlocks, column: ColumnRef) -> Option<Bytes> {
-    let page = parts.first()?.0;
-    let place = header.entry(column)?.place(page)?;
-    parts.iter().find_map(|(start, bytes)| {
-        let first = start.0.checked_mul(BLOCK_SIZE as u64)?;
-        let within = |byte: u64| usize::try_from(byte.checked_sub(first)?).ok();
-        let (from, to) = (within(place.start)?, within(place.end)?);
-        (to <= bytes.len()).then(|| bytes.slice(from..to))
-    })
 }
 
 /// Whether an error of reading a page keeps the device from being read at all, and is not the page's own.

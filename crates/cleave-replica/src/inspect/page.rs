@@ -8,6 +8,7 @@ use cleave_catalog::error::Result;
 use cleave_catalog::value::value_text;
 use cleave_engine::device::Device;
 use cleave_engine::storage_engine::{EMBEDDED_DEVICE_NAME, Engine};
+use cleave_engine::whole_pages::blocks;
 use cleave_media::{BLOCK_SIZE, BlockAddress, Extent};
 use cleave_store::page::inspection::{PageInspection, inspect_page, own_block_count};
 use cleave_store::{
@@ -16,7 +17,6 @@ use cleave_store::{
 };
 
 use super::{absent, catalog};
-use crate::check::blocks;
 
 /// Longest value that is printed, in characters.
 const VALUE_LENGTH_MAX: usize = 60;

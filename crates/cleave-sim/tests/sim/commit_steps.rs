@@ -98,7 +98,7 @@ const DEAD: Workload = Workload {
 };
 
 /// After this long nothing is under way any more.
-const CALM: Duration = Duration::from_secs(10);
+pub(crate) const CALM: Duration = Duration::from_secs(10);
 
 #[test]
 fn a_small_commit_is_whole_at_each_step() {
@@ -160,9 +160,9 @@ fn at_each_step(workload: Workload) {
     }
 }
 
-struct Host {
-    place: PathBuf,
-    media: Arc<SimMedia>,
+pub(crate) struct Host {
+    pub(crate) place: PathBuf,
+    pub(crate) media: Arc<SimMedia>,
 }
 
 impl Host {
@@ -271,7 +271,7 @@ impl Host {
         }
     }
 
-    async fn open(&self) -> Arc<Database> {
+    pub(crate) async fn open(&self) -> Arc<Database> {
         let media = Arc::clone(&self.media);
         let embedded: EmbeddedFactory = Arc::new(move |_: &Path| {
             let media = media.attach() as Arc<dyn Media>;
@@ -291,12 +291,12 @@ fn copies(archive: &Path) -> usize {
     names.filter(|name| name.to_str().is_some_and(|name| name.ends_with(".pages"))).count()
 }
 
-async fn run(session: &mut Session, sql: &str) -> Result<Vec<Outcome>, Error> {
+pub(crate) async fn run(session: &mut Session, sql: &str) -> Result<Vec<Outcome>, Error> {
     Box::pin(session.run(sql)).await
 }
 
 /// The number that `sql` returns.
-async fn rows(session: &mut Session, sql: &str) -> Result<u64, Error> {
+pub(crate) async fn rows(session: &mut Session, sql: &str) -> Result<u64, Error> {
     let outcomes = run(session, sql).await?;
     let Some(Outcome::Rows { batches, .. }) = outcomes.first() else { panic!("{sql} gives rows") };
     let batch = batches.iter().find(|batch| batch.num_rows() > 0).expect("a count");

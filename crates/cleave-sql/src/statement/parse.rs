@@ -32,6 +32,7 @@ use crate::statement::upsert::OnConflict;
 mod comment;
 mod cursors;
 mod definitions;
+mod devices;
 mod dialect;
 mod discard;
 mod exclude;
@@ -64,6 +65,7 @@ mod words;
 pub use comment::{CommentOn, CommentSubject};
 pub use cursors::{Declare, Fetch};
 pub use definitions::{CreateTableAs, CreateView, Define, Truncate};
+pub use devices::DeviceStatement;
 use dialect::BoundedPostgres;
 pub use dialect::read_text;
 pub use discard::Discard;
@@ -226,6 +228,8 @@ pub enum Statement {
     Checkpoint,
     /// BACKUP, ALTER SYSTEM.
     System(SystemStatement),
+    /// CREATE, ALTER and DROP DEVICE.
+    Device(Box<DeviceStatement>),
     /// Roles, rights and owners.
     Role(Box<RoleStatement>),
     /// SAVEPOINT.
@@ -450,6 +454,7 @@ impl Reader<'_> {
             "execute" => self.execute().map(Statement::Execute),
             "deallocate" => self.deallocate(),
             "alter" if self.is_alter_system() => self.alter_system(),
+            "create" | "alter" | "drop" if self.is_of_device() => self.device_statement(&word),
             "backup" | "checkpoint" => self.backup_or_checkpoint(&word),
             "analyze" | "analyse" => self.analyze().map(Statement::Analyze),
             "lock" => self.lock(),

@@ -28,7 +28,9 @@ use cleave_catalog::error::Position;
 use datafusion::sql::sqlparser::ast;
 
 use crate::statement::copy::Copy;
-use crate::statement::parse::{Define, Discard, Execute, Fetch, Statement, SystemStatement};
+use crate::statement::parse::{
+    Define, DeviceStatement, Discard, Execute, Fetch, Statement, SystemStatement,
+};
 use crate::statement::roles::RoleStatement;
 use crate::statement::sequence::SequenceStatement;
 
@@ -352,6 +354,15 @@ impl Statement {
                 place: Place::OutsideReading,
                 ..system("BACKUP", "ALTER SYSTEM and BACKUP")
             },
+
+            Self::Device(statement) => {
+                let tag = match **statement {
+                    DeviceStatement::Create { .. } => "CREATE DEVICE",
+                    DeviceStatement::Drain { .. } => "ALTER DEVICE",
+                    DeviceStatement::Drop { .. } => "DROP DEVICE",
+                };
+                system(tag, "CREATE, ALTER and DROP DEVICE")
+            }
 
             Self::Set { value: Some(_), .. } => about_session("SET"),
             Self::Set { value: None, .. } | Self::ResetAll => about_session("RESET"),

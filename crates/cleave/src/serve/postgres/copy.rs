@@ -14,6 +14,7 @@ use std::io::{self, Read, Write};
 use bytes::{Buf, Bytes, BytesMut};
 use cleave_host::commitment::unless;
 use cleave_host::copy::CopyFormat;
+use cleave_host::statement::parse::DeviceStatement;
 use cleave_host::statement::{Copy, CopyEnd, CopySource, ParsedStatement, Statement};
 use cleave_host::{ClientStreams, Session, Started};
 use tokio::sync::{mpsc, oneshot};
@@ -77,6 +78,8 @@ pub(crate) fn direction(statement: &Statement) -> Option<Direction> {
 pub(crate) fn is_of_a_file(statement: &Statement) -> bool {
     match statement {
         Statement::System(_) => true,
+        // It reads a token and a certificate.
+        Statement::Device(statement) => matches!(**statement, DeviceStatement::Create { .. }),
         Statement::Copy(copy) => match copy.as_ref() {
             Copy::From { end, .. } | Copy::To { end, .. } => matches!(end, CopyEnd::File(_)),
         },

@@ -1,0 +1,236 @@
+//! CREATE DEVICE, ALTER DEVICE … DRAIN and DROP DEVICE: devices are attached, emptied and removed while the database is
+//! in use.
+//!
+//! DRAIN [moves](cleave_engine::write::move_tablets) table by table. Copying takes no lock. For the end of its move a
+//! table is locked EXCLUSIVE, so that its writers wait and its readers do not. Writers queue behind that lock, which
+//! itself waits for open transactions that have written the table; so it is given up after [`LOCK_WAIT_MS`], and tried
+//! again after the same time. Each table is committed by itself: what was moved stays moved, whatever happens to the
+//! others, and the same statement goes on with the rest.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cleave_catalog::catalog::log_replicas::LogReplica;
+use cleave_catalog::catalog::{CatalogState, DeviceId, DeviceKind};
+use cleave_catalog::error::{ConflictKind, Error, Fault, Result};
+use cleave_catalog::storage_error::StorageError;
+use cleave_engine::device::Device;
+use cleave_engine::write::move_tablets::TableMove;
+use cleave_fragment::waiting;
+use cleave_sql::statement::parse::DeviceStatement;
+use cleave_txn::LockMode;
+
+use super::Session;
+use crate::database::Database;
+
+/// How long writers of a table may wait behind the lock of a move that waits itself, and the pause between two tries.
+const LOCK_WAIT_MS: u64 = 500;
+/// Pages that may be left to copy when the table is locked: what others write meanwhile is as much again.
+const PAGES_LEFT: usize = 64;
+/// Times that a table is copied before it is locked in any case, however much others write.
+const COPIES_MAX: u32 = 8;
+
+/// Runs a statement about a device.
+pub(super) async fn run(session: &mut Session, statement: DeviceStatement) -> Result<()> {
+    match statement {
+        DeviceStatement::Create { name, way, ca } => {
+            let way = with_certificate(way, ca)?;
+            session.database.add_device(&name, way).await.map(drop)
+        }
+        DeviceStatement::Drain { name, to } => drain(session, &name, &to).await,
+        DeviceStatement::Drop { name, if_exists } => {
+            if if_exists && session.database.catalog().device_named(&name).is_none() {
+                return Ok(());
+            }
+            // A device that cannot be told is removed all the same, and believes to be this database's.
+            session.database.remove_device(&name).await.map(drop)
+        }
+    }
+}
+
+fn with_certificate(way: DeviceKind, ca: Option<std::path::PathBuf>) -> Result<DeviceKind> {
+    let (DeviceKind::Remote(mut remote), Some(path)) = (way.clone(), ca) else { return Ok(way) };
+    let pem = std::fs::read_to_string(&path).map_err(|error| Error::io("read", &path, error))?;
+    remote.ca_pem = Some(pem);
+    Ok(remote.into())
+}
+
+/// Moves all that lies on the device `name` to the devices `to`, or to the others.
+async fn drain(session: &mut Session, name: &str, to: &[String]) -> Result<()> {
+    let database = Arc::clone(&session.database);
+    let from = database.device_named(name)?;
+    let targets = targets(&database, &from, to).await?;
+    let state = database.catalog();
+    if let Err(error) = from.link().await {
+        return Err(not_drained(&from, &state, error));
+    }
+    let replica_target = replica_target(&state, &from, &targets)?;
+    drop(state);
+    // Tables that others create there meanwhile are moved as well.
+    while let Some(table) = table_on(&database, from.id()) {
+        let moving = TableMove::new(&database, table, Arc::clone(&from), targets.clone());
+        let moved = move_table(session, moving, table).await;
+        session.statement_locks = None;
+        moved.map_err(|error| not_drained(&from, &database.catalog(), error))?;
+    }
+    if let Some(target) = replica_target {
+        move_replica(&database, from.id(), &target).await?;
+    }
+    match database
+        .catalog()
+        .damaged_tables()
+        .find(|table| table.space.iter().any(|space| space.device == from.id()))
+    {
+        Some(damaged) => Err(damaged.error().into()),
+        None => Ok(()),
+    }
+}
+
+/// Moves one table; waits for its writers as long as `lock_timeout` says.
+async fn move_table(session: &mut Session, mut moving: TableMove, table: u32) -> Result<()> {
+    let (mut copies, mut waited_ms) = (0, 0);
+    loop {
+        let Some(count) = moving.copy().await? else { return Ok(()) };
+        copies += 1;
+        if count > PAGES_LEFT && copies < COPIES_MAX {
+            continue;
+        }
+        let lock_timeout_ms = session.in_force().lock_timeout_ms;
+        let lock = session.locks().lock_table(table, LockMode::Exclusive, LOCK_WAIT_MS);
+        match lock.await {
+            // The last holder may have written all of it anew, as a vacuum does.
+            Ok(()) if moving.left() > PAGES_LEFT && copies < COPIES_MAX => {}
+            Ok(()) => return moving.commit().await,
+            Err(Error::Conflict { kind: ConflictKind::LockTimeout, .. })
+                if lock_timeout_ms == 0 || waited_ms + LOCK_WAIT_MS < lock_timeout_ms =>
+            {
+                waited_ms += LOCK_WAIT_MS;
+                waiting::sleep(Duration::from_millis(LOCK_WAIT_MS)).await;
+            }
+            Err(error) => return Err(error),
+        }
+        session.statement_locks = None;
+    }
+}
+
+/// A table with a tablet on `device` that can be moved.
+fn table_on(database: &Database, device: DeviceId) -> Option<u32> {
+    let state = database.catalog();
+    let mut tables = state.tables.values().filter(|table| table.devices().contains(&device));
+    tables.next().map(|table| table.schema.table_id)
+}
+
+/// The devices to which `from` is drained: those called `names`, or, without names, those that answer. The database's
+/// own device is among these only where there is no other: on a device outside, fragments have cores of their own.
+async fn targets(
+    database: &Database,
+    from: &Arc<Device>,
+    names: &[String],
+) -> Result<Vec<Arc<Device>>> {
+    let mut targets = Vec::new();
+    for name in names {
+        let device = database.device_named(name)?;
+        if device.id() == from.id() || targets.iter().any(|known| Arc::ptr_eq(known, &device)) {
+            let why = if device.id() == from.id() { "drained to itself" } else { "named twice" };
+            let message = format!("device \"{name}\" cannot be {why}");
+            return Err(Error::Invalid { message, fault: Fault::Parameter, position: None });
+        }
+        device.link().await?;
+        targets.push(device);
+    }
+    if !names.is_empty() {
+        return Ok(targets);
+    }
+    let mut own = None;
+    for device in database.devices() {
+        if device.id() == from.id() || device.link().await.is_err() {
+            continue;
+        }
+        match device.id() {
+            DeviceId::EMBEDDED => own = Some(device),
+            _ => targets.push(device),
+        }
+    }
+    if targets.is_empty() {
+        targets.extend(own);
+    }
+    if targets.is_empty() {
+        let message =
+            format!("device \"{}\" cannot be drained: no other device answers", from.name());
+        return Err(Error::Invalid { message, fault: Fault::State, position: None });
+    }
+    Ok(targets)
+}
+
+/// The device that is to take the log replica on `from`; None: it has none, or others have one and that is enough.
+fn replica_target(
+    state: &CatalogState,
+    from: &Arc<Device>,
+    targets: &[Arc<Device>],
+) -> Result<Option<Arc<Device>>> {
+    let has_replica = |device: DeviceId| live_replicas(state).any(|copy| copy.device == device.0);
+    if !has_replica(from.id()) {
+        return Ok(None);
+    }
+    let free = targets
+        .iter()
+        .find(|device| device.id() != DeviceId::EMBEDDED && !has_replica(device.id()));
+    match free {
+        Some(device) => Ok(Some(Arc::clone(device))),
+        None => {
+            let message = format!(
+                "device \"{}\" has a log replica, which none of the other devices can take; attach one, or ALTER \
+                 SYSTEM SET log_replica",
+                from.name()
+            );
+            Err(Error::Invalid { message, fault: Fault::State, position: None })
+        }
+    }
+}
+
+/// The log replicas that commits wait for.
+fn live_replicas(state: &CatalogState) -> impl Iterator<Item = &LogReplica> {
+    let replicas = state.upkeep.log_replicas.iter();
+    replicas.filter(|copy| !copy.is_ended && copy.gives_up.is_none())
+}
+
+/// Makes a log replica on `target`, and then drops that on `from`, so that there is one at any time.
+async fn move_replica(database: &Arc<Database>, from: DeviceId, target: &Device) -> Result<()> {
+    let name =
+        |copy: &LogReplica| database.attached(DeviceId(copy.device)).map(|it| it.name().to_owned());
+    let state = database.catalog();
+    let before: Vec<(u32, String)> =
+        live_replicas(&state).map(|copy| Ok((copy.device, name(copy)?))).collect::<Result<_>>()?;
+    drop(state);
+    let with_both = before.iter().map(|(_, name)| name.clone()).chain([target.name().to_owned()]);
+    let with_both: Vec<String> = with_both.collect();
+    let left = before.iter().filter(|(device, _)| *device != from.0);
+    let left: Vec<String> =
+        left.map(|(_, name)| name.clone()).chain([target.name().to_owned()]).collect();
+    for names in [with_both, left] {
+        Box::pin(database.replication.replicas.set(database, &names)).await?;
+    }
+    Ok(())
+}
+
+/// The error of a drain of `from` that cannot read it; others as they are.
+fn not_drained(from: &Device, state: &CatalogState, error: Error) -> Error {
+    match error {
+        Error::Storage(source) if is_of(&source, from.name()) => {
+            let (device, tables) = (from.name().to_owned(), state.tables_on(from.id()));
+            StorageError::NotDrained { device, tables, source }.into()
+        }
+        error => error,
+    }
+}
+
+/// Whether `error` says that the device `name` does not answer, or that another one does in its place.
+fn is_of(error: &StorageError, name: &str) -> bool {
+    match error {
+        StorageError::DeviceLost { device, .. }
+        | StorageError::Unanswered { device, .. }
+        | StorageError::OtherDevice { device, .. } => device == name,
+        StorageError::TableBlocked { reason, .. } => is_of(reason, name),
+        _ => false,
+    }
+}
