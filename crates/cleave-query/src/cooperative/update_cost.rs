@@ -16,7 +16,8 @@
 //!
 //! Finding the rows is part of all and left out. The constants that are marked so were fitted to measurements with an
 //! embedded device, which `docs/experiments-updates.md` lists with their predictions; the others are assumptions for
-//! one core of a present x86 server. The device's side scales with its figures. Source: Update NDP, section 8 (S1 to S3).
+//! one core of a present x86 server. The device's side scales with its figures. Source: Update NDP, section 8 (S1 to
+//! S3).
 
 use cleave_media::BLOCK_SIZE;
 use cleave_plan::profile::{Figure, LinkProfile, Profile, SideProfile};
