@@ -20,6 +20,7 @@ mod extended_logging;
 mod in_blocks;
 mod locking;
 mod logged;
+mod lost_waits;
 mod replacing;
 mod returning;
 mod side_by_side;

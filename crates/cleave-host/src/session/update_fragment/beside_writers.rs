@@ -55,6 +55,7 @@ use super::returned_rows::ReturnedRows;
 use super::{Done, Ran, Settled, column_ids, planned, reported, rows_to_lock};
 use crate::session::block::{self, OwnRows, Taken, own};
 use crate::session::foreign_keys::Ending;
+use crate::session::lost_waits::run_while_rows_stay;
 use crate::session::modify::Made;
 use crate::session::transaction_locks::{LOCKED_ROWS_MAX, pages_key, row_key};
 use crate::session::{Session, foreign_keys, locking, modify, serializable};
@@ -395,6 +396,7 @@ async fn run_one<'a>(
 ) -> Result<Option<(Arc<Device>, Arc<Claim>, TabletChange<'a>)>> {
     let device = Arc::clone(query.device());
     let is_optimistic = session.in_force().update_locking == UpdateLocking::Optimistic;
+    let to_lock = rows_to_lock(session, table, place);
     let Some(block) = &mut session.block else { return Ok(None) };
     let claim = block.defined.claim(&device);
     let changes = if is_optimistic {
@@ -404,7 +406,9 @@ async fn run_one<'a>(
             return Ok(None);
         }
         let Some(job) = block.locks.begin_job(&device) else { return Ok(None) };
-        query.run_locking(&claim, rows_to_lock(table, place), &job).await?
+        let run = query.run_locking(&claim, to_lock, &job);
+        let reads = (&*session.database, session.kept_state().map(Arc::clone));
+        run_while_rows_stay(reads, (table, place), &job, run).await?
     };
     let Some(changes) = changes else { return Ok(None) };
     let change = reported(session, query, changes, (place, columns), returned)?;

@@ -137,7 +137,7 @@ pub(super) fn shown(
     let mut fragments = Vec::new();
     for (place, query) in queries.iter().enumerate().filter(|_| placement.is_by_pages()) {
         let locks = locking == UpdateLocking::Shared && query.is_on_device();
-        let to_lock = locks.then(|| rows_to_lock(table, place));
+        let to_lock = locks.then(|| rows_to_lock(session, table, place));
         fragments.push((query.shown(to_lock)?, query.estimates()));
     }
     let verb = match modify.action {
