@@ -49,7 +49,7 @@ use cleave_query::cooperative::changing::ChangingQuery;
 use cleave_query::select::ReadView;
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::modify::Modify;
-use cleave_txn::{LockMode, Written};
+use cleave_txn::LockMode;
 
 use super::returned_rows::ReturnedRows;
 use super::{Done, Ran, Settled, column_ids, planned, reported, rows_to_lock};
@@ -147,9 +147,6 @@ async fn lock_table(session: &mut Session, is_own: bool, modify: &Modify) -> Res
     } else if !session.locks().try_lock(key, LockMode::ForShare)? {
         return Ok(None);
     }
-    if let Some(tracked) = session.tracked() {
-        tracked.writes(u64::from(id), &Written::All)?;
-    }
     Ok(Some(id))
 }
 
@@ -241,6 +238,7 @@ async fn attempt(
     if replaced > 0 && keeps_snapshot(session) {
         return Ok(Attempt::Changed);
     }
+    note_writes(session, table, versions.as_ref(), &ended).await?;
     let Some(block) = &mut session.block else { return Ok(Attempt::No) };
     if !block.locks.has_rows_of_jobs() {
         return Err(Error::concurrent_update());
@@ -336,6 +334,30 @@ async fn compared(
             }
         }
     }
+}
+
+/// Records, for SERIALIZABLE, the rows that have changed in `versions`, or that die with `ended`: by their keys, if they
+/// are few. Keys stay as they are, so those of the rows as others read them are all.
+async fn note_writes(
+    session: &Session,
+    table: &TableState,
+    versions: Option<&TableVersions>,
+    ended: &TableChange,
+) -> Result<()> {
+    let Some(tracked) = session.tracked() else { return Ok(()) };
+    let changed;
+    let change = match versions {
+        None => ended,
+        Some(versions) => {
+            let mut rows = TableChange::new(Arc::clone(&table.schema));
+            for (place, vid) in versions.rows().take(serializable::ROWS_MAX + 1) {
+                rows.dead.entry(place).or_default().extend([vid]);
+            }
+            changed = rows;
+            &changed
+        }
+    };
+    serializable::note_writes(&session.database, Some(tracked), change).await
 }
 
 /// Leaves the rows that are dead in `live` out of `ended`; returns their number.
