@@ -479,13 +479,23 @@ pub(super) fn check_not_failed(session: &Session) -> Result<()> {
     }
 }
 
-/// Records that a statement of a block has failed. An implicit block is undone at once.
+/// Records that a statement of a block has failed. An implicit block is undone at once. Another one keeps what ROLLBACK
+/// TO its last savepoint leaves: nobody can commit the rest, and others may wait for it.
 pub(super) fn note_failure(session: &mut Session) {
     session.returns_alone = false;
     (session.parts, session.measuring) = (None, None);
     match &mut session.block {
         Some(block) if block.implicit => undo_block(session),
-        Some(block) => block.failed = true,
+        Some(block) => {
+            block.failed = true;
+            if let Some(savepoint) = block.savepoints.last() {
+                return block.locks.release_to(savepoint.mark);
+            }
+            (block.changes, block.defined) = (ByTable::new(), session.temporary.clone());
+            (block.own, block.snapshot, block.tracked) = (None, None, None);
+            (block.charge, block.deferred) = (None, Deferred::default());
+            block.locks = new_locks(&session.database, &session.settings);
+        }
         None => {}
     }
 }

@@ -57,9 +57,9 @@ async fn every_end_of_a_wait(mode: &str) {
         assert!(waits(&mut task).await, "{mode}, {sql}");
         let failed = refused(&mut one, "UPDATE a SET n = 8 WHERE id = 13").await;
         assert_eq!(failed.sqlstate(), "40P01", "{mode}, {sql}");
-        run(&mut one, "ROLLBACK").await;
         let (session, end) = task.await.unwrap();
         assert_eq!(end, "done", "{mode}, {sql}");
+        run(&mut one, "ROLLBACK").await;
         two = session;
         run(&mut two, "ROLLBACK").await;
     }
@@ -111,6 +111,9 @@ async fn every_lost_wait(mode: &str) {
             let (session, end) = ended.unwrap_or_else(|_| panic!("{what}: it waits")).unwrap();
             assert_eq!(end, "40001", "{what}");
             keeps = session;
+            // What its fragment had locked is free soon.
+            run(&mut first, "SET lock_timeout = 5000; SELECT n FROM a WHERE id = 1 FOR UPDATE")
+                .await;
             run(&mut keeps, "ROLLBACK").await;
             // One that comes later does not even begin to wait.
             run(&mut next, "ROLLBACK").await;
