@@ -33,7 +33,6 @@ KNOWN = {
                                               "lock nothing" for level in LEVELS},
     ("bulk_row_that_comes_to_match", "READ COMMITTED"): "a bulk update that waits changes what matches when the "
                                                         "wait is over, PostgreSQL what matched before as well",
-    ("bulk_beside_other_rows", "SERIALIZABLE"): "a fragment counts as a write of every row of its table",
 }
 
 

@@ -4,7 +4,7 @@ use arrow::error::ArrowError;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause, LockRefusal};
 use cleave_fragment::functions::ArgumentFault;
 use cleave_fragment::functions::bounded::ResultTooLarge;
-use cleave_fragment::{OutOfReservedPages, RowNotFree, SpillDamaged};
+use cleave_fragment::{OutOfReservedPages, RowLockTimeout, RowNotFree, SpillDamaged};
 use cleave_media::MediaError;
 use cleave_store::{FrameError, StoreError};
 use datafusion_common::DataFusionError;
@@ -21,6 +21,9 @@ pub(crate) fn of_engine(error: DataFusionError) -> DeviceError {
             // The host's words for it are these.
             None if source.is::<RowNotFree>() => {
                 return DeviceError::new(DeviceErrorCause::LockNotAvailable, source.to_string());
+            }
+            None if source.is::<RowLockTimeout>() => {
+                return DeviceError::new(DeviceErrorCause::LockTimeout, source.to_string());
             }
             None if source.is::<SpillDamaged>() => DeviceErrorCause::Corrupt,
             // The host has its own message for it.

@@ -65,7 +65,9 @@ pub use operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};
 pub use operators::grace_exec::GraceExec;
 pub use operators::hand_down::{self, hand_down_filters};
 pub use operators::insert_pages_exec::{InsertPagesExec, InsertedRows, read_replaced};
-pub use operators::lock_rows_exec::{LockRowsExec, LockWaitPolicy, RowNotFree, RowsToLock};
+pub use operators::lock_rows_exec::{
+    LockRowsExec, LockWaitPolicy, RowLockTimeout, RowNotFree, RowsToLock,
+};
 pub use operators::merge_runs_exec::MergeRunsExec;
 pub use operators::new_values::{RefusedRow, RefusedValue};
 pub use operators::page_writing::{read_written, written_schema};

@@ -46,6 +46,7 @@ mod locked_parts;
 mod locking;
 mod locking_fragment;
 mod look_ups;
+mod lost_waits;
 mod modify;
 mod modify_row;
 mod place;

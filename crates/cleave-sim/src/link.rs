@@ -33,6 +33,8 @@ use tokio::sync::watch;
 use crate::machine::Machine;
 use crate::world::{self, LinkFault};
 
+/// How often a message looks whether its machine still hangs.
+const HANG_STEP: Duration = Duration::from_millis(500);
 const ADDRESS: &str = "far:1";
 /// The text of a [`DeviceError`] that stands for a lost connection.
 const LOST: &str = "simulated: lost";
@@ -144,6 +146,11 @@ impl Way {
             delay += Duration::from_millis(world::below(2000));
         }
         unless_broken(connection, sleep(delay)).await?;
+        while !self.machine.hangs_for().is_zero() {
+            // It may go on earlier.
+            let moment = self.machine.hangs_for().min(HANG_STEP);
+            unless_broken(connection, sleep(moment)).await?;
+        }
         if world::with(world::SimWorld::host_has_power) { Ok(()) } else { Err(lost_on_the_way()) }
     }
 
@@ -303,7 +310,7 @@ impl DeviceService for Way {
         let machine = Arc::clone(&self.machine);
         let delay = Duration::from_micros(10 + world::below(2000));
         detached(async move {
-            sleep(delay).await;
+            sleep(delay.max(machine.hangs_for())).await;
             if let Some(device) = machine.runtime()
                 && world::with(world::SimWorld::host_has_power)
             {

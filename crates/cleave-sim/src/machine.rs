@@ -4,9 +4,10 @@
 //! finds its media gone.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cleave_device::{OwnerRecord, Runtime, RuntimeOptions};
-use cleave_media::Media;
+use cleave_media::{Clock, Media, SystemClock};
 use tokio::sync::watch;
 
 use crate::media::SimMedia;
@@ -24,6 +25,8 @@ pub struct Machine {
     owner: OwnerRecord,
     /// Counts how often connections to it broke.
     connection: watch::Sender<u64>,
+    /// Until then, no message comes to it or from it.
+    hangs_until: Mutex<Duration>,
 }
 
 /// The resources of a simulated device: small, so that limits are reached.
@@ -41,6 +44,7 @@ impl Machine {
             runtime: Mutex::default(),
             owner: OwnerRecord::in_process(),
             connection: watch::Sender::new(0),
+            hangs_until: Mutex::default(),
         });
         machine.boot();
         machine
@@ -79,6 +83,26 @@ impl Machine {
             self.kill(false);
             self.boot();
         }
+    }
+
+    /// Lets messages to it and from it wait for so long, on connections that last.
+    pub fn hang(&self, time: Duration) {
+        world::log(format_args!("far: hangs for {time:?}"));
+        *self.hang_lock() = SystemClock.now() + time;
+    }
+
+    /// Ends that.
+    pub fn go_on(&self) {
+        *self.hang_lock() = Duration::ZERO;
+    }
+
+    /// How long messages wait from now on.
+    pub fn hangs_for(&self) -> Duration {
+        self.hang_lock().saturating_sub(SystemClock.now())
+    }
+
+    fn hang_lock(&self) -> MutexGuard<'_, Duration> {
+        self.hangs_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Breaks every connection to it.

@@ -22,6 +22,10 @@ pub struct Table {
     pub indexes: BTreeMap<String, Index>,
     /// The table whose ids its `v` refers to, if there is a foreign key.
     pub parent: Option<Parent>,
+    /// The devices that it lies on, as the setting names them.
+    pub devices: &'static str,
+    /// Whether it may have several tablets.
+    pub is_divided: bool,
     /// Columns after those of a [`Row`], with the default that all rows have there.
     pub extra: Vec<(String, i64)>,
     /// Its rows.

@@ -3,7 +3,7 @@
 //! 1. A database is made, and the remote device attached, without faults.
 //! 2. Each step runs one statement under the faults that the seed drew, perhaps with an event beside it: a power
 //!    failure of the host at its n-th change of media and files, a kill of the host or of the remote machine at a given
-//!    time, broken connections, or a disk that is full from here on.
+//!    time, broken connections, a remote machine that hangs, or a disk that is full from here on.
 //! 3. An acknowledged statement counts. A failed one has no effect, unless the host died or the database stopped
 //!    meanwhile: then the next check shows whether it is there, whole or not at all.
 //! 4. [`run_seed_cut_at`] has a single fault: a power failure at a given change of the host's media or files.
@@ -13,6 +13,7 @@
 //! 6. After each crash, now and then, and at the end, faults pause, everything is started again, and every table is
 //!    read in every [way](WAYS). Then no device has a run or memory that nobody waits for.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ use cleave_device::Runtime;
 use cleave_fragment::command::{Command, CommandHeader, Reply, Request};
 use cleave_fragment::link::{DeviceService, RemoteAddress, simulate_network};
 use cleave_fragment::waiting::{sleep, timeout};
+use cleave_host::activity::Act;
 use cleave_host::check::CheckOptions;
 use cleave_host::value::value_text;
 use cleave_host::{
@@ -35,6 +37,7 @@ use cleave_media::{Media, SplitMix64};
 use cleave_txn::LogError;
 use futures::future::{Either, select};
 
+use self::said::Said;
 use crate::executor;
 use crate::link::SimLink;
 use crate::machine::{Machine, runtime_options};
@@ -45,6 +48,7 @@ use crate::world::{self, Disk, LinkFault, Rates, SimWorld};
 
 mod backups;
 mod failovers;
+mod said;
 
 /// Stack of the thread on which everything runs: operators walk expressions by recursion.
 const STACK_BYTES: usize = 64 << 20;
@@ -67,6 +71,8 @@ pub struct Report {
     pub changes: u64,
     /// Commands to the remote device.
     pub commands: u64,
+    /// Statements of the kind of the first word that fragments have made changes for.
+    pub by_fragments: BTreeMap<String, u32>,
 }
 
 /// What a run found.
@@ -219,6 +225,7 @@ struct Simulation {
     open: Option<Session>,
     backups: Vec<backups::Taken>,
     statements: (u32, u32),
+    by_fragments: BTreeMap<String, u32>,
     crashes: u32,
     /// Events since the last check, which ends all of them.
     events: u32,
@@ -258,6 +265,7 @@ impl Simulation {
             open: None,
             backups: Vec::new(),
             statements: (0, 0),
+            by_fragments: BTreeMap::new(),
             crashes: 0,
             events: 0,
             near_device: Arc::default(),
@@ -322,8 +330,8 @@ impl Simulation {
         Box::pin(self.check()).await?;
         self.close().await;
         Box::pin(self.check_backups(world)).await?;
-        let (statements, crashes) = (self.statements, self.crashes);
-        Ok(Report { trace: Vec::new(), statements, crashes, changes, commands })
+        let Self { statements, crashes, by_fragments, .. } = self;
+        Ok(Report { trace: Vec::new(), statements, crashes, changes, commands, by_fragments })
     }
 
     // ---- one statement -------------------------------------------------------------------------
@@ -343,6 +351,7 @@ impl Simulation {
             self.events += 1;
         }
         let mut session = self.open.take().ok_or("there is no session")?;
+        let fragments_before = fragment_count(&session);
         let outcome = {
             let statement = std::pin::pin!(timeout(STATEMENT_LIMIT, session.run(&step.sql)));
             let death = std::pin::pin!(async {
@@ -362,6 +371,10 @@ impl Simulation {
         let is_here_alone =
             matches!(&outcome, Some(Err(error)) if failovers::is_not_replicated(error));
         world.log(&Said(&outcome));
+        if fragment_count(&session) > fragments_before {
+            let kind = step.sql.split([' ', ';']).next().unwrap_or_default();
+            *self.by_fragments.entry(kind.to_owned()).or_default() += 1;
+        }
         self.open = Some(session);
         let went_away = outcome.is_none() || !world.host_has_power();
         if !went_away && !stopped {
@@ -459,6 +472,14 @@ impl Simulation {
                 let bytes = self.random.below(1_u64 << scale);
                 world.log(&format_args!("event: {disk:?} has {bytes} bytes left"));
                 world.set_room(disk, Some(bytes));
+            }
+            54..60 => {
+                self.events += 1;
+                let machine = Arc::clone(&self.machine);
+                beside(async move {
+                    sleep(soon).await;
+                    machine.hang(later * 400);
+                });
             }
             _ => {}
         }
@@ -573,6 +594,7 @@ impl Simulation {
         world.set_rates(Rates::default());
         world.let_link_rest(true);
         world.set_host_power(true);
+        self.machine.go_on();
         self.machine.boot();
         self.machine.restart_if_asked();
         if self.open.is_none() && world.is_short_of_room() {
@@ -581,6 +603,8 @@ impl Simulation {
         }
         [Disk::Host, Disk::Far].into_iter().for_each(|disk| world.set_room(disk, None));
         sleep(CALM).await;
+        // An event that came only now.
+        self.machine.go_on();
         if self.open.is_none() {
             Box::pin(self.reopen()).await?;
         }
@@ -801,6 +825,12 @@ impl Simulation {
     }
 }
 
+/// Fragments that have changed or locked rows of its database.
+fn fragment_count(session: &Session) -> u64 {
+    let activity = session.database().activity();
+    [Act::UpdateFragment, Act::LockingFragment].into_iter().map(|act| activity.count(act)).sum()
+}
+
 /// Whether the database is stopped, so that only its next incarnation tells whether the statement is there.
 fn is_stopped(error: &Error) -> bool {
     let Error::Storage(error) = error else { return false };
@@ -857,28 +887,4 @@ fn shape_of(catalog: &CatalogState) -> Vec<String> {
 #[expect(clippy::disallowed_methods, reason = "events of the world belong to no statement")]
 fn beside(event: impl Future<Output = ()> + Send + 'static) {
     drop(tokio::spawn(event));
-}
-
-/// An outcome for the trace.
-struct Said<'a>(&'a Option<Result<Vec<Outcome>, Error>>);
-
-impl fmt::Display for Said<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            None => f.write_str("sql: nobody hears the answer"),
-            Some(Err(error)) => write!(f, "sql: {}: {error}", error.sqlstate()),
-            Some(Ok(outcomes)) => {
-                for outcome in outcomes {
-                    match outcome {
-                        Outcome::Done { tag } => write!(f, "sql: {tag}")?,
-                        Outcome::Rows { batches, .. } => {
-                            let rows: usize = batches.iter().map(|batch| batch.num_rows()).sum();
-                            write!(f, "sql: {rows} rows in {} batches", batches.len())?;
-                        }
-                    }
-                }
-                Ok(())
-            }
-        }
-    }
 }

@@ -34,6 +34,15 @@ const UPDATES: [[(&str, &str); 2]; 4] = [
     [("update_placement", "host"), ("update_locking", "shared")],
 ];
 
+/// Rows of a statement that takes the last ones of a table.
+const SELECTED_MAX: usize = 60;
+/// Ids up to which it may take all.
+const ALL_IDS_MAX: i64 = 2_000;
+
+/// What lets fragments of all kinds run: they read pages of devices.
+const BY_FRAGMENTS: [(&str, &str); 4] =
+    [("stack", "ndp"), ("split", "auto"), FLUSHED, ("update_placement", "device")];
+
 const WORDS: [&str; 5] =
     ["amber", "birch", "cedar", "dune", "a rather longer note, so that pages differ"];
 
@@ -82,6 +91,10 @@ pub struct Workload {
     random: SplitMix64,
     /// Of its own, so that the statements of a seed stay as they are.
     of_updates: SplitMix64,
+    /// Which changes take the place of others, so that fragments of each kind run.
+    of_fragments: SplitMix64,
+    /// Whether the statement is one that fragments are to run.
+    is_for_fragments: bool,
     devices: &'static [&'static str],
     next_table: u32,
     next_index: u32,
@@ -98,6 +111,8 @@ impl Workload {
             devices,
             random: SplitMix64::new(seed.wrapping_mul(0x1234_5678_9abc_def1)),
             of_updates: SplitMix64::new(seed.wrapping_mul(0x9abc_def1_1234_5679)),
+            of_fragments: SplitMix64::new(seed.wrapping_mul(0x5679_1234_9abc_def1)),
+            is_for_fragments: false,
             next_table: 0,
             next_index: 0,
             next_other: 0,
@@ -133,6 +148,9 @@ impl Workload {
         step.settings.extend(way.iter().map(|(name, value)| (*name, (*value).to_owned())));
         let updates = UPDATES[index(&mut self.of_updates, UPDATES.len())];
         step.settings.extend(updates.map(|(name, value)| (name, value.to_owned())));
+        if std::mem::take(&mut self.is_for_fragments) {
+            step.settings.extend(BY_FRAGMENTS.map(|(name, value)| (name, value.to_owned())));
+        }
         step
     }
 
@@ -145,6 +163,16 @@ impl Workload {
         }
         let name = tables[index(&mut self.random, tables.len())].clone();
         let table = &model.tables[&name];
+        if self.of_fragments.below(4) == 0 {
+            self.is_for_fragments |= self.of_fragments.below(4) > 0;
+            return match self.of_fragments.below(8) {
+                0 => self.create_as(table, name),
+                1..4 => self.insert_selected(model, name),
+                4..6 => self.replace(model, name),
+                6 => self.move_ids(model, name),
+                _ => self.lock(&name),
+            };
+        }
         match choice {
             14..18 => {
                 Step::of(format!("DROP TABLE {name} CASCADE"), Kind::Change(Effect::Drop(name)))
@@ -274,6 +302,108 @@ impl Workload {
         Step::of(sql, kind)
     }
 
+    /// Some rows of `table`, or all, as a condition has them.
+    fn selected(&mut self, table: &Table) -> (Vec<(i64, Row)>, String) {
+        let ids: Vec<i64> = table.rows.keys().copied().collect();
+        let (from, modulus) = match self.of_fragments.below(3) {
+            // Ids go on behind those that are there, so all rows are taken while there are few.
+            0 if self.next_id < ALL_IDS_MAX => (i64::MIN, 1),
+            0 | 1 => (ids.iter().rev().nth(SELECTED_MAX).copied().unwrap_or(i64::MIN), 1),
+            _ => (ids.iter().rev().nth(SELECTED_MAX).copied().unwrap_or(i64::MIN), 3),
+        };
+        let rows = table.rows.iter().filter(|(id, row)| **id >= from && row.v % modulus == 0);
+        let rows = rows.map(|(id, row)| (*id, row.clone())).collect();
+        (rows, format!("id >= {from} AND v % {modulus} = 0"))
+    }
+
+    /// What leads from the ids of `rows` to ids that no row has had.
+    fn new_ids(&mut self, rows: &[(i64, Row)]) -> i64 {
+        let (Some((first, _)), Some((last, _))) = (rows.first(), rows.last()) else { return 0 };
+        let beyond = self.next_id - first;
+        self.next_id = last + beyond + 1;
+        beyond
+    }
+
+    /// A table of the rows of another one.
+    fn create_as(&mut self, table: &Table, name: String) -> Step {
+        let (rows, condition) = self.selected(table);
+        let new = format!("t{}", self.next_table);
+        self.next_table += 1;
+        // Mostly where the rows are, so that none of them has to move.
+        let (devices, tablets) = match self.of_fragments.below(4) {
+            0 => (self.devices[index(&mut self.of_fragments, self.devices.len())], "3"),
+            _ => (table.devices, "0"),
+        };
+        let is_divided = tablets != "0" || devices.contains(',');
+        let rows = rows.into_iter().collect();
+        let table = Table { rows, devices, is_divided, ..Table::default() };
+        Step {
+            settings: vec![
+                ("default_device", devices.to_owned()),
+                ("default_tablets", tablets.to_owned()),
+            ],
+            sql: format!("CREATE TABLE {new} AS SELECT id, v, note FROM {name} WHERE {condition}"),
+            kind: Kind::Change(Effect::Create(new, table)),
+        }
+    }
+
+    /// Inserts the rows of any table once more.
+    fn insert_selected(&mut self, model: &Model, name: String) -> Step {
+        let target = &model.tables[&name];
+        let is_near = |table: &Table| table.devices == target.devices && !table.is_divided;
+        let wants_near = self.of_fragments.below(4) > 0;
+        let sources = model.tables.iter().filter(|(_, table)| !wants_near || is_near(table));
+        let sources: Vec<_> = sources.collect();
+        if sources.is_empty() {
+            return self.insert(model, name);
+        }
+        let (source, table) = sources[index(&mut self.of_fragments, sources.len())];
+        let (mut rows, condition) = self.selected(table);
+        let beyond = self.new_ids(&rows);
+        rows.iter_mut().for_each(|(id, _)| *id += beyond);
+        let sql = format!(
+            "INSERT INTO {name} (id, v, note) SELECT id + {beyond}, v, note FROM {source} WHERE {condition}"
+        );
+        Step::of(sql, added(model, name, &rows))
+    }
+
+    /// Changes `v` of many rows, which may be the key of indexes.
+    fn replace(&mut self, model: &Model, name: String) -> Step {
+        let table = &model.tables[&name];
+        if table.parent.is_some() {
+            return self.update(model, name);
+        }
+        let (mut rows, condition) = self.selected(table);
+        // In whatever order rows change, no two of them meet.
+        let most = table.rows.values().map(|row| row.v).max().unwrap_or(0);
+        let least = rows.iter().map(|(_, row)| row.v).min().unwrap_or(0);
+        let beyond = most - least + 1;
+        rows.iter_mut().for_each(|(_, row)| row.v += beyond);
+        let sql = format!("UPDATE {name} SET v = v + {beyond} WHERE {condition}");
+        Step::of(sql, Kind::Change(Effect::Put(name, rows)))
+    }
+
+    /// Changes the ids of many rows.
+    fn move_ids(&mut self, model: &Model, name: String) -> Step {
+        if model.children(&name).next().is_some() {
+            return self.update(model, name);
+        }
+        let (rows, condition) = self.selected(&model.tables[&name]);
+        let beyond = self.new_ids(&rows);
+        let gone = rows.iter().map(|(id, _)| *id).collect();
+        let moved = rows.into_iter().map(|(id, row)| (id + beyond, row)).collect();
+        let sql = format!("UPDATE {name} SET id = id + {beyond} WHERE {condition}");
+        let effects = vec![Effect::Delete(name.clone(), gone), Effect::Put(name, moved)];
+        Step::of(sql, Kind::Change(Effect::All(effects)))
+    }
+
+    /// Locks many rows.
+    fn lock(&mut self, name: &str) -> Step {
+        let rest = self.of_fragments.below(4);
+        let sql = format!("SELECT id, v FROM {name} WHERE id % 4 = {rest} FOR UPDATE");
+        Step::of(sql, Kind::Change(Effect::All(Vec::new())))
+    }
+
     fn delete(&mut self, model: &Model, name: String) -> Step {
         let table = &model.tables[&name];
         let (ids, condition) = match self.random.below(3) {
@@ -334,7 +464,11 @@ impl Workload {
         let has_key = self.random.below(3) > 0;
         let key = if has_key { " PRIMARY KEY" } else { "" };
         let index_name = has_key.then(|| format!("{name}_pkey"));
-        let mut table = Table { key: index_name, ..Table::default() };
+        let devices = self.devices[index(&mut self.random, self.devices.len())];
+        // Every second table is partitioned; those without a key are in load order.
+        let tablets = ["0", "3"][usize::from(self.next_table.is_multiple_of(2))];
+        let is_divided = tablets != "0" || devices.contains(',');
+        let mut table = Table { key: index_name, devices, is_divided, ..Table::default() };
         let mut unique = "";
         if self.random.below(5) == 0 {
             unique = " UNIQUE";
@@ -351,15 +485,10 @@ impl Workload {
             references = format!(" REFERENCES {parent}{rule}");
             table.parent = Some(Parent { table: parent, cascades });
         }
-        let device = self.devices[index(&mut self.random, self.devices.len())];
         Step {
             settings: vec![
-                ("default_device", device.to_owned()),
-                // Every second table is partitioned; those without a key are in load order.
-                (
-                    "default_tablets",
-                    ["0", "3"][usize::from(self.next_table.is_multiple_of(2))].to_owned(),
-                ),
+                ("default_device", devices.to_owned()),
+                ("default_tablets", tablets.to_owned()),
             ],
             sql: format!(
                 "CREATE TABLE {name} (id bigint{key}, v bigint NOT NULL{unique}{references}, note text)"

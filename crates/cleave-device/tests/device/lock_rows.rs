@@ -145,6 +145,17 @@ impl Setting {
 
     /// Locks the rows with an id below this, page by page; their VIDs are larger by one.
     fn request(&self, run: u64, below: u64, policy: LockWaitPolicy) -> Execute {
+        self.request_within(run, below, policy, 0)
+    }
+
+    /// The same, with a limit to the wait for a row.
+    fn request_within(
+        &self,
+        run: u64,
+        below: u64,
+        policy: LockWaitPolicy,
+        timeout_ms: u64,
+    ) -> Execute {
         let field = |name, data_type| Schema::new(vec![Field::new(name, data_type, false)]);
         let bound = Literal::new(i32::try_from(below).unwrap().into());
         let id = Arc::new(ColumnExpr::new("id", 0));
@@ -161,7 +172,8 @@ impl Setting {
             fetch: None,
             refers: false,
         };
-        let to_lock = RowsToLock { table: "people".to_owned(), object: OBJECT, vid: 0, policy };
+        let table = "people".to_owned();
+        let to_lock = RowsToLock { table, object: OBJECT, vid: 0, policy, timeout_ms };
         let plan = LockRowsExec::new(Arc::new(TableScanExec::new(scan, 1)), to_lock).unwrap();
         let request = self.bench.request(run, &(Arc::new(plan) as _), &self.morsels);
         Execute { partitions: 1, ..request }
@@ -252,6 +264,7 @@ macro_rules! over_every_way {
 over_every_way![
     rows_are_locked_and_waited_for_and_kept_to_the_end,
     who_does_not_wait_is_told,
+    a_row_is_waited_for_no_longer_than_asked,
     a_cycle_through_a_job_ends_a_transaction_of_the_host,
     a_job_with_most_of_the_table_locks_the_object,
     a_run_that_is_given_up_leaves_nothing_behind,
@@ -313,6 +326,36 @@ async fn who_does_not_wait_is_told(way: Way, shape: TableShape) {
     let (_, message) = device_error(vids(&mut stream).await);
     assert!(message.contains("part of no transaction"), "{message}");
     assert!((0..8).all(|vid| setting.is_free(vid)));
+}
+
+async fn a_row_is_waited_for_no_longer_than_asked(way: Way, shape: TableShape) {
+    let setting = Setting::new(way, shape).await;
+    let first = owner(1);
+    assert!(setting.locks.try_lock(&first, row(5), LockMode::ForUpdate).unwrap());
+    let locking = setting.begin(2);
+    let request = setting.request_within(1, 8, LockWaitPolicy::Block, 50);
+    let mut stream = setting.run(&locking, request).await;
+    let (cause, message) = device_error(vids(&mut stream).await);
+    assert_eq!(cause, DeviceErrorCause::LockTimeout);
+    assert_eq!(message, "a fragment waited for a row in relation \"people\"");
+    assert!(!setting.is_free(2), "to the end of the transaction");
+    drop((stream, locking));
+    assert!(setting.is_free(2) && !setting.is_free(5));
+    // Who comes in time has the row, and rows that are free need no time at all.
+    let locking = setting.begin(3);
+    let request = setting.request_within(2, 8, LockWaitPolicy::Block, 60_000);
+    let mut stream = setting.run(&locking, request).await;
+    let mut reading = Box::pin(vids(&mut stream));
+    assert!(timeout(A_MOMENT, &mut reading).await.is_err());
+    setting.locks.release_all(&first);
+    assert_eq!(timeout(PATIENCE, reading).await.unwrap().unwrap().len(), 8);
+    drop((stream, locking));
+    let locking = setting.begin(4);
+    let request = setting.request_within(3, ROWS, LockWaitPolicy::Block, 1);
+    let mut stream = setting.run(&locking, request).await;
+    assert_eq!(vids(&mut stream).await.unwrap().len() as u64, ROWS);
+    drop((stream, locking));
+    assert_eq!(setting.host.contended().unwrap(), []);
 }
 
 async fn a_cycle_through_a_job_ends_a_transaction_of_the_host(way: Way, shape: TableShape) {

@@ -113,11 +113,14 @@ fn is_left_to_the_host(
         return Err(Error::Conflict { kind: ConflictKind::Deadlock, detail });
     }
     let cause = error.device_error().map(|error| error.cause);
-    if let Some(refused) = error.device_error()
-        && refused.cause == DeviceErrorCause::LockNotAvailable
-    {
-        let detail = Some(refused.message.clone());
-        return Err(Error::Conflict { kind: ConflictKind::LockNotAvailable, detail });
+    let kind = match cause {
+        Some(DeviceErrorCause::LockNotAvailable) => Some(ConflictKind::LockNotAvailable),
+        Some(DeviceErrorCause::LockTimeout) => Some(ConflictKind::LockTimeout),
+        _ => None,
+    };
+    if let Some(kind) = kind {
+        let detail = error.device_error().map(|refused| refused.message.clone());
+        return Err(Error::Conflict { kind, detail });
     }
     // Full, and there is no more space; or rows that cannot be: the host makes the same, and tells what is wrong.
     use DeviceErrorCause::{DivideByZero, Execution, InvalidValue, OutOfReserved, Overflow};

@@ -69,10 +69,12 @@ pub enum DeviceErrorCause {
     OutOfReserved,
     /// Another transaction has locked a row, and the fragment was not to wait: the statement's fault.
     LockNotAvailable,
+    /// Another transaction has had a row for longer than the fragment was to wait: the statement's fault.
+    LockTimeout,
 }
 
 impl DeviceErrorCause {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 20] = [
         Self::NotReserved,
         Self::Corrupt,
         Self::Refused,
@@ -92,6 +94,7 @@ impl DeviceErrorCause {
         Self::NotClaimed,
         Self::OutOfReserved,
         Self::LockNotAvailable,
+        Self::LockTimeout,
     ];
 
     /// Its number on the wire.
@@ -116,6 +119,7 @@ impl DeviceErrorCause {
             Self::NotClaimed => 17,
             Self::OutOfReserved => 18,
             Self::LockNotAvailable => 19,
+            Self::LockTimeout => 20,
         }
     }
 

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Locks are requested batch by batch. Some batches are under way before the first is granted, so that the input goes
-//! on while rows are waited for; they come out in their order.
+//! on while rows are waited for; they come out in their order. All rows of a batch are queued at once, so the batch
+//! waits as long as the row that comes last, and a lock timeout is one of the batch.
 //!
 //! Invariant: every row that comes out is locked by the transaction of the run, until that ends. It may have changed
 //! between the snapshot and the lock: the host, which validates the change, compares it with the newest version.
@@ -15,6 +16,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{Array, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
@@ -35,6 +37,7 @@ use futures::StreamExt;
 
 use crate::fragment::FragmentContext;
 use crate::row_locks::{RowLock, RowLocks};
+use crate::waiting::timeout;
 
 /// Batches whose locks are awaited at once.
 const BATCHES_AHEAD: usize = 4;
@@ -74,6 +77,14 @@ pub struct RowNotFree {
     pub table: String,
 }
 
+/// Another transaction has had a row for longer than the fragment was to wait.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a fragment waited for a row in relation \"{table}\"")]
+pub struct RowLockTimeout {
+    /// The table.
+    pub table: String,
+}
+
 /// The rows to lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowsToLock {
@@ -85,6 +96,8 @@ pub struct RowsToLock {
     pub vid: usize,
     /// What is done at a row that others have locked.
     pub policy: LockWaitPolicy,
+    /// Milliseconds that a row is waited for before it fails with [`RowLockTimeout`]; 0: no limit.
+    pub timeout_ms: u64,
 }
 
 /// See the [module](self).
@@ -202,7 +215,7 @@ struct Locking {
 impl Locking {
     /// The rows of `batch` that are locked by now.
     async fn lock(&self, batch: RecordBatch) -> Result<RecordBatch> {
-        let RowsToLock { table, object, vid, policy } = &*self.to_lock;
+        let RowsToLock { table, object, vid, policy, timeout_ms } = &*self.to_lock;
         let vids = as_uint64_array(batch.column(*vid))?;
         if vids.null_count() > 0 {
             return internal_err!("a row to be locked without its VID");
@@ -210,7 +223,21 @@ impl Locking {
         let external = |error| DataFusionError::External(Box::new(error));
         let waits = *policy == LockWaitPolicy::Block;
         let mut rows = self.locks.lock(*object, vids.values(), waits).await.map_err(external)?;
-        let outcomes = rows.settled().await.map_err(external)?;
+        let outcomes = match *timeout_ms {
+            0 => rows.settled().await,
+            limit_ms => {
+                // The way to the host and back is no wait for a row.
+                rows.answered().await.map_err(external)?;
+                match timeout(Duration::from_millis(limit_ms), rows.settled()).await {
+                    Some(outcomes) => outcomes,
+                    None => {
+                        let late = RowLockTimeout { table: table.clone() };
+                        return Err(DataFusionError::External(Box::new(late)));
+                    }
+                }
+            }
+        };
+        let outcomes = outcomes.map_err(external)?;
         if outcomes.len() != batch.num_rows() {
             return internal_err!(
                 "{} rows to be locked, and {} answers",

@@ -14,7 +14,7 @@
 //! those given up is skipped; an ended job answers so to everything. So the state is the same, however often and late
 //! calls come.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Wake, Waker};
@@ -32,6 +32,8 @@ use crate::waiting::timeout;
 
 /// Most rows of one job that may wait.
 pub(super) const ROWS_WAITING_MAX: usize = 1 << 16;
+/// Most rows that are remembered as waited for.
+const AWAITED_MAX: usize = 1 << 12;
 /// How long a row waits before it tries again to queue in an entry that was full: as many other jobs are queued as an
 /// entry has room for.
 pub(super) const NO_ROOM_WAIT: Duration = Duration::from_millis(2);
@@ -88,6 +90,8 @@ struct JobInner {
     escalation: Escalation,
     /// Queued rows, by batch and position in it.
     parked: BTreeMap<Name, Parked>,
+    /// Rows for which the present run has waited, or waits.
+    awaited: VecDeque<Row>,
     /// Batches below this number are skipped.
     below: u32,
     ended: Option<LockRefusal>,
@@ -160,6 +164,7 @@ impl HostedJob {
             has_run: false,
             escalation: Escalation::default(),
             parked: BTreeMap::new(),
+            awaited: VecDeque::new(),
             below: 0,
             ended: None,
             is_over: false,
@@ -224,6 +229,7 @@ impl HostedJob {
         state.has_run = true;
         state.below = 0;
         state.parked.clear();
+        state.awaited.clear();
     }
 
     /// Whether another run may go on with its locks: none works for it, and it was not refused.
@@ -236,6 +242,11 @@ impl HostedJob {
     /// jobs. To be asked when the run has ended, before its changes count.
     pub fn has_its_locks(&self) -> bool {
         self.host.is_current(self.job)
+    }
+
+    /// Rows for which the present run has waited, or waits: the last ones, if they are many.
+    pub fn awaited(&self) -> Vec<Row> {
+        self.state().awaited.iter().copied().collect()
     }
 
     /// Why the job locks no more, if the host has refused it.
@@ -453,7 +464,13 @@ impl JobInner {
         if !self.parked.is_empty() && self.parked.contains_key(&name) {
             return Ok(None);
         }
-        let Some(side) = &self.side else { return Ok(own().then_some(true)) };
+        let Some(side) = &self.side else {
+            let is_own = own();
+            if !is_own {
+                self.note_awaited(row);
+            }
+            return Ok(is_own.then_some(true));
+        };
         // Rows that its transaction has locked on the host are not waited for.
         if side.try_lock(row).map_err(refusal)? || own() {
             return Ok(Some(true));
@@ -471,6 +488,7 @@ impl JobInner {
         }
         let waker = Waker::from(Arc::new(RowWaker { ready: Arc::clone(ready), name }));
         self.parked.insert(name, Parked { row, waiting, waker });
+        self.note_awaited(row);
         // It may have come before the waker.
         let has_it = self.look(name)?.is_some();
         if self.parked.get(&name).is_some_and(|parked| parked.waiting.is_none()) {
@@ -510,6 +528,13 @@ impl JobInner {
             Poll::Ready(Err(error)) => return Err(refusal(error)),
         }
         Ok(None)
+    }
+
+    fn note_awaited(&mut self, row: Row) {
+        if self.awaited.len() >= AWAITED_MAX {
+            self.awaited.pop_front();
+        }
+        self.awaited.push_back(row);
     }
 
     fn unpark(&mut self, name: Name) -> Option<Row> {

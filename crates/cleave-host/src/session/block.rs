@@ -29,14 +29,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cleave_catalog::backends::TransactionStatus;
-use cleave_catalog::catalog::{CatalogState, TableState};
+use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{ConflictKind, Error, Fault, Result};
 use cleave_catalog::settings::Settings;
 use cleave_catalog::settings::{Isolation, TransactionModes};
 use cleave_engine::delta::Live;
-use cleave_engine::storage_engine::commit::validate::{
-    check, check_dead, check_rewritten, row_with_key,
-};
+use cleave_engine::storage_engine::commit::validate::{check, check_rewritten, row_with_key};
 use cleave_engine::storage_engine::commit::{Changes, Defines, RowChanges};
 use cleave_engine::storage_engine::snapshot::{KeptSnapshot, SnapshotKind};
 use cleave_engine::write::begun::Begun;
@@ -287,11 +285,16 @@ impl Session {
     /// Refuses a change of rows that a page version has changed since the snapshot that all statements of the block
     /// read. The table is locked, so that there will be no other.
     pub(super) fn check_rewritten(&self, change: &TableChange) -> Result<()> {
-        let block = self.block.as_ref().filter(|block| block.isolation != Isolation::ReadCommitted);
-        match block.and_then(|block| block.snapshot.as_ref()) {
-            Some(kept) => check_rewritten(&kept.live().state, &self.database.live(), change),
+        match self.kept_state() {
+            Some(kept) => check_rewritten(kept, &self.database.live(), change),
             None => Ok(()),
         }
+    }
+
+    /// The catalog version that all statements of the block read.
+    pub(super) fn kept_state(&self) -> Option<&Arc<CatalogState>> {
+        let block = self.block.as_ref().filter(|block| block.isolation != Isolation::ReadCommitted);
+        block.and_then(|block| block.snapshot.as_ref()).map(|kept| &kept.live().state)
     }
 
     /// Whether the block is that of a single statement.
@@ -476,13 +479,23 @@ pub(super) fn check_not_failed(session: &Session) -> Result<()> {
     }
 }
 
-/// Records that a statement of a block has failed. An implicit block is undone at once.
+/// Records that a statement of a block has failed. An implicit block is undone at once. Another one keeps what ROLLBACK
+/// TO its last savepoint leaves: nobody can commit the rest, and others may wait for it.
 pub(super) fn note_failure(session: &mut Session) {
     session.returns_alone = false;
     (session.parts, session.measuring) = (None, None);
     match &mut session.block {
         Some(block) if block.implicit => undo_block(session),
-        Some(block) => block.failed = true,
+        Some(block) => {
+            block.failed = true;
+            if let Some(savepoint) = block.savepoints.last() {
+                return block.locks.release_to(savepoint.mark);
+            }
+            (block.changes, block.defined) = (ByTable::new(), session.temporary.clone());
+            (block.own, block.snapshot, block.tracked) = (None, None, None);
+            (block.charge, block.deferred) = (None, Deferred::default());
+            block.locks = new_locks(&session.database, &session.settings);
+        }
         None => {}
     }
 }
@@ -681,7 +694,7 @@ pub(super) async fn take_plain(
         return Err(made_anew(&change.schema.name));
     }
     check_rows(&database, table, change.batches()).await?;
-    match lock_keys(session, table, &change).await {
+    match key_locks::lock_keys(session, table, &change).await {
         Err(Error::Conflict { kind: ConflictKind::Update, .. }) if !session.reads_snapshot() => {
             return Ok(Taken::Again);
         }
@@ -792,27 +805,11 @@ pub(super) async fn check_alone(
     let state = database.catalog();
     let table = state.find_writable_table(name)?;
     check_rows(&database, table, change.batches()).await?;
-    lock_keys(session, table, change).await?;
+    key_locks::lock_keys(session, table, change).await?;
     let before = session.block.as_ref().and_then(|block| block.changes.get(&table_id).cloned());
     let mut whole = before.unwrap_or_else(|| TableChange::new(Arc::clone(&change.schema)));
     merge(&mut whole, change, own_dead)?;
     check_waiting(session, &whole, change).await.map(drop)
-}
-
-/// Locks the table and the unique keys of the rows of `change`.
-pub(super) async fn lock_keys(
-    session: &mut Session,
-    base: &TableState,
-    change: &TableChange,
-) -> Result<()> {
-    let timeout_ms = session.in_force().lock_timeout_ms;
-    // Two transactions that both hold the table in a shared mode would deadlock here.
-    if let Some(mark) = session.table_mark.take_if(|_| TransactionLocks::takes_table(change)) {
-        session.locks().release_to(mark);
-    }
-    let database = Arc::clone(&session.database);
-    let are_there = || check_dead(&database.live(), change);
-    session.locks().lock_change(base, change, timeout_ms, are_there).await
 }
 
 /// An empty set of locks for a transaction of this session.

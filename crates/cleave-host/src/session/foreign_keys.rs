@@ -47,7 +47,7 @@ use super::block::own;
 use super::block::{OwnRows, Taken};
 use super::charge::Charge;
 use super::transaction_locks::{LOCKED_ROWS_MAX, TransactionLocks, unique_lock};
-use super::{Session, block, locking, rights, serializable, upsert};
+use super::{Session, block, key_locks, locking, rights, serializable, upsert};
 pub(super) use act::Followed;
 pub(super) use deferred::Deferred;
 pub(super) use keys::Reference;
@@ -243,7 +243,7 @@ pub(super) async fn take_referring(
     let gone = gone(&to, &change, replaced.as_ref())?;
     // Before the locks below, since it may give locks back.
     if TransactionLocks::takes_table(&change) && !session.owns(table.schema.table_id) {
-        block::lock_keys(session, &table, &change).await?;
+        key_locks::lock_keys(session, &table, &change).await?;
     }
     session.table_mark = None;
     if gone.is_empty() && !session.references.is_running {

@@ -6,19 +6,21 @@
 //!
 //! Source: PostgreSQL's manual, "Row-Level Locks".
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::Result;
-use cleave_engine::storage_engine::commit::validate::RowPlace;
+use cleave_engine::storage_engine::commit::validate::{RowPlace, check_dead};
 use cleave_engine::write::insert::TableChange;
+use cleave_engine::write::vid_set::VidSet;
 use cleave_sql::statement::modify::Assignment;
 use cleave_store::ShippedPages;
 use cleave_txn::{LockKey, LockMode};
 
-use super::transaction_locks::{row_key, unique_indexes, unique_key};
+use super::lost_waits::{Stays, check_rows};
+use super::transaction_locks::{TransactionLocks, row_key, unique_indexes, unique_key};
 use super::{Session, locking};
 
 /// Whether SET assigns no column of a unique key of `table`.
@@ -60,50 +62,81 @@ pub(super) fn gone_keys(table: &TableState, rows: &RecordBatch) -> Result<Vec<Lo
     Ok(keys)
 }
 
-/// Locks the unique keys of `rows` of `table`, which are removed or changed.
+/// Locks the unique keys of `rows` of `table`, which `change` removes or changes.
 pub(super) async fn lock_gone_keys(
     session: &mut Session,
     table: &TableState,
     rows: &RecordBatch,
+    change: &TableChange,
 ) -> Result<()> {
-    lock_known_keys(session, table, gone_keys(table, rows)?).await
+    lock_known_keys(session, gone_keys(table, rows)?, change).await
 }
 
-/// Locks `keys` of `table`, which are removed or changed.
+/// Locks `keys`, which `change` removes or changes.
 pub(super) async fn lock_known_keys(
     session: &mut Session,
-    table: &TableState,
     keys: Vec<LockKey>,
+    change: &TableChange,
 ) -> Result<()> {
-    match session.owns(table.schema.table_id) {
+    match session.owns(change.schema.table_id) {
         true => Ok(()),
-        false => lock_for_good(session, keys).await,
+        false => lock_for_good(session, keys, change).await,
     }
 }
 
-/// As [`lock_gone_keys`], of the rows of `table` that `change` ends; as
-/// [`rows_at`](super::upsert::rows_at).
+/// Locks the table and the unique keys of the rows of `change`, and the rows that it ends.
+pub(super) async fn lock_keys(
+    session: &mut Session,
+    base: &TableState,
+    change: &TableChange,
+) -> Result<()> {
+    let timeout_ms = session.in_force().lock_timeout_ms;
+    // Two transactions that both hold the table in a shared mode would deadlock here.
+    if let Some(mark) = session.table_mark.take_if(|_| TransactionLocks::takes_table(change)) {
+        session.locks().release_to(mark);
+    }
+    let database = Arc::clone(&session.database);
+    let kept = session.kept_state().map(Arc::clone);
+    let are_there = || match &kept {
+        Some(kept) => check_rows(&database, kept, change),
+        None => check_dead(&database.live(), change),
+    };
+    let waits = (timeout_ms, kept.is_some());
+    session.locks().lock_change(base, change, waits, are_there).await
+}
+
+/// As [`lock_gone_keys`], of the rows of `table` at the places `ended`, as [`rows_at`](super::upsert::rows_at) has
+/// them; `change` ends those of them that are committed.
 pub(super) async fn lock_changed_keys(
     session: &mut Session,
     (shipped, table): (&Arc<ShippedPages>, &TableState),
+    ended: &BTreeMap<usize, VidSet>,
     change: &TableChange,
 ) -> Result<()> {
     if session.owns(table.schema.table_id) {
         return Ok(());
     }
-    let dead = change.dead.iter();
+    let dead = ended.iter();
     let dead = dead.flat_map(|(place, vids)| vids.iter().map(|vid| (*place, vid)));
     let dead: BTreeSet<RowPlace> = dead.collect();
     let keys = locking::keys_of(&session.database, (shipped, table), &dead).await?;
-    lock_for_good(session, keys.into_values().flatten().collect()).await
+    lock_for_good(session, keys.into_values().flatten().collect(), change).await
 }
 
-async fn lock_for_good(session: &mut Session, mut keys: Vec<LockKey>) -> Result<()> {
+async fn lock_for_good(
+    session: &mut Session,
+    mut keys: Vec<LockKey>,
+    change: &TableChange,
+) -> Result<()> {
     keys.sort_unstable();
     keys.dedup();
     let timeout_ms = session.in_force().lock_timeout_ms;
+    let database = Arc::clone(&session.database);
+    let kept = session.kept_state().map(Arc::clone);
+    let stay = kept.as_ref().map(|kept| || check_rows(&database, kept, change));
+    let stays = stay.as_ref().map(|stay| stay as Stays<'_>);
     for key in keys {
-        session.locks().lock(key, LockMode::ForUpdate, timeout_ms).await?;
+        session.locks().lock_while(key, LockMode::ForUpdate, timeout_ms, stays).await?;
     }
     Ok(())
 }

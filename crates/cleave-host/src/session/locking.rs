@@ -44,6 +44,7 @@ use cleave_store::{ShippedPages, TableSchema};
 use cleave_txn::{LockError, LockKey, LockMode};
 use datafusion::sql::sqlparser::ast;
 
+use super::lost_waits::{Stays, check_rows};
 use super::transaction_locks::{self, LOCKED_ROWS_MAX};
 use super::{
     Outcome, Session, block, changing_with, lock_range, locking_fragment, look_ups, rights, upsert,
@@ -375,6 +376,12 @@ async fn lock_all(
     for (locked, places) in tables.iter().zip(&candidates.places) {
         let places: BTreeSet<RowPlace> = places.iter().copied().collect();
         let table = Arc::clone(view.state.find_writable_table(&locked.table)?);
+        let all: Vec<RowPlace> = places.iter().copied().collect();
+        let change = committed_rows(session, view, locked, &all)?;
+        let (database, kept) =
+            (Arc::clone(&session.database), session.kept_state().map(Arc::clone));
+        let stay = kept.as_ref().map(|kept| || check_rows(&database, kept, &change));
+        let stays = stay.as_ref().map(|stay| stay as Stays<'_>);
         if places.len() > LOCKED_ROWS_MAX {
             let mode = match locked.mode {
                 LockMode::ForKeyShare | LockMode::ForShare => LockMode::Share,
@@ -384,22 +391,22 @@ async fn lock_all(
             if let Some(mark) = session.table_mark.take_if(|_| tables.len() == 1) {
                 session.locks().release_to(mark);
             }
-            lock_table(session, &table, mode, locked.wait == WaitPolicy::Fail).await?;
+            let of_table = LockedTable { mode, ..locked.clone() };
+            lock_one_while(session, transaction_locks::table_key(&table), &of_table, stays).await?;
             continue;
         }
         let read = (&view.state.shipped, &*table);
         let keys = keys_of(&session.database, read, &places).await?;
         let of_index: BTreeSet<LockKey> = keys.values().flatten().copied().collect();
         for key in of_index {
-            lock_one(session, key, locked).await?;
+            lock_one_while(session, key, locked, stays).await?;
         }
         // A lock on a row that has been replaced would keep a fragment with an older snapshot waiting.
-        let all: Vec<RowPlace> = places.iter().copied().collect();
         if !are_there(session, view, locked, &all)? {
             return Ok(None);
         }
         for key in row_keys(session, view, &table, &places)? {
-            lock_one(session, key, locked).await?;
+            lock_one_while(session, key, locked, stays).await?;
         }
     }
     let rows = is_still_there(session, view, tables, candidates)?;
@@ -468,6 +475,20 @@ pub(super) async fn lock_one(
     }
 }
 
+/// As [`lock_one`]; it waits only while `stays`, if there is such a condition.
+async fn lock_one_while(
+    session: &mut Session,
+    key: LockKey,
+    locked: &LockedTable,
+    stays: Option<Stays<'_>>,
+) -> Result<bool> {
+    if locked.wait != WaitPolicy::Wait {
+        return lock_one(session, key, locked).await;
+    }
+    let timeout_ms = session.in_force().lock_timeout_ms;
+    session.locks().lock_while(key, locked.mode, timeout_ms, stays).await.map(|()| true)
+}
+
 /// The unique keys of the rows of `table` at `places`, in the order of the indexes; as [`upsert::rows_at`].
 pub(super) async fn keys_of(
     database: &Arc<Database>,
@@ -507,6 +528,25 @@ fn row_keys(
     Ok(committed.map(|(place, vid)| transaction_locks::row_key(table, *place, *vid)).collect())
 }
 
+/// The end of the rows of a table at `places`, all of which are in the view, as far as others may end them, too.
+fn committed_rows(
+    session: &Session,
+    view: &ReadView,
+    locked: &LockedTable,
+    places: &[RowPlace],
+) -> Result<TableChange> {
+    let base = session.committed(view).find_writable_table(&locked.table)?;
+    let mut change = TableChange::of_read(base);
+    // Nobody else changes own rows: those of own tables, and those beyond the end of the committed rows.
+    let is_own = session.owns(base.schema.table_id);
+    for (place, vid) in places {
+        if !is_own && base.tablets.get(*place).is_some_and(|tablet| *vid < tablet.next_vid) {
+            change.dead.entry(*place).or_default().insert(*vid);
+        }
+    }
+    Ok(change)
+}
+
 /// Whether the rows of a table at `places`, all of which are in the view, are in the newest snapshot.
 ///
 /// # Errors
@@ -517,17 +557,9 @@ fn are_there(
     locked: &LockedTable,
     places: &[RowPlace],
 ) -> Result<bool> {
-    let base = session.committed(view).find_writable_table(&locked.table)?;
-    if session.owns(base.schema.table_id) {
-        // Nobody else changes own rows.
+    let change = committed_rows(session, view, locked, places)?;
+    if session.owns(change.schema.table_id) {
         return Ok(true);
-    }
-    let mut change = TableChange::of_read(base);
-    for (place, vid) in places {
-        // Places beyond the end of the committed rows are own rows.
-        if base.tablets.get(*place).is_some_and(|tablet| *vid < tablet.next_vid) {
-            change.dead.entry(*place).or_default().insert(*vid);
-        }
     }
     session.check_rewritten(&change)?;
     let all = match check_dead(&session.database.live(), &change) {

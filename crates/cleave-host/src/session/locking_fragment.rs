@@ -12,6 +12,8 @@
 //!
 //! Source: Update NDP, section 7; PostgreSQL's manual, "Explicit Locking".
 
+use std::sync::Arc;
+
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
@@ -26,6 +28,7 @@ use cleave_sql::statement::Parameters;
 use cleave_sql::statement::locking::{LockedTable, Locking, WaitPolicy, hidden_names};
 use cleave_txn::LockMode;
 
+use super::lost_waits::run_while_rows_stay;
 use super::transaction_locks::LOCKED_ROWS_MAX;
 use super::{Session, block, foreign_keys};
 
@@ -78,12 +81,14 @@ pub(super) async fn rows_locked(
     let query = locking.row_query(&view.state, tables, None)?;
     let asked = QueryRequest { query: &query, parameters, view: Some(&view) };
     let [vid, _] = hidden_names(0);
+    let timeout_ms = session.in_force().lock_timeout_ms;
     let to_lock = |schema: &SchemaRef| {
         Some(RowsToLock {
             table: table.schema.name.clone(),
             object: row_object(id, 0),
             vid: schema.index_of(&vid).ok()?,
             policy,
+            timeout_ms,
         })
     };
     let (database, settings) = (session.database.queries(), session.in_force());
@@ -96,7 +101,9 @@ pub(super) async fn rows_locked(
         return Ok(None);
     }
     let Some(job) = block::locks_mut(session).begin_job(query.device()) else { return Ok(None) };
-    let Some(rows) = query.run(&job).await? else { return Ok(None) };
+    let reads = (&*session.database, session.kept_state().map(Arc::clone));
+    let rows = run_while_rows_stay(reads, (table, 0), &job, query.run(&job)).await?;
+    let Some(rows) = rows else { return Ok(None) };
     session.database.activity().note(Act::LockingFragment);
     let rows = concat_batches(&query.schema(), &rows)?;
     Ok(Some((view, rows)))

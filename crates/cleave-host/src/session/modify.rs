@@ -159,16 +159,26 @@ pub(super) async fn lock_keys_of(
     modify: &Modify,
     made: &Made,
 ) -> Result<()> {
+    // Own rows are nobody else's.
+    let mut change = TableChange::new(Arc::clone(&made.change.schema));
+    if session.reads_snapshot() {
+        let committed = session.committed(view).find_writable_table(&modify.table)?;
+        for (place, vids) in &made.change.dead {
+            let next = committed.tablets.get(*place).map_or(0, |tablet| tablet.next_vid);
+            let there = vids.iter().take_while(|vid| *vid < next);
+            change.dead.entry(*place).or_default().extend(there);
+        }
+    }
     match modify.action {
         _ if made.change.keeps_keys || TransactionLocks::takes_table(&made.change) => Ok(()),
         Action::Delete => {
             let mut keys = key_locks::gone_keys(table, &made.rows)?;
             keys.extend(&made.gone_keys);
-            key_locks::lock_known_keys(session, table, keys).await
+            key_locks::lock_known_keys(session, keys, &change).await
         }
         Action::Update(_) => {
             let read = (&view.state.shipped, table);
-            key_locks::lock_changed_keys(session, read, &made.change).await
+            key_locks::lock_changed_keys(session, read, &made.change.dead, &change).await
         }
     }
 }

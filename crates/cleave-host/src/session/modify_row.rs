@@ -311,7 +311,7 @@ async fn modify_row(
                 let made = row_made(session, &table, modify, (row, parameters), &found).await?;
                 let (change, own_dead) = row_change(&table, modify, &made, &found)?;
                 if !change.keeps_keys {
-                    key_locks::lock_gone_keys(session, &table, &found.batch).await?;
+                    key_locks::lock_gone_keys(session, &table, &found.batch, &change).await?;
                 }
                 let replaced = match kept {
                     true => None,

@@ -442,7 +442,7 @@ pub(super) async fn change_range(
     change.keeps_keys = is_update && keeps_keys;
     let gone = if is_update { before.as_ref() } else { Some(&rows) };
     if let Some(gone) = gone.filter(|_| !change.keeps_keys) {
-        key_locks::lock_gone_keys(session, &table, gone).await?;
+        key_locks::lock_gone_keys(session, &table, gone, &change).await?;
     }
     let taken = if keeps_references {
         block::take_plain(session, change, own_dead).await?

@@ -43,7 +43,7 @@ use crate::database::Database;
 /// Polling interval for a safe snapshot, so that no commit has to wake anyone.
 const SAFETY_PERIOD: Duration = Duration::from_millis(5);
 /// Rows of a statement up to which their keys are recorded one by one.
-const ROWS_MAX: usize = 500;
+pub(super) const ROWS_MAX: usize = 500;
 
 /// Whether a statement outside of a block is to be serializable.
 pub(super) fn is_serializable_alone(settings: &Settings) -> bool {

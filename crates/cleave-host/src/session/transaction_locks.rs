@@ -39,6 +39,7 @@ use cleave_engine::write::vid_set::VidSet;
 use cleave_txn::locks::{KeyKind, LockMark};
 use cleave_txn::{LockKey, LockMode, LockOwner, Locks, TransactionId};
 
+use super::lost_waits::{Stays, while_rows_stay};
 use crate::database::Database;
 
 /// Rows and keys of a statement up to which each is locked; beyond that the table is locked.
@@ -125,20 +126,25 @@ impl TransactionLocks {
     /// found as they were read. A lock on a row that has been replaced would keep a fragment with an older snapshot
     /// waiting, while its holder waits for the row's newest version.
     ///
+    /// If it `keeps_snapshot`, the transaction fails with that of `are_there` whenever its wait is over; so it does not
+    /// wait any longer once that fails.
+    ///
     /// # Errors
     /// [`Error::Conflict`] on a deadlock, or after `timeout_ms` (0: no limit); that of `are_there`.
     pub(super) async fn lock_change(
         &self,
         table: &TableState,
         change: &TableChange,
-        timeout_ms: u64,
-        are_there: impl FnOnce() -> Result<()>,
+        (timeout_ms, keeps_snapshot): (u64, bool),
+        are_there: impl Fn() -> Result<()> + Sync,
     ) -> Result<()> {
+        let stays: Option<Stays<'_>> =
+            (keeps_snapshot && !change.dead.is_empty()).then_some(&are_there);
         // A fragment has locked no keys. Whoever waits for such a row may have locked its key.
         let has_rows = change.keeps_keys && self.has_rows_by_jobs(table, change)?;
         let is_large = Self::takes_table(change) && !has_rows;
         let mode = if is_large { LockMode::Exclusive } else { LockMode::RowExclusive };
-        self.lock(table_key(table), mode, timeout_ms).await?;
+        self.lock_while(table_key(table), mode, timeout_ms, stays).await?;
         if is_large {
             return Ok(());
         }
@@ -158,7 +164,7 @@ impl TransactionLocks {
             wanted.sort_unstable();
             wanted.dedup();
             for key in wanted {
-                self.lock(key, mode, timeout_ms).await?;
+                self.lock_while(key, mode, timeout_ms, stays).await?;
             }
         }
         if !change.dead.is_empty() {
@@ -166,10 +172,26 @@ impl TransactionLocks {
         }
         for (place, vids) in &change.dead {
             for vid in vids.iter() {
-                self.lock(row_key(table, *place, vid), mode, timeout_ms).await?;
+                self.lock_while(row_key(table, *place, vid), mode, timeout_ms, stays).await?;
             }
         }
         Ok(())
+    }
+
+    /// Locks `key`; waits for it only while `stays`, if there is such a condition.
+    pub(super) async fn lock_while(
+        &self,
+        key: LockKey,
+        mode: LockMode,
+        timeout_ms: u64,
+        stays: Option<Stays<'_>>,
+    ) -> Result<()> {
+        let Some(stays) = stays else { return self.lock(key, mode, timeout_ms).await };
+        if self.try_lock(key, mode)? {
+            return Ok(());
+        }
+        stays()?;
+        while_rows_stay(stays, self.lock(key, mode, timeout_ms)).await
     }
 
     /// Whether fragments of the transaction have locked all rows that `change` ends. Then their keys need no locks, if

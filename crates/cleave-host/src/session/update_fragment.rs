@@ -475,12 +475,13 @@ fn column_ids(table: &TableState, places: &BTreeSet<usize>) -> Vec<u32> {
 }
 
 /// The rows that a fragment of the tablet at `place` locks: those that it changes, whose VIDs come first.
-fn rows_to_lock(table: &TableState, place: usize) -> RowsToLock {
+fn rows_to_lock(session: &Session, table: &TableState, place: usize) -> RowsToLock {
     RowsToLock {
         table: table.schema.name.clone(),
         object: row_object(table.schema.table_id, place),
         vid: 0,
         policy: LockWaitPolicy::Block,
+        timeout_ms: session.in_force().lock_timeout_ms,
     }
 }
 

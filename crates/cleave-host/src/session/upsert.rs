@@ -47,9 +47,7 @@ use super::block::own;
 use super::block::{OwnRows, Taken};
 use super::foreign_keys::Ending;
 use super::modify::defaults;
-use super::{
-    Session, block, changing_with, foreign_keys, identity, insert, key_locks, serializable,
-};
+use super::{Session, changing_with, foreign_keys, identity, insert, key_locks, serializable};
 use crate::database::Database;
 use pairs::PairsPlan;
 use simple::Pairs;
@@ -119,7 +117,7 @@ pub(super) async fn run(
     loop {
         if !session.owns(schema.table_id) {
             let newest = session.database.catalog();
-            block::lock_keys(session, newest.find_writable_table(&schema.name)?, &keys).await?;
+            key_locks::lock_keys(session, newest.find_writable_table(&schema.name)?, &keys).await?;
         }
         let seen = session.database.live();
         let live = session.live().await?;

@@ -379,7 +379,7 @@ async fn lock_on(device: &Device, job: &LockingJob, object: u64, vids: Range<u64
     let batch = RecordBatch::try_new(Arc::clone(&schema), vec![column]).unwrap();
     let sent = BroadcastRows::new(Arc::clone(&schema), vec![batch], None);
     let policy = LockWaitPolicy::Block;
-    let to_lock = RowsToLock { table: "job".to_owned(), object, vid: 0, policy };
+    let to_lock = RowsToLock { table: "job".to_owned(), object, vid: 0, policy, timeout_ms: 0 };
     let plan = LockRowsExec::new(Arc::new(BroadcastExec::new(1, schema)), to_lock).unwrap();
     let request = Execute {
         header: device.next_run(),

@@ -120,10 +120,10 @@ async fn deadlocks_end_and_lock_timeouts_too() {
     assert!(waits(&mut task).await);
     let error = refused(&mut one, "UPDATE account SET balance = 1 WHERE id = 2").await;
     assert_eq!(error.sqlstate(), "40P01");
-    run(&mut one, "ROLLBACK").await;
+    // Who has failed is in nobody's way, even before ROLLBACK.
     let (mut two, outcome) = task.await.unwrap();
     assert_eq!(outcome, "done");
-    run(&mut one, "SET lock_timeout = 50").await;
+    run(&mut one, "ROLLBACK; SET lock_timeout = 50").await;
     let error = refused(&mut one, "DELETE FROM account").await;
     assert_eq!(error.sqlstate(), "55P03");
     run(&mut two, "COMMIT").await;
@@ -140,6 +140,36 @@ async fn savepoints_free_what_was_locked_since() {
     assert_eq!(error.sqlstate(), "55P03");
     run(&mut one, "COMMIT").await;
     assert_eq!(rows(&mut two, BALANCES).await, ["1,1", "2,7"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_block_keeps_what_its_last_savepoint_has() {
+    let (_directory, database, mut one, mut two) = accounts().await;
+    run(&mut two, "SET lock_timeout = 100").await;
+    run(&mut one, "BEGIN; UPDATE account SET balance = 1 WHERE id = 1; SAVEPOINT a").await;
+    run(&mut one, "UPDATE account SET balance = 2 WHERE id = 2").await;
+    assert_eq!(refused(&mut one, "SELECT 1 / 0").await.sqlstate(), "22012");
+    run(&mut two, "UPDATE account SET balance = 7 WHERE id = 2").await;
+    let error = refused(&mut two, "UPDATE account SET balance = 7 WHERE id = 1").await;
+    assert_eq!(error.sqlstate(), "55P03");
+    run(&mut one, "ROLLBACK TO a; UPDATE account SET balance = balance + 1 WHERE id = 2; COMMIT")
+        .await;
+    assert_eq!(rows(&mut two, BALANCES).await, ["1,1", "2,8"]);
+    // Without a savepoint it has nothing any more, pages of an own table included.
+    for end in ["ROLLBACK", "COMMIT"] {
+        run(&mut one, "BEGIN ISOLATION LEVEL SERIALIZABLE; CREATE TABLE own (a int)").await;
+        run(&mut one, "INSERT INTO own SELECT * FROM generate_series(1, 20000) AS s (a)").await;
+        run(&mut one, "UPDATE account SET balance = 0").await;
+        assert_eq!(refused(&mut one, "SELECT 1 / 0").await.sqlstate(), "22012");
+        run(&mut two, "UPDATE account SET balance = balance + 1; CREATE TABLE own (b int)").await;
+        for sql in ["SELECT 1", "SAVEPOINT b", "INSERT INTO own VALUES (1)"] {
+            assert_eq!(refused(&mut one, sql).await.sqlstate(), "25P02", "{sql}");
+        }
+        assert_no_leak(&database);
+        run(&mut one, end).await;
+        run(&mut two, "DROP TABLE own").await;
+    }
+    assert_eq!(rows(&mut one, BALANCES).await, ["1,3", "2,10"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

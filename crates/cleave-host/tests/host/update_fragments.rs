@@ -21,6 +21,7 @@ mod found_rows;
 mod in_blocks;
 mod locking;
 mod logged;
+mod lost_waits;
 mod parts_of_with;
 mod replacing;
 mod returning;

@@ -221,6 +221,7 @@ fn every_seed(
         }
     });
     let (mut acknowledged, mut failed, mut crashes) = (0, 0, 0);
+    let mut by_fragments: BTreeMap<String, u32> = BTreeMap::new();
     let mut failures = Vec::new();
     for result in results.into_inner().unwrap_or_else(PoisonError::into_inner) {
         match result {
@@ -228,13 +229,17 @@ fn every_seed(
                 acknowledged += report.statements.0;
                 failed += report.statements.1;
                 crashes += report.crashes;
+                for (kind, count) in report.by_fragments {
+                    *by_fragments.entry(kind).or_default() += count;
+                }
             }
             Err(failure) => failures.push(failure),
         }
     }
     failures.sort_by_key(|failure| failure.seed);
     println!(
-        "{} seeds: {acknowledged} statements acknowledged, {failed} failed, {crashes} crashes of the host",
+        "{} seeds: {acknowledged} statements acknowledged, {failed} failed, {crashes} crashes of the host; by \
+         fragments: {by_fragments:?}",
         seeds.len()
     );
     if let Some(first) = failures.first() {
@@ -247,4 +252,7 @@ fn every_seed(
         "{acknowledged} acknowledged, {failed} failed"
     );
     assert!(seeds.len() < 20 || crashes > 20, "{crashes} crashes");
+    for kind in ["UPDATE", "DELETE", "INSERT", "CREATE", "SELECT", "BEGIN"] {
+        assert!(seeds.len() < 20 || by_fragments.contains_key(kind), "{kind}: {by_fragments:?}");
+    }
 }

@@ -3,6 +3,9 @@
 //!
 //! Turn n sets `v` of all rows to n. Every second turn is a block: it deletes some rows as well, and a row of another
 //! table notes the turn. So the rows tell which turns are there, and whether one is there in part.
+//!
+//! Where `v` is the key of an index, the rows are replaced by others. Then a block also inserts them into a table of
+//! copies, and makes a table of them.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -15,7 +18,6 @@ use tempfile::{TempDir, tempdir};
 use crate::local_device::Process;
 use crate::program::{cleave, sql};
 
-const ROWS: u64 = 20_000;
 /// Instants at which somebody is killed, spread over two turns.
 const KILLS: u32 = 6;
 /// A block deletes one row of so many.
@@ -31,17 +33,38 @@ enum Where {
     Remote,
 }
 
+/// The fragments that run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kinds {
+    /// Those that change pages and let rows die.
+    Changing,
+    /// Those that write rows as new pages.
+    Writing,
+}
+
+impl Kinds {
+    /// Rows of the table at first.
+    fn rows(self) -> u64 {
+        match self {
+            Self::Changing => 20_000,
+            // A turn writes all of them several times.
+            Self::Writing => CYCLE,
+        }
+    }
+}
+
 /// A database, and the device process that has its table.
 struct World {
     place: TempDir,
     at: Where,
+    kinds: Kinds,
     device: Option<Process>,
 }
 
 impl World {
-    fn new(at: Where) -> Self {
+    fn new(at: Where, kinds: Kinds) -> Self {
         let place = tempdir().unwrap();
-        let mut world = Self { place, at, device: None };
+        let mut world = Self { place, at, kinds, device: None };
         let db = world.database();
         let text = |path: &Path| path.to_str().unwrap().to_owned();
         sql(&db, &["-c", "SELECT 1"]).ok();
@@ -71,16 +94,24 @@ impl World {
             }
             cleave(&arguments).ok();
         }
-        let device = if at == Where::Embedded { "embedded" } else { "other" };
-        let create = format!(
-            "CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL, note text) WITH (device = {device})"
-        );
+        let device = world.device_name();
+        let columns = "(id int PRIMARY KEY, v int NOT NULL, note text)";
+        let mut create = format!("CREATE TABLE t {columns} WITH (device = {device});");
+        if kinds == Kinds::Writing {
+            let copies = format!("CREATE TABLE copies {columns} WITH (device = {device})");
+            create = format!("{create} CREATE INDEX t_v ON t (v); {copies}");
+        }
         let fill = format!(
-            "INSERT INTO t SELECT i, 0, 'note ' || i FROM generate_series(1, {ROWS}) AS g (i)"
+            "INSERT INTO t SELECT i, 0, 'note ' || i FROM generate_series(1, {}) AS g (i)",
+            kinds.rows()
         );
         let turns = "CREATE TABLE turn (id int PRIMARY KEY, n int); INSERT INTO turn VALUES (1, 0)";
         sql(&db, &["-c", &create, "-c", &fill, "-c", turns, "-c", "CHECKPOINT"]).ok();
-        for statement in ["UPDATE t SET v = 1", "DELETE FROM t WHERE id % 5000 = 1"] {
+        let mut statements = vec!["UPDATE t SET v = 1", "DELETE FROM t WHERE id % 5000 = 1"];
+        if kinds == Kinds::Writing {
+            statements.push("INSERT INTO copies SELECT id, v, note FROM t");
+        }
+        for statement in statements {
             let explain = format!("EXPLAIN {statement}");
             let plan = sql(&db, &["--set", "update_placement=device", "-c", &explain]).ok();
             let is_chosen = |line: &str| line.contains("by pages") && line.contains("chosen");
@@ -91,6 +122,10 @@ impl World {
 
     fn database(&self) -> PathBuf {
         self.place.path().join("db")
+    }
+
+    fn device_name(&self) -> &'static str {
+        if self.at == Where::Embedded { "embedded" } else { "other" }
     }
 
     fn port(&self) -> u16 {
@@ -109,11 +144,21 @@ impl World {
     /// A host that runs the turns behind `last`, and says which of them are done.
     fn host(&self, last: u64) -> (Process, Receiver<u64>) {
         let script = self.place.path().join("turns.sql");
+        let device = self.device_name();
         let turns = (last + 1..=last + TURNS_MAX).map(|turn| {
             let update = format!("UPDATE t SET v = {turn};");
+            let copy = match self.kinds {
+                Kinds::Changing => String::new(),
+                Kinds::Writing => format!(
+                    "DELETE FROM copies; INSERT INTO copies SELECT id, v, note FROM t; \
+                     DROP TABLE IF EXISTS made; \
+                     CREATE TABLE made WITH (device = {device}) AS SELECT id, v FROM t;"
+                ),
+            };
             let all = match turn % 2 {
                 0 => format!(
-                    "BEGIN; {update} DELETE FROM t WHERE id % {CYCLE} = {turn}; UPDATE turn SET n = {turn}; COMMIT;"
+                    "BEGIN; {update} DELETE FROM t WHERE id % {CYCLE} = {turn}; {copy} \
+                     UPDATE turn SET n = {turn}; COMMIT;"
                 ),
                 _ => update,
             };
@@ -148,6 +193,7 @@ impl World {
         let check = cleave(&["check", "--db", db.to_str().unwrap()]);
         assert!(check.stderr.contains("everything holds"), "{what}: {check:?}");
         let query = "SELECT min(v), max(v), count(*), max(n) FROM t, turn";
+        let rows_after = |turn: u64| self.kinds.rows() - turn / 2 * (self.kinds.rows() / CYCLE);
         let mut last = None;
         for split in ["split=host", "split=auto"] {
             let found = sql(&db, &["--format", "csv", "--set", split, "-c", query]).ok();
@@ -156,13 +202,17 @@ impl World {
             let numbers: Vec<u64> = numbers.collect();
             let turn = numbers[0];
             let noted = turn - turn % 2;
-            assert_eq!(
-                numbers,
-                [turn, turn, ROWS - turn / 2 * (ROWS / CYCLE), noted],
-                "{what}, {split}"
-            );
+            assert_eq!(numbers, [turn, turn, rows_after(turn), noted], "{what}, {split}");
             assert!(last.is_none_or(|last| last == turn), "{what}, {split}: {turn}");
             last = Some(turn);
+            if self.kinds == Kinds::Writing && noted > 0 {
+                let rows = format!("{noted},{noted},{}", rows_after(noted));
+                for table in ["copies", "made"] {
+                    let query = format!("SELECT min(v), max(v), count(DISTINCT id) FROM {table}");
+                    let found = sql(&db, &["--format", "csv", "--set", split, "-c", &query]).ok();
+                    assert_eq!(found.lines().nth(1), Some(&*rows), "{what}, {split}, {table}");
+                }
+            }
         }
         let last = last.unwrap();
         let told = acknowledged..=acknowledged + 1;
@@ -172,8 +222,8 @@ impl World {
 }
 
 /// Lets a host run, and `kill` somebody a while after its first turns.
-fn killed_at_any_instant(at: Where, kill: impl Fn(&mut World, Process)) {
-    let mut world = World::new(at);
+fn killed_at_any_instant(at: Where, kinds: Kinds, kill: impl Fn(&mut World, Process)) {
+    let mut world = World::new(at, kinds);
     let (host, done) = world.host(0);
     done.recv().unwrap();
     let watch = Stopwatch::start();
@@ -218,20 +268,35 @@ fn kill_the_device(world: &mut World, host: Process) {
 
 #[test]
 fn a_host_killed_amid_update_fragments_has_whole_transactions() {
-    killed_at_any_instant(Where::Embedded, kill_the_host);
+    killed_at_any_instant(Where::Embedded, Kinds::Changing, kill_the_host);
 }
 
 #[test]
 fn so_it_has_where_a_remote_device_runs_them() {
-    killed_at_any_instant(Where::Remote, kill_the_host);
+    killed_at_any_instant(Where::Remote, Kinds::Changing, kill_the_host);
 }
 
 #[test]
 fn a_remote_device_killed_amid_update_fragments_leaves_whole_transactions() {
-    killed_at_any_instant(Where::Remote, kill_the_device);
+    killed_at_any_instant(Where::Remote, Kinds::Changing, kill_the_device);
 }
 
 #[test]
 fn so_does_a_device_that_shares_memory_with_its_host() {
-    killed_at_any_instant(Where::Local, kill_the_device);
+    killed_at_any_instant(Where::Local, Kinds::Changing, kill_the_device);
+}
+
+#[test]
+fn a_host_killed_amid_fragments_that_write_rows_has_whole_transactions() {
+    killed_at_any_instant(Where::Embedded, Kinds::Writing, kill_the_host);
+}
+
+#[test]
+fn a_remote_device_killed_amid_fragments_that_write_rows_leaves_whole_transactions() {
+    killed_at_any_instant(Where::Remote, Kinds::Writing, kill_the_device);
+}
+
+#[test]
+fn a_local_device_killed_amid_fragments_that_write_rows_leaves_whole_transactions() {
+    killed_at_any_instant(Where::Local, Kinds::Writing, kill_the_device);
 }

@@ -48,7 +48,7 @@ use cleave_query::cooperative::changing::ChangingQuery;
 use cleave_query::select::ReadView;
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::modify::Modify;
-use cleave_txn::{LockMode, Written};
+use cleave_txn::LockMode;
 
 use super::returned_rows::ReturnedRows;
 use super::{
@@ -56,6 +56,7 @@ use super::{
 };
 use crate::session::block::{self, OwnRows, Taken, own};
 use crate::session::foreign_keys::Ending;
+use crate::session::lost_waits::run_while_rows_stay;
 use crate::session::modify::Made;
 use crate::session::transaction_locks::{LOCKED_ROWS_MAX, pages_key, row_key};
 use crate::session::{Session, foreign_keys, locking, modify, serializable};
@@ -152,9 +153,6 @@ async fn lock_table(session: &mut Session, is_own: bool, modify: &Modify) -> Res
     } else if !session.locks().try_lock(key, LockMode::ForShare)? {
         return Ok(None);
     }
-    if let Some(tracked) = session.tracked() {
-        tracked.writes(u64::from(id), &Written::All)?;
-    }
     Ok(Some(id))
 }
 
@@ -249,6 +247,7 @@ async fn attempt(
     if replaced > 0 && keeps_snapshot(session) {
         return Ok(Attempt::Changed);
     }
+    note_writes(session, table, versions.as_ref(), &ended).await?;
     let Some(block) = &mut session.block else { return Ok(Attempt::No) };
     if !block.locks.has_rows_of_jobs() {
         return Err(Error::concurrent_update());
@@ -347,6 +346,30 @@ async fn compared(
     }
 }
 
+/// Records, for SERIALIZABLE, the rows that have changed in `versions`, or that die with `ended`: by their keys, if they
+/// are few. Keys stay as they are, so those of the rows as others read them are all.
+async fn note_writes(
+    session: &Session,
+    table: &TableState,
+    versions: Option<&TableVersions>,
+    ended: &TableChange,
+) -> Result<()> {
+    let Some(tracked) = session.tracked() else { return Ok(()) };
+    let changed;
+    let change = match versions {
+        None => ended,
+        Some(versions) => {
+            let mut rows = TableChange::new(Arc::clone(&table.schema));
+            for (place, vid) in versions.rows().take(serializable::ROWS_MAX + 1) {
+                rows.dead.entry(place).or_default().extend([vid]);
+            }
+            changed = rows;
+            &changed
+        }
+    };
+    serializable::note_writes(&session.database, Some(tracked), change).await
+}
+
 /// Leaves the rows that are dead in `live` out of `ended`; returns their number.
 fn leave_out_dead(ended: &mut TableChange, live: &Live) -> Result<u64> {
     let table = live.state.find_writable_table(&ended.schema.name)?;
@@ -409,6 +432,7 @@ async fn run_one<'a>(
 ) -> Result<Option<(Arc<Device>, Arc<Claim>, TabletChange<'a>)>> {
     let device = Arc::clone(query.device());
     let is_optimistic = session.in_force().update_locking == UpdateLocking::Optimistic;
+    let to_lock = rows_to_lock(session, table, place);
     let Some(block) = &mut session.block else { return Ok(None) };
     let claim = block.defined.claim(&device);
     let changes = if is_optimistic {
@@ -418,7 +442,9 @@ async fn run_one<'a>(
             return Ok(None);
         }
         let Some(job) = block.locks.begin_job(&device) else { return Ok(None) };
-        query.run_locking(&claim, rows_to_lock(table, place), &job).await?
+        let run = query.run_locking(&claim, to_lock, &job);
+        let reads = (&*session.database, session.kept_state().map(Arc::clone));
+        run_while_rows_stay(reads, (table, place), &job, run).await?
     };
     let Some(changes) = changes else { return Ok(None) };
     let change = reported(session, query, changes, (place, columns), returned)?;

@@ -260,7 +260,7 @@ pub(super) fn shown(
     let placement = candidates.placement;
     let to_lock = |place, query: &ChangingQuery| {
         let locks = locking == UpdateLocking::Shared && query.is_on_device();
-        locks.then(|| rows_to_lock(table, place))
+        locks.then(|| rows_to_lock(session, table, place))
     };
     let mut fragments = Vec::new();
     match placement.way() {

@@ -11,7 +11,7 @@ use crate::devices::attach_nas;
 use crate::support::{assert_no_leak_soon, beside, fresh, open, refused, row, run, waits};
 
 const ROWS: &str = "INSERT INTO a SELECT v, v % 10, 0, 'n' FROM generate_series(1, 20000) AS s(v)";
-const SUM: &str = "SELECT count(*), sum(n) FROM a";
+pub(super) const SUM: &str = "SELECT count(*), sum(n) FROM a";
 
 pub(super) async fn table(session: &mut Session, clause: &str) {
     run(
@@ -22,7 +22,7 @@ pub(super) async fn table(session: &mut Session, clause: &str) {
     run(session, &format!("{ROWS}; CHECKPOINT")).await;
 }
 
-async fn two_sessions(database: &Arc<Database>) -> (Session, Session) {
+pub(super) async fn two_sessions(database: &Arc<Database>) -> (Session, Session) {
     two_sessions_as("device", database).await
 }
 
