@@ -34,6 +34,8 @@ const BULK_ROW_S: f64 = 0.3e-6;
 const BULK_BYTE_S: f64 = 4.0e-9;
 /// Seconds on the host for an entry of an index.
 const ENTRY_S: f64 = 0.2e-6;
+/// Seconds on the host for an entry that is read back from new pages, and sorted into a run.
+const SORTED_ENTRY_S: f64 = 1.0e-6;
 /// Bytes that are read back for an entry.
 const KEY_BYTES: f64 = 16.0;
 /// Rows beyond which also the host writes pages and replaces the manifest.
@@ -180,7 +182,7 @@ impl UpdateCost {
         let by_pages_s = device_s / core_speed(&profile.device)
             + bytes / profile.device.rate(Figure::MediaWriteSequential)
             + link_s
-            + entries * ENTRY_S / core_speed(&profile.host)
+            + entries * SORTED_ENTRY_S / core_speed(&profile.host)
             + MANIFEST_S;
         let pages = (bytes / f64::from(PageClass::BULK.page_bytes)).ceil();
         Self { by_pages_s, pages, page_bytes: bytes, ..Self::of(changed, profile) }
