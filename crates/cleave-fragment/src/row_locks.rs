@@ -26,8 +26,8 @@
 //! ended its job. Messages may be lost, late or repeated.
 //!
 //! Deliberately absent: modes, since an entry of the shared table excludes all others (as any change of a row needs),
-//! and timeouts: the [operator](crate::LockRowsExec) stops waiting, and a statement that ends cancels the run. Source: the Update NDP paper, 5;
-//! `docs/design/locks.md`.
+//! and timeouts: the [operator](crate::LockRowsExec) stops waiting, and a statement that ends cancels the run.
+//! Source: the Update NDP paper, 5; `docs/design/locks.md`.
 
 mod asked;
 mod escalation;

@@ -50,8 +50,8 @@ pub(super) async fn while_rows_stay<T>(
     }
 }
 
-/// The outcome of `run`, a run of `job` that locks rows of the tablet at `place` of `table`, in a transaction that reads
-/// `kept` alone; without one, it reads what is newest.
+/// The outcome of `run`, a run of `job` that locks rows of the tablet at `place` of `table`, in a transaction that
+/// reads `kept` alone; without one, it reads what is newest.
 ///
 /// # Errors
 /// Those of `run`; [`Error::Conflict`](cleave_catalog::error::Error::Conflict), if a row for which it has waited has

@@ -346,8 +346,8 @@ async fn compared(
     }
 }
 
-/// Records, for SERIALIZABLE, the rows that have changed in `versions`, or that die with `ended`: by their keys, if they
-/// are few. Keys stay as they are, so those of the rows as others read them are all.
+/// Records, for SERIALIZABLE, the rows that have changed in `versions`, or that die with `ended`: by their keys, if
+/// they are few. Keys stay as they are, so those of the rows as others read them are all.
 async fn note_writes(
     session: &Session,
     table: &TableState,
