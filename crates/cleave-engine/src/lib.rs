@@ -11,8 +11,7 @@
 //!    pages; [`versions`]: older catalog versions, for `as_of`; [`sequences`]: numbers that are given out once.
 //! 3. [`mod@write`]: appends, loads, index builds, vacuum. [`statistics`]: the results of ANALYZE, as they are stored.
 //! 4. [`host_pages`] and [`buffer_pool`]: pages for the host's half of a query.
-//! 5. [`device`]: links to devices, and the space on them, which the host owns. [`whole_pages`]: their pages past all
-//!    caches, for copies and checks.
+//! 5. [`device`]: links to devices, and the space on them, which the host owns.
 //!
 //! Invariants: the host reaches a device only through a `Link`, and names no device implementation; nothing here parses
 //! or plans SQL.
@@ -26,5 +25,4 @@ pub mod sequences;
 pub mod statistics;
 pub mod storage_engine;
 pub mod versions;
-pub mod whole_pages;
 pub mod write;

@@ -35,11 +35,11 @@ use cleave_store::{PageRef, SegmentDirectory, SegmentId, SegmentRef};
 use datafusion_common_runtime::SpawnedTask;
 use futures::{StreamExt, stream};
 
+use crate::device::whole_pages::whole_page;
 use crate::device::{Claim, DISK_FULL, Device, PendingWrite};
 use crate::storage_engine::Engine;
 use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::storage_engine::commit::Changes;
-use crate::whole_pages::whole_page;
 
 /// Pages that are read at once.
 const PAGES_AT_ONCE: usize = 8;

@@ -417,7 +417,7 @@ async fn a_full_device_is_passed_over_and_nothing_is_lost() {
     let mut session = database.session();
     let path = outside.path().join("small.media");
     let media = Arc::new(Bounded::new(64));
-    let small = Served::over(media.clone(), &path, [5; 16], anywhere()).await;
+    let small = Served::over(Arc::<Bounded>::clone(&media), &path, [5; 16], anywhere()).await;
     let way = remote(small.address, token_file(outside.path(), TOKEN));
     database.add_device("small", way).await.unwrap();
     let error = refused(&mut session, "ALTER DEVICE nas DRAIN TO small").await;

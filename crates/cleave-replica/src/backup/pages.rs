@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::tasks::{blocking, joined};
 use cleave_engine::device::Device;
-use cleave_engine::whole_pages::whole_page;
+use cleave_engine::device::whole_pages::whole_page;
 use cleave_media::files::{self, FileWriter};
 use cleave_media::{BLOCK_SIZE, BlockAddress};
 use cleave_store::{PageRef, SegmentDirectory};

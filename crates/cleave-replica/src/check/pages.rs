@@ -15,7 +15,7 @@ use bytes::Bytes;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::storage_error::{StorageError, into_store_error};
 use cleave_engine::device::Device;
-use cleave_engine::whole_pages::{PageBlocks, blocks, chunk, with_shared};
+use cleave_engine::device::whole_pages::{PageBlocks, blocks, chunk, with_shared};
 use cleave_fragment::command::DeviceErrorCause;
 use cleave_fragment::link::LinkError;
 use cleave_media::Extent;

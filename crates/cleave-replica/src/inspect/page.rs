@@ -7,8 +7,8 @@ use arrow::datatypes::{Field, Schema};
 use cleave_catalog::error::Result;
 use cleave_catalog::value::value_text;
 use cleave_engine::device::Device;
+use cleave_engine::device::whole_pages::blocks;
 use cleave_engine::storage_engine::{EMBEDDED_DEVICE_NAME, Engine};
-use cleave_engine::whole_pages::blocks;
 use cleave_media::{BLOCK_SIZE, BlockAddress, Extent};
 use cleave_store::page::inspection::{PageInspection, inspect_page, own_block_count};
 use cleave_store::{

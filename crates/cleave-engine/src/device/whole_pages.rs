@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::device::Device;
+use super::Device;
 use bytes::{Bytes, BytesMut};
 use cleave_catalog::error::Result;
 use cleave_fragment::command::{ReadItem, ReadPayload};
