@@ -6,7 +6,8 @@
 //!    it claims nothing.
 //! 2. [`Device::read`], [`Device::write`], [`Device::sync`] are the commands for pages, split so that none is larger
 //!    than the device takes.
-//! 3. [`Claim`] is space that one statement took and has not committed yet. [`whole_pages`] reads pages past all caches.
+//! 3. [`Claim`] is space that one statement took and has not committed yet. [`whole_pages`] reads pages past all
+//!    caches.
 //!
 //! The host owns physical space: the [`SpaceMap`] is rebuilt each time the database is opened as the complement of what
 //! the manifest names, so nothing can leak. Space that a commit retires waits until no catalog version that names it is
