@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use cleave_device::{ListenOptions, Listener, OwnerRecord, Runtime, RuntimeOptions};
 use cleave_fragment::link::{DeviceService, Token};
 use cleave_host::{Database, Error, RemoteDevice};
-use cleave_media::{DirectFile, Media, OpenMode};
+use cleave_media::{DirectFile, Media, MediaError, OpenMode};
 
 use crate::support::{
     assert_no_leak, batches, fresh, numbered, open, refused, row, rows, run, runtime_options,
@@ -22,11 +23,21 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Serves the media at `path` as the device `identity`, at `address` (port 0: a free one).
+    /// Serves the media at `path` as the device `identity`, at `address` (port 0: a free one). A device that was
+    /// stopped has the media until its fragments have ended.
     pub(crate) async fn start(path: &Path, identity: [u8; 16], address: SocketAddr) -> Self {
         let mode = if path.exists() { OpenMode::Existing } else { OpenMode::Create };
-        let media = Arc::new(DirectFile::open(path, mode).unwrap());
-        Self::over(media, path, identity, address).await
+        for _ in 0..500 {
+            match DirectFile::open(path, mode) {
+                Err(MediaError::Locked { .. }) => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                media => {
+                    return Self::over(Arc::new(media.unwrap()), path, identity, address).await;
+                }
+            }
+        }
+        panic!("{} is in use", path.display());
     }
 
     /// Serves `media`, with what a device remembers of itself beside `path`.
@@ -281,7 +292,7 @@ async fn a_device_whose_attaching_nobody_waits_for_is_attached() {
             attached.unwrap();
             break;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     drop(attaching);
     let named: Vec<_> = database.catalog().devices().map(|device| device.id).collect();

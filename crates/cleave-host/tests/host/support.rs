@@ -201,10 +201,13 @@ pub(crate) fn assert_no_leak(database: &Arc<Database>) {
 pub(crate) async fn assert_no_leak_soon(database: &Arc<Database>) {
     for _ in 0..500 {
         let catalog = database.snapshot(SnapshotKind::Flushed).await.unwrap();
-        let named = catalog.extents(cleave_host::DeviceId::EMBEDDED);
-        let named: u64 = named.iter().map(|extent| u64::from(extent.block_count)).sum();
-        let space = database.devices()[0].space();
-        if space.used_blocks - space.retired_blocks == named {
+        let is_sound = database.devices().iter().all(|device| {
+            let named = catalog.extents(device.id());
+            let named: u64 = named.iter().map(|extent| u64::from(extent.block_count)).sum();
+            let space = device.space();
+            space.used_blocks - space.retired_blocks == named
+        });
+        if is_sound {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
