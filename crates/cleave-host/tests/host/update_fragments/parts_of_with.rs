@@ -102,7 +102,7 @@ async fn a_part_that_fails_or_is_late_undoes_what_fragments_have_changed() {
         });
         assert!(waits(&mut task).await, "{level}");
         run(&mut session, "COMMIT").await;
-        assert_eq!(task.await.unwrap().as_deref(), end, "{level}");
+        assert_eq!(task.await.unwrap(), end, "{level}");
         let sums = "SELECT (SELECT sum(n) FROM a), (SELECT sum(n) FROM log)";
         let wanted = if end.is_none() { "11,11" } else { "7,NULL" };
         assert_eq!(row(&mut session, sums).await, wanted, "{level}");
