@@ -300,7 +300,7 @@ fn errors_slots_and_reports_come_back_as_they_were() {
         assert_eq!(decode_error(encode_error(FrameKind::Error, 1, &error)).unwrap(), error);
         code += 1;
     }
-    assert_eq!(code, 20, "every cause has its number");
+    assert_eq!(code, 21, "every cause has its number");
     let slot = Slot {
         number: 5,
         row_count: 6,
