@@ -260,6 +260,7 @@ pub(super) fn bulk_change(
         rows_read,
         pages_read: input.pages_left() as f64,
         bytes_read,
+        held_share: whole.held_share(input),
         column_share: column_share(columns, &input.table.schema, bytes_read / rows_read.max(1.0)),
         indexes: input.table.indexes.len(),
         returned_share: (returned / (column_count as f64).max(1.0)).min(1.0),

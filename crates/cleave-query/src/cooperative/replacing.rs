@@ -122,6 +122,8 @@ impl ReplacingQuery {
             rows_read: rows_read as f64,
             pages_read: input.input.pages_left() as f64,
             bytes_read: bytes_read as f64,
+            // Both ways read whole rows.
+            held_share: 1.0,
             column_share: 1.0,
             indexes: input.input.table.indexes.len(),
             returned_share: 0.0,

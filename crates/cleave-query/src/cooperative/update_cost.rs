@@ -4,6 +4,7 @@
 //! ```text
 //!  by rows    few: rows × (new version, lock, log record, an entry in each index, bytes)            + link
 //!             many: rows × (less of it, bytes of pages) + manifest                                  + link
+//!             both: pages with changed rows × bytes of the other columns that no memory holds
 //!  by pages   a fragment + the longer of
 //!               rows × (lock, change) + pages with changed rows × (old values read, chunks encoded)
 //!               bytes written
@@ -70,6 +71,8 @@ pub struct BulkChange {
     pub pages_read: f64,
     /// The bytes of these pages.
     pub bytes_read: f64,
+    /// The share of these bytes that is in the memory of the side that reads the pages.
+    pub held_share: f64,
     /// The share of a row's bytes that is in changed columns; 0 for a DELETE.
     pub column_share: f64,
     /// Indexes of the table.
@@ -111,7 +114,7 @@ impl UpdateCost {
     #[must_use]
     pub fn of(changed: &BulkChange, profile: &Profile) -> Self {
         let BulkChange { rows, rows_read, pages_read, bytes_read, column_share, .. } = *changed;
-        let BulkChange { indexes, returned_share, .. } = *changed;
+        let BulkChange { indexes, returned_share, held_share, .. } = *changed;
         let rows_read = rows_read.max(1.0);
         let row_bytes = bytes_read / rows_read;
         let is_delete = column_share == 0.0;
@@ -137,12 +140,20 @@ impl UpdateCost {
         // A row that dies comes whole if it is returned.
         let link_s = if is_delete { link_s + returned_s } else { link_s };
         let commit_s = if is_logged { 0.0 } else { MANIFEST_S };
-        let by_rows_s = rows * row_s + link_s + commit_s;
         let share = (rows / rows_read).min(1.0);
         let rows_a_page = rows_read / pages_read.max(1.0);
         // Each page keeps its rows with the probability that none of them changes.
         let pages = pages_read * (1.0 - (1.0 - share).powf(rows_a_page));
-        let changed_bytes = pages * bytes_read / pages_read.max(1.0) * column_share;
+        let whole_bytes = pages * bytes_read / pages_read.max(1.0);
+        let changed_bytes = whole_bytes * column_share;
+        // A new row has all columns. A DELETE wants none of them.
+        let cold_bytes = match is_delete {
+            true => 0.0,
+            false => (whole_bytes - changed_bytes) * (1.0 - held_share),
+        };
+        let cold_s = cold_bytes / profile.device.rate(Figure::MediaReadSequential)
+            + cold_bytes * READ_BYTE_S / speed(&profile.device);
+        let by_rows_s = rows * row_s + cold_s + link_s + commit_s;
         let page_bytes = match is_delete {
             true => 0.0,
             false => changed_bytes + pages * BLOCK_SIZE as f64,
@@ -251,6 +262,7 @@ mod tests {
             rows_read: 500_000.0,
             pages_read: 40.0,
             bytes_read: 550e6,
+            held_share: 1.0,
             column_share: 0.1,
             indexes: 1,
             returned_share: 0.0,
@@ -284,6 +296,25 @@ mod tests {
         assert!((cost.page_bytes - 2.2e8).abs() < 1e3);
         let many = UpdateCost::of_replaced(&BulkChange { indexes: 40, ..changed }, &profile);
         assert!(many.by_pages_s > cost.by_pages_s + 5.0);
+    }
+
+    #[test]
+    fn other_columns_are_read_unless_memory_holds_them() {
+        let profile = Profile {
+            link: LinkProfile { is_embedded: true, ..LinkProfile::assumed() },
+            ..Profile::assumed()
+        };
+        let rows = BulkChange { rows: 1000.0, ..table(0.0) };
+        let cost = |held_share| UpdateCost::of(&BulkChange { held_share, ..rows }, &profile);
+        let [held, half, cold] = [1.0, 0.5, 0.0].map(cost);
+        assert!(!held.is_by_pages() && cold.is_by_pages(), "{held:?} {cold:?}");
+        let [half_s, cold_s] = [half, cold].map(|cost| cost.by_rows_s - held.by_rows_s);
+        assert!((cold_s - 2.0 * half_s).abs() < 1e-9 && cold_s > 0.0);
+        assert!((held.by_pages_s - cold.by_pages_s).abs() < 1e-12);
+        // A DELETE reads nothing but what finds its rows.
+        let ending = |held_share| BulkChange { held_share, column_share: 0.0, ..rows };
+        let [held, cold] = [1.0, 0.0].map(|share| UpdateCost::of(&ending(share), &profile));
+        assert!((held.by_rows_s - cold.by_rows_s).abs() < 1e-12);
     }
 
     #[test]

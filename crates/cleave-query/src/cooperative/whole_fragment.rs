@@ -20,6 +20,7 @@ use cleave_fragment::link::AttachMode;
 use cleave_fragment::{ChangePagesExec, Morsel};
 use cleave_plan::profile::Profile;
 use cleave_plan::split::{FragmentPlan, PlannedBroadcast, When};
+use cleave_store::ColumnRef;
 use datafusion::execution::TaskContext;
 use datafusion::execution::session_state::SessionState;
 use datafusion::physical_plan::ExecutionPlan;
@@ -28,7 +29,7 @@ use super::changing::{is_target, keeps_page_order};
 use super::fragment_exec::{FragmentExec, FragmentPart, KEY_FILTER_SHARE};
 use super::prepared_fragment::PreparedFragment;
 use crate::query_engine::QueryEngine;
-use crate::select::{PlannedQuery, QueryRequest, StatementInput, plan_query};
+use crate::select::{PlannedInput, PlannedQuery, QueryRequest, StatementInput, plan_query};
 
 /// See the [module](self).
 pub(super) struct WholeFragment {
@@ -133,6 +134,26 @@ impl WholeFragment {
         let mut profile = profile.map_or_else(Profile::assumed, |known| Profile::clone(&known));
         profile.link.is_embedded |= self.device().mode() == AttachMode::Embedded;
         Ok(profile)
+    }
+
+    /// The share of the bytes of `input`, a table, that is in the memory of the side that reads its pages: the buffer
+    /// pool, which an embedded device shares. Other devices hold none.
+    pub(super) fn held_share(&self, input: &PlannedInput) -> f64 {
+        if self.device().mode() != AttachMode::Embedded {
+            return 0.0;
+        }
+        let schema = &input.table.schema;
+        let columns: Vec<ColumnRef> =
+            schema.columns.iter().map(|column| ColumnRef::User(column.id)).collect();
+        let pool = self.planned.context.database().buffer_pool();
+        let (mut held, mut all) = (0.0, 0.0);
+        for (device, entry) in input.entries() {
+            let bytes = entry.byte_count() as f64;
+            let count = pool.held_count(device, &entry.page, &columns) as f64;
+            held += bytes * count / columns.len().max(1) as f64;
+            all += bytes;
+        }
+        if all > 0.0 { held / all } else { 1.0 }
     }
 
     /// The fragment with the root of `plan`.
