@@ -13,11 +13,15 @@ level AS (
     FROM (SELECT source, node, depth, count(*) AS paths, min(depth) OVER (PARTITION BY source, node) AS least
           FROM walk GROUP BY source, node, depth) AS counted
     WHERE depth = least),
+-- Each link that leaves a node of a level, with the paths to that node. Materialised, so that both sides of the next
+-- join are small: nobody can know how many nodes a level has.
+onward (source, node, depth, before, paths) AS MATERIALIZED (
+    SELECT p.source, l.id2, p.depth + 1, p.node, p.paths
+    FROM level AS p JOIN linktable AS l ON l.id1 = p.node WHERE l.visibility = 1),
 -- Each last link of such a path, with the share of the paths to `node` that it ends.
 step AS (
-    SELECT n.source, n.node, p.node AS before, p.paths::float8 / n.paths AS share
-    FROM level AS n JOIN linktable AS l ON l.id2 = n.node AND l.visibility = 1
-    JOIN level AS p ON p.source = n.source AND p.node = l.id1 AND p.depth = n.depth - 1
+    SELECT n.source, n.node, o.before, o.paths::float8 / n.paths AS share
+    FROM level AS n JOIN onward AS o ON o.source = n.source AND o.node = n.node AND o.depth = n.depth
     WHERE n.depth > 1),
 -- From every node back towards the source: the share of its paths that pass through each node on the way.
 back (source, node, share) AS (

@@ -48,7 +48,7 @@ def queries(nodes, selectivity):
     """The analyst's queries over a share of the nodes."""
     most = max(2, round(nodes * selectivity))
     # Walks grow with the cube of the links of a node.
-    sources, starts = max(2, min(200, most // 50)), max(1, min(20, most // 1000))
+    sources, starts = max(2, min(20, most // 50)), max(1, min(20, most // 1000))
     betweenness = BETWEENNESS.read_text()
     if SAMPLE not in betweenness:
         raise AssertionError(f"{BETWEENNESS} takes another sample than {SAMPLE}")
