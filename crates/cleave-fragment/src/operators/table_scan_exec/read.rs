@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 use std::vec;
 
@@ -52,8 +54,10 @@ pub(super) struct ScanRun {
     baseline: BaselineMetrics,
     rows_read: Count,
     pages_read: Count,
+    /// Whether a morsel has been read.
+    has_begun: AtomicBool,
     /// Whether the last page had matches: the next is then read in one request.
-    pages_match: std::sync::atomic::AtomicBool,
+    pages_match: AtomicBool,
     /// The groups that are offered each page before it is decoded.
     taker: Option<SharedGroups>,
 }
@@ -86,6 +90,7 @@ impl ScanRun {
             baseline: BaselineMetrics::new(metrics, partition),
             rows_read: MetricBuilder::new(metrics).counter("rows_read", partition),
             pages_read: MetricBuilder::new(metrics).counter("pages_read", partition),
+            has_begun: false.into(),
             pages_match: false.into(),
             taker,
         })
@@ -173,6 +178,11 @@ fn decoded(
 
 fn read_morsel(run: Arc<ScanRun>, mut morsel: Morsel) -> BoxFuture<'static, Result<SelectedPages>> {
     Box::pin(async move {
+        // Pages in memory are read and filtered without a wait. The tasks of this thread, such as one that this scan has
+        // just woken, could run nowhere else meanwhile.
+        if run.has_begun.swap(true, Relaxed) {
+            tokio::task::yield_now().await;
+        }
         if let Some(filtered) = &run.filtered {
             filtered.resolve(&run.asked()).await?;
             let segment = morsel.segment.segment;
@@ -209,7 +219,6 @@ impl ScanRun {
     }
 
     async fn read_morsel(&self, morsel: Morsel) -> Result<SelectedPages> {
-        use std::sync::atomic::Ordering::Relaxed;
         if morsel.segment.table_id != self.scan.table_id {
             return Err(DataFusionError::Internal(format!(
                 "morsel {} belongs to table {}, the scan to table {}",
@@ -264,12 +273,7 @@ impl ScanRun {
                 }
             }
         }
-        let batches = gathered(&self.schema, batches, self.batch_size)?;
-        if batches.is_empty() && self.taker.is_some() {
-            // Without output, the scan would not yield to other tasks.
-            tokio::task::yield_now().await;
-        }
-        Ok(batches)
+        gathered(&self.schema, batches, self.batch_size)
     }
 
     /// Rows of `page` on which conditions are evaluated.
