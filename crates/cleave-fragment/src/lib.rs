@@ -74,7 +74,7 @@ pub use operators::page_writing::{read_written, written_schema};
 pub use operators::placed_run::PlacedRun;
 pub use operators::recursion_exec::{RecursionExec, WorkingTableExec, referred_to};
 pub use operators::sort_keys_exec::{KeyOrder, SortKeysExec};
-pub use operators::stoppable_join_exec::{Stop, StopOnDrop, loops, stoppable_joins};
+pub use operators::stoppable_join_exec::{Start, Stop, StopOnDrop, loops, stoppable_joins};
 pub use operators::table_scan_exec::TableScanExec;
 pub use operators::write_rows_exec::{WriteRowsExec, WrittenSegment};
 pub use operators::write_run_exec::WriteRunExec;

@@ -22,7 +22,7 @@ use cleave_fragment::row_locks::RowLocks;
 use cleave_fragment::{
     BroadcastExec, ChangePagesExec, FragmentContext, FragmentCounters, GraceExec, IndexInput,
     InsertPagesExec, MorselList, MorselSource, PageSink, ReadAheadPages, RowPlaces, SpillSpace,
-    TableScanExec, WriteRunExec, broadcast_inputs, build_id, decode_fragment,
+    Start, TableScanExec, WriteRunExec, broadcast_inputs, build_id, decode_fragment,
     fragment_task_context, hand_down_filters, index_filtered_inputs, index_inputs, reserve_plan,
     stoppable_joins, streamed_input, with_partitions,
 };
@@ -224,7 +224,8 @@ impl Runtime {
             async move {
                 let given = Given { pages, written, locks, counters, budget };
                 let mut prepared = prepare(&request, run.space(), given, cores)?;
-                prepared.plan = stoppable_joins(&prepared.plan, run.stop()).map_err(of_engine)?;
+                let plan = stoppable_joins(&prepared.plan, run.stop(), Start::WhenPolled);
+                prepared.plan = plan.map_err(of_engine)?;
                 Ok(prepared)
             }
         };

@@ -59,7 +59,7 @@ use futures::StreamExt;
 use futures::stream;
 
 use crate::operators::hand_down::hand_down_filters;
-use crate::operators::stoppable_join_exec::{Stop, stoppable_joins};
+use crate::operators::stoppable_join_exec::{Start, Stop, stoppable_joins};
 use crate::operators::table_scan_exec::TableScanExec;
 
 mod working_table_exec;
@@ -76,7 +76,7 @@ pub struct RecursionExec {
     recursive_term: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
     /// Ends its joins, and the rounds.
-    stop: Option<Stop>,
+    stop: Option<(Stop, Start)>,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -163,11 +163,11 @@ impl RecursionExec {
     ///
     /// # Errors
     /// The engine's, when it rebuilds the plan.
-    pub(crate) fn stoppable(&self, stop: &Stop) -> Result<Self> {
+    pub(crate) fn stoppable(&self, stop: &Stop, start: Start) -> Result<Self> {
         // Those of the recursive term are made stoppable in each round: an operator in the place of a join hides the
         // keys that it hands down.
-        let static_term = stoppable_joins(&self.static_term, stop)?;
-        Ok(Self { static_term, stop: Some(stop.clone()), ..self.clone() })
+        let static_term = stoppable_joins(&self.static_term, stop, start)?;
+        Ok(Self { static_term, stop: Some((stop.clone(), start)), ..self.clone() })
     }
 
     /// The recursive term over `rows`, as a plan that was never executed.
@@ -179,7 +179,7 @@ impl RecursionExec {
         let plan = in_round(Arc::clone(&self.recursive_term), &self.name, rows)?;
         let plan = hand_down_filters(plan, options)?;
         match &self.stop {
-            Some(stop) => stoppable_joins(&plan, stop),
+            Some((stop, start)) => stoppable_joins(&plan, stop, *start),
             None => Ok(plan),
         }
     }
@@ -344,7 +344,7 @@ impl Running {
     /// The next new rows.
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            if let Some(stop) = &self.recursion.stop {
+            if let Some((stop, _)) = &self.recursion.stop {
                 stop.check()?;
             }
             let Some(batch) = self.rows.next().await.transpose()? else {

@@ -10,6 +10,10 @@
 //! 3. A nested-loop join's condition is evaluated for a batch of pairs at a time, and is an error once the join was
 //!    stopped ([`WhileWanted`]).
 //!
+//! Where a plan has no part on another side, joins also [start when they are polled](Start::WhenPolled), from the root
+//! on: the inputs of a join whose rows come last then know the keys of those that come first. An input that is gathered
+//! from several partitions starts as soon as it is executed otherwise, and reads what these keys would leave out.
+//!
 //! Invariant: readers of the plan see the joins as they were planned, and as many nodes. The operator is never encoded:
 //! the side that runs a fragment adds it.
 
@@ -36,7 +40,7 @@ use datafusion_physical_plan::metrics::MetricsSet;
 use datafusion_physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion_physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion_physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::operators::recursion_exec::RecursionExec;
 
@@ -84,23 +88,33 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Makes the joins of `plan`, and its recursions, end once `stop` is raised.
+/// When the inputs of joins start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// All at once. A fragment somewhere in the plan is to run beside the rest.
+    AtOnce,
+    /// Once somebody wants rows of the join.
+    WhenPolled,
+}
+
+/// Makes the joins of `plan`, and its recursions, end once `stop` is raised, and start as `start` says.
 ///
 /// # Errors
 /// The engine's, when it rebuilds the plan.
 pub fn stoppable_joins(
     plan: &Arc<dyn ExecutionPlan>,
     stop: &Stop,
+    start: Start,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(recursion) = plan.downcast_ref::<RecursionExec>() {
-        return Ok(Arc::new(recursion.stoppable(stop)?));
+        return Ok(Arc::new(recursion.stoppable(stop, start)?));
     }
-    let inputs = plan.children().into_iter().map(|input| stoppable_joins(input, stop));
+    let inputs = plan.children().into_iter().map(|input| stoppable_joins(input, stop, start));
     let plan = replace_children_if_necessary(Arc::clone(plan), inputs.collect::<Result<_>>()?)?;
     let is_join =
         plan.is::<NestedLoopJoinExec>() || plan.is::<CrossJoinExec>() || plan.is::<HashJoinExec>();
     match is_join {
-        true => Ok(Arc::new(StoppableJoinExec::new(plan, stop.clone())?)),
+        true => Ok(Arc::new(StoppableJoinExec::new(plan, stop.clone(), start)?)),
         false => Ok(plan),
     }
 }
@@ -118,12 +132,13 @@ pub struct StoppableJoinExec {
     /// The join that runs.
     join: Arc<dyn ExecutionPlan>,
     stop: Stop,
+    start: Start,
 }
 
 impl StoppableJoinExec {
-    fn new(planned: Arc<dyn ExecutionPlan>, stop: Stop) -> Result<Self> {
+    fn new(planned: Arc<dyn ExecutionPlan>, stop: Stop, start: Start) -> Result<Self> {
         let Some(join) = planned.downcast_ref::<NestedLoopJoinExec>() else {
-            return Ok(Self { join: Arc::clone(&planned), planned, stop });
+            return Ok(Self { join: Arc::clone(&planned), planned, stop, start });
         };
         let filter = match join.filter() {
             Some(filter) => JoinFilter::new(
@@ -138,7 +153,7 @@ impl StoppableJoinExec {
             }
         };
         let join = NestedLoopJoinExecBuilder::from(join).with_filter(Some(filter)).build()?;
-        Ok(Self { planned, join: Arc::new(join), stop })
+        Ok(Self { planned, join: Arc::new(join), stop, start })
     }
 }
 
@@ -189,12 +204,12 @@ impl ExecutionPlan for StoppableJoinExec {
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let planned = replace_children_if_necessary(Arc::clone(&self.planned), children)?;
-        Ok(Arc::new(Self::new(planned, self.stop.clone())?))
+        Ok(Arc::new(Self::new(planned, self.stop.clone(), self.start)?))
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
         let planned = Arc::clone(&self.planned).reset_state()?;
-        Ok(Arc::new(Self::new(planned, self.stop.clone())?))
+        Ok(Arc::new(Self::new(planned, self.stop.clone(), self.start)?))
     }
 
     fn execute(
@@ -202,8 +217,15 @@ impl ExecutionPlan for StoppableJoinExec {
         partition: usize,
         task: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let rows = self.join.execute(partition, task)?;
-        let (schema, stop) = (rows.schema(), self.stop.clone());
+        let (schema, stop) = (self.join.schema(), self.stop.clone());
+        let rows = match self.start {
+            Start::AtOnce => self.join.execute(partition, task)?,
+            Start::WhenPolled => {
+                let join = Arc::clone(&self.join);
+                let rows = stream::once(async move { join.execute(partition, task) }).try_flatten();
+                Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), rows))
+            }
+        };
         let rows = rows.map(move |batch| stop.check().and(batch));
         Ok(make_cooperative(Box::pin(RecordBatchStreamAdapter::new(schema, rows))))
     }

@@ -13,7 +13,8 @@ use cleave_fragment::codec::FRAGMENT_BYTES_MAX;
 use cleave_fragment::expressions::key_set::{compact_keys, key_count, lists_keys};
 use cleave_fragment::fragment::with_partitions;
 use cleave_fragment::{
-    FragmentContext, Stop, TableScanExec, encode_fragment, hand_down_filters, stoppable_joins,
+    FragmentContext, Start, Stop, TableScanExec, encode_fragment, hand_down_filters,
+    stoppable_joins,
 };
 use cleave_plan::split::revisit::ScanFacts;
 use cleave_plan::split::{FragmentPlan, FragmentScan};
@@ -183,7 +184,7 @@ impl PreparedFragment {
         // Operators of its own, one partition each.
         let plan = with_partitions(Arc::clone(&self.plan), partitions)?;
         let plan = hand_down_filters(plan, task.session_config().options())?;
-        let plan = stoppable_joins(&self.beneath(plan)?, stop)?;
+        let plan = stoppable_joins(&self.beneath(plan)?, stop, Start::WhenPolled)?;
         let plan: Arc<dyn ExecutionPlan> = match partitions {
             1 => plan,
             _ => Arc::new(CoalescePartitionsExec::new(plan)),

@@ -18,7 +18,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use cleave_fragment::link::AttachMode;
-use cleave_fragment::{StopOnDrop, loops, stoppable_joins};
+use cleave_fragment::{Start, StopOnDrop, loops, stoppable_joins};
 use cleave_media::clock::{Stopwatch, process_cpu_time};
 use cleave_plan::profile::Origin;
 use cleave_plan::split::{CutDecision, PlacedCuts, Split};
@@ -572,7 +572,12 @@ impl PlannedQuery {
         let task = Arc::new(task.with_session_config(config));
         planner::give_way();
         // After the cuts: what is planned, shown and encoded is without it.
-        self.cuts.plan = stoppable_joins(&self.cuts.plan, self.context.stop())?;
+        // A fragment starts at once, to run beside what the host does.
+        let start = match has_fragment(&*self.cuts.plan) {
+            true => Start::AtOnce,
+            false => Start::WhenPolled,
+        };
+        self.cuts.plan = stoppable_joins(&self.cuts.plan, self.context.stop(), start)?;
         let mut stream = execute_stream(Arc::clone(&self.cuts.plan), task)?;
         if loops_here(&*self.cuts.plan) {
             // The reader of its rows must hear of a cancellation.
@@ -650,6 +655,11 @@ impl Drop for RunningQuery {
     fn drop(&mut self) {
         self.enter(QueryEnd::Dropped);
     }
+}
+
+/// Whether a part of `plan` may run on a device.
+fn has_fragment(plan: &dyn ExecutionPlan) -> bool {
+    plan.is::<FragmentExec>() || plan.children().into_iter().any(|input| has_fragment(&**input))
 }
 
 /// Whether a join of `plan`, or of what the host may run of its fragments, looks at all pairs of rows.

@@ -215,7 +215,7 @@ fn a_limit_or_a_stop_ends_a_recursion_without_end() {
     let limited = GlobalLimitExec::new(Arc::new(endless.clone()), 0, Some(1000));
     assert_eq!(run(&limited, &task).unwrap().len(), 1000);
     let stop = Stop::default();
-    let plan = stoppable_joins(&(Arc::new(endless) as Plan), &stop).unwrap();
+    let plan = stoppable_joins(&(Arc::new(endless) as Plan), &stop, Start::WhenPolled).unwrap();
     let rows = plan.execute(0, task).unwrap();
     let stopped = block_on(async {
         let mut rows = rows;

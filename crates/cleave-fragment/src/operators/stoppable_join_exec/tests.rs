@@ -9,11 +9,12 @@ use datafusion_common::{JoinSide, JoinType, NullEquality};
 use datafusion_expr::{Volatility, create_udf};
 use datafusion_physical_expr::ScalarFunctionExpr;
 use datafusion_physical_expr::expressions::Column;
+use datafusion_physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion_physical_plan::displayable;
 use datafusion_physical_plan::joins::PartitionMode;
 use datafusion_physical_plan::joins::utils::ColumnIndex;
 use datafusion_physical_plan::streaming::{PartitionStream, StreamingTableExec};
-use futures::{FutureExt, stream};
+use futures::FutureExt;
 
 use super::*;
 
@@ -73,7 +74,7 @@ async fn a_condition_on_pairs_is_asked_no_more() {
     let (left, right) = (numbers(100), numbers(1000));
     let join = NestedLoopJoinExec::try_new(left, right, Some(filter), &JoinType::Inner, None);
     let plan: Arc<dyn ExecutionPlan> = Arc::new(join.unwrap());
-    let plan = stoppable_joins(&plan, &stop).unwrap();
+    let plan = stoppable_joins(&plan, &stop, Start::AtOnce).unwrap();
     let mut rows = plan.execute(0, Arc::default()).unwrap();
     let error = rows.next().await.unwrap().unwrap_err();
     assert!(error.to_string().contains("nobody wants the rows"), "{error}");
@@ -85,7 +86,7 @@ async fn joins_without_a_condition_end_too() {
     let stop = Stop::default();
     let join = NestedLoopJoinExec::try_new(numbers(9), numbers(9), None, &JoinType::LeftSemi, None);
     let plan: Arc<dyn ExecutionPlan> = Arc::new(join.unwrap());
-    let plan = stoppable_joins(&plan, &stop).unwrap();
+    let plan = stoppable_joins(&plan, &stop, Start::AtOnce).unwrap();
     let run = || plan.execute(0, Arc::default()).unwrap();
     assert_eq!(run().next().await.unwrap().unwrap().num_rows(), 9);
     let plan = Arc::clone(&plan).reset_state().unwrap();
@@ -109,7 +110,10 @@ async fn others_have_their_turn_between_batches() {
     let by_key: Arc<dyn ExecutionPlan> = Arc::new(by_one_key(5000, 8000));
     for join in [of_all, by_key] {
         let stop = Stop::default();
-        let mut rows = stoppable_joins(&join, &stop).unwrap().execute(0, Arc::default()).unwrap();
+        let mut rows = stoppable_joins(&join, &stop, Start::WhenPolled)
+            .unwrap()
+            .execute(0, Arc::default())
+            .unwrap();
         // Runs like a task that never waits.
         let in_one_go = std::iter::from_fn(|| rows.next().now_or_never()).take(5000).count();
         assert!((1..1000).contains(&in_one_go), "{in_one_go} batches");
@@ -120,6 +124,69 @@ async fn others_have_their_turn_between_batches() {
     }
 }
 
+/// Counts how often it is read.
+#[derive(Debug)]
+struct Counted(RecordBatch, Arc<AtomicUsize>);
+
+impl PartitionStream for Counted {
+    fn schema(&self) -> &Arc<Schema> {
+        self.0.schema_ref()
+    }
+
+    fn execute(&self, _task: Arc<TaskContext>) -> SendableRecordBatchStream {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        let batches = stream::iter([Ok(self.0.clone())]);
+        Box::pin(RecordBatchStreamAdapter::new(self.0.schema(), batches))
+    }
+}
+
+/// No rows, ever.
+#[derive(Debug)]
+struct Never(Arc<Schema>);
+
+impl PartitionStream for Never {
+    fn schema(&self) -> &Arc<Schema> {
+        &self.0
+    }
+
+    fn execute(&self, _task: Arc<TaskContext>) -> SendableRecordBatchStream {
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.0), stream::pending()))
+    }
+}
+
+#[tokio::test]
+async fn a_build_side_below_a_probe_side_waits_for_the_build_side_above() {
+    let schema = numbers(0).schema();
+    let batch = RecordBatch::new_empty(Arc::clone(&schema));
+    let over = |parts: Vec<Arc<dyn PartitionStream>>| -> Arc<dyn ExecutionPlan> {
+        let plan = StreamingTableExec::try_new(Arc::clone(&schema), parts, None, [], false, None);
+        Arc::new(plan.unwrap())
+    };
+    let key: Arc<dyn PhysicalExpr> = Arc::new(Column::new("number", 0));
+    let join = |left, right| -> Arc<dyn ExecutionPlan> {
+        let on = vec![(Arc::clone(&key), Arc::clone(&key))];
+        let (mode, nulls) = (PartitionMode::CollectLeft, NullEquality::NullEqualsNothing);
+        let kind = JoinType::Inner;
+        let made = HashJoinExec::try_new(left, right, on, None, &kind, None, mode, nulls, false);
+        Arc::new(made.unwrap())
+    };
+    for (start, expected) in [(Start::AtOnce, 2), (Start::WhenPolled, 0)] {
+        let count = Arc::new(AtomicUsize::new(0));
+        let part =
+            || -> Arc<dyn PartitionStream> { Arc::new(Counted(batch.clone(), Arc::clone(&count))) };
+        let gathered = Arc::new(CoalescePartitionsExec::new(over(vec![part(), part()])));
+        let below = join(gathered, numbers(1));
+        let plan = join(over(vec![Arc::new(Never(Arc::clone(&schema)))]), below);
+        let plan = stoppable_joins(&plan, &Stop::default(), start).unwrap();
+        let mut rows = plan.execute(0, Arc::default()).unwrap();
+        for _ in 0..10 {
+            assert!(rows.next().now_or_never().is_none());
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(count.load(Ordering::Relaxed), expected, "{start:?}");
+    }
+}
+
 #[test]
 fn plans_look_as_before() {
     let stop = Stop::default();
@@ -127,7 +194,7 @@ fn plans_look_as_before() {
     let inner: Arc<dyn ExecutionPlan> = Arc::new(CrossJoinExec::new(numbers(1), numbers(1)));
     let join = NestedLoopJoinExec::try_new(numbers(1), inner, Some(filter), &JoinType::Left, None);
     let plan: Arc<dyn ExecutionPlan> = Arc::new(join.unwrap());
-    let stoppable = stoppable_joins(&plan, &stop).unwrap();
+    let stoppable = stoppable_joins(&plan, &stop, Start::AtOnce).unwrap();
     let shown = |plan: &Arc<dyn ExecutionPlan>| displayable(&**plan).indent(true).to_string();
     assert_eq!(shown(&stoppable), shown(&plan));
     assert!(stoppable.is::<NestedLoopJoinExec>() && stoppable.children()[1].is::<CrossJoinExec>());
