@@ -178,8 +178,8 @@ fn decoded(
 
 fn read_morsel(run: Arc<ScanRun>, mut morsel: Morsel) -> BoxFuture<'static, Result<SelectedPages>> {
     Box::pin(async move {
-        // Pages in memory are read and filtered without a wait. The tasks of this thread, such as one that this scan has
-        // just woken, could run nowhere else meanwhile.
+        // Pages in memory are read and filtered without a wait. The tasks of this thread, such as one that this scan
+        // has just woken, could run nowhere else meanwhile.
         if run.has_begun.swap(true, Relaxed) {
             tokio::task::yield_now().await;
         }
