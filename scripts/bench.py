@@ -418,6 +418,32 @@ def generate(place, scale, arguments=()):
     (place / "done").write_text("")
 
 
+def analyzed(generator, scale):
+    """The same generated rows in Cleave's database, with statistics, and in DuckDB's file; both are made once and
+    kept."""
+    place = WORK / f"{generator}-{scale:g}-analyzed"
+    file = WORK / f"{place.name}.duckdb"
+    if not (place / "done").exists():
+        shutil.rmtree(place, ignore_errors=True)
+        run([CLEAVE, "generate", generator, "--scale", scale, "--db", place])
+        run([CLEAVE, "sql", "--db", place, "-c", "ANALYZE"], quiet=True)
+        (place / "done").write_text("")
+    if not file.exists():
+        import compare_duckdb
+        import duckdb
+
+        folder, unfinished = WORK / f"{place.name}-csv", file.with_suffix(".made")
+        unfinished.unlink(missing_ok=True)
+        run([CLEAVE, "generate", generator, "--scale", scale, "--out", folder])
+        connection = duckdb.connect(str(unfinished))
+        compare_duckdb.fill(connection, folder)
+        connection.execute("ANALYZE; CHECKPOINT")
+        connection.close()
+        unfinished.rename(file)
+        shutil.rmtree(folder)
+    return place, file
+
+
 def generate_beside(place, scale, device):
     """As `generate`, on a device at its present address."""
     if (place / "done").exists():

@@ -31,6 +31,7 @@ from queries import for_duckdb
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = ROOT / "target" / "analytics" / "python"
 FOLDERS = {"tpch": ROOT / "scripts" / "tpch", "job": ROOT / "crates" / "cleave" / "tests" / "imdb_queries"}
+GENERATORS = {"tpch": "tpch", "job": "imdb"}
 BUFFERS = "8GB"
 WORST = 10
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -41,7 +42,7 @@ def main():
     in_own_python()
     threads = options.threads or os.cpu_count()
     bench.WORK.mkdir(parents=True, exist_ok=True)
-    place = made(options)
+    place, file = bench.analyzed(GENERATORS[options.benchmark], options.scale)
     wanted = options.only.split(",") if options.only else None
     files = [file for file in sorted((options.queries or FOLDERS[options.benchmark]).glob("*.sql"))
              if wanted is None or file.stem in wanted]
@@ -54,7 +55,7 @@ def main():
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(place, copy)
         systems["beside"] = Cleave(options.beside, copy, settings)
-    systems["DuckDB"] = DuckDB(duckdb_file(place), threads)
+    systems["DuckDB"] = DuckDB(file, threads)
     try:
         report(options, systems, {file.stem: measured(file, systems, options.rounds) for file in files}, threads)
     finally:
@@ -87,38 +88,6 @@ def in_own_python():
         sys.exit("duckdb and psycopg cannot be installed")
     if Path(sys.prefix) != PYTHON:
         sys.exit(subprocess.run([python, *sys.argv]).returncode)
-
-
-# --- data ------------------------------------------------------------------------------------------
-
-def made(options):
-    """The folder of Cleave's database, with statistics, and DuckDB's file beside it."""
-    generator = {"tpch": "tpch", "job": "imdb"}[options.benchmark]
-    place = bench.WORK / f"{generator}-{options.scale:g}-analyzed"
-    if not (place / "done").exists():
-        shutil.rmtree(place, ignore_errors=True)
-        bench.run([bench.CLEAVE, "generate", generator, "--scale", options.scale, "--db", place])
-        bench.run([bench.CLEAVE, "sql", "--db", place, "-c", "ANALYZE"], quiet=True)
-        (place / "done").write_text("")
-    file = duckdb_file(place)
-    if not file.exists():
-        import compare_duckdb
-        import duckdb
-
-        folder, unfinished = place.with_name(place.name + "-csv"), file.with_suffix(".made")
-        unfinished.unlink(missing_ok=True)
-        bench.run([bench.CLEAVE, "generate", generator, "--scale", options.scale, "--out", folder])
-        connection = duckdb.connect(str(unfinished))
-        compare_duckdb.fill(connection, folder)
-        connection.execute("ANALYZE; CHECKPOINT")
-        connection.close()
-        unfinished.rename(file)
-        shutil.rmtree(folder)
-    return place
-
-
-def duckdb_file(place):
-    return place.with_suffix(place.suffix + ".duckdb")
 
 
 # --- systems ---------------------------------------------------------------------------------------
@@ -171,7 +140,7 @@ def measured(file, systems, rounds):
     """Milliseconds and CPU seconds of each system for the query in `file`."""
     query = file.read_text().strip().rstrip(";")
     compare(file.stem, query, systems)
-    times, before = {name: [] for name in systems}, {}
+    times = {name: [] for name in systems}
     cpu = dict.fromkeys(systems, 0.0)
     for number in range(rounds):
         names = list(systems)

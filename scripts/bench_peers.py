@@ -91,7 +91,8 @@ def joins(options):
     import duckdb
 
     scale, threads = options.scale or 0.1, os.cpu_count()
-    place, connection = imdb(scale)
+    place, file = bench.analyzed("imdb", scale)
+    connection = duckdb.connect(str(file), read_only=True)
     connection.execute(f"SET threads = {threads}")
     wanted = options.only.split(",") if options.only else None
     files = [file for file in sorted(options.queries.glob("*.sql")) if wanted is None or file.stem in wanted]
@@ -130,29 +131,6 @@ def duckdb_ms(connection, query):
     start = time.perf_counter()
     connection.execute(query).fetchall()
     return (time.perf_counter() - start) * 1e3
-
-
-def imdb(scale):
-    """The same IMDb-like rows in Cleave, analyzed, and in DuckDB's own file, opened; both are made once and kept."""
-    import compare_duckdb
-    import duckdb
-
-    place, file = WORK / f"imdb-{scale:g}", WORK / f"imdb-{scale:g}.duckdb"
-    if not (place / "done").exists():
-        run([CLEAVE, "generate", "imdb", "--scale", scale, "--db", place])
-        run([CLEAVE, "sql", "--db", place, "-c", "ANALYZE"], quiet=True)
-        (place / "done").write_text("")
-    if not file.exists():
-        csv_folder, made = WORK / f"imdb-{scale:g}-csv", file.with_suffix(".made")
-        run([CLEAVE, "generate", "imdb", "--scale", scale, "--out", csv_folder])
-        made.unlink(missing_ok=True)
-        connection = duckdb.connect(str(made))
-        compare_duckdb.fill(connection, csv_folder)
-        connection.execute("ANALYZE; CHECKPOINT")
-        connection.close()
-        made.rename(file)
-        shutil.rmtree(csv_folder)
-    return place, duckdb.connect(str(file), read_only=True)
 
 
 # --- load: CSV into tables with their indexes ----------------------------------------------------
