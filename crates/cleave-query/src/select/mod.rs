@@ -571,12 +571,12 @@ impl PlannedQuery {
         let config = self.context.with_batches_of_long_values(config);
         let task = Arc::new(task.with_session_config(config));
         planner::give_way();
-        // After the cuts: what is planned, shown and encoded is without it.
         // A fragment starts at once, to run beside what the host does.
         let start = match has_fragment(&*self.cuts.plan) {
             true => Start::AtOnce,
             false => Start::WhenPolled,
         };
+        // After the cuts: what is planned, shown and encoded is without it.
         self.cuts.plan = stoppable_joins(&self.cuts.plan, self.context.stop(), start)?;
         let mut stream = execute_stream(Arc::clone(&self.cuts.plan), task)?;
         if loops_here(&*self.cuts.plan) {
