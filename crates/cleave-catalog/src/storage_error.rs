@@ -366,8 +366,7 @@ pub enum StorageError {
     /// A device that does not answer, and whose tables therefore cannot be moved: bring it back, or restore them.
     #[error(
         "nothing can be moved from device \"{device}\": {source}; bring it back; if it is lost for good, so are its \
-            tables {}: restore them from a backup and the archived log into another database, and DROP TABLE and \
-            DROP DEVICE here",
+            tables {}: ALTER DEVICE … REBUILD makes them anew from a backup and the archived log",
         tables.join(", ")
     )]
     NotDrained {
@@ -378,6 +377,16 @@ pub enum StorageError {
         /// Why it cannot be read.
         #[source]
         source: Arc<StorageError>,
+    },
+    /// A table whose lost tablets cannot be rebuilt.
+    #[error("table \"{table}\" cannot be rebuilt without device \"{device}\": {reason}")]
+    NotRebuilt {
+        /// Name of the lost device.
+        device: String,
+        /// The table.
+        table: String,
+        /// What does not fit, and what to do.
+        reason: String,
     },
     /// Pages, maps or index of one table: the rest of the database is not affected.
     #[error("table \"{table}\": {source}")]
@@ -456,7 +465,7 @@ impl StorageError {
             Self::LogReplica { .. } => "55000",
             Self::NotADatabase { .. } => "3D000",
             Self::BackupPlace { .. } => "58P02",
-            Self::PointInTime { .. } => "55000",
+            Self::PointInTime { .. } | Self::NotRebuilt { .. } => "55000",
             Self::InUse { .. }
             | Self::Superseded { .. }
             | Self::Copied { .. }

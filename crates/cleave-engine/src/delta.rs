@@ -144,6 +144,15 @@ pub struct TableDelta {
     pub(crate) dead_in_delta: BTreeMap<usize, VidSet>,
 }
 
+impl TableDelta {
+    /// Without the tablets at `places`.
+    pub(crate) fn leave_out(&mut self, places: &BTreeSet<usize>) {
+        self.change.rows.retain(|place, _| !places.contains(place));
+        self.change.dead.retain(|place, _| !places.contains(place));
+        self.dead_in_delta.retain(|place, _| !places.contains(place));
+    }
+}
+
 impl Prepared {
     /// Leaves out the deleted rows that are in pages, where the catalog version that it comes with has them dead.
     pub(crate) fn leave_out_pages(&mut self) {
@@ -161,6 +170,12 @@ impl Live {
     pub fn flushed(state: Arc<CatalogState>) -> Self {
         let log_end = state.log_end;
         Self { state, delta: Arc::default(), number: 0, log_end }
+    }
+
+    /// The VIDs that were given, and the live rows, of the tablet at `place` of a table; None: there is none.
+    pub fn row_counts(&self, table: u32, place: usize) -> Option<(u64, u64)> {
+        let tablet = self.state.table_by_id(table)?.tablets.get(place)?;
+        Some(self.delta.row_counts((table, place), tablet, self.number))
     }
 
     /// Whether both have the same table `id`, with the same rows, be they in the delta or in pages. A VID is never

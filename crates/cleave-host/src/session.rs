@@ -52,6 +52,7 @@ mod modify_row;
 mod place;
 mod prepared;
 mod ranges;
+mod rebuild;
 mod replacing_fragment;
 mod returning;
 mod rights;

@@ -15,6 +15,7 @@ use cleave_engine::write::insert::TableChange;
 use cleave_txn::{LogError, Wal};
 
 use crate::archive::{self, Archive};
+use crate::backup::rebuild::Rebuild;
 use crate::backup::{self, PointInTime, Reached};
 use crate::log_replica::{self, FailedOver, FailoverSource, LogReplicas};
 
@@ -66,6 +67,15 @@ pub async fn restore_until(
 ) -> Result<Reached> {
     let keeper = Arc::new(Replication::default());
     Box::pin(backup::restore_until(from, directory, options, wanted, keeper)).await
+}
+
+/// As [`backup::rebuild::rebuild`]: the restored database is opened with its archive and its replicas.
+///
+/// # Errors
+/// As above.
+pub async fn rebuild(engine: &Arc<Engine>, wanted: &Rebuild) -> Result<()> {
+    let keeper = Arc::new(Replication::default());
+    Box::pin(backup::rebuild::rebuild(engine, wanted, keeper)).await
 }
 
 #[async_trait]

@@ -22,6 +22,7 @@ use cleave_catalog::catalog::{
 };
 use cleave_catalog::error::Result;
 use cleave_catalog::index::PendingKeys;
+use cleave_catalog::settings::Settings;
 use cleave_catalog::storage_error::StorageError;
 use cleave_media::Extent;
 use cleave_store::{SegmentDirectory, SegmentId};
@@ -31,6 +32,7 @@ use super::Engine;
 use super::commit::{Step, flush};
 use crate::delta::Delta;
 use crate::device::{Claim, Device};
+use crate::write::insert;
 
 /// A change from one catalog version to the next, until it is committed.
 pub struct CatalogEdit {
@@ -252,6 +254,29 @@ impl CatalogEdit {
     /// As [`CatalogState::find_table`].
     pub fn table(&self, name: &str) -> Result<Arc<TableState>> {
         self.next.find_table(name).map(Arc::clone)
+    }
+
+    /// The edit with what waits in the delta for a table that was blocked, in its pages, but for its tablets at
+    /// `places`, which have it. The table is not blocked any more.
+    ///
+    /// # Errors
+    /// Those of the devices of its other tablets.
+    pub(crate) async fn with_delta_but(
+        mut self,
+        table: u32,
+        places: &BTreeSet<usize>,
+    ) -> Result<Self> {
+        self.next.blocked.tables.remove(&table);
+        // All of it was committed before the catalog version.
+        let waiting = self.delta.contents(0)?;
+        let waiting = waiting.into_iter().find(|delta| delta.change.schema.table_id == table);
+        if let Some(mut delta) = waiting {
+            delta.leave_out(places);
+            self = insert::flush(self, &Arc::new(Settings::default()), delta).await?;
+        }
+        let others: BTreeSet<u32> = self.next.blocked.tables.keys().copied().collect();
+        self.delta = Arc::new(self.delta.blocked(&others));
+        Ok(self)
     }
 
     /// Adds a table, or replaces the one of this name.

@@ -1,9 +1,10 @@
-//! The database's folder: checks whether it may hold a database, and locks it.
+//! The database's folder: checks whether it may hold a database, and locks it; and how another one is opened beside.
 
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use cleave_catalog::catalog::{DeviceId, manifest};
 use cleave_catalog::error::{Error, Result};
@@ -11,7 +12,11 @@ use cleave_catalog::storage_error::StorageError;
 use cleave_media::private::make_tree_private;
 use rustix::fs::{FlockOperation, flock};
 
-use super::retry_while_in_use;
+use super::{Engine, OpenOptions, retry_while_in_use};
+
+/// Bytes of the buffer pool, and of queries, of a database that is opened beside another one.
+const BUFFER_POOL_BYTES_BESIDE: u64 = 16 << 20;
+const QUERY_MEMORY_BYTES_BESIDE: u64 = 64 << 20;
 
 /// Whether a database may be made in `directory`; makes the directory if so.
 pub(super) fn check_place(directory: &Path, create: bool) -> Result<()> {
@@ -79,6 +84,16 @@ fn what_a_manifest_named(directory: &Path) -> Result<Option<String>> {
         }
     }
     Ok(None)
+}
+
+impl Engine {
+    /// How another database is opened for a while, in a folder beside this one: with little memory.
+    pub fn options_beside(&self) -> OpenOptions {
+        OpenOptions::new(Arc::clone(&self.embedded))
+            .buffer_pool_bytes(BUFFER_POOL_BYTES_BESIDE)
+            .query_memory_bytes(QUERY_MEMORY_BYTES_BESIDE)
+            .device_timeout(self.device_timeout)
+    }
 }
 
 /// Locks the directory, which from here on is this user's alone. A holder that is just ending is waited for.

@@ -17,7 +17,8 @@
 //!    says which pages can have versions. [`insert_pages`] adds pages with the rows of a query, which a fragment has
 //!    written. [`logged_values`] redoes page versions on other pages than they were made of;
 //!    [`version_writer`] writes those that the host makes.
-//! 6. [`move_tablets`] copies tablets to other devices, beside readers and writers.
+//! 6. [`move_tablets`] copies tablets to other devices, beside readers and writers; [`rebuild_tablets`] those of a
+//!    restored database in place of lost ones.
 //! 7. The [edit](crate::storage_engine::catalog_edit) that they build commits, or leaves no trace.
 
 pub mod begun;
@@ -32,6 +33,7 @@ pub mod logged_values;
 pub(crate) mod merge_runs;
 pub mod move_tablets;
 pub mod page_versions;
+pub mod rebuild_tablets;
 pub mod route;
 pub(crate) mod segment_sink;
 pub mod settled_pages;

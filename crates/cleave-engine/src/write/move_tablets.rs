@@ -60,7 +60,7 @@ pub struct TableMove {
 }
 
 /// The copies of the pages of one tablet, on one device.
-struct TabletCopy {
+pub(super) struct TabletCopy {
     claim: Arc<Claim>,
     device: Arc<Device>,
     pages: BTreeMap<PageKey, Copied>,
@@ -102,8 +102,8 @@ impl TableMove {
         self.held = Some(state);
         step("move: copied")?;
         if count > 0 {
-            for copy in self.copies.values().filter(|copy| copy.claim.block_count() > 0) {
-                copy.claim.sync_written().await?;
+            for copy in self.copies.values() {
+                copy.sync().await?;
             }
         }
         step("move: synced")?;
@@ -140,10 +140,7 @@ impl TableMove {
             let Some(tablet) = tablet.filter(|tablet| tablet.device == self.from.id()) else {
                 continue;
             };
-            let moved = copy.moved(tablet)?;
-            // What else was copied, of pages that are gone, is free with the claim.
-            edit.publish_kept(copy.claim, moved.extents().collect());
-            *tablet = Arc::new(moved);
+            *tablet = copy.put_in(&mut edit, tablet, |segment| segment.revision)?;
         }
         edit.put_table(changed);
         step("move: commit")?;
@@ -161,7 +158,8 @@ impl TableMove {
             count += match self.copies.get_mut(&place) {
                 Some(copy) => copy.catch_up(&self.from, tablet).await?,
                 None => {
-                    let (copy, count) = self.first_copy(tablet).await?;
+                    let (copy, count) =
+                        TabletCopy::first(&self.from, tablet, &self.targets).await?;
                     self.copies.insert(place, copy);
                     count
                 }
@@ -169,29 +167,37 @@ impl TableMove {
         }
         Ok(count)
     }
+}
 
-    /// Copies a tablet to the emptiest of the devices that have room for it.
-    async fn first_copy(&self, tablet: &TabletState) -> Result<(TabletCopy, usize)> {
-        let mut targets = self.targets.clone();
+impl TabletCopy {
+    /// Copies a tablet from `source` to the emptiest of the devices `targets` that have room for it; returns the number
+    /// of its pages too.
+    ///
+    /// # Errors
+    /// As [`TableMove::copy`].
+    pub(super) async fn first(
+        source: &Arc<Device>,
+        tablet: &TabletState,
+        targets: &[Arc<Device>],
+    ) -> Result<(Self, usize)> {
+        let mut targets = targets.to_vec();
         targets.sort_by_key(|device| device.space().used_blocks);
         let mut full = None;
         for device in targets {
-            let mut copy = TabletCopy::new(device);
-            match copy.catch_up(&self.from, tablet).await {
+            let mut copy = Self::new(device);
+            match copy.catch_up(source, tablet).await {
                 Ok(count) => return Ok((copy, count)),
                 Err(error) if error.sqlstate() == DISK_FULL => full = Some(error),
                 Err(error) => return Err(error),
             }
         }
         let nowhere = || {
-            let (device, reason) = (self.from.name().to_owned(), "there is no other".to_owned());
+            let (device, reason) = (source.name().to_owned(), "there is no other".to_owned());
             StorageError::Attach { device, reason }.into()
         };
         Err(full.unwrap_or_else(nowhere))
     }
-}
 
-impl TabletCopy {
     fn new(device: Arc<Device>) -> Self {
         let claim = Arc::new(Claim::new(Arc::clone(&device)));
         Self { claim, device, pages: BTreeMap::new() }
@@ -283,24 +289,40 @@ impl TabletCopy {
         });
     }
 
-    /// `tablet`, all of whose pages are copied, at its new place.
-    fn moved(&self, tablet: &TabletState) -> Result<TabletState> {
+    /// Makes the copies durable.
+    pub(super) async fn sync(&self) -> Result<()> {
+        match self.claim.block_count() {
+            0 => Ok(()),
+            _ => self.claim.sync_written().await,
+        }
+    }
+
+    /// `tablet`, all of whose pages are copied, at its new place, with the copies as part of what `edit` commits. The
+    /// files of its segments follow the newest `revision` that the database knows of each.
+    pub(super) fn put_in(
+        self,
+        edit: &mut CatalogEdit,
+        tablet: &TabletState,
+        revision: impl Fn(&SegmentDirectory) -> u32,
+    ) -> Result<Arc<TabletState>> {
         let mut moved = tablet.clone();
         moved.device = self.device.id();
         for segment in &mut moved.heap {
-            *segment = Arc::new(self.moved_segment(segment)?);
+            *segment = Arc::new(self.moved_segment(segment, revision(segment))?);
         }
         for index in &mut moved.indexes {
-            let runs = index.runs().map(|run| self.moved_segment(run).map(Arc::new));
+            let runs = index.runs().map(|run| self.moved_segment(run, revision(run)).map(Arc::new));
             let runs = runs.collect::<Result<Vec<_>>>()?;
             *index = Arc::new(index.with_runs(runs)?);
         }
-        Ok(moved)
+        // What else was copied, of pages that are gone, is free with the claim.
+        edit.publish_kept(self.claim, moved.extents().collect());
+        Ok(Arc::new(moved))
     }
 
-    fn moved_segment(&self, segment: &SegmentDirectory) -> Result<SegmentDirectory> {
+    fn moved_segment(&self, segment: &SegmentDirectory, newest: u32) -> Result<SegmentDirectory> {
         let mut moved = segment.clone();
-        moved.revision = moved.revision.saturating_add(1);
+        moved.revision = newest.saturating_add(1);
         for entry in &mut moved.pages {
             entry.shared.clear();
             for page in std::iter::once(&mut entry.page).chain(&mut entry.overflow) {

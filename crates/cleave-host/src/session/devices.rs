@@ -1,5 +1,5 @@
 //! CREATE DEVICE, ALTER DEVICE … DRAIN and DROP DEVICE: devices are attached, emptied and removed while the database is
-//! in use.
+//! in use. A lost one is [rebuilt](super::rebuild).
 //!
 //! DRAIN [moves](cleave_engine::write::move_tablets) table by table. Copying takes no lock. For the end of its move a
 //! table is locked EXCLUSIVE, so that its writers wait and its readers do not. Writers queue behind that lock, which
@@ -20,7 +20,7 @@ use cleave_fragment::waiting;
 use cleave_sql::statement::parse::DeviceStatement;
 use cleave_txn::LockMode;
 
-use super::Session;
+use super::{Session, rebuild};
 use crate::database::Database;
 
 /// How long writers of a table may wait behind the lock of a move that waits itself, and the pause between two tries.
@@ -38,6 +38,9 @@ pub(super) async fn run(session: &mut Session, statement: DeviceStatement) -> Re
             session.database.add_device(&name, way).await.map(drop)
         }
         DeviceStatement::Drain { name, to } => drain(session, &name, &to).await,
+        DeviceStatement::Rebuild { name, to, backup, archive } => {
+            rebuild::run(session, &name, &to, backup, archive).await
+        }
         DeviceStatement::Drop { name, if_exists } => {
             if if_exists && session.database.catalog().device_named(&name).is_none() {
                 return Ok(());
@@ -59,7 +62,7 @@ fn with_certificate(way: DeviceKind, ca: Option<std::path::PathBuf>) -> Result<D
 async fn drain(session: &mut Session, name: &str, to: &[String]) -> Result<()> {
     let database = Arc::clone(&session.database);
     let from = database.device_named(name)?;
-    let targets = targets(&database, &from, to).await?;
+    let targets = targets(&database, &from, to, "drained").await?;
     let state = database.catalog();
     if let Err(error) = from.link().await {
         return Err(not_drained(&from, &state, error));
@@ -120,19 +123,24 @@ fn table_on(database: &Database, device: DeviceId) -> Option<u32> {
     tables.next().map(|table| table.schema.table_id)
 }
 
-/// The devices to which `from` is drained: those called `names`, or, without names, those that answer. The database's
-/// own device is among these only where there is no other: on a device outside, fragments have cores of their own.
-async fn targets(
+/// The devices that take the tablets of `from`, which is to be drained or rebuilt, as `verb` says: those called
+/// `names`, or, without names, those that answer. The database's own device is among these only where there is no
+/// other: on a device outside, fragments have cores of their own.
+pub(super) async fn targets(
     database: &Database,
     from: &Arc<Device>,
     names: &[String],
+    verb: &str,
 ) -> Result<Vec<Arc<Device>>> {
     let mut targets = Vec::new();
     for name in names {
         let device = database.device_named(name)?;
         if device.id() == from.id() || targets.iter().any(|known| Arc::ptr_eq(known, &device)) {
-            let why = if device.id() == from.id() { "drained to itself" } else { "named twice" };
-            let message = format!("device \"{name}\" cannot be {why}");
+            let problem = match device.id() == from.id() {
+                true => format!("{verb} to itself"),
+                false => "named twice".to_owned(),
+            };
+            let message = format!("device \"{name}\" cannot be {problem}");
             return Err(Error::Invalid { message, fault: Fault::Parameter, position: None });
         }
         device.link().await?;
@@ -156,7 +164,7 @@ async fn targets(
     }
     if targets.is_empty() {
         let message =
-            format!("device \"{}\" cannot be drained: no other device answers", from.name());
+            format!("device \"{}\" cannot be {verb}: no other device answers", from.name());
         return Err(Error::Invalid { message, fault: Fault::State, position: None });
     }
     Ok(targets)

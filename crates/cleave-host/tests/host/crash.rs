@@ -12,19 +12,24 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use cleave_host::Database;
 use cleave_host::check::CheckOptions;
-use cleave_host::{Database, OpenOptions};
 use cleave_media::{DirectFile, Media, OpenMode, SplitMix64};
 
-use crate::support::{assert_no_leak, batches, forgetful, note, numbered, open, row, run};
+use crate::support::{assert_no_leak, batches, note, numbered, open, open_forgetful, row, run};
 
-const DIRECTORY: &str = "CLEAVE_CRASH_DIRECTORY";
+pub(crate) const DIRECTORY: &str = "CLEAVE_CRASH_DIRECTORY";
 const LOAD_ROWS: i32 = 20_000;
 const ROUNDS: u64 = 8;
 
 /// Starts `child` on `directory`, kills it a while after it has said `lines` lines, and returns what it
 /// said.
-fn run_and_kill(child: &str, directory: &Path, lines: u64, linger: Duration) -> Vec<String> {
+pub(crate) fn run_and_kill(
+    child: &str,
+    directory: &Path,
+    lines: u64,
+    linger: Duration,
+) -> Vec<String> {
     let mut process = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", child, "--ignored", "--nocapture", "--test-threads=1"])
         .env(DIRECTORY, directory)
@@ -57,12 +62,7 @@ fn run_and_kill(child: &str, directory: &Path, lines: u64, linger: Duration) -> 
     said
 }
 
-/// The database of a process that is to be killed.
-async fn open_forgetful(directory: &Path) -> Arc<Database> {
-    Database::open(directory, OpenOptions::new(forgetful())).await.unwrap()
-}
-
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "child: {line}").unwrap();
     out.flush().unwrap();

@@ -21,7 +21,7 @@ use crate::support::{
 
 /// Tables with all that can lie on a device: bulk and hot pages, page versions, dead rows, long values, runs and
 /// memtables of indexes, and rows that are still in the delta.
-async fn filled(session: &mut Session, placement: &str) {
+pub(crate) async fn filled(session: &mut Session, placement: &str) {
     let create = format!("CREATE TABLE t (id int PRIMARY KEY, note text, n int) {placement}");
     run(session, &create).await;
     run(
@@ -53,7 +53,7 @@ const QUERIES: [&str; 6] = [
     "SELECT id, n FROM t WHERE id BETWEEN 50290 AND 60001",
 ];
 
-async fn picture(session: &mut Session) -> Vec<Vec<String>> {
+pub(crate) async fn picture(session: &mut Session) -> Vec<Vec<String>> {
     let mut picture = Vec::new();
     for query in QUERIES {
         picture.push(answer(session, query).await);
@@ -61,7 +61,7 @@ async fn picture(session: &mut Session) -> Vec<Vec<String>> {
     picture
 }
 
-async fn in_each_split(session: &mut Session, expected: &[Vec<String>]) {
+pub(crate) async fn in_each_split(session: &mut Session, expected: &[Vec<String>]) {
     for split in ["auto", "host"] {
         run(session, &format!("SET split = {split}")).await;
         assert_eq!(picture(session).await, expected, "{split}");
@@ -69,20 +69,20 @@ async fn in_each_split(session: &mut Session, expected: &[Vec<String>]) {
     run(session, "RESET split").await;
 }
 
-async fn assert_clean(database: &Arc<Database>) {
+pub(crate) async fn assert_clean(database: &Arc<Database>) {
     let report = database.check(&CheckOptions::default()).await.unwrap();
     assert!(report.is_clean(), "{:#?}", report.findings);
     assert_no_leak(database);
 }
 
-fn devices_of(database: &Database, table: &str) -> Vec<String> {
+pub(crate) fn devices_of(database: &Database, table: &str) -> Vec<String> {
     let state = database.catalog();
-    let tablets = state.table(table).unwrap().tablets.iter();
+    let tablets = state.tables[table].tablets.iter();
     tablets.map(|t| database.attached(t.device).unwrap().name().to_owned()).collect()
 }
 
 /// Blocks of the device that are in use, after a moment for tasks that have just ended.
-async fn used(database: &Arc<Database>, device: &str) -> u64 {
+pub(crate) async fn used(database: &Arc<Database>, device: &str) -> u64 {
     let device = database.device_named(device).unwrap();
     let mut used = 0;
     for _ in 0..100 {
@@ -97,7 +97,7 @@ async fn used(database: &Arc<Database>, device: &str) -> u64 {
 }
 
 /// Attaches a second device, by a statement.
-async fn attach_san(session: &mut Session, outside: &Path) -> Served {
+pub(crate) async fn attach_san(session: &mut Session, outside: &Path) -> Served {
     let san = Served::start(&outside.join("san.media"), [2; 16], anywhere()).await;
     let token = token_file(outside, TOKEN);
     let sql = format!(
@@ -393,7 +393,8 @@ async fn what_cannot_be_drained_is_refused() {
     let error = refused(&mut session, "ALTER DEVICE nas DRAIN").await;
     let told = error.to_string();
     assert!(
-        error.sqlstate() == "58030" && told.contains("so are its tables far: restore"),
+        error.sqlstate() == "58030"
+            && told.contains("so are its tables far: ALTER DEVICE … REBUILD"),
         "{told}"
     );
     assert_eq!(

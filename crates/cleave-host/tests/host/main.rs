@@ -60,6 +60,7 @@ mod profile;
 mod pruned_pages;
 mod query_log;
 mod ranges;
+mod rebuild;
 mod recursion;
 mod reopened;
 mod rights;

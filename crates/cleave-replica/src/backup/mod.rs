@@ -14,6 +14,7 @@
 //! 2. [`check_backup`]: whether a backup is as it was written.
 //! 3. [`restore()`]: a new database of another identity, with all tables on its own device; [`restore_until`]: with
 //!    what an [archive](crate::archive) of the log has behind it.
+//! 4. [`rebuild`]: tables of a lost device, from a restored database beside the open one.
 //!
 //! A commit that the log does not have row by row is [copied](change) into the archive in the same form.
 //!
@@ -23,6 +24,7 @@
 mod backup_manifest;
 pub mod change;
 mod pages;
+pub mod rebuild;
 mod replay;
 mod restore;
 mod take;

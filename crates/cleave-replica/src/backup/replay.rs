@@ -59,6 +59,8 @@ pub struct Reached {
     pub count: u64,
     /// The archived log ends there: nothing behind the moment that was wanted was found.
     pub is_end: bool,
+    /// Where in the log the reading ended, in bytes.
+    pub log_end: u64,
 }
 
 impl Until {
@@ -97,7 +99,8 @@ impl Until {
     }
 }
 
-/// Redoes, in `database`, what the log that `wanted` names has behind the backup.
+/// Redoes, in `database`, what the log that `wanted` names has behind the backup; segments made by it get numbers from
+/// `segment_first` on.
 ///
 /// # Errors
 /// [`StorageError::PointInTime`] for what no log has; [`StorageError::Log`]; those of the device.
@@ -105,6 +108,7 @@ pub(super) async fn replay(
     database: &Arc<Engine>,
     backup_manifest: &BackupManifest,
     wanted: &PointInTime,
+    segment_first: u32,
 ) -> Result<Reached> {
     let identity: [u8; 16] = backup_manifest.log.as_slice().try_into().unwrap_or_default();
     let folder = wanted.archive.join(Identity(identity).to_string());
@@ -112,7 +116,8 @@ pub(super) async fn replay(
         let archive = wanted.archive.display();
         return Err(unreachable(format!("{archive} has no log of the backup's database")));
     }
-    number_above(database, highest_segment(&folder, backup_manifest)?).await?;
+    let highest = highest_segment(&folder, backup_manifest)?;
+    number_above(database, highest.max(segment_first)).await?;
     let mut reader = LogReader::open(&folder, Lsn(backup_manifest.log_position))?;
     let mut redo = Redo::new(database, &folder);
     let settings = Arc::new(Settings::default());
@@ -121,6 +126,7 @@ pub(super) async fn replay(
         at: moment(backup_manifest.made_at_us),
         count: 0,
         is_end: false,
+        log_end: backup_manifest.log_position,
     };
     loop {
         let Some(logged) = reader.next_record()? else {
@@ -183,6 +189,7 @@ pub(super) async fn replay(
         reached.count += 1;
     }
     redo.finish().await?;
+    reached.log_end = reader.position().0;
     let mut edit = CatalogEdit::begin(database).await?;
     // Numbers go on behind those of the log.
     edit.next.commit = reached.commit.max(edit.next.commit);

@@ -65,13 +65,30 @@ pub async fn restore_until(
     keeper: Arc<dyn LogKeeper>,
 ) -> Result<Reached> {
     let backup_manifest = Arc::new(BackupManifest::read(backup)?);
-    wanted.until.check(&backup_manifest)?;
-    place(backup, &backup_manifest, directory, options).await?;
-    let database = Engine::open(directory, options.clone(), keeper).await?;
-    let reached = replay(&database, &backup_manifest, wanted).await?;
+    let (database, reached) =
+        replayed(backup, &backup_manifest, directory, options, (wanted, 0), keeper).await?;
     drop(database);
     finish(directory)?;
     Ok(reached)
+}
+
+/// As [`restore_until`], open, and marked still; segments made by it get numbers from `segment_first` on.
+///
+/// # Errors
+/// As [`restore_until`].
+pub(super) async fn replayed(
+    backup: &Path,
+    backup_manifest: &Arc<BackupManifest>,
+    directory: &Path,
+    options: &OpenOptions,
+    (wanted, segment_first): (&PointInTime, u32),
+    keeper: Arc<dyn LogKeeper>,
+) -> Result<(Arc<Engine>, Reached)> {
+    wanted.until.check(backup_manifest)?;
+    place(backup, backup_manifest, directory, options).await?;
+    let database = Engine::open(directory, options.clone(), keeper).await?;
+    let reached = replay(&database, backup_manifest, wanted, segment_first).await?;
+    Ok((database, reached))
 }
 
 /// Makes the database, which is marked still.

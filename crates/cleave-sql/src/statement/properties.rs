@@ -358,7 +358,9 @@ impl Statement {
             Self::Device(statement) => {
                 let tag = match **statement {
                     DeviceStatement::Create { .. } => "CREATE DEVICE",
-                    DeviceStatement::Drain { .. } => "ALTER DEVICE",
+                    DeviceStatement::Drain { .. } | DeviceStatement::Rebuild { .. } => {
+                        "ALTER DEVICE"
+                    }
                     DeviceStatement::Drop { .. } => "DROP DEVICE",
                 };
                 system(tag, "CREATE, ALTER and DROP DEVICE")

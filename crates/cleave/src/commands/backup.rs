@@ -102,7 +102,7 @@ pub(crate) async fn restore(options: &RestoreOptions, place: &Place) -> Result<(
 }
 
 fn reached(backup: &Path, reached: &Reached) -> String {
-    let Reached { commit, at, count, is_end } = reached;
+    let Reached { commit, at, count, is_end, .. } = reached;
     let end = if *is_end { ", where the archived log ends" } else { "" };
     let backup = backup.display();
     format!(

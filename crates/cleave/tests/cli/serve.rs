@@ -225,8 +225,17 @@ fn rows_are_copied_in_and_out() {
     assert!(field(&error, 'W').contains("line 1"), "{error:?}");
     assert_eq!(client.value("SELECT count(*) FROM t"), "3");
     // The server's own files are not accessible.
-    for sql in ["COPY t FROM '/etc/hostname'", "COPY (SELECT 1) TO '/nowhere/file'"] {
-        assert_eq!(field(&client.query(sql).error, 'C'), "42501");
+    for sql in [
+        "COPY t FROM '/etc/hostname'",
+        "COPY (SELECT 1) TO '/nowhere/file'",
+        "BACKUP TO '/nowhere'",
+        "CREATE DEVICE d WITH (local = '/nowhere')",
+        "ALTER DEVICE embedded REBUILD FROM '/nowhere'",
+        "ALTER SYSTEM SET archive_directory = '/nowhere'",
+    ] {
+        let error = client.query(sql).error;
+        assert!(field(&error, 'M').contains("not allowed here"), "{sql}: {error:?}");
+        assert_eq!(field(&error, 'C'), "42501");
     }
 }
 

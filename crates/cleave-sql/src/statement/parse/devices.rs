@@ -1,4 +1,5 @@
-//! CREATE DEVICE, ALTER DEVICE … DRAIN, DROP DEVICE: devices of an open database. PostgreSQL has no such statements.
+//! CREATE DEVICE, ALTER DEVICE … DRAIN and REBUILD, DROP DEVICE: devices of an open database. PostgreSQL has no such
+//! statements.
 
 use std::path::PathBuf;
 
@@ -26,6 +27,17 @@ pub enum DeviceStatement {
         name: String,
         /// Where its tablets go; empty: to the others.
         to: Vec<String>,
+    },
+    /// ALTER DEVICE name REBUILD [TO name, …] FROM 'backup' [ARCHIVE 'folder'].
+    Rebuild {
+        /// The device, which is lost.
+        name: String,
+        /// Where its tablets are rebuilt; empty: on the others.
+        to: Vec<String>,
+        /// The folder of a backup.
+        backup: PathBuf,
+        /// The folder of the archived log; None: that of `archive_directory`.
+        archive: Option<PathBuf>,
     },
     /// DROP DEVICE [IF EXISTS] name.
     Drop {
@@ -59,15 +71,20 @@ impl Reader<'_> {
             "create" => self.create_device()?,
             "alter" => {
                 let name = self.device_name()?;
-                self.must_take("drain")?;
-                let mut to = Vec::new();
-                if self.take("to") {
-                    to.push(self.device_name()?);
-                    while self.parser.consume_token(&Token::Comma) {
-                        to.push(self.device_name()?);
-                    }
+                if self.take("drain") {
+                    DeviceStatement::Drain { name, to: self.targets()? }
+                } else if self.take("rebuild") {
+                    let to = self.targets()?;
+                    self.must_take("from")?;
+                    let backup = self.folder("the folder of a backup")?;
+                    let archive = match self.take("archive") {
+                        true => Some(self.folder("the folder of the archived log")?),
+                        false => None,
+                    };
+                    DeviceStatement::Rebuild { name, to, backup, archive }
+                } else {
+                    return Err(self.expected("DRAIN or REBUILD"));
                 }
-                DeviceStatement::Drain { name, to }
             }
             _ => {
                 let if_exists = self.if_exists()?;
@@ -75,6 +92,24 @@ impl Reader<'_> {
             }
         };
         Ok(Statement::Device(Box::new(statement)))
+    }
+
+    /// [TO name, …].
+    fn targets(&mut self) -> Result<Vec<String>> {
+        let mut to = Vec::new();
+        if self.take("to") {
+            to.push(self.device_name()?);
+            while self.parser.consume_token(&Token::Comma) {
+                to.push(self.device_name()?);
+            }
+        }
+        Ok(to)
+    }
+
+    /// The whole path of a folder.
+    fn folder(&mut self, what: &'static str) -> Result<PathBuf> {
+        let at = position_of(self.parser.peek_token().span.start);
+        whole_path(&self.string(what)?, at)
     }
 
     fn device_name(&mut self) -> Result<String> {
@@ -175,9 +210,7 @@ fn whole_path(text: &str, at: Option<Position>) -> Result<PathBuf> {
     let path = PathBuf::from(text);
     match path.is_absolute() {
         true => Ok(path),
-        false => {
-            Err(invalid(format!("'{text}' is not the whole path of a file: begin it with /"), at))
-        }
+        false => Err(invalid(format!("'{text}' is not a whole path: begin it with /"), at)),
     }
 }
 

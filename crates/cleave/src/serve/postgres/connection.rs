@@ -465,8 +465,8 @@ impl Connection {
             reply::notice(&mut self.wire.output, &warning);
         }
         if copy::is_of_a_file(&parsed.statement) && !self.server.limits.serves_files {
-            let message = "ALTER SYSTEM, BACKUP, CREATE DEVICE, and COPY of the server's own files are \
-                           not allowed here";
+            let message = "ALTER SYSTEM, BACKUP, CREATE DEVICE, ALTER DEVICE … REBUILD, and COPY of the server's own \
+                           files are not allowed here";
             let hint = "start the server with --allow-files; COPY FROM STDIN and TO STDOUT, as \\copy of psql does, \
                 need none";
             return Err(Complaint::error("42501", message).hint(hint).into());

@@ -78,8 +78,10 @@ pub(crate) fn direction(statement: &Statement) -> Option<Direction> {
 pub(crate) fn is_of_a_file(statement: &Statement) -> bool {
     match statement {
         Statement::System(_) => true,
-        // It reads a token and a certificate.
-        Statement::Device(statement) => matches!(**statement, DeviceStatement::Create { .. }),
+        // It reads a token and a certificate, or a backup and a log.
+        Statement::Device(statement) => {
+            matches!(**statement, DeviceStatement::Create { .. } | DeviceStatement::Rebuild { .. })
+        }
         Statement::Copy(copy) => match copy.as_ref() {
             Copy::From { end, .. } | Copy::To { end, .. } => matches!(end, CopyEnd::File(_)),
         },

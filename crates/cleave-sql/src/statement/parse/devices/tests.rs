@@ -22,6 +22,17 @@ fn devices_are_named_like_tables() {
     };
     assert_eq!(read("ALTER DEVICE Nas DRAIN"), drain("nas", &[]));
     assert_eq!(read("alter device \"Nas\" drain to San, 'b c';"), drain("Nas", &["san", "b c"]));
+    let rebuild = |to: &[&str], archive: Option<&str>| DeviceStatement::Rebuild {
+        name: "nas".to_owned(),
+        to: to.iter().map(|name| (*name).to_owned()).collect(),
+        backup: "/b".into(),
+        archive: archive.map(Into::into),
+    };
+    assert_eq!(read("ALTER DEVICE nas REBUILD FROM '/b'"), rebuild(&[], None));
+    assert_eq!(
+        read("alter device nas rebuild to san, \"b c\" from '/b' archive '/a'"),
+        rebuild(&["san", "b c"], Some("/a"))
+    );
     let dropped = |if_exists| DeviceStatement::Drop { name: "nas".to_owned(), if_exists };
     assert_eq!(read("DROP DEVICE nas"), dropped(false));
     assert_eq!(read("DROP DEVICE IF EXISTS nas"), dropped(true));
@@ -49,7 +60,11 @@ fn a_device_has_an_address_or_a_socket() {
 #[test]
 fn contradictions_are_refused_where_they_stand() {
     for (sql, code, words) in [
-        ("ALTER DEVICE nas", "42601", "expected DRAIN"),
+        ("ALTER DEVICE nas", "42601", "expected DRAIN or REBUILD"),
+        ("ALTER DEVICE nas REBUILD", "42601", "expected FROM"),
+        ("ALTER DEVICE nas REBUILD FROM san", "42601", "the folder of a backup"),
+        ("ALTER DEVICE nas REBUILD FROM 'b'", "22023", "'b' is not a whole path: begin it with /"),
+        ("ALTER DEVICE nas REBUILD FROM '/b' ARCHIVE", "42601", "the folder of the archived log"),
         ("ALTER DEVICE", "42601", "the name of a device"),
         ("ALTER DEVICE nas DRAIN TO", "42601", "the name of a device"),
         ("ALTER DEVICE nas DRAIN san", "42601", "the end of the statement"),
