@@ -445,12 +445,11 @@ pub(super) async fn rows_at(
         positions.push(position);
         count = position + 1;
     }
-    let read = by_tablet.iter().filter_map(|(place, (vids, _))| {
-        let tablet = table.tablets.get(*place)?;
-        Some(async move {
-            let pages = shipped.over(database.page_source(tablet.device, Stack::Native)?);
-            rows_by_vid(tablet, &*pages, projection, vids).await
-        })
+    let read = by_tablet.iter().map(|(place, (vids, _))| async move {
+        // A fragment may report any place.
+        let tablet = table.tablets.get(*place).ok_or_else(Error::concurrent_update)?;
+        let pages = shipped.over(database.page_source(tablet.device, Stack::Native)?);
+        rows_by_vid(tablet, &*pages, projection, vids).await
     });
     let rows = concat_batches(&projection.schema, &try_join_all(read).await?)?;
     let mut order = vec![0_u32; count];

@@ -337,21 +337,35 @@ async fn changes_by_lies_are_undone_or_refused() {
     let lied = Lied::new().await;
     let mut session = lied.session().await;
     for table in ["near", "far"] {
-        for lie in Lie::OF_VALUES {
-            for change in [
-                format!("DELETE FROM {table} WHERE price > 100 AND note <> 'note 2'"),
-                format!("UPDATE {table} SET note = 'other' WHERE big % 3 = 1"),
-                format!(
-                    "INSERT INTO {table} SELECT id + 1000, at, day, price, note, big FROM {table} WHERE id < 7"
-                ),
-            ] {
-                run(&mut session, "BEGIN").await;
-                ends(&lied, &mut session, lie, &change).await;
-                run(&mut session, "ROLLBACK").await;
-                let count = format!("SELECT count(*), sum(id), count(DISTINCT note) FROM {table}");
-                assert_eq!(rows(&mut session, &count).await, ["500,124750,7"], "{lie:?}: {change}");
+        let changes = [
+            format!("DELETE FROM {table} WHERE price > 100 AND note <> 'note 2'"),
+            format!("UPDATE {table} SET note = 'other' WHERE big % 3 = 1"),
+            format!("UPDATE {table} SET id = id + 1000 WHERE big % 3 = 1"),
+            format!("UPDATE {table} SET big = big + id WHERE big % 3 = 1"),
+            format!("UPDATE {table} SET big = 9 WHERE big % 3 = 1 RETURNING id, note, big"),
+            format!("SELECT id FROM {table} WHERE big % 3 = 1 FOR UPDATE"),
+            format!(
+                "INSERT INTO {table} SELECT id + 1000, at, day, price, note, big FROM {table} WHERE id < 7"
+            ),
+        ];
+        let count =
+            format!("SELECT count(*), sum(id), count(DISTINCT note), sum(big) FROM {table}");
+        for placement in ["host", "device", "keys"] {
+            run(&mut session, &format!("SET update_placement = {placement}")).await;
+            for change in &changes {
+                for lie in Lie::OF_VALUES {
+                    run(&mut session, "BEGIN").await;
+                    ends(&lied, &mut session, lie, change).await;
+                    run(&mut session, "ROLLBACK").await;
+                    assert_eq!(
+                        rows(&mut session, &count).await,
+                        ["500,124750,7,124750"],
+                        "{placement}, {lie:?}: {change}"
+                    );
+                }
             }
         }
+        run(&mut session, "RESET update_placement").await;
         run(&mut session, &format!("DELETE FROM {table} WHERE id % 2 = 0")).await;
         run(&mut session, "CHECKPOINT").await;
         for lie in Lie::OF_VALUES {
