@@ -1,8 +1,8 @@
 //! Puts tablets of a restored database in place of those on a device that is lost.
 //!
 //! ```text
-//!   restored: tablet ─▶ is it what is committed here? ─▶ pages read, verified ─▶ written to the replacement, synced
-//!   here: the same tablet, on the replacement, without its part of the delta ◀── commit with a manifest ◀──┘
+//!   restored: tablet ─▶ is it as committed here? ─▶ pages read, verified ─▶ written to the replacement, synced
+//!   here: the tablet, on the replacement, without its part of the delta ◀── commit with a manifest ◀──┘
 //! ```
 //!
 //! The restored database comes from a backup and the archived log of this one, so it gave the same rows the same VIDs,
@@ -106,6 +106,7 @@ impl Rebuild {
             let Some(table) = edit.next.table_by_id(id).map(Arc::clone) else { continue };
             let lost = self.checked(&restored, id)?;
             let mut changed = TableState::clone(&table);
+            let mut places = BTreeSet::new();
             for place in lost.keys() {
                 let copied = copies.remove(&(id, *place));
                 let (Some((copy, tablet)), Some(before)) =
@@ -119,9 +120,9 @@ impl Rebuild {
                     let known = known.find(|known| known.segment == segment.segment);
                     known.map_or(0, |known| known.revision).max(segment.revision)
                 })?;
+                places.insert(*place);
             }
             edit.put_table(changed);
-            let places = lost.into_keys().collect();
             edit = edit.with_delta_but(id, &places).await?;
         }
         edit.next.next_segment = edit.next.next_segment.max(segment_end);

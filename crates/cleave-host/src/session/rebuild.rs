@@ -101,9 +101,10 @@ async fn answer_elsewhere(
     tables: &[u32],
     lost: &Device,
 ) -> Result<()> {
+    let mut asked = BTreeSet::from([lost.id()]);
     for table in tables.iter().filter_map(|table| state.table_by_id(*table)) {
         for id in table.devices() {
-            if id == lost.id() {
+            if !asked.insert(id) {
                 continue;
             }
             let device = database.attached(id)?;
