@@ -23,6 +23,7 @@ use futures::future::BoxFuture;
 
 use crate::broadcast::BroadcastInputs;
 use crate::codec::FragmentFunctions;
+use crate::expressions::key_set::KEY_LIST_COUNT_MAX;
 use crate::index_filter::{IndexFilter, IndexFilteredInput};
 use crate::index_input::IndexInput;
 use crate::morsel::{Morsel, MorselSource};
@@ -179,9 +180,7 @@ pub fn index_filtered_inputs<'a>(
     filtered.collect()
 }
 
-/// Most keys of a join's build side that are handed down to the probe side's scan as a list.
-pub const KEY_LIST_COUNT_MAX: usize = 100_000;
-/// Most bytes of such a list.
+/// Most bytes of a list of keys that a join hands down to the scan of its probe side.
 const KEY_LIST_BYTES_MAX: usize = 1 << 20;
 
 /// Limits the lists of keys that joins hand down, equally on both sides.

@@ -33,6 +33,8 @@ use datafusion_execution::memory_pool::MemoryReservation;
 use datafusion_expr::ColumnarValue;
 use datafusion_physical_expr::PhysicalExpr;
 
+use super::key_sink::{KeyCollector, KeySink};
+
 /// Up to so many keys their hashes are kept instead of a filter, which would take no less.
 const HASHES_MAX: usize = BLOOM_BYTES_MAX / size_of::<u64>() / 4;
 /// A filter that passes a larger share of other keys is not worth filling.
@@ -313,19 +315,25 @@ impl CollectedKeys {
         Some(KeyFilterExpr::over(operands, filter, None))
     }
 
-    /// Drops the keys for good.
-    pub(crate) fn end(&self) {
-        *self.state() = FilterState::Over;
-    }
-
     fn state(&self) -> MutexGuard<'_, FilterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Keys on their way into [`CollectedKeys`].
+impl KeySink for CollectedKeys {
+    fn collector(self: Arc<Self>, memory: MemoryReservation) -> Option<Box<dyn KeyCollector>> {
+        Some(Box::new(HashCollector::new(self, memory)?))
+    }
+
+    fn end(&self) {
+        *self.state() = FilterState::Over;
+    }
+}
+
+/// Hashes of keys on their way into [`CollectedKeys`].
 #[derive(Debug)]
-pub(crate) struct KeyCollector {
+struct HashCollector {
+    keys: Arc<CollectedKeys>,
     gathered: Gathered,
     memory: Arc<MemoryReservation>,
     /// Keys so far, and the number at which the filter is next examined.
@@ -339,16 +347,18 @@ enum Gathered {
     Filter(BloomFilter),
 }
 
-impl KeyCollector {
+impl HashCollector {
     /// A collector charged to `memory`; None if there is not enough.
-    pub(crate) fn new(memory: MemoryReservation) -> Option<Self> {
+    fn new(keys: Arc<CollectedKeys>, memory: MemoryReservation) -> Option<Self> {
         memory.try_grow(BLOOM_BYTES_MAX).ok()?;
         let gathered = Gathered::Hashes(Vec::new());
-        Some(Self { gathered, memory: Arc::new(memory), count: 0, look_at: LOOK_AFTER })
+        Some(Self { keys, gathered, memory: Arc::new(memory), count: 0, look_at: LOOK_AFTER })
     }
+}
 
-    /// Adds keys whose parts are in these columns; false if they are now too many, or cannot be hashed.
-    pub(crate) fn add(&mut self, parts: &[ArrayRef]) -> bool {
+impl KeyCollector for HashCollector {
+    /// False if the keys are now too many, or cannot be hashed.
+    fn add(&mut self, parts: &[ArrayRef]) -> bool {
         let Ok(hashes) = hash_keys(parts) else { return false };
         let nulls = nulls_of(parts).filter(|nulls| nulls.null_count() > 0);
         let is_key = |row: usize| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
@@ -377,8 +387,7 @@ impl KeyCollector {
         }
     }
 
-    /// All keys were added.
-    pub(crate) fn finish(self, keys: &CollectedKeys) {
+    fn finish(self: Box<Self>) {
         let filter = match self.gathered {
             Gathered::Hashes(mut hashes) => {
                 hashes.sort_unstable();
@@ -387,7 +396,7 @@ impl KeyCollector {
             }
             Gathered::Filter(filter) => filter.shrunk(BLOOM_BYTES_MAX),
         };
-        let mut state = keys.state();
+        let mut state = self.keys.state();
         if !matches!(*state, FilterState::Over) {
             *state = FilterState::Complete { filter: Arc::new(filter), _memory: self.memory };
         }

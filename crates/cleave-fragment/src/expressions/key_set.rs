@@ -2,7 +2,8 @@
 //!
 //! The engine hands keys down as `column IN (literal, …)`, which crosses as tens of bytes a key, and as
 //! `struct(a, b) IN (…)` for keys of several columns, a kilobyte each. [`compact_keys`] makes sets of integers of them;
-//! [`KeySetExpr`] crosses as the distances between sorted keys, a byte or two each.
+//! [`KeySetExpr`] crosses as the distances between sorted keys, a byte or two each. A join of one integer key fills
+//! such a set itself ([`filled_filter`](crate::operators::filled_filter)).
 //!
 //! Invariant: the result of [`compact_keys`] is true wherever the original filter is. It may also be true elsewhere: a
 //! filter from above only saves work (rule 4).
@@ -27,8 +28,12 @@ pub(crate) mod compact;
 
 pub use compact::{compact_keys, key_count, lists_keys};
 
+/// Most keys of a join's build side that are handed down as a list, and that always cross a link as a set.
+pub const KEY_LIST_COUNT_MAX: usize = 100_000;
+
 /// Most keys of one set that are decoded; a host sends a tenth of them.
 const KEY_COUNT_MAX: usize = 1 << 20;
+
 /// Whether an integer is one of many; NULL for NULL.
 #[derive(Debug)]
 pub struct KeySetExpr {
@@ -43,7 +48,7 @@ struct KeySet {
     keys: Vec<i64>,
     /// The same as a set for look-ups.
     members: Arc<IntegerSet>,
-    /// The memory that the keys are charged to, if they came over a link.
+    /// The memory that the keys are charged to, if they came over a link or a join filled them in.
     _memory: Option<Arc<MemoryReservation>>,
 }
 
@@ -59,8 +64,17 @@ struct KeySetNode {
 
 impl KeySetExpr {
     fn over(expr: Arc<dyn PhysicalExpr>, keys: Vec<i64>) -> Arc<dyn PhysicalExpr> {
+        Self::charged_to(None, expr, keys)
+    }
+
+    /// Whether `expr` is one of `keys`, in any order, whose bytes are charged to `memory`.
+    pub(crate) fn charged_to(
+        memory: Option<Arc<MemoryReservation>>,
+        expr: Arc<dyn PhysicalExpr>,
+        keys: Vec<i64>,
+    ) -> Arc<dyn PhysicalExpr> {
         let (members, keys) = IntegerSet::collect(keys);
-        let set = KeySet { keys, members: Arc::new(members), _memory: None };
+        let set = KeySet { keys, members: Arc::new(members), _memory: memory };
         Arc::new(Self { expr, set: Arc::new(set) })
     }
 

@@ -13,6 +13,7 @@ use datafusion_physical_expr::expressions::{
 };
 use datafusion_physical_plan::joins::HashTableLookupExpr;
 
+use super::absent_key::AbsentKeyExpr;
 use super::key_filter::KeyFilterExpr;
 use super::key_set::KeySetExpr;
 
@@ -47,6 +48,8 @@ fn part_cannot_fail(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
         || expr.is::<KeyFilterExpr>()
         || expr.is::<DynamicFilterPhysicalExpr>()
         || expr.is::<HashTableLookupExpr>()
+        // Conditions with it are left out.
+        || expr.is::<AbsentKeyExpr>()
 }
 
 /// The factor that converts values of one type to the other, if the cast cannot overflow.

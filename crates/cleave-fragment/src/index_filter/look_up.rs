@@ -16,7 +16,7 @@ use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReserv
 use datafusion_physical_expr::PhysicalExpr;
 
 use super::figures::IndexFigures;
-use super::scan_keys::{ScanKeys, Thrift};
+use super::scan_keys::{ListedKeys, ScanKeys, Thrift};
 use super::worth::Worth;
 use super::{Choice, IndexFilter};
 use crate::index_input::{FENCE_BYTES_MAX, IndexPages};
@@ -99,7 +99,13 @@ pub(super) async fn by_keys(
     let mut best: Option<(f64, LookUp<'_>, Worth)> = None;
     for choice in choices {
         let Some(keys) = &choice.index_filter.keys else { continue };
-        let Some(ranges) = choice.ranges(keys, &asked.filters)? else { continue };
+        let Some(listed) = choice.listed(keys, &asked.filters)? else { continue };
+        let count = listed.len() as u64;
+        if !choice.may_pay(keys, listed.len(), asked.scan) {
+            (asked.record)(&IndexFigures { given_up: 1, ..choice.figures(count) });
+            continue;
+        }
+        let Some(ranges) = keys.ranges_of(listed) else { continue };
         let look_up = LookUp::new(choice, ranges);
         let (pays, saving, worth) = look_up.is_expected_to_pay(keys, asked.scan);
         if !pays {
@@ -134,7 +140,11 @@ pub(super) fn trimmed(choice: &Arc<Choice>, scan: &TableScanExec) -> Result<Opti
     };
     let named = scan.scan();
     let own = named.predicate.iter().map(|predicate| (Arc::clone(predicate), &named.filter));
-    let Some(ranges) = choice.ranges(keys, &own.collect::<Vec<_>>())? else {
+    let listed = choice.listed(keys, &own.collect::<Vec<_>>())?;
+    if listed.as_ref().is_some_and(|listed| !choice.may_pay(keys, listed.len(), named)) {
+        return Ok(None);
+    }
+    let Some(ranges) = listed.and_then(|listed| keys.ranges_of(listed)) else {
         let may_learn = !scan.dynamic_filters().is_empty();
         return Ok(may_learn.then(|| choice.index_filter.clone()));
     };
@@ -168,18 +178,48 @@ fn only(run: &IndexPages, wanted: &Wanted) -> IndexPages {
 }
 
 impl Choice {
-    /// The ranges of the keys that `filters` list, if they are not too many.
-    fn ranges(
+    /// The keys that `filters` list, if they are not too many.
+    fn listed(
         &self,
         keys: &ScanKeys,
         filters: &[(Arc<dyn PhysicalExpr>, &Projection)],
-    ) -> Result<Option<Vec<KeyRange>>> {
+    ) -> Result<Option<ListedKeys>> {
         let rows = self.size.row_count();
         let count_max = match keys.thrift {
             Thrift::None => KEY_COUNT_MAX,
             _ => KEY_COUNT_MAX.min(usize::try_from(rows / ROWS_PER_KEY_MIN).unwrap_or(usize::MAX)),
         };
-        keys.ranges(filters, count_max)
+        Ok(keys.listed(filters)?.filter(|listed| listed.len() <= count_max))
+    }
+
+    /// Whether looking `count` keys up could pay if no page of the index had to be read: known before the keys are
+    /// encoded, which takes longer than the rest of a look-up that does not pay.
+    fn may_pay(&self, keys: &ScanKeys, count: usize, scan: &TableScan) -> bool {
+        let worth = self.worth(keys, scan, 0, 0);
+        let hits = count as f64 * keys.rows_per_key.max(1) as f64;
+        worth.pays(hits, worth.pages_touched(hits))
+    }
+
+    fn worth(
+        &self,
+        keys: &ScanKeys,
+        scan: &TableScan,
+        index_page_count: usize,
+        index_bytes: u64,
+    ) -> Worth {
+        let (thrift, input, row_bytes) = (keys.thrift, self.size, row_bytes(scan));
+        Worth { thrift, input, row_bytes, index_page_count, index_bytes }
+    }
+
+    /// The figures of a look-up of `count` keys before anything is read.
+    fn figures(&self, count: u64) -> IndexFigures {
+        let keys = self.index_filter.keys.as_ref();
+        IndexFigures {
+            index: keys.map(|keys| keys.index.clone()).unwrap_or_default(),
+            keys: count,
+            pages: keys.map_or(0, |keys| keys.page_count),
+            ..IndexFigures::default()
+        }
     }
 }
 
@@ -212,13 +252,8 @@ impl<'a> LookUp<'a> {
 
     /// Whether it is expected to pay before anything is read, and how much it saves.
     fn is_expected_to_pay(&self, keys: &ScanKeys, scan: &TableScan) -> (bool, f64, Worth) {
-        let worth = Worth {
-            thrift: keys.thrift,
-            input: self.choice.size,
-            row_bytes: row_bytes(scan),
-            index_page_count: self.pages().count(),
-            index_bytes: self.pages().map(|page| page.extent.bytes() as u64).sum(),
-        };
+        let index_bytes = self.pages().map(|page| page.extent.bytes() as u64).sum();
+        let worth = self.choice.worth(keys, scan, self.pages().count(), index_bytes);
         let expected = self.ranges.len() as f64 * keys.rows_per_key.max(1) as f64;
         let whole = self.wanted.iter().flatten().flatten().filter(|wanted| wanted.is_whole);
         let certain: f64 = whole.map(|wanted| f64::from(wanted.page.row_count)).sum();
@@ -229,13 +264,7 @@ impl<'a> LookUp<'a> {
 
     /// The figures before anything is read.
     fn figures(&self) -> IndexFigures {
-        let keys = self.choice.index_filter.keys.as_ref();
-        IndexFigures {
-            index: keys.map(|keys| keys.index.clone()).unwrap_or_default(),
-            keys: self.ranges.len() as u64,
-            pages: keys.map_or(0, |keys| keys.page_count),
-            ..IndexFigures::default()
-        }
+        self.choice.figures(self.ranges.len() as u64)
     }
 
     /// Reads the pages; None if `meter` found that it does not pay.

@@ -69,21 +69,26 @@ impl Thrift {
     }
 }
 
+/// The values that filters list for the first column of an index.
+pub(super) struct ListedKeys {
+    listed: Listed,
+    data_type: DataType,
+}
+
 /// The values of one column that rows may have.
 enum Listed {
-    Integers(Vec<i64>),
+    /// A [`KeySetExpr`], whose keys may be millions.
+    Set(Arc<dyn PhysicalExpr>),
     Values(Vec<ScalarValue>),
 }
 
 impl ScanKeys {
-    /// The ranges of keys that pass `filters`, each over the columns beside it, ascending and disjoint; None if they
-    /// list no values, or more than `count_max`.
-    pub(super) fn ranges(
+    /// The fewest keys that one condition of `filters`, each over the columns beside it, lists; None if none lists any.
+    pub(super) fn listed(
         &self,
         filters: &[(Arc<dyn PhysicalExpr>, &Projection)],
-        count_max: usize,
-    ) -> Result<Option<Vec<KeyRange>>> {
-        let mut shortest: Option<(Listed, DataType)> = None;
+    ) -> Result<Option<ListedKeys>> {
+        let mut shortest: Option<ListedKeys> = None;
         for (expr, columns) in filters {
             let position = |expr: &Arc<dyn PhysicalExpr>| {
                 let index = expr.downcast_ref::<Column>()?.index();
@@ -99,24 +104,22 @@ impl ScanKeys {
             let expr = snapshot_physical_expr(Arc::clone(expr))?;
             for part in split_conjunction(&expr) {
                 let Some(listed) = listed(part, &|expr| position(expr).is_some()) else { continue };
-                if shortest.as_ref().is_none_or(|(known, _)| listed.len() < known.len()) {
-                    shortest = Some((listed, field.data_type().clone()));
+                if shortest.as_ref().is_none_or(|known| listed.len() < known.len()) {
+                    shortest = Some(ListedKeys { listed, data_type: field.data_type().clone() });
                 }
             }
         }
-        let Some((listed, data_type)) = shortest.filter(|(listed, _)| listed.len() <= count_max)
-        else {
-            return Ok(None);
-        };
-        Ok(listed.array(&data_type).and_then(|values| self.ranges_of(&values)))
+        Ok(shortest)
     }
 
-    fn ranges_of(&self, values: &ArrayRef) -> Option<Vec<KeyRange>> {
+    /// The ranges of `keys` in the index, ascending and disjoint; None if it has no such keys.
+    pub(super) fn ranges_of(&self, keys: ListedKeys) -> Option<Vec<KeyRange>> {
+        let values = keys.listed.array(&keys.data_type)?;
         let data_type = values.data_type().clone();
         let (descending, nulls_first) = (self.descending, self.nulls_first);
         let key = KeyColumn { data_type, descending, nulls_first };
         // A value too long for a key is in no index; such a list is ignored.
-        let keys = IndexKey::new(vec![key], false).ok()?.encode(&[Arc::clone(values)]).ok()?;
+        let keys = IndexKey::new(vec![key], false).ok()?.encode(&[values]).ok()?;
         let mut keys: Vec<&[u8]> = keys.iter().flatten().collect();
         keys.sort_unstable();
         keys.dedup();
@@ -124,10 +127,17 @@ impl ScanKeys {
     }
 }
 
+impl ListedKeys {
+    /// Their number; equal ones may count several times.
+    pub(super) fn len(&self) -> usize {
+        self.listed.len()
+    }
+}
+
 impl Listed {
     fn len(&self) -> usize {
         match self {
-            Self::Integers(keys) => keys.len(),
+            Self::Set(set) => keys_of(set).len(),
             Self::Values(values) => values.len(),
         }
     }
@@ -139,7 +149,7 @@ impl Listed {
             return None;
         }
         let array: ArrayRef = match self {
-            Self::Integers(keys) => Arc::new(Int64Array::from(keys)),
+            Self::Set(set) => Arc::new(Int64Array::from_iter_values(keys_of(&set).iter().copied())),
             Self::Values(mut values) => {
                 values.retain(|value| !value.is_null());
                 if values.is_empty() {
@@ -166,13 +176,17 @@ impl Listed {
     }
 }
 
+fn keys_of(set: &Arc<dyn PhysicalExpr>) -> &[i64] {
+    set.downcast_ref::<KeySetExpr>().map_or(&[], KeySetExpr::keys)
+}
+
 /// The values that a column has in every row for which `part` is true; None if it does not list them.
 fn listed(
     part: &Arc<dyn PhysicalExpr>,
     is_column: &dyn Fn(&Arc<dyn PhysicalExpr>) -> bool,
 ) -> Option<Listed> {
     if let Some(set) = part.downcast_ref::<KeySetExpr>() {
-        return is_column(set.operand()).then(|| Listed::Integers(set.keys().to_vec()));
+        return is_column(set.operand()).then(|| Listed::Set(Arc::clone(part)));
     }
     if let Some(list) = part.downcast_ref::<InListExpr>().filter(|list| !list.negated()) {
         let values = list.list().iter().map(literal);

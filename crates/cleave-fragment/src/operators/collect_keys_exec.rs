@@ -1,9 +1,10 @@
-//! Collects the keys of a join's build side on their way into the join: rows in, the same rows out, and the hashes of
-//! their keys in [`CollectedKeys`].
+//! Collects the keys of a join's build side on their way into the join: rows in, the same rows out, and their keys in
+//! a [`KeySink`].
 //!
-//! It stands on the host alone, below the build side of a join whose keys may have to cross a link as a Bloom filter:
-//! the engine's hash table can only be probed, and its hashes differ between machines. The join has read its build side
-//! to the end when it asks the probe side for the first row, which is when a fragment there is sent.
+//! It stands below the build side of a join whose keys may have to cross a link as a Bloom filter ([`CollectedKeys`],
+//! on the host alone), and of one whose filter [we fill](crate::operators::filled_filter): the engine's hash table can
+//! only be probed, and its hashes differ between machines. The join has read its build side to the end when it asks the
+//! probe side for the first row, which is when a fragment there is sent.
 //!
 //! Invariant: rows pass unchanged, whatever becomes of the keys; keys count only if all of them came.
 
@@ -24,7 +25,8 @@ use datafusion_physical_plan::{
 };
 use futures::{StreamExt, stream};
 
-use crate::expressions::key_filter::{CollectedKeys, KeyCollector};
+use crate::expressions::key_filter::CollectedKeys;
+use crate::expressions::key_sink::{KeyCollector, KeySink};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -32,7 +34,7 @@ pub struct CollectKeysExec {
     input: Arc<dyn ExecutionPlan>,
     /// The parts of a key, over the input.
     keys: Vec<Arc<dyn PhysicalExpr>>,
-    collected: Arc<CollectedKeys>,
+    sink: Arc<dyn KeySink>,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -46,10 +48,19 @@ impl CollectKeysExec {
         keys: Vec<Arc<dyn PhysicalExpr>>,
         collected: Arc<CollectedKeys>,
     ) -> Result<Self> {
+        Self::into_sink(input, keys, collected)
+    }
+
+    /// Gives `keys` of the rows of `input`, which has one partition, to `sink`.
+    pub(crate) fn into_sink(
+        input: Arc<dyn ExecutionPlan>,
+        keys: Vec<Arc<dyn PhysicalExpr>>,
+        sink: Arc<dyn KeySink>,
+    ) -> Result<Self> {
         if input.output_partitioning().partition_count() != 1 {
             return internal_err!("keys are collected of one partition");
         }
-        Ok(Self { input, keys, collected, metrics: ExecutionPlanMetricsSet::new() })
+        Ok(Self { input, keys, sink, metrics: ExecutionPlanMetricsSet::new() })
     }
 }
 
@@ -98,13 +109,13 @@ impl ExecutionPlan for CollectKeysExec {
         let [input] = children.as_slice() else {
             return internal_err!("keys are collected of one input, not {}", children.len());
         };
-        let (keys, collected) = (self.keys.clone(), Arc::clone(&self.collected));
-        Ok(Arc::new(Self::new(Arc::clone(input), keys, collected)?))
+        let (keys, sink) = (self.keys.clone(), Arc::clone(&self.sink));
+        Ok(Arc::new(Self::into_sink(Arc::clone(input), keys, sink)?))
     }
 
-    /// The holder of the collected keys must not see those of other rows.
+    /// The sink must not keep those of other rows.
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.collected.end();
+        self.sink.end();
         Ok(self)
     }
 
@@ -117,8 +128,7 @@ impl ExecutionPlan for CollectKeysExec {
         let collecting = Collecting {
             rows: self.input.execute(partition, Arc::clone(&task))?,
             keys: self.keys.clone(),
-            collector: KeyCollector::new(memory),
-            collected: Arc::clone(&self.collected),
+            collector: Arc::clone(&self.sink).collector(memory),
             baseline: BaselineMetrics::new(&self.metrics, partition),
         };
         let rows = stream::unfold(collecting, |mut collecting| async move {
@@ -149,8 +159,7 @@ struct Collecting {
     rows: SendableRecordBatchStream,
     keys: Vec<Arc<dyn PhysicalExpr>>,
     /// None if the keys are given up.
-    collector: Option<KeyCollector>,
-    collected: Arc<CollectedKeys>,
+    collector: Option<Box<dyn KeyCollector>>,
     baseline: BaselineMetrics,
 }
 
@@ -172,7 +181,7 @@ impl Collecting {
             Some(Err(_)) => self.collector = None,
             None => {
                 if let Some(collector) = self.collector.take() {
-                    collector.finish(&self.collected);
+                    collector.finish();
                 }
             }
         }

@@ -4,8 +4,9 @@
 //! The pass takes a physical plan and returns the same plan, whose scans hold the filters of the operators above them
 //! ([`TableScanExec::dynamic_filters`]). A filter follows its columns down by *position*. The engine's own rule looks
 //! columns up by name: where an input has two columns of one name, the first gets the other's filter and rows are lost.
-//! A filter whose columns cannot be followed is dropped, which never changes rows. So is one that may fail, where an
-//! operator on the way removes rows: the error could come from a removed row.
+//! A filter whose columns cannot be followed is dropped, which never changes rows; of keys of several columns, those that
+//! can be followed go on, and the others are [absent](AbsentKeyExpr). A filter that may fail is dropped where an operator
+//! on the way removes rows: the error could come from a removed row.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use datafusion_common::config::ConfigOptions;
 use datafusion_common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion_common::{JoinType, Result};
 use datafusion_physical_expr::PhysicalExpr;
-use datafusion_physical_expr::expressions::Column;
+use datafusion_physical_expr::expressions::{Column, DynamicFilterPhysicalExpr};
 use datafusion_physical_expr_common::physical_expr::is_volatile;
 use datafusion_physical_plan::ExecutionPlan;
 use datafusion_physical_plan::aggregates::AggregateExec;
@@ -30,6 +31,7 @@ use datafusion_physical_plan::repartition::RepartitionExec;
 use datafusion_physical_plan::sorts::sort::SortExec;
 use datafusion_physical_plan::union::UnionExec;
 
+use crate::expressions::absent_key::AbsentKeyExpr;
 use crate::expressions::total::cannot_fail;
 use crate::operators::table_scan_exec::TableScanExec;
 
@@ -102,13 +104,31 @@ fn hand_down(
 }
 
 /// Rewrites `filter` from the output of `plan` to that of its input at `place`; None if it may not or cannot go there.
+/// Of a join's keys of several parts, those go that can.
 fn over_input(
     filter: &Arc<dyn PhysicalExpr>,
     plan: &dyn ExecutionPlan,
     place: usize,
 ) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+    let Some(input) = plan.children().get(place).copied() else { return Ok(None) };
+    let Some(filter) = whole_over_input(filter, plan, place)?
+        .map_or_else(|| parts_over_input(filter, plan, place), |filter| Ok(Some(filter)))?
+    else {
+        return Ok(None);
+    };
+    let leaves_out_rows = plan.is::<FilterExec>() || plan.is::<HashJoinExec>();
+    let may_go = !leaves_out_rows || cannot_fail(&filter, &input.schema());
+    Ok(may_go.then_some(filter))
+}
+
+/// `expr` with all of its columns over the input of `plan` at `place`; None if one is not to be had.
+fn whole_over_input(
+    expr: &Arc<dyn PhysicalExpr>,
+    plan: &dyn ExecutionPlan,
+    place: usize,
+) -> Result<Option<Arc<dyn PhysicalExpr>>> {
     let mut is_whole = true;
-    let filter = Arc::clone(filter).transform_down(|expr| {
+    let expr = Arc::clone(expr).transform_down(|expr| {
         let Some(column) = expr.downcast_ref::<Column>() else { return Ok(Transformed::no(expr)) };
         // The replacement already refers to the input and must not be rewritten again.
         Ok(match column_over_input(column.index(), plan, place) {
@@ -121,14 +141,32 @@ fn over_input(
             }
         })
     })?;
-    let Some(input) = plan.children().get(place).copied().filter(|_| is_whole) else {
-        return Ok(None);
-    };
-    let leaves_out_rows = plan.is::<FilterExec>() || plan.is::<HashJoinExec>();
-    if leaves_out_rows && !cannot_fail(&filter.data, &input.schema()) {
+    Ok(is_whole.then_some(expr.data))
+}
+
+/// `filter`, of several operands, over those that the input of `plan` at `place` has; None if it has none of them.
+fn parts_over_input(
+    filter: &Arc<dyn PhysicalExpr>,
+    plan: &dyn ExecutionPlan,
+    place: usize,
+) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+    if !filter.is::<DynamicFilterPhysicalExpr>() {
         return Ok(None);
     }
-    Ok(Some(filter.data))
+    let (schema, mut any) = (plan.schema(), false);
+    let mut operands = Vec::new();
+    for operand in filter.children() {
+        let below = match operand.is::<AbsentKeyExpr>() {
+            true => None,
+            false => whole_over_input(operand, plan, place)?,
+        };
+        any |= below.is_some();
+        operands.push(match below {
+            Some(below) => below,
+            None => AbsentKeyExpr::of(operand.data_type(&schema)?),
+        });
+    }
+    any.then(|| Arc::clone(filter).with_new_children(operands)).transpose()
 }
 
 /// The expression over the input at `place` that gives column `output` of `plan`, if every output row with a value

@@ -6,6 +6,7 @@ pub mod change_pages_exec;
 pub mod collect_keys_exec;
 pub mod dense_aggregate_exec;
 pub mod fetch_columns_exec;
+pub(crate) mod filled_filter;
 pub mod grace_exec;
 pub mod hand_down;
 pub mod insert_pages_exec;

@@ -10,6 +10,8 @@
 //! 3. A nested-loop join's condition is evaluated for a batch of pairs at a time, and is an error once the join was
 //!    stopped ([`WhileWanted`]).
 //!
+//! A hash join whose filter [we can fill](FilledFilter) from integer keys runs without a filter of its own.
+//!
 //! Where a plan has no part on another side, joins also [start when they are polled](Start::WhenPolled), from the root
 //! on: the inputs of a join whose rows come last then know the keys of those that come first. An input that is gathered
 //! from several partitions starts as soon as it is executed otherwise, and reads what these keys would leave out.
@@ -42,6 +44,7 @@ use datafusion_physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion_physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{StreamExt, TryStreamExt, stream};
 
+use crate::operators::filled_filter::FilledFilter;
 use crate::operators::recursion_exec::RecursionExec;
 
 /// Tells a running plan that nobody wants its rows any more; clones refer to the same plan.
@@ -138,7 +141,9 @@ pub struct StoppableJoinExec {
 impl StoppableJoinExec {
     fn new(planned: Arc<dyn ExecutionPlan>, stop: Stop, start: Start) -> Result<Self> {
         let Some(join) = planned.downcast_ref::<NestedLoopJoinExec>() else {
-            return Ok(Self { join: Arc::clone(&planned), planned, stop, start });
+            let filled = planned.downcast_ref().map(FilledFilter::below).transpose()?.flatten();
+            let join = filled.unwrap_or_else(|| Arc::clone(&planned));
+            return Ok(Self { planned, join, stop, start });
         };
         let filter = match join.filter() {
             Some(filter) => JoinFilter::new(
@@ -177,7 +182,7 @@ impl ExecutionPlan for StoppableJoinExec {
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        self.join.children()
+        self.planned.children()
     }
 
     fn maintains_input_order(&self) -> Vec<bool> {

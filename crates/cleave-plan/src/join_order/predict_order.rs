@@ -9,7 +9,7 @@
 //! build side.
 
 use cleave_fragment::expressions::key_filter::expected_false_share;
-use cleave_fragment::fragment::KEY_LIST_COUNT_MAX;
+use cleave_fragment::expressions::key_set::KEY_LIST_COUNT_MAX;
 
 use super::by_site::{LeafCost, RowBytes};
 use super::enumerate::JoinTree;

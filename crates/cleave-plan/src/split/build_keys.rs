@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cleave_fragment::TableScanExec;
 use cleave_fragment::expressions::key_filter::expected_false_share;
-use cleave_fragment::fragment::KEY_LIST_COUNT_MAX;
+use cleave_fragment::expressions::key_set::KEY_LIST_COUNT_MAX;
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::expressions::Column;
 use datafusion_physical_plan::ExecutionPlan;

@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use cleave_fragment::expressions::absent_key::has_absent_key;
 use cleave_fragment::expressions::key_filter::{CollectedKeys, KeyFilterExpr, has_hash};
 use cleave_fragment::{CollectKeysExec, TableScanExec};
 use datafusion_common::arrow::datatypes::DataType;
@@ -59,6 +60,10 @@ impl KeysAbove {
             return None;
         }
         let operands: Vec<_> = filter.children().into_iter().cloned().collect();
+        // A hash is of all parts of a key.
+        if operands.iter().any(has_absent_key) {
+            return None;
+        }
         let distinct_count = distinct_keys(filter, scan, context);
         let (collected, is_forced) = (Arc::default(), setting == When::Always);
         let keys = Self { filter: id, collected, operands, distinct_count, scan_bytes, is_forced };

@@ -23,13 +23,13 @@ fn memory(bytes: usize) -> MemoryReservation {
 
 /// The filter of the keys in these columns, over columns of the same places.
 fn filter(batches: &[Vec<ArrayRef>]) -> KeyFilterExpr {
-    let mut collector = KeyCollector::new(memory(0)).unwrap();
+    let keys = Arc::new(CollectedKeys::default());
+    let mut collector = Arc::clone(&keys).collector(memory(0)).unwrap();
     assert!(batches.iter().all(|parts| collector.add(parts)));
-    let keys = CollectedKeys::default();
     let columns = |place| Arc::new(Column::new("k", place)) as Arc<dyn PhysicalExpr>;
     let operands: Vec<_> = (0..batches[0].len()).map(columns).collect();
     assert!(keys.filter(operands.clone(), usize::MAX).is_none(), "before all are there");
-    collector.finish(&keys);
+    collector.finish();
     keys.filter(operands, usize::MAX).unwrap()
 }
 
@@ -131,15 +131,15 @@ fn many_keys_make_a_filter_that_few_others_pass() {
 
 #[test]
 fn what_has_no_memory_or_no_end_is_no_filter() {
-    assert!(KeyCollector::new(memory(1000)).is_none());
+    assert!(Arc::new(CollectedKeys::default()).collector(memory(1000)).is_none());
     let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new("k", 0));
     let reservation = Arc::new(memory(1000));
     let bits = vec![0; 1024];
     let error = KeyFilterExpr::decode(&bits, &[column], Some(&reservation)).unwrap_err();
     assert!(matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)), "{error}");
     assert!(KeyFilterExpr::decode(&bits, &[], None).is_err());
-    let keys = CollectedKeys::default();
+    let keys = Arc::new(CollectedKeys::default());
     keys.end();
-    KeyCollector::new(memory(0)).unwrap().finish(&keys);
+    Arc::clone(&keys).collector(memory(0)).unwrap().finish();
     assert!(keys.filter(Vec::new(), usize::MAX).is_none(), "keys of rows of before");
 }

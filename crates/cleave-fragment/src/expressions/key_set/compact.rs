@@ -1,9 +1,12 @@
 //! Rewrites a filter of the engine with its keys as sets of integers.
 //!
-//! 1. Lists of integers become a [`KeySetExpr`]; lists of keys of several columns become one for each column.
+//! 1. Lists of integers become a [`KeySetExpr`]; lists of keys of several columns become one for each column that the
+//!    rows have.
 //! 2. A look-up in a join's hash table has no wire form. If bounds beside it say that its keys lie close together, the
 //!    table is probed with each integer between them: [`tabulated`].
-//! 3. A condition that is still too long, or works on this side only, becomes true.
+//! 3. A set that a join has filled in stays if it is [short enough](is_sent).
+//! 4. A condition that is still too long, works on this side only, or asks for an [absent key](has_absent_key), becomes
+//!    true.
 //!
 //! Invariant: the result is true wherever the original filter is.
 
@@ -21,7 +24,8 @@ use datafusion_physical_expr::expressions::{BinaryExpr, Column, InListExpr, Lite
 use datafusion_physical_expr::{PhysicalExpr, ScalarFunctionExpr, conjunction, split_conjunction};
 use datafusion_physical_plan::joins::HashTableLookupExpr;
 
-use super::KeySetExpr;
+use super::{KEY_LIST_COUNT_MAX, KeySetExpr};
+use crate::expressions::absent_key::has_absent_key;
 
 /// A list of this many values is left as it is: zone maps understand it.
 const LIST_COUNT_SMALL: usize = 16;
@@ -29,7 +33,7 @@ const LIST_COUNT_SMALL: usize = 16;
 pub(crate) const LIST_COUNT_MAX: usize = 512;
 /// Integers that a hash table is probed with to find the keys to send: some milliseconds.
 const SENT_SPAN_MAX: u64 = 1 << 20;
-/// Keys of a hash table that are sent.
+/// Keys that are sent if they lie so close together.
 const SENT_COUNT_MAX: usize = 1 << 17;
 /// Integers that a hash table is probed with at once.
 const ASKED_AT_ONCE: usize = 8192;
@@ -84,8 +88,11 @@ pub fn lists_keys(filter: &Arc<dyn PhysicalExpr>, part_count: usize) -> bool {
 
 /// One condition of a filter.
 fn compact_part(part: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
-    if let Some(list) = part.downcast_ref::<InListExpr>() {
-        return Ok(compact_list(list).unwrap_or_else(|| Arc::clone(part)));
+    if let Some(compact) = part.downcast_ref::<InListExpr>().and_then(compact_list) {
+        return Ok(compact);
+    }
+    if let Some(set) = part.downcast_ref::<KeySetExpr>() {
+        return Ok(if is_sent(set.keys()) { Arc::clone(part) } else { always() });
     }
     // Only for operators where weakening a part cannot strengthen the whole.
     if let Some(binary) = part.downcast_ref::<BinaryExpr>()
@@ -95,8 +102,8 @@ fn compact_part(part: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
         let right = compact_keys(Arc::clone(binary.right()))?;
         return Ok(Arc::new(BinaryExpr::new(left, Operator::Or, right)));
     }
-    let has_lookup = part.exists(|expr| Ok(expr.is::<HashTableLookupExpr>()))?;
-    Ok(if has_lookup { always() } else { Arc::clone(part) })
+    let is_lost = part.exists(|expr| Ok(expr.is::<HashTableLookupExpr>()))? || has_absent_key(part);
+    Ok(if is_lost { always() } else { Arc::clone(part) })
 }
 
 fn always() -> Arc<dyn PhysicalExpr> {
@@ -111,7 +118,8 @@ pub(crate) fn is_always(expr: &Arc<dyn PhysicalExpr>) -> bool {
 
 /// The replacement of `list`; `None` if it stays.
 fn compact_list(list: &InListExpr) -> Option<Arc<dyn PhysicalExpr>> {
-    if list.negated() || list.len() <= LIST_COUNT_SMALL {
+    let lacks_keys = has_absent_key(list.expr());
+    if list.negated() || list.len() <= LIST_COUNT_SMALL && !lacks_keys {
         return None;
     }
     let values: Option<Vec<&ScalarValue>> =
@@ -120,19 +128,24 @@ fn compact_list(list: &InListExpr) -> Option<Arc<dyn PhysicalExpr>> {
     if let Some(function) = list.expr().downcast_ref::<ScalarFunctionExpr>()
         && function.name() == "struct"
     {
-        let sets = function.args().iter().enumerate().filter_map(|(place, column)| {
-            let keys: Option<Vec<i64>> = values
-                .iter()
-                .map(|value| match value {
-                    ScalarValue::Struct(row) => {
-                        integer(&ScalarValue::try_from_array(row.columns().get(place)?, 0).ok()?)
-                    }
-                    _ => None,
-                })
-                .collect();
-            Some(KeySetExpr::over(Arc::clone(column), keys?))
-        });
+        let columns = function.args().iter().enumerate();
+        let sets =
+            columns.filter(|(_, column)| !has_absent_key(column)).filter_map(|(place, column)| {
+                let keys: Option<Vec<i64>> = values
+                    .iter()
+                    .map(|value| match value {
+                        ScalarValue::Struct(row) => integer(
+                            &ScalarValue::try_from_array(row.columns().get(place)?, 0).ok()?,
+                        ),
+                        _ => None,
+                    })
+                    .collect();
+                Some(KeySetExpr::over(Arc::clone(column), keys?))
+            });
         return Some(conjunction(sets));
+    }
+    if lacks_keys {
+        return None;
     }
     match integers_in(list) {
         Some(keys) if keys.is_empty() => None,
@@ -180,9 +193,19 @@ fn sent_keys(
         Ok(as_boolean_array(&answers)?.values().clone())
     })?;
     let keys = set.keys().unwrap_or_default();
-    // If nearly all integers between the bounds are keys, the bounds alone do nearly as much.
-    let worth_it = keys.len() <= SENT_COUNT_MAX && (keys.len() as u64) < bounds.span() / 8 * 7;
-    Ok(worth_it.then(|| KeySetExpr::over(operand, keys)))
+    Ok(are_sent_dense(&keys, bounds.span()).then(|| KeySetExpr::over(operand, keys)))
+}
+
+/// Whether so many ascending keys are worth their bytes on a link.
+fn is_sent(keys: &[i64]) -> bool {
+    let span = keys.first().zip(keys.last()).map_or(0, |(first, last)| last.abs_diff(*first));
+    keys.len() <= KEY_LIST_COUNT_MAX || span < SENT_SPAN_MAX && are_sent_dense(keys, span)
+}
+
+/// Whether so many keys that lie close together are sent. If nearly all integers between their bounds are keys, the
+/// bounds alone do nearly as much.
+fn are_sent_dense(keys: &[i64], span: u64) -> bool {
+    keys.len() <= SENT_COUNT_MAX && (keys.len() as u64) < span / 8 * 7
 }
 
 /// The bounds of the keys of a look-up.

@@ -2,11 +2,14 @@
 
 use arrow::array::{ArrayRef, Int32Array, Int64Array, StringArray, StructArray};
 use arrow::datatypes::Field;
+use datafusion_common::tree_node::{Transformed, TreeNode};
+use datafusion_expr::Operator;
 use datafusion_physical_expr::ScalarFunctionExpr;
-use datafusion_physical_expr::expressions::{Column, InListExpr};
+use datafusion_physical_expr::expressions::{BinaryExpr, Column, InListExpr, NotExpr, lit};
 use proptest::prelude::*;
 
 use super::*;
+use crate::expressions::absent_key::AbsentKeyExpr;
 
 fn batch(name: &str, values: ArrayRef) -> RecordBatch {
     let field = Field::new(name, values.data_type().clone(), true);
@@ -79,8 +82,44 @@ fn keys_of_two_columns_become_a_set_for_each() {
         Arc::new(struct_field),
         Arc::default(),
     ));
-    let compact = compact_keys(list(function, keys, &schema)).unwrap();
-    assert_eq!(compact.to_string(), "a@0 IN (100 keys)");
+    let of_both = list(function, keys, &schema);
+    assert_eq!(compact_keys(Arc::clone(&of_both)).unwrap().to_string(), "a@0 IN (100 keys)");
+    // Where the rows have no such text, and where they have no such number.
+    let absent = |place: usize| {
+        let data_type = [DataType::Int32, DataType::Utf8][place].clone();
+        let of_both = Arc::clone(&of_both);
+        let replaced = of_both.transform_down(|expr| {
+            let is_it = expr.downcast_ref::<Column>().is_some_and(|column| column.index() == place);
+            let absent = AbsentKeyExpr::of(data_type.clone());
+            Ok(if is_it { Transformed::yes(absent) } else { Transformed::no(expr) })
+        });
+        compact_keys(replaced.unwrap().data).unwrap().to_string()
+    };
+    assert_eq!(absent(1), "a@0 IN (100 keys)");
+    assert_eq!(absent(0), "true");
+}
+
+#[test]
+fn conditions_on_absent_keys_are_left_out() {
+    let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new("a", 0));
+    let absent = AbsentKeyExpr::of(DataType::Int64);
+    let binary = |left: &Arc<dyn PhysicalExpr>, operator, right: Arc<dyn PhysicalExpr>| {
+        Arc::new(BinaryExpr::new(Arc::clone(left), operator, right)) as Arc<dyn PhysicalExpr>
+    };
+    let here = binary(&column, Operator::Gt, lit(3_i64));
+    let lost = binary(&absent, Operator::Gt, lit(3_i64));
+    let either = binary(&here, Operator::Or, Arc::clone(&lost));
+    let few: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+    let few = list(absent, few, &Schema::new(vec![Field::new("a", DataType::Int64, true)]));
+    for (filter, expected) in [
+        (binary(&here, Operator::And, Arc::clone(&lost)), "a@0 > 3"),
+        // As a top-k's bound on two columns: what is left is weaker, and never stronger.
+        (binary(&either, Operator::And, Arc::clone(&here)), "(a@0 > 3 OR true) AND a@0 > 3"),
+        (Arc::new(NotExpr::new(lost)), "true"),
+        (few, "true"),
+    ] {
+        assert_eq!(compact_keys(filter).unwrap().to_string(), expected);
+    }
 }
 
 #[test]

@@ -4,7 +4,10 @@ use arrow::datatypes::{DataType, Field, Schema};
 use cleave_store::{ColumnRef, Projection};
 use datafusion_common::NullEquality;
 use datafusion_expr::Operator;
+use datafusion_functions_aggregate::min_max::min_udaf;
+use datafusion_physical_expr::aggregate::AggregateExprBuilder;
 use datafusion_physical_expr::expressions::{BinaryExpr, lit};
+use datafusion_physical_plan::aggregates::{AggregateMode, PhysicalGroupBy};
 use datafusion_physical_plan::joins::PartitionMode;
 use datafusion_physical_plan::limit::GlobalLimitExec;
 
@@ -88,6 +91,53 @@ fn a_semi_join_takes_keys_of_its_output_to_both_sides() {
     let below = join(scan("a"), scan("b"), [0, 1], JoinType::LeftSemi);
     let top = join(scan("c"), below, [1, 0], JoinType::Inner);
     assert_eq!(handed_down(top), ["c: ", "a: id@0", "b: k@1 k@1"]);
+}
+
+/// `left` joined with `right` on both of their first columns.
+fn join_on_two(
+    left: Arc<dyn ExecutionPlan>,
+    right: Arc<dyn ExecutionPlan>,
+    places: [usize; 2],
+) -> Arc<dyn ExecutionPlan> {
+    let on = [0, 1].map(|place| {
+        let (left, right) = (column(left.as_ref(), place), column(right.as_ref(), places[place]));
+        (left.unwrap(), right.unwrap())
+    });
+    let (mode, nulls) = (PartitionMode::CollectLeft, NullEquality::NullEqualsNothing);
+    let kind = JoinType::Inner;
+    let join =
+        HashJoinExec::try_new(left, right, on.to_vec(), None, &kind, None, mode, nulls, false);
+    Arc::new(join.unwrap())
+}
+
+#[test]
+fn of_a_key_of_two_parts_the_part_goes_down_that_can() {
+    let grouped = |by: usize| -> Arc<dyn ExecutionPlan> {
+        let input = scan("a");
+        let key = (column(input.as_ref(), by).unwrap(), "key".to_owned());
+        let group_by = PhysicalGroupBy::new_single(vec![key]);
+        let least = AggregateExprBuilder::new(min_udaf(), vec![column(input.as_ref(), 0).unwrap()])
+            .schema(input.schema())
+            .alias("least")
+            .build();
+        let (mode, schema) = (AggregateMode::Single, input.schema());
+        let least = vec![Arc::new(least.unwrap())];
+        let aggregate =
+            AggregateExec::try_new(mode, group_by, least, vec![None], input, schema).unwrap();
+        Arc::new(aggregate)
+    };
+    assert_eq!(
+        handed_down(join_on_two(scan("c"), grouped(1), [0, 1])),
+        ["c: ", "a: k@1 absent key"]
+    );
+    // Of a sum alone nothing is left.
+    assert_eq!(handed_down(join_on_two(scan("c"), grouped(1), [1, 1])), ["c: ", "a: "]);
+    // Each input of the join below has one part.
+    let below = join(scan("a"), scan("b"), [0, 0], JoinType::Inner);
+    assert_eq!(
+        handed_down(join_on_two(scan("c"), below, [1, 3])),
+        ["c: ", "a: k@1 absent key", "b: absent key k@1 id@0"]
+    );
 }
 
 #[test]

@@ -4,7 +4,8 @@
 //!
 //! 1. its current form is taken apart, and its keys become sets of integers ([`compact_keys`]), each a condition;
 //! 2. bounds that a set of keys implies are dropped, because the look-up implies them;
-//! 3. a condition that [`compact_keys`] would drop because it cannot cross a link is kept: here it can be evaluated.
+//! 3. a condition that [`compact_keys`] would drop because it cannot cross a link is kept: here it can be evaluated,
+//!    unless it asks for an [absent key](has_absent_key).
 //!
 //! Invariant: losing a condition changes no rows (rule 4), so each of them is optional.
 
@@ -18,6 +19,7 @@ use datafusion_physical_expr_common::physical_expr::{snapshot_generation, snapsh
 
 use super::condition::Condition;
 use super::conditions::Conditions;
+use crate::expressions::absent_key::has_absent_key;
 use crate::expressions::key_set::compact::{
     KeyBounds, LIST_COUNT_MAX, compact_keys, is_always, is_implied,
 };
@@ -85,13 +87,15 @@ fn conditions_of(filter: &Arc<dyn PhysicalExpr>, of: &Projection) -> Result<Vec<
         let compact = compact_keys(Arc::clone(part))?;
         if !is_always(&compact) {
             parts.extend(split_conjunction(&compact).into_iter().cloned());
-        } else if !is_always(part) {
+        } else if !is_always(part) && !has_absent_key(part) {
             parts.push(Arc::clone(part));
         }
     }
     let is_long =
         |part: &Arc<dyn PhysicalExpr>| part.downcast_ref::<InListExpr>().map(InListExpr::len);
-    if parts.iter().any(|part| is_long(part).is_some_and(|count| count > LIST_COUNT_MAX)) {
+    let has_long =
+        parts.iter().any(|part| is_long(part).is_some_and(|count| count > LIST_COUNT_MAX));
+    if has_long && !has_absent_key(&current) {
         // Taking apart a list of so many values takes longer than evaluating it.
         return Ok(vec![Arc::new(Condition::new(filter, of)?.optional(None))]);
     }
