@@ -244,8 +244,17 @@ fn join_column(join: &HashJoinExec, output: usize, place: usize) -> Option<Arc<d
     if from == place {
         return column(input.as_ref(), index);
     }
-    // Of a semi join's other side, only rows with keys of the output matter.
-    if !matches!(join.join_type(), JoinType::LeftSemi | JoinType::RightSemi) {
+    // Of the other side, only rows with keys of the output matter, or match rows of this side whose keys the filter
+    // passes. Anti joins would keep more rows of this side, and a NULL-aware one fewer.
+    let is_anti_or_mark = !matches!(
+        join.join_type(),
+        JoinType::Inner
+            | JoinType::Left
+            | JoinType::Right
+            | JoinType::LeftSemi
+            | JoinType::RightSemi
+    );
+    if is_anti_or_mark {
         return None;
     }
     join.on().iter().find_map(|(left, right)| {

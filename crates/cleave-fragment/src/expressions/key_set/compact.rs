@@ -92,7 +92,8 @@ fn compact_part(part: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
         return Ok(compact);
     }
     if let Some(set) = part.downcast_ref::<KeySetExpr>() {
-        return Ok(if is_sent(set.keys()) { Arc::clone(part) } else { always() });
+        let stays = is_sent(set.keys()) && !has_absent_key(part);
+        return Ok(if stays { Arc::clone(part) } else { always() });
     }
     // Only for operators where weakening a part cannot strengthen the whole.
     if let Some(binary) = part.downcast_ref::<BinaryExpr>()

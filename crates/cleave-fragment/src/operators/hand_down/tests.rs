@@ -84,6 +84,23 @@ fn rows_that_an_outer_join_keeps_are_left_alone() {
     assert_eq!(handed_down(top), ["c: ", "a: ", "b: id@0"]);
     let top = join(scan("c"), below(), [1, 1], JoinType::Inner);
     assert_eq!(handed_down(top), ["c: ", "a: k@1", "b: id@0"]);
+    // Rows of the other side match only rows with the same key.
+    let top = join(scan("c"), below(), [1, 0], JoinType::Inner);
+    assert_eq!(handed_down(top), ["c: ", "a: id@0", "b: id@0 id@0"]);
+    let top = join(scan("c"), below(), [1, 2], JoinType::Inner);
+    assert_eq!(handed_down(top), ["c: ", "a: ", "b: id@0"]);
+}
+
+#[test]
+fn keys_of_one_side_of_a_join_go_to_both() {
+    let below = || join(scan("a"), scan("b"), [0, 1], JoinType::Inner);
+    let top = join(scan("c"), below(), [1, 0], JoinType::Inner);
+    assert_eq!(handed_down(top), ["c: ", "a: id@0", "b: k@1 k@1"]);
+    let top = join(scan("c"), below(), [1, 3], JoinType::Inner);
+    assert_eq!(handed_down(top), ["c: ", "a: id@0", "b: k@1 k@1"]);
+    let below = join(scan("a"), scan("b"), [0, 1], JoinType::LeftAnti);
+    let top = join(scan("c"), below, [1, 0], JoinType::Inner);
+    assert_eq!(handed_down(top), ["c: ", "a: id@0", "b: k@1"]);
 }
 
 #[test]
