@@ -10,8 +10,8 @@
 //!                └── key >= least AND key <= greatest AND key IN (keys) ───┘
 //! ```
 //!
-//! Of keys of several parts, each part that is an integer has its bounds and its set. So the filter passes parts that do
-//! not belong together, and may go down where the rows have only some of the parts
+//! Of keys of several parts, each part that is an integer has its bounds and its set. So the filter passes parts that
+//! do not belong together, and may go down where the rows have only some of the parts
 //! ([`AbsentKeyExpr`](crate::expressions::absent_key::AbsentKeyExpr)).
 //!
 //! The same set crosses links if it is short enough for that ([`compact_keys`]). Beyond about [`KEYS_MAX`] keys,

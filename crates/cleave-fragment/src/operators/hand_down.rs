@@ -4,9 +4,9 @@
 //! The pass takes a physical plan and returns the same plan, whose scans hold the filters of the operators above them
 //! ([`TableScanExec::dynamic_filters`]). A filter follows its columns down by *position*. The engine's own rule looks
 //! columns up by name: where an input has two columns of one name, the first gets the other's filter and rows are lost.
-//! A filter whose columns cannot be followed is dropped, which never changes rows; of keys of several columns, those that
-//! can be followed go on, and the others are [absent](AbsentKeyExpr). A filter that may fail is dropped where an operator
-//! on the way removes rows: the error could come from a removed row.
+//! A filter whose columns cannot be followed is dropped, which never changes rows; of keys of several columns, those
+//! that can be followed go on, and the others are [absent](AbsentKeyExpr). A filter that may fail is dropped where an
+//! operator on the way removes rows: the error could come from a removed row.
 
 use std::sync::Arc;
 
