@@ -22,6 +22,7 @@ use arrow::datatypes::SchemaRef;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::Settings;
 use cleave_catalog::settings::When;
+use cleave_catalog::tasks;
 use cleave_engine::write::begun::byte_count;
 use cleave_fragment::StopOnDrop;
 use cleave_query::select::{QueryRequest, ReadView, RunningQuery, describe, run_logged};
@@ -69,7 +70,7 @@ enum Source {
         /// Stops the query when it is dropped. The computing runtime drops the task; until it has a free thread for
         /// that, this stops the threads that work on the query.
         _stop: StopOnDrop,
-        _task: JoinSet<()>,
+        task: JoinSet<()>,
     },
     Cursor {
         cursor: Arc<Mutex<CursorRows>>,
@@ -354,7 +355,7 @@ impl ResultRows {
             },
             runtime,
         );
-        let source = Source::Elsewhere { batches, _stop: stop, _task: task };
+        let source = Source::Elsewhere { batches, _stop: stop, task };
         Self { schema: self.schema, source }
     }
 
@@ -375,7 +376,14 @@ impl ResultRows {
         match &mut self.source {
             Source::Made(batches, _) => Ok(batches.pop_front()),
             Source::Running(running) => running.next().await,
-            Source::Elsewhere { batches, .. } => batches.recv().await.transpose(),
+            Source::Elsewhere { batches, task, .. } => match batches.recv().await {
+                Some(batch) => batch.map(Some),
+                // The channel also closes if the task breaks off: these are then not all rows.
+                None => {
+                    task.join_next().await.map_or(Ok(()), tasks::joined)?;
+                    Ok(None)
+                }
+            },
             Source::Cursor { cursor, left } => cursor.lock().await.next(left).await,
         }
     }
@@ -384,5 +392,38 @@ impl ResultRows {
 impl std::fmt::Debug for ResultRows {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("ResultRows").field("schema", &self.schema).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! A task that breaks off is an error, not the end of its rows.
+
+    use arrow::datatypes::Schema;
+    use cleave_fragment::Stop;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn rows_whose_task_panics_end_with_an_error() {
+        let schema = SchemaRef::new(Schema::empty());
+        for panics in [false, true] {
+            let (give, batches) = mpsc::channel(AHEAD);
+            let mut task = JoinSet::new();
+            let batch = RecordBatch::new_empty(SchemaRef::clone(&schema));
+            task.spawn(async move {
+                give.send(Ok(batch)).await.unwrap();
+                assert!(!panics, "a defect");
+            });
+            let _stop = StopOnDrop::from(&Stop::default());
+            let source = Source::Elsewhere { batches, _stop, task };
+            let mut rows = ResultRows { schema: SchemaRef::clone(&schema), source };
+            assert!(rows.next().await.unwrap().is_some());
+            let end = rows.next().await;
+            match panics {
+                true => assert_eq!(end.unwrap_err().sqlstate(), "XX000"),
+                false => assert!(end.unwrap().is_none()),
+            }
+        }
     }
 }
