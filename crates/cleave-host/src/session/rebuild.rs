@@ -16,7 +16,7 @@ use cleave_catalog::catalog::{CatalogState, DeviceId};
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_catalog::storage_error::StorageError;
 use cleave_engine::device::Device;
-use cleave_replica::backup::rebuild::Rebuild;
+use cleave_replica::backup::rebuild::{Needed, Rebuild};
 use cleave_replica::replication;
 use cleave_txn::LockMode;
 
@@ -83,8 +83,9 @@ async fn locked(
     if tables.is_empty() {
         return Ok(());
     }
+    let needed = Needed::by_now(database);
     system::checkpoint(database).await?;
-    let wanted = Rebuild { lost, tables, targets, backup, archive };
+    let wanted = Rebuild { lost, tables, targets, backup, archive, needed };
     Box::pin(replication::rebuild(database, &wanted)).await
 }
 

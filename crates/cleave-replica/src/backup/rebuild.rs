@@ -44,6 +44,25 @@ pub struct Rebuild {
     pub backup: PathBuf,
     /// The folder that `archive_directory` named.
     pub archive: PathBuf,
+    /// What the archive must have.
+    pub needed: Needed,
+}
+
+/// How far the commits go that a rebuild must not lose.
+#[derive(Debug, Clone, Copy)]
+pub struct Needed {
+    log_end: u64,
+    unlogged_commit: u64,
+}
+
+impl Needed {
+    /// All commits up to now: taken once the tables have no writers any more, before the archive is completed. Others go
+    /// on meanwhile.
+    #[must_use]
+    pub fn by_now(engine: &Engine) -> Self {
+        let log_end = engine.live().log_end;
+        Self { log_end, unlogged_commit: engine.catalog().upkeep.unlogged_commit }
+    }
 }
 
 /// Rebuilds the lost tablets of `wanted`. Others must not write to their tables.
@@ -77,8 +96,6 @@ async fn from_folder(
     folder: &Path,
     keeper: Arc<dyn LogKeeper>,
 ) -> Result<()> {
-    // Whatever the tables have was committed by now.
-    let needed = (engine.live().log_end, engine.catalog().upkeep.unlogged_commit);
     let (segment_first, segment_end) = reserve_segments(engine)?;
     let end = PointInTime { archive: wanted.archive.clone(), until: Until::End };
     let (restored, reached) = replayed(
@@ -91,11 +108,12 @@ async fn from_folder(
     )
     .await?;
     let found = (reached.log_end, restored.catalog().upkeep.unlogged_commit);
-    if found.0 < needed.0 || found.1 < needed.1 {
+    let needed = wanted.needed;
+    if found.0 < needed.log_end || found.1 < needed.unlogged_commit {
         let reason = format!(
             "the archive ends at position {} of the log, before the last commits at {}; use an archive that has all of \
                 the log since the backup",
-            found.0, needed.0
+            found.0, needed.log_end
         );
         return Err(StorageError::PointInTime { reason }.into());
     }
