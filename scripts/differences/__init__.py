@@ -1,0 +1,10 @@
+"""The parts of `scripts/differences.py`, in the order in which a statement passes through them.
+
+    trees       statements as trees, and the smaller trees that a tree shrinks to
+    tables      the random tables that statements are over
+    grammar     random statements
+    systems     PostgreSQL and Cleave, and what each answers
+    outcomes    two answers compared: rows, types, errors
+    known       differences that are documented, each with its reason
+    self_test   checks of the pure parts
+"""

@@ -1,0 +1,62 @@
+"""PostgreSQL and Cleave with the same tables: a statement in, what each answers out."""
+
+from dataclasses import dataclass
+
+TIMEOUT_SECONDS = 10
+# Names of types by their numbers in the protocol.
+TYPE_NAMES = {16: "boolean", 17: "bytea", 20: "bigint", 21: "smallint", 23: "integer", 25: "text", 700: "real",
+              701: "double precision", 705: "unknown", 1042: "char", 1043: "varchar", 1082: "date", 1083: "time",
+              1114: "timestamp", 1184: "timestamptz", 1186: "interval", 1700: "numeric", 2950: "uuid"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Types and rows of a result, each value as text; or an error."""
+
+    types: tuple = ()
+    rows: tuple = ()
+    code: str | None = None
+    message: str = ""
+
+    @property
+    def is_error(self):
+        return self.code is not None
+
+
+class System:
+    """A connection that statements are run on."""
+
+    def __init__(self, psycopg, name, address, settings=()):
+        self.psycopg, self.name, self.address, self.settings = psycopg, name, address, settings
+        self.connection = None
+        self.connect()
+
+    def connect(self):
+        self.connection = self.psycopg.connect(self.address, autocommit=True)
+        for setting in (f"statement_timeout = {TIMEOUT_SECONDS * 1000}", "TimeZone = 'UTC'", *self.settings):
+            self.connection.execute(f"SET {setting}")
+
+    def answer(self, sql):
+        try:
+            result = self.connection.execute(sql).pgresult
+        except self.psycopg.Error as error:
+            if self.connection.broken or self.connection.closed:
+                # A server that is gone ends the run here.
+                self.connect()
+                return Answer(code="08006", message=f"the connection was lost: {error}")
+            return Answer(code=error.sqlstate or "?????", message=str(error).split("\n")[0])
+        columns = range(result.nfields)
+        types = tuple(TYPE_NAMES.get(result.ftype(place), str(result.ftype(place))) for place in columns)
+
+        def value(row, place):
+            found = result.get_value(row, place)
+            return None if found is None else found.decode("utf-8", "backslashreplace")
+
+        rows = tuple(tuple(value(row, place) for place in columns) for row in range(result.ntuples))
+        return Answer(types, rows)
+
+    def execute(self, sql):
+        self.connection.execute(sql)
+
+    def close(self):
+        self.connection.close()
