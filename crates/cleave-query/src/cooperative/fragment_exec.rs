@@ -44,13 +44,18 @@ use datafusion::common::Statistics;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr::{AcrossPartitions, ConstExpr, EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
+    PlanProperties,
 };
 use futures::StreamExt;
 use tokio::sync::OnceCell;
@@ -118,6 +123,27 @@ enum Run {
     Over,
 }
 
+/// What the host's operators above `plan` may rely on, whichever part a row comes from: columns that are the same in
+/// all rows. The order of rows is lost.
+fn same_in_all_rows(plan: &Arc<dyn ExecutionPlan>) -> EquivalenceProperties {
+    let constants = plan.equivalence_properties().constants();
+    let uniform = |of: &ConstExpr| matches!(of.across_partitions, AcrossPartitions::Uniform(_));
+    // The engine does not say that of computed constants.
+    let computed = plan.downcast_ref::<ProjectionExec>().into_iter().flat_map(|projection| {
+        projection.expr().iter().enumerate().filter_map(|(place, of)| {
+            let has_columns = !collect_columns(&of.expr).is_empty();
+            let column = Arc::new(Column::new(&of.alias, place));
+            (!has_columns && !is_volatile(&of.expr))
+                .then(|| ConstExpr::new(column, AcrossPartitions::Uniform(None)))
+        })
+    });
+    let mut known = EquivalenceProperties::new(plan.schema());
+    match known.add_constants(constants.into_iter().filter(uniform).chain(computed)) {
+        Ok(()) => known,
+        Err(_) => EquivalenceProperties::new(plan.schema()),
+    }
+}
+
 impl FragmentExec {
     /// The node that runs `fragment`, the statement's `number`th, over `parts`, of which there is at least one.
     pub fn new(
@@ -127,7 +153,7 @@ impl FragmentExec {
         context: Arc<StatementContext>,
     ) -> Self {
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(fragment.plan.schema()),
+            same_in_all_rows(&fragment.plan),
             Partitioning::UnknownPartitioning(fragment.partition_count),
             EmissionType::Incremental,
             Boundedness::Bounded,
