@@ -320,10 +320,12 @@ pub enum Fault {
     DuplicateColumn,
     /// A name that several columns have (42702).
     AmbiguousColumn,
-    /// More names than a table has columns (42P10).
+    /// More names than a table has columns, or the number of a column that is not there (42P10).
     ColumnAliases,
     /// A function that does not exist for such arguments (42883).
     UndefinedFunction,
+    /// A value of a type that is not converted to the type asked for (42846).
+    Cast,
     /// A name of two tables of a statement (42712).
     DuplicateAlias,
     /// A table that the statement does not read, or has under another name (42P01).
@@ -656,9 +658,11 @@ impl From<DataFusionError> for Error {
                 ArrowError::ExternalError(inner) => Self::from(DataFusionError::External(inner)),
                 other => Self::Query(Box::new(DataFusionError::ArrowError(Box::new(other), text))),
             },
-            DataFusionError::Collection(mut errors) if errors.len() == 1 => errors
-                .pop()
-                .map_or_else(|| Self::unsupported("an empty list of errors"), Self::from),
+            // PostgreSQL stops at the first one.
+            DataFusionError::Collection(errors) => match errors.into_iter().next() {
+                Some(first) => Self::from(first),
+                None => Self::unsupported("an empty list of errors"),
+            },
             DataFusionError::SchemaError(inner, text) => match *inner {
                 NameError::FieldNotFound { field, valid_fields } => {
                     unknown_field(&field, &valid_fields)

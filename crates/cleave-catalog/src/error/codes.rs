@@ -25,6 +25,7 @@ impl Fault {
             Self::DuplicateColumn => "42701",
             Self::AmbiguousColumn => "42702",
             Self::UndefinedFunction => "42883",
+            Self::Cast => "42846",
             Self::DuplicateAlias => "42712",
             Self::MissingTable => "42P01",
             Self::Options | Self::Statement => "42601",
@@ -137,6 +138,7 @@ pub(super) fn engine_sqlstate(error: &DataFusionError) -> &'static str {
             ArrowError::DivideByZero => "22012",
             ArrowError::ArithmeticOverflow(_) => "22003",
             ArrowError::CastError(message) if is_out_of_range(message) => "22003",
+            ArrowError::CastError(message) if is_of_time(message) => "22007",
             ArrowError::CastError(_) => "22P02",
             ArrowError::ParseError(_) => "22007",
             ArrowError::MemoryError(_) => "53200",
@@ -180,6 +182,11 @@ fn external_sqlstate(inner: &(dyn std::error::Error + 'static)) -> &'static str 
     }
 }
 
+/// Whether a text is cast to a date, a time or an interval.
+fn is_of_time(message: &str) -> bool {
+    ["Date32", "Timestamp", "Time64", "Interval"].iter().any(|name| message.contains(name))
+}
+
 /// Whether a numeric has more digits before the point than its type.
 fn is_too_many_digits(message: &str) -> bool {
     message.contains("to store in a Decimal")
@@ -191,6 +198,7 @@ fn planning_sqlstate(message: &str) -> &'static str {
         ("No function matches", "42883"),
         ("Cannot coerce arithmetic expression", "42883"),
         ("non-boolean predicate", "42804"),
+        ("Join condition must be boolean", "42804"),
         ("different number of columns", "42601"),
         ("LIMIT must be >= 0", "2201W"),
         ("OFFSET must be >=0", "2201X"),
@@ -210,6 +218,7 @@ fn argument_sqlstate(message: &str) -> &'static str {
         ("Second value", "22008"),
         ("No function matches", "42883"),
         ("zero raised to a negative power", "2201F"),
+        ("overflow on abs", "22003"),
     ];
     said.into_iter().find(|(text, _)| message.contains(text)).map_or("22000", |(_, code)| code)
 }

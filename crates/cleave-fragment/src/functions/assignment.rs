@@ -25,7 +25,7 @@ use datafusion_expr::{
 use datafusion_physical_expr::expressions::Literal;
 use datafusion_physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 
-use super::float_of::{float_of, floats_of};
+use super::float_of::{float_of, floats_of, numerics_of};
 use super::infinite::time_cast;
 
 /// Why values do not become those of a column.
@@ -131,6 +131,11 @@ pub fn assign(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Unassigned> {
         return Ok(floats_of(array, to)?);
     }
     let strict = CastOptions { safe: false, ..CastOptions::default() };
+    let to_numeric = matches!(to, DataType::Decimal128(..)) && array.data_type().is_floating();
+    // What is no numeric is found below, with its row.
+    if to_numeric && let Ok(numerics) = numerics_of(array) {
+        return recast(&numerics, to, |array| Ok(cast_with_options(array, to, &strict)?));
+    }
     let whole: ArrayRef = match array.data_type() {
         _ if !to.is_integer() => Arc::clone(array),
         DataType::Float32 => Arc::new(

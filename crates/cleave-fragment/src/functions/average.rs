@@ -1,15 +1,15 @@
 //! `avg` with PostgreSQL's types: of integers and numerics it is a numeric with the digits of a
-//! [quotient](super::quotient); of floats and intervals it is the engine's.
+//! [quotient](super::quotient), of intervals an interval; of floats it is the engine's.
 //!
 //! In an aggregate, `avg` is rewritten to a sum and a count before the query runs, so a device only sees those. This
-//! function serves windows with a moving frame.
+//! function serves windows, where averages of intervals are refused.
 
 use std::mem::size_of_val;
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Decimal256Type, Field, FieldRef, i256};
+use arrow::datatypes::{DataType, Decimal256Type, Field, FieldRef, IntervalUnit, i256};
 use arrow::error::ArrowError;
 use datafusion_common::utils::take_function_args;
 use datafusion_common::{DataFusionError, Result, ScalarValue, not_impl_err};
@@ -25,6 +25,7 @@ use super::exact_sum::argument;
 use super::quotient::{QUOTIENT, average_of_one};
 
 const NAME: &str = "avg";
+const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 /// The average.
 pub fn average() -> Arc<AggregateUDF> {
@@ -51,6 +52,10 @@ fn sum_type(arg: Option<&DataType>) -> Option<DataType> {
         }
         _ => None,
     }
+}
+
+fn is_interval(own: &DataType) -> bool {
+    matches!(own, DataType::Interval(_))
 }
 
 impl AggregateUDFImpl for Average {
@@ -82,6 +87,7 @@ impl AggregateUDFImpl for Average {
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
         match sum_type(arg_types.first()) {
             Some(_) => Ok(QUOTIENT),
+            None if arg_types.first().is_some_and(is_interval) => Ok(INTERVAL),
             None => avg_udaf().return_type(arg_types),
         }
     }
@@ -96,6 +102,9 @@ impl AggregateUDFImpl for Average {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        if argument(&args).is_some_and(is_interval) {
+            return not_impl_err!("avg of intervals over a window");
+        }
         let Some(sum_type) = sum_type(argument(&args)) else {
             return avg_udaf().accumulator(args);
         };
@@ -108,6 +117,7 @@ impl AggregateUDFImpl for Average {
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         match sum_type(argument(&args)) {
             Some(_) => self.accumulator(args),
+            None if argument(&args).is_some_and(is_interval) => self.accumulator(args),
             None => avg_udaf().create_sliding_accumulator(args),
         }
     }

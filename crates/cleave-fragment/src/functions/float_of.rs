@@ -1,24 +1,35 @@
-//! Converts each numeric to its nearest float, as PostgreSQL does by reading the digits.
+//! Converts each numeric to its nearest float, as PostgreSQL does by reading the digits; and each float to a numeric of
+//! the digits that a float is sure to have, 15 or 6.
 //!
 //! Arrow converts the unscaled digits to a double, which rounds those above 2⁵³, and divides it by a power of ten,
-//! which rounds once more.
+//! which rounds once more. It multiplies a float by a power of ten, and shows digits that the float does not have.
 //!
-//! Source: PostgreSQL's `numeric_float8` and `numeric_float4`; Clinger, "How to Read Floating Point Numbers
-//! Accurately".
+//! Source: PostgreSQL's `numeric_float8`, `numeric_float4`, `float8_numeric` and `float4_numeric`; Clinger, "How to
+//! Read Floating Point Numbers Accurately".
 
 use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float32Array, Float64Array, PrimitiveArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, Decimal256Array, Float32Array, Float64Array, PrimitiveArray,
+};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Decimal128Type, Decimal256Type, DecimalType};
+use arrow::datatypes::{
+    DataType, Decimal128Type, Decimal256Type, DecimalType, Float32Type, Float64Type, i256,
+};
+use arrow::error::ArrowError;
 use datafusion_common::utils::take_function_args;
 use datafusion_common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion_expr::ScalarUDF;
 
-use super::row_function::row_function;
+use super::row_function::{ArgumentFault, row_function};
 
+/// Digits that every decimal number keeps as a `real`, and as a `double precision`.
+const REAL_DIGITS: usize = f32::DIGITS as usize;
+const DOUBLE_DIGITS: usize = f64::DIGITS as usize;
+/// Digits behind the point of [`NUMERIC_OF_FLOAT`].
+const SCALE: i8 = 38;
 /// Integers up to this power of ten, inclusive, are exact doubles.
 const EXACT_POWER: i8 = 22;
 /// Integers of so many digits are exact doubles.
@@ -92,6 +103,68 @@ pub fn floats_of(numerics: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
         }
         _ => cast(numerics, to)?,
     })
+}
+
+/// The type of [`numeric_of`]: every float below 10³⁸, to 38 digits behind the point.
+const NUMERIC_OF_FLOAT: DataType = DataType::Decimal256(76, 38);
+
+/// Converts a float to a numeric with its first 15 digits, of `real` 6.
+pub fn numeric_of() -> Arc<ScalarUDF> {
+    let takes = |given: &[DataType]| match given {
+        [DataType::Float32 | DataType::Float64] => Some(given.to_vec()),
+        _ => None,
+    };
+    row_function(
+        "numeric_of",
+        takes,
+        |_| NUMERIC_OF_FLOAT,
+        |args| {
+            let [floats] = take_function_args("numeric_of", args)?;
+            numerics_of(floats)
+        },
+    )
+}
+
+/// `floats` as numerics of type [`NUMERIC_OF_FLOAT`].
+///
+/// # Errors
+/// For a value that is no finite number, or too large.
+pub fn numerics_of(floats: &ArrayRef) -> Result<ArrayRef> {
+    let numerics: Decimal256Array = match floats.data_type() {
+        DataType::Float32 => floats
+            .as_primitive::<Float32Type>()
+            .try_unary(|value| unscaled(&format!("{value:.*e}", REAL_DIGITS - 1)))?,
+        _ => floats
+            .as_primitive::<Float64Type>()
+            .try_unary(|value| unscaled(&format!("{value:.*e}", DOUBLE_DIGITS - 1)))?,
+    };
+    Ok(Arc::new(numerics.with_precision_and_scale(76, SCALE)?))
+}
+
+/// The number that `digits` writes as `-1.25e3`, times 10^[`SCALE`], rounded half away from zero.
+fn unscaled(digits: &str) -> Result<i256, ArrowError> {
+    let too_large = || {
+        let reason =
+            "value overflows numeric format, which holds finite numbers below 10^38".to_owned();
+        ArrowError::ExternalError(Box::new(ArgumentFault::OutOfRange { reason }))
+    };
+    let (mantissa, exponent) = digits.split_once('e').ok_or_else(too_large)?;
+    let exponent: i32 = exponent.parse().map_err(|_| too_large())?;
+    let whole: String = mantissa.chars().filter(|character| *character != '.').collect();
+    let whole: i64 = whole.parse().map_err(|_| too_large())?;
+    let behind = mantissa.split_once('.').map_or(0, |(_, behind)| behind.len());
+    let behind = i32::try_from(behind).map_err(|_| too_large())?;
+    let power = exponent - behind + i32::from(SCALE);
+    let ten = |power: i32| i256::from_i128(10).checked_pow(power.unsigned_abs());
+    if power >= 0 {
+        let power = ten(power).filter(|_| exponent < i32::from(SCALE)).ok_or_else(too_large)?;
+        return i256::from_i128(whole.into()).checked_mul(power).ok_or_else(too_large);
+    }
+    // The mantissa has 15 digits: below this all of them are lost.
+    let Some(power) = ten(power).filter(|_| power > -20) else { return Ok(i256::ZERO) };
+    let half = power / i256::from_i128(2);
+    let half = if whole < 0 { -half } else { half };
+    Ok((i256::from_i128(whole.into()) + half) / power)
 }
 
 fn one_numeric(given: &[DataType]) -> Option<Vec<DataType>> {

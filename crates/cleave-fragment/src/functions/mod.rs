@@ -12,7 +12,7 @@
 //!    domains](within_domains).
 //! 8. [`age`], [`justify_interval`] and its kin: intervals by the [`calendar`]; [`interval_span`]: the value that they
 //!    compare by.
-//! 9. [`double_of`], [`real_of`]: numerics as the nearest floats.
+//! 9. [`double_of`], [`real_of`]: numerics as the nearest floats. [`numeric_of`]: floats as numerics of their digits.
 //! 10. [`row_function()`] makes a function of one row out of its types and its code.
 //! 11. [`time_plus`] and its kin: sums, differences and casts of times that support [`infinite`] ones.
 //! 12. [`bounded`]: the engine's functions that would take any amount of memory, with a bound; [`concatenate()`] and
@@ -46,7 +46,7 @@ pub use checked_arithmetic::{checked_add, checked_multiply, checked_subtract};
 pub use concatenate::{concatenate, is_concatenated};
 use datafusion_expr::{AggregateUDF, ScalarUDF};
 pub use exact_sum::exact_sum;
-pub use float_of::{double_of, float_of, floats_of, real_of};
+pub use float_of::{double_of, float_of, floats_of, numeric_of, numerics_of, real_of};
 pub use intervals::{
     age, interval_divided, interval_span, interval_times, justify_days, justify_hours,
     justify_interval, milliseconds_of, seconds_of, span,
@@ -109,6 +109,7 @@ fn placed() -> Vec<Arc<ScalarUDF>> {
         interval_span(),
         double_of(),
         real_of(),
+        numeric_of(),
         time_plus(),
         time_minus(),
         date_plus(),

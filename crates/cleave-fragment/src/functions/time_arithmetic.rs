@@ -16,9 +16,8 @@ use arrow::array::{
 use arrow::compute::kernels::numeric::{add, sub};
 use arrow::compute::{DatePart, cast, date_part, try_binary};
 use arrow::datatypes::{
-    DataType, Date32Type, DurationMicrosecondType, FieldRef, Float64Type, Int32Type,
-    IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
-    TimestampMicrosecondType,
+    DataType, Date32Type, FieldRef, Float64Type, Int32Type, IntervalMonthDayNano,
+    IntervalMonthDayNanoType, IntervalUnit, TimeUnit, TimestampMicrosecondType,
 };
 use arrow::error::ArrowError;
 use datafusion_common::utils::take_function_args;
@@ -67,7 +66,7 @@ pub fn date_minus() -> Arc<ScalarUDF> {
     row_function("date_minus", date_and_days, first, |args| moved_by_days(args, -1))
 }
 
-/// The difference of two timestamps of one type.
+/// The difference of two timestamps of one type, in days and hours.
 pub fn moments_between() -> Arc<ScalarUDF> {
     let takes = |given: &[DataType]| match given {
         [DataType::Timestamp(TimeUnit::Microsecond, one), DataType::Timestamp(_, other)] => {
@@ -77,22 +76,30 @@ pub fn moments_between() -> Arc<ScalarUDF> {
         }
         _ => None,
     };
-    let gives = |_: &[DataType]| DataType::Duration(TimeUnit::Microsecond);
-    row_function("moments_between", takes, gives, |args| {
-        let [later, earlier] = take_function_args("moments_between", args)?;
-        let between = try_binary::<_, _, _, DurationMicrosecondType>(
-            later.as_primitive::<TimestampMicrosecondType>(),
-            earlier.as_primitive::<TimestampMicrosecondType>(),
-            |later, earlier| {
-                let is_infinite = |micros| Infinite::of_micros(micros).is_some();
-                if is_infinite(later) || is_infinite(earlier) {
-                    return Err(fault(ArgumentFault::InfiniteTimes { what: "timestamps" }));
-                }
-                later.checked_sub(earlier).ok_or_else(|| out_of_range("interval"))
-            },
-        )?;
-        Ok(Arc::new(between))
-    })
+    row_function(
+        "moments_between",
+        takes,
+        |_| INTERVAL,
+        |args| {
+            let [later, earlier] = take_function_args("moments_between", args)?;
+            let between = try_binary::<_, _, _, IntervalMonthDayNanoType>(
+                later.as_primitive::<TimestampMicrosecondType>(),
+                earlier.as_primitive::<TimestampMicrosecondType>(),
+                |later, earlier| {
+                    let is_infinite = |micros| Infinite::of_micros(micros).is_some();
+                    if is_infinite(later) || is_infinite(earlier) {
+                        return Err(fault(ArgumentFault::InfiniteTimes { what: "timestamps" }));
+                    }
+                    let micros =
+                        later.checked_sub(earlier).ok_or_else(|| out_of_range("interval"))?;
+                    let days =
+                        i32::try_from(micros / DAY_US).map_err(|_| out_of_range("interval"))?;
+                    Ok(IntervalMonthDayNano::new(0, days, micros % DAY_US * 1000))
+                },
+            )?;
+            Ok(Arc::new(between))
+        },
+    )
 }
 
 /// The days between two dates.

@@ -1,5 +1,5 @@
-//! A planner rule: averages of integers and numerics become a sum and a count, which other aggregates of the statement
-//! may share, and a division above the aggregate.
+//! A planner rule: averages of integers, numerics and intervals become a sum and a count, which other aggregates of the
+//! statement may share, and a division above the aggregate.
 //!
 //! ```text
 //!   Aggregate [sum(x), avg(x)]   ─▶   Projection [sum, average_of(sum, count)] ◀─ Aggregate [sum(x), count(x)]
@@ -7,12 +7,13 @@
 //!
 //! The partial half of such an aggregate, which a device may run, then keeps and sends one sum where it had two. Runs
 //! after subqueries were decorrelated, since that looks for counts in aggregates without rows. Deliberately left to the
-//! engine: averages of floats and of intervals.
+//! engine: averages of floats.
 
 use std::sync::Arc;
 
 use cleave_fragment::functions::quotient::QUOTIENT;
-use cleave_fragment::functions::{average, average_of, exact_sum};
+use cleave_fragment::functions::{average, average_of, exact_sum, interval_divided};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema};
 use datafusion::error::Result;
@@ -52,7 +53,7 @@ impl OptimizerRule for ShareSums {
     }
 }
 
-/// The parameters of an average that is exact.
+/// The parameters of an average that is exact, or of intervals.
 fn averaged<'a>(expr: &'a Expr, aggregate: &Aggregate) -> Option<&'a AggregateFunctionParams> {
     let Expr::AggregateFunction(function) = unaliased(expr) else { return None };
     let params = &function.params;
@@ -62,8 +63,12 @@ fn averaged<'a>(expr: &'a Expr, aggregate: &Aggregate) -> Option<&'a AggregateFu
         return None;
     }
     let own = value.get_type(aggregate.input.schema()).ok()?;
-    let is_exact = function.func.return_type(&[own]).is_ok_and(|average| average == QUOTIENT);
-    is_exact.then_some(params)
+    let average = function.func.return_type(&[own]).ok()?;
+    (average == QUOTIENT || is_interval(&average)).then_some(params)
+}
+
+fn is_interval(own: &DataType) -> bool {
+    matches!(own, DataType::Interval(_))
 }
 
 fn unaliased(expr: &Expr) -> &Expr {
@@ -107,7 +112,11 @@ fn shared(aggregate: Aggregate) -> Result<LogicalPlan> {
         let value = match count {
             None => first,
             Some(count) => {
-                let average = average_of().call(vec![first, column(group_count + count)]);
+                let count = column(group_count + count);
+                let average = match is_interval(field.data_type()) {
+                    true => interval_divided().call(vec![first, cast(count, DataType::Float64)]),
+                    false => average_of().call(vec![first, count]),
+                };
                 cast(average, field.data_type().clone())
             }
         };

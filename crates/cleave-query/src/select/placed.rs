@@ -104,6 +104,16 @@ fn in_own_words(error: Error) -> Error {
                        aggregate function";
         return invalid(message.to_owned(), Fault::Grouping);
     }
+    if let Some(position) = between(message, "Order by column out of bounds, specified: ", ", max")
+    {
+        let message = format!("ORDER BY position {position} is not in select list");
+        return invalid(message, Fault::ColumnAliases);
+    }
+    if let Some((_, found)) = message.split_once("Join condition must be boolean type, but got ") {
+        let message =
+            format!("argument of JOIN/ON must be type boolean, not type {}", type_name(found));
+        return invalid(message, Fault::Type);
+    }
     if message.contains(NOT_BOOLEAN) {
         let found = message.rsplit(' ').next().map(type_name).unwrap_or_default();
         let message = format!("argument of WHERE must be type boolean, not type {found}");
@@ -114,6 +124,14 @@ fn in_own_words(error: Error) -> Error {
     {
         let name = name.strip_prefix("exact_").unwrap_or(name);
         let types: Vec<&str> = types.split(", ").map(type_name).collect();
+        if ["coalesce", "greatest", "least"].contains(&name)
+            && let Some((one, others)) = types.split_first()
+            && let Some(other) = others.iter().find(|other| *other != one)
+        {
+            let name = name.to_uppercase();
+            let message = format!("{name} types {one} and {other} cannot be matched");
+            return invalid(message, Fault::Type);
+        }
         let message = format!("function {name}({}) does not exist", types.join(", "));
         return invalid(message, Fault::UndefinedFunction);
     }
@@ -135,6 +153,8 @@ fn type_name(engine: &str) -> &str {
         "Null" => "unknown",
         name if name.starts_with("Decimal") => "numeric",
         name if name.starts_with("Interval") => "interval",
+        name if name.starts_with("Timestamp") && name.contains("UTC") => "timestamp with time zone",
+        name if name.starts_with("Timestamp") => "timestamp without time zone",
         other => other,
     }
 }

@@ -4,14 +4,14 @@
 
 use cleave_fragment::functions::{
     checked_add, checked_divide, checked_multiply, checked_subtract, float_of, interval_span,
-    quotient,
+    numeric_of, quotient,
 };
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::InList;
+use datafusion::logical_expr::expr::{Cast, InList};
 use datafusion::logical_expr::{
     Between, BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, lit,
 };
@@ -63,6 +63,15 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             return match expr {
                 Expr::Cast(to_text) if is_written => {
                     Transformed::yes(text_of().call(vec![*to_text.expr]))
+                }
+                expr => Transformed::no(expr),
+            };
+        }
+        Expr::Cast(of_float) if is_numeric_of_float(of_float, schema) => {
+            return match expr {
+                Expr::Cast(Cast { expr, field }) => {
+                    let numeric = numeric_of().call(vec![*expr]);
+                    Transformed::yes(Expr::Cast(Cast { expr: Box::new(numeric), field }))
                 }
                 expr => Transformed::no(expr),
             };
@@ -129,6 +138,12 @@ fn compared(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         }
         expr => Transformed::no(expr),
     }
+}
+
+fn is_numeric_of_float(cast: &Cast, schema: &DFSchema) -> bool {
+    let to = cast.field.data_type();
+    matches!(to, DataType::Decimal128(..) | DataType::Decimal256(..))
+        && cast.expr.get_type(schema).is_ok_and(|own| own.is_floating())
 }
 
 /// The common kind of both operands of an operator.

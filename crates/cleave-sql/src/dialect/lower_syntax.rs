@@ -7,6 +7,7 @@ use super::functions_in_from::{lower_functions_in_from, lower_rows};
 use super::having_alone::lower_having_alone;
 use super::integer_literals::type_integers;
 use super::lower_calls::lower_call;
+use super::named_casts::name_casts;
 use super::outer_tables::name_outer_tables;
 use super::row_comparison::lower_row_comparison;
 use super::row_membership::lower_row_membership;
@@ -65,6 +66,7 @@ pub fn lower_syntax(query: &mut ast::Query) {
     debug_assert!(flow.is_continue(), "nothing stops the visit");
     name_outer_tables(query);
     type_integers(query);
+    name_casts(query);
 }
 
 /// The engine's patterns know no other escape than the backslash.

@@ -3,7 +3,7 @@
 //! 0. [`query_names`]: columns of subqueries get PostgreSQL's names, and USING merges as in PostgreSQL.
 //! 1. [`lower_syntax`]: casts to `varchar(n)` cut, `1e300` is a double, rows of several values compare value by value,
 //!    `a.b` is a column of an outer table `a` before it is a field of a column, and functions have PostgreSQL's names;
-//!    those that make text are our [own](functions).
+//!    those that make text are our [own](functions). [`named_casts`]: casts in grouped queries have names of their own.
 //! 2. [`PostgresTypes`]: `timestamp` is in microseconds, `uuid` is a type.
 //! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side, where the
 //!    engine would refuse the pair; dates and days add up, and dates and hours. [`operand_types`] refuses operand types
@@ -36,6 +36,7 @@ mod integer_literals;
 mod interval_keys;
 mod lower_calls;
 mod lower_syntax;
+mod named_casts;
 mod operand_types;
 mod operators;
 mod outer_tables;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use cleave_catalog::error::{Error, Fault, NoOperator};
 use cleave_catalog::identifiers::shown_name;
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
-use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::type_coercion::binary::type_union_coercion;
 use datafusion::logical_expr::{
@@ -60,11 +60,80 @@ impl Family {
     }
 }
 
-/// The kind of an operator.
+/// What an operator does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Does {
     Compare,
-    Calculate,
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Modulo,
+    Concatenate,
+    Bits,
+}
+
+impl Does {
+    /// Whether PostgreSQL has the operator for two operands of known types; it converts them only where nothing is
+    /// lost.
+    fn takes(self, (left, one): (&DataType, Family), (right, other): (&DataType, Family)) -> bool {
+        use Family::{Boolean, Interval, Moment, Number, Text, TimeOfDay};
+        let days = |own: &DataType| matches!(own, DataType::Int16 | DataType::Int32);
+        let is_date = |own: &DataType| *own == DataType::Date32;
+        match (self, one, other) {
+            (Self::Compare, ..) => !one.is_apart(other),
+            (Self::Concatenate, ..) => {
+                one == Text || other == Text || (one, other) == (Family::Bytes, Family::Bytes)
+            }
+            (_, Text | Boolean, _) | (_, _, Text | Boolean) => false,
+            (Self::Bits, ..) => left.is_integer() && right.is_integer(),
+            (Self::Modulo, Number, Number) => !left.is_floating() && !right.is_floating(),
+            (_, Number, Number) => true,
+            (Self::Add, Moment, Number) => is_date(left) && days(right),
+            (Self::Add, Number, Moment) => days(left) && is_date(right),
+            (Self::Subtract, Moment, Number) => is_date(left) && days(right),
+            (Self::Add, Moment | Interval | TimeOfDay, Interval)
+            | (Self::Add, Interval, Moment | TimeOfDay)
+            | (Self::Add, Moment, TimeOfDay)
+            | (Self::Add, TimeOfDay, Moment) => true,
+            (Self::Subtract, Moment, Moment | Interval | TimeOfDay)
+            | (Self::Subtract, TimeOfDay | Interval, TimeOfDay | Interval) => true,
+            (Self::Multiply, Interval | TimeOfDay, Number)
+            | (Self::Multiply, Number, Interval | TimeOfDay)
+            | (Self::Divide, Interval | TimeOfDay, Number) => true,
+            _ => false,
+        }
+    }
+}
+
+/// Refuses conversions that PostgreSQL does not make, even where they are asked for. A literal in quotes is read as
+/// any type.
+///
+/// # Errors
+/// 42846.
+pub(super) fn check_cast((expr, from): Operand<'_>, to: &DataType) -> Result<()> {
+    use Family::{Boolean, Interval, Moment, Number, Text, TimeOfDay};
+    let Some((one, other)) = Family::of(from).zip(Family::of(to)).filter(|_| !is_unknown(expr))
+    else {
+        return Ok(());
+    };
+    let is_integer = |own: &DataType| {
+        let is_small = |number: &i64| i32::try_from(*number).is_ok();
+        *own == DataType::Int32
+            // The engine has literals as bigint.
+            || matches!(expr, Expr::Literal(ScalarValue::Int64(Some(number)), _) if is_small(number))
+    };
+    let is_made = one == other
+        || matches!((one, other), (Text, _) | (_, Text))
+        || matches!((one, other), (Interval, TimeOfDay) | (TimeOfDay, Interval))
+        || (one, other) == (Moment, TimeOfDay) && matches!(from, DataType::Timestamp(..))
+        || (one, other) == (Number, Boolean) && is_integer(from)
+        || (one, other) == (Boolean, Number) && *to == DataType::Int32;
+    if is_made {
+        return Ok(());
+    }
+    let message = format!("cannot cast type {} to {}", type_name(from), type_name(to));
+    Err(Error::Invalid { message, fault: Fault::Cast, position: None }.into())
 }
 
 /// One operand: its form and its type.
@@ -80,15 +149,12 @@ pub(super) fn check_operands(
     left: Operand<'_>,
     right: Operand<'_>,
 ) -> Result<()> {
-    let (one, other) = (family(left), family(right));
-    let is_refused = match does {
-        Does::Compare => one.zip(other).is_some_and(|(one, other)| one.is_apart(other)),
-        Does::Calculate => {
-            let refuses = |own| matches!(own, Some(Family::Text | Family::Boolean));
-            let is_known =
-                |operand: Operand<'_>| family(operand).is_some() || is_unknown(operand.0);
-            (refuses(one) && is_known(right)) || (refuses(other) && is_known(left))
-        }
+    let is_refused = match (family(left), family(right)) {
+        (Some(one), Some(other)) => !does.takes((left.1, one), (right.1, other)),
+        // A literal in quotes takes the other's type, but for text, and truth values, which have no arithmetic.
+        (Some(own), None) => has_none(does, own) && is_unknown(right.0),
+        (None, Some(own)) => has_none(does, own) && is_unknown(left.0),
+        (None, None) => false,
     };
     if !is_refused {
         return Ok(());
@@ -108,6 +174,14 @@ pub(super) fn check_operands(
         position: None,
     }))
     .into())
+}
+
+/// Whether values of the family have no such operator at all.
+fn has_none(does: Does, own: Family) -> bool {
+    match does {
+        Does::Compare | Does::Concatenate => false,
+        _ => matches!(own, Family::Text | Family::Boolean),
+    }
 }
 
 /// As [`check_operands`], for comparisons that appear once the plan exists.
@@ -181,6 +255,8 @@ fn common(
         if is_unknown || own.is_null() {
             continue;
         }
+        // Of the engine's functions that count rows.
+        let own = if own == DataType::UInt64 { DataType::Int64 } else { own };
         found = Some(match found {
             None => own,
             Some(before) => {
@@ -199,6 +275,16 @@ fn common(
                     (DataType::Date32, DataType::Timestamp(_, zone))
                     | (DataType::Timestamp(_, zone), DataType::Date32) => {
                         DataType::Timestamp(TimeUnit::Microsecond, zone.clone())
+                    }
+                    // The engine would make decimals of floats beside decimals.
+                    (one, other) if one.is_numeric() && other.is_numeric() => {
+                        match [DataType::Float64, DataType::Float32]
+                            .into_iter()
+                            .find(|float| one == float || other == float)
+                        {
+                            Some(float) => float,
+                            None => type_union_coercion(one, other).unwrap_or(before),
+                        }
                     }
                     _ => type_union_coercion(&before, &own).unwrap_or(before),
                 }
@@ -219,13 +305,33 @@ pub(super) fn matched(what: &str, mut parts: Vec<&mut Expr>, schema: &DFSchema) 
     for part in &mut parts {
         if let Some(typed) = typed_literal(part, &common)? {
             **part = typed;
-        } else if matches!(common, DataType::Timestamp(..))
-            && matches!(part.get_type(schema), Ok(DataType::Date32))
-        {
+        } else if part.get_type(schema).is_ok_and(|own| is_converted(&own, &common)) {
             **part = cast(std::mem::take(*part), common.clone());
         }
     }
     Ok(())
+}
+
+/// Whether the engine would convert both `own` and the common type to another one.
+fn is_converted(own: &DataType, common: &DataType) -> bool {
+    match common {
+        DataType::Int64 => *own == DataType::UInt64,
+        DataType::Timestamp(..) => *own == DataType::Date32,
+        DataType::Float32 | DataType::Float64 => own.is_numeric() && own != common,
+        _ => false,
+    }
+}
+
+/// The type of `nullif(one, other)` of two numbers: that of the first operand of PostgreSQL's `=` for them. None if
+/// it is that of `one`.
+pub(super) fn nullif_type(one: &DataType, other: &DataType) -> Option<DataType> {
+    let is_exact =
+        |own: &DataType| matches!(own, DataType::Decimal128(..) | DataType::Decimal256(..));
+    let is_float = |own: &DataType| matches!(own, DataType::Float32 | DataType::Float64);
+    if one.is_integer() && is_exact(other) {
+        return Some(other.clone());
+    }
+    ((one.is_integer() || is_exact(one)) && is_float(other)).then_some(DataType::Float64)
 }
 
 /// `union` with its columns of literals in quotes given the types of the others.
@@ -235,7 +341,8 @@ pub(super) fn matched(what: &str, mut parts: Vec<&mut Expr>, schema: &DFSchema) 
 pub(super) fn matched_union(union: Union) -> Result<Union> {
     let mut inputs = union.inputs;
     matched_inputs("UNION", &mut inputs)?;
-    Ok(Union { inputs, schema: union.schema })
+    // Of the types that the inputs have now.
+    Union::try_new_with_loose_types(inputs)
 }
 
 /// The same of the inputs of any set operation.
@@ -249,12 +356,31 @@ pub(super) fn matched_inputs(what: &str, inputs: &mut [Arc<LogicalPlan>]) -> Res
         if is_text(&common) {
             continue;
         }
-        for input in inputs.iter_mut().filter(|input| is_unknown_column(input, place)) {
-            let plan = Arc::unwrap_or_clone(std::mem::take(input));
-            *input = Arc::new(with_typed_column(plan, place, &common)?);
+        for input in inputs.iter_mut() {
+            let is_unknown = is_unknown_column(input, place);
+            let own = input.schema().field(place).data_type().clone();
+            if is_unknown {
+                let plan = Arc::unwrap_or_clone(std::mem::take(input));
+                *input = Arc::new(with_typed_column(plan, place, &common)?);
+            } else if is_converted(&own, &common) && common.is_numeric() {
+                let plan = Arc::unwrap_or_clone(std::mem::take(input));
+                *input = Arc::new(with_cast_column(plan, place, &common)?);
+            }
         }
     }
     Ok(())
+}
+
+fn with_cast_column(plan: LogicalPlan, place: usize, to: &DataType) -> Result<LogicalPlan> {
+    let columns = plan.schema().iter().enumerate().map(|(at, (qualifier, field))| {
+        let column = Expr::Column(Column::from((qualifier, field)));
+        match at == place {
+            true => cast(column, to.clone()).alias_qualified(qualifier.cloned(), field.name()),
+            false => column,
+        }
+    });
+    let columns = columns.collect();
+    Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(plan))?))
 }
 
 /// Whether a column of `plan` is a literal without a type.
@@ -278,9 +404,14 @@ fn with_typed_column(plan: LogicalPlan, place: usize, to: &DataType) -> Result<L
             if let Some(expr) = projection.expr.get_mut(place) {
                 let name = expr.schema_name().to_string();
                 let literal = expr.clone().unalias();
-                if let Some(typed) = typed_literal(&literal, to)? {
-                    *expr = typed.alias(name);
-                }
+                *expr = match typed_literal(&literal, to)? {
+                    Some(typed) => typed.alias(name),
+                    // A NULL with a type.
+                    None if literal.get_type(projection.input.schema())? != *to => {
+                        cast(literal, to.clone()).alias(name)
+                    }
+                    None => literal.alias(name),
+                };
             }
             LogicalPlan::Projection(Projection::try_new(projection.expr, projection.input)?)
         }

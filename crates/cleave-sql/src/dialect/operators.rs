@@ -2,10 +2,11 @@
 
 use cleave_fragment::functions::{
     checked_add, checked_multiply, checked_subtract, date_minus, date_plus, days_between,
-    interval_divided, interval_times, part_of_time, quotient, time_minus, time_plus,
+    interval_divided, interval_times, moments_between, part_of_time, quotient, time_minus,
+    time_plus,
 };
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
-use datafusion::common::DFSchema;
+use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::planner::{
     ExprPlanner, PlannerResult, RawAggregateExpr, RawBinaryExpr, RawWindowExpr,
@@ -35,14 +36,17 @@ impl ExprPlanner for PostgresOperators {
         else {
             return Ok(PlannerResult::Original(expr));
         };
+        let (expr, left, right) = as_bigints(expr, left, right);
         let (one, other) = ((&expr.left, &left), (&expr.right, &right));
         if is_comparison(&expr.op) {
             check_operands(&expr.op, Does::Compare, one, other)?;
+            let (expr, left, right) = as_doubles(expr, left, right);
             return comparison(expr, &left, &right).map(PlannerResult::Original);
         }
-        if calculates(&expr.op) {
-            check_operands(&expr.op, Does::Calculate, one, other)?;
+        if let Some(does) = does(&expr.op) {
+            check_operands(&expr.op, does, one, other)?;
         }
+        let (expr, left, right) = as_doubles(expr, left, right);
         let (expr, left, right) = with_numbers(expr, left, right)?;
         let planned = days(&expr, &left, &right)
             .or_else(|| scaled(&expr, &left, &right))
@@ -88,9 +92,62 @@ fn is_comparison(operator: &BinaryOperator) -> bool {
     matches!(operator, Op::Eq | Op::NotEq | Op::Lt | Op::LtEq | Op::Gt | Op::GtEq)
 }
 
+/// What an operator other than a comparison does, of those whose operands PostgreSQL restricts.
+fn does(operator: &BinaryOperator) -> Option<Does> {
+    Some(match operator {
+        BinaryOperator::Plus => Does::Add,
+        BinaryOperator::Minus => Does::Subtract,
+        BinaryOperator::Multiply => Does::Multiply,
+        BinaryOperator::Divide => Does::Divide,
+        BinaryOperator::Modulo => Does::Modulo,
+        BinaryOperator::StringConcat => Does::Concatenate,
+        BinaryOperator::BitwiseAnd | BinaryOperator::BitwiseOr | BinaryOperator::PGBitwiseXor => {
+            Does::Bits
+        }
+        _ => return None,
+    })
+}
+
 fn calculates(operator: &BinaryOperator) -> bool {
     use BinaryOperator as Op;
     matches!(operator, Op::Plus | Op::Minus | Op::Multiply | Op::Divide | Op::Modulo)
+}
+
+/// Ranks and row numbers are bigints; the engine has them unsigned.
+fn as_bigints(
+    mut expr: RawBinaryExpr,
+    mut left: DataType,
+    mut right: DataType,
+) -> (RawBinaryExpr, DataType, DataType) {
+    for (side, own) in [(&mut expr.left, &mut left), (&mut expr.right, &mut right)] {
+        if *own == DataType::UInt64 {
+            *own = DataType::Int64;
+            *side = cast(std::mem::take(side), DataType::Int64);
+        }
+    }
+    (expr, left, right)
+}
+
+/// A `real` beside another number: both are doubles, as PostgreSQL prefers them.
+fn as_doubles(
+    mut expr: RawBinaryExpr,
+    left: DataType,
+    right: DataType,
+) -> (RawBinaryExpr, DataType, DataType) {
+    let is_real = |own: &DataType| *own == DataType::Float32;
+    let is_one = is_real(&left) != is_real(&right) && left.is_numeric() && right.is_numeric();
+    // The comparison with a small whole number is the same, and may use what is known of the column.
+    let is_small = |side: &Expr| match side {
+        Expr::Literal(ScalarValue::Int32(Some(number)), _) => number.unsigned_abs() <= 1 << 24,
+        _ => false,
+    };
+    let is_exact = is_comparison(&expr.op) && (is_small(&expr.left) || is_small(&expr.right));
+    if !is_one || is_exact || !(is_comparison(&expr.op) || calculates(&expr.op)) {
+        return (expr, left, right);
+    }
+    expr.left = cast(expr.left, DataType::Float64);
+    expr.right = cast(expr.right, DataType::Float64);
+    (expr, DataType::Float64, DataType::Float64)
 }
 
 /// A literal in quotes beside a number, cast to such a number, and the common type.
@@ -213,6 +270,15 @@ fn days(expr: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<Expr>
         }
         (DataType::Date32, Minus, DataType::Date32) => {
             Some(days_between().call(vec![one.clone(), other.clone()]))
+        }
+        (DataType::Timestamp(..), Minus, DataType::Timestamp(..)) => {
+            Some(moments_between().call(vec![one.clone(), other.clone()]))
+        }
+        (DataType::Timestamp(..), Minus, DataType::Date32) => {
+            Some(moments_between().call(vec![one.clone(), moment(other)]))
+        }
+        (DataType::Date32, Minus, DataType::Timestamp(..)) => {
+            Some(moments_between().call(vec![moment(one), other.clone()]))
         }
         // The engine would make it a date, without the hours.
         (DataType::Date32, Plus, DataType::Interval(_)) => Some(moment(one) + other.clone()),

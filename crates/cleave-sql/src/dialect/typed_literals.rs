@@ -14,13 +14,16 @@ use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::{Cast, ScalarFunction};
 use datafusion::logical_expr::{
-    Expr, ExprSchemable, JoinConstraint, LogicalPlan, Operator, cast, lit,
+    Expr, ExprSchemable, JoinConstraint, LogicalPlan, Operator, case, cast, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 
 use super::functions::text_of;
-use super::operand_types::{check_compared, check_comparison, matched, matched_union};
+use super::named_casts::CAST_OPERAND;
+use super::operand_types::{
+    check_cast, check_compared, check_comparison, matched, matched_union, nullif_type,
+};
 use super::rewrite::rewrite_expressions;
 
 /// Digits behind the point of a column of quotients, most of which are below one.
@@ -115,18 +118,12 @@ fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             Ok(Transformed::yes(Expr::BinaryExpr(binary)))
         }
-        Expr::Cast(cast) => Ok(match cast_literal(&cast.expr, cast.field.data_type())? {
-            Some(literal) => Transformed::yes(literal),
-            None if is_text(cast.field.data_type())
-                && cast
-                    .expr
-                    .get_type(schema)
-                    .is_ok_and(|own| is_written(&own) || is_bytes(&own)) =>
-            {
-                Transformed::yes(text_of().call(vec![*cast.expr]))
+        Expr::Cast(cast) => {
+            if let Ok(own) = cast.expr.get_type(schema) {
+                check_cast((&cast.expr, &own), cast.field.data_type())?;
             }
-            None => rounded(cast, schema),
-        }),
+            converted(cast, schema)
+        }
         Expr::InSubquery(within) => {
             let rows = within.subquery.subquery.schema();
             if let (Ok(own), [field]) = (within.expr.get_type(schema), rows.fields().as_ref()) {
@@ -143,11 +140,29 @@ fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             matched(&name, function.args.iter_mut().collect(), schema)?;
             Ok(Transformed::yes(Expr::ScalarFunction(function)))
         }
+        Expr::ScalarFunction(mut function) if function.name() == CAST_OPERAND => {
+            let operand = function.args.drain(..).next();
+            Ok(Transformed::yes(operand.unwrap_or_default()))
+        }
+        Expr::ScalarFunction(mut function)
+            if ["concat", "concat_ws"].contains(&function.name()) =>
+        {
+            for arg in &mut function.args {
+                if matches!(arg.get_type(schema), Ok(DataType::Boolean)) {
+                    *arg = case(std::mem::take(arg))
+                        .when(lit(true), lit("t"))
+                        .when(lit(false), lit("f"))
+                        .end()?;
+                }
+            }
+            Ok(Transformed::yes(Expr::ScalarFunction(function)))
+        }
         Expr::ScalarFunction(mut function) if function.name() == "nullif" => {
             if let [one, other] = function.args.as_mut_slice() {
                 check_compared(Operator::Eq, one, other, schema)?;
                 if let Ok(own) = one.get_type(schema) {
                     replace(other, &own, schema)?;
+                    return nullif(function, own, schema);
                 }
             }
             Ok(Transformed::yes(Expr::ScalarFunction(function)))
@@ -159,6 +174,53 @@ fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         }
         expr => Ok(Transformed::no(expr)),
     }
+}
+
+/// A cast, whose literal in quotes is read as its type.
+fn converted(cast: Cast, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let to = cast.field.data_type();
+    if let Some(literal) = cast_literal(&cast.expr, to)? {
+        return Ok(Transformed::yes(literal));
+    }
+    let is_ours = |own: DataType| is_written(&own) || is_bytes(&own);
+    if is_text(to) && cast.expr.get_type(schema).is_ok_and(is_ours) {
+        return Ok(Transformed::yes(text_of().call(vec![*cast.expr])));
+    }
+    Ok(rounded(cast, schema))
+}
+
+/// `nullif` of a value of type `own`: the engine gives it the type in which both are compared.
+fn nullif(
+    mut function: ScalarFunction,
+    own: DataType,
+    schema: &DFSchema,
+) -> Result<Transformed<Expr>> {
+    let [one, other] = function.args.as_mut_slice() else {
+        return Ok(Transformed::yes(Expr::ScalarFunction(function)));
+    };
+    let of_other = other.get_type(schema)?;
+    let is_date_and_time = |one: &DataType, other: &DataType| {
+        *one == DataType::Date32 && matches!(other, DataType::Timestamp(..))
+    };
+    if is_date_and_time(&own, &of_other) {
+        *one = cast(std::mem::take(one), of_other);
+        return Ok(Transformed::yes(cast(Expr::ScalarFunction(function), own)));
+    }
+    if is_date_and_time(&of_other, &own) {
+        *other = cast(std::mem::take(other), own);
+        return Ok(Transformed::yes(Expr::ScalarFunction(function)));
+    }
+    if !own.is_numeric() || !of_other.is_numeric() || own == of_other {
+        return Ok(Transformed::yes(Expr::ScalarFunction(function)));
+    }
+    let result = nullif_type(&own, &of_other).unwrap_or(own);
+    if result.is_floating() || of_other.is_floating() {
+        // As PostgreSQL, as doubles.
+        for operand in [one, other] {
+            *operand = cast(std::mem::take(operand), DataType::Float64);
+        }
+    }
+    Ok(Transformed::yes(cast(Expr::ScalarFunction(function), result)))
 }
 
 /// `ceil`, `floor`, `trunc` and `round`: results of numerics have no superfluous zeros behind the point; a double

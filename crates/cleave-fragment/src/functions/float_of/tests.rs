@@ -23,7 +23,7 @@ fn numerics_are_the_nearest_floats() {
                 assert_eq!(doubles.value(0), text.parse::<f64>().unwrap(), "{text}");
                 assert!(doubles.is_null(1));
                 let reals = floats_of(&numerics, &DataType::Float32).unwrap();
-                let reals = reals.as_primitive::<arrow::datatypes::Float32Type>();
+                let reals = reals.as_primitive::<Float32Type>();
                 assert_eq!(reals.value(0), text.parse::<f32>().unwrap(), "{text}");
             }
         }

@@ -32,6 +32,7 @@ use std::sync::Arc;
 
 use datafusion::logical_expr::ScalarUDF;
 
+use super::named_casts::cast_operand;
 pub(super) use lists::{DISCRETE_PERCENTILE, LIST_OR_EMPTY, MOST_FREQUENT};
 pub use moments::statement_timestamp;
 pub use shift_by_row::window_functions;
@@ -58,6 +59,7 @@ pub fn text_functions() -> Vec<Arc<ScalarUDF>> {
         lists::list_or_empty(),
         zones::at_time_zone(),
         uuid_of::uuid_of(),
+        cast_operand(),
         moments::now(),
         type_of::pg_typeof(),
         moments::clock_timestamp(),
