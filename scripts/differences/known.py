@@ -6,6 +6,16 @@ A rule is the kinds of difference it covers, a pattern of the shrunk statement, 
 import re
 
 RULES = [
+    ({"accepted"}, r"", r"^42883 operator does not exist: (date [-+] bigint|bigint \+ date)", r"",
+     "date + bigint: generate_series gives bigints, as few other functions do"),
+    ({"accepted"}, r"", r"^42846 cannot cast type bigint to boolean", r"",
+     "bigint::boolean: generate_series gives bigints, as few other functions do"),
+    ({"accepted"}, r"", r"^22", r"^0 rows", "an expression of constants that fails, which no row needs"),
+    ({"code"}, r"", r"^(22|42)", r"^(22|42|0A)", "of several errors in a statement, another one is reported"),
+    ({"refused"}, r"", r" rows: ", r"^22(003|008|P02|007|012)",
+     "an expression that fails is evaluated for a row that is not needed, or while the statement is planned"),
+    ({"refused"}, r"avg\(", r"", r"^0A000 avg of intervals over a window", "averages of intervals over windows"),
+    ({"type"}, r"extract\(", r"numeric", r"integer", "extract gives integers for years, decades and centuries"),
 ]
 
 

@@ -22,6 +22,7 @@ use datafusion::logical_expr::{
 };
 
 use super::functions::type_name;
+use super::operators::is_large_literal;
 use super::typed_literals::{is_text, typed_literal};
 
 /// Types whose values compare with each other.
@@ -78,7 +79,8 @@ impl Does {
     /// lost.
     fn takes(self, (left, one): (&DataType, Family), (right, other): (&DataType, Family)) -> bool {
         use Family::{Boolean, Interval, Moment, Number, Text, TimeOfDay};
-        let days = |own: &DataType| matches!(own, DataType::Int16 | DataType::Int32);
+        // Some functions give bigints that are integers in PostgreSQL, as generate_series.
+        let days = DataType::is_integer;
         let is_date = |own: &DataType| *own == DataType::Date32;
         match (self, one, other) {
             (Self::Compare, ..) => !one.is_apart(other),
@@ -117,12 +119,8 @@ pub(super) fn check_cast((expr, from): Operand<'_>, to: &DataType) -> Result<()>
     else {
         return Ok(());
     };
-    let is_integer = |own: &DataType| {
-        let is_small = |number: &i64| i32::try_from(*number).is_ok();
-        *own == DataType::Int32
-            // The engine has literals as bigint.
-            || matches!(expr, Expr::Literal(ScalarValue::Int64(Some(number)), _) if is_small(number))
-    };
+    // Some functions give bigints that are integers in PostgreSQL, as generate_series.
+    let is_integer = |own: &DataType| matches!(own, DataType::Int32 | DataType::Int64);
     let is_made = one == other
         || matches!((one, other), (Text, _) | (_, Text))
         || matches!((one, other), (Interval, TimeOfDay) | (TimeOfDay, Interval))
@@ -255,8 +253,6 @@ fn common(
         if is_unknown || own.is_null() {
             continue;
         }
-        // Of the engine's functions that count rows.
-        let own = if own == DataType::UInt64 { DataType::Int64 } else { own };
         found = Some(match found {
             None => own,
             Some(before) => {
@@ -299,8 +295,10 @@ fn common(
 /// # Errors
 /// 42804 where the others have no common type, 22P02 where a literal is no value of it.
 pub(super) fn matched(what: &str, mut parts: Vec<&mut Expr>, schema: &DFSchema) -> Result<()> {
-    let types =
-        parts.iter().filter_map(|part| Some((is_unknown(part), part.get_type(schema).ok()?)));
+    let types = parts.iter().filter_map(|part| {
+        let own = part.get_type(schema).ok()?;
+        Some((is_unknown(part), signed(own, is_large_literal(part))))
+    });
     let Some(common) = common(what, types.collect::<Vec<_>>())? else { return Ok(()) };
     for part in &mut parts {
         if let Some(typed) = typed_literal(part, &common)? {
@@ -310,6 +308,16 @@ pub(super) fn matched(what: &str, mut parts: Vec<&mut Expr>, schema: &DFSchema) 
         }
     }
     Ok(())
+}
+
+/// The type of PostgreSQL for an unsigned one of the engine: it has ranks and row numbers as such, and numbers beyond the
+/// bigints as literals.
+fn signed(own: DataType, is_large: bool) -> DataType {
+    match own {
+        DataType::UInt64 if is_large => DataType::Decimal128(20, 0),
+        DataType::UInt64 => DataType::Int64,
+        own => own,
+    }
 }
 
 /// Whether the engine would convert both `own` and the common type to another one.
@@ -350,7 +358,14 @@ pub(super) fn matched_inputs(what: &str, inputs: &mut [Arc<LogicalPlan>]) -> Res
     let width = inputs.iter().map(|input| input.schema().fields().len()).min().unwrap_or(0);
     for place in 0..width {
         let types = inputs.iter().map(|input| {
-            (is_unknown_column(input, place), input.schema().field(place).data_type().clone())
+            let own = input.schema().field(place).data_type().clone();
+            let is_large = match &**input {
+                LogicalPlan::Projection(projection) => {
+                    projection.expr.get(place).is_some_and(is_large_literal)
+                }
+                _ => false,
+            };
+            (is_unknown_column(input, place), signed(own, is_large))
         });
         let Some(common) = common(what, types.collect::<Vec<_>>())? else { continue };
         if is_text(&common) {

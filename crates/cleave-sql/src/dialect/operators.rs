@@ -113,6 +113,15 @@ fn calculates(operator: &BinaryOperator) -> bool {
     matches!(operator, Op::Plus | Op::Minus | Op::Multiply | Op::Divide | Op::Modulo)
 }
 
+/// Whether `expr` is a number beyond the bigints: the engine gives unsigned literals to no others.
+pub(super) fn is_large_literal(expr: &Expr) -> bool {
+    match expr {
+        Expr::Literal(ScalarValue::UInt64(_), _) => true,
+        Expr::Alias(alias) => is_large_literal(&alias.expr),
+        _ => false,
+    }
+}
+
 /// Ranks and row numbers are bigints; the engine has them unsigned.
 fn as_bigints(
     mut expr: RawBinaryExpr,
@@ -120,7 +129,7 @@ fn as_bigints(
     mut right: DataType,
 ) -> (RawBinaryExpr, DataType, DataType) {
     for (side, own) in [(&mut expr.left, &mut left), (&mut expr.right, &mut right)] {
-        if *own == DataType::UInt64 {
+        if *own == DataType::UInt64 && !is_large_literal(side) {
             *own = DataType::Int64;
             *side = cast(std::mem::take(side), DataType::Int64);
         }
