@@ -14,7 +14,6 @@ RULES = [
     ({"code"}, r"", r"^(22|42)", r"^(22|42|0A)", "of several errors in a statement, another one is reported"),
     ({"refused"}, r"", r" rows: ", r"^22(003|008|P02|007|012)",
      "an expression that fails is evaluated for a row that is not needed, or while the statement is planned"),
-    ({"refused"}, r"avg\(", r"", r"^0A000 avg of intervals over a window", "averages of intervals over windows"),
     ({"type"}, r"extract\(", r"numeric", r"integer", "extract gives integers for years, decades and centuries"),
 ]
 

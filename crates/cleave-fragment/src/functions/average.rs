@@ -2,14 +2,17 @@
 //! [quotient](super::quotient), of intervals an interval; of floats it is the engine's.
 //!
 //! In an aggregate, `avg` is rewritten to a sum and a count before the query runs, so a device only sees those. This
-//! function serves windows, where averages of intervals are refused.
+//! function serves windows.
 
 use std::mem::size_of_val;
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Decimal256Type, Field, FieldRef, IntervalUnit, i256};
+use arrow::datatypes::{
+    DataType, Decimal256Type, Field, FieldRef, IntervalMonthDayNano, IntervalMonthDayNanoType,
+    IntervalUnit, i256,
+};
 use arrow::error::ArrowError;
 use datafusion_common::utils::take_function_args;
 use datafusion_common::{DataFusionError, Result, ScalarValue, not_impl_err};
@@ -22,7 +25,9 @@ use datafusion_expr::{
 use datafusion_functions_aggregate::average::avg_udaf;
 
 use super::exact_sum::argument;
+use super::intervals::divided;
 use super::quotient::{QUOTIENT, average_of_one};
+use super::row_function::ArgumentFault;
 
 const NAME: &str = "avg";
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
@@ -94,6 +99,12 @@ impl AggregateUDFImpl for Average {
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
         let arg = args.input_fields.first().map(|field| field.data_type());
+        if arg.is_some_and(is_interval) {
+            let field = |part: &str| {
+                Arc::new(Field::new(format_state_name(args.name, part), DataType::Int64, true))
+            };
+            return Ok(["months", "days", "nanoseconds", "count"].map(|part| field(part)).to_vec());
+        }
         let Some(sum) = sum_type(arg) else { return avg_udaf().state_fields(args) };
         Ok(vec![
             Arc::new(Field::new(format_state_name(args.name, "sum"), sum, true)),
@@ -103,7 +114,10 @@ impl AggregateUDFImpl for Average {
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         if argument(&args).is_some_and(is_interval) {
-            return not_impl_err!("avg of intervals over a window");
+            if args.is_distinct {
+                return not_impl_err!("avg(DISTINCT) of intervals in this place");
+            }
+            return Ok(Box::new(IntervalSum::default()));
         }
         let Some(sum_type) = sum_type(argument(&args)) else {
             return avg_udaf().accumulator(args);
@@ -123,7 +137,9 @@ impl AggregateUDFImpl for Average {
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        sum_type(argument(&args)).is_none() && avg_udaf().groups_accumulator_supported(args)
+        sum_type(argument(&args)).is_none()
+            && !argument(&args).is_some_and(is_interval)
+            && avg_udaf().groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(
@@ -203,6 +219,81 @@ impl Accumulator for SumAndCount {
         let counts: &Int64Array = counts.as_primitive();
         self.sum = self.sum.checked_add(sum).ok_or_else(too_large)?;
         self.count += counts.iter().flatten().sum::<i64>();
+        Ok(())
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self)
+    }
+}
+
+/// The state of an average of intervals: their fields are added one by one.
+#[derive(Debug, Default)]
+struct IntervalSum {
+    months: i64,
+    days: i64,
+    nanos: i64,
+    count: i64,
+}
+
+impl IntervalSum {
+    /// Adds, or with `sign` -1 takes away, the intervals that are not NULL.
+    fn add(&mut self, values: &[ArrayRef], sign: i64) -> Result<()> {
+        let [values] = take_function_args(NAME, values)?;
+        for interval in values.as_primitive::<IntervalMonthDayNanoType>().iter().flatten() {
+            self.months += sign * i64::from(interval.months);
+            self.days += sign * i64::from(interval.days);
+            let nanos = sign.checked_mul(interval.nanoseconds);
+            let nanos = nanos.and_then(|nanos| self.nanos.checked_add(nanos));
+            self.nanos = nanos.ok_or_else(too_long)?;
+            self.count += sign;
+        }
+        Ok(())
+    }
+}
+
+fn too_long() -> DataFusionError {
+    ArgumentFault::TimeOutOfRange { what: "interval" }.into()
+}
+
+impl Accumulator for IntervalSum {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.add(values, 1)
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.add(values, -1)
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        true
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        if self.count == 0 {
+            return Ok(ScalarValue::IntervalMonthDayNano(None));
+        }
+        let part = |part: i64| i32::try_from(part).map_err(|_| too_long());
+        let sum = IntervalMonthDayNano::new(part(self.months)?, part(self.days)?, self.nanos);
+        let average = divided(sum, self.count as f64)?;
+        Ok(ScalarValue::IntervalMonthDayNano(Some(average)))
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        let parts = [self.months, self.days, self.nanos, self.count];
+        Ok(parts.map(|part| ScalarValue::Int64(Some(part))).to_vec())
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        let parts: [&ArrayRef; 4] = take_function_args(NAME, states)?;
+        let sums = parts.map(|part| {
+            let part: &Int64Array = part.as_primitive();
+            part.iter().flatten().try_fold(0_i64, i64::checked_add)
+        });
+        let all = [&mut self.months, &mut self.days, &mut self.nanos, &mut self.count];
+        for (total, sum) in all.into_iter().zip(sums) {
+            *total = sum.and_then(|sum| total.checked_add(sum)).ok_or_else(too_long)?;
+        }
         Ok(())
     }
 

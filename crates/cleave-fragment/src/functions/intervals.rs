@@ -350,6 +350,17 @@ fn scaled_by(
     Ok(Arc::new(scaled))
 }
 
+/// `interval` divided by a number that is not zero.
+///
+/// # Errors
+/// If a part exceeds those of the type.
+pub(super) fn divided(
+    interval: IntervalMonthDayNano,
+    by: f64,
+) -> Result<IntervalMonthDayNano, ArrowError> {
+    scaled(interval, Factor::By(by))
+}
+
 /// A fraction of a month is carried to days and one of a day to hours, in microseconds.
 fn scaled(interval: IntervalMonthDayNano, by: Factor) -> Result<IntervalMonthDayNano, ArrowError> {
     let to_micro = |seconds: f64| (seconds * 1e6).round_ties_even() / 1e6;

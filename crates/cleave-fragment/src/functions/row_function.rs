@@ -9,6 +9,7 @@ use std::sync::Arc;
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
 use datafusion_common::{DataFusionError, Result, ScalarValue, plan_err};
+use datafusion_expr::interval_arithmetic::Interval;
 use datafusion_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
@@ -178,6 +179,12 @@ impl ScalarUDFImpl for RowFunction {
 
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
         Ok((self.gives)(arg_types))
+    }
+
+    /// Any value. Without a type, an operator around the function would have no order either.
+    fn evaluate_bounds(&self, inputs: &[&Interval]) -> Result<Interval> {
+        let types: Vec<DataType> = inputs.iter().map(|input| input.data_type()).collect();
+        Interval::make_unbounded(&(self.gives)(&types))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {

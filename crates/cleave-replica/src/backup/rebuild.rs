@@ -56,8 +56,8 @@ pub struct Needed {
 }
 
 impl Needed {
-    /// All commits up to now: taken once the tables have no writers any more, before the archive is completed. Others go
-    /// on meanwhile.
+    /// All commits up to now: taken once the tables have no writers any more, before the archive is completed. Others
+    /// go on meanwhile.
     #[must_use]
     pub fn by_now(engine: &Engine) -> Self {
         let log_end = engine.live().log_end;

@@ -310,8 +310,8 @@ pub(super) fn matched(what: &str, mut parts: Vec<&mut Expr>, schema: &DFSchema) 
     Ok(())
 }
 
-/// The type of PostgreSQL for an unsigned one of the engine: it has ranks and row numbers as such, and numbers beyond the
-/// bigints as literals.
+/// The type of PostgreSQL for an unsigned one of the engine: it has ranks and row numbers as such, and numbers beyond
+/// the bigints as literals.
 fn signed(own: DataType, is_large: bool) -> DataType {
     match own {
         DataType::UInt64 if is_large => DataType::Decimal128(20, 0),
