@@ -103,7 +103,7 @@ impl AggregateUDFImpl for Average {
             let field = |part: &str| {
                 Arc::new(Field::new(format_state_name(args.name, part), DataType::Int64, true))
             };
-            return Ok(["months", "days", "nanoseconds", "count"].map(|part| field(part)).to_vec());
+            return Ok(["months", "days", "nanoseconds", "count"].map(field).to_vec());
         }
         let Some(sum) = sum_type(arg) else { return avg_udaf().state_fields(args) };
         Ok(vec![
