@@ -26,7 +26,10 @@ FUNCTIONS = {
                 ("mod", ["numeric", "numeric"])],
     "double precision": [("abs", ["double precision"]), ("round", ["double precision"]), ("sqrt", ["double precision"]),
                          ("ceil", ["double precision"]), ("floor", ["double precision"]),
-                         ("trunc", ["double precision"])],
+                         ("trunc", ["double precision"]), ("exp", ["double precision"]), ("ln", ["double precision"]),
+                         ("power", ["double precision", "double precision"]), ("log", ["double precision"]),
+                         ("cbrt", ["double precision"]), ("degrees", ["double precision"]),
+                         ("sign", ["double precision"]), ("date_part", ["field", "timestamp"])],
     "text": [("upper", ["text"]), ("lower", ["text"]), ("reverse", ["text"]), ("initcap", ["text"]),
              ("trim", ["text"]), ("ltrim", ["text", "text"]), ("left", ["text", "integer"]),
              ("right", ["text", "integer"]), ("replace", ["text", "text", "text"]), ("md5", ["text"]),
@@ -34,9 +37,13 @@ FUNCTIONS = {
              ("repeat", ["text", "small"]), ("substr", ["text", "integer"]),
              ("substr", ["text", "small", "positive"]), ("concat", ["text", "any", "any"]),
              ("translate", ["text", "text", "text"]), ("to_hex", ["integer"]), ("chr", ["positive"]),
-             ("concat_ws", ["text", "text", "any"])],
-    "boolean": [("starts_with", ["text", "text"]), ("isfinite", ["date"])],
-    "timestamp": [("date_trunc", ["field", "timestamp"])],
+             ("concat_ws", ["text", "text", "any"]), ("btrim", ["text", "text"]), ("quote_literal", ["text"]),
+             ("rpad", ["text", "small", "text"]), ("overlay", ["text", "text", "positive"]),
+             ("regexp_replace", ["text", "text", "text"]), ("to_char", ["timestamp", "picture"]),
+             ("to_char", ["date", "picture"])],
+    "boolean": [("starts_with", ["text", "text"]), ("isfinite", ["date"]), ("isfinite", ["timestamp"]),
+                ("isfinite", ["interval"])],
+    "timestamp": [("date_trunc", ["field", "timestamp"]), ("date_bin", ["step", "timestamp", "timestamp"])],
     "interval": [("justify_hours", ["interval"]), ("justify_days", ["interval"]), ("age", ["timestamp", "timestamp"])],
 }
 FIELDS = ["year", "month", "day", "hour", "minute", "second", "quarter", "week", "dow", "doy", "isoyear", "epoch",
@@ -157,7 +164,12 @@ class Grammar:
             else:
                 items.append(self.over_groups(type_name, rows))
         having = optional(" HAVING ", self.over_groups("boolean", rows)) if self.happens(0.2) else ""
-        group_by = (" GROUP BY ", listed(", ", keys, least=len(keys))) if keys else ("",)
+        group_by = ("",)
+        if keys:
+            listing = listed(", ", keys, least=len(keys))
+            plain = self.happens(0.85) or any(key.size() > 1 for key in keys)
+            group_by = (" GROUP BY ", listing) if plain else \
+                (f" GROUP BY {self.one(['ROLLUP', 'CUBE', 'GROUPING SETS'])} (", listing, ")")
         return items, (*group_by, having)
 
     def over_groups(self, type_name, rows):
@@ -215,6 +227,8 @@ class Grammar:
             kind = self.one(["JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "CROSS JOIN"])
             if kind == "CROSS JOIN":
                 joined = node("from", joined, " CROSS JOIN ", other)
+            elif self.happens(0.12) and {"id"} == self.shared(columns, more):
+                joined = node("from", joined, f" {kind} ", other, " USING (id)")
             else:
                 both = Scope(columns + more, (), 1, False)
                 on = self.equality(columns, more)
@@ -234,8 +248,20 @@ class Grammar:
         one, other = self.one(pairs)
         return node("e boolean", f"{one} = {other}")
 
+    def shared(self, left, right):
+        """`id`, if both sides have one column of that name, and the left one source."""
+        sources = {name.split(".")[0] for name, _ in left}
+        both = [{name.split(".")[1] for name, _ in side} for side in (left, right)]
+        return both[0] & both[1] & {"id"} if len(sources) == 1 else set()
+
     def source(self, scope, extra):
         name = self.name()
+        if self.happens(0.06):
+            types = [self.one(ALL) for _ in range(2)]
+            rows = [node("item", "(", listed(", ", [self.constant(of) for of in types], least=2), ")")
+                    for _ in range(self.chance.randint(1, 4))]
+            columns = tuple((f"{name}.c{place}", of) for place, of in enumerate(types))
+            return node("from", "(VALUES ", listed(", ", rows), f") AS {name} (c0, c1)"), columns
         if extra and self.happens(0.5):
             of, columns = self.one(extra)
             return node("from", f"{of} AS {name}"), tuple((f"{name}.{column}", kind) for column, kind in columns)
@@ -365,6 +391,10 @@ class Grammar:
     def argument(self, of, scope):
         if of == "small":
             return str(self.chance.randint(-1, 4))
+        if of == "step":
+            return self.one(["'1 day'::interval", "'15 minutes'::interval", "'7 days'::interval"])
+        if of == "picture":
+            return self.one(["'YYYY-MM-DD'", "'HH24:MI:SS'", "'Mon DD, YYYY'", "'Q WW D'", "'MS US'"])
         if of == "positive":
             return str(self.chance.randint(1, 70))
         if of == "field":

@@ -60,3 +60,4 @@ def answers_compare():
     assert kind(error, two) == "accepted"
     assert kind(two, error) == "refused"
     assert kind(error, Answer(code="XX000")) == "crash"
+    assert kind(Answer(code="57014"), two) is None and kind(two, Answer(code="57014")) is None

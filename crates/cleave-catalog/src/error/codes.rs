@@ -219,6 +219,7 @@ fn argument_sqlstate(message: &str) -> &'static str {
         ("No function matches", "42883"),
         ("zero raised to a negative power", "2201F"),
         ("overflow on abs", "22003"),
+        ("does not support: ", "0A000"),
     ];
     said.into_iter().find(|(text, _)| message.contains(text)).map_or("22000", |(_, code)| code)
 }

@@ -124,9 +124,9 @@ enum Run {
 }
 
 /// What the host's operators above `plan` may rely on, whichever part a row comes from: columns that are the same in
-/// all rows. The order of rows is lost.
-fn same_in_all_rows(plan: &Arc<dyn ExecutionPlan>) -> EquivalenceProperties {
-    let constants = plan.equivalence_properties().constants();
+/// all rows, and columns that are equal in each. The order of rows is lost.
+fn known_of_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<EquivalenceProperties> {
+    let properties = plan.equivalence_properties();
     let uniform = |of: &ConstExpr| matches!(of.across_partitions, AcrossPartitions::Uniform(_));
     // The engine does not say that of computed constants.
     let computed = plan.downcast_ref::<ProjectionExec>().into_iter().flat_map(|projection| {
@@ -138,10 +138,15 @@ fn same_in_all_rows(plan: &Arc<dyn ExecutionPlan>) -> EquivalenceProperties {
         })
     });
     let mut known = EquivalenceProperties::new(plan.schema());
-    match known.add_constants(constants.into_iter().filter(uniform).chain(computed)) {
-        Ok(()) => known,
-        Err(_) => EquivalenceProperties::new(plan.schema()),
+    known.add_constants(properties.constants().into_iter().filter(uniform).chain(computed))?;
+    for class in properties.eq_group().iter() {
+        let mut columns = class.iter().filter(|expr| expr.is::<Column>());
+        let Some(first) = columns.next() else { continue };
+        for other in columns {
+            known.add_equal_conditions(Arc::clone(first), Arc::clone(other))?;
+        }
     }
+    Ok(known)
 }
 
 impl FragmentExec {
@@ -153,7 +158,8 @@ impl FragmentExec {
         context: Arc<StatementContext>,
     ) -> Self {
         let properties = PlanProperties::new(
-            same_in_all_rows(&fragment.plan),
+            known_of_rows(&fragment.plan)
+                .unwrap_or_else(|_| EquivalenceProperties::new(fragment.plan.schema())),
             Partitioning::UnknownPartitioning(fragment.partition_count),
             EmissionType::Incremental,
             Boundedness::Bounded,

@@ -53,6 +53,8 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             Operator::Minus => checked_subtract(),
             Operator::Multiply => checked_multiply(),
             Operator::Divide => checked_divide(),
+            // The engine takes it for 0 even of NULL.
+            Operator::BitwiseXor if binary.left == binary.right => checked_subtract(),
             op if compares(op) => return compared(expr, schema),
             _ => return Transformed::no(expr),
         },

@@ -200,6 +200,19 @@ pub(super) fn check_comparison(
     }
 }
 
+/// Refuses a condition, the argument of `what`, that is not boolean; a literal in quotes is read as one.
+///
+/// # Errors
+/// 42804.
+pub(super) fn check_condition(what: &str, condition: &Expr, schema: &DFSchema) -> Result<()> {
+    let Ok(own) = condition.get_type(schema) else { return Ok(()) };
+    if own == DataType::Boolean || own.is_null() || is_unknown(condition) {
+        return Ok(());
+    }
+    let message = format!("argument of {what} must be type boolean, not type {}", type_name(&own));
+    Err(Error::Invalid { message, fault: Fault::Type, position: None }.into())
+}
+
 /// The same for two expressions, if both have a type by now.
 ///
 /// # Errors

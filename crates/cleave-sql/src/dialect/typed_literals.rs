@@ -22,7 +22,8 @@ use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 use super::functions::text_of;
 use super::named_casts::CAST_OPERAND;
 use super::operand_types::{
-    check_cast, check_compared, check_comparison, matched, matched_union, nullif_type,
+    check_cast, check_compared, check_comparison, check_condition, matched, matched_union,
+    nullif_type,
 };
 use super::rewrite::rewrite_expressions;
 
@@ -89,6 +90,11 @@ fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             Ok(Transformed::yes(Expr::Between(between)))
         }
         Expr::Case(mut case) => {
+            if case.expr.is_none() {
+                for (when, _) in &case.when_then_expr {
+                    check_condition("CASE/WHEN", when, schema)?;
+                }
+            }
             if let Some(Ok(own)) = case.expr.as_ref().map(|expr| expr.get_type(schema)) {
                 for (when, _) in &mut case.when_then_expr {
                     if let Some(expr) = &case.expr {
