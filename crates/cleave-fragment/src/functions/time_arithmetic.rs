@@ -174,7 +174,13 @@ pub fn date_bin() -> Arc<ScalarUDF> {
         };
         let mut types = vec![INTERVAL, moment.clone()];
         types.extend(origin.iter().map(|_| moment.clone()));
-        (is_stride && origin.len() < 2).then_some(types)
+        let is_time = |given: &DataType| {
+            matches!(
+                given,
+                DataType::Timestamp(..) | DataType::Date32 | DataType::Utf8 | DataType::Null
+            )
+        };
+        (is_stride && origin.len() < 2 && origin.iter().all(is_time)).then_some(types)
     };
     let gives = |given: &[DataType]| given.get(1).cloned().unwrap_or(MOMENT);
     row_function("date_bin", takes, gives, compute_bin)
