@@ -19,8 +19,8 @@ use cleave_fragment::fragment::bound_key_lists;
 use cleave_fragment::functions::bounded::bounded;
 use cleave_fragment::functions::{knowing_infinite, within_domains};
 use cleave_sql::dialect::{
-    BoundedFunctions, CheckedArithmetic, CopiedArguments, Guards, IntervalKeys, PostgresOperators,
-    PostgresTypes, SetOperations, TypedLiterals, VolatileOperands, WindowFrames,
+    BoundedFunctions, CheckedArithmetic, CopiedArguments, Guards, HeldConditions, IntervalKeys,
+    PostgresOperators, PostgresTypes, SetOperations, TypedLiterals, VolatileOperands, WindowFrames,
     statement_timestamp, text_functions, window_functions,
 };
 use cleave_sql::unnest_subqueries::UnnestSubqueries;
@@ -110,6 +110,7 @@ fn base_state() -> SessionState {
             Arc::new(BoundedFunctions),
             Arc::new(Guards),
             Arc::new(IntervalKeys),
+            Arc::new(HeldConditions),
             Arc::new(UnnestSubqueries),
         ])
         .with_physical_optimizer_rules(physical_rules)

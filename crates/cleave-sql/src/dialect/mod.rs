@@ -18,8 +18,9 @@
 //! 7. [`BoundedFunctions`]: functions that could take any amount of memory end with an error instead.
 //! 8. [`Guards`]: an expression that can fail is not evaluated for rows that an earlier condition excludes.
 //! 9. [`IntervalKeys`]: intervals are sorted, grouped and joined by their length.
+//! 10. [`HeldConditions`]: conditions without columns stay above aggregates.
 //!
-//! 0 and 1 act on the syntax tree, 2 and 3 while it becomes a plan, 4 and 5 before the engine settles types, 6 to 9
+//! 0 and 1 act on the syntax tree, 2 and 3 while it becomes a plan, 4 and 5 before the engine settles types, 6 to 10
 //! after. A fragment is cut from a plan that went through all of it, so host and device give the same results.
 //!
 //! Source: PostgreSQL's documentation, "Type Conversion" and "Mathematical Functions and Operators".
@@ -31,6 +32,7 @@ mod functions;
 mod functions_in_from;
 mod guards;
 mod having_alone;
+mod held_conditions;
 mod infinite_times;
 mod integer_literals;
 mod interval_keys;
@@ -60,6 +62,7 @@ pub use copied_arguments::CopiedArguments;
 pub use functions::{statement_timestamp, text_functions, type_name, window_functions};
 pub use guards::Guards;
 pub use having_alone::AGGREGATES;
+pub use held_conditions::HeldConditions;
 pub use interval_keys::IntervalKeys;
 pub use lower_syntax::lower_syntax;
 pub use operators::PostgresOperators;

@@ -390,7 +390,7 @@ pub(super) fn matched_inputs(what: &str, inputs: &mut [Arc<LogicalPlan>]) -> Res
             if is_unknown {
                 let plan = Arc::unwrap_or_clone(std::mem::take(input));
                 *input = Arc::new(with_typed_column(plan, place, &common)?);
-            } else if is_converted(&own, &common) && common.is_numeric() {
+            } else if is_converted(&own, &common) {
                 let plan = Arc::unwrap_or_clone(std::mem::take(input));
                 *input = Arc::new(with_cast_column(plan, place, &common)?);
             }

@@ -103,6 +103,11 @@ fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
                     replace(when, &own, schema)?;
                 }
             }
+            if let Some(expr) = &mut case.expr {
+                // The engine would compare dates and times in nanoseconds, which end in 2262.
+                let whens = case.when_then_expr.iter_mut().map(|(when, _)| when.as_mut());
+                matched("CASE/WHEN", whens.chain([expr.as_mut()]).collect(), schema)?;
+            }
             let results = case.when_then_expr.iter_mut().map(|(_, then)| then);
             let results = case.else_expr.iter_mut().chain(results).map(Box::as_mut);
             matched("CASE", results.collect(), schema)?;

@@ -32,6 +32,7 @@ use std::sync::Arc;
 
 use datafusion::logical_expr::ScalarUDF;
 
+use super::held_conditions::held_condition;
 use super::named_casts::cast_operand;
 pub(super) use lists::{DISCRETE_PERCENTILE, LIST_OR_EMPTY, MOST_FREQUENT};
 pub use moments::statement_timestamp;
@@ -60,6 +61,7 @@ pub fn text_functions() -> Vec<Arc<ScalarUDF>> {
         zones::at_time_zone(),
         uuid_of::uuid_of(),
         cast_operand(),
+        held_condition(),
         moments::now(),
         type_of::pg_typeof(),
         moments::clock_timestamp(),
