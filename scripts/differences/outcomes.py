@@ -81,7 +81,7 @@ def normal_value(value, type_name):
             number = Decimal(value)
         except InvalidOperation:
             return value
-        return str(number.normalize()) if number else "0"
+        return format(number.normalize(), "f") if number else "0"
     return value
 
 

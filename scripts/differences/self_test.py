@@ -52,6 +52,7 @@ def answers_compare():
     assert kind(two, rows("bigint", "1", "2")) == "type"
     assert kind(two, rows("integer", "1", None)) == "value"
     assert kind(rows("numeric", "1.50"), rows("numeric", "1.5")) is None
+    assert kind(rows("numeric", "-86400.00"), rows("double precision", "-86400")) == "type"
     assert kind(rows("double precision", "0.1"), rows("double precision", "0.10000000000000002")) is None
     assert kind(rows("double precision", "0.1"), rows("double precision", "0.1001")) == "value"
     error, other = Answer(code="22012"), Answer(code="22003")
