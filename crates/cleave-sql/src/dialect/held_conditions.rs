@@ -1,8 +1,8 @@
 //! Keeps conditions without columns above aggregates that give a row for no input.
 //!
 //! The engine moves a condition below an aggregate if all of its columns are grouped by. `WHERE (SELECT false)` has
-//! none, so it would remove the input of `SELECT count(*)`, and not its row. Such a condition is made to name a column of
-//! the rows that it is about:
+//! none, so it would remove the input of `SELECT count(*)`, and not its row. Such a condition is made to name a column
+//! of the rows that it is about:
 //!
 //! ```text
 //!   Filter (SELECT …)   ─▶   Filter held_condition((SELECT …), column)
