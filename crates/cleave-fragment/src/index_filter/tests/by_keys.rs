@@ -173,6 +173,9 @@ fn what_does_not_pay_or_fit_is_gone_without() {
     // Pages of 16 KiB, of which a few hits touch few, and many all.
     assert_eq!(outcome(Thrift::Reads, &few, unbounded()), (Some(10), 1));
     assert_eq!(outcome(Thrift::Reads, &many, unbounded()), (None, 1));
+    // More than one key for eight rows are not even weighed.
+    let too_many: ArrayRef = Arc::new(Int64Array::from_iter_values(0..6_251));
+    assert_eq!(outcome(Thrift::Work, &too_many, unbounded()), (None, 0));
     let small: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(50_000));
     assert_eq!(outcome(Thrift::None, &few, Arc::clone(&small)), (None, 1));
     assert_eq!(small.reserved(), 0);
