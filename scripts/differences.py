@@ -89,7 +89,7 @@ class Run:
 
     def __init__(self, expected, found, options):
         self.expected, self.found, self.options = expected, found, options
-        self.count = self.both_fail = 0
+        self.count = 0
         # By kind and shape: a statement, its answers, how often.
         self.differences = {}
         self.numbers = Counter()

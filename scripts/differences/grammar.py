@@ -5,15 +5,13 @@ query returns never depends on the order of rows: a LIMIT stands behind an ORDER
 for equal rows, and nothing asks for the time or for chance.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .tables import NAMES, ROWS, TYPES, VALUES, literal
 from .trees import PLAIN, listed, node, optional
 
 NUMBERS = ["smallint", "integer", "bigint", "real", "double precision", "numeric"]
 WHOLE = NUMBERS[:3]
-TEXTS = ["text", "varchar(9)"]
-TIMES = ["date", "timestamp", "interval"]
 ALL = NUMBERS + ["boolean", "text", "date", "timestamp", "interval"]
 COMPARISONS = ["=", "<>", "<", "<=", ">", ">=", "IS DISTINCT FROM", "IS NOT DISTINCT FROM"]
 # Functions by the type of their result: name, types of their arguments.
@@ -69,7 +67,6 @@ class Scope:
     outer: tuple = ()
     depth: int = 0
     may_query: bool = True
-    aggregates: tuple = field(default=())
 
 
 def base(type_name):
@@ -124,7 +121,7 @@ class Grammar:
                               for place in range(len(types))], least=len(types))
         limit = optional(f" LIMIT {self.chance.randint(0, 12)}",
                          optional(f" OFFSET {self.chance.randint(0, 5)}")) if self.happens(0.5) else ""
-        return node("query", "(", body, ") ORDER BY " if body.kind == "query" else ") ORDER BY ", order, limit)
+        return node("query", "(", body, ") ORDER BY ", order, limit)
 
     def related(self, type_name):
         for family in (NUMBERS, ["date", "timestamp"], ["text"]):
@@ -212,7 +209,7 @@ class Grammar:
         if type_name == "double precision" and self.happens(0.3):
             return node("e double precision", self.one(["percent_rank()", "cume_dist()"]), over)
         name, inner = self.one(AGGREGATES.get(type_name, [(self.one(["min", "max"]), [type_name])]))
-        if type_name in ("boolean",):
+        if type_name == "boolean":
             name, inner = "bool_and", ["boolean"]
         argument = self.expression(self.one(ALL) if inner == ["any"] else inner[0], rows)
         return node(f"e {type_name}", f"{name}(", argument, ")", over)

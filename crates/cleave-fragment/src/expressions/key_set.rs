@@ -2,8 +2,8 @@
 //!
 //! The engine hands keys down as `column IN (literal, …)`, which crosses as tens of bytes a key, and as
 //! `struct(a, b) IN (…)` for keys of several columns, a kilobyte each. [`compact_keys`] makes sets of integers of them;
-//! [`KeySetExpr`] crosses as the distances between sorted keys, a byte or two each. A join of one integer key fills
-//! such a set itself ([`filled_filter`](crate::operators::filled_filter)).
+//! [`KeySetExpr`] crosses as the distances between sorted keys, a byte or two each. A join with integers in its key
+//! fills such sets itself ([`filled_filter`](crate::operators::filled_filter)).
 //!
 //! Invariant: the result of [`compact_keys`] is true wherever the original filter is. It may also be true elsewhere: a
 //! filter from above only saves work (rule 4).
@@ -33,6 +33,11 @@ pub const KEY_LIST_COUNT_MAX: usize = 100_000;
 
 /// Most keys of one set that are decoded; a host sends a tenth of them.
 const KEY_COUNT_MAX: usize = 1 << 20;
+
+/// Whether keys of this type are integers that a set holds; of a date its day.
+pub fn is_integer_key(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Int16 | DataType::Int32 | DataType::Int64 | DataType::Date32)
+}
 
 /// Whether an integer is one of many; NULL for NULL.
 #[derive(Debug)]

@@ -10,8 +10,7 @@ use std::sync::{Arc, OnceLock};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{
-    DataType, Decimal256Type, Field, FieldRef, IntervalMonthDayNano, IntervalMonthDayNanoType,
-    IntervalUnit, i256,
+    DataType, Decimal256Type, Field, FieldRef, IntervalMonthDayNano, IntervalMonthDayNanoType, i256,
 };
 use arrow::error::ArrowError;
 use datafusion_common::utils::take_function_args;
@@ -25,12 +24,11 @@ use datafusion_expr::{
 use datafusion_functions_aggregate::average::avg_udaf;
 
 use super::exact_sum::argument;
-use super::intervals::divided;
+use super::intervals::{INTERVAL, divided};
 use super::quotient::{QUOTIENT, average_of_one};
 use super::row_function::ArgumentFault;
 
 const NAME: &str = "avg";
-const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 /// The average.
 pub fn average() -> Arc<AggregateUDF> {
@@ -59,8 +57,9 @@ fn sum_type(arg: Option<&DataType>) -> Option<DataType> {
     }
 }
 
+/// Whether averages of such values are intervals.
 fn is_interval(own: &DataType) -> bool {
-    matches!(own, DataType::Interval(_))
+    *own == INTERVAL
 }
 
 impl AggregateUDFImpl for Average {

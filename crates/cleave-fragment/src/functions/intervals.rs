@@ -28,7 +28,7 @@ use super::calendar::{date_of, days_in_month};
 use super::infinite::{Infinite, infinite_rows, without};
 use super::row_function::{ArgumentFault, row_function};
 
-const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+pub(super) const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 const MICROSECONDS: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 const DAY_NS: i64 = 86_400_000_000_000;
 const DAY_US: i64 = 86_400_000_000;
@@ -176,14 +176,16 @@ fn of_days(array: &ArrayRef) -> Result<IntervalMonthDayNanoArray> {
         DataType::Duration(_) => {
             let durations: &DurationMicrosecondArray =
                 array.as_primitive::<DurationMicrosecondType>();
-            let interval = |micros: i64| {
-                let days = i32::try_from(micros / DAY_US).map_err(|_| out_of_range())?;
-                Ok(IntervalMonthDayNano::new(0, days, micros % DAY_US * 1000))
-            };
-            Ok(durations.try_unary::<_, IntervalMonthDayNanoType, ArrowError>(interval)?)
+            Ok(durations.try_unary::<_, IntervalMonthDayNanoType, _>(days_and_hours)?)
         }
         _ => Ok(array.as_primitive::<IntervalMonthDayNanoType>().clone()),
     }
+}
+
+/// So many microseconds as days and hours.
+pub(super) fn days_and_hours(micros: i64) -> Result<IntervalMonthDayNano, ArrowError> {
+    let days = i32::try_from(micros / DAY_US).map_err(|_| out_of_range())?;
+    Ok(IntervalMonthDayNano::new(0, days, micros % DAY_US * 1000))
 }
 
 fn out_of_range() -> ArrowError {

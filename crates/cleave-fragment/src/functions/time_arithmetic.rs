@@ -17,7 +17,7 @@ use arrow::compute::kernels::numeric::{add, sub};
 use arrow::compute::{DatePart, cast, date_part, try_binary};
 use arrow::datatypes::{
     DataType, Date32Type, FieldRef, Float64Type, Int32Type, IntervalMonthDayNano,
-    IntervalMonthDayNanoType, IntervalUnit, TimeUnit, TimestampMicrosecondType,
+    IntervalMonthDayNanoType, TimeUnit, TimestampMicrosecondType,
 };
 use arrow::error::ArrowError;
 use datafusion_common::utils::take_function_args;
@@ -31,9 +31,9 @@ use datafusion_expr::{
 };
 
 use super::infinite::{Infinite, infinite_rows, of_finite, set, time_cast, with, without};
+use super::intervals::{INTERVAL, days_and_hours};
 use super::row_function::{ArgumentFault, Compute, row_function};
 
-const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 const MOMENT: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 const TIME_OF_DAY: DataType = DataType::Time64(TimeUnit::Microsecond);
 const DAY_US: i64 = 86_400_000_000;
@@ -90,11 +90,8 @@ pub fn moments_between() -> Arc<ScalarUDF> {
                     if is_infinite(later) || is_infinite(earlier) {
                         return Err(fault(ArgumentFault::InfiniteTimes { what: "timestamps" }));
                     }
-                    let micros =
-                        later.checked_sub(earlier).ok_or_else(|| out_of_range("interval"))?;
-                    let days =
-                        i32::try_from(micros / DAY_US).map_err(|_| out_of_range("interval"))?;
-                    Ok(IntervalMonthDayNano::new(0, days, micros % DAY_US * 1000))
+                    let micros = later.checked_sub(earlier);
+                    days_and_hours(micros.ok_or_else(|| out_of_range("interval"))?)
                 },
             )?;
             Ok(Arc::new(between))

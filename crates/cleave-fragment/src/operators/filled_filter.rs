@@ -37,7 +37,7 @@ use datafusion_physical_expr::{PhysicalExpr, conjunction};
 use datafusion_physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use crate::expressions::key_set::KeySetExpr;
+use crate::expressions::key_set::{KeySetExpr, is_integer_key};
 use crate::expressions::key_sink::{KeyCollector, KeySink};
 use crate::operators::collect_keys_exec::CollectKeysExec;
 
@@ -86,7 +86,7 @@ impl FilledFilter {
         let mut parts = Vec::new();
         for (place, (key, operand)) in join.on().iter().enumerate() {
             let data_type = key.data_type(&build)?;
-            if is_integer(&data_type) && operand.data_type(&probe)? == data_type {
+            if is_integer_key(&data_type) && operand.data_type(&probe)? == data_type {
                 parts.push(KeyPart { place, operand: Arc::clone(operand), data_type });
             }
         }
@@ -138,10 +138,6 @@ impl KeySink for FilledFilter {
 
     // A join that is read again has a new filter.
     fn end(&self) {}
-}
-
-fn is_integer(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::Int16 | DataType::Int32 | DataType::Int64 | DataType::Date32)
 }
 
 /// Whether an operator of `plan` reads `filter`.

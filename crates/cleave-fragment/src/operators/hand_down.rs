@@ -111,11 +111,11 @@ fn over_input(
     place: usize,
 ) -> Result<Option<Arc<dyn PhysicalExpr>>> {
     let Some(input) = plan.children().get(place).copied() else { return Ok(None) };
-    let Some(filter) = whole_over_input(filter, plan, place)?
-        .map_or_else(|| parts_over_input(filter, plan, place), |filter| Ok(Some(filter)))?
-    else {
-        return Ok(None);
+    let below = match whole_over_input(filter, plan, place)? {
+        None => parts_over_input(filter, plan, place)?,
+        whole => whole,
     };
+    let Some(filter) = below else { return Ok(None) };
     let leaves_out_rows = plan.is::<FilterExec>() || plan.is::<HashJoinExec>();
     let may_go = !leaves_out_rows || cannot_fail(&filter, &input.schema());
     Ok(may_go.then_some(filter))
@@ -246,15 +246,9 @@ fn join_column(join: &HashJoinExec, output: usize, place: usize) -> Option<Arc<d
     }
     // Of the other side, only rows with keys of the output matter, or match rows of this side whose keys the filter
     // passes. Anti joins would keep more rows of this side, and a NULL-aware one fewer.
-    let is_anti_or_mark = !matches!(
-        join.join_type(),
-        JoinType::Inner
-            | JoinType::Left
-            | JoinType::Right
-            | JoinType::LeftSemi
-            | JoinType::RightSemi
-    );
-    if is_anti_or_mark {
+    let goes_across =
+        [JoinType::Inner, JoinType::Left, JoinType::Right, JoinType::LeftSemi, JoinType::RightSemi];
+    if !goes_across.contains(join.join_type()) {
         return None;
     }
     join.on().iter().find_map(|(left, right)| {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use cleave_fragment::expressions::absent_key::has_absent_key;
 use cleave_fragment::expressions::key_filter::{CollectedKeys, KeyFilterExpr, has_hash};
+use cleave_fragment::expressions::key_set::is_integer_key;
 use cleave_fragment::{CollectKeysExec, TableScanExec};
 use datafusion_common::arrow::datatypes::DataType;
 use datafusion_common::{NullEquality, Result};
@@ -70,7 +71,7 @@ impl KeysAbove {
         let expected = build_keys.iter().find(|keys| keys.filter == id);
         let key_count = expected.and_then(|expected| expected.key_count());
         let crosses_as_set = join.on().len() == 1
-            && keys_of(join).all(|data_type| data_type.is_ok_and(|of| is_integer(&of)))
+            && keys_of(join).all(|data_type| data_type.is_ok_and(|of| is_integer_key(&of)))
             && key_count.is_some_and(|count| count <= FEW_INTEGERS);
         let pays = !crosses_as_set && key_count.is_none_or(|count| keys.pays(count, 0.0, 0));
         (is_forced || pays).then_some(keys)
@@ -145,8 +146,4 @@ fn can_collect(join: &HashJoinExec) -> bool {
 fn keys_of(join: &HashJoinExec) -> impl Iterator<Item = Result<DataType>> {
     let build = join.left().schema();
     join.on().iter().map(move |(key, _)| key.data_type(&build))
-}
-
-fn is_integer(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::Int16 | DataType::Int32 | DataType::Int64 | DataType::Date32)
 }

@@ -5,42 +5,20 @@
 //! of the rows that it is about:
 //!
 //! ```text
-//!   Filter (SELECT …)   ─▶   Filter held_condition((SELECT …), column)
+//!   Filter (SELECT …)   ─▶   Filter first_of((SELECT …), column)
 //! ```
 //!
 //! Constants are folded before they could be moved, and EXISTS and IN become joins.
 
-use std::sync::Arc;
-
-use cleave_fragment::functions::row_function;
-use datafusion::arrow::array::ArrayRef;
-use datafusion::arrow::datatypes::DataType;
+use datafusion::common::Column;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Column, internal_err};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
-use datafusion::logical_expr::{Aggregate, Expr, Filter, GroupingSet, LogicalPlan, ScalarUDF};
+use datafusion::logical_expr::{Aggregate, Expr, Filter, GroupingSet, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 
-const NAME: &str = "held_condition";
-
-/// The function: its first argument.
-pub(super) fn held_condition() -> Arc<ScalarUDF> {
-    let takes = |given: &[DataType]| match given {
-        [DataType::Boolean, _] => Some(given.to_vec()),
-        _ => None,
-    };
-    row_function(
-        NAME,
-        takes,
-        |_| DataType::Boolean,
-        |args: &[ArrayRef]| match args {
-            [condition, _] => Ok(Arc::clone(condition)),
-            _ => internal_err!("{NAME} has a condition and a column"),
-        },
-    )
-}
+use super::functions::first_of;
 
 /// See the module.
 #[derive(Debug)]
@@ -52,6 +30,15 @@ impl AnalyzerRule for HeldConditions {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        // Few statements have one; rebuilding a plan takes longer than looking.
+        let mut has_any = false;
+        plan.apply_with_subqueries(|node| {
+            has_any |= matches!(node, LogicalPlan::Filter(filter) if names_too_little(filter));
+            Ok(if has_any { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })?;
+        if !has_any {
+            return Ok(plan);
+        }
         let held = |node| match node {
             LogicalPlan::Filter(filter) => held(filter),
             node => Ok(Transformed::no(node)),
@@ -61,22 +48,20 @@ impl AnalyzerRule for HeldConditions {
 }
 
 fn held(filter: Filter) -> Result<Transformed<LogicalPlan>> {
+    let is_aggregate = |node: &LogicalPlan| {
+        Ok(matches!(node, LogicalPlan::Aggregate(aggregate) if is_whole(aggregate)))
+    };
     let column = filter.input.schema().iter().next().map(Column::from);
-    let Some(column) =
-        column.filter(|_| split_conjunction(&filter.predicate).into_iter().any(has_no_column))
-    else {
+    let Some(column) = column.filter(|_| names_too_little(&filter)) else {
         return Ok(Transformed::no(LogicalPlan::Filter(filter)));
     };
-    if !filter
-        .input
-        .exists(|node| Ok(matches!(node, LogicalPlan::Aggregate(of) if is_whole(of))))?
-    {
+    if !filter.input.exists(is_aggregate)? {
         return Ok(Transformed::no(LogicalPlan::Filter(filter)));
     }
     let conditions = split_conjunction(&filter.predicate).into_iter().map(|condition| {
         let condition = condition.clone();
         match has_no_column(&condition) {
-            true => held_condition().call(vec![condition, Expr::Column(column.clone())]),
+            true => first_of().call(vec![condition, Expr::Column(column.clone())]),
             false => condition,
         }
     });
@@ -86,12 +71,17 @@ fn held(filter: Filter) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, filter.input)?)))
 }
 
+/// Whether one of its conditions [names no column](has_no_column).
+fn names_too_little(filter: &Filter) -> bool {
+    split_conjunction(&filter.predicate).into_iter().any(has_no_column)
+}
+
 /// Whether a condition asks a subquery for a value, and names no column.
 fn has_no_column(condition: &Expr) -> bool {
     let asks = |expr: &Expr| Ok(matches!(expr, Expr::ScalarSubquery(_)));
     let joins = |expr: &Expr| Ok(matches!(expr, Expr::Exists(_) | Expr::InSubquery(_)));
-    condition.column_refs().is_empty()
-        && condition.exists(asks).unwrap_or(false)
+    condition.exists(asks).unwrap_or(false)
+        && condition.column_refs().is_empty()
         && !condition.exists(joins).unwrap_or(true)
 }
 

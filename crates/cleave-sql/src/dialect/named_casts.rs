@@ -4,39 +4,18 @@
 //! have two columns of one name, which it refuses. While such a query is planned, the operand of each cast is wrapped:
 //!
 //! ```text
-//!   CAST(x AS t)   ─▶   CAST(cast_operand(x, 't') AS t)   ─▶ planned ─▶   CAST(x AS t), as a column of the first name
+//!   CAST(x AS t)  ─▶  CAST(first_of(x, 't') AS t)  ─▶ planned ─▶  CAST(x AS t), as a column of the first name
 //! ```
 //!
 //! [`TypedLiterals`](super::TypedLiterals) removes the wrapping, before anything asks what the expression is.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
-use cleave_fragment::functions::row_function;
-use datafusion::arrow::array::ArrayRef;
-use datafusion::arrow::datatypes::DataType;
-use datafusion::common::internal_err;
-use datafusion::logical_expr::ScalarUDF;
 use datafusion::sql::sqlparser::ast::{self, Expr, Visitor};
 
+use super::functions::FIRST_OF;
 use crate::statement::catalog_syntax::call;
 use crate::visiting::{visit, visit_expressions_mut};
-
-/// The name of the function.
-pub(super) const CAST_OPERAND: &str = "cast_operand";
-
-/// The function: its first argument.
-pub(super) fn cast_operand() -> Arc<ScalarUDF> {
-    let takes = |given: &[DataType]| match given {
-        [_, DataType::Utf8] => Some(given.to_vec()),
-        _ => None,
-    };
-    let gives = |given: &[DataType]| given.first().cloned().unwrap_or(DataType::Null);
-    row_function(CAST_OPERAND, takes, gives, |args: &[ArrayRef]| match args {
-        [operand, _] => Ok(Arc::clone(operand)),
-        _ => internal_err!("{CAST_OPERAND} has an operand and the name of a type"),
-    })
-}
 
 /// Wraps the operands of casts in `query` if it groups, or casts within the arguments of a function.
 pub(super) fn name_casts(query: &mut ast::Query) {
@@ -49,7 +28,7 @@ pub(super) fn name_casts(query: &mut ast::Query) {
         {
             let operand = std::mem::replace(expr.as_mut(), Expr::value(ast::Value::Null));
             let name = Expr::value(ast::Value::SingleQuotedString(data_type.to_string()));
-            **expr = call(CAST_OPERAND, vec![operand, name]);
+            **expr = call(FIRST_OF, vec![operand, name]);
         }
         ControlFlow::Continue(())
     });

@@ -392,19 +392,30 @@ pub(super) fn matched_inputs(what: &str, inputs: &mut [Arc<LogicalPlan>]) -> Res
                 *input = Arc::new(with_typed_column(plan, place, &common)?);
             } else if is_converted(&own, &common) {
                 let plan = Arc::unwrap_or_clone(std::mem::take(input));
-                *input = Arc::new(with_cast_column(plan, place, &common)?);
+                let fields = plan.schema().fields().iter().enumerate();
+                let types = fields.map(|(at, field)| match at == place {
+                    true => common.clone(),
+                    false => field.data_type().clone(),
+                });
+                let types: Vec<DataType> = types.collect();
+                *input = Arc::new(with_types(plan, &types)?);
             }
         }
     }
     Ok(())
 }
 
-fn with_cast_column(plan: LogicalPlan, place: usize, to: &DataType) -> Result<LogicalPlan> {
-    let columns = plan.schema().iter().enumerate().map(|(at, (qualifier, field))| {
+/// `plan` with columns of these types.
+pub(super) fn with_types(plan: LogicalPlan, types: &[DataType]) -> Result<LogicalPlan> {
+    let schema = Arc::clone(plan.schema());
+    if schema.fields().iter().zip(types).all(|(field, own)| field.data_type() == own) {
+        return Ok(plan);
+    }
+    let columns = schema.iter().zip(types).map(|((qualifier, field), wanted)| {
         let column = Expr::Column(Column::from((qualifier, field)));
-        match at == place {
-            true => cast(column, to.clone()).alias_qualified(qualifier.cloned(), field.name()),
-            false => column,
+        match field.data_type() == wanted {
+            true => column,
+            false => cast(column, wanted.clone()).alias_qualified(qualifier.cloned(), field.name()),
         }
     });
     let columns = columns.collect();

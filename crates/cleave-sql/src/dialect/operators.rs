@@ -109,8 +109,8 @@ fn does(operator: &BinaryOperator) -> Option<Does> {
 }
 
 fn calculates(operator: &BinaryOperator) -> bool {
-    use BinaryOperator as Op;
-    matches!(operator, Op::Plus | Op::Minus | Op::Multiply | Op::Divide | Op::Modulo)
+    use Does::{Add, Divide, Modulo, Multiply, Subtract};
+    matches!(does(operator), Some(Add | Subtract | Multiply | Divide | Modulo))
 }
 
 /// Whether `expr` is a number beyond the bigints: the engine gives unsigned literals to no others.

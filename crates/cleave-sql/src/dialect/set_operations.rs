@@ -21,11 +21,11 @@ use datafusion::error::Result;
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::type_coercion::binary::type_union_coercion;
 use datafusion::logical_expr::{
-    Distinct, Expr, ExprFunctionExt, Join, LogicalPlan, LogicalPlanBuilder, Projection, cast,
+    Distinct, Expr, ExprFunctionExt, Join, LogicalPlan, LogicalPlanBuilder, Projection,
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::operand_types::matched_inputs;
+use super::operand_types::{matched_inputs, with_types};
 
 /// The column of a row's number among its equals.
 const COPY: &str = "\u{1}copy";
@@ -121,23 +121,6 @@ fn common_types(left: &LogicalPlan, right: &LogicalPlan, kind: JoinType) -> Resu
 
 fn columns_of(plan: &LogicalPlan) -> Vec<Expr> {
     plan.schema().columns().into_iter().map(Expr::Column).collect()
-}
-
-/// `plan` with columns of these types.
-fn with_types(plan: LogicalPlan, types: &[DataType]) -> Result<LogicalPlan> {
-    let schema = Arc::clone(plan.schema());
-    if schema.fields().iter().zip(types).all(|(field, own)| field.data_type() == own) {
-        return Ok(plan);
-    }
-    let columns = schema.iter().zip(types).map(|((qualifier, field), wanted)| {
-        let column = Expr::Column(Column::from((qualifier, field)));
-        match field.data_type() == wanted {
-            true => column,
-            false => cast(column, wanted.clone()).alias_qualified(qualifier.cloned(), field.name()),
-        }
-    });
-    let columns = columns.collect();
-    Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(plan))?))
 }
 
 /// `plan` with one more column: the row's number among its equals.

@@ -19,8 +19,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 
-use super::functions::text_of;
-use super::named_casts::CAST_OPERAND;
+use super::functions::{FIRST_OF, text_of};
 use super::operand_types::{
     check_cast, check_compared, check_comparison, check_condition, matched, matched_union,
     nullif_type,
@@ -151,7 +150,7 @@ fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             matched(&name, function.args.iter_mut().collect(), schema)?;
             Ok(Transformed::yes(Expr::ScalarFunction(function)))
         }
-        Expr::ScalarFunction(mut function) if function.name() == CAST_OPERAND => {
+        Expr::ScalarFunction(mut function) if function.name() == FIRST_OF => {
             let operand = function.args.drain(..).next();
             Ok(Transformed::yes(operand.unwrap_or_default()))
         }

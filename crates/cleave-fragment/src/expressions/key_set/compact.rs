@@ -91,10 +91,6 @@ fn compact_part(part: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
     if let Some(compact) = part.downcast_ref::<InListExpr>().and_then(compact_list) {
         return Ok(compact);
     }
-    if let Some(set) = part.downcast_ref::<KeySetExpr>() {
-        let stays = is_sent(set.keys()) && !has_absent_key(part);
-        return Ok(if stays { Arc::clone(part) } else { always() });
-    }
     // Only for operators where weakening a part cannot strengthen the whole.
     if let Some(binary) = part.downcast_ref::<BinaryExpr>()
         && *binary.op() == Operator::Or
@@ -103,7 +99,9 @@ fn compact_part(part: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
         let right = compact_keys(Arc::clone(binary.right()))?;
         return Ok(Arc::new(BinaryExpr::new(left, Operator::Or, right)));
     }
-    let is_lost = part.exists(|expr| Ok(expr.is::<HashTableLookupExpr>()))? || has_absent_key(part);
+    let is_lost = part.downcast_ref::<KeySetExpr>().is_some_and(|set| !is_sent(set.keys()))
+        || part.exists(|expr| Ok(expr.is::<HashTableLookupExpr>()))?
+        || has_absent_key(part);
     Ok(if is_lost { always() } else { Arc::clone(part) })
 }
 

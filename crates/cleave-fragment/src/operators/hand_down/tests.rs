@@ -147,7 +147,7 @@ fn of_a_key_of_two_parts_the_part_goes_down_that_can() {
         handed_down(join_on_two(scan("c"), grouped(1), [0, 1])),
         ["c: ", "a: k@1 absent key"]
     );
-    // Of a sum alone nothing is left.
+    // Of what is computed alone nothing is left.
     assert_eq!(handed_down(join_on_two(scan("c"), grouped(1), [1, 1])), ["c: ", "a: "]);
     // Each input of the join below has one part.
     let below = join(scan("a"), scan("b"), [0, 0], JoinType::Inner);

@@ -11,9 +11,11 @@
 //! 8. [`moments`]: `now()` and similar functions.
 //! 9. [`shift_by_row`]: `lag` and `lead` by a column.
 //! 10. [`type_of`][]: `pg_typeof`.
+//! 11. [`first_of`](first_of()): makes an expression name something besides.
 //!
 //! A device has none of them: they serve the presentation of results, and the code that writes values as text is here.
 
+mod first_of;
 mod from_template;
 mod lists;
 mod moments;
@@ -32,8 +34,7 @@ use std::sync::Arc;
 
 use datafusion::logical_expr::ScalarUDF;
 
-use super::held_conditions::held_condition;
-use super::named_casts::cast_operand;
+pub(super) use first_of::{FIRST_OF, first_of};
 pub(super) use lists::{DISCRETE_PERCENTILE, LIST_OR_EMPTY, MOST_FREQUENT};
 pub use moments::statement_timestamp;
 pub use shift_by_row::window_functions;
@@ -60,8 +61,7 @@ pub fn text_functions() -> Vec<Arc<ScalarUDF>> {
         lists::list_or_empty(),
         zones::at_time_zone(),
         uuid_of::uuid_of(),
-        cast_operand(),
-        held_condition(),
+        first_of(),
         moments::now(),
         type_of::pg_typeof(),
         moments::clock_timestamp(),

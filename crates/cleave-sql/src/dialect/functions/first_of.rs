@@ -1,0 +1,20 @@
+//! `first_of`: the first of two arguments. The other one is there to be named.
+
+use std::sync::Arc;
+
+use cleave_fragment::functions::row_function;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::utils::take_function_args;
+use datafusion::logical_expr::ScalarUDF;
+
+/// The name of the function.
+pub(in crate::dialect) const FIRST_OF: &str = "first_of";
+
+pub(in crate::dialect) fn first_of() -> Arc<ScalarUDF> {
+    let takes = |given: &[DataType]| (given.len() == 2).then(|| given.to_vec());
+    let gives = |given: &[DataType]| given.first().cloned().unwrap_or(DataType::Null);
+    row_function(FIRST_OF, takes, gives, |args| {
+        let [first, _] = take_function_args(FIRST_OF, args)?;
+        Ok(Arc::clone(first))
+    })
+}
