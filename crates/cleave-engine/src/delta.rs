@@ -24,7 +24,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use arrow::array::{BinaryArray, RecordBatch};
 use cleave_catalog::catalog::{CatalogState, DeviceId, TableState, TabletState};
@@ -61,6 +61,29 @@ pub struct Live {
     pub number: u64,
     /// The end of the log of all that is seen.
     pub log_end: u64,
+}
+
+/// Which moment a [`Live`] is, without keeping it.
+#[derive(Debug)]
+pub(crate) struct Moment {
+    state: Weak<CatalogState>,
+    delta: Weak<Delta>,
+    number: u64,
+}
+
+impl Moment {
+    /// The moment of `live`.
+    pub(crate) fn of(live: &Live) -> Self {
+        let (state, delta) = (Arc::downgrade(&live.state), Arc::downgrade(&live.delta));
+        Self { state, delta, number: live.number }
+    }
+
+    /// Whether `live` is of this moment.
+    pub(crate) fn is_of(&self, live: &Live) -> bool {
+        self.state.as_ptr() == Arc::as_ptr(&live.state)
+            && self.delta.as_ptr() == Arc::as_ptr(&live.delta)
+            && self.number == live.number
+    }
 }
 
 /// See the module's description.

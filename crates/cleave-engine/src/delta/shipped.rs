@@ -16,7 +16,7 @@
 //! VIDs that they will have in stored pages, and own rows those behind them. Source: the Update NDP paper, 2.3.3
 //! (*shipped & cache*); rules 14 and 21; `docs/design/delta-and-snapshots.md`.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;
@@ -30,39 +30,59 @@ use cleave_store::{
     SegmentRef, ShippedPages, TableSchema, VersionRun, Versions, VidColumn, append_rows,
 };
 
-use super::{Delta, Live, VERSION_BYTES};
+use super::{Live, Moment, VERSION_BYTES};
 use crate::write::insert::{TableChange, with_ends};
 use crate::write::load::made_anew;
 
-/// The catalog version that was shipped last, for as long as somebody reads it.
+/// The catalog version that was shipped last: for as long as it is the newest, and beyond that while somebody reads it.
 #[derive(Debug, Default)]
 pub(crate) struct LastShipped(Mutex<Option<Last>>);
 
 #[derive(Debug)]
 struct Last {
-    delta: Weak<Delta>,
-    number: u64,
+    of: Moment,
     state: Weak<CatalogState>,
+    /// The same, until something is committed: statements that follow each other do not make it anew.
+    newest: Option<Arc<CatalogState>>,
 }
 
 impl LastShipped {
-    /// All of `live` as one catalog version: the one that others read, or a new one.
+    /// All of `live` as one catalog version: the one that others read, or a new one. `is_newest` tells whether nothing
+    /// was committed since; it is asked once the version is kept, so a commit that it misses [forgets](Self::forget)
+    /// the version.
     ///
     /// # Errors
     /// None that a statement is to blame for.
-    pub(crate) fn state(&self, live: &Live) -> Result<Arc<CatalogState>> {
-        let last = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Last { delta, number, state }) = &*last()
-            && delta.as_ptr() == Arc::as_ptr(&live.delta)
-            && *number == live.number
-            && let Some(state) = state.upgrade()
+    pub(crate) fn state(
+        &self,
+        live: &Live,
+        is_newest: impl FnOnce() -> bool,
+    ) -> Result<Arc<CatalogState>> {
+        if let Some(last) = &*self.last()
+            && last.of.is_of(live)
+            && let Some(state) = last.state.upgrade()
         {
             return Ok(state);
         }
         let state = Arc::new(state_with(live)?);
-        let (delta, number) = (Arc::downgrade(&live.delta), live.number);
-        *last() = Some(Last { delta, number, state: Arc::downgrade(&state) });
+        let newest = Some(Arc::clone(&state));
+        let last = Last { of: Moment::of(live), state: Arc::downgrade(&state), newest };
+        let before = self.last().replace(last);
+        drop(before);
+        if !is_newest() {
+            self.forget();
+        }
         Ok(state)
+    }
+
+    /// Lets go of a version that is no longer the newest, so that its pages can be used again.
+    pub(crate) fn forget(&self) {
+        let newest = self.last().as_mut().and_then(|last| last.newest.take());
+        drop(newest);
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Last>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

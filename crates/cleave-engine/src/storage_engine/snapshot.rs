@@ -33,7 +33,7 @@ use futures::future::{Either, select};
 use super::Engine;
 use super::catalog_edit::CatalogEdit;
 use crate::delta::shipped::{byte_count, with_changes};
-use crate::delta::{Delta, Live};
+use crate::delta::{Delta, Live, Moment};
 use crate::write::insert::{TableChange, apply, flush};
 
 /// Which snapshot a reader wants. See the module's description.
@@ -212,7 +212,8 @@ impl KeptSnapshot {
         if let Some(state) = self.planned.get() {
             return Ok(Arc::clone(state));
         }
-        let state = database.last_shipped.state(&self.live)?;
+        let is_newest = || Moment::of(&self.live).is_of(&database.live());
+        let state = database.last_shipped.state(&self.live, is_newest)?;
         Ok(Arc::clone(self.planned.get_or_init(|| state)))
     }
 }

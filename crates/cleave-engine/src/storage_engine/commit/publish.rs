@@ -14,10 +14,13 @@ use crate::storage_engine::catalog_edit::{CatalogEdit, Kind, retired};
 impl Engine {
     /// Makes small commits, whose changes are in the delta, what new statements see: all up to `number`.
     pub(super) fn publish_small(&self, number: u64, log_end: u64) {
-        let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
-        live.number = number;
-        live.log_end = log_end;
-        self.versions.note_commit();
+        {
+            let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
+            live.number = number;
+            live.log_end = log_end;
+            self.versions.note_commit();
+        }
+        self.last_shipped.forget();
     }
 
     /// Publishes a catalog version, with the commits behind it.
@@ -27,6 +30,7 @@ impl Engine {
             let mut now = self.live.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *now, live)
         };
+        self.last_shipped.forget();
         self.flushed.notify_waiters();
         // Drops a whole delta where nobody waits for it.
         drop(before);
