@@ -29,7 +29,7 @@ use datafusion::optimizer::simplify_expressions::{ExprSimplifier, SimplifyContex
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast;
 
-use crate::planner;
+use crate::planner::{self, LastStates};
 use crate::query_engine::QueryEngine;
 use crate::select::target_catalog;
 
@@ -85,7 +85,8 @@ pub async fn compile(
     refuse_in_query(&query)?;
     lower_syntax(&mut query);
     let catalogs = target_catalog(schema.arrow(), Vec::new())?;
-    let state = planner::statement_state(&Settings::default(), 1, runtime, catalogs);
+    let (settings, last) = (Settings::default(), LastStates::default());
+    let state = planner::statement_state((&settings, &last), 1, runtime, catalogs);
     let statement = ast::Statement::Query(query);
     let statement = EngineStatement::Statement(Box::new(statement));
     let logical = state.statement_to_plan(statement).await?;

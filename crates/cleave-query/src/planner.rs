@@ -9,7 +9,8 @@ mod hand_down_filters;
 pub(crate) mod planning;
 mod share_sums;
 
-use std::sync::{Arc, OnceLock};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cleave_catalog::identifiers::{CATALOG, SCHEMA};
 use cleave_catalog::query_memory::memory_max;
@@ -28,9 +29,9 @@ use datafusion::arrow::temporal_conversions::timestamp_us_to_datetime;
 use datafusion::catalog::CatalogProviderList;
 use datafusion::common::utils::get_available_parallelism;
 use datafusion::config::Dialect;
-use datafusion::execution::FunctionRegistry;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::execution::{FunctionRegistry, TaskContext};
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::logical_expr::planner::ExprPlanner;
 use datafusion::optimizer::analyzer::resolve_grouping_function::ResolveGroupingFunction;
@@ -47,20 +48,19 @@ use share_sums::ShareSums;
 const MEMORY_OF_ROW: usize = 32 << 10;
 /// Least rows of a batch, unless the settings ask for fewer.
 const BATCH_ROWS_MIN: usize = 256;
+/// States that are kept for the next statements.
+const LAST_STATES_MAX: usize = 4;
 
 /// The engine's state for one statement with `partitions` partitions, over the tables of `catalog`.
 pub fn statement_state(
-    settings: &Settings,
+    (settings, last): (&Settings, &LastStates),
     partitions: usize,
     runtime: Arc<RuntimeEnv>,
     catalog: Arc<dyn CatalogProviderList>,
 ) -> SessionState {
-    static BASE: OnceLock<SessionState> = OnceLock::new();
-    let mut state = SessionStateBuilder::new_from_existing(BASE.get_or_init(base_state).clone())
-        .with_config(config(partitions).with_batch_size(batch_rows(settings, &runtime)))
-        .with_runtime_env(runtime)
-        .with_catalog_list(catalog)
-        .build();
+    let batch_size = batch_rows(settings, &runtime);
+    let mut state = last.with(runtime, partitions, batch_size);
+    state.register_catalog_list(catalog);
     let began = settings.client.began;
     // What now() means.
     state.mark_start_execution();
@@ -71,6 +71,53 @@ pub fn statement_state(
     // Whether there was one of its name already does not matter.
     drop(state.register_udf(Arc::new(statement)));
     state
+}
+
+/// The engine's states of the last statements, before anything of these statements was in them. Making one takes as
+/// long as planning a small statement, and nearly all statements of a database ask for one of two.
+#[derive(Debug, Default)]
+pub struct LastStates(Mutex<VecDeque<Arc<SessionState>>>);
+
+impl LastStates {
+    fn with(&self, runtime: Arc<RuntimeEnv>, partitions: usize, batch_size: usize) -> SessionState {
+        static BASE: OnceLock<SessionState> = OnceLock::new();
+        let last = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_asked = |state: &&Arc<SessionState>| {
+            let config = state.config();
+            Arc::ptr_eq(state.runtime_env(), &runtime)
+                && (config.target_partitions(), config.batch_size()) == (partitions, batch_size)
+        };
+        let found = last().iter().find(is_asked).map(Arc::clone);
+        if let Some(state) = found {
+            return SessionState::clone(&state);
+        }
+        let base = BASE.get_or_init(base_state).clone();
+        // Some functions take the time zone from the configuration.
+        let state = SessionStateBuilder::new_from_existing(base)
+            .with_config(config(partitions).with_batch_size(batch_size))
+            .with_runtime_env(runtime)
+            .build();
+        let kept = Arc::new(state.clone());
+        let mut last = last();
+        last.truncate(LAST_STATES_MAX - 1);
+        last.push_front(kept);
+        state
+    }
+}
+
+/// What a plan runs in that `state` has planned. Its functions are in it, so they need not be found by name, and the
+/// lists of all functions are not copied.
+pub(crate) fn task_of(state: &SessionState, config: SessionConfig) -> TaskContext {
+    TaskContext::new(
+        None,
+        state.session_id().to_owned(),
+        config,
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        Arc::clone(state.runtime_env()),
+    )
 }
 
 /// The engine with PostgreSQL's meanings.

@@ -10,6 +10,7 @@ use cleave_catalog::backends::Backends;
 use cleave_engine::storage_engine::Engine;
 use cleave_sql::copy::InputMemory;
 
+use crate::planner::LastStates;
 use crate::query_log::QueryLog;
 use crate::select::OptimisedPlans;
 
@@ -19,6 +20,8 @@ pub struct QueryEngine {
     query_log: Arc<QueryLog>,
     /// Cached optimised plans of repeated queries.
     pub(crate) optimised: OptimisedPlans,
+    /// The engine's states of the last statements.
+    pub(crate) last_states: LastStates,
     backends: Arc<Backends>,
     /// What vacuum has done.
     pub vacuums: Vacuums,
@@ -31,6 +34,7 @@ impl QueryEngine {
             engine,
             query_log: Arc::default(),
             optimised: OptimisedPlans::default(),
+            last_states: LastStates::default(),
             backends: Arc::default(),
             vacuums: Vacuums::default(),
         })

@@ -28,6 +28,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use super::changing::{is_target, keeps_page_order};
 use super::fragment_exec::{FragmentExec, FragmentPart, KEY_FILTER_SHARE};
 use super::prepared_fragment::PreparedFragment;
+use crate::planner;
 use crate::query_engine::QueryEngine;
 use crate::select::{PlannedInput, PlannedQuery, QueryRequest, StatementInput, plan_query};
 
@@ -231,9 +232,8 @@ impl WholeFragment {
     pub(super) fn task(&self) -> Result<TaskContext> {
         let state: &SessionState = self.planned.state();
         let context: Arc<FragmentContext> = self.planned.context.host_fragment_context()?;
-        let task = TaskContext::from(state);
-        let config = task.session_config().clone().with_extension(context);
+        let config = state.config().clone().with_extension(context);
         let config = self.planned.context.with_batches_of_long_values(config);
-        Ok(task.with_session_config(config))
+        Ok(planner::task_of(state, config))
     }
 }

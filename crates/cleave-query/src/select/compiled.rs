@@ -107,7 +107,9 @@ pub async fn compile(
     catalog.register_schema(SCHEMA, Arc::new(tables))?;
     let catalogs = MemoryCatalogProviderList::new();
     catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
-    let state = planner::statement_state(settings, 1, database.query_runtime(), Arc::new(catalogs));
+    let runtime = database.query_runtime();
+    let asked = (settings, &database.last_states);
+    let state = planner::statement_state(asked, 1, runtime, Arc::new(catalogs));
     // Common subexpressions would become a projection of their own, below theirs.
     let rules = state.optimizers().iter().filter(|rule| rule.name() != SHARING_RULE);
     let rules = rules.map(Arc::clone).collect();

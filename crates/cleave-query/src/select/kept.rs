@@ -122,8 +122,9 @@ pub async fn keep(
     catalog.register_schema(SCHEMA, Arc::new(provider))?;
     let catalogs = MemoryCatalogProviderList::new();
     catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
-    let mut state =
-        planner::statement_state(settings, 1, database.query_runtime(), Arc::new(catalogs));
+    let runtime = database.query_runtime();
+    let asked = (settings, &database.last_states);
+    let mut state = planner::statement_state(asked, 1, runtime, Arc::new(catalogs));
     // Dynamic filters of one execution must not apply to the next.
     let options = state.config_mut().options_mut();
     options.set("datafusion.optimizer.enable_dynamic_filter_pushdown", "false")?;

@@ -27,8 +27,8 @@ use cleave_txn::Tracked;
 use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::Result as EngineResult;
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::session_state::SessionState;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::common::spawn_buffered;
 use datafusion::physical_plan::joins::NestedLoopJoinExec;
@@ -40,6 +40,7 @@ use futures::StreamExt;
 mod advisory_functions;
 mod backend_functions;
 mod compiled;
+mod constant_row;
 mod describe;
 mod explain;
 mod host_cuts;
@@ -291,8 +292,9 @@ fn state_over(
     context: &Arc<StatementContext>,
     query: &ast::Query,
 ) -> EngineResult<SessionState> {
-    let (settings, runtime) = (context.settings(), context.database().query_runtime());
-    let mut state = planner::statement_state(settings, partitions(settings), runtime, catalog);
+    let (settings, database) = (context.settings(), context.database());
+    let (runtime, with) = (database.query_runtime(), (settings, &database.last_states));
+    let mut state = planner::statement_state(with, partitions(context, query), runtime, catalog);
     let view = || pg_catalog::view(context);
     pg_catalog::functions::register(&mut state, query, settings, view)?;
     sequence_functions::register(&mut state, query, context)?;
@@ -302,10 +304,13 @@ fn state_over(
     Ok(state)
 }
 
-/// Partitions of the host's half. Below a cut at the root, partial aggregates and exchanges would be in vain.
-fn partitions(settings: &Settings) -> usize {
+/// Partitions of the host's half of `query`. Below a cut at the root, partial aggregates and exchanges would be in vain;
+/// over few rows they cost more than they gain.
+fn partitions(context: &StatementContext, query: &ast::Query) -> usize {
+    let settings = context.settings();
     match settings.split_in_force() {
         Split::Ndp => 1,
+        _ if settings.threads == 0 && small_query::reads_few_rows(query, context) => 1,
         _ => planner::host_partitions(settings),
     }
 }
@@ -386,7 +391,7 @@ async fn optimised_plan(
     let (kept, settings) = (&context.database().optimised, context.settings());
     let key = context
         .is_plain()
-        .then(|| optimised::Key::of(&query, partitions(settings), settings.batch_size));
+        .then(|| optimised::Key::of(&query, partitions(context, &query), settings.batch_size));
     if let Some(key) = &key
         && let Some(found) = kept.get(key, &query, context)
     {
@@ -395,7 +400,7 @@ async fn optimised_plan(
     }
     let again = key.is_some().then(|| query.clone());
     let bound = bound(Arc::clone(context), query).await?;
-    let optimised = bound.state.optimize(&bound.logical)?;
+    let optimised = constant_row::optimize(&bound.state, &bound.logical)?;
     planning::check_size(&optimised)?;
     planner::give_way();
     let parts = with_parts::optimised_parts(&bound.state, &optimised, bound.parts.clone())?;
@@ -566,10 +571,9 @@ impl PlannedQuery {
     pub async fn run(mut self, measure_media: bool) -> Result<RunningQuery> {
         let meter = Meter::start(&self.contexts(), measure_media).await?;
         let fragment_context = self.context.host_fragment_context()?;
-        let task = TaskContext::from(&*self.state);
-        let config = task.session_config().clone().with_extension(fragment_context);
+        let config = self.state.config().clone().with_extension(fragment_context);
         let config = self.context.with_batches_of_long_values(config);
-        let task = Arc::new(task.with_session_config(config));
+        let task = Arc::new(planner::task_of(&self.state, config));
         planner::give_way();
         // A fragment starts at once, to run beside what the host does.
         let start = match has_fragment(&*self.cuts.plan) {

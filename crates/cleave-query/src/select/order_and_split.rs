@@ -29,7 +29,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use super::host_cuts::HostCuts;
 use super::statement_context::StatementContext;
-use super::{index_offers, join_method};
+use super::{constant_row, index_offers, join_method};
 use crate::planner;
 
 /// Another order must be predicted to take at most this share of the time: it was chosen for its cuts, and joins more
@@ -97,7 +97,10 @@ impl Planning<'_> {
         };
         let Ordered { plan, estimates, orders } = reordered.cheapest.clone();
         self.context.expect(|known| known.extend(estimates));
-        let (plan, cuts) = self.physical(plan).await?;
+        let (plan, cuts) = match orders.is_empty() {
+            true => self.physical(plan).await?,
+            false => self.physical_of_order(plan).await?,
+        };
         let mut best = self.divided(Arc::clone(&plan), &cuts)?;
         if !self.compares_orders(&reordered, &cuts) {
             return Ok(best);
@@ -108,7 +111,7 @@ impl Planning<'_> {
         for other in others.orders {
             let held = self.context.take_inputs();
             self.context.expect(|known| known.extend(other.estimates));
-            let (plan, cuts) = self.physical(other.plan).await?;
+            let (plan, cuts) = self.physical_of_order(other.plan).await?;
             let divided = self.divided(plan, &cuts)?;
             let order = divided.priced_order(&other.orders);
             let is_taken = match (&order, priced.get(chosen)) {
@@ -181,13 +184,25 @@ impl Planning<'_> {
         Ok(reordered.others(leaf, (&profile, &limits), share_max)?)
     }
 
-    /// The physical plan of `plan`, whose joins are in order, and what places its cuts.
-    async fn physical(&self, plan: LogicalPlan) -> Result<(Arc<dyn ExecutionPlan>, HostCuts)> {
-        let &Self { state, settings, context, .. } = self;
-        // The new joins need their conditions lowered and their columns filtered by an index again.
+    /// As [`Self::physical`], of a plan whose joins were put in order: they need their conditions lowered and their
+    /// columns filtered by an index again.
+    async fn physical_of_order(
+        &self,
+        plan: LogicalPlan,
+    ) -> Result<(Arc<dyn ExecutionPlan>, HostCuts)> {
         let rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> =
             vec![Arc::new(PushDownFilter::new()), Arc::new(OptimizeProjections::new())];
-        let plan = Optimizer::with_rules(rules).optimize(plan, state, |_, _| {})?;
+        let plan = Optimizer::with_rules(rules).optimize(plan, self.state, |_, _| {})?;
+        self.physical(plan).await
+    }
+
+    /// The physical plan of `plan`, and what places its cuts.
+    async fn physical(&self, plan: LogicalPlan) -> Result<(Arc<dyn ExecutionPlan>, HostCuts)> {
+        let &Self { state, settings, context, .. } = self;
+        if let Some(plan) = constant_row::physical(state, &plan)? {
+            let cuts = HostCuts::new(Arc::clone(context), false).await?;
+            return Ok((plan, cuts));
+        }
         let plan = match settings.join_method {
             JoinMethod::NestedLoop => join_method::as_nested_loops(plan)?,
             JoinMethod::Auto | JoinMethod::Hash => plan,

@@ -99,7 +99,8 @@ pub async fn over_tables(
     database.activity().note(Act::Plan);
     let tables = named.iter().map(|(name, rows)| (*name, rows.schema(), vec![(*rows).clone()]));
     let catalogs = catalog_of(tables)?;
-    let state = planner::statement_state(settings, 1, database.query_runtime(), catalogs);
+    let with = (settings, &database.last_states);
+    let state = planner::statement_state(with, 1, database.query_runtime(), catalogs);
     let mut query = asked.query.clone();
     let names = ResultNames::take_alone(&mut query)?;
     asked.parameters.put_into(&mut query)?;

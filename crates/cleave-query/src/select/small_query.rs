@@ -1,22 +1,83 @@
-//! Which queries are planned in place: those of a few tables, which take about a millisecond. All others are planned on
-//! a thread of their own, which costs waking it.
+//! Which queries are small: in themselves, or in what they read.
+//!
+//! - Queries of a few tables, whose planning takes about a millisecond, are planned in place. All others are planned on
+//!   a thread of their own, which costs waking it.
+//! - Queries of a few rows run in one partition. Exchanges between partitions, and the tasks that they need, cost more
+//!   than all other work on so few rows: they are a third of the processor's time for a join of 6,000 rows
+//!   (`docs/design/sql-and-planning.md`).
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{self};
 
 use cleave_catalog::catalog::CatalogState;
+use cleave_sql::statement::names::fold;
 use cleave_sql::visiting::visit;
+
+use super::statement_context::StatementContext;
 
 /// Tables that such a query names at most: their orders are few.
 const TABLE_COUNT_MAX: usize = 4;
 /// Expressions that it has at most, with all that they are made of.
 const EXPRESSION_COUNT_MAX: usize = 200;
+/// Rows of all tables that a query of few rows reads.
+const ROW_COUNT_MAX: u64 = 10_000;
+/// Tables that it names: the more, the more rows their joins may have.
+const READ_TABLE_COUNT_MAX: usize = 8;
 
 /// Whether `query` is one, over the tables of `state`: it has no query within, and names no view.
 pub(super) fn is_small(query: &ast::Query, state: &CatalogState) -> bool {
     let mut looked = Looked { state, queries: 0, tables: 0, expressions: 0 };
     visit(query, &mut looked).is_continue()
+}
+
+/// Whether `query` reads at most [`ROW_COUNT_MAX`] rows of tables, and no others that could be many.
+pub(super) fn reads_few_rows(query: &ast::Query, context: &StatementContext) -> bool {
+    visit(query, &mut Read { context, tables: 0, rows: 0 }).is_continue()
+}
+
+struct Read<'a> {
+    context: &'a StatementContext,
+    tables: usize,
+    rows: u64,
+}
+
+impl ast::Visitor for Read<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &ast::Query) -> ControlFlow<()> {
+        go_on(!query.with.as_ref().is_some_and(|with| with.recursive))
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &ast::TableFactor) -> ControlFlow<()> {
+        // A function may make any number of rows.
+        let is_plain = match factor {
+            ast::TableFactor::Table { args, .. } => args.is_none(),
+            ast::TableFactor::Derived { .. } | ast::TableFactor::NestedJoin { .. } => true,
+            _ => false,
+        };
+        go_on(is_plain)
+    }
+
+    fn pre_visit_relation(&mut self, name: &ast::ObjectName) -> ControlFlow<()> {
+        let table = name.0.last().and_then(|part| part.as_ident());
+        let Some(name) = table.map(fold) else { return ControlFlow::Break(()) };
+        // A view stands for any number of tables. What is neither is a query of WITH, or a system table.
+        if self.context.state().view(&name).is_some() {
+            return ControlFlow::Break(());
+        }
+        let rows = self.context.table(&name).map_or(0, |table| table.row_count());
+        self.rows = self.rows.saturating_add(rows);
+        self.tables += 1;
+        go_on(self.tables <= READ_TABLE_COUNT_MAX && self.rows <= ROW_COUNT_MAX)
+    }
+}
+
+fn go_on(is_small: bool) -> ControlFlow<()> {
+    match is_small {
+        true => ControlFlow::Continue(()),
+        false => ControlFlow::Break(()),
+    }
 }
 
 struct Looked<'a> {
@@ -26,33 +87,24 @@ struct Looked<'a> {
     expressions: usize,
 }
 
-impl Looked<'_> {
-    fn go_on(is_small: bool) -> ControlFlow<()> {
-        match is_small {
-            true => ControlFlow::Continue(()),
-            false => ControlFlow::Break(()),
-        }
-    }
-}
-
 impl ast::Visitor for Looked<'_> {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &ast::Query) -> ControlFlow<()> {
         self.queries += 1;
         let is_plain = matches!(*query.body, ast::SetExpr::Select(_)) && query.with.is_none();
-        Self::go_on(is_plain && self.queries == 1)
+        go_on(is_plain && self.queries == 1)
     }
 
     fn pre_visit_relation(&mut self, name: &ast::ObjectName) -> ControlFlow<()> {
         self.tables += 1;
         let table = name.0.last().and_then(|part| part.as_ident());
         let is_view = table.is_some_and(|table| self.state.view(&table.value).is_some());
-        Self::go_on(self.tables <= TABLE_COUNT_MAX && !is_view)
+        go_on(self.tables <= TABLE_COUNT_MAX && !is_view)
     }
 
     fn pre_visit_expr(&mut self, _expression: &ast::Expr) -> ControlFlow<()> {
         self.expressions += 1;
-        Self::go_on(self.expressions <= EXPRESSION_COUNT_MAX)
+        go_on(self.expressions <= EXPRESSION_COUNT_MAX)
     }
 }
