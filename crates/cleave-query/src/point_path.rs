@@ -21,6 +21,7 @@
 mod spelling;
 mod template;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,6 +83,7 @@ impl PointQueries {
         state: &CatalogState,
     ) -> Option<PointQuery> {
         let (template, constants) = constant_template(query, state)?;
+        let constants: Vec<&str> = constants.iter().map(Cow::as_ref).collect();
         let template = Arc::new(template);
         if let Some(spelling) = Spelling::of(text) {
             self.remembered.put(&spelling, &template, &constants);
@@ -94,7 +96,7 @@ impl PointQueries {
 fn constant_template<'a>(
     query: &'a ast::Query,
     state: &CatalogState,
-) -> Option<(PointTemplate, Vec<&'a str>)> {
+) -> Option<(PointTemplate, Vec<Cow<'a, str>>)> {
     let (template, given) = PointTemplate::of(query, &[], state)?;
     let text = |given: Given<'a>| match given {
         Given::Text(text) => Some(text),
@@ -133,7 +135,7 @@ impl PreparedPoint {
 
     fn with(template: PointTemplate, given: Vec<Given<'_>>) -> Self {
         let constants = given.into_iter().map(|given| match given {
-            Given::Text(text) => PointConstant::Text(text.to_owned()),
+            Given::Text(text) => PointConstant::Text(text.into_owned()),
             Given::Parameter(place) => PointConstant::Parameter(place),
         });
         Self { template: Arc::new(template), constants: constants.collect() }
@@ -185,6 +187,7 @@ impl PointQuery {
     #[must_use]
     pub fn detect(query: &ast::Query, state: &CatalogState) -> Option<Self> {
         let (template, constants) = constant_template(query, state)?;
+        let constants: Vec<&str> = constants.iter().map(Cow::as_ref).collect();
         Arc::new(template).bind(&constants)
     }
 

@@ -157,9 +157,9 @@ impl Window {
 impl Operand {
     fn of(value: &Constant<'_>, column_type: ColumnType, types: &[ColumnType]) -> Option<Self> {
         let part = KeyPart::of(value, column_type, types)?;
-        let given = match value.given {
-            Given::Text(text) => Source::Text(text.to_owned()),
-            Given::Parameter(place) => Source::Parameter(place),
+        let given = match &value.given {
+            Given::Text(text) => Source::Text(text.clone().into_owned()),
+            Given::Parameter(place) => Source::Parameter(*place),
         };
         Some(Self { given, part })
     }

@@ -75,10 +75,10 @@ pub struct Constant<'a> {
 }
 
 /// The value that a column is compared with, as written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Given<'a> {
     /// A number, or a string without its quotes.
-    Text(&'a str),
+    Text(Cow<'a, str>),
     /// The value of this parameter, from 0.
     Parameter(usize),
 }
@@ -311,8 +311,8 @@ pub fn constant(expression: &ast::Expr) -> Option<Constant<'_>> {
         }
         ast::Expr::Value(value) => {
             let (given, is_number) = match &value.value {
-                ast::Value::Number(text, _) => (Given::Text(text), true),
-                ast::Value::SingleQuotedString(text) => (Given::Text(text), false),
+                ast::Value::Number(text, _) => (Given::Text(Cow::Borrowed(text)), true),
+                ast::Value::SingleQuotedString(text) => (Given::Text(Cow::Borrowed(text)), false),
                 ast::Value::Placeholder(_) => {
                     (Given::Parameter(place_of(expression).ok().flatten()?), false)
                 }
@@ -320,7 +320,40 @@ pub fn constant(expression: &ast::Expr) -> Option<Constant<'_>> {
             };
             Some(Constant { given, is_number, negative: false })
         }
+        ast::Expr::BinaryOp { .. } => {
+            let value = whole_number(expression)?;
+            let text = Cow::Owned(value.unsigned_abs().to_string());
+            Some(Constant { given: Given::Text(text), is_number: true, negative: value < 0 })
+        }
         _ => None,
+    }
+}
+
+/// The value of sums, differences and products of whole numbers that are written out; None: it is something else, or
+/// leaves the type that PostgreSQL computes it in.
+fn whole_number(expression: &ast::Expr) -> Option<i64> {
+    use ast::BinaryOperator as Operator;
+    match expression {
+        ast::Expr::BinaryOp { left, op, right } => {
+            let (left, right) = (whole_number(left)?, whole_number(right)?);
+            let value = match op {
+                Operator::Plus => left.checked_add(right)?,
+                Operator::Minus => left.checked_sub(right)?,
+                Operator::Multiply => left.checked_mul(right)?,
+                _ => return None,
+            };
+            // A `bigint` within the range of `integer` counts as the latter, which is more strict.
+            let is_integer = |value: i64| i32::try_from(value).is_ok();
+            (is_integer(value) || !is_integer(left) || !is_integer(right)).then_some(value)
+        }
+        other => {
+            let Constant { given: Given::Text(text), is_number: true, negative } = constant(other)?
+            else {
+                return None;
+            };
+            let value: i64 = text.parse().ok()?;
+            Some(if negative { -value } else { value })
+        }
     }
 }
 
@@ -344,7 +377,7 @@ impl KeyPart {
         {
             return None;
         }
-        let is_number = match value.given {
+        let is_number = match &value.given {
             Given::Text(_) => value.is_number,
             // By the type of the comparison.
             Given::Parameter(_) => !matches!(

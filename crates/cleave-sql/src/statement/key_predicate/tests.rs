@@ -59,7 +59,7 @@ fn from_is_one_table_by_its_name_alone() {
 }
 
 #[test]
-fn a_constant_has_one_sign_and_no_sum() {
+fn a_constant_has_one_sign_and_sums_are_computed() {
     let constant = |sql: &str| {
         let ast::Expr::BinaryOp { right, .. } = selection(&format!("a = {sql}")) else { panic!() };
         constant(&right).map(|value| (format!("{:?}", value.given), value.negative))
@@ -69,6 +69,17 @@ fn a_constant_has_one_sign_and_no_sum() {
     assert_eq!(constant("$3"), Some(("Parameter(2)".to_owned(), false)));
     assert_eq!(constant("-(-7)"), None);
     assert_eq!(constant("-'7'"), None);
-    assert_eq!(constant("1 + 1"), None);
+    assert_eq!(constant("1 + 1"), Some(("Text(\"2\")".to_owned(), false)));
+    assert_eq!(constant("2 * (1 - 4)"), Some(("Text(\"6\")".to_owned(), true)));
+    assert_eq!(constant("3000000000 - 1"), Some(("Text(\"2999999999\")".to_owned(), false)));
+    // Errors, and what is not an integer, are the planner's.
+    for planned in
+        ["2147483647 + 1", "65536 * 65536", "9223372036854775807 + 3000000000", "1 + 1.0"]
+    {
+        assert_eq!(constant(planned), None, "{planned}");
+    }
+    for planned in ["1 + '1'", "1 + $1", "7 / 2", "1 + NULL"] {
+        assert_eq!(constant(planned), None, "{planned}");
+    }
     assert_eq!(constant("NULL"), None);
 }
