@@ -53,6 +53,12 @@ pub use writer::{SegmentWriter, Tail, append_rows};
 /// Most rows of one page: a slot has 16 bits.
 pub const PAGE_ROW_COUNT_MAX: u32 = 1 << 16;
 
+/// Values of so many bytes on average are wide.
+const WIDE_VALUE_BYTES: u64 = 48;
+/// Bytes of a chunk of wide values, on average over the columns of a page.
+const WIDE_CHUNK_BYTES: u64 = 128 << 10;
+/// A page of wide values may have at least so many bytes.
+const WIDE_PAGE_BYTES_MIN: u64 = 1 << 20;
 /// Most bytes of the page class of any segment.
 pub(crate) const PAGE_BYTES_MAX: u32 = 1 << 28;
 
@@ -81,6 +87,17 @@ impl PageClass {
     /// rewritten row by row always fills the same blocks and gains nothing from them.
     pub(crate) fn has_light_encodings(self) -> bool {
         usize::try_from(self.chunk_alignment).is_ok_and(|alignment| alignment >= BLOCK_SIZE)
+    }
+
+    /// Bytes that a page of `rows` with `bytes` of plain values should not exceed. Where values are wide, fewer rows
+    /// make a chunk that is worth a read of its own, and a look-up of one row reads whole chunks.
+    pub(crate) fn bytes_max(self, bytes: u64, rows: u64, column_count: u64) -> u64 {
+        let is_wide = bytes >= rows.saturating_mul(column_count).saturating_mul(WIDE_VALUE_BYTES);
+        let most = u64::from(self.page_bytes);
+        if !is_wide || !self.has_light_encodings() {
+            return most;
+        }
+        most.min(column_count.saturating_mul(WIDE_CHUNK_BYTES).max(WIDE_PAGE_BYTES_MIN))
     }
 
     /// Longest value, in bytes, that stays in its page: an eighth of a page, 64 KiB at most.

@@ -492,8 +492,9 @@ impl PageFill {
         if self.commits || sizes.commits {
             add(rows * 8);
         }
+        let bytes_max = class.bytes_max(end, rows, self.columns.len() as u64);
         rows <= u64::from(class.row_count_max)
-            && end.next_multiple_of(BLOCK_SIZE as u64) <= u64::from(class.page_bytes)
+            && end.next_multiple_of(BLOCK_SIZE as u64) <= bytes_max
             && long_bytes <= LONG_BYTES_MAX
     }
 }
