@@ -17,6 +17,7 @@
     aborts       updates given up early, late, and after their end
     recovery     a kill after a committed update: log, and time to the first answer
     violation    clients that wait for the update's rows, around its commit
+    logging      an archive that changed chunks are copied into, before and behind the acknowledgement
     scans        scans of more and more fields and rows
     visibility   scans after shares of the rows were updated
     htap         LinkBench's transactions beside analytic queries, with sweeps
@@ -43,6 +44,7 @@ from update.run import Bench
 EXPERIMENTS = {"selectivity": bulk.selectivity, "mixed": beside.mixed, "contention": beside.contention,
                "for_update": bulk.for_update, "locking": bulk.locking, "placement": bulk.placement,
                "aborts": beside.aborts, "recovery": recovery.recovery, "violation": beside.violation,
+               "logging": beside.logging,
                "scans": bulk.scans, "visibility": bulk.visibility, "htap": htap.htap}
 # What --quick changes.
 QUICK = {"rows": 2000, "narrow_rows": 4000, "rounds": 1, "clients": 4, "before": 0.4, "after": 0.4, "seconds": 0.5,

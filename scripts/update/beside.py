@@ -1,10 +1,11 @@
-"""Experiments of an update beside clients: mixed, contention, aborts, violation.
+"""Experiments of an update beside clients: mixed, contention, aborts, violation, logging.
 
 Clients run alone for a time, then beside the update until it has ended, then alone again. They change another field
 than the update does, so that afterwards both can be checked: all rows of the update have its value, and (where fields
 are integers, that clients count up) no client's change is lost.
 """
 
+import shutil
 import time
 
 from . import bulk, systems, tables, timelines, traffic, ways
@@ -129,6 +130,26 @@ def check_no_change_is_lost(system, counted, operations):
     found = system.say(tables.SUM)[0][0]
     if found != wanted:
         raise AssertionError(f"{system.name}: {wanted - found} of the clients' changes are lost")
+
+
+def logging(run):
+    """What it costs to copy the changed chunks into an archive: updates of all rows beside clients of YCSB-A."""
+    width = run.widths()[0]
+    folder = run.folder / "archive"
+
+    def measure(way, system):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        has_archive = way.name != ways.NOT_ARCHIVED
+        system.say(f"ALTER SYSTEM SET archive_directory = '{folder if has_archive else ''}'")
+        try:
+            figures = one_run(run, way, system, width, share=1.0, updates=1 if run.options.quick else 5)
+            copies = [path.stat().st_size for path in folder.rglob("*.pages")]
+        finally:
+            system.say("ALTER SYSTEM SET archive_directory = ''")
+        return figures | {"copied_bytes": sum(copies)}
+
+    run.rounds("logging", {"rows": width}, ways.LOGGING, measure)
 
 
 def aborts(run):

@@ -17,6 +17,7 @@ from ndp import svg
 
 from . import timelines
 from .run import said
+from .ways import NOT_ARCHIVED
 
 WIDTH = 120
 # Over time, of one experiment; more would not be looked at.
@@ -113,6 +114,10 @@ SPECS = {
                        figure("client_aborts", "aborts of clients", "number"),
                        figure("recovered_s", "back at 90 % after", "s")), faster(),
                       ("lines", "operations a second")),
+    "logging": Spec("Copies of changed chunks for an archive",
+                    (*BESIDE[:7], figure("p99_s", "p99 beside", "s"), figure("p99_before_s", "p99 before", "s"),
+                     figure("host_cpu_s", "CPU host", "s"), figure("copied_bytes", "copied", "bytes")),
+                    (Ratio("seconds", (NOT_ARCHIVED,), "over no archive", True),), ("lines", "operations a second")),
     "scans": Spec("Scans", (SECONDS, figure("statement_to_host_bytes", "to the host", "bytes"),
                             figure("statement_media_bytes", "from media", "bytes"),
                             figure("statement_host_cpu_ms", "CPU host", "ms"),

@@ -35,6 +35,10 @@ COMPARED = [DEVICE, HOST, EQUAL, POSTGRESQL]
 # Experiment 5: how an update keeps others from its rows.
 LOCKS = [DEVICE.with_settings(f"{method} lock" if method != "optimistic" else method, **{LOCKING: method})
          for method in ("shared", "table", "optimistic")]
+# What is copied for an archive before a commit is acknowledged.
+NOT_ARCHIVED = "no archive"
+LOGGING = [DEVICE.with_settings(NOT_ARCHIVED),
+           *(DEVICE.with_settings(name, update_logging=name) for name in ("basic", "extended"))]
 # Experiment 6: where rows are found and where they are changed.
 PLACES = [Way("S1 host", settings={"split": "host", PLACEMENT: "host"}),
           Way("S2 host scans, device updates", settings={PLACEMENT: "keys"}),
