@@ -58,6 +58,9 @@ CREATE TABLE toy (id bigint PRIMARY KEY, child bigint REFERENCES child ON DELETE
 CREATE INDEX toy_child ON toy (child);
 CREATE TABLE wage (id int PRIMARY KEY, team int NOT NULL, amount bigint NOT NULL, note text);
 CREATE INDEX wage_team ON wage (team);
+-- More often than by default.
+ALTER SYSTEM SET autovacuum = on;
+ALTER SYSTEM SET autovacuum_naptime = 5;
 CREATE TABLE shift (id int PRIMARY KEY, client int NOT NULL, n int NOT NULL);
 INSERT INTO wage SELECT i, i % {TEAMS}, {EACH}, 'note' FROM generate_series(1, {TEAMS * MEMBERS}) AS g (i);
 INSERT INTO account SELECT i, {EACH}, 'note ' || i % 50 FROM generate_series(1, {ACCOUNTS}) AS g (i);

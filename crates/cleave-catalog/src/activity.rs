@@ -2,6 +2,7 @@
 //!
 //! Unlike times, they prove whether a statement ran on a fast path without a plan, and left the delta as it was.
 
+pub mod analyses;
 pub mod vacuums;
 
 use std::sync::Arc;

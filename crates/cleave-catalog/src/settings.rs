@@ -523,6 +523,7 @@ pub const LIST: &[Setting] = &[
             }
         },
     },
+    limits::SPLIT_GAIN,
     Setting {
         name: "stack",
         description: "Access to rows on devices: ndp (fragments), blk (block reads) or native (reads by address)",

@@ -1,8 +1,9 @@
-//! Automatic vacuum: finds the tables that are due for VACUUM, vacuums them, and reports what was done.
+//! Automatic VACUUM and ANALYZE: finds the tables that are due, works on them, and reports what was done.
 //!
-//! A server calls [`Database::autovacuum`] every `autovacuum_naptime`. A program that opens a database itself gets no
-//! automatic vacuum unless it makes that call. A table is due when its dead rows outnumber the threshold plus a share
-//! of its live rows. The settings belong to the database ([`Autovacuum`], `ALTER SYSTEM`).
+//! A server calls [`Database::autovacuum`] every `autovacuum_naptime`, and [`Database::autoanalyze`] every few seconds.
+//! A program that opens a database itself gets neither unless it makes these calls. A table is due for VACUUM when its
+//! dead rows outnumber the threshold plus a share of its live rows, and for ANALYZE when the rows that changed since
+//! the last one do. The settings belong to the database ([`Autovacuum`], `ALTER SYSTEM`).
 //!
 //! Invariant: it waits for no lock. A table that is being defined or vacuumed is left for the next round.
 //! Source: PostgreSQL's manual, "Automatic Vacuuming"; `docs/design/delta-and-snapshots.md`.
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::autovacuum::Autovacuum;
 use cleave_catalog::error::Error;
+use cleave_engine::delta::Live;
 
 use crate::database::Database;
 
@@ -31,6 +33,32 @@ impl Database {
         }
         failures
     }
+}
+
+impl Database {
+    /// Analyses the tables that are due, on one thread. Returns the errors of those that could not be analysed, with
+    /// their names.
+    pub async fn autoanalyze(self: &Arc<Self>) -> Vec<(String, Error)> {
+        let mut failures = Vec::new();
+        for name in due_for_analyze(self) {
+            if let Err(error) = Box::pin(self.session().autoanalyze(&name)).await {
+                failures.push((name, error));
+            }
+        }
+        failures
+    }
+}
+
+/// Names of the tables that are due for ANALYZE.
+fn due_for_analyze(database: &Database) -> Vec<String> {
+    let Live { state, delta, .. } = database.live();
+    let (settings, recent) = (&state.upkeep.autovacuum, delta.change_counts());
+    let due = state.tables().filter(|table| {
+        let recent = recent.get(&table.schema.table_id).copied().unwrap_or(0);
+        let changed = database.changed_since_analyze(table).saturating_add(recent);
+        table.damaged.is_empty() && settings.is_due_for_analyze(table, changed)
+    });
+    due.map(|table| table.schema.name.clone()).collect()
 }
 
 /// Names of the tables that are due.

@@ -17,6 +17,7 @@ use cleave_engine::host_pages::RoutedPages;
 use cleave_engine::storage_engine::snapshot::SnapshotKind;
 use cleave_fragment::functions::table_sketch::TableSketch;
 use cleave_fragment::waiting;
+use cleave_media::{Clock, SystemClock};
 use cleave_plan::statistics::{ColumnCounts, KeySample};
 use cleave_plan::{ColumnStatistics, RowSample, StoredColumn, TableStatistics};
 use cleave_store::{Column, ColumnRef, Encoding, PageRead, PageSource, TableSchema};
@@ -33,6 +34,8 @@ const HEADERS_MAX: usize = 32;
 pub struct Analyzed {
     /// Its name.
     pub table: String,
+    /// Its id.
+    pub table_id: u32,
     /// Its rows.
     pub row_count: u64,
     /// The rows of them that were drawn.
@@ -55,7 +58,8 @@ pub async fn analyze(
     let table = state.find_table(name)?;
     let schema = Arc::clone(&table.schema);
     let (page_count, page_bytes) = heap_size(table);
-    let column_ids = column_ids(&schema, columns)?;
+    let (change_count, analyzed_us) = (table.change_count(), SystemClock.wall());
+    let (column_ids, is_whole) = (column_ids(&schema, columns)?, columns.is_empty());
     let stored = stored_columns(database, table).await?;
     drop(state);
     let query = sketch_query(&schema, &column_ids)?;
@@ -72,10 +76,17 @@ pub async fn analyze(
     let row_count = sketch.row_count;
     let sampled_count = sketch.columns.first().map_or(0, |column| column.sample.len() as u64);
     let kept = Arc::clone(database);
-    let name = schema.name.clone();
+    let (name, table_id) = (schema.name.clone(), schema.table_id);
     // To its end, whether or not anyone waits: a file changes.
     let task = waiting::spawn_blocking(move || {
-        let mut found = TableStatistics { row_count, page_count, page_bytes, ..Default::default() };
+        let mut found = TableStatistics {
+            row_count,
+            page_count,
+            page_bytes,
+            change_count,
+            analyzed_us,
+            ..Default::default()
+        };
         if row_count > 0 {
             found.columns = summarize(&sketch, &column_ids)?;
             for (id, column) in &mut found.columns {
@@ -86,12 +97,12 @@ pub async fn analyze(
             found.sample = Some(RowSample::of_larger(row_count, sampled)?);
         }
         let is_there = || check_same(&kept.catalog(), &schema).is_ok();
-        kept.statistics().put(&schema, is_there, |before| with_others(found, before))
+        kept.statistics().put(&schema, is_there, |before| with_others(found, before, is_whole))
     });
     task.await.map_err(|error| {
         Error::io("run", std::path::Path::new("a task of ANALYZE"), std::io::Error::other(error))
     })??;
-    Ok(Analyzed { table: name, row_count, sampled_count, page_count })
+    Ok(Analyzed { table: name, table_id, row_count, sampled_count, page_count })
 }
 
 fn summarize(sketch: &TableSketch, ids: &[u32]) -> Result<BTreeMap<u32, ColumnStatistics>> {
@@ -120,7 +131,15 @@ fn joins_by(data_type: &DataType) -> bool {
 
 /// `found` with the columns that were analysed before and not now. For a table without rows, earlier results are
 /// dropped. Rows are kept whole: those of an earlier ANALYZE of more columns stay.
-fn with_others(mut found: TableStatistics, before: Option<&TableStatistics>) -> TableStatistics {
+fn with_others(
+    mut found: TableStatistics,
+    before: Option<&TableStatistics>,
+    is_whole: bool,
+) -> TableStatistics {
+    if !is_whole {
+        // The others are no newer than they were.
+        found.change_count = before.map_or(0, |before| before.change_count);
+    }
     if let Some(before) = before.filter(|_| found.row_count > 0) {
         for (id, column) in &before.columns {
             found.columns.entry(*id).or_insert_with(|| column.clone());

@@ -5,8 +5,10 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use cleave_catalog::activity::analyses::Analyses;
 use cleave_catalog::activity::vacuums::Vacuums;
 use cleave_catalog::backends::Backends;
+use cleave_catalog::catalog::TableState;
 use cleave_engine::storage_engine::Engine;
 use cleave_sql::copy::InputMemory;
 
@@ -25,6 +27,8 @@ pub struct QueryEngine {
     backends: Arc<Backends>,
     /// What vacuum has done.
     pub vacuums: Vacuums,
+    /// What ANALYZE has done.
+    pub analyses: Analyses,
 }
 
 impl QueryEngine {
@@ -37,6 +41,7 @@ impl QueryEngine {
             last_states: LastStates::default(),
             backends: Arc::default(),
             vacuums: Vacuums::default(),
+            analyses: Analyses::default(),
         })
     }
 
@@ -53,6 +58,15 @@ impl QueryEngine {
     /// The sessions of its server, as others see them.
     pub fn backends(&self) -> &Arc<Backends> {
         &self.backends
+    }
+
+    /// Rows of `table` that are not as when it was analysed; all that it ever had, if it never was.
+    #[must_use]
+    pub fn changed_since_analyze(&self, table: &TableState) -> u64 {
+        let id = table.schema.table_id;
+        let then = self.statistics().get(id).map_or(0, |known| known.change_count);
+        let since = table.change_count().saturating_sub(then);
+        since.saturating_add(self.analyses.of(id).changed_in_place)
     }
 
     /// The bytes of an input that COPY and loads may hold at once.

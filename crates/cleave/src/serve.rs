@@ -24,12 +24,13 @@ pub(crate) mod postgres;
 pub(crate) mod signals;
 pub(crate) mod users;
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cleave_host::login::LoginSecret;
 use cleave_host::{Client, Database, Session};
@@ -58,6 +59,10 @@ const SPARE_COUNT: usize = 64;
 /// The interval of checks of log replicas: when a device is back that was offline when its replica was given up, the
 /// replica ends.
 const REPLICAS_PAUSE: Duration = Duration::from_secs(5);
+/// The least interval of checks for tables that are due for ANALYZE.
+const ANALYZE_PAUSE: Duration = Duration::from_secs(10);
+/// Failures of ANALYZE that are remembered, so that they are not logged again.
+const TOLD_MAX: usize = 256;
 
 /// What all connections of a server share.
 #[derive(Debug)]
@@ -284,6 +289,7 @@ impl Server {
         // Dropped with the listener: its uncommitted work is rolled back.
         let mut upkeep = JoinSet::new();
         upkeep.spawn_on(Arc::clone(self).vacuum_by_itself(), &self.runtime);
+        upkeep.spawn_on(Arc::clone(self).analyze_by_itself(), &self.runtime);
         upkeep.spawn_on(Arc::clone(self).look_after_replicas(), &self.runtime);
         let front = Front::default();
         let mut connections = JoinSet::new();
@@ -349,6 +355,27 @@ impl Server {
             for (table, error) in self.database.autovacuum().await {
                 self.log(&format!("cannot vacuum \"{table}\": {error}"));
             }
+        }
+    }
+
+    /// Analyses tables that are due, periodically, for at most a tenth of the time.
+    async fn analyze_by_itself(self: Arc<Self>) {
+        let mut pause = ANALYZE_PAUSE;
+        let mut told = BTreeSet::new();
+        loop {
+            tokio::time::sleep(pause).await;
+            let begun = Instant::now();
+            for (table, error) in self.database.autoanalyze().await {
+                let line = format!("cannot analyze \"{table}\": {error}");
+                // It is due again next time.
+                if told.len() >= TOLD_MAX {
+                    told.clear();
+                }
+                if told.insert(line.clone()) {
+                    self.log(&line);
+                }
+            }
+            pause = ANALYZE_PAUSE.max(9 * begun.elapsed());
         }
     }
 

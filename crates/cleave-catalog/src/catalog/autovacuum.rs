@@ -1,6 +1,6 @@
-//! The database's settings of automatic vacuum: which tables are due, and how often they are checked.
+//! The database's settings of automatic VACUUM and ANALYZE: which tables are due, and how often they are checked.
 //!
-//! Names and defaults are PostgreSQL's.
+//! Names and defaults are PostgreSQL's, but for `autoanalyze`: there, `autovacuum` switches both.
 
 use std::time::Duration;
 
@@ -11,6 +11,9 @@ const AUTOVACUUM: &str = "autovacuum";
 const NAPTIME: &str = "autovacuum_naptime";
 const SCALE_FACTOR: &str = "autovacuum_vacuum_scale_factor";
 const THRESHOLD: &str = "autovacuum_vacuum_threshold";
+const AUTOANALYZE: &str = "autoanalyze";
+const ANALYZE_SCALE_FACTOR: &str = "autovacuum_analyze_scale_factor";
+const ANALYZE_THRESHOLD: &str = "autovacuum_analyze_threshold";
 
 /// The stored value of a scale factor of 1.
 const SCALE_ONE: u32 = 10_000;
@@ -18,23 +21,37 @@ const SCALE_ONE: u32 = 10_000;
 /// Settings of automatic vacuum; None: PostgreSQL's default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Autovacuum {
-    /// Whether automatic vacuum runs; off by default until long soaks have shown it.
-    pub is_on: bool,
+    /// Whether tables are not vacuumed by themselves.
+    pub vacuums_none: bool,
     /// Seconds between two checks.
     pub naptime_s: Option<u32>,
     /// Number of dead rows that a table may have in any case.
     pub threshold: Option<u64>,
     /// Share of its live rows that may be dead in addition, in ten-thousandths.
     pub scale: Option<u32>,
+    /// Whether tables are not analysed by themselves.
+    pub analyzes_none: bool,
+    /// Number of rows of a table that may have changed in any case since it was analysed.
+    pub analyze_threshold: Option<u64>,
+    /// Share of its live rows that may have changed in addition, in ten-thousandths.
+    pub analyze_scale: Option<u32>,
 }
 
 impl Autovacuum {
     /// Names of its settings.
-    pub const NAMES: [&str; 4] = [AUTOVACUUM, NAPTIME, SCALE_FACTOR, THRESHOLD];
+    pub const NAMES: [&str; 7] = [
+        AUTOVACUUM,
+        NAPTIME,
+        SCALE_FACTOR,
+        THRESHOLD,
+        AUTOANALYZE,
+        ANALYZE_SCALE_FACTOR,
+        ANALYZE_THRESHOLD,
+    ];
 
     /// Time between two checks; None: it is off.
     pub fn pause(&self) -> Option<Duration> {
-        self.is_on.then(|| Duration::from_secs(u64::from(self.naptime_s.unwrap_or(60))))
+        (!self.vacuums_none).then(|| Duration::from_secs(u64::from(self.naptime_s.unwrap_or(60))))
     }
 
     /// Sets one of its settings; None: the default.
@@ -49,11 +66,12 @@ impl Autovacuum {
         };
         match name.to_ascii_lowercase().as_str() {
             AUTOVACUUM => {
-                self.is_on = match value.map(str::to_ascii_lowercase).as_deref() {
-                    Some("on" | "true" | "yes" | "1") => true,
-                    None | Some("off" | "false" | "no" | "0") => false,
-                    Some(_) => return Err(wrong(AUTOVACUUM, "on or off")),
-                }
+                let is_on = switch(value).ok_or_else(|| wrong(AUTOVACUUM, "on or off"))?;
+                self.vacuums_none = !is_on;
+            }
+            AUTOANALYZE => {
+                let is_on = switch(value).ok_or_else(|| wrong(AUTOANALYZE, "on or off"))?;
+                self.analyzes_none = !is_on;
             }
             NAPTIME => {
                 let seconds = |text: &str| text.trim_end_matches('s').trim_end().parse().ok();
@@ -64,25 +82,19 @@ impl Autovacuum {
                 .ok_or_else(|| wrong(NAPTIME, expected))?;
             }
             SCALE_FACTOR => {
-                let scale = |text: &str| {
-                    let factor: f64 = text.parse().ok().filter(|f| (0.0..=100.0).contains(f))?;
-                    #[expect(
-                        clippy::cast_possible_truncation,
-                        clippy::cast_sign_loss,
-                        reason = "a number from 0 to 1,000,000"
-                    )]
-                    let scale = (factor * f64::from(SCALE_ONE)).round() as u32;
-                    Some(scale)
-                };
-                self.scale = parsed(value, scale)
-                    .ok_or_else(|| wrong(SCALE_FACTOR, "a number from 0 to 100"))?;
+                let scale = parsed(value, scale);
+                self.scale = scale.ok_or_else(|| wrong(SCALE_FACTOR, FACTORS))?;
+            }
+            ANALYZE_SCALE_FACTOR => {
+                let scale = parsed(value, scale);
+                self.analyze_scale = scale.ok_or_else(|| wrong(ANALYZE_SCALE_FACTOR, FACTORS))?;
+            }
+            ANALYZE_THRESHOLD => {
+                let rows = parsed(value, rows);
+                self.analyze_threshold = rows.ok_or_else(|| wrong(ANALYZE_THRESHOLD, ROWS))?;
             }
             _ => {
-                let expected = "a whole number of rows from 0 to 2147483647";
-                self.threshold = parsed(value, |text| {
-                    text.parse().ok().filter(|rows| *rows <= u64::from(u32::MAX >> 1))
-                })
-                .ok_or_else(|| wrong(THRESHOLD, expected))?;
+                self.threshold = parsed(value, rows).ok_or_else(|| wrong(THRESHOLD, ROWS))?;
             }
         }
         Ok(())
@@ -92,9 +104,12 @@ impl Autovacuum {
     pub fn show(&self, name: &str) -> Option<String> {
         let name = Self::NAMES.into_iter().find(|known| known.eq_ignore_ascii_case(name))?;
         Some(match name {
-            AUTOVACUUM => if self.is_on { "on" } else { "off" }.to_owned(),
+            AUTOVACUUM => if self.vacuums_none { "off" } else { "on" }.to_owned(),
             NAPTIME => format!("{}s", self.naptime_s.unwrap_or(60)),
+            AUTOANALYZE => if self.analyzes_none { "off" } else { "on" }.to_owned(),
             SCALE_FACTOR => self.scale_factor().to_string(),
+            ANALYZE_SCALE_FACTOR => self.analyze_scale_factor().to_string(),
+            ANALYZE_THRESHOLD => self.analyze_threshold().to_string(),
             _ => self.threshold().to_string(),
         })
     }
@@ -107,12 +122,54 @@ impl Autovacuum {
         self.threshold.unwrap_or(50)
     }
 
+    fn analyze_scale_factor(&self) -> f64 {
+        f64::from(self.analyze_scale.unwrap_or(SCALE_ONE / 10)) / f64::from(SCALE_ONE)
+    }
+
+    fn analyze_threshold(&self) -> u64 {
+        self.analyze_threshold.unwrap_or(50)
+    }
+
+    /// Whether `table`, of which `changed` rows are not as when it was analysed, is to be analysed again.
+    pub fn is_due_for_analyze(&self, table: &TableState, changed: u64) -> bool {
+        let share = table.row_count() as f64 * self.analyze_scale_factor();
+        !self.analyzes_none && changed as f64 > self.analyze_threshold() as f64 + share
+    }
+
     /// Whether `table` has more dead rows than allowed.
     pub fn is_due(&self, table: &TableState) -> bool {
         let dead: u64 = table.tablets.iter().map(|tablet| tablet.dead_row_count()).sum();
         let share = table.row_count() as f64 * self.scale_factor();
         dead as f64 > self.threshold() as f64 + share
     }
+}
+
+const FACTORS: &str = "a number from 0 to 100";
+const ROWS: &str = "a whole number of rows from 0 to 2147483647";
+
+/// Whether a setting is on, as without a value; None if it is no valid value.
+fn switch(value: Option<&str>) -> Option<bool> {
+    match value.map(str::to_ascii_lowercase).as_deref() {
+        None | Some("on" | "true" | "yes" | "1") => Some(true),
+        Some("off" | "false" | "no" | "0") => Some(false),
+        Some(_) => None,
+    }
+}
+
+fn rows(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|rows| *rows <= u64::from(u32::MAX >> 1))
+}
+
+/// A factor in ten-thousandths.
+fn scale(text: &str) -> Option<u32> {
+    let factor: f64 = text.parse().ok().filter(|factor| (0.0..=100.0).contains(factor))?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number from 0 to 1,000,000"
+    )]
+    let scale = (factor * f64::from(SCALE_ONE)).round() as u32;
+    Some(scale)
 }
 
 /// The value of a setting, None inside for the default; None if it is no valid value.
@@ -133,16 +190,21 @@ mod tests {
     fn settings_are_read_as_they_are_shown() {
         let mut settings = Autovacuum::default();
         for (name, shown, value) in [
-            ("autovacuum", "off", "on"),
+            ("autovacuum", "on", "off"),
             ("autovacuum_naptime", "60s", "5s"),
             ("AUTOVACUUM_VACUUM_SCALE_FACTOR", "0.2", "0.05"),
             ("autovacuum_vacuum_threshold", "50", "1000"),
+            ("autoanalyze", "on", "off"),
+            ("autovacuum_analyze_scale_factor", "0.1", "0.5"),
+            ("autovacuum_analyze_threshold", "50", "0"),
         ] {
             assert_eq!(settings.show(name).as_deref(), Some(shown));
             settings.set(name, Some(value)).unwrap();
             assert_eq!(settings.show(name).as_deref(), Some(value));
             assert!(settings.set(name, Some("much")).is_err(), "{name}");
         }
+        assert_eq!(settings.pause(), None);
+        settings.set("autovacuum", Some("true")).unwrap();
         assert_eq!(settings.pause(), Some(Duration::from_secs(5)));
         for name in Autovacuum::NAMES {
             settings.set(name, None).unwrap();

@@ -507,6 +507,15 @@ impl TableState {
     pub fn row_count(&self) -> u64 {
         self.tablets.iter().map(|tablet| tablet.row_count()).sum()
     }
+
+    /// Rows that were inserted in the life of the table, and rows that ended. Those that an update changed in place are
+    /// not among them.
+    pub fn change_count(&self) -> u64 {
+        // VIDs begin at 1.
+        let inserted = |tablet: &Arc<TabletState>| tablet.next_vid.saturating_sub(1);
+        let inserted = self.tablets.iter().map(inserted).sum::<u64>();
+        inserted.saturating_add(inserted.saturating_sub(self.row_count()))
+    }
 }
 
 /// A part of a table, all of whose pages, maps and indexes lie on one device (rule 9).

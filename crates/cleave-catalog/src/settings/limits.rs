@@ -12,11 +12,13 @@ pub struct Limits {
     pub plan_operators: u32,
     /// `advisory_locks_max`: advisory locks that a session may have.
     pub advisory_locks: u32,
+    /// `split_gain_min`: percent of the host's predicted time that a split must save.
+    pub split_gain: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { plan_operators: 10_000, advisory_locks: 10_000 }
+        Self { plan_operators: 10_000, advisory_locks: 10_000, split_gain: 43 }
     }
 }
 
@@ -34,6 +36,14 @@ pub(super) const PLAN_OPERATORS: Setting = Setting {
     values: Values::Number(100, 1_000_000),
     get: |settings| settings.limits.plan_operators.to_string(),
     set: |settings, value| settings.limits.plan_operators = value.number_u32(),
+};
+
+pub(super) const SPLIT_GAIN: Setting = Setting {
+    name: "split_gain_min",
+    description: "Percent of the host's predicted time that a split must save before auto takes it",
+    values: Values::Number(0, 99),
+    get: |settings| settings.limits.split_gain.to_string(),
+    set: |settings, value| settings.limits.split_gain = value.number_u32(),
 };
 
 pub(super) const LOOK_UP_ROWS: Setting = Setting {

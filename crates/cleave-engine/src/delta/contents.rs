@@ -64,6 +64,18 @@ impl Delta {
 }
 
 impl Delta {
+    /// Rows that were inserted, and rows that have ended, by table id.
+    pub fn change_counts(&self) -> BTreeMap<u32, u64> {
+        let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
+        for ((table, _), tablet) in &self.read().tablets {
+            let changes = tablet.rows.len().saturating_add(tablet.dead.len());
+            *counts.entry(*table).or_default() += changes as u64;
+        }
+        counts
+    }
+}
+
+impl Delta {
     /// Keeps the first rows of tablets as they were gathered.
     fn take_gathered(&self, gathered: &[Gathered]) {
         if gathered.is_empty() {

@@ -35,6 +35,11 @@ struct Table {
     columns: Vec<Column>,
     #[prost(message, optional, tag = "6")]
     sample: Option<Sample>,
+    /// 0 of earlier builds, as the next.
+    #[prost(uint64, tag = "7")]
+    change_count: u64,
+    #[prost(int64, tag = "8")]
+    analyzed_us: i64,
 }
 
 /// Some rows, column by column.
@@ -166,6 +171,8 @@ pub(super) fn encode(table_id: u32, statistics: &TableStatistics) -> Vec<u8> {
         page_bytes: statistics.page_bytes,
         columns: columns.collect(),
         sample: statistics.sample.as_ref().map(sample_message),
+        change_count: statistics.change_count,
+        analyzed_us: statistics.analyzed_us,
     };
     FORMAT.seal(&table.encode_to_vec())
 }
@@ -203,6 +210,8 @@ pub fn decode_message(message: &[u8], schema: &TableSchema) -> Result<TableStati
         row_count: table.row_count,
         page_count: table.page_count,
         page_bytes: table.page_bytes,
+        change_count: table.change_count,
+        analyzed_us: table.analyzed_us,
         ..TableStatistics::default()
     };
     for column in table.columns {

@@ -6,6 +6,7 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{Error, NameKind, Result};
+use cleave_catalog::settings::Settings;
 use cleave_engine::storage_engine::snapshot::SnapshotKind;
 use cleave_query::analyze::{Analyzed, analyze};
 use cleave_query::listed_statistics;
@@ -26,13 +27,29 @@ pub(super) async fn run(session: &Session, statement: Analyze) -> Result<Outcome
         }
         rights::check_on(session, &session.names())?;
         match Box::pin(analyze(&session.database, session.in_force(), &name, &columns)).await {
-            Ok(found) => analyzed.push(found),
+            Ok(found) => {
+                session.database.analyses.note(found.table_id, false, columns.is_empty());
+                analyzed.push(found);
+            }
             // Dropped meanwhile.
             Err(Error::UnknownName { kind: NameKind::Relation, .. }) if names_all => {}
             Err(error) => return Err(error.at(position)),
         }
     }
     if statement.verbose { told(&analyzed) } else { Ok(Outcome::done("ANALYZE")) }
+}
+
+impl Session {
+    /// Analyses the table `name`, on one thread of the host, unless it is gone.
+    pub(crate) async fn autoanalyze(&self, name: &str) -> Result<()> {
+        let settings = Settings { threads: 1, ..Settings::clone(self.in_force()) };
+        match Box::pin(analyze(&self.database, &settings, name, &[])).await {
+            Ok(found) => self.database.analyses.note(found.table_id, true, true),
+            Err(Error::UnknownName { kind: NameKind::Relation, .. }) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
 }
 
 /// Runs SHOW STATISTICS; None: of all tables.

@@ -135,6 +135,11 @@ pub(super) async fn run(
         ready = fragments.map(|fragments| Ready { fragments, view: read, vids_below });
     }
     let ran = Box::pin(by_fragments(session, &view, &table, asked, (way, ready))).await?;
+    if let Ran::Done(done) = &ran
+        && !modify.assignments().is_empty()
+    {
+        session.database.analyses.note_changed(table.schema.table_id, done.count);
+    }
     if let (Ran::Done(done), Some(shown), Some(measuring)) = (&ran, shown, &session.measuring) {
         measuring.put(shown.measured(placement::figures(done.count, fragments)));
     }

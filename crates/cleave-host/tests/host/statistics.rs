@@ -296,3 +296,50 @@ async fn a_device_far_away_reads_the_rows_and_sends_sketches() {
     assert_eq!(error.sqlstate(), "58030");
     assert_eq!(rows(&mut session, "SHOW STATISTICS FOR t").await.len(), 2, "what was known stays");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_that_have_changed_are_analysed_by_themselves() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    let due = "SELECT relname, n_mod_since_analyze, autoanalyze_count, last_autoanalyze IS NOT NULL FROM \
+        pg_stat_user_tables ORDER BY relname";
+    run(&mut session, "CREATE TABLE few (id int); INSERT INTO few VALUES (1), (2)").await;
+    with_big(&mut session).await;
+    assert!(database.autoanalyze().await.is_empty());
+    // Two rows are below the threshold.
+    assert_eq!(rows(&mut session, due).await, ["big,0,1,t", "few,2,0,f"]);
+    assert_eq!(listed(&mut session, "big", 2).await["id"], "60000");
+    // A tenth and 50 rows may change before it is due again.
+    run(
+        &mut session,
+        "INSERT INTO big SELECT v, 1, v, 'x' FROM generate_series(100001, 106000) AS s(v)",
+    )
+    .await;
+    assert!(database.autoanalyze().await.is_empty());
+    run(&mut session, "CHECKPOINT").await;
+    assert_eq!(rows(&mut session, due).await[0], "big,6000,1,t");
+    let explained = rows(&mut session, "EXPLAIN SELECT sum(id) FROM big WHERE few = 0").await;
+    let line = explained.iter().find(|line| line.starts_with("  big: analyzed ")).unwrap();
+    assert!(line.ends_with(" ago, at 60000 rows; 66000 by now, 6000 changes since"), "{line}");
+    // These are in the delta yet.
+    run(&mut session, "DELETE FROM big WHERE id <= 1000 AND many <> 1").await;
+    assert!(database.autoanalyze().await.is_empty());
+    assert_eq!(rows(&mut session, due).await[0], "big,0,2,t");
+    // An update in place changes no VID.
+    run(&mut session, "CHECKPOINT; SET update_placement = device; UPDATE big SET name = 'y'").await;
+    assert!(!rows(&mut session, due).await[0].starts_with("big,0,"));
+    assert!(database.autoanalyze().await.is_empty());
+    assert_eq!(listed(&mut session, "big", 6).await["name"], "1");
+    // One column leaves the others as old as they were.
+    run(&mut session, "UPDATE big SET few = many; ANALYZE big (few)").await;
+    assert!(!rows(&mut session, due).await[0].starts_with("big,0,"));
+    run(&mut session, "ALTER SYSTEM SET autoanalyze = off").await;
+    let before = rows(&mut session, due).await;
+    assert!(database.autoanalyze().await.is_empty());
+    assert_eq!(rows(&mut session, due).await, before);
+    run(&mut session, "ALTER SYSTEM RESET autoanalyze").await;
+    run(&mut session, "ALTER SYSTEM SET autovacuum_analyze_threshold = 1").await;
+    assert!(database.autoanalyze().await.is_empty());
+    assert_eq!(rows(&mut session, due).await[1], "few,0,1,t");
+    assert_eq!(row(&mut session, "SHOW autoanalyze").await, "on");
+}

@@ -23,6 +23,8 @@ pub struct Limits {
     pub shares_work: bool,
     /// Bytes of rows that the host may send to one run of a fragment; 0: none.
     pub broadcast_bytes: u64,
+    /// A split must be predicted to take less than this share of the host's time.
+    pub cut_share_max: f64,
 }
 
 impl Limits {

@@ -17,7 +17,6 @@ use super::graph::{JoinGraph, LeafSet, Member};
 use crate::cost::makespan::predict;
 use crate::cost::{Limits, Placement, PlanShape, ShapeNode, Work};
 use crate::profile::Profile;
-use crate::split::SOONER_THAN_HOST;
 
 /// What all orders of one tree have in common.
 pub(super) struct Orders<'a> {
@@ -68,7 +67,7 @@ impl Orders<'_> {
         });
         let cut = splits.map(|(joins, own_scans)| price(shaped.placed(joins, own_scans)));
         let cut_s = cut.filter(|it| it.fits).map(|it| it.finish).fold(f64::INFINITY, f64::min);
-        if cut_s < SOONER_THAN_HOST * host_s { cut_s } else { host_s }
+        if cut_s < self.limits.cut_share_max * host_s { cut_s } else { host_s }
     }
 
     fn add(&self, order: &JoinTree, shaped: &mut Shaped) -> Part {

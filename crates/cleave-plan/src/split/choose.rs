@@ -4,8 +4,10 @@
 //! 1. The plan becomes a shape once; each candidate is a placement over it.
 //! 2. In the few best, each scan of the host's own is tried the other way: as a fragment where it was read as pages, as
 //!    pages where it was a fragment. Improvements are kept.
-//! 3. `host` is chosen unless another is better by [`SOONER_THAN_HOST`]: predictions are not that exact, and a
-//!    statement that is a little faster at best is not worth one that may be slower.
+//! 3. `host` is chosen unless another is better by a margin ([`Limits::cut_share_max`]): predictions of single splits
+//!    are off by 1.6 to 1.9 times, and the best of many is the one that is underestimated most. Over recorded runs of
+//!    37 JOB queries a share of 0.8 makes four of them slower than host-only and 0.57 one, at the same gain over all
+//!    (`docs/design/split-and-cost.md`).
 
 use crate::cost::makespan::{predict, sharing, slot_bytes};
 use crate::cost::paper::{self, HardwareModel};
@@ -20,11 +22,6 @@ use super::revisit::{Revisit, Side};
 use super::shape_of::shape_of;
 use super::{CutContext, Leaves, Split};
 
-/// A split must be predicted to take at most this share of the host's time: predictions of single splits are off by 1.6
-/// to 1.9 times, and the best of many is the one that is underestimated most. Over recorded runs of 37 JOB queries 0.8
-/// makes four of them slower than host-only and this one of them, at the same gain over all
-/// (`docs/design/split-and-cost.md`).
-pub(crate) const SOONER_THAN_HOST: f64 = 0.57;
 /// Candidates that are improved scan by scan.
 const BETTERED_COUNT: usize = 3;
 
@@ -69,7 +66,7 @@ pub(super) fn choose(pricing: &Pricing<'_>, context: &dyn CutContext) -> Choice 
     let chosen = match context.cost_strategy() {
         // Nothing crosses a link there, and no other cores compute.
         _ if context.shares_host() => 0,
-        CostStrategy::Makespan => soonest(&priced),
+        CostStrategy::Makespan => soonest(&priced, pricing.limits.cut_share_max),
         CostStrategy::Paper => by_the_paper(&priced, pricing),
     };
     let list = priced.iter().enumerate().map(|(place, one)| PricedSplit {
@@ -82,13 +79,13 @@ pub(super) fn choose(pricing: &Pricing<'_>, context: &dyn CutContext) -> Choice 
 }
 
 /// The place of the candidate that is done first, or of the host where none is clearly sooner.
-fn soonest(priced: &[Priced]) -> usize {
+fn soonest(priced: &[Priced], share_max: f64) -> usize {
     let finish = |place: &usize| priced[*place].prediction.finish;
     let best = (0..priced.len())
         .filter(|place| priced[*place].prediction.fits)
         .min_by(|a, b| finish(a).total_cmp(&finish(b)));
     // The host's own split is the first.
-    best.filter(|best| finish(best) < SOONER_THAN_HOST * finish(&0)).unwrap_or(0)
+    best.filter(|best| finish(best) < share_max * finish(&0)).unwrap_or(0)
 }
 
 /// The place of the candidate that the published equations take: they know the host's scans as pages only.

@@ -27,7 +27,6 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use choose::PricedSplit;
-pub(crate) use choose::SOONER_THAN_HOST;
 pub use cut_context::{CutContext, ScanShare};
 pub use fragment_plan::{FragmentPlan, FragmentScan, PlannedBroadcast};
 pub use keys_above::KeysAbove;

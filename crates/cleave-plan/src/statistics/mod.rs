@@ -55,6 +55,10 @@ pub struct TableStatistics {
     pub page_count: u64,
     /// Bytes of these.
     pub page_bytes: u64,
+    /// Rows that had been inserted until then, and rows that had ended; 0: an earlier build has analysed it.
+    pub change_count: u64,
+    /// When that was, in microseconds since 1970; 0: an earlier build has analysed it.
+    pub analyzed_us: i64,
     /// By column id.
     pub columns: BTreeMap<u32, ColumnStatistics>,
     /// Some of its rows.

@@ -1,6 +1,7 @@
 //! EXPLAIN: the plan with its cuts, the reason for each, and, with ANALYZE, what was measured.
 
 mod timeline;
+mod used_statistics;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,9 +15,9 @@ use cleave_fragment::command::status::metrics_sets;
 use cleave_fragment::{BroadcastExec, IndexFigures, TableScanExec};
 use cleave_plan::PlanEstimates;
 use cleave_plan::cardinality::estimate_rows_with;
-use cleave_plan::cost::Prediction;
+use cleave_plan::cost::{CostStrategy, Prediction};
 use cleave_plan::profile::Origin;
-use cleave_plan::split::PricedSplit;
+use cleave_plan::split::{PricedSplit, Split};
 use cleave_sql::statement::ExplainFormat;
 use datafusion::arrow::array::{RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -25,8 +26,7 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 
 use super::index_choice::IndexChoice;
 use super::{
-    ComparedOrders, PlannedQuery, PricedOrder, QueryRequest, RunningQuery, StatementContext,
-    has_link, plan_shown,
+    ComparedOrders, PlannedQuery, PricedOrder, QueryRequest, RunningQuery, has_link, plan_shown,
 };
 use crate::cooperative::figures::QueryFigures;
 use crate::cooperative::fragment_exec::FragmentExec;
@@ -325,9 +325,9 @@ impl Tail {
         let mut groups = vec![
             ("Cuts", cuts),
             ("Orders", order_lines(&query.orders)),
-            ("Splits", priced.iter().map(|split| split_line(split, has_link)).collect()),
+            ("Splits", split_lines(&priced, has_link, query)),
             ("Pages", pages),
-            ("Statistics", statistics(&query.context)),
+            ("Statistics", used_statistics::lines(&query.context)),
         ];
         if let Some(figures) = figures {
             groups.push(("Measured", measured(figures)));
@@ -367,6 +367,25 @@ fn order_lines(orders: &ComparedOrders) -> Vec<(String, String)> {
     lines
 }
 
+/// A line for each split that was priced, and what one must save where the choice is free.
+fn split_lines(
+    priced: &[PricedSplit],
+    has_link: bool,
+    query: &PlannedQuery,
+) -> Vec<(String, String)> {
+    let mut lines: Vec<_> = priced.iter().map(|split| split_line(split, has_link)).collect();
+    let settings = query.context.settings();
+    if query.split == Split::Auto
+        && settings.cost_strategy == CostStrategy::Makespan
+        && has_link
+        && !lines.is_empty()
+    {
+        let gain = format!("{} % of the host's time (split_gain_min)", settings.limits.split_gain);
+        lines.push(("must save".to_owned(), gain));
+    }
+    lines
+}
+
 /// The prediction for a split.
 fn split_line(priced: &PricedSplit, has_link: bool) -> (String, String) {
     let Prediction { finish, first_result, link_bytes, device_memory_bytes, why, .. } =
@@ -402,29 +421,6 @@ fn host_look_ups(plan: &Arc<dyn ExecutionPlan>, lines: &mut Vec<(String, String)
         lines.extend(found.map(|figures| (scan.scan().table.clone(), figures.to_string())));
     }
     plan.children().into_iter().for_each(|child| host_look_ups(child, lines));
-}
-
-/// For each table, what the estimates come from.
-fn statistics(context: &StatementContext) -> Vec<(String, String)> {
-    let mut lines: Vec<(String, String)> = Vec::new();
-    for input in context.inputs() {
-        let table = &input.input.table;
-        let name = &table.schema.name;
-        if lines.iter().any(|(known, _)| known == name) {
-            continue;
-        }
-        let text = match context.statistics(table) {
-            Some(known) => {
-                format!("analyzed at {} rows, {} by now", known.row_count, table.row_count())
-            }
-            None if !context.settings().use_statistics => {
-                "not used, as the settings ask".to_owned()
-            }
-            None => "none; ANALYZE gathers them".to_owned(),
-        };
-        lines.push((name.clone(), text));
-    }
-    lines
 }
 
 fn measured(figures: &QueryFigures) -> Vec<(String, String)> {

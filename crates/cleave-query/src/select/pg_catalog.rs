@@ -93,7 +93,7 @@ impl SchemaProvider for CatalogTables {
                     "pg_shdescription" => comments::rows(&view, true),
                     "pg_locks" => locks::rows(&view, &database.locks().list()),
                     "pg_stat_all_tables" | "pg_stat_user_tables" => {
-                        table_statistics::rows(&view, &database.vacuums)
+                        table_statistics::rows(&view, database)
                     }
                     "pg_stat_activity" => {
                         let sessions = database.backends().seen();

@@ -87,8 +87,15 @@ fn values_of_every_type_come_back() {
     let columns = (1..).zip(&values).map(|(id, (_, value))| (id, column(value))).collect();
     let sampled = (1..).zip(&values).map(|(id, (_, value))| (id, rows_of(value))).collect();
     let sample = Some(RowSample::new(10, sampled).unwrap());
-    let statistics =
-        TableStatistics { row_count: 10, page_count: 2, page_bytes: 8192, columns, sample };
+    let statistics = TableStatistics {
+        row_count: 10,
+        page_count: 2,
+        page_bytes: 8192,
+        change_count: 17,
+        analyzed_us: 1_700_000_000_000_000,
+        columns,
+        sample,
+    };
     let bytes = encode(9, &statistics);
     let decoded = decode(&bytes, &schema).unwrap();
     // NaN equals nothing, and prints alike.

@@ -18,6 +18,7 @@ fn limits() -> Limits {
         device_partitions: 2,
         host_threads: 2,
         shares_work: false,
+        cut_share_max: 0.57,
         broadcast_bytes: 16 << 20,
     }
 }
