@@ -38,7 +38,8 @@ TABLES = [
 KINDS = {
     "constants": lambda one: f"SELECT {one(10 ** 6)} + {one(100)}",
     "look-up by a computed key": lambda one: f"SELECT * FROM a WHERE id = {one(2990)} + {one(10)}",
-    "aggregate": lambda one: f"SELECT count(*), sum(x + {one(100)}) FROM a WHERE x < {one(100)} AND t LIKE '%{one(10)}'",
+    "aggregate": lambda one: f"SELECT count(*), sum(x + {one(100)}) FROM a "
+                             f"WHERE x < {one(100)} AND t LIKE '%{one(10)}'",
     "join": lambda one: f"SELECT a.x, count(*) FROM a JOIN b ON a.id = b.a WHERE b.v < {one(7)} AND a.x <> {one(100)} "
                         f"GROUP BY a.x ORDER BY 1 LIMIT {1 + one(50)}",
 }

@@ -304,8 +304,8 @@ fn state_over(
     Ok(state)
 }
 
-/// Partitions of the host's half of `query`. Below a cut at the root, partial aggregates and exchanges would be in vain;
-/// over few rows they cost more than they gain.
+/// Partitions of the host's half of `query`. Below a cut at the root, partial aggregates and exchanges would be in
+/// vain; over few rows they cost more than they gain.
 fn partitions(context: &StatementContext, query: &ast::Query) -> usize {
     let settings = context.settings();
     match settings.split_in_force() {

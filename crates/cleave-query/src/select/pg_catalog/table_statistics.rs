@@ -1,5 +1,5 @@
-//! PostgreSQL's statistics of table use, as far as they exist here: rows, dead rows, vacuums and ANALYZE. Rows are counted
-//! only for roles that may read them.
+//! PostgreSQL's statistics of table use, as far as they exist here: rows, dead rows, vacuums and ANALYZE. Rows are
+//! counted only for roles that may read them.
 
 use cleave_catalog::catalog::rights::Privilege;
 use cleave_sql::statement::catalog_tables::Row;
