@@ -21,6 +21,7 @@
 pub mod autovacuum;
 pub mod database;
 pub mod login;
+mod paced;
 pub mod session;
 
 pub use cleave_catalog::backends::TransactionStatus;

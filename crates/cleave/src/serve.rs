@@ -30,10 +30,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cleave_host::login::LoginSecret;
 use cleave_host::{Client, Database, Session};
+use cleave_media::clock::Stopwatch;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -358,13 +359,13 @@ impl Server {
         }
     }
 
-    /// Analyses tables that are due, periodically, for at most a tenth of the time.
+    /// Analyses tables that are due, periodically, for at most a quarter of the time.
     async fn analyze_by_itself(self: Arc<Self>) {
         let mut pause = ANALYZE_PAUSE;
         let mut told = BTreeSet::new();
         loop {
             tokio::time::sleep(pause).await;
-            let begun = Instant::now();
+            let stopwatch = Stopwatch::start();
             for (table, error) in self.database.autoanalyze().await {
                 let line = format!("cannot analyze \"{table}\": {error}");
                 // It is due again next time.
@@ -375,7 +376,7 @@ impl Server {
                     self.log(&line);
                 }
             }
-            pause = ANALYZE_PAUSE.max(9 * begun.elapsed());
+            pause = ANALYZE_PAUSE.max(3 * stopwatch.elapsed());
         }
     }
 
