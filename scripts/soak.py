@@ -3,6 +3,7 @@
 
     scripts/soak.py [--minutes M] [--clients N]     rows, memory, descriptors, threads and the log
     scripts/soak.py --space …                       also fails if the device's file grows (updates need vacuum for that)
+    scripts/soak.py --autovacuum …                  also vacuums every five seconds
     scripts/soak.py --kill-every S …                kill -9 each so many seconds, and a restart over what is left
     scripts/soak.py self-test                       half a minute of both, as `.ci/run` does it
 
@@ -58,13 +59,12 @@ CREATE TABLE toy (id bigint PRIMARY KEY, child bigint REFERENCES child ON DELETE
 CREATE INDEX toy_child ON toy (child);
 CREATE TABLE wage (id int PRIMARY KEY, team int NOT NULL, amount bigint NOT NULL, note text);
 CREATE INDEX wage_team ON wage (team);
--- More often than by default.
-ALTER SYSTEM SET autovacuum = on;
-ALTER SYSTEM SET autovacuum_naptime = 5;
 CREATE TABLE shift (id int PRIMARY KEY, client int NOT NULL, n int NOT NULL);
 INSERT INTO wage SELECT i, i % {TEAMS}, {EACH}, 'note' FROM generate_series(1, {TEAMS * MEMBERS}) AS g (i);
 INSERT INTO account SELECT i, {EACH}, 'note ' || i % 50 FROM generate_series(1, {ACCOUNTS}) AS g (i);
 """
+# Far more often than by default.
+AUTOVACUUM = "ALTER SYSTEM SET autovacuum = on; ALTER SYSTEM SET autovacuum_naptime = 5;"
 
 
 class Run:
@@ -393,7 +393,7 @@ def soak(psycopg, options):
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder) / "db"
         tables = Path(folder) / "tables.sql"
-        tables.write_text(TABLES)
+        tables.write_text(TABLES + (AUTOVACUUM if options.autovacuum else ""))
         servers.output([binary, "sql", "--db", database, "-f", tables])
         run = Run(Path(folder), "host=127.0.0.1 port={port} user=ada dbname=db", seed)
         process, run.port = servers.serve(binary, database, "--allow-files")
@@ -452,6 +452,7 @@ def main():
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--kill-every", type=float, default=0, help="seconds")
     parser.add_argument("--space", action="store_true")
+    parser.add_argument("--autovacuum", action="store_true")
     parser.add_argument("--seed", type=int)
     options = parser.parse_args()
     psycopg = servers.psycopg()

@@ -149,7 +149,7 @@ pub struct Upkeep {
     /// Seconds for which older catalog versions are kept.
     #[prost(uint32, tag = "4")]
     pub version_retention_s: u32,
-    /// Whether tables are vacuumed by themselves, for earlier builds, in which they were not by default.
+    /// Whether tables are vacuumed by themselves.
     #[prost(bool, tag = "90")]
     pub autovacuum: bool,
     /// Seconds between two checks.
@@ -170,9 +170,6 @@ pub struct Upkeep {
     /// Share of its live rows that may have changed in addition, in ten-thousandths.
     #[prost(uint32, optional, tag = "96")]
     pub analyze_scale: Option<u32>,
-    /// Whether tables are not vacuumed by themselves.
-    #[prost(bool, tag = "97")]
-    pub vacuums_none: bool,
     /// Log replicas on devices. Since format 8.
     #[prost(message, repeated, tag = "130")]
     pub log_replicas: Vec<super::log_replicas::LogReplicaMessage>,

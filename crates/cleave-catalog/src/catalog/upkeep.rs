@@ -43,8 +43,7 @@ impl Upkeep {
             unlogged_commit: self.unlogged_commit,
             unlogged_at_us: self.unlogged_at_us,
             version_retention_s: self.version_retention_s,
-            autovacuum: !self.autovacuum.vacuums_none,
-            vacuums_none: self.autovacuum.vacuums_none,
+            autovacuum: self.autovacuum.is_on,
             autovacuum_naptime_s: self.autovacuum.naptime_s,
             autovacuum_vacuum_threshold: self.autovacuum.threshold,
             autovacuum_vacuum_scale: self.autovacuum.scale,
@@ -67,7 +66,7 @@ impl Upkeep {
             unlogged_at_us: message.unlogged_at_us,
             version_retention_s: message.version_retention_s,
             autovacuum: Autovacuum {
-                vacuums_none: message.vacuums_none,
+                is_on: message.autovacuum,
                 naptime_s: message.autovacuum_naptime_s,
                 threshold: message.autovacuum_vacuum_threshold,
                 scale: message.autovacuum_vacuum_scale,
