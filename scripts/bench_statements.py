@@ -19,14 +19,13 @@ import math
 import random
 import statistics
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import servers
 from differences import tables
 from differences.grammar import Grammar
-from differences.systems import System
+from differences.systems import System, running
 
 TABLES = [
     "CREATE TABLE a (id integer PRIMARY KEY, x integer, t text)",
@@ -57,28 +56,14 @@ def main():
     binary = servers.cleave()
     if binary is None:
         sys.exit("there is no build of Cleave: run `cargo build --release`, or set CLEAVE_BINARY")
-    with tempfile.TemporaryDirectory() as folder:
-        folder = Path(folder)
-        (folder / "postgresql").mkdir()
-        peer, port, owner = servers.postgresql(folder / "postgresql")
-        running = []
-        try:
-            systems = {"PostgreSQL": System(psycopg, "PostgreSQL",
-                                            f"host=127.0.0.1 port={port} user={owner} dbname=postgres")}
-            for name, program in (("Cleave", binary), ("beside", options.beside)):
-                if program is not None:
-                    process, own_port = servers.serve(program, folder / name, "--trust")
-                    running.append(process)
-                    address = f"host=127.0.0.1 port={own_port} user=cleave dbname=cleave"
-                    systems[name] = System(psycopg, name, address)
-            for sql in [*TABLES, *tables.statements(random.Random(options.seed))]:
-                for system in systems.values():
-                    system.execute(sql)
-            report(options, systems)
-        finally:
-            for process in running:
-                servers.stop(process)
-            servers.stop(peer, 2)
+    programs = {"Cleave": binary, **({"beside": options.beside} if options.beside else {})}
+    with running(programs.values()) as addresses:
+        systems = {name: System(psycopg, name, address)
+                   for name, address in zip(["PostgreSQL", *programs], addresses)}
+        for sql in [*TABLES, *tables.statements(random.Random(options.seed))]:
+            for system in systems.values():
+                system.execute(sql)
+        report(options, systems)
 
 
 def arguments():

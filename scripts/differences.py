@@ -22,7 +22,6 @@ import json
 import random
 import re
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -30,7 +29,7 @@ from pathlib import Path
 import servers
 from differences import known, outcomes, self_test, tables
 from differences.grammar import Grammar
-from differences.systems import System
+from differences.systems import System, running
 from differences.trees import node, shrunk
 
 SPLITS = ["host", "h0", "ndp", "auto"]
@@ -51,23 +50,13 @@ def main():
     binary = servers.cleave()
     if binary is None:
         sys.exit("there is no build of Cleave: run `cargo build`, or set CLEAVE_BINARY")
-    with tempfile.TemporaryDirectory() as folder:
-        folder = Path(folder)
-        (folder / "postgresql").mkdir()
-        peer, port, owner = servers.postgresql(folder / "postgresql")
-        process, own_port = servers.serve(binary, folder / "database", "--trust")
-        try:
-            expected = System(psycopg, "PostgreSQL", f"host=127.0.0.1 port={port} user={owner} dbname=postgres")
-            address = f"host=127.0.0.1 port={own_port} user=cleave dbname=cleave"
-            found = [System(psycopg, split, address, [f"split = '{split}'"]) for split in SPLITS]
-            for sql in tables.statements(random.Random(options.seed)):
-                for system in (expected, found[0]):
-                    system.execute(sql)
-            run = Run(expected, found, options)
-            sys.exit(run.all())
-        finally:
-            servers.stop(process)
-            servers.stop(peer, 2)
+    with running([binary]) as (peer, own):
+        expected = System(psycopg, "PostgreSQL", peer)
+        found = [System(psycopg, split, own, [f"split = '{split}'"]) for split in SPLITS]
+        for sql in tables.statements(random.Random(options.seed)):
+            for system in (expected, found[0]):
+                system.execute(sql)
+        sys.exit(Run(expected, found, options).all())
 
 
 def arguments():

@@ -1,6 +1,11 @@
 """PostgreSQL and Cleave with the same tables: a statement in, what each answers out."""
 
+import contextlib
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
+
+import servers
 
 TIMEOUT_SECONDS = 10
 # Names of types by their numbers in the protocol.
@@ -60,3 +65,19 @@ class System:
 
     def close(self):
         self.connection.close()
+
+
+@contextlib.contextmanager
+def running(binaries):
+    """PostgreSQL and a server of each build of Cleave, with new databases: their addresses, PostgreSQL's first."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        folder = Path(folder)
+        (folder / "postgresql").mkdir()
+        peer, port, owner = servers.postgresql(folder / "postgresql")
+        stack.callback(servers.stop, peer, 2)
+        addresses = [f"host=127.0.0.1 port={port} user={owner} dbname=postgres"]
+        for number, binary in enumerate(binaries):
+            process, port = servers.serve(binary, folder / f"database{number}", "--trust")
+            stack.callback(servers.stop, process)
+            addresses.append(f"host=127.0.0.1 port={port} user=cleave dbname=cleave")
+        yield addresses
