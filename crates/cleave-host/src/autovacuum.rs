@@ -33,9 +33,7 @@ impl Database {
         }
         failures
     }
-}
 
-impl Database {
     /// Analyses the tables that are due, on one thread. Returns the errors of those that could not be analysed, with
     /// their names.
     pub async fn autoanalyze(self: &Arc<Self>) -> Vec<(String, Error)> {

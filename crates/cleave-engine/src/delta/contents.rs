@@ -73,9 +73,7 @@ impl Delta {
         }
         counts
     }
-}
 
-impl Delta {
     /// Keeps the first rows of tablets as they were gathered.
     fn take_gathered(&self, gathered: &[Gathered]) {
         if gathered.is_empty() {

@@ -231,7 +231,8 @@ async fn bind(
 ) -> Result<(Bound, ResultNames)> {
     let context = context(database, settings, view, given).await?;
     let (query, names) = lowered(query, &context, put)?;
-    Ok((bound(context, query).await?, names))
+    let partitions = partitions(&context, &query);
+    Ok((bound(context, query, partitions).await?, names))
 }
 
 /// The context of a statement that reads `view`, else the newest catalog version.
@@ -267,9 +268,14 @@ fn lowered(
     Ok((query, names))
 }
 
-/// Binds `query`, as [`lowered`] gives it, to the tables of `context`.
-async fn bound(context: Arc<StatementContext>, query: ast::Query) -> Result<Bound> {
-    let state = state_for(&context, &query)?;
+/// Binds `query`, as [`lowered`] gives it, to the tables of `context`, for a host's half of so many `partitions`.
+async fn bound(
+    context: Arc<StatementContext>,
+    query: ast::Query,
+    partitions: usize,
+) -> Result<Bound> {
+    let catalog = table_provider::StatementCatalog::new(Arc::clone(&context));
+    let state = state_over(catalog, &context, &query, partitions)?;
     let statement = ast::Statement::Query(Box::new(query));
     let statement = EngineStatement::Statement(Box::new(statement));
     let tables = named_tables(&state, &context, &statement)?;
@@ -281,20 +287,16 @@ async fn bound(context: Arc<StatementContext>, query: ast::Query) -> Result<Boun
     Ok(Bound { state, logical, tables, parts })
 }
 
-/// The engine's state for `query`, with the tables of `context` and the functions that are made for it.
-fn state_for(context: &Arc<StatementContext>, query: &ast::Query) -> EngineResult<SessionState> {
-    state_over(table_provider::StatementCatalog::new(Arc::clone(context)), context, query)
-}
-
-/// The same where names are those of `catalog`.
+/// The engine's state for `query`, with the names of `catalog` and the functions that are made for it.
 fn state_over(
     catalog: Arc<table_provider::StatementCatalog>,
     context: &Arc<StatementContext>,
     query: &ast::Query,
+    partitions: usize,
 ) -> EngineResult<SessionState> {
     let (settings, database) = (context.settings(), context.database());
     let (runtime, with) = (database.query_runtime(), (settings, &database.last_states));
-    let mut state = planner::statement_state(with, partitions(context, query), runtime, catalog);
+    let mut state = planner::statement_state(with, partitions, runtime, catalog);
     let view = || pg_catalog::view(context);
     pg_catalog::functions::register(&mut state, query, settings, view)?;
     sequence_functions::register(&mut state, query, context)?;
@@ -389,9 +391,9 @@ async fn optimised_plan(
     query: ast::Query,
 ) -> Result<(Arc<SessionState>, LogicalPlan, Vec<OptimisedPart>)> {
     let (kept, settings) = (&context.database().optimised, context.settings());
-    let key = context
-        .is_plain()
-        .then(|| optimised::Key::of(&query, partitions(context, &query), settings.batch_size));
+    let partitions = partitions(context, &query);
+    let key =
+        context.is_plain().then(|| optimised::Key::of(&query, partitions, settings.batch_size));
     if let Some(key) = &key
         && let Some(found) = kept.get(key, &query, context)
     {
@@ -399,7 +401,7 @@ async fn optimised_plan(
         return Ok(found);
     }
     let again = key.is_some().then(|| query.clone());
-    let bound = bound(Arc::clone(context), query).await?;
+    let bound = bound(Arc::clone(context), query, partitions).await?;
     let optimised = constant_row::optimize(&bound.state, &bound.logical)?;
     planning::check_size(&optimised)?;
     planner::give_way();

@@ -25,9 +25,9 @@ use datafusion::sql::sqlparser::ast;
 
 use super::known_tables::TablesOfView;
 use super::result_names::ResultNames;
-use super::state_over;
 use super::statement_context::StatementContext;
 use super::table_provider::StatementCatalog;
+use super::{partitions, state_over};
 use crate::planner::planning;
 
 /// What `plan` calls its columns.
@@ -79,7 +79,7 @@ pub(super) async fn table(
     lower_syntax(&mut query);
     mark_shared(&mut query).map_err(external)?;
     let catalog = StatementCatalog::of_view(Arc::clone(context), Arc::clone(view));
-    let state = state_over(catalog, context, &query)?;
+    let state = state_over(catalog, context, &query, partitions(context, &query))?;
     let statement = ast::Statement::Query(query);
     let plan = state.statement_to_plan(EngineStatement::Statement(Box::new(statement))).await?;
     let mut columns = Vec::with_capacity(view.sources.len());
