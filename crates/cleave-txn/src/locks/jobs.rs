@@ -168,8 +168,9 @@ pub(crate) fn waits(all: &All<'_>) -> Vec<JobWaits> {
                         }
                     }
                 }
-                // So is a row that its transaction has locked on the host.
-                blockers.retain(|(blocker, _)| *blocker != transaction);
+                // So is a row that its transaction has locked on the host. What an ended transaction of its session has
+                // still, such as the rows of a run that was given up, is about to be released, and no cycle.
+                blockers.retain(|(_, blocker)| *blocker != group);
                 let key = LockKey::entry(device, entry);
                 found.push(JobWaits { transaction, group, key, blockers });
             }

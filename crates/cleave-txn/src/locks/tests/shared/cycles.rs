@@ -145,3 +145,23 @@ fn a_job_that_waits_for_its_own_transaction_is_told() {
     assert!(job_waits(&job, one));
     assert!(locks.job_waits(DEVICE, job.job().id).is_none());
 }
+
+/// The device has not stopped the run of a statement that was given up when the session's next one asks for its rows.
+#[test]
+fn a_job_that_waits_for_the_last_transaction_of_its_session_is_in_no_cycle() {
+    let (locks, host, device) = shared();
+    let group = LockGroup::new(1);
+    let [before, next] = [1, 2].map(|id| LockOwner::in_group(TransactionId(id), group));
+    let other = owner(3);
+    let given_up = job_of(&locks, &host, &device, &before);
+    let job = job_of(&locks, &host, &device, &next);
+    assert!(job_has(&given_up, 1) && job_waits(&job, 1));
+    assert!(locks.job_waits(DEVICE, job.job().id).is_none());
+    // Through what is left a cycle is still found.
+    assert!(job_has(&job, 2) && granted(locks.request(&other, row(3), UPDATE)));
+    assert!(job_waits(&given_up, 3));
+    assert!(locks.job_waits(DEVICE, given_up.job().id).is_none());
+    assert!(is_deadlock(Some(locks.request(&other, row(2), UPDATE))));
+    host.release_job(given_up.job()).unwrap();
+    assert!(job_has_now(&job, 1));
+}
