@@ -56,6 +56,8 @@ pub struct CatalogEdit {
     pub(super) kept: Vec<(Arc<Claim>, Vec<Extent>)>,
     /// Rows of tables whose commits are blocked, behind the catalog version.
     pub(super) delta: Arc<Delta>,
+    /// Tables whose last pages it may replace by longer ones.
+    extended: BTreeSet<u32>,
     pub(super) kind: Kind,
 }
 
@@ -152,6 +154,7 @@ impl CatalogEdit {
             is_checkpoint: false,
             kept: Vec::new(),
             delta: Arc::default(),
+            extended: BTreeSet::new(),
             kind,
         }
     }
@@ -164,6 +167,17 @@ impl CatalogEdit {
     /// Whether its catalog version is published at its end, so that keys may enter the memtables that others read.
     pub(crate) fn is_published(&self) -> bool {
         matches!(self.kind, Kind::Published { .. } | Kind::Unlocked)
+    }
+
+    /// Notes that the last pages of this table may be replaced by longer ones, as it is not pinned.
+    pub(crate) fn note_extended(&mut self, table: u32) {
+        self.extended.insert(table);
+    }
+
+    /// Whether a table whose last pages it may replace has been [pinned](crate::write::tail_pins) since.
+    pub(super) fn extends_pinned(&self) -> bool {
+        let pins = self.database.tail_pins();
+        self.extended.iter().any(|table| pins.has(*table))
     }
 
     /// The catalog version with the changes, for the transaction that made them: its own changes lie on pages that

@@ -343,6 +343,9 @@ impl Append {
             let tablet = Arc::clone(tablet);
             parts.push(Part { tablet, claim, pages, pool, merger, rows, extends_tail });
         }
+        if extends_tail && !parts.is_empty() {
+            edit.note_extended(schema.table_id);
+        }
         let schema = Arc::clone(schema);
         Ok(Self { edit, schema, table, parts, is_checked: false })
     }

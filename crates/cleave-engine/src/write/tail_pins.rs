@@ -4,6 +4,11 @@
 //! page could not be committed. So an update fragment pins its table before it takes its snapshot, and until then and
 //! the end of its transaction rows are appended to new pages only. Vacuum, the other writer that replaces pages, is
 //! kept away by a lock of the table.
+//!
+//! Invariant: whoever publishes a longer last page, under the writer lock, has found no pin under the same hold of that
+//! lock. A flush that writes without the lock ([`flush`](crate::storage_engine::commit)) looks again before it
+//! publishes. So a transaction that pins a table, and then takes the lock once, keeps all pages that it reads from then
+//! on.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -11,7 +11,8 @@ use datafusion::common::runtime::SpawnedTask;
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
 use crate::durability::Slot;
 use crate::support::{
-    DEVICE, assert_no_leak, batches, embedded, numbered, over, refused, row, rows, run,
+    DEVICE, assert_no_leak, batches, beside, embedded, fragments, numbered, over, refused, row,
+    rows, run, waits,
 };
 
 const FAR: &str = "SELECT count(*), sum(id) FROM far";
@@ -224,6 +225,32 @@ async fn a_device_that_takes_long_to_sync_is_waited_for() {
     }
     session.load("far", batches(vec![numbered(30_000..50_000)]), None).await.unwrap();
     assert_eq!(soon(row(&mut session, "SELECT count(*) FROM far")).await, "40004");
+}
+
+/// A flush has written a longer last page when an update fragment pins the pages of the table. Published then, it
+/// would hide the row behind it from the statement, which changes rows behind the fragment's pages row by row.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flush_under_way_leaves_the_pages_of_a_fragment() {
+    let (_directory, database, nas) = Box::pin(with_nas()).await;
+    let (mut holds, mut session) = (database.session(), database.session());
+    run(&mut session, "CHECKPOINT; SET shipped_delta_bytes = 0").await;
+    run(&mut session, "INSERT INTO far VALUES (20001, 'behind the last page')").await;
+    run(&mut holds, "BEGIN; UPDATE far SET note = 'held' WHERE id = 5").await;
+    nas.media.set(Syncing::Never);
+    let flushing = beside(session, FAR);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let mut changes = database.session();
+    run(&mut changes, "SET update_placement = device").await;
+    let mut changing = beside(changes, "UPDATE far SET note = 'new' WHERE id <> 20000");
+    assert!(waits(&mut changing).await, "for the row that is held");
+    nas.media.set(Syncing::AtOnce);
+    assert_eq!(soon(flushing).await.unwrap().1, "done");
+    run(&mut holds, "ROLLBACK").await;
+    let (mut session, end) = soon(changing).await.unwrap();
+    assert_eq!(end, "done");
+    let old = "SELECT id, note FROM far WHERE note <> 'new'";
+    assert_eq!(rows(&mut session, old).await, ["20000,far away"]);
+    assert!(fragments(&database).await > 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -316,13 +316,13 @@ pub(in crate::storage_engine) struct Beside {
 struct GivenUp<'a>(&'a Engine);
 
 impl Beside {
-    /// Publishes its catalog version, with what was committed meanwhile behind it; false: there is a newer one already.
-    /// Under the writer lock.
+    /// Publishes its catalog version, with what was committed meanwhile behind it; false: there is a newer one already,
+    /// or a table was [pinned](crate::write::tail_pins) whose last page it replaces. Under the writer lock.
     fn put_in_place(self, database: &Engine) -> bool {
         let Self { live, mut edit } = self;
         let now = database.live();
         let is_same = Arc::ptr_eq(&now.state, &live.state) && Arc::ptr_eq(&now.delta, &live.delta);
-        if !is_same || !edit.next.blocked.tables.is_empty() {
+        if !is_same || !edit.next.blocked.tables.is_empty() || edit.extends_pinned() {
             return false;
         }
         let device_of = |id, place: usize| {
