@@ -62,6 +62,11 @@ pub(super) async fn commit(engine: &Arc<Engine>, rows: RowChanges<'_>) -> Result
     let Some(versions) = versions else {
         return Box::pin(manifest::commit_rows(engine, rows)).await;
     };
+    if !takes(engine, &versions) && engine.keeper.copies_pages(&engine.catalog()) {
+        // A manifest with the change would have the archive copy the changed pages whole, within the commit. One without
+        // it lets the log take the change, whose changed chunks alone are copied then.
+        engine.checkpoint().await?;
+    }
     let logged: Vec<LoggedVersions> =
         versions.iter().map(|(id, versions)| LoggedVersions::of(*id, versions)).collect();
     let byte_count = logged.iter().map(LoggedVersions::byte_count).sum::<usize>()

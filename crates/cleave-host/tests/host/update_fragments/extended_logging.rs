@@ -213,6 +213,44 @@ async fn what_a_block_changes_by_several_fragments_comes_back() {
     }
 }
 
+/// Pages of small commits since the last manifest, which no record can name: a manifest without the change comes first,
+/// and the archive gets changed chunks, not whole pages.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_that_no_manifest_has_are_copied_by_chunks_too() {
+    let place = tempfile::tempdir().unwrap();
+    let (directory, database) = fresh().await;
+    let (mut session, archive) = archived(place.path(), &database).await;
+    let mut moments = Vec::new();
+    for statement in [
+        "BEGIN; UPDATE w SET a = a + 1; COMMIT",
+        "UPDATE w SET b = a",
+        "BEGIN; UPDATE w SET a = 0 WHERE id > 30000; UPDATE w SET b = 0 WHERE id = 70001; COMMIT",
+    ] {
+        for first in (70_000..82_000).step_by(4000) {
+            let rows = format!(
+                "INSERT INTO w SELECT v, 1, 1, 'new' FROM generate_series({first}, {}) AS s(v)",
+                first + 3999
+            );
+            run(&mut session, &rows).await;
+        }
+        // Flushed, without a manifest.
+        run(&mut session, "SET shipped_delta_bytes = 0").await;
+        run(&mut session, "SELECT sum(a) FROM w").await;
+        let (before, known) = (copies(&archive).len(), manifest(directory.path()));
+        run(&mut session, statement).await;
+        assert_ne!(manifest(directory.path()), known, "{statement}");
+        let commit = database.snapshot(SnapshotKind::Flushed).await.unwrap().commit;
+        moments.push((commit, statement, row(&mut session, ALL).await));
+        run(&mut session, "DELETE FROM w WHERE id >= 70000; CHECKPOINT").await;
+        assert_eq!(copies(&archive).len(), before + 1, "{statement}");
+    }
+    for (commit, statement, expected) in &moments {
+        let found = restored(place.path(), &archive, Until::Commit(*commit)).await;
+        assert_eq!(&found, expected, "after {statement}");
+    }
+    assert_no_leak_soon(&database).await;
+}
+
 /// A host that dies between record and copy copies the pages when it starts again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_not_copied_before_a_kill_is_copied_behind_it() {
