@@ -64,7 +64,9 @@ pub use operators::dense_aggregate_exec::DenseAggregateExec;
 pub use operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};
 pub use operators::grace_exec::GraceExec;
 pub use operators::hand_down::{self, hand_down_filters};
-pub use operators::insert_pages_exec::{InsertPagesExec, InsertedRows, read_replaced};
+pub use operators::insert_pages_exec::{
+    InsertPagesExec, InsertTarget, InsertedRows, STRETCH_ROWS, read_inserted, read_replaced,
+};
 pub use operators::lock_rows_exec::{
     LockRowsExec, LockWaitPolicy, RowLockTimeout, RowNotFree, RowsToLock,
 };

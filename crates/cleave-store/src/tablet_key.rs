@@ -11,6 +11,7 @@
 #![deny(clippy::indexing_slicing)]
 
 use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::Schema;
 use arrow::row::RowConverter;
 
 use crate::error::StoreError;
@@ -20,6 +21,10 @@ use crate::schema::TableSchema;
 
 /// Keeps rows of one tablet spread over all blocks of a Bloom filter, which uses the same half of the same hash.
 const SALT: u64 = 0x9e37_79b9_7f4a_7c15;
+
+fn mismatch(reason: String) -> StoreError {
+    StoreError::Mismatch { what: "a tablet key", reason }
+}
 
 /// The columns by which a table is divided.
 #[derive(Debug)]
@@ -35,19 +40,29 @@ impl TabletKey {
     /// # Errors
     /// [`StoreError::Mismatch`] for no columns, or one that the table does not have.
     pub fn new(schema: &TableSchema, ids: &[u32]) -> Result<Self, StoreError> {
-        let mismatch = |reason: String| StoreError::Mismatch { what: "a tablet key", reason };
         let mut columns = Vec::with_capacity(ids.len());
-        let mut fields = Vec::with_capacity(ids.len());
         for id in ids {
-            let found = schema.columns.iter().enumerate().find(|(_, column)| column.id == *id);
-            let (place, column) =
-                found.ok_or_else(|| mismatch(format!("\"{}\" has no column {id}", schema.name)))?;
-            let data_type = column.column_type.arrow();
-            if !has_keys(&data_type) {
-                return Err(mismatch(format!("no key over {data_type}")));
+            let place = schema.columns.iter().position(|column| column.id == *id);
+            columns.push(
+                place.ok_or_else(|| mismatch(format!("\"{}\" has no column {id}", schema.name)))?,
+            );
+        }
+        Self::over(&schema.arrow(), columns)
+    }
+
+    /// The columns of `schema` at these places, in this order.
+    ///
+    /// # Errors
+    /// [`StoreError::Mismatch`] for no columns, one that it does not have, or one of a type without keys.
+    pub fn over(schema: &Schema, columns: Vec<usize>) -> Result<Self, StoreError> {
+        let mut fields = Vec::with_capacity(columns.len());
+        for place in &columns {
+            let field = schema.fields().get(*place);
+            let field = field.ok_or_else(|| mismatch(format!("there is no column {place}")))?;
+            if !has_keys(field.data_type()) {
+                return Err(mismatch(format!("no key over {}", field.data_type())));
             }
-            columns.push(place);
-            fields.push(KeyColumn::ascending(data_type).sort_field());
+            fields.push(KeyColumn::ascending(field.data_type().clone()).sort_field());
         }
         if columns.is_empty() {
             return Err(mismatch("it has no columns".into()));

@@ -6,8 +6,8 @@
 //!                                                             keys ◀─ read back ◀──────┴─▶ a run for each index
 //! ```
 //!
-//! 1. [`PageTarget::begin`] names the segment, and the VID of its first row: the table is the transaction's own, so
-//!    nobody else gives VIDs meanwhile.
+//! 1. [`PageTarget::begin`] names a segment for each [tablet that gets rows](places_on), and the VID of its first row:
+//!    the table is the transaction's own, so nobody else gives VIDs meanwhile.
 //! 2. The fragment runs in space of a claim ([`on_device`](super::change_pages::on_device)), and reports its pages.
 //! 3. [`add`] compares them with what it was asked for, and makes a sealed segment of them. The columns of each index
 //!    are read back, and its keys become a run, as when an index is [built](super::build_index).
@@ -18,17 +18,18 @@
 
 use std::sync::Arc;
 
-use cleave_catalog::catalog::{TableState, TabletState};
+use cleave_catalog::catalog::division::Division;
+use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::{Settings, Stack};
+use cleave_fragment::InsertTarget;
 use cleave_media::{BLOCK_SIZE, Extent};
-use cleave_store::{
-    PageClass, PageEntry, SegmentDirectory, SegmentKind, SegmentRef, TableSchema, VersionRun,
-};
+use cleave_store::{PageClass, PageEntry, SegmentDirectory, SegmentKind, TableSchema, VersionRun};
 
 use super::build_index::run_of_rows;
 use super::load::{Loaded, check_within, made_anew, segment_ref, target, with_rows};
 use super::merge_runs::RunMerger;
+use super::unique::check_across;
 use super::writing_fragment::give_back_unused;
 use crate::device::{Claim, Device};
 use crate::storage_engine::catalog_edit::CatalogEdit;
@@ -39,19 +40,47 @@ const PAGE_SHARE: u64 = 16;
 const PAGE_BYTES_MIN: u64 = 1 << 20;
 
 /// What a fragment is to write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageTarget {
-    /// The segment of its pages.
-    pub segment: SegmentRef,
-    /// The class of these pages.
+    /// Where the rows of each tablet go.
+    pub tablets: Vec<TabletTarget>,
+    /// If there are several, the places of the columns by whose values the table is divided; none: in load order.
+    pub key: Vec<usize>,
+    /// The class of the pages.
     pub class: PageClass,
-    /// The VID of the first row.
-    pub vid_first: u64,
+}
+
+/// Where the rows of one tablet go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TabletTarget {
+    /// The place of the tablet.
+    pub place: usize,
+    /// The segment of the pages, and the VID of the first row.
+    pub target: InsertTarget,
+}
+
+/// The places of the tablets that rows can go to which a fragment on `device` inserts into `table`: all that a division
+/// by values has, which must lie there; in load order those that do, the one with the fewest rows first. None: no such.
+#[must_use]
+pub fn places_on(table: &TableState, device: DeviceId) -> Option<Vec<usize>> {
+    let lies_there = |(_, tablet): &(usize, &Arc<TabletState>)| tablet.device == device;
+    let there = || table.tablets.iter().enumerate().filter(lies_there);
+    match &table.division {
+        Division::Hash(_) if table.tablets.len() > 1 => {
+            (there().count() == table.tablets.len()).then(|| (0..table.tablets.len()).collect())
+        }
+        Division::Hash(_) | Division::LoadOrder => {
+            let mut places: Vec<_> = there().map(|(place, own)| (own.next_vid, place)).collect();
+            places.sort_unstable();
+            let places: Vec<usize> = places.into_iter().map(|(_, place)| place).collect();
+            (!places.is_empty()).then_some(places)
+        }
+    }
 }
 
 impl PageTarget {
-    /// A target in the table that `schema` describes, as `edit` has it. None: that has several tablets, or another
-    /// device than `device`.
+    /// A target in the table that `schema` describes, as `edit` has it. None: a fragment on `device` can insert none of
+    /// its rows.
     ///
     /// # Errors
     /// A table that was replaced meanwhile; no more segments.
@@ -62,13 +91,21 @@ impl PageTarget {
         device: &Device,
     ) -> Result<Option<Self>> {
         let table = target(edit, schema)?;
-        let [tablet] = table.tablets.as_slice() else { return Ok(None) };
-        if tablet.device != device.id() {
-            return Ok(None);
-        }
+        let Some(places) = places_on(&table, device.id()) else { return Ok(None) };
         let class = class_of(edit, settings);
-        let segment = segment_ref(edit, schema)?;
-        Ok(Some(Self { segment, class, vid_first: tablet.next_vid }))
+        let mut tablets = Vec::with_capacity(places.len());
+        for place in places {
+            let Some(tablet) = table.tablets.get(place) else { return Ok(None) };
+            let segment = segment_ref(edit, schema)?;
+            let target = InsertTarget { segment, vid_first: tablet.next_vid };
+            tablets.push(TabletTarget { place, target });
+        }
+        let key = match tablets.len() {
+            1 => None,
+            _ => table.division.tablet_key(&table.schema)?,
+        };
+        let key = key.map(|key| key.columns().to_vec()).unwrap_or_default();
+        Ok(Some(Self { tablets, key, class }))
     }
 }
 
@@ -86,8 +123,8 @@ fn class_of(edit: &CatalogEdit, settings: &Settings) -> PageClass {
 pub struct InsertedPages {
     /// What it was to write.
     pub target: PageTarget,
-    /// In their order.
-    pub pages: Vec<PageEntry>,
+    /// For each tablet of the target, in their order.
+    pub pages: Vec<Vec<PageEntry>>,
     /// The space that it had.
     pub space: Vec<Extent>,
 }
@@ -106,25 +143,70 @@ pub async fn add(
 ) -> Result<u64> {
     let InsertedPages { target: asked, pages, space } = inserted;
     let table = target(edit, schema)?;
-    let [tablet] = table.tablets.as_slice() else { return Err(made_anew(&schema.name)) };
-    if tablet.next_vid != asked.vid_first {
-        return Err(Error::concurrent_update());
-    }
     let strange = |reason: String| device.strange_payload(&reason);
-    check_pages(schema, asked.vid_first, &pages).map_err(strange)?;
-    let used = pages.iter().flat_map(PageEntry::page_refs).map(|page| page.extent).collect();
-    give_back_unused(claim, space, used).map_err(strange)?;
-    if pages.is_empty() {
-        return Ok(0);
+    let used = pages.iter().flatten().flat_map(PageEntry::page_refs).map(|page| page.extent);
+    let used = used.collect();
+    let mut heaps = Vec::with_capacity(pages.len());
+    for (TabletTarget { place, target }, pages) in asked.tablets.into_iter().zip(pages) {
+        let tablet = table.tablets.get(place).ok_or_else(|| made_anew(&schema.name))?;
+        if tablet.next_vid != target.vid_first {
+            return Err(Error::concurrent_update());
+        }
+        check_pages(schema, target.vid_first, &pages).map_err(strange)?;
+        if pages.is_empty() {
+            continue;
+        }
+        let heap = SegmentDirectory::sealed(target.segment, SegmentKind::Heap, asked.class, pages);
+        heaps.push((place, tablet, heap.map_err(|error| strange(error.to_string()))?));
     }
-    let heap = SegmentDirectory::sealed(asked.segment, SegmentKind::Heap, asked.class, pages);
-    let heap = heap.map_err(|error| strange(error.to_string()))?;
-    let row_count = heap.row_count();
-    let runs = key_runs(edit, settings, (&table, tablet), claim, &heap).await?;
+    give_back_unused(claim, space, used).map_err(strange)?;
+    let mut loaded = Vec::with_capacity(heaps.len());
+    for (place, tablet, heap) in heaps {
+        let runs = key_runs(edit, settings, (&table, tablet), claim, &heap).await?;
+        loaded.push((place, tablet, Loaded { heap, runs }));
+    }
+    check_unique(edit, &table, &loaded).await?;
     let merger = RunMerger::new(edit.database(), device, settings)?;
-    let grown = with_rows(edit, tablet, (claim, &merger), Loaded { heap, runs }).await?;
-    edit.put_table(TableState { tablets: vec![Arc::new(grown)], ..TableState::clone(&table) });
+    let mut tablets = table.tablets.clone();
+    let mut row_count = 0;
+    for (place, tablet, loaded) in loaded {
+        row_count += loaded.heap.row_count();
+        let grown = with_rows(edit, tablet, (claim, &merger), loaded).await?;
+        if let Some(tablet) = tablets.get_mut(place) {
+            *tablet = Arc::new(grown);
+        }
+    }
+    if row_count > 0 {
+        edit.put_table(TableState { tablets, ..TableState::clone(&table) });
+    }
     Ok(row_count)
+}
+
+/// Refuses a key that `table` has already, or that the new runs have twice. In each run alone none does.
+async fn check_unique(
+    edit: &CatalogEdit,
+    table: &TableState,
+    loaded: &[(usize, &Arc<TabletState>, Loaded)],
+) -> Result<()> {
+    let database = edit.database();
+    for (at, definition) in table.indexes.iter().enumerate().filter(|(_, index)| index.unique) {
+        let mut new = Vec::with_capacity(loaded.len());
+        for (_, tablet, loaded) in loaded {
+            let run = loaded.runs.get(at).cloned().flatten();
+            let Some((run, index)) = run.zip(tablet.indexes.get(at)) else { continue };
+            if table.divides(definition) {
+                new.push((Arc::clone(tablet), run));
+            } else {
+                let pages = database.host_pages(tablet.device, Stack::Native)?;
+                check_within((tablet, &*pages), index, run).await?;
+            }
+        }
+        let index = table.tablets.first().and_then(|tablet| tablet.indexes.get(at));
+        if let Some(index) = index.filter(|_| !new.is_empty()) {
+            check_across(database, table, index.shape(), &new).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether `pages` may be those of rows of `schema` that are numbered from `vid_first` on.
@@ -160,7 +242,6 @@ async fn key_runs(
         return Ok(Vec::new());
     }
     let database = Arc::clone(edit.database());
-    let pages = database.host_pages(tablet.device, Stack::Native)?;
     // Its rows are those that the runs are made of.
     let mut new = TabletState { heap: vec![Arc::new(heap.clone())], ..tablet.clone() };
     let run = VersionRun {
@@ -173,11 +254,7 @@ async fn key_runs(
     let mut runs = Vec::with_capacity(tablet.indexes.len());
     for index in &tablet.indexes {
         let segment = segment_ref(edit, &table.schema)?;
-        let run = run_of_rows(&database, settings, index.shape(), (&new, claim), segment).await?;
-        if let Some(run) = run.as_ref().filter(|_| index.definition().unique) {
-            check_within((tablet, &*pages), index, Arc::clone(run)).await?;
-        }
-        runs.push(run);
+        runs.push(run_of_rows(&database, settings, index.shape(), (&new, claim), segment).await?);
     }
     Ok(runs)
 }

@@ -5,13 +5,11 @@
 
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
+use cleave_fragment::STRETCH_ROWS;
 use cleave_store::TabletKey;
 
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::Result;
-
-/// Rows of a load that go to one tablet before another is looked for: those of a bulk page.
-const STRETCH_ROWS: usize = 65_536;
 
 /// Divides the rows of one statement. See the module's description.
 #[derive(Debug)]

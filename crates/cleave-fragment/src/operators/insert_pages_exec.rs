@@ -9,10 +9,11 @@
 //! 1. Rows come as the table stores them. What a column refuses fails the fragment with
 //!    [`RefusedValue`](super::new_values::RefusedValue), a broken check with
 //!    [`RefusedRow`](super::new_values::RefusedRow): the host then makes the same rows, and names column and value.
-//! 2. They are numbered from [`InsertedRows::vid_first`] on, as they come, and written as the pages of one bulk segment
-//!    ([`page_writing`](super::page_writing)), with their long values.
-//! 3. The report, which [`read_written`](super::page_writing::read_written) reads, has the pages with their zones. The
-//!    host checks it, makes a segment of the pages, and reads the columns of indexes back for the keys.
+//! 2. They are numbered from [`InsertTarget::vid_first`] on, as they come, and written as the pages of one bulk segment
+//!    ([`page_writing`](super::page_writing)), with their long values. Of a table whose tablets all lie on the device,
+//!    each row goes to the segment of its tablet.
+//! 3. The report, which [`read_inserted`] reads, has the pages with their zones. The host checks it, makes a segment of
+//!    the pages of each tablet, and reads the columns of indexes back for the keys.
 //!
 //! Where they replace rows, the input is a [`ChangePagesExec`] that writes nothing: its report of the rows that die
 //! comes out beside the pages, and the rows that it returns are the new ones.
@@ -27,15 +28,19 @@
 //! partition. Memory is a page or two, out of the fragment's budget. Source: Update NDP, section 4, and
 //! `docs/design/versions-and-commit.md`.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, new_empty_array, new_null_array};
-use arrow::compute::{concat, filter, is_not_null};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::array::{
+    Array, ArrayRef, AsArray, RecordBatch, UInt32Array, new_empty_array, new_null_array,
+};
+use arrow::compute::{concat, concat_batches, filter, is_not_null, take_record_batch};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type};
 use arrow::error::ArrowError;
 use cleave_store::{
-    ColumnRef, CommitColumn, PageClass, Projection, SegmentRef, SegmentWriter, Versions, VidColumn,
+    ColumnRef, CommitColumn, PageClass, PageEntry, Projection, SegmentRef, SegmentWriter,
+    TabletKey, Versions, VidColumn,
 };
 use datafusion_common::tree_node::TreeNodeRecursion;
 use datafusion_common::{Result, plan_err};
@@ -51,19 +56,32 @@ use futures::{StreamExt, stream};
 
 use super::change_pages_exec::{ChangePagesExec, changed_schema};
 use super::new_values::{check_rows, check_values, user_id};
-use super::page_writing::{PageWriting, written_schema};
+use super::page_writing::{PageWriting, read_written, written_schema};
 use super::table_scan_exec::scan_page::external;
 use crate::fragment::FragmentContext;
+
+/// Rows that go to one tablet in load order before the next one gets some: those of a bulk page.
+pub const STRETCH_ROWS: usize = 65_536;
+
+/// Where rows of one tablet go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InsertTarget {
+    /// The segment of their pages.
+    pub segment: SegmentRef,
+    /// The VID of the first row.
+    pub vid_first: u64,
+}
 
 /// Where and as what rows are inserted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InsertedRows {
-    /// The segment of their pages.
-    pub segment: SegmentRef,
-    /// The class of these pages.
+    /// One, or one for each tablet that gets rows.
+    pub targets: Vec<InsertTarget>,
+    /// Where there are several, the places of the columns by whose values the table is divided; none: in load order,
+    /// each target gets [`STRETCH_ROWS`] rows in turn.
+    pub key: Vec<usize>,
+    /// The class of the pages.
     pub class: PageClass,
-    /// The VID of the first row.
-    pub vid_first: u64,
     /// All columns of the table, nullable or not as it has them.
     pub columns: Projection,
     /// Whether they replace rows.
@@ -75,6 +93,41 @@ fn replacing_schema() -> SchemaRef {
     let page = Field::new("page", DataType::Binary, true);
     let ended = Field::new("ended", DataType::Binary, true);
     Arc::new(Schema::new(vec![page, ended]))
+}
+
+/// The columns of the result where there are several targets: pages, and the number of the target of each.
+fn divided_schema() -> SchemaRef {
+    let page = Field::new("page", DataType::Binary, false);
+    Arc::new(Schema::new(vec![page, Field::new("target", DataType::UInt32, false)]))
+}
+
+/// The pages that a fragment reports to have inserted for each of `target_count` targets.
+///
+/// # Errors
+/// [`ArrowError::SchemaError`] or [`ArrowError::ParseError`] for rows that no such [`InsertPagesExec`] made.
+pub fn read_inserted(
+    batches: &[RecordBatch],
+    target_count: usize,
+) -> Result<Vec<Vec<PageEntry>>, ArrowError> {
+    if target_count <= 1 {
+        return Ok(vec![read_written(batches)?]);
+    }
+    let mut pages = vec![Vec::new(); target_count];
+    for batch in batches {
+        let entries = read_written(std::slice::from_ref(batch))?;
+        let targets =
+            batch.columns().get(1).and_then(|column| column.as_primitive_opt::<UInt32Type>());
+        let Some(targets) = targets.filter(|targets| targets.null_count() == 0) else {
+            let message = format!("inserted pages have other columns: {}", batch.schema());
+            return Err(ArrowError::SchemaError(message));
+        };
+        for (entry, target) in entries.into_iter().zip(targets.values()) {
+            let of_target = usize::try_from(*target).ok().and_then(|place| pages.get_mut(place));
+            let unknown = || ArrowError::ParseError(format!("a page of target {target}"));
+            of_target.ok_or_else(unknown)?.push(entry);
+        }
+    }
+    Ok(pages)
 }
 
 /// The pages with rows that end which a fragment reports, as [`read_changed`](super::change_pages_exec::read_changed)
@@ -117,7 +170,7 @@ impl InsertPagesExec {
     /// NULL is no violation.
     ///
     /// # Errors
-    /// For an input with other columns, or of several partitions.
+    /// For an input with other columns, or of several partitions; for targets that rows cannot be divided among.
     pub fn new(rows: Arc<dyn ExecutionPlan>, inserted: InsertedRows) -> Result<Self> {
         let schema = rows.schema();
         let types = || schema.fields().iter().map(|field| field.data_type());
@@ -140,10 +193,12 @@ impl InsertPagesExec {
         if partitions != 1 {
             return plan_err!("rows to be inserted come in {partitions} partitions");
         }
+        inserted.tablet_key()?;
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(match inserted.replaces {
-                true => replacing_schema(),
-                false => written_schema(),
+            EquivalenceProperties::new(match (inserted.replaces, inserted.targets.len()) {
+                (true, _) => replacing_schema(),
+                (false, 1) => written_schema(),
+                (false, _) => divided_schema(),
             }),
             Partitioning::UnknownPartitioning(1),
             EmissionType::Incremental,
@@ -159,6 +214,26 @@ impl InsertPagesExec {
     }
 }
 
+impl InsertedRows {
+    /// What divides the rows among several targets by their values; None: nothing does.
+    fn tablet_key(&self) -> Result<Option<TabletKey>> {
+        let segments: BTreeSet<_> = self.targets.iter().map(|to| to.segment.segment).collect();
+        let tables: BTreeSet<_> = self.targets.iter().map(|to| to.segment.table_id).collect();
+        let count = self.targets.len();
+        let is_apart = segments.len() == count && tables.len() == 1;
+        if !is_apart || count > 1 && self.replaces {
+            return plan_err!(
+                "rows of {} tables to be inserted have {count} targets",
+                tables.len()
+            );
+        }
+        match self.key.as_slice() {
+            [] => Ok(None),
+            key => TabletKey::over(&self.columns.schema, key.to_vec()).map(Some).map_err(external),
+        }
+    }
+}
+
 /// Whether it writes pages, or returns no rows.
 fn writes(changing: &ChangePagesExec) -> bool {
     changing.writes_pages() || changing.changed().returned.is_none()
@@ -167,9 +242,14 @@ fn writes(changing: &ChangePagesExec) -> bool {
 /// The pages being written.
 struct Inserting {
     rows: SendableRecordBatchStream,
-    pages: PageWriting,
     inserted: InsertedRows,
-    vid_next: u64,
+    /// Those of each target, and the VID of its next row.
+    pages: Vec<PageWriting>,
+    vids_next: Vec<u64>,
+    /// What divides the rows among several targets; None: their number.
+    key: Option<TabletKey>,
+    /// Rows that were divided so.
+    row_count: usize,
     /// Pages with rows that end, to be reported.
     ended: Vec<ArrayRef>,
 }
@@ -177,21 +257,30 @@ struct Inserting {
 impl Inserting {
     /// The next entries; None after the last.
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
-        while self.pages.goes_on() {
+        while self.pages.iter().all(PageWriting::goes_on) {
             match self.rows.next().await.transpose()? {
                 Some(batch) => {
                     let Some(batch) = self.without_report(batch)? else { continue };
                     let rows = self.checked(&batch)?;
-                    let first = self.vid_next;
-                    self.vid_next = first.saturating_add(rows.num_rows() as u64);
-                    let vid = VidColumn::Sequence { first };
-                    let versions = Versions { vid, commit: CommitColumn::Segment };
-                    self.pages.push(&rows, versions, batch.get_array_memory_size()).await?;
+                    let bytes = batch.get_array_memory_size();
+                    let parts = match (&self.key, self.pages.len()) {
+                        (_, 1) => {
+                            self.push(0, &rows, bytes).await?;
+                            continue;
+                        }
+                        (None, count) => in_turn(self.row_count, &rows, count),
+                        (Some(key), count) => divided(key, &rows, count)?,
+                    };
+                    self.row_count = self.row_count.saturating_add(rows.num_rows());
+                    for (target, part) in parts {
+                        let bytes = part.get_array_memory_size();
+                        self.push(target, &part, bytes).await?;
+                    }
                 }
-                None => self.pages.finish().await?,
+                None => PageWriting::finish_all(&mut self.pages).await?,
             }
         }
-        let pages = self.pages.report()?;
+        let pages = self.report()?;
         if !self.inserted.replaces {
             return Ok(pages);
         }
@@ -212,6 +301,35 @@ impl Inserting {
             concat(&[nulls(pages.len()).as_ref(), ended.as_ref()])?,
         ];
         Ok(Some(RecordBatch::try_new(replacing_schema(), columns)?))
+    }
+
+    /// Adds `rows`, of a batch of `byte_count` bytes, to those of a target.
+    async fn push(&mut self, target: usize, rows: &RecordBatch, byte_count: usize) -> Result<()> {
+        let next = self.vids_next.get_mut(target).zip(self.pages.get_mut(target));
+        let Some((vid_next, pages)) = next else { return plan_err!("there is no target {target}") };
+        let first = *vid_next;
+        *vid_next = first.saturating_add(rows.num_rows() as u64);
+        let vid = VidColumn::Sequence { first };
+        let versions = Versions { vid, commit: CommitColumn::Segment };
+        pages.push(rows, versions, byte_count).await
+    }
+
+    /// The entries since the last report; None: there are none.
+    fn report(&mut self) -> Result<Option<RecordBatch>> {
+        if let [pages] = self.pages.as_mut_slice() {
+            return pages.report();
+        }
+        let mut batches = Vec::new();
+        for (target, pages) in (0..).zip(&mut self.pages) {
+            let Some(batch) = pages.report()? else { continue };
+            let targets = Arc::new(UInt32Array::from_value(target, batch.num_rows()));
+            let columns = vec![Arc::clone(batch.column(0)), targets as ArrayRef];
+            batches.push(RecordBatch::try_new(divided_schema(), columns)?);
+        }
+        match batches.is_empty() {
+            true => Ok(None),
+            false => Ok(Some(concat_batches(&divided_schema(), &batches)?)),
+        }
     }
 
     /// The rows of `batch` without what comes in front of them; None: it is a report of rows that end.
@@ -239,12 +357,43 @@ impl Inserting {
     }
 }
 
+/// Stretches of `rows`, which come behind `before` others, for `count` targets in turn.
+fn in_turn(before: usize, rows: &RecordBatch, count: usize) -> Vec<(usize, RecordBatch)> {
+    let (mut parts, mut from) = (Vec::new(), 0);
+    while from < rows.num_rows() {
+        let at = before.saturating_add(from);
+        let length = (STRETCH_ROWS - at % STRETCH_ROWS).min(rows.num_rows() - from);
+        parts.push((at / STRETCH_ROWS % count.max(1), rows.slice(from, length)));
+        from += length;
+    }
+    parts
+}
+
+/// The parts of `rows` that go to each target by their values, which keep their order.
+fn divided(key: &TabletKey, rows: &RecordBatch, count: usize) -> Result<Vec<(usize, RecordBatch)>> {
+    let tablets = key.tablets(rows, u32::try_from(count).unwrap_or(u32::MAX)).map_err(external)?;
+    let mut places: Vec<Vec<u32>> = vec![Vec::new(); count];
+    for (row, tablet) in (0..).zip(tablets) {
+        if let Some(places) = usize::try_from(tablet).ok().and_then(|place| places.get_mut(place)) {
+            places.push(row);
+        }
+    }
+    let parts = places.into_iter().enumerate().filter(|(_, places)| !places.is_empty());
+    parts
+        .map(|(target, places)| Ok((target, take_record_batch(rows, &UInt32Array::from(places))?)))
+        .collect()
+}
+
 impl DisplayAs for InsertPagesExec {
     fn fmt_as(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let InsertedRows { segment, columns, .. } = &self.inserted;
+        let InsertedRows { targets, columns, .. } = &self.inserted;
         let names = columns.schema.fields().iter().map(|field| field.name().as_str());
         let names = names.collect::<Vec<_>>().join(", ");
-        write!(f, "InsertPagesExec: table={}, columns=[{names}]", segment.table_id)?;
+        let table = targets.first().map_or(0, |target| target.segment.table_id);
+        write!(f, "InsertPagesExec: table={table}, columns=[{names}]")?;
+        if targets.len() > 1 {
+            write!(f, ", tablets={}", targets.len())?;
+        }
         match self.inserted.replaces {
             true => write!(f, ", replacing rows"),
             false => Ok(()),
@@ -288,15 +437,21 @@ impl ExecutionPlan for InsertPagesExec {
         task: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let sink = FragmentContext::of(&task)?.sink()?;
-        let InsertedRows { segment, class, vid_first, columns, .. } = &self.inserted;
+        let InsertedRows { targets, class, columns, .. } = &self.inserted;
         let ids: Vec<u32> = columns.columns.iter().filter_map(user_id).collect();
-        let writer = SegmentWriter::of_columns(*segment, &columns.schema, &ids, *class, 0);
-        let writer = writer.map_err(external)?;
-        let baseline = BaselineMetrics::new(&self.metrics, partition);
-        let pages = PageWriting::new(writer, sink, baseline, &task)?;
+        let mut pages = Vec::with_capacity(targets.len());
+        for InsertTarget { segment, .. } in targets {
+            let writer = SegmentWriter::of_columns(*segment, &columns.schema, &ids, *class, 0);
+            let writer = writer.map_err(external)?;
+            let baseline = BaselineMetrics::new(&self.metrics, partition);
+            pages.push(PageWriting::new(writer, Arc::clone(&sink), baseline, &task)?);
+        }
         let rows = self.rows.execute(partition, task)?;
-        let (inserted, vid_next) = (self.inserted.clone(), *vid_first);
-        let inserting = Inserting { rows, pages, inserted, vid_next, ended: Vec::new() };
+        let inserted = self.inserted.clone();
+        let vids_next = targets.iter().map(|target| target.vid_first).collect();
+        let key = inserted.tablet_key()?;
+        let inserting =
+            Inserting { rows, inserted, pages, vids_next, key, row_count: 0, ended: Vec::new() };
         let batches = stream::try_unfold(inserting, |mut inserting| async {
             let batch = inserting.next().await?;
             Ok(batch.map(|batch| (batch, inserting)))

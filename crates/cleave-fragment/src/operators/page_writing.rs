@@ -122,13 +122,23 @@ impl PageWriting {
 
     /// Writes the remaining rows, and waits until all pages were written.
     pub(super) async fn finish(&mut self) -> Result<()> {
-        let Some(writer) = self.writer.take() else { return Ok(()) };
-        let pages = {
-            let _timer = self.baseline.elapsed_compute().timer();
-            writer.finish().map_err(external)?
-        };
-        self.place(pages).await?;
-        self.sink.finish().await
+        Self::finish_all(std::slice::from_mut(self)).await
+    }
+
+    /// The same of several that write to one sink.
+    pub(super) async fn finish_all(all: &mut [Self]) -> Result<()> {
+        for one in &mut *all {
+            let Some(writer) = one.writer.take() else { continue };
+            let pages = {
+                let _timer = one.baseline.elapsed_compute().timer();
+                writer.finish().map_err(external)?
+            };
+            one.place(pages).await?;
+        }
+        match all.first() {
+            Some(one) => one.sink.finish().await,
+            None => Ok(()),
+        }
     }
 
     /// The entries since the last report; None: there are none.

@@ -77,9 +77,9 @@ async fn create_table_as(session: &mut Session, create: CreateTableAs) -> Result
     };
     if let Some(fragment) = &by_fragment {
         let filled = insert_fragment::fill(session, &mut definition, &schema, fragment);
-        if let Some(count) = Box::pin(filled).await? {
+        if let Some(inserted) = Box::pin(filled).await? {
             definitions::end_definition(session, definition).await?;
-            return Ok(Outcome::done(format!("SELECT {count}")));
+            return Ok(Outcome::done(format!("SELECT {}", inserted.count)));
         }
     }
     let running = match running {

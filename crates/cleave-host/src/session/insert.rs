@@ -124,8 +124,13 @@ pub(super) async fn run(
         }
         None => {
             let by_fragment = insert_fragment::run(session, &schema, (insert, parameters));
-            if let Some(count) = Box::pin(by_fragment).await? {
-                return Ok(Outcome::Done { tag: format!("INSERT 0 {count}") });
+            if let Some(inserted) = Box::pin(by_fragment).await? {
+                if returning.is_none() {
+                    return Ok(Outcome::Done { tag: format!("INSERT 0 {}", inserted.count) });
+                }
+                let (rows, _charge) = Box::pin(inserted.rows(session, &schema)).await?;
+                return returning::inserted(session, insert, (&schema, &rows), returning, with)
+                    .await;
             }
             insert_source(session, &schema, insert, parameters).await?
         }

@@ -1,35 +1,42 @@
 //! `INSERT … SELECT` and `CREATE TABLE AS` of many rows by a fragment: it writes the rows as pages of the table, and
 //! none of them comes to the host.
 //!
-//! 1. [`run`] asks whether the statement may: its table has one tablet and refers to no other table, and columns that
-//!    it does not name have one default for all rows.
-//! 2. The query is planned as one fragment ([`plan_insert`]) on the device of that tablet. If it cannot be, or rows on
-//!    the host are expected to be the cheaper way, the statement runs [as ever](super::insert).
+//! 1. [`run`] asks whether the statement may: its table refers to no other table, and columns that it does not name
+//!    have one default for all rows.
+//! 2. The query is planned as one fragment ([`plan_insert`]), on a device [whose tablets](insert_pages::places_on) can
+//!    take the rows. If it cannot be, or rows on the host are expected to be the cheaper way, the statement runs
+//!    [as ever](super::insert).
 //! 3. The table is locked EXCLUSIVE and becomes the transaction's own, as for every change of very many rows
 //!    ([`many`]): readers go on, writers wait, and the VIDs of the new rows are known before the fragment
 //!    begins. Under `update_placement = auto` rows are inserted on the host where the lock is not free.
 //! 4. What the fragment reports is checked, and added to the table with the keys of its indexes
 //!    ([`insert_pages`]). Later statements of the transaction read it like any table; ROLLBACK drops it.
+//! 5. For RETURNING the [rows](Inserted::rows) are read back from the new pages.
 //!
 //! A value that its column refuses, a broken check, and a device that refuses send the statement back to the rows:
 //! there it fails with the error that names them, or succeeds. Source: Update NDP, section 4.
 
 use std::sync::Arc;
 
-use arrow::array::Array;
+use arrow::array::{Array, RecordBatch};
+use arrow::compute::concat_batches;
 use arrow::datatypes::Schema;
 use cleave_catalog::activity::Act;
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::UpdatePlacement;
+use cleave_engine::write::begun::byte_count;
 use cleave_engine::write::insert_pages::{self, PageTarget};
 use cleave_fragment::link::AttachMode;
 use cleave_query::check_constraints::compiled_checks;
-use cleave_query::cooperative::inserting::{ColumnSource, InsertFragment, plan_insert};
-use cleave_query::select::{ExplainedChange, QueryRequest, ReadView};
+use cleave_query::cooperative::inserting::{
+    ColumnSource, InsertFragment, InsertingQuery, plan_insert,
+};
+use cleave_query::select::{self, ExplainedChange, QueryRequest, ReadView, Target};
 use cleave_sql::statement::assigned::check_inserted;
 use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::defaults::{default_array, is_volatile};
+use cleave_sql::statement::modify::{assigned_items, over_target};
 use cleave_sql::statement::{Insert, Parameters};
 use cleave_store::TableSchema;
 use cleave_txn::LockMode;
@@ -39,14 +46,60 @@ use datafusion::sql::sqlparser::ast;
 use super::block::Taken;
 use super::block::many;
 use super::block::own;
+use super::charge::Charge;
 use super::definitions::{self, Definition};
 use super::insert::conform_of;
 use super::transaction_locks::{LOCKED_ROWS_MAX, table_key};
 use super::update_fragment::placement::{Placement, figures};
 use super::{Session, define, identity};
 
-/// Inserts the rows of `insert`, whose table `schema` describes, by a fragment, if it may and that pays; returns their
-/// number. None: the statement is to insert its rows itself.
+/// What a fragment has inserted.
+#[derive(Debug)]
+pub(super) struct Inserted {
+    /// The number of rows.
+    pub(super) count: u64,
+    /// For each tablet that got some, its place, and the first VID of theirs. Nobody else has inserted any since.
+    from: Vec<(usize, u64)>,
+}
+
+impl Inserted {
+    /// The rows, of the table that `schema` describes, as the transaction reads them, within a charge for their memory.
+    ///
+    /// # Errors
+    /// Those of reading; 53200.
+    pub(super) async fn rows(
+        &self,
+        session: &mut Session,
+        schema: &Arc<TableSchema>,
+    ) -> Result<(RecordBatch, Charge)> {
+        let view = session.view().await?;
+        let (charge, parameters) = (Charge::new(&session.database), Parameters::default());
+        let name = ast::Ident::with_quote('"', &schema.name);
+        let items = assigned_items(schema, &name, &[])?;
+        let query = over_target(&name, items, Vec::new(), None)?;
+        let conform = Conform::by_position(schema, &[], schema.columns.len(), session.moment())?;
+        let mut all = Vec::new();
+        for (tablet, first) in &self.from {
+            let vids = *first..u64::MAX;
+            let target = Some(Target { table: schema.name.clone(), tablet: *tablet, vids });
+            let view = ReadView { target, ..view.clone() };
+            let asked = QueryRequest { query: &query, parameters: &parameters, view: Some(&view) };
+            let running = select::run_query(&session.database, session.in_force(), asked);
+            let mut running = Box::pin(running).await?;
+            while let Some(batch) = running.next().await? {
+                // The VID comes first.
+                let columns: Vec<usize> = (1..batch.num_columns()).collect();
+                let rows = conform.rows(&batch.project(&columns)?)?;
+                charge.grow(2 * byte_count(&rows))?;
+                all.push(rows);
+            }
+        }
+        Ok((concat_batches(&schema.arrow(), &all)?, charge))
+    }
+}
+
+/// Inserts the rows of `insert`, whose table `schema` describes, by a fragment, if it may and that pays. None: the
+/// statement is to insert its rows itself.
 ///
 /// # Errors
 /// Those of its expressions, locks and devices.
@@ -54,7 +107,7 @@ pub(super) async fn run(
     session: &mut Session,
     schema: &Arc<TableSchema>,
     (insert, parameters): (&Insert, &Parameters),
-) -> Result<Option<u64>> {
+) -> Result<Option<Inserted>> {
     let names = session.names();
     let table = names.find_writable_table(&insert.table)?;
     if table.schema.table_id != schema.table_id || !is_considered(session, table, insert) {
@@ -70,11 +123,11 @@ pub(super) async fn run(
         Some(_) => Some(shown(&fragment, placement, insert)?),
         None => None,
     };
-    let count = Box::pin(in_block(session, table, &fragment)).await?;
-    if let (Some(count), Some(shown), Some(measuring)) = (count, shown, &session.measuring) {
-        measuring.put(shown.measured(figures(count, 1)));
+    let inserted = Box::pin(in_block(session, table, &fragment)).await?;
+    if let (Some(inserted), Some(shown), Some(measuring)) = (&inserted, shown, &session.measuring) {
+        measuring.put(shown.measured(figures(inserted.count, 1)));
     }
-    Ok(count)
+    Ok(inserted)
 }
 
 /// How `insert` inserts its rows into `table`, for EXPLAIN; None: it can do so by rows alone.
@@ -112,15 +165,13 @@ fn shown(
 fn is_considered(session: &Session, table: &TableState, insert: &Insert) -> bool {
     let is_query = insert.source.as_ref().is_some_and(|query| is_query(query));
     let is_plain = insert.on_conflict.is_none()
-        && insert.returning.is_empty()
         && session.view_of_parts().is_none()
         && !session.references.is_running;
-    let [tablet] = table.tablets.as_slice() else { return false };
     is_query
         && is_plain
         && table.damaged.is_empty()
         && table.rules.foreign_keys.is_empty()
-        && may_pay(session, tablet.device)
+        && table.tablets.iter().any(|tablet| may_pay(session, tablet.device))
 }
 
 /// Whether the query is more than rows that are written out.
@@ -151,9 +202,12 @@ async fn planned(
     let Some(query) = &insert.source else { return Ok(None) };
     let (database, settings) = (session.database.queries(), session.in_force());
     let asked = QueryRequest { query, parameters, view: Some(view) };
-    let Some(planned) = Box::pin(plan_insert(database, settings, asked)).await? else {
-        return Ok(None);
+    let planned = Box::pin(plan_insert(database, settings, asked)).await?;
+    let takes = |planned: &InsertingQuery| {
+        let device = planned.device().id();
+        insert_pages::places_on(table, device).is_some() && may_pay(session, device)
     };
+    let Some(planned) = planned.filter(takes) else { return Ok(None) };
     // Whatever is wrong with the columns, the statement finds out itself.
     let given = planned.schema();
     let Ok(conform) = conformed(session, table, (insert, query), &given) else { return Ok(None) };
@@ -222,19 +276,19 @@ async fn in_block(
     session: &mut Session,
     table: &TableState,
     fragment: &InsertFragment,
-) -> Result<Option<u64>> {
+) -> Result<Option<Inserted>> {
     if !many::may_move(session, table.schema.table_id) {
         return Ok(None);
     }
     let is_own = own::begin_own(session);
-    let (count, taken) = match Box::pin(insert(session, table, fragment)).await {
-        Ok(Some(count)) => (Some(count), Ok(Taken::Done)),
+    let (inserted, taken) = match Box::pin(insert(session, table, fragment)).await {
+        Ok(Some(inserted)) => (Some(inserted), Ok(Taken::Done)),
         Ok(None) => (None, Ok(Taken::Again)),
         Err(error) => (None, Err(error)),
     };
     // A commit that came too late has left nothing.
     Ok(match Box::pin(own::end_own(session, is_own, taken)).await? {
-        Taken::Done => count,
+        Taken::Done => inserted,
         Taken::Again => None,
     })
 }
@@ -243,7 +297,7 @@ async fn insert(
     session: &mut Session,
     table: &TableState,
     fragment: &InsertFragment,
-) -> Result<Option<u64>> {
+) -> Result<Option<Inserted>> {
     let schema = &table.schema;
     let waits = session.in_force().update_placement == UpdatePlacement::Device;
     if !waits && !session.owns(schema.table_id) {
@@ -261,11 +315,11 @@ async fn insert(
         let Some(again) = many::begin_moving(session, schema).await? else { return Ok(None) };
         definition = again;
     }
-    let Some(count) = fill(session, &mut definition, schema, fragment).await? else {
+    let Some(inserted) = fill(session, &mut definition, schema, fragment).await? else {
         return Ok(None);
     };
     definitions::end_definition(session, definition).await?;
-    Ok(Some(count))
+    Ok(Some(inserted))
 }
 
 /// The fragment whose rows are those of a new table, which `query` defines; None: they are loaded.
@@ -296,7 +350,7 @@ pub(super) async fn of_new_table(
 }
 
 /// Runs `fragment`, and adds its rows to the table that `schema` describes, which `definition` has as the transaction's
-/// own; returns their number. None: they are to be loaded.
+/// own. None: they are to be loaded.
 ///
 /// # Errors
 /// Those of the fragment, and of a report that cannot be of this table.
@@ -305,15 +359,18 @@ pub(super) async fn fill(
     definition: &mut Definition,
     schema: &Arc<TableSchema>,
     fragment: &InsertFragment,
-) -> Result<Option<u64>> {
+) -> Result<Option<Inserted>> {
     let (settings, device) = (session.shared_settings(), fragment.device());
     let edit = &mut definition.edit;
     let Some(target) = PageTarget::begin(edit, &settings, schema, device)? else {
         return Ok(None);
     };
+    let from =
+        target.tablets.iter().map(|tablet| (tablet.place, tablet.target.vid_first)).collect();
     let claim = edit.claim(device);
     let Some(inserted) = fragment.run(&claim, target).await? else { return Ok(None) };
     session.database.activity().note(Act::UpdateFragment);
     let by = (device, &claim);
-    insert_pages::add(edit, &settings, schema, by, inserted).await.map(Some)
+    let count = insert_pages::add(edit, &settings, schema, by, inserted).await?;
+    Ok(Some(Inserted { count, from }))
 }

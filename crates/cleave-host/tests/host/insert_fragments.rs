@@ -57,7 +57,7 @@ async fn targets(session: &mut Session) {
 const LISTED: &str = "id, kind, price, note, code, long, flag, day, at IS NULL";
 
 /// Statements, and whether a fragment runs them.
-const INSERTS: [(&str, bool); 26] = [
+const INSERTS: [(&str, bool); 29] = [
     ("INSERT INTO @ SELECT id, kind, price, note, NULL, long, flag, day, at FROM source", true),
     ("INSERT INTO @ (kind, id) SELECT id, kind FROM source WHERE price > 100", true),
     (
@@ -83,6 +83,16 @@ const INSERTS: [(&str, bool); 26] = [
     ("INSERT INTO @ (id, kind) SELECT count(*), kind FROM source GROUP BY kind", true),
     ("INSERT INTO @ (kind) SELECT sum(id) FROM source", true),
     ("INSERT INTO @ VALUES (1, 2)", false),
+    (
+        "INSERT INTO @ (id, kind) SELECT id, kind FROM source WHERE kind = 9 RETURNING id, \
+         price, long, (SELECT count(*) FROM @), kind + id AS sum",
+        true,
+    ),
+    ("INSERT INTO @ (id, kind) SELECT id, 7 FROM source WHERE kind = 1000 RETURNING id", true),
+    (
+        "INSERT INTO @ (id, kind) SELECT id, 7 FROM source WHERE kind = 3 RETURNING 1 / (id - 203)",
+        true,
+    ),
     // By their order, number or source no fragments.
     ("INSERT INTO @ (kind) SELECT id FROM source ORDER BY id LIMIT 3", false),
     ("INSERT INTO @ (kind) SELECT v FROM generate_series(1, 20000) AS s(v)", false),
@@ -217,6 +227,69 @@ async fn keys_of_inserted_rows_are_in_all_indexes() {
     assert_eq!(row(&mut session, "SELECT id FROM a WHERE note = 'by key'").await, "777");
 }
 
+/// Tables of several tablets get their rows in one pass: each goes to the tablet of its values, or in load order
+/// stretches go to all in turn.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tablets_get_the_rows_of_their_values() {
+    for (clause, unique) in [
+        ("WITH (tablets = 3, tablet_by = hash (id))", "CREATE UNIQUE INDEX @_id ON @ (id)"),
+        ("WITH (tablets = 3, tablet_by = hash (kind, note))", "CREATE UNIQUE INDEX @_id ON @ (id)"),
+        ("WITH (tablets = 2, tablet_by = load_order)", "CREATE UNIQUE INDEX @_id ON @ (id)"),
+    ] {
+        let (directory, database) = fresh().await;
+        let mut session = database.session();
+        source(&mut session, 5_000).await;
+        for table in ["a", "b"] {
+            let sql = "CREATE TABLE @ (id int, kind int, price numeric(12,2), note text) #; ";
+            let sql = format!("{sql}{unique}; INSERT INTO @ VALUES (-1000, 7, 1, 'before')");
+            run(&mut session, &sql.replace('@', table).replace('#', clause)).await;
+        }
+        const LISTED: &str = "id, kind, price, note";
+        for (sql, by_fragment) in [
+            ("INSERT INTO @ SELECT id, kind, price, note FROM source", true),
+            ("INSERT INTO @ SELECT id + 10000, kind, price, note FROM @ WHERE id > 0", true),
+            ("INSERT INTO @ (id) SELECT id + 30000 FROM source WHERE kind < 7", true),
+            // Keys that are there, in whichever tablet, and keys that come twice.
+            ("INSERT INTO @ SELECT id + 6000, kind + 1, price, note FROM source", true),
+            (
+                "INSERT INTO @ SELECT CASE WHEN id = 9 THEN 50019 ELSE 50010 + id END, kind, price, note FROM source \
+                 WHERE id IN (8, 9)",
+                true,
+            ),
+            (
+                "INSERT INTO @ SELECT CASE WHEN id = 10 THEN 50019 ELSE 50010 + id END, kind, price, note FROM \
+                 source WHERE id IN (9, 10, 12)",
+                true,
+            ),
+            ("UPDATE @ SET price = price + 1 WHERE kind = 3", true),
+            ("DELETE FROM @ WHERE kind = 8", true),
+            (
+                "INSERT INTO @ SELECT id + 40000, kind, price, note FROM source WHERE id < 20                  RETURNING id + 1 AS next, note, kind",
+                true,
+            ),
+        ] {
+            let change = (sql, LISTED);
+            let before = fragments(&database).await;
+            let used =
+                crate::twin_tables::on_both_as("device", &database, &mut session, change).await;
+            assert!(used == by_fragment, "{clause}: {sql} {}", fragments(&database).await - before);
+        }
+        // Each row is where a look-up by its values finds it.
+        run(&mut session, "SET index_scan = off").await;
+        for id in [1, 777, 10777, 40003] {
+            let found = |table| format!("SELECT note FROM {table} WHERE id = {id}");
+            let b = rows(&mut session, &found("b")).await;
+            assert_eq!(rows(&mut session, &found("a")).await, b, "{clause}: {id}");
+        }
+        assert_no_leak(&database);
+        drop((session, database));
+        checks_out(directory.path()).await;
+        let database = open(directory.path()).await;
+        let mut session = database.session();
+        same_rows(&mut session, ("after a restart", LISTED)).await;
+    }
+}
+
 const SUM: &str = "SELECT count(*), sum(price), count(note) FROM a";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -296,7 +369,7 @@ async fn new_tables_get_the_rows_of_their_query() {
         ("SET default_device = 'nas'; CREATE TABLE c AS SELECT * FROM source", false),
         (
             "SET default_device = 'embedded'; SET default_tablets = 2; CREATE TABLE c AS SELECT * FROM source",
-            false,
+            true,
         ),
     ] {
         let before = fragments(&database).await;

@@ -22,9 +22,11 @@ use cleave_catalog::error::Result;
 use cleave_catalog::settings::Settings;
 use cleave_engine::device::{Claim, Device};
 use cleave_engine::write::change_pages::Reported;
-use cleave_engine::write::insert_pages::{InsertedPages, PageTarget};
+use cleave_engine::write::insert_pages::{InsertedPages, PageTarget, TabletTarget};
 use cleave_fragment::functions::assignment::assigned_to;
-use cleave_fragment::{InsertPagesExec, InsertedRows, check_device_operator, read_written};
+use cleave_fragment::{
+    InsertPagesExec, InsertTarget, InsertedRows, check_device_operator, read_inserted,
+};
 use cleave_media::BLOCK_SIZE;
 use cleave_plan::PlanEstimates;
 use cleave_store::{PageClass, Projection, SegmentId, SegmentRef, TableSchema};
@@ -109,7 +111,7 @@ impl InsertingQuery {
         let Some(rows) = with_checks(rows, checks)? else { return Ok(None) };
         let made = InsertFragment { whole: self.whole, rows, table: Arc::clone(table) };
         // A root over other columns, or a check that is no condition.
-        Ok(made.root(no_target(&made.table)).is_ok().then_some(made))
+        Ok(made.root(&no_target(&made.table)).is_ok().then_some(made))
     }
 }
 
@@ -195,7 +197,7 @@ impl InsertFragment {
     /// # Errors
     /// Those of making it.
     pub fn shown(&self) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(self.whole.with_root(self.root(no_target(&self.table))?)))
+        Ok(Arc::new(self.whole.with_root(self.root(&no_target(&self.table))?)))
     }
 
     /// What it costs to insert the rows in either way. Figures of the device that are not known are assumed.
@@ -228,7 +230,7 @@ impl InsertFragment {
         claim: &Arc<Claim>,
         target: PageTarget,
     ) -> Result<Option<InsertedPages>> {
-        let node = self.whole.with_root(self.root(target)?);
+        let node = self.whole.with_root(self.root(&target)?);
         let task = Arc::new(self.whole.task()?);
         let prepared = WholeFragment::prepared(&node, &task).await?;
         let expected = self.row_estimate() * self.row_bytes() / BLOCK_SIZE as f64;
@@ -237,11 +239,12 @@ impl InsertFragment {
             self.whole.on_device((&node, &prepared), (claim, None), |_| blocks, &task).await?;
         let Some(Reported { rows, space }) = reported else { return Ok(None) };
         let strange = |reason: String| self.device().strange_payload(&reason);
-        let pages = read_written(&rows).map_err(|error| strange(error.to_string()))?;
+        let pages = read_inserted(&rows, target.tablets.len());
+        let pages = pages.map_err(|error| strange(error.to_string()))?;
         Ok(Some(InsertedPages { target, pages, space }))
     }
 
-    fn root(&self, target: PageTarget) -> Result<Arc<dyn ExecutionPlan>> {
+    fn root(&self, target: &PageTarget) -> Result<Arc<dyn ExecutionPlan>> {
         let inserted = inserted_rows(&self.table, target, false);
         Ok(Arc::new(InsertPagesExec::new(Arc::clone(&self.rows), inserted)?))
     }
@@ -250,12 +253,14 @@ impl InsertFragment {
 /// Rows of `table` that are written as `target` says.
 pub(super) fn inserted_rows(
     table: &TableSchema,
-    PageTarget { segment, class, vid_first }: PageTarget,
+    PageTarget { tablets, key, class }: &PageTarget,
     replaces: bool,
 ) -> InsertedRows {
     let indices: Vec<usize> = (0..table.columns.len()).collect();
     let Projection { schema, columns, .. } = Projection::of_table(table, &indices);
-    InsertedRows { segment, class, vid_first, columns: Projection::new(schema, columns), replaces }
+    let columns = Projection::new(schema, columns);
+    let targets = tablets.iter().map(|tablet| tablet.target).collect();
+    InsertedRows { targets, key: key.clone(), class: *class, columns, replaces }
 }
 
 /// The target of a fragment that is not run.
@@ -266,7 +271,8 @@ pub(super) fn no_target(table: &TableSchema) -> PageTarget {
         schema_version: table.version,
         commit: 0,
     };
-    PageTarget { segment, class: PageClass::BULK, vid_first: 0 }
+    let tablet = TabletTarget { place: 0, target: InsertTarget { segment, vid_first: 0 } };
+    PageTarget { tablets: vec![tablet], key: Vec::new(), class: PageClass::BULK }
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]

@@ -78,7 +78,7 @@ pub async fn plan_replacing(
     let ending = ChangedColumns { input, columns: Projection::of_table(table, &[]), returned };
     let Ok(rows) = ChangePagesExec::new(rows, ending) else { return Ok(None) };
     let made = ReplacingQuery { whole, rows: Arc::new(rows), table: Arc::clone(table) };
-    Ok(made.root(no_target(table)).is_ok().then_some(made))
+    Ok(made.root(&no_target(table)).is_ok().then_some(made))
 }
 
 impl ReplacingQuery {
@@ -102,7 +102,7 @@ impl ReplacingQuery {
     /// # Errors
     /// Those of making it.
     pub fn shown(&self) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(self.whole.with_root(self.root(no_target(&self.table))?)))
+        Ok(Arc::new(self.whole.with_root(self.root(&no_target(&self.table))?)))
     }
 
     /// What it costs to change the rows in either way. Figures of the device that are not known are assumed.
@@ -136,7 +136,7 @@ impl ReplacingQuery {
     /// # Errors
     /// Those of the statement's expressions, of the link and of the device.
     pub async fn run(&self, claim: &Arc<Claim>, target: PageTarget) -> Result<Option<Replaced>> {
-        let node = self.whole.with_root(self.root(target)?);
+        let node = self.whole.with_root(self.root(&target)?);
         let task = Arc::new(self.whole.task()?);
         let prepared = WholeFragment::prepared(&node, &task).await?;
         let BulkChange { rows, rows_read, pages_read, bytes_read, .. } = self.bulk_change();
@@ -155,10 +155,10 @@ impl ReplacingQuery {
         if old != new {
             return Err(strange(format!("it replaces {old} rows by {new}")));
         }
-        Ok(Some(Replaced { inserted: InsertedPages { target, pages, space }, ended }))
+        Ok(Some(Replaced { inserted: InsertedPages { target, pages: vec![pages], space }, ended }))
     }
 
-    fn root(&self, target: PageTarget) -> Result<Arc<dyn ExecutionPlan>> {
+    fn root(&self, target: &PageTarget) -> Result<Arc<dyn ExecutionPlan>> {
         let inserted = inserted_rows(&self.table, target, true);
         Ok(Arc::new(InsertPagesExec::new(Arc::clone(&self.rows), inserted)?))
     }

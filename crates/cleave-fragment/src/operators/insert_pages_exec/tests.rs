@@ -29,6 +29,14 @@ impl PartitionStream for Rows {
     }
 }
 
+fn target(segment: u32, vid_first: u64) -> InsertTarget {
+    let segment = SegmentId(segment);
+    InsertTarget {
+        segment: SegmentRef { table_id: 7, segment, schema_version: 1, commit: 3 },
+        vid_first,
+    }
+}
+
 /// A NOT NULL number, and two texts.
 fn inserted() -> InsertedRows {
     let schema = Schema::new(vec![
@@ -38,9 +46,9 @@ fn inserted() -> InsertedRows {
     ]);
     let columns = (1..=3).map(ColumnRef::User).collect();
     InsertedRows {
-        segment: SegmentRef { table_id: 7, segment: SegmentId(12), schema_version: 1, commit: 3 },
+        targets: vec![target(12, 1000)],
+        key: Vec::new(),
         class: PageClass::HOT,
-        vid_first: 1000,
         columns: Projection::new(Arc::new(schema), columns),
         replaces: false,
     }
@@ -112,4 +120,72 @@ fn it_crosses_a_link_as_a_root_alone() {
     others.columns = Projection::new(others.columns.schema, others.columns.columns[..2].to_vec());
     assert!(InsertPagesExec::new(rows(), others).is_err());
     assert!(InsertPagesExec::new(Arc::clone(&exec), inserted()).is_err());
+}
+
+/// Each row goes to the segment of its tablet, where rows are numbered as they come.
+#[tokio::test]
+async fn rows_are_divided_among_the_tablets_of_a_table() {
+    let divided = || InsertedRows {
+        targets: vec![target(12, 1000), target(13, 5), target(14, 0)],
+        key: vec![0],
+        ..inserted()
+    };
+    let ids = Int64Array::from_iter_values(0..3000);
+    let key = TabletKey::over(&divided().columns.schema, vec![0]).unwrap();
+    let texts: ArrayRef = Arc::new(StringArray::from(vec!["x"; 3000]));
+    let columns: [(&str, ArrayRef); 3] =
+        [("id", Arc::new(ids)), ("code", Arc::clone(&texts)), ("note", texts)];
+    let rows =
+        RecordBatch::try_from_iter_with_nullable(columns.map(|(name, array)| (name, array, true)));
+    let rows = rows.unwrap();
+    let mut wanted = [0_u64; 3];
+    key.tablets(&rows, 3).unwrap().iter().for_each(|tablet| wanted[*tablet as usize] += 2);
+    let part = Arc::new(Rows(rows.clone(), 2)) as Arc<dyn PartitionStream>;
+    let source =
+        StreamingTableExec::try_new(rows.schema(), vec![part], None, [], false, None).unwrap();
+    let source = Arc::new(source) as Arc<dyn ExecutionPlan>;
+    let exec = InsertPagesExec::new(Arc::clone(&source), divided()).unwrap();
+    let sink = Arc::new(Counting::default());
+    let told = exec.execute(0, task_writing_to(&sink)).unwrap();
+    let told = told.try_collect::<Vec<_>>().await.unwrap();
+    assert_eq!(sink.seen().1, 1);
+    let pages = read_inserted(&told, 3).unwrap();
+    for ((pages, wanted), first) in pages.iter().zip(wanted).zip([1000, 5, 0]) {
+        let mut vid = first;
+        for entry in pages {
+            assert_eq!(entry.vid_first, vid);
+            vid += u64::from(entry.page.row_count);
+        }
+        assert_eq!(vid, first + wanted);
+        assert!(wanted > 1000, "{wanted}");
+    }
+    assert!(read_inserted(&told, 2).is_err());
+    // It crosses a link so; and rows can be divided by nothing else.
+    let task = unread_task_context().unwrap();
+    let schema = rows.schema();
+    let broadcast = Arc::new(BroadcastExec::new(2, schema)) as Arc<dyn ExecutionPlan>;
+    let exec: Arc<dyn ExecutionPlan> =
+        Arc::new(InsertPagesExec::new(Arc::clone(&broadcast), divided()).unwrap());
+    let back = decode_fragment(&encode_fragment(&exec).unwrap(), &task).unwrap();
+    assert_eq!(back.downcast_ref::<InsertPagesExec>().unwrap().inserted(), &divided());
+    for strange in [
+        InsertedRows { key: vec![3], ..divided() },
+        InsertedRows { replaces: true, ..divided() },
+        InsertedRows { targets: Vec::new(), ..divided() },
+        InsertedRows { targets: vec![target(12, 0), target(12, 9)], ..divided() },
+    ] {
+        assert!(InsertPagesExec::new(Arc::clone(&broadcast), strange).is_err());
+    }
+}
+
+#[test]
+fn in_load_order_each_tablet_gets_a_stretch_in_turn() {
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..200_000));
+    let rows = RecordBatch::try_from_iter([("id", ids)]).unwrap();
+    let shown = |before, rows: &RecordBatch| -> Vec<(usize, usize)> {
+        in_turn(before, rows, 2).iter().map(|(to, part)| (*to, part.num_rows())).collect()
+    };
+    assert_eq!(shown(0, &rows), [(0, 65_536), (1, 65_536), (0, 65_536), (1, 3392)]);
+    assert_eq!(shown(200_000, &rows.slice(0, 100_000)), [(1, 62_144), (0, 37_856)]);
+    assert_eq!(shown(65_530, &rows.slice(0, 6)), [(0, 6)]);
 }
