@@ -750,12 +750,26 @@ pub(super) async fn load_own(
     load::hold_targets(session, schema.table_id).await?;
     let checks = Arc::clone(session.database.queries());
     let (definition, count) = definition.load(checks, &settings, schema, (first, rest)).await?;
+    check_references(session, &definition, schema.table_id).await?;
+    end_definition(session, definition).await?;
+    Ok(count)
+}
+
+/// Refuses rows of a table that `definition` has filled which refer to no row. The referenced tables are
+/// [held](load::hold_targets).
+///
+/// # Errors
+/// [`Error::Violation`]; those of a query.
+pub(super) async fn check_references(
+    session: &mut Session,
+    definition: &Definition,
+    table: u32,
+) -> Result<()> {
+    let settings = session.shared_settings();
     let state = Arc::new(CatalogState::clone(&definition.edit.next));
     let state = own::with_own_changes(session, &state, 0).await?;
     let check = CheckedLoad { database: &session.database, settings: &settings };
-    check.check(&state, schema.table_id).await?;
-    end_definition(session, definition).await?;
-    Ok(count)
+    check.check(&state, table).await
 }
 
 /// The objects that differ between `before` and `after`, by id; None: dropped, and not merely hidden by another one.

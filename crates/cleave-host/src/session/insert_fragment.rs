@@ -1,8 +1,8 @@
 //! `INSERT … SELECT` and `CREATE TABLE AS` of many rows by a fragment: it writes the rows as pages of the table, and
 //! none of them comes to the host.
 //!
-//! 1. [`run`] asks whether the statement may: its table refers to no other table, and columns that it does not name
-//!    have one default for all rows.
+//! 1. [`run`] asks whether the statement may: columns that it does not name have one default for all rows, and no
+//!    foreign key of its table waits for COMMIT.
 //! 2. The query is planned as one fragment ([`plan_insert`]), on a device [whose tablets](insert_pages::places_on) can
 //!    take the rows. If it cannot be, or rows on the host are expected to be the cheaper way, the statement runs
 //!    [as ever](super::insert).
@@ -10,7 +10,8 @@
 //!    ([`many`]): readers go on, writers wait, and the VIDs of the new rows are known before the fragment
 //!    begins. Under `update_placement = auto` rows are inserted on the host where the lock is not free.
 //! 4. What the fragment reports is checked, and added to the table with the keys of its indexes
-//!    ([`insert_pages`]). Later statements of the transaction read it like any table; ROLLBACK drops it.
+//!    ([`insert_pages`]). Foreign keys are checked by a query over all rows, as for a load. Later statements of the
+//!    transaction read the table like any other; ROLLBACK drops it.
 //! 5. For RETURNING the [rows](Inserted::rows) are read back from the new pages.
 //!
 //! A value that its column refuses, a broken check, and a device that refuses send the statement back to the rows:
@@ -48,6 +49,7 @@ use super::block::many;
 use super::block::own;
 use super::charge::Charge;
 use super::definitions::{self, Definition};
+use super::foreign_keys::load::hold_targets;
 use super::insert::conform_of;
 use super::transaction_locks::{LOCKED_ROWS_MAX, table_key};
 use super::update_fragment::placement::{Placement, figures};
@@ -170,7 +172,7 @@ fn is_considered(session: &Session, table: &TableState, insert: &Insert) -> bool
     is_query
         && is_plain
         && table.damaged.is_empty()
-        && table.rules.foreign_keys.is_empty()
+        && table.rules.foreign_keys.iter().all(|key| !key.timing.is_deferrable())
         && table.tablets.iter().any(|tablet| may_pay(session, tablet.device))
 }
 
@@ -315,9 +317,16 @@ async fn insert(
         let Some(again) = many::begin_moving(session, schema).await? else { return Ok(None) };
         definition = again;
     }
+    let refers = !table.rules.foreign_keys.is_empty();
+    if refers {
+        hold_targets(session, schema.table_id).await?;
+    }
     let Some(inserted) = fill(session, &mut definition, schema, fragment).await? else {
         return Ok(None);
     };
+    if refers {
+        Box::pin(definitions::check_references(session, &definition, schema.table_id)).await?;
+    }
     definitions::end_definition(session, definition).await?;
     Ok(Some(inserted))
 }

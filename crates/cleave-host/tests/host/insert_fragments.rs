@@ -290,6 +290,56 @@ async fn tablets_get_the_rows_of_their_values() {
     }
 }
 
+/// Rows that refer to others are checked as those of a load are, and hold the rows that they refer to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn inserted_rows_refer_to_rows_that_are_there() {
+    let (directory, database) = fresh().await;
+    let mut session = database.session();
+    source(&mut session, 5_000).await;
+    for table in ["a", "b"] {
+        let columns = "id int PRIMARY KEY, kind int REFERENCES other, price int, note text, \
+                       up int REFERENCES @ (id)";
+        let sql = format!("CREATE TABLE @ ({columns}); INSERT INTO @ VALUES (-1, 1, 1, 'n', -1)");
+        run(&mut session, &sql.replace('@', table)).await;
+    }
+    const LISTED: &str = "id, kind, price, note, up";
+    for (sql, by_fragment) in [
+        ("INSERT INTO @ SELECT id, kind % 41, 1, note, id FROM source WHERE id > 0", true),
+        ("INSERT INTO @ SELECT id + 10000, NULL, 1, note, id FROM @ WHERE id > 0", true),
+        // No such kind, and no such row of its own table.
+        ("INSERT INTO @ SELECT id + 20000, 41, 1, '', NULL FROM source WHERE kind = 5", true),
+        ("INSERT INTO @ SELECT 30000, 5, 1, '', 30001 FROM source WHERE id = 9", true),
+        (
+            "INSERT INTO @ SELECT 30000 + id % 2, 5, 1, '', 30001 - id % 2 FROM source WHERE id IN (9, 10)",
+            true,
+        ),
+        ("DELETE FROM @ WHERE id = 30001", false),
+    ] {
+        on_both(&database, &mut session, (sql, LISTED), by_fragment).await;
+    }
+    // A key that is checked at COMMIT.
+    let sql = "CREATE TABLE late (kind int REFERENCES other DEFERRABLE INITIALLY DEFERRED)";
+    run(&mut session, &format!("{sql}; SET update_placement = device; BEGIN")).await;
+    let before = fragments(&database).await;
+    run(&mut session, "INSERT INTO late SELECT 50 FROM source WHERE id = 4").await;
+    assert_eq!(fragments(&database).await, before);
+    assert_eq!(refused(&mut session, "COMMIT").await.sqlstate(), "23503");
+    // Nobody takes away what the rows of a block refer to.
+    run(
+        &mut session,
+        "BEGIN; INSERT INTO a SELECT 40000, 40, 1, '', NULL FROM source WHERE id = 4",
+    )
+    .await;
+    run(&mut session, "INSERT INTO other VALUES (99, 1)").await;
+    let mut deletes = beside(database.session(), "DELETE FROM other WHERE kind = 40");
+    assert!(waits(&mut deletes).await);
+    run(&mut session, "COMMIT").await;
+    assert_eq!(deletes.await.unwrap().1, "23503");
+    assert_no_leak_soon(&database).await;
+    drop((session, database));
+    checks_out(directory.path()).await;
+}
+
 const SUM: &str = "SELECT count(*), sum(price), count(note) FROM a";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
