@@ -21,8 +21,8 @@ const SCALE_ONE: u32 = 10_000;
 /// Settings of automatic vacuum; None: PostgreSQL's default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Autovacuum {
-    /// Whether automatic vacuum runs; off by default until long soaks have shown it.
-    pub is_on: bool,
+    /// Whether automatic vacuum runs.
+    pub is_on: Option<bool>,
     /// Seconds between two checks.
     pub naptime_s: Option<u32>,
     /// Number of dead rows that a table may have in any case.
@@ -51,7 +51,7 @@ impl Autovacuum {
 
     /// Time between two checks; None: it is off.
     pub fn pause(&self) -> Option<Duration> {
-        self.is_on.then(|| Duration::from_secs(u64::from(self.naptime_s.unwrap_or(60))))
+        self.vacuums().then(|| Duration::from_secs(u64::from(self.naptime_s.unwrap_or(60))))
     }
 
     /// Sets one of its settings; None: the default.
@@ -66,11 +66,12 @@ impl Autovacuum {
         };
         match name.to_ascii_lowercase().as_str() {
             AUTOVACUUM => {
-                self.is_on = switch(value, false).ok_or_else(|| wrong(AUTOVACUUM, "on or off"))?;
+                self.is_on = parsed(value, switch).ok_or_else(|| wrong(AUTOVACUUM, "on or off"))?;
             }
             AUTOANALYZE => {
-                let is_on = switch(value, true).ok_or_else(|| wrong(AUTOANALYZE, "on or off"))?;
-                self.analyzes_none = !is_on;
+                let is_on = parsed(value, switch);
+                let is_on = is_on.ok_or_else(|| wrong(AUTOANALYZE, "on or off"))?;
+                self.analyzes_none = is_on == Some(false);
             }
             NAPTIME => {
                 let seconds = |text: &str| text.trim_end_matches('s').trim_end().parse().ok();
@@ -103,7 +104,7 @@ impl Autovacuum {
     pub fn show(&self, name: &str) -> Option<String> {
         let name = Self::NAMES.into_iter().find(|known| known.eq_ignore_ascii_case(name))?;
         Some(match name {
-            AUTOVACUUM => if self.is_on { "on" } else { "off" }.to_owned(),
+            AUTOVACUUM => if self.vacuums() { "on" } else { "off" }.to_owned(),
             NAPTIME => format!("{}s", self.naptime_s.unwrap_or(60)),
             AUTOANALYZE => if self.analyzes_none { "off" } else { "on" }.to_owned(),
             SCALE_FACTOR => self.scale_factor().to_string(),
@@ -111,6 +112,10 @@ impl Autovacuum {
             ANALYZE_THRESHOLD => self.analyze_threshold().to_string(),
             _ => self.threshold().to_string(),
         })
+    }
+
+    fn vacuums(&self) -> bool {
+        self.is_on.unwrap_or(true)
     }
 
     fn scale_factor(&self) -> f64 {
@@ -146,13 +151,12 @@ impl Autovacuum {
 const FACTORS: &str = "a number from 0 to 100";
 const ROWS: &str = "a whole number of rows from 0 to 2147483647";
 
-/// Whether a setting is on; `default` without a value; None if it is no valid value.
-fn switch(value: Option<&str>, default: bool) -> Option<bool> {
-    match value.map(str::to_ascii_lowercase).as_deref() {
-        None => Some(default),
-        Some("on" | "true" | "yes" | "1") => Some(true),
-        Some("off" | "false" | "no" | "0") => Some(false),
-        Some(_) => None,
+/// Whether a setting is on; None if `text` does not say so.
+fn switch(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "on" | "true" | "yes" | "1" => Some(true),
+        "off" | "false" | "no" | "0" => Some(false),
+        _ => None,
     }
 }
 
@@ -190,7 +194,7 @@ mod tests {
     fn settings_are_read_as_they_are_shown() {
         let mut settings = Autovacuum::default();
         for (name, shown, value) in [
-            ("autovacuum", "off", "on"),
+            ("autovacuum", "on", "off"),
             ("autovacuum_naptime", "60s", "5s"),
             ("AUTOVACUUM_VACUUM_SCALE_FACTOR", "0.2", "0.05"),
             ("autovacuum_vacuum_threshold", "50", "1000"),
@@ -203,6 +207,8 @@ mod tests {
             assert_eq!(settings.show(name).as_deref(), Some(value));
             assert!(settings.set(name, Some("much")).is_err(), "{name}");
         }
+        assert_eq!(settings.pause(), None);
+        settings.set("autovacuum", None).unwrap();
         assert_eq!(settings.pause(), Some(Duration::from_secs(5)));
         for name in Autovacuum::NAMES {
             settings.set(name, None).unwrap();

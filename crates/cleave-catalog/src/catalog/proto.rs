@@ -149,9 +149,9 @@ pub struct Upkeep {
     /// Seconds for which older catalog versions are kept.
     #[prost(uint32, tag = "4")]
     pub version_retention_s: u32,
-    /// Whether tables are vacuumed by themselves.
-    #[prost(bool, tag = "90")]
-    pub autovacuum: bool,
+    /// Whether tables are vacuumed by themselves; absent: yes.
+    #[prost(bool, optional, tag = "90")]
+    pub autovacuum: Option<bool>,
     /// Seconds between two checks.
     #[prost(uint32, optional, tag = "91")]
     pub autovacuum_naptime_s: Option<u32>,

@@ -145,7 +145,7 @@ fn state(directory: &Path) -> CatalogState {
             unlogged_commit: 11,
             unlogged_at_us: 1_700_000_000_000_000,
             version_retention_s: 60,
-            autovacuum: Autovacuum { is_on: true, scale: Some(7), ..Autovacuum::default() },
+            autovacuum: Autovacuum { is_on: Some(false), scale: Some(7), ..Autovacuum::default() },
             log_replicas: vec![LogReplica {
                 device: 1,
                 id: [9; 16],
