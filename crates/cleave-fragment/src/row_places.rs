@@ -35,7 +35,7 @@ pub struct RowPlaces {
 }
 
 /// The column of references, which comes last.
-pub(crate) fn reference_field() -> Field {
+pub fn reference_field() -> Field {
     Field::new("row", DataType::UInt64, false)
 }
 

@@ -9,6 +9,10 @@
 //! It is an ordinary aggregate: its partial half runs beside the rows, and states cross the link. ANALYZE is a query
 //! with this aggregate. States may come from a peer, so their content is checked before it is used.
 //!
+//! `page_sketch(column, …, reference)` is the same for some pages of a table: references to rows
+//! ([`row_places`](crate::row_places)) say which rows share a page, and each counted value has the number of its pages,
+//! each sampled row a number of its page.
+//!
 //! Invariants: merged states equal the state of all rows together, except that other rows may be in the sample. The
 //! same rows in the same batches give the same state, on any machine.
 
@@ -18,7 +22,8 @@ use arrow::array::{Array, ArrayRef, AsArray, ListArray, StructArray, UInt64Array
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::concat;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, UInt64Type};
-use datafusion_common::{Result, ScalarValue, exec_err};
+use cleave_media::SplitMix64;
+use datafusion_common::{Result, ScalarValue, exec_err, plan_err};
 use datafusion_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion_expr::utils::{AggregateOrderSensitivity, format_state_name};
 use datafusion_expr::{
@@ -26,6 +31,8 @@ use datafusion_expr::{
 };
 use datafusion_functions_aggregate_common::min_max::{max_batch, min_batch};
 use prost::Message;
+
+use crate::row_places::page_of;
 
 mod distinct;
 mod key_counts;
@@ -50,6 +57,8 @@ pub struct TableSketch {
     pub row_count: u64,
     /// One for each column, in the order of the arguments.
     pub columns: Vec<ColumnSketch>,
+    /// For each sampled row, a number of its page; None unless it is a [`page_sketch`].
+    pub sample_pages: Option<Vec<u64>>,
 }
 
 /// The statistics of one column.
@@ -66,6 +75,8 @@ pub struct ColumnSketch {
     /// Hashes of some of its values, ascending, with the number of rows of each: of all values whose hash lies below
     /// `key_threshold`.
     pub key_counts: Vec<(u64, u64)>,
+    /// For each of these values, the pages that have it; empty unless it is a [`page_sketch`].
+    pub key_pages: Vec<u64>,
     /// Above all hashes in `key_counts`.
     pub key_threshold: u64,
     /// The column's values, NULLs too, of sampled rows. The rows are the same for all columns.
@@ -82,7 +93,14 @@ impl TableSketch {
             return exec_err!("a sketch is one row, not {}", value.len());
         }
         let state = SketchInner::of_row(value.columns(), 0)?;
-        let samples = state.sample.columns()?;
+        let mut samples = state.sample.columns()?;
+        let sample_pages = match samples.pop() {
+            Some(pages) if state.by_page => Some(numbers_of(&pages)?.to_vec()),
+            last => {
+                samples.extend(last);
+                None
+            }
+        };
         let columns = state.columns.into_iter().zip(samples).map(|(column, sample)| ColumnSketch {
             null_count: column.null_count,
             value_bytes: column.value_bytes,
@@ -90,29 +108,54 @@ impl TableSketch {
             ends: column.ends,
             key_threshold: column.keys.threshold(),
             key_counts: column.keys.counts(),
+            key_pages: if state.by_page { column.keys.pages() } else { Vec::new() },
             sample,
         });
-        Ok(Self { row_count: state.row_count, columns: columns.collect() })
+        Ok(Self { row_count: state.row_count, columns: columns.collect(), sample_pages })
     }
 }
 
 /// The aggregate.
 pub fn table_sketch() -> Arc<AggregateUDF> {
     static FUNCTION: OnceLock<Arc<AggregateUDF>> = OnceLock::new();
-    Arc::clone(FUNCTION.get_or_init(|| {
-        let signature = Signature::variadic_any(Volatility::Immutable);
-        Arc::new(AggregateUDF::from(SketchFunction { signature }))
-    }))
+    Arc::clone(FUNCTION.get_or_init(|| SketchFunction::new(false)))
+}
+
+/// The aggregate for some pages of a table.
+pub fn page_sketch() -> Arc<AggregateUDF> {
+    static FUNCTION: OnceLock<Arc<AggregateUDF>> = OnceLock::new();
+    Arc::clone(FUNCTION.get_or_init(|| SketchFunction::new(true)))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct SketchFunction {
     signature: Signature,
+    /// The last argument is a reference to the row.
+    by_page: bool,
+}
+
+impl SketchFunction {
+    fn new(by_page: bool) -> Arc<AggregateUDF> {
+        let signature = Signature::variadic_any(Volatility::Immutable);
+        Arc::new(AggregateUDF::from(Self { signature, by_page }))
+    }
+
+    /// The types of the columns among those of the arguments.
+    fn column_types<'a>(
+        &self,
+        types: impl IntoIterator<Item = &'a DataType>,
+    ) -> Result<Vec<DataType>> {
+        let mut types: Vec<DataType> = types.into_iter().cloned().collect();
+        if self.by_page && types.pop() != Some(DataType::UInt64) {
+            return plan_err!("the last argument of {} is a reference to a row", self.name());
+        }
+        Ok(types)
+    }
 }
 
 /// The parts of a state: counts and registers in a message, the priorities of the sampled rows, and for each column its
-/// ends and its values in the sampled rows.
-fn state_fields<'a>(types: impl IntoIterator<Item = &'a DataType>) -> Vec<Field> {
+/// ends and its values in the sampled rows; at last, `by_page`, the pages of these.
+fn state_fields<'a>(types: impl IntoIterator<Item = &'a DataType>, by_page: bool) -> Vec<Field> {
     let list = |name: String, item: DataType| {
         Field::new_list(name, Field::new_list_field(item, true), true)
     };
@@ -124,12 +167,13 @@ fn state_fields<'a>(types: impl IntoIterator<Item = &'a DataType>) -> Vec<Field>
         fields.push(list(format!("ends {place}"), data_type.clone()));
         fields.push(list(format!("sample {place}"), data_type.clone()));
     }
+    fields.extend(by_page.then(|| list("pages".to_owned(), DataType::UInt64)));
     fields
 }
 
 impl AggregateUDFImpl for SketchFunction {
     fn name(&self) -> &'static str {
-        "table_sketch"
+        if self.by_page { "page_sketch" } else { "table_sketch" }
     }
 
     fn signature(&self) -> &Signature {
@@ -137,21 +181,22 @@ impl AggregateUDFImpl for SketchFunction {
     }
 
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Struct(Fields::from(state_fields(arg_types))))
+        let fields = state_fields(&self.column_types(arg_types)?, self.by_page);
+        Ok(DataType::Struct(Fields::from(fields)))
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        let types = args.input_fields.iter().map(|field| field.data_type());
+        let types = self.column_types(args.input_fields.iter().map(|field| field.data_type()))?;
         let named = |field: Field| {
             let name = format_state_name(args.name, field.name());
             Arc::new(field.with_name(name))
         };
-        Ok(state_fields(types).into_iter().map(named).collect())
+        Ok(state_fields(&types, self.by_page).into_iter().map(named).collect())
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        let types = args.expr_fields.iter().map(|field| field.data_type().clone());
-        Ok(Box::new(SketchInner::new(types.collect())))
+        let types = self.column_types(args.expr_fields.iter().map(|field| field.data_type()))?;
+        Ok(Box::new(SketchInner::new(types, self.by_page)))
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {
@@ -169,6 +214,10 @@ struct SketchInner {
     row_count: u64,
     columns: Vec<ColumnState>,
     sample: RowSample,
+    /// References to the rows come behind their values. The sample has a number of each row's page behind its values.
+    by_page: bool,
+    /// What page numbers are mixed with; None before the first row. Parts of a state number their pages alike.
+    salt: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -206,10 +255,13 @@ struct ColumnSummary {
     key_hashes: Vec<u64>,
     #[prost(uint64, repeated, tag = "6")]
     key_counts: Vec<u64>,
+    /// Empty if pages were not told apart.
+    #[prost(uint64, repeated, tag = "7")]
+    key_pages: Vec<u64>,
 }
 
 impl SketchInner {
-    fn new(types: Vec<DataType>) -> Self {
+    fn new(types: Vec<DataType>, by_page: bool) -> Self {
         let columns = types.iter().map(|data_type| ColumnState {
             null_count: 0,
             value_bytes: 0,
@@ -217,7 +269,9 @@ impl SketchInner {
             keys: KeyCounts::new(),
             ends: arrow::array::new_empty_array(data_type),
         });
-        Self { row_count: 0, columns: columns.collect(), sample: RowSample::new(types) }
+        let columns = columns.collect();
+        let sampled = types.into_iter().chain(by_page.then_some(DataType::UInt64)).collect();
+        Self { row_count: 0, columns, sample: RowSample::new(sampled), by_page, salt: None }
     }
 
     /// Adds the state of other rows.
@@ -259,6 +313,7 @@ impl SketchInner {
                         key_threshold: column.keys.threshold(),
                         key_hashes,
                         key_counts,
+                        key_pages: if self.by_page { column.keys.pages() } else { Vec::new() },
                     }
                 })
                 .collect(),
@@ -266,9 +321,13 @@ impl SketchInner {
         let priorities: ArrayRef = Arc::new(UInt64Array::from(self.sample.priorities().to_vec()));
         let mut parts =
             vec![ScalarValue::Binary(Some(summary.encode_to_vec())), list_of(priorities)?];
-        for (column, sample) in self.columns.iter().zip(self.sample.columns()?) {
+        let mut samples = self.sample.columns()?.into_iter();
+        for (column, sample) in self.columns.iter().zip(samples.by_ref()) {
             parts.push(list_of(Arc::clone(&column.ends))?);
             parts.push(list_of(sample)?);
+        }
+        for pages in samples {
+            parts.push(list_of(pages)?);
         }
         Ok(parts)
     }
@@ -290,7 +349,7 @@ impl SketchInner {
             return exec_err!("a sketch's priorities are of type {}", priorities.data_type());
         };
         let (mut columns, mut samples) = (Vec::new(), Vec::new());
-        let parts = arrays.get(2..).unwrap_or_default().chunks(2);
+        let (parts, pages) = arrays.get(2..).unwrap_or_default().as_chunks::<2>();
         if parts.len() != summary.columns.len() {
             return exec_err!(
                 "a sketch has parts of {} columns of {}",
@@ -298,13 +357,17 @@ impl SketchInner {
                 summary.columns.len()
             );
         }
-        for (part, column) in parts.zip(summary.columns) {
-            let [ends, sample] = part else { return exec_err!("a sketch has half a column") };
+        for (part, column) in parts.iter().zip(summary.columns) {
+            let [ends, sample] = part;
             let Some(registers) = Registers::of_bytes(&column.registers) else {
                 return exec_err!("a sketch has {} registers", column.registers.len());
             };
-            let keys =
-                KeyCounts::of_parts(column.key_threshold, &column.key_hashes, &column.key_counts);
+            let keys = KeyCounts::of_parts(
+                column.key_threshold,
+                &column.key_hashes,
+                &column.key_counts,
+                &column.key_pages,
+            );
             let Some(keys) = keys else {
                 return exec_err!(
                     "a sketch's {} counted values make no sense",
@@ -324,17 +387,24 @@ impl SketchInner {
                 ends,
             });
         }
+        for pages in pages {
+            let pages = list_at(pages, row)?;
+            numbers_of(&pages)?;
+            samples.push(pages);
+        }
+        let by_page = !pages.is_empty();
         let sample = RowSample::of_parts(summary.threshold, priorities.values(), samples)?;
-        Ok(Self { row_count: summary.row_count, columns, sample })
+        Ok(Self { row_count: summary.row_count, columns, sample, by_page, salt: None })
     }
 }
 
 impl ColumnState {
-    fn add(&mut self, values: &ArrayRef) -> Result<()> {
+    /// Adds rows; `pages` has the page of each, or nothing.
+    fn add(&mut self, values: &ArrayRef, pages: &[u64]) -> Result<()> {
         let null_count = values.logical_null_count();
         self.null_count += null_count as u64;
         self.value_bytes += value_bytes(values, values.len() - null_count);
-        self.registers.add(values, &mut self.keys)?;
+        self.registers.add(values, pages, &mut self.keys)?;
         if null_count < values.len() {
             self.widen(values)?;
         }
@@ -379,6 +449,24 @@ fn value_bytes(array: &ArrayRef, value_count: usize) -> u64 {
     ends.and_then(|(last, first)| u64::try_from(last - first).ok()).unwrap_or_default()
 }
 
+/// The numbers in an array of references to rows, or of pages.
+fn numbers_of(array: &ArrayRef) -> Result<&[u64]> {
+    match array.as_primitive_opt::<UInt64Type>() {
+        Some(numbers) => Ok(numbers.values()),
+        None => exec_err!("references to rows are of type {}", array.data_type()),
+    }
+}
+
+/// `of` each page, asked once for rows of the same page in a row.
+fn of_runs(pages: impl Iterator<Item = u32>, of: &mut dyn FnMut(u32) -> u64) -> Vec<u64> {
+    let mut last: Option<(u32, u64)> = None;
+    let number = |page| match last {
+        Some((known, number)) if known == page => number,
+        _ => last.insert((page, of(page))).1,
+    };
+    pages.map(number).collect()
+}
+
 fn list_of(values: ArrayRef) -> Result<ScalarValue> {
     let field = Arc::new(Field::new_list_field(values.data_type().clone(), true));
     let offsets = OffsetBuffer::from_lengths([values.len()]);
@@ -399,10 +487,22 @@ impl Accumulator for SketchInner {
             return Ok(());
         }
         self.row_count += row_count as u64;
-        for (column, values) in self.columns.iter_mut().zip(values) {
-            column.add(values)?;
+        let Some((references, columns)) = values.split_last().filter(|_| self.by_page) else {
+            for (column, values) in self.columns.iter_mut().zip(values) {
+                column.add(values, &[])?;
+            }
+            return self.sample.add(values, row_count);
+        };
+        let salt = *self.salt.get_or_insert_with(|| sample::seed(columns, row_count));
+        let pages = numbers_of(references)?.iter().map(|reference| page_of(*reference));
+        let mut random = |page: u32| SplitMix64::new(salt.wrapping_add(page.into())).next_u64();
+        let pages: Vec<u64> = of_runs(pages, &mut random);
+        for (column, values) in self.columns.iter_mut().zip(columns) {
+            column.add(values, &pages)?;
         }
-        self.sample.add(values, row_count)
+        let pages: ArrayRef = Arc::new(UInt64Array::from(pages));
+        let sampled: Vec<ArrayRef> = columns.iter().cloned().chain([pages]).collect();
+        self.sample.add(&sampled, row_count)
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
@@ -420,7 +520,7 @@ impl Accumulator for SketchInner {
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let parts = self.parts()?;
         let types = self.columns.iter().map(|column| column.ends.data_type());
-        let fields = Fields::from(state_fields(types));
+        let fields = Fields::from(state_fields(types, self.by_page));
         let arrays: Vec<ArrayRef> =
             parts.iter().map(ScalarValue::to_array).collect::<Result<_>>()?;
         Ok(ScalarValue::Struct(Arc::new(StructArray::try_new(fields, arrays, None)?)))

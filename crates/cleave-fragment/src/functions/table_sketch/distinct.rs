@@ -50,34 +50,44 @@ impl Registers {
         }
     }
 
-    /// Adds the values of `array` that are not NULL; those of a type that join keys have are also added to `keys`.
-    pub(super) fn add(&mut self, array: &ArrayRef, keys: &mut KeyCounts) -> Result<()> {
+    /// Adds the values of `array` that are not NULL. They are also added to `keys` if `pages` has the page of each row,
+    /// or if they are of a type that join keys have.
+    pub(super) fn add(
+        &mut self,
+        array: &ArrayRef,
+        pages: &[u64],
+        keys: &mut KeyCounts,
+    ) -> Result<()> {
         let mut no_keys = KeyCounts::none();
         let keys = match array.data_type() {
+            _ if !pages.is_empty() => keys,
             DataType::Int16 | DataType::Int32 | DataType::Int64 | DataType::FixedSizeBinary(_) => {
                 keys
             }
             _ => &mut no_keys,
         };
         match array.data_type() {
-            DataType::Int16 => self.add_integers::<Int16Type>(array, keys),
-            DataType::Int32 => self.add_integers::<Int32Type>(array, keys),
-            DataType::Int64 => self.add_integers::<Int64Type>(array, keys),
-            DataType::Date32 => self.add_integers::<Date32Type>(array, keys),
+            DataType::Int16 => self.add_integers::<Int16Type>(array, pages, keys),
+            DataType::Int32 => self.add_integers::<Int32Type>(array, pages, keys),
+            DataType::Int64 => self.add_integers::<Int64Type>(array, pages, keys),
+            DataType::Date32 => self.add_integers::<Date32Type>(array, pages, keys),
             DataType::Time64(TimeUnit::Microsecond) => {
-                self.add_integers::<Time64MicrosecondType>(array, keys);
+                self.add_integers::<Time64MicrosecondType>(array, pages, keys);
             }
             DataType::Timestamp(TimeUnit::Microsecond, _) => {
-                self.add_integers::<TimestampMicrosecondType>(array, keys);
+                self.add_integers::<TimestampMicrosecondType>(array, pages, keys);
             }
             DataType::Decimal128(..) => {
-                for value in array.as_primitive::<Decimal128Type>().iter().flatten() {
-                    self.add_hash(hash(&value.to_le_bytes()), keys);
+                let values = array.as_primitive::<Decimal128Type>().iter();
+                for (row, value) in values.enumerate() {
+                    let Some(value) = value else { continue };
+                    self.add_hash(hash(&value.to_le_bytes()), page(pages, row), keys);
                 }
             }
             DataType::Utf8 => {
-                for value in array.as_string::<i32>().iter().flatten() {
-                    self.add_hash(hash(value.as_bytes()), keys);
+                for (row, value) in array.as_string::<i32>().iter().enumerate() {
+                    let Some(value) = value else { continue };
+                    self.add_hash(hash(value.as_bytes()), page(pages, row), keys);
                 }
             }
             other => {
@@ -86,7 +96,7 @@ impl Registers {
                 let nulls = array.logical_nulls();
                 for (place, row) in rows.iter().enumerate() {
                     if nulls.as_ref().is_none_or(|nulls| nulls.is_valid(place)) {
-                        self.add_hash(hash(row.data()), keys);
+                        self.add_hash(hash(row.data()), page(pages, place), keys);
                     }
                 }
             }
@@ -94,18 +104,24 @@ impl Registers {
         Ok(())
     }
 
-    fn add_integers<T: ArrowPrimitiveType>(&mut self, array: &ArrayRef, keys: &mut KeyCounts)
-    where
+    fn add_integers<T: ArrowPrimitiveType>(
+        &mut self,
+        array: &ArrayRef,
+        pages: &[u64],
+        keys: &mut KeyCounts,
+    ) where
         T::Native: Into<i64>,
     {
-        for value in array.as_primitive::<T>().iter().flatten() {
+        for (row, value) in array.as_primitive::<T>().iter().enumerate() {
+            let Some(value) = value else { continue };
             let value: i64 = value.into();
-            self.add_hash(mixed(value.cast_unsigned().wrapping_add(SEED)), keys);
+            let hash = mixed(value.cast_unsigned().wrapping_add(SEED));
+            self.add_hash(hash, page(pages, row), keys);
         }
     }
 
-    fn add_hash(&mut self, hash: u64, keys: &mut KeyCounts) {
-        keys.add(hash);
+    fn add_hash(&mut self, hash: u64, page: u64, keys: &mut KeyCounts) {
+        keys.add(hash, page);
         let rank = (hash << INDEX_BITS).leading_zeros().min(RANK_BITS) + 1;
         let index = usize::try_from(hash >> RANK_BITS).unwrap_or_default();
         if let (Some(register), Ok(rank)) = (self.0.get_mut(index), u8::try_from(rank)) {
@@ -130,6 +146,11 @@ impl Registers {
         sum += all * sigma(f64::from(zeros) / all);
         if sum.is_finite() { all * all / (2.0 * std::f64::consts::LN_2 * sum) } else { 0.0 }
     }
+}
+
+/// The page of `row`; where pages are not told, all rows are on one.
+fn page(pages: &[u64], row: usize) -> u64 {
+    pages.get(row).copied().unwrap_or_default()
 }
 
 /// The contribution of empty registers.

@@ -73,9 +73,7 @@ impl RowSample {
     pub(super) fn add(&mut self, columns: &[ArrayRef], row_count: usize) -> Result<()> {
         if self.priorities.is_empty() && self.threshold == u64::MAX {
             // Partitions of one scan see different rows, and must not draw the same positions.
-            let first = columns.iter().filter_map(first_value);
-            let seed = first.fold(row_count as u64, |seed, value| seed.rotate_left(7) ^ value);
-            self.random = SplitMix64::new(seed);
+            self.random = SplitMix64::new(seed(columns, row_count));
         }
         let mut drawn = Vec::new();
         let mut row = 0_u64;
@@ -215,6 +213,12 @@ impl RowSample {
         let uniform = ((self.random.next_u64() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
         (uniform.ln() / (-chance).ln_1p()).floor() as u64
     }
+}
+
+/// A number that usually differs between partitions of one scan, by the first rows of each.
+pub(super) fn seed(columns: &[ArrayRef], row_count: usize) -> u64 {
+    let first = columns.iter().filter_map(first_value);
+    first.fold(row_count as u64, |seed, value| seed.rotate_left(7) ^ value)
 }
 
 /// A number that usually differs between first values.

@@ -8,7 +8,7 @@ use arrow::datatypes::{Int32Type, IntervalMonthDayNano};
 use super::*;
 
 fn state(types: &[DataType]) -> SketchInner {
-    SketchInner::new(types.to_vec())
+    SketchInner::new(types.to_vec(), false)
 }
 
 fn numbers(values: impl Iterator<Item = i32>) -> ArrayRef {
@@ -57,15 +57,15 @@ fn distinct_counts_are_close_at_every_size() {
     for count in [1, 10, 100, 1000, 5000, 10_000, 20_000, 100_000, 1_000_000] {
         let mut registers = Registers::new();
         let values: ArrayRef = Arc::new(Int64Array::from_iter_values((0..count).map(|n| n * 7)));
-        registers.add(&values, &mut KeyCounts::new()).unwrap();
-        registers.add(&values, &mut KeyCounts::new()).unwrap();
+        registers.add(&values, &[], &mut KeyCounts::new()).unwrap();
+        registers.add(&values, &[], &mut KeyCounts::new()).unwrap();
         let error = registers.estimate() / count as f64 - 1.0;
         assert!(error.abs() < 0.05, "{count}: {error}");
         let texts: ArrayRef = Arc::new(
             (0..count.min(100_000)).map(|n| Some(format!("value {n}"))).collect::<StringArray>(),
         );
         let mut registers = Registers::new();
-        registers.add(&texts, &mut KeyCounts::new()).unwrap();
+        registers.add(&texts, &[], &mut KeyCounts::new()).unwrap();
         let error = registers.estimate() / texts.len() as f64 - 1.0;
         assert!(error.abs() < 0.05, "{count} texts: {error}");
     }
@@ -228,4 +228,68 @@ fn counted_values_of_parts_are_those_of_the_whole() {
     let (merged, all) = (sketch(&mut one), sketch(&mut all));
     assert_eq!(merged.columns[0].key_counts, all.columns[0].key_counts);
     assert_eq!(merged.columns[0].key_threshold, all.columns[0].key_threshold);
+}
+
+/// `rows` as pages of 1,000 rows, each page in two batches, given to a state that tells pages apart.
+fn by_page(rows: impl Iterator<Item = i32>) -> SketchInner {
+    let mut state = SketchInner::new(vec![DataType::Int32], true);
+    let rows: Vec<i32> = rows.collect();
+    for (batch, values) in rows.chunks(500).enumerate() {
+        let page = (batch / 2) as u64;
+        let first = (batch % 2 * 500) as u64;
+        let references = (0..values.len() as u64).map(|slot| page << 32 | (first + slot));
+        let references: ArrayRef = Arc::new(UInt64Array::from_iter_values(references));
+        state.update_batch(&[numbers(values.iter().copied()), references]).unwrap();
+    }
+    state
+}
+
+#[test]
+fn values_are_counted_by_page_where_rows_are_referred_to() {
+    // Runs of 100 rows, and the same 7 values on each page.
+    let pages = |mut state| sketch(&mut state).columns[0].key_pages.clone();
+    assert_eq!(pages(by_page((0..8000).map(|row| row / 100))), vec![1; 80]);
+    assert_eq!(pages(by_page((0..8000).map(|row| row % 7))), vec![8; 7]);
+    // Two parts never share a page, though both number theirs from 0.
+    let mut merged = by_page((0..3000).map(|row| row % 7));
+    merged.merge_batch(&arrays(&mut by_page((0..2000).map(|row| row % 14)))).unwrap();
+    let column = &sketch(&mut merged).columns[0];
+    let mut counted: Vec<u64> = column.key_pages.clone();
+    counted.sort_unstable();
+    assert_eq!(counted, [vec![2; 7], vec![5; 7]].concat());
+    assert_eq!(column.key_counts.iter().map(|(_, rows)| rows).sum::<u64>(), 5000);
+    // One page that a run crosses a batch on is one page.
+    assert_eq!(pages(by_page((0..1000).map(|_| 3))), [1]);
+    assert!(
+        pages({
+            let mut plain = state(&[DataType::Int32]);
+            plain.update_batch(&[numbers(0..9)]).unwrap();
+            plain
+        })
+        .is_empty()
+    );
+}
+
+#[test]
+fn a_page_sketch_takes_columns_and_then_references() {
+    let types = |types: &[DataType]| page_sketch().return_type(types);
+    assert!(types(&[DataType::Int32, DataType::UInt64]).is_ok());
+    assert!(types(&[DataType::UInt64, DataType::Int32]).is_err());
+    assert!(types(&[]).is_err());
+    let mut state = SketchInner::new(vec![DataType::Int32], true);
+    let error = state.update_batch(&[numbers(0..1), numbers(0..1)]).unwrap_err();
+    assert!(error.to_string().contains("references"), "{error}");
+    let mut sound = by_page(0..10);
+    let mut parts = arrays(&mut sound);
+    let column = ColumnSummary {
+        registers: vec![0; 4096],
+        key_threshold: 9,
+        key_hashes: vec![3, 5],
+        key_counts: vec![1, 1],
+        key_pages: vec![1],
+        ..ColumnSummary::default()
+    };
+    let summary = Summary { row_count: 2, threshold: 5, columns: vec![column] };
+    parts[0] = ScalarValue::Binary(Some(summary.encode_to_vec())).to_array().unwrap();
+    assert!(sound.merge_batch(&parts).unwrap_err().to_string().contains("make no sense"));
 }
