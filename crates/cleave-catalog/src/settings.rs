@@ -354,6 +354,7 @@ pub const LIST: &[Setting] = &[
             }
         },
     },
+    limits::STATISTICS_TARGET,
     for_clients::DEFAULT_TABLE_ACCESS_METHOD,
     for_clients::DEFAULT_TABLESPACE,
     Setting {

@@ -14,11 +14,18 @@ pub struct Limits {
     pub advisory_locks: u32,
     /// `split_gain_min`: percent of the host's predicted time that a split must save.
     pub split_gain: u32,
+    /// `default_statistics_target`: how much ANALYZE reads of a table; 0: all of it.
+    pub statistics_target: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { plan_operators: 10_000, advisory_locks: 10_000, split_gain: 43 }
+        Self {
+            plan_operators: 10_000,
+            advisory_locks: 10_000,
+            split_gain: 43,
+            statistics_target: 100,
+        }
     }
 }
 
@@ -44,6 +51,14 @@ pub(super) const SPLIT_GAIN: Setting = Setting {
     values: Values::Number(0, 99),
     get: |settings| settings.limits.split_gain.to_string(),
     set: |settings, value| settings.limits.split_gain = value.number_u32(),
+};
+
+pub(super) const STATISTICS_TARGET: Setting = Setting {
+    name: "default_statistics_target",
+    description: "ANALYZE reads pages of a table until it has 300 rows for each unit of this; 0: all pages",
+    values: Values::Number(0, 10_000),
+    get: |settings| settings.limits.statistics_target.to_string(),
+    set: |settings, value| settings.limits.statistics_target = value.number_u32(),
 };
 
 pub(super) const LOOK_UP_ROWS: Setting = Setting {

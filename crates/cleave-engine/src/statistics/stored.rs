@@ -40,6 +40,9 @@ struct Table {
     change_count: u64,
     #[prost(int64, tag = "8")]
     analyzed_us: i64,
+    /// 0: all pages were read, as they always were by earlier builds.
+    #[prost(uint64, tag = "9")]
+    sampled_page_count: u64,
 }
 
 /// Some rows, column by column.
@@ -95,6 +98,9 @@ struct Column {
     /// Absent where no page was looked at, and of earlier builds.
     #[prost(message, optional, tag = "15")]
     stored: Option<Stored>,
+    /// Share of the values that were seen; absent: all.
+    #[prost(double, optional, tag = "16")]
+    key_seen: Option<f64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -163,6 +169,7 @@ pub(super) fn encode(table_id: u32, statistics: &TableStatistics) -> Vec<u8> {
             page_rows: stored.page_rows,
             dictionary_share: stored.dictionary_share,
         }),
+        key_seen: column.keys.as_ref().map(|keys| keys.seen()).filter(|seen| *seen < 1.0),
     });
     let table = Table {
         table_id,
@@ -173,6 +180,7 @@ pub(super) fn encode(table_id: u32, statistics: &TableStatistics) -> Vec<u8> {
         sample: statistics.sample.as_ref().map(sample_message),
         change_count: statistics.change_count,
         analyzed_us: statistics.analyzed_us,
+        sampled_page_count: statistics.sampled_page_count,
     };
     FORMAT.seal(&table.encode_to_vec())
 }
@@ -212,6 +220,7 @@ pub fn decode_message(message: &[u8], schema: &TableSchema) -> Result<TableStati
         page_bytes: table.page_bytes,
         change_count: table.change_count,
         analyzed_us: table.analyzed_us,
+        sampled_page_count: table.sampled_page_count,
         ..TableStatistics::default()
     };
     for column in table.columns {
@@ -261,6 +270,7 @@ fn decoded(column: Column, data_type: &DataType) -> Result<Option<ColumnStatisti
         || !is_count(column.distinct_count)
         || !is_count(column.average_width)
         || column.frequencies.len() != column.common.len()
+        || !column.key_seen.is_none_or(|seen| is_fraction(&seen))
     {
         return Err(FORMAT.malformed(format!("the fractions of column {}", column.id)));
     }
@@ -280,7 +290,8 @@ fn decoded(column: Column, data_type: &DataType) -> Result<Option<ColumnStatisti
         Some(threshold) if column.key_hashes.len() == column.key_counts.len() => {
             let counts = column.key_hashes.into_iter().zip(column.key_counts).collect();
             let keys = KeySample::new(threshold, counts);
-            Some(Arc::new(keys.map_err(|error| FORMAT.malformed(error.to_string()))?))
+            let keys = keys.map_err(|error| FORMAT.malformed(error.to_string()))?;
+            Some(Arc::new(keys.of_seen(column.key_seen.unwrap_or(1.0))))
         }
         _ => None,
     };

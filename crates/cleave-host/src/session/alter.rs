@@ -515,7 +515,7 @@ pub(super) async fn rows_of(
     let state = Arc::new(CatalogState::clone(&definition.edit.next));
     let query = parse_query(format!("{select} FROM {} {rest}", in_quotes(name)))?;
     let parameters = Parameters::default();
-    let view = ReadView { state, target: None, reads: None };
+    let view = ReadView::of_state(state);
     let asked = QueryRequest { query: &query, parameters: &parameters, view: Some(&view) };
     let running = Box::pin(select::run_query(database, settings, asked)).await?;
     let rows = stream::try_unfold(running, |mut running| async move {

@@ -626,7 +626,7 @@ pub(super) async fn view_unasked(
     shipped_bytes_max: u64,
 ) -> Result<ReadView> {
     if let Some(state) = past(session).await? {
-        return Ok(ReadView { state, target: None, reads: None });
+        return Ok(ReadView::of_state(state));
     }
     let database = Arc::clone(&session.database);
     let bytes_max = own::delta_bytes_max(session, shipped_bytes_max);
@@ -645,24 +645,24 @@ pub(super) async fn view_unasked(
     rebase_own(session, &base).await?;
     let Some(block) = session.block.as_mut() else {
         let state = session.temporary.over(&database, base);
-        return Ok(ReadView { state, target: None, reads });
+        return Ok(ReadView { state, target: None, reads, sampled: None });
     };
     let is_known = |own: &&Own| {
         Arc::ptr_eq(&own.base, &base) && (shipped_bytes_max > 0 || own.state.shipped.is_empty())
     };
     if let Some(own) = block.own.as_ref().filter(is_known) {
-        return Ok(ReadView { state: Arc::clone(&own.state), target: None, reads });
+        return Ok(ReadView { state: Arc::clone(&own.state), target: None, reads, sampled: None });
     }
     let over = block.defined.over(&database, Arc::clone(&base));
     if block.changes.is_empty() {
-        return Ok(ReadView { state: over, target: None, reads });
+        return Ok(ReadView { state: over, target: None, reads, sampled: None });
     }
     let state = Box::pin(own::with_own_changes(session, &over, shipped_bytes_max)).await?;
     let Some(block) = session.block.as_mut() else {
-        return Ok(ReadView { state, target: None, reads });
+        return Ok(ReadView { state, target: None, reads, sampled: None });
     };
     block.own = Some(Own { base, over, state: Arc::clone(&state) });
-    Ok(ReadView { state, target: None, reads })
+    Ok(ReadView { state, target: None, reads, sampled: None })
 }
 
 /// Takes a change of rows: committed rows that die, new rows, and the end of own rows. Foreign keys are not checked

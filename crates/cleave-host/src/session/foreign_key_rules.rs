@@ -199,7 +199,7 @@ pub(super) async fn check_there(
     let state = Arc::new(CatalogState::clone(&definition.edit.next));
     let state = own::with_own_changes(session, &state, 0).await?;
     let Some(table) = state.table_by_id(table_id).map(Arc::clone) else { return Ok(()) };
-    let view = ReadView { state: Arc::clone(&state), target: None, reads: None };
+    let view = ReadView::of_state(Arc::clone(&state));
     for reference in Reference::all_of(&state, &table)? {
         if is_asked(&reference.key) {
             let all = check_all(&session.database, session.in_force(), &view, &reference);

@@ -258,7 +258,7 @@ pub(super) async fn describe_insert(
     }
     let mut query = query.clone();
     let hidden_count = usize::from(Defaults::take(&mut query)?.is_some());
-    let view = ReadView { state: session.names(), target: None, reads: None };
+    let view = ReadView::of_state(session.names());
     let read = (Some(&view), given);
     let described = describe_over(&session.database, session.in_force(), read, &query, types);
     let described = Box::pin(described).await?;

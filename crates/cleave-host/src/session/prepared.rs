@@ -539,7 +539,7 @@ pub(super) async fn describe_over(
     let Some(query) = query else {
         return Err(Error::unsupported("PREPARE of this statement"));
     };
-    let view = ReadView { state: session.names(), target: None, reads: None };
+    let view = ReadView::of_state(session.names());
     let read = (Some(&view), given);
     let described =
         select::describe_over(&session.database, session.in_force(), read, query, types);
@@ -574,7 +574,7 @@ async fn returned_columns(
     };
     let values = parameters.iter().zip(1..).map(none).collect::<Result<_>>()?;
     let parameters = &Parameters::new(values);
-    let view = ReadView { state: session.names(), target: None, reads: None };
+    let view = ReadView::of_state(session.names());
     let (context, query) =
         ((session.database.queries(), session.in_force()), (&*query, parameters));
     let told = select::described_over_rows(context, query, &view, &rows);
@@ -698,7 +698,7 @@ async fn computed_value(
 ) -> Result<Parameter> {
     let query = select::value_query(value)?;
     refuse_in_query(&query)?;
-    let view = ReadView { state: session.names(), target: None, reads: None };
+    let view = ReadView::of_state(session.names());
     rights::check_value(session, value, &view.state)?;
     let asked = QueryRequest { view: Some(&view), ..QueryRequest::from(&*query) };
     let running = select::run_query(&session.database, session.in_force(), asked);

@@ -152,7 +152,7 @@ impl Session {
         match parsed.statement.properties().columns {
             Columns::Untold => return Ok(None),
             Columns::OfQuery(query) => {
-                let view = ReadView { state: self.names(), target: None, reads: None };
+                let view = ReadView::of_state(self.names());
                 let described =
                     describe(&self.database, self.in_force(), Some(&view), query, Vec::new());
                 return Box::pin(described).await.map(|described| Some(described.schema));

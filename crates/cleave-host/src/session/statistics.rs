@@ -101,11 +101,12 @@ fn told(analyzed: &[Analyzed]) -> Result<Outcome> {
         Arc::new(counts.collect::<Int64Array>()) as ArrayRef
     };
     let names = analyzed.iter().map(|found| Some(found.table.as_str()));
-    let columns: [(&str, ArrayRef); 4] = [
+    let columns: [(&str, ArrayRef); 5] = [
         ("table_name", Arc::new(names.collect::<StringArray>())),
         ("rows", count(|found| found.row_count)),
         ("rows_sampled", count(|found| found.sampled_count)),
         ("pages", count(|found| found.page_count)),
+        ("pages_read", count(|found| found.pages_read)),
     ];
     let field = |(name, array): &(&str, ArrayRef)| {
         let data_type: &DataType = array.data_type();

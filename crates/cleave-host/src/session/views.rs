@@ -66,7 +66,7 @@ pub(super) async fn create_view(session: &mut Session, create: CreateView) -> Re
     if is_taken && !(create.or_replace && before.is_some()) {
         return Err(super::indexes::name_taken(&name));
     }
-    let view = ReadView { state: Arc::clone(&state), target: None, reads: None };
+    let view = ReadView::of_state(Arc::clone(&state));
     let described = select::describe(
         &session.database,
         session.in_force(),
@@ -226,7 +226,7 @@ pub(super) async fn check_views_whole(
 }
 
 fn read_of(state: &CatalogState) -> ReadView {
-    ReadView { state: Arc::new(state.clone()), target: None, reads: None }
+    ReadView::of_state(Arc::new(state.clone()))
 }
 
 fn depends(view: &ViewState, schema: &TableSchema, column: &str) -> Error {

@@ -66,6 +66,7 @@ mod reopened;
 mod rights;
 mod rights_by_id;
 mod row_locks;
+mod sampled_statistics;
 mod sequences;
 mod settings;
 mod shipped_blocks;

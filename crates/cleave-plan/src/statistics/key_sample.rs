@@ -6,10 +6,11 @@ use datafusion_common::{Result, internal_err};
 const KEYS_MIN: usize = 8;
 
 /// See the module.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct KeySample {
     threshold: u64,
     counts: Vec<(u64, u64)>,
+    seen: f64,
 }
 
 impl KeySample {
@@ -22,7 +23,19 @@ impl KeySample {
         if !is_ascending || counts.last().is_some_and(|(last, _)| *last >= threshold) {
             return internal_err!("counted values are out of order");
         }
-        Ok(Self { threshold, counts })
+        Ok(Self { threshold, counts, seen: 1.0 })
+    }
+
+    /// The same, of a column of which only some pages were read, with this share of its values; counts are of their
+    /// rows.
+    #[must_use]
+    pub fn of_seen(self, seen: f64) -> Self {
+        Self { seen: if seen > 0.0 { seen.min(1.0) } else { 1.0 }, ..self }
+    }
+
+    /// Share of the column's values that were seen.
+    pub fn seen(&self) -> f64 {
+        self.seen
     }
 
     /// Values whose hash lies from here on were not counted.
@@ -66,9 +79,11 @@ pub(crate) fn together(columns: &[&KeySample]) -> Option<f64> {
         return None;
     }
     let rows = |counts: &&[(u64, u64)]| counts.iter().map(|(_, count)| *count as f64).sum::<f64>();
-    let fewest = known.iter().map(|counts| counts.len()).min()? as f64;
-    let independent: f64 = known.iter().map(|counts| rows(counts) / counts.len() as f64).product();
-    Some(joined / (independent * fewest))
+    // Below the threshold, of all values; the rows of those that were not seen are missing on both sides.
+    let values = || known.iter().zip(columns).map(|(counts, of)| counts.len() as f64 / of.seen);
+    let fewest = values().fold(f64::INFINITY, f64::min);
+    let means = known.iter().zip(values()).map(|(counts, values)| rows(counts) / values);
+    Some(joined / (means.product::<f64>() * fewest))
 }
 
 #[cfg(test)]
@@ -108,6 +123,19 @@ mod tests {
         let (even, third) =
             (column(|value| 1 - value % 2), column(|value| u64::from(value % 3 == 0)));
         assert!((factor(&[&even, &third]) - 0.5).abs() < 0.01);
+    }
+
+    #[test]
+    fn values_on_pages_that_were_not_read_count_as_they_would() {
+        // Of the referring column, three values of four were seen, of the key all.
+        let key = column(|_| 1);
+        let refers = column(|value| if value % 4 > 0 { 5 } else { 0 }).of_seen(0.75);
+        assert!((factor(&[&key, &refers]) - 1.0).abs() < 1e-9);
+        // Independent halves of two columns share a quarter of the values, and count as wholes.
+        let one = column(|value| value % 2).of_seen(0.5);
+        let other = column(|value| value / 2 % 2).of_seen(0.5);
+        assert!((factor(&[&one, &other]) - 1.0).abs() < 1e-9);
+        assert!((key.clone().of_seen(f64::NAN).seen() - 1.0).abs() < 1e-9);
     }
 
     #[test]

@@ -5,9 +5,10 @@
 //!    ([`ColumnStatistics::histogram`]).
 //! 2. [`ColumnStatistics::frequency`] and [`ColumnStatistics::share_below`] answer for `=` and `<`.
 //! 3. [`ColumnStatistics::distinct_count_at`] scales to the present rows of the table.
-//! 4. [`KeySample`] tells how often join values occur together.
-//! 5. [`RowSample`] keeps some of the rows whole, for conditions over several columns.
-//! 6. [`StoredColumn`] tells what reading a column takes, and [`ColumnStatistics::asked_share`] how often a condition
+//! 4. [`distinct_of_pages`] estimates distinct values where only some pages were read.
+//! 5. [`KeySample`] tells how often join values occur together.
+//! 6. [`RowSample`] keeps some of the rows whole, for conditions over several columns.
+//! 7. [`StoredColumn`] tells what reading a column takes, and [`ColumnStatistics::asked_share`] how often a condition
 //!    is evaluated.
 //!
 //! Invariant: fractions are of all rows, NULLs included; those of NULLs, of common values and of the rest sum to one.
@@ -21,28 +22,29 @@ use std::sync::Arc;
 
 use datafusion_common::Result;
 use datafusion_common::ScalarValue;
-use datafusion_common::arrow::array::{Array, ArrayRef, UInt64Array};
-use datafusion_common::arrow::compute::take;
-use datafusion_common::arrow::row::{RowConverter, SortField};
+use datafusion_common::arrow::array::ArrayRef;
 
 use crate::cardinality::place;
 
+mod distinct;
 mod key_sample;
 mod row_sample;
+mod runs;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use key_sample::together;
 
+pub use distinct::distinct_of_pages;
 pub use key_sample::KeySample;
 pub use row_sample::{RowSample, SAMPLE_ROWS_MAX, SampledRows};
+use runs::Runs;
+pub use runs::{PageZones, SomePages};
 
 /// Most common values that are kept.
 pub const COMMON_MAX: usize = 100;
 /// Most parts of a histogram.
 pub const HISTOGRAM_PARTS_MAX: usize = 100;
-/// Values as long as this may have been cut, and are not told apart.
-const LONG_BYTES: usize = 250;
 /// A column with more different values than this share of its rows gets more of them as rows are added.
 const GROWING_SHARE: f64 = 0.1;
 
@@ -55,6 +57,8 @@ pub struct TableStatistics {
     pub page_count: u64,
     /// Bytes of these.
     pub page_bytes: u64,
+    /// Pages of them that were read; 0: all.
+    pub sampled_page_count: u64,
     /// Rows that had been inserted until then, and rows that had ended; 0: an earlier build has analysed it.
     pub change_count: u64,
     /// When that was, in microseconds since 1970; 0: an earlier build has analysed it.
@@ -104,7 +108,7 @@ pub struct StoredColumn {
     pub dictionary_share: f64,
 }
 
-/// What was counted of a column over all rows.
+/// What was counted of a column over all rows, or is reckoned from those that were read.
 #[derive(Debug, Clone, Copy)]
 pub struct ColumnCounts {
     /// Rows of the table.
@@ -140,15 +144,20 @@ impl ColumnStatistics {
     }
 
     /// The statistics of a column of which `counts` were counted and `sample` was drawn; `ends` are its least and
-    /// greatest value, or nothing.
+    /// greatest value, or nothing. `some`: only some pages were read.
     ///
     /// # Errors
     /// A type whose values cannot be compared.
-    pub fn summarize(counts: ColumnCounts, ends: &ArrayRef, sample: &ArrayRef) -> Result<Self> {
+    pub fn summarize(
+        counts: ColumnCounts,
+        ends: &ArrayRef,
+        sample: &ArrayRef,
+        some: Option<SomePages<'_>>,
+    ) -> Result<Self> {
         let ColumnCounts { row_count, null_count, value_bytes, .. } = counts;
         let value_count = row_count.saturating_sub(null_count);
         let rows = row_count.max(1) as f64;
-        let runs = Runs::of(sample)?;
+        let runs = Runs::of(sample, some)?;
         let is_whole = sample.len() as u64 == row_count;
         let mut statistics = Self {
             row_count,
@@ -158,9 +167,9 @@ impl ColumnStatistics {
             min: end(ends, 0)?,
             max: end(ends, 1)?,
             distinct_count: if is_whole {
-                runs.counts.len() as f64
+                runs.len() as f64
             } else {
-                counts.distinct_count.max(runs.counts.len() as f64).min(value_count as f64)
+                counts.distinct_count.max(runs.len() as f64).min(value_count as f64)
             },
             ..Self::default()
         };
@@ -170,47 +179,45 @@ impl ColumnStatistics {
 
     /// Finds what is common, and the bounds of what is not.
     fn divide(&mut self, runs: &Runs, is_whole: bool) -> Result<()> {
-        let value_count: u64 = runs.counts.iter().sum();
-        if value_count == 0 {
+        let value_count = runs.row_count();
+        if value_count < 1.0 {
             return Ok(());
         }
-        let value_share = (1.0 - self.null_fraction) / value_count as f64;
-        let mut by_count: Vec<usize> =
-            (0..runs.counts.len()).filter(|run| !runs.is_long(*run)).collect();
-        by_count.sort_by_key(|run| (std::cmp::Reverse(runs.counts[*run]), *run));
+        let value_share = (1.0 - self.null_fraction) / value_count;
+        let mut by_count: Vec<usize> = (0..runs.len()).filter(|run| !runs.is_long(*run)).collect();
+        by_count.sort_by(|one, other| {
+            runs.rows(*other).total_cmp(&runs.rows(*one)).then(one.cmp(other))
+        });
         // Where a few values are all that there is, each of them counts; otherwise one is common that is drawn more
-        // than once, and a quarter more often than the mean of all.
-        let all_seen = is_whole || self.distinct_count < runs.counts.len() as f64 * 1.1;
-        let mean = value_count as f64 / self.distinct_count.max(1.0);
-        let is_common = |run: &usize| {
-            let count = runs.counts[*run] as f64;
-            count > 1.0 && count > 1.25 * mean
-        };
-        let keep_all =
-            all_seen && by_count.len() == runs.counts.len() && by_count.len() <= COMMON_MAX;
+        // than once, and a quarter more often than the mean of all. Where the rows are from a few pages, it must be on
+        // several: one that fills a page that happens to be read is no more common than its neighbours.
+        let all_seen = is_whole || self.distinct_count < runs.len() as f64 * 1.1;
+        let mean = value_count / self.distinct_count.max(1.0);
+        let is_common = |run: &usize| runs.rows(*run) > 1.25 * mean;
+        let keep_all = all_seen && by_count.len() == runs.len() && by_count.len() <= COMMON_MAX;
         let mut common: Vec<usize> = if keep_all {
             by_count
         } else {
-            by_count.into_iter().take(COMMON_MAX).take_while(is_common).collect()
+            let often = by_count.into_iter().take_while(is_common);
+            often.filter(|run| runs.is_certain(*run)).take(COMMON_MAX).collect()
         };
         for run in &common {
-            self.common.push((runs.value(*run)?, runs.counts[*run] as f64 * value_share));
+            self.common.push((runs.value(*run)?, runs.rows(*run) * value_share));
         }
         common.sort_unstable();
-        let rest = (0..runs.counts.len()).filter(|run| common.binary_search(run).is_err());
-        let rest: Vec<usize> = rest.collect();
+        let rest = runs.without(&common);
         if rest.len() < 2 {
             return Ok(());
         }
-        let rest_count: u64 = rest.iter().map(|run| runs.counts[*run]).sum();
-        let part_count = (HISTOGRAM_PARTS_MAX as u64).min(rest_count - 1);
-        let mut wanted =
-            (0..=part_count).map(|part| part * (rest_count - 1) / part_count).peekable();
-        let mut passed = 0;
-        for run in rest {
-            passed += runs.counts[run];
-            while wanted.next_if(|place| *place < passed).is_some() {
-                self.histogram.push(runs.value(run)?);
+        let rest_count: f64 = rest.iter().map(|(_, rows)| rows).sum();
+        let part_count = (HISTOGRAM_PARTS_MAX as f64).min((rest_count - 1.0).floor()).max(1.0);
+        let wanted = |part: usize| part as f64 * (rest_count - 1.0) / part_count;
+        let (mut part, mut passed) = (0, 0.0);
+        for (value, rows) in rest {
+            passed += rows;
+            while part as f64 <= part_count && wanted(part) < passed {
+                self.histogram.push(runs.value(value)?);
+                part += 1;
             }
         }
         Ok(())
@@ -297,6 +304,22 @@ impl ColumnStatistics {
         }
     }
 
+    /// Takes the ends that are known of all pages, where the others of the column may be those of some pages.
+    pub fn reach(&mut self, min: Option<ScalarValue>, max: Option<ScalarValue>) {
+        if let (Some(min), Some(first)) = (&min, self.histogram.first_mut())
+            && min.partial_cmp(first) == Some(Ordering::Less)
+        {
+            first.clone_from(min);
+        }
+        if let (Some(max), Some(last)) = (&max, self.histogram.last_mut())
+            && max.partial_cmp(last) == Some(Ordering::Greater)
+        {
+            last.clone_from(max);
+        }
+        self.min = min.or(self.min.take());
+        self.max = max.or(self.max.take());
+    }
+
     /// Share of the table's `row_count` rows that were there when it was analysed.
     pub fn known_share(&self, row_count: f64) -> f64 {
         (self.row_count as f64 / row_count.max(1.0)).clamp(0.0, 1.0)
@@ -309,47 +332,4 @@ fn end(ends: &ArrayRef, place: usize) -> Result<Option<ScalarValue>> {
         return Ok(None);
     }
     ScalarValue::try_from_array(ends, place).map(|value| (!value.is_null()).then_some(value))
-}
-
-/// The different values of a sample in ascending order, and how often each comes.
-struct Runs {
-    values: ArrayRef,
-    counts: Vec<u64>,
-}
-
-impl Runs {
-    fn of(sample: &ArrayRef) -> Result<Self> {
-        let converter = RowConverter::new(vec![SortField::new(sample.data_type().clone())])?;
-        let rows = converter.convert_columns(std::slice::from_ref(sample))?;
-        let nulls = sample.logical_nulls();
-        let is_value = |place: &usize| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*place));
-        let mut order: Vec<usize> = (0..sample.len()).filter(is_value).collect();
-        order.sort_unstable_by(|one, other| rows.row(*one).cmp(&rows.row(*other)));
-        let (mut firsts, mut counts) = (Vec::new(), Vec::new());
-        let mut last: Option<usize> = None;
-        for place in order {
-            match (last, counts.last_mut()) {
-                (Some(last), Some(count)) if rows.row(last) == rows.row(place) => *count += 1,
-                _ => {
-                    firsts.push(place as u64);
-                    counts.push(1);
-                }
-            }
-            last = Some(place);
-        }
-        Ok(Self { values: take(sample, &UInt64Array::from(firsts), None)?, counts })
-    }
-
-    fn value(&self, run: usize) -> Result<ScalarValue> {
-        ScalarValue::try_from_array(&self.values, run)
-    }
-
-    /// Whether the value may have been cut.
-    fn is_long(&self, run: usize) -> bool {
-        use datafusion_common::arrow::array::AsArray;
-        if let Some(texts) = self.values.as_string_opt::<i32>() {
-            return texts.value(run).len() >= LONG_BYTES;
-        }
-        self.values.as_binary_opt::<i32>().is_some_and(|all| all.value(run).len() >= LONG_BYTES)
-    }
 }

@@ -12,7 +12,7 @@
 //! [`explain`] shows the plan and its cost. [`describe`](describe()) describes a query with parameters before they have
 //! values; with values, it is planned as any other, for these.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -80,6 +80,7 @@ pub use order_and_split::{ComparedOrders, PricedOrder};
 pub use over_rows::{described_over_rows, over_rows, over_tables, target_catalog};
 pub use pack_group_keys::PackGroupKeys;
 pub use planned_input::PlannedInput;
+pub(crate) use statement_context::column_facts;
 pub use statement_context::{StatementContext, StatementInput};
 
 use cleave_catalog::activity::Act;
@@ -169,6 +170,27 @@ pub struct ReadView {
     pub target: Option<Target>,
     /// Where it notes what it reads, at level SERIALIZABLE.
     pub reads: Option<Arc<Tracked>>,
+    /// The table of which it reads some pages only.
+    pub sampled: Option<Arc<SampledPages>>,
+}
+
+/// Some pages of a table. A query of these may name references to their rows, as [`reference_field`] calls them: rows
+/// of one page have references of one page.
+///
+/// [`reference_field`]: cleave_fragment::row_places::reference_field
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SampledPages {
+    /// The table.
+    pub table_id: u32,
+    /// Places of the pages among all of its heap.
+    pub places: BTreeSet<usize>,
+}
+
+impl ReadView {
+    /// All of `state`.
+    pub fn of_state(state: Arc<CatalogState>) -> Self {
+        Self { state, target: None, reads: None, sampled: None }
+    }
 }
 
 /// The rows that a statement changes.
@@ -244,11 +266,7 @@ async fn context(
 ) -> Result<Arc<StatementContext>> {
     let view = match view {
         Some(view) => view.clone(),
-        None => ReadView {
-            state: database.snapshot(SnapshotKind::Flushed).await?,
-            target: None,
-            reads: None,
-        },
+        None => ReadView::of_state(database.snapshot(SnapshotKind::Flushed).await?),
     };
     Ok(StatementContext::over_given(Arc::clone(database), view, settings.clone(), given.clone()))
 }
@@ -761,8 +779,7 @@ fn statement_devices(
 ) -> Result<Vec<Arc<cleave_engine::device::Device>>> {
     let Some(context) = contexts.first() else { return Ok(Vec::new()) };
     let inputs = contexts.iter().flat_map(|context| context.inputs());
-    let ids: std::collections::BTreeSet<_> =
-        inputs.flat_map(|input| input.input.devices()).collect();
+    let ids: BTreeSet<_> = inputs.flat_map(|input| input.input.devices()).collect();
     ids.into_iter().map(|id| context.database().attached(id)).collect()
 }
 

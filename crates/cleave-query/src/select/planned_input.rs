@@ -130,6 +130,12 @@ impl PlannedInput {
         Self { pages: pages.copied().collect(), tablet_count: Some(wanted.len()), ..self }
     }
 
+    /// The input, so far of all pages, with only those at these places.
+    pub fn at_places(self, wanted: &BTreeSet<usize>) -> Self {
+        let places = (0..).zip(&self.pages).filter(|(place, _)| wanted.contains(place));
+        Self { pages: places.map(|(_, page)| *page).collect(), ..self }
+    }
+
     /// The input with only the pages that begin with one of `vids`.
     pub fn with_first_vids(self, vids: &Range<u64>) -> Self {
         let begins = |page: &&InputPage| {

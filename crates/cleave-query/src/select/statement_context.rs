@@ -35,7 +35,7 @@ use datafusion::prelude::SessionConfig;
 
 use super::planned_input::{OfferedIndex, PlannedInput};
 use super::with_parts::BoundParts;
-use super::{ReadView, Target, index_choice};
+use super::{ReadView, SampledPages, Target, index_choice};
 use crate::cooperative::figures::FigureLog;
 use crate::query_engine::QueryEngine;
 
@@ -204,12 +204,17 @@ impl StatementContext {
 
     /// Whether it reads tables by their own names alone.
     pub(super) fn is_plain(&self) -> bool {
-        self.view.target.is_none() && self.given.is_empty()
+        self.view.target.is_none() && self.view.sampled.is_none() && self.given.is_empty()
     }
 
     /// What the statement calls [`TARGET`].
     pub(super) fn target(&self) -> Option<&Target> {
         self.view.target.as_ref()
+    }
+
+    /// The pages that it reads of the table `table_id`, if not all.
+    pub(super) fn sampled(&self, table_id: u32) -> Option<&Arc<SampledPages>> {
+        self.view.sampled.as_ref().filter(|sampled| sampled.table_id == table_id)
     }
 
     /// The rows that the statement calls `name`, which a subquery gave.
@@ -501,7 +506,8 @@ impl TableFacts for StatementContext {
     }
 }
 
-fn column_facts(table: &TableState, column: &Column) -> ColumnFacts {
+/// What zone maps say of `column` on all pages of `table` together.
+pub(crate) fn column_facts(table: &TableState, column: &Column) -> ColumnFacts {
     let data_type = column.column_type.arrow();
     let (mut mins, mut maxs) = (Vec::new(), Vec::new());
     let (mut nulls, mut rows) = (0_u64, 0_u64);

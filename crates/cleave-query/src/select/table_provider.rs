@@ -9,6 +9,7 @@ use cleave_catalog::catalog::TableState;
 use cleave_catalog::catalog::view::{MadeOf, ViewState};
 use cleave_fragment::TableScanExec;
 use cleave_fragment::operators::table_scan_exec::TableScan;
+use cleave_fragment::row_places::reference_field;
 use cleave_plan::cardinality::{LeafKey, selectivity_of_all};
 use cleave_sql::statement::catalog_tables::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
 use cleave_sql::statement::locking::target_of;
@@ -31,14 +32,14 @@ use super::own_tables::{self, OwnTables};
 use super::pg_catalog::CatalogTables;
 use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
-use super::{ALL_VIDS, index_choice, sequence_rows, tablet_choice, views};
+use super::{ALL_VIDS, SampledPages, index_choice, sequence_rows, tablet_choice, views};
 pub(super) use cleave_catalog::identifiers::CATALOG;
 pub(super) use cleave_sql::statement::names::SCHEMA;
 
 /// One table of one statement's catalog version.
 pub(super) struct CleaveTable {
     table: Arc<TableState>,
-    /// Its columns; of a target, VIDs behind them.
+    /// Its columns; of a target, VIDs behind them, and of sampled pages, references to rows.
     arrow: SchemaRef,
     /// The place of the only tablet whose rows are meant.
     tablet: Option<usize>,
@@ -48,15 +49,18 @@ pub(super) struct CleaveTable {
 impl CleaveTable {
     /// `table` within the statement of `context`.
     pub(super) fn new(table: Arc<TableState>, context: Arc<StatementContext>) -> Self {
-        Self { arrow: table.schema.arrow(), table, tablet: None, context }
+        let arrow = match context.sampled(table.schema.table_id) {
+            Some(_) => followed_by(&table.schema.arrow(), reference_field()),
+            None => table.schema.arrow(),
+        };
+        Self { arrow, table, tablet: None, context }
     }
 
     /// The rows of `table` in the tablet at `tablet`, with their VIDs.
     fn target(table: Arc<TableState>, tablet: usize, context: Arc<StatementContext>) -> Self {
-        let columns = table.schema.arrow();
-        let vid = Arc::new(Field::new(VID, DataType::UInt64, false));
-        let fields: Vec<FieldRef> = columns.fields().iter().cloned().chain([vid]).collect();
-        Self { arrow: Arc::new(Schema::new(fields)), table, tablet: Some(tablet), context }
+        let vid = Field::new(VID, DataType::UInt64, false);
+        let arrow = followed_by(&table.schema.arrow(), vid);
+        Self { arrow, table, tablet: Some(tablet), context }
     }
 
     /// The same within the statement of `context`, which reads the same catalog version.
@@ -67,7 +71,13 @@ impl CleaveTable {
 
     /// Its name, where all of its rows are meant, and its own columns alone.
     pub(super) fn plain_name(&self) -> Option<&str> {
-        self.tablet.is_none().then_some(self.table.schema.name.as_str())
+        let is_whole = self.tablet.is_none() && self.sampled().is_none();
+        is_whole.then_some(self.table.schema.name.as_str())
+    }
+
+    /// The pages that are meant, if not all.
+    fn sampled(&self) -> Option<&Arc<SampledPages>> {
+        self.context.sampled(self.table.schema.table_id).filter(|_| self.tablet.is_none())
     }
 
     /// The table.
@@ -76,10 +86,10 @@ impl CleaveTable {
     }
 
     /// The statistics of a scan for the engine's planner, with about `row_estimate` rows.
-    fn statistics(&self, output: &Projection, row_estimate: f64) -> Statistics {
-        let mut statistics = Statistics::new_unknown(&output.schema);
+    fn statistics(&self, scan: &TableScan, row_estimate: f64) -> Statistics {
+        let mut statistics = Statistics::new_unknown(&scan.schema());
         statistics.num_rows = Precision::Inexact(rows_as_count(row_estimate));
-        let columns = output.columns.iter().zip(&mut statistics.column_statistics);
+        let columns = scan.output.columns.iter().zip(&mut statistics.column_statistics);
         for (column, statistics) in columns {
             let ColumnRef::User(id) = column else { continue };
             let Some(column) = self.table.schema.column_by_id(*id) else { continue };
@@ -103,8 +113,8 @@ impl CleaveTable {
         filter: &Projection,
         predicate: &Arc<dyn PhysicalExpr>,
     ) -> Result<PlannedInput> {
-        // The cached pages are of all tablets.
-        let is_kept = self.tablet.is_none();
+        // The cached pages are of the whole table.
+        let is_kept = self.plain_name().is_some();
         if let Some(left) = self.context.left_before(&self.table, filters).filter(|_| is_kept) {
             return Ok(left);
         }
@@ -119,6 +129,9 @@ impl CleaveTable {
     /// The pages of the table, or of the tablet that is wanted.
     fn all_pages(&self) -> PlannedInput {
         let mut input = PlannedInput::new(Arc::clone(&self.table));
+        if let Some(sampled) = self.sampled() {
+            return input.at_places(&sampled.places);
+        }
         let vids = self.context.target().map(|target| &target.vids);
         if self.tablet.is_some()
             && let Some(vids) = vids.filter(|vids| **vids != ALL_VIDS)
@@ -134,6 +147,12 @@ impl CleaveTable {
     fn projection(&self, indices: impl IntoIterator<Item = usize>) -> Result<Projection> {
         projection(&self.table.schema, &self.arrow, indices)
     }
+}
+
+/// `columns` with `last` behind them.
+fn followed_by(columns: &SchemaRef, last: Field) -> SchemaRef {
+    let fields = columns.fields().iter().cloned().chain([Arc::new(last)]);
+    Arc::new(Schema::new(fields.collect::<Vec<FieldRef>>()))
 }
 
 /// The columns at `indices` of a table, with their ids.
@@ -194,7 +213,15 @@ impl TableProvider for CleaveTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let all: Vec<usize> = (0..self.arrow.fields().len()).collect();
         self.context.note_read(&self.table, filters)?;
-        let output = self.projection(columns.unwrap_or(&all).iter().copied())?;
+        let mut wanted = columns.unwrap_or(&all).as_slice();
+        let mut refers = false;
+        if let Some((last, others)) = wanted.split_last()
+            && self.sampled().is_some()
+            && *last == self.table.schema.columns.len()
+        {
+            (wanted, refers) = (others, true);
+        }
+        let output = self.projection(wanted.iter().copied())?;
         let filter_columns: BTreeSet<usize> = filters
             .iter()
             .flat_map(Expr::column_refs)
@@ -228,9 +255,9 @@ impl TableProvider for CleaveTable {
             predicate,
             input,
             fetch: limit,
-            refers: false,
+            refers,
         };
-        let statistics = self.statistics(&scan.output, estimate);
+        let statistics = self.statistics(&scan, estimate);
         let partitions = session.config().target_partitions();
         Ok(Arc::new(TableScanExec::new(scan, partitions).with_statistics(statistics)))
     }

@@ -28,7 +28,7 @@ fn column(value: &ScalarValue) -> ColumnStatistics {
         max: None,
         common: vec![(value.clone(), 0.5)],
         histogram: vec![value.clone(), value.clone()],
-        keys: Some(Arc::new(KeySample::new(9, vec![(3, 2), (5, 8)]).unwrap())),
+        keys: Some(Arc::new(KeySample::new(9, vec![(3, 2), (5, 8)]).unwrap().of_seen(0.75))),
         stored: Some(StoredColumn { row_bytes: 2.5, page_rows: 10.0, dictionary_share: 0.5 }),
     }
 }
@@ -91,6 +91,7 @@ fn values_of_every_type_come_back() {
         row_count: 10,
         page_count: 2,
         page_bytes: 8192,
+        sampled_page_count: 1,
         change_count: 17,
         analyzed_us: 1_700_000_000_000_000,
         columns,

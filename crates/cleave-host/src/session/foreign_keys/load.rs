@@ -50,7 +50,7 @@ impl LoadCheck for CheckedLoad<'_> {
         if table.rules.foreign_keys.is_empty() {
             return Ok(());
         }
-        let view = ReadView { state: Arc::new(loaded.clone()), target: None, reads: None };
+        let view = ReadView::of_state(Arc::new(loaded.clone()));
         for reference in Reference::all_of(loaded, &table)? {
             if !reference.key.not_valid {
                 check_all(self.database, self.settings, &view, &reference).await?;

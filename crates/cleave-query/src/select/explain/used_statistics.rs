@@ -22,7 +22,13 @@ pub(super) fn lines(context: &StatementContext) -> Vec<(String, String)> {
                     0 => String::new(),
                     then => format!(" {} ago,", age(SystemClock.wall().saturating_sub(then))),
                 };
-                format!("analyzed{age} at {then} rows; {now} by now, {changed} changes since")
+                let pages = match (known.sampled_page_count, known.page_count) {
+                    (0, _) => String::new(),
+                    (read, all) => format!(" from {read} of {all} pages"),
+                };
+                format!(
+                    "analyzed{age} at {then} rows{pages}; {now} by now, {changed} changes since"
+                )
             }
             None if !context.settings().use_statistics => {
                 "not used, as the settings ask".to_owned()
