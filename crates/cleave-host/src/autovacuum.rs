@@ -1,7 +1,8 @@
 //! Automatic VACUUM and ANALYZE: finds the tables that are due, works on them, and reports what was done.
 //!
 //! A server calls [`Database::autovacuum`] every `autovacuum_naptime`, and [`Database::autoanalyze`] every few seconds.
-//! A program that opens a database itself gets neither unless it makes these calls. A table is due for VACUUM when its
+//! A program that opens a database itself gets neither unless it makes these calls; an import makes
+//! [`Database::analyze_filled`] once it is done. A table is due for VACUUM when its
 //! dead rows outnumber the threshold plus a share of its live rows, and for ANALYZE when the rows that changed since
 //! the last one do. The settings belong to the database ([`Autovacuum`], `ALTER SYSTEM`).
 //!
@@ -16,6 +17,15 @@ use cleave_catalog::error::Error;
 use cleave_engine::delta::Live;
 
 use crate::database::Database;
+
+/// How fast an automatic ANALYZE goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// On one thread, with rests: others are at work.
+    Beside,
+    /// As fast as it can.
+    Alone,
+}
 
 impl Database {
     /// The settings of automatic vacuum.
@@ -37,9 +47,18 @@ impl Database {
     /// Analyses the tables that are due, on one thread. Returns the errors of those that could not be analysed, with
     /// their names.
     pub async fn autoanalyze(self: &Arc<Self>) -> Vec<(String, Error)> {
+        self.analyze_due(Pace::Beside).await
+    }
+
+    /// As [`Self::autoanalyze`], without rests and on all threads: for a program that has filled tables, and ends.
+    pub async fn analyze_filled(self: &Arc<Self>) -> Vec<(String, Error)> {
+        self.analyze_due(Pace::Alone).await
+    }
+
+    async fn analyze_due(self: &Arc<Self>, pace: Pace) -> Vec<(String, Error)> {
         let mut failures = Vec::new();
         for name in due_for_analyze(self) {
-            if let Err(error) = Box::pin(self.session().autoanalyze(&name)).await {
+            if let Err(error) = Box::pin(self.session().autoanalyze(&name, pace)).await {
                 failures.push((name, error));
             }
         }

@@ -45,7 +45,7 @@ use key_counts::KeyCounts;
 use sample::{RowSample, cut_long_values};
 
 /// Approximate bytes of the counts of a column's values.
-const KEY_BYTES: usize = 2 * key_counts::KEY_COUNT * 24;
+const KEY_BYTES: usize = 2 * key_counts::KEY_COUNT * 48;
 
 /// Bytes to which texts and byte strings are truncated in the sample and in the ends.
 pub const VALUE_BYTES_MAX: usize = sample::VALUE_BYTES_MAX;

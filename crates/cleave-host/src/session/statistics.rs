@@ -13,6 +13,7 @@ use cleave_query::listed_statistics;
 use cleave_sql::statement::{Analyze, AnalyzeTable};
 
 use super::{Outcome, Session, rights};
+use crate::autovacuum::Pace;
 use crate::paced::Paced;
 
 /// Runs ANALYZE table by table, each as it is at that moment; the results before an error stay.
@@ -41,10 +42,16 @@ pub(super) async fn run(session: &Session, statement: Analyze) -> Result<Outcome
 }
 
 impl Session {
-    /// Analyses the table `name`, on one thread of the host and [at a pace](Paced), unless it is gone.
-    pub(crate) async fn autoanalyze(&self, name: &str) -> Result<()> {
-        let settings = Settings { threads: 1, ..Settings::clone(self.in_force()) };
-        match Paced::new(analyze(&self.database, &settings, name, &[])).await {
+    /// Analyses the table `name`, beside others on one thread of the host and [at a pace](Paced), unless it is gone.
+    pub(crate) async fn autoanalyze(&self, name: &str, pace: Pace) -> Result<()> {
+        let found = match pace {
+            Pace::Beside => {
+                let settings = Settings { threads: 1, ..Settings::clone(self.in_force()) };
+                Paced::new(analyze(&self.database, &settings, name, &[])).await
+            }
+            Pace::Alone => Box::pin(analyze(&self.database, self.in_force(), name, &[])).await,
+        };
+        match found {
             Ok(found) => self.database.analyses.note(found.table_id, true, true),
             Err(Error::UnknownName { kind: NameKind::Relation, .. }) => {}
             Err(error) => return Err(error),

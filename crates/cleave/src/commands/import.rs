@@ -5,6 +5,7 @@
 //! 2. [`plan`] decides what to do with each statement. Primary and unique keys, which a dump adds after the rows, go
 //!    into CREATE TABLE, so that every row is checked as it comes.
 //! 3. Each statement is run by itself, the rows straight from the file.
+//! 4. The tables that have got rows are analysed.
 //!
 //! A column of a type that this version does not have is imported as text ([`text_columns`]).
 //!
@@ -68,6 +69,8 @@ struct Told {
     lost: Option<String>,
     /// Columns whose types this version does not have, by the names of their tables.
     as_text: Vec<(String, TextColumn)>,
+    /// Tables that could not be analysed, with the reason.
+    without_statistics: Vec<(String, Error)>,
     /// Lines of skipped statements, by reason.
     passed: BTreeMap<&'static str, Vec<u64>>,
 }
@@ -115,7 +118,7 @@ pub(crate) async fn run(options: &ImportOptions, place: &Place) -> Result<(), Fa
             }
         }
     }
-    target.finish().await?;
+    told.without_statistics = target.finish().await?;
     told.write(&mut std::io::stdout(), options.dry_run)?;
     told.verdict(options)
 }
@@ -168,7 +171,7 @@ async fn from_server(
             }
         }
     }
-    target.finish().await?;
+    told.without_statistics = target.finish().await?;
     told.write(&mut std::io::stdout(), options.dry_run)?;
     told.verdict(options)
 }
@@ -193,12 +196,15 @@ impl Target {
         Ok((Self { database, scratch: Some(scratch) }, session))
     }
 
-    /// Closes so that the next incarnation has nothing to recover.
-    async fn finish(&self) -> Result<(), Failure> {
-        match &self.scratch {
-            Some(_) => Ok(()),
-            None => self.database.checkpoint().await.map_err(Failure::Sql),
+    /// Analyses the tables, and closes so that the next incarnation has nothing to recover. Returns the tables that
+    /// could not be analysed.
+    async fn finish(&self) -> Result<Vec<(String, Error)>, Failure> {
+        if self.scratch.is_some() {
+            return Ok(Vec::new());
         }
+        let failures = self.database.analyze_filled().await;
+        self.database.checkpoint().await.map_err(Failure::Sql)?;
+        Ok(failures)
     }
 }
 
@@ -289,6 +295,12 @@ impl Told {
             let lines: Vec<String> = lines.iter().map(u64::to_string).collect();
             let word = if lines.len() == 1 { "line" } else { "lines" };
             writeln!(out, "  {word} {}: {reason}", lines.join(", "))?;
+        }
+        if !self.without_statistics.is_empty() {
+            writeln!(out, "without statistics, which ANALYZE gathers:")?;
+        }
+        for (table, error) in &self.without_statistics {
+            writeln!(out, "  {table}: {error}")?;
         }
         if !self.failed.is_empty() {
             writeln!(out, "not taken:")?;

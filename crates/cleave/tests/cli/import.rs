@@ -48,6 +48,22 @@ fn a_dump_is_taken_and_what_is_not_is_told() {
 }
 
 #[test]
+fn imported_tables_have_statistics() {
+    let folder = tempfile::tempdir().unwrap();
+    let dump = folder.path().join("few.sql");
+    let rows: String = (0..200).map(|row| format!("{row}\n")).collect();
+    let text = format!(
+        "CREATE TABLE t (id integer);\nCREATE TABLE u (id integer);\nCOPY t (id) FROM stdin;\n{rows}\\.\n"
+    );
+    std::fs::write(&dump, text).unwrap();
+    let directory = folder.path().join("db");
+    cleave(&["import", dump.to_str().unwrap(), "--db", directory.to_str().unwrap()]).ok();
+    let listed = sql(&directory, &["-c", "SHOW STATISTICS", "--format", "csv"]).ok();
+    let lines: Vec<&str> = listed.lines().skip(1).collect();
+    assert!(lines.len() == 1 && lines[0].starts_with("t,id,200,200,0,4,200,0,199,"), "{listed}");
+}
+
+#[test]
 fn what_is_no_dump_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("dump");
