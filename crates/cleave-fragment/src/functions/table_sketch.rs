@@ -118,13 +118,13 @@ impl TableSketch {
 /// The aggregate.
 pub fn table_sketch() -> Arc<AggregateUDF> {
     static FUNCTION: OnceLock<Arc<AggregateUDF>> = OnceLock::new();
-    Arc::clone(FUNCTION.get_or_init(|| SketchFunction::new(false)))
+    Arc::clone(FUNCTION.get_or_init(|| SketchFunction::aggregate(false)))
 }
 
 /// The aggregate for some pages of a table.
 pub fn page_sketch() -> Arc<AggregateUDF> {
     static FUNCTION: OnceLock<Arc<AggregateUDF>> = OnceLock::new();
-    Arc::clone(FUNCTION.get_or_init(|| SketchFunction::new(true)))
+    Arc::clone(FUNCTION.get_or_init(|| SketchFunction::aggregate(true)))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -135,7 +135,7 @@ struct SketchFunction {
 }
 
 impl SketchFunction {
-    fn new(by_page: bool) -> Arc<AggregateUDF> {
+    fn aggregate(by_page: bool) -> Arc<AggregateUDF> {
         let signature = Signature::variadic_any(Volatility::Immutable);
         Arc::new(AggregateUDF::from(Self { signature, by_page }))
     }

@@ -74,7 +74,7 @@ mod tests {
         // Skewed: one row in two has one of 10 values.
         let skewed = |row: u64| {
             let drawn = SplitMix64::new(row).below(20_000);
-            if drawn % 2 == 0 { drawn % 10 } else { drawn }
+            if drawn.is_multiple_of(2) { drawn % 10 } else { drawn }
         };
         near(estimate(skewed), 10_000.0, 1.35);
     }

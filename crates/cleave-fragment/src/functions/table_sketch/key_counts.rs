@@ -101,12 +101,12 @@ impl KeyCounts {
     /// Adds the values of other rows.
     pub(super) fn merge(&mut self, other: &Self) {
         self.lower_to(self.threshold.min(other.threshold));
-        for (hash, count) in &other.counts {
-            if *hash < self.threshold {
+        for ((hash, rows), pages) in other.counts().into_iter().zip(other.pages()) {
+            if hash < self.threshold {
                 let new = KeyCount { rows: 0, pages: 0, last_page: None };
-                let own = self.counts.entry(*hash).or_insert(new);
-                own.rows = own.rows.saturating_add(count.rows);
-                own.pages = own.pages.saturating_add(count.pages);
+                let own = self.counts.entry(hash).or_insert(new);
+                own.rows = own.rows.saturating_add(rows);
+                own.pages = own.pages.saturating_add(pages);
             }
         }
         self.settle();
