@@ -48,6 +48,7 @@ mod modes;
 mod nesting;
 mod only;
 mod operators;
+mod ordinality;
 mod prepared;
 mod recursive;
 mod refuse;
@@ -57,6 +58,7 @@ mod settings;
 mod symmetric;
 mod system;
 mod tokens;
+mod trim;
 mod vacuum;
 mod windows;
 mod without_schema;
@@ -337,13 +339,15 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
     let mut hints = hints(&tokens)?;
     let has_windows = tokens.iter().any(windows::is_concerned);
     let tokens = words::lower_words(lower_locking_clauses(only::drop_only(tokens)));
-    let tokens = operators::lower_before_any(tokens);
+    let has_ordinality = tokens.iter().any(ordinality::is_concerned);
+    let tokens = trim::drop_from(operators::lower_before_any(tokens));
     let (tokens, has_symmetric) = symmetric::mark_symmetric(tokens);
     let (tokens, has_joined) = joined_subqueries::mark_joined(tokens);
     let parser = Parser::new(&dialect)
         .with_recursion_limit(PARSED_LEVELS_MAX)
         .with_tokens_with_locations(tokens);
-    let mut reader = Reader { parser, script, has_symmetric, has_joined, has_windows };
+    let mut reader =
+        Reader { parser, script, has_symmetric, has_joined, has_windows, has_ordinality };
     let mut cursor = Cursor::new(script);
     let mut statements = Vec::new();
     loop {
@@ -428,6 +432,8 @@ pub struct Reader<'a> {
     has_joined: bool,
     /// OVER or WINDOW occurs.
     has_windows: bool,
+    /// WITH ORDINALITY occurs.
+    has_ordinality: bool,
 }
 
 impl Reader<'_> {
@@ -490,6 +496,9 @@ impl Reader<'_> {
         }
         if self.has_joined {
             joined_subqueries::lower_joined(&mut read);
+        }
+        if self.has_ordinality {
+            ordinality::number_rows(&mut read);
         }
         if self.has_windows {
             windows::write_out(&mut read)?;

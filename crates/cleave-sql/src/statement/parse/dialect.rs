@@ -3,12 +3,14 @@
 //! The parser crate tries an alternative and, where it fails, backtracks and tries the next. If `n` such places are
 //! nested, they are read 2ⁿ times. With the crate's own dialect of PostgreSQL, `abs(abs(…))` 40 levels deep does not
 //! end, because each argument is first read as the name of a named argument. [`BoundedPostgres`] is that dialect with
-//! two differences:
+//! three differences:
 //!
 //! 1. **The first token decides where it can.** An argument is a named one if an operator follows its first word. CASE,
 //!    CAST and NOT begin their expressions and nothing else, even if the rest is wrong.
 //! 2. **Attempts are counted.** The remaining cases (`IN ((SELECT …), 2)`, calls with wrong arguments) are not worth a
 //!    parser of their own: a text that needs far more attempts than it has tokens is refused.
+//! 3. **Operators bind as in PostgreSQL** where the crate takes too much for an operand, or too little: IS DISTINCT FROM,
+//!    and `~`, `|/`, `||/` and `@` before their operand.
 //!
 //! A join in parentheses that begins with a subquery is common, so [`joined_subqueries`] marks it beforehand.
 //!
@@ -18,7 +20,7 @@ use std::any::TypeId;
 use std::cell::Cell;
 
 use cleave_catalog::error::{Error, Fault};
-use datafusion::sql::sqlparser::ast::{CastKind, Expr, VisitMut};
+use datafusion::sql::sqlparser::ast::{CastKind, Expr, UnaryOperator, VisitMut};
 use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -135,6 +137,11 @@ impl Dialect for BoundedPostgres {
             // The one error that ends an attempt and most attempts around it.
             return Some(Err(ParserError::RecursionLimitExceeded));
         }
+        if let Some(op) = prefix_operator(&parser.peek_token_ref().token) {
+            parser.advance_token();
+            let operand = parser.parse_subexpr(self.prec_value(Precedence::PgOther));
+            return Some(operand.map(|expr| Expr::UnaryOp { op, expr: Box::new(expr) }));
+        }
         let Token::Word(word) = &parser.peek_token_ref().token else { return None };
         let keyword = word.keyword;
         let is_called = || parser.peek_nth_token_ref(1).token == Token::LParen;
@@ -149,6 +156,34 @@ impl Dialect for BoundedPostgres {
             Keyword::NOT => parser.parse_not(),
             _ => parser.parse_cast_expr(CastKind::Cast),
         })
+    }
+
+    /// `a IS DISTINCT FROM b AND c`: the crate would take `b AND c` for the right side.
+    fn parse_infix(
+        &self,
+        parser: &mut Parser,
+        expr: &Expr,
+        _precedence: u8,
+    ) -> Option<Result<Expr, ParserError>> {
+        let is = |place: usize, keyword: Keyword| {
+            matches!(&parser.peek_nth_token_ref(place).token, Token::Word(word)
+                if word.quote_style.is_none() && word.keyword == keyword)
+        };
+        if !is(0, Keyword::IS) {
+            return None;
+        }
+        let negated = is(1, Keyword::NOT);
+        let first = if negated { 2 } else { 1 };
+        if !is(first, Keyword::DISTINCT) || !is(first + 1, Keyword::FROM) {
+            return None;
+        }
+        (0..first + 2).for_each(|_| parser.advance_token());
+        let right = parser.parse_subexpr(self.prec_value(Precedence::Is));
+        let left = Box::new(expr.clone());
+        Some(right.map(|right| match negated {
+            true => Expr::IsNotDistinctFrom(left, Box::new(right)),
+            false => Expr::IsDistinctFrom(left, Box::new(right)),
+        }))
     }
 
     /// Asked behind each `*`, for which no expression is read.
@@ -207,6 +242,17 @@ impl Dialect for BoundedPostgres {
         supports_xml_expressions() -> bool;
         supports_comment_optimizer_hint() -> bool;
     }
+}
+
+/// Operators before their operand that bind weaker than `+`, as all do that PostgreSQL has no rank of its own for.
+fn prefix_operator(token: &Token) -> Option<UnaryOperator> {
+    Some(match token {
+        Token::Tilde => UnaryOperator::BitwiseNot,
+        Token::PGSquareRoot => UnaryOperator::PGSquareRoot,
+        Token::PGCubeRoot => UnaryOperator::PGCubeRoot,
+        Token::AtSign => UnaryOperator::PGAbs,
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
