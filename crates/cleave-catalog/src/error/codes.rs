@@ -202,6 +202,7 @@ fn planning_sqlstate(message: &str) -> &'static str {
         ("different number of columns", "42601"),
         ("LIMIT must be >= 0", "2201W"),
         ("OFFSET must be >=0", "2201X"),
+        ("SELECT DISTINCT ON expressions must match", "42P10"),
     ];
     said.into_iter().find(|(text, _)| message.contains(text)).map_or("42000", |(_, code)| code)
 }

@@ -16,13 +16,13 @@ mod patterns;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{
     DataType, Date32Type, FieldRef, Int64Type, IntervalMonthDayNanoType, TimeUnit,
     TimestampMicrosecondType,
 };
-use datafusion_common::{DataFusionError, Result};
+use datafusion_common::{DataFusionError, Result, ScalarValue};
 use datafusion_expr::{
     ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
     Signature,
@@ -150,9 +150,14 @@ impl ScalarUDFImpl for Bounded {
         self.inner.documentation()
     }
 
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+    fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let rows = if is_scalar { 1 } else { args.number_rows };
+        if ["lpad", "rpad"].contains(&self.name())
+            && let Some(length) = args.args.get_mut(1)
+        {
+            not_negative(length);
+        }
         check_size(self.name(), (self.size)(&args.args, rows)?, rows)?;
         self.inner.invoke_with_args(args)
     }
@@ -230,6 +235,21 @@ fn lengths(array: &ArrayRef) -> Result<Vec<i64>> {
 fn repeated(args: &[ColumnarValue], rows: usize) -> Result<u64> {
     let (lengths, counts) = (numbers(args, 0, lengths)?, numbers(args, 1, integers)?);
     Ok(total(rows, |row| product(lengths.of(row), counts.of(row))))
+}
+
+/// Makes 0 of negative lengths, which some of the engine's functions take for huge ones.
+fn not_negative(length: &mut ColumnarValue) {
+    match length {
+        ColumnarValue::Scalar(ScalarValue::Int64(Some(length))) => *length = (*length).max(0),
+        ColumnarValue::Array(lengths) if *lengths.data_type() == DataType::Int64 => {
+            let lengths_of = lengths.as_primitive::<Int64Type>();
+            if lengths_of.iter().flatten().any(|length| length < 0) {
+                let positive: Int64Array = lengths_of.unary(|length| length.max(0));
+                *lengths = Arc::new(positive);
+            }
+        }
+        _ => {}
+    }
 }
 
 fn padded(args: &[ColumnarValue], rows: usize) -> Result<u64> {

@@ -18,6 +18,7 @@
 //! 12. [`bounded`]: the engine's functions that would take any amount of memory, with a bound; [`concatenate()`] and
 //!     [`string_agg()`], the same for an operator and for an aggregate.
 //! 13. [`assignment`]: values as a column stores them.
+//! 14. [`date_trunc()`] with all of PostgreSQL's units; [`gcd`], [`lcm`], [`factorial`] and [`to_hex`] with its types.
 
 pub mod assignment;
 mod average;
@@ -37,6 +38,8 @@ mod row_function;
 mod string_agg;
 pub mod table_sketch;
 mod time_arithmetic;
+mod truncated;
+mod whole_numbers;
 
 use std::sync::Arc;
 
@@ -60,9 +63,12 @@ pub(crate) use string_agg::delimiter;
 pub use string_agg::string_agg;
 pub use table_sketch::{page_sketch, table_sketch};
 pub use time_arithmetic::{
-    cast_to_time, date_bin, date_minus, date_plus, days_between, frame_place, isfinite, isoyear_of,
-    knowing_infinite, moments_between, part_of_time, time_minus, time_plus, year_of,
+    cast_to_time, date_bin, date_minus, date_plus, days_between, frame_place, interval_of_time,
+    isfinite, isoyear_of, knowing_infinite, moments_between, part_of_time, period_end, time_minus,
+    time_of_interval, time_plus, year_of,
 };
+pub use truncated::date_trunc;
+pub use whole_numbers::{factorial, gcd, lcm, to_hex};
 
 /// All scalar functions.
 pub(crate) fn scalar() -> Vec<Arc<ScalarUDF>> {
@@ -85,6 +91,12 @@ pub fn callable() -> Vec<Arc<ScalarUDF>> {
         seconds_of(),
         milliseconds_of(),
         date_bin(),
+        date_trunc(),
+        factorial(),
+        gcd(),
+        lcm(),
+        to_hex(),
+        period_end(),
         isfinite(),
         isoyear_of(),
         year_of(),
@@ -117,6 +129,8 @@ fn placed() -> Vec<Arc<ScalarUDF>> {
         moments_between(),
         days_between(),
         frame_place(),
+        interval_of_time(),
+        time_of_interval(),
         assignment::assigned(),
     ]
 }

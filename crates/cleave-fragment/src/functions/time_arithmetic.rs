@@ -2,8 +2,9 @@
 //!
 //! [`time_plus`] and [`time_minus`] take an interval, or a time of day; [`date_plus`] and [`date_minus`] take days.
 //! [`moments_between`] and [`days_between`] are differences. [`cast_to_time`] has a function for each type to cast to.
-//! [`knowing_infinite`] wraps the engine's `date_part` and `date_trunc`; [`date_bin`] is ours, in microseconds.
-//! [`frame_place`] is the position of a time in the frames of windows.
+//! [`knowing_infinite`] wraps the engine's `date_part`; [`date_bin`] is ours, in microseconds. [`frame_place`] is the
+//! position of a time in the frames of windows, [`period_end`] the end of a period. [`time_of_interval`] and
+//! [`interval_of_time`] are casts.
 //!
 //! Source: PostgreSQL's `timestamp_pl_interval`, `timestamp_mi`, `date_pli`, `date_mi` and `timestamp_part_common`.
 
@@ -17,7 +18,7 @@ use arrow::compute::kernels::numeric::{add, sub};
 use arrow::compute::{DatePart, cast, date_part, try_binary};
 use arrow::datatypes::{
     DataType, Date32Type, FieldRef, Float64Type, Int32Type, IntervalMonthDayNano,
-    IntervalMonthDayNanoType, TimeUnit, TimestampMicrosecondType,
+    IntervalMonthDayNanoType, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
 };
 use arrow::error::ArrowError;
 use datafusion_common::utils::take_function_args;
@@ -221,6 +222,74 @@ pub fn frame_place() -> Arc<ScalarUDF> {
     })
 }
 
+/// `period_end(start, end)`, whose end may be the length of the period.
+pub fn period_end() -> Arc<ScalarUDF> {
+    let takes = |given: &[DataType]| match given {
+        [DataType::Date32, DataType::Interval(_)] => Some(vec![MOMENT, INTERVAL]),
+        [DataType::Timestamp(_, zone), DataType::Interval(_)] => {
+            let moment = DataType::Timestamp(TimeUnit::Microsecond, zone.clone());
+            Some(vec![moment, INTERVAL])
+        }
+        [_, _] => Some(given.to_vec()),
+        _ => None,
+    };
+    let gives = |given: &[DataType]| match given {
+        [DataType::Date32, DataType::Interval(_)] => MOMENT,
+        [start @ DataType::Timestamp(..), DataType::Interval(_)] => start.clone(),
+        [_, end] => end.clone(),
+        _ => DataType::Null,
+    };
+    row_function("period_end", takes, gives, |args| match args {
+        [start, length] if is_moment(start.data_type()) && *length.data_type() == INTERVAL => {
+            moved(args, true)
+        }
+        [_, end] => Ok(Arc::clone(end)),
+        _ => not_impl_err!("period_end of other than two values"),
+    })
+}
+
+/// The time of day that is left of an interval without its days.
+pub fn time_of_interval() -> Arc<ScalarUDF> {
+    let takes = |given: &[DataType]| match given {
+        [DataType::Interval(_)] => Some(vec![INTERVAL]),
+        _ => None,
+    };
+    row_function(
+        "time_of_interval",
+        takes,
+        |_| TIME_OF_DAY,
+        |args| {
+            let [intervals] = take_function_args("time_of_interval", args)?;
+            let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>();
+            let times = intervals.unary::<_, Time64MicrosecondType>(|interval| {
+                (interval.nanoseconds / 1000).rem_euclid(DAY_US)
+            });
+            Ok(Arc::new(times))
+        },
+    )
+}
+
+/// A time of day as an interval of so many hours.
+pub fn interval_of_time() -> Arc<ScalarUDF> {
+    let takes = |given: &[DataType]| match given {
+        [DataType::Time64(_)] => Some(vec![TIME_OF_DAY]),
+        _ => None,
+    };
+    row_function(
+        "interval_of_time",
+        takes,
+        |_| INTERVAL,
+        |args| {
+            let [times] = take_function_args("interval_of_time", args)?;
+            let times = times.as_primitive::<Time64MicrosecondType>();
+            let intervals = times.unary::<_, IntervalMonthDayNanoType>(|micros| {
+                IntervalMonthDayNano::new(0, 0, micros * 1000)
+            });
+            Ok(Arc::new(intervals))
+        },
+    )
+}
+
 /// The year of a time or an interval as a double, which may be infinite.
 pub fn year_of() -> Arc<ScalarUDF> {
     row_function(
@@ -268,10 +337,14 @@ pub fn part_of_time() -> Arc<ScalarUDF> {
 /// Those among the engine's `functions` that take a time, with support for infinite ones.
 pub fn knowing_infinite(functions: impl Iterator<Item = Arc<ScalarUDF>>) -> Vec<Arc<ScalarUDF>> {
     let of = |inner: Arc<ScalarUDF>| {
-        let is_known = ["date_part", "date_trunc"].contains(&inner.name());
-        is_known.then(|| Arc::new(ScalarUDF::new_from_impl(KnowsInfinite { inner })))
+        (inner.name() == "date_part")
+            .then(|| Arc::new(ScalarUDF::new_from_impl(KnowsInfinite { inner })))
     };
     functions.filter_map(of).collect()
+}
+
+fn is_moment(own: &DataType) -> bool {
+    matches!(own, DataType::Timestamp(TimeUnit::Microsecond, _))
 }
 
 fn first(given: &[DataType]) -> DataType {

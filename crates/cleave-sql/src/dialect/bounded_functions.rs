@@ -8,7 +8,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, cast};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::rewrite::rewrite_expressions;
@@ -38,6 +38,8 @@ fn bounded(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right })
             if type_of(&left, schema).is_some_and(|left| Some(left) == type_of(&right, schema)) =>
         {
+            // Texts that some functions make in another form.
+            let (left, right) = (plain(left, schema), plain(right, schema));
             let mut operands = match *left {
                 Expr::ScalarFunction(chain) if is_chain(&chain) => chain.args,
                 left => vec![left],
@@ -46,6 +48,13 @@ fn bounded(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             Transformed::yes(concatenate().call(operands))
         }
         expr => Transformed::no(expr),
+    }
+}
+
+fn plain(text: Box<Expr>, schema: &DFSchema) -> Box<Expr> {
+    match text.get_type(schema) {
+        Ok(DataType::Utf8View | DataType::LargeUtf8) => Box::new(cast(*text, DataType::Utf8)),
+        _ => text,
     }
 }
 
@@ -62,5 +71,8 @@ fn type_of(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
     {
         return type_of(last, schema);
     }
-    expr.get_type(schema).ok().filter(is_concatenated)
+    match expr.get_type(schema).ok()? {
+        DataType::Utf8View | DataType::LargeUtf8 => Some(DataType::Utf8),
+        own => is_concatenated(&own).then_some(own),
+    }
 }

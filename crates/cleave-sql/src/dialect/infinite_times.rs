@@ -9,7 +9,9 @@
 //!
 //! Those of days are handled where operators are [planned](super::operators). Types are settled by now.
 
-use cleave_fragment::functions::{cast_to_time, moments_between, time_minus, time_plus};
+use cleave_fragment::functions::{
+    cast_to_time, interval_of_time, moments_between, time_minus, time_of_interval, time_plus,
+};
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::Transformed;
@@ -23,6 +25,15 @@ pub(super) fn knowing_infinite(expr: Expr, schema: &DFSchema) -> Transformed<Exp
         Expr::Cast(cast) => {
             let is_time = |own: &DataType| matches!(own, DataType::Date32) || is_moment(own);
             let to = cast.field.data_type();
+            let own = cast.expr.get_type(schema);
+            let between = match (&own, to) {
+                (Ok(DataType::Interval(_)), DataType::Time64(_)) => Some(time_of_interval()),
+                (Ok(DataType::Time64(_)), DataType::Interval(_)) => Some(interval_of_time()),
+                _ => None,
+            };
+            if let Some(function) = between {
+                return Transformed::yes(function.call(vec![*cast.expr]));
+            }
             let function = cast_to_time(to).filter(|_| {
                 cast.expr
                     .get_type(schema)

@@ -23,7 +23,8 @@ use crate::statement::names::fold;
 use crate::visiting::visit_mut;
 
 /// Functions whose result has the type of their arguments.
-const OF_ARGUMENTS: [&str; 5] = ["coalesce", "nullif", "greatest", "least", "pg_typeof"];
+const OF_ARGUMENTS: [&str; 9] =
+    ["coalesce", "nullif", "greatest", "least", "pg_typeof", "abs", "gcd", "lcm", "to_hex"];
 
 /// `expr` as an `integer`, if it is a literal that fits.
 pub(super) fn as_integer(expr: PlannedExpr) -> PlannedExpr {
@@ -40,7 +41,9 @@ pub(super) fn as_integer(expr: PlannedExpr) -> PlannedExpr {
 
 /// Whether the type of an aggregate's result follows from that of its argument.
 pub(super) fn follows_argument(name: &str) -> bool {
-    ["exact_sum", "sum", "avg", "min", "max", "array_agg"].contains(&name)
+    let names =
+        ["exact_sum", "sum", "avg", "min", "max", "array_agg", "bit_and", "bit_or", "bit_xor"];
+    names.contains(&name)
 }
 
 /// Casts the integer literals in `query`.

@@ -27,7 +27,7 @@ use datafusion::logical_expr::expr::{
 };
 use datafusion::logical_expr::utils::{grouping_set_to_exprlist, merge_schema};
 use datafusion::logical_expr::{
-    Aggregate, Distinct, Expr, ExprSchemable, GroupingSet, LogicalPlan, Projection,
+    Aggregate, Distinct, Expr, ExprSchemable, GroupingSet, JoinConstraint, LogicalPlan, Projection,
     WindowFunctionDefinition, when,
 };
 use datafusion::optimizer::AnalyzerRule;
@@ -73,6 +73,8 @@ fn by_length(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
                 *left = key(std::mem::take(left), &schema);
                 *right = key(std::mem::take(right), &schema);
             }
+            // USING is of columns alone.
+            join.join_constraint = JoinConstraint::On;
             Ok(Transformed::yes(LogicalPlan::Join(join)))
         }
         LogicalPlan::Window(_) => rewrite_expressions(plan, &|expr, schema| {

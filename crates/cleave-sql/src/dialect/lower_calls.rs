@@ -12,6 +12,7 @@
 //!  x AT TIME ZONE z                       ─▶ at_time_zone(x, z)
 //!  x ^@ y                                 ─▶ starts_with(x, y)
 //!  lag(x, n)                              ─▶ lag_by_row(x, n)
+//!  date_trunc(unit, x, zone)              ─▶ date_trunc(unit, x AT TIME ZONE zone) AT TIME ZONE zone
 //! ```
 
 use cleave_catalog::value::{interval, list};
@@ -209,6 +210,11 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
     match own.as_str() {
         "lag" if is_by_row(&function.args) => LAG_BY_ROW.clone_into(&mut name.value),
         "lead" if is_by_row(&function.args) => LEAD_BY_ROW.clone_into(&mut name.value),
+        "ceiling" => "ceil".clone_into(&mut name.value),
+        // The engine's logarithm with a base is not exact for powers of ten.
+        "log" if is_of_one(&function.args) => {
+            "log10".clone_into(&mut name.value);
+        }
         "every" => "bool_and".clone_into(&mut name.value),
         "variance" => "var_samp".clone_into(&mut name.value),
         "transaction_timestamp" => "now".clone_into(&mut name.value),
@@ -232,6 +238,16 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
         "date" => {
             let [time] = <[Expr; 1]>::try_from(given(function)?).ok()?;
             return Some(cast(time, DataType::Date));
+        }
+        "date_trunc" => {
+            let [unit, at, zone] = <[Expr; 3]>::try_from(given(function)?).ok()?;
+            let moment = DataType::Timestamp(None, ast::TimezoneInfo::WithTimeZone);
+            let there = call(AT_TIME_ZONE, vec![cast(at, moment), zone.clone()]);
+            return Some(call(AT_TIME_ZONE, vec![call("date_trunc", vec![unit, there]), zone]));
+        }
+        "ntile" if function.over.is_some() => {
+            let number = Expr::Function(function.clone());
+            return Some(cast(number, DataType::Integer(None)));
         }
         "date_part" => {
             let [field, from] = <[Expr; 2]>::try_from(given(function)?).ok()?;
@@ -262,8 +278,19 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
     None
 }
 
+fn is_of_one(args: &FunctionArguments) -> bool {
+    matches!(args, FunctionArguments::List(list) if list.args.len() == 1)
+}
+
 /// Whether `lag` or `lead` has other arguments than literals behind its value, which the engine does not take.
 fn is_by_row(args: &FunctionArguments) -> bool {
+    // The engine takes an offset of NULL for its default.
+    let is_null = |arg: &FunctionArg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(value))) => {
+            value.value == ast::Value::Null
+        }
+        _ => false,
+    };
     let is_literal = |arg: &FunctionArg| match arg {
         FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::UnaryOp { expr, .. })) => {
             matches!(**expr, Expr::Value(_))
@@ -272,7 +299,9 @@ fn is_by_row(args: &FunctionArguments) -> bool {
         _ => true,
     };
     match args {
-        FunctionArguments::List(list) => !list.args.iter().skip(1).all(is_literal),
+        FunctionArguments::List(list) => {
+            !list.args.iter().skip(1).all(is_literal) || list.args.get(1).is_some_and(is_null)
+        }
         _ => false,
     }
 }

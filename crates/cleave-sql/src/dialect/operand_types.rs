@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use cleave_catalog::error::{Error, Fault, NoOperator};
 use cleave_catalog::identifiers::shown_name;
-use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, TimeUnit};
 use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::type_coercion::binary::type_union_coercion;
@@ -350,7 +350,14 @@ pub(super) fn nullif_type(one: &DataType, other: &DataType) -> Option<DataType> 
         |own: &DataType| matches!(own, DataType::Decimal128(..) | DataType::Decimal256(..));
     let is_float = |own: &DataType| matches!(own, DataType::Float32 | DataType::Float64);
     if one.is_integer() && is_exact(other) {
-        return Some(other.clone());
+        return Some(match other {
+            // Wide enough for any integer.
+            DataType::Decimal128(precision, scale @ 0..) => {
+                let wide = scale.unsigned_abs().saturating_add(19).min(DECIMAL128_MAX_PRECISION);
+                DataType::Decimal128(wide.max(*precision), *scale)
+            }
+            other => other.clone(),
+        });
     }
     ((one.is_integer() || is_exact(one)) && is_float(other)).then_some(DataType::Float64)
 }

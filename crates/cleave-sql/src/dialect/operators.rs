@@ -5,7 +5,7 @@ use cleave_fragment::functions::{
     interval_divided, interval_times, moments_between, part_of_time, quotient, time_minus,
     time_plus,
 };
-use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::planner::{
@@ -48,6 +48,7 @@ impl ExprPlanner for PostgresOperators {
         }
         let (expr, left, right) = as_doubles(expr, left, right);
         let (expr, left, right) = with_numbers(expr, left, right)?;
+        let (expr, left, right) = with_times(expr, left, right)?;
         let planned = days(&expr, &left, &right)
             .or_else(|| scaled(&expr, &left, &right))
             .or_else(|| exact(&expr, &left, &right));
@@ -178,6 +179,38 @@ fn with_numbers(
             right = typed.get_type(&DFSchema::empty())?;
             expr.right = typed;
         }
+    }
+    Ok((expr, left, right))
+}
+
+/// A literal in quotes beside a time or an interval: of the same type where there is such an operator, else an interval.
+fn with_times(
+    mut expr: RawBinaryExpr,
+    mut left: DataType,
+    mut right: DataType,
+) -> Result<(RawBinaryExpr, DataType, DataType)> {
+    let is_plus = match expr.op {
+        BinaryOperator::Plus => true,
+        BinaryOperator::Minus => false,
+        _ => return Ok((expr, left, right)),
+    };
+    let beside = |own: &DataType| match own {
+        DataType::Interval(_) => Some(own.clone()),
+        DataType::Timestamp(TimeUnit::Microsecond, _) => Some(match is_plus {
+            true => DataType::Interval(IntervalUnit::MonthDayNano),
+            false => own.clone(),
+        }),
+        DataType::Date32 if !is_plus => Some(DataType::Date32),
+        _ => None,
+    };
+    if let Some(wanted) = beside(&right)
+        && let Some(typed) = typed_literal(&expr.left, &wanted)?
+    {
+        (expr.left, left) = (typed, wanted);
+    } else if let Some(wanted) = beside(&left)
+        && let Some(typed) = typed_literal(&expr.right, &wanted)?
+    {
+        (expr.right, right) = (typed, wanted);
     }
     Ok((expr, left, right))
 }

@@ -5,49 +5,64 @@
 //!
 //! Source: PostgreSQL's manual, "Date/Time Functions and Operators"; its `overlaps_timestamp`.
 
-use datafusion::sql::sqlparser::ast::{self, BinaryOperator, DataType, Expr};
+use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr};
 
-use super::row_comparison::{binary, row_values};
+use super::row_comparison::{binary, nested, row_values};
 use crate::statement::catalog_syntax::call;
 
-/// The same as comparisons.
+/// The function that adds a length to the start of a period.
+const PERIOD_END: &str = "period_end";
+
+/// The same as comparisons. Of a period with one end that is NULL, the other one is known to be its start.
 pub(super) fn overlapping(left: &Expr, right: &Expr) -> Option<Expr> {
-    let (one, other) = (period(left)?, period(right)?);
-    let starts = |op| binary(one.0.clone(), op, other.0.clone());
+    use BinaryOperator::{And, Eq, Gt, Lt, Or};
+    let (one, other) = (Period::of(left)?, Period::of(right)?);
+    let starts = |op| binary(one.start.clone(), op, other.start.clone());
     let when = |condition, result| ast::CaseWhen { condition, result };
-    let boolean = Expr::value(ast::Value::Boolean(true));
+    let boolean = |value| Expr::value(ast::Value::Boolean(value));
+    let is_null = |end: &Expr| Expr::IsNull(Box::new(end.clone()));
+    let has = |end: &Expr| Expr::IsNotNull(Box::new(end.clone()));
+    // False, or NULL if the end is.
+    let unless_null = |end: &Expr| call("nullif", vec![is_null(end), boolean(true)]);
+    // Whether the later of both begins within the earlier.
+    let within = |later: &Period, earlier: &Period| {
+        let begins = binary(later.start.clone(), Lt, earlier.end.clone());
+        binary(nested(begins), Or, unless_null(&later.end))
+    };
+    let both = binary(has(&one.end), And, has(&other.end));
     Some(Expr::Nested(Box::new(Expr::Case {
         case_token: ast::helpers::attached_token::AttachedToken::empty(),
         end_token: ast::helpers::attached_token::AttachedToken::empty(),
         operand: None,
         conditions: vec![
-            when(starts(BinaryOperator::Eq), boolean),
-            when(
-                starts(BinaryOperator::Gt),
-                binary(one.0.clone(), BinaryOperator::Lt, other.1.clone()),
-            ),
-            when(starts(BinaryOperator::Lt), binary(other.0.clone(), BinaryOperator::Lt, one.1)),
+            when(starts(Eq), call("nullif", vec![both, boolean(false)])),
+            when(starts(Gt), within(&one, &other)),
+            when(starts(Lt), within(&other, &one)),
         ],
         else_result: None,
     })))
 }
 
-/// Its earlier end, and its later one.
-fn period(row: &Expr) -> Option<(Expr, Expr)> {
-    let [start, end] = <[Expr; 2]>::try_from(row_values(row)?).ok()?;
-    let end = match is_length(&end) {
-        true => binary(start.clone(), BinaryOperator::Plus, end),
-        false => end,
-    };
-    let ends = || vec![start.clone(), end.clone()];
-    Some((call("least", ends()), call("greatest", ends())))
+/// The earlier end of a period, and its later one, which is NULL if one of them is.
+struct Period {
+    start: Expr,
+    end: Expr,
 }
 
-fn is_length(value: &Expr) -> bool {
-    match value {
-        Expr::Interval(_) => true,
-        Expr::Cast { data_type, .. } => matches!(data_type, DataType::Interval { .. }),
-        Expr::Nested(inner) => is_length(inner),
-        _ => false,
+impl Period {
+    fn of(row: &Expr) -> Option<Self> {
+        let [start, end] = <[Expr; 2]>::try_from(row_values(row)?).ok()?;
+        let end = call(PERIOD_END, vec![start.clone(), end]);
+        let ends = || vec![start.clone(), end.clone()];
+        let is_null = |end: &Expr| Expr::IsNull(Box::new(end.clone()));
+        let condition = binary(is_null(&start), BinaryOperator::Or, is_null(&end));
+        let later = Expr::Case {
+            case_token: ast::helpers::attached_token::AttachedToken::empty(),
+            end_token: ast::helpers::attached_token::AttachedToken::empty(),
+            operand: None,
+            conditions: vec![ast::CaseWhen { condition, result: Expr::value(ast::Value::Null) }],
+            else_result: Some(Box::new(call("greatest", ends()))),
+        };
+        Some(Self { start: call("least", ends()), end: Expr::Nested(Box::new(later)) })
     }
 }

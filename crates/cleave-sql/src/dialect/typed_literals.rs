@@ -220,10 +220,20 @@ fn nullif(
         *other = cast(std::mem::take(other), own);
         return Ok(Transformed::yes(Expr::ScalarFunction(function)));
     }
+    if let (DataType::Timestamp(..), DataType::Timestamp(..)) = (&own, &of_other)
+        && own != of_other
+    {
+        *one = cast(std::mem::take(one), of_other);
+        return Ok(Transformed::yes(cast(Expr::ScalarFunction(function), own)));
+    }
     if !own.is_numeric() || !of_other.is_numeric() || own == of_other {
         return Ok(Transformed::yes(Expr::ScalarFunction(function)));
     }
+    let is_whole = own.is_integer();
     let result = nullif_type(&own, &of_other).unwrap_or(own);
+    if is_whole && result.is_decimal() {
+        *one = cast(std::mem::take(one), result.clone());
+    }
     if result.is_floating() || of_other.is_floating() {
         // As PostgreSQL, as doubles.
         for operand in [one, other] {

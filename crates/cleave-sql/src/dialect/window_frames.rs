@@ -84,7 +84,7 @@ fn framed(mut window: Box<WindowFunction>, schema: &DFSchema) -> Result<Transfor
 /// Types over which the engine supports RANGE.
 fn has_ranges(own: &DataType) -> bool {
     own.is_numeric()
-        || own.is_temporal() && !matches!(own, DataType::Duration(_))
+        || matches!(own, DataType::Date32 | DataType::Timestamp(..))
         || own.is_string()
         || own.is_null()
         || matches!(own, DataType::Boolean | DataType::List(_))

@@ -6,10 +6,13 @@ use cleave_fragment::functions::infinite::of_finite;
 use cleave_fragment::functions::{ArgumentFault, row_function};
 use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, TimestampMicrosecondArray, new_null_array,
+    Array, ArrayRef, AsArray, IntervalMonthDayNanoArray, StringArray, TimestampMicrosecondArray,
+    new_null_array,
 };
 use datafusion::arrow::compute::{cast, concat};
-use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
+use datafusion::arrow::datatypes::{
+    DataType, IntervalMonthDayNano, IntervalMonthDayNanoType, TimeUnit, TimestampMicrosecondType,
+};
 use datafusion::arrow::temporal_conversions::as_datetime_with_timezone;
 use datafusion::common::utils::take_function_args;
 use datafusion::error::Result;
@@ -35,7 +38,11 @@ pub(super) fn at_time_zone() -> Arc<ScalarUDF> {
             | DataType::Null => of_zone(utc()),
             _ => return None,
         };
-        matches!(zone, DataType::Utf8 | DataType::Null).then(|| vec![time, DataType::Utf8])
+        match zone {
+            DataType::Utf8 | DataType::Null => Some(vec![time, DataType::Utf8]),
+            DataType::Interval(_) => Some(vec![time, zone.clone()]),
+            _ => None,
+        }
     };
     let gives = |given: &[DataType]| match given.first() {
         Some(DataType::Timestamp(_, None)) => of_zone(Some(Arc::from("UTC"))),
@@ -43,7 +50,11 @@ pub(super) fn at_time_zone() -> Arc<ScalarUDF> {
     };
     row_function(AT_TIME_ZONE, takes, gives, |args| {
         let [times, zones] = take_function_args(AT_TIME_ZONE, args)?;
-        let zones = zones.as_string::<i32>();
+        let named = match zones.as_primitive_opt::<IntervalMonthDayNanoType>() {
+            Some(offsets) => Arc::new(by_offsets(offsets)?),
+            None => Arc::clone(zones),
+        };
+        let zones = named.as_string::<i32>();
         // Rows with the same zone are converted together: mostly there is only one.
         let mut parts: Vec<ArrayRef> = Vec::new();
         let mut start = 0;
@@ -86,8 +97,50 @@ fn converted(times: &ArrayRef, zone: Option<&str>) -> Result<ArrayRef> {
     Ok(Arc::new(shown))
 }
 
+/// Distances from UTC as names of zones, whose sign is the other one.
+fn by_offsets(offsets: &IntervalMonthDayNanoArray) -> Result<StringArray, ArgumentFault> {
+    let name = |offset: IntervalMonthDayNano| {
+        if offset.months != 0 || offset.days != 0 {
+            let reason = "interval time zone must not include months or days".to_owned();
+            return Err(ArgumentFault::Invalid { reason });
+        }
+        let minutes = offset.nanoseconds / 60_000_000_000;
+        let sign = if minutes < 0 { '+' } else { '-' };
+        Ok(format!("{sign}{:02}:{:02}", minutes.abs() / 60, minutes.abs() % 60))
+    };
+    offsets.iter().map(|offset| offset.map(name).transpose()).collect()
+}
+
+/// The hours from UTC of an abbreviation, which come before zones of that name: those have had other hours.
+fn abbreviated(name: &str) -> Option<&'static str> {
+    Some(match name.to_ascii_uppercase().as_str() {
+        "HST" => "-10:00",
+        "AKST" => "-09:00",
+        "AKDT" | "PST" => "-08:00",
+        "PDT" | "MST" => "-07:00",
+        "MDT" | "CST" => "-06:00",
+        "CDT" | "EST" => "-05:00",
+        "EDT" | "AST" => "-04:00",
+        "WET" | "GMT" | "UT" | "Z" | "ZULU" => "+00:00",
+        "CET" | "MET" | "WEST" | "BST" => "+01:00",
+        "CEST" | "MEST" | "EET" | "SAST" => "+02:00",
+        "EEST" | "MSK" => "+03:00",
+        "PKT" => "+05:00",
+        "PHT" | "SGT" | "AWST" => "+08:00",
+        "JST" | "KST" => "+09:00",
+        "AEST" => "+10:00",
+        "AEDT" => "+11:00",
+        "NZST" => "+12:00",
+        "NZDT" => "+13:00",
+        _ => return None,
+    })
+}
+
 /// A zone by its name in any case, or by hours, which count to the west here as in PostgreSQL.
 fn known_zone(zone: &str) -> Result<Arc<str>, ArgumentFault> {
+    if let Some(hours) = abbreviated(zone.trim()) {
+        return Ok(Arc::from(hours));
+    }
     let turned = match zone.trim() {
         west if west.starts_with('+') => west.replacen('+', "-", 1),
         east if east.starts_with('-') => east.replacen('-', "+", 1),
