@@ -6,6 +6,7 @@
 
 mod compare_days;
 mod hand_down_filters;
+mod null_equality;
 pub(crate) mod planning;
 mod share_sums;
 
@@ -21,8 +22,8 @@ use cleave_fragment::functions::bounded::bounded;
 use cleave_fragment::functions::{knowing_infinite, within_domains};
 use cleave_sql::dialect::{
     BoundedFunctions, CheckedArithmetic, CopiedArguments, Guards, HeldConditions, IntervalKeys,
-    PostgresOperators, PostgresTypes, SetOperations, TypedLiterals, VolatileOperands, WindowFrames,
-    statement_timestamp, text_functions, window_functions,
+    PostgresOperators, PostgresTypes, RepeatedRows, SetOperations, TypedLiterals, VolatileOperands,
+    WindowFrames, statement_timestamp, text_functions, window_functions,
 };
 use cleave_sql::unnest_subqueries::UnnestSubqueries;
 use datafusion::arrow::temporal_conversions::timestamp_us_to_datetime;
@@ -159,13 +160,14 @@ fn base_state() -> SessionState {
             Arc::new(IntervalKeys),
             Arc::new(HeldConditions),
             Arc::new(UnnestSubqueries),
+            Arc::new(RepeatedRows),
         ])
         .with_physical_optimizer_rules(physical_rules)
         .with_optimizer_rule(Arc::new(CompareDays))
         .with_optimizer_rule(Arc::new(ShareSums))
         .with_optimizer_rule(Arc::new(PackGroupKeys))
         .build();
-    planning::watched_rules(state)
+    planning::watched_rules(null_equality::kept_apart(state))
 }
 
 fn config(partitions: usize) -> SessionConfig {

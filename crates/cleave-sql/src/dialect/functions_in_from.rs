@@ -220,7 +220,7 @@ pub(super) fn cast(expr: Expr, data_type: ast::DataType) -> Expr {
 }
 
 /// The type written in an expression.
-fn type_of(expression: &Expr) -> Option<ast::DataType> {
+pub(super) fn type_of(expression: &Expr) -> Option<ast::DataType> {
     match expression {
         Expr::Cast { data_type, .. } => Some(data_type.clone()),
         Expr::TypedString(typed) => Some(typed.data_type.clone()),

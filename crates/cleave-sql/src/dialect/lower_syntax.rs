@@ -9,6 +9,7 @@ use super::integer_literals::type_integers;
 use super::lower_calls::lower_call;
 use super::named_casts::name_casts;
 use super::outer_tables::name_outer_tables;
+use super::places::lower_places;
 use super::row_comparison::lower_row_comparison;
 use super::row_membership::lower_row_membership;
 use super::values_as_queries::{lower_row_of_values, lower_values};
@@ -19,6 +20,7 @@ use datafusion::sql::sqlparser::ast::{self, CharacterLength, DataType, Expr, Tri
 /// Makes `x::varchar(n)` and `x::char(n)` in `query` cut the text, as PostgreSQL does, `char(n)` also without trailing
 /// blanks, as it is stored. Makes doubles of numbers that no numeric holds.
 pub fn lower_syntax(query: &mut ast::Query) {
+    lower_places(query);
     lower_values(query);
     lower_having_alone(query);
     lower_functions_in_from(query);
@@ -75,6 +77,14 @@ fn escape_with_backslash(pattern: &mut Box<Expr>, escape: &mut Option<ast::Value
     else {
         return;
     };
+    if text.is_empty() {
+        // No character escapes.
+        let taken = std::mem::replace(pattern.as_mut(), Expr::value(ast::Value::Null));
+        let word = |text: &str| Expr::value(ast::Value::SingleQuotedString(text.to_owned()));
+        **pattern = call("replace", vec![taken, word("\\"), word("\\\\")]);
+        *escape = None;
+        return;
+    }
     if text == "\\" || text.chars().count() != 1 {
         return;
     }

@@ -3,7 +3,7 @@
 //! 0. [`query_names`]: columns of subqueries get PostgreSQL's names, and USING merges as in PostgreSQL.
 //! 1. [`lower_syntax`]: casts to `varchar(n)` cut, `1e300` is a double, rows of several values compare value by value,
 //!    `a.b` is a column of an outer table `a` before it is a field of a column, and functions have PostgreSQL's names;
-//!    those that make text are our [own](functions). [`named_casts`]: casts in grouped queries have names of their own.
+//!    those that make text are our [own](functions). [`places`]: DISTINCT ON by places. [`named_casts`]: casts in grouped queries have names of their own.
 //! 2. [`PostgresTypes`]: `timestamp` is in microseconds, `uuid` is a type.
 //! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side, where the
 //!    engine would refuse the pair; dates and days add up, and dates and hours. [`operand_types`] refuses operand types
@@ -19,8 +19,9 @@
 //! 8. [`Guards`]: an expression that can fail is not evaluated for rows that an earlier condition excludes.
 //! 9. [`IntervalKeys`]: intervals are sorted, grouped and joined by their length.
 //! 10. [`HeldConditions`]: conditions without columns stay above aggregates.
+//! 11. [`RepeatedRows`]: columns beside an unnested list are not unique.
 //!
-//! 0 and 1 act on the syntax tree, 2 and 3 while it becomes a plan, 4 and 5 before the engine settles types, 6 to 10
+//! 0 and 1 act on the syntax tree, 2 and 3 while it becomes a plan, 4 and 5 before the engine settles types, 6 to 11
 //! after. A fragment is cut from a plan that went through all of it, so host and device give the same results.
 //!
 //! Source: PostgreSQL's documentation, "Type Conversion" and "Mathematical Functions and Operators".
@@ -43,7 +44,9 @@ mod operand_types;
 mod operators;
 mod outer_tables;
 mod overlaps;
+mod places;
 pub mod query_names;
+mod repeated_rows;
 mod rewrite;
 mod row_comparison;
 mod row_membership;
@@ -66,6 +69,7 @@ pub use held_conditions::HeldConditions;
 pub use interval_keys::IntervalKeys;
 pub use lower_syntax::lower_syntax;
 pub use operators::PostgresOperators;
+pub use repeated_rows::RepeatedRows;
 pub use set_operations::SetOperations;
 pub(crate) use similar_pattern::similar_pattern;
 pub use typed_literals::TypedLiterals;

@@ -1,4 +1,5 @@
-//! VALUES with a subquery in a row, rewritten to UNION ALL, since the engine's VALUES cannot have one.
+//! VALUES with a subquery in a row, rewritten to UNION ALL, since the engine's VALUES cannot have one. Literals in quotes
+//! get the type of the other values of their column.
 //!
 //! ```text
 //!  VALUES (1, (SELECT 2)), (3, 4)
@@ -9,9 +10,10 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    self, Expr, Ident, SelectItem, SetExpr, Visitor, VisitorMut,
+    self, DataType, Expr, Ident, SelectItem, SetExpr, Visitor, VisitorMut,
 };
 
+use super::functions_in_from::{cast, type_of};
 use crate::statement::parse::parse_query;
 use crate::visiting::{visit, visit_mut};
 
@@ -64,6 +66,7 @@ impl VisitorMut for Lower {
 fn lower(body: &mut SetExpr) {
     match body {
         SetExpr::Values(values) => {
+            type_literals(values);
             if let Some(rows) = selects(values) {
                 *body = rows;
             }
@@ -73,6 +76,45 @@ fn lower(body: &mut SetExpr) {
             lower(right);
         }
         _ => {}
+    }
+}
+
+/// Gives literals in quotes the type that another value of their column is written with.
+fn type_literals(values: &mut ast::Values) {
+    let width = values.rows.iter().map(|row| row.len()).min().unwrap_or(0);
+    for column in 0..width {
+        let cells = || values.rows.iter().filter_map(|row| row.get(column));
+        if !cells().any(is_literal) {
+            continue;
+        }
+        let Some(own) = cells().find_map(written_type) else { continue };
+        for row in &mut values.rows {
+            if let Some(cell) = row.get_mut(column).filter(|cell| is_literal(cell)) {
+                let literal = std::mem::replace(cell, Expr::value(ast::Value::Null));
+                *cell = cast(literal, own.clone());
+            }
+        }
+    }
+}
+
+fn is_literal(cell: &Expr) -> bool {
+    matches!(cell, Expr::Value(value) if matches!(value.value, ast::Value::SingleQuotedString(_)))
+}
+
+/// The type that an expression shows; a number shows one only if it is whole.
+fn written_type(cell: &Expr) -> Option<DataType> {
+    match cell {
+        Expr::Value(value) => match &value.value {
+            ast::Value::Boolean(_) => Some(DataType::Boolean),
+            ast::Value::Number(digits, _) => match digits.parse::<i64>() {
+                Ok(number) if i32::try_from(number).is_ok() => Some(DataType::Integer(None)),
+                Ok(_) => Some(DataType::BigInt(None)),
+                Err(_) => None,
+            },
+            _ => None,
+        },
+        Expr::Nested(inner) | Expr::UnaryOp { expr: inner, .. } => written_type(inner),
+        other => type_of(other),
     }
 }
 

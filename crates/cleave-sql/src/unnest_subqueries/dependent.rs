@@ -10,6 +10,7 @@
 //!                       each value of the domain, whether it has rows or not
 //!  LIMIT             ─▶ the first rows of each value, numbered by row_number()
 //!  join              ─▶ on these columns too, if both sides are correlated
+//!  unnest            ─▶ the same, and the columns of the domain
 //! ```
 //!
 //! Source: Neumann and Kemper, "Unnesting Arbitrary Queries", BTW 2015.
@@ -25,7 +26,8 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     Aggregate, Distinct, DistinctOn, EmptyRelation, Expr, ExprFunctionExt, FetchType, Filter, Join,
     JoinType, Limit, LogicalPlan, LogicalPlanBuilder, Operator, Projection, SkipType, Sort,
-    SortExpr, SubqueryAlias, Union, Window, WindowFunctionDefinition, binary_expr, lit, when,
+    SortExpr, SubqueryAlias, Union, Unnest, Window, WindowFunctionDefinition, binary_expr, lit,
+    when,
 };
 use datafusion::scalar::ScalarValue;
 
@@ -99,6 +101,15 @@ pub(super) fn join(domain: &Domain<'_>, plan: &LogicalPlan) -> Result<Joined> {
             united(domain, rows.collect::<Result<_>>()?, plan.schema())
         }
         LogicalPlan::Join(joined) => both_sides(domain, joined),
+        LogicalPlan::Unnest(lists) => {
+            let Joined { plan: input, outer } = join(domain, &lists.input)?;
+            let made = Unnest::try_new(
+                Arc::new(input),
+                lists.exec_columns.clone(),
+                lists.options.clone(),
+            )?;
+            listed(LogicalPlan::Unnest(made), all_of(plan), plan.schema(), &outer)
+        }
         LogicalPlan::Subquery(subquery) => join(domain, &subquery.subquery),
         other => not_impl_err!("a column of the query around it in {}", other.display()),
     }
@@ -213,15 +224,26 @@ fn grouped(domain: &Domain<'_>, aggregate: &Aggregate) -> Result<Joined> {
     let input = join(domain, &aggregate.input)?;
     let groups = replaced(domain, &aggregate.group_expr, &input, &aggregate.input)?;
     let values = replaced(domain, &aggregate.aggr_expr, &input, &aggregate.input)?;
-    let group_count = groups.len();
-    let groups: Vec<Expr> = groups.into_iter().chain(columns(&input.outer)).collect();
-    let made = Aggregate::try_new(Arc::new(input.plan), groups, values)?;
+    // A key that is an outer column is one key with it: the engine does not group by one twice.
+    let mut keys: Vec<Expr> = Vec::with_capacity(groups.len() + input.outer.len());
+    let mut place_of = |key: Expr| {
+        keys.iter().position(|known| *known == key).unwrap_or_else(|| {
+            keys.push(key);
+            keys.len() - 1
+        })
+    };
+    let own_places: Vec<usize> = groups.into_iter().map(&mut place_of).collect();
+    let outer_places: Vec<usize> = columns(&input.outer).map(&mut place_of).collect();
+    let key_count = keys.len();
+    let made = Aggregate::try_new(Arc::new(input.plan), keys, values)?;
     let made = LogicalPlan::Aggregate(made);
     let columns_made = made.schema().columns();
-    let outer = &columns_made[group_count..group_count + input.outer.len()];
-    let values_at = group_count + input.outer.len();
-    let list = columns_made[..group_count].iter().chain(&columns_made[values_at..]);
+    let outer: Vec<Column> =
+        outer_places.into_iter().filter_map(|place| columns_made.get(place).cloned()).collect();
+    let own = own_places.into_iter().filter_map(|place| columns_made.get(place));
+    let list = own.chain(columns_made.iter().skip(key_count));
     let list: Vec<Expr> = list.cloned().map(Expr::Column).collect();
+    let outer = outer.as_slice();
     if !aggregate.group_expr.is_empty() {
         return listed(made, list, &aggregate.schema, outer);
     }

@@ -1,4 +1,5 @@
-//! `first_of`: the first of two arguments. The other one is there to be named.
+//! `first_of`: the first of two arguments. The other one is there to be named. `each_item`: its only argument, which
+//! the engine does not know again.
 
 use std::sync::Arc;
 
@@ -16,5 +17,14 @@ pub(in crate::dialect) fn first_of() -> Arc<ScalarUDF> {
     row_function(FIRST_OF, takes, gives, |args| {
         let [first, _] = take_function_args(FIRST_OF, args)?;
         Ok(Arc::clone(first))
+    })
+}
+
+pub(in crate::dialect) fn each_item() -> Arc<ScalarUDF> {
+    let takes = |given: &[DataType]| (given.len() == 1).then(|| given.to_vec());
+    let gives = |given: &[DataType]| given.first().cloned().unwrap_or(DataType::Null);
+    row_function("each_item", takes, gives, |args| {
+        let [value] = take_function_args("each_item", args)?;
+        Ok(Arc::clone(value))
     })
 }

@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 use datafusion::logical_expr::ScalarUDF;
 
-pub(super) use first_of::{FIRST_OF, first_of};
+pub(super) use first_of::{FIRST_OF, each_item, first_of};
 pub(super) use lists::{DISCRETE_PERCENTILE, LIST_OR_EMPTY, MOST_FREQUENT};
 pub use moments::statement_timestamp;
 pub use shift_by_row::window_functions;

@@ -40,8 +40,6 @@ pub(super) struct FromItem {
     pub(super) leaves: Vec<Leaf>,
     /// Columns that joins merge, and that the engine cannot resolve by their names alone.
     pub(super) merged: Vec<Offered>,
-    /// The names of columns that the engine itself merges.
-    pub(super) using: Vec<String>,
     /// Whether the engine has its columns in another order.
     pub(super) is_reordered: bool,
 }

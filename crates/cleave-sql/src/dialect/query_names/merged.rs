@@ -1,7 +1,8 @@
 //! USING and NATURAL: two columns become one, which comes first and has the value of whichever side has a row.
 //!
-//! The engine merges to the left side alone. Where the other side may have rows without a match (RIGHT and FULL JOIN),
-//! the condition is rewritten to ON, and the column to its expression wherever its name stands alone.
+//! The engine merges to the left side alone, and finds the column by its name only in some places. So the column is
+//! rewritten to its expression wherever its name stands alone; the condition to ON where the other side may have rows
+//! without a match (RIGHT and FULL JOIN).
 
 use cleave_catalog::error::{Error, Fault, NameKind, Position, Result};
 use datafusion::sql::sqlparser::ast::{
@@ -64,12 +65,6 @@ impl Walk<'_> {
             let other = only(theirs, name, "right").map_err(|error| error.at(*position))?;
             columns.push((one, other));
         }
-        let is_merged = |item: &FromItem| {
-            names.iter().any(|(name, _)| {
-                item.using.contains(name) || item.merged.iter().any(|known| known.name == *name)
-            })
-        };
-        let is_lowered = side != Side::Left || is_merged(&left) || is_merged(&right);
         let merged: Vec<Offered> = columns
             .iter()
             .map(|(one, other)| {
@@ -81,7 +76,10 @@ impl Walk<'_> {
                 Offered { name: one.name.clone(), expr }
             })
             .collect();
-        if is_lowered {
+        let is_merged = |item: &FromItem| {
+            names.iter().any(|(name, _)| item.merged.iter().any(|known| known.name == *name))
+        };
+        if side != Side::Left || is_merged(&left) || is_merged(&right) {
             let equal = columns.iter().map(|(one, other)| {
                 binary(one.expr.clone(), BinaryOperator::Eq, other.expr.clone())
             });
@@ -103,15 +101,9 @@ impl Walk<'_> {
         let mut known = left.merged.clone();
         known.extend(right.merged.iter().cloned());
         known.retain(|column| is_new(&column));
-        if is_lowered {
-            known.extend(merged);
-        }
-        let mut using = [left.using, right.using].concat();
-        if !is_lowered {
-            using.extend(names.into_iter().map(|(name, _)| name));
-        }
+        known.extend(merged);
         let leaves = left.leaves.into_iter().chain(right.leaves).collect();
-        Ok(FromItem { offered: Some(offered), leaves, merged: known, using, is_reordered: true })
+        Ok(FromItem { offered: Some(offered), leaves, merged: known, is_reordered: true })
     }
 }
 
@@ -122,7 +114,6 @@ fn beside(left: FromItem, right: FromItem) -> FromItem {
         offered: offered.map(|(ours, theirs)| ours.into_iter().chain(theirs).collect()),
         leaves: left.leaves.into_iter().chain(right.leaves).collect(),
         merged: left.merged.into_iter().chain(right.merged).collect(),
-        using: [left.using, right.using].concat(),
         is_reordered: left.is_reordered || right.is_reordered,
     }
 }
