@@ -2,6 +2,8 @@
 
     trees       statements as trees, and the smaller trees that a tree shrinks to
     tables      the random tables that statements are over
+    functions   what expressions are made of, and odd constants
+    expressions random expressions
     grammar     random statements
     systems     PostgreSQL and Cleave, and what each answers
     outcomes    two answers compared: rows, types, errors

@@ -1,72 +1,19 @@
 """Random statements over the tables of `tables`: a source of chance in, statements as trees out.
 
-Most expressions have the type that is asked for; some combine operands of any two types, which may be an error. What a
-query returns never depends on the order of rows: a LIMIT stands behind an ORDER BY of all columns, windows are the same
-for equal rows, and nothing asks for the time or for chance.
+What a query returns never depends on the order of rows: a LIMIT stands behind an ORDER BY of all columns, windows are
+the same for equal rows, and nothing asks for the time or for chance. A part of the statements is small, so that each
+expression is seen by itself.
 """
 
-from dataclasses import dataclass
+from dataclasses import replace
 
-from .tables import NAMES, ROWS, TYPES, VALUES, literal
-from .trees import PLAIN, listed, node, optional
+from .expressions import Expressions, Scope
+from .functions import ALL, NUMBERS
+from .tables import NAMES, ROWS, TYPES
+from .trees import listed, node, optional
 
-NUMBERS = ["smallint", "integer", "bigint", "real", "double precision", "numeric"]
-WHOLE = NUMBERS[:3]
-ALL = NUMBERS + ["boolean", "text", "date", "timestamp", "interval"]
-COMPARISONS = ["=", "<>", "<", "<=", ">", ">=", "IS DISTINCT FROM", "IS NOT DISTINCT FROM"]
-# Functions by the type of their result: name, types of their arguments.
-FUNCTIONS = {
-    "integer": [("length", ["text"]), ("octet_length", ["text"]), ("ascii", ["text"]), ("strpos", ["text", "text"]),
-                ("abs", ["integer"]), ("mod", ["integer", "integer"]), ("sign", ["integer"])],
-    "bigint": [("abs", ["bigint"]), ("mod", ["bigint", "bigint"]), ("div", ["bigint", "bigint"])],
-    "numeric": [("abs", ["numeric"]), ("round", ["numeric", "integer"]), ("trunc", ["numeric", "integer"]),
-                ("ceil", ["numeric"]), ("floor", ["numeric"]), ("round", ["numeric"]), ("sign", ["numeric"]),
-                ("mod", ["numeric", "numeric"])],
-    "double precision": [("abs", ["double precision"]), ("round", ["double precision"]), ("sqrt", ["double precision"]),
-                         ("ceil", ["double precision"]), ("floor", ["double precision"]),
-                         ("trunc", ["double precision"]), ("exp", ["double precision"]), ("ln", ["double precision"]),
-                         ("power", ["double precision", "double precision"]), ("log", ["double precision"]),
-                         ("cbrt", ["double precision"]), ("degrees", ["double precision"]),
-                         ("sign", ["double precision"]), ("date_part", ["field", "timestamp"])],
-    "text": [("upper", ["text"]), ("lower", ["text"]), ("reverse", ["text"]), ("initcap", ["text"]),
-             ("trim", ["text"]), ("ltrim", ["text", "text"]), ("left", ["text", "integer"]),
-             ("right", ["text", "integer"]), ("replace", ["text", "text", "text"]), ("md5", ["text"]),
-             ("split_part", ["text", "text", "positive"]), ("lpad", ["text", "small", "text"]),
-             ("repeat", ["text", "small"]), ("substr", ["text", "integer"]),
-             ("substr", ["text", "small", "positive"]), ("concat", ["text", "any", "any"]),
-             ("translate", ["text", "text", "text"]), ("to_hex", ["integer"]), ("chr", ["positive"]),
-             ("concat_ws", ["text", "text", "any"]), ("btrim", ["text", "text"]), ("quote_literal", ["text"]),
-             ("rpad", ["text", "small", "text"]), ("overlay", ["text", "text", "positive"]),
-             ("regexp_replace", ["text", "text", "text"]), ("to_char", ["timestamp", "picture"]),
-             ("to_char", ["date", "picture"])],
-    "boolean": [("starts_with", ["text", "text"]), ("isfinite", ["date"]), ("isfinite", ["timestamp"]),
-                ("isfinite", ["interval"])],
-    "timestamp": [("date_trunc", ["field", "timestamp"]), ("date_bin", ["step", "timestamp", "timestamp"])],
-    "interval": [("justify_hours", ["interval"]), ("justify_days", ["interval"]), ("age", ["timestamp", "timestamp"])],
-}
-FIELDS = ["year", "month", "day", "hour", "minute", "second", "quarter", "week", "dow", "doy", "isoyear", "epoch",
-          "decade", "century", "isodow"]
-TRUNCATED = ["year", "month", "day", "hour", "minute", "second", "quarter", "week"]
-AGGREGATES = {
-    "bigint": [("count", ["any"]), ("sum", ["integer"]), ("sum", ["smallint"])],
-    "numeric": [("sum", ["bigint"]), ("sum", ["numeric"]), ("avg", ["integer"]), ("avg", ["numeric"]),
-                ("avg", ["bigint"])],
-    "double precision": [("sum", ["double precision"]), ("avg", ["double precision"]), ("avg", ["real"])],
-    "boolean": [("bool_and", ["boolean"]), ("bool_or", ["boolean"]), ("every", ["boolean"])],
-    "interval": [("sum", ["interval"]), ("avg", ["interval"])],
-}
-PLAIN.update({f"e {name}": f"NULL::{name}" for name in ALL})
-PLAIN.update({"e integer": "1", "e boolean": "true", "e text": "'a'", "from": "t1", "e any": "NULL"})
-
-
-@dataclass(frozen=True)
-class Scope:
-    """The columns that an expression may name: text and type. `outer` are those of queries around."""
-
-    columns: tuple = ()
-    outer: tuple = ()
-    depth: int = 0
-    may_query: bool = True
+JOINS = ["JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"]
+SET_OPERATORS = ["UNION", "UNION ALL", "INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL"]
 
 
 def base(type_name):
@@ -74,60 +21,114 @@ def base(type_name):
     return "numeric" if type_name.startswith("numeric") else "text" if type_name.startswith("varchar") else type_name
 
 
-class Grammar:
-    def __init__(self, chance):
-        self.chance = chance
-        self.number = 0
-
-    def name(self):
-        self.number += 1
-        return f"q{self.number}"
-
-    def happens(self, share):
-        return self.chance.random() < share
-
-    def one(self, choices):
-        return self.chance.choice(choices)
-
-    # Queries
-
+class Grammar(Expressions):
     def statement(self):
         self.number = 0
+        if self.happens(0.35):
+            return self.small_statement()
         types = [self.one(ALL) for _ in range(self.chance.randint(1, 4))]
-        with_part = ()
+        parts = []
         extra = ()
-        if self.happens(0.1):
-            name, inner = self.name(), [self.one(ALL) for _ in range(2)]
-            with_part = (optional(f"WITH {name} AS ", self.one(["", "", "MATERIALIZED "]), "(",
-                                  self.query(inner, Scope(depth=2), name="c"), ") "),)
-            extra = ((name, tuple((f"c{place}", type_name) for place, type_name in enumerate(inner))),)
+        if self.happens(0.18):
+            is_recursive = self.happens(0.35)
+            for _ in range(self.one([1, 1, 2, 3])):
+                part, columns = self.with_part(extra, is_recursive)
+                parts.append(part)
+                extra = (*extra, columns)
+            with_part = (optional("WITH RECURSIVE " if is_recursive else "WITH ",
+                                  listed(", ", parts, least=len(parts)), " "),)
+        else:
+            with_part = ()
         return node("statement", *with_part, self.query(types, Scope(depth=3), extra=extra, is_top=True))
+
+    def small_statement(self):
+        """A few expressions over a table, or over no table at all."""
+        types = [self.one(ALL) for _ in range(self.one([1, 1, 2]))]
+        scope = Scope(depth=self.one([1, 2, 2]), may_query=False)
+        tail = ""
+        if self.happens(0.7):
+            source, columns = self.table()
+            scope = replace(scope, columns=columns)
+            tail = node("tail", " FROM ", source)
+        ways = [self.operated, self.called, self.called, self.called, self.conditional, self.converted]
+        items = [node("item", self.one(ways)(type_name, scope), f" AS c{place}")
+                 for place, type_name in enumerate(types)]
+        return node("statement", "SELECT ", listed(", ", items), tail)
+
+    def with_part(self, extra, is_recursive):
+        name, types = self.name(), [self.one(ALL) for _ in range(2)]
+        columns = (name, tuple((f"c{place}", type_name) for place, type_name in enumerate(types)))
+        if is_recursive and self.happens(0.6):
+            return self.recursive_part(name), (name, (("c0", "integer"), ("c1", "text")))
+        kind = self.one(["", "", "MATERIALIZED ", "NOT MATERIALIZED "])
+        inner = self.query(types, Scope(depth=2), name="c", extra=extra)
+        return node("part", f"{name} AS {kind}(", inner, ")"), columns
+
+    def recursive_part(self, name):
+        """A query that counts up to a few, with a text beside the number."""
+        first = Scope(depth=1, may_query=False)
+        step = Scope((("q.c0", "integer"), ("q.c1", "text")), (), 1, False)
+        union = self.one(["UNION ALL", "UNION"])
+        text = node("e text", "left(", self.expression("text", step), ", 20)")
+        joined = self.one(["", "", " JOIN t2 ON t2.id = q.c0", " CROSS JOIN t1"])
+        return node("part", f"{name} (c0, c1) AS (SELECT {self.one(['0', '1', '-2'])}, CAST(",
+                    self.expression("text", first), f" AS text) {union} SELECT q.c0 + 1, ", text,
+                    f" FROM {name} AS q{joined} WHERE q.c0 < {self.one(['3', '5', '12'])}",
+                    optional(" AND ", self.expression("boolean", step)) if self.happens(0.4) else "", ")")
+
+    # Queries
 
     def query(self, types, scope, name="c", extra=(), is_top=False):
         """A query of columns of these types, called name0, name1, ..."""
         if scope.depth > 0 and self.happens(0.12):
             below = Scope(outer=scope.outer, depth=scope.depth - 1, may_query=scope.may_query)
-            operator = self.one(["UNION", "UNION ALL", "INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL"])
             other = types if self.happens(0.7) else [self.related(type_name) for type_name in types]
-            body = node("query", "(", self.query(types, below, name, extra), f") {operator} (",
+            body = node("query", "(", self.query(types, below, name, extra), f") {self.one(SET_OPERATORS)} (",
                         self.query(other, below, name, extra), ")")
+        elif self.happens(0.05):
+            rows = [node("item", "(", listed(", ", [self.constant(of) for of in types], least=len(types)), ")")
+                    for _ in range(self.chance.randint(1, 3))]
+            body = node("query", "VALUES ", listed(", ", rows))
+        elif self.happens(0.06):
+            # An order of its own.
+            return self.distinct_on(types, scope, name, extra)
         else:
             body = self.core(types, scope, name, extra)
         if not is_top and not self.happens(0.1):
             return body
         if self.happens(0.5):
             return body
-        order = listed(", ", [f"{place + 1}{self.one(['', '', ' DESC', ' NULLS FIRST', ' DESC NULLS LAST'])}"
-                              for place in range(len(types))], least=len(types))
-        limit = optional(f" LIMIT {self.chance.randint(0, 12)}",
-                         optional(f" OFFSET {self.chance.randint(0, 5)}")) if self.happens(0.5) else ""
-        return node("query", "(", body, ") ORDER BY ", order, limit)
+        return node("query", "(", body, ") ORDER BY ", self.all_columns(types), self.limit())
 
-    def related(self, type_name):
-        for family in (NUMBERS, ["date", "timestamp"], ["text"]):
-            if type_name in family:
-                return self.one(family)
-        return type_name
+    def all_columns(self, types):
+        ways = ["", "", " DESC", " NULLS FIRST", " DESC NULLS LAST", " ASC NULLS LAST"]
+        return listed(", ", [f"{place + 1}{self.one(ways)}" for place in range(len(types))], least=len(types))
+
+    def limit(self):
+        if self.happens(0.5):
+            return ""
+        few, skipped = self.chance.randint(0, 12), self.chance.randint(0, 5)
+        way = self.chance.random()
+        if way < 0.6:
+            return optional(f" LIMIT {few}", optional(f" OFFSET {skipped}"))
+        if way < 0.75:
+            return optional(self.one([f" LIMIT {few} + 1", " LIMIT (SELECT count(*) FROM t1) + 1", " LIMIT NULL",
+                                      " LIMIT ALL", " LIMIT 2.5", " LIMIT -1", " LIMIT '3'"]),
+                            optional(self.one([f" OFFSET {skipped} - 1", " OFFSET NULL", " OFFSET (SELECT 1)"])))
+        return optional(optional(f" OFFSET {skipped}{self.one(['', ' ROWS'])}"),
+                        f" FETCH FIRST {few} ROWS {self.one(['ONLY', 'ONLY', 'ONLY', 'ONLY', 'WITH TIES'])}")
+
+    def distinct_on(self, types, scope, name, extra):
+        """The first row of each group, in an order of all columns."""
+        sources, columns = self.sources(scope, extra)
+        rows = Scope(columns, scope.outer, max(scope.depth, 1), scope.may_query)
+        items = [self.expression(type_name, rows) for type_name in types]
+        count = self.chance.randint(1, len(items))
+        named = [node("item", item, f" AS {name}{place}") for place, item in enumerate(items)]
+        keys = ", ".join(str(place + 1) for place in range(count))
+        return node("query", f"SELECT DISTINCT ON ({keys}) ", listed(", ", named, least=len(named)), " FROM ", sources,
+                    optional(" WHERE ", self.expression("boolean", rows)) if self.happens(0.4) else "", " ORDER BY ",
+                    self.all_columns(types))
 
     def core(self, types, scope, name, extra):
         sources, columns = self.sources(scope, extra)
@@ -138,8 +139,11 @@ class Grammar:
         distinct = ""
         if kind < 0.3:
             items, tail = self.grouped(types, rows)
-        elif kind < 0.42 and len(sources.parts) == 1:
-            items = [self.window(type_name, rows) if self.happens(0.6) else self.expression(type_name, rows)
+        elif kind < 0.44 and len(sources.parts) == 1:
+            is_single = " JOIN " not in str(sources)
+            inner = rows if is_single else replace(rows, columns=tuple(
+                (column, of) for column, of in columns if not column.endswith(".id")))
+            items = [self.window(type_name, inner) if self.happens(0.6) else self.expression(type_name, rows)
                      for type_name in types]
         else:
             items = [self.expression(type_name, rows) for type_name in types]
@@ -148,82 +152,69 @@ class Grammar:
         return node("query", "SELECT ", distinct, named, " FROM ", sources, where, *tail)
 
     def grouped(self, types, rows):
-        key_types = [self.one(ALL) for _ in range(self.chance.randint(0, 2))]
+        key_types = [self.one(ALL) for _ in range(self.chance.randint(0, 3))]
         keys = [self.column_of(rows, key_type) if self.happens(0.7) else self.expression(key_type, rows)
                 for key_type in key_types]
-        keys = [key for key in keys if key is not None and not str(key).lstrip("(-").isdigit()
-                and str(key) not in ("true", "false")]
+        keys = [key for key in keys if key is not None and self.may_group(str(key))]
+        sets = self.grouping_sets(keys) if keys and self.happens(0.2) else None
         items = []
         for type_name in types:
             fitting = [key for key in keys if key.kind == f"e {type_name}"]
-            if fitting and self.happens(0.5):
+            if sets is not None and type_name == "integer" and self.happens(0.5):
+                some = self.chance.sample(keys, self.chance.randint(1, len(keys)))
+                items.append(node("e integer", "grouping(", listed(", ", some), ")"))
+            elif fitting and self.happens(0.5):
                 items.append(self.one(fitting))
             else:
                 items.append(self.over_groups(type_name, rows))
         having = optional(" HAVING ", self.over_groups("boolean", rows)) if self.happens(0.2) else ""
         group_by = ("",)
         if keys:
-            listing = listed(", ", keys, least=len(keys))
-            plain = self.happens(0.85) or any(key.size() > 1 for key in keys)
-            group_by = (" GROUP BY ", listing) if plain else \
-                (f" GROUP BY {self.one(['ROLLUP', 'CUBE', 'GROUPING SETS'])} (", listing, ")")
+            group_by = (" GROUP BY ", sets or listed(", ", keys, least=len(keys)))
         return items, (*group_by, having)
 
-    def over_groups(self, type_name, rows):
-        """An expression over aggregates."""
-        if self.happens(0.3) and type_name in NUMBERS:
-            one, other = self.aggregate(type_name, rows), self.aggregate(self.one(NUMBERS), rows)
-            return self.cast(node("e any", "(", one, self.one([" + ", " - ", " * "]), other, ")"), type_name)
-        if type_name == "boolean" and self.happens(0.5):
-            of = self.one(ALL)
-            return node("e boolean", "(", self.aggregate(of, rows), f" {self.one(COMPARISONS)} ",
-                        self.constant(of), ")")
-        return self.aggregate(type_name, rows)
+    def may_group(self, key):
+        """Whether a key is no number, which would be the place of a column, and no bare text."""
+        is_number = key.lstrip("(-").rstrip(")").replace(".", "").isdigit() or "1e3" in key
+        is_text = key.startswith("'") and key.endswith("'")
+        return not is_number and not is_text and key not in ("true", "false", "NULL")
 
-    def aggregate(self, type_name, rows):
-        known = AGGREGATES.get(type_name, [])
-        filtered = node("clause", optional(" FILTER (WHERE ", self.expression("boolean", rows), ")")
-                        if self.happens(0.12) else "")
-        if known and self.happens(0.6):
-            name, arguments = self.one(known)
-            inner = self.expression(self.one(ALL) if arguments == ["any"] else arguments[0], rows)
-            if name == "count" and self.happens(0.4):
-                return node(f"e {type_name}", "count(*)", filtered)
-            distinct = optional("DISTINCT ") if self.happens(0.2) else ""
-            return node(f"e {type_name}", f"{name}(", distinct, inner, ")", filtered)
-        if type_name == "text" and self.happens(0.5):
-            inner = self.expression("text", rows)
-            return node("e text", "string_agg(", inner, ", ',' ORDER BY ", inner, ")", filtered)
-        if type_name == "boolean":
-            return node("e boolean", "bool_or(", self.expression("boolean", rows), ")", filtered)
-        return node(f"e {type_name}", f"{self.one(['min', 'max'])}(", self.expression(type_name, rows), ")", filtered)
+    def grouping_sets(self, keys):
+        def some():
+            return listed(", ", self.chance.sample(keys, self.chance.randint(1, len(keys))))
 
-    def window(self, type_name, rows):
-        partition = node("clause", optional("PARTITION BY ", self.expression(self.one(ALL), rows), " ")
-                         if self.happens(0.6) else "")
-        keys = [self.expression(self.one(ALL), rows) for _ in range(self.chance.randint(0, 2))]
-        order = node("clause", optional("ORDER BY ", listed(", ", keys)) if keys else "")
-        over = node("clause", " OVER (", partition, order, ")")
-        if type_name == "bigint" and self.happens(0.6):
-            return node("e bigint", self.one(["rank()", "dense_rank()", "count(*)"]), over)
-        if type_name == "double precision" and self.happens(0.3):
-            return node("e double precision", self.one(["percent_rank()", "cume_dist()"]), over)
-        name, inner = self.one(AGGREGATES.get(type_name, [(self.one(["min", "max"]), [type_name])]))
-        if type_name == "boolean":
-            name, inner = "bool_and", ["boolean"]
-        argument = self.expression(self.one(ALL) if inner == ["any"] else inner[0], rows)
-        return node(f"e {type_name}", f"{name}(", argument, ")", over)
+        all_keys = listed(", ", keys, least=len(keys))
+        way = self.chance.random()
+        if way < 0.3:
+            return node("sets", "ROLLUP (", all_keys, ")")
+        if way < 0.5:
+            return node("sets", "CUBE (", all_keys, ")")
+        if way < 0.65 and len(keys) > 1:
+            return node("sets", keys[0], ", ", f"{self.one(['ROLLUP', 'CUBE'])} (",
+                        listed(", ", keys[1:], least=len(keys) - 1), ")")
+        sets = [node("set", "(", all_keys, ")"), node("set", "()"), node("set", "(", some(), ")")]
+        chosen = self.chance.sample(sets, self.chance.randint(1, 3))
+        if sets[0] not in chosen:
+            chosen.append(sets[0])
+        return node("sets", "GROUPING SETS (", listed(", ", chosen), ")")
+
+    # What stands behind FROM
 
     def sources(self, scope, extra):
         """What stands behind FROM, and its columns."""
+        if self.happens(0.06):
+            return self.joined_by_name()
         first, columns = self.source(scope, extra)
         count = self.one([1, 1, 1, 2, 2, 3])
         joined = first
         for _ in range(count - 1):
+            if self.happens(0.12):
+                joined, columns = self.lateral(joined, columns)
+                continue
             other, more = self.source(scope, extra)
-            kind = self.one(["JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "CROSS JOIN"])
+            kind = self.one([*JOINS, "CROSS JOIN"])
             if kind == "CROSS JOIN":
-                joined = node("from", joined, " CROSS JOIN ", other)
+                joined = node("from", joined, self.one([" CROSS JOIN ", " CROSS JOIN ", ", "]), other)
             elif self.happens(0.12) and {"id"} == self.shared(columns, more):
                 joined = node("from", joined, f" {kind} ", other, " USING (id)")
             else:
@@ -237,9 +228,56 @@ class Grammar:
             columns = columns + more
         return listed("", [joined]), columns
 
+    def joined_by_name(self):
+        """Tables joined by columns of one name, which then have no table."""
+        names = self.chance.sample(list(ROWS), 2)
+        left, right = self.name(), self.name()
+        kind = self.one(JOINS)
+        types = self.chance.sample(TYPES, 2)
+        columns = tuple((NAMES[of], base(of)) for of in types)
+        own = tuple((f"{table}.{NAMES[of]}", base(of)) for table in (left, right) for of in TYPES if of not in types)
+        if self.happens(0.5):
+            using = ", ".join(name for name, _ in columns)
+            text = node("from", f"{names[0]} AS {left} {kind} {names[1]} AS {right} USING ({using})")
+            return listed("", [text]), columns + own
+        # A table of the common columns and one each of its own.
+        shared = ", ".join(name for name, _ in columns)
+        extra = self.one([of for of in TYPES if of not in types])
+        text = node("from", f"(SELECT {shared}, id AS a FROM {names[0]}) AS {left} NATURAL {kind} "
+                            f"(SELECT {shared}, {NAMES[extra]} AS b FROM {names[1]}) AS {right}")
+        return listed("", [text]), (*columns, ("a", "integer"), ("b", base(extra)))
+
+    def lateral(self, joined, columns):
+        """A source that may name the columns of those before it."""
+        name = self.name()
+        if self.happens(0.3):
+            whole = [column for column, of in columns if of == "integer"]
+            start = self.one(whole) if whole else "2"
+            end = f"least({start}, 1000000) + {self.one(['1', '2', '-1'])}"
+            call = f"generate_series(least({start}, 1000000), {end})"
+            return (node("from", joined, f" {self.one(['CROSS JOIN', 'CROSS JOIN LATERAL'])} {call} AS {name} (g)"),
+                    (*columns, (f"{name}.g", "integer")))
+        types = [self.one(ALL) for _ in range(2)]
+        scope = Scope(columns, (), 1, False)
+        if self.happens(0.4):
+            items = [node("item", self.expression(of, scope), f" AS c{place}") for place, of in enumerate(types)]
+            inner = node("query", "SELECT ", listed(", ", items, least=2))
+        else:
+            source, own = self.table()
+            rows = Scope(own, columns, 1, False)
+            make = self.aggregate if self.happens(0.5) else self.expression
+            items = [node("item", make(of, replace(rows, outer=())) if make == self.aggregate else make(of, rows),
+                          f" AS c{place}") for place, of in enumerate(types)]
+            inner = node("query", "SELECT ", listed(", ", items, least=2), " FROM ", source,
+                         optional(" WHERE ", self.equality(own, columns) or self.expression("boolean", rows)))
+        found = tuple((f"{name}.c{place}", of) for place, of in enumerate(types))
+        if self.happens(0.4):
+            return node("from", joined, " LEFT JOIN LATERAL (", inner, f") AS {name} ON true"), columns + found
+        return node("from", joined, " CROSS JOIN LATERAL (", inner, f") AS {name}"), columns + found
+
     def equality(self, left, right):
         pairs = [(one, other) for one, of in left for other, to in right
-                 if of == to or of in WHOLE and to in WHOLE or self.happens(0.01)]
+                 if of == to or of in NUMBERS[:3] and to in NUMBERS[:3] or self.happens(0.01)]
         if not pairs:
             return None
         one, other = self.one(pairs)
@@ -248,7 +286,7 @@ class Grammar:
     def shared(self, left, right):
         """`id`, if both sides have one column of that name, and the left one source."""
         sources = {name.split(".")[0] for name, _ in left}
-        both = [{name.split(".")[1] for name, _ in side} for side in (left, right)]
+        both = [{name.split(".")[-1] for name, _ in side} for side in (left, right)]
         return both[0] & both[1] & {"id"} if len(sources) == 1 else set()
 
     def source(self, scope, extra):
@@ -259,6 +297,8 @@ class Grammar:
                     for _ in range(self.chance.randint(1, 4))]
             columns = tuple((f"{name}.c{place}", of) for place, of in enumerate(types))
             return node("from", "(VALUES ", listed(", ", rows), f") AS {name} (c0, c1)"), columns
+        if self.happens(0.05):
+            return self.series(name)
         if extra and self.happens(0.5):
             of, columns = self.one(extra)
             return node("from", f"{of} AS {name}"), tuple((f"{name}.{column}", kind) for column, kind in columns)
@@ -266,7 +306,11 @@ class Grammar:
             types = [self.one(ALL) for _ in range(2)]
             inner = self.query(types, Scope(outer=(), depth=scope.depth - 1), name="c")
             columns = tuple((f"{name}.c{place}", type_name) for place, type_name in enumerate(types))
-            return node("from", "(", inner, f") AS {name}"), columns
+            return node("from", "(", inner, f") AS {name} (c0, c1)"), columns
+        return self.table(name)
+
+    def table(self, name=None):
+        name = name or self.name()
         table = self.one(list(ROWS))
         if table == "t4" and self.happens(0.6):
             table = "t3"
@@ -274,165 +318,14 @@ class Grammar:
                    *((f"{name}.{NAMES[type_name]}", base(type_name)) for type_name in TYPES))
         return node("from", f"{table} AS {name}"), columns
 
-    # Expressions
-
-    def expression(self, type_name, scope):
-        if scope.depth <= 0 or self.happens(0.25):
-            return self.leaf(type_name, scope)
-        below = Scope(scope.columns, scope.outer, scope.depth - 1, scope.may_query)
-        ways = [self.leaf, self.operated, self.called, self.conditional, self.converted]
-        if self.happens(0.06):
-            return self.cast(self.wild(below), type_name) if self.happens(0.7) else self.wild(below)
-        if scope.may_query and self.happens(0.05):
-            return self.scalar_query(type_name, below)
-        return self.one(ways)(type_name, below)
-
-    def leaf(self, type_name, scope):
-        column = self.column_of(scope, type_name)
-        if column is not None and self.happens(0.75):
-            return column
-        return self.constant(type_name)
-
-    def column_of(self, scope, type_name):
-        columns = scope.columns if not scope.outer or self.happens(0.7) else scope.outer
-        fitting = [name for name, of in columns if of == type_name]
-        return node(f"e {type_name}", self.one(fitting)) if fitting else None
-
-    def constant(self, type_name):
-        if self.happens(0.08):
-            return node(f"e {type_name}", f"NULL::{type_name}")
-        values = VALUES.get(type_name) or VALUES["numeric(12,3)"]
-        return node(f"e {type_name}", literal(type_name, self.one(values)))
-
-    def cast(self, inner, type_name):
-        return node(f"e {type_name}", "CAST(", inner, f" AS {type_name})")
-
-    def wild(self, scope):
-        """An operator over operands of any two types."""
-        left, right = self.expression(self.one(ALL), scope), self.expression(self.one(ALL), scope)
-        return node("e any", "(", left, f" {self.one(['+', '-', '*', '/', '%', '||', '=', '<', '>='])} ", right, ")")
-
-    def operated(self, type_name, scope):
-        def two(left, operator, right):
-            return node(f"e {type_name}", "(", self.expression(left, scope), f" {operator} ",
-                        self.expression(right, scope), ")")
-
-        if type_name in WHOLE:
-            if self.happens(0.1):
-                return node(f"e {type_name}", "(- ", self.expression(type_name, scope), ")")
-            return two(type_name, self.one(["+", "-", "*", "/", "%", "&", "|", "#"]), type_name)
-        if type_name in NUMBERS:
-            other = self.one(WHOLE) if self.happens(0.4) and type_name != "real" else type_name
-            return two(type_name, self.one(["+", "-", "*", "/"]), other)
-        if type_name == "text":
-            return two("text", "||", self.one(["text", "text", "integer", "date"]))
-        if type_name == "date":
-            return two("date", self.one(["+", "-"]), "integer")
-        if type_name == "timestamp":
-            return two(self.one(["timestamp", "date"]), self.one(["+", "-"]), "interval")
-        if type_name == "interval":
-            if self.happens(0.3):
-                return two("timestamp", "-", "timestamp")
-            if self.happens(0.3):
-                return two("interval", self.one(["*", "/"]), self.one(["double precision", "integer"]))
-            return two("interval", self.one(["+", "-"]), "interval")
-        return self.condition(scope)
-
-    def condition(self, scope):
-        def boolean():
-            return self.expression("boolean", scope)
-
-        of = self.one(ALL)
-        way = self.chance.random()
-        if way < 0.3:
-            other = self.related(of) if self.happens(0.3) else of
-            return node("e boolean", "(", self.expression(of, scope), f" {self.one(COMPARISONS)} ",
-                        self.expression(other, scope), ")")
-        if way < 0.5:
-            return node("e boolean", "(", boolean(), self.one([" AND ", " OR "]), boolean(), ")")
-        if way < 0.58:
-            return node("e boolean", "(NOT ", boolean(), ")")
-        if way < 0.7:
-            return node("e boolean", "(", self.expression(of, scope), self.one([" IS NULL", " IS NOT NULL"]), ")")
-        if way < 0.78:
-            items = [self.expression(of, scope) for _ in range(self.chance.randint(1, 4))]
-            return node("e boolean", "(", self.expression(of, scope), self.one([" IN (", " NOT IN ("]),
-                        listed(", ", items), "))")
-        if way < 0.84:
-            return node("e boolean", "(", self.expression(of, scope), self.one([" BETWEEN ", " NOT BETWEEN "]),
-                        self.expression(of, scope), " AND ", self.expression(of, scope), ")")
-        if way < 0.9:
-            pattern = self.one(["'a%'", "'%b'", "'_'", "'%'", "''", "'A_c'", "'%a%b%'"])
-            return node("e boolean", "(", self.expression("text", scope),
-                        self.one([" LIKE ", " NOT LIKE ", " ILIKE "]), pattern, ")")
-        if way < 0.95 and scope.may_query:
-            inner = Scope(outer=scope.columns, depth=max(scope.depth - 1, 0), may_query=False)
-            if self.happens(0.5):
-                return node("e boolean", self.one(["(EXISTS (", "(NOT EXISTS ("]), self.query([of], inner), "))")
-            return node("e boolean", "(", self.expression(of, scope), self.one([" IN (", " NOT IN ("]),
-                        self.query([of], Scope(depth=1, may_query=False)), "))")
-        return node("e boolean", "(", boolean(), self.one([" IS TRUE", " IS NOT FALSE", " IS UNKNOWN"]), ")")
-
-    def called(self, type_name, scope):
-        known = FUNCTIONS.get(type_name)
-        if type_name in ("double precision", "numeric") and self.happens(0.2):
-            of = self.one(["date", "timestamp", "interval"])
-            part = node("e numeric", f"extract({self.one(FIELDS)} FROM ", self.expression(of, scope), ")")
-            return part if type_name == "numeric" else self.cast(part, type_name)
-        if not known:
-            return self.conditional(type_name, scope)
-        name, arguments = self.one(known)
-        return node(f"e {type_name}", f"{name}(",
-                    listed(", ", [self.argument(of, scope) for of in arguments], least=len(arguments)), ")")
-
-    def argument(self, of, scope):
-        if of == "small":
-            return str(self.chance.randint(-1, 4))
-        if of == "step":
-            return self.one(["'1 day'::interval", "'15 minutes'::interval", "'7 days'::interval"])
-        if of == "picture":
-            return self.one(["'YYYY-MM-DD'", "'HH24:MI:SS'", "'Mon DD, YYYY'", "'Q WW D'", "'MS US'"])
-        if of == "positive":
-            return str(self.chance.randint(1, 70))
-        if of == "field":
-            return f"'{self.one(TRUNCATED)}'"
-        return self.expression(self.one(ALL) if of == "any" else of, scope)
-
-    def conditional(self, type_name, scope):
-        def value():
-            other = self.related(type_name) if self.happens(0.1) else type_name
-            return self.expression(other, scope)
-
-        way = self.chance.random()
-        kind = f"e {type_name}"
-        if way < 0.35:
-            return node(kind, "CASE WHEN ", self.expression("boolean", scope), " THEN ", value(),
-                        node("clause", optional(" ELSE ", value())), " END")
-        if way < 0.45:
-            of = self.one(ALL)
-            return node(kind, "CASE ", self.expression(of, scope), " WHEN ", self.expression(of, scope), " THEN ",
-                        value(), " ELSE ", value(), " END")
-        if way < 0.65:
-            return node(kind, "coalesce(", listed(", ", [value(), value()]), ")")
-        if way < 0.8:
-            return node(kind, "nullif(", value(), ", ", value(), ")")
-        return node(kind, f"{self.one(['greatest', 'least'])}(", listed(", ", [value(), value(), value()]), ")")
-
-    def converted(self, type_name, scope):
-        if type_name in NUMBERS:
-            of = self.one(NUMBERS + ["text"])
-        elif type_name == "text":
-            of = self.one(ALL)
-        elif type_name in ("date", "timestamp"):
-            of = self.one(["date", "timestamp"])
-        else:
-            of = type_name
-        return self.cast(self.expression(of, scope), type_name)
-
-    def scalar_query(self, type_name, scope):
-        inner = Scope(depth=1, may_query=False)
-        source, columns = self.source(inner, ())
-        rows = Scope(columns, scope.columns, 1, False)
-        where = optional(" WHERE ", self.expression("boolean", rows)) if self.happens(0.6) else ""
-        return node(f"e {type_name}", "(SELECT ", self.aggregate(type_name, Scope(columns, (), 1, False)), " FROM ",
-                    source, where, ")")
+    def series(self, name):
+        """A series of numbers or times, perhaps numbered."""
+        of, call = self.one([
+            ("integer", "generate_series(1, 4)"), ("integer", "generate_series(5, 1, -2)"),
+            ("integer", "generate_series(3, 1)"), ("bigint", "generate_series(1::bigint, 3)"),
+            ("timestamp", "generate_series('2024-01-30'::timestamp, '2024-05-01', '1 month')"),
+            ("timestamptz", "generate_series('2024-03-30 12:00+00'::timestamptz, '2024-04-02', '12 hours')")])
+        if self.happens(0.3):
+            return (node("from", f"{call} WITH ORDINALITY AS {name} (g, n)"),
+                    ((f"{name}.g", of), (f"{name}.n", "bigint")))
+        return node("from", f"{call} AS {name} (g)"), ((f"{name}.g", of),)

@@ -6,9 +6,10 @@ types and NULL are frequent.
 """
 
 TYPES = ["smallint", "integer", "bigint", "real", "double precision", "numeric(12,3)", "boolean", "text",
-         "varchar(9)", "date", "timestamp", "interval"]
+         "varchar(9)", "date", "timestamp", "interval", "time", "timestamptz"]
 NAMES = {"smallint": "s", "integer": "i", "bigint": "b", "real": "r", "double precision": "d", "numeric(12,3)": "n",
-         "boolean": "t", "text": "x", "varchar(9)": "v", "date": "y", "timestamp": "m", "interval": "l"}
+         "boolean": "t", "text": "x", "varchar(9)": "v", "date": "y", "timestamp": "m", "interval": "l",
+         "time": "h", "timestamptz": "z"}
 # Literals of each type, without their quotes and casts.
 VALUES = {
     "smallint": ["0", "1", "-1", "2", "7", "32767", "-32768", "100"],
@@ -23,6 +24,9 @@ VALUES = {
     "date": ["2000-02-29", "1999-12-31", "2024-01-01", "1970-01-01", "0001-01-01"],
     "timestamp": ["2000-02-29 12:34:56.789", "1999-12-31 23:59:59", "1970-01-01 00:00:00", "2024-01-01 00:00:00"],
     "interval": ["1 day", "0", "-1 day", "1 mon", "25:00:00", "1 year 2 mons", "00:00:01.5", "-00:00:00.25"],
+    "time": ["00:00:00", "12:34:56.789", "23:59:59.999999", "04:05:06", "24:00:00"],
+    "timestamptz": ["2000-02-29 12:34:56.789+00", "2024-03-31 01:30:00+00", "1970-01-01 00:00:00+00",
+                    "2024-07-01 12:00:00+05:30", "1900-01-01 00:00:00+00"],
 }
 ROWS = {"t0": 0, "t1": 1, "t2": 7, "t3": 12, "t4": 300}
 
