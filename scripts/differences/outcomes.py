@@ -73,8 +73,10 @@ def normal_value(value, type_name):
             number = float(value)
         except ValueError:
             return value
-        if number == 0 or number != number or number in (float("inf"), float("-inf")):
-            return repr(number + 0.0)
+        if number == 0:
+            return "0"
+        if number != number or number in (float("inf"), float("-inf")):
+            return repr(number)
         return f"{number:.{DIGITS[type_name]}g}"
     if type_name in ("numeric", "smallint", "integer", "bigint"):
         try:

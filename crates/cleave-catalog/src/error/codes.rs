@@ -178,6 +178,8 @@ fn external_sqlstate(inner: &(dyn std::error::Error + 'static)) -> &'static str 
         (Some(ours), _) => ours.sqlstate(),
         (_, Some(stored)) => store_sqlstate(stored),
         _ if inner.is::<ResultTooLarge>() => "54000",
+        // Of the engine's functions of patterns.
+        _ if inner.to_string().starts_with("regex parse error") => "2201B",
         _ => inner.downcast_ref::<ArgumentFault>().map_or("XX000", ArgumentFault::sqlstate),
     }
 }

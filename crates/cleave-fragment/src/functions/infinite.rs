@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, ArrowNativeTypeOp, ArrowPrimitiveType, AsArray, BooleanArray, PrimitiveArray,
+    StringArray, Time64MicrosecondArray,
 };
 use arrow::buffer::NullBuffer;
 use arrow::compute::{CastOptions, cast_with_options, nullif};
@@ -227,6 +228,71 @@ pub fn time_cast(times: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
                 return Err(ArgumentFault::TimeOutOfRange { what: "date" }.into());
             }
         }
+        if times.data_type().is_string()
+            && *to == DataType::Time64(TimeUnit::Microsecond)
+            && let Some(read) = times_of_day(times)?
+        {
+            return Ok(Arc::new(read));
+        }
+        if times.data_type().is_string() && matches!(to, DataType::Timestamp(_, None)) {
+            return Ok(cast_with_options(&without_zones(times)?, to, &strict)?);
+        }
         Ok(cast_with_options(times, to, &strict)?)
     })
+}
+
+/// The times of day that texts spell in digits alone; None: one of them is for the engine to read, or to refuse.
+fn times_of_day(texts: &ArrayRef) -> Result<Option<Time64MicrosecondArray>> {
+    let texts = cast_with_options(texts, &DataType::Utf8, &CastOptions::default())?;
+    let texts = texts.as_string::<i32>().iter();
+    let read = texts.map(|text| match text {
+        Some(text) => time_of_day(text.trim_ascii()).map(Some),
+        None => Some(None),
+    });
+    Ok(read.collect::<Option<Vec<Option<i64>>>>().map(Time64MicrosecondArray::from))
+}
+
+/// `HH:MM[:SS[.digits]]`, `HHMMSS` or `HHMM` in microseconds, rounded.
+fn time_of_day(text: &str) -> Option<i64> {
+    let number = |digits: &str| -> Option<i64> {
+        let is_number =
+            (1..=2).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
+        is_number.then(|| digits.parse().ok())?
+    };
+    let (clock, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let parts: Vec<&str> = match clock.contains(':') {
+        true => clock.split(':').collect(),
+        false if clock.len() == 4 => vec![clock.get(..2)?, clock.get(2..)?],
+        false if clock.len() == 6 => vec![clock.get(..2)?, clock.get(2..4)?, clock.get(4..)?],
+        false => return None,
+    };
+    let (hour, minute, second) = match parts.as_slice() {
+        [hour, minute] if fraction.is_empty() => (number(hour)?, number(minute)?, 0),
+        [hour, minute, second] => (number(hour)?, number(minute)?, number(second)?),
+        _ => return None,
+    };
+    if hour > 24 || minute > 59 || second > 60 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let micros = (0..6).fold(0, |micros, place| {
+        let digit = fraction.as_bytes().get(place).map_or(0, |digit| i64::from(digit - b'0'));
+        micros * 10 + digit
+    });
+    let rounded = fraction.as_bytes().get(6).is_some_and(|digit| *digit >= b'5');
+    let time = ((hour * 60 + minute) * 60 + second) * 1_000_000 + micros + i64::from(rounded);
+    (time <= 86_400_000_000).then_some(time)
+}
+
+/// Texts without the zone behind a time of day, which is ignored where the result has none.
+fn without_zones(texts: &ArrayRef) -> Result<ArrayRef> {
+    let texts = cast_with_options(texts, &DataType::Utf8, &CastOptions::default())?;
+    let cut = |text: &str| {
+        let colon = text.find(':')?;
+        let zone = text.get(colon..)?.find(['+', '-', 'Z', 'z'])?;
+        Some(text.get(..colon + zone)?.trim_end().to_owned())
+    };
+    let texts = texts.as_string::<i32>().iter();
+    let texts: StringArray =
+        texts.map(|text| text.map(|text| cut(text).unwrap_or_else(|| text.to_owned()))).collect();
+    Ok(Arc::new(texts))
 }

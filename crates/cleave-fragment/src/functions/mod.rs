@@ -19,6 +19,7 @@
 //!     [`string_agg()`], the same for an operator and for an aggregate.
 //! 13. [`assignment`]: values as a column stores them.
 //! 14. [`date_trunc()`] with all of PostgreSQL's units; [`gcd`], [`lcm`], [`factorial`] and [`to_hex`] with its types.
+//! 15. `coalesce`, `greatest` and `least` [of one type](of_one_type), whatever literals in quotes are.
 
 pub mod assignment;
 mod average;
@@ -31,6 +32,7 @@ mod float_of;
 pub mod infinite;
 mod intervals;
 mod numbers;
+mod of_one_type;
 mod packed_key;
 pub mod quotient;
 mod round_to_even;
@@ -80,7 +82,7 @@ pub(crate) fn scalar() -> Vec<Arc<ScalarUDF>> {
 
 /// Functions that statements call by name.
 pub fn callable() -> Vec<Arc<ScalarUDF>> {
-    vec![
+    let mut functions = vec![
         sign(),
         div(),
         width_bucket(),
@@ -100,7 +102,9 @@ pub fn callable() -> Vec<Arc<ScalarUDF>> {
         isfinite(),
         isoyear_of(),
         year_of(),
-    ]
+    ];
+    functions.extend(of_one_type::of_one_type());
+    functions
 }
 
 /// Functions that replace operators.

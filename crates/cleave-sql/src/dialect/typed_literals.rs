@@ -134,6 +134,12 @@ fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             converted(cast, schema)
         }
+        Expr::AggregateFunction(aggregate) => {
+            if let Some(condition) = &aggregate.params.filter {
+                check_condition("FILTER", condition, schema)?;
+            }
+            Ok(Transformed::no(Expr::AggregateFunction(aggregate)))
+        }
         Expr::InSubquery(within) => {
             let rows = within.subquery.subquery.schema();
             if let (Ok(own), [field]) = (within.expr.get_type(schema), rows.fields().as_ref()) {

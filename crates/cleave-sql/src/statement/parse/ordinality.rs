@@ -55,7 +55,7 @@ fn numbered(factor: &TableFactor) -> Option<TableFactor> {
     let mut rows = factor.clone();
     let (function, inner) = match &mut rows {
         TableFactor::Table { name, alias, args: Some(args), with_ordinality, .. } => {
-            let is_alone = args.args.iter().all(|arg| is_plain(arg));
+            let is_alone = args.args.iter().all(is_plain);
             if !std::mem::take(with_ordinality) || !is_alone {
                 return None;
             }
