@@ -22,7 +22,7 @@ RULES = [
      "an expression that fails is evaluated for a row that is not needed, or while the statement is planned"),
     ({"type"}, r"(extract|date_part)\(", r"numeric|double precision", r"integer|double precision|numeric",
      "extract and date_part give integers for whole parts, and doubles for the epoch"),
-    ({"value"}, r"extract\(epoch", r"", r"",
+    ({"value"}, r"extract\(epoch|(trunc|round)\(extract\(", r"", r"",
      "extract and date_part give integers for whole parts, and doubles for the epoch"),
     ({"type", "value"}, r"(sqrt|power|exp|ln|log)\(.*(numeric|extract|\bn\b)|\^", r"", r"",
      "roots, powers, logarithms of a numeric are doubles"),

@@ -37,7 +37,7 @@ pub(super) fn knowing_infinite(expr: Expr, schema: &DFSchema) -> Transformed<Exp
             let function = cast_to_time(to).filter(|_| {
                 cast.expr
                     .get_type(schema)
-                    .is_ok_and(|own| own != *to && (is_time(&own) || is_text(&own) && is_time(to)))
+                    .is_ok_and(|own| own != *to && (is_time(&own) || is_text(&own)))
             });
             match function {
                 Some(function) => Transformed::yes(function.call(vec![*cast.expr])),

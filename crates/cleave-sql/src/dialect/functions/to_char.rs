@@ -277,6 +277,7 @@ impl Moment {
             Field::IsoWeek => number(self.iso_week(field)?.1, 2),
             Field::Century => {
                 let century = match self.year {
+                    year if self.days.is_none() => year / 100,
                     year if year > 0 => (year + 99) / 100,
                     year => -(99 - (year - 1)) / 100,
                 };
