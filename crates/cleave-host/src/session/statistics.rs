@@ -16,6 +16,9 @@ use super::{Outcome, Session, rights};
 use crate::autovacuum::Pace;
 use crate::paced::Paced;
 
+/// How much of a table an automatic ANALYZE reads if no session's setting says so: PostgreSQL's default.
+const AUTOMATIC_TARGET: u32 = 100;
+
 /// Runs ANALYZE table by table, each as it is at that moment; the results before an error stay.
 pub(super) async fn run(session: &Session, statement: Analyze) -> Result<Outcome> {
     let names_all = statement.tables.is_empty();
@@ -44,12 +47,16 @@ pub(super) async fn run(session: &Session, statement: Analyze) -> Result<Outcome
 impl Session {
     /// Analyses the table `name`, beside others on one thread of the host and [at a pace](Paced), unless it is gone.
     pub(crate) async fn autoanalyze(&self, name: &str, pace: Pace) -> Result<()> {
+        let mut settings = Settings::clone(self.in_force());
+        if settings.limits.statistics_target == 0 {
+            settings.limits.statistics_target = AUTOMATIC_TARGET;
+        }
         let found = match pace {
             Pace::Beside => {
-                let settings = Settings { threads: 1, ..Settings::clone(self.in_force()) };
+                settings.threads = 1;
                 Paced::new(analyze(&self.database, &settings, name, &[])).await
             }
-            Pace::Alone => Box::pin(analyze(&self.database, self.in_force(), name, &[])).await,
+            Pace::Alone => Box::pin(analyze(&self.database, &settings, name, &[])).await,
         };
         match found {
             Ok(found) => self.database.analyses.note(found.table_id, true, true),
