@@ -84,7 +84,8 @@ impl Inserted {
         for (tablet, first) in &self.from {
             let vids = *first..u64::MAX;
             let target = Some(Target { table: schema.name.clone(), tablet: *tablet, vids });
-            let view = ReadView { target, ..view.clone() };
+            // Own rows are read, of which no other transaction knows.
+            let view = ReadView { target, reads: None, ..view.clone() };
             let asked = QueryRequest { query: &query, parameters: &parameters, view: Some(&view) };
             let running = select::run_query(&session.database, session.in_force(), asked);
             let mut running = Box::pin(running).await?;
