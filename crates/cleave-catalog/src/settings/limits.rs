@@ -14,7 +14,8 @@ pub struct Limits {
     pub advisory_locks: u32,
     /// `split_gain_min`: percent of the host's predicted time that a split must save.
     pub split_gain: u32,
-    /// `default_statistics_target`: how much ANALYZE reads of a table; 0: all of it, unless the database runs it by itself.
+    /// `default_statistics_target`: how much ANALYZE reads of a table; 0: all of it, unless the database runs it by
+    /// itself.
     pub statistics_target: u32,
 }
 

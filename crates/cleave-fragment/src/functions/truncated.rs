@@ -1,5 +1,5 @@
-//! `date_trunc` with PostgreSQL's units and types: of a date it is a timestamp with time zone. The engine's goes through
-//! nanoseconds, which end in 2262, and has no periods of several years.
+//! `date_trunc` with PostgreSQL's units and types: of a date it is a timestamp with time zone. The engine's goes
+//! through nanoseconds, which end in 2262, and has no periods of several years.
 //!
 //! Source: PostgreSQL's `timestamp_trunc`, and its names of units.
 

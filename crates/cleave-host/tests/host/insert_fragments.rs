@@ -264,15 +264,12 @@ async fn tablets_get_the_rows_of_their_values() {
             ("UPDATE @ SET price = price + 1 WHERE kind = 3", true),
             ("DELETE FROM @ WHERE kind = 8", true),
             (
-                "INSERT INTO @ SELECT id + 40000, kind, price, note FROM source WHERE id < 20                  RETURNING id + 1 AS next, note, kind",
+                "INSERT INTO @ SELECT id + 40000, kind, price, note FROM source WHERE id < 20 \
+                 RETURNING id + 1 AS next, note, kind",
                 true,
             ),
         ] {
-            let change = (sql, LISTED);
-            let before = fragments(&database).await;
-            let used =
-                crate::twin_tables::on_both_as("device", &database, &mut session, change).await;
-            assert!(used == by_fragment, "{clause}: {sql} {}", fragments(&database).await - before);
+            on_both(&database, &mut session, (sql, LISTED), by_fragment).await;
         }
         // Each row is where a look-up by its values finds it.
         run(&mut session, "SET index_scan = off").await;

@@ -133,7 +133,7 @@ async fn what_some_pages_tell_is_close_to_what_all_of_them_do() {
     assert_eq!(rows(&mut session, "SHOW STATISTICS FOR events").await, before);
     assert!(told(&mut session).await.contains(" from 30 of 100 pages;"));
     // The same table, the same pages, of one column or of all.
-    run(&mut session, "ANALYZE events (skewed)").await;
+    run(&mut session, "SET default_statistics_target = 100; ANALYZE events (skewed)").await;
     let after = rows(&mut session, "SHOW STATISTICS FOR events").await;
     let distinct = |rows: &[String]| rows[4].split(',').nth(6).map(str::to_owned);
     assert_eq!(distinct(&after), distinct(&before));
@@ -145,6 +145,7 @@ async fn joins_are_expected_by_values_that_some_pages_have() {
     let (_directory, database) = fresh().await;
     let mut session = database.session();
     with_events(&mut session).await;
+    run(&mut session, "SET default_statistics_target = 100").await;
     run(&mut session, "CREATE TABLE kind (id int PRIMARY KEY, part int)").await;
     run(
         &mut session,
@@ -168,7 +169,13 @@ async fn rows_that_are_gone_and_tables_that_cannot_be_sampled_are_analysed_too()
     let (_directory, database) = fresh().await;
     let mut session = database.session();
     with_events(&mut session).await;
+    // By itself the database reads some pages, and a statement all of them.
+    assert!(database.autoanalyze().await.is_empty());
+    assert!(told(&mut session).await.contains(" from 30 of 100 pages;"));
+    run(&mut session, "ANALYZE events").await;
+    assert!(!told(&mut session).await.contains(" pages;"));
     run(&mut session, "DELETE FROM events WHERE id < 120000").await;
+    run(&mut session, "SET default_statistics_target = 100").await;
     let verbose = "ANALYZE VERBOSE events";
     let found = row(&mut session, verbose).await;
     assert!(found.starts_with("events,40000,"), "{found}");

@@ -3,7 +3,8 @@
 //! 0. [`query_names`]: columns of subqueries get PostgreSQL's names, and USING merges as in PostgreSQL.
 //! 1. [`lower_syntax`]: casts to `varchar(n)` cut, `1e300` is a double, rows of several values compare value by value,
 //!    `a.b` is a column of an outer table `a` before it is a field of a column, and functions have PostgreSQL's names;
-//!    those that make text are our [own](functions). [`places`]: DISTINCT ON by places. [`named_casts`]: casts in grouped queries have names of their own.
+//!    those that make text are our [own](functions). [`places`]: DISTINCT ON by places. [`named_casts`]: casts in
+//!    grouped queries have names of their own.
 //! 2. [`PostgresTypes`]: `timestamp` is in microseconds, `uuid` is a type.
 //! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side, where the
 //!    engine would refuse the pair; dates and days add up, and dates and hours. [`operand_types`] refuses operand types

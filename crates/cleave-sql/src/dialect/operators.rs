@@ -183,7 +183,8 @@ fn with_numbers(
     Ok((expr, left, right))
 }
 
-/// A literal in quotes beside a time or an interval: of the same type where there is such an operator, else an interval.
+/// A literal in quotes beside a time or an interval: of the same type where there is such an operator, else an
+/// interval.
 fn with_times(
     mut expr: RawBinaryExpr,
     mut left: DataType,

@@ -1,5 +1,5 @@
-//! VALUES with a subquery in a row, rewritten to UNION ALL, since the engine's VALUES cannot have one. Literals in quotes
-//! get the type of the other values of their column.
+//! VALUES with a subquery in a row, rewritten to UNION ALL, since the engine's VALUES cannot have one. Literals in
+//! quotes get the type of the other values of their column.
 //!
 //! ```text
 //!  VALUES (1, (SELECT 2)), (3, 4)

@@ -63,8 +63,8 @@ pub(super) async fn commit(engine: &Arc<Engine>, rows: RowChanges<'_>) -> Result
         return Box::pin(manifest::commit_rows(engine, rows)).await;
     };
     if !takes(engine, &versions) && engine.keeper.copies_pages(&engine.catalog()) {
-        // A manifest with the change would have the archive copy the changed pages whole, within the commit. One without
-        // it lets the log take the change, whose changed chunks alone are copied then.
+        // A manifest with the change would have the archive copy the changed pages whole, within the commit. One
+        // without it lets the log take the change, whose changed chunks alone are copied then.
         engine.checkpoint().await?;
     }
     let logged: Vec<LoggedVersions> =

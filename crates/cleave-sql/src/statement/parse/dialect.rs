@@ -9,8 +9,8 @@
 //!    CAST and NOT begin their expressions and nothing else, even if the rest is wrong.
 //! 2. **Attempts are counted.** The remaining cases (`IN ((SELECT …), 2)`, calls with wrong arguments) are not worth a
 //!    parser of their own: a text that needs far more attempts than it has tokens is refused.
-//! 3. **Operators bind as in PostgreSQL** where the crate takes too much for an operand, or too little: IS DISTINCT FROM,
-//!    and `~`, `|/`, `||/` and `@` before their operand.
+//! 3. **Operators bind as in PostgreSQL** where the crate takes too much for an operand, or too little: IS DISTINCT
+//!    FROM, and `~`, `|/`, `||/` and `@` before their operand.
 //!
 //! A join in parentheses that begins with a subquery is common, so [`joined_subqueries`] marks it beforehand.
 //!
