@@ -2,7 +2,7 @@
 //!
 //! [`age`] counts years, months and days by the calendar. [`justify_hours`], [`justify_days`] and [`justify_interval`]
 //! carry 24 hours to a day and 30 days to a month. [`interval_times`] and [`interval_divided`] carry fractions the
-//! other way. [`interval_span`] is the value that intervals compare by.
+//! other way. [`interval_span`] is the value that intervals compare by, also in [`longest`] and [`shortest`].
 //!
 //! The engine's difference of two times is a duration; it is taken for an interval of days and hours.
 //!
@@ -99,6 +99,45 @@ pub fn interval_span() -> Arc<ScalarUDF> {
         let spans: Decimal128Array = unary(&intervals, span);
         Ok(Arc::new(spans.with_precision_and_scale(DECIMAL128_MAX_PRECISION, 0)?))
     })
+}
+
+/// The longest of some intervals, the first of equal ones: `greatest`. NULL if all are.
+pub fn longest() -> Arc<ScalarUDF> {
+    row_function(
+        "longest",
+        some_intervals,
+        |_| INTERVAL,
+        |args| picked(args, |own, best| own > best),
+    )
+}
+
+/// The shortest of some intervals: `least`.
+pub fn shortest() -> Arc<ScalarUDF> {
+    row_function(
+        "shortest",
+        some_intervals,
+        |_| INTERVAL,
+        |args| picked(args, |own, best| own < best),
+    )
+}
+
+fn some_intervals(given: &[DataType]) -> Option<Vec<DataType>> {
+    (!given.is_empty()).then(|| vec![INTERVAL; given.len()])
+}
+
+/// For each row the interval whose length is `better` than those of all before it.
+fn picked(args: &[ArrayRef], better: fn(i128, i128) -> bool) -> Result<ArrayRef> {
+    let given: Vec<&IntervalMonthDayNanoArray> =
+        args.iter().map(|arg| arg.as_primitive::<IntervalMonthDayNanoType>()).collect();
+    let rows = given.first().map_or(0, |first| first.len());
+    let best_of = |row: usize| {
+        let values = given.iter().filter(|column| column.is_valid(row));
+        values
+            .map(|column| column.value(row))
+            .reduce(|best, own| if better(span(own), span(best)) { own } else { best })
+    };
+    let picked: IntervalMonthDayNanoArray = (0..rows).map(best_of).collect();
+    Ok(Arc::new(picked))
 }
 
 /// The length of an interval, in nanoseconds.

@@ -54,7 +54,7 @@ pub use exact_sum::exact_sum;
 pub use float_of::{double_of, float_of, floats_of, numeric_of, numerics_of, real_of};
 pub use intervals::{
     age, interval_divided, interval_span, interval_times, justify_days, justify_hours,
-    justify_interval, milliseconds_of, seconds_of, span,
+    justify_interval, longest, milliseconds_of, seconds_of, shortest, span,
 };
 pub use numbers::{checked_divide, div, sign, width_bucket, within_domains};
 pub use packed_key::{KeyLayout, KeyPart, PartKind, pack_key, part_of_key};
@@ -123,6 +123,8 @@ fn placed() -> Vec<Arc<ScalarUDF>> {
         interval_times(),
         interval_divided(),
         interval_span(),
+        longest(),
+        shortest(),
         double_of(),
         real_of(),
         numeric_of(),

@@ -5,7 +5,7 @@
 
 use cleave_catalog::error::Error;
 use cleave_catalog::value::ColumnBuilder;
-use cleave_fragment::functions::round_to_even;
+use cleave_fragment::functions::{longest, round_to_even, shortest};
 use cleave_store::ColumnType;
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::common::config::ConfigOptions;
@@ -154,6 +154,14 @@ fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         {
             let name = function.name().to_uppercase();
             matched(&name, function.args.iter_mut().collect(), schema)?;
+            // The engine compares their months first.
+            let is_interval =
+                |arg: &Expr| matches!(arg.get_type(schema), Ok(DataType::Interval(_)));
+            match name.as_str() {
+                "GREATEST" if function.args.iter().any(is_interval) => function.func = longest(),
+                "LEAST" if function.args.iter().any(is_interval) => function.func = shortest(),
+                _ => {}
+            }
             Ok(Transformed::yes(Expr::ScalarFunction(function)))
         }
         Expr::ScalarFunction(mut function) if function.name() == FIRST_OF => {
