@@ -10,7 +10,8 @@
 
 #![deny(clippy::indexing_slicing)]
 
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow::compute::take_record_batch;
 use arrow::datatypes::Schema;
 use arrow::row::RowConverter;
 
@@ -83,6 +84,35 @@ impl TabletKey {
     pub fn tablets(&self, rows: &RecordBatch, tablet_count: u32) -> Result<Vec<u32>, StoreError> {
         let key = rows.project(&self.columns)?;
         self.tablets_of(key.columns(), tablet_count)
+    }
+
+    /// The parts of `rows`, which have all columns of the table, each with its tablet of `tablet_count`. Rows of one
+    /// tablet stay in their order.
+    ///
+    /// # Errors
+    /// As [`TabletKey::tablets`].
+    pub fn divide(
+        &self,
+        rows: &RecordBatch,
+        tablet_count: usize,
+    ) -> Result<Vec<(usize, RecordBatch)>, StoreError> {
+        let count = u32::try_from(tablet_count).unwrap_or(u32::MAX);
+        let mut places: Vec<Vec<u32>> = vec![Vec::new(); tablet_count];
+        for (row, tablet) in (0..).zip(self.tablets(rows, count)?) {
+            let tablet = usize::try_from(tablet).ok();
+            if let Some(places) = tablet.and_then(|place| places.get_mut(place)) {
+                places.push(row);
+            }
+        }
+        let mut parts = Vec::new();
+        for (place, of_tablet) in places.into_iter().enumerate() {
+            match of_tablet.len() {
+                0 => {}
+                all if all == rows.num_rows() => parts.push((place, rows.clone())),
+                _ => parts.push((place, take_record_batch(rows, &UInt32Array::from(of_tablet))?)),
+            }
+        }
+        Ok(parts)
     }
 
     /// As [`TabletKey::tablets`], of rows whose key columns, in the key's order, are `values`.

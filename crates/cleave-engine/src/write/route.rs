@@ -3,8 +3,7 @@
 //! By hash, each row goes to the tablet of its values. In load order, whole stretches of rows go to the tablet with the
 //! fewest, so that tablets grow alike, and rows that came together lie together: a stretch of a load is a bulk page.
 
-use arrow::array::{RecordBatch, UInt32Array};
-use arrow::compute::take_record_batch;
+use arrow::array::RecordBatch;
 use cleave_fragment::STRETCH_ROWS;
 use cleave_store::TabletKey;
 
@@ -46,7 +45,7 @@ impl Router {
         let parts = match &self.key {
             None if self.given.len() <= 1 => vec![(0, rows)],
             None => self.in_load_order(&rows, STRETCH_ROWS),
-            Some(key) => by_hash(key, &rows, self.given.len())?,
+            Some(key) => key.divide(&rows, self.given.len())?,
         };
         Ok(self.counted(parts))
     }
@@ -58,7 +57,7 @@ impl Router {
     pub(crate) fn route_all(&mut self, rows: RecordBatch) -> Result<Vec<(usize, RecordBatch)>> {
         let parts = match &self.key {
             None => vec![(self.emptiest(), rows)],
-            Some(key) => by_hash(key, &rows, self.given.len())?,
+            Some(key) => key.divide(&rows, self.given.len())?,
         };
         Ok(self.counted(parts))
     }
@@ -103,29 +102,6 @@ impl Router {
         let places = self.given.iter().enumerate();
         places.min_by_key(|(place, given)| **given + more(*place)).map_or(0, |(place, _)| place)
     }
-}
-
-fn by_hash(
-    key: &TabletKey,
-    rows: &RecordBatch,
-    tablet_count: usize,
-) -> Result<Vec<(usize, RecordBatch)>> {
-    let count = u32::try_from(tablet_count).unwrap_or(u32::MAX);
-    let mut places: Vec<Vec<u32>> = vec![Vec::new(); tablet_count];
-    for (row, tablet) in (0..).zip(key.tablets(rows, count)?) {
-        if let Some(places) = usize::try_from(tablet).ok().and_then(|place| places.get_mut(place)) {
-            places.push(row);
-        }
-    }
-    let mut parts = Vec::new();
-    for (place, of_tablet) in places.into_iter().enumerate() {
-        match of_tablet.len() {
-            0 => {}
-            all if all == rows.num_rows() => parts.push((place, rows.clone())),
-            _ => parts.push((place, take_record_batch(rows, &UInt32Array::from(of_tablet))?)),
-        }
-    }
-    Ok(parts)
 }
 
 #[cfg(test)]

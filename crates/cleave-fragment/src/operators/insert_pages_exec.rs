@@ -35,7 +35,7 @@ use std::sync::Arc;
 use arrow::array::{
     Array, ArrayRef, AsArray, RecordBatch, UInt32Array, new_empty_array, new_null_array,
 };
-use arrow::compute::{concat, concat_batches, filter, is_not_null, take_record_batch};
+use arrow::compute::{concat, concat_batches, filter, is_not_null};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type};
 use arrow::error::ArrowError;
 use cleave_store::{
@@ -269,7 +269,7 @@ impl Inserting {
                             continue;
                         }
                         (None, count) => in_turn(self.row_count, &rows, count),
-                        (Some(key), count) => divided(key, &rows, count)?,
+                        (Some(key), count) => key.divide(&rows, count).map_err(external)?,
                     };
                     self.row_count = self.row_count.saturating_add(rows.num_rows());
                     for (target, part) in parts {
@@ -367,21 +367,6 @@ fn in_turn(before: usize, rows: &RecordBatch, count: usize) -> Vec<(usize, Recor
         from += length;
     }
     parts
-}
-
-/// The parts of `rows` that go to each target by their values, which keep their order.
-fn divided(key: &TabletKey, rows: &RecordBatch, count: usize) -> Result<Vec<(usize, RecordBatch)>> {
-    let tablets = key.tablets(rows, u32::try_from(count).unwrap_or(u32::MAX)).map_err(external)?;
-    let mut places: Vec<Vec<u32>> = vec![Vec::new(); count];
-    for (row, tablet) in (0..).zip(tablets) {
-        if let Some(places) = usize::try_from(tablet).ok().and_then(|place| places.get_mut(place)) {
-            places.push(row);
-        }
-    }
-    let parts = places.into_iter().enumerate().filter(|(_, places)| !places.is_empty());
-    parts
-        .map(|(target, places)| Ok((target, take_record_batch(rows, &UInt32Array::from(places))?)))
-        .collect()
 }
 
 impl DisplayAs for InsertPagesExec {
