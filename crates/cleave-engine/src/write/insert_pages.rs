@@ -21,15 +21,14 @@ use std::sync::Arc;
 use cleave_catalog::catalog::division::Division;
 use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
 use cleave_catalog::error::{Error, Result};
-use cleave_catalog::settings::{Settings, Stack};
+use cleave_catalog::settings::Settings;
 use cleave_fragment::InsertTarget;
 use cleave_media::{BLOCK_SIZE, Extent};
 use cleave_store::{PageClass, PageEntry, SegmentDirectory, SegmentKind, TableSchema, VersionRun};
 
 use super::build_index::run_of_rows;
-use super::load::{Loaded, check_within, made_anew, segment_ref, target, with_rows};
+use super::load::{Loaded, check_unique, made_anew, segment_ref, target, with_rows};
 use super::merge_runs::RunMerger;
-use super::unique::check_across;
 use super::writing_fragment::give_back_unused;
 use crate::device::{Claim, Device};
 use crate::storage_engine::catalog_edit::CatalogEdit;
@@ -165,7 +164,8 @@ pub async fn add(
         let runs = key_runs(edit, settings, (&table, tablet), claim, &heap).await?;
         loaded.push((place, tablet, Loaded { heap, runs }));
     }
-    check_unique(edit, &table, &loaded).await?;
+    let new = loaded.iter().map(|(_, tablet, loaded)| (*tablet, loaded));
+    check_unique(edit.database(), &table, &new.collect::<Vec<_>>()).await?;
     let merger = RunMerger::new(edit.database(), device, settings)?;
     let mut tablets = table.tablets.clone();
     let mut row_count = 0;
@@ -180,33 +180,6 @@ pub async fn add(
         edit.put_table(TableState { tablets, ..TableState::clone(&table) });
     }
     Ok(row_count)
-}
-
-/// Refuses a key that `table` has already, or that the new runs have twice. In each run alone none does.
-async fn check_unique(
-    edit: &CatalogEdit,
-    table: &TableState,
-    loaded: &[(usize, &Arc<TabletState>, Loaded)],
-) -> Result<()> {
-    let database = edit.database();
-    for (at, definition) in table.indexes.iter().enumerate().filter(|(_, index)| index.unique) {
-        let mut new = Vec::with_capacity(loaded.len());
-        for (_, tablet, loaded) in loaded {
-            let run = loaded.runs.get(at).cloned().flatten();
-            let Some((run, index)) = run.zip(tablet.indexes.get(at)) else { continue };
-            if table.divides(definition) {
-                new.push((Arc::clone(tablet), run));
-            } else {
-                let pages = database.host_pages(tablet.device, Stack::Native)?;
-                check_within((tablet, &*pages), index, run).await?;
-            }
-        }
-        let index = table.tablets.first().and_then(|tablet| tablet.indexes.get(at));
-        if let Some(index) = index.filter(|_| !new.is_empty()) {
-            check_across(database, table, index.shape(), &new).await?;
-        }
-    }
-    Ok(())
 }
 
 /// Whether `pages` may be those of rows of `schema` that are numbered from `vid_first` on.

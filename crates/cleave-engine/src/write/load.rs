@@ -26,7 +26,7 @@ use async_trait::async_trait;
 use cleave_catalog::catalog::{CatalogState, TableState, TabletState};
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_catalog::index::TabletIndex;
-use cleave_catalog::settings::Settings;
+use cleave_catalog::settings::{Settings, Stack};
 use cleave_store::{
     KeyRange, MergeSource, Run, SegmentDirectory, SegmentRef, TableSchema, VersionRun,
 };
@@ -262,7 +262,9 @@ impl BulkLoad {
                 loaded.runs.push(load.finish_keys(place).await?);
             }
         }
-        self.check_unique(&loaded).await?;
+        let tablets = self.tablets.iter().flatten().map(|load| &load.tablet);
+        let new: Vec<_> = tablets.zip(&loaded).collect();
+        check_unique(self.edit.database(), &self.table, &new).await?;
         let mut tablets = self.table.tablets.clone();
         for (load, loaded) in self.tablets.iter().flatten().zip(loaded) {
             let by = (&load.claim, &load.merger);
@@ -272,33 +274,6 @@ impl BulkLoad {
             }
         }
         Ok(tablets)
-    }
-
-    /// Refuses a key that the table or this load has twice. In each run alone none does.
-    async fn check_unique(&self, loaded: &[Loaded]) -> Result<()> {
-        let loads: Vec<&TabletLoad> = self.tablets.iter().flatten().collect();
-        for (place, definition) in self.table.indexes.iter().enumerate() {
-            if !definition.unique {
-                continue;
-            }
-            let mut new = Vec::with_capacity(loads.len());
-            for (load, loaded) in loads.iter().zip(loaded) {
-                let run = loaded.runs.get(place).cloned().flatten();
-                let index = load.tablet.indexes.get(place);
-                let Some((run, index)) = run.zip(index) else { continue };
-                if self.table.divides(definition) {
-                    new.push((Arc::clone(&load.tablet), run));
-                } else {
-                    check_within((&load.tablet, &*load.pages), index, run).await?;
-                }
-            }
-            let index = self.table.tablets.first().and_then(|tablet| tablet.indexes.get(place));
-            if let Some(index) = index.filter(|_| !new.is_empty()) {
-                let database = self.edit.database();
-                check_across(database, &self.table, index.shape(), &new).await?;
-            }
-        }
-        Ok(())
     }
 
     /// Ends the tasks of a load that failed, before its error is returned: the space that they hold is free by then.
@@ -315,8 +290,38 @@ pub(super) struct Loaded {
     pub(super) runs: Vec<Option<Arc<SegmentDirectory>>>,
 }
 
+/// Refuses a key that `table` has already, or that the runs which its tablets got have twice. In each run alone none
+/// does.
+///
+/// # Errors
+/// [`Error::DuplicateKey`]; those of reading.
+pub(super) async fn check_unique(
+    database: &Engine,
+    table: &TableState,
+    loaded: &[(&Arc<TabletState>, &Loaded)],
+) -> Result<()> {
+    for (at, definition) in table.indexes.iter().enumerate().filter(|(_, index)| index.unique) {
+        let mut new = Vec::with_capacity(loaded.len());
+        for (tablet, loaded) in loaded {
+            let run = loaded.runs.get(at).cloned().flatten();
+            let Some((run, index)) = run.zip(tablet.indexes.get(at)) else { continue };
+            if table.divides(definition) {
+                new.push((Arc::clone(tablet), run));
+            } else {
+                let pages = database.host_pages(tablet.device, Stack::Native)?;
+                check_within((tablet, &*pages), index, run).await?;
+            }
+        }
+        let index = table.tablets.first().and_then(|tablet| tablet.indexes.get(at));
+        if let Some(index) = index.filter(|_| !new.is_empty()) {
+            check_across(database, table, index.shape(), &new).await?;
+        }
+    }
+    Ok(())
+}
+
 /// Refuses a key of the new run `new` that `tablet`, whose pages are `pages`, has in `index`.
-pub(super) async fn check_within(
+async fn check_within(
     (tablet, pages): (&TabletState, &HostPages),
     index: &TabletIndex,
     new: Arc<SegmentDirectory>,

@@ -10,7 +10,7 @@ use arrow::array::RecordBatch;
 use cleave_catalog::catalog::TabletState;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::index::IndexShape;
-use cleave_catalog::settings::{Settings, Stack};
+use cleave_catalog::settings::Settings;
 use cleave_catalog::tasks::{blocking, joined};
 use cleave_store::{
     EncodedPage, PageClass, PageEntry, SegmentDirectory, SegmentKind, SegmentRef, SegmentWriter,
@@ -21,7 +21,6 @@ use tokio::task::JoinSet;
 
 use super::segment_ref;
 use crate::device::Claim;
-use crate::host_pages::HostPages;
 use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::write::key_run::KeyRunWriter;
 use crate::write::merge_runs::RunMerger;
@@ -37,7 +36,6 @@ const AHEAD_MIN: u32 = 1024;
 /// Rows on their way to one tablet.
 pub(super) struct TabletLoad {
     pub(super) tablet: Arc<TabletState>,
-    pub(super) pages: Arc<HostPages>,
     pub(super) claim: Arc<Claim>,
     pub(super) merger: RunMerger,
     segment: SegmentRef,
@@ -76,7 +74,6 @@ impl TabletLoad {
     ) -> Result<Self> {
         let database = Arc::clone(edit.database());
         let device = database.attached(tablet.device)?;
-        let pages = database.host_pages(tablet.device, Stack::Native)?;
         let segment = segment_ref(edit, schema)?;
         let claim = edit.claim(&device);
         let merger = RunMerger::new(&database, &device, settings)?;
@@ -97,7 +94,6 @@ impl TabletLoad {
         let sink = SegmentSink::new(Arc::clone(&claim), ahead.max(AHEAD_MIN));
         Ok(Self {
             tablet: Arc::clone(tablet),
-            pages,
             claim,
             merger,
             segment,
