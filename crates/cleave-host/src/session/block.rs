@@ -645,24 +645,24 @@ pub(super) async fn view_unasked(
     rebase_own(session, &base).await?;
     let Some(block) = session.block.as_mut() else {
         let state = session.temporary.over(&database, base);
-        return Ok(ReadView { state, target: None, reads, sampled: None });
+        return Ok(ReadView { reads, ..ReadView::of_state(state) });
     };
     let is_known = |own: &&Own| {
         Arc::ptr_eq(&own.base, &base) && (shipped_bytes_max > 0 || own.state.shipped.is_empty())
     };
     if let Some(own) = block.own.as_ref().filter(is_known) {
-        return Ok(ReadView { state: Arc::clone(&own.state), target: None, reads, sampled: None });
+        return Ok(ReadView { reads, ..ReadView::of_state(Arc::clone(&own.state)) });
     }
     let over = block.defined.over(&database, Arc::clone(&base));
     if block.changes.is_empty() {
-        return Ok(ReadView { state: over, target: None, reads, sampled: None });
+        return Ok(ReadView { reads, ..ReadView::of_state(over) });
     }
     let state = Box::pin(own::with_own_changes(session, &over, shipped_bytes_max)).await?;
     let Some(block) = session.block.as_mut() else {
-        return Ok(ReadView { state, target: None, reads, sampled: None });
+        return Ok(ReadView { reads, ..ReadView::of_state(state) });
     };
     block.own = Some(Own { base, over, state: Arc::clone(&state) });
-    Ok(ReadView { state, target: None, reads, sampled: None })
+    Ok(ReadView { reads, ..ReadView::of_state(state) })
 }
 
 /// Takes a change of rows: committed rows that die, new rows, and the end of own rows. Foreign keys are not checked

@@ -461,7 +461,7 @@ async fn newest_view(session: &mut Session) -> Result<(ReadView, Arc<CatalogStat
     let base = session.defined().over_newest(&session.database, newest).await?;
     let reads = session.tracked().map(Arc::clone);
     let state = own::with_own_changes(session, &base, shipped_bytes_max).await?;
-    Ok((ReadView { state, target: None, reads, sampled: None }, base))
+    Ok((ReadView { reads, ..ReadView::of_state(state) }, base))
 }
 
 /// The keys that the new rows of `change` refer to, by foreign key, without those that dead rows referred to.

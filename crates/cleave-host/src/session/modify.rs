@@ -197,7 +197,7 @@ pub(super) async fn describe_modify(
     assigned_types(modify.assignments(), &table.schema, &mut types)?;
     let query = modify.query(&table.schema)?;
     let target = Some(Target { table: modify.table.clone(), tablet: 0, vids: ALL_VIDS });
-    let view = ReadView { state, target, reads: None, sampled: None };
+    let view = ReadView { target, ..ReadView::of_state(state) };
     let read = (Some(&view), given);
     let described = describe_over(&session.database, session.in_force(), read, &query, types);
     let described = Box::pin(described).await?;

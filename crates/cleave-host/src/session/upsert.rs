@@ -231,7 +231,7 @@ pub(super) async fn describe_update(
     let known = types.iter().enumerate().map(|(place, known)| known.or_else(|| other(place)));
     let known = known.collect();
     let target = Some(Target { table: schema.name.clone(), tablet: 0, vids: ALL_VIDS });
-    let view = ReadView { state, target, reads: None, sampled: None };
+    let view = ReadView { target, ..ReadView::of_state(state) };
     let described = describe(&session.database, session.in_force(), Some(&view), &query, known);
     let described = Box::pin(described).await?;
     for place in places {
