@@ -315,7 +315,8 @@ impl Session {
     }
 
     /// Loads rows into a table, all or nothing, and returns their number. Columns of the batches are found by name;
-    /// missing ones get their default. `progress` is told the number of rows taken so far.
+    /// missing ones get their default. `progress` is told the number of rows taken so far. Who drops it before its end
+    /// calls [`Session::fail_block`], which frees its locks.
     ///
     /// # Errors
     /// Those of `batches`; [`Error::NotNull`], [`Error::Value`], [`Error::DuplicateKey`]; and those of the device.

@@ -511,9 +511,7 @@ impl TableState {
     /// Rows that were inserted in the life of the table, and rows that ended. Those that an update changed in place are
     /// not among them.
     pub fn change_count(&self) -> u64 {
-        // VIDs begin at 1.
-        let inserted = |tablet: &Arc<TabletState>| tablet.next_vid.saturating_sub(1);
-        let inserted = self.tablets.iter().map(inserted).sum::<u64>();
+        let inserted = self.tablets.iter().map(|tablet| tablet.inserted_count()).sum::<u64>();
         inserted.saturating_add(inserted.saturating_sub(self.row_count()))
     }
 }
@@ -528,6 +526,8 @@ pub struct TabletState {
     /// The VID of the next row. VIDs are assigned in load order and never reused: an update makes the old row dead, and
     /// its replacement has a new VID.
     pub next_vid: u64,
+    /// VIDs below that which no row ever got: a load beside writers leaves them to the rows of these.
+    pub vids_skipped: u64,
     /// Heap segments in VID order. Only the last may be unsealed: that is the hot segment, which
     /// INSERT appends to.
     pub heap: Vec<Arc<SegmentDirectory>>,
@@ -540,6 +540,12 @@ pub struct TabletState {
 }
 
 impl TabletState {
+    /// Rows that were ever inserted.
+    pub fn inserted_count(&self) -> u64 {
+        // VIDs begin at 1.
+        self.next_vid.saturating_sub(1).saturating_sub(self.vids_skipped)
+    }
+
     /// Number of live rows.
     pub fn row_count(&self) -> u64 {
         self.version_map.live_count()

@@ -408,6 +408,9 @@ pub struct Tablet {
     /// alone.
     #[prost(message, repeated, tag = "10")]
     pub indexes: Vec<Index>,
+    /// VIDs below the next one that no row ever got.
+    #[prost(uint64, tag = "11")]
+    pub vids_skipped: u64,
 }
 
 /// A tablet's part of an index.

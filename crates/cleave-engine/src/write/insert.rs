@@ -127,8 +127,7 @@ pub async fn load(
     (checks, check): (Arc<dyn RowChecks>, &dyn LoadCheck),
 ) -> Result<u64> {
     database.ask_devices(&schema.name).await?;
-    let edit = CatalogEdit::begin(database).await?;
-    let mut load = BulkLoad::begin(edit, settings, schema, Some(checks))?;
+    let mut load = BulkLoad::beside(database, settings, schema, checks)?;
     load.push_all(first, rest).await?;
     load.commit(check).await
 }

@@ -6,32 +6,37 @@
 //!                                                             keys ◀─ read back ◀──────┴─▶ a run for each index
 //! ```
 //!
-//! 1. [`PageTarget::begin`] names a segment for each [tablet that gets rows](places_on), and the VID of its first row:
-//!    the table is the transaction's own, so nobody else gives VIDs meanwhile.
+//! 1. [`PageTarget`] names a segment for each [tablet that gets rows](places_on), and the VID of its first row. If the
+//!    table is the transaction's own, that is the next one. A statement by itself inserts [beside](PageLoad) the table's
+//!    writers, as a [load](super::load) does.
 //! 2. The fragment runs in space of a claim ([`on_device`](super::change_pages::on_device)), and reports its pages.
-//! 3. [`add`] compares them with what it was asked for, and makes a sealed segment of them. The columns of each index
-//!    are read back, and its keys become a run, as when an index is [built](super::build_index).
+//! 3. They are compared with what was asked for, and become a sealed segment. The columns of each index are read back,
+//!    and its keys become a run, as when an index is [built](super::build_index).
 //!
 //! Invariants: nothing names the new pages before the statement's transaction commits, which syncs the device first. A
 //! device is believed only pages in the space that it was given, none over another, whose rows are numbered without a
 //! gap. Source: Update NDP, sections 4 and 5.3 (validation), and `docs/design/versions-and-commit.md`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cleave_catalog::catalog::division::Division;
 use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
-use cleave_catalog::error::{Error, Result};
+use cleave_catalog::error::Result;
 use cleave_catalog::settings::Settings;
 use cleave_fragment::InsertTarget;
 use cleave_media::{BLOCK_SIZE, Extent};
 use cleave_store::{PageClass, PageEntry, SegmentDirectory, SegmentKind, TableSchema, VersionRun};
 
 use super::build_index::run_of_rows;
-use super::load::{Loaded, check_unique, made_anew, segment_ref, target, with_rows};
+use super::load::{LoadCheck, made_anew, newest, segment_ref, target};
 use super::merge_runs::RunMerger;
+use super::new_rows::{self, NewRows, vid_beside};
 use super::writing_fragment::give_back_unused;
 use crate::device::{Claim, Device};
+use crate::storage_engine::Engine;
 use crate::storage_engine::catalog_edit::CatalogEdit;
+use crate::storage_engine::commit::Changes;
 
 /// Of the memory of a fragment, the part that a page takes at most: one in so many.
 const PAGE_SHARE: u64 = 16;
@@ -69,7 +74,8 @@ pub fn places_on(table: &TableState, device: DeviceId) -> Option<Vec<usize>> {
             (there().count() == table.tablets.len()).then(|| (0..table.tablets.len()).collect())
         }
         Division::Hash(_) | Division::LoadOrder => {
-            let mut places: Vec<_> = there().map(|(place, own)| (own.next_vid, place)).collect();
+            let mut places: Vec<_> =
+                there().map(|(place, own)| (own.inserted_count(), place)).collect();
             places.sort_unstable();
             let places: Vec<usize> = places.into_iter().map(|(_, place)| place).collect();
             (!places.is_empty()).then_some(places)
@@ -78,8 +84,8 @@ pub fn places_on(table: &TableState, device: DeviceId) -> Option<Vec<usize>> {
 }
 
 impl PageTarget {
-    /// A target in the table that `schema` describes, as `edit` has it. None: a fragment on `device` can insert none of
-    /// its rows.
+    /// A target in the table that `schema` describes, which `edit` alone has. None: a fragment on `device` can insert
+    /// none of its rows.
     ///
     /// # Errors
     /// A table that was replaced meanwhile; no more segments.
@@ -90,13 +96,24 @@ impl PageTarget {
         device: &Device,
     ) -> Result<Option<Self>> {
         let table = target(edit, schema)?;
-        let Some(places) = places_on(&table, device.id()) else { return Ok(None) };
+        Self::in_table(edit, settings, (&table, |tablet| tablet.next_vid), device)
+    }
+
+    /// The same in `table`, with the VID of the first row in a tablet.
+    fn in_table(
+        edit: &mut CatalogEdit,
+        settings: &Settings,
+        (table, vid_first): (&TableState, fn(&TabletState) -> u64),
+        device: &Device,
+    ) -> Result<Option<Self>> {
+        let schema = &table.schema;
+        let Some(places) = places_on(table, device.id()) else { return Ok(None) };
         let class = class_of(edit, settings);
         let mut tablets = Vec::with_capacity(places.len());
         for place in places {
             let Some(tablet) = table.tablets.get(place) else { return Ok(None) };
             let segment = segment_ref(edit, schema)?;
-            let target = InsertTarget { segment, vid_first: tablet.next_vid };
+            let target = InsertTarget { segment, vid_first: vid_first(tablet) };
             tablets.push(TabletTarget { place, target });
         }
         let key = match tablets.len() {
@@ -128,58 +145,119 @@ pub struct InsertedPages {
     pub space: Vec<Extent>,
 }
 
-/// Adds `inserted` to the table that `schema` describes; returns the number of rows.
+/// An insert by a fragment beside the writers of its table, but no load. See the module's description.
+pub struct PageLoad {
+    edit: CatalogEdit,
+    settings: Arc<Settings>,
+    table: Arc<TableState>,
+}
+
+impl PageLoad {
+    /// Begins to insert into the table that `schema` describes, and what the fragment is to write. The caller has locked
+    /// the table as for [`BulkLoad::beside`](super::load::BulkLoad::beside). None: as for [`PageTarget::begin`].
+    ///
+    /// # Errors
+    /// As [`PageTarget::begin`].
+    pub fn begin(
+        database: &Arc<Engine>,
+        settings: &Arc<Settings>,
+        schema: &TableSchema,
+        device: &Device,
+    ) -> Result<Option<(Self, PageTarget)>> {
+        let mut edit = CatalogEdit::kept(database, database.catalog(), BTreeMap::new())?;
+        let table = target(&edit, schema)?;
+        let asked = PageTarget::in_table(&mut edit, settings, (&table, vid_beside), device)?;
+        Ok(asked.map(|asked| (Self { edit, settings: Arc::clone(settings), table }, asked)))
+    }
+
+    /// The space in which the fragment writes.
+    pub fn claim(&mut self, device: &Arc<Device>) -> Arc<Claim> {
+        self.edit.claim(device)
+    }
+
+    /// Commits what the fragment has `inserted`; returns the number of rows.
+    ///
+    /// # Errors
+    /// Those of [`add`], of `check` and of the commit; [`Error::Invalid`](cleave_catalog::error::Error::Invalid) for a
+    /// table that has become another one.
+    pub async fn commit(
+        mut self,
+        by: (&Arc<Device>, &Arc<Claim>),
+        inserted: InsertedPages,
+        check: &dyn LoadCheck,
+    ) -> Result<u64> {
+        let new = new_rows(&mut self.edit, &self.settings, &self.table, by, inserted).await?;
+        let row_count = new.iter().map(|rows| rows.heap.row_count()).sum();
+        if row_count == 0 {
+            return Ok(0);
+        }
+        let (mut edit, table) = newest(self.edit, &self.table).await?;
+        new_rows::add(&mut edit, &table, new).await?;
+        check.check(&edit.next, table.schema.table_id).await?;
+        let database = Arc::clone(edit.database());
+        database.commit(Changes::edit(edit)).await?;
+        Ok(row_count)
+    }
+}
+
+/// Adds `inserted` to the table that `schema` describes, which `edit` alone has; returns the number of rows.
 ///
 /// # Errors
-/// [`StorageError::Answer`](cleave_catalog::storage_error::StorageError::Answer) for a report that cannot be of this
-/// table; [`Error::DuplicateKey`]; those of reading keys and writing runs; a table that was replaced meanwhile.
+/// Those of [`new_rows`] and [`new_rows::add`]; a table that was replaced meanwhile.
 pub async fn add(
     edit: &mut CatalogEdit,
     settings: &Arc<Settings>,
     schema: &TableSchema,
-    (device, claim): (&Arc<Device>, &Arc<Claim>),
+    by: (&Arc<Device>, &Arc<Claim>),
     inserted: InsertedPages,
 ) -> Result<u64> {
-    let InsertedPages { target: asked, pages, space } = inserted;
     let table = target(edit, schema)?;
+    let new = new_rows(edit, settings, &table, by, inserted).await?;
+    let row_count = new.iter().map(|rows| rows.heap.row_count()).sum();
+    if row_count > 0 {
+        new_rows::add(edit, &table, new).await?;
+    }
+    Ok(row_count)
+}
+
+/// What each tablet of `table` gets of `inserted`: the rows, and the keys that the device makes of them.
+///
+/// # Errors
+/// [`StorageError::Answer`](cleave_catalog::storage_error::StorageError::Answer) for a report that cannot be of this
+/// table; [`Error::DuplicateKey`](cleave_catalog::error::Error::DuplicateKey); those of reading keys and writing runs.
+async fn new_rows(
+    edit: &mut CatalogEdit,
+    settings: &Arc<Settings>,
+    table: &TableState,
+    (device, claim): (&Arc<Device>, &Arc<Claim>),
+    inserted: InsertedPages,
+) -> Result<Vec<NewRows>> {
+    let InsertedPages { target: asked, pages, space } = inserted;
+    let schema = &table.schema;
     let strange = |reason: String| device.strange_payload(&reason);
     let used = pages.iter().flatten().flat_map(PageEntry::page_refs).map(|page| page.extent);
     let used = used.collect();
     let mut heaps = Vec::with_capacity(pages.len());
     for (TabletTarget { place, target }, pages) in asked.tablets.into_iter().zip(pages) {
         let tablet = table.tablets.get(place).ok_or_else(|| made_anew(&schema.name))?;
-        if tablet.next_vid != target.vid_first {
-            return Err(Error::concurrent_update());
-        }
         check_pages(schema, target.vid_first, &pages).map_err(strange)?;
         if pages.is_empty() {
             continue;
         }
         let heap = SegmentDirectory::sealed(target.segment, SegmentKind::Heap, asked.class, pages);
-        heaps.push((place, tablet, heap.map_err(|error| strange(error.to_string()))?));
+        let heap = heap.map_err(|error| strange(error.to_string()))?;
+        heaps.push((place, target.vid_first, tablet, heap));
     }
     give_back_unused(claim, space, used).map_err(strange)?;
-    let mut loaded = Vec::with_capacity(heaps.len());
-    for (place, tablet, heap) in heaps {
-        let runs = key_runs(edit, settings, (&table, tablet), claim, &heap).await?;
-        loaded.push((place, tablet, Loaded { heap, runs }));
-    }
-    let new = loaded.iter().map(|(_, tablet, loaded)| (*tablet, loaded));
-    check_unique(edit.database(), &table, &new.collect::<Vec<_>>()).await?;
     let merger = RunMerger::new(edit.database(), device, settings)?;
-    let mut tablets = table.tablets.clone();
-    let mut row_count = 0;
-    for (place, tablet, loaded) in loaded {
-        row_count += loaded.heap.row_count();
-        let grown = with_rows(edit, tablet, (claim, &merger), loaded).await?;
-        if let Some(tablet) = tablets.get_mut(place) {
-            *tablet = Arc::new(grown);
-        }
+    let mut new = Vec::with_capacity(heaps.len());
+    for (place, vid_first, tablet, heap) in heaps {
+        let rows = (vid_first, &heap);
+        let runs = key_runs(edit, settings, (schema, tablet), claim, rows).await?;
+        let (claim, merger) = (Arc::clone(claim), merger.clone());
+        new.push(NewRows { place, vid_first, heap, runs, claim, merger });
     }
-    if row_count > 0 {
-        edit.put_table(TableState { tablets, ..TableState::clone(&table) });
-    }
-    Ok(row_count)
+    Ok(new)
 }
 
 /// Whether `pages` may be those of rows of `schema` that are numbered from `vid_first` on.
@@ -203,13 +281,13 @@ fn check_pages(schema: &TableSchema, vid_first: u64, pages: &[PageEntry]) -> Res
     Ok(())
 }
 
-/// For each index of `tablet`, the run of the keys that the rows of `heap` have.
+/// For each index of `tablet`, the run of the keys that the rows of `heap` have, which begin with `vid_first`.
 async fn key_runs(
     edit: &mut CatalogEdit,
     settings: &Arc<Settings>,
-    (table, tablet): (&TableState, &TabletState),
+    (schema, tablet): (&TableSchema, &TabletState),
     claim: &Arc<Claim>,
-    heap: &SegmentDirectory,
+    (vid_first, heap): (u64, &SegmentDirectory),
 ) -> Result<Vec<Option<Arc<SegmentDirectory>>>> {
     if tablet.indexes.is_empty() {
         return Ok(Vec::new());
@@ -217,16 +295,12 @@ async fn key_runs(
     let database = Arc::clone(edit.database());
     // Its rows are those that the runs are made of.
     let mut new = TabletState { heap: vec![Arc::new(heap.clone())], ..tablet.clone() };
-    let run = VersionRun {
-        vid_first: tablet.next_vid,
-        vid_count: heap.row_count(),
-        segment: heap.segment,
-    };
+    let run = VersionRun { vid_first, vid_count: heap.row_count(), segment: heap.segment };
     Arc::make_mut(&mut new.version_map).append_run(run)?;
     let new = Arc::new(new);
     let mut runs = Vec::with_capacity(tablet.indexes.len());
     for index in &tablet.indexes {
-        let segment = segment_ref(edit, &table.schema)?;
+        let segment = segment_ref(edit, schema)?;
         runs.push(run_of_rows(&database, settings, index.shape(), (&new, claim), segment).await?);
     }
     Ok(runs)

@@ -13,8 +13,12 @@
 //! few batches and the writes in flight for each tablet, and the keys that are sorted at once, whatever the length of
 //! the stream. A tablet that gets no rows is not touched.
 //!
+//! A load by itself goes on [beside](BulkLoad::beside) all writers: its rows get VIDs [far behind](vid_beside) those of
+//! the others, and the writer lock is taken when all pages are written and synced. One such load at a time writes to a
+//! table. Others have an edit of their own, in which VIDs go on from the table's last.
+//!
 //! Invariant: nothing is visible before the commit, and a failed load ends all its tasks and writes, and so gives back
-//! its space on all devices, before it returns the error. The writer lock is held from the first batch to the commit.
+//! its space on all devices, before it returns the error.
 
 mod tablet_load;
 
@@ -23,24 +27,18 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
-use cleave_catalog::catalog::{CatalogState, TableState, TabletState};
+use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::{Error, Fault, Result};
-use cleave_catalog::index::TabletIndex;
-use cleave_catalog::settings::{Settings, Stack};
-use cleave_store::{
-    KeyRange, MergeSource, Run, SegmentDirectory, SegmentRef, TableSchema, VersionRun,
-};
+use cleave_catalog::settings::Settings;
+use cleave_store::{SegmentRef, TableSchema};
 use futures::StreamExt;
+use futures::future::try_join_all;
 use futures::stream::BoxStream;
 
-use super::compact::compact;
 use super::insert::with_ends;
-use super::merge_runs::RunMerger;
+use super::new_rows::{self, NewRows, vid_beside};
 use super::route::Router;
-use super::unique::check_across;
 use super::vid_set::VidSet;
-use crate::device::Claim;
-use crate::host_pages::HostPages;
 use crate::storage_engine::Engine;
 use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::storage_engine::commit::Changes;
@@ -60,9 +58,8 @@ pub async fn load(
     (checks, check): (Arc<dyn RowChecks>, &dyn LoadCheck),
 ) -> Result<u64> {
     database.ask_devices(table).await?;
-    let edit = CatalogEdit::begin(database).await?;
-    let schema = Arc::clone(&edit.table(table)?.schema);
-    let mut load = BulkLoad::begin(edit, settings, &schema, Some(checks))?;
+    let schema = Arc::clone(&database.catalog().find_table(table)?.schema);
+    let mut load = BulkLoad::beside(database, settings, &schema, checks)?;
     while let Some(batch) = batches.next().await {
         load.push(batch.and_then(|batch| made(&schema, &batch))).await?;
         if let Some(progress) = progress {
@@ -103,6 +100,8 @@ pub struct BulkLoad {
     /// By place of the tablet, of those that got rows.
     tablets: Vec<Option<TabletLoad>>,
     row_count: u64,
+    /// It goes on beside the table's writers.
+    is_beside: bool,
 }
 
 impl BulkLoad {
@@ -121,7 +120,23 @@ impl BulkLoad {
         let router = Router::new(&table)?;
         let tablets = table.tablets.iter().map(|_| None).collect();
         let settings = Arc::clone(settings);
-        Ok(Self { edit, settings, table, router, checks, tablets, row_count: 0 })
+        let (row_count, is_beside) = (0, false);
+        Ok(Self { edit, settings, table, router, checks, tablets, row_count, is_beside })
+    }
+
+    /// Begins to load into the table that `schema` describes beside its writers, but no other such load. The caller has
+    /// locked the table: nobody else defines anything of it before the load has ended.
+    ///
+    /// # Errors
+    /// As [`BulkLoad::begin`].
+    pub fn beside(
+        database: &Arc<Engine>,
+        settings: &Arc<Settings>,
+        schema: &Arc<TableSchema>,
+        checks: Arc<dyn RowChecks>,
+    ) -> Result<Self> {
+        let edit = CatalogEdit::kept(database, database.catalog(), BTreeMap::new())?;
+        Ok(Self { is_beside: true, ..Self::begin(edit, settings, schema, Some(checks))? })
     }
 
     /// Rows taken so far.
@@ -185,8 +200,9 @@ impl BulkLoad {
             Some(load) => Ok(load),
             none => {
                 let (schema, count) = (&self.table.schema, self.table.tablets.len());
-                let settings = &self.settings;
-                let begun = TabletLoad::begin(&mut self.edit, settings, schema, tablet, count)?;
+                let vid_first = if self.is_beside { vid_beside(tablet) } else { tablet.next_vid };
+                let (edit, rows) = (&mut self.edit, (&**tablet, vid_first));
+                let begun = TabletLoad::begin(edit, &self.settings, schema, rows, count)?;
                 Ok(none.insert(begun))
             }
         }
@@ -198,11 +214,6 @@ impl BulkLoad {
     /// [`Error::Conflict`] for a row that is dead already.
     pub fn end_rows(&mut self, dead: &BTreeMap<usize, VidSet>) -> Result<()> {
         let table = with_ends(&self.table, dead)?;
-        for (load, tablet) in self.tablets.iter_mut().zip(&table.tablets) {
-            if let Some(load) = load {
-                load.tablet = Arc::clone(tablet);
-            }
-        }
         self.edit.put_table(TableState::clone(&table));
         self.table = Arc::new(table);
         Ok(())
@@ -224,56 +235,52 @@ impl BulkLoad {
         Ok(row_count)
     }
 
-    /// The edit with what was taken, and how many rows that are.
+    /// The edit with what was taken, and how many rows that are. That of a load beside writers has the writer lock.
     ///
     /// # Errors
-    /// As [`BulkLoad::push`].
+    /// As [`BulkLoad::push`]; [`Error::Invalid`] for a table that has become another one.
     pub async fn end(mut self) -> Result<(CatalogEdit, u64)> {
         if self.row_count == 0 {
             return Ok((self.edit, 0));
         }
-        match self.finish().await {
-            Ok(tablets) => {
-                let table = TableState { tablets, ..TableState::clone(&self.table) };
-                self.edit.put_table(table);
-                Ok((self.edit, self.row_count))
-            }
+        let new = match self.finish().await {
+            Ok(new) => new,
             Err(error) => {
                 self.stop().await;
-                Err(error)
+                return Err(error);
             }
+        };
+        let (mut edit, mut table) = (self.edit, self.table);
+        if self.is_beside {
+            (edit, table) = newest(edit, &table).await?;
         }
+        new_rows::add(&mut edit, &table, new).await?;
+        Ok((edit, self.row_count))
     }
 
-    /// The table's tablets with what was taken.
-    async fn finish(&mut self) -> Result<Vec<Arc<TabletState>>> {
+    /// Waits until everything is written: what each tablet gets.
+    async fn finish(&mut self) -> Result<Vec<NewRows>> {
         // All at once, so that their ends are written side by side; heaps first, so that a full device is noticed
         // before the keys are written.
-        let mut loads: Vec<&mut TabletLoad> = self.tablets.iter_mut().flatten().collect();
-        loads.iter_mut().for_each(|load| load.end_rows());
+        let loads = self.tablets.iter_mut().enumerate();
+        let mut loads: Vec<(usize, &mut TabletLoad)> =
+            loads.filter_map(|(place, load)| Some((place, load.as_mut()?))).collect();
+        loads.iter_mut().for_each(|(_, load)| load.end_rows());
         let mut loaded = Vec::with_capacity(loads.len());
-        for load in &mut loads {
-            loaded.push(Loaded { heap: load.finish_heap().await?, runs: Vec::new() });
+        for (place, load) in &mut loads {
+            let heap = load.finish_heap().await?;
+            let (claim, merger) = (Arc::clone(&load.claim), load.merger.clone());
+            let (place, vid_first, runs) = (*place, load.vid_first, Vec::new());
+            loaded.push(NewRows { place, vid_first, heap, runs, claim, merger });
         }
         // One index after the other, so that a tablet claims space ahead for one run at a time.
-        for place in 0..self.table.indexes.len() {
-            loads.iter_mut().for_each(|load| load.end_keys(place));
-            for (load, loaded) in loads.iter_mut().zip(&mut loaded) {
-                loaded.runs.push(load.finish_keys(place).await?);
+        for at in 0..self.table.indexes.len() {
+            loads.iter_mut().for_each(|(_, load)| load.end_keys(at));
+            for ((_, load), loaded) in loads.iter_mut().zip(&mut loaded) {
+                loaded.runs.push(load.finish_keys(at).await?);
             }
         }
-        let tablets = self.tablets.iter().flatten().map(|load| &load.tablet);
-        let new: Vec<_> = tablets.zip(&loaded).collect();
-        check_unique(self.edit.database(), &self.table, &new).await?;
-        let mut tablets = self.table.tablets.clone();
-        for (load, loaded) in self.tablets.iter().flatten().zip(loaded) {
-            let by = (&load.claim, &load.merger);
-            let changed = with_rows(&mut self.edit, &load.tablet, by, loaded).await?;
-            if let Some(tablet) = tablets.iter_mut().find(|tablet| tablet.id == changed.id) {
-                *tablet = Arc::new(changed);
-            }
-        }
-        Ok(tablets)
+        Ok(loaded)
     }
 
     /// Ends the tasks of a load that failed, before its error is returned: the space that they hold is free by then.
@@ -284,100 +291,33 @@ impl BulkLoad {
     }
 }
 
-/// What a tablet got: its heap's new segment, and the new run of each index.
-pub(super) struct Loaded {
-    pub(super) heap: SegmentDirectory,
-    pub(super) runs: Vec<Option<Arc<SegmentDirectory>>>,
-}
-
-/// Refuses a key that `table` has already, or that the runs which its tablets got have twice. In each run alone none
-/// does.
+/// An edit of the newest catalog version, with the writer lock, in place of `kept`, which has written pages for
+/// `table`; and the table as it is now.
 ///
 /// # Errors
-/// [`Error::DuplicateKey`]; those of reading.
-pub(super) async fn check_unique(
-    database: &Engine,
+/// [`Error::Invalid`] for a table that has become another one; those of syncing the pages.
+pub(super) async fn newest(
+    kept: CatalogEdit,
     table: &TableState,
-    loaded: &[(&Arc<TabletState>, &Loaded)],
-) -> Result<()> {
-    for (at, definition) in table.indexes.iter().enumerate().filter(|(_, index)| index.unique) {
-        let mut new = Vec::with_capacity(loaded.len());
-        for (tablet, loaded) in loaded {
-            let run = loaded.runs.get(at).cloned().flatten();
-            let Some((run, index)) = run.zip(tablet.indexes.get(at)) else { continue };
-            if table.divides(definition) {
-                new.push((Arc::clone(tablet), run));
-            } else {
-                let pages = database.host_pages(tablet.device, Stack::Native)?;
-                check_within((tablet, &*pages), index, run).await?;
-            }
-        }
-        let index = table.tablets.first().and_then(|tablet| tablet.indexes.get(at));
-        if let Some(index) = index.filter(|_| !new.is_empty()) {
-            check_across(database, table, index.shape(), &new).await?;
-        }
+) -> Result<(CatalogEdit, Arc<TableState>)> {
+    let database = Arc::clone(kept.database());
+    let (kept, claims) = kept.into_kept();
+    // Before anybody waits for this.
+    try_join_all(claims.values().map(|claim| claim.sync_written())).await?;
+    let mut edit = CatalogEdit::begin(&database).await?;
+    let now = target(&edit, &table.schema)?;
+    let is_same = now.tablets.len() == table.tablets.len()
+        && now.tablets.iter().zip(&table.tablets).all(|(now, then)| now.device == then.device)
+        && now.indexes.iter().map(|index| index.id).eq(table.indexes.iter().map(|index| index.id));
+    if !is_same {
+        return Err(made_anew(&table.schema.name));
     }
-    Ok(())
-}
-
-/// Refuses a key of the new run `new` that `tablet`, whose pages are `pages`, has in `index`.
-async fn check_within(
-    (tablet, pages): (&TabletState, &HostPages),
-    index: &TabletIndex,
-    new: Arc<SegmentDirectory>,
-) -> Result<()> {
-    let new = Run::new(new)?;
-    let Some((first, last)) = new.key_range() else { return Ok(()) };
-    let mut sources = index.overlapping(tablet, pages, first, last).await?;
-    if sources.is_empty() {
-        return Ok(());
+    for (device, claim) in claims {
+        edit.adopt(device, claim);
     }
-    sources.push(MergeSource::Run(new.scan(KeyRange::default())));
-    index.shape().check_unique(sources, pages, &tablet.version_map).await
-}
-
-/// `tablet` with what it got, in space of `claim`.
-pub(super) async fn with_rows(
-    edit: &mut CatalogEdit,
-    tablet: &TabletState,
-    by: (&Arc<Claim>, &RunMerger),
-    loaded: Loaded,
-) -> Result<TabletState> {
-    let mut tablet = TabletState::clone(tablet);
-    let mut indexes = Vec::with_capacity(tablet.indexes.len());
-    for (index, run) in tablet.indexes.iter().zip(loaded.runs) {
-        indexes.push(match run {
-            Some(run) => with_run(edit, by, index, run).await?,
-            None => Arc::clone(index),
-        });
-    }
-    let row_count = loaded.heap.row_count();
-    // Only the last segment may be open, and this one is behind it.
-    if let Some(last) = tablet.heap.last_mut().filter(|last| !last.sealed) {
-        Arc::make_mut(last).sealed = true;
-    }
-    Arc::make_mut(&mut tablet.version_map).append_run(VersionRun {
-        vid_first: tablet.next_vid,
-        vid_count: row_count,
-        segment: loaded.heap.segment,
-    })?;
-    tablet.heap.push(Arc::new(loaded.heap));
-    tablet.next_vid += row_count;
-    tablet.indexes = indexes;
-    Ok(tablet)
-}
-
-/// `index` with one run more.
-async fn with_run(
-    edit: &mut CatalogEdit,
-    (claim, merger): (&Arc<Claim>, &RunMerger),
-    index: &Arc<TabletIndex>,
-    run: Arc<SegmentDirectory>,
-) -> Result<Arc<TabletIndex>> {
-    let mut runs: Vec<_> = index.runs().map(Arc::clone).collect();
-    runs.push(run);
-    let runs = compact(edit, claim, index, runs, merger).await?;
-    Ok(Arc::new(index.with_runs(runs)?))
+    // The segments that were written have their numbers from there.
+    edit.next.next_segment = edit.next.next_segment.max(kept.next_segment);
+    Ok((edit, now))
 }
 
 /// The table that `schema` describes, which has at least one tablet.

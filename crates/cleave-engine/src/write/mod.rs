@@ -32,6 +32,7 @@ pub mod load;
 pub mod logged_values;
 pub(crate) mod merge_runs;
 pub mod move_tablets;
+mod new_rows;
 pub mod page_versions;
 pub mod rebuild_tablets;
 pub mod route;

@@ -32,7 +32,7 @@ impl Router {
             _ => table.division.tablet_key(&table.schema)?,
         };
         // In this format version rows are only added.
-        let given = table.tablets.iter().map(|tablet| tablet.next_vid).collect();
+        let given = table.tablets.iter().map(|tablet| tablet.inserted_count()).collect();
         Ok(Self { given, key, turn: None })
     }
 

@@ -120,6 +120,9 @@ pub(super) async fn create_index(session: &mut Session, create: CreateIndex) -> 
     if block::is_alone(session) && !session.owns(table.schema.table_id) {
         session.check_may_write("CREATE INDEX")?;
         locking::lock_pages(session, table, false).await?;
+        // A load under way writes no keys for an index that comes meanwhile.
+        let table_id = table.schema.table_id;
+        locking::lock_loads(session, table_id).await?;
         build_index(&session.database, &settings, &create.table, define).await?;
         return Ok(Outcome::done("CREATE INDEX"));
     }
@@ -317,6 +320,7 @@ fn empty_table(
             id: TabletId(id),
             device: *device,
             next_vid: 1,
+            vids_skipped: 0,
             heap: Vec::new(),
             rewrites: Default::default(),
             version_map: Arc::new(VersionMap::new()),

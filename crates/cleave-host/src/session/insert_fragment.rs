@@ -6,12 +6,13 @@
 //! 2. The query is planned as one fragment ([`plan_insert`]), on a device [whose tablets](insert_pages::places_on) can
 //!    take the rows. If it cannot be, or rows on the host are expected to be the cheaper way, the statement runs
 //!    [as ever](super::insert).
-//! 3. The table is locked EXCLUSIVE and becomes the transaction's own, as for every change of very many rows
-//!    ([`many`]): readers go on, writers wait, and the VIDs of the new rows are known before the fragment
-//!    begins. Under `update_placement = auto` rows are inserted on the host where the lock is not free.
+//! 3. A statement by itself inserts [beside](alone) the table's writers, as a load does.
+//!    In a block, and with RETURNING, the table is locked EXCLUSIVE and becomes the transaction's own, as for every
+//!    change of very many rows ([`many`]): readers go on, writers wait. Later statements of the transaction read the
+//!    table like any other; ROLLBACK drops it. Under `update_placement = auto` rows are inserted on the host where the
+//!    lock, of the table or of its loads, is not free.
 //! 4. What the fragment reports is checked, and added to the table with the keys of its indexes
-//!    ([`insert_pages`]). Foreign keys are checked by a query over all rows, as for a load. Later statements of the
-//!    transaction read the table like any other; ROLLBACK drops it.
+//!    ([`insert_pages`]). Foreign keys are checked by a query over all rows, as for a load.
 //! 5. For RETURNING the [rows](Inserted::rows) are read back from the new pages.
 //!
 //! A value that its column refuses, a broken check, and a device that refuses send the statement back to the rows:
@@ -27,7 +28,7 @@ use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::UpdatePlacement;
 use cleave_engine::write::begun::byte_count;
-use cleave_engine::write::insert_pages::{self, PageTarget};
+use cleave_engine::write::insert_pages::{self, PageLoad, PageTarget};
 use cleave_fragment::link::AttachMode;
 use cleave_query::check_constraints::compiled_checks;
 use cleave_query::cooperative::inserting::{
@@ -44,23 +45,24 @@ use cleave_txn::LockMode;
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast;
 
-use super::block::Taken;
 use super::block::many;
 use super::block::own;
+use super::block::{Taken, is_alone};
 use super::charge::Charge;
 use super::definitions::{self, Definition};
-use super::foreign_keys::load::hold_targets;
+use super::foreign_keys::load::{CheckedLoad, hold_targets};
 use super::insert::conform_of;
-use super::transaction_locks::{LOCKED_ROWS_MAX, table_key};
+use super::transaction_locks::{LOCKED_ROWS_MAX, loads_key, table_key};
 use super::update_fragment::placement::{Placement, figures};
-use super::{Session, define, identity};
+use super::{Session, define, identity, locking, serializable};
 
 /// What a fragment has inserted.
 #[derive(Debug)]
 pub(super) struct Inserted {
     /// The number of rows.
     pub(super) count: u64,
-    /// For each tablet that got some, its place, and the first VID of theirs. Nobody else has inserted any since.
+    /// For each tablet that got some, its place, and the first VID of theirs, if they are the block's. Nobody else has
+    /// inserted any since.
     from: Vec<(usize, u64)>,
 }
 
@@ -126,7 +128,10 @@ pub(super) async fn run(
         Some(_) => Some(shown(&fragment, placement, insert)?),
         None => None,
     };
-    let inserted = Box::pin(in_block(session, table, &fragment)).await?;
+    let inserted = match insert.returning.is_empty() && is_alone(session) {
+        true => Box::pin(alone(session, table, &fragment)).await?,
+        false => Box::pin(in_block(session, table, &fragment)).await?,
+    };
     if let (Some(inserted), Some(shown), Some(measuring)) = (&inserted, shown, &session.measuring) {
         measuring.put(shown.measured(figures(inserted.count, 1)));
     }
@@ -272,6 +277,32 @@ fn sources(table: &TableSchema, conform: &Conform) -> Result<Option<Vec<ColumnSo
         });
     }
     Ok(Some(sources))
+}
+
+/// Inserts the rows of `fragment` into `table`, which writers go on writing to, and commits them.
+async fn alone(
+    session: &mut Session,
+    table: &TableState,
+    fragment: &InsertFragment,
+) -> Result<Option<Inserted>> {
+    let (schema, device) = (&table.schema, fragment.device());
+    let waits = session.in_force().update_placement == UpdatePlacement::Device;
+    let key = loads_key(schema.table_id);
+    if !waits && !session.locks().try_lock(key, LockMode::ForUpdate)? {
+        return Ok(None);
+    }
+    locking::lock_loads(session, schema.table_id).await?;
+    let (settings, database) = (session.shared_settings(), Arc::clone(&session.database));
+    let begun = PageLoad::begin(&database, &settings, schema, device)?;
+    let Some((mut load, target)) = begun else { return Ok(None) };
+    let claim = load.claim(device);
+    let Some(inserted) = fragment.run(&claim, target).await? else { return Ok(None) };
+    database.activity().note(Act::UpdateFragment);
+    Box::pin(serializable::prepare_load(session, schema.table_id)).await?;
+    let check = CheckedLoad { database: &database, settings: &settings };
+    let loaded = load.commit((device, &claim), inserted, &check).await;
+    serializable::end_load(session.tracked(), &loaded);
+    Ok(Some(Inserted { count: loaded?, from: Vec::new() }))
 }
 
 /// Inserts the rows of `fragment` into `table` in the session's block, or in one of the statement's own.

@@ -210,6 +210,12 @@ pub(super) async fn lock_pages(
     lock_within(session, key, LockMode::ForUpdate, is_nowait).await
 }
 
+/// Waits for a load that goes on beside the writers of a table, and keeps others out until the statement ends.
+pub(super) async fn lock_loads(session: &mut Session, table_id: u32) -> Result<()> {
+    let key = transaction_locks::loads_key(table_id);
+    lock_within(session, key, LockMode::ForUpdate, false).await
+}
+
 async fn lock_within(
     session: &mut Session,
     key: LockKey,

@@ -37,7 +37,7 @@ use cleave_store::KeyRange;
 use cleave_txn::{KeySpan, Safety, Tracked, Written};
 
 use super::foreign_keys::load;
-use super::{Session, block};
+use super::{Session, block, locking};
 use crate::database::Database;
 
 /// Polling interval for a safe snapshot, so that no commit has to wake anyone.
@@ -119,6 +119,7 @@ pub(super) async fn note_writes(
 /// Prepares a statement that loads rows into a table and commits them by itself.
 pub(super) async fn prepare_load(session: &mut Session, table_id: u32) -> Result<()> {
     track_writes(session).await?;
+    locking::lock_loads(session, table_id).await?;
     load::hold_targets(session, table_id).await?;
     if let Some(tracked) = session.tracked() {
         tracked.writes(u64::from(table_id), &Written::All)?;

@@ -49,6 +49,8 @@ pub(super) const LOCKED_ROWS_MAX: usize = 10_000;
 const NAMES: u64 = u64::MAX;
 /// Stands for the pages of tables.
 const PAGES: u64 = u64::MAX - 1;
+/// Stands for loads into tables.
+const LOADS: u64 = u64::MAX - 2;
 
 /// The locks of one transaction; dropping it frees them.
 #[derive(Debug)]
@@ -303,6 +305,11 @@ pub(super) fn table_key(table: &TableState) -> LockKey {
 /// vacuum, has it alone.
 pub(super) fn pages_key(table: &TableState) -> LockKey {
     LockKey::key(PAGES, u64::from(table.schema.table_id))
+}
+
+/// Loads into the table with this number: one at a time goes on beside its writers.
+pub(super) fn loads_key(table_id: u32) -> LockKey {
+    LockKey::key(LOADS, u64::from(table_id))
 }
 
 /// The name of a row.

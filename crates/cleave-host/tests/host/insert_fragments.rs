@@ -477,7 +477,7 @@ async fn explain_shows_the_fragment_and_runs_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writers_of_the_table_wait_and_are_waited_for() {
+async fn writers_of_the_table_wait_for_a_block_alone() {
     let (_directory, database) = fresh().await;
     let (mut one, mut two) = (database.session(), database.session());
     run(&mut one, "CREATE TABLE s (id int); CREATE TABLE a (id int)").await;
@@ -491,10 +491,17 @@ async fn writers_of_the_table_wait_and_are_waited_for() {
     let (mut two, _) = waiting.join().await.unwrap();
     assert_eq!(row(&mut one, "SELECT count(*) FROM a").await, "20001");
     run(&mut two, "BEGIN; INSERT INTO a VALUES (8)").await;
-    let mut waiting = beside(one, "INSERT INTO a SELECT id FROM s");
+    let before = fragments(&database).await;
+    run(&mut one, "INSERT INTO a SELECT id FROM s").await;
+    assert!(fragments(&database).await > before, "beside the other");
+    run(&mut two, "INSERT INTO a VALUES (9); COMMIT").await;
+    assert_eq!(row(&mut one, "SELECT count(*), max(id) FROM a").await, "40003,20000");
+    run(&mut two, "BEGIN; INSERT INTO a VALUES (10)").await;
+    let mut waiting = beside(one, "BEGIN; INSERT INTO a SELECT id FROM s");
     assert!(waits(&mut waiting).await);
     run(&mut two, "COMMIT").await;
     let (mut one, _) = waiting.join().await.unwrap();
-    assert_eq!(row(&mut one, "SELECT count(*), max(id) FROM a").await, "40002,20000");
+    assert_eq!(row(&mut one, "SELECT count(*), max(id) FROM a").await, "60004,20000");
+    run(&mut one, "COMMIT").await;
     assert_no_leak_soon(&database).await;
 }

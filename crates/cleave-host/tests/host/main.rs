@@ -47,6 +47,7 @@ mod joins_below_cuts;
 mod key_filters;
 mod late_materialisation;
 mod load;
+mod loads_beside_writers;
 mod log;
 mod long_values;
 mod lying_devices;

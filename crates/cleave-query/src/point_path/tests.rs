@@ -42,6 +42,7 @@ fn table(name: &str, columns: &[(&str, ColumnType)], key: &[u32]) -> Arc<TableSt
         id: TabletId(0),
         device: DeviceId(0),
         next_vid: 1,
+        vids_skipped: 0,
         heap: Vec::new(),
         rewrites: Default::default(),
         version_map: Arc::new(VersionMap::new()),

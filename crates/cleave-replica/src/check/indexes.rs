@@ -112,10 +112,28 @@ async fn check_index(
     // A missing entry may lie on a damaged page.
     let all_runs = !runs.iter().any(|run| damaged.in_segment(run.directory().segment));
     let room = (options.memory_bytes / ROW_BYTES).max(1024);
-    let end = work.tablet.next_vid;
+    // VIDs that no row has, as many as a window, need none, but for the first: there entries that no row can have are
+    // reported.
+    let (map, end) = (&work.tablet.version_map, work.tablet.next_vid);
+    let holes: Vec<(u64, u64)> = map.holes().filter(|(from, to)| to - from >= room).collect();
     let mut first = 0;
     while first < end {
-        let length = room.min(end - first);
+        let next = holes.iter().find(|(_, to)| first < *to);
+        let limit = match next {
+            Some((from, to)) if *from <= first && first > 0 => {
+                first = *to;
+                continue;
+            }
+            Some((from, to)) => {
+                if *from > first {
+                    *from
+                } else {
+                    *to
+                }
+            }
+            None => end,
+        };
+        let length = room.min(limit - first);
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let mut window =
             Window { first, hashes: vec![0; length], states: vec![RowStatus::None; length] };
@@ -194,7 +212,8 @@ async fn fill(
                 continue;
             }
             if damaged.has(segment.segment, entry.page.page) {
-                for vid in from..from.saturating_add(count) {
+                let to = from.saturating_add(count).min(window.end());
+                for vid in from.max(window.first)..to {
                     window.put(vid, RowStatus::Unknown, 0);
                 }
                 continue;
@@ -393,9 +412,13 @@ impl Window {
         usize::try_from(vid.checked_sub(self.first)?).ok().filter(|at| *at < self.states.len())
     }
 
+    /// One past its last VID.
+    fn end(&self) -> u64 {
+        self.first.saturating_add(self.states.len() as u64)
+    }
+
     fn overlaps(&self, first: u64, count: u64) -> bool {
-        let end = self.first.saturating_add(self.states.len() as u64);
-        first < end && first.saturating_add(count) > self.first
+        first < self.end() && first.saturating_add(count) > self.first
     }
 
     /// Dead rows, which no page may have any more, and an index still.
@@ -405,8 +428,7 @@ impl Window {
             self.put(vid, RowStatus::Unknown, 0);
         }
         for (from, to) in map.holes() {
-            let end = self.first.saturating_add(count).min(to);
-            for vid in from.max(self.first)..end {
+            for vid in from.max(self.first)..self.end().min(to) {
                 self.put(vid, RowStatus::Unknown, 0);
             }
         }

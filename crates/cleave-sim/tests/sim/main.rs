@@ -5,6 +5,7 @@
 //! link at that many commands; `all` at every one.
 
 mod commit_steps;
+mod lost_devices;
 mod moved_tablets;
 
 use std::collections::BTreeMap;

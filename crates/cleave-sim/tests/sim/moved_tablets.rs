@@ -52,6 +52,15 @@ fn a_move_to_another_device_is_whole_at_each_step() {
     }
 }
 
+/// The name of the device that is not the host's.
+pub(crate) const FAR: &str = "far";
+
+/// The same.
+pub(crate) fn far() -> RemoteDevice {
+    let host = FAR.to_owned();
+    RemoteDevice { host, port: 1, token_file: None, ca_pem: None, rate_cap: None }
+}
+
 const ALL: &str = "SELECT sum(id) FROM t WHERE note <> 'none'";
 
 async fn moved(
@@ -67,14 +76,7 @@ async fn moved(
         Rc::new(move |_: &RemoteAddress| SimLink::dial(&machine))
     });
     let database = host.open().await;
-    let far = RemoteDevice {
-        host: "far".to_owned(),
-        port: 1,
-        token_file: None,
-        ca_pem: None,
-        rate_cap: None,
-    };
-    Box::pin(database.add_device("far", far)).await.unwrap();
+    Box::pin(database.add_device(FAR, far())).await.unwrap();
     let mut session = database.session();
     let create = format!("CREATE TABLE t (id int PRIMARY KEY, note text) WITH (device = {from})");
     for sql in [
@@ -132,7 +134,7 @@ fn places(database: &Database) -> Vec<String> {
 }
 
 /// Nothing is damaged, and each block in use is named.
-async fn sound(database: &Arc<Database>, told: &str) {
+pub(crate) async fn sound(database: &Arc<Database>, told: &str) {
     let mut session = database.session();
     run(&mut session, "CHECKPOINT").await.unwrap();
     let report = Box::pin(database.check(&CheckOptions::default())).await.unwrap();

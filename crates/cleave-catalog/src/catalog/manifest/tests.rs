@@ -87,6 +87,7 @@ fn state(directory: &Path) -> CatalogState {
         id: TabletId(0),
         device: DeviceId(1),
         next_vid: 101,
+        vids_skipped: 0,
         heap: vec![Arc::new(sealed), Arc::new(open)],
         rewrites: Default::default(),
         version_map: Arc::new(map),

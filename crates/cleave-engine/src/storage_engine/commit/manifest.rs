@@ -290,6 +290,11 @@ fn write_segments(edit: &mut CatalogEdit) -> Result<Vec<(SegmentId, u32)>> {
 
 fn write_each_segment(edit: &mut CatalogEdit, written: &mut Vec<(SegmentId, u32)>) -> Result<()> {
     let named: Vec<Arc<SegmentDirectory>> = segments(&edit.next).map(Arc::clone).collect();
+    let next = edit.next.next_segment;
+    debug_assert!(
+        named.iter().all(|named| named.segment.0 < next),
+        "a number would be given twice"
+    );
     let ids = named.iter().map(|segment| segment.segment);
     // Files of what is damaged stay until it is dropped: the sound ones are of use once the others are back.
     let ids: BTreeSet<SegmentId> = ids.chain(edit.next.damaged_segments()).collect();

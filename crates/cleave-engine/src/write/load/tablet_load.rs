@@ -35,9 +35,10 @@ const AHEAD_MIN: u32 = 1024;
 
 /// Rows on their way to one tablet.
 pub(super) struct TabletLoad {
-    pub(super) tablet: Arc<TabletState>,
     pub(super) claim: Arc<Claim>,
     pub(super) merger: RunMerger,
+    /// The VID of the first row.
+    pub(super) vid_first: u64,
     segment: SegmentRef,
     class: PageClass,
     /// One task each. First, so that a cancelled load ends them before they can take the end of `rows` for that of the
@@ -61,7 +62,7 @@ struct IndexLoad {
 }
 
 impl TabletLoad {
-    /// Begins to load into `tablet`, of a table with `tablet_count` of them.
+    /// Begins to load rows with VIDs from `vid_first` on into `tablet`, of a table with `tablet_count` of them.
     ///
     /// # Errors
     /// A device that is not attached, no more segments.
@@ -69,7 +70,7 @@ impl TabletLoad {
         edit: &mut CatalogEdit,
         settings: &Arc<Settings>,
         schema: &Arc<TableSchema>,
-        tablet: &Arc<TabletState>,
+        (tablet, vid_first): (&TabletState, u64),
         tablet_count: usize,
     ) -> Result<Self> {
         let database = Arc::clone(edit.database());
@@ -87,15 +88,15 @@ impl TabletLoad {
             indexes.push(IndexLoad::begin(shape, writer, merger.clone()));
         }
         let class = database.load_pages(tablet_count);
-        let writer = SegmentWriter::new(segment, schema, class, 0, tablet.next_vid)?;
+        let writer = SegmentWriter::new(segment, schema, class, 0, vid_first)?;
         let (rows, rows_received) = mpsc::channel(BATCHES_WAITING);
         let (encoded, encoded_received) = mpsc::channel(PAGES_WAITING);
         let ahead = AHEAD_BULK / u32::try_from(tablet_count).unwrap_or(u32::MAX).max(1);
         let sink = SegmentSink::new(Arc::clone(&claim), ahead.max(AHEAD_MIN));
         Ok(Self {
-            tablet: Arc::clone(tablet),
             claim,
             merger,
+            vid_first,
             segment,
             class,
             encoder: one_task(encode(writer, rows_received, encoded)),
@@ -111,7 +112,7 @@ impl TabletLoad {
     /// # Errors
     /// Those of encoding and writing these or earlier rows; [`Error::DuplicateKey`].
     pub(super) async fn give(&mut self, rows: RecordBatch) -> Result<()> {
-        let vid_first = self.tablet.next_vid + self.row_count;
+        let vid_first = self.vid_first + self.row_count;
         for index in &mut self.indexes {
             index.push(&rows, vid_first).await?;
         }

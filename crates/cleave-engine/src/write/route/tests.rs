@@ -33,6 +33,7 @@ fn table(division: Division, given: &[u64]) -> TableState {
             id: TabletId(id),
             device: DeviceId(0),
             next_vid: 1 + given,
+            vids_skipped: 0,
             heap: Vec::new(),
             rewrites: Default::default(),
             version_map: Arc::new(VersionMap::new()),

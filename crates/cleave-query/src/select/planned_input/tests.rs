@@ -53,6 +53,7 @@ fn input(overflow_blocks: u32) -> PlannedInput {
         id: TabletId(0),
         device: DeviceId(0),
         next_vid: 31,
+        vids_skipped: 0,
         heap: vec![Arc::new(segment)],
         rewrites: Default::default(),
         version_map: Arc::new(VersionMap::new()),
