@@ -5,41 +5,67 @@ A rule is the kinds of difference it covers, a pattern of the shrunk statement, 
 
 import re
 
+# Errors of values, by PostgreSQL's codes.
+OF_VALUES = r"^22(003|008|007|P02|012|011|023|01F|01E|025|02\d)|^2201[EFG] "
+# Errors that the statement has before it runs, by any of its parts.
+OF_TYPES = r"^(42(883|804|846|725|P\d\d|601)|0A000) "
+
 RULES = [
-    ({"accepted"}, r"", r"^42883 operator does not exist: (date [-+] bigint|bigint \+ date)", r"",
+    ({"accepted"}, r"generate_series\(", r"^42883 operator does not exist: (date [-+] bigint|bigint \+ date)", r"",
      "date + bigint: generate_series gives bigints, as few other functions do"),
-    ({"accepted"}, r"", r"^42846 cannot cast type bigint to boolean", r"",
+    ({"accepted"}, r"generate_series\(", r"^42846 cannot cast type bigint to boolean", r"",
      "bigint::boolean: generate_series gives bigints, as few other functions do"),
-    ({"type"}, r"generate_series\(", r"integer|bigint", r"bigint|numeric", "generate_series gives bigints"),
-    ({"accepted"}, r"", r"^22", r"", "an expression that fails, which no row needs, is not evaluated"),
-    ({"accepted"}, r"CASE|nullif|coalesce|greatest|least", r"^42883 (operator|function)", r"",
+    ({"type"}, r"generate_series\([-0-9]", r"integer|bigint", r"bigint|numeric", "generate_series gives bigints"),
+    # No row comes of it: by a condition that is never true, an empty table, or an argument that is NULL.
+    ({"accepted"}, r"\bt0\b|false|NULL|WHERE|HAVING|JOIN|LIMIT|OFFSET|WITH|CASE|coalesce|UNION|INTERSECT|EXCEPT|IN \(",
+     OF_VALUES, r" rows: ", "an expression that fails, which no row needs, is not evaluated"),
+    ({"accepted"}, r"CASE .* THEN '|(CASE|nullif|coalesce|greatest|least)\b.*(smallint|real|\b[qt]\d+\.[srbdn]\b|numeric)",
+     r"^42883 (operator|function)", r" rows: ",
      "an operator beside a CASE of several types is checked for the first one"),
     ({"accepted"}, r"(min|max)\(", r"^42883 function (min|max)\(boolean\)", r"", "min and max take booleans"),
-    ({"accepted"}, r"", r"^42(725|804) (function|operator is not unique: ~|could not determine polymorphic)", r"",
+    ({"accepted"}, r"'\s*[,)]|smallint|\.s\b", r"^42725 (function \w+\(.*unknown|operator is not unique: ~)", r"",
      "of several functions, one is chosen for a literal in quotes or a smallint"),
-    ({"code"}, r"", r"^(22|42|0A|2B)", r"^(22|42|0A)", "of several errors in a statement, another one is reported"),
-    ({"refused"}, r"", r" rows: ", r"^22(003|008|P02|007|012|023|01F|01E)|^2201",
+    ({"accepted"}, r"'|NULL", r"^42804 could not determine polymorphic type because input has type unknown", r"",
+     "of several functions, one is chosen for a literal in quotes or a smallint"),
+    ({"accepted"}, r"date_trunc\('\w+', .*'[-+:\d]+'::interval", r"^42883 function date_trunc\(", r"",
+     "the zone of date_trunc may be an interval"),
+    # Both have an error: each is one that the statement has, or both are of values.
+    ({"code"}, r"", OF_VALUES, OF_VALUES, "of several errors of values, another one is reported"),
+    ({"code"}, r"", OF_TYPES, r"^(42|0A|22)", "of several errors in a statement, another one is reported"),
+    ({"code"}, r"", OF_VALUES + r"|^2BP01", r"^(42|0A)", "of several errors in a statement, another one is reported"),
+    ({"refused"}, r"NULL|false|CASE|coalesce|AND|OR|WHERE|HAVING|JOIN|LIMIT|\bt0\b|IN \(", r" rows: ",
+     r"^22(003|008|012|023|01F|01E)|^2201[EFG] ",
      "an expression that fails is evaluated for a row that is not needed, or while the statement is planned"),
+    # Spellings of times, intervals and numbers that only literals have, or that are not read at all.
+    ({"refused"}, r"'(Jan|January|1/8/|1 fortnight|\d+ \w+ ago|@ |P\d|-?1-2'|294276|.* (EST|PM|Europe/Berlin)'|3 4:|-1:30"
+                  r"|1 day 25|1 year -1|2 weeks|1\.5 months|0\.5 days|100000 hours|infinity|-infinity)", r" rows: ",
+     r"^22(007|008|P02) |Parser error", "some spellings of times and intervals are not read, or by literals only"),
+    ({"refused"}, r"'(0x10|1_000|1e2|NaN|-?inf\w*|Infinity|1e39|1e400|1e-400| ?[\d.]+ ?|5874897[-\d]*)'", r" rows: ",
+     r"^22(P02|003|008) ", "some spellings of numbers are not read, and numerics have 38 digits"),
     ({"type"}, r"(extract|date_part)\(", r"numeric|double precision", r"integer|double precision|numeric",
      "extract and date_part give integers for whole parts, and doubles for the epoch"),
-    ({"value"}, r"extract\(epoch|(trunc|round)\(extract\(", r"", r"",
+    ({"value"}, r"extract\((epoch|julian)|(trunc|round)\(extract\(", r"\d", r"\d",
      "extract and date_part give integers for whole parts, and doubles for the epoch"),
-    ({"type", "value"}, r"(sqrt|power|exp|ln|log)\(.*(numeric|extract|\bn\b)|\^", r"", r"",
+    # Of doubles alone they are as in PostgreSQL.
+    ({"type"}, r"(sqrt|power|exp|ln|log|cbrt)\(.*(numeric|extract|\.n\b)|(numeric|\.n|\.\d+)\)* \^", r"numeric",
+     r"double precision", "roots, powers, logarithms of a numeric are doubles"),
+    ({"value"}, r"(sqrt|power|exp|ln|log)\(.*(numeric|extract|\.n\b)|(numeric|\.n|\.\d+)\)* \^", r"\.\d{8}", r"\d",
      "roots, powers, logarithms of a numeric are doubles"),
     ({"value"}, r"numeric.*(AS text|\|\|)|(AS text|\|\|).*numeric", r"", r"\d{10}'",
      "bare numeric has ten digits behind the point, also as text"),
-    ({"value"}, r"(AS text|format|quote_\w+|concat\w*)\(?.*numeric|numeric.* AS text", r"", r"",
+    ({"value"}, r"(AS text|format|quote_\w+|concat\w*)\(?.*numeric|numeric.* AS text", r"", r"\d{10}",
      "bare numeric has ten digits behind the point, also as text"),
-    ({"value"}, r"AS numeric\)", r"", r"\.\d{10}'", "bare numeric has ten digits behind the point, also as text"),
+    ({"value"}, r"AS numeric\)|::numeric\b", r"\.\d", r"\.\d{10}'",
+     "bare numeric has ten digits behind the point, also as text"),
     ({"type"}, r"sum\(", r"real", r"double precision", "sum(real) is a double"),
     ({"accepted"}, r"(extract|date_part)\(", r"^0A000 unit", r"",
      "extract gives 0 for hours of a date; parts that an interval has not fail once a row needs them"),
     ({"accepted"}, r"^WITH ", r"^42(846|883|804|725) ", r"", "a query of WITH that nothing uses is not checked"),
     ({"refused"}, r"WITH TIES", r"", r"^0A000 FETCH", "FETCH … WITH TIES is refused"),
-    ({"refused"}, r"(LIMIT|OFFSET) ", r"", r"^(0A000 Unsupported (LIMIT|OFFSET)|42000 Expected (LIMIT|OFFSET))",
-     "LIMIT and OFFSET take whole numbers"),
+    ({"refused"}, r"(LIMIT|OFFSET) \(SELECT", r"", r"^0A000 Unsupported (LIMIT|OFFSET)",
+     "LIMIT and OFFSET take no subqueries"),
     ({"refused"}, r"Infinity|inf", r"", r"^0A000 value", "a numeric is finite"),
-    ({"refused"}, r"", r"", r"^42(883|804|000|601) .*\btext\b|^42(883|000) .*Utf8",
+    ({"refused"}, r"\w\('[^']*'[,)]|, '[^']*'\)", r"", r"^42(883|000) .*(\btext\b|Utf8)",
      "a literal in quotes as an argument of a function of numbers has no type"),
 ]
 
