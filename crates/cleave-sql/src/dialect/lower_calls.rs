@@ -356,7 +356,7 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
 }
 
 /// Functions of one number: of several types, PostgreSQL prefers doubles for a literal in quotes, which has none.
-const OF_A_DOUBLE: [&str; 7] = ["abs", "sqrt", "cbrt", "round", "trunc", "exp", "sign"];
+const OF_A_DOUBLE: [&str; 6] = ["abs", "sqrt", "cbrt", "round", "exp", "sign"];
 
 /// Whether the only argument is a literal in quotes.
 fn is_of_quoted(args: &FunctionArguments) -> bool {
