@@ -19,7 +19,8 @@ RULES = [
     # No row comes of it: by a condition that is never true, an empty table, or an argument that is NULL.
     ({"accepted"}, r"\bt0\b|false|NULL|WHERE|HAVING|JOIN|LIMIT|OFFSET|WITH|CASE|coalesce|UNION|INTERSECT|EXCEPT|IN \(",
      OF_VALUES, r" rows: ", "an expression that fails, which no row needs, is not evaluated"),
-    ({"accepted"}, r"CASE .* THEN '|(CASE|nullif|coalesce|greatest|least)\b.*(smallint|real|\b[qt]\d+\.[srbdn]\b|numeric)",
+    ({"accepted"},
+     r"CASE .* THEN '|(CASE|nullif|coalesce|greatest|least)\b.*(smallint|real|\b[qt]\d+\.[srbdn]\b|numeric)",
      r"^42883 (operator|function)", r" rows: ",
      "an operator beside a CASE of several types is checked for the first one"),
     ({"accepted"}, r"(min|max)\(", r"^42883 function (min|max)\(boolean\)", r"", "min and max take booleans"),

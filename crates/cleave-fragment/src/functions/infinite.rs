@@ -307,7 +307,8 @@ fn later(moments: &ArrayRef, rows: &[usize]) -> ArrayRef {
     Arc::new(array.with_data_type(moments.data_type().clone()))
 }
 
-/// `HH:MM[:SS[.digits]]`, with or without AM or PM, `HHMMSS` or `HHMM` in microseconds, rounded; `allballs` is midnight.
+/// `HH:MM[:SS[.digits]]`, with or without AM or PM, `HHMMSS` or `HHMM` in microseconds, rounded; `allballs` is
+/// midnight.
 fn time_of_day(text: &str) -> Option<i64> {
     if text.eq_ignore_ascii_case("allballs") {
         return Some(0);

@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 use crate::visiting::visit_mut;
 use datafusion::sql::sqlparser::ast::{self, LimitClause, VisitorMut};
 
-/// Replaces FETCH by LIMIT everywhere in `statement`, and converts the constants of LIMIT and OFFSET. PERCENT and WITH TIES stay, and are refused.
+/// Replaces FETCH by LIMIT everywhere in `statement`, and converts the constants of LIMIT and OFFSET. PERCENT and
+/// WITH TIES stay, and are refused.
 pub(super) fn name_limits(statement: &mut ast::Statement) {
     let flow = visit_mut(statement, &mut Queries);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
