@@ -38,7 +38,8 @@ RULES = [
      r"^22(003|008|012|023|01F|01E)|^2201[EFG] ",
      "an expression that fails is evaluated for a row that is not needed, or while the statement is planned"),
     # Spellings of times, intervals and numbers that only literals have, or that are not read at all.
-    ({"refused"}, r"'(Jan|January|1/8/|1 fortnight|\d+ \w+ ago|@ |P\d|-?1-2'|294276|.* (EST|PM|Europe/Berlin)'|3 4:|-1:30"
+    ({"refused"},
+     r"'(Jan|January|1/8/|1 fortnight|\d+ \w+ ago|@ |P\d|-?1-2'|294276|.* (EST|PM|Europe/Berlin)'|3 4:|-1:30"
                   r"|1 day 25|1 year -1|2 weeks|1\.5 months|0\.5 days|100000 hours|infinity|-infinity)", r" rows: ",
      r"^22(007|008|P02) |Parser error", "some spellings of times and intervals are not read, or by literals only"),
     ({"refused"}, r"'(0x10|1_000|1e2|NaN|-?inf\w*|Infinity|1e39|1e400|1e-400| ?[\d.]+ ?|5874897[-\d]*)'", r" rows: ",
