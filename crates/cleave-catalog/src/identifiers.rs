@@ -7,13 +7,29 @@ pub const SCHEMA: &str = "public";
 /// The engine's name for the catalog of a database's tables.
 pub const CATALOG: &str = "cleave";
 
+/// Key words that are no names without quotes, or not everywhere, in order: PostgreSQL's of all categories but
+/// "unreserved" (`pg_get_keywords`).
+const KEY_WORDS: &str = "\
+    all analyse analyze and any array as asc asymmetric authorization between bigint binary bit boolean both case \
+    cast char character check coalesce collate collation column concurrently constraint create cross current_catalog \
+    current_date current_role current_schema current_time current_timestamp current_user dec decimal default \
+    deferrable desc distinct do else end except exists extract false fetch float for foreign freeze from full grant \
+    greatest group grouping having ilike in initially inner inout int integer intersect interval into is isnull join \
+    lateral leading least left like limit localtime localtimestamp national natural nchar none normalize not notnull \
+    null nullif numeric offset on only or order out outer overlaps overlay placing position precision primary real \
+    references returning right row select session_user setof similar smallint some substring symmetric table \
+    tablesample then time timestamp to trailing treat trim true union unique user using values varchar variadic \
+    verbose when where window with xmlattributes xmlconcat xmlelement xmlexists xmlforest xmlnamespaces xmlparse \
+    xmlpi xmlroot xmlserialize xmltable";
+
 /// A name, quoted if SQL needs it.
 pub fn quoted(name: &str) -> String {
     let is_plain = name.starts_with(|letter: char| letter.is_ascii_lowercase() || letter == '_')
         && name
             .chars()
             .all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_');
-    if is_plain { name.to_owned() } else { in_quotes(name) }
+    let is_key_word = || KEY_WORDS.split(' ').any(|word| word == name);
+    if is_plain && !is_key_word() { name.to_owned() } else { in_quotes(name) }
 }
 
 /// A name in quotes.

@@ -20,7 +20,8 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::Settings;
 use cleave_media::{Clock, SystemClock};
-use cleave_plan::split::{PricedSplit, Split};
+use cleave_plan::cost::CostStrategy;
+use cleave_plan::split::{PastErrors, PricedSplit, Split};
 
 use crate::cooperative::figures::QueryFigures;
 use crate::select::PlannedQuery;
@@ -42,6 +43,7 @@ const CANCELLED: &str = "57014";
 #[derive(Debug, Default)]
 pub struct QueryLog {
     kept: Mutex<Kept>,
+    past_errors: Mutex<PastErrors>,
 }
 
 #[derive(Debug, Default)]
@@ -99,6 +101,8 @@ pub struct QueryOutcome {
 pub struct OpenRecord {
     log: Arc<QueryLog>,
     record: QueryRecord,
+    /// Seconds that the cost model predicted of the plan.
+    predicted_s: Option<f64>,
 }
 
 impl QueryLog {
@@ -114,6 +118,7 @@ impl QueryLog {
                 sqlstate: Some(CANCELLED.to_owned()),
                 ..QueryRecord::default()
             },
+            predicted_s: None,
         })
     }
 
@@ -178,6 +183,15 @@ impl QueryLog {
         }
     }
 
+    /// How far the predictions of queries that came to their end were off.
+    pub fn past_errors(&self) -> PastErrors {
+        *self.errors()
+    }
+
+    fn errors(&self) -> MutexGuard<'_, PastErrors> {
+        self.past_errors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -221,6 +235,8 @@ impl OpenRecord {
         self.record.predicted_ms = finish_ms(|priced| priced.is_chosen);
         self.record.predicted_host_ms = finish_ms(|priced| priced.split == Split::Host);
         self.record.planning_ms = Some(milliseconds(planned.planning));
+        let is_makespan = planned.context.settings().cost_strategy == CostStrategy::Makespan;
+        self.predicted_s = self.record.predicted_ms.filter(|_| is_makespan).map(|ms| ms / 1e3);
     }
 
     /// The query failed with `sqlstate` before it ran.
@@ -239,6 +255,15 @@ impl OpenRecord {
             .fragments
             .iter()
             .filter(|fragment| fragment.refused.is_some() && !fragment.is_planned_here);
+        let refused_count = refused.count() as u64;
+        // What ran otherwise than planned, or not to its end, says nothing of the prediction.
+        if let Some(predicted_s) = self
+            .predicted_s
+            .filter(|_| figures.has_link && refused_count == 0 && self.record.sqlstate.is_none())
+        {
+            let has_cut = figures.fragments.iter().any(|fragment| !fragment.is_planned_here);
+            self.log.errors().add(has_cut, predicted_s, figures.elapsed.as_secs_f64());
+        }
         self.record.outcome = Some(QueryOutcome {
             execution_ms: milliseconds(figures.elapsed),
             rows: figures.rows,
@@ -246,7 +271,7 @@ impl OpenRecord {
             media_bytes: figures.media_bytes,
             host_cpu_ms: milliseconds(figures.host_cpu),
             device_cpu_ms: milliseconds(figures.device_cpu),
-            refused_count: refused.count() as u64,
+            refused_count,
         });
     }
 }
@@ -328,5 +353,25 @@ mod tests {
         let [record] = log.records().try_into().unwrap();
         assert_eq!((record.text.as_str(), record.sqlstate.as_deref()), ("b", Some(CANCELLED)));
         assert_eq!((record.outcome, record.split_taken), (None, None));
+    }
+
+    #[test]
+    fn only_what_ran_as_planned_tells_of_predictions() {
+        let log = Arc::new(QueryLog::default());
+        let ran = |figures: &QueryFigures, end: QueryEnd, predicted_s: Option<f64>| {
+            let mut record = log.begin(&Settings::default(), "q").unwrap();
+            record.predicted_s = predicted_s;
+            record.end(figures, end);
+            std::mem::take(&mut *log.errors()) != PastErrors::default()
+        };
+        let elapsed = Duration::from_millis(20);
+        let figures = QueryFigures { elapsed, has_link: true, ..QueryFigures::default() };
+        assert!(ran(&figures, QueryEnd::Done, Some(0.01)));
+        assert!(!ran(&figures, QueryEnd::Done, None));
+        assert!(!ran(&figures, QueryEnd::Dropped, Some(0.01)));
+        assert!(!ran(&figures, QueryEnd::Failed("22012".to_owned()), Some(0.01)));
+        // Over an embedded device nothing is chosen.
+        let embedded = QueryFigures { has_link: false, ..figures };
+        assert!(!ran(&embedded, QueryEnd::Done, Some(0.01)));
     }
 }

@@ -213,6 +213,8 @@ fn planning_sqlstate(message: &str) -> &'static str {
 fn argument_sqlstate(message: &str) -> &'static str {
     let said = [
         ("Unable to parse date from", "22008"),
+        ("Month value '", "22008"),
+        ("Day value '", "22008"),
         ("Unsupported date_trunc granularity", "22023"),
         ("field position must not be zero", "22023"),
         ("negative count not allowed", "22011"),

@@ -208,6 +208,9 @@ pub fn date(text: &str) -> Parsed<i32> {
     if let Some(infinite) = Infinite::of_text(text) {
         return Ok(infinite.days());
     }
+    if trim(text).eq_ignore_ascii_case("epoch") {
+        return Ok(0);
+    }
     let mut scan = Scan::new(trim(text));
     let (year, month, day) = scan.date(DATE)?;
     let before_christ = scan.before_christ();

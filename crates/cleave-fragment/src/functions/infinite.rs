@@ -6,6 +6,7 @@
 //!
 //! Source: PostgreSQL's `DATE_NOBEGIN`, `DATE_NOEND`, `DT_NOBEGIN` and `DT_NOEND`.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -234,10 +235,19 @@ pub fn time_cast(times: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
         {
             return Ok(Arc::new(read));
         }
-        if times.data_type().is_string() && matches!(to, DataType::Timestamp(_, None)) {
-            return Ok(cast_with_options(&without_zones(times)?, to, &strict)?);
+        if !times.data_type().is_string() || !matches!(to, DataType::Timestamp(..)) {
+            return Ok(cast_with_options(times, to, &strict)?);
         }
-        Ok(cast_with_options(times, to, &strict)?)
+        let (texts, rounded_up) = with_six_digits(times)?;
+        let texts = match to {
+            DataType::Timestamp(_, None) => without_zones(&texts)?,
+            _ => texts,
+        };
+        let moments = cast_with_options(&texts, to, &strict)?;
+        Ok(match to {
+            DataType::Timestamp(TimeUnit::Microsecond, _) => later(&moments, &rounded_up),
+            _ => moments,
+        })
     })
 }
 
@@ -252,8 +262,75 @@ fn times_of_day(texts: &ArrayRef) -> Result<Option<Time64MicrosecondArray>> {
     Ok(read.collect::<Option<Vec<Option<i64>>>>().map(Time64MicrosecondArray::from))
 }
 
-/// `HH:MM[:SS[.digits]]`, `HHMMSS` or `HHMM` in microseconds, rounded.
+/// Texts with at most six digits behind the point of a time, and the rows that are rounded up: the engine's cast leaves
+/// further digits out, and does not know `epoch`.
+fn with_six_digits(texts: &ArrayRef) -> Result<(ArrayRef, Vec<usize>)> {
+    let plain = cast_with_options(texts, &DataType::Utf8, &CastOptions::default())?;
+    let mut rounded_up = Vec::new();
+    let mut cut = |row: usize, text: &str| {
+        if text.trim_ascii().eq_ignore_ascii_case("epoch") {
+            return Some("1970-01-01 00:00:00".to_owned());
+        }
+        let fraction = text.rfind('.')? + 1;
+        text.get(..fraction).filter(|clock| clock.contains(':'))?;
+        let digits = text.get(fraction..)?;
+        let count = digits.bytes().take_while(u8::is_ascii_digit).count();
+        let seventh = digits.as_bytes().get(6).filter(|_| count > 6)?;
+        if *seventh >= b'5' {
+            rounded_up.push(row);
+        }
+        Some(format!("{}{}", text.get(..fraction + 6)?, digits.get(count..)?))
+    };
+    let rows: StringArray = plain
+        .as_string::<i32>()
+        .iter()
+        .enumerate()
+        .map(|(row, text)| text.map(|text| cut(row, text).map_or(Cow::Borrowed(text), Cow::Owned)))
+        .collect();
+    Ok((Arc::new(rows), rounded_up))
+}
+
+/// `moments` with those of `rows` one microsecond later.
+fn later(moments: &ArrayRef, rows: &[usize]) -> ArrayRef {
+    if rows.is_empty() {
+        return Arc::clone(moments);
+    }
+    let array = moments.as_primitive::<TimestampMicrosecondType>();
+    let mut micros = array.values().to_vec();
+    for row in rows {
+        if let Some(micros) = micros.get_mut(*row) {
+            *micros = micros.saturating_add(1);
+        }
+    }
+    let array =
+        PrimitiveArray::<TimestampMicrosecondType>::new(micros.into(), array.nulls().cloned());
+    Arc::new(array.with_data_type(moments.data_type().clone()))
+}
+
+/// `HH:MM[:SS[.digits]]`, with or without AM or PM, `HHMMSS` or `HHMM` in microseconds, rounded; `allballs` is
+/// midnight.
 fn time_of_day(text: &str) -> Option<i64> {
+    if text.eq_ignore_ascii_case("allballs") {
+        return Some(0);
+    }
+    let half = text.len().checked_sub(2).and_then(|at| text.split_at_checked(at));
+    let Some((clock, half)) =
+        half.filter(|(_, half)| half.eq_ignore_ascii_case("am") || half.eq_ignore_ascii_case("pm"))
+    else {
+        return time_of_clock(text);
+    };
+    const HOUR_US: i64 = 3_600_000_000;
+    let time = time_of_clock(clock.trim_ascii_end())?;
+    let is_after = half.eq_ignore_ascii_case("pm");
+    match time / HOUR_US {
+        12 if !is_after => Some(time - 12 * HOUR_US),
+        ..12 if is_after => Some(time + 12 * HOUR_US),
+        13.. => None,
+        _ => Some(time),
+    }
+}
+
+fn time_of_clock(text: &str) -> Option<i64> {
     let number = |digits: &str| -> Option<i64> {
         let is_number =
             (1..=2).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());

@@ -12,7 +12,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Int32Array, TimestampMicrosecondBuilder,
+    Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int32Array, TimestampMicrosecondBuilder,
 };
 use arrow::compute::kernels::numeric::{add, sub};
 use arrow::compute::{DatePart, cast, date_part, try_binary};
@@ -528,6 +528,58 @@ impl KnowsInfinite {
     }
 }
 
+impl KnowsInfinite {
+    /// The part of a time of day. The engine does not know 24:00, the end of the day, which is midnight but for its
+    /// hour and its seconds since the day began.
+    fn part_of_day(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let row_count = args.number_rows;
+        let name = match args.args.first() {
+            Some(ColumnarValue::Scalar(name)) => {
+                let name = name.try_as_str().flatten().unwrap_or_default().to_ascii_lowercase();
+                name.trim_end_matches('s').to_owned()
+            }
+            _ => String::new(),
+        };
+        let Some(place) = args.args.get_mut(1) else { return self.inner.invoke_with_args(args) };
+        let is_scalar = matches!(place, ColumnarValue::Scalar(_));
+        let times = place.to_array(if is_scalar { 1 } else { row_count })?;
+        let times = times.as_primitive::<Time64MicrosecondType>();
+        if !times.iter().flatten().any(|time| time == DAY_US) {
+            return self.inner.invoke_with_args(args);
+        }
+        let started = times.unary::<_, Time64MicrosecondType>(|time| time % DAY_US);
+        *place = ColumnarValue::Array(Arc::new(started));
+        args.number_rows = times.len();
+        let parts = self.inner.invoke_with_args(args)?.into_array(times.len())?;
+        // Of its parts, these alone are not those of midnight.
+        let (is_hour, is_epoch) =
+            (*parts.data_type() == DataType::Int32 && name == "hour", name == "epoch");
+        let is_end = |row: usize| times.is_valid(row) && times.value(row) == DAY_US;
+        let parts: ArrayRef = if is_hour {
+            let hours = parts.as_primitive::<Int32Type>().iter().enumerate();
+            Arc::new(
+                hours
+                    .map(|(row, hour)| if is_end(row) { Some(24) } else { hour })
+                    .collect::<Int32Array>(),
+            )
+        } else if is_epoch && *parts.data_type() == DataType::Float64 {
+            let seconds = parts.as_primitive::<Float64Type>().iter().enumerate();
+            let day = (DAY_US / 1_000_000) as f64;
+            Arc::new(
+                seconds
+                    .map(|(row, own)| if is_end(row) { Some(day) } else { own })
+                    .collect::<Float64Array>(),
+            )
+        } else {
+            parts
+        };
+        Ok(match is_scalar {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&parts, 0)?),
+            false => ColumnarValue::Array(parts),
+        })
+    }
+}
+
 impl ScalarUDFImpl for KnowsInfinite {
     fn name(&self) -> &str {
         self.inner.name()
@@ -569,6 +621,9 @@ impl ScalarUDFImpl for KnowsInfinite {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let Some(times) = args.args.get(1) else { return self.inner.invoke_with_args(args) };
+        if times.data_type() == TIME_OF_DAY && self.name() == "date_part" {
+            return self.part_of_day(args);
+        }
         let is_scalar = match times {
             ColumnarValue::Scalar(value) if Infinite::of_value(value).is_none() => {
                 return self.inner.invoke_with_args(args);

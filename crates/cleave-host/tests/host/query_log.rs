@@ -2,6 +2,7 @@
 
 use cleave_host::query_log::{QueryRecord, RECORD_COUNT_MAX};
 use cleave_host::{Database, Session};
+use cleave_plan::split::PastErrors;
 
 use crate::devices::with_nas;
 use crate::support::{assert_no_leak, fresh, open, refused, row, rows, run};
@@ -53,6 +54,28 @@ async fn prediction_and_outcome_stand_side_by_side() {
     assert_eq!(logged(&mut session, what, "text LIKE '%77%'").await, expected);
     assert_eq!(count, row(&mut session, query).await);
     assert_no_leak(&database);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_margin_of_auto_is_shown_and_runs_tell_of_predictions() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, _served, _) = with_nas(outside.path()).await;
+    let mut session = database.session();
+    let query = "SELECT count(*) FROM far WHERE note LIKE '%77%'";
+    let explain = format!("EXPLAIN {query}");
+    let plan = rows(&mut session, &explain).await;
+    let setting = plan.iter().find(|line| line.contains("must save")).unwrap();
+    assert!(setting.contains("43 % of the host's time (split_gain_min)"), "{setting}");
+    // Queries of the host alone are told from others, and a forced split has no prediction.
+    run(&mut session, "SET split_gain_min = 99").await;
+    for _ in 0..3 {
+        run(&mut session, query).await;
+    }
+    let of_host = database.query_log().past_errors();
+    assert_ne!(of_host, PastErrors::default());
+    run(&mut session, "SET split = h0").await;
+    run(&mut session, query).await;
+    assert_eq!(database.query_log().past_errors(), of_host);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -380,8 +380,17 @@ fn split_lines(
         && has_link
         && !lines.is_empty()
     {
-        let gain = format!("{} % of the host's time (split_gain_min)", settings.limits.split_gain);
-        lines.push(("must save".to_owned(), gain));
+        let margin = query.context.split_margin();
+        let gain = (1.0 - margin.share_max) * 100.0;
+        let from = match margin.runs {
+            None => "split_gain_min".to_owned(),
+            Some((host, cut)) => format!(
+                "split_gain_min {}, by the errors of {host} predictions of the host and {cut} of cuts",
+                settings.limits.split_gain
+            ),
+        };
+        let text = format!("{gain:.0} % of the host's time ({from})");
+        lines.push(("must save".to_owned(), text));
     }
     lines
 }

@@ -284,7 +284,7 @@ fn limits<'a>(
         host_threads: u32::try_from(planner::host_partitions(settings)).unwrap_or(u32::MAX),
         shares_work: settings.stealing != When::Never,
         broadcast_bytes: settings.broadcast_bytes,
-        cut_share_max: f64::from(100 - settings.limits.split_gain.min(99)) / 100.0,
+        cut_share_max: context.split_margin().share_max,
     }
 }
 

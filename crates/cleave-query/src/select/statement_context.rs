@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cleave_catalog::catalog::index_definition::IndexDefinition;
 use cleave_catalog::catalog::{CatalogState, TableState};
@@ -20,6 +20,7 @@ use cleave_fragment::{
 };
 use cleave_plan::cardinality::LeafKey;
 use cleave_plan::cost::AskedColumn;
+use cleave_plan::split::Margin;
 use cleave_plan::{
     ColumnFacts, JoinedSamples, PlanEstimates, SampledRows, TableFacts, TableStatistics,
 };
@@ -61,6 +62,8 @@ pub struct StatementContext {
     estimates: Mutex<PlanEstimates>,
     /// The pages of tables that zone maps and indexes leave.
     left: Mutex<Vec<LeftPages>>,
+    /// What a split must save, the same for all of its plans.
+    split_margin: OnceLock<Margin>,
     stop: Stop,
     /// Queries of WITH that it runs by themselves, until they are planned.
     bound_parts: Arc<BoundParts>,
@@ -114,9 +117,18 @@ impl StatementContext {
             samples: Mutex::default(),
             estimates: Mutex::default(),
             left: Mutex::default(),
+            split_margin: OnceLock::new(),
             stop: Stop::default(),
             bound_parts: Arc::default(),
             part_rows: Mutex::default(),
+        })
+    }
+
+    /// What a split must save of the host's predicted time.
+    pub(super) fn split_margin(&self) -> Margin {
+        *self.split_margin.get_or_init(|| {
+            let gain = f64::from(self.settings.limits.split_gain.min(99)) / 100.0;
+            self.database.query_log().past_errors().margin(gain)
         })
     }
 
@@ -133,6 +145,7 @@ impl StatementContext {
             samples: Mutex::default(),
             estimates: Mutex::default(),
             left: Mutex::default(),
+            split_margin: self.split_margin.clone(),
             stop: self.stop.clone(),
             bound_parts: Arc::default(),
             part_rows: Mutex::new(self.part_rows().clone()),

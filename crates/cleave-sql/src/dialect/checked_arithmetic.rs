@@ -47,6 +47,10 @@ impl AnalyzerRule for CheckedArithmetic {
 }
 
 fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let expr = match truth_test(expr) {
+        Ok(test) => return Transformed::yes(test),
+        Err(other) => other,
+    };
     let function = match &expr {
         Expr::BinaryExpr(binary) => match binary.op {
             Operator::Plus => checked_add(),
@@ -115,6 +119,20 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         }
         expr => Transformed::no(expr),
     }
+}
+
+/// `x IS TRUE` and its kin, as what the engine runs in their place. That can be NULL for all that it knows, and it
+/// refuses a grouped plan whose columns can be NULL in one form and not in the other.
+fn truth_test(expr: Expr) -> Result<Expr, Expr> {
+    let (operand, op, value) = match expr {
+        Expr::IsTrue(operand) => (operand, Operator::IsNotDistinctFrom, true),
+        Expr::IsNotTrue(operand) => (operand, Operator::IsDistinctFrom, true),
+        Expr::IsFalse(operand) => (operand, Operator::IsNotDistinctFrom, false),
+        Expr::IsNotFalse(operand) => (operand, Operator::IsDistinctFrom, false),
+        other => return Err(other),
+    };
+    let right = Box::new(lit(value));
+    Ok(Expr::BinaryExpr(BinaryExpr { left: operand, op, right }))
 }
 
 /// A comparison of intervals, by their lengths: the engine compares months first.

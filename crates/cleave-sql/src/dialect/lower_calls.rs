@@ -11,6 +11,7 @@
 //!  x SIMILAR TO 'a%'                      ─▶ x ~ '(?s)^(?:a.*)$'
 //!  x AT TIME ZONE z                       ─▶ at_time_zone(x, z)
 //!  x ^@ y                                 ─▶ starts_with(x, y)
+//!  x < ANY (list)                         ─▶ NOT (x >= ALL (list))
 //!  lag(x, n)                              ─▶ lag_by_row(x, n)
 //!  date_trunc(unit, x, zone)              ─▶ date_trunc(unit, x AT TIME ZONE zone) AT TIME ZONE zone
 //! ```
@@ -19,8 +20,8 @@ use cleave_catalog::value::{interval, list};
 use cleave_fragment::functions::{isoyear_of, milliseconds_of, seconds_of, year_of};
 use datafusion::arrow::datatypes::IntervalMonthDayNano;
 use datafusion::sql::sqlparser::ast::{
-    self, BinaryOperator, DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
-    FunctionArguments, Ident, SelectItem, SetExpr, UnaryOperator,
+    self, BinaryOperator, DataType, DateTimeField, Expr, FunctionArg, FunctionArgExpr,
+    FunctionArgumentClause, FunctionArguments, Ident, SelectItem, SetExpr, UnaryOperator,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -41,6 +42,7 @@ pub(super) fn lower_call(expression: &mut Expr) {
     let lowered = match expression {
         Expr::Function(function) => lower_function(function),
         Expr::UnaryOp { op, expr } => lower_operator(op, expr),
+        Expr::AnyOp { left, compare_op, right, .. } => any_by_all(left, compare_op, right),
         Expr::BinaryOp { left, op: BinaryOperator::PGOverlap, right } => {
             Some(call("array_has_any", vec![(**left).clone(), (**right).clone()]))
         }
@@ -64,7 +66,10 @@ pub(super) fn lower_call(expression: &mut Expr) {
         }
         Expr::Cast { expr, data_type: DataType::Array(item), .. } => list_of_text(expr, item),
         Expr::Interval(interval) => spelt_out(interval).map(|value| {
-            Expr::Interval(ast::Interval { value: Box::new(value), ..interval.clone() })
+            // The units are in the text.
+            let (leading_field, last_field) = (None, None);
+            let value = Box::new(value);
+            Expr::Interval(ast::Interval { value, leading_field, last_field, ..interval.clone() })
         }),
         // Text has only one collation.
         Expr::Collate { expr, collation } if is_byte_order(collation) => Some((**expr).clone()),
@@ -73,6 +78,25 @@ pub(super) fn lower_call(expression: &mut Expr) {
     if let Some(lowered) = lowered {
         *expression = lowered;
     }
+}
+
+/// `x < ANY (list)` as `NOT (x >= ALL (list))`: of ANY the engine takes no notice of single NULLs in the list.
+fn any_by_all(left: &Expr, operator: &BinaryOperator, right: &Expr) -> Option<Expr> {
+    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    if matches!(right, Expr::Subquery(_)) {
+        return None;
+    }
+    let compare_op = match operator {
+        NotEq => Eq,
+        Lt => GtEq,
+        LtEq => Gt,
+        Gt => LtEq,
+        GtEq => Lt,
+        _ => return None,
+    };
+    let (left, right) = (Box::new(left.clone()), Box::new(right.clone()));
+    let expr = Box::new(nested(Expr::AllOp { left, compare_op, right }));
+    Some(nested(Expr::UnaryOp { op: UnaryOperator::Not, expr }))
 }
 
 /// `'{1,2}'::integer[]`, a list by its items.
@@ -107,10 +131,46 @@ fn negated(interval: &Expr) -> Option<Expr> {
 
 /// The text of an interval in units that the engine reads; it does not know all of PostgreSQL's.
 fn spelt_out(written: &ast::Interval) -> Option<Expr> {
-    match written.leading_field {
-        None => parts_of(written).map(in_units),
-        Some(_) => None,
+    match (&written.leading_field, &written.last_field) {
+        (None, _) => parts_of(written).map(in_units),
+        (Some(first), Some(last)) => parts_of_fields(written, first, last).map(in_units),
+        (Some(_), None) => None,
     }
+}
+
+/// `INTERVAL '2 3' DAY TO HOUR`: numbers without units are of the fields, and what is finer than the last is cut.
+fn parts_of_fields(
+    written: &ast::Interval,
+    first: &DateTimeField,
+    last: &DateTimeField,
+) -> Option<IntervalMonthDayNano> {
+    let Expr::Value(text) = written.value.as_ref() else { return None };
+    let ast::Value::SingleQuotedString(text) = &text.value else { return None };
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let is_number =
+        |word: &&str| word.trim_start_matches(['-', '+']).bytes().all(|b| b.is_ascii_digit());
+    let read = match (first, last, words.as_slice()) {
+        (DateTimeField::Day, DateTimeField::Hour, [days, hours])
+            if is_number(days) && is_number(hours) =>
+        {
+            format!("{days} days {hours} hours")
+        }
+        (DateTimeField::Minute, DateTimeField::Second, [clock])
+            if clock.matches(':').count() == 1 =>
+        {
+            let sign = if clock.starts_with('-') { "-" } else { "" };
+            format!("{sign}00:{}", clock.trim_start_matches(['-', '+']))
+        }
+        _ => text.clone(),
+    };
+    let IntervalMonthDayNano { months, days, nanoseconds } = interval::parse(&read).ok()?;
+    let cut = |unit: i64| nanoseconds - nanoseconds % unit;
+    Some(match last {
+        DateTimeField::Month => IntervalMonthDayNano::new(months, 0, 0),
+        DateTimeField::Hour => IntervalMonthDayNano::new(months, days, cut(3_600_000_000_000)),
+        DateTimeField::Minute => IntervalMonthDayNano::new(months, days, cut(60_000_000_000)),
+        _ => IntervalMonthDayNano::new(months, days, nanoseconds),
+    })
 }
 
 fn parts_of(written: &ast::Interval) -> Option<IntervalMonthDayNano> {
@@ -211,6 +271,23 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
         "lag" if is_by_row(&function.args) => LAG_BY_ROW.clone_into(&mut name.value),
         "lead" if is_by_row(&function.args) => LEAD_BY_ROW.clone_into(&mut name.value),
         "ceiling" => "ceil".clone_into(&mut name.value),
+        "round" | "trunc" if is_of_quoted_digits(&function.args) => {
+            let [value, digits] = <[Expr; 2]>::try_from(given(function)?).ok()?;
+            return Some(call(&own, vec![value, cast(digits, DataType::Integer(None))]));
+        }
+        "gcd" | "lcm" => {
+            let [left, right] = <[Expr; 2]>::try_from(given(function)?).ok()?;
+            let (left, right) = match (whole_of_quotes(&left), whole_of_quotes(&right)) {
+                (Some(left), None) => (left, right),
+                (None, Some(right)) => (left, right),
+                _ => return None,
+            };
+            return Some(call(&own, vec![left, right]));
+        }
+        _ if OF_A_DOUBLE.contains(&own.as_str()) && is_of_quoted(&function.args) => {
+            let [text] = <[Expr; 1]>::try_from(given(function)?).ok()?;
+            return Some(call(&own, vec![cast(text, DataType::DoublePrecision)]));
+        }
         // The engine's logarithm with a base is not exact for powers of ten.
         "log" if is_of_one(&function.args) => {
             "log10".clone_into(&mut name.value);
@@ -276,6 +353,39 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
         _ => {}
     }
     None
+}
+
+/// Functions of one number: of several types, PostgreSQL prefers doubles for a literal in quotes, which has none.
+const OF_A_DOUBLE: [&str; 6] = ["abs", "sqrt", "cbrt", "round", "exp", "sign"];
+
+/// Whether the only argument is a literal in quotes.
+fn is_of_quoted(args: &FunctionArguments) -> bool {
+    matches!(args, FunctionArguments::List(list) if matches!(list.args.as_slice(), [one] if is_quoted(one)))
+}
+
+/// A whole number in quotes, of the smallest type that has it: beside another number, it gets that one's type.
+fn whole_of_quotes(argument: &Expr) -> Option<Expr> {
+    let Expr::Value(value) = argument else { return None };
+    let ast::Value::SingleQuotedString(text) = &value.value else { return None };
+    let number: i64 = text.trim().parse().ok()?;
+    let own = match (i16::try_from(number), i32::try_from(number)) {
+        (Ok(_), _) => DataType::SmallInt(None),
+        (_, Ok(_)) => DataType::Integer(None),
+        _ => DataType::BigInt(None),
+    };
+    Some(cast(argument.clone(), own))
+}
+
+/// Whether the second of two arguments is a literal in quotes.
+fn is_of_quoted_digits(args: &FunctionArguments) -> bool {
+    matches!(args, FunctionArguments::List(list) if matches!(list.args.as_slice(), [_, two] if is_quoted(two)))
+}
+
+fn is_quoted(argument: &FunctionArg) -> bool {
+    let FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(value))) = argument else {
+        return false;
+    };
+    matches!(value.value, ast::Value::SingleQuotedString(_))
 }
 
 fn is_of_one(args: &FunctionArguments) -> bool {

@@ -2,8 +2,8 @@
 
 use cleave_fragment::functions::{
     checked_add, checked_multiply, checked_subtract, date_minus, date_plus, days_between,
-    interval_divided, interval_times, moments_between, part_of_time, quotient, time_minus,
-    time_plus,
+    interval_divided, interval_of_time, interval_times, moments_between, part_of_time, quotient,
+    time_minus, time_plus,
 };
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::common::{DFSchema, ScalarValue};
@@ -41,11 +41,13 @@ impl ExprPlanner for PostgresOperators {
         if is_comparison(&expr.op) {
             check_operands(&expr.op, Does::Compare, one, other)?;
             let (expr, left, right) = as_doubles(expr, left, right);
+            let (expr, left, right) = as_intervals(expr, left, right);
             return comparison(expr, &left, &right).map(PlannerResult::Original);
         }
         if let Some(does) = does(&expr.op) {
             check_operands(&expr.op, does, one, other)?;
         }
+        let (expr, left, right) = null_as_text(expr, left, right);
         let (expr, left, right) = as_doubles(expr, left, right);
         let (expr, left, right) = with_numbers(expr, left, right)?;
         let (expr, left, right) = with_times(expr, left, right)?;
@@ -138,6 +140,42 @@ fn as_bigints(
     (expr, left, right)
 }
 
+/// A time of day beside an interval is one, too.
+fn as_intervals(
+    mut expr: RawBinaryExpr,
+    mut left: DataType,
+    mut right: DataType,
+) -> (RawBinaryExpr, DataType, DataType) {
+    let is_interval = |own: &DataType| matches!(own, DataType::Interval(_));
+    if matches!(left, DataType::Time64(_)) && is_interval(&right) {
+        expr.left = interval_of_time().call(vec![expr.left]);
+        left = right.clone();
+    } else if is_interval(&left) && matches!(right, DataType::Time64(_)) {
+        expr.right = interval_of_time().call(vec![expr.right]);
+        right = left.clone();
+    }
+    (expr, left, right)
+}
+
+/// A NULL beside `||` is a text, unless the other side is a list.
+fn null_as_text(
+    mut expr: RawBinaryExpr,
+    mut left: DataType,
+    mut right: DataType,
+) -> (RawBinaryExpr, DataType, DataType) {
+    if expr.op == BinaryOperator::StringConcat {
+        let is_alone = |own: &DataType, other: &DataType| own.is_null() && !other.is_nested();
+        if is_alone(&left, &right) {
+            expr.left = cast(expr.left, DataType::Utf8);
+            left = DataType::Utf8;
+        } else if is_alone(&right, &left) {
+            expr.right = cast(expr.right, DataType::Utf8);
+            right = DataType::Utf8;
+        }
+    }
+    (expr, left, right)
+}
+
 /// A `real` beside another number: both are doubles, as PostgreSQL prefers them.
 fn as_doubles(
     mut expr: RawBinaryExpr,
@@ -166,7 +204,7 @@ fn with_numbers(
     mut left: DataType,
     mut right: DataType,
 ) -> Result<(RawBinaryExpr, DataType, DataType)> {
-    if calculates(&expr.op) {
+    if calculates(&expr.op) || matches!(does(&expr.op), Some(Does::Bits)) {
         if right.is_numeric()
             && let Some(typed) = typed_literal(&expr.left, &right)?
         {
@@ -184,7 +222,7 @@ fn with_numbers(
 }
 
 /// A literal in quotes beside a time or an interval: of the same type where there is such an operator, else an
-/// interval.
+/// interval; behind an interval that is multiplied or divided, a double.
 fn with_times(
     mut expr: RawBinaryExpr,
     mut left: DataType,
@@ -193,6 +231,14 @@ fn with_times(
     let is_plus = match expr.op {
         BinaryOperator::Plus => true,
         BinaryOperator::Minus => false,
+        BinaryOperator::Multiply | BinaryOperator::Divide => {
+            if matches!(left, DataType::Interval(_))
+                && let Some(factor) = typed_literal(&expr.right, &DataType::Float64)?
+            {
+                (expr.right, right) = (factor, DataType::Float64);
+            }
+            return Ok((expr, left, right));
+        }
         _ => return Ok((expr, left, right)),
     };
     let beside = |own: &DataType| match own {

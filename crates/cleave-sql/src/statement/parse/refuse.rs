@@ -82,6 +82,7 @@ impl Visitor for Refuse {
             (select.value_table_mode.is_some(), "SELECT AS VALUE"),
         ];
         refuse_first(&clauses, select)?;
+        refuse_distinct_places(select)?;
         let mut names = Vec::new();
         select.from.iter().try_for_each(|joined| refuse_second(joined, &mut names))?;
         select.from.iter().try_for_each(refuse_in_joins)
@@ -194,6 +195,33 @@ fn refuse_in_recursive(query: &ast::Query) -> Flow {
         (query.fetch.is_some(), "FETCH in a recursive query"),
     ];
     refuse_first(&clauses, query)
+}
+
+/// Refuses DISTINCT ON a place that the select list does not have.
+fn refuse_distinct_places(select: &ast::Select) -> Flow {
+    use ast::SelectItem::{QualifiedWildcard, Wildcard};
+    let Some(ast::Distinct::On(keys)) = &select.distinct else {
+        return ControlFlow::Continue(());
+    };
+    let has_star =
+        select.projection.iter().any(|item| matches!(item, Wildcard(_) | QualifiedWildcard(..)));
+    let is_beyond = |key: &&ast::Expr| match key {
+        ast::Expr::Value(value) => match &value.value {
+            ast::Value::Number(place, _) => place
+                .parse::<usize>()
+                .is_ok_and(|place| place == 0 || place > select.projection.len() && !has_star),
+            _ => false,
+        },
+        _ => false,
+    };
+    match keys.iter().find(is_beyond) {
+        Some(place) => ControlFlow::Break(Box::new(Error::Invalid {
+            message: format!("DISTINCT ON position {place} is not in select list"),
+            fault: Fault::ColumnAliases,
+            position: position_of(place.span().start),
+        })),
+        None => ControlFlow::Continue(()),
+    }
 }
 
 fn refuse_in_joins(tables: &ast::TableWithJoins) -> Flow {
