@@ -455,8 +455,9 @@ def copy_table(place, table, connection):
     os.mkfifo(pipe)
     command = shlex.join([str(CLEAVE), "sql", "--db", str(place), "-c", f"COPY {table} TO STDOUT (FORMAT csv)"])
     with subprocess.Popen(["sh", "-c", f"exec {command} > {shlex.quote(str(pipe))}"]) as rows:
-        connection.execute(f"""COPY {table} FROM '{pipe}' (FORMAT csv, HEADER false, NULLSTR '', ALLOW_QUOTED_NULLS false,
-            AUTO_DETECT false, DELIMITER ',', QUOTE '"', ESCAPE '"')""")
+        # Detecting the format would read the beginning twice.
+        connection.execute(f"""COPY {table} FROM '{pipe}' (FORMAT csv, HEADER false, NULLSTR '',
+            ALLOW_QUOTED_NULLS false, AUTO_DETECT false, DELIMITER ',', QUOTE '"', ESCAPE '"')""")
     pipe.unlink()
     if rows.returncode:
         sys.exit(f"{table} cannot be copied")

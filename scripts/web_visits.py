@@ -1,7 +1,7 @@
 """A table of visits to web pages, as log analysis has it: one wide table, made by DuckDB from hashes of the row number.
 
-Rows come in the order of their time. Texts, users and pages are skewed: few are frequent, many occur once. At scale 1 it
-has 10 million rows.
+Rows come in the order of their time. Texts, users and pages are skewed: few are frequent, many occur once. At scale 1
+it has 10 million rows.
 """
 
 ROWS_PER_SCALE = 10_000_000

@@ -489,8 +489,8 @@ fn times((low, high): (i128, i128), factor: i64) -> Option<(i128, i128)> {
 }
 
 impl<'a> OfferedPage<'a> {
-    /// The columns of `page`, of which `kept` rows are selected; `None` if it has more than `group_count_max` groups that
-    /// are no runs, or another encoding.
+    /// The columns of `page`, of which `kept` rows are selected; `None` if it has another encoding, or more than
+    /// `group_count_max` groups that are no runs.
     fn of(
         program: &Program,
         page: &'a ScanPage<'_>,
