@@ -23,6 +23,7 @@ import os
 import re
 import resource
 import secrets
+import shlex
 import shutil
 import signal
 import statistics
@@ -429,19 +430,37 @@ def analyzed(generator, scale):
         run([CLEAVE, "sql", "--db", place, "-c", "ANALYZE"], quiet=True)
         (place / "done").write_text("")
     if not file.exists():
-        import compare_duckdb
         import duckdb
 
         folder, unfinished = WORK / f"{place.name}-csv", file.with_suffix(".made")
         unfinished.unlink(missing_ok=True)
-        run([CLEAVE, "generate", generator, "--scale", scale, "--out", folder])
+        # For the names and types of the tables: their rows come from the database, through a pipe, not as a file.
+        run([CLEAVE, "generate", generator, "--scale", 0.01, "--out", folder])
+        tables = sorted(file.stem for file in folder.glob("*.csv"))
         connection = duckdb.connect(str(unfinished))
-        compare_duckdb.fill(connection, folder)
+        connection.execute((folder / "schema.sql").read_text())
+        shutil.rmtree(folder)
+        for table in tables:
+            copy_table(place, table, connection)
         connection.execute("ANALYZE; CHECKPOINT")
         connection.close()
         unfinished.rename(file)
-        shutil.rmtree(folder)
     return place, file
+
+
+def copy_table(place, table, connection):
+    """Fills DuckDB's table with the rows of Cleave's."""
+    pipe = WORK / f"{place.name}-{table}.csv"
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+    command = shlex.join([str(CLEAVE), "sql", "--db", str(place), "-c", f"COPY {table} TO STDOUT (FORMAT csv)"])
+    with subprocess.Popen(["sh", "-c", f"exec {command} > {shlex.quote(str(pipe))}"]) as rows:
+        # Detecting the format would read the beginning twice.
+        connection.execute(f"""COPY {table} FROM '{pipe}' (FORMAT csv, HEADER false, NULLSTR '',
+            ALLOW_QUOTED_NULLS false, AUTO_DETECT false, DELIMITER ',', QUOTE '"', ESCAPE '"')""")
+    pipe.unlink()
+    if rows.returncode:
+        sys.exit(f"{table} cannot be copied")
 
 
 def generate_beside(place, scale, device):

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Analytic queries over the wire, warm, beside DuckDB 2.0 on the same rows and as many threads: TPC-H and JOB.
+"""Analytic queries over the wire, warm, beside DuckDB 2.0 on the same rows and as many threads.
 
     scripts/bench_analytics.py tpch [--scale 1] [--only 03,21] [--rounds 7]
     scripts/bench_analytics.py job [--scale 0.1] [--queries DIR]
+    scripts/bench_analytics.py web [--scale 1]           one wide table of visits, 10 million rows at 1 (web_visits.py)
     scripts/bench_analytics.py tpch --beside PROGRAM     another build of Cleave, in the same rounds
 
 In each round every system runs the query once, in turns; before the first one, each runs it twice, and their rows are
@@ -30,7 +31,8 @@ from queries import for_duckdb
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = ROOT / "target" / "analytics" / "python"
-FOLDERS = {"tpch": ROOT / "scripts" / "tpch", "job": ROOT / "crates" / "cleave" / "tests" / "imdb_queries"}
+FOLDERS = {"tpch": ROOT / "scripts" / "tpch", "job": ROOT / "crates" / "cleave" / "tests" / "imdb_queries",
+           "web": ROOT / "scripts" / "web"}
 GENERATORS = {"tpch": "tpch", "job": "imdb"}
 BUFFERS = "8GB"
 WORST = 10
@@ -42,7 +44,7 @@ def main():
     in_own_python()
     threads = options.threads or os.cpu_count()
     bench.WORK.mkdir(parents=True, exist_ok=True)
-    place, file = bench.analyzed(GENERATORS[options.benchmark], options.scale)
+    place, file = tables(options.benchmark, options.scale)
     wanted = options.only.split(",") if options.only else None
     files = [file for file in sorted((options.queries or FOLDERS[options.benchmark]).glob("*.sql"))
              if wanted is None or file.stem in wanted]
@@ -75,10 +77,37 @@ def arguments():
     parser.add_argument("--beside", type=Path, help="another build of Cleave")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
-    options.scale = options.scale or {"tpch": 1.0, "job": 0.1}[options.benchmark]
+    options.scale = options.scale or {"tpch": 1.0, "job": 0.1, "web": 1.0}[options.benchmark]
     if not bench.CLEAVE.exists():
         parser.error(f"{bench.CLEAVE} is not there: run `cargo build --release`, or set CLEAVE_BINARY")
     return options
+
+
+def tables(benchmark, scale):
+    """The folder of Cleave's database and DuckDB's file, with the same rows."""
+    if benchmark in GENERATORS:
+        return bench.analyzed(GENERATORS[benchmark], scale)
+    import duckdb
+    import web_visits
+
+    place, file = bench.WORK / f"web-{scale:g}", bench.WORK / f"web-{scale:g}.duckdb"
+    if (place / "done").exists() and file.exists():
+        return place, file
+    shutil.rmtree(place, ignore_errors=True)
+    file.unlink(missing_ok=True)
+    rows = bench.WORK / "visits.parquet"
+    with duckdb.connect(str(file)) as connection:
+        connection.execute(web_visits.SCHEMA)
+        count = int(web_visits.ROWS_PER_SCALE * scale)
+        connection.execute(f"INSERT INTO visits {web_visits.rows(count)}")
+        connection.execute("ANALYZE; CHECKPOINT")
+        connection.execute(f"COPY visits TO '{rows}' (FORMAT parquet)")
+    bench.run([bench.CLEAVE, "sql", "--db", place, "-c", web_visits.SCHEMA], quiet=True)
+    bench.run([bench.CLEAVE, "load", "--db", place, "visits", rows])
+    bench.run([bench.CLEAVE, "sql", "--db", place, "-c", "ANALYZE"], quiet=True)
+    rows.unlink()
+    (place / "done").write_text("")
+    return place, file
 
 
 def in_own_python():

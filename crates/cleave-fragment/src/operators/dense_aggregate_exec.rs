@@ -21,6 +21,7 @@ mod program;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 
 use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion_common::{Result, Statistics, internal_err};
@@ -128,14 +129,27 @@ impl ExecutionPlan for DenseAggregateExec {
         let groups = DenseGroups::new(Arc::clone(&self.program))?;
         let groups: SharedGroups = Arc::new(Mutex::new(groups));
         scan.give_pages_to(partition, Arc::clone(&groups));
-        let below = self.input.execute(partition, task)?;
-        let taken = stream::once(async move {
-            groups.lock().unwrap_or_else(PoisonError::into_inner).states().transpose()
-        });
+        let mut below = Some(self.input.execute(partition, task)?);
         let schema = self.schema();
         let baseline = BaselineMetrics::new(&self.metrics, partition);
-        let batches = below
-            .chain(taken.filter_map(futures::future::ready))
+        let batches = stream::poll_fn(move |cx| {
+            // The aggregate below waits while its scan yields, which it does between morsels.
+            let polled = below.as_mut().map(|below| below.poll_next_unpin(cx));
+            let mut groups = groups.lock().unwrap_or_else(PoisonError::into_inner);
+            match polled {
+                Some(Poll::Ready(Some(batch))) => Poll::Ready(Some(batch)),
+                Some(Poll::Pending) => {
+                    let finished = groups.next_finished().map(Ok);
+                    finished.map_or(Poll::Pending, |batch| Poll::Ready(Some(batch)))
+                }
+                Some(Poll::Ready(None)) | None => {
+                    below = None;
+                    let finished = groups.next_finished().map(Ok);
+                    Poll::Ready(finished.or_else(|| groups.take_states().transpose()))
+                }
+            }
+        });
+        let batches = batches
             .map(move |batch| batch.inspect(|batch| baseline.record_output(batch.num_rows())));
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
     }

@@ -55,6 +55,8 @@ fn table() -> RecordBatch {
         ),
         ("wide", Arc::new(ids().map(|id| i64::MAX - i64::from(id)).collect::<Int64Array>())),
         ("nothing", Arc::new(Int32Array::new_null(ROWS.unsigned_abs() as usize))),
+        ("order_number", Arc::new(ids().map(|id| id / 5 - 9000).collect::<Int32Array>())),
+        ("odd", Arc::new(ids().map(|id| id / 3 % 2 * 60_000 - id).collect::<Int32Array>())),
     ];
     let fields =
         columns.iter().map(|(name, array)| Field::new(*name, array.data_type().clone(), true));
@@ -64,7 +66,8 @@ fn table() -> RecordBatch {
 }
 
 const DEFINITION: &str = "CREATE TABLE t (id int NOT NULL, flag char(1), mode varchar(10), line int, day date, \
-    qty numeric(15,2), price numeric(15,2), discount numeric(15,2), part int, wide bigint, nothing int)";
+    qty numeric(15,2), price numeric(15,2), discount numeric(15,2), part int, wide bigint, nothing int, \
+    order_number int, odd int)";
 
 /// The rows that EXPLAIN ANALYZE says left an operator.
 fn row_count(line: &str) -> Option<u64> {
@@ -134,6 +137,32 @@ async fn aggregates_on_what_pages_store_give_what_the_engine_gives() {
             false,
         ),
         ("SELECT upper(mode), sum(qty) FROM t GROUP BY upper(mode)", true),
+        // Groups that lie in order, also where few rows of each are left.
+        (
+            "SELECT order_number, sum(qty), count(*), count(discount), min(price), max(discount), sum(price * \
+                discount), max(day) FROM t GROUP BY order_number",
+            true,
+        ),
+        (
+            "SELECT order_number, sum(qty), count(part) FROM t WHERE part > 70000 GROUP BY order_number",
+            true,
+        ),
+        (
+            "SELECT order_number, sum(qty), min(id) FROM t WHERE qty > 20 GROUP BY order_number",
+            true,
+        ),
+        ("SELECT order_number % 100, sum(qty) FROM t GROUP BY order_number % 100", true),
+        (
+            "SELECT o, m, count(*) FROM (SELECT order_number AS o, id / 15 AS x, line AS l, count(*) AS m FROM t GROUP \
+                BY order_number, id / 15, line) AS s GROUP BY o, m",
+            false,
+        ),
+        (
+            "SELECT count(*), max(s) FROM (SELECT sum(qty) AS s FROM t GROUP BY order_number) AS s",
+            true,
+        ),
+        ("SELECT order_number, odd, count(*) FROM t GROUP BY order_number, odd", false),
+        ("SELECT odd, count(*) FROM t GROUP BY odd", false),
         ("SELECT mode, sum(price * price * price) FROM t GROUP BY mode", false),
         (
             "SELECT flag, sum(qty) FROM (SELECT flag, qty FROM t LIMIT 100000) AS some GROUP BY flag HAVING sum(qty) \

@@ -11,10 +11,11 @@
 //!    nothing exceeds 64 bits, neither a step nor a sum over the page; an unselected row adds to a group that is thrown
 //!    away. Without a group key this is one pass over the numbers ([`one_group`]).
 //! 3. At the end of the page its groups are added to those of the pages before, found by their values.
+//! 4. A page with too many groups is taken if its rows lie in the order of the key ([`runs`]).
 //!
 //! Invariant: work on a page that turns out not to qualify is discarded.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -34,8 +35,10 @@ use datafusion_common::{Result, internal_datafusion_err, internal_err};
 
 use super::program::{Aggregate, Kind, Program, Step};
 use crate::operators::table_scan_exec::scan_page::{ScanPage, external};
+use runs::{KeyRanges, PageRuns};
 
 mod one_group;
+mod runs;
 
 /// Rows that are computed at once: their numbers stay in the L1 cache.
 const BLOCK: usize = 1024;
@@ -60,6 +63,9 @@ pub(crate) struct DenseGroups {
     keys: Vec<Box<[u8]>>,
     /// For each group, the totals of each aggregate over all pages.
     totals: Vec<Vec<Total>>,
+    /// States of pages whose groups are runs.
+    finished: VecDeque<RecordBatch>,
+    ranges: KeyRanges,
     scratch: Scratch,
 }
 
@@ -109,7 +115,9 @@ struct NumberColumn<'a> {
 
 /// A page that may be taken: its columns, and what is known of them before a row is read.
 struct OfferedPage<'a> {
+    /// None if the groups are runs.
     groups: Vec<GroupColumn<'a>>,
+    runs: Option<PageRuns>,
     group_count: usize,
     numbers: Vec<NumberColumn<'a>>,
     /// For each step, which rows are not NULL; `None` if all.
@@ -137,6 +145,8 @@ impl DenseGroups {
             numbers: HashMap::new(),
             keys: Vec::new(),
             totals: Vec::new(),
+            finished: VecDeque::new(),
+            ranges: KeyRanges::default(),
             scratch: Scratch::default(),
         })
     }
@@ -146,20 +156,35 @@ impl DenseGroups {
         let row_count = page.row_count();
         let selection = page.selection.as_ref();
         let kept = selection.map_or(row_count, BooleanBuffer::count_set_bits);
-        if self.totals.len() > GROUPS_MAX || kept == 0 || kept < row_count / SPARSE {
+        if kept == 0 || kept < row_count / SPARSE {
             return Ok(false);
         }
         let program = Arc::clone(&self.program);
-        let Some(columns) = OfferedPage::of(&program, page, output, kept)? else {
+        let group_count_max = if self.totals.len() > GROUPS_MAX { 0 } else { PAGE_GROUPS_MAX };
+        let Some(columns) = OfferedPage::of(&program, page, output, (kept, group_count_max))?
+        else {
             return Ok(false);
         };
+        if columns.run_range().is_some_and(|range| !self.ranges.admits(range)) {
+            return Ok(false);
+        }
         let mut cells = PageCells::new(&program, &columns);
         let rows = (row_count, selection);
         let taken = absorb_blocks(&program, &columns, rows, &mut cells, &mut self.scratch);
-        if taken.is_some() {
-            self.add(&columns, &cells)?;
+        match (&columns.runs, columns.run_range()) {
+            _ if taken.is_none() => {}
+            (Some(runs), Some(range)) => {
+                self.finished.push_back(runs.states(&program, &cells)?);
+                self.ranges.insert(range);
+            }
+            _ => self.add(&columns, &cells)?,
         }
         Ok(taken.is_some())
+    }
+
+    /// The states of a page whose groups are runs, once each.
+    pub(super) fn next_finished(&mut self) -> Option<RecordBatch> {
+        self.finished.pop_front()
     }
 
     /// Adds the groups of a page to those of the pages before.
@@ -222,13 +247,14 @@ impl DenseGroups {
         Ok(numbers)
     }
 
-    /// The states of all groups; `None` if no page was taken.
-    pub(super) fn states(&self) -> Result<Option<RecordBatch>> {
-        if self.totals.is_empty() {
+    /// The states of all groups that are kept, once; `None` if there are none.
+    pub(super) fn take_states(&mut self) -> Result<Option<RecordBatch>> {
+        let totals = std::mem::take(&mut self.totals);
+        if totals.is_empty() {
             return Ok(None);
         }
         let program = &self.program;
-        let rows = RecordBatchOptions::new().with_row_count(Some(self.totals.len()));
+        let rows = RecordBatchOptions::new().with_row_count(Some(totals.len()));
         let columns = match &self.converter {
             Some(converter) => {
                 let parser = converter.parser();
@@ -240,11 +266,11 @@ impl DenseGroups {
         let groups = RecordBatch::try_new_with_options(group_schema, columns, &rows)?;
         let mut states = Vec::with_capacity(program.states.fields().len());
         for key in &program.group_keys {
-            states.push(key.evaluate(&groups)?.into_array(self.totals.len())?);
+            states.push(key.evaluate(&groups)?.into_array(totals.len())?);
         }
         let fields = program.states.fields().iter().skip(program.group_keys.len());
         for (place, (aggregate, field)) in program.aggregates.iter().zip(fields).enumerate() {
-            let totals = self.totals.iter().filter_map(|totals| totals.get(place));
+            let totals = totals.iter().filter_map(|totals| totals.get(place));
             states.push(state(aggregate.kind, totals, field.data_type())?);
         }
         let schema = Arc::clone(&program.states);
@@ -273,12 +299,18 @@ fn absorb_blocks(
             continue;
         }
         run_steps(program, &columns.numbers, range.clone(), reach, &mut scratch.steps)?;
-        if columns.groups.is_empty() {
+        if columns.groups.is_empty() && columns.runs.is_none() {
             let (nulls, steps) = (&columns.nulls, &scratch.steps);
             one_group::add_block(program, nulls, steps, (range, selected.as_ref()), cells)?;
             continue;
         }
-        group_numbers(&columns.groups, range, scratch)?;
+        match &columns.runs {
+            Some(runs) => {
+                scratch.groups.clear();
+                scratch.groups.extend_from_slice(runs.numbers.get(range)?);
+            }
+            None => group_numbers(&columns.groups, range, scratch)?,
+        }
         let is_gathered = kept * GATHER < count;
         scratch.picked.clear();
         if let Some(selected) = &selected {
@@ -457,28 +489,37 @@ fn times((low, high): (i128, i128), factor: i64) -> Option<(i128, i128)> {
 }
 
 impl<'a> OfferedPage<'a> {
-    /// The columns of `page`, of which `kept` rows are selected; `None` if it has too many groups, or another encoding.
+    /// The columns of `page`, of which `kept` rows are selected; `None` if it has another encoding, or more than
+    /// `group_count_max` groups that are no runs.
     fn of(
         program: &Program,
         page: &'a ScanPage<'_>,
         output: &Projection,
-        kept: usize,
+        (kept, group_count_max): (usize, usize),
     ) -> Result<Option<Self>> {
         let open = |index: usize| match output.columns.get(index) {
             Some(column) => page.column(*column),
             None => internal_err!("column {index} is none of the scan's"),
         };
-        let mut groups = Vec::with_capacity(program.group_columns.len());
+        let keys = program.group_columns.iter().map(|index| open(*index));
+        let keys = keys.collect::<Result<Vec<_>>>()?;
+        let mut groups = Vec::with_capacity(keys.len());
         let mut group_count = 1_usize;
-        for index in &program.group_columns {
-            let Some(column) = GroupColumn::of(open(*index)?, page.row_count())? else {
-                return Ok(None);
-            };
-            group_count = group_count.saturating_mul(column.place_count);
-            groups.push(column);
+        for key in &keys {
+            match GroupColumn::of(key, page.row_count())? {
+                Some(column) => {
+                    group_count = group_count.saturating_mul(column.place_count);
+                    groups.push(column);
+                }
+                None => group_count = usize::MAX,
+            }
         }
-        if group_count > PAGE_GROUPS_MAX || group_count > kept.max(16) {
-            return Ok(None);
+        let mut runs = None;
+        if group_count > group_count_max || group_count > kept.max(16) {
+            let Some(found) = PageRuns::of(&keys, page.row_count(), kept) else { return Ok(None) };
+            groups.clear();
+            group_count = found.count();
+            runs = Some(found);
         }
         let mut numbers = Vec::new();
         for step in &program.steps {
@@ -491,7 +532,7 @@ impl<'a> OfferedPage<'a> {
         }
         let nulls = (0..program.steps.len()).map(|step| nulls_of(program, step, &numbers));
         let nulls = nulls.collect();
-        Ok(Some(Self { groups, group_count, numbers, nulls }))
+        Ok(Some(Self { groups, runs, group_count, numbers, nulls }))
     }
 }
 

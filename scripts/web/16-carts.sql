@@ -1,0 +1,1 @@
+SELECT count(*) FROM visits WHERE url LIKE '%/cart/1%';

@@ -1,0 +1,1 @@
+SELECT url, count(*) AS n FROM visits GROUP BY url ORDER BY n DESC, url LIMIT 10;
