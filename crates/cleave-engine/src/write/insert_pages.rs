@@ -17,7 +17,6 @@
 //! device is believed only pages in the space that it was given, none over another, whose rows are numbered without a
 //! gap. Source: Update NDP, sections 4 and 5.3 (validation), and `docs/design/versions-and-commit.md`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cleave_catalog::catalog::division::Division;
@@ -29,7 +28,7 @@ use cleave_media::{BLOCK_SIZE, Extent};
 use cleave_store::{PageClass, PageEntry, SegmentDirectory, SegmentKind, TableSchema, VersionRun};
 
 use super::build_index::run_of_rows;
-use super::load::{LoadCheck, made_anew, newest, segment_ref, target};
+use super::load::{LoadCheck, edit_beside, made_anew, newest, segment_ref, target};
 use super::merge_runs::RunMerger;
 use super::new_rows::{self, NewRows, vid_beside};
 use super::writing_fragment::give_back_unused;
@@ -164,7 +163,7 @@ impl PageLoad {
         schema: &TableSchema,
         device: &Device,
     ) -> Result<Option<(Self, PageTarget)>> {
-        let mut edit = CatalogEdit::kept(database, database.catalog(), BTreeMap::new())?;
+        let mut edit = edit_beside(database)?;
         let table = target(&edit, schema)?;
         let asked = PageTarget::in_table(&mut edit, settings, (&table, vid_beside), device)?;
         Ok(asked.map(|asked| (Self { edit, settings: Arc::clone(settings), table }, asked)))

@@ -135,7 +135,7 @@ impl BulkLoad {
         schema: &Arc<TableSchema>,
         checks: Arc<dyn RowChecks>,
     ) -> Result<Self> {
-        let edit = CatalogEdit::kept(database, database.catalog(), BTreeMap::new())?;
+        let edit = edit_beside(database)?;
         Ok(Self { is_beside: true, ..Self::begin(edit, settings, schema, Some(checks))? })
     }
 
@@ -289,6 +289,13 @@ impl BulkLoad {
             load.stop().await;
         }
     }
+}
+
+/// An edit for pages that are written beside the writers of their table. It holds no published catalog version, whose
+/// pages could not be used again as long as the client sends rows: it reads none of them.
+pub(super) fn edit_beside(database: &Arc<Engine>) -> Result<CatalogEdit> {
+    let state = CatalogState { keep: None, ..CatalogState::clone(&database.catalog()) };
+    CatalogEdit::kept(database, Arc::new(state), BTreeMap::new())
 }
 
 /// An edit of the newest catalog version, with the writer lock, in place of `kept`, which has written pages for

@@ -193,6 +193,24 @@ async fn a_load_that_fails_leaves_what_others_have_written() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn space_is_used_again_while_a_client_sends_no_rows() {
+    let (_directory, database, mut other) = filled().await;
+    let all = "INSERT INTO u SELECT v, repeat('x', 500) FROM generate_series(1, 9000) AS s(v)";
+    run(&mut other, "CREATE TABLE u (id int, note text)").await;
+    let load = Load::begin(database.session(), "t", 10_000..30_000).await;
+    let device = database.devices().remove(0);
+    let mut used = Vec::new();
+    for _ in 0..6 {
+        run(&mut other, all).await;
+        run(&mut other, "CHECKPOINT; TRUNCATE u; CHECKPOINT").await;
+        used.push(device.space().used_blocks);
+    }
+    assert!(used[5] < used[1] + 500, "{used:?}");
+    assert_eq!(load.end().await.unwrap(), 20_000);
+    assert_no_leak_soon(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_of_a_load_are_counted_and_vacuumed() {
     let (directory, database, mut other) = filled().await;
     for from in [10_000, 30_000, 50_000] {
