@@ -34,6 +34,9 @@ use super::{CheckOptions, CheckReport, Fault, Place, Work};
 /// Bytes of one row of a window.
 const ROW_BYTES: u64 = 9;
 
+/// VIDs without rows that no window is made for.
+const HOLE_MIN: u64 = 1 << 20;
+
 /// Entries of one page that are reported one by one.
 const TOLD_COUNT_MAX: usize = 5;
 
@@ -112,25 +115,21 @@ async fn check_index(
     // A missing entry may lie on a damaged page.
     let all_runs = !runs.iter().any(|run| damaged.in_segment(run.directory().segment));
     let room = (options.memory_bytes / ROW_BYTES).max(1024);
-    // VIDs that no row has, as many as a window, need none, but for the first: there entries that no row can have are
-    // reported.
+    // Many VIDs that no row has need no window, but for the first: there entries that no row can have are reported.
     let (map, end) = (&work.tablet.version_map, work.tablet.next_vid);
-    let holes: Vec<(u64, u64)> = map.holes().filter(|(from, to)| to - from >= room).collect();
+    let is_large = |(from, to): &(u64, u64)| to - from >= room.min(HOLE_MIN);
+    let holes: Vec<(u64, u64)> = map.holes().filter(is_large).collect();
     let mut first = 0;
     while first < end {
-        let next = holes.iter().find(|(_, to)| first < *to);
-        let limit = match next {
-            Some((from, to)) if *from <= first && first > 0 => {
-                first = *to;
-                continue;
-            }
-            Some((from, to)) => {
-                if *from > first {
-                    *from
-                } else {
-                    *to
+        let limit = match holes.iter().find(|(_, to)| first < *to) {
+            Some((from, to)) if *from <= first => match first {
+                0 => 1,
+                _ => {
+                    first = *to;
+                    continue;
                 }
-            }
+            },
+            Some((from, _)) => *from,
             None => end,
         };
         let length = room.min(limit - first);
