@@ -7,8 +7,8 @@
 //! ```
 //!
 //! 1. [`PageTarget`] names a segment for each [tablet that gets rows](places_on), and the VID of its first row. If the
-//!    table is the transaction's own, that is the next one. A statement by itself inserts [beside](PageLoad) the table's
-//!    writers, as a [load](super::load) does.
+//!    table is the transaction's own, that is the next one. A statement by itself inserts [beside](PageLoad) the
+//!    table's writers, as a [load](super::load) does.
 //! 2. The fragment runs in space of a claim ([`on_device`](super::change_pages::on_device)), and reports its pages.
 //! 3. They are compared with what was asked for, and become a sealed segment. The columns of each index are read back,
 //!    and its keys become a run, as when an index is [built](super::build_index).
@@ -152,8 +152,8 @@ pub struct PageLoad {
 }
 
 impl PageLoad {
-    /// Begins to insert into the table that `schema` describes, and what the fragment is to write. The caller has locked
-    /// the table as for [`BulkLoad::beside`](super::load::BulkLoad::beside). None: as for [`PageTarget::begin`].
+    /// Begins to insert into the table that `schema` describes, and what the fragment is to write. The caller has
+    /// locked the table as for [`BulkLoad::beside`](super::load::BulkLoad::beside). None: as for [`PageTarget::begin`].
     ///
     /// # Errors
     /// As [`PageTarget::begin`].
