@@ -202,7 +202,9 @@ impl PageLoad {
 /// Adds `inserted` to the table that `schema` describes, which `edit` alone has; returns the number of rows.
 ///
 /// # Errors
-/// Those of [`new_rows`] and [`new_rows::add`]; a table that was replaced meanwhile.
+/// [`StorageError::Answer`](cleave_catalog::storage_error::StorageError::Answer) for a report that cannot be of this
+/// table; [`Error::DuplicateKey`](cleave_catalog::error::Error::DuplicateKey); those of reading keys and writing runs; a
+/// table that was replaced meanwhile.
 pub async fn add(
     edit: &mut CatalogEdit,
     settings: &Arc<Settings>,

@@ -13,9 +13,9 @@
 //! few batches and the writes in flight for each tablet, and the keys that are sorted at once, whatever the length of
 //! the stream. A tablet that gets no rows is not touched.
 //!
-//! A load by itself goes on [beside](BulkLoad::beside) all writers: its rows get VIDs [far behind](vid_beside) those of
-//! the others, and the writer lock is taken when all pages are written and synced. One such load at a time writes to a
-//! table. Others have an edit of their own, in which VIDs go on from the table's last.
+//! A load by itself goes on [beside](BulkLoad::beside) all writers: its rows get VIDs far behind those of the others,
+//! and the writer lock is taken when all pages are written and synced. One such load at a time writes to a table.
+//! Others have an edit of their own, in which VIDs go on from the table's last.
 //!
 //! Invariant: nothing is visible before the commit, and a failed load ends all its tasks and writes, and so gives back
 //! its space on all devices, before it returns the error.

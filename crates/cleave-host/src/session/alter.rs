@@ -163,8 +163,8 @@ async fn altered(
                 return Err(column_taken(&schema, &column.name));
             }
             let name = schema.name.clone();
-            let added = add_column(session, definition, table, (*column, sequence), keys).await?;
-            definition = added;
+            let adding = add_column(session, definition, table, (*column, sequence), keys);
+            definition = Box::pin(adding).await?;
             for check in checks {
                 let table = definition.edit.next.find_writable_table(&name)?;
                 let table = TableState::clone(table);
