@@ -203,8 +203,8 @@ impl PageLoad {
 ///
 /// # Errors
 /// [`StorageError::Answer`](cleave_catalog::storage_error::StorageError::Answer) for a report that cannot be of this
-/// table; [`Error::DuplicateKey`](cleave_catalog::error::Error::DuplicateKey); those of reading keys and writing runs; a
-/// table that was replaced meanwhile.
+/// table; [`Error::DuplicateKey`](cleave_catalog::error::Error::DuplicateKey); those of reading keys and writing runs;
+/// a table that was replaced meanwhile.
 pub async fn add(
     edit: &mut CatalogEdit,
     settings: &Arc<Settings>,
