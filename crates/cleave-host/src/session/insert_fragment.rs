@@ -9,8 +9,8 @@
 //! 3. A statement by itself inserts [beside](alone) the table's writers, as a load does.
 //!    In a block, and with RETURNING, the table is locked EXCLUSIVE and becomes the transaction's own, as for every
 //!    change of very many rows ([`many`]): readers go on, writers wait. Later statements of the transaction read the
-//!    table like any other; ROLLBACK drops it. Under `update_placement = auto` rows are inserted on the host where the
-//!    lock, of the table or of its loads, is not free.
+//!    table like any other; ROLLBACK drops it. Under `update_placement = auto` rows are inserted on the host where that
+//!    lock is not free.
 //! 4. What the fragment reports is checked, and added to the table with the keys of its indexes
 //!    ([`insert_pages`]). Foreign keys are checked by a query over all rows, as for a load.
 //! 5. For RETURNING the [rows](Inserted::rows) are read back from the new pages.
@@ -52,7 +52,7 @@ use super::charge::Charge;
 use super::definitions::{self, Definition};
 use super::foreign_keys::load::{CheckedLoad, hold_targets};
 use super::insert::conform_of;
-use super::transaction_locks::{LOCKED_ROWS_MAX, loads_key, table_key};
+use super::transaction_locks::{LOCKED_ROWS_MAX, table_key};
 use super::update_fragment::placement::{Placement, figures};
 use super::{Session, define, identity, locking, serializable};
 
@@ -286,11 +286,7 @@ async fn alone(
     fragment: &InsertFragment,
 ) -> Result<Option<Inserted>> {
     let (schema, device) = (&table.schema, fragment.device());
-    let waits = session.in_force().update_placement == UpdatePlacement::Device;
-    let key = loads_key(schema.table_id);
-    if !waits && !session.locks().try_lock(key, LockMode::ForUpdate)? {
-        return Ok(None);
-    }
+    // Rows on the host would wait for another load as well.
     locking::lock_loads(session, schema.table_id).await?;
     let (settings, database) = (session.shared_settings(), Arc::clone(&session.database));
     let begun = PageLoad::begin(&database, &settings, schema, device)?;
