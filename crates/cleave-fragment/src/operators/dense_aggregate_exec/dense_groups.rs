@@ -253,8 +253,6 @@ impl DenseGroups {
         if totals.is_empty() {
             return Ok(None);
         }
-        let program = &self.program;
-        let rows = RecordBatchOptions::new().with_row_count(Some(totals.len()));
         let columns = match &self.converter {
             Some(converter) => {
                 let parser = converter.parser();
@@ -262,20 +260,33 @@ impl DenseGroups {
             }
             None => Vec::new(),
         };
-        let group_schema = Arc::clone(&program.group_schema);
-        let groups = RecordBatch::try_new_with_options(group_schema, columns, &rows)?;
-        let mut states = Vec::with_capacity(program.states.fields().len());
-        for key in &program.group_keys {
-            states.push(key.evaluate(&groups)?.into_array(totals.len())?);
-        }
-        let fields = program.states.fields().iter().skip(program.group_keys.len());
-        for (place, (aggregate, field)) in program.aggregates.iter().zip(fields).enumerate() {
-            let totals = totals.iter().filter_map(|totals| totals.get(place));
-            states.push(state(aggregate.kind, totals, field.data_type())?);
-        }
-        let schema = Arc::clone(&program.states);
-        Ok(Some(RecordBatch::try_new_with_options(schema, states, &rows)?))
+        let states =
+            states_of(&self.program, (columns, totals.len()), |place, kind, data_type| {
+                state(kind, totals.iter().filter_map(|totals| totals.get(place)), data_type)
+            })?;
+        Ok(Some(states))
     }
+}
+
+/// The states of so many groups, whose key has these columns. `state_of` gives those of the aggregate at a place, of
+/// its kind, in a type.
+fn states_of(
+    program: &Program,
+    (columns, count): (Vec<ArrayRef>, usize),
+    state_of: impl Fn(usize, Kind, &DataType) -> Result<ArrayRef>,
+) -> Result<RecordBatch> {
+    let rows = RecordBatchOptions::new().with_row_count(Some(count));
+    let group_schema = Arc::clone(&program.group_schema);
+    let groups = RecordBatch::try_new_with_options(group_schema, columns, &rows)?;
+    let mut states = Vec::with_capacity(program.states.fields().len());
+    for key in &program.group_keys {
+        states.push(key.evaluate(&groups)?.into_array(count)?);
+    }
+    let fields = program.states.fields().iter().skip(program.group_keys.len());
+    for (place, (aggregate, field)) in program.aggregates.iter().zip(fields).enumerate() {
+        states.push(state_of(place, aggregate.kind, field.data_type())?);
+    }
+    Ok(RecordBatch::try_new_with_options(Arc::clone(&program.states), states, &rows)?)
 }
 
 /// Computes a page block by block; `None` if it does not qualify.

@@ -9,13 +9,12 @@
 //! page would repeat the groups of the others, which a table adds up.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::array::{ArrayRef, RecordBatch};
 use cleave_store::OpenColumn;
 use datafusion_common::{Result, internal_err};
 
-use super::{BLOCK, OfferedPage, PageCells, Total, add, numbers_as, state};
+use super::{BLOCK, OfferedPage, PageCells, Total, add, numbers_as, state, states_of};
 use crate::operators::dense_aggregate_exec::program::{Kind, Program};
 
 /// A page has at least so many selected rows a run.
@@ -120,34 +119,25 @@ impl PageRuns {
     pub(super) fn states(&self, program: &Program, cells: &PageCells) -> Result<RecordBatch> {
         let rows_of = |run: usize| cells.row_counts.total(run, 0, add);
         let present: Vec<usize> = (0..self.count()).filter(|run| rows_of(*run) > 0).collect();
-        let rows = RecordBatchOptions::new().with_row_count(Some(present.len()));
-        let mut groups: Vec<ArrayRef> = Vec::with_capacity(self.keys.len());
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.keys.len());
         for (keys, field) in self.keys.iter().zip(program.group_schema.fields()) {
             let keys = present.iter().map(|run| keys.get(*run).copied()).collect();
-            groups.push(numbers_as(keys, field.data_type())?);
+            columns.push(numbers_as(keys, field.data_type())?);
         }
-        let schema = Arc::clone(&program.group_schema);
-        let groups = RecordBatch::try_new_with_options(schema, groups, &rows)?;
-        let mut states = Vec::with_capacity(program.states.fields().len());
-        for key in &program.group_keys {
-            states.push(key.evaluate(&groups)?.into_array(present.len())?);
-        }
-        let fields = program.states.fields().iter().skip(program.group_keys.len());
-        for (place, (aggregate, field)) in program.aggregates.iter().zip(fields).enumerate() {
+        states_of(program, (columns, present.len()), |place, kind, data_type| {
             let counts = cells.counts.get(place).and_then(Option::as_ref);
             let values = cells.values.get(place).and_then(Option::as_ref);
-            let total = |run: &usize| {
-                let count = counts.map_or_else(|| rows_of(*run), |of| of.total(*run, 0, add));
-                let value = values.filter(|_| count > 0).map(|of| of.of(aggregate.kind, *run));
-                Total { value: value.map_or(0, i128::from), count }
-            };
-            if values.is_none() && aggregate.kind != Kind::Count {
+            if values.is_none() && kind != Kind::Count {
                 return internal_err!("an aggregate without numbers");
             }
+            let total = |run: &usize| {
+                let count = counts.map_or_else(|| rows_of(*run), |of| of.total(*run, 0, add));
+                let value = values.filter(|_| count > 0).map(|of| of.of(kind, *run));
+                Total { value: value.map_or(0, i128::from), count }
+            };
             let totals: Vec<Total> = present.iter().map(total).collect();
-            states.push(state(aggregate.kind, totals.iter(), field.data_type())?);
-        }
-        Ok(RecordBatch::try_new_with_options(Arc::clone(&program.states), states, &rows)?)
+            state(kind, totals.iter(), data_type)
+        })
     }
 }
 
