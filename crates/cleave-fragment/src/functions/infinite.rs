@@ -6,7 +6,6 @@
 //!
 //! Source: PostgreSQL's `DATE_NOBEGIN`, `DATE_NOEND`, `DT_NOBEGIN` and `DT_NOEND`.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -281,13 +280,14 @@ fn with_six_digits(texts: &ArrayRef) -> Result<(ArrayRef, Vec<usize>)> {
         }
         Some(format!("{}{}", text.get(..fraction + 6)?, digits.get(count..)?))
     };
-    let rows: StringArray = plain
-        .as_string::<i32>()
-        .iter()
-        .enumerate()
-        .map(|(row, text)| text.map(|text| cut(row, text).map_or(Cow::Borrowed(text), Cow::Owned)))
-        .collect();
-    Ok((Arc::new(rows), rounded_up))
+    let plain = plain.as_string::<i32>();
+    let cuts: Vec<Option<String>> =
+        plain.iter().enumerate().map(|(row, text)| cut(row, text?)).collect();
+    if cuts.iter().all(Option::is_none) {
+        return Ok((Arc::clone(texts), rounded_up));
+    }
+    let rows = plain.iter().zip(&cuts).map(|(text, cut)| cut.as_deref().or(text));
+    Ok((Arc::new(rows.collect::<StringArray>()), rounded_up))
 }
 
 /// `moments` with those of `rows` one microsecond later.
