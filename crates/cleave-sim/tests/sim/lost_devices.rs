@@ -5,19 +5,15 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use std::rc::Rc;
-use std::sync::Arc;
 
-use cleave_fragment::link::simulate_network;
 use cleave_fragment::waiting::sleep;
 use cleave_host::activity::Act;
 use cleave_sim::executor;
-use cleave_sim::link::SimLink;
-use cleave_sim::machine::Machine;
 use cleave_sim::media::SimMedia;
 use cleave_sim::world::{LinkFault, SimWorld};
 
 use crate::commit_steps::{CALM, Host, rows, run};
-use crate::moved_tablets::{FAR, far, sound};
+use crate::moved_tablets::{sound, with_far};
 
 /// Statements, and the number of rows that they change: what is counted before is 0.
 const STATEMENTS: [(&str, &str, u64); 5] = [
@@ -70,13 +66,7 @@ async fn lost(
     failing: Option<(u64, LinkFault)>,
 ) -> u64 {
     let told = format!("{sql}, {failing:?}");
-    let machine = Machine::start();
-    let _network = simulate_network({
-        let machine = Arc::clone(&machine);
-        Rc::new(move |_| SimLink::dial(&machine))
-    });
-    let database = host.open().await;
-    Box::pin(database.add_device(FAR, far())).await.unwrap();
+    let (machine, _network, database) = with_far(host).await;
     let mut session = database.session();
     for sql in [
         "CREATE TABLE t (id int PRIMARY KEY, note text) WITH (device = far)",

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use cleave_fragment::link::{RemoteAddress, simulate_network};
+use cleave_fragment::link::{RemoteAddress, SimulatedNetwork, simulate_network};
 use cleave_fragment::waiting::sleep;
 use cleave_host::check::CheckOptions;
 use cleave_host::{Database, RemoteDevice};
@@ -52,13 +52,24 @@ fn a_move_to_another_device_is_whole_at_each_step() {
     }
 }
 
-/// The name of the device that is not the host's.
-pub(crate) const FAR: &str = "far";
-
-/// The same.
-pub(crate) fn far() -> RemoteDevice {
-    let host = FAR.to_owned();
-    RemoteDevice { host, port: 1, token_file: None, ca_pem: None, rate_cap: None }
+/// A machine across a simulated link, the network that leads to it, and the host's database, which has its device
+/// `far`.
+pub(crate) async fn with_far(host: &Host) -> (Arc<Machine>, SimulatedNetwork, Arc<Database>) {
+    let machine = Machine::start();
+    let network = simulate_network({
+        let machine = Arc::clone(&machine);
+        Rc::new(move |_: &RemoteAddress| SimLink::dial(&machine))
+    });
+    let database = host.open().await;
+    let far = RemoteDevice {
+        host: "far".to_owned(),
+        port: 1,
+        token_file: None,
+        ca_pem: None,
+        rate_cap: None,
+    };
+    Box::pin(database.add_device("far", far)).await.unwrap();
+    (machine, network, database)
 }
 
 const ALL: &str = "SELECT sum(id) FROM t WHERE note <> 'none'";
@@ -70,13 +81,7 @@ async fn moved(
     (from, to): (&str, &str),
 ) {
     let told = format!("{from} to {to}, {fault:?} at \"{step}\"");
-    let machine = Machine::start();
-    let _network = simulate_network({
-        let machine = Arc::clone(&machine);
-        Rc::new(move |_: &RemoteAddress| SimLink::dial(&machine))
-    });
-    let database = host.open().await;
-    Box::pin(database.add_device(FAR, far())).await.unwrap();
+    let (_machine, _network, database) = with_far(host).await;
     let mut session = database.session();
     let create = format!("CREATE TABLE t (id int PRIMARY KEY, note text) WITH (device = {from})");
     for sql in [
