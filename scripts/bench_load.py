@@ -55,7 +55,7 @@ def one_round(connect, rows, client_count):
     with connect() as session:
         session.execute("DROP TABLE IF EXISTS t")
         session.execute("CREATE TABLE t (id bigint PRIMARY KEY, n int, note text)")
-        copy(session, 0, BEFORE)
+        copy(session, [lines(0, BEFORE)])
     chunks = [lines(first, CHUNK_ROWS) for first in range(BEFORE, BEFORE + rows, CHUNK_ROWS)]
     clients = [Client(connect, number) for number in range(1, client_count + 1)]
     for client in clients:
@@ -63,9 +63,7 @@ def one_round(connect, rows, client_count):
     time.sleep(ALONE_SECONDS)
     with connect() as session:
         begun = time.monotonic()
-        with session.cursor().copy("COPY t FROM STDIN") as target:
-            for chunk in chunks:
-                target.write(chunk)
+        copy(session, chunks)
         ended = time.monotonic()
         for client in clients:
             client.is_stopped = True
@@ -86,9 +84,10 @@ def one_round(connect, rows, client_count):
             "longest": longest}
 
 
-def copy(session, first, count):
+def copy(session, chunks):
     with session.cursor().copy("COPY t FROM STDIN") as target:
-        target.write(lines(first, count))
+        for chunk in chunks:
+            target.write(chunk)
 
 
 def main():

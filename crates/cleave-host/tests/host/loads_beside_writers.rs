@@ -162,8 +162,7 @@ async fn loads_of_one_table_and_definitions_of_it_wait() {
         assert_eq!(error.sqlstate(), "55P03", "{statement}: {error}");
     }
     run(&mut other, "RESET lock_timeout").await;
-    let mut waiting =
-        beside(other, "INSERT INTO t SELECT v, '' FROM generate_series(100000, 120000) AS s(v)");
+    let mut waiting = beside(other, many);
     assert!(waits(&mut waiting).await);
     assert_eq!(load.end().await.unwrap(), 20_000);
     let (mut other, _) = waiting.join().await.unwrap();
