@@ -9,9 +9,10 @@
 
 Clients move money between accounts, insert, delete, upsert, take numbers, define tables and roles, insert and delete
 parents with children, back up, fail, vanish within blocks, COPY and pipelines, and ask the device for sums. Update
-fragments change the wages of whole teams, and delete whole shifts. The sum of all accounts and of all wages never
-changes for any reader, nor do two wages of a team ever differ, or two rows of a shift. Each client's acknowledged
-transactions are there after each kill, and at most the one besides them that was not yet acknowledged. Sequence numbers
+fragments change the wages of whole teams, and delete whole shifts. Parcels are loaded, by COPY and by fragments, while
+others of them change. The sum of all accounts and of all wages never changes for any reader, nor do two wages of a team
+ever differ, or two rows of a shift, and each load is there as a whole. Each client's acknowledged transactions and loads
+are there after each kill, and at most the one besides them that was not yet acknowledged. Sequence numbers
 never repeat. Sampled resources must not be larger in the last third of the time than in the second by more than a
 tolerance. Ends with 1 on any violation. Needs psycopg, which it installs into target/clients.
 """
@@ -34,12 +35,15 @@ import servers
 ACCOUNTS, EACH = 500, 1000
 # Members of each team; rows of each shift, one for each client.
 TEAMS, MEMBERS, SHIFT = 4, 2000, 300
+# Rows of a load by COPY, so many that they are written beside writers, and by a fragment.
+COPIED, INSERTED = 12_000, 2000
 FRAGMENTS = "SELECT count FROM cleave.activity WHERE what = 'update fragments'"
 # Rows that a reader must not find.
 TORN_TEAMS = ("SELECT team, min(amount), max(amount), count(*) FROM wage GROUP BY team "
               f"HAVING min(amount) <> max(amount) OR count(*) <> {MEMBERS}")
 TORN_SHIFTS = ("SELECT client, min(n), max(n), count(*) FROM shift GROUP BY client "
                f"HAVING min(n) <> max(n) OR count(*) <> {SHIFT}")
+TORN_LOADS = "SELECT load, count(*), max(size) FROM parcel GROUP BY load HAVING count(*) <> max(size)"
 # What may be lost to a conflict, and is tried again.
 RETRIED = {"40001", "40P01", "55P03"}
 # By how much what is sampled may grow: a share, and an amount.
@@ -60,6 +64,8 @@ CREATE INDEX toy_child ON toy (child);
 CREATE TABLE wage (id int PRIMARY KEY, team int NOT NULL, amount bigint NOT NULL, note text);
 CREATE INDEX wage_team ON wage (team);
 CREATE TABLE shift (id int PRIMARY KEY, client int NOT NULL, n int NOT NULL);
+CREATE TABLE parcel (id bigint PRIMARY KEY, client int NOT NULL, load bigint NOT NULL, size int NOT NULL, n int);
+CREATE INDEX parcel_load ON parcel (load);
 INSERT INTO wage SELECT i, i % {TEAMS}, {EACH}, 'note' FROM generate_series(1, {TEAMS * MEMBERS}) AS g (i);
 INSERT INTO account SELECT i, {EACH}, 'note ' || i % 50 FROM generate_series(1, {ACCOUNTS}) AS g (i);
 """
@@ -100,11 +106,14 @@ class Client:
         self.psycopg, self.run, self.number = psycopg, run, number
         self.random = random.Random(run.seed * 1000 + number)
         self.done, self.in_doubt, self.last_number = 0, False, 0
+        # Own loads that are acknowledged, and those whose load or deletion is not.
+        self.loads, self.loads_in_doubt = set(), set()
         self.connection = None
         kinds = [(self.transfer, 12), (self.upsert, 4), (self.sums, 3), (self.look_up, 6), (self.add, 4),
                  (self.forget, 1),
                  (self.raise_family, 3), (self.leave_family, 2), (self.define, 1), (self.roles, 1), (self.fail, 2),
-                 (self.vanish, 2), (self.raise_wages, 2), (self.note_wage, 3), (self.change_shift, 1), (self.torn, 2)]
+                 (self.vanish, 2), (self.raise_wages, 2), (self.note_wage, 3), (self.change_shift, 1), (self.torn, 2),
+                 (self.load, 1), (self.move_parcel, 4)]
         if number == 0:
             kinds.append((self.back_up, 1))
         self.kinds, self.weights = zip(*kinds)
@@ -143,6 +152,12 @@ class Client:
         most = self.done + self.in_doubt
         assert self.done <= done <= most, f"{done} transactions are there, {self.done} to {most} were acknowledged"
         self.done, self.in_doubt = done, False
+        found = self.connection.execute("SELECT DISTINCT load FROM parcel WHERE client = %s", [self.number]).fetchall()
+        self.connection.commit()
+        loads = {load for load, in found}
+        wrong = (loads ^ self.loads) - self.loads_in_doubt
+        assert not wrong, f"of the loads {wrong} should be there {wrong & self.loads}"
+        self.loads, self.loads_in_doubt = loads, set()
 
     def transfer(self):
         one, other = self.random.sample(range(1, ACCOUNTS + 1), 2)
@@ -195,8 +210,44 @@ class Client:
                 f"generate_series({first}, {first + SHIFT - 1}) AS g (i)")
         self.connection.commit()
 
+    def load(self):
+        """Parcels come beside all writers, outside of a block. Of five loads the first goes."""
+        load = self.number_now()
+        self.connection.commit()
+        self.loads_in_doubt = {load}
+        self.connection.autocommit = True
+        try:
+            if self.random.random() < 0.5:
+                first = load * COPIED
+                rows = (f"{first + row}\t{self.number}\t{load}\t{COPIED}\t0\n" for row in range(COPIED))
+                with self.connection.cursor().copy("COPY parcel FROM STDIN") as copy:
+                    copy.write("".join(rows))
+            else:
+                self.connection.execute("SET update_placement = device")
+                self.connection.execute(f"INSERT INTO parcel SELECT {load * COPIED} + id, {self.number}, {load}, "
+                                        f"{INSERTED}, 0 FROM wage WHERE id <= {INSERTED}")
+                self.connection.execute("RESET update_placement")
+        finally:
+            if self.connection.info.status != self.psycopg.pq.ConnStatus.BAD:
+                self.connection.autocommit = False
+        self.loads |= self.loads_in_doubt
+        if len(self.loads) > 5:
+            self.loads_in_doubt = {min(self.loads)}
+            gone = self.connection.execute("DELETE FROM parcel WHERE load = %s", [min(self.loads)]).rowcount
+            assert gone in (COPIED, INSERTED), f"a load had {gone} rows"
+            self.connection.commit()
+            self.loads -= self.loads_in_doubt
+        self.loads_in_doubt = set()
+
+    def move_parcel(self):
+        """One of a load that is there, whoever loaded it."""
+        found = self.connection.execute("UPDATE parcel SET n = n + 1 WHERE id = (SELECT max(id) FROM parcel WHERE load "
+                                        "%% 5 = %s) RETURNING n", [self.random.randrange(5)]).fetchall()
+        assert len(found) <= 1, f"{found} parcels have one key"
+        self.connection.commit()
+
     def torn(self):
-        for sql in [TORN_TEAMS, TORN_SHIFTS]:
+        for sql in [TORN_TEAMS, TORN_SHIFTS, TORN_LOADS]:
             found = self.connection.execute(sql).fetchall()
             assert found == [], f"{sql} finds {found}"
         found = self.connection.execute("SELECT sum(amount) FROM wage").fetchone()
@@ -344,8 +395,12 @@ class Client:
             wire.send_query(b"SELECT a.id, b.id FROM account AS a, account AS b")
         elif how == 1:
             # Amid rows that it sends.
-            wire.exec_(b"COPY ledger FROM STDIN")
-            wire.put_copy_data(b"".join(b"%d\t0\t5\n" % (-1000000000 - row) for row in range(5000)))
+            if self.random.random() < 0.5:
+                wire.exec_(b"COPY ledger FROM STDIN")
+                wire.put_copy_data(b"".join(b"%d\t0\t5\n" % (-1000000000 - row) for row in range(5000)))
+            else:
+                wire.exec_(b"COPY parcel FROM STDIN")
+                wire.put_copy_data(b"".join(b"%d\t0\t0\t0\t0\n" % -row for row in range(1, 2 * COPIED)))
             wire.flush()
         elif how == 2:
             # Amid statements that nobody has asked the answers of.
@@ -437,7 +492,7 @@ def soak(psycopg, options):
             found = servers.output([binary, "sql", "--db", database, "--format", "csv", "-c", "SELECT sum(balance) "
                 "FROM account"])
             faults += [f"accounts have {found}"] * (found.split()[-1] != str(ACCOUNTS * EACH))
-            for sql in [TORN_TEAMS, TORN_SHIFTS]:
+            for sql in [TORN_TEAMS, TORN_SHIFTS, TORN_LOADS]:
                 found = servers.output([binary, "sql", "--db", database, "--format", "csv", "-c", sql]).split()[1:]
                 faults += [f"{sql} finds {row}" for row in found]
             servers.output([binary, "check", "--db", database])

@@ -33,7 +33,7 @@ class System:
 
     def __init__(self, psycopg, name, address, settings=()):
         self.psycopg, self.name, self.address, self.settings = psycopg, name, address, settings
-        self.connection = None
+        self.connection, self.tag = None, ""
         self.connect()
 
     def connect(self):
@@ -50,6 +50,7 @@ class System:
                 self.connect()
                 return Answer(code="08006", message=f"the connection was lost: {error}")
             return Answer(code=error.sqlstate or "?????", message=str(error).split("\n")[0])
+        self.tag = (result.command_status or b"").decode()
         columns = range(result.nfields)
         types = tuple(TYPE_NAMES.get(result.ftype(place), str(result.ftype(place))) for place in columns)
 
@@ -59,6 +60,13 @@ class System:
 
         rows = tuple(tuple(value(row, place) for place in columns) for row in range(result.ntuples))
         return Answer(types, rows)
+
+    def changed(self, sql):
+        """The same of a statement that may change rows, whose tag with their number counts as a row."""
+        answer = self.answer(sql)
+        if answer.is_error or answer.types:
+            return answer
+        return Answer(("text",), ((self.tag,),))
 
     def execute(self, sql):
         self.connection.execute(sql)

@@ -2,7 +2,8 @@
 //! then searches the recorded history for anomalies that the level forbids. Reads are forced to the host and to the
 //! device.
 //!
-//! In some of them transactions also change many lists by one statement, which an update fragment runs ([`bulk`]).
+//! In some of them transactions also change many lists by one statement, which an update fragment runs ([`bulk`]), or
+//! lists are loaded beside them ([`loads`]).
 //!
 //! `CLEAVE_HISTORIES=500` runs that many transactions per session, `CLEAVE_HISTORIES_SEED` chooses what they do. A seed
 //! gives the same choices again; the interleaving of sessions depends on the machine.
@@ -11,6 +12,7 @@
 
 mod bulk;
 mod check;
+mod loads;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -101,10 +103,10 @@ impl Recorder {
         Ok(())
     }
 
-    /// Reads all lists by one statement.
+    /// Reads all lists by one statement, and notes those of its time.
     async fn read_all(&mut self) -> Result<(), Error> {
         let found = self.session_rows("SELECT id, elements FROM list").await?;
-        for key in 0..KEYS {
+        for key in self.first_key()..self.first_key() + KEYS {
             let own = found.iter().find(|row| row.starts_with(&format!("{key},")));
             self.note_read(key, own.map_or("", String::as_str));
         }
@@ -136,24 +138,38 @@ impl Recorder {
         self.done.push(Transaction { ops, is_committed });
     }
 
+    /// The first of the lists that the next transaction is about.
+    fn first_key(&self) -> u64 {
+        match self.bulk {
+            Bulk::Loads => loads::first_key(self.done.len()),
+            _ => 0,
+        }
+    }
+
+    fn key(&self, random: &mut SplitMix64) -> u64 {
+        self.first_key() + random.below(KEYS)
+    }
+
     /// One transaction as `random` chooses, up to its end or to its first failure.
     async fn transaction(&mut self, level: usize, random: &mut SplitMix64) -> Result<(), Error> {
-        if self.bulk == Bulk::Updates && random.below(6) == 0 {
-            return self.append_alone().await;
+        match self.bulk {
+            Bulk::Updates if random.below(6) == 0 => return self.append_alone().await,
+            Bulk::Loads if random.below(3) == 0 => return self.load_alone(random).await,
+            _ => {}
         }
         self.begin(LEVELS[level]).await;
         for _ in 0..=random.below(4) {
             match random.below(self.bulk.kinds()) {
-                0..=4 => self.append(random.below(KEYS)).await?,
-                5..=8 => self.read(random.below(KEYS)).await?,
+                0..=4 => self.append(self.key(random)).await?,
+                5..=8 => self.read(self.key(random)).await?,
                 9..=10 => self.read_all().await?,
                 12..=14 => self.append_to_many(level, bulk::keys(random)).await?,
                 15..=16 => self.write_anew(bulk::keys(random)).await?,
                 _ => {
-                    let (mark, key) = (self.ops.len(), random.below(KEYS));
+                    let (mark, key) = (self.ops.len(), self.key(random));
                     self.session.run("SAVEPOINT s").await?;
                     match self.bulk {
-                        Bulk::Never => self.append(key).await?,
+                        Bulk::Never | Bulk::Loads => self.append(key).await?,
                         _ => self.append_to_many(level, 0..=key).await?,
                     }
                     self.session.run("ROLLBACK TO s").await?;
@@ -195,6 +211,7 @@ async fn lists(database: &Arc<Database>, device: &str, tablets: u32) -> Session 
     run(&mut session, "DROP TABLE IF EXISTS list").await;
     run(&mut session, "CREATE TABLE list (id int PRIMARY KEY, elements text)").await;
     run(&mut session, "INSERT INTO list VALUES (0, ''), (1, ''), (2, '')").await;
+    loads::fill_source(&mut session).await;
     session
 }
 
@@ -289,6 +306,16 @@ async fn histories_with_bulk_updates_and_deletes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn histories_with_bulk_changes_on_a_remote_device() {
     all_levels("remote", &IN_TABLETS, Bulk::UpdatesAndDeletes, 15).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn histories_with_loads() {
+    all_levels("embedded", &ON_THE_DEVICE, Bulk::Loads, 40).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn histories_with_loads_on_a_remote_device() {
+    all_levels("remote", &IN_TABLETS, Bulk::Loads, 20).await;
 }
 
 /// The check finds the anomalies where they exist: in what REPEATABLE READ allows.

@@ -25,13 +25,15 @@ pub(super) enum Bulk {
     Never,
     Updates,
     UpdatesAndDeletes,
+    /// Loads alone, beside transactions that change single lists.
+    Loads,
 }
 
 impl Bulk {
     /// Kinds of actions among which a transaction chooses.
     pub(super) fn kinds(self) -> u64 {
         match self {
-            Self::Never => 12,
+            Self::Never | Self::Loads => 12,
             Self::Updates => 15,
             Self::UpdatesAndDeletes => 17,
         }
