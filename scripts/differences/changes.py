@@ -19,7 +19,7 @@ CHILDREN = [
     "INSERT INTO c2 SELECT i, i % 7 FROM generate_series(0, 29) AS g (i)",
     "INSERT INTO c3 SELECT i, i % 9 FROM generate_series(0, 19) AS g (i)",
     "CREATE UNIQUE INDEX t3_unique ON t3 (id, b)",
-    "ALTER TABLE t4 ADD CONSTRAINT t4_check CHECK (id <> 17 OR s IS NULL OR s < 32767)",
+    "ALTER TABLE t4 ADD CONSTRAINT t4_check CHECK (id < 6000)",
 ]
 ALL_TABLES = ["t0", "t1", "t2", "t3", "t4", "c2", "c3"]
 LEVELS = ["", "", " ISOLATION LEVEL REPEATABLE READ", " ISOLATION LEVEL SERIALIZABLE"]
