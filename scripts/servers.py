@@ -60,7 +60,8 @@ def postgresql(folder, **settings):
         os.chmod(folder.parent, 0o755)
     data, port = folder / "data", free_port()
     options = {"user": user, "cwd": "/", "env": {**os.environ, "LC_ALL": "C"}}
-    output([binaries[-1], "-D", data, "-A", "trust", "-E", "UTF8", "--locale=C"], **options)
+    output([binaries[-1], "-D", data, "-A", "trust", "-E", "UTF8", "--locale=C", "--lc-ctype=C.UTF-8"],
+           **options)
     settings = {"port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", **settings}
     with (data / "postgresql.conf").open("a") as file:
         file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())

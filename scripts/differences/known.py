@@ -6,7 +6,7 @@ A rule is the kinds of difference it covers, a pattern of the shrunk statement, 
 import re
 
 # Errors of values, by PostgreSQL's codes.
-OF_VALUES = r"^22(003|008|007|P02|012|011|023|01F|01E|025|02\d)|^2201[EFG] "
+OF_VALUES = r"^22(001|003|008|007|P02|012|011|023|01F|01E|025|02\d)|^2201[EFG] "
 # Errors that the statement has before it runs, by any of its parts.
 OF_TYPES = r"^(42(883|804|846|725|P\d\d|601)|0A000) "
 
@@ -32,8 +32,14 @@ RULES = [
      "of several functions, one is chosen for a literal in quotes or a smallint"),
     ({"accepted"}, r"date_trunc\('\w+', .*'[-+:\d]+'::interval", r"^42883 function date_trunc\(", r"",
      "the zone of date_trunc may be an interval"),
+    ({"accepted"}, r"\bid = \w+\.id \+ 1\b|\bid = id \+", r"^23505 ", r"",
+     "unique keys are compared once a statement has changed all its rows"),
     # Both have an error: each is one that the statement has, or both are of values.
     ({"code"}, r"", OF_VALUES, OF_VALUES, "of several errors of values, another one is reported"),
+    ({"code"}, r"^(UPDATE|INSERT|DELETE|BEGIN|WITH)", r"^23(505|514|503|502) |^22|^21000 ",
+     r"^23(505|514|503|502) |^22|^21000 ", "of several errors of rows, another one is reported"),
+    ({"code"}, r"RETURNING", OF_TYPES, r"^23(505|514|503|502) ",
+     "of several errors in a statement, another one is reported"),
     ({"code"}, r"", OF_TYPES, r"^(42|0A|22)", "of several errors in a statement, another one is reported"),
     ({"code"}, r"", OF_VALUES + r"|^2BP01", r"^(42|0A)", "of several errors in a statement, another one is reported"),
     ({"refused"}, r"NULL|false|CASE|coalesce|AND|OR|WHERE|HAVING|JOIN|LIMIT|\bt0\b|IN \(", r" rows: ",

@@ -502,7 +502,7 @@ fn named_by(condition: &Expr) -> Result<Vec<Column>> {
 /// A join with a subquery that names columns of the left side.
 fn lateral(join: Join, names: &Names) -> Result<LogicalPlan> {
     let is_kept = matches!(join.join_type, JoinType::Inner | JoinType::Left);
-    if !is_kept || is_range_of_condition(&join.right)? || is_aggregate_of_equals(&join.right)? {
+    if !is_kept || is_range_of_condition(&join.right)? {
         return Ok(LogicalPlan::Join(join));
     }
     let mut around = Around { plan: join.left.as_ref().clone(), place: Place::Other, names };

@@ -203,7 +203,7 @@ pub fn boolean(text: &str) -> Parsed<bool> {
     }
 }
 
-/// `date`: days since 1970-01-01.
+/// `date`: days since 1970-01-01. A time of day and a zone behind it are read and ignored, as in PostgreSQL.
 pub fn date(text: &str) -> Parsed<i32> {
     if let Some(infinite) = Infinite::of_text(text) {
         return Ok(infinite.days());
@@ -211,11 +211,7 @@ pub fn date(text: &str) -> Parsed<i32> {
     if trim(text).eq_ignore_ascii_case("epoch") {
         return Ok(0);
     }
-    let mut scan = Scan::new(trim(text));
-    let (year, month, day) = scan.date(DATE)?;
-    let before_christ = scan.before_christ();
-    scan.end(DATE)?;
-    let days = civil_days(year, month, day, before_christ, DATE)?;
+    let (days, _, _) = days_time_and_zone(trim(text), DATE)?;
     i32::try_from(days).map_err(|_| Bad::time_out_of_range(DATE))
 }
 
@@ -253,10 +249,16 @@ fn timestamp_and_zone(text: &str, expected: &'static str) -> Parsed<(i64, i64)> 
     if let Some(infinite) = Infinite::of_text(text) {
         return Ok((infinite.micros(), 0));
     }
+    let (days, time, zone) = days_time_and_zone(text, expected)?;
+    let timestamp = days.checked_mul(DAY_US).and_then(|start| start.checked_add(time));
+    timestamp.map(|timestamp| (timestamp, zone)).ok_or(Bad::time_out_of_range(expected))
+}
+
+/// Days since 1970-01-01, microseconds since midnight, and those that the zone is ahead of UTC.
+fn days_time_and_zone(text: &str, expected: &'static str) -> Parsed<(i64, i64, i64)> {
     let mut scan = Scan::new(text);
     let (year, month, day) = scan.date(expected)?;
     let mut time = 0;
-    let mut zone = 0;
     let separated = scan.blanks() || scan.take(b'T') || scan.take(b't');
     if separated && scan.peek().is_some_and(|byte| byte.is_ascii_digit()) {
         time = scan.time(expected)?;
@@ -265,12 +267,10 @@ fn timestamp_and_zone(text: &str, expected: &'static str) -> Parsed<(i64, i64)> 
         }
     }
     let _ = scan.blanks();
-    zone += scan.zone(expected)?;
+    let zone = scan.zone(expected)?;
     let before_christ = scan.before_christ();
     scan.end(expected)?;
-    let days = civil_days(year, month, day, before_christ, expected)?;
-    let timestamp = days.checked_mul(DAY_US).and_then(|start| start.checked_add(time));
-    timestamp.map(|timestamp| (timestamp, zone)).ok_or(Bad::time_out_of_range(expected))
+    Ok((civil_days(year, month, day, before_christ, expected)?, time, zone))
 }
 
 fn civil_days(

@@ -70,7 +70,7 @@ pub fn date_minus() -> Arc<ScalarUDF> {
 /// The difference of two timestamps of one type, in days and hours.
 pub fn moments_between() -> Arc<ScalarUDF> {
     let takes = |given: &[DataType]| match given {
-        [DataType::Timestamp(TimeUnit::Microsecond, one), DataType::Timestamp(_, other)] => {
+        [DataType::Timestamp(_, one), DataType::Timestamp(_, other)] => {
             let own =
                 |zone: &Option<Arc<str>>| DataType::Timestamp(TimeUnit::Microsecond, zone.clone());
             Some(vec![own(one), own(other)])

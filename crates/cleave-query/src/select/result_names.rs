@@ -134,7 +134,10 @@ fn clash(one: &SelectItem, other: &SelectItem) -> bool {
         }
         (SelectItem::ExprWithAlias { alias, .. }, SelectItem::UnnamedExpr(expression))
         | (SelectItem::UnnamedExpr(expression), SelectItem::ExprWithAlias { alias, .. }) => {
+            // The engine names a subquery by its column.
+            let is_query = matches!(expression, Expr::Subquery(_));
             column_parts(expression).is_some_and(|(_, column)| column == fold(alias))
+                || is_query && engine_name(expression) == fold(alias)
         }
         (
             SelectItem::ExprWithAlias { alias: one, .. },
@@ -224,6 +227,13 @@ mod tests {
         assert_eq!(names.first, ["a", "a", "?column?", "?column?", "b"]);
         let expected = "SELECT a, t.a AS \"column 1, named later\", 1, 1 AS \"column 3, named later\", b FROM t";
         assert_eq!(query, expected);
+    }
+
+    #[test]
+    fn subquery_named_as_an_alias_is_hidden() {
+        let (names, query) = take("SELECT a AS x, (SELECT 2 AS x) FROM t");
+        assert_eq!(names.first, ["x", "x"]);
+        assert!(query.ends_with("(SELECT 2 AS x) AS \"column 1, named later\" FROM t"), "{query}");
     }
 
     #[test]

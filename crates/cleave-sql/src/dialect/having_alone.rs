@@ -9,41 +9,29 @@ use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
 use datafusion::execution::SessionStateDefaults;
-use datafusion::sql::sqlparser::ast::{self, Expr, Visitor, VisitorMut};
+use datafusion::sql::sqlparser::ast::{self, Expr, Visitor};
 
 use crate::statement::names::fold;
-use crate::visiting::{visit, visit_mut};
+use crate::visiting::visit;
 
-/// Rewrites `query`.
-pub(super) fn lower_having_alone(query: &mut ast::Query) {
-    let flow = visit_mut(query, &mut Lower);
-    debug_assert!(flow.is_continue(), "nothing stops the visit");
-}
-
-struct Lower;
-
-impl VisitorMut for Lower {
-    type Break = ();
-
-    fn pre_visit_select(&mut self, select: &mut ast::Select) -> ControlFlow<()> {
-        one_group(select);
-        let has_groups =
-            !matches!(&select.group_by, ast::GroupByExpr::Expressions(keys, _) if keys.is_empty());
-        if select.having.is_none() || has_groups {
-            return ControlFlow::Continue(());
-        }
-        let mut asks = AsksRows { depth: 0 };
-        let is_star = |item: &ast::SelectItem| {
-            !matches!(item, ast::SelectItem::UnnamedExpr(_) | ast::SelectItem::ExprWithAlias { .. })
-        };
-        let asks = select.projection.iter().any(is_star)
-            || visit(&select.projection, &mut asks).is_break()
-            || visit(&select.having, &mut asks).is_break();
-        if !asks {
-            select.from.clear();
-            select.selection = select.having.take();
-        }
-        ControlFlow::Continue(())
+/// Rewrites `select`.
+pub(super) fn lower_having_alone(select: &mut ast::Select) {
+    one_group(select);
+    let has_groups =
+        !matches!(&select.group_by, ast::GroupByExpr::Expressions(keys, _) if keys.is_empty());
+    if select.having.is_none() || has_groups {
+        return;
+    }
+    let mut asks = AsksRows { depth: 0 };
+    let is_star = |item: &ast::SelectItem| {
+        !matches!(item, ast::SelectItem::UnnamedExpr(_) | ast::SelectItem::ExprWithAlias { .. })
+    };
+    let asks = select.projection.iter().any(is_star)
+        || visit(&select.projection, &mut asks).is_break()
+        || visit(&select.having, &mut asks).is_break();
+    if !asks {
+        select.from.clear();
+        select.selection = select.having.take();
     }
 }
 

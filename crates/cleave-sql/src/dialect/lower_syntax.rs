@@ -6,23 +6,28 @@ use std::ops::ControlFlow;
 use super::functions_in_from::{lower_functions_in_from, lower_rows};
 use super::having_alone::lower_having_alone;
 use super::integer_literals::type_integers;
+use super::lateral_lists::join_before_lateral;
 use super::lower_calls::lower_call;
 use super::named_casts::name_casts;
 use super::outer_tables::name_outer_tables;
 use super::places::lower_places;
+use super::quoted_conditions::{lower_quoted_clauses, lower_quoted_operands};
 use super::row_comparison::lower_row_comparison;
 use super::row_membership::lower_row_membership;
 use super::values_as_queries::{lower_row_of_values, lower_values};
 use crate::statement::catalog_syntax::call;
-use crate::visiting::visit_expressions_mut;
-use datafusion::sql::sqlparser::ast::{self, CharacterLength, DataType, Expr, TrimWhereField};
+use crate::visiting::{visit_expressions_mut, visit_mut};
+use datafusion::sql::sqlparser::ast::{
+    self, CharacterLength, DataType, Expr, TrimWhereField, VisitorMut,
+};
 
 /// Makes `x::varchar(n)` and `x::char(n)` in `query` cut the text, as PostgreSQL does, `char(n)` also without trailing
 /// blanks, as it is stored. Makes doubles of numbers that no numeric holds.
 pub fn lower_syntax(query: &mut ast::Query) {
     lower_places(query);
     lower_values(query);
-    lower_having_alone(query);
+    let flow = visit_mut(query, &mut Clauses);
+    debug_assert!(flow.is_continue(), "nothing stops the visit");
     lower_functions_in_from(query);
     let flow: ControlFlow<()> = visit_expressions_mut(query, |expression| {
         if let Expr::Cast { data_type, .. } = expression
@@ -48,6 +53,7 @@ pub fn lower_syntax(query: &mut ast::Query) {
         {
             escape_with_backslash(pattern, escape_char);
         }
+        lower_quoted_operands(expression);
         lower_row_of_values(expression);
         lower_rows(expression);
         lower_call(expression);
@@ -69,6 +75,20 @@ pub fn lower_syntax(query: &mut ast::Query) {
     name_outer_tables(query);
     type_integers(query);
     name_casts(query);
+}
+
+/// What is rewritten in each SELECT as a whole.
+struct Clauses;
+
+impl VisitorMut for Clauses {
+    type Break = ();
+
+    fn pre_visit_select(&mut self, select: &mut ast::Select) -> ControlFlow<()> {
+        join_before_lateral(select);
+        lower_quoted_clauses(select);
+        lower_having_alone(select);
+        ControlFlow::Continue(())
+    }
 }
 
 /// The engine's patterns know no other escape than the backslash.

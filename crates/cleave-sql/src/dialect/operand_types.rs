@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use cleave_catalog::error::{Error, Fault, NoOperator};
 use cleave_catalog::identifiers::shown_name;
-use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, TimeUnit};
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, FieldRef, TimeUnit};
 use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::type_coercion::binary::type_union_coercion;
@@ -369,8 +369,32 @@ pub(super) fn nullif_type(one: &DataType, other: &DataType) -> Option<DataType> 
 pub(super) fn matched_union(union: Union) -> Result<Union> {
     let mut inputs = union.inputs;
     matched_inputs("UNION", &mut inputs)?;
+    if let Some((first, others)) = inputs.split_first_mut() {
+        for other in others {
+            *other = with_names(Arc::clone(other), first.schema())?;
+        }
+    }
     // Of the types that the inputs have now.
     Union::try_new_with_loose_types(inputs)
+}
+
+/// `plan` with the names of `named`, if it has others: the engine's rule for inputs without rows takes the one input
+/// that is left for one with the union's names, and rows of VALUES have names of their own.
+fn with_names(plan: Arc<LogicalPlan>, named: &DFSchema) -> Result<Arc<LogicalPlan>> {
+    let own = plan.schema();
+    let is_named = |(own, name): (&FieldRef, &FieldRef)| own.name() == name.name();
+    if own.fields().iter().zip(named.fields()).all(is_named) {
+        return Ok(plan);
+    }
+    let columns = own.iter().zip(named.fields()).map(|(column, name)| {
+        let column = Column::from(column);
+        match column.name() == name.name() {
+            true => Expr::Column(column),
+            false => Expr::Column(column).alias(name.name()),
+        }
+    });
+    let columns = columns.collect();
+    Ok(Arc::new(LogicalPlan::Projection(Projection::try_new(columns, plan)?)))
 }
 
 /// The same of the inputs of any set operation.

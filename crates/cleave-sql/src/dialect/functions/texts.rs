@@ -57,6 +57,12 @@ fn any_one(given: &[DataType]) -> Option<Vec<DataType>> {
 }
 
 fn each_text(values: &ArrayRef, of: impl Fn(Option<&str>) -> Option<String>) -> Result<ArrayRef> {
+    if let Some(values) = values.as_boolean_opt() {
+        // As a cast to text writes them; on their own they are t and f.
+        let words =
+            values.iter().map(|value| value.map(|value| if value { "true" } else { "false" }));
+        return Ok(Arc::new(words.map(of).collect::<StringArray>()));
+    }
     let writer = ValueText::new(values)?;
     let mut text = String::new();
     let texts = (0..values.len()).map(|row| {
