@@ -11,10 +11,10 @@ Clients move money between accounts, insert, delete, upsert, take numbers, defin
 parents with children, back up, fail, vanish within blocks, COPY and pipelines, and ask the device for sums. Update
 fragments change the wages of whole teams, and delete whole shifts. Parcels are loaded, by COPY and by fragments, while
 others of them change. The sum of all accounts and of all wages never changes for any reader, nor do two wages of a team
-ever differ, or two rows of a shift, and each load is there as a whole. Each client's acknowledged transactions and loads
-are there after each kill, and at most the one besides them that was not yet acknowledged. Sequence numbers
-never repeat. Sampled resources must not be larger in the last third of the time than in the second by more than a
-tolerance. Ends with 1 on any violation. Needs psycopg, which it installs into target/clients.
+ever differ, or two rows of a shift, and each load is there as a whole. Each client's acknowledged transactions and
+loads are there after each kill, and at most the one besides them that was not yet acknowledged. Sequence numbers never
+repeat. Sampled resources must not be larger in the last third of the time than in the second by more than a tolerance.
+Ends with 1 on any violation. Needs psycopg, which it installs into target/clients.
 """
 
 import argparse

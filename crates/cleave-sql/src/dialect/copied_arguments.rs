@@ -10,6 +10,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion, TreeNodeRewriter};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 
@@ -31,9 +32,15 @@ impl AnalyzerRule for CopiedArguments {
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         let rewritten = plan.transform_up_with_subqueries(|node| {
+            let names = NamePreserver::new(&node);
             node.map_expressions(|expr| {
-                let mut counter = Counter::default();
-                expr.rewrite(&mut counter)
+                let name = names.save(&expr);
+                let rewritten = expr.rewrite(&mut Counter::default())?;
+                // Members of grouping sets are columns, but the node itself has no name.
+                Ok(match rewritten.transformed && !matches!(rewritten.data, Expr::GroupingSet(_)) {
+                    true => rewritten.update_data(|expr| name.restore(expr)),
+                    false => rewritten,
+                })
             })
         });
         Ok(rewritten?.data)

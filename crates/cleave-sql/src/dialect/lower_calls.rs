@@ -292,6 +292,19 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
         "log" if is_of_one(&function.args) => {
             "log10".clone_into(&mut name.value);
         }
+        // The engine's own cannot take back a value that has left a frame.
+        "every" | "bool_and" | "bool_or" if function.over.is_some() => {
+            let least_or_greatest = if own == "bool_or" { "max" } else { "min" };
+            least_or_greatest.clone_into(&mut name.value);
+            if let FunctionArguments::List(list) = &mut function.args
+                && let [FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))] = list.args.as_mut_slice()
+            {
+                let value = nested(std::mem::replace(arg, Expr::value(ast::Value::Null)));
+                let always = Expr::value(ast::Value::Boolean(true));
+                // Nothing but a boolean.
+                *arg = binary(value, BinaryOperator::And, always);
+            }
+        }
         "every" => "bool_and".clone_into(&mut name.value),
         "variance" => "var_samp".clone_into(&mut name.value),
         "transaction_timestamp" => "now".clone_into(&mut name.value),

@@ -33,10 +33,13 @@ impl VisitorMut for Lower {
         let items = select.projection.clone();
         if let Some(Distinct::On(keys)) = &mut select.distinct {
             keys.iter_mut().for_each(|key| replace(key, &items, true));
+            without_repeated(keys, |key| key);
             if let Some(ast::OrderBy { kind: OrderByKind::Expressions(order), .. }) =
                 &mut query.order_by
             {
                 order.iter_mut().for_each(|key| replace(&mut key.expr, &items, true));
+                // The engine's first value in an order fails where the order repeats an expression.
+                without_repeated(order, |key| &key.expr);
                 sort_like(keys, order);
             }
         }
@@ -54,6 +57,17 @@ impl VisitorMut for Lower {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Keeps the first of equal expressions: further ones neither divide groups nor order rows.
+fn without_repeated<T>(items: &mut Vec<T>, of: impl Fn(&T) -> &Expr) {
+    let mut kept: Vec<T> = Vec::with_capacity(items.len());
+    for item in items.drain(..) {
+        if kept.iter().all(|earlier| of(earlier) != of(&item)) {
+            kept.push(item);
+        }
+    }
+    *items = kept;
 }
 
 /// Replaces the place of a column, and its name if `by_name`, by its expression.
