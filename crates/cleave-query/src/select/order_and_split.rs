@@ -28,6 +28,7 @@ use datafusion::optimizer::{Optimizer, OptimizerRule};
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::host_cuts::HostCuts;
+use super::planned_input::page_order::order_pages;
 use super::statement_context::StatementContext;
 use super::{constant_row, index_offers, join_method};
 use crate::planner;
@@ -218,6 +219,7 @@ impl Planning<'_> {
             plan
         };
         index_offers::offer_indexes(&plan, context)?;
+        order_pages(&plan, context)?;
         let prices_splits = self.price_all || self.split == Split::Auto;
         let cuts = HostCuts::new(Arc::clone(context), prices_splits).await?;
         Ok((plan, cuts))

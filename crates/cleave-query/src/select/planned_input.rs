@@ -27,6 +27,9 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 
 use super::index_choice::IndexChoice;
+use page_order::LeadingColumn;
+
+pub(super) mod page_order;
 
 /// Bytes of small pages that are worth one morsel.
 const MORSEL_BYTES: usize = 1 << 20;
@@ -46,6 +49,8 @@ pub struct PlannedInput {
     index_filter: Option<Arc<PlannedIndexFilter>>,
     /// Indexes that the scan may ask by the keys of joins above it, where no other one was chosen.
     offered: Vec<OfferedIndex>,
+    /// The column of which a top-k above the scan takes the first values.
+    leading: Option<LeadingColumn>,
     /// Of how many tablets, where the division says that matches lie in no others.
     pub tablet_count: Option<usize>,
 }
@@ -97,6 +102,7 @@ impl PlannedInput {
             index: None,
             index_filter: None,
             offered: Vec::new(),
+            leading: None,
             tablet_count: None,
         }
     }
@@ -381,11 +387,13 @@ impl PlannedInput {
     }
 
     /// The pages left as morsels: one bulk page each, small ones gathered. Those of several devices take turns, so that
-    /// a reader of all of them keeps every device busy.
+    /// a reader of all of them keeps every device busy. Below a top-k, those with the first values come first.
     pub fn morsels(&self) -> Vec<Morsel> {
         let mut by_device: BTreeMap<DeviceId, VecDeque<Morsel>> = BTreeMap::new();
         let mut gathered_bytes = 0;
-        for page in &self.pages {
+        let ranks = self.ranks();
+        for (index, page) in self.pages.iter().enumerate() {
+            let rank = ranks.get(index).copied().unwrap_or_default();
             let Some((segment, entry)) = self.entry(*page) else { continue };
             let Some(tablet) = self.table.tablets.get(page.tablet) else { continue };
             let morsels = by_device.entry(tablet.device).or_default();
@@ -405,11 +413,12 @@ impl PlannedInput {
                         && gathered_bytes + bytes <= MORSEL_BYTES =>
                 {
                     morsel.pages.push(place);
+                    morsel.number = morsel.number.min(rank);
                     gathered_bytes += bytes;
                 }
                 _ => {
                     let segment = segment.segment_ref();
-                    morsels.push_back(Morsel { number: 0, segment, pages: vec![place] });
+                    morsels.push_back(Morsel { number: rank, segment, pages: vec![place] });
                     gathered_bytes = bytes;
                 }
             }
@@ -421,6 +430,7 @@ impl PlannedInput {
                 !of_device.is_empty()
             });
         }
+        morsels.sort_by_key(|morsel| morsel.number);
         for (number, morsel) in (0..).zip(&mut morsels) {
             morsel.number = number;
         }

@@ -34,6 +34,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::Expr;
 use datafusion::prelude::SessionConfig;
 
+use super::planned_input::page_order::LeadingColumn;
 use super::planned_input::{OfferedIndex, PlannedInput};
 use super::with_parts::BoundParts;
 use super::{ReadView, SampledPages, Target, index_choice};
@@ -343,6 +344,15 @@ impl StatementContext {
         let place = usize::try_from(number).unwrap_or(usize::MAX);
         if let Some(input) = inputs.get_mut(place) {
             Arc::make_mut(&mut input.input).offer(index);
+        }
+    }
+
+    /// Lets the scan of input `number` begin with the first values of `column`.
+    pub(super) fn begin_with(&self, number: u32, column: LeadingColumn) {
+        let mut inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = usize::try_from(number).unwrap_or(usize::MAX);
+        if let Some(input) = inputs.get_mut(place) {
+            Arc::make_mut(&mut input.input).begin_with(column);
         }
     }
 

@@ -3,8 +3,8 @@
 //!
 //! 1. [`OpenColumn::open`] finds the column's chunk, or that the page has none.
 //! 2. [`OpenColumn::compare`] and [`OpenColumn::contained_in`] evaluate a predicate on packed integers as they are
-//!    stored, [`OpenColumn::distinct_values`] and [`OpenColumn::coded_in`] once for each distinct value of a
-//!    dictionary.
+//!    stored, [`OpenColumn::emptiness`] on the lengths of texts, [`OpenColumn::distinct_values`] and
+//!    [`OpenColumn::coded_in`] once for each distinct value of a dictionary.
 //! 3. [`OpenColumn::codes`] and [`OpenColumn::integers`] return the stored form, for an aggregate that works on it.
 //! 4. [`OpenColumn::decode`] makes an array of the remaining rows, a [`Pick`].
 //!
@@ -163,6 +163,18 @@ impl OpenColumn {
         match &self.source {
             OpenSource::Chunk(chunk) if kept.len() == self.row_count => {
                 chunk.contained_in(set, &Kept::of(kept))
+            }
+            _ => None,
+        }
+    }
+
+    /// The rows of `kept` whose texts are empty, or are not, as `empty` says; NULLs are neither. None unless the
+    /// column is of texts that the page has.
+    #[must_use]
+    pub fn emptiness(&self, empty: bool, kept: &BooleanBuffer) -> Option<BooleanBuffer> {
+        match &self.source {
+            OpenSource::Chunk(chunk) if kept.len() == self.row_count => {
+                chunk.emptiness(empty, kept)
             }
             _ => None,
         }

@@ -436,17 +436,28 @@ impl Integers {
                 }
                 bits.finish()
             }
-            IntegerLayout::Delta { .. } => {
-                let mut bits = Bits::with_capacity(self.count);
-                self.each_block(0..self.count, |values| {
-                    bits.extend(values, |value| {
-                        let value = i128::from(*value);
-                        less & (value < other)
-                            | equal & (value == other)
-                            | greater & (value > other)
-                    });
-                });
-                bits.finish(self.count)
+            IntegerLayout::Delta { anchors, steps } => {
+                let mut bits = BooleanBufferBuilder::new(self.count);
+                for block in 0..self.count.div_ceil(BLOCK) {
+                    let range = block * BLOCK..self.count.min((block + 1) * BLOCK);
+                    // Often the least and the greatest step decide it for the block.
+                    let bounds = steps.bounds_of_sums(anchors.get(block), range.len());
+                    match bounds {
+                        Some((_, high)) if high < other => bits.append_n(range.len(), less),
+                        Some((low, _)) if low > other => bits.append_n(range.len(), greater),
+                        _ => self.each_block(range, |values| {
+                            for value in values {
+                                let value = i128::from(*value);
+                                bits.append(
+                                    less & (value < other)
+                                        | equal & (value == other)
+                                        | greater & (value > other),
+                                );
+                            }
+                        }),
+                    }
+                }
+                bits.finish()
             }
         }
     }
@@ -464,6 +475,17 @@ impl Frame {
 
     fn get(&self, index: usize) -> i64 {
         self.base.wrapping_add(self.packed.get(index).cast_signed())
+    }
+
+    /// Bounds of `count` numbers that begin with `anchor` and of which each is one of these steps above the one before;
+    /// None if they may wrap.
+    fn bounds_of_sums(&self, anchor: i64, count: usize) -> Option<(i128, i128)> {
+        let step_count = i128::try_from(count).ok()? - 1;
+        let span = 1_i128.checked_shl(self.packed.width())? - 1;
+        let (anchor, least) = (i128::from(anchor), i128::from(self.base));
+        let low = anchor + (step_count * least).min(0);
+        let high = anchor + (step_count * (least + span)).max(0);
+        (low >= i128::from(i64::MIN) && high <= i128::from(i64::MAX)).then_some((low, high))
     }
 
     /// Passes on the sums of `anchor` and all steps up to each of `indices`, which lie in `block`.

@@ -23,6 +23,8 @@
 
 use std::ops::Range;
 
+use arrow::array::BooleanBufferBuilder;
+use arrow::buffer::BooleanBuffer;
 use bytes::Bytes;
 use fsst::Compressor;
 
@@ -201,6 +203,22 @@ impl Strings {
     /// Bytes of all values, decoded.
     pub(crate) fn decoded_length(&self) -> usize {
         self.decoded_length
+    }
+
+    /// For each value whether it has no bytes. Neither a symbol nor an escaped byte is empty, so no value is decoded.
+    pub(crate) fn are_empty(&self) -> BooleanBuffer {
+        let count = self.count();
+        let mut bits = BooleanBufferBuilder::new(count);
+        // The first offset is the start of the first value, and the end of none.
+        let mut before = None;
+        self.offsets.each_block(0..count + 1, |block| {
+            for end in block {
+                if let Some(start) = before.replace(*end) {
+                    bits.append(start == *end);
+                }
+            }
+        });
+        bits.finish()
     }
 
     /// The values at `indices`, in any order; ascending ones are read fastest. Returns the start and end of each in the

@@ -127,7 +127,7 @@ struct OfferedPage<'a> {
 /// The results of one page: cells by group.
 struct PageCells {
     row_counts: Cells,
-    /// For each aggregate; a count of rows needs none.
+    /// For each aggregate with cells of its own; a count of rows needs none.
     values: Vec<Option<Cells>>,
     /// How many numbers were not NULL, where there may be NULLs.
     counts: Vec<Option<Cells>>,
@@ -196,14 +196,10 @@ impl DenseGroups {
         let groups = self.numbers_of(&columns.groups, &present)?;
         for ((group, rows), number) in present.iter().zip(groups) {
             let Some(totals) = self.totals.get_mut(number) else { continue };
-            for (place, (aggregate, total)) in
-                self.program.aggregates.iter().zip(totals).enumerate()
-            {
-                let counted = cells.counts.get(place).and_then(Option::as_ref);
-                let count = counted.map_or(*rows, |counted| counted.total(*group, 0, add));
-                let values = cells.values.get(place).and_then(Option::as_ref);
-                if let Some(values) = values.filter(|_| count > 0) {
-                    total.add(aggregate.kind, values.of(aggregate.kind, *group));
+            for (aggregate, total) in self.program.aggregates.iter().zip(totals) {
+                let (value, count) = cells.of(aggregate, *group, *rows);
+                if let Some(value) = value.filter(|_| count > 0) {
+                    total.add(aggregate.kind, value);
                 }
                 total.count = total.count.saturating_add(count);
             }
@@ -261,19 +257,20 @@ impl DenseGroups {
             None => Vec::new(),
         };
         let states =
-            states_of(&self.program, (columns, totals.len()), |place, kind, data_type| {
+            states_of(&self.program, (columns, totals.len()), |place, aggregate, data_type| {
+                let kind = aggregate.kind;
                 state(kind, totals.iter().filter_map(|totals| totals.get(place)), data_type)
             })?;
         Ok(Some(states))
     }
 }
 
-/// The states of so many groups, whose key has these columns. `state_of` gives those of the aggregate at a place, of
-/// its kind, in a type.
+/// The states of so many groups, whose key has these columns. `state_of` gives those of the aggregate at a place,
+/// in a type.
 fn states_of(
     program: &Program,
     (columns, count): (Vec<ArrayRef>, usize),
-    state_of: impl Fn(usize, Kind, &DataType) -> Result<ArrayRef>,
+    state_of: impl Fn(usize, &Aggregate, &DataType) -> Result<ArrayRef>,
 ) -> Result<RecordBatch> {
     let rows = RecordBatchOptions::new().with_row_count(Some(count));
     let group_schema = Arc::clone(&program.group_schema);
@@ -284,7 +281,7 @@ fn states_of(
     }
     let fields = program.states.fields().iter().skip(program.group_keys.len());
     for (place, (aggregate, field)) in program.aggregates.iter().zip(fields).enumerate() {
-        states.push(state_of(place, aggregate.kind, field.data_type())?);
+        states.push(state_of(place, aggregate, field.data_type())?);
     }
     Ok(RecordBatch::try_new_with_options(Arc::clone(&program.states), states, &rows)?)
 }
@@ -339,7 +336,7 @@ fn absorb_blocks(
         }
         cells.row_counts.count(&scratch.groups);
         for (place, aggregate) in program.aggregates.iter().enumerate() {
-            let Some(step) = aggregate.step else { continue };
+            let Some(step) = aggregate.step.filter(|_| aggregate.cells == place) else { continue };
             let mut rows: &[u32] = &scratch.groups;
             if let Some(nulls) = columns.nulls.get(step).and_then(Option::as_ref) {
                 let valid = nulls.slice(start, count);
@@ -436,6 +433,7 @@ fn run_steps(
 ) -> Option<()> {
     let mut bounds: Vec<(i64, i64)> = Vec::with_capacity(program.steps.len());
     for (place, step) in program.steps.iter().enumerate() {
+        let is_computed = program.is_computed.get(place) == Some(&true);
         let (before, rest) = steps.split_at_mut_checked(place)?;
         let target = rest.first_mut()?;
         target.clear();
@@ -446,6 +444,7 @@ fn run_steps(
         let (low, high) = match step {
             Step::Column(index) => {
                 let column = columns.iter().find(|column| column.index == *index)?;
+                // Its bounds may have to be found in its numbers.
                 column.numbers(range.clone(), target)?;
                 let (low, high) = column.bounds.unwrap_or_else(|| ends(target));
                 (i128::from(low), i128::from(high))
@@ -453,27 +452,36 @@ fn run_steps(
             Step::Product(a, b) => {
                 let ((al, ah), (bl, bh)) = (bound(a)?, bound(b)?);
                 let corners = [al * bl, al * bh, ah * bl, ah * bh];
-                let pairs = before.get(*a)?.iter().zip(before.get(*b)?);
-                target.extend(pairs.map(|(a, b)| a.wrapping_mul(*b)));
+                if is_computed {
+                    let pairs = before.get(*a)?.iter().zip(before.get(*b)?);
+                    target.extend(pairs.map(|(a, b)| a.wrapping_mul(*b)));
+                }
                 (corners.into_iter().min()?, corners.into_iter().max()?)
             }
             Step::Sum(a, x, b, y) => {
                 let (left, right) = (times(bound(a)?, *x)?, times(bound(b)?, *y)?);
-                let pairs = before.get(*a)?.iter().zip(before.get(*b)?);
-                target.extend(
-                    pairs.map(|(a, b)| a.wrapping_mul(*x).wrapping_add(b.wrapping_mul(*y))),
-                );
+                if is_computed {
+                    let pairs = before.get(*a)?.iter().zip(before.get(*b)?);
+                    target.extend(
+                        pairs.map(|(a, b)| a.wrapping_mul(*x).wrapping_add(b.wrapping_mul(*y))),
+                    );
+                }
                 (left.0 + right.0, left.1 + right.1)
             }
             Step::Affine(a, factor, plus) => {
                 let (low, high) = times(bound(a)?, *factor)?;
-                let all = before.get(*a)?.iter();
-                target.extend(all.map(|a| a.wrapping_mul(*factor).wrapping_add(*plus)));
+                if is_computed {
+                    let all = before.get(*a)?.iter();
+                    target.extend(all.map(|a| a.wrapping_mul(*factor).wrapping_add(*plus)));
+                }
                 (low + i128::from(*plus), high + i128::from(*plus))
             }
         };
         let reach = i128::from(reach);
-        let fits = -reach <= low && high <= reach && target.len() == range.len();
+        let (least, greatest) = program.limits.get(place).copied()?;
+        let fits = low >= i128::from(least).max(-reach)
+            && high <= i128::from(greatest).min(reach)
+            && (!is_computed || target.len() == range.len());
         bounds.push(fits.then(|| Some((i64::try_from(low).ok()?, i64::try_from(high).ok()?)))??);
     }
     Some(())
@@ -676,21 +684,38 @@ impl PageCells {
     fn new(program: &Program, columns: &OfferedPage<'_>) -> Self {
         let group_count = columns.group_count;
         let has_nulls = |step: usize| columns.nulls.get(step).is_some_and(Option::is_some);
-        let values =
-            program.aggregates.iter().map(|aggregate| match (aggregate.kind, aggregate.step) {
-                (Kind::Count, _) | (_, None) => None,
-                (Kind::Sum, _) => Some(Cells::new(group_count, 0)),
-                (Kind::Min, _) => Some(Cells::new(group_count, i64::MAX)),
-                (Kind::Max, _) => Some(Cells::new(group_count, i64::MIN)),
-            });
-        let counts = program.aggregates.iter().map(|aggregate| {
-            aggregate.step.filter(|step| has_nulls(*step)).map(|_| Cells::new(group_count, 0))
+        let own = || {
+            let all = program.aggregates.iter().enumerate();
+            all.map(|(place, aggregate)| {
+                (aggregate.kind, aggregate.step.filter(|_| aggregate.cells == place))
+            })
+        };
+        let values = own().map(|(kind, step)| match (kind, step) {
+            (Kind::Count, _) | (_, None) => None,
+            (Kind::Sum, _) => Some(Cells::new(group_count, 0)),
+            (Kind::Min, _) => Some(Cells::new(group_count, i64::MAX)),
+            (Kind::Max, _) => Some(Cells::new(group_count, i64::MIN)),
+        });
+        let counts = own().map(|(_, step)| {
+            step.filter(|step| has_nulls(*step)).map(|_| Cells::new(group_count, 0))
         });
         Self {
             row_counts: Cells::new(group_count, 0),
             values: values.collect(),
             counts: counts.collect(),
         }
+    }
+
+    /// The number of `aggregate` for a group of so many rows, if it has one, and how many numbers are not NULL.
+    fn of(&self, aggregate: &Aggregate, group: usize, rows: i64) -> (Option<i64>, i64) {
+        let counted = self.counts.get(aggregate.cells).and_then(Option::as_ref);
+        let count = counted.map_or(rows, |counted| counted.total(group, 0, add));
+        let values = self.values.get(aggregate.cells).and_then(Option::as_ref);
+        let value = values.map(|values| {
+            let value = values.of(aggregate.kind, group);
+            if aggregate.kind == Kind::Sum { aggregate.of_cells(value, count) } else { value }
+        });
+        (value, count)
     }
 }
 

@@ -25,6 +25,8 @@ use crate::operators::table_scan_exec::TableScanExec;
 
 /// Most expressions that are examined; those of a projection count as often as they are used.
 const EXPRESSION_COUNT_MAX: usize = 256;
+/// The limits of a step that may have any number of 64 bits.
+const EVERY: (i64, i64) = (i64::MIN, i64::MAX);
 /// Most projections between the aggregate and its scan.
 const LEVEL_COUNT_MAX: usize = 8;
 
@@ -33,6 +35,10 @@ const LEVEL_COUNT_MAX: usize = 8;
 pub(super) struct Program {
     /// Each uses columns, or steps before it.
     pub(super) steps: Vec<Step>,
+    /// For each step, the least and greatest value of its type. A page on which it may leave them is not taken.
+    pub(super) limits: Vec<(i64, i64)>,
+    /// For each step, whether its numbers are used; of others the bounds alone are.
+    pub(super) is_computed: Vec<bool>,
     pub(super) aggregates: Vec<Aggregate>,
     /// Columns of the scan's output by which rows are grouped.
     pub(super) group_columns: Vec<usize>,
@@ -58,11 +64,26 @@ pub(super) enum Step {
 }
 
 /// The aggregate over a step's numbers.
+///
+/// The sum of `x * factor + plus` is `sum(x) * factor + count(x) * plus`. So sums that differ only there share the
+/// cells of the first of them, which adds up `x`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Aggregate {
     pub(super) kind: Kind,
-    /// The step; `None` counts rows.
+    /// The step whose numbers are added up or compared; `None` counts rows.
     pub(super) step: Option<usize>,
+    /// The place of the aggregate that has its cells.
+    pub(super) cells: usize,
+    pub(super) factor: i64,
+    pub(super) plus: i64,
+}
+
+impl Aggregate {
+    /// Its number for a group of `count` numbers, from the cells' one. Exact, even if a product wraps: the result fits
+    /// 64 bits, because the bounds of the outer step are checked.
+    pub(super) fn of_cells(&self, value: i64, count: i64) -> i64 {
+        value.wrapping_mul(self.factor).wrapping_add(count.wrapping_mul(self.plus))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,16 +108,22 @@ impl Program {
         let mut reader = Reader::of(aggregate.input())?;
         let group_keys: Vec<_> =
             keys.expr().iter().map(|(key, _)| reader.key(key)).collect::<Option<_>>()?;
-        let aggregates: Vec<_> =
-            aggregate.aggr_expr().iter().map(|own| reader.aggregate(own)).collect::<Option<_>>()?;
+        let mut aggregates: Vec<Aggregate> = Vec::new();
+        for own in aggregate.aggr_expr() {
+            let (kind, step) = reader.aggregate(own)?;
+            aggregates.push(reader.sharing(kind, step, &aggregates));
+        }
         let states = aggregate.schema();
         if states.fields().len() != group_keys.len() + aggregates.len() || aggregates.is_empty() {
             return None;
         }
         let fields = reader.group_columns.iter().map(|column| reader.field(*column).cloned());
         let group_schema = Schema::new(fields.collect::<Option<Vec<Field>>>()?);
+        let is_computed = reader.computed_steps(&aggregates);
         Some(Self {
             steps: reader.steps,
+            limits: reader.limits,
+            is_computed,
             aggregates,
             group_columns: reader.group_columns,
             group_schema: Arc::new(group_schema),
@@ -129,6 +156,7 @@ struct Reader<'a> {
     levels: Vec<&'a ProjectionExec>,
     scan: SchemaRef,
     steps: Vec<Step>,
+    limits: Vec<(i64, i64)>,
     group_columns: Vec<usize>,
     expressions_left: usize,
 }
@@ -157,6 +185,7 @@ impl<'a> Reader<'a> {
             levels,
             scan: scan.schema(),
             steps: Vec::new(),
+            limits: Vec::new(),
             group_columns: Vec::new(),
             expressions_left: EXPRESSION_COUNT_MAX,
         })
@@ -200,7 +229,40 @@ impl<'a> Reader<'a> {
         self.field(column).map(|_| column)
     }
 
-    fn aggregate(&mut self, own: &AggregateFunctionExpr) -> Option<Aggregate> {
+    /// The aggregate of `kind` over a step, behind those `before` it.
+    fn sharing(&self, kind: Kind, step: Option<usize>, before: &[Aggregate]) -> Aggregate {
+        let (mut step, mut factor, mut plus) = (step, 1_i64, 0_i64);
+        while let (Kind::Sum, Some(Step::Affine(of, times, more))) =
+            (kind, step.and_then(|step| self.steps.get(step)))
+        {
+            plus = plus.wrapping_add(factor.wrapping_mul(*more));
+            factor = factor.wrapping_mul(*times);
+            step = Some(*of);
+        }
+        let known = before.iter().position(|known| (known.kind, known.step) == (kind, step));
+        Aggregate { kind, step, cells: known.unwrap_or(before.len()), factor, plus }
+    }
+
+    /// Which steps the cells of `aggregates` use.
+    fn computed_steps(&self, aggregates: &[Aggregate]) -> Vec<bool> {
+        let mut is_computed = vec![false; self.steps.len()];
+        let mut left: Vec<usize> =
+            aggregates.iter().filter_map(|aggregate| aggregate.step).collect();
+        while let Some(place) = left.pop() {
+            if let Some(is_computed) = is_computed.get_mut(place) {
+                *is_computed = true;
+            }
+            match self.steps.get(place) {
+                Some(Step::Product(a, b) | Step::Sum(a, _, b, _)) => left.extend([*a, *b]),
+                Some(Step::Affine(a, ..)) => left.push(*a),
+                Some(Step::Column(_)) | None => {}
+            }
+        }
+        is_computed
+    }
+
+    /// What is aggregated, and over which step.
+    fn aggregate(&mut self, own: &AggregateFunctionExpr) -> Option<(Kind, Option<usize>)> {
         if own.is_distinct() || !own.order_bys().is_empty() {
             return None;
         }
@@ -210,7 +272,7 @@ impl<'a> Reader<'a> {
         let kind = match own.fun().name() {
             "count" => match constant {
                 Some(constant) if !constant.value().is_null() => {
-                    return Some(Aggregate { kind: Kind::Count, step: None });
+                    return Some((Kind::Count, None));
                 }
                 _ => Kind::Count,
             },
@@ -234,7 +296,7 @@ impl<'a> Reader<'a> {
                     if self.field(*column).is_some_and(|field| field.data_type() == state))
             }),
         };
-        fits.then_some(Aggregate { kind, step: Some(step) })
+        fits.then_some((kind, Some(step)))
     }
 
     /// Reads `expr`, over the output of the projections below `level`.
@@ -243,7 +305,7 @@ impl<'a> Reader<'a> {
         if let Some(column) = expr.downcast_ref::<Column>() {
             let Some(below) = level.checked_sub(1) else {
                 let is_number = is_number(self.field(column.index())?.data_type());
-                return is_number.then(|| self.step(Step::Column(column.index())));
+                return is_number.then(|| self.step(Step::Column(column.index()), EVERY));
             };
             let projection = *self.levels.get(below)?;
             return self.operand(&projection.expr().get(column.index())?.expr, below);
@@ -253,6 +315,9 @@ impl<'a> Reader<'a> {
                 ScalarValue::Decimal128(Some(value), ..) => {
                     i64::try_from(*value).ok().map(Operand::Constant)
                 }
+                ScalarValue::Int16(Some(value)) => Some(Operand::Constant((*value).into())),
+                ScalarValue::Int32(Some(value)) => Some(Operand::Constant((*value).into())),
+                ScalarValue::Int64(Some(value)) => Some(Operand::Constant(*value)),
                 _ => None,
             };
         }
@@ -271,9 +336,17 @@ impl<'a> Reader<'a> {
         };
         let [left, right] = function.args() else { return None };
         let types = (left.data_type(&input).ok()?, right.data_type(&input).ok()?);
-        let arithmetic = arithmetic(operator, &types.0, &types.1)?;
+        let (arithmetic, limits) = match (arithmetic(operator, &types.0, &types.1), &types) {
+            (Some(arithmetic), _) => (arithmetic, EVERY),
+            (None, (left, right)) if left == right => (whole(operator)?, limits(left)?),
+            _ => return None,
+        };
         let (left, right) = (self.operand(left, level)?, self.operand(right, level)?);
-        self.computed(arithmetic, left, right)
+        let result = self.computed(arithmetic, left, right, limits)?;
+        match result {
+            Operand::Constant(value) if !(limits.0..=limits.1).contains(&value) => None,
+            result => Some(result),
+        }
     }
 
     fn input_schema(&self, level: usize) -> SchemaRef {
@@ -283,19 +356,26 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn computed(&mut self, how: Arithmetic, left: Operand, right: Operand) -> Option<Operand> {
+    fn computed(
+        &mut self,
+        how: Arithmetic,
+        left: Operand,
+        right: Operand,
+        limits: (i64, i64),
+    ) -> Option<Operand> {
         use Operand::{Constant, Step as Of};
+        let mut step = |step| self.step(step, limits);
         Some(match (how, left, right) {
-            (Arithmetic::Product, Of(a), Of(b)) => self.step(Step::Product(a.min(b), a.max(b))),
+            (Arithmetic::Product, Of(a), Of(b)) => step(Step::Product(a.min(b), a.max(b))),
             (Arithmetic::Product, Of(a), Constant(c))
-            | (Arithmetic::Product, Constant(c), Of(a)) => self.step(Step::Affine(a, c, 0)),
+            | (Arithmetic::Product, Constant(c), Of(a)) => step(Step::Affine(a, c, 0)),
             (Arithmetic::Product, Constant(c), Constant(d)) => Constant(c.checked_mul(d)?),
-            (Arithmetic::Sum(x, y), Of(a), Of(b)) => self.step(Step::Sum(a, x, b, y)),
+            (Arithmetic::Sum(x, y), Of(a), Of(b)) => step(Step::Sum(a, x, b, y)),
             (Arithmetic::Sum(x, y), Of(a), Constant(c)) => {
-                self.step(Step::Affine(a, x, c.checked_mul(y)?))
+                step(Step::Affine(a, x, c.checked_mul(y)?))
             }
             (Arithmetic::Sum(x, y), Constant(c), Of(b)) => {
-                self.step(Step::Affine(b, y, c.checked_mul(x)?))
+                step(Step::Affine(b, y, c.checked_mul(x)?))
             }
             (Arithmetic::Sum(x, y), Constant(c), Constant(d)) => {
                 Constant(c.checked_mul(x)?.checked_add(d.checked_mul(y)?)?)
@@ -307,16 +387,38 @@ impl<'a> Reader<'a> {
         match value {
             Operand::Constant(value) => value.checked_mul(factor).map(Operand::Constant),
             Operand::Step(_) if factor == 1 => Some(value),
-            Operand::Step(step) => Some(self.step(Step::Affine(step, factor, 0))),
+            Operand::Step(step) => Some(self.step(Step::Affine(step, factor, 0), EVERY)),
         }
     }
 
-    fn step(&mut self, step: Step) -> Operand {
-        let known = self.steps.iter().position(|known| *known == step);
+    fn step(&mut self, step: Step, limits: (i64, i64)) -> Operand {
+        let mut known = self.steps.iter().zip(&self.limits);
+        let known = known.position(|known| known == (&step, &limits));
         Operand::Step(known.unwrap_or_else(|| {
             self.steps.push(step);
+            self.limits.push(limits);
             self.steps.len() - 1
         }))
+    }
+}
+
+/// The arithmetic of integers of one type.
+fn whole(operator: Operator) -> Option<Arithmetic> {
+    match operator {
+        Operator::Plus => Some(Arithmetic::Sum(1, 1)),
+        Operator::Minus => Some(Arithmetic::Sum(1, -1)),
+        Operator::Multiply => Some(Arithmetic::Product),
+        _ => None,
+    }
+}
+
+/// The least and the greatest integer of a type.
+fn limits(data_type: &DataType) -> Option<(i64, i64)> {
+    match data_type {
+        DataType::Int16 => Some((i16::MIN.into(), i16::MAX.into())),
+        DataType::Int32 => Some((i32::MIN.into(), i32::MAX.into())),
+        DataType::Int64 => Some(EVERY),
+        _ => None,
     }
 }
 

@@ -1,10 +1,10 @@
 //! One condition of a scan: a page and the rows kept so far in, the rows that also satisfy it out.
 //!
 //! 1. [`Condition::new`] finds the columns it uses, whether it may fail, and whether it compares one column with one
-//!    number or looks it up among keys.
+//!    number, looks it up among keys, or asks whether a text is empty.
 //! 2. [`Condition::narrow`] takes the cheapest way that the page's encodings offer: a comparison or look-up of integers
-//!    on their packed form; any condition on one column once for each distinct value; else the expression over decoded
-//!    columns, of the kept rows alone where they are few or the condition may fail.
+//!    on their packed form, the lengths of texts; any condition on one column once for each distinct value; else the
+//!    expression over decoded columns, of the kept rows alone where they are few or the condition may fail.
 //! 3. Its cost and the rows it kept are counted: [`Condition::rank`] is its place among others, and an optional
 //!    condition is skipped where it saves no work ([`Condition::pays`]).
 //!
@@ -32,7 +32,7 @@ use datafusion_common::tree_node::{Transformed, TreeNode};
 use datafusion_common::{Result, ScalarValue, internal_err};
 use datafusion_expr::Operator;
 use datafusion_physical_expr::PhysicalExpr;
-use datafusion_physical_expr::expressions::{BinaryExpr, Column, InListExpr, Literal};
+use datafusion_physical_expr::expressions::{BinaryExpr, Column, InListExpr, IsNullExpr, Literal};
 use datafusion_physical_plan::ColumnarValue;
 
 use super::scan_page::{ScanPage, external, true_bits};
@@ -69,12 +69,14 @@ pub(super) struct Condition {
     figures: Figures,
 }
 
-/// A short cut for integers in their stored form.
+/// A short cut for values in their stored form.
 enum ShortCut {
     None,
     Comparison(Comparison),
     Keys(Arc<IntegerSet>),
     LookUp(LookUp),
+    /// A text is empty, or is not.
+    Emptiness(bool),
 }
 
 /// A look-up of integers that is not yet a set of them.
@@ -99,6 +101,8 @@ struct Figures {
 struct Comparison {
     other: i128,
     operator: Operator,
+    /// Whether NULLs satisfy it too.
+    or_null: bool,
 }
 
 impl Condition {
@@ -136,7 +140,10 @@ impl Condition {
         let expr = moved.data;
         let short_cut = match Comparison::of(&expr, &columns.schema) {
             Some(comparison) => ShortCut::Comparison(comparison),
-            None => keys(&expr).map_or(ShortCut::None, ShortCut::Keys),
+            None => match emptiness(&expr) {
+                Some(empty) => ShortCut::Emptiness(empty),
+                None => keys(&expr).map_or(ShortCut::None, ShortCut::Keys),
+            },
         };
         // Key filters are approximate, so no result may depend on them.
         let is_optional = expr.is::<KeyFilterExpr>();
@@ -166,6 +173,14 @@ impl Condition {
             && self.columns.columns.iter().all(|column| read.contains(column))
     }
 
+    /// The column that it compares with a number, if it does.
+    pub(super) fn compared(&self) -> Option<ColumnRef> {
+        match (&self.short_cut, self.columns.columns.as_slice()) {
+            (ShortCut::Comparison(_), [column]) => Some(*column),
+            _ => None,
+        }
+    }
+
     /// Whether it is a look-up in a hash table whose keys are all known by now.
     #[cfg(test)]
     pub(super) fn is_tabulated(&self) -> bool {
@@ -185,7 +200,7 @@ impl Condition {
     fn assumed_ns(&self) -> f64 {
         match self.short_cut {
             ShortCut::Comparison(_) => 0.3,
-            ShortCut::Keys(_) => 1.0,
+            ShortCut::Keys(_) | ShortCut::Emptiness(_) => 1.0,
             ShortCut::None | ShortCut::LookUp(_) => 20.0,
         }
     }
@@ -265,10 +280,14 @@ impl Condition {
         let column = page.column(column)?;
         let left = match &self.short_cut {
             ShortCut::None => None,
-            ShortCut::Comparison(Comparison { other, operator }) => {
+            ShortCut::Comparison(Comparison { other, operator, or_null }) => {
                 let satisfied = column.compare(*other, |order| holds(*operator, order));
-                satisfied.map(|satisfied| kept & &satisfied)
+                satisfied.map(|satisfied| match column.nulls().filter(|_| *or_null) {
+                    Some(nulls) => kept & &(&satisfied | &!nulls.inner()),
+                    None => kept & &satisfied,
+                })
             }
+            ShortCut::Emptiness(empty) => column.emptiness(*empty, kept),
             ShortCut::Keys(keys) => column.contained_in(keys, kept),
             ShortCut::LookUp(look_up) => self
                 .looked_up(look_up, kept_count)?
@@ -361,6 +380,28 @@ impl Condition {
     }
 }
 
+/// Whether `expr` is true for the empty text alone (true), or for all others alone (false). No text sorts before the
+/// empty one.
+fn emptiness(expr: &Arc<dyn PhysicalExpr>) -> Option<bool> {
+    let binary = expr.downcast_ref::<BinaryExpr>()?;
+    let (left, right) = (binary.left(), binary.right());
+    let (literal, operator) = match (left.is::<Column>(), right.is::<Column>()) {
+        (true, false) => (right, *binary.op()),
+        (false, true) => (left, binary.op().swap()?),
+        _ => return None,
+    };
+    let is_empty = match literal.downcast_ref::<Literal>()?.value() {
+        ScalarValue::Utf8(Some(text)) => text.is_empty(),
+        ScalarValue::Binary(Some(bytes)) => bytes.is_empty(),
+        _ => false,
+    };
+    match operator {
+        Operator::Eq | Operator::LtEq => is_empty.then_some(true),
+        Operator::NotEq | Operator::Gt => is_empty.then_some(false),
+        _ => None,
+    }
+}
+
 /// The set that answers `expr` for integers of a column, if it is such a look-up.
 fn keys(expr: &Arc<dyn PhysicalExpr>) -> Option<Arc<IntegerSet>> {
     if let Some(set) = expr.downcast_ref::<KeySetExpr>() {
@@ -388,6 +429,14 @@ impl Comparison {
     /// `expr` as a comparison, if it is one.
     fn of(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Self> {
         let binary = expr.downcast_ref::<BinaryExpr>()?;
+        if *binary.op() == Operator::Or {
+            let null =
+                binary.left().downcast_ref::<IsNullExpr>()?.arg().downcast_ref::<Column>()?;
+            let own = Self::of(binary.right(), schema)?;
+            let compared = binary.right().downcast_ref::<BinaryExpr>()?.left();
+            let is_same = compared.downcast_ref::<Column>() == Some(null);
+            return (is_same && !own.or_null).then_some(Self { or_null: true, ..own });
+        }
         let (column, literal, operator) =
             match (binary.left().downcast_ref::<Column>(), binary.right().downcast_ref::<Column>())
             {
@@ -412,7 +461,7 @@ impl Comparison {
         };
         use Operator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
         let known = matches!(operator, Eq | NotEq | Lt | LtEq | Gt | GtEq);
-        (comparable && known).then_some(Self { other, operator })
+        (comparable && known).then_some(Self { other, operator, or_null: false })
     }
 }
 

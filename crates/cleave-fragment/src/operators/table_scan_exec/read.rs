@@ -58,6 +58,8 @@ pub(super) struct ScanRun {
     has_begun: AtomicBool,
     /// Whether the last page had matches: the next is then read in one request.
     pages_match: AtomicBool,
+    /// Whether no row of the last morsel was left where a bound from above was evaluated.
+    bound_excludes: AtomicBool,
     /// The groups that are offered each page before it is decoded.
     taker: Option<SharedGroups>,
 }
@@ -92,6 +94,7 @@ impl ScanRun {
             pages_read: MetricBuilder::new(metrics).counter("pages_read", partition),
             has_begun: false.into(),
             pages_match: false.into(),
+            bound_excludes: false.into(),
             taker,
         })
     }
@@ -234,11 +237,30 @@ impl ScanRun {
         let missing = self.columns_beyond_filter();
         let at_once =
             missing.is_empty() || self.scan.predicate.is_none() || self.pages_match.load(Relaxed);
+        let bounded = self.bounded_columns()?;
         let mut first: Vec<ColumnRef> = self.scan.filter.columns.clone();
-        if at_once {
-            first.extend(&missing);
+        first.extend(missing.iter().filter(|column| at_once || bounded.contains(column)));
+        // Where a top-k has ruled out a whole morsel by its bound, that of the next one is asked before more is read.
+        let bound_first = !bounded.is_empty() && self.bound_excludes.load(Relaxed);
+        let mut pages =
+            self.read_pages(morsel, if bound_first { &bounded } else { &first }).await?;
+        if bound_first {
+            let _timer = self.baseline.elapsed_compute().timer();
+            for page in &mut pages {
+                self.select_bounded(page)?;
+            }
+            pages.retain(ScanPage::has_rows);
         }
-        let mut pages = self.read_pages(morsel, &first).await?;
+        if bound_first && !pages.is_empty() {
+            self.bound_excludes.store(false, Relaxed);
+            first.retain(|column| !bounded.contains(column));
+            if !first.is_empty() {
+                self.read_rest(&mut pages, &first).await?;
+            }
+        }
+        if pages.is_empty() {
+            return Ok(SelectedPages::none());
+        }
         let filter_values = read_overflow(&self.context, &pages, &self.scan.filter.columns).await?;
         {
             let _timer = self.baseline.elapsed_compute().timer();
@@ -246,14 +268,17 @@ impl ScanRun {
                 self.select(page, &filter_values)?;
             }
         }
-        pages.retain(|page| page.selection.as_ref().is_none_or(|rows| rows.count_set_bits() > 0));
+        pages.retain(ScanPage::has_rows);
         if self.scan.predicate.is_some() {
             self.pages_match.store(!pages.is_empty(), Relaxed);
         }
         if pages.is_empty() {
+            self.bound_excludes.store(!bounded.is_empty(), Relaxed);
             return Ok(SelectedPages::none());
         }
-        if !at_once {
+        let missing: Vec<ColumnRef> =
+            missing.into_iter().filter(|column| !bounded.contains(column)).collect();
+        if !at_once && !missing.is_empty() {
             self.read_rest(&mut pages, &missing).await?;
         }
         let overflow = read_overflow(&self.context, &pages, &self.scan.output.columns).await?;
@@ -362,6 +387,28 @@ impl ScanRun {
             .iter()
             .filter(|condition| !condition.may_fail() && condition.needs_only(&page.read.columns));
         Ok(early.cloned().collect())
+    }
+
+    /// The columns that bounds from above compare, which are evaluated before the rest is read.
+    fn bounded_columns(&self) -> Result<Vec<ColumnRef>> {
+        if self.filters_above.filters().is_empty() || !self.conditions.cannot_fail() {
+            return Ok(Vec::new());
+        }
+        let above = self.filters_above.conditions(&self.scan.output)?;
+        let mut columns: Vec<ColumnRef> =
+            above.list().iter().filter_map(|condition| condition.compared()).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        Ok(columns)
+    }
+
+    /// Decides which rows of `page` are visible and satisfy the bounds from above.
+    fn select_bounded(&self, page: &mut ScanPage<'_>) -> Result<()> {
+        let kept = page.visible_rows(self.context.snapshot)?;
+        let bounds = Conditions::new(self.above_early(page)?);
+        let none = OverflowValues::default();
+        page.selection = bounds.narrow(page, kept, &none, self.batch_size)?;
+        Ok(())
     }
 
     /// The rows of `page` that an index has found; None if any may match.

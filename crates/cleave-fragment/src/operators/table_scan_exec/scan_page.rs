@@ -54,6 +54,11 @@ impl<'a> ScanPage<'a> {
         is_as_told.then_some(vid_first)
     }
 
+    /// Whether any row is left.
+    pub(super) fn has_rows(&self) -> bool {
+        self.selection.as_ref().is_none_or(|rows| rows.count_set_bits() > 0)
+    }
+
     /// Opens those of `columns` that are not open yet. `overflow` has the long values of the selected rows.
     pub(crate) fn open(&mut self, columns: &Projection, overflow: &OverflowValues) -> Result<()> {
         for (field, column) in columns.schema.fields().iter().zip(&columns.columns) {

@@ -4,7 +4,7 @@
 //! 2. [`OpenChunk::decode`] takes a [`Pick`] of rows: a range, all of it or the selected rows. If few are selected only
 //!    they are decoded. Otherwise the whole range is decoded, numbers block by block, and the selected rows are kept.
 //! 3. [`OpenChunk::distinct`] and [`OpenChunk::compare`] answer for all rows without decoding them,
-//!    [`OpenChunk::contained_in`] and [`OpenChunk::coded_in`] for the remaining rows.
+//!    [`OpenChunk::contained_in`], [`OpenChunk::coded_in`] and [`OpenChunk::emptiness`] for the remaining rows.
 //!
 //! Invariants: an open chunk shares the chunk's memory, so it may be kept. The entries of a dictionary are decoded and
 //! checked once. A slot has one value, whatever the order of reads.
@@ -368,6 +368,33 @@ impl OpenChunk {
         let holds = places.contained_in(codes, kept);
         Some(match &self.nulls {
             Some(nulls) if null => &holds | &(&kept.if_so(true) & &!nulls.inner()),
+            Some(nulls) => &holds & nulls.inner(),
+            None => holds,
+        })
+    }
+
+    /// The rows of `kept` whose texts are empty, or are not, as `empty` says; NULLs are neither. None unless the
+    /// chunk is of texts.
+    pub(crate) fn emptiness(&self, empty: bool, kept: &BooleanBuffer) -> Option<BooleanBuffer> {
+        let wanted = |are_empty: BooleanBuffer| if empty { are_empty } else { !&are_empty };
+        let holds = match &self.values {
+            OpenValues::Strings(strings) => &wanted(strings.are_empty()) & kept,
+            OpenValues::Dictionary { codes, entries: Entries::Texts(strings), .. } => {
+                let words = wanted(strings.are_empty()).bit_chunks().iter_padded().collect();
+                codes.contained_in(&IntegerSet::of_bits(0, words), &Kept::of(kept))
+            }
+            OpenValues::Array(array) => {
+                let offsets = match array.data_type() {
+                    DataType::Utf8 => array.as_string::<i32>().value_offsets(),
+                    DataType::Binary => array.as_binary::<i32>().value_offsets(),
+                    _ => return None,
+                };
+                let ends = offsets.iter().zip(offsets.iter().skip(1));
+                &wanted(ends.map(|(start, end)| start == end).collect()) & kept
+            }
+            _ => return None,
+        };
+        Some(match self.nulls() {
             Some(nulls) => &holds & nulls.inner(),
             None => holds,
         })

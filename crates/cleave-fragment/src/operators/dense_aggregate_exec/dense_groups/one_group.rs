@@ -18,7 +18,7 @@ pub(super) fn add_block(
 ) -> Option<()> {
     cells.row_counts.change(0, count_of(selected, range.len()), add);
     for (place, aggregate) in program.aggregates.iter().enumerate() {
-        let Some(step) = aggregate.step else { continue };
+        let Some(step) = aggregate.step.filter(|_| aggregate.cells == place) else { continue };
         let valid = nulls.get(step).and_then(Option::as_ref);
         let valid = valid.map(|valid| valid.slice(range.start, range.len()));
         let rows = match (selected, valid) {

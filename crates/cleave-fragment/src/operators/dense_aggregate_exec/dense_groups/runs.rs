@@ -124,19 +124,17 @@ impl PageRuns {
             let keys = present.iter().map(|run| keys.get(*run).copied()).collect();
             columns.push(numbers_as(keys, field.data_type())?);
         }
-        states_of(program, (columns, present.len()), |place, kind, data_type| {
-            let counts = cells.counts.get(place).and_then(Option::as_ref);
-            let values = cells.values.get(place).and_then(Option::as_ref);
-            if values.is_none() && kind != Kind::Count {
-                return internal_err!("an aggregate without numbers");
-            }
+        states_of(program, (columns, present.len()), |_, aggregate, data_type| {
             let total = |run: &usize| {
-                let count = counts.map_or_else(|| rows_of(*run), |of| of.total(*run, 0, add));
-                let value = values.filter(|_| count > 0).map(|of| of.of(kind, *run));
-                Total { value: value.map_or(0, i128::from), count }
+                let (value, count) = cells.of(aggregate, *run, rows_of(*run));
+                if value.is_none() && aggregate.kind != Kind::Count {
+                    return internal_err!("an aggregate without numbers");
+                }
+                let value = value.filter(|_| count > 0);
+                Ok(Total { value: value.map_or(0, i128::from), count })
             };
-            let totals: Vec<Total> = present.iter().map(total).collect();
-            state(kind, totals.iter(), data_type)
+            let totals = present.iter().map(total).collect::<Result<Vec<Total>>>()?;
+            state(aggregate.kind, totals.iter(), data_type)
         })
     }
 }

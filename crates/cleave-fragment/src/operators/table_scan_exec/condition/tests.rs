@@ -53,16 +53,24 @@ fn table() -> (TableSchema, RecordBatch) {
         Arc::new((0..ROWS).map(|row| Some(row * 7919 % 1009)).collect::<Int64Array>()),
         Arc::new(decimals.collect::<Decimal128Array>().with_precision_and_scale(12, 2).unwrap()),
         Arc::new(
-            (0..ROWS)
-                .map(|row| (row % 5 > 0).then(|| format!("kind {}", row % 11)))
-                .collect::<StringArray>(),
+            (0..ROWS).map(|row| (row % 5 > 0).then(|| kind(row % 11))).collect::<StringArray>(),
         ),
         Arc::new(
-            (0..ROWS).map(|row| Some(format!("the comment of row {row}"))).collect::<StringArray>(),
+            (0..ROWS).map(|row| (row % 17 > 0).then(|| comment(row))).collect::<StringArray>(),
         ),
     ];
     let batch = RecordBatch::try_new(schema.arrow(), columns).unwrap();
     (schema, batch)
+}
+
+/// One of eleven is empty.
+fn kind(number: i64) -> String {
+    if number == 3 { String::new() } else { format!("kind {number}") }
+}
+
+/// One of thirteen is empty.
+fn comment(row: i64) -> String {
+    if row % 13 == 0 { String::new() } else { format!("the comment of row {row}") }
 }
 
 /// The rows as one page of `class`.
@@ -117,6 +125,10 @@ fn rows_do_not_depend_on_encodings() {
         binary(lit(10_i64), Operator::Lt, compare_free(&column("c1"), &arrow), &arrow).unwrap(),
         lit(ScalarValue::Boolean(Some(false))),
         lit(ScalarValue::Boolean(Some(true))),
+        binary(text(""), Operator::Lt, column("c4"), &arrow).unwrap(),
+        or_null("c2", compare("c2", Operator::GtEq, decimal(77)), &arrow),
+        or_null("c1", compare("c1", Operator::Lt, 300_i64.into()), &arrow),
+        or_null("c1", compare("c2", Operator::Lt, decimal(77)), &arrow),
     ];
     for op in
         [Operator::Eq, Operator::NotEq, Operator::Lt, Operator::LtEq, Operator::Gt, Operator::GtEq]
@@ -126,6 +138,8 @@ fn rows_do_not_depend_on_encodings() {
         conditions.push(compare("c1", op, ScalarValue::Int64(None)));
         conditions.push(compare("c2", op, decimal(150)));
         conditions.push(compare("c3", op, ScalarValue::from("kind 5")));
+        conditions.push(compare("c3", op, ScalarValue::from("")));
+        conditions.push(compare("c4", op, ScalarValue::from("")));
     }
     let of = Projection::of_table(&schema, &[0, 1, 2, 3]);
     let rows = batch.num_rows();
@@ -150,6 +164,16 @@ fn rows_do_not_depend_on_encodings() {
             }
         }
     }
+}
+
+/// Whether a column is NULL or `other` holds.
+fn or_null(
+    name: &str,
+    other: Arc<dyn PhysicalExpr>,
+    schema: &arrow::datatypes::Schema,
+) -> Arc<dyn PhysicalExpr> {
+    let null = is_null(col(name, schema).unwrap()).unwrap();
+    binary(null, Operator::Or, other, schema).unwrap()
 }
 
 /// An expression over a column that has no short cut.
