@@ -24,6 +24,7 @@ pub mod login;
 mod paced;
 pub mod session;
 
+pub use autovacuum::Changes;
 pub use cleave_catalog::backends::TransactionStatus;
 pub use cleave_catalog::catalog::{
     CatalogState, DeviceEntry, DeviceId, DeviceKind, LocalDevice, RemoteDevice, TableState,
