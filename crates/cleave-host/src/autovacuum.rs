@@ -16,6 +16,7 @@ use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::autovacuum::Autovacuum;
 use cleave_catalog::error::Error;
 use cleave_engine::delta::Live;
+use cleave_query::analyze::Effort;
 
 use crate::database::Database;
 
@@ -25,7 +26,7 @@ pub(crate) enum Pace {
     /// On one thread, with rests: others are at work.
     Beside,
     /// As fast as it can.
-    Alone,
+    Alone(Effort),
 }
 
 /// How many rows of each table had ever changed at some moment ([`Database::changes`]).
@@ -73,13 +74,14 @@ impl Database {
         self: &Arc<Self>,
         before: &Changes,
         least: u64,
+        effort: Effort,
     ) -> Vec<(String, Error)> {
         let now = self.changes();
         let is_filled = |id: u32| {
             let count = |changes: &Changes| changes.0.get(&id).copied().unwrap_or(0);
             count(&now).saturating_sub(count(before)) >= least.max(1)
         };
-        self.analyze_due(is_filled, Pace::Alone).await
+        self.analyze_due(is_filled, Pace::Alone(effort)).await
     }
 
     async fn analyze_due(

@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use cleave_host::{Changes, ClientStreams, Database, Error, NameKind, Outcome, Session};
+use cleave_host::{Changes, ClientStreams, Database, Effort, Error, NameKind, Outcome, Session};
 use tempfile::TempDir;
 
 use crate::arguments::Place;
@@ -206,7 +206,7 @@ impl Target {
         if self.scratch.is_some() {
             return Ok(Vec::new());
         }
-        let failures = self.database.analyze_filled(&self.before, 1).await;
+        let failures = self.database.analyze_filled(&self.before, 1, Effort::Full).await;
         self.database.checkpoint().await.map_err(Failure::Sql)?;
         Ok(failures)
     }

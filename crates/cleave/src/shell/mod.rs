@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::str::SplitInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cleave_host::{Changes, ClientStreams, Database, Outcome, Session};
+use cleave_host::{Changes, ClientStreams, Database, Effort, Outcome, Session};
 use cleave_media::clock::Stopwatch;
 use tokio::sync::Notify;
 
@@ -256,7 +256,7 @@ impl Shell {
     /// Analyses the tables of which so many rows have changed, if they are due: no server does it. Ctrl-C leaves it.
     async fn analyze_filled(&mut self, least: u64) -> Result<(), Failure> {
         let failures = tokio::select! {
-            failures = Box::pin(self.database.analyze_filled(&self.before, least)) => failures,
+            failures = Box::pin(self.database.analyze_filled(&self.before, least, Effort::Quick)) => failures,
             () = self.interrupt.notified() => {
                 self.before = self.database.changes();
                 return Ok(());
