@@ -255,8 +255,9 @@ impl Shell {
 
     /// Analyses the tables of which so many rows have changed, if they are due: no server does it. Ctrl-C leaves it.
     async fn analyze_filled(&mut self, least: u64) -> Result<(), Failure> {
+        let analyze = self.database.analyze_filled(&self.before, least, Effort::Quick);
         let failures = tokio::select! {
-            failures = Box::pin(self.database.analyze_filled(&self.before, least, Effort::Quick)) => failures,
+            failures = Box::pin(analyze) => failures,
             () = self.interrupt.notified() => {
                 self.before = self.database.changes();
                 return Ok(());
