@@ -24,6 +24,7 @@ pub mod login;
 mod paced;
 pub mod session;
 
+pub use autovacuum::Changes;
 pub use cleave_catalog::backends::TransactionStatus;
 pub use cleave_catalog::catalog::{
     CatalogState, DeviceEntry, DeviceId, DeviceKind, LocalDevice, RemoteDevice, TableState,
@@ -39,6 +40,7 @@ pub use cleave_catalog::{
 pub use cleave_engine::device::{Device, EmbeddedFactory};
 pub use cleave_engine::storage_engine::snapshot::SnapshotKind;
 pub use cleave_engine::{buffer_pool, device, host_pages, statistics, storage_engine, write};
+pub use cleave_query::analyze::Effort;
 pub use cleave_query::{cooperative, point_path, query_engine, query_log, select};
 pub use cleave_replica::{backup, check, inspect, log_replica, replication};
 pub use cleave_sql::{copy, dialect, statement};

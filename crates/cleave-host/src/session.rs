@@ -63,6 +63,7 @@ mod search_path;
 mod sequences;
 mod serializable;
 mod set;
+mod shapes;
 mod show;
 mod started;
 mod statistics;
@@ -124,6 +125,7 @@ use prepared::PreparedStatements;
 use ranges::RangeQueries;
 use returning::Returned;
 use rights::CheckedStatement;
+use shapes::Shapes;
 use subqueries::NestedStatements;
 use transaction_locks::TransactionLocks;
 use upsert::pairs::PairsPlans;
@@ -137,6 +139,7 @@ pub struct Session {
     point_queries: PointQueries,
     row_changes: RowChanges,
     range_queries: RangeQueries,
+    shapes: Shapes,
     nested: NestedStatements,
     followed: Followed,
     pairs_plans: PairsPlans,
@@ -209,6 +212,7 @@ impl Session {
             point_queries: PointQueries::default(),
             row_changes: RowChanges::default(),
             range_queries: RangeQueries::default(),
+            shapes: Shapes::default(),
             nested: NestedStatements::default(),
             followed: Followed::default(),
             pairs_plans: PairsPlans::default(),

@@ -5,9 +5,9 @@
 //! It reads a snapshot, blocks nobody, and dropping its future stops it on both sides. The layout of columns on pages
 //! is taken from the headers of some of them ([`stored_columns`]).
 //!
-//! Of a large table it reads some pages ([`page_choice`]), by `page_sketch`; what these tell is reckoned up to the
-//! whole table. Row counts, NULLs and ends of all pages are known without reading any: from the version map and from
-//! zone maps.
+//! Of a large table it reads some pages ([`page_choice`]), by `page_sketch`, or the first rows of fewer pages, by
+//! `slice_sketch`, if it is to be [quick](Effort); what these tell is reckoned up to the whole table. Row counts, NULLs
+//! and ends of all pages are known without reading any: from the version map and from zone maps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,6 +42,15 @@ const HEADERS_MAX: usize = 32;
 /// Share of a column's values that pages read must have, if rows counted by value are to tell of joins.
 const KEYS_SEEN_MIN: f64 = 0.5;
 
+/// How much of a large table is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effort {
+    /// What `default_statistics_target` says.
+    Full,
+    /// Little, beside what filling the table took.
+    Quick,
+}
+
 /// The result of ANALYZE for one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Analyzed {
@@ -73,6 +82,8 @@ struct Read {
 struct ReadPart {
     /// The places of the pages.
     pages: BTreeSet<usize>,
+    /// Of each page, the first rows alone.
+    of_slices: bool,
     /// What zone maps say of the columns, by id.
     zones: BTreeMap<u32, (ColumnFacts, Option<PageZones>)>,
 }
@@ -86,6 +97,7 @@ pub async fn analyze(
     settings: &Settings,
     name: &str,
     columns: &[String],
+    effort: Effort,
 ) -> Result<Analyzed> {
     let state = database.snapshot(SnapshotKind::Flushed).await?;
     let table = state.find_table(name)?;
@@ -95,7 +107,8 @@ pub async fn analyze(
     let (change_count, analyzed_us) = (table.change_count(), SystemClock.wall());
     let (column_ids, is_whole) = (column_ids(&schema, columns)?, columns.is_empty());
     let stored = stored_columns(database, table).await?;
-    let read = read(database, settings, &state, table, &column_ids, &pages).await?;
+    let asked = Asked { ids: &column_ids, effort };
+    let read = read(database, settings, &state, table, asked, &pages).await?;
     drop(state);
     let row_count = read.row_count;
     let sampled_count = read.sketch.columns.first().map_or(0, |column| column.sample.len() as u64);
@@ -133,13 +146,20 @@ pub async fn analyze(
     Ok(Analyzed { table: name, table_id, row_count, sampled_count, page_count, pages_read })
 }
 
+/// The columns, by id, and how much to read of them.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    ids: &'a [u32],
+    effort: Effort,
+}
+
 /// Reads columns of `table`, from some of its `pages` if it is large.
 async fn read(
     database: &Arc<QueryEngine>,
     settings: &Settings,
     state: &Arc<CatalogState>,
     table: &TableState,
-    ids: &[u32],
+    Asked { ids, effort }: Asked<'_>,
     pages: &[PageSize],
 ) -> Result<Read> {
     let schema = &table.schema;
@@ -148,24 +168,32 @@ async fn read(
     let seed = table.change_count().rotate_left(32) ^ u64::from(schema.table_id);
     // References to rows need their name for themselves.
     let has_name = schema.column(reference_field().name()).is_none();
-    let chosen = page_choice::choose(pages, settings.limits.statistics_target, seed);
+    let chosen = match effort {
+        Effort::Full => page_choice::choose(pages, settings.limits.statistics_target, seed),
+        Effort::Quick => page_choice::choose_few(pages, seed),
+    };
+    let of_pages = match effort {
+        Effort::Full => "page_sketch",
+        Effort::Quick => "slice_sketch",
+    };
     if let Some(places) = chosen.filter(|_| has_name) {
         let sampled = SampledPages { table_id: schema.table_id, places: places.clone() };
         let view =
             ReadView { sampled: Some(Arc::new(sampled)), ..ReadView::of_state(Arc::clone(state)) };
-        let sketch = sketch(database, settings, &view, schema, ids).await?;
+        let sketch = sketch(database, settings, &view, schema, ids, Some(of_pages)).await?;
         // All rows of these pages may be dead.
         if sketch.row_count > 0 {
             let columns = schema.columns.iter().filter(|column| ids.contains(&column.id));
             let known = |column: &Column| (column_facts(table, column), zones(table, column));
             let zones = columns.map(|column| (column.id, known(column))).collect();
-            let part = Some(ReadPart { pages: places, zones });
+            let of_slices = effort == Effort::Quick;
+            let part = Some(ReadPart { pages: places, of_slices, zones });
             let row_count = table.row_count().max(sketch.row_count);
             return Ok(Read { sketch, row_count, part, page_count });
         }
     }
     let view = ReadView::of_state(Arc::clone(state));
-    let sketch = sketch(database, settings, &view, schema, ids).await?;
+    let sketch = sketch(database, settings, &view, schema, ids, None).await?;
     Ok(Read { row_count: sketch.row_count, sketch, part: None, page_count })
 }
 
@@ -176,8 +204,9 @@ async fn sketch(
     view: &ReadView,
     schema: &TableSchema,
     ids: &[u32],
+    of_pages: Option<&str>,
 ) -> Result<TableSketch> {
-    let query = sketch_query(schema, ids, view.sampled.is_some())?;
+    let query = sketch_query(schema, ids, of_pages)?;
     let parameters = Parameters::default();
     let asked = QueryRequest { query: &query, parameters: &parameters, view: Some(view) };
     let planned = Box::pin(select::plan_query(database, settings, asked)).await?;
@@ -245,7 +274,11 @@ impl Read {
             u64::MAX => column.key_counts.len() as f64,
             _ => distinct_count,
         };
-        let share = part.pages.len() as f64 / self.page_count.max(1) as f64;
+        let share = match part.of_slices {
+            false => part.pages.len() as f64 / self.page_count.max(1) as f64,
+            // The rows of a slice count as a page, and there are as many of these as the table's rows make.
+            true => rows_read as f64 / row_count.max(1) as f64,
+        };
         let distinct = distinct_of_pages(distinct_read, &column.key_pages, share);
         let distinct = distinct.min(value_count as f64);
         let counts = ColumnCounts {
@@ -304,14 +337,17 @@ fn column_ids(schema: &TableSchema, columns: &[String]) -> Result<Vec<u32>> {
     columns.iter().map(id).collect()
 }
 
-/// `SELECT table_sketch(columns) FROM table`, or `page_sketch` of these and of references to the rows.
-fn sketch_query(schema: &TableSchema, ids: &[u32], by_page: bool) -> Result<Box<ast::Query>> {
+/// `SELECT table_sketch(columns) FROM table`, or the function `of_pages` of these and of references to the rows.
+fn sketch_query(
+    schema: &TableSchema,
+    ids: &[u32],
+    of_pages: Option<&str>,
+) -> Result<Box<ast::Query>> {
     let reference = reference_field();
     let names = ids.iter().filter_map(|id| schema.column_by_id(*id));
     let names = names.map(|column| column.name.as_str());
-    let names: Vec<&str> = names.chain(by_page.then_some(reference.name().as_str())).collect();
-    let function = if by_page { "page_sketch" } else { "table_sketch" };
-    select::table_query(&schema.name, &names, Some(function))
+    let names: Vec<&str> = names.chain(of_pages.map(|_| reference.name().as_str())).collect();
+    select::table_query(&schema.name, &names, Some(of_pages.unwrap_or("table_sketch")))
 }
 
 /// # Errors

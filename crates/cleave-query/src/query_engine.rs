@@ -14,7 +14,7 @@ use cleave_sql::copy::InputMemory;
 
 use crate::planner::LastStates;
 use crate::query_log::QueryLog;
-use crate::select::OptimisedPlans;
+use crate::select::{OptimisedPlans, SmallTables};
 
 /// Plans and runs queries over one open database. It is a storage [`Engine`] with more, and has its methods.
 pub struct QueryEngine {
@@ -24,6 +24,8 @@ pub struct QueryEngine {
     pub(crate) optimised: OptimisedPlans,
     /// The engine's states of the last statements.
     pub(crate) last_states: LastStates,
+    /// The rows of small tables.
+    pub small_tables: SmallTables,
     backends: Arc<Backends>,
     /// What vacuum has done.
     pub vacuums: Vacuums,
@@ -39,6 +41,7 @@ impl QueryEngine {
             query_log: Arc::default(),
             optimised: OptimisedPlans::default(),
             last_states: LastStates::default(),
+            small_tables: SmallTables::default(),
             backends: Arc::default(),
             vacuums: Vacuums::default(),
             analyses: Analyses::default(),

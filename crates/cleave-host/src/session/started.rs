@@ -38,8 +38,8 @@ use tokio::task::JoinSet;
 use super::charge::Charge;
 use super::cursors::CursorRows;
 use super::{
-    Outcome, Session, block, locking, look_ups, prepared, ranges, rights, search_path, subqueries,
-    under, within,
+    Outcome, Session, block, locking, look_ups, prepared, ranges, rights, search_path, shapes,
+    subqueries, under, within,
 };
 use crate::database::Database;
 
@@ -211,6 +211,9 @@ pub(super) async fn start_query(
     if let Some((nested, values)) = subqueries::nested_of(session, query)
         && let Some(outcome) = Box::pin(subqueries::run_nested(session, &nested, &values)).await?
     {
+        return Ok(outcome.into());
+    }
+    if let Some(outcome) = Box::pin(shapes::run_shape(session, query, text)).await? {
         return Ok(outcome.into());
     }
     let view = session.view().await?;

@@ -8,7 +8,7 @@ use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{Error, NameKind, Result};
 use cleave_catalog::settings::Settings;
 use cleave_engine::storage_engine::snapshot::SnapshotKind;
-use cleave_query::analyze::{Analyzed, analyze};
+use cleave_query::analyze::{Analyzed, Effort, analyze};
 use cleave_query::listed_statistics;
 use cleave_sql::statement::{Analyze, AnalyzeTable};
 
@@ -31,7 +31,15 @@ pub(super) async fn run(session: &Session, statement: Analyze) -> Result<Outcome
             continue;
         }
         rights::check_on(session, &session.names())?;
-        match Box::pin(analyze(&session.database, session.in_force(), &name, &columns)).await {
+        match Box::pin(analyze(
+            &session.database,
+            session.in_force(),
+            &name,
+            &columns,
+            Effort::Full,
+        ))
+        .await
+        {
             Ok(found) => {
                 session.database.analyses.note(found.table_id, false, columns.is_empty());
                 analyzed.push(found);
@@ -54,9 +62,11 @@ impl Session {
         let found = match pace {
             Pace::Beside => {
                 settings.threads = 1;
-                Paced::new(analyze(&self.database, &settings, name, &[])).await
+                Paced::new(analyze(&self.database, &settings, name, &[], Effort::Full)).await
             }
-            Pace::Alone => Box::pin(analyze(&self.database, &settings, name, &[])).await,
+            Pace::Alone(effort) => {
+                Box::pin(analyze(&self.database, &settings, name, &[], effort)).await
+            }
         };
         match found {
             Ok(found) => self.database.analyses.note(found.table_id, true, true),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray};
-use cleave_host::Session;
+use cleave_host::{Changes, Effort, Session};
 use cleave_media::SplitMix64;
 
 use crate::support::{batches, fresh, open, row, rows, run};
@@ -82,6 +82,43 @@ fn near(what: &str, found: f64, truth: f64, factor: f64) {
         found <= truth * factor && found >= truth / factor,
         "{what}: {found}, in truth {truth}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quick_analyze_reads_the_first_rows_of_few_pages() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    let columns = "(id int, runs int, long_runs int, many int, skewed int, few int, name text)";
+    run(&mut session, &format!("CREATE TABLE events {columns}")).await;
+    let mut random = SplitMix64::new(17);
+    let firsts = (0..ROWS).step_by(PAGE_ROWS as usize);
+    let parts = firsts.map(|first| part(&mut random, first)).collect();
+    session.load("events", batches(parts), None).await.unwrap();
+    let before = database.changes();
+    // Only tables that changed since, by as many rows, are read.
+    assert!(database.analyze_filled(&before, 1, Effort::Quick).await.is_empty());
+    let all = Changes::default();
+    assert!(database.analyze_filled(&all, 1_000_000, Effort::Quick).await.is_empty());
+    assert_eq!(rows(&mut session, "SHOW STATISTICS FOR events").await.len(), 0);
+    assert!(database.analyze_filled(&all, 160_000, Effort::Quick).await.is_empty());
+    assert!(told(&mut session).await.contains(" at 160000 rows from 3 of 3 pages; 160000 by "));
+    let shown = rows(&mut session, "SHOW STATISTICS FOR events").await;
+    assert!(shown[0].contains(",0,159999,"), "{}", shown[0]);
+    let distinct = [160_000.0, 400.0, 25.0, 5000.0, 3000.0, 2.0, 20_000.0];
+    for (line, truth) in shown.iter().zip(distinct) {
+        let fields: Vec<&str> = line.split(',').collect();
+        near(fields[1], fields[6].parse().unwrap(), truth, 2.0);
+    }
+    // Of a column in order, ranges are known as finely as pages divide them.
+    for (condition, truth, factor) in
+        [("id < 65536", 65_536.0, 1.3), ("few = 1", 4800.0, 1.3), ("skewed = 3", 16_000.0, 1.2)]
+    {
+        let sql = format!("SELECT * FROM events WHERE {condition}");
+        near(condition, expected(&mut session, &sql, "events").await, truth, factor);
+    }
+    // The statement reads all.
+    run(&mut session, "ANALYZE events").await;
+    assert!(!told(&mut session).await.contains("pages"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

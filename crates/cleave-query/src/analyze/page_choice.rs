@@ -23,6 +23,15 @@ const PAGES_MIN: usize = 4;
 /// Pages drawn from one stretch.
 const PAGES_OF_STRETCH: usize = 4;
 
+/// Rows up to which a quick ANALYZE reads a table whole.
+const FEW_ROWS: u64 = 60_000;
+/// Rows that a quick one reads of other tables, at least.
+const SLICED_ROWS: u64 = 30_000;
+/// The pages that a quick one reads, a quarter of all within these bounds, and their bytes.
+const FEW_PAGES_MIN: usize = 6;
+const FEW_PAGES_MAX: usize = 30;
+const FEW_BYTES_MAX: u64 = 400 << 20;
+
 /// The size of a page.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PageSize {
@@ -35,13 +44,18 @@ pub(super) struct PageSize {
 /// The places of the pages to read, for this statistics target (0: all); None: all, which is not much more.
 pub(super) fn choose(pages: &[PageSize], target: u32, seed: u64) -> Option<BTreeSet<usize>> {
     let count = wanted(pages, target)?;
+    Some(drawn(pages.len(), count, seed))
+}
+
+/// `count` of so many places, each with the same chance.
+fn drawn(page_count: usize, count: usize, seed: u64) -> BTreeSet<usize> {
     let mut random = SplitMix64::new(seed);
     let mut chosen = BTreeSet::new();
     let stretch_count = count.div_ceil(PAGES_OF_STRETCH);
     for stretch in 0..stretch_count {
         // As long as the pages drawn from it ask for.
         let drawn = |stretch: usize| (stretch * PAGES_OF_STRETCH).min(count);
-        let place = |stretch| drawn(stretch) * pages.len() / count;
+        let place = |stretch| drawn(stretch) * page_count / count.max(1);
         let places = place(stretch)..place(stretch + 1);
         let mut left = drawn(stretch + 1) - drawn(stretch);
         // Knuth's algorithm S: each place with the chance that is left to it.
@@ -52,7 +66,23 @@ pub(super) fn choose(pages: &[PageSize], target: u32, seed: u64) -> Option<BTree
             }
         }
     }
-    Some(chosen)
+    chosen
+}
+
+/// A few places, for a quick ANALYZE of the first rows of pages; None: all rows of all pages, which are few.
+pub(super) fn choose_few(pages: &[PageSize], seed: u64) -> Option<BTreeSet<usize>> {
+    let sum = |of: fn(&PageSize) -> u64| pages.iter().map(of).sum::<u64>();
+    let (rows, bytes) = (sum(|page| page.rows), sum(|page| page.bytes));
+    if rows <= FEW_ROWS {
+        return None;
+    }
+    // Small pages have fewer rows than a slice.
+    let enough = (pages.len() as u64).saturating_mul(SLICED_ROWS).div_ceil(rows);
+    let within = (FEW_BYTES_MAX.saturating_mul(pages.len() as u64) / bytes.max(1)).max(1);
+    let count = usize::try_from(enough).unwrap_or(usize::MAX);
+    let count = count.max((pages.len() / 4).clamp(FEW_PAGES_MIN, FEW_PAGES_MAX));
+    let count = count.min(usize::try_from(within).unwrap_or(usize::MAX).max(PAGES_MIN));
+    Some(drawn(pages.len(), count.min(pages.len()), seed))
 }
 
 /// How many pages are to be read; None: all.
@@ -109,6 +139,20 @@ mod tests {
         assert_eq!(chosen(&pages(10_000, 60_000, 1 << 40), 100), Some(4));
         assert_eq!(chosen(&[], 100), None);
         assert_eq!(chosen(&pages(9, 0, 0), 100), None);
+    }
+
+    #[test]
+    fn a_quick_choice_is_a_quarter_of_the_pages_within_bounds() {
+        let few = |pages: &[PageSize]| choose_few(pages, 1).map(|places| places.len());
+        let bulk = |count| pages(count, 65_536, 2 << 20);
+        assert_eq!(few(&bulk(1)), Some(1));
+        assert_eq!(few(&bulk(8)), Some(6));
+        assert_eq!(few(&bulk(60)), Some(15));
+        assert_eq!(few(&bulk(10_000)), Some(30));
+        assert_eq!(few(&pages(1, 60_000, 2 << 20)), None);
+        assert_eq!(few(&pages(1000, 150, 16 << 10)), Some(200));
+        assert_eq!(few(&pages(10_000, 60_000, 1 << 40)), Some(4));
+        assert_eq!(few(&[]), None);
     }
 
     #[test]

@@ -38,8 +38,8 @@ use super::sources::{self, Sources};
 use crate::point_path::Sight;
 use crate::query_engine::QueryEngine;
 use crate::select::{CachedPlan, keep};
-pub use plain::are_plain;
 use plain::plain;
+pub use plain::{are_plain, is_plain};
 
 /// Sets of types of parameters for which plans are kept: a `numeric` has as many digits as its value.
 const KEPT_MAX: usize = 8;

@@ -79,7 +79,7 @@ enum How {
 }
 
 /// One operator over all rows at once.
-enum Step {
+pub(super) enum Step {
     Filter { predicate: Arc<dyn PhysicalExpr>, projection: Option<Vec<usize>> },
     Project { expressions: Vec<Arc<dyn PhysicalExpr>>, schema: SchemaRef },
     Sort(LexOrdering),
@@ -87,9 +87,9 @@ enum Step {
 }
 
 /// Where the rows of a table will be.
-struct TablePlace {
+pub(super) struct TablePlace {
     /// The table's columns, in the first one also the parameters.
-    schema: SchemaRef,
+    pub(super) schema: SchemaRef,
     rows: Mutex<Option<RecordBatch>>,
 }
 
@@ -106,25 +106,19 @@ pub async fn keep(
     if let ControlFlow::Break(error) = visit_mut(&mut query, &mut Columns) {
         return Err(*error);
     }
-    let provider = MemorySchemaProvider::new();
     let mut slots = Vec::with_capacity(tables.len());
-    for (number, (name, schema)) in tables.iter().enumerate() {
+    for (number, (_, schema)) in tables.iter().enumerate() {
         let own = schema.fields().iter().map(Arc::clone);
         let parameters = types.iter().enumerate().filter(|_| number == 0).map(|(place, own)| {
             Arc::new(Field::new(format!("{PARAMETER}{place}"), own.clone(), true))
         });
         let schema = Arc::new(Schema::new(own.chain(parameters).collect::<Vec<_>>()));
-        let slot = Arc::new(TablePlace { schema, rows: Mutex::default() });
-        provider.register_table((*name).to_owned(), Arc::new(SlotTable(Arc::clone(&slot))))?;
-        slots.push(slot);
+        slots.push(TablePlace::of(schema));
     }
-    let catalog = MemoryCatalogProvider::new();
-    catalog.register_schema(SCHEMA, Arc::new(provider))?;
-    let catalogs = MemoryCatalogProviderList::new();
-    catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
+    let catalogs = slot_catalog(tables.iter().map(|(name, _)| *name).zip(&slots))?;
     let runtime = database.query_runtime();
     let asked = (settings, &database.last_states);
-    let mut state = planner::statement_state(asked, 1, runtime, Arc::new(catalogs));
+    let mut state = planner::statement_state(asked, 1, runtime, catalogs);
     // Dynamic filters of one execution must not apply to the next.
     let options = state.config_mut().options_mut();
     options.set("datafusion.optimizer.enable_dynamic_filter_pushdown", "false")?;
@@ -181,7 +175,7 @@ impl CachedPlan {
                 let mut plan = plan.lock().await;
                 *plan = reset_plan_states(Arc::clone(&plan))?;
                 for (slot, rows) in self.slots.iter().zip(inputs) {
-                    *slot.rows.lock().unwrap_or_else(PoisonError::into_inner) = Some(rows);
+                    slot.put(rows);
                 }
                 let batches = collect(Arc::clone(&plan), Arc::clone(task)).await?;
                 concat_batches(&plan.schema(), &batches)?
@@ -197,7 +191,34 @@ impl fmt::Debug for CachedPlan {
     }
 }
 
-fn collect_scans<'a>(plan: &'a Arc<dyn ExecutionPlan>, found: &mut Vec<&'a SlotExec>) {
+impl TablePlace {
+    /// For rows of these columns.
+    pub(super) fn of(schema: SchemaRef) -> Arc<Self> {
+        Arc::new(Self { schema, rows: Mutex::default() })
+    }
+
+    /// Puts the rows there that the next execution takes.
+    pub(super) fn put(&self, rows: RecordBatch) {
+        *self.rows.lock().unwrap_or_else(PoisonError::into_inner) = Some(rows);
+    }
+}
+
+/// The tables of these names as the engine's planner finds them.
+pub(super) fn slot_catalog<'a>(
+    slots: impl Iterator<Item = (&'a str, &'a Arc<TablePlace>)>,
+) -> EngineResult<Arc<dyn CatalogProviderList>> {
+    let provider = MemorySchemaProvider::new();
+    for (name, slot) in slots {
+        provider.register_table(name.to_owned(), Arc::new(SlotTable(Arc::clone(slot))))?;
+    }
+    let catalog = MemoryCatalogProvider::new();
+    catalog.register_schema(SCHEMA, Arc::new(provider))?;
+    let catalogs = MemoryCatalogProviderList::new();
+    catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
+    Ok(Arc::new(catalogs))
+}
+
+pub(super) fn collect_scans<'a>(plan: &'a Arc<dyn ExecutionPlan>, found: &mut Vec<&'a SlotExec>) {
     found.extend(plan.downcast_ref::<SlotExec>());
     for child in plan.children() {
         collect_scans(child, found);
@@ -206,11 +227,19 @@ fn collect_scans<'a>(plan: &'a Arc<dyn ExecutionPlan>, found: &mut Vec<&'a SlotE
 
 /// The steps of a plan that is one of them after the other, the first one first.
 fn steps(plan: &Arc<dyn ExecutionPlan>) -> Option<Vec<Step>> {
-    if plan.downcast_ref::<SlotExec>().is_some() {
+    steps_over(plan, &|leaf| leaf.is::<SlotExec>())
+}
+
+/// The same of a plan that begins with what `is_leaf`.
+pub(super) fn steps_over(
+    plan: &Arc<dyn ExecutionPlan>,
+    is_leaf: &dyn Fn(&Arc<dyn ExecutionPlan>) -> bool,
+) -> Option<Vec<Step>> {
+    if is_leaf(plan) {
         return Some(Vec::new());
     }
     let [input] = plan.children()[..] else { return None };
-    let mut before = steps(input)?;
+    let mut before = steps_over(input, is_leaf)?;
     let step = if let Some(filter) = plan.downcast_ref::<FilterExec>() {
         let projection = filter.projection().as_ref().map(|places| places.to_vec());
         let predicate = Arc::clone(filter.predicate());
@@ -235,7 +264,7 @@ fn steps(plan: &Arc<dyn ExecutionPlan>) -> Option<Vec<Step>> {
 }
 
 impl Step {
-    fn apply(&self, rows: RecordBatch) -> Result<RecordBatch> {
+    pub(super) fn apply(&self, rows: RecordBatch) -> Result<RecordBatch> {
         let count = rows.num_rows();
         match self {
             Self::Filter { predicate, projection } => {
@@ -330,10 +359,10 @@ impl fmt::Debug for TablePlace {
 
 /// Gives the rows of a slot.
 #[derive(Debug)]
-struct SlotExec {
-    slot: Arc<TablePlace>,
+pub(super) struct SlotExec {
+    pub(super) slot: Arc<TablePlace>,
     /// Places of its columns in the slot.
-    columns: Vec<usize>,
+    pub(super) columns: Vec<usize>,
     properties: Arc<PlanProperties>,
 }
 

@@ -112,8 +112,10 @@ pub(crate) async fn run(options: &GenerateOptions, place: &Place) -> Result<(), 
         let message = "where to? --out DIR writes CSV files, --db DIR loads a database";
         return Err(Failure::Usage(message.to_owned()));
     }
-    let (_database, mut session) = open::open(place, Create::IfAbsent).await?;
+    let (database, mut session) = open::open(place, Create::IfAbsent).await?;
+    let before = database.changes();
     load(&mut session, &generator, Report::Progress).await?;
+    super::analyze_filled(&database, &before).await;
     Ok(())
 }
 

@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use cleave_host::{ClientStreams, Database, Error, NameKind, Outcome, Session};
+use cleave_host::{Changes, ClientStreams, Database, Effort, Error, NameKind, Outcome, Session};
 use tempfile::TempDir;
 
 use crate::arguments::Place;
@@ -179,6 +179,8 @@ async fn from_server(
 /// The target of an import.
 struct Target {
     database: Arc<Database>,
+    /// What its tables had when it was opened.
+    before: Changes,
     /// The folder of a dry run, removed with this.
     scratch: Option<TempDir>,
 }
@@ -187,13 +189,15 @@ impl Target {
     async fn open(options: &ImportOptions, place: &Place) -> Result<(Self, Session), Failure> {
         if !options.dry_run {
             let (database, session) = open::open(place, Create::IfAbsent).await?;
-            return Ok((Self { database, scratch: None }, session));
+            let before = database.changes();
+            return Ok((Self { database, before, scratch: None }, session));
         }
         let scratch = tempfile::tempdir().map_err(Failure::file(&std::env::temp_dir()))?;
         let directory = scratch.path().join("db");
         let database = open::open_directory(&directory, Create::IfAbsent, place.memory()).await?;
         let session = open::session(&database, &place.settings)?;
-        Ok((Self { database, scratch: Some(scratch) }, session))
+        let before = Changes::default();
+        Ok((Self { database, before, scratch: Some(scratch) }, session))
     }
 
     /// Analyses the tables, and closes so that the next incarnation has nothing to recover. Returns the tables that
@@ -202,7 +206,7 @@ impl Target {
         if self.scratch.is_some() {
             return Ok(Vec::new());
         }
-        let failures = self.database.analyze_filled().await;
+        let failures = self.database.analyze_filled(&self.before, 1, Effort::Full).await;
         self.database.checkpoint().await.map_err(Failure::Sql)?;
         Ok(failures)
     }

@@ -5,7 +5,8 @@
 //!          (one thread)                (the runtime's)
 //! ```
 //!
-//! The same reader and the same load as COPY, with a progress bar for users at a terminal.
+//! The same reader and the same load as COPY, with a progress bar for users at a terminal. Some pages of the table are
+//! analysed at the end, so that the first query is planned with statistics.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -84,7 +85,7 @@ pub(crate) async fn run(options: &LoadOptions, place: &Place) -> Result<(), Fail
         total_bytes += file.metadata().map_err(Failure::file(path))?.len();
     }
     let (database, mut session) = open::open(place, Create::Never).await?;
-    let catalog = database.catalog();
+    let (catalog, before) = (database.catalog(), database.changes());
     let table = catalog.find_writable_table(&options.table).map_err(Failure::Sql)?;
     let columns = Columns {
         table: &table.schema,
@@ -108,6 +109,7 @@ pub(crate) async fn run(options: &LoadOptions, place: &Place) -> Result<(), Fail
     let row_count =
         Box::pin(session.load(&options.table, batches, Some(&show))).await.map_err(Failure::Sql)?;
     progress.finish(row_count);
+    super::analyze_filled(&database, &before).await;
     Ok(())
 }
 

@@ -12,7 +12,17 @@ pub(crate) mod load;
 mod progress;
 pub(crate) mod user;
 
-use cleave_host::Error;
+use std::io::Write;
+use std::sync::Arc;
+
+use cleave_host::{Changes, Database, Effort, Error};
+
+/// Analyses the tables that were filled since `before`. A failure is a warning: the rows are there.
+async fn analyze_filled(database: &Arc<Database>, before: &Changes) {
+    for (table, error) in database.analyze_filled(before, 1, Effort::Quick).await {
+        drop(writeln!(std::io::stderr(), "warning: cannot analyze \"{table}\": {error}"));
+    }
+}
 
 /// Runs `work` on a blocking thread.
 async fn blocking<T: Send + 'static>(

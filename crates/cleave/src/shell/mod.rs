@@ -5,6 +5,7 @@
 //!    backslash go to [`meta_command`].
 //! 3. [`Shell::run_statement`] passes a statement to the session.
 //! 4. [`mod@format`] prints the result; [`complaint`] prints an error and its position.
+//! 5. Tables that the statements have filled are analysed, large ones at once ([`Shell::analyze_filled`]).
 //!
 //! A script stops at its first error; at the terminal the next prompt comes.
 
@@ -24,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::str::SplitInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cleave_host::{ClientStreams, Database, Outcome, Session};
+use cleave_host::{Changes, ClientStreams, Database, Effort, Outcome, Session};
 use cleave_media::clock::Stopwatch;
 use tokio::sync::Notify;
 
@@ -37,6 +38,9 @@ use statements::Statement;
 
 /// How deep files may include files: stops a file that includes itself.
 const INCLUDE_DEPTH_MAX: usize = 32;
+
+/// Changed rows of a table after which it is analysed at once, and not at the end: queries of the script may follow.
+const LARGE_CHANGE: u64 = 10_000;
 
 /// A source of statements, in the order of the command line.
 #[derive(Debug, Clone)]
@@ -54,9 +58,11 @@ pub(crate) async fn run(
     format: Format,
     sources: &[Source],
 ) -> Result<(), Failure> {
+    let before = database.changes();
     let mut shell = Shell {
         database,
         session,
+        before,
         layout: Layout { format, expanded: false },
         is_timing: false,
         out: Output::screen(),
@@ -64,27 +70,18 @@ pub(crate) async fn run(
         copies_from_stdin: !sources.is_empty() && !io::stdin().is_terminal(),
         interrupt: Arc::new(Notify::new()),
     };
-    if sources.is_empty() && io::stdin().is_terminal() {
-        return shell.converse().await;
-    }
-    if sources.is_empty() {
-        let mut text = String::new();
-        io::stdin().read_to_string(&mut text).map_err(Failure::file("standard input"))?;
-        return shell.run_script(&text, Some("stdin")).await;
-    }
-    for source in sources {
-        match source {
-            Source::Text(text) => shell.run_script(text, None).await?,
-            Source::File(path) => shell.include(path).await?,
-        }
-    }
-    Ok(())
+    let ran = shell.run(sources).await;
+    // What was done before an error stays.
+    shell.analyze_filled(1).await?;
+    ran
 }
 
 /// One user's session and the state kept between statements.
 struct Shell {
     database: Arc<Database>,
     session: Session,
+    /// What its tables had when it was opened, or when one of them could not be analysed.
+    before: Changes,
     layout: Layout,
     is_timing: bool,
     out: Output,
@@ -104,6 +101,24 @@ enum Next {
 }
 
 impl Shell {
+    async fn run(&mut self, sources: &[Source]) -> Result<(), Failure> {
+        if sources.is_empty() && io::stdin().is_terminal() {
+            return self.converse().await;
+        }
+        if sources.is_empty() {
+            let mut text = String::new();
+            io::stdin().read_to_string(&mut text).map_err(Failure::file("standard input"))?;
+            return self.run_script(&text, Some("stdin")).await;
+        }
+        for source in sources {
+            match source {
+                Source::Text(text) => self.run_script(text, None).await?,
+                Source::File(path) => self.include(path).await?,
+            }
+        }
+        Ok(())
+    }
+
     /// The interactive loop: prompt, run, report errors, until the user quits.
     async fn converse(&mut self) -> Result<(), Failure> {
         let mut editor = LineEditor::new()
@@ -235,6 +250,25 @@ impl Shell {
             writeln!(self.out, "Time: {milliseconds:.3} ms")?;
         }
         self.out.flush()?;
+        self.analyze_filled(LARGE_CHANGE).await
+    }
+
+    /// Analyses the tables of which so many rows have changed, if they are due: no server does it. Ctrl-C leaves it.
+    async fn analyze_filled(&mut self, least: u64) -> Result<(), Failure> {
+        let analyze = self.database.analyze_filled(&self.before, least, Effort::Quick);
+        let failures = tokio::select! {
+            failures = Box::pin(analyze) => failures,
+            () = self.interrupt.notified() => {
+                self.before = self.database.changes();
+                return Ok(());
+            }
+        };
+        if !failures.is_empty() {
+            self.before = self.database.changes();
+        }
+        for (table, error) in failures {
+            writeln!(io::stderr(), "warning: cannot analyze \"{table}\": {error}")?;
+        }
         Ok(())
     }
 

@@ -52,6 +52,31 @@ fn files_commands_and_standard_input_are_sources() {
 }
 
 #[test]
+fn filled_tables_are_analysed() {
+    let place = tempdir().unwrap();
+    let directory = place.path().join("db");
+    let shown = |table: &str| {
+        let query = format!("SHOW STATISTICS FOR {table}");
+        sql(&directory, &["--format", "csv", "-c", &query]).ok().lines().count() - 1
+    };
+    // A large change at once, so that the rest of the script is planned with what was found.
+    let large = "CREATE TABLE large (id int, x int);
+        INSERT INTO large SELECT v, v % 7 FROM generate_series(1, 20000) AS s (v);
+        EXPLAIN SELECT count(*) FROM large WHERE x = 3";
+    let out = sql(&directory, &["-c", large]).ok();
+    assert!(out.contains("analyzed") && out.contains("at 20000 rows"), "{out}");
+    assert_eq!(shown("large"), 2);
+    // A small one at the end, also of a script that failed.
+    let small = "CREATE TABLE small (id int); INSERT INTO small SELECT v FROM generate_series(1, 99) AS s (v); SELEC";
+    sql(&directory, &["-c", small]).fails(3);
+    assert_eq!(shown("small"), 1);
+    let off = "ALTER SYSTEM SET autoanalyze = off; CREATE TABLE left_out (id int);
+        INSERT INTO left_out SELECT v FROM generate_series(1, 20000) AS s (v)";
+    sql(&directory, &["-c", off]).ok();
+    assert_eq!(shown("left_out"), 0);
+}
+
+#[test]
 fn rows_of_copy_stand_in_the_script() {
     let place = tempdir().unwrap();
     let directory = place.path().join("db");

@@ -28,6 +28,11 @@ fn files_and_direct_loading_hold_the_same_rows() {
         }
     }
     assert_eq!(table_count, 21);
+    // Both leave statistics.
+    for db in [&direct, &loaded] {
+        let shown = sql(db, &["--format", "csv", "-c", "SHOW STATISTICS FOR title"]).ok();
+        assert!(shown.lines().count() > 5 && shown.contains("title,production_year,"), "{shown}");
+    }
     let query = "SELECT count(*) AS n, min(title) AS first, max(production_year) AS last, sum(id) AS ids FROM title";
     for query in
         [query, "SELECT count(*) AS n, min(note) AS first, sum(person_id) AS people FROM cast_info"]

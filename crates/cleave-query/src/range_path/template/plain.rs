@@ -21,6 +21,11 @@ pub(super) fn plain(query: &ast::Query) -> Option<bool> {
     (flow.is_continue() && seen.queries == 1).then_some(seen.has_aggregates)
 }
 
+/// Whether `query` has the same result for the same rows.
+pub fn is_plain(query: &ast::Query) -> bool {
+    plain(query).is_some()
+}
+
 /// Whether `items` contain only what may be cached.
 pub fn are_plain(items: &[ast::SelectItem]) -> bool {
     let mut seen = Walk { queries: 0, has_aggregates: false };

@@ -1,0 +1,424 @@
+//! Plans over whole small tables that statements share: a query without its constants in, planned once; out, its rows
+//! for any constants.
+//!
+//! ```text
+//!  SELECT a.x, count(*) FROM a JOIN b ON … WHERE b.v < $1 GROUP BY a.x ─▶ plan over slots, with a function for $1
+//!     rows of a and of b in memory, the value of $1 ─▶ plan ─▶ rows
+//! ```
+//!
+//! 1. [`ShapePlan::of`] plans the query by the usual rules over [slots](super::kept). A parameter is a call of a
+//!    function without arguments, which has no value until the plan runs: so no rule computes it, and each takes it for
+//!    what it is, one value for all rows. That holds for either side of an outer join, which a column does not.
+//! 2. [`SmallTables`] keeps the rows of small tables of one catalog version.
+//! 3. [`ShapePlan::run`] sets the values and runs the plan.
+//!
+//! Invariant: its result is that of the planned query. What tells types or names stays in the query as it is written,
+//! and the columns of its plan are compared with those of the statement.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use cleave_catalog::catalog::TableState;
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::Settings;
+use cleave_sql::statement::Parameters;
+use cleave_sql::statement::catalog_syntax::call;
+use cleave_sql::statement::parameters::place_of;
+use cleave_sql::visiting::visit_mut;
+use cleave_store::TableSchema;
+use datafusion::arrow::array::{Array, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::compute::concat_batches;
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
+use datafusion::common::{ScalarValue, exec_err};
+use datafusion::error::Result as EngineResult;
+use datafusion::execution::{FunctionRegistry, TaskContext};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::physical_plan::execution_plan::reset_plan_states;
+use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast;
+use futures::StreamExt;
+
+use super::kept::{SlotExec, Step, TablePlace, collect_scans, slot_catalog, steps_over};
+use super::{
+    ReadView, StatementContext, apply_schema, describe, loops_here, lowered, plan_query,
+    table_query,
+};
+use crate::planner;
+use crate::query_engine::QueryEngine;
+use crate::range_path::{types, value};
+
+/// Rows that a result has at most; a plan that is run for one statement gives more without holding them.
+const RESULT_ROWS_MAX: usize = 10_000;
+/// Bytes of the rows of one table that are kept.
+const TABLE_BYTES_MAX: usize = 1 << 20;
+/// Tables whose rows are kept.
+const TABLE_COUNT_MAX: usize = 16;
+/// Prefix of the name of the function that is a parameter, before its place.
+const PARAMETER: &str = "cleave_parameter_";
+
+/// See the module's description.
+pub struct ShapePlan {
+    values: Arc<Values>,
+    tables: Vec<ShapeTable>,
+    how: How,
+    schema: SchemaRef,
+}
+
+/// A table of such a plan.
+struct ShapeTable {
+    /// The table as it was.
+    schema: Arc<TableSchema>,
+    slot: Arc<TablePlace>,
+    /// The columns that the plan reads.
+    read: (Vec<usize>, SchemaRef),
+}
+
+enum How {
+    /// Over the rows of the only table, or over one row without columns.
+    Steps(tokio::sync::Mutex<Vec<Step>>),
+    Plan {
+        plan: tokio::sync::Mutex<Arc<dyn ExecutionPlan>>,
+        task: Arc<TaskContext>,
+    },
+}
+
+/// The values of parameters, while the plan runs.
+#[derive(Debug, Default)]
+struct Values(Mutex<Vec<ScalarValue>>);
+
+impl ShapePlan {
+    /// Plans `query`, which is `original` with parameters of `given` in the places of some of its constants, and reads
+    /// `tables` of `view`; None: it cannot be planned so.
+    pub async fn of(
+        (database, settings, view): (&Arc<QueryEngine>, &Settings, &ReadView),
+        (query, original): (&ast::Query, &ast::Query),
+        tables: &[Arc<TableSchema>],
+        given: &Parameters,
+    ) -> Option<Self> {
+        let made = Box::pin(Self::made((database, settings, view), query, tables, given));
+        // What is wrong with the statement, its own plan says.
+        let made = made.await.ok()??;
+        let view = Some(view);
+        let described = describe(database, settings, view, original, Vec::new()).await.ok()?;
+        let types = |schema: &SchemaRef| {
+            let fields = schema.fields().iter();
+            fields.map(|own| (own.name().clone(), own.data_type().clone())).collect::<Vec<_>>()
+        };
+        (types(&described.schema) == types(&made.schema)).then_some(made)
+    }
+
+    async fn made(
+        (database, settings, view): (&Arc<QueryEngine>, &Settings, &ReadView),
+        query: &ast::Query,
+        tables: &[Arc<TableSchema>],
+        given: &Parameters,
+    ) -> Result<Option<Self>> {
+        let context = StatementContext::new(Arc::clone(database), view.clone(), settings.clone());
+        let (query, names) =
+            lowered(query.clone(), &context, |query| match visit_mut(query, &mut Calls) {
+                ControlFlow::Break(error) => Err(*error),
+                ControlFlow::Continue(()) => Ok(()),
+            })?;
+        let slots: Vec<_> = tables.iter().map(|table| TablePlace::of(table.arrow())).collect();
+        let named = tables.iter().zip(&slots);
+        let catalog = slot_catalog(named.map(|(table, slot)| (table.name.as_str(), slot)))?;
+        let asked = (settings, &database.last_states);
+        let mut state = planner::statement_state(asked, 1, database.query_runtime(), catalog);
+        // Dynamic filters of one execution must not apply to the next.
+        let options = state.config_mut().options_mut();
+        options.set("datafusion.optimizer.enable_dynamic_filter_pushdown", "false")?;
+        let values = Arc::new(Values::default());
+        for (place, own) in types(given).into_iter().enumerate() {
+            let function = ParameterFunction::new(place, own, &values);
+            state.register_udf(Arc::new(ScalarUDF::new_from_impl(function)))?;
+        }
+        let statement = ast::Statement::Query(Box::new(query));
+        let statement = EngineStatement::Statement(Box::new(statement));
+        let logical = state.statement_to_plan(statement).await?;
+        let plan = state.create_physical_plan(&logical).await?;
+        if loops_here(&*plan) {
+            return Ok(None);
+        }
+        let mut scans = Vec::new();
+        collect_scans(&plan, &mut scans);
+        let mut read = Vec::with_capacity(tables.len());
+        for (schema, slot) in tables.iter().zip(slots) {
+            let mut own = scans.iter().filter(|scan| Arc::ptr_eq(&scan.slot, &slot));
+            let (Some(scan), None) = (own.next(), own.next()) else { return Ok(None) };
+            let columns = (scan.columns.clone(), Arc::new(slot.schema.project(&scan.columns)?));
+            read.push(ShapeTable { schema: Arc::clone(schema), slot, read: columns });
+        }
+        let schema = names.apply(&plan.schema());
+        let steps =
+            steps_over(&plan, &|leaf| leaf.is::<SlotExec>() || leaf.is::<PlaceholderRowExec>());
+        let how = match steps {
+            Some(steps) => How::Steps(tokio::sync::Mutex::new(steps)),
+            None => How::Plan {
+                plan: tokio::sync::Mutex::new(plan),
+                task: Arc::new(planner::task_of(&state, state.config().clone())),
+            },
+        };
+        Ok(Some(Self { values, tables: read, how, schema }))
+    }
+
+    /// Its tables, as they were, and the places of the columns that it reads of them.
+    pub fn tables(&self) -> impl Iterator<Item = (&Arc<TableSchema>, &[usize])> {
+        self.tables.iter().map(|table| (&table.schema, table.read.0.as_slice()))
+    }
+
+    /// The rows for these values, where its tables have the rows `inputs`; None: there are too many.
+    ///
+    /// # Errors
+    /// Those of the query's expressions.
+    pub async fn run(
+        &self,
+        parameters: &Parameters,
+        inputs: Vec<RecordBatch>,
+    ) -> Result<Option<RecordBatch>> {
+        let given = (0..parameters.values().len()).map(|place| {
+            let array = value(parameters, place)?;
+            Ok(ScalarValue::try_from_array(&array, 0)?)
+        });
+        let given = given.collect::<Result<Vec<_>>>()?;
+        let inputs =
+            self.tables.iter().zip(inputs).map(|(table, rows)| with_schema(&table.read.1, &rows));
+        let inputs = inputs.collect::<Result<Vec<_>>>()?;
+        let rows = match &self.how {
+            How::Steps(steps) => {
+                let steps = steps.lock().await;
+                self.values.set(given);
+                let mut rows = match inputs.into_iter().next() {
+                    Some(rows) => rows,
+                    None => with_schema_of(&Arc::new(Schema::empty()), Vec::new(), 1)?,
+                };
+                for step in steps.iter() {
+                    rows = step.apply(rows)?;
+                }
+                rows
+            }
+            How::Plan { plan, task } => {
+                let mut plan = plan.lock().await;
+                self.values.set(given);
+                *plan = reset_plan_states(Arc::clone(&plan))?;
+                for (table, rows) in self.tables.iter().zip(inputs) {
+                    table.slot.put(rows);
+                }
+                let mut stream = execute_stream(Arc::clone(&plan), Arc::clone(task))?;
+                let (mut batches, mut count) = (Vec::new(), 0);
+                while let Some(batch) = stream.next().await {
+                    let batch = batch?;
+                    count += batch.num_rows();
+                    if count > RESULT_ROWS_MAX {
+                        return Ok(None);
+                    }
+                    batches.push(batch);
+                }
+                concat_batches(&plan.schema(), &batches)?
+            }
+        };
+        apply_schema(&rows, &self.schema).map(Some)
+    }
+}
+
+impl fmt::Debug for ShapePlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShapePlan").field("schema", &self.schema).finish_non_exhaustive()
+    }
+}
+
+/// The columns of `rows` under the names of `schema`.
+fn with_schema(schema: &SchemaRef, rows: &RecordBatch) -> Result<RecordBatch> {
+    with_schema_of(schema, rows.columns().to_vec(), rows.num_rows())
+}
+
+fn with_schema_of(
+    schema: &SchemaRef,
+    columns: Vec<Arc<dyn Array>>,
+    count: usize,
+) -> Result<RecordBatch> {
+    let options = RecordBatchOptions::new().with_row_count(Some(count));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+}
+
+impl Values {
+    fn set(&self, values: Vec<ScalarValue>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = values;
+    }
+
+    fn get(&self, place: usize) -> Option<ScalarValue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(place).cloned()
+    }
+}
+
+/// Puts calls in the places of parameters.
+struct Calls;
+
+impl ast::VisitorMut for Calls {
+    type Break = Box<cleave_catalog::error::Error>;
+
+    fn pre_visit_expr(&mut self, expression: &mut ast::Expr) -> ControlFlow<Self::Break> {
+        match place_of(expression) {
+            Ok(None) => ControlFlow::Continue(()),
+            Ok(Some(place)) => {
+                *expression = call(&format!("{PARAMETER}{place}"), Vec::new());
+                ControlFlow::Continue(())
+            }
+            Err(error) => ControlFlow::Break(Box::new(error)),
+        }
+    }
+}
+
+/// A parameter.
+#[derive(Debug)]
+struct ParameterFunction {
+    place: usize,
+    name: String,
+    own: DataType,
+    signature: Signature,
+    values: Arc<Values>,
+}
+
+impl ParameterFunction {
+    fn new(place: usize, own: DataType, values: &Arc<Values>) -> Self {
+        // Immutable, as a constant is: conditions with it move as others do.
+        let signature = Signature::nullary(Volatility::Immutable);
+        let name = format!("{PARAMETER}{place}");
+        Self { place, name, own, signature, values: Arc::clone(values) }
+    }
+}
+
+impl PartialEq for ParameterFunction {
+    fn eq(&self, other: &Self) -> bool {
+        self.place == other.place && Arc::ptr_eq(&self.values, &other.values)
+    }
+}
+
+impl Eq for ParameterFunction {}
+
+impl Hash for ParameterFunction {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.place.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for ParameterFunction {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+        Ok(self.own.clone())
+    }
+
+    fn invoke_with_args(&self, _arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        match self.values.get(self.place) {
+            Some(value) => Ok(ColumnarValue::Scalar(value)),
+            // Rules that compute constants leave it.
+            None => exec_err!("a parameter without a value"),
+        }
+    }
+}
+
+/// Rows of small tables of the last catalog version that statements read them in. See the module's description.
+///
+/// Rows are read once a table was asked for twice in one version: one that changes between statements is not kept.
+#[derive(Debug, Default)]
+pub struct SmallTables(Mutex<VecDeque<SmallTable>>);
+
+#[derive(Debug)]
+struct SmallTable {
+    /// The table in one catalog version, which this does not keep.
+    state: Weak<TableState>,
+    columns: Vec<usize>,
+    rows: Rows,
+}
+
+#[derive(Debug, Clone)]
+enum Rows {
+    AskedOnce,
+    /// They take too much memory.
+    Large,
+    Here(RecordBatch),
+}
+
+impl SmallTables {
+    /// The rows of `table` of `view`, with these of its columns; None: they are not kept.
+    ///
+    /// # Errors
+    /// Those of reading them.
+    pub async fn rows(
+        &self,
+        (database, settings, view): (&Arc<QueryEngine>, &Settings, &ReadView),
+        table: &Arc<TableState>,
+        columns: &[usize],
+    ) -> Result<Option<RecordBatch>> {
+        match self.known(table, columns) {
+            Some(Rows::Here(rows)) => return Ok(Some(rows)),
+            Some(Rows::Large) => return Ok(None),
+            None => {
+                self.keep(table, columns, Rows::AskedOnce);
+                return Ok(None);
+            }
+            Some(Rows::AskedOnce) => {}
+        }
+        let all = &table.schema.columns;
+        // Rows are counted by a column.
+        let named = if columns.is_empty() { &[0] } else { columns };
+        let names: Vec<&str> =
+            named.iter().filter_map(|place| all.get(*place)).map(|own| own.name.as_str()).collect();
+        let query = table_query(&table.schema.name, &names, None)?;
+        let parameters = Parameters::default();
+        let asked =
+            super::QueryRequest { query: &query, parameters: &parameters, view: Some(view) };
+        let running = Box::pin(plan_query(database, settings, asked)).await?.run(false).await?;
+        let (schema, batches, _) = Box::pin(running.collect()).await?;
+        let rows = concat_batches(&schema, &batches)?;
+        let rows = if columns.is_empty() { rows.project(&[])? } else { rows };
+        if rows.get_array_memory_size() > TABLE_BYTES_MAX {
+            self.keep(table, columns, Rows::Large);
+            return Ok(None);
+        }
+        self.keep(table, columns, Rows::Here(rows.clone()));
+        Ok(Some(rows))
+    }
+
+    /// Notes that these columns of `table` are asked for.
+    pub fn ask(&self, table: &Arc<TableState>, columns: &[usize]) {
+        if self.known(table, columns).is_none() {
+            self.keep(table, columns, Rows::AskedOnce);
+        }
+    }
+
+    fn known(&self, table: &Arc<TableState>, columns: &[usize]) -> Option<Rows> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |own: &&SmallTable| {
+            // A weak reference keeps the address from being used again.
+            own.columns == columns && std::ptr::eq(own.state.as_ptr(), Arc::as_ptr(table))
+        };
+        kept.iter().find(is_it).map(|own| own.rows.clone())
+    }
+
+    fn keep(&self, table: &Arc<TableState>, columns: &[usize], rows: Rows) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = table.schema.table_id;
+        let is_old = |own: &SmallTable| {
+            let state = own.state.upgrade();
+            state.is_none_or(|state| state.schema.table_id == id && own.columns == columns)
+        };
+        kept.retain(|own| !is_old(own));
+        kept.truncate(TABLE_COUNT_MAX - 1);
+        let (state, columns) = (Arc::downgrade(table), columns.to_vec());
+        kept.push_front(SmallTable { state, columns, rows });
+    }
+}
