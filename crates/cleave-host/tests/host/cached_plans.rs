@@ -162,6 +162,8 @@ async fn what_may_say_something_else_next_time_is_not_kept() {
 #[tokio::test]
 async fn plans_that_were_not_asked_for_longest_go() {
     let (_directory, database, mut session) = with_tables().await;
+    // Statements over small tables that differ in constants would share a plan.
+    run(&mut session, "SET look_up_rows = 0").await;
     keep(&database, &mut session, JOIN).await;
     for number in 0..70 {
         keep(&database, &mut session, &format!("SELECT count(*) FROM t WHERE n > {number}")).await;

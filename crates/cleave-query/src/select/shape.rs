@@ -22,11 +22,11 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cleave_catalog::catalog::TableState;
-use cleave_catalog::error::Result;
+use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::Settings;
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::catalog_syntax::call;
-use cleave_sql::statement::parameters::place_of;
+use cleave_sql::statement::parameters::{Parameter, place_of};
 use cleave_sql::visiting::visit_mut;
 use cleave_store::TableSchema;
 use datafusion::arrow::array::{Array, RecordBatch, RecordBatchOptions};
@@ -52,7 +52,6 @@ use super::{
 };
 use crate::planner;
 use crate::query_engine::QueryEngine;
-use crate::range_path::{types, value};
 
 /// Rows that a result has at most; a plan that is run for one statement gives more without holding them.
 const RESULT_ROWS_MAX: usize = 10_000;
@@ -135,7 +134,7 @@ impl ShapePlan {
         let options = state.config_mut().options_mut();
         options.set("datafusion.optimizer.enable_dynamic_filter_pushdown", "false")?;
         let values = Arc::new(Values::default());
-        for (place, own) in types(given).into_iter().enumerate() {
+        for (place, own) in given.values().iter().map(Parameter::array_type).enumerate() {
             let function = ParameterFunction::new(place, own, &values);
             state.register_udf(Arc::new(ScalarUDF::new_from_impl(function)))?;
         }
@@ -183,7 +182,11 @@ impl ShapePlan {
         inputs: Vec<RecordBatch>,
     ) -> Result<Option<RecordBatch>> {
         let given = (0..parameters.values().len()).map(|place| {
-            let array = value(parameters, place)?;
+            let array = parameters.get(place)?.array();
+            let array = array.map_err(|source| Error::Parameter {
+                number: place + 1,
+                source: Box::new(source),
+            })?;
             Ok(ScalarValue::try_from_array(&array, 0)?)
         });
         let given = given.collect::<Result<Vec<_>>>()?;
