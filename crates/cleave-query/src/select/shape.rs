@@ -343,6 +343,7 @@ pub struct SmallTables(Mutex<VecDeque<SmallTable>>);
 struct SmallTable {
     /// The table in one catalog version, which this does not keep.
     state: Weak<TableState>,
+    table_id: u32,
     columns: Vec<usize>,
     rows: Rows,
 }
@@ -350,7 +351,7 @@ struct SmallTable {
 #[derive(Debug, Clone)]
 enum Rows {
     AskedOnce,
-    /// They take too much memory.
+    /// They take too much memory. That holds for further versions of the table: each would be read in vain.
     Large,
     Here(RecordBatch),
 }
@@ -407,7 +408,10 @@ impl SmallTables {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |own: &&SmallTable| {
             // A weak reference keeps the address from being used again.
-            own.columns == columns && std::ptr::eq(own.state.as_ptr(), Arc::as_ptr(table))
+            let is_large = matches!(own.rows, Rows::Large);
+            own.columns == columns
+                && (std::ptr::eq(own.state.as_ptr(), Arc::as_ptr(table))
+                    || is_large && own.table_id == table.schema.table_id)
         };
         kept.iter().find(is_it).map(|own| own.rows.clone())
     }
@@ -416,12 +420,12 @@ impl SmallTables {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let id = table.schema.table_id;
         let is_old = |own: &SmallTable| {
-            let state = own.state.upgrade();
-            state.is_none_or(|state| state.schema.table_id == id && own.columns == columns)
+            let is_gone = own.state.strong_count() == 0 && !matches!(own.rows, Rows::Large);
+            is_gone || own.table_id == id && own.columns == columns
         };
         kept.retain(|own| !is_old(own));
         kept.truncate(TABLE_COUNT_MAX - 1);
         let (state, columns) = (Arc::downgrade(table), columns.to_vec());
-        kept.push_front(SmallTable { state, columns, rows });
+        kept.push_front(SmallTable { state, table_id: id, columns, rows });
     }
 }

@@ -277,7 +277,7 @@ fn a_slice_is_the_first_rows_of_a_page() {
     // Pages of three batches and of one.
     let slice = SLICE_ROWS as u64;
     let mut add = |page: u64, slots: std::ops::Range<u64>| {
-        let values = slots.clone().map(|slot| Some((page * 10 + slot / slice) as i32));
+        let values = slots.clone().map(|slot| i32::try_from(page * 10 + slot / slice).ok());
         let values: Int32Array = values.collect();
         let references = UInt64Array::from_iter_values(slots.map(|slot| page << 32 | slot));
         state.update_batch(&[Arc::new(values), Arc::new(references)]).unwrap();
