@@ -264,7 +264,7 @@ impl Values {
 struct Calls;
 
 impl ast::VisitorMut for Calls {
-    type Break = Box<cleave_catalog::error::Error>;
+    type Break = Box<Error>;
 
     fn pre_visit_expr(&mut self, expression: &mut ast::Expr) -> ControlFlow<Self::Break> {
         match place_of(expression) {
