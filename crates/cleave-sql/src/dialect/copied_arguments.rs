@@ -10,11 +10,12 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion, TreeNodeRewriter};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 
 use cleave_catalog::error::{Error, Fault};
+
+use super::rewrite::rewrite_named;
 
 /// Most expressions that one expression may become, unless it is long itself.
 const PARTITIONS_MAX: u64 = 100_000;
@@ -32,16 +33,7 @@ impl AnalyzerRule for CopiedArguments {
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         let rewritten = plan.transform_up_with_subqueries(|node| {
-            let names = NamePreserver::new(&node);
-            node.map_expressions(|expr| {
-                let name = names.save(&expr);
-                let rewritten = expr.rewrite(&mut Counter::default())?;
-                // Members of grouping sets are columns, but the node itself has no name.
-                Ok(match rewritten.transformed && !matches!(rewritten.data, Expr::GroupingSet(_)) {
-                    true => rewritten.update_data(|expr| name.restore(expr)),
-                    false => rewritten,
-                })
-            })
+            rewrite_named(node, &|expr| expr.rewrite(&mut Counter::default()))
         });
         Ok(rewritten?.data)
     }

@@ -17,11 +17,20 @@ pub(super) fn rewrite_expressions(
         let name = scan.table_name.clone();
         schema.merge(&DFSchema::try_from_qualified_schema(name, &scan.source.schema())?);
     }
+    rewrite_named(plan, &|expr| expr.transform_up(|expr| rewrite(expr, &schema)))?
+        .map_data(LogicalPlan::recompute_schema)
+}
+
+/// Replaces each expression of `plan` by what `rewrite` makes of it as a whole, under the name that it had. The schema
+/// stays, so `rewrite` must not change a type.
+pub(super) fn rewrite_named(
+    plan: LogicalPlan,
+    rewrite: &dyn Fn(Expr) -> Result<Transformed<Expr>>,
+) -> Result<Transformed<LogicalPlan>> {
     let names = NamePreserver::new(&plan);
     let rewrite_one = |expr: Expr| {
         let name = names.save(&expr);
-        let rewritten = expr.transform_up(|expr| rewrite(expr, &schema))?;
-        Ok(rewritten.update_data(|expr| name.restore(expr)))
+        Ok(rewrite(expr)?.update_data(|expr| name.restore(expr)))
     };
     let rewrite_all = |exprs: Vec<Expr>| -> Result<Vec<Expr>> {
         exprs.into_iter().map(|expr| Ok(rewrite_one(expr)?.data)).collect()
@@ -39,6 +48,5 @@ pub(super) fn rewrite_expressions(
             Ok(Transformed::yes(Expr::GroupingSet(set)))
         }
         expr => rewrite_one(expr),
-    })?
-    .map_data(LogicalPlan::recompute_schema)
+    })
 }
