@@ -21,14 +21,12 @@ import random
 import re
 import sys
 import time
-from collections import Counter
 from dataclasses import replace
 
-import servers
-from differences import known, outcomes, tables
+from differences import known, outcomes, reports, tables
 from differences.changes import ALL_TABLES, CHILDREN, Changes
 from differences.systems import System, running
-from differences.trees import smaller
+from differences.trees import shrunk, smaller
 
 # How Cleave changes rows. Without a shipped delta, fragments read what was committed just now from pages.
 WAYS = {
@@ -48,13 +46,10 @@ WORST = {"crash", "value", "accepted"}
 
 def main():
     options = arguments()
-    psycopg = servers.psycopg()
-    if psycopg is None:
-        print("SKIPPED: psycopg cannot be installed")
+    prepared = reports.prepared()
+    if prepared is None:
         return
-    binary = servers.cleave()
-    if binary is None:
-        sys.exit("there is no build of Cleave: run `cargo build`, or set CLEAVE_BINARY")
+    psycopg, binary = prepared
     ways = options.ways.split(",")
     with running([binary] * len(ways)) as (peer, *own):
         expected = System(psycopg, "PostgreSQL", peer)
@@ -130,23 +125,11 @@ class Run:
         return self.compared(transaction)
 
     def shrunk(self, transaction, difference):
-        tries = self.options.shrink
-
         def is_same(variant):
             other = self.alone(variant)
             return other is not None and other[0].codes() == difference[0].codes() and other[1] == difference[1]
 
-        is_smaller = True
-        while is_smaller and tries > 0:
-            is_smaller = False
-            for variant in variants(transaction):
-                tries -= 1
-                if is_same(variant):
-                    transaction, is_smaller = variant, True
-                    break
-                if tries <= 0:
-                    break
-        return transaction
+        return shrunk(transaction, is_same, self.options.shrink, variants)
 
     def note(self, transaction, difference, is_alone):
         (found, way), sql = difference, text_of(transaction)
@@ -187,25 +170,19 @@ class Run:
             system.answer("ROLLBACK")
 
     def report(self):
-        found = sorted(self.differences.values(), key=lambda entry: (
-            entry["known"] is not None, outcomes.KINDS.index(entry["kind"]), -entry["count"]))
+        found = reports.in_order(self.differences)
         for entry in found:
             print(f"\n{entry['count']} x {entry['kind']} ({entry['way']}, transaction {entry['number']}"
                   + ("" if entry["alone"] else ", not alone")
                   + (f"): known, {entry['known']}" if entry["known"] else ")"))
             print(f"  {entry['sql']}\n  PostgreSQL: {entry['postgresql']}\n  Cleave:     {entry['cleave']}")
-        unknown = Counter()
-        for entry in found:
-            if entry["known"] is None:
-                unknown[entry["kind"]] += entry["count"]
+        unknown = reports.unknown(found)
         fragments = {system.name: system.answer(FRAGMENTS).rows[0][0] for system in self.found}
         print(f"\n{self.count} transactions, {self.statements} statements, {self.errors} of which fail, seed "
               f"{self.options.seed}. Update fragments: {fragments}")
         print("For 10,000 transactions, without those known:",
               {kind: round(number * 10_000 / max(self.count, 1), 1) for kind, number in unknown.items()})
-        others = sum(number for kind, number in unknown.items() if kind not in WORST)
-        return int(any(unknown[kind] for kind in WORST)
-                   or others * 10_000 / max(self.count, 1) > self.options.refused)
+        return reports.exit_code(unknown, self.count, WORST, self.options.refused)
 
 
 def text_of(transaction):

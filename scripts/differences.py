@@ -26,8 +26,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import servers
-from differences import known, outcomes, self_test, tables
+from differences import known, outcomes, reports, self_test, tables
 from differences.grammar import Grammar
 from differences.systems import System, running
 from differences.trees import node, shrunk
@@ -45,13 +44,10 @@ def main():
     options = arguments()
     if options.action == "self-test":
         sys.exit(self_test.run())
-    psycopg = servers.psycopg()
-    if psycopg is None:
-        print("SKIPPED: psycopg cannot be installed")
+    prepared = reports.prepared()
+    if prepared is None:
         return
-    binary = servers.cleave()
-    if binary is None:
-        sys.exit("there is no build of Cleave: run `cargo build`, or set CLEAVE_BINARY")
+    psycopg, binary = prepared
     with running([binary]) as (peer, own):
         expected = System(psycopg, "PostgreSQL", peer)
         found = [System(psycopg, split, own, [f"split = '{split}'"]) for split in SPLITS]
@@ -139,24 +135,19 @@ class Run:
         return None, None
 
     def report(self):
-        found = sorted(self.differences.values(), key=lambda entry: (
-            entry["known"] is not None, outcomes.KINDS.index(entry["kind"]), -entry["count"]))
+        found = reports.in_order(self.differences)
         for entry in found:
             print(f"\n{entry['count']} x {entry['kind']} (split {entry['split']}, statement {entry['number']})"
                   + (f": known, {entry['known']}" if entry["known"] else ""))
             print(f"  {entry['sql']}\n  PostgreSQL: {entry['postgresql']}\n  Cleave:     {entry['cleave']}")
-        unknown = Counter()
-        for entry in found:
-            if entry["known"] is None:
-                unknown[entry["kind"]] += entry["count"]
+        unknown = reports.unknown(found)
         each = 10_000 / max(self.count, 1)
         print(f"\n{self.count} statements, seed {self.options.seed}. For 10,000 statements, without those known:")
         for kind in outcomes.KINDS:
             print(f"  {kind:9} {unknown[kind] * each:8.1f}   with them {self.numbers[kind] * each:8.1f}")
         if self.options.report:
             self.options.report.write_text(json.dumps({"count": self.count, "differences": found}, indent=1))
-        others = sum(number for kind, number in unknown.items() if kind not in WORST)
-        return int(any(unknown[kind] for kind in WORST) or others * each > self.options.refused)
+        return reports.exit_code(unknown, self.count, WORST, self.options.refused)
 
 
 def shape(sql, difference):

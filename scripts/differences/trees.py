@@ -82,10 +82,11 @@ def descendants(tree):
             yield from descendants(part)
 
 
-def shrunk(tree, is_same, tries=400):
-    """The smallest tree for which `is_same`, found greedily with up to so many questions."""
+def shrunk(tree, is_same, tries=400, variants_of=smaller):
+    """The smallest tree for which `is_same`, found greedily with up to so many questions. `variants_of` gives those
+    that are smaller than one."""
     while tries > 0:
-        for variant in smaller(tree):
+        for variant in variants_of(tree):
             tries -= 1
             if is_same(variant):
                 tree = variant
