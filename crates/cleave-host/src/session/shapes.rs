@@ -22,6 +22,7 @@ use cleave_query::query_log::QueryEnd;
 use cleave_query::range_path::sources::Sources;
 use cleave_query::range_path::template::is_plain;
 use cleave_query::select::ShapePlan;
+use cleave_sql::dialect::is_comparison;
 use cleave_sql::statement::Parameters;
 use cleave_store::{ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr};
@@ -388,17 +389,4 @@ fn is_constant(expression: &Expr) -> bool {
         Expr::BinaryOp { left, right, .. } => is_constant(left) && is_constant(right),
         _ => false,
     }
-}
-
-fn is_comparison(operator: &BinaryOperator) -> bool {
-    use BinaryOperator as Operator;
-    matches!(
-        operator,
-        Operator::Eq
-            | Operator::NotEq
-            | Operator::Lt
-            | Operator::LtEq
-            | Operator::Gt
-            | Operator::GtEq
-    )
 }

@@ -2,7 +2,7 @@
 //! for any constants.
 //!
 //! ```text
-//!  SELECT a.x, count(*) FROM a JOIN b ON … WHERE b.v < $1 GROUP BY a.x ─▶ plan over slots, with a function for $1
+//!  SELECT a.x, count(*) FROM a JOIN b ON … WHERE b.v < $1 GROUP BY a.x ─▶ plan over slots, a function for $1
 //!     rows of a and of b in memory, the value of $1 ─▶ plan ─▶ rows
 //! ```
 //!

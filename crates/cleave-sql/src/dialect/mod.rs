@@ -71,7 +71,7 @@ pub use having_alone::AGGREGATES;
 pub use held_conditions::HeldConditions;
 pub use interval_keys::IntervalKeys;
 pub use lower_syntax::lower_syntax;
-pub use operators::PostgresOperators;
+pub use operators::{PostgresOperators, is_comparison};
 pub use repeated_rows::RepeatedRows;
 pub use set_operations::SetOperations;
 pub(crate) use similar_pattern::similar_pattern;

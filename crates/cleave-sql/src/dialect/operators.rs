@@ -90,7 +90,8 @@ impl ExprPlanner for PostgresOperators {
     }
 }
 
-fn is_comparison(operator: &BinaryOperator) -> bool {
+/// Whether `operator` compares its operands.
+pub fn is_comparison(operator: &BinaryOperator) -> bool {
     use BinaryOperator as Op;
     matches!(operator, Op::Eq | Op::NotEq | Op::Lt | Op::LtEq | Op::Gt | Op::GtEq)
 }
