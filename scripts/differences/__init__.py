@@ -1,4 +1,4 @@
-"""The parts of `scripts/differences.py` and `scripts/changes.py`, in the order in which a statement passes through them.
+"""The parts of `scripts/differences.py` and `scripts/changes.py`, in the order in which a statement passes them.
 
     trees       statements as trees, and the smaller trees that a tree shrinks to
     tables      the random tables that statements are over
