@@ -3,6 +3,7 @@
 
 use std::ops::ControlFlow;
 
+use super::computed_limits::lower_computed_limits;
 use super::functions_in_from::{lower_functions_in_from, lower_rows};
 use super::having_alone::lower_having_alone;
 use super::integer_literals::type_integers;
@@ -24,6 +25,7 @@ use datafusion::sql::sqlparser::ast::{
 /// Makes `x::varchar(n)` and `x::char(n)` in `query` cut the text, as PostgreSQL does, `char(n)` also without trailing
 /// blanks, as it is stored. Makes doubles of numbers that no numeric holds.
 pub fn lower_syntax(query: &mut ast::Query) {
+    lower_computed_limits(query);
     lower_places(query);
     lower_values(query);
     let flow = visit_mut(query, &mut Clauses);
@@ -68,6 +70,11 @@ pub fn lower_syntax(query: &mut ast::Query) {
                 array: false,
                 format: None,
             };
+        } else if let Expr::Value(value) = expression
+            && let ast::Value::Number(text, _) = &mut value.value
+            && let Some(plain) = without_power(text)
+        {
+            *text = plain;
         }
         ControlFlow::Continue(())
     });
@@ -128,6 +135,17 @@ fn is_beyond_numeric(expression: &Expr) -> bool {
     let ast::Value::Number(text, _) = &value.value else { return false };
     let exponent = text.split_once(['e', 'E']).map(|(_, exponent)| exponent.parse::<i64>());
     exponent.is_some_and(|exponent| !exponent.is_ok_and(|exponent| exponent.abs() <= 30))
+}
+
+/// A number that is written with a power of ten, without it: the engine would give `1e3` three digits less than none
+/// behind its point, and cut the numbers beside it to thousands.
+fn without_power(text: &str) -> Option<String> {
+    let (mantissa, exponent) = text.split_once(['e', 'E'])?;
+    let exponent = usize::try_from(exponent.parse::<i64>().ok()?).ok()?;
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let (moved, left) = fraction.split_at_checked(exponent).unwrap_or((fraction, ""));
+    let zeros = "0".repeat(exponent - moved.len());
+    Some(format!("{whole}{moved}{zeros}.{left}"))
 }
 
 fn without_trailing_blanks(text: Expr) -> Expr {

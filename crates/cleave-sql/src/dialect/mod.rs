@@ -29,6 +29,7 @@
 
 mod bounded_functions;
 mod checked_arithmetic;
+mod computed_limits;
 mod copied_arguments;
 mod functions;
 mod functions_in_from;

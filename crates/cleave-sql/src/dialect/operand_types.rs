@@ -120,18 +120,34 @@ pub(super) fn check_cast((expr, from): Operand<'_>, to: &DataType) -> Result<()>
         return Ok(());
     };
     // Some functions give bigints that are integers in PostgreSQL, as generate_series.
-    let is_integer = |own: &DataType| matches!(own, DataType::Int32 | DataType::Int64);
+    let is_integer = match from {
+        DataType::Int64 => !has_bigint(expr),
+        own => *own == DataType::Int32,
+    };
     let is_made = one == other
         || matches!((one, other), (Text, _) | (_, Text))
         || matches!((one, other), (Interval, TimeOfDay) | (TimeOfDay, Interval))
         || (one, other) == (Moment, TimeOfDay) && matches!(from, DataType::Timestamp(..))
-        || (one, other) == (Number, Boolean) && is_integer(from)
+        || (one, other) == (Number, Boolean) && is_integer
         || (one, other) == (Boolean, Number) && *to == DataType::Int32;
     if is_made {
         return Ok(());
     }
     let message = format!("cannot cast type {} to {}", type_name(from), type_name(to));
     Err(Error::Invalid { message, fault: Fault::Cast, position: None }.into())
+}
+
+/// Whether a whole number is a bigint because an operand was made one.
+fn has_bigint(expr: &Expr) -> bool {
+    match expr {
+        Expr::Cast(cast) => *cast.field.data_type() == DataType::Int64,
+        Expr::Negative(inner) => has_bigint(inner),
+        Expr::BinaryExpr(binary) => has_bigint(&binary.left) || has_bigint(&binary.right),
+        Expr::ScalarFunction(call) if call.name().starts_with("checked_") => {
+            call.args.iter().any(has_bigint)
+        }
+        _ => false,
+    }
 }
 
 /// One operand: its form and its type.

@@ -71,7 +71,7 @@ fn without_repeated<T>(items: &mut Vec<T>, of: impl Fn(&T) -> &Expr) {
 }
 
 /// Replaces the place of a column, and its name if `by_name`, by its expression.
-fn replace(key: &mut Expr, items: &[SelectItem], by_name: bool) {
+pub(super) fn replace(key: &mut Expr, items: &[SelectItem], by_name: bool) {
     let item = match key {
         Expr::Value(value) => match &value.value {
             ast::Value::Number(place, _) => place

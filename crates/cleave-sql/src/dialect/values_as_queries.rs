@@ -87,13 +87,47 @@ fn type_literals(values: &mut ast::Values) {
         if !cells().any(is_literal) {
             continue;
         }
-        let Some(own) = cells().find_map(written_type) else { continue };
+        // A number with a point makes the column numeric, whatever whole numbers there are.
+        let number = cells().any(is_fraction).then_some(DataType::Numeric(ast::ExactNumberInfo::None));
+        let Some(own) = number.or_else(|| cells().find_map(written_type)) else { continue };
         for row in &mut values.rows {
             if let Some(cell) = row.get_mut(column).filter(|cell| is_literal(cell)) {
                 let literal = std::mem::replace(cell, Expr::value(ast::Value::Null));
-                *cell = cast(literal, own.clone());
+                *cell = number_of(&literal, &own).unwrap_or_else(|| cast(literal, own.clone()));
             }
         }
+    }
+}
+
+/// A literal in quotes as the number that it would be without them, if its column is numeric: a cast would give it a
+/// scale of its own.
+fn number_of(literal: &Expr, own: &DataType) -> Option<Expr> {
+    let (Expr::Value(value), DataType::Numeric(_)) = (literal, own) else { return None };
+    let ast::Value::SingleQuotedString(text) = &value.value else { return None };
+    let text = text.trim();
+    let digits = text.trim_start_matches('-');
+    let parts = digits.split_once('.').unwrap_or((digits, ""));
+    let is_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = !parts.0.is_empty() && is_digits(parts.0) && is_digits(parts.1);
+    if !is_number || text.len() - digits.len() > 1 {
+        return None;
+    }
+    let number = Expr::value(ast::Value::Number(digits.to_owned(), false));
+    Some(if digits.len() == text.len() {
+        number
+    } else {
+        Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr: Box::new(number) }
+    })
+}
+
+/// Whether a cell is a number with a point or a power of ten.
+fn is_fraction(cell: &Expr) -> bool {
+    match cell {
+        Expr::Value(value) => {
+            matches!(&value.value, ast::Value::Number(digits, _) if digits.contains(['.', 'e', 'E']))
+        }
+        Expr::Nested(inner) | Expr::UnaryOp { expr: inner, .. } => is_fraction(inner),
+        _ => false,
     }
 }
 
