@@ -23,7 +23,7 @@ use cleave_fragment::functions::{knowing_infinite, within_domains};
 use cleave_sql::dialect::{
     BoundedFunctions, CheckedArithmetic, CopiedArguments, Guards, HeldConditions, IntervalKeys,
     PostgresOperators, PostgresTypes, RepeatedRows, SetOperations, TypedLiterals, VolatileOperands,
-    WindowFrames, statement_timestamp, text_functions, window_functions,
+    WindowFrames, WindowKeys, statement_timestamp, text_functions, window_functions,
 };
 use cleave_sql::unnest_subqueries::UnnestSubqueries;
 use datafusion::arrow::temporal_conversions::timestamp_us_to_datetime;
@@ -161,6 +161,7 @@ fn base_state() -> SessionState {
             Arc::new(HeldConditions),
             Arc::new(UnnestSubqueries),
             Arc::new(RepeatedRows),
+            Arc::new(WindowKeys),
         ])
         .with_physical_optimizer_rules(physical_rules)
         .with_optimizer_rule(Arc::new(CompareDays))

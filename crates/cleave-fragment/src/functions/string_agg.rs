@@ -11,11 +11,12 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion_common::{Result, ScalarValue, internal_err, not_impl_err};
 use datafusion_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion_expr::utils::AggregateOrderSensitivity;
 use datafusion_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator,
     ReversedUDAF, Signature,
 };
-use datafusion_functions_aggregate::array_agg::ArrayAgg;
+use datafusion_functions_aggregate::array_agg::array_agg_udaf;
 use datafusion_functions_aggregate::string_agg::string_agg_udaf;
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::expressions::Literal;
@@ -33,7 +34,7 @@ pub fn string_agg() -> Arc<AggregateUDF> {
     Arc::clone(FUNCTION.get_or_init(|| {
         Arc::new(AggregateUDF::from(StringAgg {
             engines: string_agg_udaf(),
-            gathering: ArrayAgg::default(),
+            gathering: array_agg_udaf(),
         }))
     }))
 }
@@ -67,7 +68,7 @@ fn bounded_delimiter(arguments: &[Arc<dyn PhysicalExpr>]) -> Result<&str> {
 struct StringAgg {
     engines: Arc<AggregateUDF>,
     /// For values that are ordered or distinct.
-    gathering: ArrayAgg,
+    gathering: Arc<AggregateUDF>,
 }
 
 impl AggregateUDFImpl for StringAgg {
@@ -122,6 +123,23 @@ impl AggregateUDFImpl for StringAgg {
 
     fn reverse_expr(&self) -> ReversedUDAF {
         ReversedUDAF::Reversed(string_agg())
+    }
+
+    /// Values that do not come in their order are sorted here: several aggregates may ask for several orders.
+    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+        AggregateOrderSensitivity::SoftRequirement
+    }
+
+    fn with_beneficial_ordering(
+        self: Arc<Self>,
+        is_ordered: bool,
+    ) -> Result<Option<Arc<dyn AggregateUDFImpl>>> {
+        let gathering =
+            AggregateUDF::clone(&self.gathering).with_beneficial_ordering(is_ordered)?;
+        Ok(gathering.map(|gathering| {
+            let gathering = Arc::new(gathering);
+            Arc::new(Self { engines: Arc::clone(&self.engines), gathering }) as _
+        }))
     }
 
     fn documentation(&self) -> Option<&Documentation> {

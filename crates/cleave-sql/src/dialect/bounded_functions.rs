@@ -8,6 +8,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, cast};
 use datafusion::optimizer::AnalyzerRule;
 
@@ -38,23 +39,56 @@ fn bounded(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right })
             if type_of(&left, schema).is_some_and(|left| Some(left) == type_of(&right, schema)) =>
         {
-            // Texts that some functions make in another form.
-            let (left, right) = (plain(left, schema), plain(right, schema));
+            // Texts that some functions make in another form, for which the expressions around this have been typed.
+            let own = type_of_link(&left, &right, schema);
+            let (left, right) = (without_cast(left), plain(right, schema));
             let mut operands = match *left {
                 Expr::ScalarFunction(chain) if is_chain(&chain) => chain.args,
-                left => vec![left],
+                left => vec![*plain(Box::new(left), schema)],
             };
             operands.push(*right);
-            Transformed::yes(concatenate().call(operands))
+            let chain = concatenate().call(operands);
+            Transformed::yes(match own {
+                Some(own) if is_other_text(&own) => cast(chain, own),
+                _ => chain,
+            })
         }
         expr => Transformed::no(expr),
     }
 }
 
+/// The type of `left || right`.
+fn type_of_link(left: &Expr, right: &Expr, schema: &DFSchema) -> Option<DataType> {
+    let left = match left {
+        // Its operands have been made plain.
+        Expr::ScalarFunction(chain) if is_chain(chain) => type_of(left, schema)?,
+        left => left.get_type(schema).ok()?,
+    };
+    let types = (left, right.get_type(schema).ok()?);
+    BinaryTypeCoercer::new(&types.0, &Operator::StringConcat, &types.1).get_result_type().ok()
+}
+
+fn is_other_text(own: &DataType) -> bool {
+    matches!(own, DataType::Utf8View | DataType::LargeUtf8)
+}
+
 fn plain(text: Box<Expr>, schema: &DFSchema) -> Box<Expr> {
     match text.get_type(schema) {
-        Ok(DataType::Utf8View | DataType::LargeUtf8) => Box::new(cast(*text, DataType::Utf8)),
+        Ok(own) if is_other_text(&own) => Box::new(cast(*text, DataType::Utf8)),
         _ => text,
+    }
+}
+
+/// A chain without the cast to another form of texts.
+fn without_cast(expr: Box<Expr>) -> Box<Expr> {
+    match *expr {
+        Expr::Cast(cast)
+            if is_other_text(cast.field.data_type())
+                && matches!(&*cast.expr, Expr::ScalarFunction(own) if is_chain(own)) =>
+        {
+            cast.expr
+        }
+        expr => Box::new(expr),
     }
 }
 
@@ -72,7 +106,7 @@ fn type_of(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
         return type_of(last, schema);
     }
     match expr.get_type(schema).ok()? {
-        DataType::Utf8View | DataType::LargeUtf8 => Some(DataType::Utf8),
+        own if is_other_text(&own) => Some(DataType::Utf8),
         own => is_concatenated(&own).then_some(own),
     }
 }

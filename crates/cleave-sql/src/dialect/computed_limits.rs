@@ -8,20 +8,30 @@
 //! ```
 //!
 //! The rank of a row is the number of rows before all its equals, and one: so the equals of row n, and no row behind
-//! them, have a rank of n at most. Queries with DISTINCT, and set operations, whose rows are made behind these
-//! conditions, are left as they are, and refused.
+//! them, have a rank of n at most. The rows of DISTINCT, and of set operations, are made by a query below:
+//!
+//! ```text
+//!  SELECT DISTINCT a, b … ORDER BY 2 LIMIT (SELECT n) ─▶ SELECT * FROM (SELECT DISTINCT a, b …) AS __limited QUALIFY
+//!                                                          row_number() OVER (ORDER BY b) <= (SELECT n) ORDER BY b
+//! ```
+//!
+//! That asks for names of the columns they are sorted by. Without these the query stays, and is refused.
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    self, BinaryOperator, Distinct, Expr, LimitClause, OrderByKind, SetExpr, Visitor, VisitorMut,
+    self, BinaryOperator, Distinct, Expr, LimitClause, OrderByKind, SelectItem, SetExpr, Visitor,
+    VisitorMut,
 };
 
 use super::functions_in_from::cast;
-use super::places::replace;
+use super::places::{is_star, replace};
 use crate::statement::catalog_syntax::call;
 use crate::statement::parse::parse_query;
 use crate::visiting::{visit, visit_mut};
+
+/// The reserved name of rows that are limited.
+const LIMITED: &str = "__limited";
 
 /// Rewrites the queries within `query`.
 pub(super) fn lower_computed_limits(query: &mut ast::Query) {
@@ -35,14 +45,100 @@ impl VisitorMut for Lower {
     type Break = ();
 
     fn post_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<()> {
+        if !is_computed(query) {
+            return ControlFlow::Continue(());
+        }
+        without_parentheses(query);
+        if !is_plain(&query.body) && wrapped(query).is_none() {
+            return ControlFlow::Continue(());
+        }
         if let Some(condition) = condition(query) {
-            without_parentheses(query);
             if let SetExpr::Select(select) = query.body.as_mut() {
                 select.qualify = Some(condition);
                 (query.limit_clause, query.fetch) = (None, None);
             }
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// Whether the engine cannot compute the limits of `query`.
+fn is_computed(query: &ast::Query) -> bool {
+    let has_ties = query.fetch.as_ref().is_some_and(|fetch| fetch.with_ties && !fetch.percent);
+    let has_query = |count: &Expr| has_query(count);
+    has_ties
+        || match &query.limit_clause {
+            Some(LimitClause::LimitOffset { limit, offset, .. }) => {
+                let offset = offset.as_ref().map(|offset| &offset.value);
+                limit.iter().chain(offset).any(has_query)
+            }
+            _ => false,
+        }
+}
+
+/// Whether a condition on the rows of `body` can stand in it.
+fn is_plain(body: &SetExpr) -> bool {
+    let SetExpr::Select(select) = body else { return false };
+    matches!(select.distinct, None | Some(Distinct::All)) && select.qualify.is_none()
+}
+
+/// Puts the rows of `query` into a query below it; None: a column that they are sorted by has no name.
+fn wrapped(query: &mut ast::Query) -> Option<()> {
+    let items = first_items(&query.body)?.to_vec();
+    if let Some(order) = &mut query.order_by {
+        let OrderByKind::Expressions(order) = &mut order.kind else { return None };
+        for key in order {
+            key.expr = Expr::Identifier(name_of(&key.expr, &items)?);
+        }
+    }
+    let below = parse_query(format!("SELECT * FROM (SELECT 1) AS {LIMITED}")).ok()?;
+    let mut body = below.body;
+    let SetExpr::Select(select) = body.as_mut() else { return None };
+    let ast::TableFactor::Derived { subquery, .. } = &mut select.from.first_mut()?.relation else {
+        return None;
+    };
+    std::mem::swap(&mut subquery.body, &mut query.body);
+    query.body = body;
+    Some(())
+}
+
+/// The select list that names the columns of `body`.
+fn first_items(body: &SetExpr) -> Option<&[SelectItem]> {
+    match body {
+        SetExpr::Select(select) => Some(&select.projection),
+        SetExpr::Query(query) => first_items(&query.body),
+        SetExpr::SetOperation { left, .. } => first_items(left),
+        _ => None,
+    }
+}
+
+/// The name of the column of `items` that `key` sorts by.
+fn name_of(key: &Expr, items: &[SelectItem]) -> Option<ast::Ident> {
+    let own_name = |expr: &Expr| match expr {
+        Expr::Identifier(name) => Some(name.clone()),
+        Expr::CompoundIdentifier(names) => names.last().cloned(),
+        _ => None,
+    };
+    let named = |item: &SelectItem| match item {
+        SelectItem::ExprWithAlias { alias, .. } => Some(alias.clone()),
+        SelectItem::UnnamedExpr(expr) => own_name(expr),
+        _ => None,
+    };
+    let has_star = items.iter().any(is_star);
+    match key {
+        Expr::Value(value) => {
+            let ast::Value::Number(place, _) = &value.value else { return None };
+            let place = place.parse::<usize>().ok()?.checked_sub(1)?;
+            named(items.get(place).filter(|_| !has_star)?)
+        }
+        Expr::Nested(inner) => name_of(inner, items),
+        Expr::Identifier(name) => Some(name.clone()),
+        key => items.iter().find_map(|item| match item {
+            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
+                named(item).filter(|_| expr == key)
+            }
+            _ => None,
+        }),
     }
 }
 
@@ -56,14 +152,7 @@ fn condition(query: &ast::Query) -> Option<Expr> {
         Some(_) => return None,
     };
     let ties = query.fetch.as_ref().filter(|fetch| fetch.with_ties && !fetch.percent);
-    let computed = || limit.iter().chain(&offset).any(|count| has_query(count));
-    if ties.is_none() && !computed() {
-        return None;
-    }
-    let select = selected(&query.body)?;
-    if !matches!(select.distinct, None | Some(Distinct::All)) || select.qualify.is_some() {
-        return None;
-    }
+    let SetExpr::Select(select) = query.body.as_ref() else { return None };
     let mut order = match query.order_by.as_ref().map(|order| &order.kind) {
         None => Vec::new(),
         Some(OrderByKind::Expressions(order)) => order.clone(),
@@ -108,15 +197,6 @@ fn condition(query: &ast::Query) -> Option<Expr> {
     }
 }
 
-/// The SELECT that `body` is, perhaps in parentheses.
-fn selected(body: &SetExpr) -> Option<&ast::Select> {
-    match body {
-        SetExpr::Select(select) => Some(select),
-        SetExpr::Query(inner) if is_bare(inner) => selected(&inner.body),
-        _ => None,
-    }
-}
-
 fn is_bare(query: &ast::Query) -> bool {
     query.with.is_none()
         && query.order_by.is_none()
@@ -151,7 +231,7 @@ fn nested(expression: Expr) -> Expr {
 fn window(name: &str, order: &[ast::OrderByExpr]) -> Option<Expr> {
     let query = parse_query(format!("SELECT {name}() OVER ()")).ok()?;
     let SetExpr::Select(mut select) = *query.body else { return None };
-    let ast::SelectItem::UnnamedExpr(mut own) = select.projection.pop()? else { return None };
+    let SelectItem::UnnamedExpr(mut own) = select.projection.pop()? else { return None };
     let Expr::Function(function) = &mut own else { return None };
     let Some(ast::WindowType::WindowSpec(spec)) = &mut function.over else { return None };
     spec.order_by = order.to_vec();

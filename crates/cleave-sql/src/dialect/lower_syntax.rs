@@ -3,6 +3,7 @@
 
 use std::ops::ControlFlow;
 
+use super::character_classes::lower_character_classes;
 use super::computed_limits::lower_computed_limits;
 use super::functions_in_from::{lower_functions_in_from, lower_rows};
 use super::having_alone::lower_having_alone;
@@ -58,6 +59,7 @@ pub fn lower_syntax(query: &mut ast::Query) {
         lower_quoted_operands(expression);
         lower_row_of_values(expression);
         lower_rows(expression);
+        lower_character_classes(expression);
         lower_call(expression);
         lower_row_membership(expression);
         lower_row_comparison(expression);

@@ -21,13 +21,15 @@
 //! 9. [`IntervalKeys`]: intervals are sorted, grouped and joined by their length.
 //! 10. [`HeldConditions`]: conditions without columns stay above aggregates.
 //! 11. [`RepeatedRows`]: columns beside an unnested list are not unique.
+//! 12. [`WindowKeys`]: keys of windows that are functions of functions are columns.
 //!
-//! 0 and 1 act on the syntax tree, 2 and 3 while it becomes a plan, 4 and 5 before the engine settles types, 6 to 11
+//! 0 and 1 act on the syntax tree, 2 and 3 while it becomes a plan, 4 and 5 before the engine settles types, 6 to 12
 //! after. A fragment is cut from a plan that went through all of it, so host and device give the same results.
 //!
 //! Source: PostgreSQL's documentation, "Type Conversion" and "Mathematical Functions and Operators".
 
 mod bounded_functions;
+mod character_classes;
 mod checked_arithmetic;
 mod computed_limits;
 mod copied_arguments;
@@ -62,6 +64,7 @@ mod values_as_queries;
 mod volatile_operands;
 mod window_exclusion;
 mod window_frames;
+mod window_keys;
 
 pub use bounded_functions::BoundedFunctions;
 pub use checked_arithmetic::CheckedArithmetic;
@@ -83,3 +86,4 @@ pub use types::sql_type;
 pub use volatile_operands::VolatileOperands;
 pub use window_exclusion::{Exclusion, written_out};
 pub use window_frames::WindowFrames;
+pub use window_keys::WindowKeys;

@@ -6,17 +6,18 @@ use cleave_fragment::functions::{
     time_minus, time_plus,
 };
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::planner::{
     ExprPlanner, PlannerResult, RawAggregateExpr, RawBinaryExpr, RawWindowExpr,
 };
-use datafusion::logical_expr::{Expr, ExprSchemable, cast};
+use datafusion::logical_expr::{Expr, ExprSchemable, Operator, binary_expr, cast};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::integer_literals::{as_integer, follows_argument, is_whole};
 use super::operand_types::{Does, check_operands};
-use super::typed_literals::typed_literal;
+use super::typed_literals::{typed, typed_literal};
 use super::window_exclusion::excluding;
 
 /// Plans comparisons with literals in quotes, sums of dates and days, and multiples of intervals; whole numbers are
@@ -31,7 +32,9 @@ impl ExprPlanner for PostgresOperators {
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
         let RawBinaryExpr { op, left, right } = expr;
-        let expr = RawBinaryExpr { op, left: as_integer(left), right: as_integer(right) };
+        let (left, right) =
+            (settled(as_integer(left), schema)?, settled(as_integer(right), schema)?);
+        let expr = RawBinaryExpr { op, left, right };
         let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema))
         else {
             return Ok(PlannerResult::Original(expr));
@@ -50,6 +53,13 @@ impl ExprPlanner for PostgresOperators {
         let (expr, left, right) = null_as_text(expr, left, right);
         let (expr, left, right) = as_doubles(expr, left, right);
         let (expr, left, right) = with_numbers(expr, left, right)?;
+        if expr.op == BinaryOperator::PGBitwiseShiftRight
+            && (&left, &right) == (&DataType::Int16, &DataType::Int32)
+        {
+            let RawBinaryExpr { left, right, .. } = expr;
+            let shifted = binary_expr(left, Operator::BitwiseShiftRight, right);
+            return Ok(PlannerResult::Planned(cast(shifted, DataType::Int16)));
+        }
         let (expr, left, right) = with_times(expr, left, right)?;
         let planned = days(&expr, &left, &right)
             .or_else(|| scaled(&expr, &left, &right))
@@ -88,6 +98,18 @@ impl ExprPlanner for PostgresOperators {
         }
         excluding(expr).map(PlannerResult::Original)
     }
+}
+
+/// An operand with the type that it will have: the engine takes that of the first branch for that of a CASE.
+fn settled(operand: Expr, schema: &DFSchema) -> Result<Expr> {
+    if !matches!(operand, Expr::Case(_)) {
+        return Ok(operand);
+    }
+    let of_case = |own: Expr| match own {
+        Expr::Case(_) => typed(own, schema),
+        own => Ok(Transformed::no(own)),
+    };
+    Ok(operand.transform_up(of_case)?.data)
 }
 
 /// Whether `operator` compares its operands.

@@ -100,7 +100,7 @@ pub(super) fn replace(key: &mut Expr, items: &[SelectItem], by_name: bool) {
     }
 }
 
-fn is_star(item: &SelectItem) -> bool {
+pub(super) fn is_star(item: &SelectItem) -> bool {
     matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..))
 }
 

@@ -23,7 +23,13 @@ pub(super) fn lower_quoted_operands(expression: &mut Expr) {
             typed(left);
             typed(right);
         }
-        Expr::UnaryOp { op: UnaryOperator::Not, expr } => typed(expr),
+        Expr::UnaryOp { op: UnaryOperator::Not, expr }
+        | Expr::IsTrue(expr)
+        | Expr::IsNotTrue(expr)
+        | Expr::IsFalse(expr)
+        | Expr::IsNotFalse(expr)
+        | Expr::IsUnknown(expr)
+        | Expr::IsNotUnknown(expr) => typed(expr),
         Expr::Case { operand: None, conditions, .. } => {
             conditions.iter_mut().for_each(|when| typed(&mut when.condition));
         }
@@ -48,6 +54,10 @@ fn constraint(operator: &mut ast::JoinOperator) -> Option<&mut ast::JoinConstrai
 fn typed(condition: &mut Expr) {
     match condition {
         Expr::Nested(inner) => typed(inner),
+        Expr::Case { conditions, else_result, .. } => {
+            conditions.iter_mut().for_each(|when| typed(&mut when.result));
+            else_result.iter_mut().for_each(|result| typed(result));
+        }
         Expr::Value(value) if matches!(value.value, ast::Value::SingleQuotedString(_)) => {
             let literal = std::mem::replace(condition, Expr::value(ast::Value::Null));
             *condition = cast(literal, ast::DataType::Boolean);

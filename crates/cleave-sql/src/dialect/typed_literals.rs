@@ -66,7 +66,8 @@ fn analyze_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     rewrite_expressions(plan, &typed)
 }
 
-fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+/// One expression whose parts have their types.
+pub(super) fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     match expr {
         Expr::InList(mut list) => {
             let Ok(own) = list.expr.get_type(schema) else {

@@ -88,7 +88,8 @@ fn type_literals(values: &mut ast::Values) {
             continue;
         }
         // A number with a point makes the column numeric, whatever whole numbers there are.
-        let number = cells().any(is_fraction).then_some(DataType::Numeric(ast::ExactNumberInfo::None));
+        let number =
+            cells().any(is_fraction).then_some(DataType::Numeric(ast::ExactNumberInfo::None));
         let Some(own) = number.or_else(|| cells().find_map(written_type)) else { continue };
         for row in &mut values.rows {
             if let Some(cell) = row.get_mut(column).filter(|cell| is_literal(cell)) {
