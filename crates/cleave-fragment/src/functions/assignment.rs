@@ -127,7 +127,7 @@ pub fn assign(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Unassigned> {
     if Family::of(to) == Family::Time {
         return recast(array, to, |array| time_cast(array, to));
     }
-    if float_of(array.data_type(), to).is_some() {
+    if array.data_type().is_decimal() && float_of(array.data_type(), to).is_some() {
         return Ok(floats_of(array, to)?);
     }
     let strict = CastOptions { safe: false, ..CastOptions::default() };

@@ -1,5 +1,5 @@
-//! Converts each numeric to its nearest float, as PostgreSQL does by reading the digits; and each float to a numeric of
-//! the digits that a float is sure to have, 15 or 6.
+//! Converts each numeric to its nearest float, as PostgreSQL does by reading the digits; each float to a numeric of the
+//! digits that a float is sure to have, 15 or 6; and doubles and texts to floats within their range.
 //!
 //! Arrow converts the unscaled digits to a double, which rounds those above 2⁵³, and divides it by a power of ten,
 //! which rounds once more. It multiplies a float by a power of ten, and shows digits that the float does not have.
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use arrow::array::{
     Array, ArrayRef, AsArray, Decimal256Array, Float32Array, Float64Array, PrimitiveArray,
 };
-use arrow::compute::cast;
+use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{
     DataType, Decimal128Type, Decimal256Type, DecimalType, Float32Type, Float64Type, i256,
 };
@@ -23,6 +23,7 @@ use datafusion_common::utils::take_function_args;
 use datafusion_common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion_expr::ScalarUDF;
 
+use super::numbers::check_range;
 use super::row_function::{ArgumentFault, row_function};
 
 /// Digits that every decimal number keeps as a `real`, and as a `double precision`.
@@ -61,8 +62,8 @@ pub fn real_of() -> Arc<ScalarUDF> {
     )
 }
 
-/// The function that converts numerics of type `from` to floats of type `to`, if Arrow's cast does not always give the
-/// nearest one.
+/// The function that converts values of type `from` to floats of type `to`, if Arrow's cast does not always give the
+/// nearest one, or gives infinity or zero for others.
 pub fn float_of(from: &DataType, to: &DataType) -> Option<Arc<ScalarUDF>> {
     let function = match to {
         DataType::Float64 => double_of(),
@@ -77,14 +78,16 @@ pub fn float_of(from: &DataType, to: &DataType) -> Option<Arc<ScalarUDF>> {
             None
         }
         DataType::Decimal128(..) | DataType::Decimal256(..) => Some(function),
+        DataType::Float64 if *to == DataType::Float32 => Some(function),
+        from if from.is_string() => Some(function),
         _ => None,
     }
 }
 
-/// `numerics` as floats of type `to`; other types as Arrow casts them.
+/// `numerics`, doubles or texts as floats of type `to`; other types as Arrow casts them.
 ///
 /// # Errors
-/// Arrow's.
+/// Arrow's; a value out of the range of the type.
 pub fn floats_of(numerics: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     Ok(match (numerics.data_type(), to) {
         (DataType::Decimal128(_, scale), DataType::Float64) => {
@@ -101,8 +104,49 @@ pub fn floats_of(numerics: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
         (DataType::Decimal256(_, scale), DataType::Float32) => {
             Arc::new(reals(numerics.as_primitive::<Decimal256Type>(), *scale)?)
         }
+        (DataType::Float64, DataType::Float32) => {
+            let doubles = numerics.as_primitive::<Float64Type>();
+            Arc::new(doubles.try_unary::<_, Float32Type, _>(real)?)
+        }
+        (from, _) if from.is_string() => floats_of_texts(numerics, to)?,
         _ => cast(numerics, to)?,
     })
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "checked below")]
+fn real(double: f64) -> Result<f32, ArrowError> {
+    let real = double as f32;
+    if double.is_finite() && !real.is_normal() {
+        check_range(real.into(), double == 0.0)?;
+    }
+    Ok(real)
+}
+
+/// # Errors
+/// Those of [`floats_of`].
+fn floats_of_texts(texts: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    let strict = CastOptions { safe: false, ..CastOptions::default() };
+    let floats = cast_with_options(texts, to, &strict)?;
+    let doubles = cast(&floats, &DataType::Float64)?;
+    let mut plain = None;
+    for (row, double) in doubles.as_primitive::<Float64Type>().iter().enumerate() {
+        let Some(double) = double.filter(|double| !double.is_normal()) else { continue };
+        let texts = match &plain {
+            Some(texts) => texts,
+            None => plain.insert(cast(texts, &DataType::Utf8)?),
+        };
+        let text = texts.as_string::<i32>().value(row).trim();
+        // `inf` is what it says, and so are zeros.
+        let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
+        let is_number = text.bytes().any(|byte| byte.is_ascii_digit());
+        let is_zero = !mantissa.bytes().any(|byte| matches!(byte, b'1'..=b'9'));
+        if is_number && (double.is_infinite() || double == 0.0 && !is_zero) {
+            let name = if *to == DataType::Float32 { "real" } else { "double precision" };
+            let reason = format!("\"{text}\" is out of range for type {name}");
+            return Err(ArgumentFault::OutOfRange { reason }.into());
+        }
+    }
+    Ok(floats)
 }
 
 /// The type of [`numeric_of`]: every float below 10³⁸, to 38 digits behind the point.
@@ -169,7 +213,10 @@ fn unscaled(digits: &str) -> Result<i256, ArrowError> {
 
 fn one_numeric(given: &[DataType]) -> Option<Vec<DataType>> {
     match given {
-        [DataType::Decimal128(..) | DataType::Decimal256(..)] => Some(given.to_vec()),
+        [DataType::Decimal128(..) | DataType::Decimal256(..) | DataType::Float64] => {
+            Some(given.to_vec())
+        }
+        [text] if text.is_string() => Some(given.to_vec()),
         _ => None,
     }
 }

@@ -234,6 +234,9 @@ pub fn time_cast(times: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
         {
             return Ok(Arc::new(read));
         }
+        if times.data_type().is_string() && *to == DataType::Date32 {
+            return Ok(cast_with_options(&days_of_texts(times)?, to, &strict)?);
+        }
         if !times.data_type().is_string() || !matches!(to, DataType::Timestamp(..)) {
             return Ok(cast_with_options(times, to, &strict)?);
         }
@@ -248,6 +251,28 @@ pub fn time_cast(times: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
             _ => moments,
         })
     })
+}
+
+/// Texts without the time of day behind a day, and with the day that `epoch` is.
+fn days_of_texts(texts: &ArrayRef) -> Result<ArrayRef> {
+    let plain = cast_with_options(texts, &DataType::Utf8, &CastOptions::default())?;
+    let day = |text: &str| -> Option<String> {
+        let text = text.trim_ascii();
+        if text.eq_ignore_ascii_case("epoch") {
+            return Some("1970-01-01".to_owned());
+        }
+        let (day, clock) = text.split_once([' ', 'T'])?;
+        let zone = clock.find(['+', '-', 'Z', 'z']).unwrap_or(clock.len());
+        time_of_day(clock.get(..zone)?.trim_ascii_end())?;
+        Some(day.to_owned())
+    };
+    let plain = plain.as_string::<i32>();
+    let days: Vec<Option<String>> = plain.iter().map(|text| day(text?)).collect();
+    if days.iter().all(Option::is_none) {
+        return Ok(Arc::clone(texts));
+    }
+    let rows = plain.iter().zip(&days).map(|(text, day)| day.as_deref().or(text));
+    Ok(Arc::new(rows.collect::<StringArray>()))
 }
 
 /// The times of day that texts spell in digits alone; None: one of them is for the engine to read, or to refuse.

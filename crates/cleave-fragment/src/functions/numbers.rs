@@ -57,6 +57,8 @@ pub fn within_domains(functions: impl Iterator<Item = Arc<ScalarUDF>>) -> Vec<Ar
         let domain: Domain = match inner.name() {
             "ln" | "log" | "log2" | "log10" => Domain::Positive,
             "sqrt" => Domain::NotNegative,
+            "exp" => Domain::Exponent,
+            "power" => Domain::Power,
             _ => return None,
         };
         Some(Arc::new(ScalarUDF::new_from_impl(WithinDomain { inner, domain })))
@@ -340,13 +342,10 @@ fn check_quotient(left: f64, right: f64, quotient: f64) -> Result<(), ArrowError
     if right == 0.0 && !left.is_nan() {
         return Err(ArrowError::DivideByZero);
     }
-    if quotient.is_infinite() && !left.is_infinite() {
-        return Err(ArrowError::ArithmeticOverflow("value out of range: overflow".into()));
+    if left.is_infinite() {
+        return Ok(());
     }
-    if quotient == 0.0 && left != 0.0 && !right.is_infinite() {
-        return Err(ArrowError::ArithmeticOverflow("value out of range: underflow".into()));
-    }
-    Ok(())
+    check_range(quotient, left == 0.0 || right.is_infinite())
 }
 
 /// The numbers for which a function is defined.
@@ -354,10 +353,17 @@ fn check_quotient(left: f64, right: f64, quotient: f64) -> Result<(), ArrowError
 enum Domain {
     Positive,
     NotNegative,
+    /// Those whose result a double can be.
+    Exponent,
+    /// The same, and no roots of negative numbers.
+    Power,
 }
 
 impl Domain {
     fn check(self, argument: &ColumnarValue) -> Result<()> {
+        if matches!(self, Self::Exponent | Self::Power) {
+            return Ok(());
+        }
         let array = match argument {
             ColumnarValue::Array(array) => cast(array, &DataType::Float64)?,
             ColumnarValue::Scalar(value) => cast(&value.to_array()?, &DataType::Float64)?,
@@ -376,6 +382,48 @@ impl Domain {
         }
         Ok(())
     }
+}
+
+impl Domain {
+    /// # Errors
+    /// Where `given`, of which each is finite, have no `result`, or one that is no double.
+    fn check_result(
+        self,
+        given: &[ColumnarValue],
+        result: &ColumnarValue,
+        rows: usize,
+    ) -> Result<()> {
+        let doubles = |values: &ColumnarValue| -> Result<Float64Array> {
+            let values = cast(&values.to_array(rows)?, &DataType::Float64)?;
+            Ok(values.as_primitive::<Float64Type>().clone())
+        };
+        let given = given.iter().map(doubles).collect::<Result<Vec<_>>>()?;
+        for (row, result) in doubles(result)?.iter().enumerate() {
+            let given = || given.iter().map(|values| values.value(row));
+            let Some(result) = result.filter(|result| !result.is_normal()) else { continue };
+            if !given().all(f64::is_finite) {
+                continue;
+            }
+            if result.is_nan() {
+                return Err(ArgumentFault::Power.into());
+            }
+            let is_zero = self == Self::Power && given().next() == Some(0.0);
+            check_range(result, is_zero)?;
+        }
+        Ok(())
+    }
+}
+
+/// # Errors
+/// `result` of finite numbers is infinite, or 0, where it is not really.
+pub(super) fn check_range(result: f64, is_zero: bool) -> Result<(), ArrowError> {
+    if result.is_infinite() {
+        return Err(ArrowError::ArithmeticOverflow("value out of range: overflow".into()));
+    }
+    if result == 0.0 && !is_zero {
+        return Err(ArrowError::ArithmeticOverflow("value out of range: underflow".into()));
+    }
+    Ok(())
 }
 
 /// A function of the engine that fails outside its domain.
@@ -419,6 +467,14 @@ impl ScalarUDFImpl for WithinDomain {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         args.args.iter().try_for_each(|argument| self.domain.check(argument))?;
-        self.inner.invoke_with_args(args)
+        if !matches!(self.domain, Domain::Exponent | Domain::Power) {
+            return self.inner.invoke_with_args(args);
+        }
+        let (given, rows) = (args.args.clone(), args.number_rows);
+        let result = self.inner.invoke_with_args(args)?;
+        if result.data_type() == DataType::Float64 {
+            self.domain.check_result(&given, &result, rows)?;
+        }
+        Ok(result)
     }
 }

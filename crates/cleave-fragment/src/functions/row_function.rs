@@ -44,6 +44,9 @@ pub enum ArgumentFault {
     /// The square root of a negative number.
     #[error("cannot take square root of a negative number")]
     Root,
+    /// A root of a negative number, as a power.
+    #[error("a negative number raised to a non-integer power yields a complex result")]
+    Power,
     /// Invalid bounds or bucket count.
     #[error("{reason}")]
     Buckets {
@@ -112,7 +115,7 @@ impl ArgumentFault {
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Self::Logarithm { .. } => "2201E",
-            Self::Root => "2201F",
+            Self::Root | Self::Power => "2201F",
             Self::Buckets { .. } => "2201G",
             Self::Null { .. } => "22004",
             Self::OutOfRange { .. } => "22003",

@@ -27,8 +27,9 @@ use datafusion::sql::sqlparser::ast::{
 use super::functions_in_from::cast;
 use super::places::{is_star, replace};
 use crate::statement::catalog_syntax::call;
+use crate::statement::names::fold;
 use crate::statement::parse::parse_query;
-use crate::visiting::{visit, visit_mut};
+use crate::visiting::{visit, visit_expressions, visit_mut};
 
 /// The reserved name of rows that are limited.
 const LIMITED: &str = "__limited";
@@ -49,7 +50,7 @@ impl VisitorMut for Lower {
             return ControlFlow::Continue(());
         }
         without_parentheses(query);
-        if !is_plain(&query.body) && wrapped(query).is_none() {
+        if !is_plain(query) && wrapped(query).is_none() {
             return ControlFlow::Continue(());
         }
         if let Some(condition) = condition(query) {
@@ -76,10 +77,26 @@ fn is_computed(query: &ast::Query) -> bool {
         }
 }
 
-/// Whether a condition on the rows of `body` can stand in it.
-fn is_plain(body: &SetExpr) -> bool {
-    let SetExpr::Select(select) = body else { return false };
-    matches!(select.distinct, None | Some(Distinct::All)) && select.qualify.is_none()
+/// Whether a condition on the rows of `query` can stand in it.
+fn is_plain(query: &ast::Query) -> bool {
+    let SetExpr::Select(select) = query.body.as_ref() else { return false };
+    // The order of a window cannot be that of another one.
+    let has_window = select.projection.iter().any(|item| match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => has_window(expr),
+        _ => false,
+    });
+    let is_ordered = query.order_by.is_some();
+    matches!(select.distinct, None | Some(Distinct::All))
+        && select.qualify.is_none()
+        && !(has_window && is_ordered)
+}
+
+fn has_window(expression: &Expr) -> bool {
+    let flow = visit_expressions(expression, |own| match own {
+        Expr::Function(function) if function.over.is_some() => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    flow.is_break()
 }
 
 /// Puts the rows of `query` into a query below it; None: a column that they are sorted by has no name.
@@ -132,7 +149,10 @@ fn name_of(key: &Expr, items: &[SelectItem]) -> Option<ast::Ident> {
             named(items.get(place).filter(|_| !has_star)?)
         }
         Expr::Nested(inner) => name_of(inner, items),
-        Expr::Identifier(name) => Some(name.clone()),
+        Expr::Identifier(name) => {
+            let is_it = |item: &SelectItem| named(item).is_some_and(|own| fold(&own) == fold(name));
+            (has_star || items.iter().any(is_it)).then(|| name.clone())
+        }
         key => items.iter().find_map(|item| match item {
             SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
                 named(item).filter(|_| expr == key)

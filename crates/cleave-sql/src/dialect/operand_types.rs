@@ -18,7 +18,7 @@ use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::type_coercion::binary::type_union_coercion;
 use datafusion::logical_expr::{
-    Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Projection, Union, cast,
+    Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Projection, SubqueryAlias, Union, cast,
 };
 
 use super::functions::type_name;
@@ -416,6 +416,7 @@ fn with_names(plan: Arc<LogicalPlan>, named: &DFSchema) -> Result<Arc<LogicalPla
 /// The same of the inputs of any set operation.
 pub(super) fn matched_inputs(what: &str, inputs: &mut [Arc<LogicalPlan>]) -> Result<()> {
     let width = inputs.iter().map(|input| input.schema().fields().len()).min().unwrap_or(0);
+    let mut all_common = Vec::with_capacity(width);
     for place in 0..width {
         let types = inputs.iter().map(|input| {
             let own = input.schema().field(place).data_type().clone();
@@ -427,26 +428,30 @@ pub(super) fn matched_inputs(what: &str, inputs: &mut [Arc<LogicalPlan>]) -> Res
             };
             (is_unknown_column(input, place), signed(own, is_large))
         });
-        let Some(common) = common(what, types.collect::<Vec<_>>())? else { continue };
-        if is_text(&common) {
-            continue;
-        }
-        for input in inputs.iter_mut() {
-            let is_unknown = is_unknown_column(input, place);
-            let own = input.schema().field(place).data_type().clone();
-            if is_unknown {
+        let common = common(what, types.collect::<Vec<_>>())?;
+        all_common.push(common.filter(|common| !is_text(common)));
+    }
+    let all_common =
+        || all_common.iter().enumerate().filter_map(|(at, own)| Some((at, own.as_ref()?)));
+    for input in inputs.iter_mut() {
+        // Literals first: behind a conversion they would be columns.
+        for (place, common) in all_common() {
+            if is_unknown_column(input, place) {
                 let plan = Arc::unwrap_or_clone(std::mem::take(input));
-                *input = Arc::new(with_typed_column(plan, place, &common)?);
-            } else if is_converted(&own, &common) {
-                let plan = Arc::unwrap_or_clone(std::mem::take(input));
-                let fields = plan.schema().fields().iter().enumerate();
-                let types = fields.map(|(at, field)| match at == place {
-                    true => common.clone(),
-                    false => field.data_type().clone(),
-                });
-                let types: Vec<DataType> = types.collect();
-                *input = Arc::new(with_types(plan, &types)?);
+                *input = Arc::new(with_typed_column(plan, place, common)?);
             }
+        }
+        let fields = input.schema().fields().iter();
+        let mut types: Vec<DataType> = fields.map(|field| field.data_type().clone()).collect();
+        let mut is_other = false;
+        for (place, common) in all_common() {
+            if let Some(own) = types.get_mut(place).filter(|own| is_converted(own, common)) {
+                (*own, is_other) = (common.clone(), true);
+            }
+        }
+        if is_other {
+            let plan = Arc::unwrap_or_clone(std::mem::take(input));
+            *input = Arc::new(with_types(plan, &types)?);
         }
     }
     Ok(())
@@ -472,12 +477,29 @@ pub(super) fn with_types(plan: LogicalPlan, types: &[DataType]) -> Result<Logica
 /// Whether a column of `plan` is a literal without a type.
 fn is_unknown_column(plan: &LogicalPlan, place: usize) -> bool {
     match plan {
-        LogicalPlan::Projection(projection) => projection.expr.get(place).is_some_and(is_unknown),
+        LogicalPlan::Projection(projection) => {
+            projection.expr.get(place).is_some_and(is_unknown)
+                || carried(projection, place)
+                    .is_some_and(|place| is_unknown_column(&projection.input, place))
+        }
         LogicalPlan::Distinct(Distinct::All(input)) => is_unknown_column(input, place),
+        LogicalPlan::SubqueryAlias(named) => is_unknown_column(&named.input, place),
         LogicalPlan::Union(union) => {
             union.inputs.iter().all(|input| is_unknown_column(input, place))
         }
         _ => false,
+    }
+}
+
+/// The place below `projection` of a column that it only carries.
+fn carried(projection: &Projection, place: usize) -> Option<usize> {
+    let mut expr = projection.expr.get(place)?;
+    while let Expr::Alias(alias) = expr {
+        expr = &alias.expr;
+    }
+    match expr {
+        Expr::Column(column) => projection.input.schema().maybe_index_of_column(column),
+        _ => None,
     }
 }
 
@@ -487,6 +509,14 @@ fn with_typed_column(plan: LogicalPlan, place: usize, to: &DataType) -> Result<L
     };
     Ok(match plan {
         LogicalPlan::Projection(mut projection) => {
+            if let Some(place) = carried(&projection, place) {
+                let names = projection.input.schema().columns();
+                let below = with_typed_column(Arc::unwrap_or_clone(projection.input), place, to)?;
+                // The literal has the name that it had.
+                debug_assert_eq!(names, below.schema().columns(), "columns keep their names");
+                let projection = Projection::try_new(projection.expr, Arc::new(below))?;
+                return Ok(LogicalPlan::Projection(projection));
+            }
             if let Some(expr) = projection.expr.get_mut(place) {
                 let name = expr.schema_name().to_string();
                 let literal = expr.clone().unalias();
@@ -503,6 +533,9 @@ fn with_typed_column(plan: LogicalPlan, place: usize, to: &DataType) -> Result<L
         }
         LogicalPlan::Distinct(Distinct::All(input)) => {
             LogicalPlan::Distinct(Distinct::All(inner(input)?))
+        }
+        LogicalPlan::SubqueryAlias(named) => {
+            LogicalPlan::SubqueryAlias(SubqueryAlias::try_new(inner(named.input)?, named.alias)?)
         }
         LogicalPlan::Union(union) => {
             let inputs = union.inputs.into_iter().map(inner).collect::<Result<Vec<_>>>()?;

@@ -271,6 +271,8 @@ fn with_times(
             false => own.clone(),
         }),
         DataType::Date32 if !is_plus => Some(DataType::Date32),
+        DataType::Time64(_) if is_plus => Some(DataType::Interval(IntervalUnit::MonthDayNano)),
+        DataType::Time64(_) => Some(own.clone()),
         _ => None,
     };
     if let Some(wanted) = beside(&right)
