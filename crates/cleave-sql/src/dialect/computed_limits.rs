@@ -80,23 +80,24 @@ fn is_computed(query: &ast::Query) -> bool {
 /// Whether a condition on the rows of `query` can stand in it.
 fn is_plain(query: &ast::Query) -> bool {
     let SetExpr::Select(select) = query.body.as_ref() else { return false };
-    // The order of a window cannot be that of another one.
-    let has_window = select.projection.iter().any(|item| match item {
-        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => has_window(expr),
+    // A window cannot sort by another window, nor several windows by one subquery.
+    let cannot_sort = |item: &SelectItem| match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
+            !is_sortable(expr)
+        }
         _ => false,
-    });
-    let is_ordered = query.order_by.is_some();
+    };
     matches!(select.distinct, None | Some(Distinct::All))
         && select.qualify.is_none()
-        && !(has_window && is_ordered)
+        && (query.order_by.is_none() || !select.projection.iter().any(cannot_sort))
 }
 
-fn has_window(expression: &Expr) -> bool {
-    let flow = visit_expressions(expression, |own| match own {
+fn is_sortable(expression: &Expr) -> bool {
+    let has_window = visit_expressions(expression, |own| match own {
         Expr::Function(function) if function.over.is_some() => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     });
-    flow.is_break()
+    has_window.is_continue() && !has_query(expression)
 }
 
 /// Puts the rows of `query` into a query below it; None: a column that they are sorted by has no name.
