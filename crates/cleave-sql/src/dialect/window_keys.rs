@@ -44,15 +44,14 @@ fn computed_below(window: Window) -> Result<Transformed<LogicalPlan>> {
         let by_column = expr.clone().transform_down(|expr| {
             let Expr::WindowFunction(mut function) = expr else { return Ok(Transformed::no(expr)) };
             let mut is_changed = false;
-            for key in &mut function.params.order_by {
-                if !is_nested(&key.expr) {
-                    continue;
-                }
-                let place = keys.iter().position(|known| *known == key.expr).unwrap_or_else(|| {
-                    keys.push(key.expr.clone());
+            let params = &mut function.params;
+            let order = params.order_by.iter_mut().map(|key| &mut key.expr);
+            for key in params.partition_by.iter_mut().chain(order).filter(|key| is_nested(key)) {
+                let place = keys.iter().position(|known| known == key).unwrap_or_else(|| {
+                    keys.push(key.clone());
                     keys.len() - 1
                 });
-                key.expr = Expr::Column(Column::from_name(format!("{KEY}{place}")));
+                *key = Expr::Column(Column::from_name(format!("{KEY}{place}")));
                 is_changed = true;
             }
             let function = Expr::WindowFunction(function);
