@@ -203,6 +203,10 @@ fn condition(query: &ast::Query) -> Option<Expr> {
         }
         None => (number()?, limit.cloned()),
     };
+    // The engine refuses these.
+    if count.iter().chain(offset).any(is_negative) {
+        return None;
+    }
     let within = count.map(|count| {
         let last = match skipped {
             Some(skipped) => binary(skipped, BinaryOperator::Plus, whole(&count)),
@@ -257,6 +261,10 @@ fn window(name: &str, order: &[ast::OrderByExpr]) -> Option<Expr> {
     let Some(ast::WindowType::WindowSpec(spec)) = &mut function.over else { return None };
     spec.order_by = order.to_vec();
     Some(own)
+}
+
+fn is_negative(count: &Expr) -> bool {
+    matches!(count, Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } if matches!(**expr, Expr::Value(_)))
 }
 
 /// Whether an expression has a subquery.

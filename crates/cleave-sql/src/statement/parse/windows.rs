@@ -16,8 +16,8 @@ use std::ops::ControlFlow;
 use cleave_catalog::error::{Error, Fault, NameKind, Result};
 use datafusion::sql::sqlparser::ast::{
     Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, NamedWindowDefinition,
-    NamedWindowExpr, ObjectNamePart, Query, Select, SetExpr, Value, VisitMut, VisitorMut,
-    WindowSpec, WindowType,
+    NamedWindowExpr, ObjectName, ObjectNamePart, Query, Select, SetExpr, Value, VisitMut,
+    VisitorMut, WindowFrameBound, WindowSpec, WindowType,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -34,7 +34,8 @@ pub(super) fn is_concerned(token: &TokenWithSpan) -> bool {
 /// Writes the windows of `part` out.
 ///
 /// # Errors
-/// For a missing window (42704), and for one that is defined twice or repeats a clause of its base (42P20).
+/// For a missing window (42704), and for one that is defined twice, repeats a clause of its base, or has a frame that
+/// ends before it starts (42P20).
 pub(super) fn write_out(part: &mut impl VisitMut) -> Result<()> {
     match visit_mut(part, &mut WriteOut { open: Vec::new() }) {
         ControlFlow::Continue(()) => Ok(()),
@@ -86,6 +87,9 @@ impl VisitorMut for WriteOut {
 
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<Self::Break> {
         let Expr::Function(function) = expression else { return ControlFlow::Continue(()) };
+        if let Some(WindowType::WindowSpec(window)) = &function.over {
+            flow(check_frame(window, &function.name))?;
+        }
         let windows = self.open.last().map(Vec::as_slice).unwrap_or_default();
         let mut written = match &function.over {
             Some(WindowType::NamedWindow(name)) => flow(named(windows, name))?.clone(),
@@ -94,6 +98,7 @@ impl VisitorMut for WriteOut {
             }
             _ => return ControlFlow::Continue(()),
         };
+        flow(check_frame(&written, &function.name))?;
         let exclusion = written.window_name.take().and_then(|mark| Exclusion::split(&mark.value).1);
         function.over = Some(WindowType::WindowSpec(written));
         if let Some(exclusion) = exclusion {
@@ -101,6 +106,27 @@ impl VisitorMut for WriteOut {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Refuses a frame that ends before it starts, as PostgreSQL does (gram.y).
+fn check_frame(window: &WindowSpec, place: &ObjectName) -> Result<()> {
+    use WindowFrameBound::{CurrentRow, Following, Preceding};
+    let Some(frame) = &window.window_frame else { return Ok(()) };
+    let message = match (&frame.start_bound, &frame.end_bound) {
+        (Following(None), _) => "frame start cannot be UNBOUNDED FOLLOWING",
+        (_, Some(Preceding(None))) => "frame end cannot be UNBOUNDED PRECEDING",
+        (CurrentRow, Some(Preceding(_))) => {
+            "frame starting from current row cannot have preceding rows"
+        }
+        (Following(_), Some(Preceding(_) | CurrentRow)) => {
+            "frame starting from following row cannot have preceding rows"
+        }
+        (Following(_), None) => "frame starting from following row cannot end with current row",
+        _ => return Ok(()),
+    };
+    let name = place.0.first().and_then(ObjectNamePart::as_ident);
+    let position = name.and_then(|name| position_of(name.span.start));
+    Err(Error::Invalid { message: message.to_owned(), fault: Fault::Window, position })
 }
 
 /// Functions that do not look at frames.
