@@ -18,7 +18,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use cleave_fragment::link::AttachMode;
-use cleave_fragment::{Start, StopOnDrop, loops, stoppable_joins};
+use cleave_fragment::{RepeatedStates, Start, StopOnDrop, loops, stoppable_joins};
 use cleave_media::clock::{Stopwatch, process_cpu_time};
 use cleave_plan::profile::Origin;
 use cleave_plan::split::{CutDecision, PlacedCuts, Split, row_bytes};
@@ -642,6 +642,7 @@ impl PlannedQuery {
         let meter = Meter::start(&self.contexts(), measure_media).await?;
         let fragment_context = self.context.host_fragment_context()?;
         let config = self.state.config().clone().with_extension(fragment_context);
+        let config = config.with_extension(Arc::new(RepeatedStates));
         let config = self.context.with_batches_of_long_values(config);
         let task = Arc::new(planner::task_of(&self.state, config));
         planner::give_way();
