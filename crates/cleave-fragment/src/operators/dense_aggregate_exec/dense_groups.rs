@@ -52,6 +52,10 @@ const BLOCK: usize = 1024;
 const PAGE_GROUPS_MAX: usize = 4096;
 /// Most groups in all: with more, the engine's tables are as good, and they spill.
 const GROUPS_MAX: usize = 16_384;
+/// Most bytes of the keys of all groups.
+const KEY_BYTES_MAX: usize = 1 << 22;
+/// Most cells of a page whose groups are numbered.
+const CELLS_MAX: usize = 1 << 18;
 /// The states of a page of fewer selected rows do not leave at once: each batch of them has a cost of its own.
 const REPEATED_ROWS_MIN: usize = 4096;
 /// A page whose groups are numbered, or whose states leave at once, has at least so many selected rows a group.
@@ -69,6 +73,7 @@ pub(crate) struct DenseGroups {
     converter: Option<RowConverter>,
     numbers: HashMap<Box<[u8]>, usize>,
     keys: Vec<Box<[u8]>>,
+    key_bytes: usize,
     /// For each group, the totals of each aggregate over all pages.
     totals: Vec<Vec<Total>>,
     /// States of pages that are not kept.
@@ -169,6 +174,7 @@ impl DenseGroups {
             converter,
             numbers: HashMap::new(),
             keys: Vec::new(),
+            key_bytes: 0,
             totals: Vec::new(),
             finished: VecDeque::new(),
             ranges: KeyRanges::default(),
@@ -217,14 +223,14 @@ impl DenseGroups {
     }
 
     fn is_full(&self) -> bool {
-        self.totals.len() > GROUPS_MAX
+        self.totals.len() > GROUPS_MAX || self.key_bytes > KEY_BYTES_MAX
     }
 
     /// How many groups a page of `kept` selected rows may have.
     fn limits(&self, kept: usize) -> Limits {
         let repeated = self.may_repeat && kept >= REPEATED_ROWS_MIN;
         let in_table = if self.is_full() { 0 } else { PAGE_GROUPS_MAX };
-        let few = kept / ROWS_PER_GROUP;
+        let few = (kept / ROWS_PER_GROUP).min(CELLS_MAX / (self.program.aggregates.len() + 1));
         Limits {
             kept,
             coded: in_table.max(if repeated { few.min(PAGE_GROUPS_MAX) } else { 0 }),
@@ -280,6 +286,7 @@ impl DenseGroups {
                 let number = self.totals.len();
                 self.numbers.insert(row.data().into(), number);
                 self.keys.push(row.data().into());
+                self.key_bytes += row.data().len();
                 self.totals.push(empty.clone());
                 number
             }));
