@@ -398,15 +398,18 @@ async fn planned(
     Ok(planned)
 }
 
-/// `logical` over the rows of joins that it would make several times, and these rows; `None` if there are none worth it.
+/// `logical` over the rows of joins that it would make several times, and these rows; `None` if there are none worth
+/// it.
 async fn shared_parts(
     context: &Arc<StatementContext>,
     state: &Arc<SessionState>,
     logical: &LogicalPlan,
     (price_all, stopwatch): (bool, &Stopwatch),
 ) -> Result<Option<(LogicalPlan, BTreeMap<usize, Arc<SharedRows>>)>> {
-    // A hint names the tables of one query.
-    if context.settings().join_order != JoinOrder::Auto {
+    // A hint names the tables of one query, and a split that is asked for counts its joins.
+    let settings = context.settings();
+    let is_free = matches!(settings.split_in_force(), Split::Auto | Split::Host);
+    if settings.join_order != JoinOrder::Auto || !is_free {
         return Ok(None);
     }
     let Some((over_parts, joins)) = shared_joins::shared(logical, 0)? else { return Ok(None) };
