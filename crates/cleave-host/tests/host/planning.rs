@@ -69,13 +69,13 @@ async fn equal_joins_of_a_query_and_its_subquery_run_once() {
         "SELECT sum(v) * 0.2 FROM a, b WHERE a.k = b.k AND x = 1 AND random() < 2",
         "SELECT v FROM a, b WHERE a.k = b.k AND x = 1 LIMIT 1",
     ];
-    for split in ["host", "h0", "h1", "ndp", "auto"] {
+    for split in ["host", "h0", "h1", "auto"] {
         run(&mut session, &format!("SET split = {split}")).await;
         for (of_sub, is_shared) in
             shared.iter().map(|sub| (*sub, true)).chain(apart.iter().map(|sub| (*sub, false)))
         {
             // What is volatile stays on the host.
-            if ["h1", "ndp"].contains(&split) && of_sub.contains("random") {
+            if split == "h1" && of_sub.contains("random") {
                 continue;
             }
             let alone = row(&mut session, of_sub).await;
