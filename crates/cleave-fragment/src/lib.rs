@@ -60,7 +60,7 @@ pub use operators::change_pages_exec::{
     ChangePagesExec, ChangedColumns, ChangedPage, changed_schema, read_changed, read_returned,
 };
 pub use operators::collect_keys_exec::CollectKeysExec;
-pub use operators::dense_aggregate_exec::DenseAggregateExec;
+pub use operators::dense_aggregate_exec::{DenseAggregateExec, RepeatedStates};
 pub use operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};
 pub use operators::grace_exec::GraceExec;
 pub use operators::hand_down::{self, hand_down_filters};

@@ -36,6 +36,7 @@ use futures::{StreamExt, stream};
 
 use super::table_scan_exec::TableScanExec;
 pub(crate) use dense_groups::DenseGroups;
+pub use dense_groups::RepeatedStates;
 use program::Program;
 
 /// The groups that one partition of a scan fills.
@@ -126,7 +127,8 @@ impl ExecutionPlan for DenseAggregateExec {
         let Some(scan) = scan_below(&self.input) else {
             return internal_err!("a dense aggregate without a scan");
         };
-        let groups = DenseGroups::new(Arc::clone(&self.program))?;
+        let may_repeat = task.session_config().get_extension::<RepeatedStates>().is_some();
+        let groups = DenseGroups::new(Arc::clone(&self.program), may_repeat)?;
         let groups: SharedGroups = Arc::new(Mutex::new(groups));
         scan.give_pages_to(partition, Arc::clone(&groups));
         let mut below = Some(self.input.execute(partition, task)?);

@@ -56,6 +56,40 @@ fn table() -> RecordBatch {
         ("wide", Arc::new(ids().map(|id| i64::MAX - i64::from(id)).collect::<Int64Array>())),
         ("nothing", Arc::new(Int32Array::new_null(ROWS.unsigned_abs() as usize))),
         ("order_number", Arc::new(ids().map(|id| id / 5 - 9000).collect::<Int32Array>())),
+        // Texts that a page codes by symbols: many of them, some NULL, most of them empty.
+        (
+            "phrase",
+            Arc::new(
+                ids()
+                    .map(|id| match id % 7 {
+                        0 | 2 => {
+                            let word =
+                                ["river", "paper", "green"][usize::try_from(id % 3).unwrap()];
+                            Some(format!("{word} bicycle {}", i64::from(id) * 7919 % 1500))
+                        }
+                        6 if id % 4 == 0 => None,
+                        _ => Some(String::new()),
+                    })
+                    .collect::<StringArray>(),
+            ),
+        ),
+        (
+            "label",
+            Arc::new(
+                ids()
+                    .map(|id| (id % 9 != 0).then(|| format!("label {} {id:9}", id % 100 / 99)))
+                    .map(|label| label.map(|label| label[..label.len() - 2].to_owned()))
+                    .collect::<StringArray>(),
+            ),
+        ),
+        (
+            "site",
+            Arc::new(
+                ids()
+                    .map(|id| (id % 6 != 1).then_some(i64::from(id) * 7919 % 700 * 1_000_000_007))
+                    .collect::<Int64Array>(),
+            ),
+        ),
         ("odd", Arc::new(ids().map(|id| id / 3 % 2 * 60_000 - id).collect::<Int32Array>())),
     ];
     let fields =
@@ -67,7 +101,7 @@ fn table() -> RecordBatch {
 
 const DEFINITION: &str = "CREATE TABLE t (id int NOT NULL, flag char(1), mode varchar(10), line int, day date, \
     qty numeric(15,2), price numeric(15,2), discount numeric(15,2), part int, wide bigint, nothing int, \
-    order_number int, odd int)";
+    order_number int, phrase varchar, label varchar, site bigint, odd int)";
 
 /// The rows that EXPLAIN ANALYZE says left an operator.
 fn row_count(line: &str) -> Option<u64> {
@@ -126,7 +160,7 @@ async fn aggregates_on_what_pages_store_give_what_the_engine_gives() {
             "SELECT line, count(*), sum(qty - discount), sum(qty + price), sum(line) FROM t GROUP BY line",
             true,
         ),
-        ("SELECT line, flag, day, count(*) FROM t GROUP BY line, flag, day", false),
+        ("SELECT line, flag, day, count(*) FROM t GROUP BY line, flag, day", true),
         ("SELECT day, sum(qty) FROM t GROUP BY day", true),
         ("SELECT id, sum(qty) FROM t WHERE id % 1000 = 0 GROUP BY id", false),
         ("SELECT flag, sum(wide), count(wide) FROM t GROUP BY flag", false),
@@ -161,6 +195,26 @@ async fn aggregates_on_what_pages_store_give_what_the_engine_gives() {
             "SELECT count(*), max(s) FROM (SELECT sum(qty) AS s FROM t GROUP BY order_number) AS s",
             true,
         ),
+        // Groups that a table of their page numbers, of one page or of several columns.
+        (
+            "SELECT phrase, count(*), sum(qty), min(day), count(discount) FROM t GROUP BY phrase",
+            true,
+        ),
+        ("SELECT phrase, max(part) FROM t WHERE phrase <> '' AND qty > 10 GROUP BY phrase", true),
+        ("SELECT count(DISTINCT phrase) FROM (SELECT phrase FROM t WHERE qty > 4) AS s", true),
+        ("SELECT DISTINCT phrase FROM t", true),
+        ("SELECT DISTINCT flag, mode FROM t WHERE line > 2", true),
+        ("SELECT count(DISTINCT label) FROM t", true),
+        ("SELECT site, count(*), sum(price) FROM t GROUP BY site", true),
+        ("SELECT site, flag, count(part) FROM t WHERE line <> 3 GROUP BY site, flag", true),
+        (
+            "SELECT phrase, flag, mode, sum(price), max(site) FROM t GROUP BY phrase, flag, mode",
+            true,
+        ),
+        ("SELECT site, phrase, min(qty) FROM t WHERE id < 60000 GROUP BY site, phrase", true),
+        ("SELECT phrase, day, count(*), sum(line) FROM t GROUP BY phrase, day", true),
+        ("SELECT phrase, id, count(*) FROM t GROUP BY phrase, id", false),
+        ("SELECT count(DISTINCT part) FROM t WHERE id >= 0", false),
         ("SELECT order_number, odd, count(*) FROM t GROUP BY order_number, odd", false),
         ("SELECT odd, count(*) FROM t GROUP BY odd", false),
         ("SELECT mode, sum(price * price * price) FROM t GROUP BY mode", false),
@@ -200,6 +254,19 @@ async fn aggregates_on_what_pages_store_give_what_the_engine_gives() {
         }
     }
     assert!(unexpected.is_empty(), "{}", unexpected.join("\n\n"));
+    // Dead rows, rows of the delta, and pages of other encodings.
+    run(&mut session, "DELETE FROM t WHERE id % 5 = 0 OR phrase LIKE 'green%'").await;
+    let moved = "UPDATE t SET phrase = 'moved ' || id % 50, site = NULL WHERE id % 1000 = 1";
+    run(&mut session, moved).await;
+    for split in ["host", "h0"] {
+        run(&mut session, &format!("SET split = {split}")).await;
+        for (query, _) in queries {
+            run(&mut session, "SET dense_aggregates = off").await;
+            let expected = sorted(&mut session, query).await;
+            run(&mut session, "SET dense_aggregates = on").await;
+            assert_eq!(sorted(&mut session, query).await, expected, "{split}, dead rows: {query}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

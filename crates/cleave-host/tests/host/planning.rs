@@ -43,6 +43,58 @@ async fn a_chain_of_queries_of_with_is_planned_once_for_each() {
 }
 
 #[tokio::test]
+async fn equal_joins_of_a_query_and_its_subquery_run_once() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE a (k int PRIMARY KEY, g int, v numeric(10,2))").await;
+    run(&mut session, "CREATE TABLE b (k int PRIMARY KEY, x int)").await;
+    run(&mut session, "INSERT INTO a SELECT v, v % 10, v FROM generate_series(1, 3000) s(v)").await;
+    run(&mut session, "INSERT INTO b SELECT v, v % 3 FROM generate_series(1, 3000, 2) s(v)").await;
+    let asked = |of_sub: &str| {
+        format!(
+            "SELECT g, sum(v) FROM a, b WHERE a.k = b.k AND x = 1 GROUP BY g HAVING sum(v) > ({of_sub}) ORDER BY g"
+        )
+    };
+    let shared = [
+        "SELECT sum(v) * 0.2 FROM a, b WHERE a.k = b.k AND x = 1",
+        // Other names, another order, and a column that the other use does not read.
+        "SELECT sum(p.v) * 0.2 + min(q.k) * 0 FROM b AS q JOIN a AS p ON q.k = p.k WHERE q.x = 1",
+        "SELECT max(s) * 0.999 FROM (SELECT sum(v) AS s FROM a, b WHERE x = 1 AND b.k = a.k GROUP BY g) AS s",
+    ];
+    let apart = [
+        "SELECT sum(v) * 0.2 FROM a, b WHERE a.k = b.k AND x = 2",
+        "SELECT sum(v) * 0.2 FROM a, b WHERE a.k = b.k + 1 AND x = 1",
+        "SELECT sum(v) * 0.2 FROM a LEFT JOIN b ON a.k = b.k AND x = 1",
+        "SELECT sum(v) * 0.2 FROM a, b, b AS c WHERE a.k = b.k AND b.x = 1 AND c.k = b.k",
+        "SELECT sum(v) * 0.2 FROM a, b WHERE a.k = b.k AND x = 1 AND random() < 2",
+        "SELECT v FROM a, b WHERE a.k = b.k AND x = 1 LIMIT 1",
+    ];
+    for split in ["host", "h0", "h1", "auto"] {
+        run(&mut session, &format!("SET split = {split}")).await;
+        for (of_sub, is_shared) in
+            shared.iter().map(|sub| (*sub, true)).chain(apart.iter().map(|sub| (*sub, false)))
+        {
+            // What is volatile stays on the host.
+            if split == "h1" && of_sub.contains("random") {
+                continue;
+            }
+            let alone = row(&mut session, of_sub).await;
+            let expected = rows(&mut session, &asked(&alone)).await;
+            assert_eq!(rows(&mut session, &asked(of_sub)).await, expected, "{split}: {of_sub}");
+            let plan = rows(&mut session, &format!("EXPLAIN {}", asked(of_sub))).await;
+            let heads = plan.iter().filter(|line| line.contains("join of a, b, run once")).count();
+            // A split that is asked for counts the joins of one plan.
+            let is_shared = is_shared && ["host", "auto"].contains(&split);
+            assert_eq!(heads, usize::from(is_shared), "{split}: {of_sub}: {plan:#?}");
+        }
+    }
+    // A hint names the tables of the query.
+    let plan = format!("EXPLAIN /*+ join_order(b a) */ {}", asked(shared[0]));
+    let plan = rows(&mut session, &plan).await;
+    assert!(!plan.iter().any(|line| line.contains("run once")), "{plan:#?}");
+}
+
+#[tokio::test]
 async fn a_plan_with_too_many_operators_is_refused() {
     let (_directory, database) = fresh().await;
     let mut session = database.session();

@@ -128,7 +128,7 @@ fn planned_plans(
 fn query_nodes(query: &PlannedQuery, analyzed: bool) -> Vec<PlanNode> {
     let mut nodes = plan_nodes(&query.cuts.plan, analyzed, &query.context.estimates());
     for rows in &query.with {
-        let mut head = PlanNode::named(format!("WITH {}, run once", rows.name()));
+        let mut head = PlanNode::named(format!("{}, run once", rows.name()));
         let spilled = usize::try_from(rows.spilled_bytes()).unwrap_or(usize::MAX);
         head.spilled_bytes = (analyzed && spilled > 0).then_some(spilled);
         nodes.push(head);

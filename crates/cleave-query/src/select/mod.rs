@@ -18,10 +18,10 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use cleave_fragment::link::AttachMode;
-use cleave_fragment::{Start, StopOnDrop, loops, stoppable_joins};
+use cleave_fragment::{RepeatedStates, Start, StopOnDrop, loops, stoppable_joins};
 use cleave_media::clock::{Stopwatch, process_cpu_time};
 use cleave_plan::profile::Origin;
-use cleave_plan::split::{CutDecision, PlacedCuts, Split};
+use cleave_plan::split::{CutDecision, PlacedCuts, Split, row_bytes};
 use cleave_store::TableSchema;
 use cleave_txn::Tracked;
 use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
@@ -63,6 +63,7 @@ mod result_names;
 mod sequence_functions;
 mod sequence_rows;
 mod shape;
+mod shared_joins;
 mod shared_rows;
 mod small_query;
 mod statement_context;
@@ -87,7 +88,7 @@ pub use statement_context::{StatementContext, StatementInput};
 use cleave_catalog::activity::Act;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{Error, NameKind, Result};
-use cleave_catalog::settings::Settings;
+use cleave_catalog::settings::{JoinOrder, Settings};
 use cleave_engine::buffer_pool::PoolStatus;
 use cleave_engine::storage_engine::snapshot::SnapshotKind;
 use cleave_sql::dialect::lower_syntax;
@@ -112,9 +113,14 @@ use placed::placed;
 pub use result_names::ResultNames;
 pub use sequence_functions::sequence_number;
 pub use shape::{ShapePlan, SmallTables};
+use shared_joins::SharedJoin;
 use shared_rows::SharedRows;
 pub use used_columns::{is_whole, uses_column};
 use with_parts::{BoundPart, OptimisedPart};
+
+/// A join that several places of a statement make is kept if it is expected to have at most so many bytes: more take
+/// longer to write and to read, and memory.
+const SHARED_BYTES_MAX: f64 = 16e6;
 
 /// Batches that a query makes ahead where it runs in a task of its own.
 const AHEAD: usize = 2;
@@ -364,11 +370,7 @@ async fn planned(
     price_all: bool,
     stopwatch: &Stopwatch,
 ) -> Result<PlannedQuery> {
-    let (state, logical, parts) = optimised_plan(&context, query).await?;
-    if parts.is_empty() {
-        let query = (state, names, Queries::One);
-        return divided(context, query, logical, price_all, stopwatch).await;
-    }
+    let (state, mut logical, parts) = optimised_plan(&context, query).await?;
     let mut with: BTreeMap<usize, Arc<SharedRows>> = BTreeMap::new();
     for OptimisedPart { number, name, columns, plan } in parts {
         let own = context.of_part();
@@ -377,13 +379,62 @@ async fn planned(
         let query = Box::pin(divided(own, bare, plan, price_all, stopwatch)).await?;
         let rows = explain::row_estimate(&query);
         context.expect_part(with_parts::part_name(number), rows);
-        with.insert(number, SharedRows::new(name, columns, rows, query));
+        with.insert(number, SharedRows::new(format!("WITH {name}"), columns, rows, query));
+    }
+    if with.is_empty()
+        && let Some(shared) =
+            shared_parts(&context, &state, &logical, (price_all, stopwatch)).await?
+    {
+        (logical, with) = shared;
+    }
+    if with.is_empty() {
+        let query = (state, names, Queries::One);
+        return divided(context, query, logical, price_all, stopwatch).await;
     }
     let logical = with_parts::over(logical, &context, &with)?;
     let query = (state, names, Queries::Several);
     let mut planned = divided(context, query, logical, price_all, stopwatch).await?;
     planned.with = with.into_values().collect();
     Ok(planned)
+}
+
+/// `logical` over the rows of joins that it would make several times, and these rows; `None` if there are none worth
+/// it.
+async fn shared_parts(
+    context: &Arc<StatementContext>,
+    state: &Arc<SessionState>,
+    logical: &LogicalPlan,
+    (price_all, stopwatch): (bool, &Stopwatch),
+) -> Result<Option<(LogicalPlan, BTreeMap<usize, Arc<SharedRows>>)>> {
+    // A hint names the tables of one query, and a split that is asked for counts its joins.
+    let settings = context.settings();
+    let is_free = matches!(settings.split_in_force(), Split::Auto | Split::Host);
+    if settings.join_order != JoinOrder::Auto || !is_free {
+        return Ok(None);
+    }
+    let Some((over_parts, joins)) = shared_joins::shared(logical, 0)? else { return Ok(None) };
+    let mut with = BTreeMap::new();
+    for SharedJoin { number, name, plan, devices } in joins {
+        // An aggregate behind a link sends fewer rows than its join.
+        for id in devices {
+            if context.database().attached(id)?.mode() != AttachMode::Embedded {
+                return Ok(None);
+            }
+        }
+        let columns = (0..plan.schema().fields().len()).collect();
+        let plan = state.optimizer().optimize(plan, &**state, |_, _| {})?;
+        let own = context.of_part();
+        let plan = with_parts::over(plan, &own, &with)?;
+        let bare = (Arc::clone(state), ResultNames::default(), Queries::Several);
+        let query = Box::pin(divided(own, bare, plan, price_all, stopwatch)).await?;
+        let rows = explain::row_estimate(&query);
+        if rows * row_bytes(&query.cuts.plan.schema()) > SHARED_BYTES_MAX {
+            return Ok(None);
+        }
+        context.expect_part(with_parts::part_name(number), rows);
+        with.insert(number, SharedRows::new(format!("join of {name}"), columns, rows, query));
+    }
+    Ok(Some((over_parts, with)))
 }
 
 /// Orders the joins of a plan that is optimised, and places its cuts.
@@ -594,6 +645,7 @@ impl PlannedQuery {
         let meter = Meter::start(&self.contexts(), measure_media).await?;
         let fragment_context = self.context.host_fragment_context()?;
         let config = self.state.config().clone().with_extension(fragment_context);
+        let config = config.with_extension(Arc::new(RepeatedStates));
         let config = self.context.with_batches_of_long_values(config);
         let task = Arc::new(planner::task_of(&self.state, config));
         planner::give_way();

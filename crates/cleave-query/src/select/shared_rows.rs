@@ -141,7 +141,7 @@ impl SharedRows {
     ) -> Arc<Self> {
         let (context, schema) = (Arc::clone(&query.context), query.cuts.plan.schema());
         let runtime = context.database().query_runtime();
-        let consumer = MemoryConsumer::new(format!("WITH {name}")).with_can_spill(true);
+        let consumer = MemoryConsumer::new(name.clone()).with_can_spill(true);
         let memory = consumer.register(&runtime.memory_pool);
         let kept = Kept { batches: Vec::new(), memory, file: None, runtime, end: None };
         Arc::new(Self {
@@ -156,7 +156,7 @@ impl SharedRows {
         })
     }
 
-    /// Its name in WITH.
+    /// What it is called: its name in WITH, or its tables.
     pub(super) fn name(&self) -> &str {
         &self.name
     }

@@ -39,7 +39,9 @@ use datafusion::logical_expr::builder::subquery_alias;
 use datafusion::logical_expr::planner::{
     PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning,
 };
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableScan, TableType};
+use datafusion::logical_expr::{
+    Expr, LogicalPlan, LogicalPlanBuilder, TableScan, TableSource, TableType,
+};
 use datafusion::optimizer::Analyzer;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::sqlparser::ast;
@@ -281,6 +283,12 @@ fn note_columns(
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(())
+}
+
+/// The table that stands for the part of a number, of which `plan` has all columns.
+pub(super) fn part_source(number: usize, plan: &LogicalPlan) -> Arc<dyn TableSource> {
+    let schema = Arc::clone(plan.schema().inner());
+    provider_as_source(Arc::new(PartTable { number, schema, rows: None }))
 }
 
 /// The number and all columns of the part that `scan` reads.

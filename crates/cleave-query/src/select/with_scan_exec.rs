@@ -51,7 +51,8 @@ impl WithScanExec {
 
 impl DisplayAs for WithScanExec {
     fn fmt_as(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "WithScanExec: {}", self.rows.name())
+        let name = self.rows.name();
+        write!(f, "WithScanExec: {}", name.strip_prefix("WITH ").unwrap_or(name))
     }
 }
 

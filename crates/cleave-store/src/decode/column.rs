@@ -128,6 +128,24 @@ impl OpenColumn {
         }
     }
 
+    /// Appends those rows of `range` that are `selected`, a bit for each, as [`OpenColumn::integers`] gives them.
+    #[must_use]
+    pub fn integers_selected(
+        &self,
+        range: Range<usize>,
+        selected: &BooleanBuffer,
+        target: &mut Vec<i64>,
+    ) -> bool {
+        match &self.source {
+            OpenSource::Chunk(chunk)
+                if range.end <= self.row_count && selected.len() == range.len() =>
+            {
+                chunk.integers_selected(range, selected, target)
+            }
+            _ => false,
+        }
+    }
+
     /// Bounds of the values of [`OpenColumn::integers`], if the heads of the page's encodings tell them.
     #[must_use]
     pub fn integer_bounds(&self) -> Option<(i64, i64)> {

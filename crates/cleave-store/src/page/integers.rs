@@ -37,6 +37,9 @@ use crate::page::selected::push_selected;
 /// Bytes of the head.
 const HEAD: usize = 16;
 
+/// If fewer than one number in so many of runs is selected, only those are looked up.
+const FEW_OF_RUNS: usize = 4;
+
 /// A checked stream.
 #[derive(Debug, Clone)]
 pub(crate) struct Integers {
@@ -261,6 +264,16 @@ impl Integers {
     ) {
         let frame = match &self.layout {
             IntegerLayout::Packed(frame) if frame.packed.is_narrow() => frame,
+            IntegerLayout::Runs { values, ends } => {
+                return parts_of_runs(
+                    ends,
+                    range.start..range.end.min(self.count),
+                    |run, length| {
+                        let value = values.get(run);
+                        target.extend(std::iter::repeat_n((), length).map(|()| convert(value)));
+                    },
+                );
+            }
             _ => {
                 return self.each_block(range, |block| {
                     target.extend(block.iter().map(|value| convert(*value)));
@@ -290,6 +303,22 @@ impl Integers {
         target: &mut Vec<T>,
         convert: impl Fn(i64) -> T,
     ) {
+        if let IntegerLayout::Runs { values, ends } = &self.layout
+            && selected.count_set_bits() * FEW_OF_RUNS < range.len()
+        {
+            // No run is written out of which nothing is selected.
+            let mut run = ends.partition_point(|end| size_of(*end) <= range.start);
+            let mut known = None;
+            for offset in selected.set_indices() {
+                let row = range.start + offset;
+                while ends.get(run).is_some_and(|end| size_of(*end) <= row) {
+                    run += 1;
+                    known = None;
+                }
+                target.push(convert(*known.get_or_insert_with(|| values.get(run))));
+            }
+            return;
+        }
         let mut at = 0;
         self.each_block(range, |block| {
             let length = block.len().min(selected.len().saturating_sub(at));
@@ -600,15 +629,37 @@ fn parse_head(bytes: &Bytes) -> Result<(u8, u32, usize, i64), Corruption> {
     Ok((kind, u32::from(width), count, i64::from_le_bytes(base)))
 }
 
+/// Passes on the runs that have numbers of `range`, with how many; `ends` are the ends of all runs.
+fn parts_of_runs(ends: &[u32], range: Range<usize>, mut take: impl FnMut(usize, usize)) {
+    let first = ends.partition_point(|end| size_of(*end) <= range.start);
+    let mut at = range.start;
+    for (run, end) in ends.iter().enumerate().skip(first) {
+        let end = size_of(*end).min(range.end);
+        if at >= range.end {
+            return;
+        }
+        take(run, end - at);
+        at = end;
+    }
+}
+
 /// The ends of runs, checked to ascend up to `count`.
 fn checked_ends(ends: &Frame, count: usize) -> Result<Vec<u32>, Corruption> {
-    let mut checked = Vec::with_capacity(ends.packed.count());
+    let run_count = ends.packed.count();
+    let mut checked: Vec<u32> = Vec::with_capacity(run_count);
     let mut last = 0;
-    for run in 0..ends.packed.count() {
-        let end = u32::try_from(ends.get(run)).ok().filter(|end| *end > last);
-        last =
-            end.ok_or_else(|| nonsense(format!("run {run} does not end behind the one before")))?;
-        checked.push(last);
+    let mut numbers = [0_u64; BLOCK];
+    for block in 0..run_count.div_ceil(BLOCK) {
+        ends.packed.block(block, &mut numbers);
+        for number in numbers.iter().take(run_count - block * BLOCK) {
+            let end = ends.base.wrapping_add(number.cast_signed());
+            let end = u32::try_from(end).ok().filter(|end| *end > last);
+            last = end.ok_or_else(|| {
+                let run = checked.len();
+                nonsense(format!("run {run} does not end behind the one before"))
+            })?;
+            checked.push(last);
+        }
     }
     if u64::from(last) != count as u64 {
         return Err(nonsense(format!("runs of {last} numbers where {count} belong")));

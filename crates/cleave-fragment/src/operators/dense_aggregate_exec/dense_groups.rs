@@ -11,7 +11,9 @@
 //!    nothing exceeds 64 bits, neither a step nor a sum over the page; an unselected row adds to a group that is thrown
 //!    away. Without a group key this is one pass over the numbers ([`one_group`]).
 //! 3. At the end of the page its groups are added to those of the pages before, found by their values.
-//! 4. A page with too many groups is taken if its rows lie in the order of the key ([`runs`]).
+//! 4. A page with too many groups is taken if its rows lie in the order of the key ([`runs`]), or if its groups are
+//!    still few for its rows: then a table of this page numbers them ([`numbering`]).
+//! 5. With too many groups in all, states of a page leave at its end if they [may be repeated](RepeatedStates).
 //!
 //! Invariant: work on a page that turns out not to qualify is discarded.
 
@@ -35,19 +37,29 @@ use datafusion_common::{Result, internal_datafusion_err, internal_err};
 
 use super::program::{Aggregate, Kind, Program, Step};
 use crate::operators::table_scan_exec::scan_page::{ScanPage, external};
+use cells::PageCells;
+use numbering::{Backoff, PageNumbers};
 use runs::{KeyRanges, PageRuns};
 
+mod cells;
+mod numbering;
 mod one_group;
 mod runs;
 
 /// Rows that are computed at once: their numbers stay in the L1 cache.
 const BLOCK: usize = 1024;
-/// The addend of a count for each row of a block.
-const ONES: [i64; BLOCK] = [1; BLOCK];
 /// Most groups of a page.
 const PAGE_GROUPS_MAX: usize = 4096;
 /// Most groups in all: with more, the engine's tables are as good, and they spill.
 const GROUPS_MAX: usize = 16_384;
+/// Most bytes of the keys of all groups.
+const KEY_BYTES_MAX: usize = 1 << 22;
+/// Most cells of a page whose groups are numbered.
+const CELLS_MAX: usize = 1 << 18;
+/// The states of a page of fewer selected rows do not leave at once: each batch of them has a cost of its own.
+const REPEATED_ROWS_MIN: usize = 4096;
+/// A page whose groups are numbered, or whose states leave at once, has at least so many selected rows a group.
+const ROWS_PER_GROUP: usize = 2;
 /// If fewer than one row in so many of a page is selected, decoding the selected rows is faster.
 const SPARSE: usize = 24;
 /// If fewer than one row in so many of a block is selected, they are gathered before they are added.
@@ -61,11 +73,15 @@ pub(crate) struct DenseGroups {
     converter: Option<RowConverter>,
     numbers: HashMap<Box<[u8]>, usize>,
     keys: Vec<Box<[u8]>>,
+    key_bytes: usize,
     /// For each group, the totals of each aggregate over all pages.
     totals: Vec<Vec<Total>>,
-    /// States of pages whose groups are runs.
+    /// States of pages that are not kept.
     finished: VecDeque<RecordBatch>,
     ranges: KeyRanges,
+    numbering: Backoff,
+    /// Whether states of a group may leave with each page that has it.
+    may_repeat: bool,
     scratch: Scratch,
 }
 
@@ -113,28 +129,42 @@ struct NumberColumn<'a> {
     bounds: Option<(i64, i64)>,
 }
 
+/// The partial aggregate of a group may leave several times: the final one runs in this process, so more states cost
+/// less than a table here, which finds the states of a group in each other page. An extension of the session's
+/// configuration; on a device, whose states cross a link, there is none.
+#[derive(Debug)]
+pub struct RepeatedStates;
+
+/// How many groups a page may have.
+struct Limits {
+    /// Its selected rows.
+    kept: usize,
+    /// If codes tell its groups.
+    coded: usize,
+    /// If a table of this page numbers them.
+    numbered: usize,
+}
+
+/// What tells the groups of the rows of a page.
+enum PageGroups<'a> {
+    Coded(Vec<GroupColumn<'a>>),
+    Runs(PageRuns),
+    Numbered(PageNumbers),
+}
+
 /// A page that may be taken: its columns, and what is known of them before a row is read.
 struct OfferedPage<'a> {
-    /// None if the groups are runs.
-    groups: Vec<GroupColumn<'a>>,
-    runs: Option<PageRuns>,
+    groups: PageGroups<'a>,
     group_count: usize,
+    /// The columns of the key.
+    keys: Vec<&'a OpenColumn>,
     numbers: Vec<NumberColumn<'a>>,
     /// For each step, which rows are not NULL; `None` if all.
     nulls: Vec<Option<BooleanBuffer>>,
 }
 
-/// The results of one page: cells by group.
-struct PageCells {
-    row_counts: Cells,
-    /// For each aggregate with cells of its own; a count of rows needs none.
-    values: Vec<Option<Cells>>,
-    /// How many numbers were not NULL, where there may be NULLs.
-    counts: Vec<Option<Cells>>,
-}
-
 impl DenseGroups {
-    pub(super) fn new(program: Arc<Program>) -> Result<Self> {
+    pub(super) fn new(program: Arc<Program>, may_repeat: bool) -> Result<Self> {
         let fields = program.group_schema.fields();
         let fields = fields.iter().map(|field| SortField::new(field.data_type().clone()));
         let fields: Vec<SortField> = fields.collect();
@@ -144,9 +174,12 @@ impl DenseGroups {
             converter,
             numbers: HashMap::new(),
             keys: Vec::new(),
+            key_bytes: 0,
             totals: Vec::new(),
             finished: VecDeque::new(),
             ranges: KeyRanges::default(),
+            numbering: Backoff::default(),
+            may_repeat,
             scratch: Scratch::default(),
         })
     }
@@ -160,8 +193,8 @@ impl DenseGroups {
             return Ok(false);
         }
         let program = Arc::clone(&self.program);
-        let group_count_max = if self.totals.len() > GROUPS_MAX { 0 } else { PAGE_GROUPS_MAX };
-        let Some(columns) = OfferedPage::of(&program, page, output, (kept, group_count_max))?
+        let limits = self.limits(kept);
+        let Some(columns) = OfferedPage::of(&program, page, output, &limits, &mut self.numbering)?
         else {
             return Ok(false);
         };
@@ -171,29 +204,53 @@ impl DenseGroups {
         let mut cells = PageCells::new(&program, &columns);
         let rows = (row_count, selection);
         let taken = absorb_blocks(&program, &columns, rows, &mut cells, &mut self.scratch);
-        match (&columns.runs, columns.run_range()) {
-            _ if taken.is_none() => {}
-            (Some(runs), Some(range)) => {
-                self.finished.push_back(runs.states(&program, &cells)?);
-                self.ranges.insert(range);
+        if taken.is_none() {
+            if matches!(columns.groups, PageGroups::Numbered(_)) {
+                self.numbering.missed();
             }
-            _ => self.add(&columns, &cells)?,
+            return Ok(false);
         }
-        Ok(taken.is_some())
+        let present = cells.present(columns.group_count);
+        if let Some(range) = columns.run_range() {
+            self.ranges.insert(range);
+        } else if columns.group_count <= PAGE_GROUPS_MAX && !self.is_full() {
+            self.add(&columns, &cells, &present)?;
+            return Ok(true);
+        }
+        let keys = columns.keys_of(&program, &present)?;
+        self.finished.push_back(page_states(&program, &cells, &present, keys)?);
+        Ok(true)
     }
 
-    /// The states of a page whose groups are runs, once each.
+    fn is_full(&self) -> bool {
+        self.totals.len() > GROUPS_MAX || self.key_bytes > KEY_BYTES_MAX
+    }
+
+    /// How many groups a page of `kept` selected rows may have.
+    fn limits(&self, kept: usize) -> Limits {
+        let repeated = self.may_repeat && kept >= REPEATED_ROWS_MIN;
+        let in_table = if self.is_full() { 0 } else { PAGE_GROUPS_MAX };
+        let few = (kept / ROWS_PER_GROUP).min(CELLS_MAX / (self.program.aggregates.len() + 1));
+        Limits {
+            kept,
+            coded: in_table.max(if repeated { few.min(PAGE_GROUPS_MAX) } else { 0 }),
+            numbered: if repeated { few } else { in_table.min(few) },
+        }
+    }
+
+    /// The states of a page that are not kept, once each.
     pub(super) fn next_finished(&mut self) -> Option<RecordBatch> {
         self.finished.pop_front()
     }
 
     /// Adds the groups of a page to those of the pages before.
-    fn add(&mut self, columns: &OfferedPage<'_>, cells: &PageCells) -> Result<()> {
-        let present: Vec<(usize, i64)> = (0..columns.group_count)
-            .map(|group| (group, cells.row_counts.total(group, 0, add)))
-            .filter(|(_, rows)| *rows > 0)
-            .collect();
-        let groups = self.numbers_of(&columns.groups, &present)?;
+    fn add(
+        &mut self,
+        columns: &OfferedPage<'_>,
+        cells: &PageCells,
+        present: &[(usize, i64)],
+    ) -> Result<()> {
+        let groups = self.numbers_of(columns, present)?;
         for ((group, rows), number) in present.iter().zip(groups) {
             let Some(totals) = self.totals.get_mut(number) else { continue };
             for (aggregate, total) in self.program.aggregates.iter().zip(totals) {
@@ -210,7 +267,7 @@ impl DenseGroups {
     /// The overall numbers of a page's groups.
     fn numbers_of(
         &mut self,
-        columns: &[GroupColumn<'_>],
+        columns: &OfferedPage<'_>,
         present: &[(usize, i64)],
     ) -> Result<Vec<usize>> {
         let empty: Vec<Total> = self.program.aggregates.iter().map(Total::empty).collect();
@@ -220,14 +277,7 @@ impl DenseGroups {
             }
             return Ok(vec![0; present.len()]);
         };
-        let mut arrays = Vec::with_capacity(columns.len());
-        let mut radix = 1;
-        for (column, field) in columns.iter().zip(self.program.group_schema.fields()).rev() {
-            let places = present.iter().map(|(group, _)| group / radix % column.place_count);
-            arrays.push(column.values_at(places, field.data_type())?);
-            radix *= column.place_count;
-        }
-        arrays.reverse();
+        let arrays = columns.keys_of(&self.program, present)?;
         let rows = converter.convert_columns(&arrays)?;
         let mut numbers = Vec::with_capacity(present.len());
         for row in &rows {
@@ -236,6 +286,7 @@ impl DenseGroups {
                 let number = self.totals.len();
                 self.numbers.insert(row.data().into(), number);
                 self.keys.push(row.data().into());
+                self.key_bytes += row.data().len();
                 self.totals.push(empty.clone());
                 number
             }));
@@ -286,6 +337,27 @@ fn states_of(
     Ok(RecordBatch::try_new_with_options(Arc::clone(&program.states), states, &rows)?)
 }
 
+/// The states of the groups of a page that have rows, and how many; `keys` are their values.
+fn page_states(
+    program: &Program,
+    cells: &PageCells,
+    present: &[(usize, i64)],
+    keys: Vec<ArrayRef>,
+) -> Result<RecordBatch> {
+    states_of(program, (keys, present.len()), |_, aggregate, data_type| {
+        let total = |(group, rows): &(usize, i64)| {
+            let (value, count) = cells.of(aggregate, *group, *rows);
+            if value.is_none() && aggregate.kind != Kind::Count {
+                return internal_err!("an aggregate without numbers");
+            }
+            let value = value.filter(|_| count > 0);
+            Ok(Total { value: value.map_or(0, i128::from), count })
+        };
+        let totals = present.iter().map(total).collect::<Result<Vec<Total>>>()?;
+        state(aggregate.kind, totals.iter(), data_type)
+    })
+}
+
 /// Computes a page block by block; `None` if it does not qualify.
 fn absorb_blocks(
     program: &Program,
@@ -307,32 +379,35 @@ fn absorb_blocks(
             continue;
         }
         run_steps(program, &columns.numbers, range.clone(), reach, &mut scratch.steps)?;
-        if columns.groups.is_empty() && columns.runs.is_none() {
+        if columns.is_one_group() {
             let (nulls, steps) = (&columns.nulls, &scratch.steps);
             one_group::add_block(program, nulls, steps, (range, selected.as_ref()), cells)?;
             continue;
         }
-        match &columns.runs {
-            Some(runs) => {
-                scratch.groups.clear();
-                scratch.groups.extend_from_slice(runs.numbers.get(range)?);
-            }
-            None => group_numbers(&columns.groups, range, scratch)?,
-        }
-        let is_gathered = kept * GATHER < count;
+        let gathered = selected.as_ref().filter(|_| kept * GATHER < count);
+        let is_gathered = gathered.is_some();
         scratch.picked.clear();
-        if let Some(selected) = &selected {
-            if is_gathered {
-                let set = selected.set_indices();
-                scratch.picked.extend(set.map(|row| u32::try_from(row).unwrap_or(0)));
-                let own = &scratch.groups;
-                let gathered = scratch.picked.iter().map(|row| pick(own, *row));
-                scratch.masked.clear();
-                scratch.masked.extend(gathered);
-                std::mem::swap(&mut scratch.groups, &mut scratch.masked);
-            } else if kept < count {
-                mask(&mut scratch.groups, selected, outside);
+        if let Some(gathered) = gathered {
+            let set = gathered.set_indices();
+            scratch.picked.extend(set.map(|row| u32::try_from(row).unwrap_or(0)));
+        }
+        match &columns.groups {
+            PageGroups::Coded(groups) => group_numbers(groups, range, gathered, scratch)?,
+            PageGroups::Runs(PageRuns { numbers, .. })
+            | PageGroups::Numbered(PageNumbers { numbers, .. }) => {
+                let (numbers, picked) = (numbers.get(range)?, &scratch.picked);
+                scratch.groups.clear();
+                match gathered {
+                    Some(_) => scratch.groups.extend(picked.iter().map(|row| pick(numbers, *row))),
+                    None => scratch.groups.extend_from_slice(numbers),
+                }
             }
+        }
+        if let Some(selected) = &selected
+            && !is_gathered
+            && kept < count
+        {
+            mask(&mut scratch.groups, selected, outside);
         }
         cells.row_counts.count(&scratch.groups);
         for (place, aggregate) in program.aggregates.iter().enumerate() {
@@ -400,18 +475,24 @@ fn mask(groups: &mut [u32], kept: &BooleanBuffer, outside: u32) {
     }
 }
 
-/// Each row's group number within the page; `None` for an invalid code.
+/// The group number within the page of each row, or of each `gathered` one, whose places are those picked; `None` for
+/// an invalid code.
 fn group_numbers(
     columns: &[GroupColumn<'_>],
     range: Range<usize>,
+    gathered: Option<&BooleanBuffer>,
     scratch: &mut Scratch,
 ) -> Option<()> {
-    let Scratch { groups, codes, .. } = scratch;
+    let Scratch { groups, codes, picked, .. } = scratch;
+    let count = if gathered.is_some() { picked.len() } else { range.len() };
     groups.clear();
-    groups.resize(range.len(), 0);
+    groups.resize(count, 0);
     for column in columns {
         codes.clear();
-        column.places(range.clone(), codes)?;
+        match gathered {
+            Some(gathered) => column.places_of(range.clone(), gathered, picked, codes)?,
+            None => column.places(range.clone(), codes)?,
+        }
         let count = u32::try_from(column.place_count).ok()?;
         if codes.len() != groups.len() || codes.iter().any(|code| *code >= count) {
             return None;
@@ -508,38 +589,18 @@ fn times((low, high): (i128, i128), factor: i64) -> Option<(i128, i128)> {
 }
 
 impl<'a> OfferedPage<'a> {
-    /// The columns of `page`, of which `kept` rows are selected; `None` if it has another encoding, or more than
-    /// `group_count_max` groups that are no runs.
+    /// The columns of `page`; `None` if it has another encoding, or too many groups.
     fn of(
         program: &Program,
         page: &'a ScanPage<'_>,
         output: &Projection,
-        (kept, group_count_max): (usize, usize),
+        limits: &Limits,
+        numbering: &mut Backoff,
     ) -> Result<Option<Self>> {
         let open = |index: usize| match output.columns.get(index) {
             Some(column) => page.column(*column),
             None => internal_err!("column {index} is none of the scan's"),
         };
-        let keys = program.group_columns.iter().map(|index| open(*index));
-        let keys = keys.collect::<Result<Vec<_>>>()?;
-        let mut groups = Vec::with_capacity(keys.len());
-        let mut group_count = 1_usize;
-        for key in &keys {
-            match GroupColumn::of(key, page.row_count())? {
-                Some(column) => {
-                    group_count = group_count.saturating_mul(column.place_count);
-                    groups.push(column);
-                }
-                None => group_count = usize::MAX,
-            }
-        }
-        let mut runs = None;
-        if group_count > group_count_max || group_count > kept.max(16) {
-            let Some(found) = PageRuns::of(&keys, page.row_count(), kept) else { return Ok(None) };
-            groups.clear();
-            group_count = found.count();
-            runs = Some(found);
-        }
         let mut numbers = Vec::new();
         for step in &program.steps {
             if let Step::Column(index) = step {
@@ -551,7 +612,57 @@ impl<'a> OfferedPage<'a> {
         }
         let nulls = (0..program.steps.len()).map(|step| nulls_of(program, step, &numbers));
         let nulls = nulls.collect();
-        Ok(Some(Self { groups, runs, group_count, numbers, nulls }))
+        let keys = program.group_columns.iter().map(|index| open(*index));
+        let keys = keys.collect::<Result<Vec<_>>>()?;
+        let mut coded = Vec::with_capacity(keys.len());
+        let mut group_count = 1_usize;
+        for key in &keys {
+            match GroupColumn::of(key, page.row_count())? {
+                Some(column) => {
+                    group_count = group_count.saturating_mul(column.place_count);
+                    coded.push(column);
+                }
+                None => group_count = usize::MAX,
+            }
+        }
+        let is_coded = group_count <= limits.coded && group_count <= limits.kept.max(16);
+        let groups = if is_coded {
+            PageGroups::Coded(coded)
+        } else if let Some(runs) = PageRuns::of(&keys, page.row_count(), limits.kept) {
+            group_count = runs.count();
+            PageGroups::Runs(runs)
+        } else {
+            let rows = (page.row_count(), page.selection.as_ref());
+            let numbered = numbering.tried(limits.numbered, || {
+                PageNumbers::of((&keys, program.group_schema.fields()), rows, limits.numbered)
+            });
+            let Some(numbered) = numbered? else { return Ok(None) };
+            group_count = numbered.count();
+            PageGroups::Numbered(numbered)
+        };
+        Ok(Some(Self { groups, group_count, keys, numbers, nulls }))
+    }
+
+    fn is_one_group(&self) -> bool {
+        matches!(&self.groups, PageGroups::Coded(columns) if columns.is_empty())
+    }
+
+    /// The values of the key in the groups that are `present`.
+    fn keys_of(&self, program: &Program, present: &[(usize, i64)]) -> Result<Vec<ArrayRef>> {
+        let columns = match &self.groups {
+            PageGroups::Runs(runs) => return runs.keys_of(program, present),
+            PageGroups::Numbered(numbered) => return numbered.keys_of(&self.keys, present),
+            PageGroups::Coded(columns) => columns,
+        };
+        let mut arrays = Vec::with_capacity(columns.len());
+        let mut radix = 1;
+        for (column, field) in columns.iter().zip(program.group_schema.fields()).rev() {
+            let places = present.iter().map(|(group, _)| group / radix % column.place_count);
+            arrays.push(column.values_at(places, field.data_type())?);
+            radix *= column.place_count;
+        }
+        arrays.reverse();
+        Ok(arrays)
     }
 }
 
@@ -595,6 +706,39 @@ impl<'a> GroupColumn<'a> {
         if let Some(nulls) = self.column.nulls() {
             let null = u32::try_from(self.place_count).ok()?.checked_sub(1)?;
             mask(places, &nulls.inner().slice(range.start, range.len()), null);
+        }
+        Some(())
+    }
+
+    /// The position of the value of each `gathered` row of `range`, which lie at the places `picked` in it.
+    fn places_of(
+        &self,
+        range: Range<usize>,
+        gathered: &BooleanBuffer,
+        picked: &[u32],
+        places: &mut Vec<u32>,
+    ) -> Option<()> {
+        let start = range.start;
+        match &self.values {
+            GroupValues::Distinct(_) => {
+                let mut all = Vec::with_capacity(range.len());
+                self.column.codes(range, &mut all).then_some(())?;
+                places.extend(picked.iter().map(|row| pick(&all, *row)));
+            }
+            GroupValues::From(low) => {
+                let mut numbers = Vec::with_capacity(picked.len());
+                self.column.integers_selected(range, gathered, &mut numbers).then_some(())?;
+                let place = |number: &i64| u32::try_from(number.wrapping_sub(*low));
+                places.extend(numbers.iter().map(|number| place(number).unwrap_or(u32::MAX)));
+            }
+        }
+        if let Some(nulls) = self.column.nulls() {
+            let null = u32::try_from(self.place_count).ok()?.checked_sub(1)?;
+            for (place, row) in places.iter_mut().zip(picked) {
+                if nulls.is_null(start + *row as usize) {
+                    *place = null;
+                }
+            }
         }
         Some(())
     }
@@ -677,131 +821,6 @@ impl Total {
             Kind::Min => self.value.min(value),
             Kind::Max => self.value.max(value),
         };
-    }
-}
-
-impl PageCells {
-    fn new(program: &Program, columns: &OfferedPage<'_>) -> Self {
-        let group_count = columns.group_count;
-        let has_nulls = |step: usize| columns.nulls.get(step).is_some_and(Option::is_some);
-        let own = || {
-            let all = program.aggregates.iter().enumerate();
-            all.map(|(place, aggregate)| {
-                (aggregate.kind, aggregate.step.filter(|_| aggregate.cells == place))
-            })
-        };
-        let values = own().map(|(kind, step)| match (kind, step) {
-            (Kind::Count, _) | (_, None) => None,
-            (Kind::Sum, _) => Some(Cells::new(group_count, 0)),
-            (Kind::Min, _) => Some(Cells::new(group_count, i64::MAX)),
-            (Kind::Max, _) => Some(Cells::new(group_count, i64::MIN)),
-        });
-        let counts = own().map(|(_, step)| {
-            step.filter(|step| has_nulls(*step)).map(|_| Cells::new(group_count, 0))
-        });
-        Self {
-            row_counts: Cells::new(group_count, 0),
-            values: values.collect(),
-            counts: counts.collect(),
-        }
-    }
-
-    /// The number of `aggregate` for a group of so many rows, if it has one, and how many numbers are not NULL.
-    fn of(&self, aggregate: &Aggregate, group: usize, rows: i64) -> (Option<i64>, i64) {
-        let counted = self.counts.get(aggregate.cells).and_then(Option::as_ref);
-        let count = counted.map_or(rows, |counted| counted.total(group, 0, add));
-        let values = self.values.get(aggregate.cells).and_then(Option::as_ref);
-        let value = values.map(|values| {
-            let value = values.of(aggregate.kind, group);
-            if aggregate.kind == Kind::Sum { aggregate.of_cells(value, count) } else { value }
-        });
-        (value, count)
-    }
-}
-
-/// Partial sums for few groups: an addition need not wait for the one before, which may be of the same group.
-const LANE_COUNT: usize = 4;
-/// Groups in a lane, a power of two.
-const LANE_GROUPS: usize = 64;
-
-/// A number for each group of a page, and one for unselected rows.
-#[derive(Debug)]
-enum Cells {
-    Few(Box<[[i64; LANE_GROUPS]; LANE_COUNT]>),
-    Many(Vec<i64>),
-}
-
-impl Cells {
-    fn new(group_count: usize, start: i64) -> Self {
-        if group_count < LANE_GROUPS {
-            Self::Few(Box::new([[start; LANE_GROUPS]; LANE_COUNT]))
-        } else {
-            Self::Many(vec![start; group_count + 1])
-        }
-    }
-
-    /// Changes the cell of one group.
-    fn change(&mut self, group: usize, number: i64, change: impl Fn(i64, i64) -> i64) {
-        let cell = match self {
-            Self::Few(lanes) => lanes.first_mut().and_then(|lane| lane.get_mut(group)),
-            Self::Many(cells) => cells.get_mut(group),
-        };
-        if let Some(cell) = cell {
-            *cell = change(*cell, number);
-        }
-    }
-
-    /// Adds one to the cell of each row, for at most one block.
-    fn count(&mut self, groups: &[u32]) {
-        self.each(groups, ONES.get(..groups.len()).unwrap_or_default(), add);
-    }
-
-    /// Updates the cell of each row with the row's number.
-    fn each(&mut self, groups: &[u32], numbers: &[i64], change: impl Fn(i64, i64) -> i64) {
-        match self {
-            Self::Few(lanes) => {
-                let [a, b, c, d] = &mut **lanes;
-                let (rows, rest) = groups.as_chunks::<LANE_COUNT>();
-                let (values, values_rest) = numbers.as_chunks::<LANE_COUNT>();
-                for ([ga, gb, gc, gd], [va, vb, vc, vd]) in rows.iter().zip(values) {
-                    for (lane, group, value) in
-                        [(&mut *a, ga, va), (b, gb, vb), (c, gc, vc), (d, gd, vd)]
-                    {
-                        let cell = &mut lane[*group as usize % LANE_GROUPS];
-                        *cell = change(*cell, *value);
-                    }
-                }
-                for (group, value) in rest.iter().zip(values_rest) {
-                    let cell = &mut a[*group as usize % LANE_GROUPS];
-                    *cell = change(*cell, *value);
-                }
-            }
-            Self::Many(cells) => {
-                for (group, value) in groups.iter().zip(numbers) {
-                    if let Some(cell) = cells.get_mut(*group as usize) {
-                        *cell = change(*cell, *value);
-                    }
-                }
-            }
-        }
-    }
-
-    /// The total of a group over all lanes.
-    fn total(&self, group: usize, start: i64, join: impl Fn(i64, i64) -> i64) -> i64 {
-        match self {
-            Self::Few(lanes) => {
-                lanes.iter().map(|lane| lane[group % LANE_GROUPS]).fold(start, join)
-            }
-            Self::Many(cells) => cells.get(group).copied().map_or(start, |cell| join(start, cell)),
-        }
-    }
-
-    fn of(&self, kind: Kind, group: usize) -> i64 {
-        match kind {
-            Kind::Count | Kind::Sum => self.total(group, 0, add),
-            Kind::Min => self.total(group, i64::MAX, i64::min),
-            Kind::Max => self.total(group, i64::MIN, i64::max),
-        }
     }
 }
 

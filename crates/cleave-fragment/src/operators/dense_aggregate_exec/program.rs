@@ -114,7 +114,8 @@ impl Program {
             aggregates.push(reader.sharing(kind, step, &aggregates));
         }
         let states = aggregate.schema();
-        if states.fields().len() != group_keys.len() + aggregates.len() || aggregates.is_empty() {
+        let is_empty = aggregates.is_empty() && group_keys.is_empty();
+        if states.fields().len() != group_keys.len() + aggregates.len() || is_empty {
             return None;
         }
         let fields = reader.group_columns.iter().map(|column| reader.field(*column).cloned());

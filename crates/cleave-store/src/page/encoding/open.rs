@@ -274,6 +274,25 @@ impl OpenChunk {
         true
     }
 
+    /// As [`Self::integers`], for those rows of `range` that are `selected`, a bit for each.
+    pub(crate) fn integers_selected(
+        &self,
+        range: Range<usize>,
+        selected: &BooleanBuffer,
+        target: &mut Vec<i64>,
+    ) -> bool {
+        if let OpenValues::Integers(integers) = &self.values
+            && self.value_type.is_integral()
+        {
+            integers.extend_selected(range, selected, target, |value| value);
+            return true;
+        }
+        let mut all = Vec::with_capacity(range.len());
+        let is_read = self.integers(range, &mut all);
+        target.extend(selected.set_indices().filter_map(|row| all.get(row)));
+        is_read
+    }
+
     /// The number with the bits of a constant or sequence: bits beyond its type's width are zeros, also below zero.
     fn signed(&self, bits: u64) -> i64 {
         match self.value_type.layout() {

@@ -45,6 +45,14 @@ fn round_trip(values: &[i64]) -> u8 {
     for index in (0..values.len()).step_by(7) {
         assert_eq!(integers.get(index), values[index]);
     }
+    for (from, one_in) in [(0, 1), (0, 2), (3, 9), (300, 70)] {
+        let range = from.min(values.len())..values.len();
+        let selected = BooleanBuffer::collect_bool(range.len(), |row| row * 7919 % one_in == 0);
+        let mut found = Vec::new();
+        integers.extend_selected(range.clone(), &selected, &mut found, |value| value);
+        let expected: Vec<i64> = selected.set_indices().map(|row| values[from + row]).collect();
+        assert_eq!(found, expected);
+    }
     let middle = values.get(values.len() / 2).copied().unwrap_or(0);
     for other in [i128::from(middle), i128::MIN, i128::MAX, 1 << 70, 0, -1] {
         for wanted in [Ordering::is_lt, Ordering::is_eq, Ordering::is_ge, Ordering::is_ne] {

@@ -5,7 +5,8 @@ use std::ops::Range;
 use arrow::buffer::BooleanBuffer;
 
 use super::super::program::{Kind, Program};
-use super::{PageCells, add};
+use super::add;
+use super::cells::PageCells;
 
 /// Adds the rows of a range of the page, of which `selected` are set (`None` means all). `nulls` has for each step
 /// which rows of the page are not NULL, `steps` its numbers in the range. Returns `None` if there is no such step.

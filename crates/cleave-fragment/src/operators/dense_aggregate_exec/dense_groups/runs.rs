@@ -10,12 +10,12 @@
 
 use std::collections::BTreeMap;
 
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::ArrayRef;
 use cleave_store::OpenColumn;
-use datafusion_common::{Result, internal_err};
+use datafusion_common::Result;
 
-use super::{BLOCK, OfferedPage, PageCells, Total, add, numbers_as, state, states_of};
-use crate::operators::dense_aggregate_exec::program::{Kind, Program};
+use super::{BLOCK, OfferedPage, PageGroups, numbers_as};
+use crate::operators::dense_aggregate_exec::program::Program;
 
 /// A page has at least so many selected rows a run.
 const ROWS_PER_RUN: usize = 2;
@@ -115,27 +115,18 @@ impl PageRuns {
         Some((*keys.first()?, *keys.last()?))
     }
 
-    /// The states of the runs that have selected rows.
-    pub(super) fn states(&self, program: &Program, cells: &PageCells) -> Result<RecordBatch> {
-        let rows_of = |run: usize| cells.row_counts.total(run, 0, add);
-        let present: Vec<usize> = (0..self.count()).filter(|run| rows_of(*run) > 0).collect();
-        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.keys.len());
-        for (keys, field) in self.keys.iter().zip(program.group_schema.fields()) {
-            let keys = present.iter().map(|run| keys.get(*run).copied()).collect();
-            columns.push(numbers_as(keys, field.data_type())?);
-        }
-        states_of(program, (columns, present.len()), |_, aggregate, data_type| {
-            let total = |run: &usize| {
-                let (value, count) = cells.of(aggregate, *run, rows_of(*run));
-                if value.is_none() && aggregate.kind != Kind::Count {
-                    return internal_err!("an aggregate without numbers");
-                }
-                let value = value.filter(|_| count > 0);
-                Ok(Total { value: value.map_or(0, i128::from), count })
-            };
-            let totals = present.iter().map(total).collect::<Result<Vec<Total>>>()?;
-            state(aggregate.kind, totals.iter(), data_type)
-        })
+    /// The values of the key in the runs that are `present`.
+    pub(super) fn keys_of(
+        &self,
+        program: &Program,
+        present: &[(usize, i64)],
+    ) -> Result<Vec<ArrayRef>> {
+        let columns = self.keys.iter().zip(program.group_schema.fields());
+        let columns = columns.map(|(keys, field)| {
+            let keys = present.iter().map(|(run, _)| keys.get(*run).copied()).collect();
+            numbers_as(keys, field.data_type())
+        });
+        columns.collect()
     }
 }
 
@@ -156,7 +147,10 @@ impl KeyRanges {
 impl OfferedPage<'_> {
     /// The page's groups, where they are runs.
     pub(super) fn run_range(&self) -> Option<(i64, i64)> {
-        self.runs.as_ref()?.range()
+        match &self.groups {
+            PageGroups::Runs(runs) => runs.range(),
+            _ => None,
+        }
     }
 }
 
