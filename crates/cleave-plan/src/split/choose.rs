@@ -17,7 +17,7 @@ use crate::profile::Profile;
 use super::FragmentScan;
 use super::build_keys::filters_keep;
 use super::candidate::{Candidate, candidates, leaves_below};
-use super::numbered_plan::NumberedPlan;
+use super::numbered_plan::{NumberedPlan, is_exchange, is_join, is_stateless};
 use super::revisit::{Revisit, Side};
 use super::shape_of::shape_of;
 use super::{CutContext, Leaves, Split};
@@ -138,9 +138,20 @@ impl<'a> Pricing<'a> {
     pub(super) fn new(plan: &'a NumberedPlan, context: &dyn CutContext) -> Self {
         let mut rows = context.rows(&plan.nodes[0].plan);
         for place in plan.scans() {
-            let Some((scan, rows)) = plan.scan(place).zip(rows.get_mut(place)) else { continue };
-            *rows *=
-                filters_keep(scan, scan.dynamic_filters(), plan.keys(), context).unwrap_or(1.0);
+            let Some(scan) = plan.scan(place) else { continue };
+            let keys = plan.keys(context);
+            let kept = filters_keep(scan, scan.dynamic_filters(), keys, context).unwrap_or(1.0);
+            // What hands the rows on has as few of them; the estimate of a join has its keys in it.
+            let mut at = Some(place);
+            while let Some(place) = at {
+                if let Some(rows) = rows.get_mut(place) {
+                    *rows *= kept;
+                }
+                at = plan.nodes[place].parent.filter(|above| {
+                    let above = plan.nodes[*above].plan.as_ref();
+                    !is_join(above) && (is_stateless(above) || is_exchange(above))
+                });
+            }
         }
         let shape = shape_of(plan, &rows, context);
         Self { plan, shape, profile: context.profile(), limits: context.limits() }
