@@ -9,7 +9,7 @@
 //!    37 JOB queries a share of 0.8 makes four of them slower than host-only and 0.57 one, at the same gain over all
 //!    (`docs/design/split-and-cost.md`).
 
-use crate::cost::makespan::{predict, sharing, slot_bytes};
+use crate::cost::makespan::{predict, recall, sharing, slot_bytes};
 use crate::cost::paper::{self, HardwareModel};
 use crate::cost::{CostStrategy, Limits, PlanShape, Prediction, Sharing};
 use crate::profile::Profile;
@@ -161,6 +161,13 @@ impl<'a> Pricing<'a> {
     pub(super) fn sharing(&self, root: usize) -> Option<Sharing> {
         let may_share = self.shape.nodes.get(root)?.may_share && self.limits.shares_work;
         may_share.then(|| sharing(&self.shape, root, &self.profile, &self.limits)).flatten()
+    }
+
+    /// The time of each side for the fragment whose root is the operator `root`, which only one of them may run, where
+    /// the host has the memory for it.
+    pub(super) fn recall(&self, root: usize) -> Option<Sharing> {
+        let is_whole = !self.shape.nodes.get(root)?.may_share && self.limits.shares_work;
+        is_whole.then(|| recall(&self.shape, root, &self.profile, &self.limits)).flatten()
     }
 
     /// Decides at run time on which side the piece below the operator `root` runs, where the plan may turn out to be

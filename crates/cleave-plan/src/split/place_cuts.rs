@@ -400,6 +400,7 @@ impl<'a> Placing<'a> {
             broadcasts: sent.iter().map(|(input, place)| self.broadcast(*input, *place)).collect(),
             row_estimate: self.pricing.map(|pricing| pricing.rows(number)),
             sharing: self.pricing.and_then(|pricing| pricing.sharing(number)),
+            recall: self.pricing.and_then(|pricing| pricing.recall(number)),
             revisit: None,
         };
         Ok((piece, sent))
