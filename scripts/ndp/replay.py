@@ -71,7 +71,7 @@ def least(share_max):
     return rule
 
 
-def expected(share_max=0.57, certain=0.75, count_assumed=7, same=0.05, as_good=0.03):
+def expected(share_max=0.57, certain=0.9, count_assumed=7, same=0.05, as_good=0.005):
     """What `auto` does, with other figures: see `gain.rs`. The risk of a split is taken to be all of its device's
     work."""
     def rule(predicted):
