@@ -7,9 +7,11 @@
     scripts/bench_ndp.py two-tables    4, 5: a join of two tables, narrow and wide, without and with indexes
     scripts/bench_ndp.py timeline      6: 8c at every split, with the waiting time of both sides
     scripts/bench_ndp.py orders        join order and split chosen one after the other and together
+    scripts/bench_ndp.py choices       every split as `auto` would run it, and what is predicted of it, for `replay`
     scripts/bench_ndp.py sweep         eight queries of the matrix with other devices and other links
     scripts/bench_ndp.py all           all of these, and the report
     scripts/bench_ndp.py report        CSV, summary and pictures of the measurements so far
+    scripts/bench_ndp.py replay        rules of choice over the record of `choices`; nothing runs
     scripts/bench_ndp.py self-test     checks of everything that needs no testbed
 
 Needs what `scripts/testbed.py` needs (root), `cargo build --release`, and CLEAVE_DATA or --queries and --indexes. Data
@@ -27,11 +29,11 @@ from pathlib import Path
 
 import bench
 import testbed
-from ndp import experiments, places, report, results, self_test
+from ndp import experiments, places, replay, report, results, self_test
 
 EXPERIMENTS = {"stacks": experiments.stacks, "matrix": experiments.matrix, "quality": experiments.quality,
                "two-tables": experiments.two_tables, "timeline": experiments.timeline,
-               "orders": experiments.orders}
+               "orders": experiments.orders, "choices": experiments.choices}
 NUMBERS = {"1": "stacks", "2": "matrix", "3": "quality", "4": "two-tables", "5": "two-tables", "6": "timeline"}
 SWEEP_QUERIES = ["8c", "8d", "17b", "32b", "1a", "6a", "16a", "29a"]
 # (link, device's share of a core)
@@ -45,6 +47,9 @@ def main():
         return self_test.run()
     if options.command == "report":
         report.write(options.results)
+        return 0
+    if options.command == "replay":
+        replay.write(options.results)
         return 0
     # A signal becomes an exception, so that the testbed is taken down.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -70,7 +75,7 @@ def main():
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=[*EXPERIMENTS, *NUMBERS, "sweep", "all", "report", "self-test"])
+    parser.add_argument("command", choices=[*EXPERIMENTS, *NUMBERS, "sweep", "all", "report", "replay", "self-test"])
     parser.add_argument("--scale", type=float, default=0.1, help="of the IMDb-like data; 74 million rows at 1")
     parser.add_argument("--queries", type=Path, default=JOB and JOB / "queries", help="a folder of .sql files")
     parser.add_argument("--indexes", type=Path, default=JOB and JOB / "fkindexes.sql", help="CREATE INDEX "
@@ -115,7 +120,7 @@ def measure(options):
                 step(here, of_these)
 
     if command != "sweep":
-        names = list(EXPERIMENTS) if command == "all" else [command]
+        names = [name for name in EXPERIMENTS if name != "choices"] if command == "all" else [command]
         at(options.rate, options.cpu, [(EXPERIMENTS[name], queries) for name in names])
     if command in ("sweep", "all"):
         swept = [query for query in queries if query[0] in SWEEP_QUERIES]

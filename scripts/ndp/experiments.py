@@ -120,6 +120,16 @@ def quality(bench, queries):
                 break
 
 
+def choices(bench, queries):
+    """Every split as `auto` would run it, with the host taking morsels, and what is predicted of all of them: the
+    record over which `replay` tries rules of choice."""
+    for query in queries:
+        explained = bench.measure("choices", query, ways.Way("explain-all", {"split": "auto"}), 1,
+                                  bench.host_limit_seconds, analyze=False)
+        names = [name for name in explained.get("predicted") or {} if not name.endswith("*") and name != "host"]
+        bench.rounds("choices", query, [ways.HOST, ways.AUTO, *map(ways.shared, names)], check_rows=False)
+
+
 def orders(bench, queries):
     """Join order and split chosen one after the other and together."""
     for query in queries:

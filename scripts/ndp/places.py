@@ -230,6 +230,8 @@ def read_explain(line, way):
     record |= {"chosen": chosen["name"] if chosen else None, "prediction": mine}
     if way.name in ("host", "explain") and candidates:
         record["candidates"] = [candidate["name"] for candidate in candidates]
+    if way.name == "explain-all":
+        record["predicted"] = {candidate["name"]: candidate for candidate in candidates}
     return record
 
 

@@ -9,14 +9,14 @@ import tempfile
 import xml.etree.ElementTree as xml
 from pathlib import Path
 
-from . import experiments, figures, places, report, results, svg, ways
+from . import experiments, figures, places, replay, report, results, svg, ways
 
 
 def run():
     tests = [intervals_hold_the_median, a_regression_is_wholly_above, rows_compare_in_any_order, verdicts, splits_sort,
              results_resume, a_torn_line_is_made_again, explain_is_read, a_matrix_goes_on_where_it_was,
              pictures_are_well_formed,
-             a_report_says_what_was_measured]
+             a_report_says_what_was_measured, rules_are_replayed]
     for test in tests:
         with tempfile.TemporaryDirectory(prefix="cleave-bench-ndp-") as folder:
             test(Path(folder))
@@ -229,3 +229,18 @@ def a_report_says_what_was_measured(folder):
         xml.fromstring(path.read_text())
     with open(folder / "measurements.csv") as file:
         equal(len(list(csv.DictReader(file))), len(results.Results(folder).records))
+
+
+def rules_are_replayed(_):
+    def predicted(**finishes):
+        return {split: {"finish_ms": finish, "device_ms": device, "fits": True}
+                for split, (finish, device) in finishes.items()}
+    one, many = predicted(host=(100, 1), h0=(59, 10)), {"host": (100, 1), "h0": (59, 10)}
+    many = predicted(**many, **{f"h{number}": (62 + 8 * number, 10) for number in range(1, 9)})
+    # The only cut is worth it where the best of many is not; of equals, the one with less work of the device is.
+    equal([replay.expected()(one), replay.expected()(many), replay.least(0.57)(one)], ["h0", "host", "host"])
+    equal(replay.expected()(predicted(host=(100, 1), h1=(30, 30), h0=(30.1, 10))), "h0")
+    record = [{"query": "1a", "predicted": one}, *({"query": "1a", "way": way, "error_kind": None, "total_ms": ms}
+                                                   for way, ms in (("host", 90), ("h0", 120), ("h0", 100)))]
+    judged = replay.judge(replay.queries_of(record), replay.expected())
+    equal((judged["near_best_share"], judged["slower"], round(judged["gain"], 3)), (0.0, ["1a"], 0.9))

@@ -48,6 +48,10 @@ def forced(split):
     return Way(split, {"split": split, "stealing": "off"})
 
 
+def shared(split):
+    return Way(split, {"split": split})
+
+
 def split_order(name):
     """A key that sorts splits as the paper draws them: host, h0, h1, h1+, ..., ndp, then all else."""
     if name == "host":

@@ -65,7 +65,9 @@ async fn the_margin_of_auto_is_shown_and_runs_tell_of_predictions() {
     let explain = format!("EXPLAIN {query}");
     let plan = rows(&mut session, &explain).await;
     let setting = plan.iter().find(|line| line.contains("must save")).unwrap();
-    assert!(setting.contains("43 % of the host's time (split_gain_min)"), "{setting}");
+    // The best of few predictions need not promise all of the 43 %.
+    assert!(setting.contains("must save: 4") && !setting.contains(" 43 % of"), "{setting}");
+    assert!(setting.contains("different predictions; split_gain_min 43)"), "{setting}");
     // Queries of the host alone are told from others, and a forced split has no prediction.
     run(&mut session, "SET split_gain_min = 99").await;
     for _ in 0..3 {

@@ -102,6 +102,35 @@ async fn rows_are_the_same_however_morsels_are_shared() {
     assert_no_leak(&database);
 }
 
+/// Statements whose whole plan is one fragment that cannot be divided.
+const UNDIVIDED: [&str; 4] = [
+    "SELECT few, count(*), max(note) FROM many GROUP BY few",
+    "SELECT kind, count(*) FROM few f JOIN many m ON f.id = m.few GROUP BY kind HAVING count(*) > 3",
+    "SELECT f.id, count(m.id) FROM few f LEFT JOIN many m ON f.id = m.few GROUP BY f.id",
+    "SELECT DISTINCT few FROM many WHERE note LIKE '%9%' ORDER BY few",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_cannot_be_divided_is_taken_back_before_its_first_row() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, _served, mut session) = two_tables(outside.path()).await;
+    for sql in UNDIVIDED {
+        run(&mut session, "SET split = host").await;
+        let expected = sorted(&mut session, sql).await;
+        for (stealing, is_taken_back) in [("always", true), ("off", false)] {
+            run(&mut session, &format!("SET split = ndp; SET stealing = {stealing}")).await;
+            assert_eq!(sorted(&mut session, sql).await, expected, "stealing {stealing}: {sql}");
+            let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
+            let said = plan.contains("decided again: for the host: it was far slower than");
+            assert_eq!(said, is_taken_back, "{plan}");
+        }
+        // Whatever the paces are, the rows are the same.
+        run(&mut session, "SET stealing = on").await;
+        assert_eq!(sorted(&mut session, sql).await, expected, "{sql}");
+    }
+    assert_no_leak(&database);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn build_sides_that_do_not_fit_on_the_host_leave_everything_to_the_device() {
     let outside = tempfile::tempdir().unwrap();

@@ -74,6 +74,20 @@ pub fn sharing(
     Some(walk.sharing(node, &inside, &walk.alone(place, node)))
 }
 
+/// As [`sharing`], of a fragment that the host would run as a whole; None where it lacks the memory.
+pub fn recall(
+    shape: &PlanShape,
+    place: usize,
+    profile: &Profile,
+    limits: &Limits,
+) -> Option<Sharing> {
+    let node = shape.nodes.get(place)?;
+    let alone = Walk::new(shape, None, profile, limits).alone(place, node);
+    (alone.fixed_bytes <= limits.host_memory_bytes as f64)
+        .then(|| sharing(shape, place, profile, limits))
+        .flatten()
+}
+
 /// Bytes of a slot for the rows of the fragment whose root is the node at `place`.
 pub fn slot_bytes(shape: &PlanShape, place: usize, profile: &Profile, limits: &Limits) -> u32 {
     let Some(node) = shape.nodes.get(place) else { return limits.slot_size.usual() };
@@ -203,6 +217,8 @@ struct Alone {
     finish_s: f64,
     cpu_s: f64,
     link_bytes: f64,
+    /// Most bytes that its operators hold at once and cannot write to media.
+    fixed_bytes: f64,
 }
 
 /// The plan as it runs.
@@ -484,6 +500,7 @@ impl<'a> Walk<'a> {
             finish_s: walk.clock_s,
             cpu_s: walk.so_far.host_cpu,
             link_bytes: walk.so_far.link_bytes,
+            fixed_bytes: walk.fixed_bytes_peak,
         }
     }
 

@@ -17,29 +17,34 @@ use datafusion_physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use super::CutContext;
 
-/// The keys that a hash join hands down, and the distinct values of each key on its build side; None: not known.
+/// The keys that a hash join hands down.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct BuildKeys {
     pub(super) filter: u64,
+    /// Of each key, the distinct values that statistics know of on the build side; None: they do not.
     distinct_counts: Vec<Option<f64>>,
+    /// Rows expected of the build side: statistics end at a join, the planner's estimates do not.
+    row_estimate: f64,
 }
 
 impl BuildKeys {
-    /// The keys that `plan`, if it is a join, hands down to its probe side.
-    pub(super) fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<Self> {
+    /// The keys that `plan`, if it is a join, hands down to its probe side, where `row_estimate` rows are expected of
+    /// its build side.
+    pub(super) fn of(plan: &Arc<dyn ExecutionPlan>, row_estimate: f64) -> Option<Self> {
         let join = plan.downcast_ref::<HashJoinExec>()?;
         let filter = join.dynamic_expressions_produced().first()?.expression_id()?;
         let build = join.left();
         let statistics = StatisticsContext::new().compute(build.as_ref(), &StatisticsArgs::new());
-        let statistics = statistics.ok()?;
-        let row_count = statistics.num_rows.get_value()?;
+        let statistics = statistics.ok();
         let distinct_counts = join.on().iter().map(|(build, _)| {
+            let statistics = statistics.as_ref()?;
+            let row_count = statistics.num_rows.get_value()?;
             let column = statistics.column_statistics.get(build.downcast_ref::<Column>()?.index());
             let known = column.and_then(|column| column.distinct_count.get_value());
             let distinct_count = known.map_or(*row_count, |known| *known.min(row_count));
             Some((distinct_count as f64).max(1.0))
         });
-        Some(Self { filter, distinct_counts: distinct_counts.collect() })
+        Some(Self { filter, distinct_counts: distinct_counts.collect(), row_estimate })
     }
 
     /// Different keys, as far as the counts of their parts tell: at least as many as of each part.
@@ -49,18 +54,15 @@ impl BuildKeys {
 }
 
 /// Share of its rows that `scan` keeps once `filters`, of its dynamic ones, hold the keys of the joins above; None:
-/// nothing is known of one of them.
+/// nothing is known of any. One of which nothing is known, such as an aggregate's bound, is taken to keep all.
 pub(super) fn filters_keep(
     scan: &TableScanExec,
     filters: &[Arc<dyn PhysicalExpr>],
     keys: &[BuildKeys],
     context: &dyn CutContext,
 ) -> Option<f64> {
-    if filters.is_empty() {
-        return None;
-    }
-    let shares = filters.iter().map(|filter| keep(filter, scan, keys, context));
-    shares.product()
+    let shares = filters.iter().filter_map(|filter| keep(filter, scan, keys, context));
+    shares.reduce(|one, other| one * other)
 }
 
 /// Different keys, one at least, that rows of `scan` have in what `filter` asks of them: of several columns as many as
@@ -91,7 +93,9 @@ fn keep(
         |(key, build_count)| {
             let column = key.downcast_ref::<Column>()?;
             let distinct_count = context.distinct_count(scan, column.name())?;
-            let build_count = (*build_count)?;
+            // Each row has one key at most.
+            let expected = keys.row_estimate.max(1.0);
+            let build_count = build_count.map_or(expected, |known| known.min(expected));
             let share = (build_count / distinct_count.max(1.0)).min(1.0);
             Some(share + (1.0 - share) * false_share(build_count))
         },

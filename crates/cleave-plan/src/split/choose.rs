@@ -4,12 +4,12 @@
 //! 1. The plan becomes a shape once; each candidate is a placement over it.
 //! 2. In the few best, each scan of the host's own is tried the other way: as a fragment where it was read as pages, as
 //!    pages where it was a fragment. Improvements are kept.
-//! 3. `host` is chosen unless another is better by a margin ([`Limits::cut_share_max`]): predictions of single splits
-//!    are off by 1.6 to 1.9 times, and the best of many is the one that is underestimated most. Over recorded runs of
-//!    37 JOB queries a share of 0.8 makes four of them slower than host-only and 0.57 one, at the same gain over all
+//! 3. `host` is chosen unless another is better by a margin ([`Limits::cut_share_max`]), as far as the best of so many
+//!    predictions needs it ([`gain`](super::gain)): single predictions are off by 1.6 to 1.9 times. Over recorded runs
+//!    of 37 JOB queries a share of 0.8 makes four of them slower than host-only and 0.57 one, at the same gain over all
 //!    (`docs/design/split-and-cost.md`).
 
-use crate::cost::makespan::{predict, sharing, slot_bytes};
+use crate::cost::makespan::{predict, recall, sharing, slot_bytes};
 use crate::cost::paper::{self, HardwareModel};
 use crate::cost::{CostStrategy, Limits, PlanShape, Prediction, Sharing};
 use crate::profile::Profile;
@@ -17,7 +17,8 @@ use crate::profile::Profile;
 use super::FragmentScan;
 use super::build_keys::filters_keep;
 use super::candidate::{Candidate, candidates, leaves_below};
-use super::numbered_plan::NumberedPlan;
+use super::gain::{self, Offer};
+use super::numbered_plan::{NumberedPlan, is_exchange, is_join, is_stateless};
 use super::revisit::{Revisit, Side};
 use super::shape_of::shape_of;
 use super::{CutContext, Leaves, Split};
@@ -66,7 +67,7 @@ pub(super) fn choose(pricing: &Pricing<'_>, context: &dyn CutContext) -> Choice 
     let chosen = match context.cost_strategy() {
         // Nothing crosses a link there, and no other cores compute.
         _ if context.shares_host() => 0,
-        CostStrategy::Makespan => soonest(&priced, pricing.limits.cut_share_max),
+        CostStrategy::Makespan => pricing.soonest(&priced),
         CostStrategy::Paper => by_the_paper(&priced, pricing),
     };
     let list = priced.iter().enumerate().map(|(place, one)| PricedSplit {
@@ -76,16 +77,6 @@ pub(super) fn choose(pricing: &Pricing<'_>, context: &dyn CutContext) -> Choice 
     });
     let list = list.collect();
     Choice { candidate: priced.swap_remove(chosen).candidate, priced: list }
-}
-
-/// The place of the candidate that is done first, or of the host where none is clearly sooner.
-fn soonest(priced: &[Priced], share_max: f64) -> usize {
-    let finish = |place: &usize| priced[*place].prediction.finish;
-    let best = (0..priced.len())
-        .filter(|place| priced[*place].prediction.fits)
-        .min_by(|a, b| finish(a).total_cmp(&finish(b)));
-    // The host's own split is the first.
-    best.filter(|best| finish(best) < share_max * finish(&0)).unwrap_or(0)
 }
 
 /// The place of the candidate that the published equations take: they know the host's scans as pages only.
@@ -138,18 +129,58 @@ impl<'a> Pricing<'a> {
     pub(super) fn new(plan: &'a NumberedPlan, context: &dyn CutContext) -> Self {
         let mut rows = context.rows(&plan.nodes[0].plan);
         for place in plan.scans() {
-            let Some((scan, rows)) = plan.scan(place).zip(rows.get_mut(place)) else { continue };
-            *rows *=
-                filters_keep(scan, scan.dynamic_filters(), plan.keys(), context).unwrap_or(1.0);
+            let Some(scan) = plan.scan(place) else { continue };
+            let keys = plan.keys(context);
+            let kept = filters_keep(scan, scan.dynamic_filters(), keys, context).unwrap_or(1.0);
+            // What hands the rows on has as few of them; the estimate of a join has its keys in it.
+            let mut at = Some(place);
+            while let Some(place) = at {
+                if let Some(rows) = rows.get_mut(place) {
+                    *rows *= kept;
+                }
+                at = plan.nodes[place].parent.filter(|above| {
+                    let above = plan.nodes[*above].plan.as_ref();
+                    !is_join(above) && (is_stateless(above) || is_exchange(above))
+                });
+            }
         }
         let shape = shape_of(plan, &rows, context);
         Self { plan, shape, profile: context.profile(), limits: context.limits() }
+    }
+
+    /// The place of the candidate that is expected to be done first, or of the host where none clearly is.
+    fn soonest(&self, priced: &[Priced]) -> usize {
+        let offers = priced.iter().map(|one| Offer {
+            finish_s: one.prediction.finish,
+            bound_s: self.bound(&one.candidate),
+            fits: one.prediction.fits,
+        });
+        gain::choose(&offers.collect::<Vec<_>>(), self.limits.cut_share_max)
+    }
+
+    /// Seconds of the device in the fragments of `candidate` that the host cannot take over once they run.
+    fn bound(&self, candidate: &Candidate) -> f64 {
+        let of_root = |root: &usize| {
+            let Some(times) = sharing(&self.shape, *root, &self.profile, &self.limits) else {
+                return 0.0;
+            };
+            let shares = self.sharing(*root).is_some();
+            times.device_before_s + if shares { 0.0 } else { times.device_s }
+        };
+        candidate.roots.iter().map(of_root).sum()
     }
 
     /// The time of each side for the fragment whose root is the operator `root`, where both may share it.
     pub(super) fn sharing(&self, root: usize) -> Option<Sharing> {
         let may_share = self.shape.nodes.get(root)?.may_share && self.limits.shares_work;
         may_share.then(|| sharing(&self.shape, root, &self.profile, &self.limits)).flatten()
+    }
+
+    /// The time of each side for the fragment whose root is the operator `root`, which only one of them may run, where
+    /// the host has the memory for it.
+    pub(super) fn recall(&self, root: usize) -> Option<Sharing> {
+        let is_whole = !self.shape.nodes.get(root)?.may_share && self.limits.shares_work;
+        is_whole.then(|| recall(&self.shape, root, &self.profile, &self.limits)).flatten()
     }
 
     /// Decides at run time on which side the piece below the operator `root` runs, where the plan may turn out to be

@@ -39,6 +39,8 @@ pub struct FragmentPlan {
     /// The time of each side for it, where both may work on it at the same time ([`may_share`](super::may_share)) and
     /// the statement's limits allow it.
     pub sharing: Option<Sharing>,
+    /// The same where they may not, and the host may take it back as a whole before its first row.
+    pub recall: Option<Sharing>,
     /// Decides again by actual figures which side runs it: only under `auto`, with one device.
     pub revisit: Option<Revisit>,
 }

@@ -276,8 +276,15 @@ impl NumberedPlan {
 
     /// The keys that its joins hand down. It reads the statistics of every build side, and is not called where nothing
     /// is cut.
-    pub(super) fn keys(&self) -> &[BuildKeys] {
-        let all = || self.nodes.iter().filter_map(|node| BuildKeys::of(&node.plan)).collect();
+    pub(super) fn keys(&self, context: &dyn CutContext) -> &[BuildKeys] {
+        let all = || {
+            let rows = self.nodes.first().map(|root| context.rows(&root.plan)).unwrap_or_default();
+            let keys = self.nodes.iter().filter_map(|node| {
+                let build = node.inputs.first().and_then(|build| rows.get(*build));
+                BuildKeys::of(&node.plan, build.copied().unwrap_or(f64::INFINITY))
+            });
+            keys.collect()
+        };
         self.keys.get_or_init(all)
     }
 

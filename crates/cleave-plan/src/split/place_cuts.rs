@@ -267,7 +267,8 @@ impl<'a> Placing<'a> {
             let plan = &self.plan.nodes[place].plan;
             let rows = self.context.rows(plan).first().copied().unwrap_or(0.0);
             let scanned = (scan, rows * row_bytes(&plan.schema()));
-            let keys = KeysAbove::new(join, filter, scanned, self.plan.keys(), self.context);
+            let known = self.plan.keys(self.context);
+            let keys = KeysAbove::new(join, filter, scanned, known, self.context);
             let Some(keys) = keys else { continue };
             match self.keys_wanted.iter().find(|known| keys.are_those(known)) {
                 Some(known) => found.push(keys.collected_as(known)),
@@ -358,7 +359,8 @@ impl<'a> Placing<'a> {
                 filter.expression_id().is_none_or(|id| !inner.contains(&id))
             };
             let dynamic_filters: Vec<_> = live.iter().filter(is_outer).cloned().collect();
-            let filters_keep = filters_keep(scan, &dynamic_filters, plan.keys(), self.context);
+            let keys = plan.keys(self.context);
+            let filters_keep = filters_keep(scan, &dynamic_filters, keys, self.context);
             let scan = scan.clone().with_dynamic_filters(live);
             FragmentScan { scan, dynamic_filters, filters_keep, keys_above: Vec::new() }
         });
@@ -398,6 +400,7 @@ impl<'a> Placing<'a> {
             broadcasts: sent.iter().map(|(input, place)| self.broadcast(*input, *place)).collect(),
             row_estimate: self.pricing.map(|pricing| pricing.rows(number)),
             sharing: self.pricing.and_then(|pricing| pricing.sharing(number)),
+            recall: self.pricing.and_then(|pricing| pricing.recall(number)),
             revisit: None,
         };
         Ok((piece, sent))

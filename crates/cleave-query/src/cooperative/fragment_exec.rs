@@ -20,6 +20,8 @@
 //! 5. A device that refuses the fragment, or loses it, before its first row is no error: the host runs the same
 //!    operators over its own page source (rule 13), and the figures say so. A fragment run that lacks memory first gets
 //!    space to spill ([`DeviceRun`]).
+//! 6. A run that cannot be divided, and of which no row has come while the host could be done with all of it sooner, is
+//!    given up, and the host runs the same operators ([`Stealing::recalls`]).
 //!
 //! Invariant: rows come in no order, each once; at most [`FragmentPlan::fetch`] of them in all. A partition that waits
 //! for one of several parts holds no other partition up: no two have a part in common then.
@@ -29,12 +31,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cleave_catalog::error::Error;
+use cleave_catalog::settings::Split;
 use cleave_engine::device::Device;
 use cleave_fragment::command::{CommandHeader, DeviceError, DeviceErrorCause, Execute, RunReport};
 use cleave_fragment::fragment::travelling_settings;
 use cleave_fragment::link::{AttachMode, Link, LinkError};
 use cleave_fragment::{Morsel, MorselPage, MorselSource, Passes, TableScanExec, build_id};
 use cleave_media::Stopwatch;
+use cleave_plan::cost::Sharing;
 use cleave_plan::split::revisit::Side;
 use cleave_plan::split::{FragmentPlan, PlannedBroadcast, When};
 use datafusion::arrow::array::RecordBatch;
@@ -275,6 +279,15 @@ impl FragmentExec {
                         (batch, figures)
                     }
                     Err(Failure::Host(error)) => return Err(error),
+                    Err(Failure::TooSlow) => {
+                        let why = "it was far slower than predicted, and had given no row";
+                        figures.turned = Some(why.to_owned());
+                        figures.is_planned_here = false;
+                        let prepared = pass.prepared.get().ok_or_else(never_prepared)?;
+                        // The run ends with what is replaced, and its rows with it.
+                        *run = self.run_on_host(prepared, part, task, figures.clone())?;
+                        continue;
+                    }
                     Err(Failure::Device(error))
                         if !shared.has_device_rows() && may_be_redone(&error) =>
                     {
@@ -395,8 +408,10 @@ impl FragmentExec {
             }
             self.held_last(streamed, part, &scan.scan);
         }
+        let recall = self.recall(part);
+        let is_followed = shares || recall.is_some();
         let streamed =
-            if shares { morsels.last().cloned().unwrap_or_default() } else { Vec::new() };
+            if is_followed { morsels.last().cloned().unwrap_or_default() } else { Vec::new() };
         let request = self.request(prepared, device, (&inputs, morsels), task).await?;
         let link = device.link().await.map_err(external)?;
         let spill = (&prepared.plan, self.context.settings().device_spill_bytes);
@@ -405,12 +420,18 @@ impl FragmentExec {
             Ok(stream) => {
                 let run = stream.header();
                 let shares = shares && !stream.has_space();
+                let watch = recall.filter(|_| !stream.has_space()).and_then(|recall| {
+                    let (input, _) = inputs.last()?;
+                    let (device, link) = (Arc::clone(device), Arc::clone(&link));
+                    Some(Stealing::new(device, link, run, (*input, streamed.clone()), recall, 1))
+                });
                 let helper = shares.then(|| {
                     self.helper(prepared, part, (Arc::clone(&link), run), inputs, streamed, task)
                 });
                 let device = Arc::clone(device);
                 let feeding = Feeding::new(device, Arc::clone(&link), run, &prepared.open);
-                let run = Box::new(SharedRun::new(stream, feeding, helper.flatten(), clock));
+                let by_host = (helper.flatten(), watch);
+                let run = Box::new(SharedRun::new(stream, feeding, by_host, clock));
                 Ok(Run::OnDevice { link, run, figures })
             }
             Err(error) if error.is_refusal() => {
@@ -482,6 +503,24 @@ impl FragmentExec {
         // A device in this process has the same cores.
         let is_apart = part.device.mode() != AttachMode::Embedded;
         wanted && is_apart && self.fragment.sharing.is_some() && self.fragment.fetch.is_none()
+    }
+
+    /// What each side takes for the fragment over `part` where the host may take it back as a whole; Some(None): it
+    /// does so whatever that is.
+    fn recall(&self, part: &FragmentPart) -> Option<Option<Sharing>> {
+        let settings = self.context.settings();
+        // A forced split stays where it was forced.
+        let setting = match (settings.stealing, settings.split_in_force()) {
+            (When::WherePays, split) if split != Split::Auto => When::Never,
+            (setting, _) => setting,
+        };
+        let is_apart = part.device.mode() != AttachMode::Embedded;
+        let predicted = self.fragment.recall.filter(|_| is_apart)?;
+        match setting {
+            When::Never => None,
+            When::Always => Some(None),
+            When::WherePays => Some(Some(predicted)),
+        }
     }
 
     /// Puts morsels last whose chunks for `scan` are all on the host: it takes from the end.

@@ -28,6 +28,9 @@ use super::stealing::Stealing;
 /// Makes a stream over the morsels that the host takes.
 pub(super) type Begin = Arc<dyn Fn() -> Result<SendableRecordBatchStream> + Send + Sync>;
 
+/// What the host takes, and how it runs it.
+pub(super) type Help = (Arc<Stealing>, Begin);
+
 /// See the [module](self).
 pub(super) struct SharedRun {
     stream: Box<DeviceRun>,
@@ -36,6 +39,8 @@ pub(super) struct SharedRun {
     device_is_over: bool,
     feeding: Feeding,
     helper: Option<Helper>,
+    /// Says when to give the run up, until its first row; it takes no morsels.
+    watch: Option<Arc<Stealing>>,
     /// Since the run was asked for.
     clock: Stopwatch,
     timeline: HostTimeline,
@@ -59,14 +64,17 @@ pub(super) enum Failure {
     Device(LinkError),
     /// The host's own part did.
     Host(datafusion::error::DataFusionError),
+    /// No row came, and the host is expected to be done with all of it sooner than the device.
+    TooSlow,
 }
 
 impl SharedRun {
-    /// The rows of `stream`. The host takes part where `stealing` says what to take, and `begin` how to run it.
+    /// The rows of `stream`. The host takes part where `helper` says what to take, and how to run it; where `watch`
+    /// says that the device is far behind, there are no rows.
     pub(super) fn new(
         stream: DeviceRun,
         feeding: Feeding,
-        helper: Option<(Arc<Stealing>, Begin)>,
+        (helper, watch): (Option<Help>, Option<Arc<Stealing>>),
         clock: Stopwatch,
     ) -> Self {
         let helper = helper.map(|(stealing, begin)| {
@@ -79,6 +87,7 @@ impl SharedRun {
             device_is_over: false,
             feeding,
             helper,
+            watch,
             clock,
             timeline: HostTimeline::default(),
             slot_bytes: 0,
@@ -111,7 +120,20 @@ impl SharedRun {
                     continue;
                 }
                 (true, Some(own)) => Either::Right(own.next().await),
-                (false, None) => Either::Left(self.stream.next().await),
+                (false, None) => match self.watch.clone() {
+                    None => Either::Left(self.stream.next().await),
+                    Some(watch) => {
+                        let slot = std::pin::pin!(self.stream.next());
+                        match select(slot, std::pin::pin!(watch.recalls())).await {
+                            Either::Left((slot, _)) => Either::Left(slot),
+                            Either::Right((true, _)) => return Err(Failure::TooSlow),
+                            Either::Right((false, slot)) => {
+                                self.watch = None;
+                                Either::Left(slot.await)
+                            }
+                        }
+                    }
+                },
                 (false, Some(own)) => {
                     let slot = std::pin::pin!(self.stream.next());
                     match select(slot, own.next()).await {
@@ -122,6 +144,7 @@ impl SharedRun {
             };
             match came {
                 Either::Left(Ok(Some(batch))) => {
+                    self.watch = None;
                     self.device_rows += batch.num_rows() as u64;
                     return Ok(Some(batch));
                 }
@@ -162,7 +185,7 @@ impl SharedRun {
         }
         self.stream.begin_again(error).await?;
         // Answers about the previous run are ignored.
-        self.helper = None;
+        (self.helper, self.watch) = (None, None);
         self.feeding.follow(self.stream.header());
         Ok(())
     }

@@ -159,7 +159,13 @@ impl WholeFragment {
 
     /// The fragment with the root of `plan`.
     pub(super) fn with_root(&self, plan: Arc<dyn ExecutionPlan>) -> FragmentExec {
-        let fragment = FragmentPlan { plan, sharing: None, revisit: None, ..self.fragment.clone() };
+        let fragment = FragmentPlan {
+            plan,
+            sharing: None,
+            recall: None,
+            revisit: None,
+            ..self.fragment.clone()
+        };
         let parts = vec![self.part.clone()];
         FragmentExec::new(0, fragment, parts, Arc::clone(&self.planned.context))
     }

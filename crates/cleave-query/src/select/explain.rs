@@ -17,7 +17,7 @@ use cleave_plan::PlanEstimates;
 use cleave_plan::cardinality::estimate_rows_with;
 use cleave_plan::cost::{CostStrategy, Prediction};
 use cleave_plan::profile::Origin;
-use cleave_plan::split::{PricedSplit, Split};
+use cleave_plan::split::{PricedSplit, Split, needed};
 use cleave_sql::statement::ExplainFormat;
 use datafusion::arrow::array::{RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -381,15 +381,19 @@ fn split_lines(
         && !lines.is_empty()
     {
         let margin = query.context.split_margin();
-        let gain = (1.0 - margin.share_max) * 100.0;
+        let needed = needed(priced, margin.share_max);
+        let gain = (1.0 - needed.share_max) * 100.0;
         let from = match margin.runs {
-            None => "split_gain_min".to_owned(),
+            None => format!("split_gain_min {}", settings.limits.split_gain),
             Some((host, cut)) => format!(
                 "split_gain_min {}, by the errors of {host} predictions of the host and {cut} of cuts",
                 settings.limits.split_gain
             ),
         };
-        let text = format!("{gain:.0} % of the host's time ({from})");
+        let count = needed.different_count;
+        let text = format!(
+            "{gain:.0} % of the host's time (the best of {count} different predictions; {from})"
+        );
         lines.push(("must save".to_owned(), text));
     }
     lines

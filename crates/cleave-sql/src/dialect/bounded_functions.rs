@@ -41,8 +41,8 @@ fn bounded(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         {
             // Texts that some functions make in another form, for which the expressions around this have been typed.
             let own = type_of_link(&left, &right, schema);
-            let (left, right) = (without_cast(left), plain(right, schema));
-            let mut operands = match *left {
+            let right = plain(right, schema);
+            let mut operands = match without_cast(*left) {
                 Expr::ScalarFunction(chain) if is_chain(&chain) => chain.args,
                 left => vec![*plain(Box::new(left), schema)],
             };
@@ -80,15 +80,15 @@ fn plain(text: Box<Expr>, schema: &DFSchema) -> Box<Expr> {
 }
 
 /// A chain without the cast to another form of texts.
-fn without_cast(expr: Box<Expr>) -> Box<Expr> {
-    match *expr {
+fn without_cast(expr: Expr) -> Expr {
+    match expr {
         Expr::Cast(cast)
             if is_other_text(cast.field.data_type())
                 && matches!(&*cast.expr, Expr::ScalarFunction(own) if is_chain(own)) =>
         {
-            cast.expr
+            *cast.expr
         }
-        expr => Box::new(expr),
+        expr => expr,
     }
 }
 

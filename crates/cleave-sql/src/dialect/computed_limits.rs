@@ -53,11 +53,11 @@ impl VisitorMut for Lower {
         if !is_plain(query) && wrapped(query).is_none() {
             return ControlFlow::Continue(());
         }
-        if let Some(condition) = condition(query) {
-            if let SetExpr::Select(select) = query.body.as_mut() {
-                select.qualify = Some(condition);
-                (query.limit_clause, query.fetch) = (None, None);
-            }
+        if let Some(condition) = condition(query)
+            && let SetExpr::Select(select) = query.body.as_mut()
+        {
+            select.qualify = Some(condition);
+            (query.limit_clause, query.fetch) = (None, None);
         }
         ControlFlow::Continue(())
     }

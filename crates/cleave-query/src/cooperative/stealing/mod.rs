@@ -15,6 +15,9 @@
 //! 3. Morsels behind that belong to the host from the answer on, and not before. The run's report is the last answer:
 //!    the host learns there what it was not told until then.
 //!
+//! A run that cannot be divided is recalled as a whole ([`Stealing::recalls`]) while none of its rows were given out:
+//! its morsels are counted as above, and its cancellation is the only other message.
+//!
 //! Invariant (rule 11): each morsel is given out by one side only. The device's end of the list only ever moves to the
 //! front, and it begins nothing behind what it has answered; so requests and answers may be lost, late, doubled and out
 //! of order (the tests try all ways). A run is begun once: a device that was restarted knows nothing of it.
@@ -184,6 +187,22 @@ impl Stealing {
         }
     }
 
+    /// Waits until it pays that the host runs all of it from the beginning; false if it never will.
+    pub(super) async fn recalls(&self) -> bool {
+        loop {
+            let seen = self.seen();
+            match self.pace.recall(&seen) {
+                Step::Take(_) => return true,
+                Step::Over => return false,
+                Step::Wait(pause) => cleave_fragment::waiting::sleep(pause).await,
+            }
+            self.ask(u32::MAX).await;
+            if self.lock().deaf {
+                return false;
+            }
+        }
+    }
+
     /// The run came to its end, having kept so many morsels: the others are the host's, and no more are.
     pub(super) fn ended(&self, kept: u32) {
         let mut state = self.lock();
@@ -213,13 +232,22 @@ impl Stealing {
     }
 
     fn step(&self) -> Step {
-        let state = self.lock();
-        if state.over {
+        let (is_over, is_deaf) = {
+            let state = self.lock();
+            (state.over, state.deaf)
+        };
+        if is_over {
             return Step::Over;
         }
-        if state.deaf {
+        if is_deaf {
             return Step::Wait(PAUSE);
         }
+        self.pace.step(&self.seen())
+    }
+
+    /// What both sides have done so far.
+    fn seen(&self) -> Observed {
+        let state = self.lock();
         let given_out = state.given_out.first().copied().unwrap_or_default() as f64;
         // Each partition reads one morsel ahead of the one that it decodes.
         let under_way = f64::from(2 * self.partitions - state.waiting.min(self.partitions));
@@ -227,7 +255,7 @@ impl Stealing {
         let began = state.began.as_ref().map_or(Duration::ZERO, Stopwatch::elapsed);
         let now = self.clock.elapsed();
         let streams = state.streams;
-        self.pace.step(&Observed {
+        Observed {
             lease: state.part.lease,
             elapsed_s: now.as_secs_f64(),
             streams: streams.map(|(begun, at)| (begun, now.saturating_sub(at).as_secs_f64())),
@@ -235,7 +263,7 @@ impl Stealing {
             host_done: (given_out - under_way).max(0.0),
             host_s: began.saturating_sub(state.idle + now_idle).as_secs_f64(),
             host_begun: state.began.is_some(),
-        })
+        }
     }
 
     /// Asks the device to keep `keep` morsels and notes what it says.

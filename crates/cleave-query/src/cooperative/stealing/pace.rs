@@ -10,6 +10,8 @@
 //! 2. *Then* it takes a lease of a few morsels from the end, never more than its share of what is left, and asks again
 //!    when they are given out. So the slower side loses work, whichever it is.
 //! 3. A device that waits for the host or for the link does not need help: nothing is taken from it.
+//! 4. *A run that cannot be divided* is taken as a whole or not at all ([`Pace::recall`]): the host then begins at the
+//!    first morsel, so all of its own time must be less than what the device has left, by the same doubts.
 //!
 //! Invariant: pure figures, no clock and no I/O. Source: rule 11; `docs/design/split-and-cost.md`.
 
@@ -90,16 +92,8 @@ impl Pace {
             return Step::Take(1);
         }
         let begun = f64::from(seen.lease.begun);
-        let (begun_first, at_work_s) = seen.streams.unwrap_or_default();
-        let begun_since = f64::from(seen.lease.begun.saturating_sub(begun_first));
-        let device_s = (at_work_s + self.device_s / DOUBT) / (begun_since + 1.0);
+        let (device_s, device_left_s) = self.device_left(seen, left);
         let host_s = (seen.host_s + self.host_s * DOUBT) / (seen.host_done + 1.0);
-        let mut device_left_s = left * device_s;
-        if begun == 0.0 {
-            device_left_s += (self.sharing.device_before_s - seen.elapsed_s).max(0.0);
-        }
-        let wait =
-            |seconds: f64| Step::Wait(Duration::from_secs_f64(seconds.clamp(PAUSE_S.0, PAUSE_S.1)));
         let host_before_s = if seen.host_begun { 0.0 } else { self.sharing.host_before_s };
         if seen.stalled > STALLED {
             return wait(device_left_s / 4.0);
@@ -119,6 +113,39 @@ impl Pace {
         let count = share.min(lease).min(left) as u32;
         Step::Take(count)
     }
+
+    /// Whether the host should run all of it from the beginning, while no row of the device's was given out: it takes
+    /// all that the device has, or waits and looks again.
+    pub(super) fn recall(&self, seen: &Observed) -> Step {
+        let left = f64::from(seen.lease.kept.saturating_sub(seen.lease.begun));
+        if left == 0.0 {
+            return Step::Over;
+        }
+        let (device_s, device_left_s) = self.device_left(seen, left);
+        // Half of it, as a factor, may be more work than was expected, which the host has too.
+        let doubt = DOUBT.max((device_s / self.device_s).sqrt());
+        let host_s = self.sharing.host_before_s + self.sharing.host_s * doubt;
+        if self.always || device_left_s > WORTH * host_s {
+            return Step::Take(seen.lease.kept);
+        }
+        wait(device_left_s / 4.0)
+    }
+
+    /// The device's seconds a morsel, and for all that it has not begun of its `left` morsels.
+    fn device_left(&self, seen: &Observed, left: f64) -> (f64, f64) {
+        let (begun_first, at_work_s) = seen.streams.unwrap_or_default();
+        let begun_since = f64::from(seen.lease.begun.saturating_sub(begun_first));
+        let device_s = (at_work_s + self.device_s / DOUBT) / (begun_since + 1.0);
+        // What takes longer than predicted is expected to take as long again as it is late.
+        let is_before = seen.lease.begun == 0;
+        let before_s = (self.sharing.device_before_s - seen.elapsed_s).abs();
+        (device_s, left * device_s + if is_before { before_s } else { 0.0 })
+    }
+}
+
+/// Look again after so many seconds, within bounds.
+fn wait(seconds: f64) -> Step {
+    Step::Wait(Duration::from_secs_f64(seconds.clamp(PAUSE_S.0, PAUSE_S.1)))
 }
 
 #[cfg(test)]
@@ -222,6 +249,31 @@ mod tests {
         assert!(matches!(Pace::new(costly, 100, false).step(&seen(10, 100, 0.1)), Step::Wait(_)));
         let cheap = Sharing { host_before_s: 0.01, ..sharing(1.0, 0.1) };
         assert!(matches!(Pace::new(cheap, 100, false).step(&seen(10, 100, 0.1)), Step::Take(_)));
+    }
+
+    #[test]
+    fn a_device_that_is_late_before_its_first_morsel_is_helped() {
+        // The build sides were predicted to take 10 ms; the rest alone would not be worth the host's own.
+        let predicted = Sharing { device_before_s: 0.01, host_before_s: 0.1, ..sharing(0.1, 0.1) };
+        let pace = Pace::new(predicted, 100, false);
+        assert!(matches!(pace.step(&seen(0, 100, 0.02)), Step::Wait(_)));
+        assert!(matches!(pace.step(&seen(0, 100, 0.3)), Step::Take(_)));
+    }
+
+    #[test]
+    fn a_run_that_cannot_be_divided_is_recalled_as_a_whole_where_it_is_far_too_slow() {
+        let pace = Pace::new(sharing(0.1, 0.1), 100, false);
+        // A third of the pace predicted: the device may still be done before the host would be.
+        assert!(matches!(pace.recall(&seen(10, 100, 0.03)), Step::Wait(_)));
+        // A tenth of it, and slower.
+        assert_eq!(pace.recall(&seen(10, 100, 0.1)), Step::Take(100));
+        // Not for the little that is left.
+        assert!(matches!(pace.recall(&seen(80, 100, 0.8)), Step::Wait(_)));
+        assert_eq!(pace.recall(&seen(100, 100, 10.0)), Step::Over);
+        // Never by predictions alone.
+        let wrong = Pace::new(sharing(0.5, 0.1), 100, false);
+        assert!(matches!(wrong.recall(&seen(0, 100, 0.0)), Step::Wait(_)));
+        assert_eq!(Pace::new(sharing(0.1, 0.1), 100, true).recall(&seen(0, 9, 0.0)), Step::Take(9));
     }
 
     #[test]
