@@ -2,8 +2,8 @@
 //! engine's limits are constants.
 //!
 //! ```text
-//!  SELECT … ORDER BY k LIMIT (SELECT n) OFFSET 2    ─▶ SELECT … QUALIFY row_number() OVER (ORDER BY k) > 2
-//!                                                        AND row_number() OVER (ORDER BY k) <= 2 + (SELECT n) ORDER BY k
+//!  SELECT … ORDER BY k LIMIT (SELECT n) OFFSET 2    ─▶ SELECT … QUALIFY row_number() OVER (ORDER BY k) > 2 AND
+//!                                                        row_number() OVER (ORDER BY k) <= 2 + (SELECT n) ORDER BY k
 //!  SELECT … ORDER BY k FETCH FIRST n ROWS WITH TIES ─▶ SELECT … QUALIFY rank() OVER (ORDER BY k) <= n ORDER BY k
 //! ```
 //!
