@@ -73,18 +73,22 @@ async fn a_remote_device_replaces_rows() {
     let mut session = database.session();
     run(&mut session, "SET default_device = 'nas'").await;
     every_replacement(&database, &mut session).await;
-    // Where the cost decides, the link is what counts.
     run(&mut session, "CREATE TABLE c (id int PRIMARY KEY, kind int, note text)").await;
     let row = "v, v % 10, repeat('n', 200) || v FROM generate_series(1, 30000) AS s(v)";
     run(&mut session, &format!("INSERT INTO c SELECT {row}; CREATE INDEX ON c (kind)")).await;
     run(&mut session, "ANALYZE c; SET update_placement = auto").await;
     let before = fragments(&database).await;
     let sql = "UPDATE c SET kind = kind + 100";
+    // Which of them the cost decides for depends on how busy the device was when it was measured.
+    let text = rows(&mut session, &format!("EXPLAIN {sql}")).await.join("\n");
+    assert!(text.contains("device, by pages") && text.contains("host, by rows"), "{text}");
+    run(&mut session, "SET update_placement = device").await;
     let text = rows(&mut session, &format!("EXPLAIN {sql}")).await.join("\n");
     assert!(text.starts_with("Update of c by a fragment that replaces rows"), "{text}");
-    assert!(text.contains("InsertPagesExec") && text.contains("host, by rows"), "{text}");
+    assert!(text.contains("InsertPagesExec"), "{text}");
     run(&mut session, sql).await;
     assert_eq!(fragments(&database).await, before + 1);
+    run(&mut session, "SET update_placement = auto").await;
     run(&mut session, "UPDATE c SET kind = 0 WHERE id < 50").await;
     assert_eq!(fragments(&database).await, before + 1, "few rows");
     let count = "SELECT count(*), min(id) FROM c WHERE kind = 107";
