@@ -59,7 +59,7 @@ const CELLS_MAX: usize = 1 << 18;
 /// The states of a page of fewer selected rows do not leave at once: each batch of them has a cost of its own.
 const REPEATED_ROWS_MIN: usize = 4096;
 /// A page whose groups are numbered, or whose states leave at once, has at least so many selected rows a group.
-const ROWS_PER_GROUP: usize = 4;
+const ROWS_PER_GROUP: usize = 3;
 /// If fewer than one row in so many of a page is selected, decoding the selected rows is faster.
 const SPARSE: usize = 24;
 /// If fewer than one row in so many of a block is selected, they are gathered before they are added.
