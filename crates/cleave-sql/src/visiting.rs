@@ -63,6 +63,12 @@ pub fn visit_expressions_mut<B>(
     visit_mut(part, &mut OnExpressions(on))
 }
 
+/// Calls `on` for every query of `part`, those in one before it. Nothing stops the visit.
+pub fn visit_queries_mut(part: &mut (impl VisitMut + ?Sized), on: impl FnMut(&mut Query)) {
+    let flow = visit_mut(part, &mut OnQueries(on));
+    debug_assert!(flow.is_continue(), "nothing stops the visit");
+}
+
 /// Calls `on` for every name of a relation in `part`.
 ///
 /// # Errors
@@ -89,6 +95,17 @@ impl<B, F: FnMut(&mut Expr) -> ControlFlow<B>> VisitorMut for OnExpressions<F> {
 
     fn post_visit_expr(&mut self, part: &mut Expr) -> ControlFlow<B> {
         self.0(part)
+    }
+}
+
+struct OnQueries<F>(F);
+
+impl<F: FnMut(&mut Query)> VisitorMut for OnQueries<F> {
+    type Break = ();
+
+    fn post_visit_query(&mut self, part: &mut Query) -> ControlFlow<()> {
+        self.0(part);
+        ControlFlow::Continue(())
     }
 }
 

@@ -67,11 +67,7 @@ pub fn sharing(
     profile: &Profile,
     limits: &Limits,
 ) -> Option<Sharing> {
-    let node = shape.nodes.get(place)?;
-    let walk = Walk::new(shape, None, profile, limits);
-    let mut inside = Inside::default();
-    walk.open_inside(place, node, &mut inside);
-    Some(walk.sharing(node, &inside, &walk.alone(place, node)))
+    sides(shape, place, profile, limits).map(|(sharing, _)| sharing)
 }
 
 /// As [`sharing`], of a fragment that the host would run as a whole; None where it lacks the memory.
@@ -81,11 +77,23 @@ pub fn recall(
     profile: &Profile,
     limits: &Limits,
 ) -> Option<Sharing> {
+    let (sharing, alone) = sides(shape, place, profile, limits)?;
+    (alone.fixed_bytes <= limits.host_memory_bytes as f64).then_some(sharing)
+}
+
+/// The time of each side, and what the host needs to run the fragment alone.
+fn sides(
+    shape: &PlanShape,
+    place: usize,
+    profile: &Profile,
+    limits: &Limits,
+) -> Option<(Sharing, Alone)> {
     let node = shape.nodes.get(place)?;
-    let alone = Walk::new(shape, None, profile, limits).alone(place, node);
-    (alone.fixed_bytes <= limits.host_memory_bytes as f64)
-        .then(|| sharing(shape, place, profile, limits))
-        .flatten()
+    let walk = Walk::new(shape, None, profile, limits);
+    let mut inside = Inside::default();
+    walk.open_inside(place, node, &mut inside);
+    let alone = walk.alone(place, node);
+    Some((walk.sharing(node, &inside, &alone), alone))
 }
 
 /// Bytes of a slot for the rows of the fragment whose root is the node at `place`.

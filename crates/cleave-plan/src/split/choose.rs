@@ -164,16 +164,21 @@ impl<'a> Pricing<'a> {
             let Some(times) = sharing(&self.shape, *root, &self.profile, &self.limits) else {
                 return 0.0;
             };
-            let shares = self.sharing(*root).is_some();
-            times.device_before_s + if shares { 0.0 } else { times.device_s }
+            times.device_before_s + if self.may_share(*root) { 0.0 } else { times.device_s }
         };
         candidate.roots.iter().map(of_root).sum()
     }
 
+    /// Whether both sides may share the fragment whose root is the operator `root`.
+    fn may_share(&self, root: usize) -> bool {
+        self.limits.shares_work && self.shape.nodes.get(root).is_some_and(|node| node.may_share)
+    }
+
     /// The time of each side for the fragment whose root is the operator `root`, where both may share it.
     pub(super) fn sharing(&self, root: usize) -> Option<Sharing> {
-        let may_share = self.shape.nodes.get(root)?.may_share && self.limits.shares_work;
-        may_share.then(|| sharing(&self.shape, root, &self.profile, &self.limits)).flatten()
+        self.may_share(root)
+            .then(|| sharing(&self.shape, root, &self.profile, &self.limits))
+            .flatten()
     }
 
     /// The time of each side for the fragment whose root is the operator `root`, which only one of them may run, where

@@ -20,8 +20,7 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    self, BinaryOperator, Distinct, Expr, LimitClause, OrderByKind, SelectItem, SetExpr, Visitor,
-    VisitorMut,
+    self, BinaryOperator, Distinct, Expr, LimitClause, OrderByKind, SelectItem, SetExpr,
 };
 
 use super::functions_in_from::cast;
@@ -29,49 +28,41 @@ use super::places::{is_star, replace};
 use crate::statement::catalog_syntax::call;
 use crate::statement::names::fold;
 use crate::statement::parse::parse_query;
-use crate::visiting::{visit, visit_expressions, visit_mut};
+use crate::statement::upsert::has_subquery;
+use crate::visiting::{visit_expressions, visit_queries_mut};
 
 /// The reserved name of rows that are limited.
 const LIMITED: &str = "__limited";
 
 /// Rewrites the queries within `query`.
 pub(super) fn lower_computed_limits(query: &mut ast::Query) {
-    let flow = visit_mut(query, &mut Lower);
-    debug_assert!(flow.is_continue(), "nothing stops the visit");
+    visit_queries_mut(query, lower);
 }
 
-struct Lower;
-
-impl VisitorMut for Lower {
-    type Break = ();
-
-    fn post_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<()> {
-        if !is_computed(query) {
-            return ControlFlow::Continue(());
-        }
-        without_parentheses(query);
-        if !is_plain(query) && wrapped(query).is_none() {
-            return ControlFlow::Continue(());
-        }
-        if let Some(condition) = condition(query)
-            && let SetExpr::Select(select) = query.body.as_mut()
-        {
-            select.qualify = Some(condition);
-            (query.limit_clause, query.fetch) = (None, None);
-        }
-        ControlFlow::Continue(())
+fn lower(query: &mut ast::Query) {
+    if !is_computed(query) {
+        return;
+    }
+    without_parentheses(query);
+    if !is_plain(query) && wrapped(query).is_none() {
+        return;
+    }
+    if let Some(condition) = condition(query)
+        && let SetExpr::Select(select) = query.body.as_mut()
+    {
+        select.qualify = Some(condition);
+        (query.limit_clause, query.fetch) = (None, None);
     }
 }
 
 /// Whether the engine cannot compute the limits of `query`.
 fn is_computed(query: &ast::Query) -> bool {
     let has_ties = query.fetch.as_ref().is_some_and(|fetch| fetch.with_ties && !fetch.percent);
-    let has_query = |count: &Expr| has_query(count);
     has_ties
         || match &query.limit_clause {
             Some(LimitClause::LimitOffset { limit, offset, .. }) => {
                 let offset = offset.as_ref().map(|offset| &offset.value);
-                limit.iter().chain(offset).any(has_query)
+                limit.iter().chain(offset).any(has_subquery)
             }
             _ => false,
         }
@@ -97,7 +88,7 @@ fn is_sortable(expression: &Expr) -> bool {
         Expr::Function(function) if function.over.is_some() => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     });
-    has_window.is_continue() && !has_query(expression)
+    has_window.is_continue() && !has_subquery(expression)
 }
 
 /// Puts the rows of `query` into a query below it; None: a column that they are sorted by has no name.
@@ -265,17 +256,4 @@ fn window(name: &str, order: &[ast::OrderByExpr]) -> Option<Expr> {
 
 fn is_negative(count: &Expr) -> bool {
     matches!(count, Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } if matches!(**expr, Expr::Value(_)))
-}
-
-/// Whether an expression has a subquery.
-fn has_query(expression: &Expr) -> bool {
-    struct Find;
-    impl Visitor for Find {
-        type Break = ();
-
-        fn pre_visit_query(&mut self, _query: &ast::Query) -> ControlFlow<()> {
-            ControlFlow::Break(())
-        }
-    }
-    visit(expression, &mut Find).is_break()
 }

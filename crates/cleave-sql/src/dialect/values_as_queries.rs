@@ -9,13 +9,11 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{
-    self, DataType, Expr, Ident, SelectItem, SetExpr, Visitor, VisitorMut,
-};
+use datafusion::sql::sqlparser::ast::{self, DataType, Expr, Ident, SelectItem, SetExpr, Visitor};
 
 use super::functions_in_from::{cast, type_of};
 use crate::statement::parse::parse_query;
-use crate::visiting::{visit, visit_mut};
+use crate::visiting::{visit, visit_queries_mut};
 
 /// The reserved name of the rows while they are sorted.
 const VALUES: &str = "__values";
@@ -23,8 +21,7 @@ const ROW: &str = "__row";
 
 /// Rewrites `query`.
 pub(super) fn lower_values(query: &mut ast::Query) {
-    let flow = visit_mut(query, &mut Lower);
-    debug_assert!(flow.is_continue(), "nothing stops the visit");
+    visit_queries_mut(query, |query| lower(&mut query.body));
 }
 
 /// `(VALUES (x))` as a value, which the parser crate reads as a function call: the query `(SELECT x)`.
@@ -50,17 +47,6 @@ pub(super) fn lower_row_of_values(expression: &mut Expr) {
     select.projection =
         cells.map(|(cell, column)| named(cell, format!("column{column}"))).collect();
     *expression = Expr::Subquery(query);
-}
-
-struct Lower;
-
-impl VisitorMut for Lower {
-    type Break = ();
-
-    fn post_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<()> {
-        lower(&mut query.body);
-        ControlFlow::Continue(())
-    }
 }
 
 fn lower(body: &mut SetExpr) {

@@ -1,29 +1,17 @@
 //! FETCH FIRST, which is another syntax of LIMIT, and numbers of rows, which PostgreSQL converts to whole ones.
 
-use std::ops::ControlFlow;
-
-use crate::visiting::visit_mut;
-use datafusion::sql::sqlparser::ast::{self, LimitClause, VisitorMut};
+use crate::visiting::visit_queries_mut;
+use datafusion::sql::sqlparser::ast::{self, LimitClause};
 
 /// Replaces FETCH by LIMIT everywhere in `statement`, and converts the constants of LIMIT and OFFSET. PERCENT and
-/// WITH TIES stay, and are refused.
+/// WITH TIES stay.
 pub(super) fn name_limits(statement: &mut ast::Statement) {
-    let flow = visit_mut(statement, &mut Queries);
-    debug_assert!(flow.is_continue(), "nothing stops the visit");
-}
-
-struct Queries;
-
-impl VisitorMut for Queries {
-    type Break = ();
-
-    fn post_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<()> {
+    visit_queries_mut(statement, |query| {
         lower_fetch(query);
         if let Some(clause) = &mut query.limit_clause {
             constants_as_integers(clause);
         }
-        ControlFlow::Continue(())
-    }
+    });
 }
 
 fn lower_fetch(query: &mut ast::Query) {
