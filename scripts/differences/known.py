@@ -71,7 +71,7 @@ RULES = [
     ({"accepted"}, r"(extract|date_part)\(", r"^0A000 unit", r"",
      "extract gives 0 for hours of a date; parts that an interval has not fail once a row needs them"),
     ({"accepted"}, r"^WITH ", r"^42(846|883|804|725) ", r"", "a query of WITH that nothing uses is not checked"),
-    ({"refused"}, r"WITH TIES", r"", r"^0A000 FETCH", "FETCH … WITH TIES of DISTINCT and the like, by columns without names"),
+    ({"refused"}, r"WITH TIES", r"", r"^0A000 FETCH", "WITH TIES of DISTINCT and the like, by unnamed columns"),
     ({"refused"}, r"(LIMIT|OFFSET) \(SELECT", r"", r"^0A000 Unsupported (LIMIT|OFFSET)",
      "LIMIT and OFFSET of DISTINCT and the like take no subqueries, by columns without names"),
     ({"refused"}, r"Infinity|inf", r"", r"^0A000 value", "a numeric is finite"),
