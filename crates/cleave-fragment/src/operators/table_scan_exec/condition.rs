@@ -181,6 +181,19 @@ impl Condition {
         }
     }
 
+    /// The column of integers whose values it finds in a set, if it does.
+    pub(super) fn looked_up_in_set(&self) -> Option<ColumnRef> {
+        let has_set = match &self.short_cut {
+            ShortCut::Keys(_) => true,
+            ShortCut::LookUp(look_up) => look_up.keys.get().is_some(),
+            ShortCut::None | ShortCut::Comparison(_) | ShortCut::Emptiness(_) => false,
+        };
+        match self.columns.columns.as_slice() {
+            [column] if has_set => Some(*column),
+            _ => None,
+        }
+    }
+
     /// Whether it is a look-up in a hash table whose keys are all known by now.
     #[cfg(test)]
     pub(super) fn is_tabulated(&self) -> bool {

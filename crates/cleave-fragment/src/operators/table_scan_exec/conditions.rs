@@ -35,6 +35,11 @@ impl Conditions {
         self.list.iter().all(|condition| !condition.may_fail())
     }
 
+    /// The rank of the one that is evaluated last.
+    pub(super) fn last_rank(&self) -> Option<f64> {
+        self.list.iter().map(|condition| condition.rank()).max_by(f64::total_cmp)
+    }
+
     /// The rows of `kept` (None means all) that satisfy all of them.
     pub(super) fn narrow(
         &self,

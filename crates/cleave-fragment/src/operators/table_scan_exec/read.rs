@@ -389,14 +389,19 @@ impl ScanRun {
         Ok(early.cloned().collect())
     }
 
-    /// The columns that bounds from above compare, which are evaluated before the rest is read.
+    /// The columns that conditions from above ask for and that are read with those of the predicate, or before: those
+    /// of bounds, and of sets of keys that remove rows at less cost than some condition of the predicate.
     fn bounded_columns(&self) -> Result<Vec<ColumnRef>> {
         if self.filters_above.filters().is_empty() || !self.conditions.cannot_fail() {
             return Ok(Vec::new());
         }
         let above = self.filters_above.conditions(&self.scan.output)?;
-        let mut columns: Vec<ColumnRef> =
-            above.list().iter().filter_map(|condition| condition.compared()).collect();
+        let last = self.conditions.last_rank();
+        let early = |condition: &Arc<Condition>| {
+            let keys = || condition.looked_up_in_set().filter(|_| Some(condition.rank()) < last);
+            condition.compared().or_else(keys)
+        };
+        let mut columns: Vec<ColumnRef> = above.list().iter().filter_map(early).collect();
         columns.sort_unstable();
         columns.dedup();
         Ok(columns)

@@ -8,8 +8,8 @@ use arrow::compute::{cast, concat_batches, filter_record_batch};
 use arrow::datatypes::DataType;
 use cleave_media::{BlockAddress, Media, Memory};
 use cleave_store::{
-    Column as TableColumn, ColumnType, Encoding, MediaPages, PageClass, SegmentId, SegmentRef,
-    SegmentWriter, Snapshot, TableSchema, parse_header,
+    Column as TableColumn, ColumnType, Encoding, MediaPages, PageClass, PageSource, SegmentId,
+    SegmentRef, SegmentWriter, Snapshot, TableSchema, parse_header,
 };
 use datafusion_common::ScalarValue;
 use datafusion_common::cast::as_boolean_array;
@@ -215,8 +215,18 @@ fn try_rows(table: &Stored, plan: &dyn ExecutionPlan) -> Result<RecordBatch> {
 }
 
 fn rows_of(table: &Stored, plan: &dyn ExecutionPlan, snapshot: Snapshot) -> Result<RecordBatch> {
+    let pages = Arc::new(MediaPages::new(Arc::clone(&table.media) as Arc<dyn Media>));
+    rows_from(pages, table, plan, snapshot)
+}
+
+fn rows_from(
+    pages: Arc<dyn PageSource>,
+    table: &Stored,
+    plan: &dyn ExecutionPlan,
+    snapshot: Snapshot,
+) -> Result<RecordBatch> {
     let context = FragmentContext {
-        pages: Arc::new(MediaPages::new(Arc::clone(&table.media) as Arc<dyn Media>)),
+        pages,
         snapshot,
         inputs: BTreeMap::from([(3, MorselList::new(table.morsels.clone()) as _)]),
         index_filters: BTreeMap::new(),
@@ -249,13 +259,22 @@ fn scan_below(
     predicate: Option<Arc<dyn PhysicalExpr>>,
     filters: &[Arc<dyn PhysicalExpr>],
 ) -> TableScanExec {
+    below(scan(table, predicate), filters)
+}
+
+/// A scan that reads `k` for its output alone, with a predicate over `n`.
+fn own_alone(table: &Stored, predicate: Option<Arc<dyn PhysicalExpr>>) -> TableScan {
+    TableScan { filter: Projection::of_table(&table.schema, &[1]), ..scan(table, predicate) }
+}
+
+fn below(scan: TableScan, filters: &[Arc<dyn PhysicalExpr>]) -> TableScanExec {
     let in_flight = filters.iter().map(|filter| {
         let columns = vec![column("k", 0), column("n", 1)];
         let dynamic = DynamicFilterPhysicalExpr::new(columns, lit(true));
         dynamic.update(Arc::clone(filter)).unwrap();
         Arc::new(dynamic) as Arc<dyn PhysicalExpr>
     });
-    TableScanExec::new(scan(table, predicate), 1).with_dynamic_filters(in_flight.collect())
+    TableScanExec::new(scan, 1).with_dynamic_filters(in_flight.collect())
 }
 
 /// Fetches the column `k` of the rows whose `n` and references are in `rows`.
@@ -343,6 +362,7 @@ proptest! {
         handed in prop::sample::select(vec![Handed::List, Handed::HashTable, Handed::Bounds]),
         second in prop::collection::vec(0..9_i64, 0..20),
         own in any::<bool>(),
+        own_first in any::<bool>(),
     ) {
         let wide: Vec<Option<i64>> = (0..)
             .zip(&random)
@@ -373,7 +393,12 @@ proptest! {
             filters.push(learnt(&table.batch, 1, &second, Handed::List));
         }
         let predicate = own.then(|| both(column("n", 1), Operator::NotEq, lit(3)));
-        let scan = scan_below(&table, predicate.clone(), &filters);
+        let scan = if own_first {
+            let own = own.then(|| both(column("n", 0), Operator::NotEq, lit(3)));
+            below(own_alone(&table, own), &filters)
+        } else {
+            scan_below(&table, predicate.clone(), &filters)
+        };
         filters.extend(predicate);
         prop_assert_eq!(rows(&table, &scan), filtered(&table.batch, &filters));
     }
@@ -418,3 +443,4 @@ fn a_filter_is_taken_apart_once_a_generation() {
 }
 
 mod dead;
+mod early_keys;
