@@ -4,7 +4,7 @@
     scripts/bench_analytics.py tpch [--scale 1] [--only 03,21] [--rounds 7]
     scripts/bench_analytics.py job [--scale 0.1] [--queries DIR]
     scripts/bench_analytics.py web [--scale 1]           one wide table of visits, 10 million rows at 1 (web_visits.py)
-    scripts/bench_analytics.py tpch --beside PROGRAM     another build of Cleave, in the same rounds
+    scripts/bench_analytics.py tpch --beside PROGRAM     another build of Cleave, in the same rounds; peaks of memory
 
 In each round every system runs the query once, in turns; before the first one, each runs it twice, and their rows are
 compared. Printed for each query: medians of the time until all rows are there, the CPU time of a run, and how many
@@ -140,6 +140,15 @@ class Cleave:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
+    def peak_bytes(self, query):
+        """The most memory that the server has while it runs `query`, its buffer pool included."""
+        status = Path(f"/proc/{self.process.pid}")
+        # proc(5): the peak is counted anew.
+        (status / "clear_refs").write_text("5")
+        self.run(query)
+        peak = next(line for line in (status / "status").read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(peak.split()[1]) * 1024
+
     def close(self):
         self.session.close()
         servers.stop(self.process)
@@ -182,6 +191,9 @@ def measured(file, systems, rounds):
             cpu[name] += system.cpu_seconds() - before
     figures = {name: {"ms": statistics.median(times[name]), "cpu_ms": cpu[name] * 1e3 / rounds,
                       "cores": cpu[name] * 1e3 / sum(times[name])} for name in systems}
+    if "beside" in systems:
+        for name in ("Cleave", "beside"):
+            figures[name]["peak_bytes"] = systems[name].peak_bytes(query)
     shown = "  ".join(f"{name} {of['ms']:8.1f} ms {of['cpu_ms']:7.0f} CPU {of['cores']:4.2f} cores"
                       for name, of in figures.items())
     print(f"{file.stem:6} {shown}  {figures['DuckDB']['ms'] / figures['Cleave']['ms']:5.2f}x", flush=True)
@@ -230,8 +242,23 @@ def report(options, systems, figures, threads):
         if longer:
             print(f"{name}: {sum(of['cpu_ms'] for of in longer) / sum(of['ms'] for of in longer):.2f} cores busy in "
                   f"queries above 20 ms")
+    if options.beside:
+        beside(figures)
     if options.json:
         options.json.write_text(json.dumps({"commit": commit, "figures": figures}, indent=1))
+
+
+def beside(figures):
+    """This build against the other one."""
+    of = {name: {query: by["Cleave"][name] / by["beside"][name] for query, by in figures.items()
+                 if by["Cleave"][name] and by["beside"][name]} for name in ("ms", "cpu_ms", "peak_bytes")}
+    for name, ratios in of.items():
+        worst = sorted(ratios, key=ratios.get, reverse=True)[:WORST]
+        most = ", ".join(f"{query} {ratios[query]:.2f}x" for query in worst)
+        print(f"Cleave's {name}: {statistics.geometric_mean(ratios.values()):.2f}x of that of the build beside "
+              f"(geometric mean), most {most}")
+    peaks = [max(by[name]["peak_bytes"] for by in figures.values()) / 1e6 for name in ("Cleave", "beside")]
+    print(f"most memory of a server: {peaks[0]:.0f} MB, beside {peaks[1]:.0f} MB")
 
 
 if __name__ == "__main__":

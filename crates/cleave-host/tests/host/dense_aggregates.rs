@@ -195,7 +195,7 @@ async fn aggregates_on_what_pages_store_give_what_the_engine_gives() {
             "SELECT count(*), max(s) FROM (SELECT sum(qty) AS s FROM t GROUP BY order_number) AS s",
             true,
         ),
-        // Groups that a table of their page numbers, of one page or of several columns.
+        // Groups by texts, by wide integers, and of several columns.
         (
             "SELECT phrase, count(*), sum(qty), min(day), count(discount) FROM t GROUP BY phrase",
             true,

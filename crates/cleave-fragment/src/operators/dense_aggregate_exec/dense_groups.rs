@@ -11,8 +11,7 @@
 //!    nothing exceeds 64 bits, neither a step nor a sum over the page; an unselected row adds to a group that is thrown
 //!    away. Without a group key this is one pass over the numbers ([`one_group`]).
 //! 3. At the end of the page its groups are added to those of the pages before, found by their values.
-//! 4. A page with too many groups is taken if its rows lie in the order of the key ([`runs`]), or if its groups are
-//!    still few for its rows: then a table of this page numbers them ([`numbering`]).
+//! 4. A page with too many groups is taken if its rows lie in the order of the key ([`runs`]).
 //! 5. With too many groups in all, states of a page leave at its end if they [may be repeated](RepeatedStates).
 //!
 //! Invariant: work on a page that turns out not to qualify is discarded.
@@ -38,11 +37,9 @@ use datafusion_common::{Result, internal_datafusion_err, internal_err};
 use super::program::{Aggregate, Kind, Program, Step};
 use crate::operators::table_scan_exec::scan_page::{ScanPage, external};
 use cells::PageCells;
-use numbering::{Backoff, PageNumbers};
 use runs::{KeyRanges, PageRuns};
 
 mod cells;
-mod numbering;
 mod one_group;
 mod runs;
 
@@ -54,11 +51,9 @@ const PAGE_GROUPS_MAX: usize = 4096;
 const GROUPS_MAX: usize = 16_384;
 /// Most bytes of the keys of all groups.
 const KEY_BYTES_MAX: usize = 1 << 22;
-/// Most cells of a page whose groups are numbered.
-const CELLS_MAX: usize = 1 << 18;
 /// The states of a page of fewer selected rows do not leave at once: each batch of them has a cost of its own.
 const REPEATED_ROWS_MIN: usize = 4096;
-/// A page whose groups are numbered, or whose states leave at once, has at least so many selected rows a group.
+/// A page whose states leave at once has at least so many selected rows a group.
 const ROWS_PER_GROUP: usize = 3;
 /// If fewer than one row in so many of a page is selected, decoding the selected rows is faster.
 const SPARSE: usize = 24;
@@ -79,7 +74,6 @@ pub(crate) struct DenseGroups {
     /// States of pages that are not kept.
     finished: VecDeque<RecordBatch>,
     ranges: KeyRanges,
-    numbering: Backoff,
     /// Whether states of a group may leave with each page that has it.
     may_repeat: bool,
     scratch: Scratch,
@@ -141,23 +135,18 @@ struct Limits {
     kept: usize,
     /// If codes tell its groups.
     coded: usize,
-    /// If a table of this page numbers them.
-    numbered: usize,
 }
 
 /// What tells the groups of the rows of a page.
 enum PageGroups<'a> {
     Coded(Vec<GroupColumn<'a>>),
     Runs(PageRuns),
-    Numbered(PageNumbers),
 }
 
 /// A page that may be taken: its columns, and what is known of them before a row is read.
 struct OfferedPage<'a> {
     groups: PageGroups<'a>,
     group_count: usize,
-    /// The columns of the key.
-    keys: Vec<&'a OpenColumn>,
     numbers: Vec<NumberColumn<'a>>,
     /// For each step, which rows are not NULL; `None` if all.
     nulls: Vec<Option<BooleanBuffer>>,
@@ -178,7 +167,6 @@ impl DenseGroups {
             totals: Vec::new(),
             finished: VecDeque::new(),
             ranges: KeyRanges::default(),
-            numbering: Backoff::default(),
             may_repeat,
             scratch: Scratch::default(),
         })
@@ -194,8 +182,7 @@ impl DenseGroups {
         }
         let program = Arc::clone(&self.program);
         let limits = self.limits(kept);
-        let Some(columns) = OfferedPage::of(&program, page, output, &limits, &mut self.numbering)?
-        else {
+        let Some(columns) = OfferedPage::of(&program, page, output, &limits)? else {
             return Ok(false);
         };
         if columns.run_range().is_some_and(|range| !self.ranges.admits(range)) {
@@ -203,11 +190,7 @@ impl DenseGroups {
         }
         let mut cells = PageCells::new(&program, &columns);
         let rows = (row_count, selection);
-        let taken = absorb_blocks(&program, &columns, rows, &mut cells, &mut self.scratch);
-        if taken.is_none() {
-            if matches!(columns.groups, PageGroups::Numbered(_)) {
-                self.numbering.missed();
-            }
+        if absorb_blocks(&program, &columns, rows, &mut cells, &mut self.scratch).is_none() {
             return Ok(false);
         }
         let present = cells.present(columns.group_count);
@@ -230,12 +213,8 @@ impl DenseGroups {
     fn limits(&self, kept: usize) -> Limits {
         let repeated = self.may_repeat && kept >= REPEATED_ROWS_MIN;
         let in_table = if self.is_full() { 0 } else { PAGE_GROUPS_MAX };
-        let few = (kept / ROWS_PER_GROUP).min(CELLS_MAX / (self.program.aggregates.len() + 1));
-        Limits {
-            kept,
-            coded: in_table.max(if repeated { few.min(PAGE_GROUPS_MAX) } else { 0 }),
-            numbered: if repeated { few } else { in_table.min(few) },
-        }
+        let few = if repeated { (kept / ROWS_PER_GROUP).min(PAGE_GROUPS_MAX) } else { 0 };
+        Limits { kept, coded: in_table.max(few) }
     }
 
     /// The states of a page that are not kept, once each.
@@ -393,8 +372,7 @@ fn absorb_blocks(
         }
         match &columns.groups {
             PageGroups::Coded(groups) => group_numbers(groups, range, gathered, scratch)?,
-            PageGroups::Runs(PageRuns { numbers, .. })
-            | PageGroups::Numbered(PageNumbers { numbers, .. }) => {
+            PageGroups::Runs(PageRuns { numbers, .. }) => {
                 let (numbers, picked) = (numbers.get(range)?, &scratch.picked);
                 scratch.groups.clear();
                 match gathered {
@@ -595,7 +573,6 @@ impl<'a> OfferedPage<'a> {
         page: &'a ScanPage<'_>,
         output: &Projection,
         limits: &Limits,
-        numbering: &mut Backoff,
     ) -> Result<Option<Self>> {
         let open = |index: usize| match output.columns.get(index) {
             Some(column) => page.column(*column),
@@ -632,15 +609,9 @@ impl<'a> OfferedPage<'a> {
             group_count = runs.count();
             PageGroups::Runs(runs)
         } else {
-            let rows = (page.row_count(), page.selection.as_ref());
-            let numbered = numbering.tried(limits.numbered, || {
-                PageNumbers::of((&keys, program.group_schema.fields()), rows, limits.numbered)
-            });
-            let Some(numbered) = numbered? else { return Ok(None) };
-            group_count = numbered.count();
-            PageGroups::Numbered(numbered)
+            return Ok(None);
         };
-        Ok(Some(Self { groups, group_count, keys, numbers, nulls }))
+        Ok(Some(Self { groups, group_count, numbers, nulls }))
     }
 
     fn is_one_group(&self) -> bool {
@@ -651,7 +622,6 @@ impl<'a> OfferedPage<'a> {
     fn keys_of(&self, program: &Program, present: &[(usize, i64)]) -> Result<Vec<ArrayRef>> {
         let columns = match &self.groups {
             PageGroups::Runs(runs) => return runs.keys_of(program, present),
-            PageGroups::Numbered(numbered) => return numbered.keys_of(&self.keys, present),
             PageGroups::Coded(columns) => columns,
         };
         let mut arrays = Vec::with_capacity(columns.len());
