@@ -5,9 +5,9 @@
 //! It reads a snapshot, blocks nobody, and dropping its future stops it on both sides. The layout of columns on pages
 //! is taken from the headers of some of them ([`stored_columns`]).
 //!
-//! Of a large table it reads some pages ([`page_choice`]), by `page_sketch`, or the first rows of fewer pages, by
-//! `slice_sketch`, if it is to be [quick](Effort); what these tell is reckoned up to the whole table. Row counts, NULLs
-//! and ends of all pages are known without reading any: from the version map and from zone maps.
+//! Of a large table it reads some pages ([`page_choice`]), by `page_sketch`, or the first rows of fewer pages if it is
+//! to be [quick](Effort); what these tell is reckoned up to the whole table. Row counts, NULLs and ends of all pages
+//! are known without reading any: from the version map and from zone maps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use crate::select::{self, QueryRequest, ReadView, SampledPages, column_facts};
 
 mod page_choice;
 
-use page_choice::PageSize;
+use page_choice::{PageChoice, PageSize};
 
 /// Most pages of a table whose headers are looked at.
 const HEADERS_MAX: usize = 32;
@@ -172,28 +172,25 @@ async fn read(
         Effort::Full => page_choice::choose(pages, settings.limits.statistics_target, seed),
         Effort::Quick => page_choice::choose_few(pages, seed),
     };
-    let of_pages = match effort {
-        Effort::Full => "page_sketch",
-        Effort::Quick => "slice_sketch",
-    };
-    if let Some(places) = chosen.filter(|_| has_name) {
-        let sampled = SampledPages { table_id: schema.table_id, places: places.clone() };
+    if let Some(PageChoice { places, first_rows }) = chosen.filter(|_| has_name) {
+        let table_id = schema.table_id;
+        let sampled = SampledPages { table_id, places: places.clone(), first_rows };
         let view =
             ReadView { sampled: Some(Arc::new(sampled)), ..ReadView::of_state(Arc::clone(state)) };
-        let sketch = sketch(database, settings, &view, schema, ids, Some(of_pages)).await?;
+        let sketch = sketch(database, settings, &view, schema, ids).await?;
         // All rows of these pages may be dead.
         if sketch.row_count > 0 {
             let columns = schema.columns.iter().filter(|column| ids.contains(&column.id));
             let known = |column: &Column| (column_facts(table, column), zones(table, column));
             let zones = columns.map(|column| (column.id, known(column))).collect();
-            let of_slices = effort == Effort::Quick;
+            let of_slices = first_rows.is_some();
             let part = Some(ReadPart { pages: places, of_slices, zones });
             let row_count = table.row_count().max(sketch.row_count);
             return Ok(Read { sketch, row_count, part, page_count });
         }
     }
     let view = ReadView::of_state(Arc::clone(state));
-    let sketch = sketch(database, settings, &view, schema, ids, None).await?;
+    let sketch = sketch(database, settings, &view, schema, ids).await?;
     Ok(Read { row_count: sketch.row_count, sketch, part: None, page_count })
 }
 
@@ -204,9 +201,8 @@ async fn sketch(
     view: &ReadView,
     schema: &TableSchema,
     ids: &[u32],
-    of_pages: Option<&str>,
 ) -> Result<TableSketch> {
-    let query = sketch_query(schema, ids, of_pages)?;
+    let query = sketch_query(schema, ids, view.sampled.is_some())?;
     let parameters = Parameters::default();
     let asked = QueryRequest { query: &query, parameters: &parameters, view: Some(view) };
     let planned = Box::pin(select::plan_query(database, settings, asked)).await?;
@@ -337,17 +333,14 @@ fn column_ids(schema: &TableSchema, columns: &[String]) -> Result<Vec<u32>> {
     columns.iter().map(id).collect()
 }
 
-/// `SELECT table_sketch(columns) FROM table`, or the function `of_pages` of these and of references to the rows.
-fn sketch_query(
-    schema: &TableSchema,
-    ids: &[u32],
-    of_pages: Option<&str>,
-) -> Result<Box<ast::Query>> {
+/// `SELECT table_sketch(columns) FROM table`, or `page_sketch` of these and of references to the rows.
+fn sketch_query(schema: &TableSchema, ids: &[u32], of_pages: bool) -> Result<Box<ast::Query>> {
     let reference = reference_field();
     let names = ids.iter().filter_map(|id| schema.column_by_id(*id));
     let names = names.map(|column| column.name.as_str());
-    let names: Vec<&str> = names.chain(of_pages.map(|_| reference.name().as_str())).collect();
-    select::table_query(&schema.name, &names, Some(of_pages.unwrap_or("table_sketch")))
+    let names: Vec<&str> = names.chain(of_pages.then(|| reference.name().as_str())).collect();
+    let function = if of_pages { "page_sketch" } else { "table_sketch" };
+    select::table_query(&schema.name, &names, Some(function))
 }
 
 /// # Errors

@@ -7,8 +7,7 @@
 //! 4. [`quotient()`]: numerics divided, with PostgreSQL's digits; [`average()`] and [`average_of`], of a sum and a
 //!    count, are such quotients.
 //! 5. [`pack_key`], [`part_of_key`]: several narrow group keys as one integer.
-//! 6. [`table_sketch()`], [`page_sketch()`], [`slice_sketch()`]: the statistics that ANALYZE gathers of a table, of
-//!    some of its pages, or of their first rows.
+//! 6. [`table_sketch()`], [`page_sketch()`]: the statistics that ANALYZE gathers of a table, or of some of its pages.
 //! 7. [`sign`], [`div`], [`width_bucket`], [`checked_divide`], and logarithms and roots [within their
 //!    domains](within_domains).
 //! 8. [`age`], [`justify_interval`] and its kin: intervals by the [`calendar`]; [`interval_span`]: the value that they
@@ -64,7 +63,7 @@ pub use round_to_even::round_to_even;
 pub use row_function::{ArgumentFault, Compute, Gives, Takes, row_function};
 pub(crate) use string_agg::delimiter;
 pub use string_agg::string_agg;
-pub use table_sketch::{page_sketch, slice_sketch, table_sketch};
+pub use table_sketch::{page_sketch, table_sketch};
 pub use time_arithmetic::{
     cast_to_time, date_bin, date_minus, date_plus, days_between, frame_place, interval_of_time,
     isfinite, isoyear_of, knowing_infinite, moments_between, part_of_time, period_end, time_minus,
@@ -143,6 +142,6 @@ fn placed() -> Vec<Arc<ScalarUDF>> {
 }
 
 /// All aggregates; each replaces the engine's of the same name.
-pub fn aggregate() -> [Arc<AggregateUDF>; 6] {
-    [exact_sum(), average(), table_sketch(), page_sketch(), slice_sketch(), string_agg()]
+pub fn aggregate() -> [Arc<AggregateUDF>; 5] {
+    [exact_sum(), average(), table_sketch(), page_sketch(), string_agg()]
 }

@@ -11,17 +11,16 @@
 //!
 //! `page_sketch(column, …, reference)` is the same for some pages of a table: references to rows
 //! ([`row_places`](crate::row_places)) say which rows share a page, and each counted value has the number of its pages,
-//! each sampled row a number of its page. `slice_sketch` sees the first [`SLICE_ROWS`] rows of each page alone, as if
-//! they were a page.
+//! each sampled row a number of its page.
 //!
 //! Invariants: merged states equal the state of all rows together, except that other rows may be in the sample. The
 //! same rows in the same batches give the same state, on any machine.
 
 use std::sync::{Arc, OnceLock};
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, ListArray, StructArray, UInt64Array};
+use arrow::array::{Array, ArrayRef, AsArray, ListArray, StructArray, UInt64Array};
 use arrow::buffer::OffsetBuffer;
-use arrow::compute::{concat, filter};
+use arrow::compute::concat;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, UInt64Type};
 use cleave_media::SplitMix64;
 use datafusion_common::{Result, ScalarValue, exec_err, plan_err};
@@ -33,7 +32,7 @@ use datafusion_expr::{
 use datafusion_functions_aggregate_common::min_max::{max_batch, min_batch};
 use prost::Message;
 
-use crate::row_places::{page_of, slot_of};
+use crate::row_places::page_of;
 
 mod distinct;
 mod key_counts;
@@ -50,9 +49,6 @@ const KEY_BYTES: usize = 2 * key_counts::KEY_COUNT * 48;
 
 /// Bytes to which texts and byte strings are truncated in the sample and in the ends.
 pub const VALUE_BYTES_MAX: usize = sample::VALUE_BYTES_MAX;
-
-/// Rows of a page that a [`slice_sketch`] sees.
-pub const SLICE_ROWS: usize = 8192;
 
 /// The statistics of a table, or of some of its columns.
 #[derive(Debug, Clone)]
@@ -131,12 +127,6 @@ pub fn page_sketch() -> Arc<AggregateUDF> {
     Arc::clone(FUNCTION.get_or_init(|| SketchFunction::aggregate(Of::Pages)))
 }
 
-/// The aggregate for the first rows of some pages of a table.
-pub fn slice_sketch() -> Arc<AggregateUDF> {
-    static FUNCTION: OnceLock<Arc<AggregateUDF>> = OnceLock::new();
-    Arc::clone(FUNCTION.get_or_init(|| SketchFunction::aggregate(Of::Slices)))
-}
-
 /// What a sketch is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Of {
@@ -144,8 +134,6 @@ enum Of {
     Rows,
     /// Rows of pages. The last argument is a reference to the row.
     Pages,
-    /// The first rows of pages, likewise.
-    Slices,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -200,7 +188,6 @@ impl AggregateUDFImpl for SketchFunction {
         match self.of {
             Of::Rows => "table_sketch",
             Of::Pages => "page_sketch",
-            Of::Slices => "slice_sketch",
         }
     }
 
@@ -224,9 +211,7 @@ impl AggregateUDFImpl for SketchFunction {
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let types = self.column_types(args.expr_fields.iter().map(|field| field.data_type()))?;
-        let mut sketch = SketchInner::new(types, self.by_page());
-        sketch.of_slices = self.of == Of::Slices;
-        Ok(Box::new(sketch))
+        Ok(Box::new(SketchInner::new(types, self.by_page())))
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {
@@ -248,8 +233,6 @@ struct SketchInner {
     by_page: bool,
     /// What page numbers are mixed with; None before the first row. Parts of a state number their pages alike.
     salt: Option<u64>,
-    /// Of each page, the first rows alone count.
-    of_slices: bool,
 }
 
 #[derive(Debug)]
@@ -303,27 +286,7 @@ impl SketchInner {
         });
         let columns = columns.collect();
         let sampled = types.into_iter().chain(by_page.then_some(DataType::UInt64)).collect();
-        Self {
-            row_count: 0,
-            columns,
-            sample: RowSample::new(sampled),
-            by_page,
-            salt: None,
-            of_slices: false,
-        }
-    }
-
-    /// The rows of a batch that count; None: all.
-    fn first_of_pages(&self, values: &[ArrayRef]) -> Result<Option<Vec<ArrayRef>>> {
-        let Some(references) = values.last().filter(|_| self.of_slices) else { return Ok(None) };
-        let is_first = |reference: &u64| slot_of(*reference) < SLICE_ROWS;
-        let first: Vec<bool> = numbers_of(references)?.iter().map(is_first).collect();
-        if first.iter().all(|is_first| *is_first) {
-            return Ok(None);
-        }
-        let first = BooleanArray::from(first);
-        let kept = values.iter().map(|array| Ok(filter(array, &first)?));
-        kept.collect::<Result<_>>().map(Some)
+        Self { row_count: 0, columns, sample: RowSample::new(sampled), by_page, salt: None }
     }
 
     /// Adds the state of other rows.
@@ -446,8 +409,7 @@ impl SketchInner {
         }
         let by_page = !pages.is_empty();
         let sample = RowSample::of_parts(summary.threshold, priorities.values(), samples)?;
-        let (row_count, of_slices) = (summary.row_count, false);
-        Ok(Self { row_count, columns, sample, by_page, salt: None, of_slices })
+        Ok(Self { row_count: summary.row_count, columns, sample, by_page, salt: None })
     }
 }
 
@@ -535,8 +497,6 @@ fn list_at(array: &ArrayRef, row: usize) -> Result<ArrayRef> {
 
 impl Accumulator for SketchInner {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let sliced = self.first_of_pages(values)?;
-        let values = sliced.as_deref().unwrap_or(values);
         let row_count = values.first().map_or(0, |array| array.len());
         if row_count == 0 {
             return Ok(());

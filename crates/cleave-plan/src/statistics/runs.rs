@@ -8,7 +8,7 @@
 //!
 //! This is post-stratification, by pages. Only comparisons are used, so that it works for every type that has zones.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, UInt64Array};
 use datafusion_common::arrow::compute::{concat, take};
@@ -71,34 +71,42 @@ impl Runs {
         let rows = converter.convert_columns(std::slice::from_ref(sample))?;
         let nulls = sample.logical_nulls();
         let is_value = |place: &usize| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*place));
-        let mut order: Vec<usize> = (0..sample.len()).filter(is_value).collect();
-        order.sort_unstable_by(|one, other| rows.row(*one).cmp(&rows.row(*other)));
         let pages = some.map(|some| some.of_rows);
+        let page = |place: usize| pages.and_then(|pages| pages.get(place));
+        // The first bytes tell most values apart; rows of a run are in the order of their pages.
+        let mut order: Vec<(u128, usize)> = (0..sample.len())
+            .filter(is_value)
+            .map(|place| (first_bytes(rows.row(place).data()), place))
+            .collect();
+        order.sort_unstable_by(|(first, one), (second, other)| {
+            let by_value = || rows.row(*one).cmp(&rows.row(*other));
+            first.cmp(second).then_with(by_value).then_with(|| page(*one).cmp(&page(*other)))
+        });
         let (mut firsts, mut counts) = (Vec::new(), Vec::new());
-        let mut last: Option<usize> = None;
-        let mut run_pages: Vec<BTreeSet<u64>> = Vec::new();
-        for place in order {
-            match (last, counts.last_mut()) {
-                (Some(last), Some(count)) if rows.row(last) == rows.row(place) => *count += 1.0,
+        let mut last: Option<(u128, usize)> = None;
+        let mut run_pages: Vec<usize> = Vec::new();
+        for (first, place) in order {
+            let is_same = last
+                .is_some_and(|(other, last)| first == other && rows.row(last) == rows.row(place));
+            match (counts.last_mut(), run_pages.last_mut()) {
+                (Some(count), Some(run_pages)) if is_same => {
+                    *count += 1.0;
+                    let is_new = last.is_some_and(|(_, last)| page(last) != page(place));
+                    *run_pages += usize::from(is_new);
+                }
                 _ => {
                     firsts.push(place as u64);
                     counts.push(1.0);
-                    run_pages.push(BTreeSet::new());
+                    run_pages.push(1);
                 }
             }
-            if let (Some(known), Some(page)) =
-                (run_pages.last_mut(), pages.and_then(|pages| pages.get(place)))
-                && known.len() < COMMON_PAGES_MIN
-            {
-                known.insert(*page);
-            }
-            last = Some(place);
+            last = Some((first, place));
         }
         let values = take(sample, &UInt64Array::from(firsts), None)?;
         let widespread = pages.map(|pages| {
-            let all = pages.iter().collect::<BTreeSet<_>>().len();
+            let all = pages.iter().collect::<HashSet<_>>().len();
             let enough = all.min(COMMON_PAGES_MIN);
-            run_pages.iter().map(|pages| pages.len() >= enough).collect()
+            run_pages.iter().map(|pages| *pages >= enough).collect()
         });
         let (drawn, rows) = (counts.clone(), counts);
         let mut runs = Self { values, drawn, rows, widespread, ends: Vec::new() };
@@ -217,4 +225,13 @@ impl Runs {
         }
         self.values.as_binary_opt::<i32>().is_some_and(|all| all.value(run).len() >= LONG_BYTES)
     }
+}
+
+/// The first 16 bytes, as a number that orders as they do.
+fn first_bytes(bytes: &[u8]) -> u128 {
+    let mut first = [0; 16];
+    for (byte, from) in first.iter_mut().zip(bytes) {
+        *byte = *from;
+    }
+    u128::from_be_bytes(first)
 }

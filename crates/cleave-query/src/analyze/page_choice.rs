@@ -4,7 +4,8 @@
 //! pages follows from the statistics target: they have 300 rows for each unit of it, and count as so many pages of
 //! equal size that neighbours with equal values do little harm. Pages are drawn a few at a time from equal stretches of
 //! the table: values that rise from load to load are seen evenly, and two pages may still lie close to each other,
-//! which tells how far equal values reach.
+//! which tells how far equal values reach. A quick choice is of fewer pages, and of a share of the table's rows, the
+//! first ones of each page: what ANALYZE takes follows from these.
 //!
 //! Source: PostgreSQL's `analyze.c` for 300 rows a unit (Chaudhuri, Motwani and Narasayya, SIGMOD 1998).
 
@@ -25,8 +26,11 @@ const PAGES_OF_STRETCH: usize = 4;
 
 /// Rows up to which a quick ANALYZE reads a table whole.
 const FEW_ROWS: u64 = 60_000;
-/// Rows that a quick one reads of other tables, at least.
-const SLICED_ROWS: u64 = 30_000;
+/// One row in so many is read of other tables, but at least so many rows, as many as a sketch keeps whole.
+const ROWS_FOR_ONE: u64 = 32;
+const SLICED_ROWS_MIN: u64 = 10_000;
+/// The first rows of a page that are read at most.
+const SLICE_ROWS_MAX: u64 = 8192;
 /// The pages that a quick one reads, a quarter of all within these bounds, and their bytes.
 const FEW_PAGES_MIN: usize = 6;
 const FEW_PAGES_MAX: usize = 30;
@@ -41,10 +45,19 @@ pub(super) struct PageSize {
     pub(super) bytes: u64,
 }
 
-/// The places of the pages to read, for this statistics target (0: all); None: all, which is not much more.
-pub(super) fn choose(pages: &[PageSize], target: u32, seed: u64) -> Option<BTreeSet<usize>> {
+/// Some pages of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PageChoice {
+    /// Their places.
+    pub(super) places: BTreeSet<usize>,
+    /// Rows that are read of each, its first ones; None: all.
+    pub(super) first_rows: Option<usize>,
+}
+
+/// The pages to read, for this statistics target (0: all); None: all, which is not much more.
+pub(super) fn choose(pages: &[PageSize], target: u32, seed: u64) -> Option<PageChoice> {
     let count = wanted(pages, target)?;
-    Some(drawn(pages.len(), count, seed))
+    Some(PageChoice { places: drawn(pages.len(), count, seed), first_rows: None })
 }
 
 /// `count` of so many places, each with the same chance.
@@ -69,20 +82,24 @@ fn drawn(page_count: usize, count: usize, seed: u64) -> BTreeSet<usize> {
     chosen
 }
 
-/// A few places, for a quick ANALYZE of the first rows of pages; None: all rows of all pages, which are few.
-pub(super) fn choose_few(pages: &[PageSize], seed: u64) -> Option<BTreeSet<usize>> {
+/// A few pages, for a quick ANALYZE of their first rows; None: all rows of all pages, which are few.
+pub(super) fn choose_few(pages: &[PageSize], seed: u64) -> Option<PageChoice> {
     let sum = |of: fn(&PageSize) -> u64| pages.iter().map(of).sum::<u64>();
     let (rows, bytes) = (sum(|page| page.rows), sum(|page| page.bytes));
     if rows <= FEW_ROWS {
         return None;
     }
     // Small pages have fewer rows than a slice.
-    let enough = (pages.len() as u64).saturating_mul(SLICED_ROWS).div_ceil(rows);
+    let enough = (pages.len() as u64).saturating_mul(SLICED_ROWS_MIN).div_ceil(rows);
     let within = (FEW_BYTES_MAX.saturating_mul(pages.len() as u64) / bytes.max(1)).max(1);
     let count = usize::try_from(enough).unwrap_or(usize::MAX);
     let count = count.max((pages.len() / 4).clamp(FEW_PAGES_MIN, FEW_PAGES_MAX));
     let count = count.min(usize::try_from(within).unwrap_or(usize::MAX).max(PAGES_MIN));
-    Some(drawn(pages.len(), count.min(pages.len()), seed))
+    let count = count.min(pages.len());
+    let sliced = (rows / ROWS_FOR_ONE).max(SLICED_ROWS_MIN);
+    let slice = sliced.div_ceil(count.max(1) as u64).min(SLICE_ROWS_MAX);
+    let first_rows = usize::try_from(slice).ok();
+    Some(PageChoice { places: drawn(pages.len(), count, seed), first_rows })
 }
 
 /// How many pages are to be read; None: all.
@@ -118,7 +135,7 @@ mod tests {
     }
 
     fn chosen(pages: &[PageSize], target: u32) -> Option<usize> {
-        choose(pages, target, 1).map(|places| places.len())
+        choose(pages, target, 1).map(|choice| choice.places.len())
     }
 
     #[test]
@@ -142,16 +159,21 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_choice_is_a_quarter_of_the_pages_within_bounds() {
-        let few = |pages: &[PageSize]| choose_few(pages, 1).map(|places| places.len());
+    fn a_quick_choice_is_of_a_share_of_the_rows_within_bounds() {
+        let few = |pages: &[PageSize]| {
+            choose_few(pages, 1).map(|choice| (choice.places.len(), choice.first_rows.unwrap()))
+        };
         let bulk = |count| pages(count, 65_536, 2 << 20);
-        assert_eq!(few(&bulk(1)), Some(1));
-        assert_eq!(few(&bulk(8)), Some(6));
-        assert_eq!(few(&bulk(60)), Some(15));
-        assert_eq!(few(&bulk(10_000)), Some(30));
+        assert_eq!(few(&bulk(1)), Some((1, 8192)));
+        assert_eq!(few(&bulk(4)), Some((4, 2500)));
+        assert_eq!(few(&bulk(8)), Some((6, 2731)));
+        assert_eq!(few(&bulk(20)), Some((6, 6827)));
+        assert_eq!(few(&bulk(60)), Some((15, 8192)));
+        assert_eq!(few(&bulk(10_000)), Some((30, 8192)));
         assert_eq!(few(&pages(1, 60_000, 2 << 20)), None);
-        assert_eq!(few(&pages(1000, 150, 16 << 10)), Some(200));
-        assert_eq!(few(&pages(10_000, 60_000, 1 << 40)), Some(4));
+        // Small pages are read whole.
+        assert_eq!(few(&pages(1000, 150, 16 << 10)), Some((67, 150)));
+        assert_eq!(few(&pages(10_000, 60_000, 1 << 40)), Some((4, 8192)));
         assert_eq!(few(&[]), None);
     }
 
@@ -159,7 +181,7 @@ mod tests {
     fn large_pages_among_small_ones_are_not_missed() {
         let mut mixed = pages(10_000, 150, 16 << 10);
         mixed.extend(pages(100, 65_536, 2 << 20));
-        let places = choose(&mixed, 100, 1).unwrap();
+        let places = choose(&mixed, 100, 1).unwrap().places;
         let large = places.range(10_000..).count();
         assert!((12..=35).contains(&large), "{large} of 100 large pages");
         assert!(places.len() < 3000, "{}", places.len());
@@ -170,7 +192,7 @@ mod tests {
         let (count, rounds) = (101, 4000);
         let mut drawn = vec![0_u32; count];
         for seed in 0..rounds {
-            let places = choose(&pages(count, 65_536, 1), 100, seed).unwrap();
+            let places = choose(&pages(count, 65_536, 1), 100, seed).unwrap().places;
             assert_eq!(places.len(), 30);
             places.iter().for_each(|place| drawn[*place] += 1);
         }

@@ -192,6 +192,8 @@ pub struct SampledPages {
     pub table_id: u32,
     /// Places of the pages among all of its heap.
     pub places: BTreeSet<usize>,
+    /// Rows that are read of each, its first ones; None: all.
+    pub first_rows: Option<usize>,
 }
 
 impl ReadView {

@@ -53,6 +53,8 @@ pub struct PlannedInput {
     leading: Option<LeadingColumn>,
     /// Of how many tablets, where the division says that matches lie in no others.
     pub tablet_count: Option<usize>,
+    /// Rows that are read of each page, its first ones; None: all.
+    first_rows: Option<usize>,
 }
 
 /// The rows that an index leaves on the pages left.
@@ -104,6 +106,7 @@ impl PlannedInput {
             offered: Vec::new(),
             leading: None,
             tablet_count: None,
+            first_rows: None,
         }
     }
 
@@ -136,10 +139,10 @@ impl PlannedInput {
         Self { pages: pages.copied().collect(), tablet_count: Some(wanted.len()), ..self }
     }
 
-    /// The input, so far of all pages, with only those at these places.
-    pub fn at_places(self, wanted: &BTreeSet<usize>) -> Self {
+    /// The input, so far of all pages, with only those at these places, and of each the first rows if not all.
+    pub fn at_places(self, wanted: &BTreeSet<usize>, first_rows: Option<usize>) -> Self {
         let places = (0..).zip(&self.pages).filter(|(place, _)| wanted.contains(place));
-        Self { pages: places.map(|(_, page)| *page).collect(), ..self }
+        Self { pages: places.map(|(_, page)| *page).collect(), first_rows, ..self }
     }
 
     /// The input with only the pages that begin with one of `vids`.
@@ -405,7 +408,7 @@ impl PlannedInput {
                 vid_first: entry.vid_first,
                 gaps: entry.gaps.clone(),
                 overflow: entry.overflow.clone(),
-                dead: dead_on(tablet, entry),
+                dead: self.left_out(dead_on(tablet, entry), entry.page.row_count),
             };
             match morsels.back_mut() {
                 Some(morsel)
@@ -440,6 +443,14 @@ impl PlannedInput {
     /// The segments of the pages left, with the device of each.
     pub fn segments(&self) -> impl Iterator<Item = (DeviceId, &Arc<SegmentDirectory>)> {
         self.table.heap_segments()
+    }
+
+    /// The rows of a page of `row_count` that are not read: `dead` ones, and those behind the first rows.
+    fn left_out(&self, dead: DeadRows, row_count: u32) -> DeadRows {
+        match (self.first_rows, usize::try_from(row_count)) {
+            (Some(first), Ok(row_count)) => dead.with_rows_from(first, row_count),
+            _ => dead,
+        }
     }
 
     fn entry(&self, page: InputPage) -> Option<(&Arc<SegmentDirectory>, &cleave_store::PageEntry)> {

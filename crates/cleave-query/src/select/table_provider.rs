@@ -130,7 +130,7 @@ impl CleaveTable {
     fn all_pages(&self) -> PlannedInput {
         let mut input = PlannedInput::new(Arc::clone(&self.table));
         if let Some(sampled) = self.sampled() {
-            return input.at_places(&sampled.places);
+            return input.at_places(&sampled.places, sampled.first_rows);
         }
         let vids = self.context.target().map(|target| &target.vids);
         if self.tablet.is_some()

@@ -44,6 +44,19 @@ impl DeadRows {
         Self((bits.count_set_bits() > 0).then_some(bits))
     }
 
+    /// These, and every row of the page, which has `row_count`, from the slot `first` on.
+    #[must_use]
+    pub fn with_rows_from(self, first: usize, row_count: usize) -> Self {
+        if first >= row_count {
+            return self;
+        }
+        let mut bits = BooleanBufferBuilder::new(row_count);
+        bits.append_n(first, false);
+        bits.append_n(row_count - first, true);
+        self.slots().take_while(|slot| *slot < first).for_each(|slot| bits.set_bit(slot, true));
+        Self::of_bits(bits.finish())
+    }
+
     /// Whether no row is dead.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -119,6 +132,17 @@ mod tests {
             assert_eq!(none, DeadRows::none());
             assert!(none.is_empty() && none.left(9).is_none());
         }
+    }
+
+    #[test]
+    fn rows_from_a_slot_on_are_left_out() {
+        let dead = DeadRows::of_slots([1, 8], 10);
+        let left =
+            |dead: DeadRows| dead.left(10).map(|left| left.set_indices().collect::<Vec<_>>());
+        assert_eq!(left(dead.clone().with_rows_from(4, 10)), Some(vec![0, 2, 3]));
+        assert_eq!(dead.clone().with_rows_from(10, 10), dead);
+        assert_eq!(left(DeadRows::none().with_rows_from(9, 10)), Some((0..9).collect()));
+        assert_eq!(left(dead.with_rows_from(0, 10)), Some(vec![]));
     }
 
     #[test]

@@ -271,27 +271,6 @@ fn values_are_counted_by_page_where_rows_are_referred_to() {
 }
 
 #[test]
-fn a_slice_is_the_first_rows_of_a_page() {
-    let mut state = SketchInner::new(vec![DataType::Int32], true);
-    state.of_slices = true;
-    // Pages of three batches and of one.
-    let slice = SLICE_ROWS as u64;
-    let mut add = |page: u64, slots: std::ops::Range<u64>| {
-        let values = slots.clone().map(|slot| i32::try_from(page * 10 + slot / slice).ok());
-        let values: Int32Array = values.collect();
-        let references = UInt64Array::from_iter_values(slots.map(|slot| page << 32 | slot));
-        state.update_batch(&[Arc::new(values), Arc::new(references)]).unwrap();
-    };
-    add(1, 0..slice / 2);
-    add(1, slice / 2..2 * slice);
-    add(1, 2 * slice..2 * slice + 5);
-    add(2, 0..slice / 4);
-    let found = sketch(&mut state);
-    assert_eq!(found.row_count, slice + slice / 4);
-    assert_eq!(found.columns[0].key_pages, [1, 1]);
-}
-
-#[test]
 fn a_page_sketch_takes_columns_and_then_references() {
     let types = |types: &[DataType]| page_sketch().return_type(types);
     assert!(types(&[DataType::Int32, DataType::UInt64]).is_ok());

@@ -93,7 +93,8 @@ impl<'a> ScanPage<'a> {
         columns.iter().map(|column| self.column(*column)?.decode(pick).map_err(external)).collect()
     }
 
-    /// Divides the page into ranges, each with at most `batch_size` rows of `kept` (None means all).
+    /// Divides the page into ranges, each with at most `batch_size` rows of `kept` (None means all). Ends of the page
+    /// without any are in none.
     pub(super) fn ranges(
         &self,
         kept: Option<&BooleanBuffer>,
@@ -105,6 +106,9 @@ impl<'a> ScanPage<'a> {
             let end = self.row_count().min(start + batch_size);
             let more =
                 kept.map_or(end - start, |kept| kept.slice(start, end - start).count_set_bits());
+            if more == 0 {
+                continue;
+            }
             match ranges.last_mut() {
                 Some(last) if count + more <= batch_size => {
                     last.end = end;
