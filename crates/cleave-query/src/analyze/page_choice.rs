@@ -26,9 +26,10 @@ const PAGES_OF_STRETCH: usize = 4;
 
 /// Rows up to which a quick ANALYZE reads a table whole.
 const FEW_ROWS: u64 = 60_000;
-/// One row in so many is read of other tables, but at least so many rows, as many as a sketch keeps whole.
+/// One row in so many is read of other tables, but so many rows at least: of fewer, slices are too short to tell how
+/// far equal values reach.
 const ROWS_FOR_ONE: u64 = 32;
-const SLICED_ROWS_MIN: u64 = 10_000;
+const SLICED_ROWS_MIN: u64 = 20_000;
 /// The first rows of a page that are read at most.
 const SLICE_ROWS_MAX: u64 = 8192;
 /// The pages that a quick one reads, a quarter of all within these bounds, and their bytes.
@@ -165,14 +166,14 @@ mod tests {
         };
         let bulk = |count| pages(count, 65_536, 2 << 20);
         assert_eq!(few(&bulk(1)), Some((1, 8192)));
-        assert_eq!(few(&bulk(4)), Some((4, 2500)));
-        assert_eq!(few(&bulk(8)), Some((6, 2731)));
+        assert_eq!(few(&bulk(4)), Some((4, 5000)));
+        assert_eq!(few(&bulk(8)), Some((6, 3334)));
         assert_eq!(few(&bulk(20)), Some((6, 6827)));
         assert_eq!(few(&bulk(60)), Some((15, 8192)));
         assert_eq!(few(&bulk(10_000)), Some((30, 8192)));
         assert_eq!(few(&pages(1, 60_000, 2 << 20)), None);
         // Small pages are read whole.
-        assert_eq!(few(&pages(1000, 150, 16 << 10)), Some((67, 150)));
+        assert_eq!(few(&pages(1000, 150, 16 << 10)), Some((134, 150)));
         assert_eq!(few(&pages(10_000, 60_000, 1 << 40)), Some((4, 8192)));
         assert_eq!(few(&[]), None);
     }
