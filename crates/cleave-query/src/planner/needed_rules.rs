@@ -1,7 +1,7 @@
 //! Runs rules of the engine only on plans that have what they rewrite.
 //!
-//! These rules rebuild the whole plan, node by node, to find that nothing of it concerns them. Looking takes a small part
-//! of that. Rules that the engine applies to each operator are left as they are: the engine visits the operators.
+//! These rules rebuild the whole plan, node by node, to find that nothing of it concerns them. Looking takes a small
+//! part of that. Rules that the engine applies to each operator are left as they are: the engine visits the operators.
 
 use std::sync::Arc;
 

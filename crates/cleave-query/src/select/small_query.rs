@@ -1,7 +1,7 @@
 //! Which queries are small: in themselves, or in what they read.
 //!
-//! - Queries of a few tables, whose planning takes a millisecond or two, are planned in place. All others are planned on
-//!   a thread of their own, which costs waking it, and freeing there what was made here.
+//! - Queries of a few tables, whose planning takes a millisecond or two, are planned in place. All others are planned
+//!   on a thread of their own, which costs waking it, and freeing there what was made here.
 //! - Queries of a few rows run in one partition. Exchanges between partitions, and the tasks that they need, cost more
 //!   than all other work on so few rows: they are a third of the processor's time for a join of 6,000 rows
 //!   (`docs/design/sql-and-planning.md`).
