@@ -35,7 +35,7 @@ impl AnalyzerRule for VolatileOperands {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        if !has_expression(&plan, |expr| copies_volatile(expr))? {
+        if !has_expression(&plan, copies_volatile)? {
             return Ok(plan);
         }
         let rewritten = plan.transform_up_with_subqueries(|node| {
