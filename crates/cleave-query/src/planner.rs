@@ -6,6 +6,7 @@
 
 mod compare_days;
 mod hand_down_filters;
+mod needed_rules;
 mod null_equality;
 pub(crate) mod planning;
 mod share_sums;
@@ -168,7 +169,7 @@ fn base_state() -> SessionState {
         .with_optimizer_rule(Arc::new(ShareSums))
         .with_optimizer_rule(Arc::new(PackGroupKeys))
         .build();
-    planning::watched_rules(null_equality::kept_apart(state))
+    planning::watched_rules(needed_rules::needed_rules(null_equality::kept_apart(state)))
 }
 
 fn config(partitions: usize) -> SessionConfig {

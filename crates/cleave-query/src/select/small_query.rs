@@ -1,7 +1,7 @@
 //! Which queries are small: in themselves, or in what they read.
 //!
-//! - Queries of a few tables, whose planning takes about a millisecond, are planned in place. All others are planned on
-//!   a thread of their own, which costs waking it.
+//! - Queries of a few tables, whose planning takes a millisecond or two, are planned in place. All others are planned
+//!   on a thread of their own, which costs waking it, and freeing there what was made here.
 //! - Queries of a few rows run in one partition. Exchanges between partitions, and the tasks that they need, cost more
 //!   than all other work on so few rows: they are a third of the processor's time for a join of 6,000 rows
 //!   (`docs/design/sql-and-planning.md`).
@@ -18,6 +18,9 @@ use super::statement_context::StatementContext;
 
 /// Tables that such a query names at most: their orders are few.
 const TABLE_COUNT_MAX: usize = 4;
+/// Queries that it has at most, with itself: those in parentheses, those of WITH, and branches of set operations. What
+/// a name of WITH stands for is planned each time that it is used, but names are tables, so they cannot multiply.
+const QUERY_COUNT_MAX: usize = 6;
 /// Expressions that it has at most, with all that they are made of.
 const EXPRESSION_COUNT_MAX: usize = 200;
 /// Rows of all tables that a query of few rows reads.
@@ -25,7 +28,7 @@ const ROW_COUNT_MAX: u64 = 10_000;
 /// Tables that it names: the more, the more rows their joins may have.
 const READ_TABLE_COUNT_MAX: usize = 8;
 
-/// Whether `query` is one, over the tables of `state`: it has no query within, and names no view.
+/// Whether `query` is one, over the tables of `state`: it is short, and names no view.
 pub(super) fn is_small(query: &ast::Query, state: &CatalogState) -> bool {
     let mut looked = Looked { state, queries: 0, tables: 0, expressions: 0 };
     visit(query, &mut looked).is_continue()
@@ -80,6 +83,22 @@ fn go_on(is_small: bool) -> ControlFlow<()> {
     }
 }
 
+/// Queries that set operations make one of, as far as they count; what stands in parentheses is a query of its own. A
+/// chain of them may be thousands deep.
+fn branch_count(body: &ast::SetExpr) -> usize {
+    let (mut count, mut waiting) = (0, vec![body]);
+    while let Some(body) = waiting.pop()
+        && count <= QUERY_COUNT_MAX
+    {
+        match body {
+            ast::SetExpr::SetOperation { left, right, .. } => waiting.extend([&**left, &**right]),
+            ast::SetExpr::Query(_) => {}
+            _ => count += 1,
+        }
+    }
+    count
+}
+
 struct Looked<'a> {
     state: &'a CatalogState,
     queries: usize,
@@ -91,9 +110,8 @@ impl ast::Visitor for Looked<'_> {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &ast::Query) -> ControlFlow<()> {
-        self.queries += 1;
-        let is_plain = matches!(*query.body, ast::SetExpr::Select(_)) && query.with.is_none();
-        go_on(is_plain && self.queries == 1)
+        self.queries += branch_count(&query.body);
+        go_on(self.queries <= QUERY_COUNT_MAX)
     }
 
     fn pre_visit_relation(&mut self, name: &ast::ObjectName) -> ControlFlow<()> {
@@ -106,5 +124,32 @@ impl ast::Visitor for Looked<'_> {
     fn pre_visit_expr(&mut self, _expression: &ast::Expr) -> ControlFlow<()> {
         self.expressions += 1;
         go_on(self.expressions <= EXPRESSION_COUNT_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cleave_sql::statement::parse::parse_query;
+
+    use super::*;
+
+    fn branches(sql: impl Into<String>) -> usize {
+        branch_count(&parse_query(sql.into()).unwrap().body)
+    }
+
+    #[test]
+    fn branches_of_set_operations_count_and_parentheses_do_not() {
+        assert_eq!(branches("SELECT 1"), 1);
+        assert_eq!(branches("SELECT 1 UNION SELECT 2 EXCEPT VALUES (3)"), 3);
+        // The visitor comes to the query in parentheses by itself.
+        assert_eq!(branches("SELECT 1 UNION (SELECT 2 EXCEPT SELECT 3)"), 1);
+        assert_eq!(branches("((SELECT 1))"), 0);
+    }
+
+    #[test]
+    fn a_long_chain_is_not_followed_to_its_end() {
+        let chain = vec!["SELECT 1"; 200].join(" UNION ALL ");
+        let count = branches(chain);
+        assert!((QUERY_COUNT_MAX + 1..=200).contains(&count), "{count}");
     }
 }

@@ -12,7 +12,7 @@ use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, cast};
 use datafusion::optimizer::AnalyzerRule;
 
-use super::rewrite::rewrite_expressions;
+use super::rewrite::{has_expression, rewrite_expressions};
 
 /// Replaces a chain of `||` by one function that builds the whole result at once, and functions bound without a look-up
 /// by the limited ones of their name. Types are settled by then.
@@ -25,6 +25,14 @@ impl AnalyzerRule for BoundedFunctions {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        let concerns = |expr: &Expr| match expr {
+            Expr::ScalarFunction(function) => in_place_of(&function.func).is_some(),
+            Expr::BinaryExpr(binary) => binary.op == Operator::StringConcat,
+            _ => false,
+        };
+        if !has_expression(&plan, concerns)? {
+            return Ok(plan);
+        }
         let bounded = |plan| rewrite_expressions(plan, &|expr, schema| Ok(bounded(expr, schema)));
         Ok(plan.transform_up_with_subqueries(bounded)?.data)
     }

@@ -15,7 +15,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use cleave_catalog::error::{Error, Fault};
 
-use super::rewrite::rewrite_named;
+use super::rewrite::{has_expression, rewrite_named};
 
 /// Most expressions that one expression may become, unless it is long itself.
 const PARTITIONS_MAX: u64 = 100_000;
@@ -32,6 +32,9 @@ impl AnalyzerRule for CopiedArguments {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        if !has_expression(&plan, is_copying)? {
+            return Ok(plan);
+        }
         let rewritten = plan.transform_up_with_subqueries(|node| {
             rewrite_named(node, &|expr| expr.rewrite(&mut Counter::default()))
         });
@@ -87,11 +90,7 @@ impl TreeNodeRewriter for Counter {
         let children = self.counts.split_off(self.counts.len().saturating_sub(child_count));
         let is_coalesce = as_coalesce(&mut expr).is_some();
         let is_between = matches!(expr, Expr::Between(_));
-        let is_cast = match &expr {
-            Expr::Cast(cast) => !is_simple(&cast.expr),
-            Expr::TryCast(cast) => !is_simple(&cast.expr),
-            _ => false,
-        };
+        let is_cast = asks_twice(&expr);
         let is_copied = |place: usize| match place {
             0 if is_between => true,
             place => is_coalesce && place + 1 < child_count,
@@ -123,6 +122,24 @@ impl TreeNodeRewriter for Counter {
     }
 }
 
+/// Whether the engine copies an operand of `expr`, or asks it twice.
+fn is_copying(expr: &Expr) -> bool {
+    match expr {
+        Expr::Between(_) => true,
+        Expr::ScalarFunction(call) => is_coalesce(call),
+        _ => asks_twice(expr),
+    }
+}
+
+/// Whether `expr` is a cast that asks its operand twice.
+fn asks_twice(expr: &Expr) -> bool {
+    match expr {
+        Expr::Cast(cast) => !is_simple(&cast.expr),
+        Expr::TryCast(cast) => !is_simple(&cast.expr),
+        _ => false,
+    }
+}
+
 /// Whether a cast asks for no more of it than for its type.
 fn is_simple(operand: &Expr) -> bool {
     matches!(operand, Expr::Cast(_) | Expr::TryCast(_) | Expr::Column(_) | Expr::Literal(..))
@@ -130,7 +147,11 @@ fn is_simple(operand: &Expr) -> bool {
 
 fn as_coalesce(expr: &mut Expr) -> Option<&mut ScalarFunction> {
     match expr {
-        Expr::ScalarFunction(call) if call.func.name() == "coalesce" => Some(call),
+        Expr::ScalarFunction(call) if is_coalesce(call) => Some(call),
         _ => None,
     }
+}
+
+fn is_coalesce(call: &ScalarFunction) -> bool {
+    call.func.name() == "coalesce"
 }

@@ -38,7 +38,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::eliminate_outer_join::EliminateOuterJoin;
 use datafusion::optimizer::{AnalyzerRule, OptimizerContext, OptimizerRule};
 
-use super::rewrite::rewrite_expressions;
+use super::rewrite::{has_operator, rewrite_expressions};
 use super::typed_literals::is_text;
 
 /// See the module. Types are settled by then, and checked operators are in place.
@@ -51,7 +51,15 @@ impl AnalyzerRule for Guards {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(guarded_node)?.data)
+        let concerns = |node: &LogicalPlan| match node {
+            LogicalPlan::Filter(_) => Ok(true),
+            LogicalPlan::Join(join) => Ok(join.filter.is_some()),
+            node => has_branches(node),
+        };
+        match has_operator(&plan, concerns)? {
+            true => Ok(plan.transform_up_with_subqueries(guarded_node)?.data),
+            false => Ok(plan),
+        }
     }
 }
 

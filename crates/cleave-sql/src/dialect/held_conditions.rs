@@ -12,13 +12,14 @@
 
 use datafusion::common::Column;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{Aggregate, Expr, Filter, GroupingSet, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::functions::first_of;
+use super::rewrite::has_operator;
 
 /// See the module.
 #[derive(Debug)]
@@ -30,13 +31,10 @@ impl AnalyzerRule for HeldConditions {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        // Few statements have one; rebuilding a plan takes longer than looking.
-        let mut has_any = false;
-        plan.apply_with_subqueries(|node| {
-            has_any |= matches!(node, LogicalPlan::Filter(filter) if names_too_little(filter));
-            Ok(if has_any { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-        })?;
-        if !has_any {
+        let concerns = |node: &LogicalPlan| {
+            Ok(matches!(node, LogicalPlan::Filter(filter) if names_too_little(filter)))
+        };
+        if !has_operator(&plan, concerns)? {
             return Ok(plan);
         }
         let held = |node| match node {

@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use cleave_fragment::functions::interval_span;
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema};
@@ -32,7 +32,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::rewrite::rewrite_expressions;
+use super::rewrite::{has_operator, rewrite_expressions};
 use super::window_exclusion::over_all;
 
 /// See the module.
@@ -45,18 +45,25 @@ impl AnalyzerRule for IntervalKeys {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(by_length)?.data)
+        match has_operator(&plan, |node| Ok(may_have_keys(node)))? {
+            true => Ok(plan.transform_up_with_subqueries(by_length)?.data),
+            false => Ok(plan),
+        }
     }
 }
 
+/// Whether `plan` may have intervals for keys. An input that makes none has none.
+fn may_have_keys(plan: &LogicalPlan) -> bool {
+    let is_interval = |field: &Arc<Field>| matches!(field.data_type(), DataType::Interval(_));
+    matches!(plan, LogicalPlan::Aggregate(_) | LogicalPlan::Sort(_))
+        || plan.inputs().iter().any(|input| input.schema().fields().iter().any(is_interval))
+}
+
 fn by_length(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let schema = merge_schema(&plan.inputs());
-    // An input that makes none has none.
-    if !schema.fields().iter().any(|field| matches!(field.data_type(), DataType::Interval(_)))
-        && !matches!(plan, LogicalPlan::Aggregate(_) | LogicalPlan::Sort(_))
-    {
+    if !may_have_keys(&plan) {
         return Ok(Transformed::no(plan));
     }
+    let schema = merge_schema(&plan.inputs());
     match plan {
         LogicalPlan::Sort(mut sort)
             if sort.expr.iter().any(|by| is_interval(&by.expr, &schema)) =>

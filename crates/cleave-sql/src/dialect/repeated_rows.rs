@@ -19,6 +19,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Unnest};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::functions::each_item;
+use super::rewrite::has_operator;
 
 /// See the module.
 #[derive(Debug)]
@@ -30,6 +31,9 @@ impl AnalyzerRule for RepeatedRows {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        if !has_operator(&plan, |node| Ok(matches!(node, LogicalPlan::Unnest(_))))? {
+            return Ok(plan);
+        }
         let hidden = |plan| match plan {
             LogicalPlan::Unnest(unnest) if may_be_unique(&unnest.input)? => {
                 Ok(Transformed::yes(LogicalPlan::Unnest(hidden(unnest)?)))

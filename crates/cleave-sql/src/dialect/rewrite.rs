@@ -1,22 +1,57 @@
-//! Walks the expressions of a plan's node, keeping the names of its columns.
+//! Walks the expressions of a plan's node, keeping the names of its columns; and looks whether a plan has any that
+//! concern a rule, before the rule rebuilds it.
+
+use std::sync::Arc;
 
 use datafusion::common::DFSchema;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, GroupingSet, LogicalPlan};
+
+/// Whether an operator of `plan`, or of its subqueries, is one that `concerns` a rule. Few statements have what most
+/// rules are for, and rebuilding a plan takes many times as long as looking.
+pub fn has_operator(
+    plan: &LogicalPlan,
+    mut concerns: impl FnMut(&LogicalPlan) -> Result<bool>,
+) -> Result<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        found = concerns(node)?;
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}
+
+/// As [`has_operator`], of an expression or a part of one.
+pub fn has_expression(plan: &LogicalPlan, mut concerns: impl FnMut(&Expr) -> bool) -> Result<bool> {
+    has_operator(plan, |node| {
+        let mut found = false;
+        node.apply_expressions(|expr| {
+            found = expr.exists(|part| Ok(concerns(part)))?;
+            Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })?;
+        Ok(found)
+    })
+}
 
 /// Rewrites each expression of `plan` with `rewrite`, from the leaves up, given the columns that it may name.
 pub(super) fn rewrite_expressions(
     plan: LogicalPlan,
     rewrite: &dyn Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
 ) -> Result<Transformed<LogicalPlan>> {
-    let mut schema = merge_schema(&plan.inputs());
-    if let LogicalPlan::TableScan(scan) = &plan {
-        let name = scan.table_name.clone();
-        schema.merge(&DFSchema::try_from_qualified_schema(name, &scan.source.schema())?);
+    if matches!(&plan, LogicalPlan::TableScan(scan) if scan.filters.is_empty()) {
+        return Ok(Transformed::no(plan));
     }
+    let schema = match (&plan, plan.inputs().as_slice()) {
+        (LogicalPlan::TableScan(scan), _) => {
+            let name = scan.table_name.clone();
+            Arc::new(DFSchema::try_from_qualified_schema(name, &scan.source.schema())?)
+        }
+        (_, [input]) => Arc::clone(input.schema()),
+        (_, inputs) => Arc::new(merge_schema(inputs)),
+    };
     rewrite_named(plan, &|expr| expr.transform_up(|expr| rewrite(expr, &schema)))?
         .map_data(LogicalPlan::recompute_schema)
 }
@@ -49,4 +84,25 @@ pub(super) fn rewrite_named(
         }
         expr => rewrite_one(expr),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use datafusion::logical_expr::{LogicalPlanBuilder, exists, lit};
+
+    use super::*;
+
+    #[test]
+    fn subqueries_are_looked_into() {
+        let row = || LogicalPlanBuilder::empty(true);
+        let within = row().project([(-lit(2)).alias("x")]).unwrap().build().unwrap();
+        let plan = row().filter(exists(Arc::new(within))).unwrap().build().unwrap();
+        let is_minus = |expr: &Expr| matches!(expr, Expr::Negative(_));
+        assert!(has_expression(&plan, is_minus).unwrap());
+        assert!(!has_expression(&plan, |expr| matches!(expr, Expr::Between(_))).unwrap());
+        let is_projection = |node: &LogicalPlan| Ok(matches!(node, LogicalPlan::Projection(_)));
+        assert!(has_operator(&plan, is_projection).unwrap());
+    }
 }

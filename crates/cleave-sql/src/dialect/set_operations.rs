@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, JoinType, NullEquality, plan_err};
 use datafusion::error::Result;
 use datafusion::functions_window::expr_fn::row_number;
@@ -26,6 +26,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use super::operand_types::{matched_inputs, with_types};
+use super::rewrite::has_operator;
 
 /// The column of a row's number among its equals.
 const COPY: &str = "\u{1}copy";
@@ -40,12 +41,10 @@ impl AnalyzerRule for SetOperations {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        let mut has_any = false;
-        plan.apply_with_subqueries(|node| {
-            has_any |= matches!(node, LogicalPlan::Join(join) if is_set_operation(join));
-            Ok(if has_any { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-        })?;
-        if !has_any {
+        let concerns = |node: &LogicalPlan| {
+            Ok(matches!(node, LogicalPlan::Join(join) if is_set_operation(join)))
+        };
+        if !has_operator(&plan, concerns)? {
             return Ok(plan);
         }
         let settled = |plan| match plan {

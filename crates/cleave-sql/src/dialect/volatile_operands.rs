@@ -23,6 +23,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use super::rewrite::has_expression;
+
 /// See the module.
 #[derive(Debug)]
 pub struct VolatileOperands;
@@ -33,6 +35,9 @@ impl AnalyzerRule for VolatileOperands {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        if !has_expression(&plan, copies_volatile)? {
+            return Ok(plan);
+        }
         let rewritten = plan.transform_up_with_subqueries(|node| {
             node.map_expressions(|expr| expr.transform_up(|expr| Ok(once(expr))))
         });
@@ -40,22 +45,29 @@ impl AnalyzerRule for VolatileOperands {
     }
 }
 
-fn once(expr: Expr) -> Transformed<Expr> {
+/// Whether the engine would copy a volatile operand of `expr`.
+fn copies_volatile(expr: &Expr) -> bool {
     match expr {
-        Expr::Between(between) if between.expr.is_volatile() => {
+        Expr::Between(between) => between.expr.is_volatile(),
+        Expr::ScalarFunction(function) if function.func.name() == "coalesce" => {
+            let copied = function.args.split_last().map(|(_, copied)| copied);
+            copied.is_some_and(|copied| copied.iter().any(Expr::is_volatile))
+        }
+        _ => false,
+    }
+}
+
+fn once(expr: Expr) -> Transformed<Expr> {
+    if !copies_volatile(&expr) {
+        return Transformed::no(expr);
+    }
+    match expr {
+        Expr::Between(between) => {
             let args = vec![*between.expr, *between.low, *between.high];
             let call = call(&BETWEEN, args);
             Transformed::yes(if between.negated { not(call) } else { call })
         }
-        Expr::ScalarFunction(function)
-            if function.func.name() == "coalesce"
-                && function
-                    .args
-                    .split_last()
-                    .is_some_and(|(_, copied)| copied.iter().any(Expr::is_volatile)) =>
-        {
-            Transformed::yes(call(&COALESCE, function.args))
-        }
+        Expr::ScalarFunction(function) => Transformed::yes(call(&COALESCE, function.args)),
         other => Transformed::no(other),
     }
 }

@@ -24,7 +24,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::rewrite::rewrite_expressions;
+use super::rewrite::{has_operator, rewrite_expressions};
 use super::typed_literals::typed_literal;
 
 /// The type of intervals.
@@ -40,6 +40,9 @@ impl AnalyzerRule for WindowFrames {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        if !has_operator(&plan, |node| Ok(matches!(node, LogicalPlan::Window(_))))? {
+            return Ok(plan);
+        }
         let framed = |plan: LogicalPlan| match &plan {
             LogicalPlan::Window(_) => rewrite_expressions(plan, &|expr, schema| match expr {
                 Expr::WindowFunction(window) => framed(window, schema),

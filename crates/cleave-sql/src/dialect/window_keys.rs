@@ -16,6 +16,8 @@ use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Window};
 use datafusion::optimizer::AnalyzerRule;
 use std::sync::Arc;
 
+use super::rewrite::has_operator;
+
 /// Prefix of the reserved names of such keys.
 const KEY: &str = "__window_key_";
 
@@ -29,6 +31,9 @@ impl AnalyzerRule for WindowKeys {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        if !has_operator(&plan, |node| Ok(matches!(node, LogicalPlan::Window(_))))? {
+            return Ok(plan);
+        }
         let computed = |plan: LogicalPlan| match plan {
             LogicalPlan::Window(window) => computed_below(window),
             plan => Ok(Transformed::no(plan)),
