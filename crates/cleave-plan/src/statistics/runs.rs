@@ -74,7 +74,7 @@ impl Runs {
         let pages = some.map(|some| some.of_rows);
         let page = |place: usize| pages.and_then(|pages| pages.get(place));
         // The first bytes tell most values apart; rows of a run are in the order of their pages.
-        let mut order: Vec<(u128, usize)> = (0..sample.len())
+        let mut order: Vec<([u8; 16], usize)> = (0..sample.len())
             .filter(is_value)
             .map(|place| (first_bytes(rows.row(place).data()), place))
             .collect();
@@ -83,7 +83,7 @@ impl Runs {
             first.cmp(second).then_with(by_value).then_with(|| page(*one).cmp(&page(*other)))
         });
         let (mut firsts, mut counts) = (Vec::new(), Vec::new());
-        let mut last: Option<(u128, usize)> = None;
+        let mut last: Option<([u8; 16], usize)> = None;
         let mut run_pages: Vec<usize> = Vec::new();
         for (first, place) in order {
             let is_same = last
@@ -227,11 +227,11 @@ impl Runs {
     }
 }
 
-/// The first 16 bytes, as a number that orders as they do.
-fn first_bytes(bytes: &[u8]) -> u128 {
+/// The first 16 bytes, with zeros behind fewer.
+fn first_bytes(bytes: &[u8]) -> [u8; 16] {
     let mut first = [0; 16];
     for (byte, from) in first.iter_mut().zip(bytes) {
         *byte = *from;
     }
-    u128::from_be_bytes(first)
+    first
 }
