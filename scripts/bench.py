@@ -7,6 +7,7 @@
     scripts/bench.py size [--scale S]        bytes without indexes, against DuckDB's file and Parquet with zstd
     scripts/bench.py index [--scale S]       growing numbers of rows found by an index of lineitem, against a scan
     scripts/bench.py memory [--scale S]      peak memory of a scan ten times the budgets, in a memory cgroup
+    scripts/bench.py statistics [--scale S]  loads that end by gathering statistics, against loads that do not
     scripts/bench.py local                   calls and reads over shared memory, against embedded, TCP and the bare ring
 
 Needs `cargo build --release`; `scan`, `cold` and `size` need `scripts/install_peers.sh duckdb` and run under its
@@ -43,7 +44,7 @@ ROUNDS = 9
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    names = ["selective", "scan", "cold", "size", "index", "memory", "local"]
+    names = ["selective", "scan", "cold", "size", "index", "memory", "statistics", "local"]
     parser.add_argument("benchmark", choices=names)
     parser.add_argument("--scale", type=float, help="TPC-H scale; lineitem has 6 million rows at 1")
     options = parser.parse_args()
@@ -51,7 +52,7 @@ def main():
         sys.exit(f"{CLEAVE} is not there: run `cargo build --release`")
     WORK.mkdir(parents=True, exist_ok=True)
     benchmarks = {"selective": selective, "scan": scan, "cold": cold, "size": size, "index": index,
-                  "memory": memory, "local": local}
+                  "memory": memory, "statistics": load_statistics, "local": local}
     benchmarks[options.benchmark](options.scale)
 
 
@@ -365,6 +366,31 @@ def make_cgroup(limit):
             continue
     print("no memory cgroup here: the limit is compared, not enforced")
     return None
+
+
+# --- statistics: what they add to a load --------------------------------------------------------
+
+def load_statistics(scale):
+    scale = scale or 0.2
+    folder, place = WORK / f"tpch-{scale}-csv", WORK / "loaded"
+    if not folder.exists():
+        run([CLEAVE, "generate", "tpch", "--scale", scale, "--out", folder])
+    print(f"loads of TPC-H {scale:g} from CSV, CPU time of the program, {ROUNDS} interleaved rounds; unthrottled")
+    for table in ("lineitem", "orders"):
+        used = {"on": [], "off": []}
+        for _ in range(ROUNDS):
+            for setting, times in used.items():
+                shutil.rmtree(place, ignore_errors=True)
+                run([CLEAVE, "sql", "--db", place, "-f", folder / "schema.sql"], quiet=True)
+                run([CLEAVE, "sql", "--db", place, "-c", f"ALTER SYSTEM SET autoanalyze = {setting}"], quiet=True)
+                before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                run([CLEAVE, "load", "--db", place, table, folder / f"{table}.csv"], quiet=True)
+                after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        with_them, without = (statistics.median(times) for times in used.values())
+        print(f"{table}: {with_them:.3f} s with statistics, {without:.3f} s without: "
+              f"{(with_them / without - 1) * 100:+.1f} %")
+    shutil.rmtree(place)
 
 
 # --- local: what a call costs through shared memory ------------------------------------------------
