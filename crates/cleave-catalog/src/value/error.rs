@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use cleave_fragment::functions::time_text::TimeTextFault;
+
 use crate::error::cut;
 
 /// A text that is no value of its type.
@@ -27,8 +29,10 @@ pub enum ValueFault {
     MalformedTime,
     /// A number beyond the type (22003).
     OutOfRange,
-    /// A date, time or interval beyond the type (22008).
+    /// A date or time (22008), or an interval (22015), beyond the type.
     TimeOutOfRange,
+    /// A zone too far from UTC (22009).
+    ZoneOutOfRange,
     /// Too many characters (22001).
     TooLong,
     /// PostgreSQL accepts it, this version does not (0A000).
@@ -55,14 +59,15 @@ impl Bad {
         Self { fault: ValueFault::OutOfRange, expected }
     }
 
-    /// No text of a date or time.
-    pub(crate) const fn no_time(expected: &'static str) -> Self {
-        Self { fault: ValueFault::MalformedTime, expected }
-    }
-
-    /// A date or time beyond the range of the type.
-    pub(crate) const fn time_out_of_range(expected: &'static str) -> Self {
-        Self { fault: ValueFault::TimeOutOfRange, expected }
+    /// No date, time or interval, or one beyond its type.
+    pub(crate) const fn of_time(fault: TimeTextFault, expected: &'static str) -> Self {
+        let fault = match fault {
+            TimeTextFault::Malformed => ValueFault::MalformedTime,
+            TimeTextFault::OutOfRange => ValueFault::TimeOutOfRange,
+            TimeTextFault::ZoneOutOfRange => ValueFault::ZoneOutOfRange,
+            TimeTextFault::Unsupported => ValueFault::Unsupported,
+        };
+        Self { fault, expected }
     }
 }
 
@@ -80,7 +85,9 @@ impl ValueError {
             ValueFault::Malformed => "22P02",
             ValueFault::MalformedTime => "22007",
             ValueFault::OutOfRange => "22003",
+            ValueFault::TimeOutOfRange if self.type_name == "interval" => "22015",
             ValueFault::TimeOutOfRange => "22008",
+            ValueFault::ZoneOutOfRange => "22009",
             ValueFault::TooLong => "22001",
             ValueFault::Unsupported => "0A000",
         }
@@ -114,6 +121,9 @@ impl ValueError {
             }
             ValueFault::TimeOutOfRange => {
                 format!("date/time field value out of range: \"{value}\"")
+            }
+            ValueFault::ZoneOutOfRange => {
+                format!("time zone displacement out of range: \"{value}\"")
             }
             ValueFault::TooLong => format!("value too long for type {type_name}"),
             ValueFault::Unsupported => {

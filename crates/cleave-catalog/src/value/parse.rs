@@ -1,14 +1,13 @@
 //! Parses text to one value of a SQL type, by PostgreSQL's input rules.
 //!
 //! Blanks around a value are ignored for every type but the text types and `bytea`. Numbers round half away
-//! from zero to the scale of a `numeric`, times to the microsecond. Dates are read year first (ISO 8601, also
-//! `YYYYMMDD` and with slashes), with `BC`, or `infinity`; times on a 24-hour clock; zones as `Z`, `UTC` or an offset.
+//! from zero to the scale of a `numeric`. Dates and times are read by [`time_text`], as casts read them.
 //!
-//! Source: PostgreSQL's manual, "Data Types", and its `numeric_in`, `DecodeDateTime`, `byteain`, `uuid_in`.
+//! Source: PostgreSQL's manual, "Data Types", and its `numeric_in`, `byteain`, `uuid_in`.
 
-use cleave_fragment::functions::infinite::Infinite;
+use cleave_fragment::functions::time_text;
+pub use cleave_fragment::functions::time_text::trim;
 
-use crate::value::calendar::{days_in_month, days_of};
 use crate::value::error::{Bad, ValueFault};
 
 type Parsed<T> = Result<T, Bad>;
@@ -17,7 +16,6 @@ const DATE: &str = "a date as YYYY-MM-DD";
 const TIME: &str = "a time as HH:MM:SS, with up to six digits after a point";
 const TIMESTAMP: &str = "a timestamp as YYYY-MM-DD HH:MM:SS, with up to six digits after a point";
 const ZONED: &str = "a timestamp as YYYY-MM-DD HH:MM:SS+00; zones are Z, UTC or an offset";
-const DAY_US: i64 = 86_400_000_000;
 
 /// A whole number in decimal digits, within the bounds of `T`.
 pub fn integer<T: std::str::FromStr<Err = std::num::ParseIntError>>(
@@ -32,9 +30,12 @@ pub fn integer<T: std::str::FromStr<Err = std::num::ParseIntError>>(
     })
 }
 
-/// `real`: a number that is neither too large nor too small for 32 bits.
+/// `real`: a number that is neither too large nor too small for 32 bits. There is one NaN.
 pub fn real(text: &str) -> Parsed<f32> {
     let value: f32 = float(text)?;
+    if value.is_nan() {
+        return Ok(f32::NAN);
+    }
     if value.is_infinite() || value == 0.0 {
         range_of_float(text, value != 0.0)?
     }
@@ -44,6 +45,9 @@ pub fn real(text: &str) -> Parsed<f32> {
 /// `double precision`: a number that is neither too large nor too small for 64 bits.
 pub fn double(text: &str) -> Parsed<f64> {
     let value: f64 = float(text)?;
+    if value.is_nan() {
+        return Ok(f64::NAN);
+    }
     if value.is_infinite() || value == 0.0 {
         range_of_float(text, value != 0.0)?
     }
@@ -205,93 +209,23 @@ pub fn boolean(text: &str) -> Parsed<bool> {
 
 /// `date`: days since 1970-01-01. A time of day and a zone behind it are read and ignored, as in PostgreSQL.
 pub fn date(text: &str) -> Parsed<i32> {
-    if let Some(infinite) = Infinite::of_text(text) {
-        return Ok(infinite.days());
-    }
-    if trim(text).eq_ignore_ascii_case("epoch") {
-        return Ok(0);
-    }
-    let (days, _, _) = days_time_and_zone(trim(text), DATE)?;
-    i32::try_from(days).map_err(|_| Bad::time_out_of_range(DATE))
+    time_text::date(text).map_err(|fault| Bad::of_time(fault, DATE))
 }
 
 /// `time without time zone`: microseconds since midnight, 24:00:00 included.
 pub fn time(text: &str) -> Parsed<i64> {
-    let mut scan = Scan::new(trim(text));
-    let time = scan.time(TIME)?;
-    scan.end(TIME)?;
-    if time > DAY_US {
-        return Err(Bad::time_out_of_range(TIME));
-    }
-    Ok(time)
+    time_text::time(text).map_err(|fault| Bad::of_time(fault, TIME))
 }
 
 /// `timestamp without time zone`: microseconds since 1970-01-01T00:00:00. A zone is read and ignored, as in
 /// PostgreSQL.
 pub fn timestamp(text: &str) -> Parsed<i64> {
-    timestamp_and_zone(text, TIMESTAMP).map(|(timestamp, _)| timestamp)
+    time_text::timestamp(text).map_err(|fault| Bad::of_time(fault, TIMESTAMP))
 }
 
 /// `timestamp with time zone`: microseconds since 1970-01-01T00:00:00Z. Without a zone it is UTC.
 pub fn timestamp_tz(text: &str) -> Parsed<i64> {
-    let (timestamp, zone) = timestamp_and_zone(text, ZONED)?;
-    if Infinite::of_micros(timestamp).is_some() {
-        return Ok(timestamp);
-    }
-    timestamp.checked_sub(zone).ok_or(Bad::time_out_of_range(ZONED))
-}
-
-fn timestamp_and_zone(text: &str, expected: &'static str) -> Parsed<(i64, i64)> {
-    let text = trim(text);
-    if text.eq_ignore_ascii_case("epoch") {
-        return Ok((0, 0));
-    }
-    if let Some(infinite) = Infinite::of_text(text) {
-        return Ok((infinite.micros(), 0));
-    }
-    let (days, time, zone) = days_time_and_zone(text, expected)?;
-    let timestamp = days.checked_mul(DAY_US).and_then(|start| start.checked_add(time));
-    timestamp.map(|timestamp| (timestamp, zone)).ok_or(Bad::time_out_of_range(expected))
-}
-
-/// Days since 1970-01-01, microseconds since midnight, and those that the zone is ahead of UTC.
-fn days_time_and_zone(text: &str, expected: &'static str) -> Parsed<(i64, i64, i64)> {
-    let mut scan = Scan::new(text);
-    let (year, month, day) = scan.date(expected)?;
-    let mut time = 0;
-    let separated = scan.blanks() || scan.take(b'T') || scan.take(b't');
-    if separated && scan.peek().is_some_and(|byte| byte.is_ascii_digit()) {
-        time = scan.time(expected)?;
-        if time > DAY_US {
-            return Err(Bad::time_out_of_range(expected));
-        }
-    }
-    let _ = scan.blanks();
-    let zone = scan.zone(expected)?;
-    let before_christ = scan.before_christ();
-    scan.end(expected)?;
-    Ok((civil_days(year, month, day, before_christ, expected)?, time, zone))
-}
-
-fn civil_days(
-    year: i64,
-    month: i64,
-    day: i64,
-    before_christ: bool,
-    expected: &'static str,
-) -> Parsed<i64> {
-    if year == 0 {
-        return Err(Bad::time_out_of_range(expected));
-    }
-    let year = if before_christ { 1 - year } else { year };
-    // PostgreSQL's dates end in the year 5874897.
-    if !(1..=12).contains(&month)
-        || !(1..=days_in_month(year, month)).contains(&day)
-        || !(-4712..=5_874_897).contains(&year)
-    {
-        return Err(Bad::time_out_of_range(expected));
-    }
-    Ok(days_of(year, month, day))
+    time_text::timestamp_tz(text).map_err(|fault| Bad::of_time(fault, ZONED))
 }
 
 /// `bytea`: `\x` and hexadecimal digits, or PostgreSQL's older escape format (`\\`, `\ooo`).
@@ -372,162 +306,6 @@ fn hex_digit(digit: u8) -> Option<u8> {
         b'a'..=b'f' => Some(digit - b'a' + 10),
         b'A'..=b'F' => Some(digit - b'A' + 10),
         _ => None,
-    }
-}
-
-/// The text without surrounding blanks, as defined by C's `isspace`.
-pub fn trim(text: &str) -> &str {
-    text.trim_matches(|character: char| character.is_ascii_whitespace() || character == '\x0b')
-}
-
-/// A reader of digits and separators from left to right.
-pub(crate) struct Scan<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Scan<'a> {
-    pub(crate) fn new(text: &'a str) -> Self {
-        Self { rest: text.as_bytes() }
-    }
-
-    pub(crate) fn peek(&self) -> Option<u8> {
-        self.rest.first().copied()
-    }
-
-    pub(crate) fn take(&mut self, mark: u8) -> bool {
-        match self.rest {
-            [first, tail @ ..] if *first == mark => {
-                self.rest = tail;
-                true
-            }
-            _ => false,
-        }
-    }
-
-    fn blanks(&mut self) -> bool {
-        let before = self.rest.len();
-        self.rest = self.rest.trim_ascii_start();
-        self.rest.len() < before
-    }
-
-    pub(crate) fn end(&self, expected: &'static str) -> Parsed<()> {
-        if self.rest.is_empty() { Ok(()) } else { Err(Bad::no_time(expected)) }
-    }
-
-    /// A number of at most `count_max` digits, with its count of digits; None where there is no digit.
-    pub(crate) fn digits(&mut self, count_max: usize) -> Option<(i64, usize)> {
-        let count =
-            self.rest.iter().take(count_max).take_while(|byte| byte.is_ascii_digit()).count();
-        let (digits, tail) = self.rest.split_at_checked(count)?;
-        let value = digits.iter().fold(0_i64, |value, digit| value * 10 + i64::from(digit - b'0'));
-        self.rest = tail;
-        (count > 0).then_some((value, count))
-    }
-
-    fn number(&mut self, count_max: usize, expected: &'static str) -> Parsed<i64> {
-        self.digits(count_max).map(|(value, _)| value).ok_or(Bad::no_time(expected))
-    }
-
-    fn date(&mut self, expected: &'static str) -> Parsed<(i64, i64, i64)> {
-        let special = ["now", "today", "tomorrow", "yesterday"];
-        if special.iter().any(|word| self.rest.eq_ignore_ascii_case(word.as_bytes())) {
-            return Err(Bad { fault: ValueFault::Unsupported, expected });
-        }
-        let (year, count) = self.digits(8).ok_or(Bad::no_time(expected))?;
-        let separator = match self.peek() {
-            Some(mark @ (b'-' | b'/')) => mark,
-            _ if count == 8 => return Ok((year / 10_000, year / 100 % 100, year % 100)),
-            _ => return Err(Bad::no_time(expected)),
-        };
-        // Fewer digits could also be a day or a month: PostgreSQL would have to guess by DateStyle.
-        if !(4..=7).contains(&count) {
-            return Err(Bad::no_time(expected));
-        }
-        self.take(separator);
-        let month = self.number(2, expected)?;
-        if !self.take(separator) {
-            return Err(Bad::no_time(expected));
-        }
-        let day = self.number(2, expected)?;
-        if self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
-            return Err(Bad::no_time(expected));
-        }
-        Ok((year, month, day))
-    }
-
-    /// `HH:MM[:SS[.digits]]` in microseconds.
-    fn time(&mut self, expected: &'static str) -> Parsed<i64> {
-        let hour = self.number(2, expected)?;
-        if !self.take(b':') {
-            return Err(Bad::no_time(expected));
-        }
-        let minute = self.number(2, expected)?;
-        let mut second = 0;
-        let mut fraction = 0;
-        if self.take(b':') {
-            second = self.number(2, expected)?;
-            if self.take(b'.') {
-                fraction = self.fraction_us();
-            }
-        }
-        if hour > 24 || minute > 59 || second > 60 {
-            return Err(Bad::time_out_of_range(expected));
-        }
-        Ok(((hour * 60 + minute) * 60 + second) * 1_000_000 + fraction)
-    }
-
-    /// Digits after a point as microseconds, rounded; none are zero.
-    pub(crate) fn fraction_us(&mut self) -> i64 {
-        let mut value = match self.digits(6) {
-            Some((digits, count)) => (count..6).fold(digits, |digits, _| digits * 10),
-            None => 0,
-        };
-        value += i64::from(self.peek().is_some_and(|digit| (b'5'..=b'9').contains(&digit)));
-        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
-            self.rest = self.rest.get(1..).unwrap_or_default();
-        }
-        value
-    }
-
-    /// A zone's offset from UTC in microseconds; no zone is UTC.
-    fn zone(&mut self, expected: &'static str) -> Parsed<i64> {
-        let word = |text: &[u8], word: &str| {
-            text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word.as_bytes()))
-        };
-        for name in ["utc", "gmt", "z"] {
-            if word(self.rest, name) {
-                self.rest = self.rest.get(name.len()..).unwrap_or_default();
-                return Ok(0);
-            }
-        }
-        let sign = match self.peek() {
-            Some(b'+') => 1,
-            Some(b'-') => -1,
-            _ => return Ok(0),
-        };
-        self.rest = self.rest.get(1..).unwrap_or_default();
-        let (first, count) = self.digits(4).ok_or(Bad::no_time(expected))?;
-        let (hour, mut minute) = if count > 2 { (first / 100, first % 100) } else { (first, 0) };
-        let mut second = 0;
-        if count <= 2 && self.take(b':') {
-            minute = self.number(2, expected)?;
-            if self.take(b':') {
-                second = self.number(2, expected)?;
-            }
-        }
-        if hour > 15 || minute > 59 || second > 59 {
-            return Err(Bad::time_out_of_range(expected));
-        }
-        Ok(sign * ((hour * 60 + minute) * 60 + second) * 1_000_000)
-    }
-
-    fn before_christ(&mut self) -> bool {
-        let trimmed = self.rest.trim_ascii_start();
-        let found = trimmed.eq_ignore_ascii_case(b"bc");
-        if found {
-            self.rest = &[];
-        }
-        found
     }
 }
 

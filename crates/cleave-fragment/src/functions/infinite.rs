@@ -10,14 +10,19 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, ArrowNativeTypeOp, ArrowPrimitiveType, AsArray, BooleanArray, PrimitiveArray,
-    StringArray, Time64MicrosecondArray,
+    StringArray,
 };
 use arrow::buffer::NullBuffer;
 use arrow::compute::{CastOptions, cast_with_options, nullif};
-use arrow::datatypes::{DataType, Date32Type, TimeUnit, TimestampMicrosecondType};
-use datafusion_common::{Result, ScalarValue};
+use arrow::datatypes::{
+    DataType, Date32Type, IntervalMonthDayNanoType, IntervalUnit, Time64MicrosecondType, TimeUnit,
+    TimestampMicrosecondType,
+};
+use datafusion_common::{Result, ScalarValue, internal_err};
 
+use super::interval_text;
 use super::row_function::ArgumentFault;
+use super::time_text::{self, TimeTextFault};
 
 /// The first microsecond since 1970 beyond finite timestamps, as in PostgreSQL: 294277-01-01.
 const MOMENT_END_US: i64 = 9_223_371_331_200_000_000;
@@ -213,12 +218,15 @@ pub fn of_finite(
     Ok(with(values, &rows))
 }
 
-/// Casts dates, timestamps and texts to dates, timestamps and times of day, where the engine's casts support finite
-/// ones alone. The time of day of infinite ones is NULL.
+/// Casts dates and timestamps to dates, timestamps and times of day, where the engine's casts support finite ones
+/// alone, and texts to these and to intervals, by [`time_text`]. The time of day of infinite ones is NULL.
 ///
 /// # Errors
-/// Those of the engine; a date outside the range of timestamps.
+/// Those of the engine; a date outside the range of timestamps; a text that is no value of the type.
 pub fn time_cast(times: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    if times.data_type().is_string() {
+        return times_of_texts(times, to);
+    }
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     of_finite(times, |times| {
         if let (DataType::Date32, DataType::Timestamp(..)) = (times.data_type(), to) {
@@ -228,173 +236,45 @@ pub fn time_cast(times: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
                 return Err(ArgumentFault::TimeOutOfRange { what: "date" }.into());
             }
         }
-        if times.data_type().is_string()
-            && *to == DataType::Time64(TimeUnit::Microsecond)
-            && let Some(read) = times_of_day(times)?
-        {
-            return Ok(Arc::new(read));
-        }
-        if times.data_type().is_string() && *to == DataType::Date32 {
-            return Ok(cast_with_options(&days_of_texts(times)?, to, &strict)?);
-        }
-        if !times.data_type().is_string() || !matches!(to, DataType::Timestamp(..)) {
-            return Ok(cast_with_options(times, to, &strict)?);
-        }
-        let (texts, rounded_up) = with_six_digits(times)?;
-        let texts = match to {
-            DataType::Timestamp(_, None) => without_zones(&texts)?,
-            _ => texts,
-        };
-        let moments = cast_with_options(&texts, to, &strict)?;
-        Ok(match to {
-            DataType::Timestamp(TimeUnit::Microsecond, _) => later(&moments, &rounded_up),
-            _ => moments,
-        })
+        Ok(cast_with_options(times, to, &strict)?)
     })
 }
 
-/// Texts without the time of day behind a day, and with the day that `epoch` is.
-fn days_of_texts(texts: &ArrayRef) -> Result<ArrayRef> {
-    let plain = cast_with_options(texts, &DataType::Utf8, &CastOptions::default())?;
-    let day = |text: &str| -> Option<String> {
-        let text = text.trim_ascii();
-        if text.eq_ignore_ascii_case("epoch") {
-            return Some("1970-01-01".to_owned());
-        }
-        let (day, clock) = text.split_once([' ', 'T'])?;
-        let zone = clock.find(['+', '-', 'Z', 'z']).unwrap_or(clock.len());
-        time_of_day(clock.get(..zone)?.trim_ascii_end())?;
-        Some(day.to_owned())
-    };
-    let plain = plain.as_string::<i32>();
-    let days: Vec<Option<String>> = plain.iter().map(|text| day(text?)).collect();
-    if days.iter().all(Option::is_none) {
-        return Ok(Arc::clone(texts));
-    }
-    let rows = plain.iter().zip(&days).map(|(text, day)| day.as_deref().or(text));
-    Ok(Arc::new(rows.collect::<StringArray>()))
-}
-
-/// The times of day that texts spell in digits alone; None: one of them is for the engine to read, or to refuse.
-fn times_of_day(texts: &ArrayRef) -> Result<Option<Time64MicrosecondArray>> {
+fn times_of_texts(texts: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let texts = cast_with_options(texts, &DataType::Utf8, &CastOptions::default())?;
-    let texts = texts.as_string::<i32>().iter();
-    let read = texts.map(|text| match text {
-        Some(text) => time_of_day(text.trim_ascii()).map(Some),
-        None => Some(None),
-    });
-    Ok(read.collect::<Option<Vec<Option<i64>>>>().map(Time64MicrosecondArray::from))
-}
-
-/// Texts with at most six digits behind the point of a time, and the rows that are rounded up: the engine's cast leaves
-/// further digits out, and does not know `epoch`.
-fn with_six_digits(texts: &ArrayRef) -> Result<(ArrayRef, Vec<usize>)> {
-    let plain = cast_with_options(texts, &DataType::Utf8, &CastOptions::default())?;
-    let mut rounded_up = Vec::new();
-    let mut cut = |row: usize, text: &str| {
-        if text.trim_ascii().eq_ignore_ascii_case("epoch") {
-            return Some("1970-01-01 00:00:00".to_owned());
+    let texts = texts.as_string::<i32>();
+    match to {
+        DataType::Date32 => read_texts::<Date32Type>(texts, "date", time_text::date),
+        DataType::Time64(TimeUnit::Microsecond) => {
+            read_texts::<Time64MicrosecondType>(texts, "time", time_text::time)
         }
-        let fraction = text.rfind('.')? + 1;
-        text.get(..fraction).filter(|clock| clock.contains(':'))?;
-        let digits = text.get(fraction..)?;
-        let count = digits.bytes().take_while(u8::is_ascii_digit).count();
-        let seventh = digits.as_bytes().get(6).filter(|_| count > 6)?;
-        if *seventh >= b'5' {
-            rounded_up.push(row);
+        DataType::Timestamp(TimeUnit::Microsecond, None) => {
+            read_texts::<TimestampMicrosecondType>(texts, "timestamp", time_text::timestamp)
         }
-        Some(format!("{}{}", text.get(..fraction + 6)?, digits.get(count..)?))
-    };
-    let plain = plain.as_string::<i32>();
-    let cuts: Vec<Option<String>> =
-        plain.iter().enumerate().map(|(row, text)| cut(row, text?)).collect();
-    if cuts.iter().all(Option::is_none) {
-        return Ok((Arc::clone(texts), rounded_up));
-    }
-    let rows = plain.iter().zip(&cuts).map(|(text, cut)| cut.as_deref().or(text));
-    Ok((Arc::new(rows.collect::<StringArray>()), rounded_up))
-}
-
-/// `moments` with those of `rows` one microsecond later.
-fn later(moments: &ArrayRef, rows: &[usize]) -> ArrayRef {
-    if rows.is_empty() {
-        return Arc::clone(moments);
-    }
-    let array = moments.as_primitive::<TimestampMicrosecondType>();
-    let mut micros = array.values().to_vec();
-    for row in rows {
-        if let Some(micros) = micros.get_mut(*row) {
-            *micros = micros.saturating_add(1);
+        DataType::Timestamp(TimeUnit::Microsecond, Some(_)) => {
+            let name = "timestamp with time zone";
+            let moments =
+                read_texts::<TimestampMicrosecondType>(texts, name, time_text::timestamp_tz)?;
+            let moments = moments.as_primitive::<TimestampMicrosecondType>().clone();
+            Ok(Arc::new(moments.with_data_type(to.clone())))
         }
-    }
-    let array =
-        PrimitiveArray::<TimestampMicrosecondType>::new(micros.into(), array.nulls().cloned());
-    Arc::new(array.with_data_type(moments.data_type().clone()))
-}
-
-/// `HH:MM[:SS[.digits]]`, with or without AM or PM, `HHMMSS` or `HHMM` in microseconds, rounded; `allballs` is
-/// midnight.
-fn time_of_day(text: &str) -> Option<i64> {
-    if text.eq_ignore_ascii_case("allballs") {
-        return Some(0);
-    }
-    let half = text.len().checked_sub(2).and_then(|at| text.split_at_checked(at));
-    let Some((clock, half)) =
-        half.filter(|(_, half)| half.eq_ignore_ascii_case("am") || half.eq_ignore_ascii_case("pm"))
-    else {
-        return time_of_clock(text);
-    };
-    const HOUR_US: i64 = 3_600_000_000;
-    let time = time_of_clock(clock.trim_ascii_end())?;
-    let is_after = half.eq_ignore_ascii_case("pm");
-    match time / HOUR_US {
-        12 if !is_after => Some(time - 12 * HOUR_US),
-        ..12 if is_after => Some(time + 12 * HOUR_US),
-        13.. => None,
-        _ => Some(time),
+        DataType::Interval(IntervalUnit::MonthDayNano) => {
+            read_texts::<IntervalMonthDayNanoType>(texts, "interval", interval_text::parse)
+        }
+        _ => internal_err!("no cast of texts to {to}"),
     }
 }
 
-fn time_of_clock(text: &str) -> Option<i64> {
-    let number = |digits: &str| -> Option<i64> {
-        let is_number =
-            (1..=2).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
-        is_number.then(|| digits.parse().ok())?
+/// Each text as `read` reads it, as values of the type `type_name`.
+fn read_texts<T: ArrowPrimitiveType>(
+    texts: &StringArray,
+    type_name: &'static str,
+    read: impl Fn(&str) -> Result<T::Native, TimeTextFault>,
+) -> Result<ArrayRef> {
+    let value = |text: Option<&str>| {
+        let value = |text| read(text).map_err(|fault| ArgumentFault::text(fault, type_name, text));
+        text.map(value).transpose()
     };
-    let (clock, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let parts: Vec<&str> = match clock.contains(':') {
-        true => clock.split(':').collect(),
-        false if clock.len() == 4 => vec![clock.get(..2)?, clock.get(2..)?],
-        false if clock.len() == 6 => vec![clock.get(..2)?, clock.get(2..4)?, clock.get(4..)?],
-        false => return None,
-    };
-    let (hour, minute, second) = match parts.as_slice() {
-        [hour, minute] if fraction.is_empty() => (number(hour)?, number(minute)?, 0),
-        [hour, minute, second] => (number(hour)?, number(minute)?, number(second)?),
-        _ => return None,
-    };
-    if hour > 24 || minute > 59 || second > 60 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    let micros = (0..6).fold(0, |micros, place| {
-        let digit = fraction.as_bytes().get(place).map_or(0, |digit| i64::from(digit - b'0'));
-        micros * 10 + digit
-    });
-    let rounded = fraction.as_bytes().get(6).is_some_and(|digit| *digit >= b'5');
-    let time = ((hour * 60 + minute) * 60 + second) * 1_000_000 + micros + i64::from(rounded);
-    (time <= 86_400_000_000).then_some(time)
-}
-
-/// Texts without the zone behind a time of day, which is ignored where the result has none.
-fn without_zones(texts: &ArrayRef) -> Result<ArrayRef> {
-    let texts = cast_with_options(texts, &DataType::Utf8, &CastOptions::default())?;
-    let cut = |text: &str| {
-        let colon = text.find(':')?;
-        let zone = text.get(colon..)?.find(['+', '-', 'Z', 'z'])?;
-        Some(text.get(..colon + zone)?.trim_end().to_owned())
-    };
-    let texts = texts.as_string::<i32>().iter();
-    let texts: StringArray =
-        texts.map(|text| text.map(|text| cut(text).unwrap_or_else(|| text.to_owned()))).collect();
-    Ok(Arc::new(texts))
+    let values: Result<PrimitiveArray<T>, ArgumentFault> = texts.iter().map(value).collect();
+    Ok(Arc::new(values?))
 }

@@ -30,6 +30,7 @@ mod concatenate;
 mod exact_sum;
 mod float_of;
 pub mod infinite;
+pub mod interval_text;
 mod intervals;
 mod numbers;
 mod of_one_type;
@@ -40,6 +41,7 @@ mod row_function;
 mod string_agg;
 pub mod table_sketch;
 mod time_arithmetic;
+pub mod time_text;
 mod truncated;
 mod whole_numbers;
 

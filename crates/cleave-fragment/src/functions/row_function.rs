@@ -14,6 +14,8 @@ use datafusion_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use super::time_text::TimeTextFault;
+
 /// The types to convert the arguments to; None if there is no such function.
 pub type Takes = fn(&[DataType]) -> Option<Vec<DataType>>;
 /// The result type.
@@ -31,6 +33,9 @@ pub fn row_function(
     let signature = Signature::user_defined(Volatility::Immutable);
     Arc::new(ScalarUDF::from(RowFunction { name, signature, takes, gives, compute }))
 }
+
+/// Characters of a value in a message, at most.
+const SHOWN_MAX: usize = 60;
 
 /// An argument for which a function is undefined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -86,6 +91,16 @@ pub enum ArgumentFault {
         /// Where they differ.
         reason: String,
     },
+    /// A text that is no date, time or interval.
+    #[error("{}", fault.of(type_name, text))]
+    TimeText {
+        /// Why.
+        fault: TimeTextFault,
+        /// The type.
+        type_name: &'static str,
+        /// The text, at most its first characters.
+        text: String,
+    },
     /// A number outside the valid range.
     #[error("{reason}")]
     OutOfRange {
@@ -110,6 +125,12 @@ pub enum ArgumentFault {
 }
 
 impl ArgumentFault {
+    /// `text`, which is no value of the type `type_name`.
+    pub(super) fn text(fault: TimeTextFault, type_name: &'static str, text: &str) -> Self {
+        let shown = text.chars().filter(|one| !one.is_control()).take(SHOWN_MAX);
+        Self::TimeText { fault, type_name, text: shown.collect() }
+    }
+
     /// PostgreSQL's code for it.
     #[must_use]
     pub fn sqlstate(&self) -> &'static str {
@@ -125,6 +146,13 @@ impl ArgumentFault {
             | Self::NotANumber
             | Self::InfiniteTimes { .. } => "22008",
             Self::Form { .. } => "22007",
+            Self::TimeText { fault, type_name, .. } => match fault {
+                TimeTextFault::Malformed => "22007",
+                TimeTextFault::OutOfRange if *type_name == "interval" => "22015",
+                TimeTextFault::OutOfRange => "22008",
+                TimeTextFault::ZoneOutOfRange => "22009",
+                TimeTextFault::Unsupported => "0A000",
+            },
             Self::Invalid { .. } => "22023",
             Self::FrameOffset => "22013",
             Self::Pattern { .. } => "2201B",

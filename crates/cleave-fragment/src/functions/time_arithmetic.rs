@@ -310,13 +310,13 @@ pub fn isoyear_of() -> Arc<ScalarUDF> {
     )
 }
 
-/// The function that casts to `to`, if that is a date, a timestamp or a time of day.
+/// The function that casts to `to`, if that is a date, a timestamp, a time of day, or (from a text) an interval.
 pub fn cast_to_time(to: &DataType) -> Option<Arc<ScalarUDF>> {
     casts().into_iter().find(|(own, _)| own == to).map(|(_, function)| function)
 }
 
 /// Cast functions, by their target type.
-pub(super) fn casts() -> [(DataType, Arc<ScalarUDF>); 4] {
+pub(super) fn casts() -> [(DataType, Arc<ScalarUDF>); 5] {
     let of = |name, to: DataType, gives, compute: Compute| {
         (to, row_function(name, time_or_text, gives, compute))
     };
@@ -325,6 +325,10 @@ pub(super) fn casts() -> [(DataType, Arc<ScalarUDF>); 4] {
         of("moment_of", MOMENT, |_| MOMENT, |args| one(args, &MOMENT)),
         of("zoned_moment_of", zoned(), |_| zoned(), |args| one(args, &zoned())),
         of("time_of_day_of", TIME_OF_DAY, |_| TIME_OF_DAY, |args| one(args, &TIME_OF_DAY)),
+        (
+            INTERVAL,
+            row_function("interval_of_text", text, |_| INTERVAL, |args| one(args, &INTERVAL)),
+        ),
     ]
 }
 
@@ -357,6 +361,10 @@ fn time_or_text(given: &[DataType]) -> Option<Vec<DataType>> {
         [DataType::Utf8View | DataType::LargeUtf8] => Some(given.to_vec()),
         _ => None,
     }
+}
+
+fn text(given: &[DataType]) -> Option<Vec<DataType>> {
+    matches!(given, [own] if own.is_string()).then(|| given.to_vec())
 }
 
 fn time_or_interval(given: &[DataType]) -> Option<Vec<DataType>> {

@@ -153,6 +153,10 @@ fn engine_name(expression: &Expr) -> String {
     while let Expr::Nested(own) | Expr::Cast { expr: own, .. } = inner {
         inner = own;
     }
+    // `date '2024-01-01'` is a cast, too.
+    if matches!(inner, Expr::TypedString(_)) {
+        return UNNAMED.to_owned();
+    }
     let name = expression_name(inner);
     match name.as_str() {
         "every" => "bool_and".to_owned(),

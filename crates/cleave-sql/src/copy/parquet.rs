@@ -421,6 +421,7 @@ fn cast_column(values: &ArrayRef, column: &Column) -> Result<ArrayRef> {
         }
         cast
     };
+    let cast = with_one_nan(cast);
     let limited = matches!(column.column_type, ColumnType::Varchar(Some(_)) | ColumnType::Char(_));
     if !limited {
         return Ok(cast);
@@ -432,6 +433,23 @@ fn cast_column(values: &ArrayRef, column: &Column) -> Result<ArrayRef> {
         .collect::<Result<StringArray, _>>()
         .map_err(fault)?;
     Ok(Arc::new(fitted))
+}
+
+/// `values` with one NaN, as PostgreSQL has it: others have a sign, which orders them, or other bits.
+fn with_one_nan(values: ArrayRef) -> ArrayRef {
+    match values.data_type() {
+        DataType::Float32 => {
+            let reals = values.as_primitive::<Float32Type>();
+            let one = |value: f32| if value.is_nan() { f32::NAN } else { value };
+            Arc::new(reals.unary::<_, Float32Type>(one))
+        }
+        DataType::Float64 => {
+            let doubles = values.as_primitive::<Float64Type>();
+            let one = |value: f64| if value.is_nan() { f64::NAN } else { value };
+            Arc::new(doubles.unary::<_, Float64Type>(one))
+        }
+        _ => values,
+    }
 }
 
 /// Converts infinite dates and timestamps among `values` to those of the other type.

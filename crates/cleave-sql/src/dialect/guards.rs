@@ -373,7 +373,8 @@ fn can_fail(expr: &Expr, schema: &DFSchema) -> bool {
                     // Numerics have room, as PostgreSQL's do.
                     || (matches!(name, "checked_add" | "checked_subtract" | "checked_multiply")
                         && matches!(part.get_type(schema), Ok(DataType::Decimal128(..))));
-                let reads_text = ["date_of", "moment_of", "zoned_moment_of"].contains(&name)
+                let casts = ["date_of", "moment_of", "time_of_day_of", "zoned_moment_of"];
+                let reads_text = casts.contains(&name)
                     && function
                         .args
                         .iter()

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!  day::timestamp, at::date, text::date   ─▶   moment_of(day), date_of(at), date_of(text)
+//!  text::interval                         ─▶   interval_of_text(text)
 //!  at + interval, at - interval           ─▶   time_plus(at, interval), time_minus(at, interval)
 //!  at - at                                ─▶   moments_between(at, at)
 //! ```
@@ -23,8 +24,11 @@ use super::typed_literals::is_text;
 pub(super) fn knowing_infinite(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     match expr {
         Expr::Cast(cast) => {
-            let is_time = |own: &DataType| matches!(own, DataType::Date32) || is_moment(own);
             let to = cast.field.data_type();
+            let is_time = |own: &DataType| {
+                !matches!(to, DataType::Interval(_))
+                    && (matches!(own, DataType::Date32) || is_moment(own))
+            };
             let own = cast.expr.get_type(schema);
             let between = match (&own, to) {
                 (Ok(DataType::Interval(_)), DataType::Time64(_)) => Some(time_of_interval()),

@@ -227,6 +227,19 @@ fn with_numbers(
     mut left: DataType,
     mut right: DataType,
 ) -> Result<(RawBinaryExpr, DataType, DataType)> {
+    // By how many bits a number is shifted is an integer, and so is a literal that is shifted.
+    if matches!(expr.op, BinaryOperator::PGBitwiseShiftLeft | BinaryOperator::PGBitwiseShiftRight) {
+        if right.is_integer()
+            && let Some(typed) = typed_literal(&expr.left, &DataType::Int32)?
+        {
+            (expr.left, left) = (typed, DataType::Int32);
+        }
+        if left.is_integer()
+            && let Some(typed) = typed_literal(&expr.right, &DataType::Int32)?
+        {
+            (expr.right, right) = (typed, DataType::Int32);
+        }
+    }
     if calculates(&expr.op) || matches!(does(&expr.op), Some(Does::Bits)) {
         if right.is_numeric()
             && let Some(typed) = typed_literal(&expr.left, &right)?

@@ -16,7 +16,10 @@ const PERIOD_END: &str = "period_end";
 /// The same as comparisons. Of a period with one end that is NULL, the other one is known to be its start.
 pub(super) fn overlapping(left: &Expr, right: &Expr) -> Option<Expr> {
     use BinaryOperator::{And, Eq, Gt, Lt, Or};
-    let (one, other) = (Period::of(left)?, Period::of(right)?);
+    let of = |row: &Expr| <[Expr; 2]>::try_from(row_values(row)?).ok();
+    let ([a, b], [c, d]) = (of(left)?, of(right)?);
+    let [a, b, c, d] = typed([a, b, c, d]);
+    let (one, other) = (Period::of(a, b), Period::of(c, d));
     let starts = |op| binary(one.start.clone(), op, other.start.clone());
     let when = |condition, result| ast::CaseWhen { condition, result };
     let boolean = |value| Expr::value(ast::Value::Boolean(value));
@@ -50,8 +53,7 @@ struct Period {
 }
 
 impl Period {
-    fn of(row: &Expr) -> Option<Self> {
-        let [start, end] = <[Expr; 2]>::try_from(row_values(row)?).ok()?;
+    fn of(start: Expr, end: Expr) -> Self {
         let end = call(PERIOD_END, vec![start.clone(), end]);
         let ends = || vec![start.clone(), end.clone()];
         let is_null = |end: &Expr| Expr::IsNull(Box::new(end.clone()));
@@ -63,6 +65,27 @@ impl Period {
             conditions: vec![ast::CaseWhen { condition, result: Expr::value(ast::Value::Null) }],
             else_result: Some(Box::new(call("greatest", ends()))),
         };
-        Some(Self { start: call("least", ends()), end: Expr::Nested(Box::new(later)) })
+        Self { start: call("least", ends()), end: Expr::Nested(Box::new(later)) }
     }
+}
+
+/// `ends`, in which literals in quotes are timestamps unless all are such literals. Times of day must have types.
+fn typed(mut ends: [Expr; 4]) -> [Expr; 4] {
+    let is_quoted = |end: &Expr| match end {
+        Expr::Value(value) => matches!(value.value, ast::Value::SingleQuotedString(_)),
+        _ => false,
+    };
+    if ends.iter().all(is_quoted) {
+        return ends;
+    }
+    for end in ends.iter_mut().filter(|end| is_quoted(end)) {
+        *end = Expr::Cast {
+            kind: ast::CastKind::DoubleColon,
+            expr: Box::new(end.clone()),
+            data_type: ast::DataType::Timestamp(None, ast::TimezoneInfo::None),
+            array: false,
+            format: None,
+        };
+    }
+    ends
 }

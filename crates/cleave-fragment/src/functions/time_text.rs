@@ -1,0 +1,355 @@
+//! Dates, times and timestamps as texts, by PostgreSQL's input rules: for values that clients send, and for casts of
+//! columns on either side of the link.
+//!
+//! Dates are read year first (ISO 8601, also `YYYYMMDD` and with slashes), with `BC`, or `infinity`; times on a 24-hour
+//! clock, or with AM or PM; zones as `Z`, `UTC` or an offset. Blanks around a value are ignored. Times are rounded to
+//! the microsecond.
+//!
+//! Source: PostgreSQL's manual, "Date/Time Input Interpretation", and its `DecodeDateTime` and `DecodeTimeOnly`.
+
+use super::calendar::{days_in_month, days_of};
+use super::infinite::Infinite;
+
+const DAY_US: i64 = 86_400_000_000;
+const HOUR_US: i64 = 3_600_000_000;
+
+/// Why a text is no date, time or interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeTextFault {
+    /// It is spelled otherwise (22007).
+    Malformed,
+    /// It is beyond the type (22008, of an interval 22015).
+    OutOfRange,
+    /// Its zone is more than 15 hours from UTC (22009).
+    ZoneOutOfRange,
+    /// PostgreSQL accepts it, this version does not (0A000).
+    Unsupported,
+}
+
+impl TimeTextFault {
+    /// What is wrong with `text` as a value of the type `type_name`, as PostgreSQL says it.
+    #[must_use]
+    pub fn of(self, type_name: &str, text: &str) -> String {
+        match self {
+            Self::Malformed => format!("invalid input syntax for type {type_name}: \"{text}\""),
+            Self::OutOfRange if type_name == "interval" => {
+                format!("interval field value out of range: \"{text}\"")
+            }
+            Self::OutOfRange => format!("date/time field value out of range: \"{text}\""),
+            Self::ZoneOutOfRange => format!("time zone displacement out of range: \"{text}\""),
+            Self::Unsupported => format!("value \"{text}\" of type {type_name} is not supported"),
+        }
+    }
+}
+
+type Read<T> = Result<T, TimeTextFault>;
+
+/// `date`: days since 1970-01-01. A time of day and a zone behind it are read and ignored, as in PostgreSQL.
+///
+/// # Errors
+/// The text is no date.
+pub fn date(text: &str) -> Read<i32> {
+    if let Some(infinite) = Infinite::of_text(text) {
+        return Ok(infinite.days());
+    }
+    let text = trim(text);
+    if text.eq_ignore_ascii_case("epoch") {
+        return Ok(0);
+    }
+    i32::try_from(Moment::read(text)?.days).map_err(|_| TimeTextFault::OutOfRange)
+}
+
+/// `time without time zone`: microseconds since midnight, 24:00:00 included. A date before it and a zone behind it are
+/// read and ignored, as in PostgreSQL.
+///
+/// # Errors
+/// The text is no time.
+pub fn time(text: &str) -> Read<i64> {
+    let text = trim(text);
+    match Moment::read(text) {
+        Ok(moment) => return moment.time_us.ok_or(TimeTextFault::Malformed),
+        Err(TimeTextFault::Malformed) => {}
+        Err(other) => return Err(other),
+    }
+    let mut scan = Scan::new(text);
+    let time = scan.time()?;
+    scan.zone()?;
+    scan.end()?;
+    Ok(time)
+}
+
+/// `timestamp without time zone`: microseconds since 1970-01-01T00:00:00. A zone is read and ignored, as in
+/// PostgreSQL.
+///
+/// # Errors
+/// The text is no timestamp.
+pub fn timestamp(text: &str) -> Read<i64> {
+    timestamp_and_zone(text).map(|(timestamp, _)| timestamp)
+}
+
+/// `timestamp with time zone`: microseconds since 1970-01-01T00:00:00Z. Without a zone it is UTC.
+///
+/// # Errors
+/// The text is no timestamp.
+pub fn timestamp_tz(text: &str) -> Read<i64> {
+    let (timestamp, zone) = timestamp_and_zone(text)?;
+    if Infinite::of_micros(timestamp).is_some() {
+        return Ok(timestamp);
+    }
+    timestamp.checked_sub(zone).ok_or(TimeTextFault::OutOfRange)
+}
+
+fn timestamp_and_zone(text: &str) -> Read<(i64, i64)> {
+    if let Some(infinite) = Infinite::of_text(text) {
+        return Ok((infinite.micros(), 0));
+    }
+    let text = trim(text);
+    if text.eq_ignore_ascii_case("epoch") {
+        return Ok((0, 0));
+    }
+    let Moment { days, time_us, zone_us } = Moment::read(text)?;
+    let start = days.checked_mul(DAY_US);
+    let timestamp = start.and_then(|start| start.checked_add(time_us.unwrap_or(0)));
+    Ok((timestamp.ok_or(TimeTextFault::OutOfRange)?, zone_us))
+}
+
+/// The text without surrounding blanks, as defined by C's `isspace`.
+#[must_use]
+pub fn trim(text: &str) -> &str {
+    text.trim_matches(|character: char| character.is_ascii_whitespace() || character == '\x0b')
+}
+
+/// A date, with a time of day if there is one.
+struct Moment {
+    /// Days since 1970-01-01.
+    days: i64,
+    /// Microseconds since midnight.
+    time_us: Option<i64>,
+    /// Microseconds that the zone is ahead of UTC.
+    zone_us: i64,
+}
+
+impl Moment {
+    fn read(text: &str) -> Read<Self> {
+        let mut scan = Scan::new(text);
+        let (year, month, day) = scan.date()?;
+        let separated = scan.blanks() || scan.take(b'T') || scan.take(b't');
+        let has_time = separated
+            && scan.peek().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'a' | b'A'));
+        let time_us = if has_time { Some(scan.time()?) } else { None };
+        let _ = scan.blanks();
+        let zone_us = scan.zone()?;
+        let before_christ = scan.before_christ();
+        scan.end()?;
+        Ok(Self { days: civil_days((year, month, day), before_christ)?, time_us, zone_us })
+    }
+}
+
+fn civil_days((year, month, day): (i64, i64, i64), before_christ: bool) -> Read<i64> {
+    let year = match (year, before_christ) {
+        (0, _) => return Err(TimeTextFault::OutOfRange),
+        (year, true) => 1 - year,
+        (year, false) => year,
+    };
+    // PostgreSQL's dates begin with the Julian days and end in the year 5874897.
+    let first = days_of(-4713, 11, 24);
+    if !(1..=12).contains(&month)
+        || !(1..=days_in_month(year, month)).contains(&day)
+        || year > 5_874_897
+        || days_of(year, month, day) < first
+    {
+        return Err(TimeTextFault::OutOfRange);
+    }
+    Ok(days_of(year, month, day))
+}
+
+/// A reader of digits and separators from left to right.
+struct Scan<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Scan<'a> {
+    fn new(text: &'a str) -> Self {
+        Self { rest: text.as_bytes() }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.rest.first().copied()
+    }
+
+    fn take(&mut self, mark: u8) -> bool {
+        match self.rest {
+            [first, tail @ ..] if *first == mark => {
+                self.rest = tail;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes `word`, in any case.
+    fn take_word(&mut self, word: &str) -> bool {
+        let begins =
+            self.rest.get(..word.len()).is_some_and(|it| it.eq_ignore_ascii_case(word.as_bytes()));
+        if begins {
+            self.rest = self.rest.get(word.len()..).unwrap_or_default();
+        }
+        begins
+    }
+
+    fn blanks(&mut self) -> bool {
+        let before = self.rest.len();
+        self.rest = self.rest.trim_ascii_start();
+        self.rest.len() < before
+    }
+
+    fn end(&self) -> Read<()> {
+        if self.rest.is_empty() { Ok(()) } else { Err(TimeTextFault::Malformed) }
+    }
+
+    /// A number of at most `count_max` digits, with its count of digits; None where there is no digit.
+    fn digits(&mut self, count_max: usize) -> Option<(i64, usize)> {
+        let count =
+            self.rest.iter().take(count_max).take_while(|byte| byte.is_ascii_digit()).count();
+        let (digits, tail) = self.rest.split_at_checked(count)?;
+        let value = digits.iter().fold(0_i64, |value, digit| value * 10 + i64::from(digit - b'0'));
+        self.rest = tail;
+        (count > 0).then_some((value, count))
+    }
+
+    fn number(&mut self, count_max: usize) -> Read<i64> {
+        self.digits(count_max).map(|(value, _)| value).ok_or(TimeTextFault::Malformed)
+    }
+
+    fn date(&mut self) -> Read<(i64, i64, i64)> {
+        let special = ["now", "today", "tomorrow", "yesterday"];
+        if special.iter().any(|word| self.rest.eq_ignore_ascii_case(word.as_bytes())) {
+            return Err(TimeTextFault::Unsupported);
+        }
+        let (year, count) = self.digits(8).ok_or(TimeTextFault::Malformed)?;
+        let separator = match self.peek() {
+            Some(mark @ (b'-' | b'/')) => mark,
+            _ if count == 8 => return Ok((year / 10_000, year / 100 % 100, year % 100)),
+            _ => return Err(TimeTextFault::Malformed),
+        };
+        // Fewer digits could also be a day or a month: PostgreSQL would have to guess by DateStyle.
+        if !(4..=7).contains(&count) {
+            return Err(TimeTextFault::Malformed);
+        }
+        self.take(separator);
+        let month = self.number(2)?;
+        if !self.take(separator) {
+            return Err(TimeTextFault::Malformed);
+        }
+        let day = self.number(2)?;
+        if self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            return Err(TimeTextFault::Malformed);
+        }
+        Ok((year, month, day))
+    }
+
+    /// `HH:MM[:SS[.digits]]`, `HHMM` or `HHMMSS[.digits]`, with or without AM or PM, or `allballs`, in microseconds.
+    fn time(&mut self) -> Read<i64> {
+        if self.take_word("allballs") {
+            return Ok(0);
+        }
+        let (first, count) = self.digits(6).ok_or(TimeTextFault::Malformed)?;
+        let (hour, minute, second, has_seconds) = match count {
+            1 | 2 if self.take(b':') => {
+                let minute = self.number(2)?;
+                let has_seconds = self.take(b':');
+                (first, minute, if has_seconds { self.number(2)? } else { 0 }, has_seconds)
+            }
+            4 => (first / 100, first % 100, 0, false),
+            6 => (first / 10_000, first / 100 % 100, first % 100, true),
+            _ => return Err(TimeTextFault::Malformed),
+        };
+        let fraction = if has_seconds && self.take(b'.') { self.fraction_us() } else { 0 };
+        if hour > 24 || minute > 59 || second > 60 {
+            return Err(TimeTextFault::OutOfRange);
+        }
+        let time = ((hour * 60 + minute) * 60 + second) * 1_000_000 + fraction;
+        let time = match self.half_of_day() {
+            Some(_) if hour > 12 => return Err(TimeTextFault::OutOfRange),
+            Some(Half::Am) if hour == 12 => time - 12 * HOUR_US,
+            Some(Half::Pm) if hour < 12 => time + 12 * HOUR_US,
+            _ => time,
+        };
+        if time > DAY_US { Err(TimeTextFault::OutOfRange) } else { Ok(time) }
+    }
+
+    fn half_of_day(&mut self) -> Option<Half> {
+        let before = self.rest;
+        let _ = self.blanks();
+        let half = if self.take_word("am") {
+            Some(Half::Am)
+        } else if self.take_word("pm") {
+            Some(Half::Pm)
+        } else {
+            None
+        };
+        if half.is_none() {
+            self.rest = before;
+        }
+        half
+    }
+
+    /// Digits after a point as microseconds, rounded; none are zero.
+    fn fraction_us(&mut self) -> i64 {
+        let mut value = match self.digits(6) {
+            Some((digits, count)) => (count..6).fold(digits, |digits, _| digits * 10),
+            None => 0,
+        };
+        value += i64::from(self.peek().is_some_and(|digit| (b'5'..=b'9').contains(&digit)));
+        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.rest = self.rest.get(1..).unwrap_or_default();
+        }
+        value
+    }
+
+    /// A zone's offset from UTC in microseconds, behind blanks; no zone is UTC.
+    fn zone(&mut self) -> Read<i64> {
+        let before = self.rest;
+        let _ = self.blanks();
+        if ["utc", "gmt", "z"].iter().any(|name| self.take_word(name)) {
+            return Ok(0);
+        }
+        let sign = match self.peek() {
+            Some(b'+') => 1,
+            Some(b'-') => -1,
+            _ => {
+                self.rest = before;
+                return Ok(0);
+            }
+        };
+        self.rest = self.rest.get(1..).unwrap_or_default();
+        let (first, count) = self.digits(4).ok_or(TimeTextFault::Malformed)?;
+        let (hour, mut minute) = if count > 2 { (first / 100, first % 100) } else { (first, 0) };
+        let mut second = 0;
+        if count <= 2 && self.take(b':') {
+            minute = self.number(2)?;
+            if self.take(b':') {
+                second = self.number(2)?;
+            }
+        }
+        if hour > 15 || minute > 59 || second > 59 {
+            return Err(TimeTextFault::ZoneOutOfRange);
+        }
+        Ok(sign * ((hour * 60 + minute) * 60 + second) * 1_000_000)
+    }
+
+    fn before_christ(&mut self) -> bool {
+        let trimmed = self.rest.trim_ascii_start();
+        let found = trimmed.eq_ignore_ascii_case(b"bc");
+        if found {
+            self.rest = &[];
+        }
+        found
+    }
+}
+
+/// Which half of the day a time on a 12-hour clock is in.
+enum Half {
+    Am,
+    Pm,
+}
