@@ -436,7 +436,8 @@ impl ScanRun {
             !page.asked.iter().any(|asked| Arc::ptr_eq(asked, condition))
         };
         let late = Conditions::new(above.list().iter().filter(is_new).cloned().collect());
-        let selection = page.selection.take();
+        // It stays while they look: long values of other rows were not read.
+        let selection = page.selection.clone();
         page.selection = late.narrow(page, selection, overflow, self.batch_size)?;
         let output = &self.scan.output;
         page.open(output, overflow)?;
