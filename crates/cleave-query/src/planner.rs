@@ -4,6 +4,7 @@
 //! `Utf8`, which is how pages hold it; joins collect their (smaller) build side once, so that their keys are known
 //! before the probe side is asked for its first row.
 
+mod both_zeros;
 mod compare_days;
 mod hand_down_filters;
 mod needed_rules;
@@ -42,6 +43,7 @@ use datafusion::prelude::SessionConfig;
 
 use crate::select::PackGroupKeys;
 
+use both_zeros::BothZeros;
 use compare_days::CompareDays;
 use hand_down_filters::with_hand_down_filters;
 use share_sums::ShareSums;
@@ -166,6 +168,7 @@ fn base_state() -> SessionState {
         ])
         .with_physical_optimizer_rules(physical_rules)
         .with_optimizer_rule(Arc::new(CompareDays))
+        .with_optimizer_rule(Arc::new(BothZeros))
         .with_optimizer_rule(Arc::new(ShareSums))
         .with_optimizer_rule(Arc::new(PackGroupKeys))
         .build();

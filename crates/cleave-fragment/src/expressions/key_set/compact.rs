@@ -6,7 +6,7 @@
 //!    table is probed with each integer between them: [`tabulated`].
 //! 3. A set that a join has filled in stays if it is [short enough](is_sent).
 //! 4. A condition that is still too long, works on this side only, or asks for an [absent key](has_absent_key), becomes
-//!    true.
+//!    true. So does a list of a join's keys that are doubles: lists compare bits, and joins take both zeros for one.
 //!
 //! Invariant: the result is true wherever the original filter is.
 
@@ -99,10 +99,23 @@ fn compact_part(part: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
         let right = compact_keys(Arc::clone(binary.right()))?;
         return Ok(Arc::new(BinaryExpr::new(left, Operator::Or, right)));
     }
-    let is_lost = part.downcast_ref::<KeySetExpr>().is_some_and(|set| !is_sent(set.keys()))
+    let is_lost = compares_bits(part)
+        || part.downcast_ref::<KeySetExpr>().is_some_and(|set| !is_sent(set.keys()))
         || part.exists(|expr| Ok(expr.is::<HashTableLookupExpr>()))?
         || has_absent_key(part);
     Ok(if is_lost { always() } else { Arc::clone(part) })
+}
+
+/// Whether `part` is a list of doubles, or of keys with one.
+pub(crate) fn compares_bits(part: &Arc<dyn PhysicalExpr>) -> bool {
+    let Some(list) = part.downcast_ref::<InListExpr>() else { return false };
+    list.list().iter().any(|item| match item.downcast_ref::<Literal>().map(Literal::value) {
+        Some(ScalarValue::Float32(_) | ScalarValue::Float64(_)) => true,
+        Some(ScalarValue::Struct(row)) => {
+            row.columns().iter().any(|column| column.data_type().is_floating())
+        }
+        _ => false,
+    })
 }
 
 fn always() -> Arc<dyn PhysicalExpr> {

@@ -24,7 +24,7 @@ use super::condition::Condition;
 use super::conditions::Conditions;
 use crate::expressions::absent_key::has_absent_key;
 use crate::expressions::key_set::compact::{
-    KeyBounds, LIST_COUNT_MAX, compact_keys, is_always, is_implied,
+    KeyBounds, LIST_COUNT_MAX, compact_keys, compares_bits, is_always, is_implied,
 };
 
 /// The filters from above of one scan, which its partitions share.
@@ -90,7 +90,7 @@ fn conditions_of(filter: &Arc<dyn PhysicalExpr>, of: &Projection) -> Result<Vec<
         let compact = compact_keys(Arc::clone(part))?;
         if !is_always(&compact) {
             parts.extend(split_conjunction(&compact).into_iter().cloned());
-        } else if !is_always(part) && !has_absent_key(part) {
+        } else if !is_always(part) && !has_absent_key(part) && !compares_bits(part) {
             parts.push(Arc::clone(part));
         }
     }
