@@ -5,10 +5,11 @@
 //! before the probe side is asked for its first row.
 
 mod both_zeros;
+mod build_sides;
 mod compare_days;
-mod hand_down_filters;
 mod needed_rules;
 mod null_equality;
+mod physical_rules;
 pub(crate) mod planning;
 mod share_sums;
 
@@ -17,7 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cleave_catalog::identifiers::{CATALOG, SCHEMA};
 use cleave_catalog::query_memory::memory_max;
-use cleave_catalog::settings::Settings;
+use cleave_catalog::settings::{JoinOrder, Settings};
 use cleave_fragment::codec::ABSENT_FUNCTIONS;
 use cleave_fragment::fragment::bound_key_lists;
 use cleave_fragment::functions::bounded::bounded;
@@ -45,7 +46,7 @@ use crate::select::PackGroupKeys;
 
 use both_zeros::BothZeros;
 use compare_days::CompareDays;
-use hand_down_filters::with_hand_down_filters;
+use physical_rules::with_our_rules;
 use share_sums::ShareSums;
 
 /// Bytes of the memory of queries for each row of a batch: 256 MiB and more allow 8192 rows.
@@ -63,7 +64,8 @@ pub fn statement_state(
     catalog: Arc<dyn CatalogProviderList>,
 ) -> SessionState {
     let batch_size = batch_rows(settings, &runtime);
-    let mut state = last.with(runtime, partitions, batch_size);
+    let is_written = settings.join_order == JoinOrder::Written;
+    let mut state = last.with(runtime, (partitions, batch_size), is_written);
     state.register_catalog_list(catalog);
     let began = settings.client.began;
     // What now() means.
@@ -83,13 +85,20 @@ pub fn statement_state(
 pub struct LastStates(Mutex<VecDeque<Arc<SessionState>>>);
 
 impl LastStates {
-    fn with(&self, runtime: Arc<RuntimeEnv>, partitions: usize, batch_size: usize) -> SessionState {
+    /// `is_written`: the join order is the statement's.
+    fn with(
+        &self,
+        runtime: Arc<RuntimeEnv>,
+        (partitions, batch_size): (usize, usize),
+        is_written: bool,
+    ) -> SessionState {
         static BASE: OnceLock<SessionState> = OnceLock::new();
         let last = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_asked = |state: &&Arc<SessionState>| {
             let config = state.config();
             Arc::ptr_eq(state.runtime_env(), &runtime)
                 && (config.target_partitions(), config.batch_size()) == (partitions, batch_size)
+                && config.options().optimizer.join_reordering == is_written
         };
         let found = last().iter().find(is_asked).map(Arc::clone);
         if let Some(state) = found {
@@ -97,8 +106,10 @@ impl LastStates {
         }
         let base = BASE.get_or_init(base_state).clone();
         // Some functions take the time zone from the configuration.
+        let mut config = config(partitions).with_batch_size(batch_size);
+        config.options_mut().optimizer.join_reordering = is_written;
         let state = SessionStateBuilder::new_from_existing(base)
-            .with_config(config(partitions).with_batch_size(batch_size))
+            .with_config(config)
             .with_runtime_env(runtime)
             .build();
         let kept = Arc::new(state.clone());
@@ -124,6 +135,20 @@ pub(crate) fn task_of(state: &SessionState, config: SessionConfig) -> TaskContex
     )
 }
 
+/// `task`, with so many rows a batch.
+pub(crate) fn with_batch_rows(task: &TaskContext, rows: usize) -> TaskContext {
+    TaskContext::new(
+        None,
+        task.session_id(),
+        task.session_config().clone().with_batch_size(rows),
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        task.runtime_env(),
+    )
+}
+
 /// The engine with PostgreSQL's meanings.
 fn base_state() -> SessionState {
     let engine = SessionStateBuilder::new_with_default_features().build();
@@ -142,7 +167,7 @@ fn base_state() -> SessionState {
     let ours = cleave_fragment::functions::callable().into_iter().chain(text_functions());
     let scalar = engines.iter().cloned().chain(checked).chain(ours).collect();
     let windows = engine.window_functions().values().cloned().chain(window_functions()).collect();
-    let physical_rules = with_hand_down_filters(engine.physical_optimizers());
+    let physical_rules = with_our_rules(engine.physical_optimizers());
     let state = SessionStateBuilder::new_from_existing(engine)
         .with_scalar_functions(scalar)
         .with_aggregate_functions(functions)

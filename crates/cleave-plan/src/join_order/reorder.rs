@@ -32,6 +32,8 @@ pub struct Reordered {
     pub cheapest: Ordered,
     /// The statement's names for the inputs of its inner joins; empty: it has none.
     pub names: BTreeSet<String>,
+    /// Whether some of its inner joins could not be put in order: they have no chosen build side.
+    pub keeps_joins: bool,
     /// The plan as it was.
     unordered: LogicalPlan,
     /// Its trees of inner joins in the order in which they are met.
@@ -65,13 +67,14 @@ pub fn reorder_joins(
     leading: &[String],
     facts: &dyn TableFacts,
 ) -> Result<Reordered> {
-    let mut so_far = SoFar { trees: Vec::new(), source: Source::Search { leading, facts } };
+    let source = Source::Search { leading, facts };
+    let mut so_far = SoFar { trees: Vec::new(), keeps_joins: false, source };
     let ordered = reorder(plan.clone(), &mut so_far)?;
-    let trees = so_far.trees;
+    let SoFar { trees, keeps_joins, .. } = so_far;
     let names = trees.iter().flat_map(|tree| tree.names.iter().flatten().cloned()).collect();
     let orders: Vec<JoinTree> = trees.iter().map(|tree| tree.cheapest.clone()).collect();
     let cheapest = Ordered::new(ordered, &trees, &orders);
-    Ok(Reordered { cheapest, names, unordered: plan, trees })
+    Ok(Reordered { cheapest, names, keeps_joins, unordered: plan, trees })
 }
 
 impl Reordered {
@@ -106,7 +109,7 @@ impl Reordered {
             };
             let orders: Vec<JoinTree> = self.trees.iter().zip(&offers).map(of_tree).collect();
             let source = Source::Known { trees: &self.trees, orders: &orders };
-            let mut so_far = SoFar { trees: Vec::new(), source };
+            let mut so_far = SoFar { trees: Vec::new(), keeps_joins: false, source };
             let plan = reorder(self.unordered.clone(), &mut so_far)?;
             Ok(Ordered::new(plan, &self.trees, &orders))
         };
@@ -186,6 +189,8 @@ impl SearchedTree {
 struct SoFar<'a> {
     /// The trees searched so far.
     trees: Vec<SearchedTree>,
+    /// Whether a tree was left as it is.
+    keeps_joins: bool,
     source: Source<'a>,
 }
 
@@ -312,6 +317,7 @@ fn reorder_tree(root: LogicalPlan, so_far: &mut SoFar<'_>) -> Result<LogicalPlan
     take_apart(root.clone(), &mut parts, &mut pairs)?;
     if shares_columns(&parts.leaves) || parts.leaves.len() > LEAF_COUNT_MAX {
         // A derived table hid one of two columns of one name; in one join they would meet.
+        so_far.keeps_joins = true;
         let below = |child| Ok(Transformed::yes(reorder(child, so_far)?));
         return root.map_children(below).data();
     }

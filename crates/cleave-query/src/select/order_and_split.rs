@@ -96,6 +96,17 @@ impl Planning<'_> {
             let (plan, cuts) = self.physical(plan).await?;
             return self.divided(plan, &cuts);
         };
+        if !reordered.keeps_joins {
+            return self.divide_ordered(reordered).await;
+        }
+        // Where the search has chosen no build sides, the sizes of inputs do.
+        let mut state = self.state.clone();
+        state.config_mut().options_mut().optimizer.join_reordering = true;
+        let planning = Planning { state: &state, ..*self };
+        planning.divide_ordered(reordered).await
+    }
+
+    async fn divide_ordered(&self, reordered: Reordered) -> Result<Divided> {
         let Ordered { plan, estimates, orders } = reordered.cheapest.clone();
         self.context.expect(|known| known.extend(estimates));
         let (plan, cuts) = match orders.is_empty() {

@@ -73,6 +73,20 @@ fn condition_over_two_tables_is_kept() {
 }
 
 #[test]
+fn joins_that_share_a_column_keep_their_order_and_say_so() {
+    let twice = join(table("large"), table("small"), ("large.ref_id", "small.id"));
+    let plan = twice.clone().build().unwrap();
+    assert!(!reorder_joins(plan, &[], &Facts).unwrap().keeps_joins);
+    // Both sides hold a column `small.id`, which the projections hide.
+    let hidden = twice.project(vec![col("large.id")]).unwrap();
+    let right = join(table("middle"), table("small"), ("middle.ref_id", "small.id"));
+    let right = right.project(vec![col("middle.id")]).unwrap();
+    let plan = join(hidden, right, ("large.id", "middle.id")).build().unwrap();
+    let kept = reorder_joins(plan, &[], &Facts).unwrap();
+    assert!(kept.keeps_joins, "{}", kept.cheapest.plan.display_indent());
+}
+
+#[test]
 fn outer_join_is_a_leaf() {
     let left = table("large")
         .join(
