@@ -23,7 +23,7 @@ use cleave_query::range_path::sources::Sources;
 use cleave_query::range_path::template::is_plain;
 use cleave_query::select::ShapePlan;
 use cleave_sql::dialect::is_comparison;
-use cleave_sql::statement::Parameters;
+use cleave_sql::statement::{Parameters, parameters};
 use cleave_store::{ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr};
 use rustc_hash::FxBuildHasher;
@@ -38,6 +38,8 @@ const SHAPES_MAX: usize = 64;
 const ROWS_MAX: u64 = 10_000;
 /// Combinations of rows of its tables, which joins may look at.
 const COMBINATIONS_MAX: u64 = 10_000_000;
+/// Bytes of the text of such a statement: what is remembered of it is as large.
+const TEXT_BYTES_MAX: usize = 16 << 10;
 /// Digits of a number that is certainly an `integer`.
 const DIGITS_MAX: usize = 9;
 /// Items of a list that become parameters.
@@ -84,6 +86,7 @@ pub(super) async fn run_shape(
 ) -> Result<Option<Outcome>> {
     let settings = session.in_force();
     let is_free = takes_ranges(settings)
+        && text.len() <= TEXT_BYTES_MAX
         && (&settings.join_order, &settings.join_method) == (&JoinOrder::Auto, &JoinMethod::Auto);
     if !is_free || session.tracked().is_some() {
         return Ok(None);
@@ -117,6 +120,11 @@ pub(super) async fn run_shape(
         }
     };
     let view = session.view().await?;
+    // The statement may read an older version of them than the one that they are named in.
+    let read = plan.tables().filter_map(|(schema, _)| view.state.table(&schema.name));
+    if !are_small(read.map(|table| &**table)) {
+        return Ok(None);
+    }
     let asked = (session.database.queries(), session.in_force(), &view);
     let mut inputs = Vec::with_capacity(tables.len());
     for (schema, columns) in plan.tables() {
@@ -129,8 +137,14 @@ pub(super) async fn run_shape(
         let Ok(Some(rows)) = kept.rows(asked, table, columns).await else { return Ok(None) };
         inputs.push(rows);
     }
-    let Ok(Some(rows)) = Box::pin(plan.run(&lifted.parameters, inputs)).await else {
-        return Ok(None);
+    let rows = match Box::pin(plan.run(&lifted.parameters, inputs)).await {
+        Ok(Some(rows)) => rows,
+        Ok(None) => {
+            // It would be run in vain again.
+            session.shapes.put(Shape { hash, query: lifted.query, tables, plan: Plan::Not });
+            return Ok(None);
+        }
+        Err(_) => return Ok(None),
     };
     let rows = window(&rows, &lifted);
     let activity = session.database.activity();
@@ -184,6 +198,9 @@ impl Shapes {
 /// parameters.
 fn lift(query: &ast::Query, state: &CatalogState) -> Option<(Lifted, Vec<Arc<TableSchema>>)> {
     let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
+    if parameters::count(query).ok()? > 0 {
+        return None;
+    }
     let sources = Sources::of(&select.from, state)?;
     let tables = sources.all().iter().map(|source| source.one.table);
     if !are_small(tables.clone().map(|table| &**table)) {

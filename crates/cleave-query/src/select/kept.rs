@@ -172,13 +172,15 @@ impl CachedPlan {
                 rows
             }
             How::Plan { plan, task } => {
-                let mut plan = plan.lock().await;
-                *plan = reset_plan_states(Arc::clone(&plan))?;
+                let plan = plan.lock().await;
+                // What runs is a copy: its joins keep the rows that they are built from.
+                let running = reset_plan_states(Arc::clone(&plan))?;
                 for (slot, rows) in self.slots.iter().zip(inputs) {
                     slot.put(rows);
                 }
-                let batches = collect(Arc::clone(&plan), Arc::clone(task)).await?;
-                concat_batches(&plan.schema(), &batches)?
+                let batches = collect(running, Arc::clone(task)).await;
+                self.slots.iter().for_each(|slot| slot.clear());
+                concat_batches(&plan.schema(), &batches?)?
             }
         };
         apply_schema(&rows, &self.schema)
@@ -195,6 +197,11 @@ impl TablePlace {
     /// For rows of these columns.
     pub(super) fn of(schema: SchemaRef) -> Arc<Self> {
         Arc::new(Self { schema, rows: Mutex::default() })
+    }
+
+    /// Lets go of its rows.
+    pub(super) fn clear(&self) {
+        *self.rows.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Puts the rows there that the next execution takes.

@@ -29,7 +29,7 @@ use cleave_sql::statement::catalog_syntax::call;
 use cleave_sql::statement::parameters::{Parameter, place_of};
 use cleave_sql::visiting::visit_mut;
 use cleave_store::TableSchema;
-use datafusion::arrow::array::{Array, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::{ScalarValue, exec_err};
@@ -48,13 +48,17 @@ use futures::StreamExt;
 use super::kept::{SlotExec, Step, TablePlace, collect_scans, slot_catalog, steps_over};
 use super::{
     ReadView, StatementContext, apply_schema, describe, loops_here, lowered, plan_query,
-    table_query,
+    small_query, table_query,
 };
 use crate::planner;
 use crate::query_engine::QueryEngine;
 
 /// Rows that a result has at most; a plan that is run for one statement gives more without holding them.
 const RESULT_ROWS_MAX: usize = 10_000;
+/// Bytes of these.
+const RESULT_BYTES_MAX: usize = 16 << 20;
+/// Bytes of texts in a batch, about.
+const BATCH_BYTES_MAX: usize = 4 << 20;
 /// Bytes of the rows of one table that are kept.
 const TABLE_BYTES_MAX: usize = 1 << 20;
 /// Tables whose rows are kept.
@@ -101,6 +105,10 @@ impl ShapePlan {
         tables: &[Arc<TableSchema>],
         given: &Parameters,
     ) -> Option<Self> {
+        // It is planned here, on the client's thread.
+        if !small_query::is_small(query, &view.state) {
+            return None;
+        }
         let made = Box::pin(Self::made((database, settings, view), query, tables, given));
         // What is wrong with the statement, its own plan says.
         let made = made.await.ok()??;
@@ -172,15 +180,17 @@ impl ShapePlan {
         self.tables.iter().map(|table| (&table.schema, table.read.0.as_slice()))
     }
 
-    /// The rows for these values, where its tables have the rows `inputs`; None: there are too many.
+    /// The rows for these values, where its tables have the rows `inputs`; None: there are too many, or they are too
+    /// large.
     ///
     /// # Errors
     /// Those of the query's expressions.
     pub async fn run(
         &self,
         parameters: &Parameters,
-        inputs: Vec<RecordBatch>,
+        inputs: Vec<SmallRows>,
     ) -> Result<Option<RecordBatch>> {
+        let longest = inputs.iter().fold(0_usize, |sum, rows| sum.saturating_add(rows.longest));
         let given = (0..parameters.values().len()).map(|place| {
             let array = parameters.get(place)?.array();
             let array = array.map_err(|source| Error::Parameter {
@@ -190,8 +200,11 @@ impl ShapePlan {
             Ok(ScalarValue::try_from_array(&array, 0)?)
         });
         let given = given.collect::<Result<Vec<_>>>()?;
-        let inputs =
-            self.tables.iter().zip(inputs).map(|(table, rows)| with_schema(&table.read.1, &rows));
+        let inputs = self
+            .tables
+            .iter()
+            .zip(inputs)
+            .map(|(table, own)| with_schema(&table.read.1, &own.rows));
         let inputs = inputs.collect::<Result<Vec<_>>>()?;
         let rows = match &self.how {
             How::Steps(steps) => {
@@ -207,18 +220,18 @@ impl ShapePlan {
                 rows
             }
             How::Plan { plan, task } => {
-                let mut plan = plan.lock().await;
+                let plan = plan.lock().await;
                 self.values.set(given);
-                *plan = reset_plan_states(Arc::clone(&plan))?;
-                for (table, rows) in self.tables.iter().zip(inputs) {
-                    table.slot.put(rows);
-                }
-                let mut stream = execute_stream(Arc::clone(&plan), Arc::clone(task))?;
-                let (mut batches, mut count) = (Vec::new(), 0);
+                // What runs is a copy: its joins keep the rows that they are built from.
+                let running = reset_plan_states(Arc::clone(&plan))?;
+                let _filled = Filled::with(&self.tables, inputs);
+                let mut stream = execute_stream(running, task_for(task, longest))?;
+                let (mut batches, mut count, mut bytes) = (Vec::new(), 0, 0_usize);
                 while let Some(batch) = stream.next().await {
                     let batch = batch?;
                     count += batch.num_rows();
-                    if count > RESULT_ROWS_MAX {
+                    bytes = bytes.saturating_add(batch.get_array_memory_size());
+                    if count > RESULT_ROWS_MAX || bytes > RESULT_BYTES_MAX {
                         return Ok(None);
                     }
                     batches.push(batch);
@@ -227,6 +240,33 @@ impl ShapePlan {
             }
         };
         apply_schema(&rows, &self.schema).map(Some)
+    }
+}
+
+/// `task` with few enough rows a batch that their texts, of at most `longest` bytes a row, are no large ones.
+fn task_for(task: &Arc<TaskContext>, longest: usize) -> Arc<TaskContext> {
+    let most = BATCH_BYTES_MAX.checked_div(longest).unwrap_or(usize::MAX).max(1);
+    if most >= task.session_config().batch_size() {
+        return Arc::clone(task);
+    }
+    Arc::new(planner::with_batch_rows(task, most))
+}
+
+/// Slots with rows in them, until this is dropped.
+struct Filled<'a>(&'a [ShapeTable]);
+
+impl<'a> Filled<'a> {
+    fn with(tables: &'a [ShapeTable], inputs: Vec<RecordBatch>) -> Self {
+        for (table, rows) in tables.iter().zip(inputs) {
+            table.slot.put(rows);
+        }
+        Self(tables)
+    }
+}
+
+impl Drop for Filled<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|table| table.slot.clear());
     }
 }
 
@@ -353,7 +393,32 @@ enum Rows {
     AskedOnce,
     /// They take too much memory. That holds for further versions of the table: each would be read in vain.
     Large,
-    Here(RecordBatch),
+    Here(SmallRows),
+}
+
+/// Rows of a small table.
+#[derive(Debug, Clone)]
+pub struct SmallRows {
+    /// The rows.
+    pub rows: RecordBatch,
+    /// Most bytes that the texts of one of them have, at most.
+    longest: usize,
+}
+
+impl SmallRows {
+    fn new(rows: RecordBatch) -> Self {
+        let longest = |column: &ArrayRef| {
+            let offsets = match column.data_type() {
+                DataType::Utf8 => column.as_string::<i32>().value_offsets(),
+                DataType::Binary => column.as_binary::<i32>().value_offsets(),
+                _ => return 0,
+            };
+            let lengths = offsets.windows(2).map(|ends| ends[1].saturating_sub(ends[0]));
+            lengths.max().and_then(|length| usize::try_from(length).ok()).unwrap_or(0)
+        };
+        let longest = rows.columns().iter().map(longest).sum();
+        Self { rows, longest }
+    }
 }
 
 impl SmallTables {
@@ -366,7 +431,7 @@ impl SmallTables {
         (database, settings, view): (&Arc<QueryEngine>, &Settings, &ReadView),
         table: &Arc<TableState>,
         columns: &[usize],
-    ) -> Result<Option<RecordBatch>> {
+    ) -> Result<Option<SmallRows>> {
         match self.known(table, columns) {
             Some(Rows::Here(rows)) => return Ok(Some(rows)),
             Some(Rows::Large) => return Ok(None),
@@ -385,14 +450,20 @@ impl SmallTables {
         let parameters = Parameters::default();
         let asked =
             super::QueryRequest { query: &query, parameters: &parameters, view: Some(view) };
-        let running = Box::pin(plan_query(database, settings, asked)).await?.run(false).await?;
-        let (schema, batches, _) = Box::pin(running.collect()).await?;
-        let rows = concat_batches(&schema, &batches)?;
-        let rows = if columns.is_empty() { rows.project(&[])? } else { rows };
-        if rows.get_array_memory_size() > TABLE_BYTES_MAX {
-            self.keep(table, columns, Rows::Large);
-            return Ok(None);
+        // Also if this fails: the next one would read as much.
+        self.keep(table, columns, Rows::Large);
+        let mut running = Box::pin(plan_query(database, settings, asked)).await?.run(false).await?;
+        let (mut batches, mut bytes) = (Vec::new(), 0_usize);
+        while let Some(batch) = Box::pin(running.next()).await? {
+            bytes = bytes.saturating_add(batch.get_array_memory_size());
+            if bytes > TABLE_BYTES_MAX {
+                return Ok(None);
+            }
+            batches.push(batch);
         }
+        let rows = concat_batches(&running.schema(), &batches)?;
+        let rows = if columns.is_empty() { rows.project(&[])? } else { rows };
+        let rows = SmallRows::new(rows);
         self.keep(table, columns, Rows::Here(rows.clone()));
         Ok(Some(rows))
     }

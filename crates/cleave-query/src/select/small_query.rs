@@ -117,7 +117,7 @@ impl ast::Visitor for Looked<'_> {
     fn pre_visit_relation(&mut self, name: &ast::ObjectName) -> ControlFlow<()> {
         self.tables += 1;
         let table = name.0.last().and_then(|part| part.as_ident());
-        let is_view = table.is_some_and(|table| self.state.view(&table.value).is_some());
+        let is_view = table.is_some_and(|table| self.state.view(&fold(table)).is_some());
         go_on(self.tables <= TABLE_COUNT_MAX && !is_view)
     }
 
