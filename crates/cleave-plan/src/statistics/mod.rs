@@ -22,7 +22,8 @@ use std::sync::Arc;
 
 use datafusion_common::Result;
 use datafusion_common::ScalarValue;
-use datafusion_common::arrow::array::ArrayRef;
+use datafusion_common::arrow::array::{Array, ArrayRef};
+use datafusion_common::arrow::datatypes::DataType;
 
 use crate::cardinality::place;
 
@@ -67,6 +68,32 @@ pub struct TableStatistics {
     pub columns: BTreeMap<u32, ColumnStatistics>,
     /// Some of its rows.
     pub sample: Option<RowSample>,
+}
+
+impl TableStatistics {
+    /// Those of columns that have the type that `type_of` says by their id. A column whose type was changed since has
+    /// values that conditions on it cannot be evaluated on.
+    #[must_use]
+    pub fn of_types(self: Arc<Self>, type_of: impl Fn(u32) -> Option<DataType>) -> Arc<Self> {
+        let is_kept = |id: u32, own: Option<&DataType>| match (own, type_of(id)) {
+            (Some(own), Some(now)) => *own == now,
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        let keeps_column =
+            |id: &u32, known: &ColumnStatistics| is_kept(*id, known.value_type().as_ref());
+        let keeps_sampled = |id: &u32, column: &ArrayRef| is_kept(*id, Some(column.data_type()));
+        let mut sampled = self.sample.iter().flat_map(RowSample::columns);
+        if self.columns.iter().all(|(id, known)| keeps_column(id, known))
+            && sampled.all(|(id, column)| keeps_sampled(id, column))
+        {
+            return self;
+        }
+        let mut kept = Self::clone(&self);
+        kept.columns.retain(|id, known| keeps_column(id, known));
+        kept.sample = kept.sample.and_then(|sample| sample.retained(keeps_sampled));
+        Arc::new(kept)
+    }
 }
 
 /// What is known of a column.
@@ -122,6 +149,13 @@ pub struct ColumnCounts {
 }
 
 impl ColumnStatistics {
+    /// The type of its values; None: it has none.
+    fn value_type(&self) -> Option<DataType> {
+        let common = self.common.iter().map(|(value, _)| value);
+        let mut values = self.min.iter().chain(&self.max).chain(common).chain(&self.histogram);
+        values.next().map(ScalarValue::data_type)
+    }
+
     /// The share of rows for which a condition on the column is evaluated: of a page that stores each different value
     /// once, it is asked of these.
     #[must_use]

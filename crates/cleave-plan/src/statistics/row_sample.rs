@@ -74,6 +74,12 @@ impl RowSample {
         &self.columns
     }
 
+    /// The rows with the columns that `keeps` says of; None: none is left.
+    pub(super) fn retained(mut self, keeps: impl Fn(&u32, &ArrayRef) -> bool) -> Option<Self> {
+        self.columns.retain(|id, column| keeps(id, column));
+        (!self.columns.is_empty()).then_some(self)
+    }
+
     /// The rows with the columns that `name` still has a name for, of a table that has `row_count` rows by now; None:
     /// no column is left, or most rows came since.
     pub fn named(

@@ -175,7 +175,11 @@ impl StatementContext {
     /// What ANALYZE found of `table`.
     pub(super) fn statistics(&self, table: &TableState) -> Option<Arc<TableStatistics>> {
         let statistics = self.database.statistics().get(table.schema.table_id);
-        statistics.filter(|statistics| self.settings.use_statistics && statistics.row_count > 0)
+        let is_used = |statistics: &Arc<TableStatistics>| {
+            self.settings.use_statistics && statistics.row_count > 0
+        };
+        let type_of = |id| Some(table.schema.column_by_id(id)?.column_type.arrow());
+        Some(statistics.filter(is_used)?.of_types(type_of))
     }
 
     /// Different values in `column` of `table`, where something tells.
