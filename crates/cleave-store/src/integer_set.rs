@@ -101,24 +101,33 @@ impl IntegerSet {
 
     /// The set of `keys` in any order, and the distinct keys, ascending.
     #[must_use]
-    pub fn collect(mut keys: Vec<i64>) -> (Self, Vec<i64>) {
-        let ends = keys.iter().min().zip(keys.iter().max());
-        if let Some((first, last)) = ends.map(|(first, last)| (*first, *last))
-            && let Plan::Bitmap { words } = Plan::of(last.abs_diff(first), keys.len())
-            && words <= keys.len()
-        {
-            // A bitmap sorts at no cost.
-            let set = Self {
-                first,
-                span: last.abs_diff(first),
-                members: Members::Bitmap(bitmap(&keys, first, words)),
-            };
+    pub fn collect(keys: Vec<i64>) -> (Self, Vec<i64>) {
+        if let Some(set) = Self::small_bitmap(&keys) {
             let keys = set.keys().unwrap_or_default();
             return (set, keys);
         }
-        keys.sort_unstable();
-        keys.dedup();
+        let keys = sorted(keys);
         (Self::of(&keys), keys)
+    }
+
+    /// The distinct `keys`, ascending. Takes no more memory than they do, beside them.
+    #[must_use]
+    pub fn distinct(keys: Vec<i64>) -> Vec<i64> {
+        let set = Self::small_bitmap(&keys);
+        set.and_then(|set| set.keys()).unwrap_or_else(|| sorted(keys))
+    }
+
+    /// The set of `keys` as a bitmap that is no larger than they are: it sorts them at no cost.
+    fn small_bitmap(keys: &[i64]) -> Option<Self> {
+        let (first, last) = (*keys.iter().min()?, *keys.iter().max()?);
+        let span = last.abs_diff(first);
+        match Plan::of(span, keys.len()) {
+            Plan::Bitmap { words } if words <= keys.len() => {
+                let members = Members::Bitmap(bitmap(keys, first, words));
+                Some(Self { first, span, members })
+            }
+            _ => None,
+        }
     }
 
     /// The integers from `first` on whose bits are set: bit n of word w stands for `first` + 64 w + n.
@@ -370,6 +379,12 @@ fn set_bit(words: &mut [u64], place: u64) {
     if let Some(word) = usize::try_from(place / 64).ok().and_then(|at| words.get_mut(at)) {
         *word |= 1 << (place % 64);
     }
+}
+
+fn sorted(mut keys: Vec<i64>) -> Vec<i64> {
+    keys.sort_unstable();
+    keys.dedup();
+    keys
 }
 
 fn bitmap(keys: &[i64], first: i64, words: usize) -> Vec<u64> {

@@ -25,6 +25,7 @@ use std::task::Poll;
 
 use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion_common::{Result, Statistics, internal_err};
+use datafusion_execution::memory_pool::MemoryConsumer;
 use datafusion_execution::{SendableRecordBatchStream, TaskContext};
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_plan::aggregates::AggregateExec;
@@ -128,16 +129,22 @@ impl ExecutionPlan for DenseAggregateExec {
             return internal_err!("a dense aggregate without a scan");
         };
         let may_repeat = task.session_config().get_extension::<RepeatedStates>().is_some();
-        let groups = DenseGroups::new(Arc::clone(&self.program), may_repeat)?;
+        let memory = MemoryConsumer::new(self.name()).register(task.memory_pool());
+        let groups = DenseGroups::new(Arc::clone(&self.program), may_repeat, memory)?;
         let groups: SharedGroups = Arc::new(Mutex::new(groups));
         scan.give_pages_to(partition, Arc::clone(&groups));
         let mut below = Some(self.input.execute(partition, task)?);
         let schema = self.schema();
         let baseline = BaselineMetrics::new(&self.metrics, partition);
         let batches = stream::poll_fn(move |cx| {
+            // States of pages leave first: each morsel adds those of its pages.
+            let lock = || groups.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(finished) = lock().next_finished() {
+                return Poll::Ready(Some(Ok(finished)));
+            }
             // The aggregate below waits while its scan yields, which it does between morsels.
             let polled = below.as_mut().map(|below| below.poll_next_unpin(cx));
-            let mut groups = groups.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut groups = lock();
             match polled {
                 Some(Poll::Ready(Some(batch))) => Poll::Ready(Some(batch)),
                 Some(Poll::Pending) => {

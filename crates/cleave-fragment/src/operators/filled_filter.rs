@@ -207,7 +207,7 @@ impl Filling {
         });
         self.ends = Some((least, greatest));
         if let Some(keys) = self.keys.take_if(|keys| keys.len() >= self.distinct_at) {
-            let (_, keys) = IntegerSet::collect(keys);
+            let keys = IntegerSet::distinct(keys);
             self.distinct_at = keys.len().saturating_mul(2).max(DISTINCT_AFTER);
             self.keys = Some(keys).filter(|keys| keys.len() <= KEYS_MAX);
             if self.keys.is_none() {

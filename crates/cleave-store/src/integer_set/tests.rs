@@ -68,6 +68,7 @@ proptest! {
         let keys: Vec<i64> = keys.iter().map(|key| key >> shift).collect();
         let (set, sorted) = IntegerSet::collect(keys.clone());
         prop_assert!(sorted.is_sorted());
+        prop_assert_eq!(&IntegerSet::distinct(keys.clone()), &sorted);
         prop_assert_eq!(
             sorted.iter().collect::<std::collections::BTreeSet<_>>(),
             keys.iter().collect::<std::collections::BTreeSet<_>>()

@@ -94,7 +94,9 @@ impl KeyLayout {
         let keys = keys.as_primitive_opt::<Int64Type>().ok_or_else(|| misfit("no bigint"))?;
         let later = self.parts.iter().skip(number.saturating_add(1));
         let shift: u32 = later.filter_map(|part| part.bits()).sum();
-        let codes = keys.values().iter().map(|key| (key >> shift) & mask(part.width()));
+        // A part of no bits may lie above all others.
+        let above = |key: &i64| key.checked_shr(shift).unwrap_or(0);
+        let codes = keys.values().iter().map(|key| above(key) & mask(part.width()));
         let nulls = (keys.values().iter())
             .map(|key| part.may_be_null && (key >> (shift + part.width())) & 1 == 1);
         part.values(codes, nulls)

@@ -14,7 +14,8 @@
 //! 4. A page with too many groups is taken if its rows lie in the order of the key ([`runs`]).
 //! 5. With too many groups in all, states of a page leave at its end if they [may be repeated](RepeatedStates).
 //!
-//! Invariant: work on a page that turns out not to qualify is discarded.
+//! Invariants: work on a page that turns out not to qualify is discarded; what is kept is charged to the task's memory,
+//! but for the groups that one page adds. A page that does not fit is left to the engine.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -33,6 +34,7 @@ use arrow::datatypes::{
 use arrow::row::{RowConverter, SortField};
 use cleave_store::{OpenColumn, Projection};
 use datafusion_common::{Result, internal_datafusion_err, internal_err};
+use datafusion_execution::memory_pool::MemoryReservation;
 
 use super::program::{Aggregate, Kind, Program, Step};
 use crate::operators::table_scan_exec::scan_page::{ScanPage, external};
@@ -51,6 +53,8 @@ const PAGE_GROUPS_MAX: usize = 4096;
 const GROUPS_MAX: usize = 16_384;
 /// Most bytes of the keys of all groups.
 const KEY_BYTES_MAX: usize = 1 << 22;
+/// Bytes of a group beside its totals and its key: entries of tables and lists.
+const GROUP_BYTES: usize = 96;
 /// The states of a page of fewer selected rows do not leave at once: each batch of them has a cost of its own.
 const REPEATED_ROWS_MIN: usize = 4096;
 /// A page whose states leave at once has at least so many selected rows a group.
@@ -76,6 +80,12 @@ pub(crate) struct DenseGroups {
     ranges: KeyRanges,
     /// Whether states of a group may leave with each page that has it.
     may_repeat: bool,
+    /// Charged for the totals and keys of all groups.
+    memory: MemoryReservation,
+    /// Charged for the states that have not left.
+    finished_memory: MemoryReservation,
+    /// Whether there was no memory for more groups.
+    is_refused: bool,
     scratch: Scratch,
 }
 
@@ -153,7 +163,11 @@ struct OfferedPage<'a> {
 }
 
 impl DenseGroups {
-    pub(super) fn new(program: Arc<Program>, may_repeat: bool) -> Result<Self> {
+    pub(super) fn new(
+        program: Arc<Program>,
+        may_repeat: bool,
+        memory: MemoryReservation,
+    ) -> Result<Self> {
         let fields = program.group_schema.fields();
         let fields = fields.iter().map(|field| SortField::new(field.data_type().clone()));
         let fields: Vec<SortField> = fields.collect();
@@ -168,6 +182,9 @@ impl DenseGroups {
             finished: VecDeque::new(),
             ranges: KeyRanges::default(),
             may_repeat,
+            finished_memory: memory.new_empty(),
+            memory,
+            is_refused: false,
             scratch: Scratch::default(),
         })
     }
@@ -194,19 +211,32 @@ impl DenseGroups {
             return Ok(false);
         }
         let present = cells.present(columns.group_count);
-        if let Some(range) = columns.run_range() {
-            self.ranges.insert(range);
-        } else if columns.group_count <= PAGE_GROUPS_MAX && !self.is_full() {
+        let range = columns.run_range();
+        if range.is_none() && columns.group_count <= PAGE_GROUPS_MAX && !self.is_full() {
             self.add(&columns, &cells, &present)?;
+            self.is_refused = self.memory.try_resize(self.bytes()).is_err();
             return Ok(true);
         }
         let keys = columns.keys_of(&program, &present)?;
-        self.finished.push_back(page_states(&program, &cells, &present, keys)?);
+        let states = page_states(&program, &cells, &present, keys)?;
+        if self.finished_memory.try_grow(states.get_array_memory_size()).is_err() {
+            return Ok(false);
+        }
+        if let Some(range) = range {
+            self.ranges.insert(range);
+        }
+        self.finished.push_back(states);
         Ok(true)
     }
 
     fn is_full(&self) -> bool {
-        self.totals.len() > GROUPS_MAX || self.key_bytes > KEY_BYTES_MAX
+        self.is_refused || self.totals.len() > GROUPS_MAX || self.key_bytes > KEY_BYTES_MAX
+    }
+
+    /// What the totals and keys of all groups take; keys are kept twice.
+    fn bytes(&self) -> usize {
+        let of_group = self.program.aggregates.len() * size_of::<Total>() + GROUP_BYTES;
+        self.totals.len() * of_group + 2 * self.key_bytes
     }
 
     /// How many groups a page of `kept` selected rows may have.
@@ -219,7 +249,9 @@ impl DenseGroups {
 
     /// The states of a page that are not kept, once each.
     pub(super) fn next_finished(&mut self) -> Option<RecordBatch> {
-        self.finished.pop_front()
+        let states = self.finished.pop_front()?;
+        self.finished_memory.shrink(states.get_array_memory_size());
+        Some(states)
     }
 
     /// Adds the groups of a page to those of the pages before.
