@@ -117,6 +117,7 @@ pub async fn compile(
             .build();
         // now() is replaced by its value.
         let expression = ExprSimplifier::new(context).simplify(expression)?;
+        let expression = with_both_zeros(expression)?.data;
         let physical = state.create_physical_expr(expression, columns)?;
         let data_type = physical.data_type(columns.as_arrow())?;
         if !matches!(data_type, DataType::Boolean | DataType::Null) {

@@ -4,7 +4,6 @@
 //! `Utf8`, which is how pages hold it; joins collect their (smaller) build side once, so that their keys are known
 //! before the probe side is asked for its first row.
 
-mod both_zeros;
 mod build_sides;
 mod compare_days;
 mod needed_rules;
@@ -24,9 +23,10 @@ use cleave_fragment::fragment::bound_key_lists;
 use cleave_fragment::functions::bounded::bounded;
 use cleave_fragment::functions::{knowing_infinite, within_domains};
 use cleave_sql::dialect::{
-    BoundedFunctions, CheckedArithmetic, CopiedArguments, Guards, HeldConditions, IntervalKeys,
-    PostgresOperators, PostgresTypes, RepeatedRows, SetOperations, TypedLiterals, VolatileOperands,
-    WindowFrames, WindowKeys, statement_timestamp, text_functions, window_functions,
+    BothZeros, BoundedFunctions, CheckedArithmetic, CopiedArguments, Guards, HeldConditions,
+    IntervalKeys, PostgresOperators, PostgresTypes, RepeatedRows, SetOperations, TypedLiterals,
+    VolatileOperands, WindowFrames, WindowKeys, statement_timestamp, text_functions,
+    window_functions,
 };
 use cleave_sql::unnest_subqueries::UnnestSubqueries;
 use datafusion::arrow::temporal_conversions::timestamp_us_to_datetime;
@@ -44,7 +44,6 @@ use datafusion::prelude::SessionConfig;
 
 use crate::select::PackGroupKeys;
 
-use both_zeros::BothZeros;
 use compare_days::CompareDays;
 use physical_rules::with_our_rules;
 use share_sums::ShareSums;
@@ -182,6 +181,7 @@ fn base_state() -> SessionState {
             Arc::new(VolatileOperands),
             Arc::new(WindowFrames),
             Arc::new(TypeCoercion::new()),
+            Arc::new(BothZeros),
             Arc::new(CheckedArithmetic),
             Arc::new(BoundedFunctions),
             Arc::new(Guards),

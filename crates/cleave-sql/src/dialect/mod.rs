@@ -28,6 +28,7 @@
 //!
 //! Source: PostgreSQL's documentation, "Type Conversion" and "Mathematical Functions and Operators".
 
+mod both_zeros;
 mod bounded_functions;
 mod character_classes;
 mod checked_arithmetic;
@@ -66,6 +67,7 @@ mod window_exclusion;
 mod window_frames;
 mod window_keys;
 
+pub use both_zeros::{BothZeros, with_both_zeros};
 pub use bounded_functions::BoundedFunctions;
 pub use checked_arithmetic::CheckedArithmetic;
 pub use copied_arguments::CopiedArguments;
@@ -77,7 +79,7 @@ pub use interval_keys::IntervalKeys;
 pub use lower_syntax::lower_syntax;
 pub use operators::{PostgresOperators, is_comparison};
 pub use repeated_rows::RepeatedRows;
-pub use rewrite::{has_expression, has_operator, rewrite_named};
+pub use rewrite::{has_expression, has_operator};
 pub use set_operations::SetOperations;
 pub(crate) use similar_pattern::similar_pattern;
 pub use typed_literals::TypedLiterals;

@@ -58,10 +58,7 @@ pub(super) fn rewrite_expressions(
 
 /// Replaces each expression of `plan` by what `rewrite` makes of it as a whole, under the name that it had. The schema
 /// stays, so `rewrite` must not change a type.
-///
-/// # Errors
-/// Those of `rewrite`.
-pub fn rewrite_named(
+pub(super) fn rewrite_named(
     plan: LogicalPlan,
     rewrite: &dyn Fn(Expr) -> Result<Transformed<Expr>>,
 ) -> Result<Transformed<LogicalPlan>> {

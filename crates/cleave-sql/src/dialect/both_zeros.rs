@@ -1,0 +1,192 @@
+//! A list of doubles that holds one zero holds both.
+//!
+//! `0.0 = -0.0`, as the engine compares, hashes and joins them. Its lists of constants compare bits.
+//!
+//! ```text
+//!   x IN (0, 2.5, 3.5, 4.5)   ─▶   x IN (0, 2.5, 3.5, 4.5, 0.0, -0.0)
+//!   x IN (1, 2.5, y)          ─▶   x IN (1, 2.5) OR x = y
+//! ```
+//!
+//! It is a rule twice: once types are settled, for all that is planned or compiled; and as one of the last, as others
+//! make lists of conditions with OR.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::InList;
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, lit};
+use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, OptimizerRule};
+
+use super::rewrite::{has_expression, rewrite_expressions, rewrite_named};
+
+/// See the module.
+#[derive(Debug)]
+pub struct BothZeros;
+
+impl AnalyzerRule for BothZeros {
+    fn name(&self) -> &'static str {
+        "both_zeros"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        if !has_expression(&plan, |part| matches!(part, Expr::InList(_)))? {
+            return Ok(plan);
+        }
+        plan.transform_up_with_subqueries(|node| {
+            rewrite_expressions(node, &|expr, schema| Ok(without_others(expr, schema)))
+        })
+        .data()
+    }
+}
+
+impl OptimizerRule for BothZeros {
+    fn name(&self) -> &'static str {
+        "both_zeros"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::TopDown)
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        _config: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>> {
+        let mut is_concerned = false;
+        plan.apply_expressions(|expr| {
+            is_concerned = expr.exists(|part| Ok(lacks_zero(part)))?;
+            Ok(if is_concerned { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })?;
+        if !is_concerned {
+            return Ok(Transformed::no(plan));
+        }
+        rewrite_named(plan, &with_both_zeros)
+    }
+}
+
+/// `expr` with both zeros in each list of constants that has one.
+///
+/// # Errors
+/// None.
+pub fn with_both_zeros(expr: Expr) -> Result<Transformed<Expr>> {
+    expr.transform_up(|part| match part {
+        Expr::InList(list) if lacks_zero_in(&list) => Ok(Transformed::yes(both(list))),
+        part => Ok(Transformed::no(part)),
+    })
+}
+
+fn lacks_zero(expr: &Expr) -> bool {
+    matches!(expr, Expr::InList(list) if lacks_zero_in(list))
+}
+
+/// Whether a list of doubles has one zero alone.
+fn lacks_zero_in(list: &InList) -> bool {
+    let holds = |zero: ScalarValue| {
+        list.list.iter().any(|item| matches!(item, Expr::Literal(value, _) if *value == zero))
+    };
+    holds(0.0_f64.into()) != holds((-0.0_f64).into())
+        || holds(0.0_f32.into()) != holds((-0.0_f32).into())
+}
+
+fn both(mut list: InList) -> Expr {
+    let is_single = |item: &Expr| matches!(item, Expr::Literal(ScalarValue::Float32(_), _));
+    match list.list.iter().any(is_single) {
+        true => list.list.extend([lit(0.0_f32), lit(-0.0_f32)]),
+        false => list.list.extend([lit(0.0_f64), lit(-0.0_f64)]),
+    }
+    Expr::InList(list)
+}
+
+/// A list of doubles with both zeros where it has one; what is no constant is compared by itself.
+fn without_others(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let Expr::InList(mut list) = expr else { return Transformed::no(expr) };
+    let own = list.expr.get_type(schema);
+    let Ok(own @ (DataType::Float32 | DataType::Float64)) = own else {
+        return Transformed::no(Expr::InList(list));
+    };
+    if list.expr.is_volatile() {
+        return Transformed::no(Expr::InList(list));
+    }
+    let (known, others): (Vec<Expr>, Vec<Expr>) =
+        std::mem::take(&mut list.list).into_iter().partition(|item| constant(item).is_some());
+    let has_zero = known.iter().any(|item| constant(item).is_some_and(is_zero));
+    list.list = known;
+    if has_zero {
+        match own {
+            DataType::Float32 => list.list.extend([lit(0.0_f32), lit(-0.0_f32)]),
+            _ => list.list.extend([lit(0.0_f64), lit(-0.0_f64)]),
+        }
+    }
+    if others.is_empty() {
+        return Transformed::new_transformed(Expr::InList(list), has_zero);
+    }
+    let operand = list.expr.clone();
+    let is_negated = std::mem::take(&mut list.negated);
+    let first = (!list.list.is_empty()).then_some(Expr::InList(list));
+    let compared = others.into_iter().map(|item| operand.as_ref().clone().eq(item));
+    let any = first.into_iter().chain(compared).reduce(Expr::or);
+    // There was an item.
+    let any = any.unwrap_or_else(|| lit(false));
+    Transformed::yes(if is_negated { Expr::Not(Box::new(any)) } else { any })
+}
+
+/// The constant that `item` is, or a cast of.
+fn constant(item: &Expr) -> Option<&ScalarValue> {
+    match item {
+        Expr::Literal(value, _) if !value.data_type().is_string() => Some(value),
+        Expr::Cast(cast) => constant(&cast.expr),
+        _ => None,
+    }
+}
+
+fn is_zero(value: &ScalarValue) -> bool {
+    match value {
+        ScalarValue::Float64(number) => *number == Some(0.0),
+        ScalarValue::Float32(number) => *number == Some(0.0),
+        value => ScalarValue::new_zero(&value.data_type()).is_ok_and(|zero| zero == *value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::logical_expr::{LogicalPlanBuilder, col, in_list};
+    use datafusion::optimizer::OptimizerContext;
+
+    use super::*;
+
+    fn plan(list: Vec<Expr>) -> LogicalPlan {
+        let row = vec![lit(1.5_f64), lit(2.5_f64)];
+        let plan = LogicalPlanBuilder::values(vec![row]).unwrap();
+        plan.filter(in_list(col("column1"), list, false)).unwrap().build().unwrap()
+    }
+
+    fn condition(plan: &LogicalPlan) -> String {
+        plan.to_string().lines().next().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_list_with_one_zero_gets_the_other() {
+        let late = |list| {
+            let plan = plan(list);
+            condition(&BothZeros.rewrite(plan, &OptimizerContext::new()).unwrap().data)
+        };
+        assert!(late(vec![lit(0.0_f64), lit(2.5_f64)]).contains("Float64(-0)"));
+        assert!(late(vec![lit(-0.0_f64)]).contains("Float64(0)"));
+        assert!(!late(vec![lit(1.0_f64)]).contains("Float64(0)"));
+    }
+
+    #[test]
+    fn what_is_no_constant_is_compared_by_itself() {
+        let early = |list| {
+            let config = ConfigOptions::default();
+            condition(&BothZeros.analyze(plan(list), &config).unwrap())
+        };
+        let both = early(vec![lit(2.0_f64), col("column2"), lit(0_i32)]);
+        assert!(both.contains("Float64(-0)") && both.contains("OR column1 = column2"), "{both}");
+        assert!(!early(vec![lit(2.0_f64), lit(3.0_f64)]).contains("OR"));
+        assert!(early(vec![col("column2")]).ends_with("column1 = column2"));
+    }
+}
