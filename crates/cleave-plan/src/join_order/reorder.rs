@@ -70,6 +70,7 @@ pub fn reorder_joins(
     let source = Source::Search { leading, facts };
     let mut so_far = SoFar { trees: Vec::new(), keeps_joins: false, source };
     let ordered = reorder(plan.clone(), &mut so_far)?;
+    so_far.keeps_joins |= has_joins_apart(&plan)?;
     let SoFar { trees, keeps_joins, .. } = so_far;
     let names = trees.iter().flat_map(|tree| tree.names.iter().flatten().cloned()).collect();
     let orders: Vec<JoinTree> = trees.iter().map(|tree| tree.cheapest.clone()).collect();
@@ -278,6 +279,23 @@ fn reorder(plan: LogicalPlan, so_far: &mut SoFar<'_>) -> Result<LogicalPlan> {
         Ok(Transformed::new(tree, true, TreeNodeRecursion::Jump))
     })?;
     Ok(reordered.data)
+}
+
+/// Whether inner joins of `plan` stay as they are: those of subqueries in expressions, and those that may not move.
+fn has_joins_apart(plan: &LogicalPlan) -> Result<bool> {
+    let mut all = 0;
+    plan.apply_with_subqueries(|node| {
+        let is_inner = matches!(node, LogicalPlan::Join(join) if join.join_type == JoinType::Inner
+            && join.null_equality == NullEquality::NullEqualsNothing);
+        all += usize::from(is_inner);
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    let mut moved = 0;
+    plan.apply(|node| {
+        moved += usize::from(is_inner_join(node));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(moved < all)
 }
 
 fn is_inner_join(plan: &LogicalPlan) -> bool {

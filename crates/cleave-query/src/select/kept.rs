@@ -121,6 +121,8 @@ pub async fn keep(
     let mut state = planner::statement_state(asked, 1, runtime, catalogs);
     // Dynamic filters of one execution must not apply to the next.
     let options = state.config_mut().options_mut();
+    // Nothing puts its joins in order.
+    options.optimizer.join_reordering = true;
     options.set("datafusion.optimizer.enable_dynamic_filter_pushdown", "false")?;
     let names = ResultNames::take_alone(&mut query)?;
     lower_syntax(&mut query);

@@ -140,6 +140,8 @@ impl ShapePlan {
         let mut state = planner::statement_state(asked, 1, database.query_runtime(), catalog);
         // Dynamic filters of one execution must not apply to the next.
         let options = state.config_mut().options_mut();
+        // Nothing puts its joins in order.
+        options.optimizer.join_reordering = true;
         options.set("datafusion.optimizer.enable_dynamic_filter_pushdown", "false")?;
         let values = Arc::new(Values::default());
         for (place, own) in given.values().iter().map(Parameter::array_type).enumerate() {
