@@ -24,8 +24,9 @@ use super::interval_text;
 use super::row_function::ArgumentFault;
 use super::time_text::{self, TimeTextFault};
 
-/// The first microsecond since 1970 beyond finite timestamps, as in PostgreSQL: 294277-01-01.
-const MOMENT_END_US: i64 = 9_223_371_331_200_000_000;
+/// The first microsecond since 1970 beyond finite timestamps: 294247-01-01, whose year still fits whole. PostgreSQL
+/// counts from 2000 and has thirty years more.
+pub(super) const MOMENT_END_US: i64 = 9_223_371_331_200_000_000;
 
 /// Which infinity a value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,6 +8,8 @@
 //!
 //! Source: PostgreSQL's manual, "Interval Input".
 
+use std::borrow::Cow;
+
 use arrow::datatypes::IntervalMonthDayNano;
 
 use super::time_text::TimeTextFault::{Malformed, OutOfRange};
@@ -55,7 +57,8 @@ impl Sum {
     fn add_words(&mut self, text: &str) -> Result<(), TimeTextFault> {
         let mut pending: Option<Decimal> = None;
         let mut any = false;
-        let mut words = text.split_ascii_whitespace().peekable();
+        let joined = with_signs_joined(text);
+        let mut words = joined.split_ascii_whitespace().peekable();
         if words.peek() == Some(&"@") {
             words.next();
         }
@@ -174,6 +177,22 @@ impl Sum {
     }
 }
 
+/// `text`, in which a sign that stands alone joins the number behind it, as in `1 month - 1 day`.
+fn with_signs_joined(text: &str) -> Cow<'_, str> {
+    let is_sign = |word: &str| matches!(word, "-" | "+");
+    if !text.split_ascii_whitespace().any(is_sign) {
+        return Cow::Borrowed(text);
+    }
+    let mut joined = String::with_capacity(text.len());
+    for word in text.split_ascii_whitespace() {
+        joined.push_str(word);
+        if !is_sign(word) {
+            joined.push(' ');
+        }
+    }
+    Cow::Owned(joined)
+}
+
 /// `[+-]digits[.digits]` with at most 18 digits before the point.
 fn decimal(text: &str) -> Result<Decimal, TimeTextFault> {
     let (sign, digits) = signed(text);
@@ -205,7 +224,8 @@ fn signed(text: &str) -> (i128, &str) {
 fn year_month(text: &str) -> Option<i128> {
     let (sign, digits) = signed(text);
     let (years, months) = digits.split_once('-')?;
-    let number = |text: &str| text.parse::<u32>().ok().map(i128::from);
+    let is_number = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = |text| Some(text).filter(is_number)?.parse::<u32>().ok().map(i128::from);
     let (years, months) = (number(years)?, number(months)?);
     (months < 12).then_some(sign * (years * 12 + months))
 }

@@ -8,7 +8,7 @@
 //! Source: PostgreSQL's manual, "Date/Time Input Interpretation", and its `DecodeDateTime` and `DecodeTimeOnly`.
 
 use super::calendar::{days_in_month, days_of};
-use super::infinite::Infinite;
+use super::infinite::{Infinite, MOMENT_END_US};
 
 const DAY_US: i64 = 86_400_000_000;
 const HOUR_US: i64 = 3_600_000_000;
@@ -67,6 +67,8 @@ pub fn date(text: &str) -> Read<i32> {
 pub fn time(text: &str) -> Read<i64> {
     let text = trim(text);
     match Moment::read(text) {
+        // A date has a clock's time behind it here.
+        Ok(_) if text.ends_with("allballs") => return Err(TimeTextFault::Malformed),
         Ok(moment) => return moment.time_us.ok_or(TimeTextFault::Malformed),
         Err(TimeTextFault::Malformed) => {}
         Err(other) => return Err(other),
@@ -84,7 +86,8 @@ pub fn time(text: &str) -> Read<i64> {
 /// # Errors
 /// The text is no timestamp.
 pub fn timestamp(text: &str) -> Read<i64> {
-    timestamp_and_zone(text).map(|(timestamp, _)| timestamp)
+    let (timestamp, _) = timestamp_and_zone(text)?;
+    within_range(timestamp)
 }
 
 /// `timestamp with time zone`: microseconds since 1970-01-01T00:00:00Z. Without a zone it is UTC.
@@ -96,7 +99,14 @@ pub fn timestamp_tz(text: &str) -> Read<i64> {
     if Infinite::of_micros(timestamp).is_some() {
         return Ok(timestamp);
     }
-    timestamp.checked_sub(zone).ok_or(TimeTextFault::OutOfRange)
+    within_range(timestamp.checked_sub(zone).ok_or(TimeTextFault::OutOfRange)?)
+}
+
+/// `timestamp`, if it is infinite or lies in PostgreSQL's range, and before those that are not finite here.
+fn within_range(timestamp: i64) -> Read<i64> {
+    let is_finite = (days_of(-4713, 11, 24) * DAY_US..MOMENT_END_US).contains(&timestamp);
+    let is_kept = is_finite || Infinite::of_micros(timestamp).is_some();
+    is_kept.then_some(timestamp).ok_or(TimeTextFault::OutOfRange)
 }
 
 fn timestamp_and_zone(text: &str) -> Read<(i64, i64)> {
@@ -108,7 +118,7 @@ fn timestamp_and_zone(text: &str) -> Read<(i64, i64)> {
         return Ok((0, 0));
     }
     let Moment { days, time_us, zone_us } = Moment::read(text)?;
-    let start = days.checked_mul(DAY_US);
+    let start = days.checked_mul(DAY_US).filter(|start| *start < MOMENT_END_US);
     let timestamp = start.and_then(|start| start.checked_add(time_us.unwrap_or(0)));
     Ok((timestamp.ok_or(TimeTextFault::OutOfRange)?, zone_us))
 }
@@ -294,17 +304,23 @@ impl<'a> Scan<'a> {
         half
     }
 
-    /// Digits after a point as microseconds, rounded; none are zero.
+    /// Digits after a point as microseconds, half of one rounded to even; none are zero. Digits beyond the twelfth
+    /// decide nothing but that.
     fn fraction_us(&mut self) -> i64 {
-        let mut value = match self.digits(6) {
-            Some((digits, count)) => (count..6).fold(digits, |digits, _| digits * 10),
-            None => 0,
-        };
-        value += i64::from(self.peek().is_some_and(|digit| (b'5'..=b'9').contains(&digit)));
-        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
-            self.rest = self.rest.get(1..).unwrap_or_default();
+        let (micros, count) = self.digits(6).unwrap_or_default();
+        let micros = (count..6).fold(micros, |micros, _| micros * 10);
+        let mut order = std::cmp::Ordering::Less;
+        if let Some(seventh) = self.peek().filter(u8::is_ascii_digit) {
+            self.take(seventh);
+            order = seventh.cmp(&b'5');
+            while let Some(digit) = self.peek().filter(u8::is_ascii_digit) {
+                self.take(digit);
+                if digit != b'0' && order.is_eq() {
+                    order = std::cmp::Ordering::Greater;
+                }
+            }
         }
-        value
+        micros + i64::from(order.is_gt() || order.is_eq() && micros % 2 == 1)
     }
 
     /// A zone's offset from UTC in microseconds, behind blanks; no zone is UTC.

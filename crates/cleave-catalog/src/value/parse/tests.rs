@@ -155,7 +155,10 @@ fn dates() {
 fn times() {
     assert_eq!(time("04:05").unwrap(), 14_700_000_000);
     assert_eq!(time("4:05:06.789").unwrap(), 14_706_789_000);
-    assert_eq!(time("00:00:00.0000005").unwrap(), 1);
+    assert_eq!(time("00:00:00.0000005").unwrap(), 0);
+    assert_eq!(time("00:00:00.0000015").unwrap(), 2);
+    assert_eq!(time("00:00:00.00000050000001").unwrap(), 1);
+    assert_eq!(time("00:00:00.0000004999").unwrap(), 0);
     assert_eq!(time("23:59:60").unwrap(), 86_400_000_000);
     assert_eq!(time("24:00:00").unwrap(), 86_400_000_000);
     for text in ["24:00:01", "25:00", "12:60", "12:00:61"] {
