@@ -12,15 +12,18 @@
 //! Without an offset both mean the same: the rows that are equal to this one are in the frame. Frames are settled with
 //! the types, so this comes before; other interval keys are handled by [`IntervalKeys`](super::IntervalKeys).
 
+use std::sync::Arc;
+
 use cleave_fragment::functions::{ArgumentFault, frame_place, interval_span, span};
 use datafusion::arrow::datatypes::{DataType, IntervalUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::WindowFunction;
+use datafusion::logical_expr::expr::{WindowFunction, WindowFunctionParams};
 use datafusion::logical_expr::{
-    Expr, ExprSchemable, LogicalPlan, WindowFrame, WindowFrameBound, WindowFrameUnits,
+    Expr, ExprSchemable, LogicalPlan, Projection, Window, WindowFrame, WindowFrameBound,
+    WindowFrameUnits,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -44,14 +47,48 @@ impl AnalyzerRule for WindowFrames {
             return Ok(plan);
         }
         let framed = |plan: LogicalPlan| match &plan {
-            LogicalPlan::Window(_) => rewrite_expressions(plan, &|expr, schema| match expr {
-                Expr::WindowFunction(window) => framed(window, schema),
-                expr => Ok(Transformed::no(expr)),
-            }),
+            LogicalPlan::Window(_) => {
+                let plan = rewrite_expressions(plan, &|expr, schema| match expr {
+                    Expr::WindowFunction(window) => framed(window, schema),
+                    expr => Ok(Transformed::no(expr)),
+                })?;
+                plan.map_data(with_sorts_apart)
+            }
             _ => Ok(Transformed::no(plan)),
         };
         Ok(plan.transform_up_with_subqueries(framed)?.data)
     }
+}
+
+/// A node whose windows were of one order, with a node for each that they have now: the engine panics otherwise.
+fn with_sorts_apart(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let LogicalPlan::Window(window) = &plan else { return Ok(plan) };
+    let mut nodes: Vec<(Option<WindowFunctionParams>, Vec<Expr>)> = Vec::new();
+    for expr in &window.window_expr {
+        let params = match expr.clone().unalias_nested().data {
+            Expr::WindowFunction(window) => Some(window.params),
+            _ => None,
+        };
+        let is_same = |other: &Option<WindowFunctionParams>| match (&params, other) {
+            (Some(one), Some(other)) => {
+                (&one.partition_by, &one.order_by) == (&other.partition_by, &other.order_by)
+            }
+            _ => false,
+        };
+        match nodes.iter_mut().find(|(other, _)| is_same(other)) {
+            Some((_, exprs)) => exprs.push(expr.clone()),
+            None => nodes.push((params, vec![expr.clone()])),
+        }
+    }
+    if nodes.len() < 2 {
+        return Ok(plan);
+    }
+    let columns = window.schema.columns().into_iter().map(Expr::Column).collect();
+    let mut below = Arc::clone(&window.input);
+    for (_, exprs) in nodes {
+        below = Arc::new(LogicalPlan::Window(Window::try_new(exprs, below)?));
+    }
+    Ok(LogicalPlan::Projection(Projection::try_new(columns, below)?))
 }
 
 fn framed(mut window: Box<WindowFunction>, schema: &DFSchema) -> Result<Transformed<Expr>> {
