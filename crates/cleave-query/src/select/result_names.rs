@@ -39,6 +39,7 @@ impl ResultNames {
     pub fn take(query: &mut ast::Query, tables: &dyn KnownTables) -> Result<Self> {
         let known = name_columns(query, tables)?;
         let names = take_set(&mut query.body, false);
+        hide_sorted(query);
         Ok(match known {
             Some(columns) => {
                 let first = columns.into_iter().map(|column| column.name).collect();
@@ -169,7 +170,40 @@ fn engine_name(expression: &Expr) -> String {
         | "current_time"
         | "localtime" => "now".to_owned(),
         "mod" => UNNAMED.to_owned(),
+        "ceiling" => "ceil".to_owned(),
+        "position" | "instr" => "strpos".to_owned(),
+        "substr" => "substring".to_owned(),
+        "char_length" | "length" => "character_length".to_owned(),
+        "pow" => "power".to_owned(),
         _ => name,
+    }
+}
+
+/// Gives columns that ORDER BY names by their place an alias: the engine looks for their names below an aggregate.
+fn hide_sorted(query: &mut ast::Query) {
+    let (SetExpr::Select(select), Some(order)) = (query.body.as_mut(), &query.order_by) else {
+        return;
+    };
+    let ast::OrderByKind::Expressions(keys) = &order.kind else { return };
+    let is_star = |item: &SelectItem| {
+        matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..))
+    };
+    if select.distinct.is_some() || select.projection.iter().any(is_star) {
+        return;
+    }
+    for key in keys {
+        let Expr::Value(value) = &key.expr else { continue };
+        let ast::Value::Number(place, _) = &value.value else { continue };
+        let Some(place) = place.parse::<usize>().ok().and_then(|place| place.checked_sub(1)) else {
+            continue;
+        };
+        if let Some(item @ SelectItem::UnnamedExpr(_)) = select.projection.get_mut(place)
+            && let SelectItem::UnnamedExpr(expression) = &*item
+            && !matches!(expression, Expr::Value(_) | Expr::Wildcard(_))
+            && column_parts(expression).is_none()
+        {
+            hide_name(item, place);
+        }
     }
 }
 

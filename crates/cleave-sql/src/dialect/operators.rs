@@ -334,7 +334,7 @@ fn scaled(expr: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<Exp
         Divide if is_interval(left) && right.is_numeric() => {
             Some(interval_divided().call(vec![one, other]))
         }
-        Divide if is_part_of_time(&one) && right.is_integer() => {
+        Divide if is_part_of_time(&one) && left.is_integer() && right.is_integer() => {
             Some(cast(one, DataType::Decimal128(10, 0)) / other)
         }
         _ => None,
