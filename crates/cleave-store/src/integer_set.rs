@@ -110,7 +110,7 @@ impl IntegerSet {
         (Self::of(&keys), keys)
     }
 
-    /// The distinct `keys`, ascending. Takes no more memory than they do, beside them.
+    /// The distinct `keys`, ascending. Takes at most twice their memory beside them.
     #[must_use]
     pub fn distinct(keys: Vec<i64>) -> Vec<i64> {
         let set = Self::small_bitmap(&keys);

@@ -175,3 +175,26 @@ async fn plans_that_were_not_asked_for_longest_go() {
         assert!(!asked(&database, &mut session, &long).await.1, "too large");
     }
 }
+
+#[tokio::test]
+async fn a_plan_that_has_run_holds_no_rows() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(
+        &mut session,
+        "CREATE TABLE a (id int PRIMARY KEY, t text, v int); CREATE TABLE b (id int PRIMARY KEY, t text); \
+         CREATE TABLE c (id int PRIMARY KEY, t text); INSERT INTO c VALUES (7, 'x'); \
+         INSERT INTO a SELECT g, 'x', g FROM generate_series(1, 300) AS s(g); \
+         INSERT INTO b SELECT g, 'x' FROM generate_series(1, 300) AS s(g)",
+    )
+    .await;
+    let reserved = || database.query_runtime().memory_pool.reserved();
+    for (constant, is_cached) in [(0, false), (1, false), (2, true), (3, true)] {
+        let sql = format!(
+            "SELECT count(*) FROM a JOIN b ON a.t = b.t JOIN c ON c.t = b.t WHERE a.v > {constant}"
+        );
+        let (rows, was_cached) = asked(&database, &mut session, &sql).await;
+        assert_eq!(rows, [((300 - constant) * 300).to_string()]);
+        assert_eq!((was_cached, reserved()), (is_cached, 0), "{constant}");
+    }
+}
