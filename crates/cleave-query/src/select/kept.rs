@@ -177,12 +177,9 @@ impl CachedPlan {
                 let plan = plan.lock().await;
                 // What runs is a copy: its joins keep the rows that they are built from.
                 let running = reset_plan_states(Arc::clone(&plan))?;
-                for (slot, rows) in self.slots.iter().zip(inputs) {
-                    slot.put(rows);
-                }
-                let batches = collect(running, Arc::clone(task)).await;
-                self.slots.iter().for_each(|slot| slot.clear());
-                concat_batches(&plan.schema(), &batches?)?
+                let _filled = Filled::with(self.slots.iter(), inputs);
+                let batches = collect(running, Arc::clone(task)).await?;
+                concat_batches(&plan.schema(), &batches)?
             }
         };
         apply_schema(&rows, &self.schema)
@@ -195,6 +192,28 @@ impl fmt::Debug for CachedPlan {
     }
 }
 
+/// Slots with rows in them, until this is dropped.
+pub(super) struct Filled<'a>(Vec<&'a TablePlace>);
+
+impl<'a> Filled<'a> {
+    pub(super) fn with(
+        slots: impl Iterator<Item = &'a Arc<TablePlace>>,
+        inputs: Vec<RecordBatch>,
+    ) -> Self {
+        let filled = slots.zip(inputs).map(|(slot, rows)| {
+            slot.put(rows);
+            slot.as_ref()
+        });
+        Self(filled.collect())
+    }
+}
+
+impl Drop for Filled<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|slot| slot.clear());
+    }
+}
+
 impl TablePlace {
     /// For rows of these columns.
     pub(super) fn of(schema: SchemaRef) -> Arc<Self> {
@@ -202,12 +221,12 @@ impl TablePlace {
     }
 
     /// Lets go of its rows.
-    pub(super) fn clear(&self) {
+    fn clear(&self) {
         *self.rows.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Puts the rows there that the next execution takes.
-    pub(super) fn put(&self, rows: RecordBatch) {
+    fn put(&self, rows: RecordBatch) {
         *self.rows.lock().unwrap_or_else(PoisonError::into_inner) = Some(rows);
     }
 }

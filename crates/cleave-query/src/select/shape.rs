@@ -45,7 +45,7 @@ use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast;
 use futures::StreamExt;
 
-use super::kept::{SlotExec, Step, TablePlace, collect_scans, slot_catalog, steps_over};
+use super::kept::{Filled, SlotExec, Step, TablePlace, collect_scans, slot_catalog, steps_over};
 use super::{
     ReadView, StatementContext, apply_schema, describe, loops_here, lowered, plan_query,
     small_query, table_query,
@@ -226,7 +226,7 @@ impl ShapePlan {
                 self.values.set(given);
                 // What runs is a copy: its joins keep the rows that they are built from.
                 let running = reset_plan_states(Arc::clone(&plan))?;
-                let _filled = Filled::with(&self.tables, inputs);
+                let _filled = Filled::with(self.tables.iter().map(|table| &table.slot), inputs);
                 let mut stream = execute_stream(running, task_for(task, longest))?;
                 let (mut batches, mut count, mut bytes) = (Vec::new(), 0, 0_usize);
                 while let Some(batch) = stream.next().await {
@@ -252,24 +252,6 @@ fn task_for(task: &Arc<TaskContext>, longest: usize) -> Arc<TaskContext> {
         return Arc::clone(task);
     }
     Arc::new(planner::with_batch_rows(task, most))
-}
-
-/// Slots with rows in them, until this is dropped.
-struct Filled<'a>(&'a [ShapeTable]);
-
-impl<'a> Filled<'a> {
-    fn with(tables: &'a [ShapeTable], inputs: Vec<RecordBatch>) -> Self {
-        for (table, rows) in tables.iter().zip(inputs) {
-            table.slot.put(rows);
-        }
-        Self(tables)
-    }
-}
-
-impl Drop for Filled<'_> {
-    fn drop(&mut self) {
-        self.0.iter().for_each(|table| table.slot.clear());
-    }
 }
 
 impl fmt::Debug for ShapePlan {
@@ -393,8 +375,12 @@ struct SmallTable {
 #[derive(Debug, Clone)]
 enum Rows {
     AskedOnce,
-    /// They take too much memory. That holds for further versions of the table: each would be read in vain.
-    Large,
+    /// They take too much memory. That holds for further versions of the table, until it has half as many rows: each
+    /// would be read in vain.
+    Large {
+        /// How many they were.
+        row_count: u64,
+    },
     Here(SmallRows),
 }
 
@@ -436,7 +422,7 @@ impl SmallTables {
     ) -> Result<Option<SmallRows>> {
         match self.known(table, columns) {
             Some(Rows::Here(rows)) => return Ok(Some(rows)),
-            Some(Rows::Large) => return Ok(None),
+            Some(Rows::Large { .. }) => return Ok(None),
             None => {
                 self.keep(table, columns, Rows::AskedOnce);
                 return Ok(None);
@@ -452,13 +438,12 @@ impl SmallTables {
         let parameters = Parameters::default();
         let asked =
             super::QueryRequest { query: &query, parameters: &parameters, view: Some(view) };
-        // Also if this fails: the next one would read as much.
-        self.keep(table, columns, Rows::Large);
         let mut running = Box::pin(plan_query(database, settings, asked)).await?.run(false).await?;
         let (mut batches, mut bytes) = (Vec::new(), 0_usize);
         while let Some(batch) = Box::pin(running.next()).await? {
             bytes = bytes.saturating_add(batch.get_array_memory_size());
             if bytes > TABLE_BYTES_MAX {
+                self.keep(table, columns, Rows::Large { row_count: table.row_count() });
                 return Ok(None);
             }
             batches.push(batch);
@@ -481,7 +466,10 @@ impl SmallTables {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |own: &&SmallTable| {
             // A weak reference keeps the address from being used again.
-            let is_large = matches!(own.rows, Rows::Large);
+            let is_large = match own.rows {
+                Rows::Large { row_count } => table.row_count() > row_count / 2,
+                _ => false,
+            };
             own.columns == columns
                 && (std::ptr::eq(own.state.as_ptr(), Arc::as_ptr(table))
                     || is_large && own.table_id == table.schema.table_id)
@@ -493,7 +481,8 @@ impl SmallTables {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let id = table.schema.table_id;
         let is_old = |own: &SmallTable| {
-            let is_gone = own.state.strong_count() == 0 && !matches!(own.rows, Rows::Large);
+            let is_large = matches!(own.rows, Rows::Large { .. });
+            let is_gone = own.state.strong_count() == 0 && !is_large;
             is_gone || own.table_id == id && own.columns == columns
         };
         kept.retain(|own| !is_old(own));
