@@ -18,7 +18,7 @@ use cleave_catalog::error::{Error, Fault, Result};
 use cleave_catalog::settings::Settings;
 use cleave_engine::storage_engine::Engine;
 use cleave_engine::write::load::RowChecks;
-use cleave_sql::dialect::lower_syntax;
+use cleave_sql::dialect::{lower_syntax, with_both_zeros};
 use cleave_sql::statement::modify::over_target;
 use cleave_sql::statement::parse::{parse_expression, refuse_in_query};
 use cleave_store::TableSchema;
