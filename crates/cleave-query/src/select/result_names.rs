@@ -17,6 +17,7 @@ use datafusion::sql::sqlparser::ast::{self, Expr, SelectItem, SetExpr};
 
 use cleave_catalog::error::Result;
 use cleave_catalog::identifiers::shown_name;
+use cleave_sql::dialect::is_star;
 use cleave_sql::dialect::query_names::{
     KnownTables, NoTables, UNNAMED, column_parts, expression_name, item_name, name_columns,
 };
@@ -93,9 +94,6 @@ fn take_set(body: &mut SetExpr, in_set: bool) -> ResultNames {
 
 /// The ORDER BY of a set operation speaks of the names of its first list, which must then stay.
 fn take_list(items: &mut [SelectItem], in_set: bool) -> ResultNames {
-    let is_star = |item: &SelectItem| {
-        matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..))
-    };
     let names: Vec<Option<String>> = items.iter().map(item_name).collect();
     let has_star = items.iter().any(is_star);
     for place in 0..items.len() {
@@ -185,9 +183,6 @@ fn hide_sorted(query: &mut ast::Query) {
         return;
     };
     let ast::OrderByKind::Expressions(keys) = &order.kind else { return };
-    let is_star = |item: &SelectItem| {
-        matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..))
-    };
     if select.distinct.is_some() || select.projection.iter().any(is_star) {
         return;
     }

@@ -73,7 +73,12 @@ impl OptimizerRule for BothZeros {
 /// None.
 pub fn with_both_zeros(expr: Expr) -> Result<Transformed<Expr>> {
     expr.transform_up(|part| match part {
-        Expr::InList(list) if lacks_zero_in(&list) => Ok(Transformed::yes(both(list))),
+        Expr::InList(mut list) if lacks_zero_in(&list) => {
+            let is_single = |item: &Expr| matches!(item, Expr::Literal(ScalarValue::Float32(_), _));
+            let is_single = list.list.iter().any(is_single);
+            list.list.extend(zeros(is_single));
+            Ok(Transformed::yes(Expr::InList(list)))
+        }
         part => Ok(Transformed::no(part)),
     })
 }
@@ -91,13 +96,12 @@ fn lacks_zero_in(list: &InList) -> bool {
         || holds(0.0_f32.into()) != holds((-0.0_f32).into())
 }
 
-fn both(mut list: InList) -> Expr {
-    let is_single = |item: &Expr| matches!(item, Expr::Literal(ScalarValue::Float32(_), _));
-    match list.list.iter().any(is_single) {
-        true => list.list.extend([lit(0.0_f32), lit(-0.0_f32)]),
-        false => list.list.extend([lit(0.0_f64), lit(-0.0_f64)]),
+/// Both zeros, of `real` if `is_single`.
+fn zeros(is_single: bool) -> [Expr; 2] {
+    match is_single {
+        true => [lit(0.0_f32), lit(-0.0_f32)],
+        false => [lit(0.0_f64), lit(-0.0_f64)],
     }
-    Expr::InList(list)
 }
 
 /// A list of doubles with both zeros where it has one; what is no constant is compared by itself.
@@ -115,10 +119,7 @@ fn without_others(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let has_zero = known.iter().any(|item| constant(item).is_some_and(is_zero));
     list.list = known;
     if has_zero {
-        match own {
-            DataType::Float32 => list.list.extend([lit(0.0_f32), lit(-0.0_f32)]),
-            _ => list.list.extend([lit(0.0_f64), lit(-0.0_f64)]),
-        }
+        list.list.extend(zeros(own == DataType::Float32));
     }
     if others.is_empty() {
         return Transformed::new_transformed(Expr::InList(list), has_zero);

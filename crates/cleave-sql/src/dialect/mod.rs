@@ -78,6 +78,7 @@ pub use held_conditions::HeldConditions;
 pub use interval_keys::IntervalKeys;
 pub use lower_syntax::lower_syntax;
 pub use operators::{PostgresOperators, is_comparison};
+pub use places::is_star;
 pub use repeated_rows::RepeatedRows;
 pub use rewrite::{has_expression, has_operator};
 pub use set_operations::SetOperations;

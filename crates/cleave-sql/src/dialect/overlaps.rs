@@ -7,6 +7,7 @@
 
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr};
 
+use super::functions_in_from::cast;
 use super::row_comparison::{binary, nested, row_values};
 use crate::statement::catalog_syntax::call;
 
@@ -79,13 +80,7 @@ fn typed(mut ends: [Expr; 4]) -> [Expr; 4] {
         return ends;
     }
     for end in ends.iter_mut().filter(|end| is_quoted(end)) {
-        *end = Expr::Cast {
-            kind: ast::CastKind::DoubleColon,
-            expr: Box::new(end.clone()),
-            data_type: ast::DataType::Timestamp(None, ast::TimezoneInfo::None),
-            array: false,
-            format: None,
-        };
+        *end = cast(end.clone(), ast::DataType::Timestamp(None, ast::TimezoneInfo::None));
     }
     ends
 }

@@ -100,7 +100,8 @@ pub(super) fn replace(key: &mut Expr, items: &[SelectItem], by_name: bool) {
     }
 }
 
-pub(super) fn is_star(item: &SelectItem) -> bool {
+/// Whether `item` stands for any number of columns.
+pub fn is_star(item: &SelectItem) -> bool {
     matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..))
 }
 
