@@ -29,7 +29,7 @@ use datafusion::optimizer::simplify_expressions::{ExprSimplifier, SimplifyContex
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast;
 
-use crate::planner::{self, LastStates};
+use crate::planner::{self, InnerJoins, LastStates};
 use crate::query_engine::QueryEngine;
 use crate::select::target_catalog;
 
@@ -86,7 +86,8 @@ pub async fn compile(
     lower_syntax(&mut query);
     let catalogs = target_catalog(schema.arrow(), Vec::new())?;
     let (settings, last) = (Settings::default(), LastStates::default());
-    let state = planner::statement_state((&settings, &last), 1, runtime, catalogs);
+    let state =
+        planner::statement_state((&settings, &last), InnerJoins::AsWritten, 1, runtime, catalogs);
     let statement = ast::Statement::Query(query);
     let statement = EngineStatement::Statement(Box::new(statement));
     let logical = state.statement_to_plan(statement).await?;

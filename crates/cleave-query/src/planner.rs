@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cleave_catalog::identifiers::{CATALOG, SCHEMA};
 use cleave_catalog::query_memory::memory_max;
-use cleave_catalog::settings::{JoinOrder, Settings};
+use cleave_catalog::settings::Settings;
 use cleave_fragment::codec::ABSENT_FUNCTIONS;
 use cleave_fragment::fragment::bound_key_lists;
 use cleave_fragment::functions::bounded::bounded;
@@ -44,6 +44,7 @@ use datafusion::prelude::SessionConfig;
 
 use crate::select::PackGroupKeys;
 
+pub(crate) use build_sides::InnerJoins;
 use compare_days::CompareDays;
 use physical_rules::with_our_rules;
 use share_sums::ShareSums;
@@ -58,13 +59,13 @@ const LAST_STATES_MAX: usize = 4;
 /// The engine's state for one statement with `partitions` partitions, over the tables of `catalog`.
 pub fn statement_state(
     (settings, last): (&Settings, &LastStates),
+    joins: InnerJoins,
     partitions: usize,
     runtime: Arc<RuntimeEnv>,
     catalog: Arc<dyn CatalogProviderList>,
 ) -> SessionState {
     let batch_size = batch_rows(settings, &runtime);
-    let is_written = settings.join_order == JoinOrder::Written;
-    let mut state = last.with(runtime, (partitions, batch_size), is_written);
+    let mut state = last.with(runtime, (partitions, batch_size), joins);
     state.register_catalog_list(catalog);
     let began = settings.client.began;
     // What now() means.
@@ -84,13 +85,13 @@ pub fn statement_state(
 pub struct LastStates(Mutex<VecDeque<Arc<SessionState>>>);
 
 impl LastStates {
-    /// `is_written`: the join order is the statement's.
     fn with(
         &self,
         runtime: Arc<RuntimeEnv>,
         (partitions, batch_size): (usize, usize),
-        is_written: bool,
+        joins: InnerJoins,
     ) -> SessionState {
+        let is_written = joins == InnerJoins::AsWritten;
         static BASE: OnceLock<SessionState> = OnceLock::new();
         let last = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_asked = |state: &&Arc<SessionState>| {

@@ -19,6 +19,15 @@ use datafusion::physical_plan::joins::{
 };
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
+/// Who chooses what builds in the inner joins of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InnerJoins {
+    /// The search of a join order.
+    Ordered,
+    /// Nobody before the rule: they stand as they were written.
+    AsWritten,
+}
+
 #[derive(Debug)]
 pub(super) struct BuildSides;
 

@@ -28,7 +28,7 @@ use datafusion::sql::sqlparser::ast::{self};
 
 use super::result_names::ResultNames;
 use super::table_provider::{CATALOG, SCHEMA};
-use crate::planner;
+use crate::planner::{self, InnerJoins};
 use crate::query_engine::QueryEngine;
 use cleave_sql::visiting::{visit, visit_mut};
 
@@ -109,7 +109,8 @@ pub async fn compile(
     catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
     let runtime = database.query_runtime();
     let asked = (settings, &database.last_states);
-    let state = planner::statement_state(asked, 1, runtime, Arc::new(catalogs));
+    let state =
+        planner::statement_state(asked, InnerJoins::AsWritten, 1, runtime, Arc::new(catalogs));
     // Common subexpressions would become a projection of their own, below theirs.
     let rules = state.optimizers().iter().filter(|rule| rule.name() != SHARING_RULE);
     let rules = rules.map(Arc::clone).collect();

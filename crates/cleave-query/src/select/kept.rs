@@ -58,7 +58,7 @@ use super::apply_schema;
 use super::compiled::{Columns, PARAMETER};
 use super::result_names::ResultNames;
 use super::table_provider::{CATALOG, SCHEMA};
-use crate::planner;
+use crate::planner::{self, InnerJoins};
 use crate::query_engine::QueryEngine;
 use cleave_sql::visiting::visit_mut;
 
@@ -118,11 +118,9 @@ pub async fn keep(
     let catalogs = slot_catalog(tables.iter().map(|(name, _)| *name).zip(&slots))?;
     let runtime = database.query_runtime();
     let asked = (settings, &database.last_states);
-    let mut state = planner::statement_state(asked, 1, runtime, catalogs);
+    let mut state = planner::statement_state(asked, InnerJoins::AsWritten, 1, runtime, catalogs);
     // Dynamic filters of one execution must not apply to the next.
     let options = state.config_mut().options_mut();
-    // Nothing puts its joins in order.
-    options.optimizer.join_reordering = true;
     options.set("datafusion.optimizer.enable_dynamic_filter_pushdown", "false")?;
     let names = ResultNames::take_alone(&mut query)?;
     lower_syntax(&mut query);

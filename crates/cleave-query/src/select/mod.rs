@@ -101,8 +101,8 @@ use cleave_sql::statement::shared_with::mark_shared;
 
 use crate::cooperative::figures::QueryFigures;
 use crate::cooperative::fragment_exec::FragmentExec;
-use crate::planner;
 use crate::planner::planning;
+use crate::planner::{self, InnerJoins};
 use crate::query_engine::QueryEngine;
 use crate::query_log::{OpenRecord, QueryEnd};
 pub use compiled::{Compiled, compile, is_plain_value};
@@ -324,7 +324,11 @@ fn state_over(
 ) -> EngineResult<SessionState> {
     let (settings, database) = (context.settings(), context.database());
     let (runtime, with) = (database.query_runtime(), (settings, &database.last_states));
-    let mut state = planner::statement_state(with, partitions, runtime, catalog);
+    let joins = match settings.join_order {
+        JoinOrder::Written => InnerJoins::AsWritten,
+        JoinOrder::Auto | JoinOrder::Leading(_) => InnerJoins::Ordered,
+    };
+    let mut state = planner::statement_state(with, joins, partitions, runtime, catalog);
     let view = || pg_catalog::view(context);
     pg_catalog::functions::register(&mut state, query, settings, view)?;
     sequence_functions::register(&mut state, query, context)?;

@@ -24,7 +24,7 @@ use super::placed::placed;
 use super::result_names::ResultNames;
 use super::table_provider::{CATALOG, SCHEMA};
 use super::{QueryRequest, ReadView, apply_schema, describe_over, run_query};
-use crate::planner;
+use crate::planner::{self, InnerJoins};
 use crate::query_engine::QueryEngine;
 
 /// The number by which [`TARGET`] is given to a query that reads tables too: that of no part of WITH.
@@ -100,9 +100,8 @@ pub async fn over_tables(
     let tables = named.iter().map(|(name, rows)| (*name, rows.schema(), vec![(*rows).clone()]));
     let catalogs = catalog_of(tables)?;
     let with = (settings, &database.last_states);
-    let mut state = planner::statement_state(with, 1, database.query_runtime(), catalogs);
-    // Nothing puts its joins in order.
-    state.config_mut().options_mut().optimizer.join_reordering = true;
+    let runtime = database.query_runtime();
+    let state = planner::statement_state(with, InnerJoins::AsWritten, 1, runtime, catalogs);
     let mut query = asked.query.clone();
     let names = ResultNames::take_alone(&mut query)?;
     asked.parameters.put_into(&mut query)?;

@@ -50,7 +50,7 @@ use super::{
     ReadView, StatementContext, apply_schema, describe, loops_here, lowered, plan_query,
     small_query, table_query,
 };
-use crate::planner;
+use crate::planner::{self, InnerJoins};
 use crate::query_engine::QueryEngine;
 
 /// Rows that a result has at most; a plan that is run for one statement gives more without holding them.
@@ -137,11 +137,15 @@ impl ShapePlan {
         let named = tables.iter().zip(&slots);
         let catalog = slot_catalog(named.map(|(table, slot)| (table.name.as_str(), slot)))?;
         let asked = (settings, &database.last_states);
-        let mut state = planner::statement_state(asked, 1, database.query_runtime(), catalog);
+        let mut state = planner::statement_state(
+            asked,
+            InnerJoins::AsWritten,
+            1,
+            database.query_runtime(),
+            catalog,
+        );
         // Dynamic filters of one execution must not apply to the next.
         let options = state.config_mut().options_mut();
-        // Nothing puts its joins in order.
-        options.optimizer.join_reordering = true;
         options.set("datafusion.optimizer.enable_dynamic_filter_pushdown", "false")?;
         let values = Arc::new(Values::default());
         for (place, own) in given.values().iter().map(Parameter::array_type).enumerate() {
