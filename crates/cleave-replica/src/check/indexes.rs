@@ -118,7 +118,9 @@ async fn check_index(
     // Many VIDs that no row has need no window, but for the first: there entries that no row can have are reported.
     let (map, end) = (&work.tablet.version_map, work.tablet.next_vid);
     let is_large = |(from, to): &(u64, u64)| to - from >= room.min(HOLE_MIN);
-    let holes: Vec<(u64, u64)> = map.holes().filter(is_large).collect();
+    // Behind the map there are no rows, as in a table that was truncated.
+    let behind = (map.vid_end(), end.max(map.vid_end()));
+    let holes: Vec<(u64, u64)> = map.holes().chain([behind]).filter(is_large).collect();
     let mut first = 0;
     while first < end {
         let limit = match holes.iter().find(|(_, to)| first < *to) {
