@@ -1,9 +1,10 @@
 //! Dates, times and timestamps as texts, by PostgreSQL's input rules: for values that clients send, and for casts of
 //! columns on either side of the link.
 //!
-//! Dates are read year first (ISO 8601, also `YYYYMMDD` and with slashes), with `BC`, or `infinity`; times on a 24-hour
-//! clock, or with AM or PM; zones as `Z`, `UTC` or an offset. Blanks around a value are ignored. Times are rounded to
-//! the microsecond.
+//! Dates are read year first (ISO 8601, also `YYYYMMDD`, with slashes or points), month first (`01/05/2024`, as
+//! `DateStyle` is MDY), or with the name of a month (`Jan 5, 2024`, `5-Jan-2024`, `2024 January 5`), with a day of the
+//! week before them and `BC` behind, or `infinity`; times on a 24-hour clock, or with AM or PM; zones as `Z`, `UTC` or
+//! an offset. Blanks around a value are ignored. Times are rounded to the microsecond.
 //!
 //! Source: PostgreSQL's manual, "Date/Time Input Interpretation", and its `DecodeDateTime` and `DecodeTimeOnly`.
 
@@ -69,6 +70,8 @@ pub fn time(text: &str) -> Read<i64> {
     match Moment::read(text) {
         // A date has a clock's time behind it here.
         Ok(_) if text.ends_with("allballs") => return Err(TimeTextFault::Malformed),
+        // Nor has one with the name of a month.
+        Ok(Moment { is_numeric: false, .. }) => return Err(TimeTextFault::Malformed),
         Ok(moment) => return moment.time_us.ok_or(TimeTextFault::Malformed),
         Err(TimeTextFault::Malformed) => {}
         Err(other) => return Err(other),
@@ -117,7 +120,7 @@ fn timestamp_and_zone(text: &str) -> Read<(i64, i64)> {
     if text.eq_ignore_ascii_case("epoch") {
         return Ok((0, 0));
     }
-    let Moment { days, time_us, zone_us } = Moment::read(text)?;
+    let Moment { days, time_us, zone_us, .. } = Moment::read(text)?;
     let start = days.checked_mul(DAY_US).filter(|start| *start < MOMENT_END_US);
     let timestamp = start.and_then(|start| start.checked_add(time_us.unwrap_or(0)));
     Ok((timestamp.ok_or(TimeTextFault::OutOfRange)?, zone_us))
@@ -137,21 +140,25 @@ struct Moment {
     time_us: Option<i64>,
     /// Microseconds that the zone is ahead of UTC.
     zone_us: i64,
+    /// Its date has no name of a month.
+    is_numeric: bool,
 }
 
 impl Moment {
     fn read(text: &str) -> Read<Self> {
         let mut scan = Scan::new(text);
-        let (year, month, day) = scan.date()?;
-        let separated = scan.blanks() || scan.take(b'T') || scan.take(b't');
+        let Date { year, month, day, early, is_numeric } = scan.date()?;
+        let separated = early.is_none()
+            && (scan.blanks() || is_numeric && (scan.take(b'T') || scan.take(b't')));
         let has_time = separated
             && scan.peek().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'a' | b'A'));
-        let time_us = if has_time { Some(scan.time()?) } else { None };
+        let time_us = if has_time { Some(scan.time()?) } else { early };
         let _ = scan.blanks();
         let zone_us = scan.zone()?;
         let before_christ = scan.before_christ();
         scan.end()?;
-        Ok(Self { days: civil_days((year, month, day), before_christ)?, time_us, zone_us })
+        let days = civil_days((year, month, day), before_christ)?;
+        Ok(Self { days, time_us, zone_us, is_numeric })
     }
 }
 
@@ -171,6 +178,23 @@ fn civil_days((year, month, day): (i64, i64, i64), before_christ: bool) -> Read<
         return Err(TimeTextFault::OutOfRange);
     }
     Ok(days_of(year, month, day))
+}
+
+/// The parts of a date.
+struct Date {
+    year: i64,
+    month: i64,
+    day: i64,
+    /// A time of day that stands before the year, as in `Jan 5 10:00:00 2024`.
+    early: Option<i64>,
+    /// It has no name of a month.
+    is_numeric: bool,
+}
+
+impl Date {
+    fn numeric(year: i64, month: i64, day: i64) -> Self {
+        Self { year, month, day, early: None, is_numeric: true }
+    }
 }
 
 /// A reader of digits and separators from left to right.
@@ -231,31 +255,107 @@ impl<'a> Scan<'a> {
         self.digits(count_max).map(|(value, _)| value).ok_or(TimeTextFault::Malformed)
     }
 
-    fn date(&mut self) -> Read<(i64, i64, i64)> {
+    fn date(&mut self) -> Read<Date> {
         let special = ["now", "today", "tomorrow", "yesterday"];
         if special.iter().any(|word| self.rest.eq_ignore_ascii_case(word.as_bytes())) {
             return Err(TimeTextFault::Unsupported);
         }
-        let (year, count) = self.digits(8).ok_or(TimeTextFault::Malformed)?;
-        let separator = match self.peek() {
-            Some(mark @ (b'-' | b'/')) => mark,
-            _ if count == 8 => return Ok((year / 10_000, year / 100 % 100, year % 100)),
+        if self.named(&WEEKDAYS).is_some() {
+            self.gap()?;
+        }
+        if let Some(month) = self.named(&MONTHS) {
+            self.gap()?;
+            let day = self.number(2)?;
+            self.gap()?;
+            let early = if self.has_clock() { Some(self.time()?) } else { None };
+            if early.is_some() {
+                self.gap()?;
+            }
+            return Ok(Date { year: self.year()?, month, day, early, is_numeric: false });
+        }
+        let (first, count) = self.digits(8).ok_or(TimeTextFault::Malformed)?;
+        if count == 8 && !matches!(self.peek(), Some(b'-' | b'/' | b'.')) {
+            return Ok(Date::numeric(first / 10_000, first / 100 % 100, first % 100));
+        }
+        let separator = self.peek().ok_or(TimeTextFault::Malformed)?;
+        self.gap()?;
+        // One or two digits are a day before the name of a month, else a month.
+        let is_year = match count {
+            1 | 2 => false,
+            4..=7 => true,
             _ => return Err(TimeTextFault::Malformed),
         };
-        // Fewer digits could also be a day or a month: PostgreSQL would have to guess by DateStyle.
-        if !(4..=7).contains(&count) {
+        if let Some(month) = self.named(&MONTHS) {
+            // As before it.
+            if self.peek() != Some(separator) {
+                return Err(TimeTextFault::Malformed);
+            }
+            self.gap()?;
+            let (year, day) = match is_year {
+                true => (first, self.last_number()?),
+                false => (self.year()?, first),
+            };
+            return Ok(Date { year, month, day, early: None, is_numeric: false });
+        }
+        if !matches!(separator, b'-' | b'/' | b'.') {
             return Err(TimeTextFault::Malformed);
         }
-        self.take(separator);
-        let month = self.number(2)?;
+        let second = self.number(2)?;
         if !self.take(separator) {
             return Err(TimeTextFault::Malformed);
         }
-        let day = self.number(2)?;
-        if self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
-            return Err(TimeTextFault::Malformed);
+        Ok(match is_year {
+            true => Date::numeric(first, second, self.last_number()?),
+            false => Date::numeric(self.year()?, first, second),
+        })
+    }
+
+    /// A number of at most two digits that no digit follows.
+    fn last_number(&mut self) -> Read<i64> {
+        let number = self.number(2)?;
+        match self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            true => Err(TimeTextFault::Malformed),
+            false => Ok(number),
         }
-        Ok((year, month, day))
+    }
+
+    /// A year behind its month and day: of one or two digits, that of 1970 to 2069.
+    fn year(&mut self) -> Read<i64> {
+        let (year, count) = self.digits(7).ok_or(TimeTextFault::Malformed)?;
+        let is_before_christ = self
+            .rest
+            .trim_ascii_end()
+            .last_chunk()
+            .is_some_and(|end: &[u8; 2]| end.eq_ignore_ascii_case(b"bc"));
+        Ok(match year {
+            _ if count > 2 || is_before_christ => year,
+            ..70 => year + 2000,
+            _ => year + 1900,
+        })
+    }
+
+    /// The place, from 1 on, of the entry that has the next word.
+    fn named(&mut self, names: &[&[&str]]) -> Option<i64> {
+        let count = self.rest.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
+        let (word, tail) = self.rest.split_at_checked(count)?;
+        let is_it = |name: &&str| word.eq_ignore_ascii_case(name.as_bytes());
+        let place = names.iter().position(|spellings| spellings.iter().any(|name| is_it(name)))?;
+        self.rest = tail;
+        i64::try_from(place + 1).ok()
+    }
+
+    /// What stands between the parts of a date: blanks, with a comma before them, or a mark.
+    fn gap(&mut self) -> Read<()> {
+        let has_comma = self.take(b',');
+        let found =
+            self.blanks() || has_comma || [b'-', b'/', b'.'].iter().any(|mark| self.take(*mark));
+        if found { Ok(()) } else { Err(TimeTextFault::Malformed) }
+    }
+
+    /// Whether a time with a colon follows.
+    fn has_clock(&self) -> bool {
+        let count = self.rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        count > 0 && self.rest.get(count) == Some(&b':')
     }
 
     /// `HH:MM[:SS[.digits]]`, `HHMM` or `HHMMSS[.digits]`, with or without AM or PM, or `allballs`, in microseconds.
@@ -363,6 +463,31 @@ impl<'a> Scan<'a> {
         found
     }
 }
+
+const MONTHS: [&[&str]; 12] = [
+    &["jan", "january"],
+    &["feb", "february"],
+    &["mar", "march"],
+    &["apr", "april"],
+    &["may"],
+    &["jun", "june"],
+    &["jul", "july"],
+    &["aug", "august"],
+    &["sep", "sept", "september"],
+    &["oct", "october"],
+    &["nov", "november"],
+    &["dec", "december"],
+];
+
+const WEEKDAYS: [&[&str]; 7] = [
+    &["sun", "sunday"],
+    &["mon", "monday"],
+    &["tue", "tues", "tuesday"],
+    &["wed", "weds", "wednesday"],
+    &["thu", "thur", "thurs", "thursday"],
+    &["fri", "friday"],
+    &["sat", "saturday"],
+];
 
 /// Which half of the day a time on a 12-hour clock is in.
 enum Half {

@@ -257,9 +257,9 @@ fn every_fault_has_its_place() {
             "column 3 (\"at\"): date/time field value out of range: \"2024-02-30\"; expected a date as YYYY-MM-DD",
         ),
         (
-            "1,,01.02.2024,,,\n",
+            "1,,01.02.,,,\n",
             "22007",
-            "column 3 (\"at\"): invalid input syntax for type date: \"01.02.2024\"",
+            "column 3 (\"at\"): invalid input syntax for type date: \"01.02.\"",
         ),
         (
             "1,,,1000,,\n",
