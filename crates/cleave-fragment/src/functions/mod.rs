@@ -20,6 +20,7 @@
 //! 13. [`assignment`]: values as a column stores them.
 //! 14. [`date_trunc()`] with all of PostgreSQL's units; [`gcd`], [`lcm`], [`factorial`] and [`to_hex`] with its types.
 //! 15. `coalesce`, `greatest` and `least` [of one type](of_one_type), whatever literals in quotes are.
+//! 16. [`letters`]: `upper`, `lower`, `initcap` and `chr`, letter by letter.
 
 pub mod assignment;
 mod average;
@@ -32,6 +33,7 @@ mod float_of;
 pub mod infinite;
 pub mod interval_text;
 mod intervals;
+mod letters;
 mod numbers;
 mod of_one_type;
 mod packed_key;
@@ -100,6 +102,10 @@ pub fn callable() -> Vec<Arc<ScalarUDF>> {
         gcd(),
         lcm(),
         to_hex(),
+        letters::upper(),
+        letters::lower(),
+        letters::initcap(),
+        letters::chr(),
         period_end(),
         isfinite(),
         isoyear_of(),

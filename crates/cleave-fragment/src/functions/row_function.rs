@@ -116,6 +116,12 @@ pub enum ArgumentFault {
     /// A negative offset of a window frame.
     #[error("invalid preceding or following size in window function")]
     FrameOffset,
+    /// The number of no character of a text.
+    #[error("{reason}")]
+    Character {
+        /// Why.
+        reason: String,
+    },
     /// An invalid regular expression.
     #[error("invalid regular expression: {reason}")]
     Pattern {
@@ -155,6 +161,7 @@ impl ArgumentFault {
             },
             Self::Invalid { .. } => "22023",
             Self::FrameOffset => "22013",
+            Self::Character { .. } => "54000",
             Self::Pattern { .. } => "2201B",
         }
     }
