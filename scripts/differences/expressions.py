@@ -385,8 +385,10 @@ class Expressions:
         if choice < 0.6:
             rest = self.one(["", ", 1", ", 2", ", 0", ", -1", ", NULL"])
             if rest and self.happens(0.3):
-                return node(f"e {type_name}", f"{self.one(['lag', 'lead'])}(", value, rest, ", ",
-                            self.constant(type_name), ")", over)
+                # The result has the common type of both.
+                default = self.constant(self.related(type_name) if self.happens(0.3) else type_name)
+                shifted = node("e any", f"{self.one(['lag', 'lead'])}(", value, rest, ", ", default, ")", over)
+                return self.cast(shifted, type_name)
             return node(f"e {type_name}", f"{self.one(['lag', 'lead'])}(", value, rest, ")", over)
         if choice < 0.7:
             return node(f"e {type_name}", "nth_value(", value, f", {self.one(['1', '2', '3'])})", over)

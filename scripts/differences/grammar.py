@@ -149,9 +149,22 @@ class Grammar(Expressions):
             items = [self.expression(type_name, rows) for type_name in types]
             distinct = optional("DISTINCT ") if self.happens(0.15) else ""
         named = listed(", ", [node("item", item, f" AS {name}{place}") for place, item in enumerate(items)])
-        return node("query", "SELECT ", distinct, named, " FROM ", sources, where, *tail)
+        whole = node("query", "SELECT ", distinct, named, " FROM ", sources, where, *tail)
+        if str(distinct) and all("." in str(item) for item in items) and self.happens(0.3):
+            # An order by the same expressions, which a query around it may change.
+            return node("query", "SELECT * FROM (", whole, " ORDER BY ", listed(", ", items, least=len(items)),
+                        f") AS {self.name()}")
+        return whole
 
     def grouped(self, types, rows):
+        of_table = [(name, of) for name, of in rows.columns if name.endswith(".id")]
+        if of_table and self.happens(0.12):
+            # A primary key, if it is a table's: its other columns may stand beside.
+            key, _ = self.one(of_table)
+            own = [(name, of) for name, of in rows.columns if name.split(".")[0] == key.split(".")[0]]
+            scope = replace(rows, columns=tuple(own), outer=())
+            items = [self.expression(of, scope) if self.happens(0.7) else self.over_groups(of, rows) for of in types]
+            return items, (" GROUP BY ", node("e integer", key))
         key_types = [self.one(ALL) for _ in range(self.chance.randint(0, 3))]
         keys = [self.column_of(rows, key_type) if self.happens(0.7) else self.expression(key_type, rows)
                 for key_type in key_types]
@@ -185,6 +198,10 @@ class Grammar(Expressions):
 
         all_keys = listed(", ", keys, least=len(keys))
         way = self.chance.random()
+        if way < 0.1:
+            return node("sets", "ROLLUP ((", all_keys, "), ", self.one(keys), ")")
+        if way < 0.15:
+            return node("sets", "GROUPING SETS (CUBE (", some(), "), (", all_keys, "))")
         if way < 0.3:
             return node("sets", "ROLLUP (", all_keys, ")")
         if way < 0.5:

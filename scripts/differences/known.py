@@ -67,6 +67,8 @@ RULES = [
      "bare numeric has ten digits behind the point, also as text"),
     ({"value"}, r"AS numeric\)|::numeric\b", r"\.\d", r"\.\d{10}'",
      "bare numeric has ten digits behind the point, also as text"),
+    ({"value"}, r"/.*'[-\d.]+'::numeric\b", r"\.\d{8}", r"\.\d{8}",
+     "bare numeric has ten digits behind the point, also below a quotient"),
     ({"type"}, r"sum\(", r"real", r"double precision", "sum(real) is a double"),
     ({"accepted"}, r"(extract|date_part)\(", r"^0A000 unit", r"",
      "extract gives 0 for hours of a date; parts that an interval has not fail once a row needs them"),
