@@ -7,6 +7,7 @@ use cleave_sql::statement::catalog_tables;
 use cleave_sql::statement::locking::target_of;
 use cleave_sql::statement::modify::{TARGET, VID};
 use cleave_sql::statement::names::fold;
+use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast;
 
 use super::statement_context::StatementContext;
@@ -15,6 +16,14 @@ use super::{sequence_rows, table_provider};
 impl KnownTables for StatementContext {
     fn columns(&self, table: &ast::ObjectName) -> Option<Vec<String>> {
         columns(table, |name| self.own_columns(name))
+    }
+
+    fn primary_key(&self, table: &ast::ObjectName) -> Vec<String> {
+        let Some(name) = own_name(table) else { return Vec::new() };
+        if self.given(&name).is_some() || self.state().view(&name).is_some() {
+            return Vec::new();
+        }
+        self.table(&name).map(|table| key_of(&table.schema)).unwrap_or_default()
     }
 }
 
@@ -34,6 +43,30 @@ impl KnownTables for TablesOfView<'_> {
             Some(schema.columns.iter().map(|column| column.name.clone()).collect())
         })
     }
+
+    fn primary_key(&self, table: &ast::ObjectName) -> Vec<String> {
+        let made_of = own_name(table).and_then(|name| self.state.made_of(self.view, &name));
+        match made_of {
+            Some(MadeOf::Table(table)) => key_of(&table.schema),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The name of a table of the schema of all tables.
+fn own_name(table: &ast::ObjectName) -> Option<String> {
+    let parts: Option<Vec<String>> = table.0.iter().map(|part| part.as_ident().map(fold)).collect();
+    match parts?.as_slice() {
+        [name] => Some(name.clone()),
+        [.., schema, name] if schema == table_provider::SCHEMA => Some(name.clone()),
+        _ => None,
+    }
+}
+
+/// The names of the columns of a primary key.
+fn key_of(schema: &TableSchema) -> Vec<String> {
+    let columns = schema.primary_key_indices().into_iter().filter_map(|at| schema.columns.get(at));
+    columns.map(|column| column.name.clone()).collect()
 }
 
 /// The names of the columns of `table`, of which `own` tells where it is in the schema of all tables.

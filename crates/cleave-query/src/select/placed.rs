@@ -73,11 +73,21 @@ fn condition(body: &ast::SetExpr) -> Option<&Expr> {
 /// Rewords the engine's messages of functions, groups and ambiguous columns as PostgreSQL's.
 fn in_own_words(error: Error) -> Error {
     let Error::Query(engine) = &error else { return error };
-    let (DataFusionError::Plan(message) | DataFusionError::Execution(message)) = engine.find_root()
-    else {
-        return error;
+    let message = match engine.find_root() {
+        DataFusionError::Plan(message) | DataFusionError::Execution(message) => message.as_str(),
+        // Where it had checked the types of a call once.
+        DataFusionError::Internal(message) => {
+            return match between(message, "Function '", "' failed to match any signature") {
+                Some(name) => Error::Invalid {
+                    message: format!("function {name} does not exist for arguments of these types"),
+                    fault: Fault::UndefinedFunction,
+                    position: None,
+                },
+                None => error,
+            };
+        }
+        _ => return error,
     };
-    let message = message.as_str();
     if let Some(name) = between(message, "Invalid function '", "'") {
         return Error::UnknownName {
             kind: NameKind::Function,

@@ -1,11 +1,17 @@
-//! A list of doubles that holds one zero holds both.
+//! The zeros of doubles are one value.
 //!
-//! `0.0 = -0.0`, as the engine compares, hashes and joins them. Its lists of constants compare bits.
+//! `0.0 = -0.0`, as the engine compares, hashes and joins them. But its lists of constants, keys of windows, DISTINCT
+//! aggregates and `CASE x WHEN` compare bits.
 //!
 //! ```text
-//!   x IN (0, 2.5, 3.5, 4.5)   ─▶   x IN (0, 2.5, 3.5, 4.5, 0.0, -0.0)
-//!   x IN (1, 2.5, y)          ─▶   x IN (1, 2.5) OR x = y
+//!   x IN (0, 2.5, 3.5, 4.5)    ─▶   x IN (0, 2.5, 3.5, 4.5, 0.0, -0.0)
+//!   x IN (1, 2.5, y)           ─▶   x IN (1, 2.5) OR x = y
+//!   OVER (PARTITION BY x …)    ─▶   OVER (PARTITION BY x + 0.0 …), as -0.0 + 0.0 is 0.0
+//!   count(DISTINCT x)          ─▶   count(DISTINCT x + 0.0)
+//!   CASE x WHEN y THEN …       ─▶   CASE x + 0.0 WHEN y + 0.0 THEN …
 //! ```
+//!
+//! Left alone: rows are sorted with -0.0 before 0.0, so that a further key of ORDER BY does not decide between them.
 //!
 //! It is a rule twice: once types are settled, for all that is planned or compiled; and as one of the last, as others
 //! make lists of conditions with OR.
@@ -16,7 +22,7 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, Tr
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::InList;
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, lit};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, binary_expr, lit};
 use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use super::rewrite::{has_expression, rewrite_expressions, rewrite_named};
@@ -31,11 +37,11 @@ impl AnalyzerRule for BothZeros {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        if !has_expression(&plan, |part| matches!(part, Expr::InList(_)))? {
+        if !has_expression(&plan, compares_bits)? {
             return Ok(plan);
         }
         plan.transform_up_with_subqueries(|node| {
-            rewrite_expressions(node, &|expr, schema| Ok(without_others(expr, schema)))
+            rewrite_expressions(node, &|expr, schema| Ok(of_values(expr, schema)))
         })
         .data()
     }
@@ -101,6 +107,58 @@ fn zeros(is_single: bool) -> [Expr; 2] {
     match is_single {
         true => [lit(0.0_f32), lit(-0.0_f32)],
         false => [lit(0.0_f64), lit(-0.0_f64)],
+    }
+}
+
+fn compares_bits(part: &Expr) -> bool {
+    match part {
+        Expr::InList(_) | Expr::WindowFunction(_) => true,
+        Expr::Case(case) => case.expr.is_some(),
+        Expr::AggregateFunction(function) => function.params.distinct,
+        _ => false,
+    }
+}
+
+fn of_values(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let with_one_zero = |part: &mut Expr| {
+        let Ok(own @ (DataType::Float32 | DataType::Float64)) = part.get_type(schema) else {
+            return false;
+        };
+        if constant(part).is_some_and(|constant| !is_zero(constant)) {
+            return false;
+        }
+        let zero = if own == DataType::Float32 { lit(0.0_f32) } else { lit(0.0_f64) };
+        *part = binary_expr(std::mem::take(part), Operator::Plus, zero);
+        true
+    };
+    match expr {
+        Expr::InList(_) => without_others(expr, schema),
+        Expr::WindowFunction(mut window) => {
+            let params = &mut window.params;
+            let keys = params.partition_by.iter_mut();
+            let keys = keys.chain(params.order_by.iter_mut().map(|by| &mut by.expr));
+            let changed = keys.filter_map(|key| with_one_zero(key).then_some(())).count();
+            Transformed::new_transformed(Expr::WindowFunction(window), changed > 0)
+        }
+        Expr::AggregateFunction(mut function) if function.params.distinct => {
+            let params = &mut function.params;
+            let args = params.args.iter_mut();
+            // An order of DISTINCT is one of its arguments.
+            let args = args.chain(params.order_by.iter_mut().map(|by| &mut by.expr));
+            let changed = args.filter_map(|arg| with_one_zero(arg).then_some(())).count();
+            Transformed::new_transformed(Expr::AggregateFunction(function), changed > 0)
+        }
+        Expr::Case(mut case) if case.expr.is_some() => {
+            let is_plain = |value: &Expr| constant(value).is_some_and(|known| !is_zero(known));
+            if case.when_then_expr.iter().all(|(when, _)| is_plain(when)) {
+                return Transformed::no(Expr::Case(case));
+            }
+            let whens = case.when_then_expr.iter_mut().map(|(when, _)| when.as_mut());
+            let parts = case.expr.as_deref_mut().into_iter().chain(whens);
+            let changed = parts.filter_map(|part| with_one_zero(part).then_some(())).count();
+            Transformed::new_transformed(Expr::Case(case), changed > 0)
+        }
+        other => Transformed::no(other),
     }
 }
 

@@ -1,11 +1,11 @@
 //! Keeps conditions without columns above aggregates that give a row for no input.
 //!
 //! The engine moves a condition below an aggregate if all of its columns are grouped by. `WHERE (SELECT false)` has
-//! none, so it would remove the input of `SELECT count(*)`, and not its row. Such a condition is made to name a column
-//! of the rows that it is about:
+//! none, so it would remove the input of `SELECT count(*)`, and not its row. Such a condition is made to name the
+//! columns of the rows that it is about:
 //!
 //! ```text
-//!   Filter (SELECT …)   ─▶   Filter first_of((SELECT …), column)
+//!   Filter (SELECT …)   ─▶   Filter first_of(first_of((SELECT …), column), column)
 //! ```
 //!
 //! Constants are folded before they could be moved, and EXISTS and IN become joins.
@@ -49,17 +49,17 @@ fn held(filter: Filter) -> Result<Transformed<LogicalPlan>> {
     let is_aggregate = |node: &LogicalPlan| {
         Ok(matches!(node, LogicalPlan::Aggregate(aggregate) if is_whole(aggregate)))
     };
-    let column = filter.input.schema().iter().next().map(Column::from);
-    let Some(column) = column.filter(|_| names_too_little(&filter)) else {
-        return Ok(Transformed::no(LogicalPlan::Filter(filter)));
-    };
-    if !filter.input.exists(is_aggregate)? {
+    if !names_too_little(&filter) || !filter.input.exists(is_aggregate)? {
         return Ok(Transformed::no(LogicalPlan::Filter(filter)));
     }
+    // All columns: those that are constants are gone where the condition is moved through their projection.
+    let columns: Vec<Column> = filter.input.schema().iter().map(Column::from).collect();
     let conditions = split_conjunction(&filter.predicate).into_iter().map(|condition| {
         let condition = condition.clone();
         match has_no_column(&condition) {
-            true => first_of().call(vec![condition, Expr::Column(column.clone())]),
+            true => columns.iter().fold(condition, |condition, column| {
+                first_of().call(vec![condition, Expr::Column(column.clone())])
+            }),
             false => condition,
         }
     });

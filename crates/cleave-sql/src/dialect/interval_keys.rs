@@ -23,7 +23,7 @@ use datafusion::common::{Column, DFSchema};
 use datafusion::error::Result;
 use datafusion::functions_aggregate::first_last::first_value_udaf;
 use datafusion::logical_expr::expr::{
-    AggregateFunction, AggregateFunctionParams, Sort, WindowFunction,
+    AggregateFunction, AggregateFunctionParams, Case, Sort, WindowFunction,
 };
 use datafusion::logical_expr::utils::{grouping_set_to_exprlist, merge_schema};
 use datafusion::logical_expr::{
@@ -253,6 +253,14 @@ fn of_length(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
 
 /// The first of the values, or of all that are not NULL the shortest or the longest.
 fn aggregated(of: Expr, ascending: Option<bool>, filter: Option<Box<Expr>>) -> Expr {
+    // The engine sorts before it filters.
+    let of = match &filter {
+        Some(filter) => {
+            let taken = vec![(filter.clone(), Box::new(of))];
+            Expr::Case(Case { expr: None, when_then_expr: taken, else_expr: None })
+        }
+        None => of,
+    };
     let by = ascending.map(|asc| Sort {
         expr: interval_span().call(vec![of.clone()]),
         asc,

@@ -105,7 +105,12 @@ fn list_of_text(text: &Expr, item: &ast::ArrayElemTypeDef) -> Option<Expr> {
     let ast::Value::SingleQuotedString(text) = &text.value else { return None };
     let ast::ArrayElemTypeDef::SquareBracket(item, _) = item else { return None };
     // The cast reports what cannot be read.
-    let items = list::items(text).ok().filter(|items| !items.is_empty())?;
+    let items = list::items(text).ok()?;
+    if items.is_empty() {
+        let none = Expr::Array(ast::Array { elem: Vec::new(), named: true });
+        let list = ast::ArrayElemTypeDef::SquareBracket(item.clone(), None);
+        return Some(cast(none, DataType::Array(list)));
+    }
     let items = items.into_iter().map(|text| {
         let value = text.map_or(ast::Value::Null, ast::Value::SingleQuotedString);
         cast(Expr::value(value), (**item).clone())
@@ -288,6 +293,11 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
             let [text] = <[Expr; 1]>::try_from(given(function)?).ok()?;
             return Some(call(&own, vec![cast(text, DataType::DoublePrecision)]));
         }
+        // An empty list has no dimension.
+        "array_length" => {
+            let length = cast(Expr::Function(function.clone()), DataType::Integer(None));
+            return Some(call("nullif", vec![length, number(0)]));
+        }
         // The engine's logarithm with a base is not exact for powers of ten.
         "log" if is_of_one(&function.args) => {
             "log10".clone_into(&mut name.value);
@@ -334,6 +344,10 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
             let moment = DataType::Timestamp(None, ast::TimezoneInfo::WithTimeZone);
             let there = call(AT_TIME_ZONE, vec![cast(at, moment), zone.clone()]);
             return Some(call(AT_TIME_ZONE, vec![call("date_trunc", vec![unit, there]), zone]));
+        }
+        "timezone" => {
+            let [zone, at] = <[Expr; 2]>::try_from(given(function)?).ok()?;
+            return Some(call(AT_TIME_ZONE, vec![at, zone]));
         }
         "ntile" if function.over.is_some() => {
             let number = Expr::Function(function.clone());
@@ -405,7 +419,8 @@ fn is_of_one(args: &FunctionArguments) -> bool {
     matches!(args, FunctionArguments::List(list) if list.args.len() == 1)
 }
 
-/// Whether `lag` or `lead` has other arguments than literals behind its value, which the engine does not take.
+/// Whether `lag` or `lead` has other arguments than literals behind its value, which the engine does not take, or a
+/// default that may be no value of its type.
 fn is_by_row(args: &FunctionArguments) -> bool {
     // The engine takes an offset of NULL for its default.
     let is_null = |arg: &FunctionArg| match arg {
@@ -413,6 +428,13 @@ fn is_by_row(args: &FunctionArguments) -> bool {
             value.value == ast::Value::Null
         }
         _ => false,
+    };
+    // Whose type may be the common one.
+    let is_wide = |arg: &FunctionArg| {
+        let FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) = arg else { return false };
+        // A negative one is none of the engine's unsigned row numbers.
+        let Expr::Value(value) = arg else { return matches!(arg, Expr::UnaryOp { .. }) };
+        matches!(&value.value, ast::Value::Number(digits, _) if digits.parse::<i16>().is_err())
     };
     let is_literal = |arg: &FunctionArg| match arg {
         FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::UnaryOp { expr, .. })) => {
@@ -423,7 +445,9 @@ fn is_by_row(args: &FunctionArguments) -> bool {
     };
     match args {
         FunctionArguments::List(list) => {
-            !list.args.iter().skip(1).all(is_literal) || list.args.get(1).is_some_and(is_null)
+            !list.args.iter().skip(1).all(is_literal)
+                || list.args.get(1).is_some_and(is_null)
+                || list.args.get(2).is_some_and(is_wide)
         }
         _ => false,
     }

@@ -3,17 +3,19 @@
 
 use std::ops::ControlFlow;
 
-use super::character_classes::lower_character_classes;
 use super::computed_limits::lower_computed_limits;
 use super::functions_in_from::{lower_functions_in_from, lower_rows};
+use super::grouping_sets::write_out_sets;
 use super::having_alone::lower_having_alone;
 use super::integer_literals::type_integers;
 use super::lateral_lists::join_before_lateral;
+use super::list_comparisons::lower_list_comparison;
 use super::lower_calls::lower_call;
 use super::named_casts::name_casts;
 use super::outer_tables::name_outer_tables;
 use super::places::lower_places;
 use super::quoted_conditions::{lower_quoted_clauses, lower_quoted_operands};
+use super::regular_expressions::lower_regular_expressions;
 use super::row_comparison::lower_row_comparison;
 use super::row_membership::lower_row_membership;
 use super::values_as_queries::{lower_row_of_values, lower_values};
@@ -59,7 +61,7 @@ pub fn lower_syntax(query: &mut ast::Query) {
         lower_quoted_operands(expression);
         lower_row_of_values(expression);
         lower_rows(expression);
-        lower_character_classes(expression);
+        lower_regular_expressions(expression);
         lower_call(expression);
         lower_row_membership(expression);
         lower_row_comparison(expression);
@@ -74,9 +76,18 @@ pub fn lower_syntax(query: &mut ast::Query) {
             };
         } else if let Expr::Value(value) = expression
             && let ast::Value::Number(text, _) = &mut value.value
-            && let Some(plain) = without_power(text)
+            && let Some(plain) = without_power(text).or_else(|| as_numeric(text))
         {
             *text = plain;
+        } else if let Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } = expression
+            && let Expr::Value(value) = expr.as_mut()
+            && let ast::Value::Number(text, _) = &mut value.value
+            && text
+                .strip_suffix('.')
+                .is_some_and(|whole| format!("-{whole}").parse::<i64>().is_ok())
+        {
+            // The smallest bigint.
+            text.pop();
         }
         ControlFlow::Continue(())
     });
@@ -86,7 +97,7 @@ pub fn lower_syntax(query: &mut ast::Query) {
     name_casts(query);
 }
 
-/// What is rewritten in each SELECT as a whole.
+/// What is rewritten in each SELECT as a whole, and from outside to inside.
 struct Clauses;
 
 impl VisitorMut for Clauses {
@@ -96,6 +107,13 @@ impl VisitorMut for Clauses {
         join_before_lateral(select);
         lower_quoted_clauses(select);
         lower_having_alone(select);
+        write_out_sets(select);
+        ControlFlow::Continue(())
+    }
+
+    // Before its parts, which are then lowered themselves.
+    fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        lower_list_comparison(expression);
         ControlFlow::Continue(())
     }
 }
@@ -148,6 +166,12 @@ fn without_power(text: &str) -> Option<String> {
     let (moved, left) = fraction.split_at_checked(exponent).unwrap_or((fraction, ""));
     let zeros = "0".repeat(exponent - moved.len());
     Some(format!("{whole}{moved}{zeros}.{left}"))
+}
+
+/// A whole number beyond the bigints, which the engine would take for an unsigned one, as a numeric.
+fn as_numeric(text: &str) -> Option<String> {
+    let is_whole = text.bytes().all(|byte| byte.is_ascii_digit());
+    (is_whole && text.parse::<i64>().is_err()).then(|| format!("{text}."))
 }
 
 fn without_trailing_blanks(text: Expr) -> Expr {

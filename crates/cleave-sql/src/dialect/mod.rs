@@ -3,8 +3,9 @@
 //! 0. [`query_names`]: columns of subqueries get PostgreSQL's names, and USING merges as in PostgreSQL.
 //! 1. [`lower_syntax`]: casts to `varchar(n)` cut, `1e300` is a double, rows of several values compare value by value,
 //!    `a.b` is a column of an outer table `a` before it is a field of a column, and functions have PostgreSQL's names;
-//!    those that make text are our [own](functions). [`places`]: DISTINCT ON by places. [`named_casts`]: casts in
-//!    grouped queries have names of their own.
+//!    those that make text are our [own](functions). [`regular_expressions`] are written for the engine, and
+//!    [`list_comparisons`] and [`grouping_sets`] written out. [`places`]: DISTINCT ON by places. [`named_casts`]: casts
+//!    in grouped queries have names of their own.
 //! 2. [`PostgresTypes`]: `timestamp` is in microseconds, `uuid` is a type.
 //! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side, where the
 //!    engine would refuse the pair; dates and days add up, and dates and hours. [`operand_types`] refuses operand types
@@ -30,12 +31,12 @@
 
 mod both_zeros;
 mod bounded_functions;
-mod character_classes;
 mod checked_arithmetic;
 mod computed_limits;
 mod copied_arguments;
 mod functions;
 mod functions_in_from;
+mod grouping_sets;
 mod guards;
 mod having_alone;
 mod held_conditions;
@@ -43,6 +44,7 @@ mod infinite_times;
 mod integer_literals;
 mod interval_keys;
 mod lateral_lists;
+mod list_comparisons;
 mod lower_calls;
 mod lower_syntax;
 mod named_casts;
@@ -53,6 +55,7 @@ mod overlaps;
 mod places;
 pub mod query_names;
 mod quoted_conditions;
+mod regular_expressions;
 mod repeated_rows;
 mod rewrite;
 mod row_comparison;

@@ -22,7 +22,6 @@ use datafusion::logical_expr::{
 };
 
 use super::functions::type_name;
-use super::operators::is_large_literal;
 use super::typed_literals::{is_text, typed_literal};
 
 /// Types whose values compare with each other.
@@ -273,7 +272,7 @@ fn shown(expr: &Expr) -> Option<String> {
 ///
 /// # Errors
 /// 42804 where they have none, as `what` says it.
-fn common(
+pub(super) fn common(
     what: &str,
     parts: impl IntoIterator<Item = (bool, DataType)>,
 ) -> Result<Option<DataType>> {
@@ -303,13 +302,9 @@ fn common(
                     }
                     // The engine would make decimals of floats beside decimals.
                     (one, other) if one.is_numeric() && other.is_numeric() => {
-                        match [DataType::Float64, DataType::Float32]
-                            .into_iter()
-                            .find(|float| one == float || other == float)
-                        {
-                            Some(float) => float,
-                            None => type_union_coercion(one, other).unwrap_or(before),
-                        }
+                        let floats = [DataType::Float64, DataType::Float32];
+                        let float = floats.into_iter().find(|float| one == float || other == float);
+                        float.or_else(|| type_union_coercion(one, other)).unwrap_or(before)
                     }
                     _ => type_union_coercion(&before, &own).unwrap_or(before),
                 }
@@ -326,7 +321,7 @@ fn common(
 pub(super) fn matched(what: &str, mut parts: Vec<&mut Expr>, schema: &DFSchema) -> Result<()> {
     let types = parts.iter().filter_map(|part| {
         let own = part.get_type(schema).ok()?;
-        Some((is_unknown(part), signed(own, is_large_literal(part))))
+        Some((is_unknown(part), signed(own)))
     });
     let Some(common) = common(what, types.collect::<Vec<_>>())? else { return Ok(()) };
     for part in &mut parts {
@@ -339,11 +334,9 @@ pub(super) fn matched(what: &str, mut parts: Vec<&mut Expr>, schema: &DFSchema) 
     Ok(())
 }
 
-/// The type of PostgreSQL for an unsigned one of the engine: it has ranks and row numbers as such, and numbers beyond
-/// the bigints as literals.
-fn signed(own: DataType, is_large: bool) -> DataType {
+/// The type of PostgreSQL for an unsigned one of the engine: it has ranks and row numbers as such.
+pub(super) fn signed(own: DataType) -> DataType {
     match own {
-        DataType::UInt64 if is_large => DataType::Decimal128(20, 0),
         DataType::UInt64 => DataType::Int64,
         own => own,
     }
@@ -420,13 +413,7 @@ pub(super) fn matched_inputs(what: &str, inputs: &mut [Arc<LogicalPlan>]) -> Res
     for place in 0..width {
         let types = inputs.iter().map(|input| {
             let own = input.schema().field(place).data_type().clone();
-            let is_large = match &**input {
-                LogicalPlan::Projection(projection) => {
-                    projection.expr.get(place).is_some_and(is_large_literal)
-                }
-                _ => false,
-            };
-            (is_unknown_column(input, place), signed(own, is_large))
+            (is_unknown_column(input, place), signed(own))
         });
         let common = common(what, types.collect::<Vec<_>>())?;
         all_common.push(common.filter(|common| !is_text(common)));

@@ -12,7 +12,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::planner::{
     ExprPlanner, PlannerResult, RawAggregateExpr, RawBinaryExpr, RawWindowExpr,
 };
-use datafusion::logical_expr::{Expr, ExprSchemable, Operator, binary_expr, cast};
+use datafusion::logical_expr::{Expr, ExprSchemable, Operator, binary_expr, cast, lit};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::integer_literals::{as_integer, follows_argument, is_whole};
@@ -53,12 +53,10 @@ impl ExprPlanner for PostgresOperators {
         let (expr, left, right) = null_as_text(expr, left, right);
         let (expr, left, right) = as_doubles(expr, left, right);
         let (expr, left, right) = with_numbers(expr, left, right)?;
-        if expr.op == BinaryOperator::PGBitwiseShiftRight
-            && (&left, &right) == (&DataType::Int16, &DataType::Int32)
+        if (&left, &right) == (&DataType::Int16, &DataType::Int32)
+            && let Some(shifted) = shifted_smallint(&expr)
         {
-            let RawBinaryExpr { left, right, .. } = expr;
-            let shifted = binary_expr(left, Operator::BitwiseShiftRight, right);
-            return Ok(PlannerResult::Planned(cast(shifted, DataType::Int16)));
+            return Ok(PlannerResult::Planned(shifted));
         }
         let (expr, left, right) = with_times(expr, left, right)?;
         let planned = days(&expr, &left, &right)
@@ -139,15 +137,6 @@ fn calculates(operator: &BinaryOperator) -> bool {
     matches!(does(operator), Some(Add | Subtract | Multiply | Divide | Modulo))
 }
 
-/// Whether `expr` is a number beyond the bigints: the engine gives unsigned literals to no others.
-pub(super) fn is_large_literal(expr: &Expr) -> bool {
-    match expr {
-        Expr::Literal(ScalarValue::UInt64(_), _) => true,
-        Expr::Alias(alias) => is_large_literal(&alias.expr),
-        _ => false,
-    }
-}
-
 /// Ranks and row numbers are bigints; the engine has them unsigned.
 fn as_bigints(
     mut expr: RawBinaryExpr,
@@ -155,7 +144,7 @@ fn as_bigints(
     mut right: DataType,
 ) -> (RawBinaryExpr, DataType, DataType) {
     for (side, own) in [(&mut expr.left, &mut left), (&mut expr.right, &mut right)] {
-        if *own == DataType::UInt64 && !is_large_literal(side) {
+        if *own == DataType::UInt64 {
             *own = DataType::Int64;
             *side = cast(std::mem::take(side), DataType::Int64);
         }
@@ -318,6 +307,27 @@ fn is_apart(data_type: &DataType) -> bool {
     )
 }
 
+/// A smallint that is shifted is one: of the integer that the engine makes, the lower 16 bits.
+fn shifted_smallint(expr: &RawBinaryExpr) -> Option<Expr> {
+    let (left, right) = (expr.left.clone(), expr.right.clone());
+    let shifted = match &expr.op {
+        BinaryOperator::PGBitwiseShiftRight => {
+            binary_expr(left, Operator::BitwiseShiftRight, right)
+        }
+        BinaryOperator::PGBitwiseShiftLeft => {
+            let left = cast(left, DataType::Int32);
+            let shifted = binary_expr(left, Operator::BitwiseShiftLeft, right);
+            let lower = binary_expr(shifted, Operator::BitwiseAnd, lit(0xFFFF_i32));
+            // The highest of them is the sign.
+            let sign = || lit(0x8000_i32);
+            let turned = binary_expr(lower, Operator::BitwiseXor, sign());
+            binary_expr(turned, Operator::Minus, sign())
+        }
+        _ => return None,
+    };
+    Some(cast(shifted, DataType::Int16))
+}
+
 /// An interval that is multiplied or divided, and a part of a time that is divided, whose fraction PostgreSQL keeps.
 fn scaled(expr: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<Expr> {
     use BinaryOperator::{Divide, Multiply};
@@ -325,6 +335,13 @@ fn scaled(expr: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<Exp
         |data_type: &DataType| matches!(data_type, DataType::Interval(_) | DataType::Duration(_));
     let (one, other) = (expr.left.clone(), expr.right.clone());
     match &expr.op {
+        // Of a factor that is NULL, nothing else tells the type.
+        Multiply | Divide if is_interval(left) && right.is_null() => {
+            Some(interval_times().call(vec![one, cast(other, DataType::Float64)]))
+        }
+        Multiply if left.is_null() && is_interval(right) => {
+            Some(interval_times().call(vec![other, cast(one, DataType::Float64)]))
+        }
         Multiply if is_interval(left) && right.is_numeric() => {
             Some(interval_times().call(vec![one, other]))
         }

@@ -4,6 +4,7 @@
 //!  SELECT DISTINCT ON (1) a, b … ORDER BY 1, 2   ─▶ SELECT DISTINCT ON (a) a, b … ORDER BY a, b
 //!  SELECT DISTINCT ON (a, b) … ORDER BY b, a     ─▶ SELECT DISTINCT ON (b, a) …
 //!  SELECT a, b … GROUP BY ROLLUP (1, 2)          ─▶ … GROUP BY ROLLUP (a, b)
+//!  SELECT DISTINCT f(a) … ORDER BY f(a)          ─▶ SELECT DISTINCT f(a) … ORDER BY 1
 //! ```
 
 use std::ops::ControlFlow;
@@ -43,6 +44,13 @@ impl VisitorMut for Lower {
                 sort_like(keys, order);
             }
         }
+        if let (
+            Some(Distinct::Distinct),
+            Some(ast::OrderBy { kind: OrderByKind::Expressions(order), .. }),
+        ) = (&select.distinct, &mut query.order_by)
+        {
+            order.iter_mut().for_each(|key| place(&mut key.expr, &items));
+        }
         ControlFlow::Continue(())
     }
 
@@ -56,6 +64,22 @@ impl VisitorMut for Lower {
             }
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// Replaces an expression of the select list by its place: the engine looks for its columns.
+fn place(key: &mut Expr, items: &[SelectItem]) {
+    if matches!(key, Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_))
+        || items.iter().any(is_star)
+    {
+        return;
+    }
+    let is_it = |item: &SelectItem| match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => expr == key,
+        _ => false,
+    };
+    if let Some(place) = items.iter().position(is_it) {
+        *key = Expr::value(ast::Value::Number((place + 1).to_string(), false));
     }
 }
 

@@ -14,12 +14,12 @@ use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::{Cast, ScalarFunction};
 use datafusion::logical_expr::{
-    Expr, ExprSchemable, JoinConstraint, LogicalPlan, Operator, case, cast, lit,
+    Expr, ExprSchemable, JoinConstraint, LogicalPlan, Operator, case, cast, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 
-use super::functions::{FIRST_OF, text_of};
+use super::functions::{FIRST_OF, of_engine, text_of, with_digits};
 use super::operand_types::{
     check_cast, check_compared, check_comparison, check_condition, matched, matched_union,
     nullif_type,
@@ -241,7 +241,8 @@ fn nullif(
         *one = cast(std::mem::take(one), of_other);
         return Ok(Transformed::yes(cast(Expr::ScalarFunction(function), own)));
     }
-    if !own.is_numeric() || !of_other.is_numeric() || own == of_other {
+    let is_double = own.is_floating() || of_other.is_floating();
+    if !own.is_numeric() || !of_other.is_numeric() || (own == of_other && !is_double) {
         return Ok(Transformed::yes(Expr::ScalarFunction(function)));
     }
     let is_whole = own.is_integer();
@@ -249,23 +250,58 @@ fn nullif(
     if is_whole && result.is_decimal() {
         *one = cast(std::mem::take(one), result.clone());
     }
-    if result.is_floating() || of_other.is_floating() {
+    if is_double {
         // As PostgreSQL, as doubles.
-        for operand in [one, other] {
-            *operand = cast(std::mem::take(operand), DataType::Float64);
+        let as_double = |operand: &mut Expr| cast(std::mem::take(operand), DataType::Float64);
+        let (left, right) = (as_double(one), as_double(other));
+        // The engine's compares bits, and zeros have a sign. What is no column is computed once, and loses that of -0.
+        if is_at_hand(&left) {
+            let none = lit(ScalarValue::Float64(None));
+            let value = when(left.clone().eq(right), none).otherwise(left)?;
+            return Ok(Transformed::yes(cast(value, result)));
         }
+        (*one, *other) = (left + lit(0.0_f64), right + lit(0.0_f64));
     }
     Ok(Transformed::yes(cast(Expr::ScalarFunction(function), result)))
 }
 
-/// `ceil`, `floor`, `trunc` and `round`: results of numerics have no superfluous zeros behind the point; a double
-/// rounds to even.
+/// Whether a value costs nothing: it may come twice.
+fn is_at_hand(expr: &Expr) -> bool {
+    match expr {
+        Expr::Column(_) | Expr::Literal(..) => true,
+        Expr::Cast(cast) => is_at_hand(&cast.expr),
+        _ => false,
+    }
+}
+
+/// `ceil`, `floor`, `trunc` and `round`: results of numerics have as many digits behind the point as asked for; a
+/// double rounds to even; a whole number is a double, with digits a numeric.
 fn whole(mut function: ScalarFunction, schema: &DFSchema) -> Expr {
+    if ["round", "trunc"].contains(&function.name()) {
+        function.func = of_engine(function.name());
+    }
     let [value, digits @ ..] = function.args.as_mut_slice() else {
         return Expr::ScalarFunction(function);
     };
+    if let Ok(own) = value.get_type(schema) {
+        let digits = match digits {
+            [] if own.is_integer() => return cast(std::mem::take(value), DataType::Float64),
+            [Expr::Literal(digits, _)] => Some(&*digits),
+            _ => None,
+        };
+        if let Some(numeric) = with_digits(&own, digits) {
+            *value = cast(std::mem::take(value), numeric.clone());
+            return cast(Expr::ScalarFunction(function), numeric);
+        }
+    }
+    // The engine's type of a rounded numeric follows from digits that are a literal, which a cast is not.
+    if let ("round", [Expr::Literal(count, _)]) = (function.func.name(), &mut *digits)
+        && let Ok(number) = count.cast_to(&DataType::Int32)
+    {
+        *count = number;
+    }
     let (precision, scale) = match value.get_type(schema) {
-        Ok(DataType::Decimal128(precision, scale @ 1..)) => (precision, scale),
+        Ok(DataType::Decimal128(precision, scale @ 0..)) => (precision, scale),
         Ok(DataType::Decimal256(..)) if function.func.name() == "trunc" => {
             let taken = std::mem::replace(value, lit(ScalarValue::Null));
             *value = cast(taken, DataType::Decimal128(38, STORED_SCALE));
@@ -282,7 +318,17 @@ fn whole(mut function: ScalarFunction, schema: &DFSchema) -> Expr {
         }
         _ => return Expr::ScalarFunction(function),
     };
+    if let [Expr::Literal(digits, _)] = digits
+        && let Ok(ScalarValue::Int64(Some(digits))) = digits.cast_to(&DataType::Int64)
+        && let Ok(digits) = i8::try_from(digits)
+        && digits > scale
+        && let Some(wider) = precision.checked_add((digits - scale).unsigned_abs())
+        && wider <= 38
+    {
+        return cast(std::mem::take(value), DataType::Decimal128(wider, digits));
+    }
     let kept = match (function.func.name(), digits) {
+        _ if scale == 0 => return Expr::ScalarFunction(function),
         ("round", _) => return Expr::ScalarFunction(function),
         (_, []) => 0,
         (_, [Expr::Literal(digits, _)]) => match digits.cast_to(&DataType::Int64) {

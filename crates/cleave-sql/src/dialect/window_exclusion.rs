@@ -129,7 +129,16 @@ fn end_of_window(text: &str) -> Option<usize> {
 }
 
 /// `window` as a function of our own, if it is marked.
+///
+/// # Errors
+/// A place of `nth_value` that is not positive, which the engine would count from the end.
 pub(super) fn excluding(mut window: RawWindowExpr) -> Result<RawWindowExpr> {
+    if window.func_def.name() == "nth_value"
+        && let Some(Expr::Literal(place, _)) = window.args.get(1)
+        && let Ok(ScalarValue::Int64(Some(..=0))) = place.cast_to(&DataType::Int64)
+    {
+        return Err(ArgumentFault::Place.into());
+    }
     let mark = |argument: &Expr| match argument {
         Expr::Literal(ScalarValue::Utf8(Some(text)), _) => match Exclusion::split(text) {
             ("", exclusion) => exclusion,

@@ -37,7 +37,7 @@ mod shown;
 mod table_numbers;
 
 use crate::visiting::{visit, visit_expressions_mut, visit_mut};
-use lists::{list_empty_texts, list_of_numbers, show_vectors};
+use lists::{list_empty_texts, list_of_numbers, one, part_of, show_vectors, subscripts};
 use shown::{names_shown, show_names};
 use table_numbers::lower_table_numbers;
 
@@ -104,7 +104,11 @@ impl Visitor for Mentions {
 
     fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
         stop_if(match expression {
-            Expr::Function(function) => is_own(&function.name) || takes_text(function),
+            Expr::Function(function) => {
+                is_own(&function.name)
+                    || takes_text(function)
+                    || shown::writer_of(expression).is_some()
+            }
             Expr::Cast { data_type, .. } => catalog_type(data_type).is_some(),
             Expr::Collate { collation, .. } => is_own(collation),
             Expr::BinaryOp { op: BinaryOperator::PGCustomBinaryOperator(_), .. } => true,
@@ -202,9 +206,16 @@ impl VisitorMut for Lower {
                 }
             }
             Expr::Cast { kind, expr, data_type, array, format } => match catalog_type(&data_type) {
+                Some(name) if name == "name" && shown::writer_of(&expr).is_some() => {
+                    shown::written(*expr)
+                }
                 Some(name) => cast(&name, *expr),
                 None => match list_of_numbers(&expr, &data_type) {
                     Some(list) => list,
+                    // `'t'::regclass::text`.
+                    None if is_text(&data_type) && shown::writer_of(&expr).is_some() => {
+                        shown::written(*expr)
+                    }
                     None => Expr::Cast { kind, expr, data_type, array, format },
                 },
             },
@@ -264,7 +275,6 @@ fn counted(query: &ast::Query, negated: bool) -> Option<Expr> {
     }
     let mut query = query.clone();
     let SetExpr::Select(select) = query.body.as_mut() else { return None };
-    let one = || Expr::value(Value::Number("1".to_owned(), false));
     select.projection = vec![SelectItem::UnnamedExpr(call("count", vec![one()]))];
     Some(Expr::BinaryOp {
         left: Box::new(Expr::Subquery(Box::new(query))),
@@ -313,6 +323,10 @@ pub(crate) fn type_of_catalog(data_type: &DataType) -> Option<ColumnType> {
     })
 }
 
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Text | DataType::Varchar(_) | DataType::CharacterVarying(_))
+}
+
 /// `expression` as a value of the named type.
 fn cast(name: &str, expression: Expr) -> Expr {
     let to = |data_type: DataType, expression: Expr| Expr::Cast {
@@ -346,6 +360,11 @@ fn cast(name: &str, expression: Expr) -> Expr {
         "oid" | "xid" | "cid" | "xid8" => {
             let number = number_of(&expression);
             return number.unwrap_or_else(|| to(DataType::BigInt(None), expression));
+        }
+        // One character.
+        "char" => {
+            let places = [one(), one()];
+            return call("substr", [named(expression)].into_iter().chain(places).collect());
         }
         "int2" => DataType::SmallInt(None),
         "int4" | "cardinal_number" => DataType::Int(None),
@@ -427,70 +446,6 @@ fn items(list: &Expr) -> Option<Vec<Expr>> {
             }
             _ => None,
         },
-        _ => None,
-    }
-}
-
-/// `generate_subscripts(list, 1)` over the catalog's lists: their numbers from 0. And `_pg_expandarray(list)`, which
-/// has rows of an item and its number, and here only the item.
-fn subscripts(function: ast::Function) -> Expr {
-    match function.name.to_string().to_lowercase().as_str() {
-        "generate_subscripts" => {
-            call("unnest", vec![call("cleave_subscripts", arguments(&function))])
-        }
-        "_pg_expandarray" => call("unnest", arguments(&function)),
-        _ => Expr::Function(function),
-    }
-}
-
-/// `(_pg_expandarray(list)).n`, `(keys).x` and `indoption[0]`, as JDBC writes them.
-fn part_of(root: &Expr, access: &[ast::AccessExpr]) -> Option<Expr> {
-    let last_name = |expression: &Expr| match expression {
-        Expr::Identifier(name) => Some(fold(name)),
-        Expr::CompoundIdentifier(parts) => parts.last().map(fold),
-        _ => None,
-    };
-    match (root, access) {
-        (Expr::Nested(inner), [ast::AccessExpr::Dot(Expr::Identifier(field))]) => {
-            match (inner.as_ref(), fold(field).as_str()) {
-                (Expr::Function(function), "n") if is_own(&function.name) => {
-                    let numbers = call("cleave_numbers", arguments(function));
-                    Some(call("unnest", vec![numbers]))
-                }
-                (Expr::Identifier(_) | Expr::CompoundIdentifier(_), "x") => {
-                    Some(inner.as_ref().clone())
-                }
-                _ => None,
-            }
-        }
-        (_, [before @ .., ast::AccessExpr::Subscript(ast::Subscript::Index { index })]) => {
-            let mut parts = match root {
-                Expr::Identifier(name) => vec![name.clone()],
-                Expr::CompoundIdentifier(parts) => parts.clone(),
-                _ => return None,
-            };
-            for access in before {
-                let ast::AccessExpr::Dot(Expr::Identifier(name)) = access else { return None };
-                parts.push(name.clone());
-            }
-            let column = match parts.as_slice() {
-                [name] => Expr::Identifier(name.clone()),
-                _ => Expr::CompoundIdentifier(parts),
-            };
-            match last_name(&column)? {
-                name if name.ends_with("indoption") => {
-                    Some(call("cleave_option", vec![column, index.clone()]))
-                }
-                // A `name` is a list of characters, from 0.
-                name if name == "typname" => {
-                    let one = || Expr::value(Value::Number("1".to_owned(), false));
-                    let (left, right) = (Box::new(index.clone()), Box::new(one()));
-                    let place = Expr::BinaryOp { left, op: BinaryOperator::Plus, right };
-                    Some(call("substr", vec![column, place, one()]))
-                }
-                _ => None,
-            }
-        }
         _ => None,
     }
 }

@@ -536,5 +536,9 @@ const INFORMATION: &[Shape] = &[
         "triggers",
         "trigger_catalog:t trigger_schema:t trigger_name:t event_object_schema:t event_object_table:t",
     ),
-    filled("views", "table_catalog:t table_schema:t table_name:t view_definition:t"),
+    filled(
+        "views",
+        "table_catalog:t table_schema:t table_name:t view_definition:t check_option:t is_updatable:t \
+         is_insertable_into:t is_trigger_updatable:t is_trigger_deletable:t is_trigger_insertable_into:t",
+    ),
 ];

@@ -331,6 +331,11 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
             }
         })?;
     tokens::refuse_hidden(&tokens)?;
+    tokens::join_literals(&mut tokens).map_err(|place| Error::Syntax {
+        message: "a literal behind another one, without an operator".to_owned(),
+        near: roles::not_a_password(script, text_at(script, place.start)),
+        position: position_of(place.start),
+    })?;
     check_chains(&tokens)?;
     let mut overriding = sequence::take_overriding(&mut tokens);
     exclude::take_exclude(&mut tokens);

@@ -85,6 +85,12 @@ pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {
                     ("table_schema", "public".into()),
                     ("table_name", view.schema.name.as_str().into()),
                     ("view_definition", view.query.as_str().into()),
+                    ("check_option", "NONE".into()),
+                    ("is_updatable", "NO".into()),
+                    ("is_insertable_into", "NO".into()),
+                    ("is_trigger_updatable", "NO".into()),
+                    ("is_trigger_deletable", "NO".into()),
+                    ("is_trigger_insertable_into", "NO".into()),
                 ]
             })
             .collect(),

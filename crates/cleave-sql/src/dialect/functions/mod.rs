@@ -12,6 +12,7 @@
 //! 9. [`shift_by_row`]: `lag` and `lead` by a column.
 //! 10. [`type_of`][]: `pg_typeof`.
 //! 11. [`first_of`](first_of()): makes an expression name something besides.
+//! 12. [`rounding`]: `round` and `trunc` of whole numbers.
 //!
 //! A device has none of them: they serve the presentation of results, and the code that writes values as text is here.
 
@@ -21,6 +22,7 @@ mod lists;
 mod moments;
 mod number_template;
 mod patterns;
+mod rounding;
 mod shift_by_row;
 mod template;
 mod text_of;
@@ -37,6 +39,8 @@ use datafusion::logical_expr::ScalarUDF;
 pub(super) use first_of::{FIRST_OF, each_item, first_of};
 pub(super) use lists::{DISCRETE_PERCENTILE, LIST_OR_EMPTY, MOST_FREQUENT};
 pub use moments::statement_timestamp;
+pub(super) use patterns::SUBSTRING;
+pub(super) use rounding::{of_engine, with_digits};
 pub use shift_by_row::window_functions;
 pub(super) use shift_by_row::{LAG_BY_ROW, LEAD_BY_ROW};
 pub(super) use text_of::text_of;
@@ -46,7 +50,10 @@ pub(super) use zones::AT_TIME_ZONE;
 
 /// All of them.
 pub fn text_functions() -> Vec<Arc<ScalarUDF>> {
+    let [round, trunc] = rounding::rounding();
     vec![
+        round,
+        trunc,
         text_of(),
         texts::format(),
         texts::quote_literal(),
@@ -56,6 +63,8 @@ pub fn text_functions() -> Vec<Arc<ScalarUDF>> {
         from_template::to_timestamp(),
         patterns::regexp_split_to_array(),
         patterns::regexp_substr(),
+        patterns::regexp_match(),
+        patterns::substring_by_pattern(),
         lists::most_frequent(),
         lists::discrete_percentile(),
         lists::list_or_empty(),

@@ -137,7 +137,6 @@ impl NumberTemplate {
         let is_negative = is_negative && !is_zero;
         let blanks = self.before - whole.len();
         let all: Vec<char> = whole.chars().chain(fraction.chars()).collect();
-        let first = self.first_shown(&whole);
         // FM removes zeros at the end that the template has as 9.
         let zeros = self.parts.iter().filter_map(|part| match part {
             Part::Digit { place, is_zero: true } => Some(*place),
@@ -148,6 +147,8 @@ impl NumberTemplate {
             all.get(place - blanks).is_some_and(|digit| *digit != '0')
                 || last_zero.is_some_and(|zero| *place <= zero)
         });
+        let has_fraction = !self.is_bare || last_digit.is_some();
+        let first = self.first_shown(&whole, has_fraction);
         let mut out = String::new();
         let mut has_sign = false;
         for part in &self.parts {
@@ -185,10 +186,10 @@ impl NumberTemplate {
     }
 
     /// The place of the first digit shown.
-    fn first_shown(&self, whole: &str) -> usize {
+    fn first_shown(&self, whole: &str, has_fraction: bool) -> usize {
         let is_only_zero = whole == "0" || whole.is_empty();
         // Before a fraction, a zero is left out if the template has a 9; under FM only if a fraction remains.
-        let first = match is_only_zero && self.behind > 0 {
+        let first = match is_only_zero && self.behind > 0 && has_fraction {
             true => self.before,
             false => self.before - whole.len().max(1).min(self.before),
         };

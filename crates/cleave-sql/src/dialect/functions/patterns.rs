@@ -66,6 +66,60 @@ pub(super) fn regexp_substr() -> Arc<ScalarUDF> {
     )
 }
 
+/// `substring(text FROM pattern)`, whose pattern is the engine's already.
+pub(in crate::dialect) const SUBSTRING: &str = "substring_by_pattern";
+
+/// The first group of the first match, or all of the match if the pattern has no group.
+pub(super) fn substring_by_pattern() -> Arc<ScalarUDF> {
+    let takes = |given: &[DataType]| texts(given, 2..=2);
+    row_function(
+        SUBSTRING,
+        takes,
+        |_| DataType::Utf8,
+        |args| {
+            let mut patterns = Patterns::default();
+            let found = (0..rows_of(args)).map(|row| {
+                let given: Option<Vec<&str>> = args.iter().map(|arg| text_at(arg, row)).collect();
+                let Some([text, pattern]) = given.as_deref() else { return Ok(None) };
+                let pattern = patterns.get(pattern, "")?;
+                let group = usize::from(pattern.captures_len() > 1);
+                let found = pattern.captures(text).and_then(|found| found.get(group));
+                Ok(found.map(|found| found.as_str().to_owned()))
+            });
+            Ok(Arc::new(found.collect::<Result<StringArray>>()?))
+        },
+    )
+}
+
+/// `regexp_match(text, pattern [, flags])`: the groups of the first match, those that take no part NULL, or all of the
+/// match if the pattern has no group.
+pub(super) fn regexp_match() -> Arc<ScalarUDF> {
+    let takes = |given: &[DataType]| texts(given, 2..=3);
+    let gives = |_: &[DataType]| DataType::new_list(DataType::Utf8, true);
+    row_function("regexp_match", takes, gives, |args| {
+        let mut patterns = Patterns::default();
+        let mut lists = ListBuilder::new(StringBuilder::new());
+        for row in 0..rows_of(args) {
+            let given: Option<Vec<&str>> = args.iter().map(|arg| text_at(arg, row)).collect();
+            let Some([text, pattern, flags @ ..]) = given.as_deref() else {
+                lists.append(false);
+                continue;
+            };
+            let pattern = patterns.get(pattern, flags.first().copied().unwrap_or_default())?;
+            let Some(found) = pattern.captures(text) else {
+                lists.append(false);
+                continue;
+            };
+            let first = usize::from(found.len() > 1);
+            for group in found.iter().skip(first) {
+                lists.values().append_option(group.map(|group| group.as_str()));
+            }
+            lists.append(true);
+        }
+        Ok(Arc::new(lists.finish()))
+    })
+}
+
 fn found_at(args: &[ArrayRef], row: usize, patterns: &mut Patterns) -> Result<Option<String>> {
     let [texts, expressions, rest @ ..] = args else { return Ok(None) };
     if args.iter().any(|arg| arg.is_null(row)) {

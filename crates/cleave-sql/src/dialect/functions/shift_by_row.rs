@@ -1,11 +1,12 @@
-//! `lag` and `lead` with an offset that differs by row; the engine's take one offset for all rows.
+//! `lag` and `lead` with an offset that differs by row, or a default of another type; the engine's take one offset for
+//! all rows, and give a default the type of the value.
 
 use std::sync::Arc;
 
 use datafusion::arrow::array::BooleanArray;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, UInt64Array};
 use datafusion::arrow::compute::kernels::zip::zip;
-use datafusion::arrow::compute::{cast, take};
+use datafusion::arrow::compute::{CastOptions, cast, cast_with_options, take};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
 use datafusion::common::exec_err;
 use datafusion::error::Result;
@@ -13,6 +14,9 @@ use datafusion::logical_expr::function::{PartitionEvaluatorArgs, WindowUDFFieldA
 use datafusion::logical_expr::{
     PartitionEvaluator, Signature, TypeSignature, Volatility, WindowUDF, WindowUDFImpl,
 };
+
+use super::super::operand_types;
+use super::super::typed_literals::is_text;
 
 /// `lag(value, rows, default)`.
 pub(in crate::dialect) const LAG_BY_ROW: &str = "lag_by_row";
@@ -53,10 +57,26 @@ impl WindowUDFImpl for ShiftByRow {
 
     fn field(&self, args: WindowUDFFieldArgs<'_>) -> Result<FieldRef> {
         let types = args.input_fields().iter().map(|field| field.data_type());
-        let known = types.clone().next().filter(|first| !first.is_null());
-        let value = known.or_else(|| types.clone().nth(2)).cloned().unwrap_or(DataType::Null);
-        Ok(Arc::new(Field::new(args.name(), value, true)))
+        let (value, default) = (types.clone().next(), types.clone().nth(2));
+        let own = match (value, default) {
+            (Some(value), Some(default)) => common(value, default)?,
+            (value, _) => value.cloned().unwrap_or(DataType::Null),
+        };
+        Ok(Arc::new(Field::new(args.name(), own, true)))
     }
+}
+
+/// The type of a value and its default; a default that is a text may be a literal of any type.
+///
+/// # Errors
+/// They have none.
+fn common(value: &DataType, default: &DataType) -> Result<DataType> {
+    let parts = [
+        (false, operand_types::signed(value.clone())),
+        (is_text(default), operand_types::signed(default.clone())),
+    ];
+    let common = operand_types::common("lag and lead: value and default of", parts)?;
+    Ok(common.unwrap_or_else(|| default.clone()))
 }
 
 #[derive(Debug)]
@@ -83,9 +103,10 @@ impl PartitionEvaluator for Shifted {
         let places: UInt64Array = (0..num_rows).map(place_of).collect();
         let found = take(value, &places, None)?;
         let Some(default) = default else { return Ok(found) };
-        let known = if found.data_type().is_null() { default } else { &found };
-        let (found, default) =
-            (cast(&found, known.data_type())?, cast(default, known.data_type())?);
+        let own = common(found.data_type(), default.data_type())?;
+        let strict = CastOptions { safe: false, ..CastOptions::default() };
+        let found = cast(&found, &own)?;
+        let default = cast_with_options(default, &own, &strict)?;
         // A NULL offset gives NULL, and not the default.
         let is_own = (0..num_rows).map(|row| Some(places.is_valid(row) || rows.is_null(row)));
         Ok(zip(&BooleanArray::from_iter(is_own), &found, &default)?)

@@ -83,18 +83,33 @@ fn converted(times: &ArrayRef, zone: Option<&str>) -> Result<ArrayRef> {
     let Some(zone) = zone else {
         return Ok(new_null_array(&result, times.len()));
     };
-    let zone = known_zone(zone)?;
-    if !is_moment {
-        let there = cast(times, &of_zone(Some(zone)))?;
-        return Ok(cast(&there, &result)?);
-    }
-    let zone: Tz = zone.parse()?;
-    let shown = times.as_primitive::<TimestampMicrosecondType>().unary_opt(|micros| {
-        let there = as_datetime_with_timezone::<TimestampMicrosecondType>(micros, zone)?;
-        Some(there.naive_local().and_utc().timestamp_micros())
-    });
-    let shown: TimestampMicrosecondArray = shown;
-    Ok(Arc::new(shown))
+    let zone: Tz = known_zone(zone)?.parse()?;
+    let times = times.as_primitive::<TimestampMicrosecondType>();
+    let converted: TimestampMicrosecondArray = match is_moment {
+        true => times.unary_opt(|moment| moment.checked_add(offset_at(moment, zone)?)),
+        false => times.unary_opt(|local| moment_of(local, zone)),
+    };
+    Ok(cast(&converted, &result)?)
+}
+
+/// The microseconds by which the local time of `zone` is ahead of UTC at `moment`; `None` for years without a calendar.
+fn offset_at(moment: i64, zone: Tz) -> Option<i64> {
+    let there = as_datetime_with_timezone::<TimestampMicrosecondType>(moment, zone)?;
+    there.naive_local().and_utc().timestamp_micros().checked_sub(moment)
+}
+
+/// The moment of a local time of `zone`. Where clocks are put forward, times that do not exist have the offset from
+/// before; where they are put back, times that exist twice have the offset from after.
+///
+/// Source: PostgreSQL's `DetermineTimeZoneOffset`.
+fn moment_of(local: i64, zone: Tz) -> Option<i64> {
+    const DAY: i64 = 86_400_000_000;
+    let before = offset_at(local.checked_sub(DAY)?, zone)?;
+    let after = offset_at(local.checked_add(DAY)?, zone)?;
+    let (earlier, later) = (local.checked_sub(before)?, local.checked_sub(after)?);
+    let holds = |moment: i64, offset: i64| offset_at(moment, zone) == Some(offset);
+    let is_later = before == after || holds(later, after);
+    Some(if is_later { later } else { earlier })
 }
 
 /// Distances from UTC as names of zones, whose sign is the other one.

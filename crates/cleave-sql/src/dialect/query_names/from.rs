@@ -29,6 +29,8 @@ pub(super) struct Leaf {
     pub(super) called: String,
     /// Its columns; None: unknown.
     pub(super) offered: Option<Vec<Offered>>,
+    /// The columns of its primary key, if it is a table that has one.
+    pub(super) key: Vec<String>,
 }
 
 /// A table of FROM, or several that are joined.
@@ -42,6 +44,13 @@ pub(super) struct FromItem {
     pub(super) merged: Vec<Offered>,
     /// Whether the engine has its columns in another order.
     pub(super) is_reordered: bool,
+}
+
+impl Leaf {
+    /// Whether it has a column of that name; None: unknown.
+    pub(super) fn has(&self, name: &str) -> Option<bool> {
+        Some(self.offered.as_ref()?.iter().any(|column| column.name == name))
+    }
 }
 
 impl Offered {
@@ -126,6 +135,7 @@ impl Walk<'_> {
             [_] => self.ctes.iter().rev().find(|cte| cte.name == fold(&own)),
             _ => None,
         };
+        let mut key = Vec::new();
         let columns = match cte {
             Some(cte) => {
                 if cte.engine != cte.name {
@@ -136,17 +146,24 @@ impl Walk<'_> {
                 cte.columns.clone()
             }
             None => {
+                key = self.tables.primary_key(name);
                 let columns = self.tables.columns(name);
                 columns.map(|names| names.into_iter().map(Column::plain).collect())
             }
         };
-        match alias {
+        let mut table = match alias {
             Some(alias) => {
+                if !alias.columns.is_empty() {
+                    // They have other names.
+                    key.clear();
+                }
                 let columns = listed(alias, columns)?;
-                Ok(leaf(&fold(&alias.name), columns))
+                leaf(&fold(&alias.name), columns)
             }
-            None => Ok(leaf(&fold(&own), columns)),
-        }
+            None => leaf(&fold(&own), columns),
+        };
+        table.leaves.iter_mut().for_each(|leaf| leaf.key = key.clone());
+        Ok(table)
     }
 }
 
@@ -189,7 +206,8 @@ fn leaf(table: &str, columns: Option<Vec<Column>>) -> FromItem {
         });
         offered.collect::<Vec<_>>()
     });
-    let leaves = vec![Leaf { called: table.to_owned(), offered: offered.clone() }];
+    let (called, key) = (table.to_owned(), Vec::new());
+    let leaves = vec![Leaf { called, offered: offered.clone(), key }];
     FromItem { offered, leaves, ..FromItem::default() }
 }
 

@@ -16,7 +16,8 @@
 //!
 //! 1. [`figured`] gives PostgreSQL's name for an expression;
 //! 2. [`from`] gives the columns that FROM offers, and rewrites USING and NATURAL ([`merged`]);
-//! 3. this file names the select lists.
+//! 3. this file names the select lists;
+//! 4. [`grouped`] adds to GROUP BY the columns that depend on it.
 //!
 //! Columns of tables come from the statement's catalog ([`KnownTables`]). If they are unknown, as for most functions in
 //! FROM, a query stays as it is.
@@ -34,6 +35,7 @@ use crate::statement::names::fold;
 
 mod figured;
 mod from;
+mod grouped;
 mod merged;
 
 use crate::visiting::{visit_expressions, visit_mut};
@@ -44,6 +46,12 @@ use from::{FromItem, Offered};
 pub trait KnownTables {
     /// The names of the columns of `table`; None: unknown.
     fn columns(&self, table: &ast::ObjectName) -> Option<Vec<String>>;
+
+    /// The columns of the primary key of `table`; none: it has none, or is no table.
+    fn primary_key(&self, table: &ast::ObjectName) -> Vec<String> {
+        let _ = table;
+        Vec::new()
+    }
 }
 
 /// Knows no table.
@@ -208,6 +216,7 @@ impl Walk<'_> {
         let not_shown = merged.iter().filter(|column| !aliases.contains(&column.name));
         let not_shown: Vec<Offered> = not_shown.cloned().collect();
         self.in_expressions(order_by, &not_shown)?;
+        grouped::group_by_dependent(select, order_by.as_ref(), &from);
         Ok(name_list(select, &from, order_by.as_ref(), (role, in_set)))
     }
 

@@ -7,6 +7,9 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use super::{ExplainFormat, Reader, Statement};
 use crate::statement::names::position_of;
 
+/// Options that show or hide a part of PostgreSQL's plans. Ours show what they have.
+const SHOWN_ANYWAY: [&str; 6] = ["costs", "buffers", "timing", "summary", "settings", "wal"];
+
 impl Reader<'_> {
     /// EXPLAIN [ANALYZE] [VERBOSE] statement, EXPLAIN (option [value], ...) statement.
     pub(super) fn explain(&mut self) -> Result<Statement> {
@@ -24,6 +27,8 @@ impl Reader<'_> {
                     verbose = self.switch()?;
                 } else if self.take("format") {
                     format = self.explain_format()?;
+                } else if SHOWN_ANYWAY.iter().any(|option| self.take(option)) {
+                    self.switch()?;
                 } else {
                     return Err(self.expected("ANALYZE, VERBOSE or FORMAT"));
                 }

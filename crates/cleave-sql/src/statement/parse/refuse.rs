@@ -57,6 +57,7 @@ impl Visitor for Refuse {
             (query.format_clause.is_some(), "SELECT ... FORMAT"),
         ];
         refuse_first(&clauses, query)?;
+        refuse_twice(query)?;
         if let Some(with) = &query.with {
             refuse_second_query(with)?;
         }
@@ -82,6 +83,7 @@ impl Visitor for Refuse {
             (select.value_table_mode.is_some(), "SELECT AS VALUE"),
         ];
         refuse_first(&clauses, select)?;
+        select.projection.iter().try_for_each(refuse_literal_name)?;
         refuse_distinct_places(select)?;
         let mut names = Vec::new();
         select.from.iter().try_for_each(|joined| refuse_second(joined, &mut names))?;
@@ -149,6 +151,58 @@ impl Visitor for Refuse {
             _ => ControlFlow::Continue(()),
         }
     }
+}
+
+/// Refuses clauses around a query in parentheses that has them itself.
+fn refuse_twice(query: &ast::Query) -> Flow {
+    let clauses_of = |query: &ast::Query| {
+        let (has_limit, has_offset) = match &query.limit_clause {
+            Some(ast::LimitClause::LimitOffset { limit, offset, .. }) => {
+                (limit.is_some(), offset.is_some())
+            }
+            Some(ast::LimitClause::OffsetCommaLimit { .. }) => (true, true),
+            None => (false, false),
+        };
+        [
+            (query.order_by.is_some(), "ORDER BY"),
+            (has_limit || query.fetch.is_some(), "LIMIT"),
+            (has_offset, "OFFSET"),
+            (query.with.is_some(), "WITH"),
+        ]
+    };
+    let own = clauses_of(query);
+    let mut around = query;
+    while let ast::SetExpr::Query(inner) = around.body.as_ref() {
+        let twice = own.into_iter().zip(clauses_of(inner)).find(|(own, inner)| own.0 && inner.0);
+        if let Some(((_, clause), _)) = twice {
+            return ControlFlow::Break(Box::new(Error::Syntax {
+                message: format!("multiple {clause} clauses not allowed"),
+                near: None,
+                position: position_of(query.span().start),
+            }));
+        }
+        around = inner;
+    }
+    ControlFlow::Continue(())
+}
+
+/// Refuses `SELECT a 'b'`: the parser crate takes a literal for a name.
+fn refuse_literal_name(item: &ast::SelectItem) -> Flow {
+    match item {
+        ast::SelectItem::ExprWithAlias { alias, .. } => refuse_literal(alias),
+        _ => ControlFlow::Continue(()),
+    }
+}
+
+fn refuse_literal(alias: &ast::Ident) -> Flow {
+    if alias.quote_style != Some('\'') {
+        return ControlFlow::Continue(());
+    }
+    ControlFlow::Break(Box::new(Error::Syntax {
+        message: "a literal is no name".to_owned(),
+        near: Some(alias.to_string()),
+        position: position_of(alias.span.start),
+    }))
 }
 
 fn refuse(what: impl Into<String>, place: &impl Spanned) -> Flow {
@@ -324,6 +378,7 @@ fn refuse_length(length: usize, what: &str) -> Flow {
 
 fn refuse_in_alias(alias: Option<&ast::TableAlias>, place: &ast::TableFactor) -> Flow {
     let Some(alias) = alias else { return ControlFlow::Continue(()) };
+    refuse_literal(&alias.name)?;
     let has_types = alias.columns.iter().any(|column| column.data_type.is_some());
     let clauses = [
         (has_types, "an alias that gives its columns types"),

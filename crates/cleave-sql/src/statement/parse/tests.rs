@@ -51,7 +51,7 @@ fn syntax_errors_have_line_column_and_token() {
         ("COPY t", 1, 7, None),
         ("COPY t FROM nowhere", 1, 13, Some("nowhere")),
         ("42", 1, 1, Some("42")),
-        ("EXPLAIN (COSTS) SELECT 1", 1, 10, Some("COSTS")),
+        ("EXPLAIN (COST) SELECT 1", 1, 10, Some("COST")),
         ("EXPLAIN (FORMAT yaml) SELECT 1", 1, 17, Some("yaml")),
     ] {
         let error = refused(sql);

@@ -2,7 +2,7 @@
 //! out, or replaced.
 
 use cleave_catalog::error::{Error, Fault, Result};
-use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan, Whitespace};
 
 use crate::statement::locking::HIDDEN;
 use crate::statement::names::position_of;
@@ -22,6 +22,88 @@ pub(super) fn refuse_hidden(tokens: &[TokenWithSpan]) -> Result<()> {
                 fault: Fault::Statement,
                 position: position_of(token.span.start),
             });
+        }
+    }
+    Ok(())
+}
+
+/// What stands behind a literal.
+#[derive(Clone, Copy)]
+enum Between {
+    Blanks,
+    Newline,
+    /// A comment in `/* */`, over which nothing is joined.
+    Comment,
+}
+
+/// Joins literals in quotes with a newline between them, as the standard has it: the parser crate would take the second
+/// for the name of the first.
+///
+/// # Errors
+/// The place of a literal behind another one on its line, and of one with escapes that would be those of the first.
+pub(super) fn join_literals(tokens: &mut Vec<TokenWithSpan>) -> Result<(), Span> {
+    let is_literal = |token: &Token| {
+        matches!(
+            token,
+            Token::SingleQuotedString(_)
+                | Token::EscapedStringLiteral(_)
+                | Token::UnicodeStringLiteral(_)
+                | Token::NationalStringLiteral(_)
+                | Token::HexStringLiteral(_)
+        )
+    };
+    // The last literal, and what has followed.
+    let mut last: Option<(usize, Between)> = None;
+    let mut joined: Vec<(usize, usize)> = Vec::new();
+    for (place, token) in tokens.iter().enumerate() {
+        last = match (&token.token, last) {
+            (Token::Whitespace(space), Some((first, so_far))) => {
+                let between = match (space, so_far) {
+                    (Whitespace::MultiLineComment(_), _) | (_, Between::Comment) => {
+                        Between::Comment
+                    }
+                    (Whitespace::Newline, _) => Between::Newline,
+                    (Whitespace::SingleLineComment { comment, .. }, _)
+                        if comment.ends_with('\n') =>
+                    {
+                        Between::Newline
+                    }
+                    (_, so_far) => so_far,
+                };
+                Some((first, between))
+            }
+            (Token::SingleQuotedString(text), Some((first, Between::Newline))) => {
+                // Its escapes would be those of the first one.
+                let is_escaped = matches!(
+                    tokens.get(first).map(|token| &token.token),
+                    Some(Token::EscapedStringLiteral(_) | Token::UnicodeStringLiteral(_))
+                );
+                if is_escaped && text.contains('\\') {
+                    return Err(token.span);
+                }
+                joined.push((first, place));
+                Some((first, Between::Blanks))
+            }
+            (Token::SingleQuotedString(_), Some(_)) => return Err(token.span),
+            (literal, _) => is_literal(literal).then_some((place, Between::Blanks)),
+        };
+    }
+    // Behind its place, each is white space: what is read by place stays where it is.
+    for (first, place) in joined {
+        let Some(token) = tokens.get_mut(place) else { continue };
+        let space = Token::Whitespace(Whitespace::Newline);
+        let Token::SingleQuotedString(more) = std::mem::replace(&mut token.token, space) else {
+            continue;
+        };
+        match tokens.get_mut(first).map(|token| &mut token.token) {
+            Some(
+                Token::SingleQuotedString(text)
+                | Token::EscapedStringLiteral(text)
+                | Token::UnicodeStringLiteral(text)
+                | Token::NationalStringLiteral(text)
+                | Token::HexStringLiteral(text),
+            ) => text.push_str(&more),
+            _ => {}
         }
     }
     Ok(())

@@ -1,0 +1,334 @@
+//! PostgreSQL's regular expressions and replacements, written as the engine reads them.
+//!
+//! A literal pattern is translated: a point matches any character, also a newline; classes as `[:alpha:]` are those of
+//! Unicode, which the engine has for ASCII; `\y`, `\m`, `\M` are ends of words; within brackets nothing but ranges and
+//! classes is special. Of a pattern that is no literal, only the point is given its meaning. A replacement refers to
+//! groups by `\1` to `\9`, to the match by `\&`, and a `$` in it is a `$`.
+//!
+//! Left as the engine has it: of alternatives, the first that matches is taken, where PostgreSQL takes the longest.
+//!
+//! Source: PostgreSQL's documentation, "POSIX Regular Expressions".
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr};
+
+use super::functions::SUBSTRING;
+use crate::statement::catalog_syntax::call;
+
+/// Classes that differ, and what they are.
+const CLASSES: [(&str, &str); 5] = [
+    ("[:alpha:]", r"\p{Alphabetic}"),
+    ("[:alnum:]", r"\p{Alphabetic}\p{Nd}"),
+    ("[:lower:]", r"\p{Lowercase}"),
+    ("[:upper:]", r"\p{Uppercase}"),
+    ("[:space:]", r"\s"),
+];
+
+/// Lets a point match newlines.
+const OVER_LINES: &str = "(?s)";
+
+/// Rewrites the pattern of `expression`, and its replacement, if it has one.
+pub(super) fn lower_regular_expressions(expression: &mut Expr) {
+    use BinaryOperator as Op;
+    match expression {
+        Expr::BinaryOp {
+            op: Op::PGRegexMatch | Op::PGRegexIMatch | Op::PGRegexNotMatch | Op::PGRegexNotIMatch,
+            right,
+            ..
+        } => lower_pattern(right, false),
+        Expr::Function(function) => lower_function(function),
+        // `substring(text FROM pattern)`: the first group, or all of the match.
+        Expr::Substring { expr, substring_from: Some(pattern), substring_for: None, .. }
+            if is_literal(pattern) =>
+        {
+            lower_pattern(pattern, false);
+            *expression = call(SUBSTRING, vec![(**expr).clone(), (**pattern).clone()]);
+        }
+        _ => {}
+    }
+}
+
+/// A function of regular expressions.
+fn lower_function(function: &mut ast::Function) {
+    let [ast::ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return };
+    let name = name.value.to_lowercase();
+    let flags_at = match name.as_str() {
+        "regexp_replace" | "regexp_count" => 3,
+        "regexp_match" | "regexp_like" | "regexp_split_to_array" | "regexp_split_to_table" => 2,
+        "regexp_substr" => 4,
+        "regexp_instr" => 5,
+        _ => return,
+    };
+    let mut by_lines = false;
+    if let Some(flags) = argument(&mut function.args, flags_at).and_then(text_mut) {
+        by_lines = flags.contains(['n', 'm']);
+        // The engine knows one of the two.
+        *flags = flags.replace('n', "m");
+    }
+    if let Some(pattern) = argument(&mut function.args, 1) {
+        lower_pattern(pattern, by_lines);
+    }
+    if name == "regexp_replace"
+        && let Some(by) = argument(&mut function.args, 2)
+    {
+        match text_mut(by) {
+            Some(text) => *text = replacement(text),
+            None => {
+                let text = std::mem::replace(by, Expr::value(ast::Value::Null));
+                let dollars = call("replace", vec![text, literal("$"), literal("$$")]);
+                *by = call("replace", vec![dollars, literal("\\&"), literal("${0}")]);
+            }
+        }
+    }
+}
+
+fn is_literal(expression: &Expr) -> bool {
+    matches!(expression, Expr::Value(value) if literal_text(&value.value).is_some())
+}
+
+fn literal(text: &str) -> Expr {
+    Expr::value(ast::Value::SingleQuotedString(text.to_owned()))
+}
+
+/// The text of a literal in quotes of any kind.
+pub(super) fn literal_text(value: &ast::Value) -> Option<&str> {
+    match value {
+        ast::Value::SingleQuotedString(text) | ast::Value::EscapedStringLiteral(text) => Some(text),
+        ast::Value::DollarQuotedString(text) => Some(&text.value),
+        _ => None,
+    }
+}
+
+fn text_mut(expression: &mut Expr) -> Option<&mut String> {
+    let Expr::Value(value) = expression else { return None };
+    match &mut value.value {
+        ast::Value::SingleQuotedString(text) | ast::Value::EscapedStringLiteral(text) => Some(text),
+        ast::Value::DollarQuotedString(text) => Some(&mut text.value),
+        _ => None,
+    }
+}
+
+fn argument(arguments: &mut ast::FunctionArguments, place: usize) -> Option<&mut Expr> {
+    let ast::FunctionArguments::List(list) = arguments else { return None };
+    match list.args.get_mut(place)? {
+        ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(argument)) => Some(argument),
+        _ => None,
+    }
+}
+
+/// Rewrites a pattern; `by_lines`: points match no newlines.
+fn lower_pattern(pattern: &mut Expr, by_lines: bool) {
+    if let Some(text) = text_mut(pattern) {
+        *text = translated(text, by_lines);
+    } else if !by_lines {
+        let text = std::mem::replace(pattern, Expr::value(ast::Value::Null));
+        *pattern = Expr::Nested(Box::new(Expr::BinaryOp {
+            left: Box::new(literal(OVER_LINES)),
+            op: BinaryOperator::StringConcat,
+            right: Box::new(Expr::Nested(Box::new(text))),
+        }));
+    }
+}
+
+/// `pattern` as the engine reads it.
+fn translated(pattern: &str, by_lines: bool) -> String {
+    let (options, pattern) = options_of(pattern);
+    let by_lines = by_lines || options.contains(['n', 'm']);
+    let mut out = String::with_capacity(pattern.len());
+    let mut has_points = false;
+    let mut letters = pattern.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => match letters.next() {
+                Some('y') => out.push_str(r"\b"),
+                Some('Y') => out.push_str(r"\B"),
+                Some('m') => out.push_str(r"\b{start}"),
+                Some('M') => out.push_str(r"\b{end}"),
+                Some('Z') => out.push_str(r"\z"),
+                Some('d') => out.push_str("[0-9]"),
+                Some('D') => out.push_str("[^0-9]"),
+                escaped => out.extend(['\\'].into_iter().chain(escaped)),
+            },
+            '[' => bracket(&mut letters, by_lines, &mut out),
+            letter => {
+                has_points |= letter == '.';
+                out.push(letter);
+            }
+        }
+    }
+    let mut flags: String = options.chars().filter(|flag| matches!(flag, 'i' | 'x')).collect();
+    if by_lines && options.contains(['n', 'm']) {
+        flags.push('m');
+    }
+    if has_points && !by_lines {
+        flags.push('s');
+    }
+    if flags.is_empty() { out } else { format!("(?{flags}){out}") }
+}
+
+/// The options that `pattern` begins with, and the rest of it.
+fn options_of(pattern: &str) -> (&str, &str) {
+    let all = pattern.strip_prefix("(?").and_then(|rest| rest.split_once(')'));
+    match all {
+        Some((options, rest)) if options.chars().all(|one| "cimnstx".contains(one)) => {
+            (options, rest)
+        }
+        _ => ("", pattern),
+    }
+}
+
+/// A set of characters, behind its opening bracket.
+fn bracket(letters: &mut Peekable<Chars<'_>>, by_lines: bool, out: &mut String) {
+    let rest: String = letters.clone().take(6).collect();
+    for (marks, boundary) in [("[:<:]]", r"\b{start}"), ("[:>:]]", r"\b{end}")] {
+        if rest == marks {
+            letters.nth(5);
+            out.push_str(boundary);
+            return;
+        }
+    }
+    out.push('[');
+    if letters.next_if_eq(&'^').is_some() {
+        out.push('^');
+        if by_lines {
+            out.push_str(r"\n");
+        }
+    }
+    let mut is_first = true;
+    while let Some(letter) = letters.next() {
+        if letter == ']' && !is_first {
+            out.push(letter);
+            return;
+        }
+        is_first = false;
+        let Some(first) = element(letter, letters, out) else { continue };
+        out.push_str(&escaped(&first));
+        // A range, unless the set ends behind the `-`.
+        let mut ahead = letters.clone();
+        if ahead.next() == Some('-') && ahead.next().is_some_and(|next| next != ']') {
+            letters.next();
+            if let Some(last) = letters.next().and_then(|letter| element(letter, letters, out)) {
+                out.push('-');
+                out.push_str(&escaped(&last));
+            }
+        }
+    }
+}
+
+/// The character that begins with `letter`; a class is written out, and is none.
+fn element(letter: char, letters: &mut Peekable<Chars<'_>>, out: &mut String) -> Option<String> {
+    match (letter, letters.peek().copied()) {
+        ('\\', Some(next)) => {
+            letters.next();
+            match next {
+                'd' => out.push_str("0-9"),
+                // Classes, and characters with a name.
+                next if next.is_alphanumeric() => out.extend(['\\', next]),
+                next => return Some(next.to_string()),
+            }
+            None
+        }
+        ('[', Some(mark @ (':' | '.' | '='))) => {
+            letters.next();
+            let mut name = String::new();
+            for letter in letters.by_ref() {
+                name.push(letter);
+                if name.ends_with(&format!("{mark}]")) {
+                    break;
+                }
+            }
+            let end = name.len().saturating_sub(2);
+            name.truncate(if name.ends_with(']') { end } else { name.len() });
+            if mark != ':' {
+                return Some(name);
+            }
+            let class = format!("[:{name}:]");
+            let known = CLASSES.iter().find(|(known, _)| *known == class);
+            out.push_str(known.map_or(class.as_str(), |(_, own)| own));
+            None
+        }
+        (letter, _) => Some(letter.to_string()),
+    }
+}
+
+/// A character of a set, without any other meaning.
+fn escaped(character: &str) -> String {
+    match character.chars().next() {
+        Some(letter) if letter.is_ascii_punctuation() => format!("\\{character}"),
+        _ => character.to_owned(),
+    }
+}
+
+/// `text` as the engine reads it.
+fn replacement(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '$' => out.push_str("$$"),
+            '\\' => match letters.peek().copied() {
+                Some(digit @ '1'..='9') => {
+                    letters.next();
+                    out.extend(["${", digit.to_string().as_str(), "}"]);
+                }
+                Some('&') => {
+                    letters.next();
+                    out.push_str("${0}");
+                }
+                other => {
+                    if other == Some('\\') {
+                        letters.next();
+                    }
+                    out.push('\\');
+                    // The engine would read a group. There is none of that number, hence no text.
+                    if letters.peek().is_some_and(char::is_ascii_digit) {
+                        out.push_str("${100000}");
+                    }
+                }
+            },
+            letter => out.push(letter),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{replacement, translated};
+
+    #[test]
+    fn patterns_are_written_for_the_engine() {
+        for (own, engines) in [
+            ("a.b", "(?s)a.b"),
+            (r"a\.b[.]", r"a\.b[\.]"),
+            ("[[:alpha:]_]+", r"[\p{Alphabetic}\_]+"),
+            ("[^][a&&b~~c]", r"[^\]\[a\&\&b\~\~c]"),
+            ("[+--]", r"[\+-\-]"),
+            ("[--/a-]", r"[\--\/a\-]"),
+            ("[[.a.][=b=]-d]", "[ab-d]"),
+            ("[[:<:]]a[[:>:]]", r"\b{start}a\b{end}"),
+            (r"\mword\M|\y\Y\A\Z", r"\b{start}word\b{end}|\b\B\A\z"),
+            (r"\d[\d\w]", r"[0-9][0-9\w]"),
+            ("(?n)^[^a].", r"(?m)^[^\na]."),
+            ("(?i)a.", "(?is)a."),
+            ("[[:digit:]", "[[:digit:]"),
+            ("[", "["),
+            ("\\", "\\"),
+        ] {
+            assert_eq!(translated(own, false), engines);
+        }
+    }
+
+    #[test]
+    fn replacements_are_written_for_the_engine() {
+        for (own, engines) in [
+            (r"<\1>$1", "<${1}>$$1"),
+            (r"\&\0\\1", r"${0}\${100000}0\${100000}1"),
+            (r"\\.\", r"\.\"),
+        ] {
+            assert_eq!(replacement(own), engines);
+        }
+    }
+}
