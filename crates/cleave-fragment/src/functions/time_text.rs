@@ -339,7 +339,7 @@ impl<'a> Scan<'a> {
         let count = self.rest.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
         let (word, tail) = self.rest.split_at_checked(count)?;
         let is_it = |name: &&str| word.eq_ignore_ascii_case(name.as_bytes());
-        let place = names.iter().position(|spellings| spellings.iter().any(|name| is_it(name)))?;
+        let place = names.iter().position(|spellings| spellings.iter().any(is_it))?;
         self.rest = tail;
         i64::try_from(place + 1).ok()
     }
