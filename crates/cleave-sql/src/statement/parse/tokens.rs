@@ -41,7 +41,7 @@ enum Between {
 ///
 /// # Errors
 /// The place of a literal behind another one on its line, and of one with escapes that would be those of the first.
-pub(super) fn join_literals(tokens: &mut Vec<TokenWithSpan>) -> Result<(), Span> {
+pub(super) fn join_literals(tokens: &mut [TokenWithSpan]) -> Result<(), Span> {
     let is_literal = |token: &Token| {
         matches!(
             token,
@@ -95,15 +95,15 @@ pub(super) fn join_literals(tokens: &mut Vec<TokenWithSpan>) -> Result<(), Span>
         let Token::SingleQuotedString(more) = std::mem::replace(&mut token.token, space) else {
             continue;
         };
-        match tokens.get_mut(first).map(|token| &mut token.token) {
-            Some(
-                Token::SingleQuotedString(text)
-                | Token::EscapedStringLiteral(text)
-                | Token::UnicodeStringLiteral(text)
-                | Token::NationalStringLiteral(text)
-                | Token::HexStringLiteral(text),
-            ) => text.push_str(&more),
-            _ => {}
+        if let Some(
+            Token::SingleQuotedString(text)
+            | Token::EscapedStringLiteral(text)
+            | Token::UnicodeStringLiteral(text)
+            | Token::NationalStringLiteral(text)
+            | Token::HexStringLiteral(text),
+        ) = tokens.get_mut(first).map(|token| &mut token.token)
+        {
+            text.push_str(&more);
         }
     }
     Ok(())
