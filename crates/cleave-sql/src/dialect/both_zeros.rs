@@ -110,6 +110,7 @@ fn zeros(is_single: bool) -> [Expr; 2] {
     }
 }
 
+/// Whether the engine compares the bits of doubles here.
 fn compares_bits(part: &Expr) -> bool {
     match part {
         Expr::InList(_) | Expr::WindowFunction(_) => true,
@@ -119,47 +120,54 @@ fn compares_bits(part: &Expr) -> bool {
     }
 }
 
+/// An expression that compares bits, of values whose bits are equal if they are.
 fn of_values(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    let with_one_zero = |part: &mut Expr| {
-        let Ok(own @ (DataType::Float32 | DataType::Float64)) = part.get_type(schema) else {
-            return false;
-        };
-        if constant(part).is_some_and(|constant| !is_zero(constant)) {
-            return false;
-        }
-        let zero = if own == DataType::Float32 { lit(0.0_f32) } else { lit(0.0_f64) };
-        *part = binary_expr(std::mem::take(part), Operator::Plus, zero);
-        true
-    };
     match expr {
         Expr::InList(_) => without_others(expr, schema),
         Expr::WindowFunction(mut window) => {
             let params = &mut window.params;
-            let keys = params.partition_by.iter_mut();
-            let keys = keys.chain(params.order_by.iter_mut().map(|by| &mut by.expr));
-            let changed = keys.filter_map(|key| with_one_zero(key).then_some(())).count();
-            Transformed::new_transformed(Expr::WindowFunction(window), changed > 0)
+            let order = params.order_by.iter_mut().map(|by| &mut by.expr);
+            let changed = with_one_zero(params.partition_by.iter_mut().chain(order), schema);
+            Transformed::new_transformed(Expr::WindowFunction(window), changed)
         }
         Expr::AggregateFunction(mut function) if function.params.distinct => {
             let params = &mut function.params;
-            let args = params.args.iter_mut();
             // An order of DISTINCT is one of its arguments.
-            let args = args.chain(params.order_by.iter_mut().map(|by| &mut by.expr));
-            let changed = args.filter_map(|arg| with_one_zero(arg).then_some(())).count();
-            Transformed::new_transformed(Expr::AggregateFunction(function), changed > 0)
+            let order = params.order_by.iter_mut().map(|by| &mut by.expr);
+            let changed = with_one_zero(params.args.iter_mut().chain(order), schema);
+            Transformed::new_transformed(Expr::AggregateFunction(function), changed)
         }
         Expr::Case(mut case) if case.expr.is_some() => {
-            let is_plain = |value: &Expr| constant(value).is_some_and(|known| !is_zero(known));
-            if case.when_then_expr.iter().all(|(when, _)| is_plain(when)) {
+            if case.when_then_expr.iter().all(|(when, _)| is_other_constant(when)) {
                 return Transformed::no(Expr::Case(case));
             }
             let whens = case.when_then_expr.iter_mut().map(|(when, _)| when.as_mut());
             let parts = case.expr.as_deref_mut().into_iter().chain(whens);
-            let changed = parts.filter_map(|part| with_one_zero(part).then_some(())).count();
-            Transformed::new_transformed(Expr::Case(case), changed > 0)
+            let changed = with_one_zero(parts, schema);
+            Transformed::new_transformed(Expr::Case(case), changed)
         }
         other => Transformed::no(other),
     }
+}
+
+/// Adds 0.0 to those of `parts` that may be a zero of either sign; whether there is one.
+fn with_one_zero<'a>(parts: impl Iterator<Item = &'a mut Expr>, schema: &DFSchema) -> bool {
+    let mut changed = false;
+    for part in parts {
+        if let Ok(own @ (DataType::Float32 | DataType::Float64)) = part.get_type(schema)
+            && !is_other_constant(part)
+        {
+            let [zero, _] = zeros(own == DataType::Float32);
+            *part = binary_expr(std::mem::take(part), Operator::Plus, zero);
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// Whether `part` is a constant, and no zero.
+fn is_other_constant(part: &Expr) -> bool {
+    constant(part).is_some_and(|known| !is_zero(known))
 }
 
 /// A list of doubles with both zeros where it has one; what is no constant is compared by itself.

@@ -11,6 +11,8 @@
 
 use datafusion::sql::sqlparser::ast::{self, Expr, FunctionArg, FunctionArgExpr};
 
+use super::places::without_repeated;
+
 /// Most parts of a CUBE, as in PostgreSQL.
 const CUBE_PARTS_MAX: usize = 12;
 
@@ -21,27 +23,29 @@ pub(super) fn write_out_sets(select: &mut ast::Select) {
         if is_taken(group) {
             continue;
         }
-        if let Some(sets) = sets_of(group) {
-            *group = Expr::GroupingSets(sets.into_iter().map(without_repeated).collect());
+        if let Some(mut sets) = sets_of(group) {
+            sets.iter_mut().for_each(|set| without_repeated(set, |part| part));
+            *group = Expr::GroupingSets(sets);
         }
     }
 }
 
 /// Whether the engine takes `group` as it is.
 fn is_taken(group: &Expr) -> bool {
-    let is_single = |parts: &Vec<Vec<Expr>>| {
-        parts.iter().enumerate().all(|(place, part)| {
-            part.len() == 1 && parts.get(..place).is_none_or(|before| !before.contains(part))
-        })
-    };
     match group {
-        Expr::Rollup(parts) | Expr::Cube(parts) => is_single(parts),
+        Expr::Rollup(parts) | Expr::Cube(parts) => {
+            is_distinct(parts) && parts.iter().all(|part| part.len() == 1)
+        }
         Expr::GroupingSets(sets) => sets.iter().all(|set| {
-            without_repeated(set.clone()).len() == set.len()
-                && !matches!(set.as_slice(), [one] if nested(one).is_some())
+            is_distinct(set) && !matches!(set.as_slice(), [one] if nested(one).is_some())
         }),
         _ => true,
     }
+}
+
+/// Whether no two of `items` are equal.
+fn is_distinct<T: PartialEq>(items: &[T]) -> bool {
+    items.iter().enumerate().all(|(place, item)| !items.iter().take(place).any(|one| one == item))
 }
 
 fn sets_of(group: &Expr) -> Option<Vec<Vec<Expr>>> {
@@ -99,14 +103,4 @@ fn nested(set: &Expr) -> Option<Expr> {
         "cube" if name.quote_style.is_none() => Some(Expr::Cube(parts)),
         _ => None,
     }
-}
-
-fn without_repeated(set: Vec<Expr>) -> Vec<Expr> {
-    let mut kept: Vec<Expr> = Vec::with_capacity(set.len());
-    for part in set {
-        if !kept.contains(&part) {
-            kept.push(part);
-        }
-    }
-    kept
 }

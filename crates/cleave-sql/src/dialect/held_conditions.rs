@@ -5,7 +5,7 @@
 //! columns of the rows that it is about:
 //!
 //! ```text
-//!   Filter (SELECT …)   ─▶   Filter first_of(first_of((SELECT …), column), column)
+//!   Filter (SELECT …)   ─▶   Filter first_of((SELECT …), column, column)
 //! ```
 //!
 //! Constants are folded before they could be moved, and EXISTS and IN become joins.
@@ -53,13 +53,11 @@ fn held(filter: Filter) -> Result<Transformed<LogicalPlan>> {
         return Ok(Transformed::no(LogicalPlan::Filter(filter)));
     }
     // All columns: those that are constants are gone where the condition is moved through their projection.
-    let columns: Vec<Column> = filter.input.schema().iter().map(Column::from).collect();
+    let columns = || filter.input.schema().iter().map(|own| Expr::Column(Column::from(own)));
     let conditions = split_conjunction(&filter.predicate).into_iter().map(|condition| {
         let condition = condition.clone();
         match has_no_column(&condition) {
-            true => columns.iter().fold(condition, |condition, column| {
-                first_of().call(vec![condition, Expr::Column(column.clone())])
-            }),
+            true => first_of().call([condition].into_iter().chain(columns()).collect()),
             false => condition,
         }
     });

@@ -39,7 +39,7 @@ const VOLATILE: [&str; 9] = [
 /// Rewrites `expression`, if it is such a comparison.
 pub(super) fn lower_list_comparison(expression: &mut Expr) {
     use BinaryOperator as Op;
-    let lowered = match expression {
+    let lowered = match &*expression {
         Expr::AnyOp { left, compare_op: Op::Eq, right, .. } => {
             of_text(right).map(|list| is_in(left, list, false))
         }
@@ -50,10 +50,9 @@ pub(super) fn lower_list_comparison(expression: &mut Expr) {
             .and_then(|list| chain(left, &Compares::By(compare_op), list, false)),
         Expr::AllOp { left, compare_op, right } => items(right, compare_op)
             .and_then(|list| chain(left, &Compares::By(compare_op), list, true)),
-        Expr::Like { expr, pattern, .. } | Expr::ILike { expr, pattern, .. } => {
-            let (left, pattern) = (expr.clone(), pattern.clone());
-            patterns(expression, &pattern)
-                .and_then(|(list, is_all)| chain(&left, &Compares::Like(expression), list, is_all))
+        like @ (Expr::Like { expr, pattern, .. } | Expr::ILike { expr, pattern, .. }) => {
+            patterns(like, pattern)
+                .and_then(|(list, is_all)| chain(expr, &Compares::Like(like), list, is_all))
         }
         _ => None,
     };
@@ -100,10 +99,7 @@ fn is_in(left: &Expr, list: Vec<Expr>, negated: bool) -> Expr {
 
 /// `left` compared with each item, joined by AND if `is_all`, else by OR.
 fn chain(left: &Expr, compares: &Compares<'_>, list: Vec<Expr>, is_all: bool) -> Option<Expr> {
-    if list.len() > 1 && !is_repeatable(left) {
-        return None;
-    }
-    if list.len() > CHAIN_ITEMS_MAX {
+    if list.len() > CHAIN_ITEMS_MAX || list.len() > 1 && !is_repeatable(left) {
         return None;
     }
     let op = if is_all { BinaryOperator::And } else { BinaryOperator::Or };

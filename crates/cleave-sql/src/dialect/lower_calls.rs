@@ -251,7 +251,8 @@ fn years_rounded(from: &Expr, years: u32) -> Expr {
     cast(call("ceil", vec![parts]), DataType::Integer(None))
 }
 
-fn word(text: &str) -> Expr {
+/// A literal in quotes.
+pub(super) fn word(text: &str) -> Expr {
     Expr::value(ast::Value::SingleQuotedString(text.to_owned()))
 }
 

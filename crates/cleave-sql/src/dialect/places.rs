@@ -84,7 +84,7 @@ fn place(key: &mut Expr, items: &[SelectItem]) {
 }
 
 /// Keeps the first of equal expressions: further ones neither divide groups nor order rows.
-fn without_repeated<T>(items: &mut Vec<T>, of: impl Fn(&T) -> &Expr) {
+pub(super) fn without_repeated<T>(items: &mut Vec<T>, of: impl Fn(&T) -> &Expr) {
     let mut kept: Vec<T> = Vec::with_capacity(items.len());
     for item in items.drain(..) {
         if kept.iter().all(|earlier| of(earlier) != of(&item)) {
@@ -96,6 +96,17 @@ fn without_repeated<T>(items: &mut Vec<T>, of: impl Fn(&T) -> &Expr) {
 
 /// Replaces the place of a column, and its name if `by_name`, by its expression.
 pub(super) fn replace(key: &mut Expr, items: &[SelectItem], by_name: bool) {
+    if let Some(expr) = listed(key, items, by_name) {
+        // A number alone would be a place again.
+        *key = match expr {
+            Expr::Value(_) => Expr::Nested(Box::new(expr.clone())),
+            expr => expr.clone(),
+        };
+    }
+}
+
+/// The expression of the select list that a place means, and a name if `by_name`.
+pub(super) fn listed<'a>(key: &Expr, items: &'a [SelectItem], by_name: bool) -> Option<&'a Expr> {
     let item = match key {
         Expr::Value(value) => match &value.value {
             ast::Value::Number(place, _) => place
@@ -112,15 +123,12 @@ pub(super) fn replace(key: &mut Expr, items: &[SelectItem], by_name: bool) {
                 matches!(item, SelectItem::ExprWithAlias { alias, .. } if fold(alias) == name)
             })
         }
-        Expr::Nested(inner) => return replace(inner, items, by_name),
+        Expr::Nested(inner) => return listed(inner, items, by_name),
         _ => None,
     };
-    if let Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item {
-        // A number alone would be a place again.
-        *key = match expr {
-            Expr::Value(_) => Expr::Nested(Box::new(expr.clone())),
-            expr => expr.clone(),
-        };
+    match item {
+        Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) => Some(expr),
+        _ => None,
     }
 }
 

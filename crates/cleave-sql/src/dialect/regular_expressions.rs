@@ -15,6 +15,8 @@ use std::str::Chars;
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr};
 
 use super::functions::SUBSTRING;
+use super::lower_calls::word;
+use super::row_comparison::{binary, nested};
 use crate::statement::catalog_syntax::call;
 
 /// Classes that differ, and what they are.
@@ -77,8 +79,8 @@ fn lower_function(function: &mut ast::Function) {
             Some(text) => *text = replacement(text),
             None => {
                 let text = std::mem::replace(by, Expr::value(ast::Value::Null));
-                let dollars = call("replace", vec![text, literal("$"), literal("$$")]);
-                *by = call("replace", vec![dollars, literal("\\&"), literal("${0}")]);
+                let dollars = call("replace", vec![text, word("$"), word("$$")]);
+                *by = call("replace", vec![dollars, word("\\&"), word("${0}")]);
             }
         }
     }
@@ -86,10 +88,6 @@ fn lower_function(function: &mut ast::Function) {
 
 fn is_literal(expression: &Expr) -> bool {
     matches!(expression, Expr::Value(value) if literal_text(&value.value).is_some())
-}
-
-fn literal(text: &str) -> Expr {
-    Expr::value(ast::Value::SingleQuotedString(text.to_owned()))
 }
 
 /// The text of a literal in quotes of any kind.
@@ -124,11 +122,7 @@ fn lower_pattern(pattern: &mut Expr, by_lines: bool) {
         *text = translated(text, by_lines);
     } else if !by_lines {
         let text = std::mem::replace(pattern, Expr::value(ast::Value::Null));
-        *pattern = Expr::Nested(Box::new(Expr::BinaryOp {
-            left: Box::new(literal(OVER_LINES)),
-            op: BinaryOperator::StringConcat,
-            right: Box::new(Expr::Nested(Box::new(text))),
-        }));
+        *pattern = nested(binary(word(OVER_LINES), BinaryOperator::StringConcat, text));
     }
 }
 

@@ -1,10 +1,11 @@
-//! `first_of`: the first of two arguments. The other one is there to be named. `each_item`: its only argument, which
+//! `first_of`: the first of its arguments. The others are there to be named. `each_item`: its only argument, which
 //! the engine does not know again.
 
 use std::sync::Arc;
 
 use cleave_fragment::functions::row_function;
 use datafusion::arrow::datatypes::DataType;
+use datafusion::common::internal_err;
 use datafusion::common::utils::take_function_args;
 use datafusion::logical_expr::ScalarUDF;
 
@@ -12,11 +13,11 @@ use datafusion::logical_expr::ScalarUDF;
 pub(in crate::dialect) const FIRST_OF: &str = "first_of";
 
 pub(in crate::dialect) fn first_of() -> Arc<ScalarUDF> {
-    let takes = |given: &[DataType]| (given.len() == 2).then(|| given.to_vec());
+    let takes = |given: &[DataType]| (!given.is_empty()).then(|| given.to_vec());
     let gives = |given: &[DataType]| given.first().cloned().unwrap_or(DataType::Null);
-    row_function(FIRST_OF, takes, gives, |args| {
-        let [first, _] = take_function_args(FIRST_OF, args)?;
-        Ok(Arc::clone(first))
+    row_function(FIRST_OF, takes, gives, |args| match args {
+        [first, ..] => Ok(Arc::clone(first)),
+        [] => internal_err!("{FIRST_OF} has no argument"),
     })
 }
 

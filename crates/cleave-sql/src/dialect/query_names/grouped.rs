@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{self, Expr, SelectItem, SelectItemQualifiedWildcardKind};
 
-use super::figured::column_parts;
+use super::super::places::listed;
 use super::from::{FromItem, Leaf};
 use crate::statement::names::fold;
 use crate::visiting::visit_expressions;
@@ -47,8 +47,9 @@ pub(super) fn group_by_dependent(
             _ => None,
         }
     };
-    let of_group =
-        |group: &Expr| table_of(group).or_else(|| table_of(listed(group, &select.projection)?));
+    let of_group = |group: &Expr| {
+        table_of(group).or_else(|| table_of(listed(group, &select.projection, true)?))
+    };
     let grouped: Vec<(String, String)> = parts(groups).into_iter().filter_map(of_group).collect();
     let is_grouped = |leaf: &Leaf, column: &str| {
         grouped.iter().any(|(table, name)| *table == leaf.called && name == column)
@@ -107,25 +108,4 @@ fn parts(groups: &[Expr]) -> Vec<&Expr> {
         }
     }
     found
-}
-
-/// The item of the select list that a place or a name in GROUP BY means.
-fn listed<'a>(group: &Expr, items: &'a [SelectItem]) -> Option<&'a Expr> {
-    let expr_of = |item: &'a SelectItem| match item {
-        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr),
-        _ => None,
-    };
-    let item = match group {
-        Expr::Value(value) => {
-            let ast::Value::Number(digits, _) = &value.value else { return None };
-            let place: usize = digits.parse().ok()?;
-            items.get(place.checked_sub(1)?)
-        }
-        Expr::Identifier(name) => items.iter().find(|item| {
-            matches!(item, SelectItem::ExprWithAlias { alias, .. } if fold(alias) == fold(name))
-        }),
-        _ => None,
-    };
-    let expr = item.and_then(expr_of)?;
-    column_parts(expr).map(|_| expr)
 }

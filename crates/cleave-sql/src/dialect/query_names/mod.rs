@@ -48,8 +48,7 @@ pub trait KnownTables {
     fn columns(&self, table: &ast::ObjectName) -> Option<Vec<String>>;
 
     /// The columns of the primary key of `table`; none: it has none, or is no table.
-    fn primary_key(&self, table: &ast::ObjectName) -> Vec<String> {
-        let _ = table;
+    fn primary_key(&self, _table: &ast::ObjectName) -> Vec<String> {
         Vec::new()
     }
 }
