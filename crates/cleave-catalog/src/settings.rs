@@ -7,6 +7,7 @@
 //! Source: `docs/design/split-and-cost.md`.
 
 mod bytes;
+mod custom;
 mod for_clients;
 mod join_order;
 mod limits;
@@ -32,6 +33,7 @@ use crate::sequence_values::SequenceValues;
 use crate::value::parse;
 use bytes::{GIB, KIB, MIB};
 pub use bytes::{bytes_text, parse_bytes};
+use custom::CustomSettings;
 pub use limits::{Limits, TABLET_COUNT_MAX};
 pub use search_path::SearchPath;
 pub use timeouts::Timeouts;
@@ -181,6 +183,8 @@ pub struct Settings {
     pub as_of: String,
     /// `search_path`: the schemas searched for names without one.
     pub search_path: Arc<SearchPath>,
+    /// Those with a point in their names.
+    pub custom: CustomSettings,
     /// Whose session it is.
     pub client: Client,
 }
@@ -625,6 +629,7 @@ impl Default for Settings {
             timeouts: Timeouts::default(),
             as_of: String::new(),
             search_path: Arc::default(),
+            custom: CustomSettings::default(),
             client: Client::default(),
         }
     }
@@ -636,6 +641,9 @@ impl Settings {
     /// # Errors
     /// [`Error::UnknownName`] with the nearest name, [`Error::SettingValue`] with what the setting takes.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        if CustomSettings::is_name(name) {
+            return self.custom.set(name, value);
+        }
         let setting = find(name)?;
         let checked = setting.values.check(value).ok_or_else(|| Error::SettingValue {
             name: setting.name,
@@ -651,6 +659,10 @@ impl Settings {
     /// # Errors
     /// [`Error::UnknownName`] with the nearest name.
     pub fn reset(&mut self, name: &str) -> Result<()> {
+        if self.custom.get(name).is_some() {
+            self.custom.reset(Some(name));
+            return Ok(());
+        }
         let setting = find(name)?;
         if matches!(setting.values, Values::Only(_) | Values::OnlyOr(..) | Values::ReadOnly(_)) {
             return Ok(());
@@ -662,7 +674,9 @@ impl Settings {
     /// Puts every setting back to its default.
     pub fn reset_all(&mut self) {
         let client = std::mem::take(&mut self.client);
-        *self = Self { client, transaction: self.transaction, ..Self::default() };
+        let mut custom = std::mem::take(&mut self.custom);
+        custom.reset(None);
+        *self = Self { client, custom, transaction: self.transaction, ..Self::default() };
     }
 
     /// The value of one setting, as SET would take it.
@@ -670,6 +684,9 @@ impl Settings {
     /// # Errors
     /// [`Error::UnknownName`] with the nearest name.
     pub fn show(&self, name: &str) -> Result<String> {
+        if let Some(value) = self.custom.get(name) {
+            return Ok(value.clone());
+        }
         find(name).map(|setting| setting.value(self))
     }
 
@@ -850,16 +867,6 @@ impl Value {
     /// The number; [`Values`] has bounded it far below the limit of the type.
     fn number_u32(&self) -> u32 {
         u32::try_from(self.number()).unwrap_or(u32::MAX)
-    }
-}
-
-impl fmt::Display for Isolation {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::ReadCommitted => "read committed",
-            Self::RepeatableRead => "repeatable read",
-            Self::Serializable => "serializable",
-        })
     }
 }
 

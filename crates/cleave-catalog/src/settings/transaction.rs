@@ -1,8 +1,10 @@
 //! Modes of transactions: the defaults for new ones, and those of the present one.
 
+use std::fmt;
+
 use cleave_media::{Clock, SystemClock};
 
-use super::{ISOLATIONS, Setting, Value, Values};
+use super::{ISOLATIONS, Isolation, Setting, Value, Values};
 
 /// Start of a statement and of its transaction, in microseconds since 1970-01-01T00:00:00Z.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,6 +20,16 @@ impl Began {
     pub fn now() -> Self {
         let now_us = SystemClock.wall();
         Self { statement_us: now_us, transaction_us: now_us }
+    }
+}
+
+impl fmt::Display for Isolation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::ReadCommitted => "read committed",
+            Self::RepeatableRead => "repeatable read",
+            Self::Serializable => "serializable",
+        })
     }
 }
 

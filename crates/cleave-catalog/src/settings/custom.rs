@@ -1,0 +1,57 @@
+//! Settings with a point in their names: nobody but the user gives them a meaning, as in PostgreSQL.
+//!
+//! Invariant: a session has at most [`NAMES_MAX`] of them, with at most [`BYTES_MAX`] bytes each.
+//!
+//! Source: PostgreSQL's documentation, "Customized Options".
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::error::{Error, Fault, Result};
+
+const NAMES_MAX: usize = 100;
+const BYTES_MAX: usize = 8192;
+
+/// Their values, by lower-case name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CustomSettings(Arc<BTreeMap<String, String>>);
+
+impl CustomSettings {
+    /// Whether `name` is that of such a setting: identifiers with points between them.
+    pub(super) fn is_name(name: &str) -> bool {
+        let is_part = |part: &str| {
+            let mut letters = part.chars();
+            let first = letters.next();
+            first.is_some_and(|first| first.is_alphabetic() || first == '_')
+                && letters.all(|letter| letter.is_alphanumeric() || matches!(letter, '_' | '$'))
+        };
+        name.contains('.') && name.split('.').all(is_part)
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&String> {
+        self.0.get(&name.to_lowercase())
+    }
+
+    pub(super) fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let is_new = self.get(name).is_none();
+        if value.len() > BYTES_MAX || name.len() > BYTES_MAX || is_new && self.0.len() >= NAMES_MAX
+        {
+            let message = format!(
+                "too many settings of your own: a session has at most {NAMES_MAX}, each with at most {BYTES_MAX} bytes"
+            );
+            return Err(Error::Invalid { message, fault: Fault::TooLong, position: None });
+        }
+        Arc::make_mut(&mut self.0).insert(name.to_lowercase(), value.to_owned());
+        Ok(())
+    }
+
+    /// Makes the value of one, or of all, empty: they stay known.
+    pub(super) fn reset(&mut self, name: Option<&str>) {
+        let name = name.map(str::to_lowercase);
+        for (known, value) in Arc::make_mut(&mut self.0).iter_mut() {
+            if name.as_ref().is_none_or(|name| name == known) {
+                value.clear();
+            }
+        }
+    }
+}
