@@ -1,14 +1,16 @@
-//! `date_trunc` with PostgreSQL's units and types: of a date it is a timestamp with time zone. The engine's goes
-//! through nanoseconds, which end in 2262, and has no periods of several years.
+//! `date_trunc` with PostgreSQL's units and types: of a date it is a timestamp with time zone, of a time of day an
+//! interval. The engine's goes through nanoseconds, which end in 2262, and has neither intervals nor periods of several
+//! years.
 //!
-//! Source: PostgreSQL's `timestamp_trunc`, and its names of units.
+//! Source: PostgreSQL's `timestamp_trunc` and `interval_trunc`, and its names of units.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Time64MicrosecondArray};
+use arrow::array::{ArrayRef, AsArray, IntervalMonthDayNanoArray};
 use arrow::datatypes::{
-    DataType, Field, FieldRef, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
+    DataType, Field, FieldRef, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
+    Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
 };
 use arrow::error::ArrowError;
 use datafusion_common::{Result, ScalarValue, plan_err};
@@ -105,7 +107,28 @@ impl Unit {
     }
 }
 
-/// The type to convert a time to, which is that of the result.
+/// An interval with all that is finer than `unit` taken away; None: it has no such unit.
+fn cut(interval: IntervalMonthDayNano, unit: Unit) -> Option<IntervalMonthDayNano> {
+    let IntervalMonthDayNano { months, days, nanoseconds } = interval;
+    let whole = |count: i64| {
+        let count = i32::try_from(count).unwrap_or(i32::MAX);
+        IntervalMonthDayNano { months: months / count * count, days: 0, nanoseconds: 0 }
+    };
+    Some(match unit {
+        // Its hours may be more than a day's.
+        Unit::Micros(DAY_US) => IntervalMonthDayNano { nanoseconds: 0, ..interval },
+        Unit::Micros(unit) => {
+            let unit = unit * 1000;
+            IntervalMonthDayNano { months, days, nanoseconds: nanoseconds / unit * unit }
+        }
+        Unit::Week => return None,
+        Unit::Months(count) => whole(count),
+        Unit::Decade => whole(120),
+        Unit::Years(count) => whole(12 * count),
+    })
+}
+
+/// The type to convert a time to.
 fn time_type(given: &DataType) -> Option<DataType> {
     Some(match given {
         DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone.clone()),
@@ -114,8 +137,17 @@ fn time_type(given: &DataType) -> Option<DataType> {
             DataType::Timestamp(TimeUnit::Microsecond, None)
         }
         DataType::Time64(_) => DataType::Time64(TimeUnit::Microsecond),
+        DataType::Interval(_) => DataType::Interval(IntervalUnit::MonthDayNano),
         _ => return None,
     })
+}
+
+/// The type of the result for times of `time`.
+fn result_type(time: DataType) -> DataType {
+    match time {
+        DataType::Time64(_) => DataType::Interval(IntervalUnit::MonthDayNano),
+        other => other,
+    }
 }
 
 impl ScalarUDFImpl for DateTrunc {
@@ -133,7 +165,7 @@ impl ScalarUDFImpl for DateTrunc {
 
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
         match arg_types.get(1).and_then(time_type) {
-            Some(own) => Ok(own),
+            Some(own) => Ok(result_type(own)),
             None => plan_err!("{NAME} does not take values of types {arg_types:?}"),
         }
     }
@@ -165,7 +197,8 @@ impl ScalarUDFImpl for DateTrunc {
             return plan_err!("{NAME} takes the name of a unit and a time");
         };
         let Some(name) = unit.try_as_str().flatten() else {
-            return Ok(ColumnarValue::Scalar(ScalarValue::try_from(&times.data_type())?));
+            let own = result_type(times.data_type());
+            return Ok(ColumnarValue::Scalar(ScalarValue::try_from(&own)?));
         };
         let Some(unit) = Unit::of(name) else {
             let reason = format!("unit \"{name}\" not recognized");
@@ -188,13 +221,21 @@ fn starts(times: &ArrayRef, unit: Unit) -> Result<ArrayRef> {
         let fault = ArgumentFault::TimeOutOfRange { what: "timestamp" };
         ArrowError::ExternalError(Box::new(fault))
     };
+    let of_interval = |interval| {
+        cut(interval, unit).ok_or_else(|| {
+            let reason = "unit \"week\" not supported for type interval".to_owned();
+            ArrowError::ExternalError(Box::new(ArgumentFault::Invalid { reason }))
+        })
+    };
     if let Some(times) = times.as_primitive_opt::<Time64MicrosecondType>() {
-        let Unit::Micros(unit) = unit else {
-            let reason = "this unit is not supported for type time".to_owned();
-            return Err(ArgumentFault::Invalid { reason }.into());
+        let of_day = |micros: i64| {
+            of_interval(IntervalMonthDayNano { months: 0, days: 0, nanoseconds: micros * 1000 })
         };
-        let starts: Time64MicrosecondArray = times.unary(|micros| micros - micros % unit);
-        return Ok(Arc::new(starts));
+        return Ok(Arc::new(times.try_unary::<_, IntervalMonthDayNanoType, _>(of_day)?));
+    }
+    if let Some(intervals) = times.as_primitive_opt::<IntervalMonthDayNanoType>() {
+        let cut: IntervalMonthDayNanoArray = intervals.try_unary(of_interval)?;
+        return Ok(Arc::new(cut));
     }
     let moments = times.as_primitive::<TimestampMicrosecondType>();
     let start = |micros| unit.start(micros).ok_or_else(out_of_range);
