@@ -576,8 +576,10 @@ impl Session {
             Statement::SetTransaction(modes) => modes::set_transaction(self, modes),
             Statement::SetConstraints(set) => Box::pin(deferred::set_constraints(self, &set)).await,
             Statement::SetCharacteristics(modes) => modes::set_characteristics(self, modes),
-            Statement::Commit => block::commit(self).await,
-            Statement::Rollback => Ok(block::rollback(self)),
+            Statement::Commit { chain: false } => block::commit(self).await,
+            Statement::Rollback { chain: false } => Ok(block::rollback(self)),
+            Statement::Commit { chain: true } => Box::pin(block::chain(self, true)).await,
+            Statement::Rollback { chain: true } => Box::pin(block::chain(self, false)).await,
             Statement::Checkpoint => {
                 Box::pin(system::checkpoint(&self.database)).await?;
                 Ok(Outcome::done(tag))

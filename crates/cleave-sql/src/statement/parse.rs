@@ -212,9 +212,15 @@ pub enum Statement {
     /// SET SESSION CHARACTERISTICS AS TRANSACTION.
     SetCharacteristics(Modes),
     /// COMMIT, END.
-    Commit,
+    Commit {
+        /// AND CHAIN: a block with the same modes follows.
+        chain: bool,
+    },
     /// ROLLBACK.
-    Rollback,
+    Rollback {
+        /// AND CHAIN.
+        chain: bool,
+    },
     /// DECLARE … CURSOR.
     Declare(Box<Declare>),
     /// FETCH, MOVE.
@@ -753,8 +759,8 @@ fn typed(mut statement: ast::Statement) -> Result<Statement> {
         Ast::Rollback { chain: false, savepoint: Some(name) } => {
             return Ok(Statement::RollbackTo { name: fold(&name) });
         }
-        Ast::Commit { chain: false, modifier: None, .. } => return Ok(Statement::Commit),
-        Ast::Rollback { chain: false, savepoint: None } => return Ok(Statement::Rollback),
+        Ast::Commit { chain, modifier: None, .. } => return Ok(Statement::Commit { chain }),
+        Ast::Rollback { chain, savepoint: None } => return Ok(Statement::Rollback { chain }),
         other => first_words(&other),
     };
     Err(Error::unsupported(what))

@@ -379,8 +379,8 @@ impl Statement {
             Self::Begin(_) => Properties { place: Place::Begins, ..own("BEGIN") },
             Self::SetTransaction(_) | Self::SetCharacteristics(_) => own("SET"),
             Self::SetConstraints(_) => own("SET CONSTRAINTS"),
-            Self::Commit => Properties { place: Place::Ends, ..about_session("COMMIT") },
-            Self::Rollback => Properties { place: Place::Ends, ..about_session("ROLLBACK") },
+            Self::Commit { .. } => Properties { place: Place::Ends, ..about_session("COMMIT") },
+            Self::Rollback { .. } => Properties { place: Place::Ends, ..about_session("ROLLBACK") },
             Self::Savepoint { .. } => Properties { place: Place::InOpenBlock, ..own("SAVEPOINT") },
             Self::RollbackTo { .. } => Properties {
                 name: "ROLLBACK TO SAVEPOINT",

@@ -182,9 +182,9 @@ fn transactions() {
         assert_eq!(one(sql), Statement::Begin(Modes::default()), "{sql}");
     }
     for sql in ["COMMIT", "END", "COMMIT WORK"] {
-        assert_eq!(one(sql), Statement::Commit, "{sql}");
+        assert_eq!(one(sql), Statement::Commit { chain: false }, "{sql}");
     }
-    assert_eq!(one("ROLLBACK"), Statement::Rollback);
+    assert_eq!(one("ROLLBACK"), Statement::Rollback { chain: false });
     let modes =
         |isolation, read_only| Modes { isolation: Some(isolation), read_only, deferrable: None };
     let repeatable = modes(Isolation::RepeatableRead, Some(true));

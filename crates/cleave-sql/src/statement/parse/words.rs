@@ -1,5 +1,6 @@
 //! Words of PostgreSQL that the parser crate does not read: `TABLE t` is `SELECT * FROM t`, `current_role` and
-//! `current_schema` are functions without parentheses, ABORT is ROLLBACK. Tokens in, tokens that it reads out.
+//! `current_schema` are functions without parentheses, ABORT is ROLLBACK, and an UNLOGGED table is logged. Tokens in,
+//! tokens that it reads out.
 //!
 //! Source: PostgreSQL's manual, "SELECT", "System Information Functions", "ABORT".
 
@@ -25,7 +26,11 @@ pub(super) fn lower_words(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let is_concerned = |token: &TokenWithSpan| {
         matches!(
             keyword(&token.token),
-            Keyword::TABLE | Keyword::CURRENT_ROLE | Keyword::CURRENT_SCHEMA | Keyword::ABORT
+            Keyword::TABLE
+                | Keyword::CURRENT_ROLE
+                | Keyword::CURRENT_SCHEMA
+                | Keyword::ABORT
+                | Keyword::UNLOGGED
         )
     };
     if !tokens.iter().any(is_concerned) {
@@ -59,6 +64,11 @@ pub(super) fn lower_words(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
                 lowered.push(token.clone());
                 put(Token::LParen, &mut lowered);
                 put(Token::RParen, &mut lowered);
+            }
+            Keyword::UNLOGGED
+                if before.last.as_ref().is_some_and(|last| keyword(last) == Keyword::CREATE) =>
+            {
+                continue;
             }
             Keyword::ABORT if before.first.is_none() => {
                 put(word("ROLLBACK", Keyword::ROLLBACK), &mut lowered);
@@ -196,7 +206,13 @@ mod tests {
         ] {
             assert!(parse_script(other).is_ok(), "{other}: {:?}", parse_script(other));
         }
-        assert_eq!(parse_script("ABORT").unwrap()[0].statement, Statement::Rollback);
-        assert_eq!(parse_script("ABORT WORK").unwrap()[0].statement, Statement::Rollback);
+        assert_eq!(
+            parse_script("ABORT").unwrap()[0].statement,
+            Statement::Rollback { chain: false }
+        );
+        assert_eq!(
+            parse_script("ABORT WORK").unwrap()[0].statement,
+            Statement::Rollback { chain: false }
+        );
     }
 }
