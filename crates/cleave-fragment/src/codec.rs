@@ -114,7 +114,7 @@ const DEVICE_OPERATORS: [&str; 25] = [
 
 /// Functions of the engine that neither side has: they make values of types that no table has, of any width; or they
 /// have the names of the host's own functions, and a device would run the engine's instead.
-pub const ABSENT_FUNCTIONS: [&str; 7] = [
+pub const ABSENT_FUNCTIONS: [&str; 11] = [
     "arrow_cast",
     "arrow_try_cast",
     "cast_to_type",
@@ -122,6 +122,10 @@ pub const ABSENT_FUNCTIONS: [&str; 7] = [
     "to_char",
     "to_date",
     "to_timestamp",
+    "regexp_count",
+    "regexp_instr",
+    "regexp_match",
+    "regexp_replace",
 ];
 
 /// Says why `node` alone, without its inputs, cannot run on a device; `None` if it can.

@@ -11,7 +11,7 @@
 //! Invariant: a result within the bound is the engine's own.
 
 mod lists;
-mod patterns;
+mod replaced;
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -89,8 +89,7 @@ fn size_of_result(function: &str) -> Option<Size> {
     Some(match function {
         "repeat" => repeated,
         "lpad" | "rpad" => padded,
-        "replace" => patterns::replaced,
-        "regexp_replace" => patterns::replaced_by_pattern,
+        "replace" => replaced::replaced,
         "concat" | "concat_ws" => joined,
         "array_to_string" => lists::as_text,
         "array_concat" | "array_append" | "array_prepend" => lists::joined,

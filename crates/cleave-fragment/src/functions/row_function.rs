@@ -107,6 +107,12 @@ pub enum ArgumentFault {
         /// Which it is.
         reason: String,
     },
+    /// A part of a date or time that no date or time has.
+    #[error("{reason}")]
+    Field {
+        /// What it is.
+        reason: String,
+    },
     /// Any other invalid value.
     #[error("{reason}")]
     Invalid {
@@ -149,6 +155,7 @@ impl ArgumentFault {
             Self::Place => "22016",
             Self::Stride
             | Self::TimeOutOfRange { .. }
+            | Self::Field { .. }
             | Self::NotANumber
             | Self::InfiniteTimes { .. } => "22008",
             Self::Form { .. } => "22007",

@@ -19,14 +19,16 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
+use super::functions::MATCHES;
 use crate::statement::catalog_syntax::call;
 use crate::statement::names::fold;
 use crate::visiting::{visit_expressions, visit_mut};
 
 const SERIES: &str = "generate_series";
 /// Functions that give a row for each item of a list, and the function that makes the list.
-const OF_LISTS: [(&str, &str); 3] = [
+const OF_LISTS: [(&str, &str); 4] = [
     (SERIES, SERIES),
+    ("regexp_matches", MATCHES),
     ("regexp_split_to_table", "regexp_split_to_array"),
     ("string_to_table", "string_to_array"),
 ];

@@ -320,10 +320,6 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
         "variance" => "var_samp".clone_into(&mut name.value),
         "transaction_timestamp" => "now".clone_into(&mut name.value),
         "gen_random_uuid" => return Some(call(UUID_OF, vec![call("uuid", Vec::new())])),
-        "localtimestamp" => {
-            let zone = ast::TimezoneInfo::None;
-            return Some(cast(call("now", Vec::new()), DataType::Timestamp(None, zone)));
-        }
         "mod" => {
             let [left, right] = <[Expr; 2]>::try_from(given(function)?).ok()?;
             let rest = |part: Expr| Box::new(Expr::Nested(Box::new(part)));
@@ -372,7 +368,12 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
             let list = sorted_list(function)?;
             return Some(call(DISCRETE_PERCENTILE, vec![list, fraction]));
         }
-        "array_agg" | "string_agg" if function.over.is_none() => sort_distinct(function),
+        "array_agg" | "string_agg" if function.over.is_none() => {
+            let is_descending = sort_distinct(function);
+            if is_descending {
+                return Some(call("array_reverse", vec![Expr::Function(function.clone())]));
+            }
+        }
         "array_remove" => "array_remove_all".clone_into(&mut name.value),
         "array" => {
             let FunctionArguments::Subquery(query) = &function.args else { return None };
@@ -468,18 +469,37 @@ fn sorted_list(function: &ast::Function) -> Option<Expr> {
     Some(list)
 }
 
-/// PostgreSQL finds equal values by sorting them.
-fn sort_distinct(function: &mut ast::Function) {
-    let FunctionArguments::List(list) = &mut function.args else { return };
-    let is_sorted =
-        list.clauses.iter().any(|clause| matches!(clause, FunctionArgumentClause::OrderBy(_)));
-    let is_distinct = list.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct);
-    if let (true, false, Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(first)))) =
-        (is_distinct, is_sorted, list.args.first())
-    {
+/// PostgreSQL finds equal values by sorting them. Returns whether the list is to be reversed: of two lists in opposite
+/// orders the engine makes one, and takes it for both.
+fn sort_distinct(function: &mut ast::Function) -> bool {
+    let FunctionArguments::List(list) = &mut function.args else { return false };
+    if list.duplicate_treatment != Some(ast::DuplicateTreatment::Distinct) {
+        return false;
+    }
+    let order = list.clauses.iter_mut().find_map(|clause| match clause {
+        FunctionArgumentClause::OrderBy(order) => Some(order),
+        _ => None,
+    });
+    if let Some(order) = order {
+        let [ast::OrderByExpr { options, .. }] = order.as_mut_slice() else { return false };
+        let is_descending = options.asc == Some(false);
+        if is_descending && is_array_agg(&function.name) {
+            let nulls_first = Some(options.nulls_first == Some(false));
+            *options = ast::OrderByOptions { asc: None, nulls_first };
+            return true;
+        }
+        return false;
+    }
+    if let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(first))) = list.args.first() {
         let by = ascending(first.clone());
         list.clauses.push(FunctionArgumentClause::OrderBy(vec![by]));
     }
+    false
+}
+
+fn is_array_agg(name: &ast::ObjectName) -> bool {
+    matches!(name.0.as_slice(), [ast::ObjectNamePart::Identifier(name)]
+        if name.value.eq_ignore_ascii_case("array_agg"))
 }
 
 fn ascending(expr: Expr) -> ast::OrderByExpr {
@@ -494,7 +514,20 @@ fn list_of_rows(query: &ast::Query) -> Option<Expr> {
     let mut names = vec!["__item".to_owned()];
     let mut order = Vec::new();
     if let Some(ast::OrderBy { kind: ast::OrderByKind::Expressions(keys), .. }) = &query.order_by {
-        let SetExpr::Select(select) = &mut *rows.body else { return None };
+        let select = match &mut *rows.body {
+            SetExpr::Select(select)
+                if !matches!(select.projection.as_slice(), [SelectItem::Wildcard(_)]) =>
+            {
+                select
+            }
+            // Of a set operation, or of all columns: nothing but its only one.
+            _ => {
+                let [key] = keys.as_slice() else { return None };
+                matches!(key.expr, Expr::Value(_) | Expr::Identifier(_)).then_some(())?;
+                let order = vec![ast::OrderByExpr { expr: item(), ..key.clone() }];
+                return list_of(rows, &names, order);
+            }
+        };
         let [value] = select.projection.as_slice() else { return None };
         let (value, alias) = match value {
             SelectItem::UnnamedExpr(value) => (value.clone(), None),
@@ -524,7 +557,12 @@ fn list_of_rows(query: &ast::Query) -> Option<Expr> {
             rows.order_by = None;
         }
     }
-    let mut list = call("array_agg", vec![item()]);
+    list_of(rows, &names, order)
+}
+
+/// `(SELECT array_agg(the first column ORDER BY order) FROM (rows) AS __items (names))`.
+fn list_of(rows: ast::Query, names: &[String], order: Vec<ast::OrderByExpr>) -> Option<Expr> {
+    let mut list = call("array_agg", vec![Expr::Identifier(Ident::new("__item"))]);
     if let Expr::Function(aggregate) = &mut list
         && let FunctionArguments::List(arguments) = &mut aggregate.args
         && !order.is_empty()

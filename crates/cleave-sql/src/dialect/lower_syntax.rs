@@ -18,6 +18,7 @@ use super::quoted_conditions::{lower_quoted_clauses, lower_quoted_operands};
 use super::regular_expressions::lower_regular_expressions;
 use super::row_comparison::lower_row_comparison;
 use super::row_membership::lower_row_membership;
+use super::time_syntax::lower_time_syntax;
 use super::values_as_queries::{lower_row_of_values, lower_values};
 use crate::statement::catalog_syntax::call;
 use crate::visiting::{visit_expressions_mut, visit_mut};
@@ -58,6 +59,7 @@ pub fn lower_syntax(query: &mut ast::Query) {
         {
             escape_with_backslash(pattern, escape_char);
         }
+        lower_time_syntax(expression);
         lower_quoted_operands(expression);
         lower_row_of_values(expression);
         lower_rows(expression);

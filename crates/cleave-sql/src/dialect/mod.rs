@@ -62,6 +62,7 @@ mod row_comparison;
 mod row_membership;
 mod set_operations;
 mod similar_pattern;
+mod time_syntax;
 mod typed_literals;
 mod types;
 mod values_as_queries;

@@ -1,11 +1,9 @@
-//! PostgreSQL's regular expressions and replacements, written as the engine reads them.
+//! PostgreSQL's regular expressions, written as the engine's library reads them.
 //!
-//! A literal pattern is translated: a point matches any character, also a newline; classes as `[:alpha:]` are those of
-//! Unicode, which the engine has for ASCII; `\y`, `\m`, `\M` are ends of words; within brackets nothing but ranges and
-//! classes is special. Of a pattern that is no literal, only the point is given its meaning. A replacement refers to
-//! groups by `\1` to `\9`, to the match by `\&`, and a `$` in it is a `$`.
-//!
-//! Left as the engine has it: of alternatives, the first that matches is taken, where PostgreSQL takes the longest.
+//! A point matches any character, also a newline; classes as `[:alpha:]` are those of Unicode, which the library has
+//! for ASCII; `\y`, `\m`, `\M` are ends of words; within brackets nothing but ranges and classes is special. Literal
+//! patterns of `~` and `regexp_like` are translated when a statement is planned. Of a pattern that is no literal only
+//! the point is given its meaning there. [The other functions](super::functions) translate when they run.
 //!
 //! Source: PostgreSQL's documentation, "POSIX Regular Expressions".
 
@@ -31,7 +29,7 @@ const CLASSES: [(&str, &str); 5] = [
 /// Lets a point match newlines.
 const OVER_LINES: &str = "(?s)";
 
-/// Rewrites the pattern of `expression`, and its replacement, if it has one.
+/// Rewrites the pattern of `expression`, if it asks whether there is a match, and the `FROM` of `substring`.
 pub(super) fn lower_regular_expressions(expression: &mut Expr) {
     use BinaryOperator as Op;
     match expression {
@@ -45,44 +43,26 @@ pub(super) fn lower_regular_expressions(expression: &mut Expr) {
         Expr::Substring { expr, substring_from: Some(pattern), substring_for: None, .. }
             if is_literal(pattern) =>
         {
-            lower_pattern(pattern, false);
             *expression = call(SUBSTRING, vec![(**expr).clone(), (**pattern).clone()]);
         }
         _ => {}
     }
 }
 
-/// A function of regular expressions.
+/// `regexp_like(text, pattern [, flags])`; the other functions read PostgreSQL's patterns.
 fn lower_function(function: &mut ast::Function) {
     let [ast::ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return };
-    let name = name.value.to_lowercase();
-    let flags_at = match name.as_str() {
-        "regexp_replace" | "regexp_count" => 3,
-        "regexp_match" | "regexp_like" | "regexp_split_to_array" | "regexp_split_to_table" => 2,
-        "regexp_substr" => 4,
-        "regexp_instr" => 5,
-        _ => return,
-    };
+    if !name.value.eq_ignore_ascii_case("regexp_like") {
+        return;
+    }
     let mut by_lines = false;
-    if let Some(flags) = argument(&mut function.args, flags_at).and_then(text_mut) {
+    if let Some(flags) = argument(&mut function.args, 2).and_then(text_mut) {
         by_lines = flags.contains(['n', 'm']);
         // The engine knows one of the two.
         *flags = flags.replace('n', "m");
     }
     if let Some(pattern) = argument(&mut function.args, 1) {
         lower_pattern(pattern, by_lines);
-    }
-    if name == "regexp_replace"
-        && let Some(by) = argument(&mut function.args, 2)
-    {
-        match text_mut(by) {
-            Some(text) => *text = replacement(text),
-            None => {
-                let text = std::mem::replace(by, Expr::value(ast::Value::Null));
-                let dollars = call("replace", vec![text, word("$"), word("$$")]);
-                *by = call("replace", vec![dollars, word("\\&"), word("${0}")]);
-            }
-        }
     }
 }
 
@@ -126,8 +106,8 @@ fn lower_pattern(pattern: &mut Expr, by_lines: bool) {
     }
 }
 
-/// `pattern` as the engine reads it.
-fn translated(pattern: &str, by_lines: bool) -> String {
+/// `pattern` as the library reads it.
+pub(super) fn translated(pattern: &str, by_lines: bool) -> String {
     let (options, pattern) = options_of(pattern);
     let by_lines = by_lines || options.contains(['n', 'm']);
     let mut out = String::with_capacity(pattern.len());
@@ -255,42 +235,9 @@ fn escaped(character: &str) -> String {
     }
 }
 
-/// `text` as the engine reads it.
-fn replacement(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut letters = text.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '$' => out.push_str("$$"),
-            '\\' => match letters.peek().copied() {
-                Some(digit @ '1'..='9') => {
-                    letters.next();
-                    out.extend(["${", digit.to_string().as_str(), "}"]);
-                }
-                Some('&') => {
-                    letters.next();
-                    out.push_str("${0}");
-                }
-                other => {
-                    if other == Some('\\') {
-                        letters.next();
-                    }
-                    out.push('\\');
-                    // The engine would read a group. There is none of that number, hence no text.
-                    if letters.peek().is_some_and(char::is_ascii_digit) {
-                        out.push_str("${100000}");
-                    }
-                }
-            },
-            letter => out.push(letter),
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{replacement, translated};
+    use super::translated;
 
     #[test]
     fn patterns_are_written_for_the_engine() {
@@ -312,17 +259,6 @@ mod tests {
             ("\\", "\\"),
         ] {
             assert_eq!(translated(own, false), engines);
-        }
-    }
-
-    #[test]
-    fn replacements_are_written_for_the_engine() {
-        for (own, engines) in [
-            (r"<\1>$1", "<${1}>$$1"),
-            (r"\&\0\\1", r"${0}\${100000}0\${100000}1"),
-            (r"\\.\", r"\.\"),
-        ] {
-            assert_eq!(replacement(own), engines);
         }
     }
 }

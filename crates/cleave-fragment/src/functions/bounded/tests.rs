@@ -107,15 +107,6 @@ fn what_fits_is_the_engines() {
         // Long, and for no row.
         ("replace", vec![texts("abcabc"), text("d"), text(&long)]),
         ("replace", vec![texts("abcabc"), text(&long), text("d")]),
-        ("regexp_replace", vec![texts("abcabc"), text("d"), text(&long), text("g")]),
-        ("regexp_replace", vec![texts("abcabc"), text("b."), text("[\\0]")]),
-        ("regexp_replace", vec![texts("ABCabc"), text("(b)c"), text("\\1\\1"), text("gi")]),
-        ("regexp_replace", vec![texts("abc"), texts("b"), text("x"), text("g")]),
-        // As many matches as characters would be too many, and one would cover all characters.
-        (
-            "regexp_replace",
-            vec![texts(&"abc".repeat(100)), text("c$"), text(&"\\0".repeat(100)), text("g")],
-        ),
         ("array_to_string", vec![lists("abc", 3), text(", ")]),
         ("array_to_string", vec![lists("abc", 3), texts("; "), text("null")]),
         ("array_concat", vec![lists("abc", 3), lists("d", 2)]),
@@ -148,10 +139,6 @@ fn what_does_not_fit_is_an_error() {
         ("rpad", vec![texts("abc"), counts(i64::from(i32::MAX)), text("xy")]),
         ("replace", vec![texts("abcabc"), text("b"), text(&long)]),
         ("replace", vec![text("abcabc"), texts("b"), text(&long)]),
-        ("regexp_replace", vec![texts("abcabc"), text("b"), text(&long)]),
-        ("regexp_replace", vec![texts(&letters), text("."), text(&letters), text("g")]),
-        ("regexp_replace", vec![texts(&letters), text(".+"), text(&"\\0".repeat(1000))]),
-        ("regexp_replace", vec![text(&letters), texts("(.*)"), text(&"$1".repeat(1000))]),
         ("array_to_string", vec![lists("abc", 3), text(&long)]),
         ("array_to_string", vec![lists("abc", 1000), text(&letters)]),
         ("array_concat", vec![lists("abc", 3), one_list(&letters, 100)]),

@@ -4,7 +4,7 @@
 //! 2. [`format`](texts) and `quote_…` put values into a text.
 //! 3. [`to_char`] writes times and numbers by a [`template`] or a [picture of digits](number_template);
 //!    [`from_template`] reads times by one.
-//! 4. [`patterns`] splits texts by regular expressions.
+//! 4. [`patterns`] find, count, replace and split by regular expressions.
 //! 5. [`lists`] computes `mode`, `percentile_disc` and `ARRAY(subquery)` from a collected list.
 //! 6. [`zones`]: `AT TIME ZONE`.
 //! 7. [`uuid_of`]: for `gen_random_uuid`.
@@ -13,13 +13,17 @@
 //! 10. [`type_of`][]: `pg_typeof`.
 //! 11. [`first_of`](first_of()): makes an expression name something besides.
 //! 12. [`rounding`]: `round` and `trunc` of whole numbers.
+//! 13. [`made_times`]: times made of numbers, or rounded to a precision.
+//! 14. [`null_counts`]: `num_nulls`.
 //!
 //! A device has none of them: they serve the presentation of results, and the code that writes values as text is here.
 
 mod first_of;
 mod from_template;
 mod lists;
+mod made_times;
 mod moments;
+mod null_counts;
 mod number_template;
 mod patterns;
 mod rounding;
@@ -38,8 +42,9 @@ use datafusion::logical_expr::ScalarUDF;
 
 pub(super) use first_of::{FIRST_OF, each_item, first_of};
 pub(super) use lists::{DISCRETE_PERCENTILE, LIST_OR_EMPTY, MOST_FREQUENT};
+pub(super) use made_times::TO_PRECISION;
 pub use moments::statement_timestamp;
-pub(super) use patterns::SUBSTRING;
+pub(super) use patterns::{MATCHES, SUBSTRING};
 pub(super) use rounding::{of_engine, with_digits};
 pub use shift_by_row::window_functions;
 pub(super) use shift_by_row::{LAG_BY_ROW, LEAD_BY_ROW};
@@ -64,6 +69,10 @@ pub fn text_functions() -> Vec<Arc<ScalarUDF>> {
         patterns::regexp_split_to_array(),
         patterns::regexp_substr(),
         patterns::regexp_match(),
+        patterns::regexp_matches(),
+        patterns::regexp_count(),
+        patterns::regexp_instr(),
+        patterns::regexp_replace(),
         patterns::substring_by_pattern(),
         lists::most_frequent(),
         lists::discrete_percentile(),
@@ -73,6 +82,12 @@ pub fn text_functions() -> Vec<Arc<ScalarUDF>> {
         first_of(),
         moments::now(),
         type_of::pg_typeof(),
+        made_times::make_time(),
+        made_times::make_timestamp(),
+        made_times::make_interval(),
+        made_times::to_precision(),
+        null_counts::num_nulls(),
+        null_counts::num_nonnulls(),
         moments::clock_timestamp(),
     ]
 }

@@ -1,198 +1,451 @@
-//! Functions of regular expressions that the engine lacks.
+//! Functions of regular expressions, whose matches have PostgreSQL's extent ([`pattern`]).
+//!
+//! The patterns and replacements are PostgreSQL's own: a [`Pattern`] translates them. Only `~` and `regexp_like`, which
+//! ask whether there is a match, are the engine's.
+//!
+//! Source: PostgreSQL's documentation, "POSIX Regular Expressions".
 
+mod pattern;
+
+use std::ops::Range;
 use std::sync::Arc;
 
+use cleave_fragment::functions::bounded::{RESULT_BYTES_MAX, ResultTooLarge};
 use cleave_fragment::functions::{ArgumentFault, row_function};
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListBuilder, StringArray, StringBuilder};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, Int32Array, ListBuilder, StringArray, StringBuilder,
+};
 use datafusion::arrow::datatypes::{DataType, Int64Type};
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::ScalarUDF;
-use regex::{Regex, RegexBuilder};
+
+use self::pattern::{Groups, Pattern};
 
 /// `regexp_split_to_array(text, pattern [, flags])`.
 pub(super) fn regexp_split_to_array() -> Arc<ScalarUDF> {
-    let takes = |given: &[DataType]| texts(given, 2..=3);
     let gives = |_: &[DataType]| DataType::new_list(DataType::Utf8, true);
-    row_function("regexp_split_to_array", takes, gives, |args| {
-        let mut patterns = Patterns::default();
+    row_function("regexp_split_to_array", with_flags, gives, |args| {
+        let mut call = Call::new("regexp_split_to_array", args, 2);
         let mut lists = ListBuilder::new(StringBuilder::new());
-        for row in 0..rows_of(args) {
-            let given: Option<Vec<&str>> = args.iter().map(|arg| text_at(arg, row)).collect();
-            let Some(given) = given else {
+        for row in 0..call.rows() {
+            let Some((text, pattern)) = call.at(row)? else {
                 lists.append(false);
                 continue;
             };
-            let [text, pattern, flags @ ..] = given.as_slice() else { continue };
-            let pattern = patterns.get(pattern, flags.first().copied().unwrap_or_default())?;
-            let mut start = 0;
-            for found in pattern.find_iter(text) {
-                // An empty match divides between characters, but not at an end or behind another match.
-                if found.is_empty() && (found.start() == start || found.start() == text.len()) {
-                    continue;
+            let (mut start, mut from) = (0, 0);
+            while let Some(found) = pattern.find_at(text, from) {
+                from = behind(text, &found);
+                // An empty match divides between characters, but not at the end or behind another match.
+                if found.start < text.len() && found.end > start {
+                    lists.values().append_value(&text[start..found.start]);
+                    start = found.end;
                 }
-                lists.values().append_value(text.get(start..found.start()).unwrap_or_default());
-                start = found.end();
+                if from > text.len() {
+                    break;
+                }
             }
-            lists.values().append_value(text.get(start..).unwrap_or_default());
+            lists.values().append_value(&text[start..]);
             lists.append(true);
         }
         Ok(Arc::new(lists.finish()))
     })
-}
-
-/// `regexp_substr(text, pattern [, start [, number [, flags]]])`.
-pub(super) fn regexp_substr() -> Arc<ScalarUDF> {
-    let takes = |given: &[DataType]| {
-        let (given, rest) = given.split_at_checked(2)?;
-        let mut types = texts(given, 2..=2)?;
-        for (place, given) in rest.iter().enumerate() {
-            types.push(match place {
-                0 | 1 if given.is_integer() || given.is_null() => DataType::Int64,
-                2 => texts(std::slice::from_ref(given), 1..=1)?.pop()?,
-                _ => return None,
-            });
-        }
-        Some(types)
-    };
-    row_function(
-        "regexp_substr",
-        takes,
-        |_| DataType::Utf8,
-        |args| {
-            let mut patterns = Patterns::default();
-            let found = (0..rows_of(args)).map(|row| found_at(args, row, &mut patterns));
-            Ok(Arc::new(found.collect::<Result<StringArray>>()?))
-        },
-    )
-}
-
-/// `substring(text FROM pattern)`, whose pattern is the engine's already.
-pub(in crate::dialect) const SUBSTRING: &str = "substring_by_pattern";
-
-/// The first group of the first match, or all of the match if the pattern has no group.
-pub(super) fn substring_by_pattern() -> Arc<ScalarUDF> {
-    let takes = |given: &[DataType]| texts(given, 2..=2);
-    row_function(
-        SUBSTRING,
-        takes,
-        |_| DataType::Utf8,
-        |args| {
-            let mut patterns = Patterns::default();
-            let found = (0..rows_of(args)).map(|row| {
-                let given: Option<Vec<&str>> = args.iter().map(|arg| text_at(arg, row)).collect();
-                let Some([text, pattern]) = given.as_deref() else { return Ok(None) };
-                let pattern = patterns.get(pattern, "")?;
-                let group = usize::from(pattern.captures_len() > 1);
-                let found = pattern.captures(text).and_then(|found| found.get(group));
-                Ok(found.map(|found| found.as_str().to_owned()))
-            });
-            Ok(Arc::new(found.collect::<Result<StringArray>>()?))
-        },
-    )
 }
 
 /// `regexp_match(text, pattern [, flags])`: the groups of the first match, those that take no part NULL, or all of the
 /// match if the pattern has no group.
 pub(super) fn regexp_match() -> Arc<ScalarUDF> {
-    let takes = |given: &[DataType]| texts(given, 2..=3);
     let gives = |_: &[DataType]| DataType::new_list(DataType::Utf8, true);
-    row_function("regexp_match", takes, gives, |args| {
-        let mut patterns = Patterns::default();
+    row_function("regexp_match", with_flags, gives, |args| {
+        let mut call = Call::new("regexp_match", args, 2);
+        let mut bytes = 0;
         let mut lists = ListBuilder::new(StringBuilder::new());
-        for row in 0..rows_of(args) {
-            let given: Option<Vec<&str>> = args.iter().map(|arg| text_at(arg, row)).collect();
-            let Some([text, pattern, flags @ ..]) = given.as_deref() else {
-                lists.append(false);
-                continue;
-            };
-            let pattern = patterns.get(pattern, flags.first().copied().unwrap_or_default())?;
-            let Some(found) = pattern.captures(text) else {
-                lists.append(false);
-                continue;
-            };
-            let first = usize::from(found.len() > 1);
-            for group in found.iter().skip(first) {
-                lists.values().append_option(group.map(|group| group.as_str()));
+        for row in 0..call.rows() {
+            let found = call
+                .at(row)?
+                .and_then(|(text, pattern)| pattern.groups_at(text, 0).map(|found| (text, found)));
+            if let Some((text, found)) = &found {
+                bytes += append_groups(lists.values(), text, found);
+                check_size("regexp_match", bytes)?;
             }
+            lists.append(found.is_some());
+        }
+        Ok(Arc::new(lists.finish()))
+    })
+}
+
+/// The list of what `regexp_matches(text, pattern [, flags])` returns: for the first match, or with the flag `g` for
+/// each one, what [`regexp_match`] returns.
+pub(in crate::dialect) const MATCHES: &str = "list_of_regexp_matches";
+
+pub(super) fn regexp_matches() -> Arc<ScalarUDF> {
+    let gives = |_: &[DataType]| DataType::new_list(DataType::new_list(DataType::Utf8, true), true);
+    row_function(MATCHES, with_flags, gives, |args| {
+        let mut call = Call::new("regexp_matches", args, 2);
+        let mut bytes = 0;
+        let mut lists = ListBuilder::new(ListBuilder::new(StringBuilder::new()));
+        for row in 0..call.rows() {
+            let is_global = call.flags(row).contains('g');
+            if let Some((text, pattern)) = call.at(row)? {
+                let mut from = 0;
+                while let Some(found) = pattern.groups_at(text, from) {
+                    bytes += append_groups(lists.values().values(), text, &found);
+                    check_size("regexp_matches", bytes)?;
+                    lists.values().append(true);
+                    from = found
+                        .first()
+                        .cloned()
+                        .flatten()
+                        .map_or(text.len() + 1, |whole| behind(text, &whole));
+                    if !is_global || from > text.len() {
+                        break;
+                    }
+                }
+            }
+            // No rows are what NULL gives, too.
             lists.append(true);
         }
         Ok(Arc::new(lists.finish()))
     })
 }
 
-fn found_at(args: &[ArrayRef], row: usize, patterns: &mut Patterns) -> Result<Option<String>> {
-    let [texts, expressions, rest @ ..] = args else { return Ok(None) };
-    if args.iter().any(|arg| arg.is_null(row)) {
-        return Ok(None);
-    }
-    let (Some(text), Some(expression)) = (text_at(texts, row), text_at(expressions, row)) else {
-        return Ok(None);
-    };
-    let number = |place: usize, what: &str| -> Result<usize, ArgumentFault> {
-        let number = rest.get(place).map_or(1, |arg| arg.as_primitive::<Int64Type>().value(row));
-        usize::try_from(number).ok().filter(|number| *number > 0).ok_or_else(|| {
-            let reason = format!("invalid value for parameter \"{what}\": {number}");
-            ArgumentFault::Invalid { reason }
-        })
-    };
-    let (start, nth) = (number(0, "start")?, number(1, "n")?);
-    let flags = rest.get(2).and_then(|arg| text_at(arg, row)).unwrap_or_default();
-    let pattern = patterns.get(expression, flags)?;
-    let Some((from, _)) = text.char_indices().nth(start - 1) else { return Ok(None) };
-    let mut found = pattern.find_iter(text.get(from..).unwrap_or_default());
-    Ok(found.nth(nth - 1).map(|found| found.as_str().to_owned()))
+/// `substring(text FROM pattern)`.
+pub(in crate::dialect) const SUBSTRING: &str = "substring_by_pattern";
+
+/// The first group of the first match, or all of the match if the pattern has no group.
+pub(super) fn substring_by_pattern() -> Arc<ScalarUDF> {
+    row_function(
+        SUBSTRING,
+        |given| typed(given, "tt", 2),
+        |_| DataType::Utf8,
+        |args| {
+            let mut call = Call::new("substring", args, 2);
+            each_text(&mut call, |call, row| {
+                let Some((text, pattern)) = call.at(row)? else { return Ok(None) };
+                let group = usize::from(pattern.groups() > 0);
+                let found = pattern.groups_at(text, 0);
+                Ok(found
+                    .and_then(|found| found.get(group)?.clone())
+                    .map(|part| text[part].to_owned()))
+            })
+        },
+    )
 }
 
-fn texts(given: &[DataType], counts: std::ops::RangeInclusive<usize>) -> Option<Vec<DataType>> {
-    let is_text = |given: &DataType| matches!(given, DataType::Utf8 | DataType::Null);
-    let is_it = counts.contains(&given.len()) && given.iter().all(is_text);
-    is_it.then(|| vec![DataType::Utf8; given.len()])
+/// `regexp_substr(text, pattern [, start [, n [, flags [, group]]]])`.
+pub(super) fn regexp_substr() -> Arc<ScalarUDF> {
+    row_function(
+        "regexp_substr",
+        |given| typed(given, "ttiiti", 2),
+        |_| DataType::Utf8,
+        |args| {
+            let mut call = Call::new("regexp_substr", args, 4);
+            each_text(&mut call, |call, row| {
+                let (start, nth) = (call.number(row, 2, "start", 1)?, call.number(row, 3, "n", 1)?);
+                let group = call.number(row, 5, "subexpr", 0)?;
+                let Some((text, pattern)) = call.at(row)? else { return Ok(None) };
+                let found = nth_match(pattern, text, start, nth);
+                Ok(found
+                    .and_then(|found| found.get(group)?.clone())
+                    .map(|part| text[part].to_owned()))
+            })
+        },
+    )
 }
 
-fn rows_of(args: &[ArrayRef]) -> usize {
-    args.first().map_or(0, |arg| arg.len())
-}
-
-fn text_at(array: &ArrayRef, row: usize) -> Option<&str> {
-    array.is_valid(row).then(|| array.as_string::<i32>().value(row))
-}
-
-/// The pattern used last.
-#[derive(Default)]
-struct Patterns {
-    last: Option<(String, String, Regex)>,
-}
-
-impl Patterns {
-    fn get(&mut self, pattern: &str, flags: &str) -> Result<Regex> {
-        if let Some((known, with, regex)) = &self.last
-            && known == pattern
-            && with == flags
-        {
-            return Ok(regex.clone());
-        }
-        let mut builder = RegexBuilder::new(pattern);
-        // In PostgreSQL a point matches any character, also a newline.
-        builder.dot_matches_new_line(true);
-        for flag in flags.chars() {
-            match flag {
-                'i' => builder.case_insensitive(true),
-                'c' => builder.case_insensitive(false),
-                'n' | 'm' => builder.dot_matches_new_line(false).multi_line(true),
-                's' => builder.dot_matches_new_line(true).multi_line(false),
-                'x' => builder.ignore_whitespace(true),
-                't' | 'e' => &mut builder,
-                _ => {
-                    let reason = format!("invalid regular expression option: \"{flag}\"");
-                    return Err(ArgumentFault::Invalid { reason }.into());
+/// `regexp_count(text, pattern [, start [, flags]])`.
+pub(super) fn regexp_count() -> Arc<ScalarUDF> {
+    row_function(
+        "regexp_count",
+        |given| typed(given, "ttit", 2),
+        |_| DataType::Int32,
+        |args| {
+            let mut call = Call::new("regexp_count", args, 3);
+            each_number(&mut call, |call, row| {
+                let start = call.number(row, 2, "start", 1)?;
+                let Some((text, pattern)) = call.at(row)? else { return Ok(None) };
+                let mut count = 0;
+                let mut from = place_of(text, start);
+                while let Some(found) = from.and_then(|from| pattern.find_at(text, from)) {
+                    count += 1;
+                    from = Some(behind(text, &found)).filter(|from| *from <= text.len());
                 }
-            };
+                Ok(Some(count))
+            })
+        },
+    )
+}
+
+/// `regexp_instr(text, pattern [, start [, n [, endoption [, flags [, group]]]]])`.
+pub(super) fn regexp_instr() -> Arc<ScalarUDF> {
+    row_function(
+        "regexp_instr",
+        |given| typed(given, "ttiiiti", 2),
+        |_| DataType::Int32,
+        |args| {
+            let mut call = Call::new("regexp_instr", args, 5);
+            each_number(&mut call, |call, row| {
+                let (start, nth) = (call.number(row, 2, "start", 1)?, call.number(row, 3, "n", 1)?);
+                let end = call.number(row, 4, "endoption", 0)?;
+                if end > 1 {
+                    return Err(invalid("endoption", &end).into());
+                }
+                let group = call.number(row, 6, "subexpr", 0)?;
+                let Some((text, pattern)) = call.at(row)? else { return Ok(None) };
+                let found = nth_match(pattern, text, start, nth);
+                let part = found.and_then(|found| found.get(group)?.clone());
+                let at = part.map(|part| if end == 1 { part.end } else { part.start });
+                let characters = at.map_or(0, |at| text[..at].chars().count() + 1);
+                Ok(Some(i32::try_from(characters).unwrap_or(i32::MAX)))
+            })
+        },
+    )
+}
+
+/// `regexp_replace(text, pattern, replacement [, flags])`, or with `start [, n [, flags]]` in place of the flags.
+pub(super) fn regexp_replace() -> Arc<ScalarUDF> {
+    row_function(
+        "regexp_replace",
+        |given| match given.get(3) {
+            Some(fourth) if fourth.is_integer() => typed(given, "tttiit", 4),
+            _ => typed(given, "tttt", 3),
+        },
+        |_| DataType::Utf8,
+        |args| {
+            let by_place = args.get(3).is_some_and(|fourth| fourth.data_type().is_integer());
+            let mut call = Call::new("regexp_replace", args, if by_place { 5 } else { 3 });
+            let mut bytes = 0;
+            let mut out = String::new();
+            each_text(&mut call, |call, row| {
+                let mut nth = usize::from(!call.flags(row).contains('g'));
+                let mut start = 1;
+                if by_place {
+                    start = call.number(row, 3, "start", 1)?;
+                    if args.len() > 4 {
+                        nth = call.number(row, 4, "n", 0)?;
+                    }
+                }
+                let by = call.text(row, 2).unwrap_or_default();
+                let Some((text, pattern)) = call.at(row)? else { return Ok(None) };
+                out.clear();
+                replace(pattern, text, by, (start, nth), &mut out, bytes)?;
+                bytes += out.len();
+                Ok(Some(out.clone()))
+            })
+        },
+    )
+}
+
+/// Writes `text` with its matches replaced: the `nth` from the character `start` on, or with 0 all of them.
+fn replace(
+    pattern: &Pattern,
+    text: &str,
+    by: &str,
+    (start, nth): (usize, usize),
+    out: &mut String,
+    before: usize,
+) -> Result<()> {
+    let refers = by.contains('\\');
+    let mut copied = 0;
+    let mut count = 0;
+    let mut from = place_of(text, start);
+    while let Some(at) = from {
+        let groups = match refers {
+            true => pattern.groups_at(text, at),
+            false => pattern.find_at(text, at).map(|found| vec![Some(found)]),
+        };
+        let Some(groups) = groups else { break };
+        let Some(whole) = groups.first().cloned().flatten() else { break };
+        count += 1;
+        from = Some(behind(text, &whole)).filter(|from| *from <= text.len());
+        if nth > 0 && count != nth {
+            continue;
         }
-        let regex = builder.build().map_err(|error| {
-            let reason = error.to_string().lines().last().unwrap_or_default().to_owned();
-            ArgumentFault::Pattern { reason }
-        })?;
-        self.last = Some((pattern.to_owned(), flags.to_owned(), regex.clone()));
-        Ok(regex)
+        out.push_str(&text[copied..whole.start]);
+        copied = whole.end;
+        append_replacement(out, by, text, &groups);
+        check_size("regexp_replace", before + out.len())?;
+        if nth > 0 {
+            break;
+        }
     }
+    out.push_str(&text[copied..]);
+    Ok(())
+}
+
+/// Refuses a result of so many bytes.
+fn check_size(function: &str, bytes: usize) -> Result<()> {
+    let bytes = bytes as u64;
+    if bytes <= RESULT_BYTES_MAX {
+        return Ok(());
+    }
+    let error = ResultTooLarge { function: function.to_owned(), bytes, rows: 1 };
+    Err(DataFusionError::External(Box::new(error)))
+}
+
+/// The replacement: `\1` to `\9` are groups, `\&` is the match, `\\` a backslash; before others it is itself.
+fn append_replacement(out: &mut String, by: &str, text: &str, groups: &Groups) {
+    let mut rest = by;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        let next = rest.as_bytes().get(at + 1).copied();
+        let group = match next {
+            Some(digit @ b'1'..=b'9') => Some(usize::from(digit - b'0')),
+            Some(b'&') => Some(0),
+            _ => None,
+        };
+        let taken = match group {
+            Some(group) => {
+                if let Some(Some(part)) = groups.get(group) {
+                    out.push_str(&text[part.clone()]);
+                }
+                2
+            }
+            None => {
+                out.push('\\');
+                if next == Some(b'\\') { 2 } else { 1 }
+            }
+        };
+        rest = &rest[at + taken..];
+    }
+    out.push_str(rest);
+}
+
+/// The `nth` match from the character `start` on.
+fn nth_match(pattern: &Pattern, text: &str, start: usize, nth: usize) -> Option<Groups> {
+    let mut from = place_of(text, start)?;
+    for _ in 1..nth {
+        from = behind(text, &pattern.find_at(text, from)?);
+        if from > text.len() {
+            return None;
+        }
+    }
+    pattern.groups_at(text, from)
+}
+
+/// The byte of the character `start`, counted from 1; None behind the end.
+fn place_of(text: &str, start: usize) -> Option<usize> {
+    let places = text.char_indices().map(|(place, _)| place);
+    places.chain(std::iter::once(text.len())).nth(start - 1)
+}
+
+/// Where the search goes on behind a match: behind an empty one, one character on.
+fn behind(text: &str, found: &Range<usize>) -> usize {
+    match found.is_empty() {
+        true => found.end + text[found.end..].chars().next().map_or(1, char::len_utf8),
+        false => found.end,
+    }
+}
+
+/// Appends the groups, or all of the match if the pattern has none; returns the bytes.
+fn append_groups(list: &mut StringBuilder, text: &str, found: &Groups) -> usize {
+    let first = usize::from(found.len() > 1);
+    let mut bytes = 0;
+    for group in found.iter().skip(first) {
+        list.append_option(group.clone().map(|part| &text[part]));
+        bytes += group.as_ref().map_or(1, |part| part.len() + 1);
+    }
+    bytes
+}
+
+fn invalid(parameter: &str, value: &dyn std::fmt::Display) -> ArgumentFault {
+    ArgumentFault::Invalid {
+        reason: format!("invalid value for parameter \"{parameter}\": {value}"),
+    }
+}
+
+/// The arguments of one call.
+struct Call<'a> {
+    name: &'static str,
+    args: &'a [ArrayRef],
+    flags_at: usize,
+    /// The pattern and flags used last.
+    last: Option<(&'a str, &'a str, Pattern)>,
+}
+
+impl<'a> Call<'a> {
+    fn new(name: &'static str, args: &'a [ArrayRef], flags_at: usize) -> Self {
+        Self { name, args, flags_at, last: None }
+    }
+
+    fn rows(&self) -> usize {
+        self.args.first().map_or(0, |arg| arg.len())
+    }
+
+    fn text(&self, row: usize, place: usize) -> Option<&'a str> {
+        let array = self.args.get(place)?;
+        array.is_valid(row).then(|| array.as_string::<i32>().value(row))
+    }
+
+    fn flags(&self, row: usize) -> &'a str {
+        self.text(row, self.flags_at).unwrap_or_default()
+    }
+
+    /// A number from `least` on, which is what a missing one is; a NULL makes the call NULL later.
+    fn number(&self, row: usize, place: usize, what: &str, least: usize) -> Result<usize> {
+        let Some(array) = self.args.get(place) else { return Ok(least) };
+        if array.is_null(row) {
+            return Ok(least);
+        }
+        let number = array.as_primitive::<Int64Type>().value(row);
+        let given = usize::try_from(number).ok().filter(|given| *given >= least);
+        given.ok_or_else(|| invalid(what, &number).into())
+    }
+
+    /// The text and the pattern; None if any argument is NULL.
+    fn at(&mut self, row: usize) -> Result<Option<(&'a str, &Pattern)>> {
+        if self.args.iter().any(|arg| arg.is_null(row)) {
+            return Ok(None);
+        }
+        let (Some(text), Some(pattern)) = (self.text(row, 0), self.text(row, 1)) else {
+            return Ok(None);
+        };
+        let flags = self.flags(row);
+        let is_known =
+            self.last.as_ref().is_some_and(|(last, with, _)| *last == pattern && *with == flags);
+        if !is_known {
+            if flags.contains('g') && !matches!(self.name, "regexp_replace" | "regexp_matches") {
+                let reason = format!("{}() does not support the \"global\" option", self.name);
+                return Err(ArgumentFault::Invalid { reason }.into());
+            }
+            self.last = Some((pattern, flags, Pattern::new(pattern, flags)?));
+        }
+        Ok(self.last.as_ref().map(|(_, _, pattern)| (text, pattern)))
+    }
+}
+
+fn each_text<'a>(
+    call: &mut Call<'a>,
+    mut of: impl FnMut(&mut Call<'a>, usize) -> Result<Option<String>>,
+) -> Result<ArrayRef> {
+    let found = (0..call.rows()).map(|row| of(call, row));
+    Ok(Arc::new(found.collect::<Result<StringArray>>()?))
+}
+
+fn each_number<'a>(
+    call: &mut Call<'a>,
+    mut of: impl FnMut(&mut Call<'a>, usize) -> Result<Option<i32>>,
+) -> Result<ArrayRef> {
+    let found = (0..call.rows()).map(|row| of(call, row));
+    Ok(Arc::new(found.collect::<Result<Int32Array>>()?))
+}
+
+/// A text, a pattern, and perhaps flags.
+fn with_flags(given: &[DataType]) -> Option<Vec<DataType>> {
+    typed(given, "ttt", 2)
+}
+
+/// At least `least` arguments, texts where `kinds` has a `t`, whole numbers where it has an `i`.
+fn typed(given: &[DataType], kinds: &str, least: usize) -> Option<Vec<DataType>> {
+    if given.len() < least || given.len() > kinds.len() {
+        return None;
+    }
+    let mut typed = Vec::with_capacity(given.len());
+    for (given, kind) in given.iter().zip(kinds.bytes()) {
+        typed.push(match kind {
+            b'i' if given.is_integer() || given.is_null() => DataType::Int64,
+            b't' if matches!(given, DataType::Utf8 | DataType::Null) => DataType::Utf8,
+            _ => return None,
+        });
+    }
+    Some(typed)
 }

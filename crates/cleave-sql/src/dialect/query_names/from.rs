@@ -11,8 +11,8 @@ use crate::statement::names::fold;
 use crate::statement::parse::parse_query;
 
 /// Functions of FROM with one column, which is named after them.
-const OF_ONE_COLUMN: [&str; 4] =
-    ["generate_series", "unnest", "regexp_split_to_table", "string_to_table"];
+const OF_ONE_COLUMN: [&str; 5] =
+    ["generate_series", "unnest", "regexp_matches", "regexp_split_to_table", "string_to_table"];
 
 /// A column that FROM offers.
 #[derive(Debug, Clone, PartialEq)]

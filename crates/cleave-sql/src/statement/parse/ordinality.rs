@@ -23,8 +23,8 @@ use crate::statement::names::fold;
 use crate::visiting::{visit_expressions, visit_mut};
 
 /// Functions of FROM with one column, which has their name.
-const OF_ONE_COLUMN: [&str; 4] =
-    ["generate_series", "unnest", "regexp_split_to_table", "string_to_table"];
+const OF_ONE_COLUMN: [&str; 5] =
+    ["generate_series", "unnest", "regexp_matches", "regexp_split_to_table", "string_to_table"];
 const ROWS: &str = "__rows";
 
 /// Whether a statement with this token may have the clause.

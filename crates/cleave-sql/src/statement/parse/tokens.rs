@@ -106,6 +106,12 @@ pub(super) fn join_literals(tokens: &mut [TokenWithSpan]) -> Result<(), Span> {
             text.push_str(&more);
         }
     }
+    // Its escapes are read already.
+    for token in tokens {
+        if let Token::UnicodeStringLiteral(text) = &mut token.token {
+            token.token = Token::SingleQuotedString(std::mem::take(text));
+        }
+    }
     Ok(())
 }
 
