@@ -46,6 +46,7 @@ mod time_arithmetic;
 pub mod time_text;
 mod truncated;
 mod whole_numbers;
+mod years;
 
 use std::sync::Arc;
 
@@ -70,11 +71,12 @@ pub use string_agg::string_agg;
 pub use table_sketch::{page_sketch, table_sketch};
 pub use time_arithmetic::{
     cast_to_time, date_bin, date_minus, date_plus, days_between, frame_place, interval_of_time,
-    isfinite, isoyear_of, knowing_infinite, moments_between, part_of_time, period_end, time_minus,
-    time_of_interval, time_plus, year_of,
+    isfinite, knowing_infinite, moments_between, part_of_time, period_end, time_minus,
+    time_of_interval, time_plus,
 };
 pub use truncated::date_trunc;
 pub use whole_numbers::{factorial, gcd, lcm, to_hex};
+pub use years::{isoyear_of, julian_of, period_of_years, year_of};
 
 /// All scalar functions.
 pub(crate) fn scalar() -> Vec<Arc<ScalarUDF>> {
@@ -110,6 +112,8 @@ pub fn callable() -> Vec<Arc<ScalarUDF>> {
         isfinite(),
         isoyear_of(),
         year_of(),
+        period_of_years(),
+        julian_of(),
     ];
     functions.extend(of_one_type::of_one_type());
     functions

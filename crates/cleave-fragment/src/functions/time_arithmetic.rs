@@ -34,6 +34,7 @@ use datafusion_expr::{
 use super::infinite::{Infinite, infinite_rows, of_finite, set, time_cast, with, without};
 use super::intervals::{INTERVAL, days_and_hours};
 use super::row_function::{ArgumentFault, Compute, row_function};
+use super::years::before_christ;
 
 const MOMENT: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 const TIME_OF_DAY: DataType = DataType::Time64(TimeUnit::Microsecond);
@@ -290,26 +291,6 @@ pub fn interval_of_time() -> Arc<ScalarUDF> {
     )
 }
 
-/// The year of a time or an interval as a double, which may be infinite.
-pub fn year_of() -> Arc<ScalarUDF> {
-    row_function(
-        "year_of",
-        time_or_interval,
-        |_| DataType::Float64,
-        |args| part_as_double(args, DatePart::Year),
-    )
-}
-
-/// The same for the ISO year.
-pub fn isoyear_of() -> Arc<ScalarUDF> {
-    row_function(
-        "isoyear_of",
-        time_or_interval,
-        |_| DataType::Float64,
-        |args| part_as_double(args, DatePart::YearISO),
-    )
-}
-
 /// The function that casts to `to`, if that is a date, a timestamp, a time of day, or (from a text) an interval.
 pub fn cast_to_time(to: &DataType) -> Option<Arc<ScalarUDF>> {
     casts().into_iter().find(|(own, _)| own == to).map(|(_, function)| function)
@@ -367,7 +348,7 @@ fn text(given: &[DataType]) -> Option<Vec<DataType>> {
     matches!(given, [own] if own.is_string()).then(|| given.to_vec())
 }
 
-fn time_or_interval(given: &[DataType]) -> Option<Vec<DataType>> {
+pub(super) fn time_or_interval(given: &[DataType]) -> Option<Vec<DataType>> {
     match given {
         [DataType::Utf8 | DataType::Null] => Some(vec![MOMENT]),
         [DataType::Date32 | DataType::Interval(_)] => Some(given.to_vec()),
@@ -379,8 +360,8 @@ fn time_or_interval(given: &[DataType]) -> Option<Vec<DataType>> {
     }
 }
 
-fn part_as_double(args: &[ArrayRef], part: DatePart) -> Result<ArrayRef> {
-    let [times] = take_function_args("part", args)?;
+/// The part of a time or an interval, which is infinite for an infinite time.
+pub(super) fn part_as_double(times: &ArrayRef, part: DatePart) -> Result<ArrayRef> {
     let rows = infinite_rows(times);
     let parts = cast(&date_part(&without(times, &rows)?, part)?, &DataType::Float64)?;
     Ok(set::<Float64Type>(&parts, &rows, |one| Some(one.double())))
@@ -495,6 +476,15 @@ fn moved_by_days(args: &[ArrayRef], sign: i64) -> Result<ArrayRef> {
         },
     )?;
     Ok(Arc::new(moved))
+}
+
+/// Whether the part is a year, and of a time.
+fn is_year(args: &ScalarFunctionArgs) -> bool {
+    let [ColumnarValue::Scalar(name), times] = args.args.as_slice() else { return false };
+    let name = name.try_as_str().flatten().unwrap_or_default().to_ascii_lowercase();
+    let is_named =
+        matches!(name.trim_matches(['\'', '"']), "year" | "years" | "y" | "yr" | "yrs" | "isoyear");
+    is_named && !matches!(times.data_type(), DataType::Interval(_) | DataType::Duration(_))
 }
 
 /// A function of the engine whose second argument is a time.
@@ -616,7 +606,11 @@ impl ScalarUDFImpl for KnowsInfinite {
     }
 
     fn preimage(&self, args: &[Expr], of: &Expr, info: &SimplifyContext) -> Result<PreimageResult> {
-        self.inner.preimage(args, of, info)
+        // The engine counts years before Christ otherwise.
+        match of.as_literal() {
+            Some(ScalarValue::Int32(Some(year))) if *year <= 0 => Ok(PreimageResult::None),
+            _ => self.inner.preimage(args, of, info),
+        }
     }
 
     fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
@@ -628,6 +622,14 @@ impl ScalarUDFImpl for KnowsInfinite {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_year = self.name() == "date_part" && is_year(&args);
+        let parts = self.parts(args)?;
+        if is_year { before_christ(parts) } else { Ok(parts) }
+    }
+}
+
+impl KnowsInfinite {
+    fn parts(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let Some(times) = args.args.get(1) else { return self.inner.invoke_with_args(args) };
         if times.data_type() == TIME_OF_DAY && self.name() == "date_part" {
             return self.part_of_day(args);

@@ -17,7 +17,9 @@
 //! ```
 
 use cleave_catalog::value::{interval, list};
-use cleave_fragment::functions::{isoyear_of, milliseconds_of, seconds_of, year_of};
+use cleave_fragment::functions::{
+    isoyear_of, julian_of, milliseconds_of, period_of_years, seconds_of, year_of,
+};
 use datafusion::arrow::datatypes::IntervalMonthDayNano;
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, DataType, DateTimeField, Expr, FunctionArg, FunctionArgExpr,
@@ -216,39 +218,32 @@ fn part_of_time(name: &str, from: &Expr) -> Option<Expr> {
     let function = match name.to_ascii_lowercase().as_str() {
         "second" | "seconds" => seconds_of(),
         "millisecond" | "milliseconds" => milliseconds_of(),
-        "century" | "centuries" => return Some(years_rounded(from, 100)),
-        "decade" | "decades" => {
-            let year = call("date_part", vec![word("year"), from.clone()]);
-            let tenth =
-                binary(cast(year, DataType::DoublePrecision), BinaryOperator::Divide, number(10));
-            return Some(cast(call("floor", vec![tenth]), DataType::Integer(None)));
+        "julian" => julian_of(),
+        name => {
+            return period(name, from).map(|number| cast(number, DataType::Integer(None)));
         }
-        "millennium" | "millennia" | "millenniums" => return Some(years_rounded(from, 1000)),
-        _ => return None,
     };
     Some(call(function.name(), vec![from.clone()]))
 }
 
 /// `date_part` of fields that are infinite for an infinite time, which is no integer.
 fn double_part(name: &str, from: &Expr) -> Option<Expr> {
-    let year = || call(year_of().name(), vec![from.clone()]);
-    let share = |years: u32| binary(year(), BinaryOperator::Divide, number(years));
     Some(match name.to_ascii_lowercase().as_str() {
-        "year" | "years" => year(),
+        "year" | "years" => call(year_of().name(), vec![from.clone()]),
         "isoyear" => call(isoyear_of().name(), vec![from.clone()]),
-        "century" | "centuries" => call("ceil", vec![share(100)]),
-        "decade" | "decades" => call("floor", vec![share(10)]),
-        "millennium" | "millennia" | "millenniums" => call("ceil", vec![share(1000)]),
-        _ => return None,
+        name => return period(name, from),
     })
 }
 
-/// The number of a period of that many years, whose first one ends with that year.
-fn years_rounded(from: &Expr, years: u32) -> Expr {
-    let year = call("date_part", vec![word("year"), from.clone()]);
-    let parts =
-        binary(cast(year, DataType::DoublePrecision), BinaryOperator::Divide, number(years));
-    cast(call("ceil", vec![parts]), DataType::Integer(None))
+/// The number of a period of several years.
+fn period(name: &str, from: &Expr) -> Option<Expr> {
+    let years = match name {
+        "decade" | "decades" => 10,
+        "century" | "centuries" => 100,
+        "millennium" | "millennia" | "millenniums" => 1000,
+        _ => return None,
+    };
+    Some(call(period_of_years().name(), vec![from.clone(), number(years)]))
 }
 
 /// A literal in quotes.

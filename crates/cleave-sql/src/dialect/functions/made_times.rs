@@ -216,6 +216,7 @@ fn time_of([hour, minute]: [i64; 2], second: f64) -> Result<i64, ArgumentFault> 
     Ok((hour * 60 + minute) * 60 * SECOND_US + microseconds(second).unwrap_or_default())
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "a whole number, far below the limit")]
 fn microseconds(seconds: f64) -> Option<i64> {
     let us = (seconds * 1e6).round_ties_even();
     // Beyond it a float is no exact number.
