@@ -104,9 +104,6 @@ pub(super) fn define(statement: &ast::Statement) -> Result<Option<Define>> {
         ast::Statement::Query(query) => {
             let ast::SetExpr::Select(select) = query.body.as_ref() else { return Ok(None) };
             let Some(into) = &select.into else { return Ok(None) };
-            if into.unlogged {
-                return Err(Error::unsupported("SELECT ... INTO UNLOGGED"));
-            }
             let mut query = query.clone();
             if let ast::SetExpr::Select(select) = query.body.as_mut() {
                 select.into = None;
