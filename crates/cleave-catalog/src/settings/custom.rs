@@ -29,25 +29,39 @@ impl CustomSettings {
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&String> {
-        self.0.get(&name.to_lowercase())
+        self.0.get(&name.to_ascii_lowercase())
     }
 
     pub(super) fn set(&mut self, name: &str, value: &str) -> Result<()> {
         let is_new = self.get(name).is_none();
-        if value.len() > BYTES_MAX || name.len() > BYTES_MAX || is_new && self.0.len() >= NAMES_MAX
-        {
+        let is_long = value.len() > BYTES_MAX || name.len() > BYTES_MAX;
+        if is_long || is_new && self.0.len() >= NAMES_MAX {
             let message = format!(
                 "too many settings of your own: a session has at most {NAMES_MAX}, each with at most {BYTES_MAX} bytes"
             );
-            return Err(Error::Invalid { message, fault: Fault::TooLong, position: None });
+            // One that was reset makes room.
+            let unused = self.0.iter().find(|(_, value)| value.is_empty());
+            let Some(unused) = unused.map(|(name, _)| name.clone()).filter(|_| !is_long) else {
+                return Err(Error::Invalid { message, fault: Fault::TooLong, position: None });
+            };
+            Arc::make_mut(&mut self.0).remove(&unused);
         }
-        Arc::make_mut(&mut self.0).insert(name.to_lowercase(), value.to_owned());
+        Arc::make_mut(&mut self.0).insert(name.to_ascii_lowercase(), value.to_owned());
         Ok(())
+    }
+
+    /// Also knows the names of `others`, as empty ones: what is set back to a time before its first SET stays known.
+    pub fn keep_names_of(&mut self, others: &Self) {
+        for name in others.0.keys() {
+            if !self.0.contains_key(name) && self.0.len() < NAMES_MAX {
+                Arc::make_mut(&mut self.0).insert(name.clone(), String::new());
+            }
+        }
     }
 
     /// Makes the value of one, or of all, empty: they stay known.
     pub(super) fn reset(&mut self, name: Option<&str>) {
-        let name = name.map(str::to_lowercase);
+        let name = name.map(str::to_ascii_lowercase);
         for (known, value) in Arc::make_mut(&mut self.0).iter_mut() {
             if name.as_ref().is_none_or(|name| name == known) {
                 value.clear();

@@ -116,7 +116,8 @@ pub(super) fn end_block_settings(
 }
 
 fn put_settings(session: &mut Session, settings: Option<Settings>) {
-    let Some(settings) = settings else { return };
+    let Some(mut settings) = settings else { return };
+    settings.custom.keep_names_of(&session.settings.custom);
     session.settings = Settings { transaction: session.settings.transaction, ..settings };
     session.settings_version += 1;
 }

@@ -277,6 +277,7 @@ fn assignments(query: &ast::Query, values: &Parameters) -> Result<Vec<(String, S
                 (Some(place), _) => values.get(place)?.text().unwrap_or_default().to_owned(),
                 (None, ast::Expr::Value(value)) => match &value.value {
                     ast::Value::SingleQuotedString(text) => text.clone(),
+                    ast::Value::Null => String::new(),
                     other => other.to_string(),
                 },
                 _ => return Err(Error::unsupported("set_config of anything but constants")),
