@@ -7,7 +7,8 @@
 //!  mode() WITHIN GROUP (ORDER BY x)       ─▶ most_frequent(array_agg(x ORDER BY x))
 //!  ARRAY(SELECT x … ORDER BY y)           ─▶ list_or_empty((SELECT array_agg(v ORDER BY o)
 //!                                                           FROM (SELECT x AS v, y AS o …)))
-//!  array_agg(DISTINCT x)                  ─▶ array_agg(DISTINCT x ORDER BY x)
+//!  array_agg(DISTINCT x)                  ─▶ sorted_list(array_agg(DISTINCT x), false, false)
+//!  string_agg(DISTINCT x, ',')            ─▶ joined_list(sorted_list(array_agg(DISTINCT x), false, false), ',')
 //!  x SIMILAR TO 'a%'                      ─▶ x ~ '(?s)^(?:a.*)$'
 //!  x AT TIME ZONE z                       ─▶ at_time_zone(x, z)
 //!  x ^@ y                                 ─▶ starts_with(x, y)
@@ -29,8 +30,8 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::functions::{
-    AT_TIME_ZONE, DISCRETE_PERCENTILE, LAG_BY_ROW, LEAD_BY_ROW, LIST_OR_EMPTY, MOST_FREQUENT,
-    UUID_OF,
+    AT_TIME_ZONE, DISCRETE_PERCENTILE, JOINED_LIST, LAG_BY_ROW, LEAD_BY_ROW, LIST_OR_EMPTY,
+    MOST_FREQUENT, SORTED_LIST, UUID_OF,
 };
 use super::functions_in_from::cast;
 use super::overlaps::overlapping;
@@ -363,12 +364,7 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
             let list = sorted_list(function)?;
             return Some(call(DISCRETE_PERCENTILE, vec![list, fraction]));
         }
-        "array_agg" | "string_agg" if function.over.is_none() => {
-            let is_descending = sort_distinct(function);
-            if is_descending {
-                return Some(call("array_reverse", vec![Expr::Function(function.clone())]));
-            }
-        }
+        "array_agg" | "string_agg" if function.over.is_none() => return sort_distinct(function),
         "array_remove" => "array_remove_all".clone_into(&mut name.value),
         "array" => {
             let FunctionArguments::Subquery(query) = &function.args else { return None };
@@ -464,42 +460,50 @@ fn sorted_list(function: &ast::Function) -> Option<Expr> {
     Some(list)
 }
 
-/// PostgreSQL finds equal values by sorting them. Returns whether the list is to be reversed: of two lists in opposite
-/// orders the engine makes one, and takes it for both.
-fn sort_distinct(function: &mut ast::Function) -> bool {
-    let FunctionArguments::List(list) = &mut function.args else { return false };
+/// PostgreSQL finds equal values by sorting them. The list is sorted once it is complete: orders within the aggregate
+/// are shared between aggregates by the engine, which makes opposite ones of one order.
+fn sort_distinct(function: &mut ast::Function) -> Option<Expr> {
+    let FunctionArguments::List(list) = &mut function.args else { return None };
     if list.duplicate_treatment != Some(ast::DuplicateTreatment::Distinct) {
-        return false;
+        return None;
     }
-    let order = list.clauses.iter_mut().find_map(|clause| match clause {
-        FunctionArgumentClause::OrderBy(order) => Some(order),
+    let (value, delimiter) = match list.args.as_slice() {
+        [FunctionArg::Unnamed(FunctionArgExpr::Expr(value))] => (value.clone(), None),
+        [
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(value)),
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(delimiter @ Expr::Value(_))),
+        ] => (value.clone(), Some(delimiter.clone())),
+        _ => return None,
+    };
+    let order = list.clauses.iter().find_map(|clause| match clause {
+        FunctionArgumentClause::OrderBy(order) => Some(order.as_slice()),
         _ => None,
     });
-    if let Some(order) = order {
-        let [ast::OrderByExpr { options, .. }] = order.as_mut_slice() else { return false };
-        let is_descending = options.asc == Some(false);
-        if is_descending && is_array_agg(&function.name) {
-            let nulls_first = Some(options.nulls_first == Some(false));
-            *options = ast::OrderByOptions { asc: None, nulls_first };
-            return true;
-        }
-        return false;
-    }
-    if let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(first))) = list.args.first() {
-        let by = ascending(first.clone());
-        list.clauses.push(FunctionArgumentClause::OrderBy(vec![by]));
-    }
-    false
+    let options = match order {
+        None => ast::OrderByOptions { asc: None, nulls_first: None },
+        // Any other order is an error.
+        Some([by]) if by.expr == value => by.options,
+        Some(_) => return None,
+    };
+    list.clauses.retain(|clause| !matches!(clause, FunctionArgumentClause::OrderBy(_)));
+    list.args.truncate(1);
+    "array_agg".clone_into(&mut only_name(&mut function.name)?.value);
+    let is_descending = options.asc == Some(false);
+    let option = |is_set: bool| Expr::value(ast::Value::Boolean(is_set));
+    let nulls_first = option(options.nulls_first.unwrap_or(is_descending));
+    let items = Expr::Function(function.clone());
+    let sorted = call(SORTED_LIST, vec![items, option(is_descending), nulls_first]);
+    Some(match delimiter {
+        Some(delimiter) => call(JOINED_LIST, vec![sorted, delimiter]),
+        None => sorted,
+    })
 }
 
-fn is_array_agg(name: &ast::ObjectName) -> bool {
-    matches!(name.0.as_slice(), [ast::ObjectNamePart::Identifier(name)]
-        if name.value.eq_ignore_ascii_case("array_agg"))
-}
-
-fn ascending(expr: Expr) -> ast::OrderByExpr {
-    let options = ast::OrderByOptions { asc: None, nulls_first: None };
-    ast::OrderByExpr { expr, options, with_fill: None }
+fn only_name(name: &mut ast::ObjectName) -> Option<&mut Ident> {
+    match name.0.as_mut_slice() {
+        [ast::ObjectNamePart::Identifier(name)] => Some(name),
+        _ => None,
+    }
 }
 
 /// `(SELECT array_agg(v ORDER BY o, …) FROM (query) AS m (v, o, …))`: sort keys of `query` become columns.

@@ -2,14 +2,19 @@
 
 use std::sync::Arc;
 
-use cleave_fragment::functions::{ArgumentFault, row_function};
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListArray, UInt64Array};
+use cleave_fragment::functions::{ArgumentFault, row_function, span};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListArray, StringArray, UInt64Array};
 use datafusion::arrow::buffer::OffsetBuffer;
-use datafusion::arrow::compute::take;
-use datafusion::arrow::datatypes::{DataType, Float64Type};
+use datafusion::arrow::compute::kernels::arity::unary;
+use datafusion::arrow::compute::{SortOptions, sort_to_indices, take};
+use datafusion::arrow::datatypes::{
+    DataType, Decimal128Type, Field, Float64Type, IntervalMonthDayNanoType,
+};
 use datafusion::common::utils::take_function_args;
 use datafusion::error::Result;
 use datafusion::logical_expr::ScalarUDF;
+
+use super::check_size;
 
 /// The most frequent value of a sorted list; the first of several.
 pub(in crate::dialect) const MOST_FREQUENT: &str = "most_frequent";
@@ -107,6 +112,85 @@ pub(super) fn list_or_empty() -> Arc<ScalarUDF> {
         let offsets = OffsetBuffer::from_lengths(lengths);
         Ok(Arc::new(ListArray::try_new(Arc::clone(item), offsets, values, None)?))
     })
+}
+
+/// The list with its items in order.
+pub(in crate::dialect) const SORTED_LIST: &str = "sorted_list";
+
+/// `sorted_list(list, descending, nulls_first)`, whose last arguments are the same for all rows.
+pub(super) fn sorted_list() -> Arc<ScalarUDF> {
+    let takes = |given: &[DataType]| match given {
+        [DataType::List(_), DataType::Boolean, DataType::Boolean] => Some(given.to_vec()),
+        _ => None,
+    };
+    let gives = |given: &[DataType]| given.first().cloned().unwrap_or(DataType::Null);
+    row_function(SORTED_LIST, takes, gives, |args| {
+        let [lists, descending, nulls_first] = take_function_args(SORTED_LIST, args)?;
+        let is_set = |option: &ArrayRef| !option.is_empty() && option.as_boolean().value(0);
+        let (descending, nulls_first) = (is_set(descending), is_set(nulls_first));
+        let options = Some(SortOptions { descending, nulls_first });
+        let lists = lists.as_list::<i32>();
+        let keys = match lists.values().as_primitive_opt::<IntervalMonthDayNanoType>() {
+            // By their length.
+            Some(intervals) => Arc::new(unary::<_, _, Decimal128Type>(intervals, span)) as ArrayRef,
+            None => Arc::clone(lists.values()),
+        };
+        let mut places: Vec<u64> = Vec::with_capacity(keys.len());
+        let mut lengths = Vec::with_capacity(lists.len());
+        for (row, bounds) in lists.value_offsets().windows(2).enumerate() {
+            let (&[from, to], true) = (bounds, lists.is_valid(row)) else {
+                lengths.push(0);
+                continue;
+            };
+            let (from, to) = (usize::try_from(from).unwrap_or(0), usize::try_from(to).unwrap_or(0));
+            let order = sort_to_indices(&keys.slice(from, to - from), options, None)?;
+            places.extend(order.values().iter().map(|place| from as u64 + u64::from(*place)));
+            lengths.push(to - from);
+        }
+        let values = take(lists.values(), &UInt64Array::from(places), None)?;
+        let DataType::List(item) = lists.data_type() else { return Ok(Arc::new(lists.clone())) };
+        let offsets = OffsetBuffer::from_lengths(lengths);
+        let nulls = lists.nulls().cloned();
+        Ok(Arc::new(ListArray::try_new(Arc::clone(item), offsets, values, nulls)?))
+    })
+}
+
+/// The texts of a list with a delimiter between them, without NULLs; NULL if there is none.
+pub(in crate::dialect) const JOINED_LIST: &str = "joined_list";
+
+/// `joined_list(list, delimiter)`.
+pub(super) fn joined_list() -> Arc<ScalarUDF> {
+    let takes = |given: &[DataType]| match given {
+        [DataType::List(item), delimiter]
+            if item.data_type().is_string() && (delimiter.is_string() || delimiter.is_null()) =>
+        {
+            let item = Field::new_list_field(DataType::Utf8, true);
+            Some(vec![DataType::List(Arc::new(item)), DataType::Utf8])
+        }
+        _ => None,
+    };
+    row_function(
+        JOINED_LIST,
+        takes,
+        |_| DataType::Utf8,
+        |args| {
+            let [lists, delimiters] = take_function_args(JOINED_LIST, args)?;
+            let (lists, delimiters) = (lists.as_list::<i32>(), delimiters.as_string::<i32>());
+            let mut bytes = 0;
+            let joined = (0..lists.len()).map(|row| {
+                if lists.is_null(row) {
+                    return Ok(None);
+                }
+                let items = lists.value(row);
+                let texts: Vec<&str> = items.as_string::<i32>().iter().flatten().collect();
+                let delimiter = if delimiters.is_valid(row) { delimiters.value(row) } else { "" };
+                bytes += texts.iter().map(|text| text.len() + delimiter.len()).sum::<usize>();
+                check_size("string_agg", bytes)?;
+                Ok((!texts.is_empty()).then(|| texts.join(delimiter)))
+            });
+            Ok(Arc::new(joined.collect::<Result<StringArray>>()?))
+        },
+    )
 }
 
 fn item_type(given: &[DataType]) -> DataType {

@@ -14,7 +14,7 @@
 //! 11. [`first_of`](first_of()): makes an expression name something besides.
 //! 12. [`rounding`]: `round` and `trunc` of whole numbers.
 //! 13. [`made_times`]: times made of numbers, or rounded to a precision.
-//! 14. [`null_counts`]: `num_nulls`.
+//! 14. [`null_counts`] of a call's arguments: `num_nulls`.
 //!
 //! A device has none of them: they serve the presentation of results, and the code that writes values as text is here.
 
@@ -38,10 +38,14 @@ mod zones;
 
 use std::sync::Arc;
 
+use cleave_fragment::functions::bounded::{RESULT_BYTES_MAX, ResultTooLarge};
+use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::ScalarUDF;
 
 pub(super) use first_of::{FIRST_OF, each_item, first_of};
-pub(super) use lists::{DISCRETE_PERCENTILE, LIST_OR_EMPTY, MOST_FREQUENT};
+pub(super) use lists::{
+    DISCRETE_PERCENTILE, JOINED_LIST, LIST_OR_EMPTY, MOST_FREQUENT, SORTED_LIST,
+};
 pub(super) use made_times::TO_PRECISION;
 pub use moments::statement_timestamp;
 pub(super) use patterns::{MATCHES, SUBSTRING};
@@ -77,6 +81,8 @@ pub fn text_functions() -> Vec<Arc<ScalarUDF>> {
         lists::most_frequent(),
         lists::discrete_percentile(),
         lists::list_or_empty(),
+        lists::sorted_list(),
+        lists::joined_list(),
         zones::at_time_zone(),
         uuid_of::uuid_of(),
         first_of(),
@@ -90,4 +96,14 @@ pub fn text_functions() -> Vec<Arc<ScalarUDF>> {
         null_counts::num_nonnulls(),
         moments::clock_timestamp(),
     ]
+}
+
+/// Refuses a result of so many bytes, of one call.
+fn check_size(function: &str, bytes: usize) -> Result<()> {
+    let bytes = bytes as u64;
+    if bytes <= RESULT_BYTES_MAX {
+        return Ok(());
+    }
+    let error = ResultTooLarge { function: function.to_owned(), bytes, rows: 1 };
+    Err(DataFusionError::External(Box::new(error)))
 }

@@ -10,16 +10,16 @@ mod pattern;
 use std::ops::Range;
 use std::sync::Arc;
 
-use cleave_fragment::functions::bounded::{RESULT_BYTES_MAX, ResultTooLarge};
 use cleave_fragment::functions::{ArgumentFault, row_function};
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, Int32Array, ListBuilder, StringArray, StringBuilder,
 };
 use datafusion::arrow::datatypes::{DataType, Int64Type};
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::Result;
 use datafusion::logical_expr::ScalarUDF;
 
 use self::pattern::{Groups, Pattern};
+use super::check_size;
 
 /// `regexp_split_to_array(text, pattern [, flags])`.
 pub(super) fn regexp_split_to_array() -> Arc<ScalarUDF> {
@@ -143,6 +143,7 @@ pub(super) fn regexp_substr() -> Arc<ScalarUDF> {
                 let (start, nth) = (call.number(row, 2, "start", 1)?, call.number(row, 3, "n", 1)?);
                 let group = call.number(row, 5, "subexpr", 0)?;
                 let Some((text, pattern)) = call.at(row)? else { return Ok(None) };
+                let group = pattern.group(group);
                 let found = nth_match(pattern, text, start, nth);
                 Ok(found
                     .and_then(|found| found.get(group)?.clone())
@@ -191,6 +192,7 @@ pub(super) fn regexp_instr() -> Arc<ScalarUDF> {
                 }
                 let group = call.number(row, 6, "subexpr", 0)?;
                 let Some((text, pattern)) = call.at(row)? else { return Ok(None) };
+                let group = pattern.group(group);
                 let found = nth_match(pattern, text, start, nth);
                 let part = found.and_then(|found| found.get(group)?.clone());
                 let at = part.map(|part| if end == 1 { part.end } else { part.start });
@@ -224,10 +226,10 @@ pub(super) fn regexp_replace() -> Arc<ScalarUDF> {
                         nth = call.number(row, 4, "n", 0)?;
                     }
                 }
-                let by = call.text(row, 2).unwrap_or_default();
+                let by = replacement_parts(call.text(row, 2).unwrap_or_default());
                 let Some((text, pattern)) = call.at(row)? else { return Ok(None) };
                 out.clear();
-                replace(pattern, text, by, (start, nth), &mut out, bytes)?;
+                replace(pattern, text, &by, (start, nth), &mut out, bytes)?;
                 bytes += out.len();
                 Ok(Some(out.clone()))
             })
@@ -239,12 +241,12 @@ pub(super) fn regexp_replace() -> Arc<ScalarUDF> {
 fn replace(
     pattern: &Pattern,
     text: &str,
-    by: &str,
+    by: &[Part<'_>],
     (start, nth): (usize, usize),
     out: &mut String,
     before: usize,
 ) -> Result<()> {
-    let refers = by.contains('\\');
+    let refers = by.iter().any(|part| matches!(part, Part::Group(_)));
     let mut copied = 0;
     let mut count = 0;
     let mut from = place_of(text, start);
@@ -262,8 +264,17 @@ fn replace(
         }
         out.push_str(&text[copied..whole.start]);
         copied = whole.end;
-        append_replacement(out, by, text, &groups);
-        check_size("regexp_replace", before + out.len())?;
+        for part in by {
+            match part {
+                Part::Text(part) => out.push_str(part),
+                Part::Group(group) => {
+                    if let Some(Some(part)) = groups.get(*group) {
+                        out.push_str(&text[part.clone()]);
+                    }
+                }
+            }
+            check_size("regexp_replace", before + out.len())?;
+        }
         if nth > 0 {
             break;
         }
@@ -272,42 +283,31 @@ fn replace(
     Ok(())
 }
 
-/// Refuses a result of so many bytes.
-fn check_size(function: &str, bytes: usize) -> Result<()> {
-    let bytes = bytes as u64;
-    if bytes <= RESULT_BYTES_MAX {
-        return Ok(());
-    }
-    let error = ResultTooLarge { function: function.to_owned(), bytes, rows: 1 };
-    Err(DataFusionError::External(Box::new(error)))
+/// A part of a replacement: a text, or a group of the match, 0 for all of it.
+enum Part<'a> {
+    Text(&'a str),
+    Group(usize),
 }
 
-/// The replacement: `\1` to `\9` are groups, `\&` is the match, `\\` a backslash; before others it is itself.
-fn append_replacement(out: &mut String, by: &str, text: &str, groups: &Groups) {
+/// The parts of a replacement: `\1` to `\9` are groups, `\&` is the match, `\\` a backslash; before others it is itself.
+fn replacement_parts(by: &str) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
     let mut rest = by;
     while let Some(at) = rest.find('\\') {
-        out.push_str(&rest[..at]);
         let next = rest.as_bytes().get(at + 1).copied();
         let group = match next {
             Some(digit @ b'1'..=b'9') => Some(usize::from(digit - b'0')),
             Some(b'&') => Some(0),
             _ => None,
         };
-        let taken = match group {
-            Some(group) => {
-                if let Some(Some(part)) = groups.get(group) {
-                    out.push_str(&text[part.clone()]);
-                }
-                2
-            }
-            None => {
-                out.push('\\');
-                if next == Some(b'\\') { 2 } else { 1 }
-            }
-        };
-        rest = &rest[at + taken..];
+        // The text before it, and the backslash, unless it begins a group.
+        parts.push(Part::Text(&rest[..at + usize::from(group.is_none())]));
+        parts.extend(group.map(Part::Group));
+        let is_pair = group.is_some() || next == Some(b'\\');
+        rest = &rest[at + if is_pair { 2 } else { 1 }..];
     }
-    out.push_str(rest);
+    parts.push(Part::Text(rest));
+    parts
 }
 
 /// The `nth` match from the character `start` on.
@@ -353,18 +353,21 @@ fn invalid(parameter: &str, value: &dyn std::fmt::Display) -> ArgumentFault {
     }
 }
 
+/// Compiled patterns of one call that are kept; each may take some megabytes.
+const KNOWN_MAX: usize = 8;
+
 /// The arguments of one call.
 struct Call<'a> {
     name: &'static str,
     args: &'a [ArrayRef],
     flags_at: usize,
-    /// The pattern and flags used last.
-    last: Option<(&'a str, &'a str, Pattern)>,
+    /// The patterns and flags used last, the newest at the end.
+    known: Vec<(&'a str, &'a str, Pattern)>,
 }
 
 impl<'a> Call<'a> {
     fn new(name: &'static str, args: &'a [ArrayRef], flags_at: usize) -> Self {
-        Self { name, args, flags_at, last: None }
+        Self { name, args, flags_at, known: Vec::new() }
     }
 
     fn rows(&self) -> usize {
@@ -380,36 +383,46 @@ impl<'a> Call<'a> {
         self.text(row, self.flags_at).unwrap_or_default()
     }
 
-    /// A number from `least` on, which is what a missing one is; a NULL makes the call NULL later.
+    /// A number from `least` on, which is what a missing one is.
     fn number(&self, row: usize, place: usize, what: &str, least: usize) -> Result<usize> {
         let Some(array) = self.args.get(place) else { return Ok(least) };
-        if array.is_null(row) {
-            return Ok(least);
-        }
         let number = array.as_primitive::<Int64Type>().value(row);
         let given = usize::try_from(number).ok().filter(|given| *given >= least);
         given.ok_or_else(|| invalid(what, &number).into())
     }
 
+    /// Whether any argument is NULL.
+    fn has_null(&self, row: usize) -> bool {
+        self.args.iter().any(|arg| arg.is_null(row))
+    }
+
     /// The text and the pattern; None if any argument is NULL.
     fn at(&mut self, row: usize) -> Result<Option<(&'a str, &Pattern)>> {
-        if self.args.iter().any(|arg| arg.is_null(row)) {
+        if self.has_null(row) {
             return Ok(None);
         }
         let (Some(text), Some(pattern)) = (self.text(row, 0), self.text(row, 1)) else {
             return Ok(None);
         };
         let flags = self.flags(row);
-        let is_known =
-            self.last.as_ref().is_some_and(|(last, with, _)| *last == pattern && *with == flags);
-        if !is_known {
-            if flags.contains('g') && !matches!(self.name, "regexp_replace" | "regexp_matches") {
-                let reason = format!("{}() does not support the \"global\" option", self.name);
-                return Err(ArgumentFault::Invalid { reason }.into());
+        let is_it = |(known, with, _): &(&str, &str, Pattern)| *known == pattern && *with == flags;
+        let place = match self.known.iter().rposition(is_it) {
+            Some(place) => place,
+            None => {
+                if flags.contains('g') && !matches!(self.name, "regexp_replace" | "regexp_matches")
+                {
+                    let reason = format!("{}() does not support the \"global\" option", self.name);
+                    return Err(ArgumentFault::Invalid { reason }.into());
+                }
+                let compiled = Pattern::new(pattern, flags)?;
+                if self.known.len() >= KNOWN_MAX {
+                    self.known.remove(0);
+                }
+                self.known.push((pattern, flags, compiled));
+                self.known.len() - 1
             }
-            self.last = Some((pattern, flags, Pattern::new(pattern, flags)?));
-        }
-        Ok(self.last.as_ref().map(|(_, _, pattern)| (text, pattern)))
+        };
+        Ok(self.known.get(place).map(|(_, _, pattern)| (text, pattern)))
     }
 }
 
@@ -417,7 +430,10 @@ fn each_text<'a>(
     call: &mut Call<'a>,
     mut of: impl FnMut(&mut Call<'a>, usize) -> Result<Option<String>>,
 ) -> Result<ArrayRef> {
-    let found = (0..call.rows()).map(|row| of(call, row));
+    let found = (0..call.rows()).map(|row| match call.has_null(row) {
+        true => Ok(None),
+        false => of(call, row),
+    });
     Ok(Arc::new(found.collect::<Result<StringArray>>()?))
 }
 
@@ -425,7 +441,10 @@ fn each_number<'a>(
     call: &mut Call<'a>,
     mut of: impl FnMut(&mut Call<'a>, usize) -> Result<Option<i32>>,
 ) -> Result<ArrayRef> {
-    let found = (0..call.rows()).map(|row| of(call, row));
+    let found = (0..call.rows()).map(|row| match call.has_null(row) {
+        true => Ok(None),
+        false => of(call, row),
+    });
     Ok(Arc::new(found.collect::<Result<Int32Array>>()?))
 }
 
@@ -443,7 +462,7 @@ fn typed(given: &[DataType], kinds: &str, least: usize) -> Option<Vec<DataType>>
     for (given, kind) in given.iter().zip(kinds.bytes()) {
         typed.push(match kind {
             b'i' if given.is_integer() || given.is_null() => DataType::Int64,
-            b't' if matches!(given, DataType::Utf8 | DataType::Null) => DataType::Utf8,
+            b't' if given.is_string() || given.is_null() => DataType::Utf8,
             _ => return None,
         });
     }
