@@ -18,13 +18,19 @@ use super::row_comparison::{binary, nested};
 use crate::statement::catalog_syntax::call;
 
 /// Classes that differ, and what they are.
-const CLASSES: [(&str, &str); 5] = [
+const CLASSES: [(&str, &str); 8] = [
     ("[:alpha:]", r"\p{Alphabetic}"),
     ("[:alnum:]", r"\p{Alphabetic}\p{Nd}"),
     ("[:lower:]", r"\p{Lowercase}"),
     ("[:upper:]", r"\p{Uppercase}"),
-    ("[:space:]", r"\s"),
+    ("[:space:]", SPACES),
+    ("[:punct:]", r"\p{P}\p{S}"),
+    ("[:graph:]", r"\p{L}\p{M}\p{N}\p{P}\p{S}"),
+    ("[:print:]", r"\p{L}\p{M}\p{N}\p{P}\p{S}\p{Zs}"),
 ];
+
+/// White space, without the blanks at which no line ends.
+const SPACES: &str = r"[\s--\x{85}\x{A0}\x{2007}\x{202F}]";
 
 /// Lets a point match newlines.
 const OVER_LINES: &str = "(?s)";
@@ -109,7 +115,9 @@ fn lower_pattern(pattern: &mut Expr, by_lines: bool) {
 /// `pattern` as the library reads it.
 pub(super) fn translated(pattern: &str, by_lines: bool) -> String {
     let (options, pattern) = options_of(pattern);
-    let by_lines = by_lines || options.contains(['n', 'm']);
+    // The last of them holds, also against those of the function.
+    let last_of = |letters: &[char]| options.chars().rev().find(|letter| letters.contains(letter));
+    let by_lines = last_of(&['n', 'm', 's']).map_or(by_lines, |letter| letter != 's');
     let mut out = String::with_capacity(pattern.len());
     let mut has_points = false;
     let mut letters = pattern.chars().peekable();
@@ -123,6 +131,13 @@ pub(super) fn translated(pattern: &str, by_lines: bool) -> String {
                 Some('Z') => out.push_str(r"\z"),
                 Some('d') => out.push_str("[0-9]"),
                 Some('D') => out.push_str("[^0-9]"),
+                Some('s') => out.push_str(SPACES),
+                Some('S') => out.push_str(&format!("[^{SPACES}]")),
+                Some('b') => out.push_str(r"\x08"),
+                Some('B') => out.push_str(r"\\"),
+                Some(sign) if sign.is_ascii_punctuation() => {
+                    out.push_str(&regex::escape(&sign.to_string()));
+                }
                 escaped => out.extend(['\\'].into_iter().chain(escaped)),
             },
             '[' => bracket(&mut letters, by_lines, &mut out),
@@ -132,12 +147,21 @@ pub(super) fn translated(pattern: &str, by_lines: bool) -> String {
             }
         }
     }
-    let mut flags: String = options.chars().filter(|flag| matches!(flag, 'i' | 'x')).collect();
+    let mut flags = String::new();
+    if last_of(&['i', 'c']) == Some('i') {
+        flags.push('i');
+    }
+    if options.contains('x') {
+        flags.push('x');
+    }
     if by_lines && options.contains(['n', 'm']) {
         flags.push('m');
     }
     if has_points && !by_lines {
         flags.push('s');
+    }
+    if last_of(&['i', 'c']) == Some('c') {
+        flags.push_str("-i");
     }
     if flags.is_empty() { out } else { format!("(?{flags}){out}") }
 }
@@ -198,6 +222,7 @@ fn element(letter: char, letters: &mut Peekable<Chars<'_>>, out: &mut String) ->
             letters.next();
             match next {
                 'd' => out.push_str("0-9"),
+                's' => out.push_str(SPACES),
                 // Classes, and characters with a name.
                 next if next.is_alphanumeric() => out.extend(['\\', next]),
                 next => return Some(next.to_string()),

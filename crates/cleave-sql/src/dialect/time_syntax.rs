@@ -76,12 +76,28 @@ fn lower_function(function: &ast::Function) -> Option<Expr> {
             let zone = (args.len() == 7).then(|| args.pop()).flatten();
             let there = call("make_timestamp", args);
             Some(match zone {
-                Some(zone) => call(AT_TIME_ZONE, vec![there, zone]),
+                Some(zone) => call(AT_TIME_ZONE, vec![there, eastern(&zone)?]),
                 None => cast(there, DataType::Timestamp(None, TimezoneInfo::WithTimeZone)),
             })
         }
         _ => None,
     }
+}
+
+/// The zone as AT TIME ZONE reads it, for which a number counts to the west, and here to the east; None if it is no
+/// literal.
+fn eastern(zone: &Expr) -> Option<Expr> {
+    let Expr::Value(value) = zone else { return None };
+    let ast::Value::SingleQuotedString(text) = &value.value else { return None };
+    let Some(sign) = text.chars().next().filter(|sign| matches!(sign, '+' | '-')) else {
+        return Some(zone.clone());
+    };
+    let mut parts = text[1..].split(':').map(|part| part.parse::<u32>().ok());
+    let mut part = || parts.next().unwrap_or(Some(0));
+    let (hours, minutes, seconds) = (part()?, part()?, part()?);
+    let offset = format!("{sign}{hours:02}:{minutes:02}:{seconds:02}");
+    let offset = Expr::value(ast::Value::SingleQuotedString(offset));
+    Some(cast(offset, DataType::Interval { fields: None, precision: None }))
 }
 
 fn precise(time: Expr, args: &FunctionArguments) -> Expr {

@@ -40,7 +40,8 @@ enum Between {
 /// for the name of the first.
 ///
 /// # Errors
-/// The place of a literal behind another one on its line, and of one with escapes that would be those of the first.
+/// The place of a literal behind another one on its line, of one with escapes that would be those of the first, and of
+/// one with a character that no text has.
 pub(super) fn join_literals(tokens: &mut [TokenWithSpan]) -> Result<(), Span> {
     let is_literal = |token: &Token| {
         matches!(
@@ -109,6 +110,9 @@ pub(super) fn join_literals(tokens: &mut [TokenWithSpan]) -> Result<(), Span> {
     // Its escapes are read already.
     for token in tokens {
         if let Token::UnicodeStringLiteral(text) = &mut token.token {
+            if text.contains('\0') {
+                return Err(token.span);
+            }
             token.token = Token::SingleQuotedString(std::mem::take(text));
         }
     }

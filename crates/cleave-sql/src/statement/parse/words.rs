@@ -66,7 +66,12 @@ pub(super) fn lower_words(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
                 put(Token::RParen, &mut lowered);
             }
             Keyword::UNLOGGED
-                if before.last.as_ref().is_some_and(|last| keyword(last) == Keyword::CREATE) =>
+                if before.first == Some(Keyword::CREATE)
+                    && before
+                        .last
+                        .as_ref()
+                        .is_some_and(|last| keyword(last) == Keyword::CREATE)
+                    && next.is_some_and(|next| keyword(next) == Keyword::TABLE) =>
             {
                 continue;
             }

@@ -84,6 +84,11 @@ impl Pattern {
         self.regex.captures_len() - 1
     }
 
+    /// The group to give for `asked`: of a pattern without groups, the first is all of the match.
+    pub(super) fn group(&self, asked: usize) -> usize {
+        if asked == 1 && self.groups() == 0 { 0 } else { asked }
+    }
+
     /// The first match that begins at `from` or behind it, a boundary of characters.
     pub(super) fn find_at(&self, text: &str, from: usize) -> Option<Range<usize>> {
         let found = self.regex.find_at(text, from)?.range();
