@@ -578,8 +578,8 @@ impl Session {
             Statement::SetCharacteristics(modes) => modes::set_characteristics(self, modes),
             Statement::Commit { chain: false } => block::commit(self).await,
             Statement::Rollback { chain: false } => Ok(block::rollback(self)),
-            Statement::Commit { chain: true } => Box::pin(block::chain(self, true)).await,
-            Statement::Rollback { chain: true } => Box::pin(block::chain(self, false)).await,
+            Statement::Commit { chain: true } => Box::pin(modes::chain(self, true)).await,
+            Statement::Rollback { chain: true } => Box::pin(modes::chain(self, false)).await,
             Statement::Checkpoint => {
                 Box::pin(system::checkpoint(&self.database)).await?;
                 Ok(Outcome::done(tag))

@@ -40,8 +40,8 @@ pub fn isoyear_of() -> Arc<ScalarUDF> {
     )
 }
 
-/// The number of the decade (10), century (100) or millennium (1000) that a time is in, as a double; of an interval, how
-/// many it has.
+/// The number of the decade (10), century (100) or millennium (1000) that a time is in, as a double; of an interval,
+/// how many it has.
 pub fn period_of_years() -> Arc<ScalarUDF> {
     row_function(
         "period_of_years",
@@ -98,8 +98,8 @@ pub fn julian_of() -> Arc<ScalarUDF> {
     )
 }
 
-/// The number of the period of `count` years that has the year `year`, of which 0 is 1 BC. Decades begin with years that
-/// they divide, and there is one of the number 0; centuries end with them.
+/// The number of the period of `count` years that has the year `year`, of which 0 is 1 BC. Decades begin with years
+/// that they divide, and there is one of the number 0; centuries end with them.
 fn period(year: f64, count: f64) -> f64 {
     match count {
         10.0 => (year / count).floor(),

@@ -357,20 +357,6 @@ pub(super) async fn commit(session: &mut Session) -> Result<Outcome> {
     Ok(Outcome::done("COMMIT"))
 }
 
-/// Runs COMMIT AND CHAIN or ROLLBACK AND CHAIN: a block with the same modes follows, unless COMMIT fails.
-pub(super) async fn chain(session: &mut Session, commits: bool) -> Result<Outcome> {
-    let what = if commits { "COMMIT AND CHAIN" } else { "ROLLBACK AND CHAIN" };
-    let block = open_block(&mut session.block, what)?;
-    let modes = Modes {
-        isolation: Some(block.isolation),
-        read_only: Some(block.read_only),
-        deferrable: Some(block.deferrable),
-    };
-    let ended = if commits { commit(session).await? } else { rollback(session) };
-    begin(session, modes)?;
-    Ok(ended)
-}
-
 /// Commits what `block` has changed and defined, if anything.
 pub(super) async fn commit_block(session: &mut Session, mut block: Block) -> Result<()> {
     let mut permanent = block.defined.permanent();

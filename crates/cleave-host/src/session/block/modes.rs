@@ -4,7 +4,7 @@ use cleave_catalog::error::{Fault, Result};
 use cleave_catalog::settings::{Settings, TransactionModes};
 use cleave_sql::statement::parse::{Modes, Scope};
 
-use super::{Session, state};
+use super::{Session, begin, commit, open_block, rollback, state};
 use crate::session::Outcome;
 
 /// The modes of a transaction that begins now with the modes `modes` in its statement.
@@ -14,6 +14,20 @@ pub(super) fn modes_with(settings: &Settings, modes: Modes) -> TransactionModes 
         read_only: modes.read_only.unwrap_or(settings.default_transaction_read_only),
         deferrable: modes.deferrable.unwrap_or(settings.default_transaction_deferrable),
     }
+}
+
+/// Runs COMMIT AND CHAIN or ROLLBACK AND CHAIN: a block with the same modes follows, unless COMMIT fails.
+pub(in crate::session) async fn chain(session: &mut Session, commits: bool) -> Result<Outcome> {
+    let what = if commits { "COMMIT AND CHAIN" } else { "ROLLBACK AND CHAIN" };
+    let block = open_block(&mut session.block, what)?;
+    let modes = Modes {
+        isolation: Some(block.isolation),
+        read_only: Some(block.read_only),
+        deferrable: Some(block.deferrable),
+    };
+    let ended = if commits { commit(session).await? } else { rollback(session) };
+    begin(session, modes)?;
+    Ok(ended)
 }
 
 /// Runs SET TRANSACTION.

@@ -289,7 +289,8 @@ enum Part<'a> {
     Group(usize),
 }
 
-/// The parts of a replacement: `\1` to `\9` are groups, `\&` is the match, `\\` a backslash; before others it is itself.
+/// The parts of a replacement: `\1` to `\9` are groups, `\&` is the match, `\\` a backslash; before others a backslash
+/// is itself.
 fn replacement_parts(by: &str) -> Vec<Part<'_>> {
     let mut parts = Vec::new();
     let mut rest = by;
