@@ -14,6 +14,7 @@ use datafusion_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use super::bounded::check_size;
 use super::time_text::TimeTextFault;
 
 /// The types to convert the arguments to; None if there is no such function.
@@ -235,6 +236,13 @@ impl ScalarUDFImpl for RowFunction {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let is_constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let rows = if is_constant { 1 } else { args.number_rows };
+        // A long constant is written once for each row.
+        let constants = args.args.iter().filter_map(|arg| match arg {
+            ColumnarValue::Scalar(value) => value.try_as_str().flatten(),
+            ColumnarValue::Array(_) => None,
+        });
+        let bytes = constants.map(|text| text.len() as u64).sum::<u64>();
+        check_size(self.name, bytes.saturating_mul(rows as u64), rows)?;
         let arrays = args.args.into_iter().map(|arg| arg.into_array(rows));
         let result = (self.compute)(&arrays.collect::<Result<Vec<_>>>()?)?;
         Ok(match is_constant {
