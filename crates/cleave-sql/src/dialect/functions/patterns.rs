@@ -226,10 +226,10 @@ pub(super) fn regexp_replace() -> Arc<ScalarUDF> {
                         nth = call.number(row, 4, "n", 0)?;
                     }
                 }
-                let by = replacement_parts(call.text(row, 2).unwrap_or_default());
+                let by = call.text(row, 2).unwrap_or_default();
                 let Some((text, pattern)) = call.at(row)? else { return Ok(None) };
                 out.clear();
-                replace(pattern, text, &by, (start, nth), &mut out, bytes)?;
+                replace(pattern, text, by, (start, nth), &mut out, bytes)?;
                 bytes += out.len();
                 Ok(Some(out.clone()))
             })
@@ -241,12 +241,12 @@ pub(super) fn regexp_replace() -> Arc<ScalarUDF> {
 fn replace(
     pattern: &Pattern,
     text: &str,
-    by: &[Part<'_>],
+    by: &str,
     (start, nth): (usize, usize),
     out: &mut String,
     before: usize,
 ) -> Result<()> {
-    let refers = by.iter().any(|part| matches!(part, Part::Group(_)));
+    let refers = by.contains('\\');
     let mut copied = 0;
     let mut count = 0;
     let mut from = place_of(text, start);
@@ -264,11 +264,11 @@ fn replace(
         }
         out.push_str(&text[copied..whole.start]);
         copied = whole.end;
-        for part in by {
+        for part in replacement_parts(by) {
             match part {
                 Part::Text(part) => out.push_str(part),
                 Part::Group(group) => {
-                    if let Some(Some(part)) = groups.get(*group) {
+                    if let Some(Some(part)) = groups.get(group) {
                         out.push_str(&text[part.clone()]);
                     }
                 }
@@ -290,25 +290,22 @@ enum Part<'a> {
 }
 
 /// The parts of a replacement: `\1` to `\9` are groups, `\&` is the match, `\\` a backslash; before others a backslash
-/// is itself.
-fn replacement_parts(by: &str) -> Vec<Part<'_>> {
-    let mut parts = Vec::new();
+/// is itself. One by one, as a replacement may be long.
+fn replacement_parts(by: &str) -> impl Iterator<Item = Part<'_>> {
     let mut rest = by;
-    while let Some(at) = rest.find('\\') {
-        let next = rest.as_bytes().get(at + 1).copied();
-        let group = match next {
-            Some(digit @ b'1'..=b'9') => Some(usize::from(digit - b'0')),
-            Some(b'&') => Some(0),
-            _ => None,
+    std::iter::from_fn(move || {
+        let text = rest.find('\\').unwrap_or(rest.len());
+        let (part, taken) = match (text, rest.as_bytes()) {
+            (0, []) => return None,
+            (0, [_, digit @ b'1'..=b'9', ..]) => (Part::Group(usize::from(digit - b'0')), 2),
+            (0, [_, b'&', ..]) => (Part::Group(0), 2),
+            (0, [_, b'\\', ..]) => (Part::Text(&rest[..1]), 2),
+            (0, _) => (Part::Text(&rest[..1]), 1),
+            _ => (Part::Text(&rest[..text]), text),
         };
-        // The text before it, and the backslash, unless it begins a group.
-        parts.push(Part::Text(&rest[..at + usize::from(group.is_none())]));
-        parts.extend(group.map(Part::Group));
-        let is_pair = group.is_some() || next == Some(b'\\');
-        rest = &rest[at + if is_pair { 2 } else { 1 }..];
-    }
-    parts.push(Part::Text(rest));
-    parts
+        rest = &rest[taken..];
+        Some(part)
+    })
 }
 
 /// The `nth` match from the character `start` on.
