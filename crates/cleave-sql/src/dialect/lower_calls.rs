@@ -252,8 +252,19 @@ pub(super) fn word(text: &str) -> Expr {
     Expr::value(ast::Value::SingleQuotedString(text.to_owned()))
 }
 
-fn number(number: u32) -> Expr {
+/// A whole number.
+pub(super) fn number(number: u64) -> Expr {
     Expr::value(ast::Value::Number(number.to_string(), false))
+}
+
+/// The arguments of a call, if all are plain expressions by place.
+pub(super) fn given(function: &ast::Function) -> Option<Vec<Expr>> {
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let args = list.args.iter().map(|arg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => Some(arg.clone()),
+        _ => None,
+    });
+    args.collect()
 }
 
 fn lower_function(function: &mut ast::Function) -> Option<Expr> {
@@ -261,14 +272,6 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
         return None;
     };
     let own = name.value.to_ascii_lowercase();
-    let given = |function: &ast::Function| -> Option<Vec<Expr>> {
-        let FunctionArguments::List(list) = &function.args else { return None };
-        let args = list.args.iter().map(|arg| match arg {
-            FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => Some(arg.clone()),
-            _ => None,
-        });
-        args.collect()
-    };
     match own.as_str() {
         "lag" if is_by_row(&function.args) => LAG_BY_ROW.clone_into(&mut name.value),
         "lead" if is_by_row(&function.args) => LEAD_BY_ROW.clone_into(&mut name.value),
@@ -513,20 +516,7 @@ fn list_of_rows(query: &ast::Query) -> Option<Expr> {
     let mut names = vec!["__item".to_owned()];
     let mut order = Vec::new();
     if let Some(ast::OrderBy { kind: ast::OrderByKind::Expressions(keys), .. }) = &query.order_by {
-        let select = match &mut *rows.body {
-            SetExpr::Select(select)
-                if !matches!(select.projection.as_slice(), [SelectItem::Wildcard(_)]) =>
-            {
-                select
-            }
-            // Of a set operation, or of all columns: nothing but its only one.
-            _ => {
-                let [key] = keys.as_slice() else { return None };
-                matches!(key.expr, Expr::Value(_) | Expr::Identifier(_)).then_some(())?;
-                let order = vec![ast::OrderByExpr { expr: item(), ..key.clone() }];
-                return list_of(rows, &names, order);
-            }
-        };
+        let SetExpr::Select(select) = &mut *rows.body else { return None };
         let [value] = select.projection.as_slice() else { return None };
         let (value, alias) = match value {
             SelectItem::UnnamedExpr(value) => (value.clone(), None),
@@ -556,12 +546,7 @@ fn list_of_rows(query: &ast::Query) -> Option<Expr> {
             rows.order_by = None;
         }
     }
-    list_of(rows, &names, order)
-}
-
-/// `(SELECT array_agg(the first column ORDER BY order) FROM (rows) AS __items (names))`.
-fn list_of(rows: ast::Query, names: &[String], order: Vec<ast::OrderByExpr>) -> Option<Expr> {
-    let mut list = call("array_agg", vec![Expr::Identifier(Ident::new("__item"))]);
+    let mut list = call("array_agg", vec![item()]);
     if let Expr::Function(aggregate) = &mut list
         && let FunctionArguments::List(arguments) = &mut aggregate.args
         && !order.is_empty()

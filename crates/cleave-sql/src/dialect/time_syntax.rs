@@ -15,6 +15,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::functions::{AT_TIME_ZONE, TO_PRECISION};
 use super::functions_in_from::cast;
+use super::lower_calls::{given, number, word};
 use crate::statement::catalog_syntax::call;
 use crate::statement::names::fold;
 
@@ -67,12 +68,7 @@ fn lower_function(function: &ast::Function) -> Option<Expr> {
             made_interval(&list.args)
         }
         "make_timestamptz" => {
-            let FunctionArguments::List(list) = &function.args else { return None };
-            let args = list.args.iter().map(|arg| match arg {
-                FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => Some(arg.clone()),
-                _ => None,
-            });
-            let mut args: Vec<Expr> = args.collect::<Option<_>>()?;
+            let mut args = given(function)?;
             let zone = (args.len() == 7).then(|| args.pop()).flatten();
             let there = call("make_timestamp", args);
             Some(match zone {
@@ -96,8 +92,7 @@ fn eastern(zone: &Expr) -> Option<Expr> {
     let mut part = || parts.next().unwrap_or(Some(0));
     let (hours, minutes, seconds) = (part()?, part()?, part()?);
     let offset = format!("{sign}{hours:02}:{minutes:02}:{seconds:02}");
-    let offset = Expr::value(ast::Value::SingleQuotedString(offset));
-    Some(cast(offset, DataType::Interval { fields: None, precision: None }))
+    Some(cast(word(&offset), DataType::Interval { fields: None, precision: None }))
 }
 
 fn precise(time: Expr, args: &FunctionArguments) -> Expr {
@@ -154,8 +149,4 @@ fn made_interval(given: &[FunctionArg]) -> Option<Expr> {
 fn place_of(name: &ast::Ident) -> Option<usize> {
     let name = fold(name);
     PARTS.iter().position(|part| *part == name)
-}
-
-fn number(number: u64) -> Expr {
-    Expr::value(ast::Value::Number(number.to_string(), false))
 }

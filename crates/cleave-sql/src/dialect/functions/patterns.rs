@@ -119,7 +119,7 @@ pub(super) fn substring_by_pattern() -> Arc<ScalarUDF> {
         |_| DataType::Utf8,
         |args| {
             let mut call = Call::new("substring", args, 2);
-            each_text(&mut call, |call, row| {
+            each::<StringArray, _>(&mut call, |call, row| {
                 let Some((text, pattern)) = call.at(row)? else { return Ok(None) };
                 let group = usize::from(pattern.groups() > 0);
                 let found = pattern.groups_at(text, 0);
@@ -139,7 +139,7 @@ pub(super) fn regexp_substr() -> Arc<ScalarUDF> {
         |_| DataType::Utf8,
         |args| {
             let mut call = Call::new("regexp_substr", args, 4);
-            each_text(&mut call, |call, row| {
+            each::<StringArray, _>(&mut call, |call, row| {
                 let (start, nth) = (call.number(row, 2, "start", 1)?, call.number(row, 3, "n", 1)?);
                 let group = call.number(row, 5, "subexpr", 0)?;
                 let Some((text, pattern)) = call.at(row)? else { return Ok(None) };
@@ -161,7 +161,7 @@ pub(super) fn regexp_count() -> Arc<ScalarUDF> {
         |_| DataType::Int32,
         |args| {
             let mut call = Call::new("regexp_count", args, 3);
-            each_number(&mut call, |call, row| {
+            each::<Int32Array, _>(&mut call, |call, row| {
                 let start = call.number(row, 2, "start", 1)?;
                 let Some((text, pattern)) = call.at(row)? else { return Ok(None) };
                 let mut count = 0;
@@ -184,7 +184,7 @@ pub(super) fn regexp_instr() -> Arc<ScalarUDF> {
         |_| DataType::Int32,
         |args| {
             let mut call = Call::new("regexp_instr", args, 5);
-            each_number(&mut call, |call, row| {
+            each::<Int32Array, _>(&mut call, |call, row| {
                 let (start, nth) = (call.number(row, 2, "start", 1)?, call.number(row, 3, "n", 1)?);
                 let end = call.number(row, 4, "endoption", 0)?;
                 if end > 1 {
@@ -217,7 +217,7 @@ pub(super) fn regexp_replace() -> Arc<ScalarUDF> {
             let mut call = Call::new("regexp_replace", args, if by_place { 5 } else { 3 });
             let mut bytes = 0;
             let mut out = String::new();
-            each_text(&mut call, |call, row| {
+            each::<StringArray, _>(&mut call, |call, row| {
                 let mut nth = usize::from(!call.flags(row).contains('g'));
                 let mut start = 1;
                 if by_place {
@@ -424,26 +424,16 @@ impl<'a> Call<'a> {
     }
 }
 
-fn each_text<'a>(
+/// One value for each row, or NULL where an argument is.
+fn each<'a, A: Array + FromIterator<Option<T>> + 'static, T>(
     call: &mut Call<'a>,
-    mut of: impl FnMut(&mut Call<'a>, usize) -> Result<Option<String>>,
+    mut of: impl FnMut(&mut Call<'a>, usize) -> Result<Option<T>>,
 ) -> Result<ArrayRef> {
     let found = (0..call.rows()).map(|row| match call.has_null(row) {
         true => Ok(None),
         false => of(call, row),
     });
-    Ok(Arc::new(found.collect::<Result<StringArray>>()?))
-}
-
-fn each_number<'a>(
-    call: &mut Call<'a>,
-    mut of: impl FnMut(&mut Call<'a>, usize) -> Result<Option<i32>>,
-) -> Result<ArrayRef> {
-    let found = (0..call.rows()).map(|row| match call.has_null(row) {
-        true => Ok(None),
-        false => of(call, row),
-    });
-    Ok(Arc::new(found.collect::<Result<Int32Array>>()?))
+    Ok(Arc::new(found.collect::<Result<A>>()?))
 }
 
 /// A text, a pattern, and perhaps flags.
