@@ -1,39 +1,52 @@
-//! The tutorial is true: its commands run, in order, and print what it shows.
+//! The tutorial is true: all of its blocks run, in order and in one folder, and print what it shows.
 //!
-//! A fenced block that begins with `console` holds a session of the shell: lines behind `cleave> `, up to the
-//! semicolon, are sent, and what follows is what it prints. A line ` ...` stands for lines that are left out. A block
-//! that begins with `sh` holds commands, of which those that this test knows are run. With `CLEAVE_WRITE_TUTORIAL=1`
-//! the output in the page is written anew, but for blocks with lines left out.
+//! The folder has the page's own files where the repository has them, in `docs/tutorial`. What a block leaves there,
+//! above all its database, the blocks behind it find.
+//!
+//! - A fenced block that begins with `console` holds a session of the shell: lines behind `cleave> `, up to the
+//!   semicolon, are sent, and what follows is what it prints. A line ` ...` stands for lines that are left out. Each
+//!   statement is a run of the shell, which gets what was `SET` since a block of commands.
+//! - A block that begins with `sh` holds commands, which must succeed; the page does not show what they print. A server
+//!   or a device goes on until its block ends. A test has [substitutes](SUBSTITUTES) for what takes long, and other
+//!   ports.
+//!
+//! With `CLEAVE_WRITE_TUTORIAL=1` the output in the page is written anew, but for blocks with lines left out.
 
-use std::fs;
+use std::fs::{self, File};
+use std::net::TcpStream;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use tempfile::tempdir;
 
+use crate::local_device::Process;
+use crate::serve::client::Client;
+
 const PROMPT: &str = "cleave> ";
-/// Commands of the tutorial that need what a test does not have: a fresh build, a terminal, other machines.
-const NOT_RUN: [&str; 8] = [
-    "cargo run",
-    "cleave sql --db films\n",
-    "cleave serve",
-    "psql ",
-    "cleave device add",
-    "cleave load",
-    "cleave sql --db films --set default_device",
-    "cleave demo",
+/// How commands of the page begin, and what a test runs in place of that: it has this build alone, and little time.
+const SUBSTITUTES: [(&str, &str); 2] = [
+    ("cargo run --release -- demo", "cleave demo --scale 0.0002 --rounds 1"),
+    ("cleaved ", "cleave device-process "),
 ];
+/// How commands begin that go on until they are ended.
+const GO_ON: [&str; 2] = ["cleave serve ", "cleave device-process "];
+/// Where a server listens if nothing is said.
+const SERVER_ADDRESS: &str = "127.0.0.1:5432";
 
 #[test]
 fn the_tutorial_prints_what_it_shows() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let page = fs::read_to_string(docs.join("tutorial.md")).unwrap();
-    let place = tempdir().unwrap();
+    let folder = tempdir().unwrap();
+    let place = folder.path();
+    let files = place.join("docs/tutorial");
+    fs::create_dir_all(&files).unwrap();
     for entry in fs::read_dir(docs.join("tutorial")).unwrap() {
         let path = entry.unwrap().path();
-        fs::copy(&path, place.path().join(path.file_name().unwrap())).unwrap();
+        fs::copy(&path, files.join(path.file_name().unwrap())).unwrap();
     }
-    // Settings of one session hold for the blocks behind it, as they do for a reader who types along.
+    // Settings hold for the blocks behind them until the shell is left, as they do for a reader who types along.
     let mut settings = vec!["SET threads = 2".to_owned()];
     let (mut written, mut differences) = (String::new(), Vec::new());
     for part in parts(&page) {
@@ -41,14 +54,13 @@ fn the_tutorial_prints_what_it_shows() {
             Part::Text(text) => written.push_str(text),
             Part::Shell(text) => {
                 written.push_str(text);
-                for line in text.lines().filter(|line| !line.starts_with("```")) {
-                    run_command(place.path(), line);
-                }
+                run_commands(place, text.lines().filter(|line| !line.starts_with("```")));
+                settings.truncate(1);
             }
             Part::Session(text) => {
                 let mut block = String::from("```console\n");
                 for step in steps(text) {
-                    let said = run_step(place.path(), &settings, &step.statement);
+                    let said = run_step(place, &settings, &step.statement);
                     if step.statement.to_uppercase().starts_with("SET ") {
                         settings.push(step.statement.clone());
                     }
@@ -143,24 +155,93 @@ fn steps(session: &str) -> Vec<Step> {
     steps
 }
 
-/// Runs `cleave …` in `place` where it is a command that can run here.
-fn run_command(place: &Path, line: &str) {
-    let known = |start: &&str| {
-        line.starts_with(start.trim_end()) && (!start.ends_with('\n') || line == start.trim_end())
-    };
-    let Some(arguments) = line.strip_prefix("cleave ").filter(|_| !NOT_RUN.iter().any(&known))
-    else {
-        assert!(NOT_RUN.iter().any(known), "the tutorial has a command that no test runs: {line}");
-        return;
-    };
-    let output = shell(place, &format!("{} {arguments}", env!("CARGO_BIN_EXE_cleave")));
-    assert!(output.status.success(), "{line}: {output:?}");
+/// Runs the commands of a block in `place`, one after the other.
+fn run_commands<'a>(place: &Path, lines: impl Iterator<Item = &'a str>) {
+    let mut running: Vec<Running> = Vec::new();
+    for line in lines {
+        let line = in_a_test(line, &running);
+        if GO_ON.iter().any(|start| line.starts_with(start)) {
+            running.push(Running::start(place, &line));
+            continue;
+        }
+        let mut command = shell(place, &line);
+        if line.starts_with("psql ") {
+            let server = running.last().expect("the page starts a server before psql");
+            if Command::new("psql").arg("--version").output().is_err() {
+                ask(server, &line);
+                continue;
+            }
+            command.env("PGPORT", server.port.to_string());
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{line}: {output:?}");
+    }
+}
+
+/// `line` of the page as a test runs it, with the ports of what is `running`.
+fn in_a_test(line: &str, running: &[Running]) -> String {
+    let mut line = line.to_owned();
+    for (shown, substitute) in SUBSTITUTES {
+        if let Some(rest) = line.strip_prefix(shown) {
+            line = format!("{substitute}{rest}");
+        }
+    }
+    for one in running {
+        line = line.replace(&one.address_shown, &format!("127.0.0.1:{}", one.port));
+    }
+    line
+}
+
+/// Makes the statement of a `psql` command by a client of these tests, where there is no psql.
+fn ask(server: &Running, line: &str) {
+    let statement = line.split('"').nth(1).expect("psql has a statement in double quotes");
+    let stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    let answer = Client::begin(stream, "ada", None).unwrap().query(statement);
+    assert!(answer.error.is_empty(), "{line}: {answer:?}");
+}
+
+/// A command that goes on until this is dropped.
+struct Running {
+    /// Where it listens according to the page.
+    address_shown: String,
+    /// Where it listens here.
+    port: u16,
+    _process: Process,
+}
+
+impl Running {
+    /// Starts `line` on a free port, and waits until it listens there.
+    fn start(place: &Path, line: &str) -> Self {
+        // A comment would hide what is added.
+        let line = line.split(" #").next().unwrap_or_default().trim_end();
+        let (before, behind) = line.split_once(" --listen ").unwrap_or((line, SERVER_ADDRESS));
+        let (address_shown, others) = behind.split_once(' ').unwrap_or((behind, ""));
+        let (port_file, log) = (place.join("port"), place.join("log"));
+        drop(fs::remove_file(&port_file));
+        // Without `exec` the shell would be ended, and the command go on.
+        let line = format!("exec {before} --listen 127.0.0.1:0 --port-file port {others}");
+        let mut child = shell(place, &line)
+            .stdout(Stdio::null())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let port = loop {
+            let text = fs::read_to_string(&port_file).unwrap_or_default();
+            if let Ok(port) = text.trim().parse::<u16>() {
+                break port;
+            }
+            let has_ended = child.try_wait().unwrap().is_some();
+            assert!(!has_ended, "{line}: {}", fs::read_to_string(&log).unwrap());
+            std::thread::park_timeout(Duration::from_millis(5));
+        };
+        Self { address_shown: address_shown.to_owned(), port, _process: Process::of(child) }
+    }
 }
 
 /// What the shell prints of `statement`, its errors too.
 fn run_step(place: &Path, settings: &[String], statement: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cleave"));
-    command.args(["sql", "--db", "films"]).current_dir(place);
+    command.args(["sql", "--db", "films"]).current_dir(place).env_remove("CLEAVE_DB");
     for setting in settings {
         command.args(["-c", setting]);
     }
@@ -174,8 +255,21 @@ fn run_step(place: &Path, settings: &[String], statement: &str) -> String {
     said.trim_start_matches('\n').lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-fn shell(place: &Path, line: &str) -> std::process::Output {
-    Command::new("sh").args(["-c", line]).current_dir(place).output().unwrap()
+/// `line` for a shell in `place`, in which `cleave` is this build.
+fn shell(place: &Path, line: &str) -> Command {
+    let build = Path::new(env!("CARGO_BIN_EXE_cleave")).parent().unwrap().to_path_buf();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(build).chain(std::env::split_paths(&path));
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", line])
+        .current_dir(place)
+        .env("PATH", std::env::join_paths(folders).unwrap())
+        // The user of this process may have no name, or a psql of its own taste.
+        .envs([("PGUSER", "ada"), ("PSQLRC", "/dev/null")])
+        .env_remove("CLEAVE_DB")
+        .stdin(Stdio::null());
+    command
 }
 
 /// Whether `shown`, in which a line ` ...` stands for any lines, is what was `said`.
