@@ -4,6 +4,7 @@
 //! of [`check_device_operator`]. `datafusion-proto` promises no compatibility between versions, so fragments are
 //! exchanged only between sides of equal [`build_id`] (rule 2). Pages and commands have formats of their own.
 
+use crate::walk::Walk;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -12,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::{Schema, SchemaRef};
 use cleave_store::SegmentRef;
-use datafusion_common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion_common::tree_node::TreeNodeRecursion;
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::TaskContext;
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryReservation};

@@ -9,11 +9,12 @@
 //! Invariants (rule 4): a filter only tightens, so one that is lost, late or refused changes no rows; one older than
 //! the current one is skipped. It is decoded with the checks of a fragment, and charged to its run.
 
+use crate::walk::Walk;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::SchemaRef;
-use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion_common::tree_node::{Transformed, TransformedResult};
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::TaskContext;
 use datafusion_execution::memory_pool::MemoryReservation;

@@ -6,6 +6,7 @@
 //!
 //! Source: PostgreSQL's manual, "Check Constraints".
 
+use cleave_fragment::walk::Walk;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -22,7 +23,7 @@ use cleave_sql::dialect::{lower_syntax, with_both_zeros};
 use cleave_sql::statement::modify::over_target;
 use cleave_sql::statement::parse::{parse_expression, refuse_in_query};
 use cleave_store::TableSchema;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
 use datafusion::optimizer::simplify_expressions::{ExprSimplifier, SimplifyContext};

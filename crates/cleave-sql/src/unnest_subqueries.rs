@@ -25,10 +25,11 @@ mod one_row;
 mod outer_references;
 mod peeled;
 
+use cleave_fragment::walk::{Walk, WalkPlan};
 use std::cell::Cell;
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, NullEquality, Spans, not_impl_err};
 use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
@@ -101,7 +102,7 @@ fn unnest(plan: LogicalPlan, names: &Names) -> Result<LogicalPlan> {
     };
     let plan = plan.map_children(|child| Ok(Transformed::yes(unnest(child, names)?)))?.data;
     // The remaining ones.
-    let plan = plan.map_expressions(|expression| {
+    let plan = plan.change_expressions(|expression| {
         expression.transform_up(|part| {
             let Some(subquery) = subquery_of(&part) else { return Ok(Transformed::no(part)) };
             if is_correlated(&subquery.subquery)? {

@@ -5,26 +5,31 @@
 //! release build. Here the walk is compiled for one visitor, which passes each call on through a pointer:
 //!
 //! ```text
-//!  visit(part, visitor) ─▶ part.visit(Passing(Holding { visitor })) ─▶ visitor.pre_visit_expr(…)
-//!                          compiled once        keeps what breaks
+//!  visit(part, visitor) ─▶ part.pass(Holding { visitor }) ─▶ part.visit(Passing(…)) ─▶ visitor.pre_visit_expr(…)
+//!                                    keeps what breaks       compiled once, here
 //! ```
+//!
+//! [`Visited`] are the types whose code this crate has; a generic function would be compiled in each crate that calls
+//! it.
 //!
 //! Invariant: nothing in the project calls the parser's `visit`, `visit_expressions` and `visit_relations` themselves.
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, ObjectName, Query, Select, Statement, TableFactor, ValueWithSpan, Visit, VisitMut,
-    Visitor, VisitorMut,
+    Assignment, Distinct, Expr, Function, GroupByExpr, JoinOperator, LimitClause,
+    NamedWindowDefinition, ObjectName, OrderBy, OrderByExpr, Query, Select, SelectItem, SetExpr,
+    Statement, TableFactor, TableWithJoins, ValueWithSpan, Values, Visit, VisitMut, Visitor,
+    VisitorMut, With,
 };
 
 /// Visits `part`, as the parser's `part.visit(visitor)` does.
 ///
 /// # Errors
 /// What the visitor breaks with.
-pub fn visit<V: Visitor>(part: &(impl Visit + ?Sized), visitor: &mut V) -> ControlFlow<V::Break> {
+pub fn visit<V: Visitor>(part: &(impl Visited + ?Sized), visitor: &mut V) -> ControlFlow<V::Break> {
     let mut holding = Holding { visitor, broken: None };
-    let _: ControlFlow<()> = part.visit(&mut Passing(&mut holding));
+    let _: ControlFlow<()> = part.pass(&mut holding);
     holding.broken.map_or(ControlFlow::Continue(()), ControlFlow::Break)
 }
 
@@ -33,11 +38,11 @@ pub fn visit<V: Visitor>(part: &(impl Visit + ?Sized), visitor: &mut V) -> Contr
 /// # Errors
 /// What the visitor breaks with.
 pub fn visit_mut<V: VisitorMut>(
-    part: &mut (impl VisitMut + ?Sized),
+    part: &mut (impl Visited + ?Sized),
     visitor: &mut V,
 ) -> ControlFlow<V::Break> {
     let mut holding = Holding { visitor, broken: None };
-    let _: ControlFlow<()> = part.visit(&mut PassingMut(&mut holding));
+    let _: ControlFlow<()> = part.pass_mut(&mut holding);
     holding.broken.map_or(ControlFlow::Continue(()), ControlFlow::Break)
 }
 
@@ -46,7 +51,7 @@ pub fn visit_mut<V: VisitorMut>(
 /// # Errors
 /// What `on` breaks with.
 pub fn visit_expressions<B>(
-    part: &(impl Visit + ?Sized),
+    part: &(impl Visited + ?Sized),
     on: impl FnMut(&Expr) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
     visit(part, &mut OnExpressions(on))
@@ -57,14 +62,14 @@ pub fn visit_expressions<B>(
 /// # Errors
 /// What `on` breaks with.
 pub fn visit_expressions_mut<B>(
-    part: &mut (impl VisitMut + ?Sized),
+    part: &mut (impl Visited + ?Sized),
     on: impl FnMut(&mut Expr) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
     visit_mut(part, &mut OnExpressions(on))
 }
 
 /// Calls `on` for every query of `part`, those in one before it. Nothing stops the visit.
-pub fn visit_queries_mut(part: &mut (impl VisitMut + ?Sized), on: impl FnMut(&mut Query)) {
+pub fn visit_queries_mut(part: &mut (impl Visited + ?Sized), on: impl FnMut(&mut Query)) {
     let flow = visit_mut(part, &mut OnQueries(on));
     debug_assert!(flow.is_continue(), "nothing stops the visit");
 }
@@ -74,10 +79,96 @@ pub fn visit_queries_mut(part: &mut (impl VisitMut + ?Sized), on: impl FnMut(&mu
 /// # Errors
 /// What `on` breaks with.
 pub fn visit_relations<B>(
-    part: &(impl Visit + ?Sized),
+    part: &(impl Visited + ?Sized),
     on: impl FnMut(&ObjectName) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
     visit(part, &mut OnRelations(on))
+}
+
+/// A part of a syntax tree that this crate has the walk of.
+pub trait Visited {
+    /// Visits this part; what breaks the visit is the visitor's to keep.
+    fn pass(&self, visitor: &mut dyn Visitor<Break = ()>) -> ControlFlow<()>;
+
+    /// The same, and may change it.
+    fn pass_mut(&mut self, visitor: &mut dyn VisitorMut<Break = ()>) -> ControlFlow<()>;
+}
+
+/// The walks of types of the parser.
+macro_rules! visited {
+    ($($part:ty),* $(,)?) => {
+        $(impl Visited for $part {
+            fn pass(&self, visitor: &mut dyn Visitor<Break = ()>) -> ControlFlow<()> {
+                Visit::visit(self, &mut Passing(visitor))
+            }
+
+            fn pass_mut(&mut self, visitor: &mut dyn VisitorMut<Break = ()>) -> ControlFlow<()> {
+                VisitMut::visit(self, &mut PassingMut(visitor))
+            }
+        })*
+    };
+}
+
+visited!(
+    Assignment,
+    Distinct,
+    Expr,
+    Function,
+    GroupByExpr,
+    JoinOperator,
+    LimitClause,
+    NamedWindowDefinition,
+    OrderBy,
+    OrderByExpr,
+    Query,
+    Select,
+    SelectItem,
+    SetExpr,
+    Statement,
+    TableFactor,
+    TableWithJoins,
+    Values,
+    With,
+);
+
+impl<P: Visited> Visited for [P] {
+    fn pass(&self, visitor: &mut dyn Visitor<Break = ()>) -> ControlFlow<()> {
+        self.iter().try_for_each(|part| part.pass(visitor))
+    }
+
+    fn pass_mut(&mut self, visitor: &mut dyn VisitorMut<Break = ()>) -> ControlFlow<()> {
+        self.iter_mut().try_for_each(|part| part.pass_mut(visitor))
+    }
+}
+
+impl<P: Visited> Visited for Vec<P> {
+    fn pass(&self, visitor: &mut dyn Visitor<Break = ()>) -> ControlFlow<()> {
+        self.as_slice().pass(visitor)
+    }
+
+    fn pass_mut(&mut self, visitor: &mut dyn VisitorMut<Break = ()>) -> ControlFlow<()> {
+        self.as_mut_slice().pass_mut(visitor)
+    }
+}
+
+impl<P: Visited> Visited for Option<P> {
+    fn pass(&self, visitor: &mut dyn Visitor<Break = ()>) -> ControlFlow<()> {
+        self.as_slice().pass(visitor)
+    }
+
+    fn pass_mut(&mut self, visitor: &mut dyn VisitorMut<Break = ()>) -> ControlFlow<()> {
+        self.as_mut_slice().pass_mut(visitor)
+    }
+}
+
+impl<P: Visited + ?Sized> Visited for Box<P> {
+    fn pass(&self, visitor: &mut dyn Visitor<Break = ()>) -> ControlFlow<()> {
+        (**self).pass(visitor)
+    }
+
+    fn pass_mut(&mut self, visitor: &mut dyn VisitorMut<Break = ()>) -> ControlFlow<()> {
+        (**self).pass_mut(visitor)
+    }
 }
 
 struct OnExpressions<F>(F);

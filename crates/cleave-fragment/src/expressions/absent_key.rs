@@ -9,12 +9,12 @@
 //!
 //! [`compact_keys`]: super::key_set::compact_keys
 
+use crate::walk::Walk;
 use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Schema};
-use datafusion_common::tree_node::TreeNode;
 use datafusion_common::{Result, internal_err};
 use datafusion_expr::ColumnarValue;
 use datafusion_physical_expr::PhysicalExpr;

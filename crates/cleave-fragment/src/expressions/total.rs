@@ -1,10 +1,10 @@
 //! Tells which expressions are total (have a value for every row). A total one may be evaluated on rows that an earlier
 //! condition would have removed, or on a dictionary's values, and raises no error that the statement itself would not.
 
+use crate::walk::Walk;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Schema};
-use datafusion_common::tree_node::TreeNode;
 use datafusion_expr::Operator;
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::expressions::{

@@ -19,11 +19,12 @@
 mod dense_groups;
 mod program;
 
+use crate::walk::Walk;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
-use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNodeRecursion};
 use datafusion_common::{Result, Statistics, internal_err};
 use datafusion_execution::memory_pool::MemoryConsumer;
 use datafusion_execution::{SendableRecordBatchStream, TaskContext};

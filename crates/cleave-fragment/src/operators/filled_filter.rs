@@ -22,13 +22,14 @@
 //!
 //! [`compact_keys`]: crate::expressions::key_set::compact_keys
 
+use crate::walk::Walk;
 use std::sync::Arc;
 
 use arrow::array::types::{ArrowPrimitiveType, Date32Type, Int16Type, Int32Type, Int64Type};
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
 use cleave_store::IntegerSet;
-use datafusion_common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion_common::tree_node::TreeNodeRecursion;
 use datafusion_common::{NullEquality, Result, ScalarValue};
 use datafusion_execution::memory_pool::MemoryReservation;
 use datafusion_expr::Operator;

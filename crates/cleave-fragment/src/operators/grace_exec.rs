@@ -32,10 +32,11 @@
 //! keep an order or a limit; grouping sets, ordered and top-k aggregates; nested-loop joins. They run in the memory
 //! that they have. So do partial aggregates, which never need more. Parts are not joined in parallel.
 
+use crate::walk::Walk;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNodeRecursion};
 use datafusion_common::{Result, Statistics, internal_err};
 use datafusion_execution::memory_pool::{
     GreedyMemoryPool, MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,

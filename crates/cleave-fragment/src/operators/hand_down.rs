@@ -8,10 +8,11 @@
 //! that can be followed go on, and the others are [absent](AbsentKeyExpr). A filter that may fail is dropped where an
 //! operator on the way removes rows: the error could come from a removed row.
 
+use crate::walk::Walk;
 use std::sync::Arc;
 
 use datafusion_common::config::ConfigOptions;
-use datafusion_common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion_common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion_common::{JoinType, Result};
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::expressions::{Column, DynamicFilterPhysicalExpr};

@@ -27,6 +27,7 @@
 //! round before and no others. The operator yields its thread as scans do, and ends between batches once it was
 //! stopped, so that a recursion without end can be cancelled.
 
+use crate::walk::Walk;
 use std::fmt;
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ use arrow::array::{BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::SchemaRef;
 use datafusion_common::config::ConfigOptions;
-use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNodeRecursion};
 use datafusion_common::utils::memory::get_record_batch_memory_size;
 use datafusion_common::{DataFusionError, Result, internal_err};
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryReservation};

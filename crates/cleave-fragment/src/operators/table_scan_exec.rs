@@ -14,13 +14,14 @@
 //! The predicate refers to `filter_columns` by position, not to the output: a column that only the predicate needs is
 //! never materialised above the scan.
 
+use crate::walk::Walk;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use cleave_store::{ColumnRef, Projection, Snapshot};
-use datafusion_common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion_common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion_common::{Result, Statistics, internal_err};
 use datafusion_execution::{SendableRecordBatchStream, TaskContext};
 use datafusion_physical_expr::expressions::Column;

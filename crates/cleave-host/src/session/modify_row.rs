@@ -32,7 +32,7 @@ use cleave_sql::statement::key_predicate::OneTable;
 use cleave_sql::statement::modify::{Action, Assignment, Modify, has_subqueries, returns_nested};
 use cleave_sql::statement::{Parameter, Parameters};
 use cleave_store::ColumnType;
-use datafusion::sql::sqlparser::ast::{self};
+use datafusion::sql::sqlparser::ast;
 
 use super::block::own;
 use super::block::{OwnRows, Taken};

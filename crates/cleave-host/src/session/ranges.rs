@@ -36,7 +36,7 @@ use cleave_sql::statement::parameters;
 use cleave_sql::statement::{Parameter, Parameters};
 use cleave_store::{ColumnType, KeyRange};
 use cleave_txn::KeySpan;
-use datafusion::sql::sqlparser::ast::{self};
+use datafusion::sql::sqlparser::ast;
 
 use super::block::own;
 use super::block::{OwnRows, Taken};

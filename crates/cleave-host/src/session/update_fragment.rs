@@ -18,6 +18,7 @@
 //! A value that its column refuses, and a page that cannot have a version, send the statement back to the rows: there
 //! it fails with the error that names them, or succeeds. Source: Update NDP, section 4.
 
+use cleave_fragment::walk::Walk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -45,7 +46,7 @@ use cleave_sql::statement::defaults::{default_array, is_volatile};
 use cleave_sql::statement::modify::{Action, Modify};
 use cleave_store::Projection;
 use datafusion::common::ScalarValue;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
@@ -450,7 +451,7 @@ pub(super) async fn checked_rows(
     // The VID comes first.
     let in_query = |place: usize| needed.range(..place).count() + 1;
     let over_query = |expr: Arc<dyn PhysicalExpr>| {
-        let moved = expr.transform(|node| {
+        let moved = expr.transform_up(|node| {
             Ok(match node.downcast_ref::<Column>() {
                 Some(column) => {
                     let place = in_query(column.index());

@@ -3,12 +3,13 @@
 //!
 //! Source: PostgreSQL's `like_support.c`, which does so for patterns.
 
+use cleave_fragment::walk::Walk;
 use std::sync::Arc;
 
 use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use datafusion_common::arrow::buffer::BooleanBuffer;
 use datafusion_common::arrow::datatypes::{Field, Schema};
-use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion_common::tree_node::{Transformed, TransformedResult};
 use datafusion_common::{Column, DFSchema, ScalarValue};
 use datafusion_expr::Expr;
 use datafusion_expr::execution_props::ExecutionProps;
@@ -77,7 +78,7 @@ pub(super) fn truth(predicate: &Expr, rows: &RecordBatch) -> Option<BooleanBuffe
 
 /// `expr` with columns that name no table.
 pub(super) fn without_qualifiers(expr: &Expr) -> Expr {
-    let plain = expr.clone().transform(|expr| {
+    let plain = expr.clone().transform_up(|expr| {
         Ok(match expr {
             Expr::Column(column) if column.relation.is_some() => {
                 Transformed::yes(Expr::Column(Column::new_unqualified(column.name)))

@@ -1,9 +1,10 @@
 //! Takes inner-join trees of a logical plan apart, orders them, and puts them together again.
 
+use cleave_fragment::walk::{Walk, WalkPlan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNodeRecursion};
 use datafusion_common::{Column, NullEquality, Result};
 use datafusion_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion_expr::{
@@ -284,7 +285,7 @@ fn reorder(plan: LogicalPlan, so_far: &mut SoFar<'_>) -> Result<LogicalPlan> {
 /// Whether inner joins of `plan` stay as they are: those of subqueries in expressions, and those that may not move.
 fn has_joins_apart(plan: &LogicalPlan) -> Result<bool> {
     let mut all = 0;
-    plan.apply_with_subqueries(|node| {
+    plan.apply_everywhere(|node| {
         let is_inner = matches!(node, LogicalPlan::Join(join) if join.join_type == JoinType::Inner
             && join.null_equality == NullEquality::NullEqualsNothing);
         all += usize::from(is_inner);

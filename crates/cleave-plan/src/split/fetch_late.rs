@@ -20,12 +20,13 @@
 //!
 //! Source: hybridNDP §4.4: row cache and pointer cache.
 
+use cleave_fragment::walk::Walk;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cleave_fragment::{FetchColumnsExec, FetchedColumns, RecursionExec, TableScanExec};
 use datafusion_common::arrow::datatypes::Schema;
-use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNodeRecursion};
 use datafusion_common::{JoinSide, JoinType, Result, internal_err};
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::expressions::Column;

@@ -1,11 +1,12 @@
 //! Makes the shape of a physical plan for the cost models: operators in the order of their numbers, with expected rows
 //! and bytes.
 
+use cleave_fragment::walk::Walk;
 use std::sync::Arc;
 
 use cleave_fragment::{RecursionExec, TableScanExec, WorkingTableExec};
 use datafusion_common::arrow::datatypes::{DataType, SchemaRef};
-use datafusion_common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion_common::tree_node::TreeNodeRecursion;
 use datafusion_expr::Operator;
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::expressions::{BinaryExpr, Column, InListExpr, LikeExpr};

@@ -18,6 +18,7 @@
 //! Invariant: a fragment that changes pages is never shared between both sides, and is not divided to spill. Source:
 //! Update NDP, section 4.
 
+use cleave_fragment::walk::Walk;
 use std::sync::Arc;
 
 use cleave_catalog::error::{Error, Result};
@@ -37,7 +38,7 @@ use cleave_store::{ColumnRef, ColumnType, StoreError, TableSchema};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -185,7 +186,7 @@ pub(super) fn conformed(
     let kept = std::iter::once(0).chain(changed).map(|place| column(place, None));
     let mut columns: Vec<ProjectionExpr> = kept.collect();
     for (expr, number) in checked.checks.iter().zip(0..) {
-        let named = Arc::clone(expr).transform(|node| {
+        let named = Arc::clone(expr).transform_up(|node| {
             let place = node.downcast_ref::<Column>().map(Column::index);
             let field = place.and_then(|place| Some((place, schema.fields().get(place)?)));
             Ok(match field {

@@ -5,6 +5,7 @@
 //! filters ([`KeysAbove`](cleave_plan::split::KeysAbove)). The same operators run on either side; on the host they read
 //! pages through the link and the buffer pool.
 
+use cleave_fragment::walk::Walk;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use cleave_fragment::{
 use cleave_plan::split::revisit::ScanFacts;
 use cleave_plan::split::{FragmentPlan, FragmentScan};
 use datafusion::common::ScalarValue;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;

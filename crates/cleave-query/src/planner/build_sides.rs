@@ -7,9 +7,10 @@
 //!
 //! Invariant: a swap changes no column of the result, neither its name nor its place.
 
+use cleave_fragment::walk::Walk;
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult};
 use datafusion::common::{JoinType, NullEquality, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;

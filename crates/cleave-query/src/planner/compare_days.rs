@@ -12,8 +12,9 @@
 //! Only where the moment is a constant by now, and in conditions alone: no column there takes its name from them.
 
 use cleave_fragment::functions::infinite::Infinite;
+use cleave_fragment::walk::{Walk, WalkPlan};
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::Cast;
@@ -44,7 +45,7 @@ impl OptimizerRule for CompareDays {
         match plan {
             LogicalPlan::Filter(_) | LogicalPlan::TableScan(_) | LogicalPlan::Join(_) => {
                 let schema = columns_below(&plan)?;
-                plan.map_expressions(|expr| expr.transform_up(|expr| Ok(by_days(expr, &schema))))
+                plan.change_expressions(|expr| expr.transform_up(|expr| Ok(by_days(expr, &schema))))
             }
             plan => Ok(Transformed::no(plan)),
         }

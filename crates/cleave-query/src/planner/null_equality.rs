@@ -3,6 +3,7 @@
 //! The engine's rule for cross joins takes adjacent inner joins apart and puts them together again with the meaning of
 //! the uppermost for all. [`kept_apart`] leaves a plan with both kinds side by side to the other rules.
 
+use cleave_fragment::walk::WalkPlan;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
@@ -52,7 +53,7 @@ impl OptimizerRule for KeptApart {
 /// Whether an inner join has an input that is one with another meaning of NULL.
 fn has_both(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
-    plan.apply_with_subqueries(|node| {
+    plan.apply_everywhere(|node| {
         if let Some(join) = inner(node) {
             let inputs = [&join.left, &join.right].into_iter().filter_map(|input| inner(input));
             found |= inputs.into_iter().any(|input| input.null_equality != join.null_equality);

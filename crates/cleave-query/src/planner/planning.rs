@@ -12,6 +12,7 @@
 
 mod watched_rules;
 
+use cleave_fragment::walk::{Walk, WalkPlan};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +23,7 @@ use cleave_catalog::tasks::joined;
 use cleave_fragment::{Stop, StopOnDrop};
 use cleave_media::simulation;
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result as EngineResult};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::runtime_env::RuntimeEnv;
@@ -119,13 +120,13 @@ impl Planning {
     fn check_size(&self, plan: &LogicalPlan, with_expressions: bool) -> EngineResult<()> {
         self.check()?;
         let (mut operators, mut expressions) = (0, 0_usize);
-        plan.apply_with_subqueries(|node| {
+        plan.apply_everywhere(|node| {
             operators += 1;
             if operators > self.operator_count_max {
                 return Ok(TreeNodeRecursion::Stop);
             }
             if with_expressions {
-                node.apply_expressions(|expression| {
+                node.each_expression(|expression| {
                     expression.apply(|_| {
                         expressions += 1;
                         Ok(TreeNodeRecursion::Continue)
@@ -190,7 +191,7 @@ pub(crate) fn has_room_for(count: usize) -> bool {
 pub(crate) fn operator_count(plan: &LogicalPlan) -> usize {
     let mut count = 0;
     // Counting does not fail.
-    let _counted = plan.apply_with_subqueries(|_| {
+    let _counted = plan.apply_everywhere(|_| {
         count += 1;
         Ok(TreeNodeRecursion::Continue)
     });

@@ -4,9 +4,9 @@
 //! Such a query has one projection over one empty row. Of the engine's rules only those of the analyser and the
 //! simplification of expressions concern it: no operator can be moved, split or cut. Both planners leave it early.
 
+use cleave_fragment::walk::Walk;
 use std::sync::Arc;
 
-use datafusion::common::tree_node::TreeNode;
 use datafusion::error::Result;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{EmptyRelation, Expr, LogicalPlan, Projection};

@@ -7,6 +7,7 @@
 //!
 //! Nothing is planned: no statistics are read, no index is asked, no device is called.
 
+use cleave_fragment::walk::{Walk, WalkPlan};
 use std::sync::Arc;
 
 use cleave_catalog::error::{Error, Fault, Result};
@@ -16,7 +17,7 @@ use cleave_sql::statement::locked_parts::GivenRows;
 use cleave_sql::statement::parameters::{parameter_type, place_of, put_types_into, written_types};
 use cleave_store::{ColumnType, TableSchema};
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::sql::sqlparser::ast;
@@ -128,8 +129,8 @@ pub fn all_known(types: &[Option<ColumnType>]) -> Result<Vec<ColumnType>> {
 
 /// Notes the types that the engine found.
 fn infer(plan: &LogicalPlan, types: &mut [Option<ColumnType>]) -> Result<()> {
-    plan.apply_with_subqueries(|node| {
-        node.apply_expressions(|expression| {
+    plan.apply_everywhere(|node| {
+        node.each_expression(|expression| {
             expression.apply(|expression| {
                 if let Expr::Placeholder(Placeholder { id, field: Some(field) }) = expression
                     && let Some(place) =

@@ -7,6 +7,7 @@
 //! Deliberately absent: keys of expressions; further columns of an index, whose keys come one by one and not in pairs;
 //! a scan for which conditions have chosen an index already.
 
+use cleave_fragment::walk::Walk;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use cleave_catalog::catalog::TableState;
 use cleave_catalog::settings::When;
 use cleave_fragment::TableScanExec;
 use cleave_store::ColumnRef;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;

@@ -12,6 +12,7 @@
 //!
 //! `NOT IN` over a subquery keeps its hash join: pairs of rows do not give its semantics of NULLs.
 
+use cleave_fragment::walk::WalkPlan;
 use std::sync::Arc;
 
 use cleave_fragment::TableScanExec;
@@ -26,7 +27,7 @@ use cleave_catalog::error::{Error, Result};
 
 /// `plan` with the equalities of its joins as conditions on pairs.
 pub(super) fn as_nested_loops(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let changed = plan.transform_up_with_subqueries(|node| match node {
+    let changed = plan.transform_up_everywhere(|node| match node {
         LogicalPlan::Join(join) if !join.on.is_empty() && !join.null_aware => {
             let operator = match join.null_equality {
                 NullEquality::NullEqualsNothing => Operator::Eq,

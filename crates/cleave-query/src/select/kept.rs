@@ -52,7 +52,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, collect,
 };
 use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::{self};
+use datafusion::sql::sqlparser::ast;
 
 use super::apply_schema;
 use super::compiled::{Columns, PARAMETER};

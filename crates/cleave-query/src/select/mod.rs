@@ -12,6 +12,7 @@
 //! [`explain`] shows the plan and its cost. [`describe`](describe()) describes a query with parameters before they have
 //! values; with values, it is planned as any other, for these.
 
+use cleave_sql::visiting::visit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, LazyLock};
@@ -568,7 +569,7 @@ fn visit_query(value: &ast::Expr) -> ControlFlow<()> {
             ControlFlow::Break(())
         }
     }
-    ast::Visit::visit(value, &mut Queries)
+    visit(value, &mut Queries)
 }
 
 /// The tables that `statement` names; of one that does not exist, the error names the nearest that does.

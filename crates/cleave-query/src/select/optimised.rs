@@ -13,13 +13,14 @@
 //! the same definitions: it has no function that may give another result next time or that reads anything but its
 //! arguments, and no table but Cleave's.
 
+use cleave_fragment::walk::{Walk, WalkPlan};
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cleave_store::TableSchema;
 use datafusion::catalog::MemoryCatalogProviderList;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::logical_plan::builder::LogicalTableSource;
@@ -219,8 +220,8 @@ fn with_sources(
 /// Whether `is` holds for all expressions of `plan`, those of its subqueries included.
 fn all_expressions(plan: &LogicalPlan, is: &mut dyn FnMut(&Expr) -> bool) -> bool {
     let mut all = true;
-    let looked = plan.apply_with_subqueries(|node| {
-        node.apply_expressions(|expression| {
+    let looked = plan.apply_everywhere(|node| {
+        node.each_expression(|expression| {
             expression.apply(|expression| {
                 all &= is(expression);
                 Ok(if all { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })

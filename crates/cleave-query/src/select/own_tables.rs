@@ -12,6 +12,7 @@ use cleave_engine::device::lock_figures;
 use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::datasource::MemTable;
 use datafusion::error::Result;
+use futures::future::{BoxFuture, ready};
 
 use super::statement_context::StatementContext;
 use crate::query_log;
@@ -31,6 +32,18 @@ impl OwnTables {
     pub(super) fn new(context: Arc<StatementContext>) -> Arc<Self> {
         Arc::new(Self { context })
     }
+
+    /// The rows of a table at this moment.
+    fn table_now(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        let database = self.context.database();
+        let rows = match name {
+            activity::TABLE => database.activity().batch()?,
+            lock_figures::TABLE => lock_figures::batch(&database.devices())?,
+            query_log::TABLE => database.query_log().batch()?,
+            _ => return Ok(None),
+        };
+        Ok(Some(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?)))
+    }
 }
 
 /// Names a table that the schema does not have, with the nearest that it has.
@@ -48,15 +61,15 @@ impl SchemaProvider for OwnTables {
         TABLES.map(str::to_owned).into()
     }
 
-    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        let database = self.context.database();
-        let rows = match name {
-            activity::TABLE => database.activity().batch()?,
-            lock_figures::TABLE => lock_figures::batch(&database.devices())?,
-            query_log::TABLE => database.query_log().batch()?,
-            _ => return Ok(None),
-        };
-        Ok(Some(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?)))
+    fn table<'a, 'n, 'f>(
+        &'a self,
+        name: &'n str,
+    ) -> BoxFuture<'f, Result<Option<Arc<dyn TableProvider>>>>
+    where
+        'a: 'f,
+        'n: 'f,
+    {
+        Box::pin(ready(self.table_now(name)))
     }
 
     fn table_exist(&self, name: &str) -> bool {

@@ -28,6 +28,7 @@ use cleave_sql::statement::catalog_tables::CATALOG_SCHEMA;
 use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::datasource::MemTable;
 use datafusion::error::Result;
+use futures::future::{BoxFuture, ready};
 
 use super::statement_context::StatementContext;
 
@@ -61,21 +62,9 @@ impl CatalogTables {
     pub(super) fn new(schema: &'static str, context: Arc<StatementContext>) -> Arc<Self> {
         Arc::new(Self { schema, context })
     }
-}
 
-/// The catalog of a statement. What the asker may know goes by the newest rights.
-pub(super) fn view(context: &StatementContext) -> View {
-    let newest = context.database().catalog();
-    View::new(context.state(), &newest, &context.settings().client)
-}
-
-#[async_trait]
-impl SchemaProvider for CatalogTables {
-    fn table_names(&self) -> Vec<String> {
-        catalog_tables::tables(self.schema).map(|shape| shape.name.to_owned()).collect()
-    }
-
-    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+    /// The rows of a table at this moment.
+    fn table_now(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         let Some(shape) = catalog_tables::tables(self.schema).find(|shape| shape.name == name)
         else {
             return Ok(None);
@@ -106,6 +95,30 @@ impl SchemaProvider for CatalogTables {
         };
         let batch = shape.batch(rows)?;
         Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
+    }
+}
+
+/// The catalog of a statement. What the asker may know goes by the newest rights.
+pub(super) fn view(context: &StatementContext) -> View {
+    let newest = context.database().catalog();
+    View::new(context.state(), &newest, &context.settings().client)
+}
+
+#[async_trait]
+impl SchemaProvider for CatalogTables {
+    fn table_names(&self) -> Vec<String> {
+        catalog_tables::tables(self.schema).map(|shape| shape.name.to_owned()).collect()
+    }
+
+    fn table<'a, 'n, 'f>(
+        &'a self,
+        name: &'n str,
+    ) -> BoxFuture<'f, Result<Option<Arc<dyn TableProvider>>>>
+    where
+        'a: 'f,
+        'n: 'f,
+    {
+        Box::pin(ready(self.table_now(name)))
     }
 
     fn table_exist(&self, name: &str) -> bool {

@@ -17,11 +17,12 @@
 //!
 //! Invariant: a block has no volatile function, no parameter and no subquery, and every use has the same rows.
 
+use cleave_fragment::walk::{Walk, WalkPlan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cleave_catalog::catalog::DeviceId;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, JoinType, NullEquality, TableReference};
 use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
@@ -114,7 +115,7 @@ pub(super) fn shared(
     if joins.is_empty() {
         return Ok(None);
     }
-    let replaced = plan.clone().transform_down_with_subqueries(|node| {
+    let replaced = plan.clone().transform_down_everywhere(|node| {
         let Some(block) = Block::of(&node).filter(Block::is_join) else {
             return Ok(Transformed::no(node));
         };
@@ -163,7 +164,7 @@ fn note_subqueries(
 ) -> Result<()> {
     plan.apply(|node| {
         *operator_count += 1;
-        node.apply_expressions(|expression| {
+        node.each_expression(|expression| {
             expression.apply(|expression| {
                 if let Expr::ScalarSubquery(subquery) = expression
                     && subquery.outer_ref_columns.is_empty()

@@ -8,7 +8,7 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{self};
+use datafusion::sql::sqlparser::ast;
 
 use cleave_catalog::catalog::CatalogState;
 use cleave_sql::statement::names::fold;

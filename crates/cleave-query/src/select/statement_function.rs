@@ -2,12 +2,13 @@
 //!
 //! Such a function answers from the context of one statement: its name alone does not identify it.
 
+use cleave_sql::visiting::visit;
 use std::hash::{Hash, Hasher};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::logical_expr::{Signature, TypeSignature, Volatility};
-use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{self, Visitor};
 
 use cleave_sql::statement::names::fold;
 
@@ -57,7 +58,7 @@ pub(super) fn called(
     known: impl Fn(&str) -> Option<&'static str>,
 ) -> Vec<&'static str> {
     let mut called = Called { known, found: Vec::new() };
-    let flow = Visit::visit(query, &mut called);
+    let flow = visit(query, &mut called);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
     called.found
 }

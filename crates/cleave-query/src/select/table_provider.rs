@@ -1,5 +1,6 @@
 //! Cleave's tables as the engine's planner sees them: names, columns, and scans that name a morsel input.
 
+use cleave_fragment::walk::Walk;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -264,7 +265,6 @@ impl TableProvider for CleaveTable {
 }
 
 fn has_subquery(expr: &Expr) -> bool {
-    use datafusion::common::tree_node::TreeNode;
     expr.exists(|node| Ok(is_subquery(node))).unwrap_or(true)
 }
 

@@ -7,6 +7,7 @@
 //! Invariant: an unused column can be dropped, and the view gives the same rows, if its query can still be bound:
 //! without the column a name may mean another one, but then it is a name that meant the column before.
 
+use cleave_fragment::walk::{Walk, WalkPlan};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use cleave_catalog::settings::Settings;
 use cleave_sql::statement::locked_parts::GivenRows;
 use cleave_sql::statement::parse::parse_query;
 use datafusion::common::Column;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result as EngineResult;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
@@ -35,7 +36,7 @@ pub async fn uses_column(
 ) -> Result<bool> {
     let plan = bound((database, settings, state), view).await?;
     let mut names = BTreeSet::new();
-    plan.apply_with_subqueries(|node| {
+    plan.apply_everywhere(|node| {
         note_names(node, table, &mut names);
         Ok(TreeNodeRecursion::Continue)
     })?;
@@ -44,10 +45,10 @@ pub async fn uses_column(
     };
     let mut top = shown(&plan).map(|node| (node, source_names(node)));
     let mut is_used = false;
-    plan.apply_with_subqueries(|node| {
+    plan.apply_everywhere(|node| {
         let own = top.take_if(|(top, _)| std::ptr::eq(*top, node)).map(|(_, names)| names);
         let mut place = 0;
-        node.apply_expressions(|expression| {
+        node.each_expression(|expression| {
             let is_shown = own.as_ref().is_none_or(|names| {
                 names.get(place).is_none_or(|name| view.sources.contains(name))
             });

@@ -17,6 +17,7 @@
 //!
 //! A query that refers to columns of an outer one has other rows for each outer row: it stays where it is.
 
+use cleave_fragment::walk::{Walk, WalkPlan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +29,7 @@ use cleave_fragment::WorkingTableExec;
 use cleave_sql::statement::shared_with::Mark;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{TableReference, internal_err};
 use datafusion::config::ConfigOptions;
 use datafusion::datasource::cte_worktable::CteWorkTable;
@@ -45,6 +46,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::Analyzer;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::sqlparser::ast;
+use futures::future::{BoxFuture, ready};
 
 use super::shared_rows::SharedRows;
 use super::statement_context::StatementContext;
@@ -186,7 +188,7 @@ struct Looked {
 impl Looked {
     fn at(plan: &LogicalPlan) -> EngineResult<Self> {
         let mut looked = Self::default();
-        plan.apply_with_subqueries(|node| {
+        plan.apply_everywhere(|node| {
             if let LogicalPlan::RecursiveQuery(query) = node {
                 looked.recursions.insert(query.name.clone());
             }
@@ -195,7 +197,7 @@ impl Looked {
             {
                 looked.read.insert(scan.table_name.table().to_owned());
             }
-            node.apply_expressions(|expression| {
+            node.each_expression(|expression| {
                 expression.apply(|expression| {
                     looked.is_volatile |= expression.is_volatile_node();
                     looked.refers |= matches!(expression, Expr::OuterReferenceColumn(..));
@@ -264,7 +266,7 @@ fn note_columns(
     plan: &LogicalPlan,
     read: &mut BTreeMap<usize, BTreeSet<usize>>,
 ) -> EngineResult<()> {
-    plan.apply_with_subqueries(|node| {
+    plan.apply_everywhere(|node| {
         if let LogicalPlan::TableScan(scan) = node
             && let Some((number, schema)) = part_of(scan)
         {
@@ -304,7 +306,7 @@ pub(super) fn over(
     context: &Arc<StatementContext>,
     rows: &BTreeMap<usize, Arc<SharedRows>>,
 ) -> EngineResult<LogicalPlan> {
-    let plan = plan.transform_down_with_subqueries(|node| {
+    let plan = plan.transform_down_everywhere(|node| {
         let LogicalPlan::TableScan(mut scan) = node else { return Ok(Transformed::no(node)) };
         let provider = source_as_provider(&scan.source)?;
         let own: Arc<dyn TableProvider> =
@@ -328,7 +330,7 @@ pub(super) fn over(
 /// Those of walking the plan.
 pub(super) fn over_working_tables(plan: LogicalPlan) -> EngineResult<LogicalPlan> {
     let mut has_recursion = false;
-    plan.apply_with_subqueries(|node| {
+    plan.apply_everywhere(|node| {
         has_recursion |= matches!(node, LogicalPlan::RecursiveQuery(_));
         Ok(match has_recursion {
             true => TreeNodeRecursion::Stop,
@@ -338,7 +340,7 @@ pub(super) fn over_working_tables(plan: LogicalPlan) -> EngineResult<LogicalPlan
     if !has_recursion {
         return Ok(plan);
     }
-    let plan = plan.transform_down_with_subqueries(|node| {
+    let plan = plan.transform_down_everywhere(|node| {
         let LogicalPlan::TableScan(mut scan) = node else { return Ok(Transformed::no(node)) };
         let provider = source_as_provider(&scan.source)?;
         let Some(table) = provider.downcast_ref::<CteWorkTable>() else {
@@ -358,6 +360,16 @@ struct WorkingTable {
     schema: SchemaRef,
 }
 
+impl WorkingTable {
+    /// What reads its rows.
+    fn leaf(&self, columns: Option<&Vec<usize>>) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        let all = || (0..self.schema.fields().len()).collect();
+        let columns = columns.cloned().unwrap_or_else(all);
+        let schema = Arc::new(self.schema.project(&columns)?);
+        Ok(Arc::new(WorkingTableExec::new(self.name.clone(), columns, schema)?))
+    }
+}
+
 #[async_trait]
 impl TableProvider for WorkingTable {
     fn schema(&self) -> SchemaRef {
@@ -368,17 +380,20 @@ impl TableProvider for WorkingTable {
         TableType::Temporary
     }
 
-    async fn scan(
-        &self,
-        _session: &dyn Session,
-        columns: Option<&Vec<usize>>,
-        _filters: &[Expr],
+    fn scan<'a, 's, 'c, 'e, 'f>(
+        &'a self,
+        _session: &'s dyn Session,
+        columns: Option<&'c Vec<usize>>,
+        _filters: &'e [Expr],
         _limit: Option<usize>,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
-        let all = || (0..self.schema.fields().len()).collect();
-        let columns = columns.cloned().unwrap_or_else(all);
-        let schema = Arc::new(self.schema.project(&columns)?);
-        Ok(Arc::new(WorkingTableExec::new(self.name.clone(), columns, schema)?))
+    ) -> BoxFuture<'f, EngineResult<Arc<dyn ExecutionPlan>>>
+    where
+        'a: 'f,
+        's: 'f,
+        'c: 'f,
+        'e: 'f,
+    {
+        Box::pin(ready(self.leaf(columns)))
     }
 }
 
@@ -396,6 +411,21 @@ impl fmt::Debug for PartTable {
     }
 }
 
+impl PartTable {
+    /// What reads its rows.
+    fn leaf(&self, columns: Option<&Vec<usize>>) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        let Some(rows) = &self.rows else { return internal_err!("a part of WITH without rows") };
+        let all: Vec<usize> = (0..self.schema.fields().len()).collect();
+        let columns = columns.unwrap_or(&all);
+        let schema = Arc::new(self.schema.project(columns)?);
+        let places = columns.iter().map(|column| rows.place_of(*column));
+        let Some(places) = places.collect::<Option<Vec<_>>>() else {
+            return internal_err!("a column of a part of WITH that is not made");
+        };
+        Ok(Arc::new(WithScanExec::new(Arc::clone(rows), places, schema)))
+    }
+}
+
 #[async_trait]
 impl TableProvider for PartTable {
     fn schema(&self) -> SchemaRef {
@@ -406,21 +436,19 @@ impl TableProvider for PartTable {
         TableType::Temporary
     }
 
-    async fn scan(
-        &self,
-        _session: &dyn Session,
-        columns: Option<&Vec<usize>>,
-        _filters: &[Expr],
+    fn scan<'a, 's, 'c, 'e, 'f>(
+        &'a self,
+        _session: &'s dyn Session,
+        columns: Option<&'c Vec<usize>>,
+        _filters: &'e [Expr],
         _limit: Option<usize>,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
-        let Some(rows) = &self.rows else { return internal_err!("a part of WITH without rows") };
-        let all: Vec<usize> = (0..self.schema.fields().len()).collect();
-        let columns = columns.unwrap_or(&all);
-        let schema = Arc::new(self.schema.project(columns)?);
-        let places = columns.iter().map(|column| rows.place_of(*column));
-        let Some(places) = places.collect::<Option<Vec<_>>>() else {
-            return internal_err!("a column of a part of WITH that is not made");
-        };
-        Ok(Arc::new(WithScanExec::new(Arc::clone(rows), places, schema)))
+    ) -> BoxFuture<'f, EngineResult<Arc<dyn ExecutionPlan>>>
+    where
+        'a: 'f,
+        's: 'f,
+        'c: 'f,
+        'e: 'f,
+    {
+        Box::pin(ready(self.leaf(columns)))
     }
 }

@@ -16,9 +16,10 @@
 //! It is a rule twice: once types are settled, for all that is planned or compiled; and as one of the last, as others
 //! make lists of conditions with OR.
 
+use cleave_fragment::walk::{Walk, WalkPlan};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::InList;
@@ -40,7 +41,7 @@ impl AnalyzerRule for BothZeros {
         if !has_expression(&plan, compares_bits)? {
             return Ok(plan);
         }
-        plan.transform_up_with_subqueries(|node| {
+        plan.transform_up_everywhere(|node| {
             rewrite_expressions(node, &|expr, schema| Ok(of_values(expr, schema)))
         })
         .data()
@@ -62,7 +63,7 @@ impl OptimizerRule for BothZeros {
         _config: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
         let mut is_concerned = false;
-        plan.apply_expressions(|expr| {
+        plan.each_expression(|expr| {
             is_concerned = expr.exists(|part| Ok(lacks_zero(part)))?;
             Ok(if is_concerned { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
         })?;

@@ -2,6 +2,7 @@
 
 use cleave_fragment::functions::bounded::in_place_of;
 use cleave_fragment::functions::{concatenate, is_concatenated};
+use cleave_fragment::walk::WalkPlan;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
@@ -34,7 +35,7 @@ impl AnalyzerRule for BoundedFunctions {
             return Ok(plan);
         }
         let bounded = |plan| rewrite_expressions(plan, &|expr, schema| Ok(bounded(expr, schema)));
-        Ok(plan.transform_up_with_subqueries(bounded)?.data)
+        Ok(plan.transform_up_everywhere(bounded)?.data)
     }
 }
 

@@ -6,6 +6,7 @@ use cleave_fragment::functions::{
     checked_add, checked_divide, checked_multiply, checked_subtract, float_of, interval_span,
     numeric_of, quotient,
 };
+use cleave_fragment::walk::WalkPlan;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
@@ -42,7 +43,7 @@ impl AnalyzerRule for CheckedArithmetic {
                 })
             })
         };
-        Ok(plan.transform_up_with_subqueries(checked)?.data)
+        Ok(plan.transform_up_everywhere(checked)?.data)
     }
 }
 

@@ -6,8 +6,11 @@
 //! 2. An expression that would still become [`PARTITIONS_MAX`] expressions, and many times its written size, is refused
 //!    (54001). Forty nested calls would be 2^40, which no limit of planning detects in time.
 
+use cleave_fragment::walk::WalkPlan;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion, TreeNodeRewriter};
+#[expect(clippy::disallowed_types, reason = "a rewriter has no walk that is compiled once")]
+use datafusion::common::tree_node::TreeNode;
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion, TreeNodeRewriter};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{Expr, LogicalPlan};
@@ -35,7 +38,7 @@ impl AnalyzerRule for CopiedArguments {
         if !has_expression(&plan, is_copying)? {
             return Ok(plan);
         }
-        let rewritten = plan.transform_up_with_subqueries(|node| {
+        let rewritten = plan.transform_up_everywhere(|node| {
             rewrite_named(node, &|expr| expr.rewrite(&mut Counter::default()))
         });
         Ok(rewritten?.data)

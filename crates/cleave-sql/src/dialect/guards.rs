@@ -20,12 +20,13 @@
 //! Source: PostgreSQL's documentation, "Expression Evaluation Rules", and how it evaluates AND, OR and quals of equal
 //! cost.
 
+use cleave_fragment::walk::{Walk, WalkPlan};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{DFSchema, JoinType, ScalarValue, TableReference};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::Case;
@@ -57,7 +58,7 @@ impl AnalyzerRule for Guards {
             node => has_branches(node),
         };
         match has_operator(&plan, concerns)? {
-            true => Ok(plan.transform_up_with_subqueries(guarded_node)?.data),
+            true => Ok(plan.transform_up_everywhere(guarded_node)?.data),
             false => Ok(plan),
         }
     }
@@ -197,7 +198,7 @@ fn spoken_of(schema: &DFSchema, conditions: &[Expr]) -> Vec<Expr> {
 /// Whether an expression of `plan` decides whether another one is evaluated.
 fn has_branches(plan: &LogicalPlan) -> Result<bool> {
     let mut has_any = false;
-    plan.apply_expressions(|expr| {
+    plan.each_expression(|expr| {
         expr.apply(|part| {
             has_any |= matches!(part, Expr::Case(_))
                 || matches!(part, Expr::BinaryExpr(binary) if binary.op.is_logic_operator());

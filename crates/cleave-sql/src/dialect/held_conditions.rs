@@ -10,9 +10,10 @@
 //!
 //! Constants are folded before they could be moved, and EXISTS and IN become joins.
 
+use cleave_fragment::walk::{Walk, WalkPlan};
 use datafusion::common::Column;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{Aggregate, Expr, Filter, GroupingSet, LogicalPlan};
@@ -41,7 +42,7 @@ impl AnalyzerRule for HeldConditions {
             LogicalPlan::Filter(filter) => held(filter),
             node => Ok(Transformed::no(node)),
         };
-        Ok(plan.transform_up_with_subqueries(held)?.data)
+        Ok(plan.transform_up_everywhere(held)?.data)
     }
 }
 

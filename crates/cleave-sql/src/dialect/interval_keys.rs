@@ -13,6 +13,7 @@
 //!  count(DISTINCT x)                        ─▶  count(DISTINCT interval_span(x))
 //! ```
 
+use cleave_fragment::walk::WalkPlan;
 use std::sync::Arc;
 
 use cleave_fragment::functions::interval_span;
@@ -46,7 +47,7 @@ impl AnalyzerRule for IntervalKeys {
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         match has_operator(&plan, |node| Ok(may_have_keys(node)))? {
-            true => Ok(plan.transform_up_with_subqueries(by_length)?.data),
+            true => Ok(plan.transform_up_everywhere(by_length)?.data),
             false => Ok(plan),
         }
     }

@@ -5,8 +5,9 @@ use cleave_fragment::functions::{
     interval_divided, interval_of_time, interval_times, moments_between, part_of_time, quotient,
     time_minus, time_plus,
 };
+use cleave_fragment::walk::Walk;
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::planner::{

@@ -9,11 +9,12 @@
 //!                               rows
 //! ```
 
+use cleave_fragment::walk::{Walk, WalkPlan};
 use std::sync::Arc;
 
 use datafusion::common::Column;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Unnest};
 use datafusion::optimizer::AnalyzerRule;
@@ -40,7 +41,7 @@ impl AnalyzerRule for RepeatedRows {
             }
             plan => Ok(Transformed::no(plan)),
         };
-        Ok(plan.transform_up_with_subqueries(hidden)?.data)
+        Ok(plan.transform_up_everywhere(hidden)?.data)
     }
 }
 

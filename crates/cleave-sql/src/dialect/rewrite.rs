@@ -1,10 +1,11 @@
 //! Walks the expressions of a plan's node, keeping the names of its columns; and looks whether a plan has any that
 //! concern a rule, before the rule rebuilds it.
 
+use cleave_fragment::walk::{Walk, WalkPlan};
 use std::sync::Arc;
 
 use datafusion::common::DFSchema;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
@@ -17,7 +18,7 @@ pub fn has_operator(
     mut concerns: impl FnMut(&LogicalPlan) -> Result<bool>,
 ) -> Result<bool> {
     let mut found = false;
-    plan.apply_with_subqueries(|node| {
+    plan.apply_everywhere(|node| {
         found = concerns(node)?;
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
@@ -28,7 +29,7 @@ pub fn has_operator(
 pub fn has_expression(plan: &LogicalPlan, mut concerns: impl FnMut(&Expr) -> bool) -> Result<bool> {
     has_operator(plan, |node| {
         let mut found = false;
-        node.apply_expressions(|expr| {
+        node.each_expression(|expr| {
             found = expr.exists(|part| Ok(concerns(part)))?;
             Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
         })?;
@@ -70,7 +71,7 @@ pub(super) fn rewrite_named(
     let rewrite_all = |exprs: Vec<Expr>| -> Result<Vec<Expr>> {
         exprs.into_iter().map(|expr| Ok(rewrite_one(expr)?.data)).collect()
     };
-    plan.map_expressions(|expr| match expr {
+    plan.change_expressions(|expr| match expr {
         // Its members are the columns, and keep their names; the node itself has none.
         Expr::GroupingSet(set) => {
             let set = match set {

@@ -11,6 +11,7 @@
 //!
 //! So of m duplicates on the left and n on the right, `EXCEPT ALL` leaves m - n and `INTERSECT ALL` the lesser number.
 
+use cleave_fragment::walk::WalkPlan;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
@@ -54,7 +55,7 @@ impl AnalyzerRule for SetOperations {
             // Their types may have changed below.
             plan => plan.recompute_schema().map(Transformed::yes),
         };
-        Ok(plan.transform_up_with_subqueries(settled)?.data)
+        Ok(plan.transform_up_everywhere(settled)?.data)
     }
 }
 

@@ -6,6 +6,7 @@
 use cleave_catalog::error::Error;
 use cleave_catalog::value::ColumnBuilder;
 use cleave_fragment::functions::{longest, round_to_even, shortest};
+use cleave_fragment::walk::WalkPlan;
 use cleave_store::ColumnType;
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::common::config::ConfigOptions;
@@ -39,7 +40,7 @@ impl AnalyzerRule for TypedLiterals {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(analyze_node)?.data)
+        Ok(plan.transform_up_everywhere(analyze_node)?.data)
     }
 }
 

@@ -4,6 +4,7 @@
 //!
 //! If such an operand is volatile, the expression becomes a function, whose arguments are all evaluated first.
 
+use cleave_fragment::walk::{Walk, WalkPlan};
 use std::sync::{Arc, LazyLock};
 
 use datafusion::arrow::array::{Array, ArrayRef};
@@ -12,7 +13,7 @@ use datafusion::arrow::compute::kernels::zip::zip;
 use datafusion::arrow::compute::{and_kleene, is_not_null};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{exec_err, plan_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
@@ -38,8 +39,8 @@ impl AnalyzerRule for VolatileOperands {
         if !has_expression(&plan, copies_volatile)? {
             return Ok(plan);
         }
-        let rewritten = plan.transform_up_with_subqueries(|node| {
-            node.map_expressions(|expr| expr.transform_up(|expr| Ok(once(expr))))
+        let rewritten = plan.transform_up_everywhere(|node| {
+            node.change_expressions(|expr| expr.transform_up(|expr| Ok(once(expr))))
         });
         Ok(rewritten?.data)
     }

@@ -12,6 +12,7 @@
 //! Without an offset both mean the same: the rows that are equal to this one are in the frame. Frames are settled with
 //! the types, so this comes before; other interval keys are handled by [`IntervalKeys`](super::IntervalKeys).
 
+use cleave_fragment::walk::WalkPlan;
 use std::sync::Arc;
 
 use cleave_fragment::functions::{ArgumentFault, frame_place, interval_span, span};
@@ -56,7 +57,7 @@ impl AnalyzerRule for WindowFrames {
             }
             _ => Ok(Transformed::no(plan)),
         };
-        Ok(plan.transform_up_with_subqueries(framed)?.data)
+        Ok(plan.transform_up_everywhere(framed)?.data)
     }
 }
 

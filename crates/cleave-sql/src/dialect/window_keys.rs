@@ -9,8 +9,9 @@
 //! The engine takes the order of a function for that of its argument where both rise together, and then does not find
 //! the order of nested ones that a sort below the window has: it refuses its own plan.
 
+use cleave_fragment::walk::{Walk, WalkPlan};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Window};
 use datafusion::optimizer::AnalyzerRule;
@@ -38,7 +39,7 @@ impl AnalyzerRule for WindowKeys {
             LogicalPlan::Window(window) => computed_below(window),
             plan => Ok(Transformed::no(plan)),
         };
-        Ok(plan.transform_up_with_subqueries(computed)?.data)
+        Ok(plan.transform_up_everywhere(computed)?.data)
     }
 }
 

@@ -22,7 +22,7 @@ use std::ops::ControlFlow;
 use cleave_store::ColumnType;
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, DataType, Expr, Ident, ObjectName, ObjectNamePart, SelectItem, SetExpr,
-    Value, Visit, Visitor, VisitorMut,
+    Value, Visitor, VisitorMut,
 };
 
 use super::type_tree;
@@ -43,7 +43,7 @@ use table_numbers::lower_table_numbers;
 
 /// Rewrites the catalog syntax in `query`.
 pub fn lower(query: &mut ast::Query) {
-    if Visit::visit(query, &mut Mentions).is_continue() {
+    if visit(query, &mut Mentions).is_continue() {
         return;
     }
     type_tree::lower(query);

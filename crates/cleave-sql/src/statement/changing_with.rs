@@ -18,14 +18,14 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use cleave_catalog::error::{Error, Fault, Result};
-use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{self, Visitor};
 
 use super::locked_parts::part_name;
 use super::modify::has_changes;
 use super::names::fold;
 use super::parameters::place_of;
 use super::parse::{Statement, parse_query};
-use crate::visiting::{visit, visit_relations};
+use crate::visiting::{Visited, visit, visit_relations};
 
 /// A statement with data-modifying queries in WITH.
 #[derive(Debug, Clone, PartialEq)]
@@ -263,7 +263,7 @@ impl Order<'_> {
 }
 
 /// Which of `names` are names of tables in `part`.
-fn named_in(part: &impl Visit, names: &[String]) -> BTreeSet<usize> {
+fn named_in(part: &impl Visited, names: &[String]) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
     let _: ControlFlow<()> = visit_relations(part, |name| {
         if let [ast::ObjectNamePart::Identifier(name)] = name.0.as_slice() {

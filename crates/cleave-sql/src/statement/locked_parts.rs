@@ -24,14 +24,14 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_catalog::value::value_text;
-use datafusion::sql::sqlparser::ast::{self, Expr, Visit, VisitMut, Visitor, VisitorMut};
+use datafusion::sql::sqlparser::ast::{self, Expr, Visitor, VisitorMut};
 
 use super::locking::{HIDDEN, Locking, locking};
 use super::names::{called_in, fold};
 use super::parameters::{Parameter, parameter_type};
 use super::parse::{Statement, parse_query};
 use crate::dialect::sql_type;
-use crate::visiting::{visit_mut, visit_relations};
+use crate::visiting::{Visited, visit, visit_mut, visit_relations};
 
 /// The second part of the reserved names, behind the sign that no name begins with.
 const ROWS: &str = "rows";
@@ -130,7 +130,7 @@ pub(super) fn taken(
     };
     // The locking clause of the query itself does not belong to a part.
     let outermost = usize::from(is_query);
-    if Visit::visit(statement, &mut Find { outermost, depth: 0 }).is_continue() {
+    if visit(statement, &mut Find { outermost, depth: 0 }).is_continue() {
         return Ok(None);
     }
     let before = statement.clone();
@@ -236,7 +236,7 @@ impl Take {
         }
         let own = called_in(part);
         let is_other = |table: &str| !own.contains(table) && self.called.contains(table);
-        Visit::visit(part, &mut Names(&is_other)).is_break()
+        visit(part, &mut Names(&is_other)).is_break()
     }
 
     /// WITH of all enclosing queries, as far as they come before; the innermost of a name counts.
@@ -298,7 +298,7 @@ impl VisitorMut for Take {
 ///
 /// # Errors
 /// [`Error::Invalid`] for several rows where one value is wanted.
-pub fn put_values<T: VisitMut>(part: &mut T, given: &GivenRows, bare_numbers: bool) -> Result<()> {
+pub fn put_values<T: Visited>(part: &mut T, given: &GivenRows, bare_numbers: bool) -> Result<()> {
     match visit_mut(part, &mut Put { given, bare_numbers }) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(*error),

@@ -8,10 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{self, Visitor};
 use datafusion::sql::sqlparser::tokenizer::Location;
 
-use crate::visiting::visit;
+use crate::visiting::{Visited, visit};
 use cleave_catalog::error::{Error, NameKind, Position, Result};
 pub use cleave_catalog::identifiers::in_quotes;
 pub use cleave_catalog::identifiers::{CATALOG, SCHEMA, quoted};
@@ -42,7 +42,7 @@ pub(crate) fn name_and_alias(
 }
 
 /// The table names in `part` of a statement, those of its subqueries included.
-pub(crate) fn called_in(part: &impl Visit) -> BTreeSet<String> {
+pub(crate) fn called_in(part: &impl Visited) -> BTreeSet<String> {
     let mut tables = NamedTables::default();
     let _: ControlFlow<()> = visit(part, &mut tables);
     tables.called

@@ -10,8 +10,9 @@
 //! No statement runs before the whole script has been read, so a syntax error in its last line leaves nothing half
 //! done.
 
+use crate::visiting::Visited;
 use cleave_catalog::error::{Error, Fault, Position, Result};
-use datafusion::sql::sqlparser::ast::{self, VisitMut};
+use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
@@ -500,7 +501,7 @@ impl Reader<'_> {
     ///
     /// # Errors
     /// [`Fault::TooComplex`] for what nests too deep.
-    pub fn lowered<T: VisitMut>(&self, mut read: T) -> Result<T> {
+    pub fn lowered<T: Visited>(&self, mut read: T) -> Result<T> {
         flatten(&mut read)?;
         if self.has_symmetric {
             symmetric::lower_symmetric(&mut read);

@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use cleave_catalog::error::Result;
-use datafusion::sql::sqlparser::ast::{self};
+use datafusion::sql::sqlparser::ast;
 
 use super::names::fold;
 use super::parse::parse_query;

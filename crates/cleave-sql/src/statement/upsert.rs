@@ -10,6 +10,7 @@
 //!
 //! Source: PostgreSQL's manual, "ON CONFLICT Clause".
 
+use crate::visiting::visit;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -219,5 +220,5 @@ pub fn has_subquery(expression: &ast::Expr) -> bool {
             ControlFlow::Break(())
         }
     }
-    ast::Visit::visit(expression, &mut Queries).is_break()
+    visit(expression, &mut Queries).is_break()
 }

@@ -7,7 +7,7 @@
 //! The domain may hold values that no row has: they cost time and change nothing. So operators that only remove outer
 //! rows are left out of the domain's plan if they might give other rows the second time (LIMIT, volatile conditions).
 
-use datafusion::common::tree_node::TreeNode;
+use cleave_fragment::walk::Walk;
 use datafusion::common::{Column, ExprSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::{

@@ -1,6 +1,7 @@
 //! Decides which subqueries the engine's own rules turn into joins with PostgreSQL's meaning.
 
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use cleave_fragment::walk::{Walk, WalkPlan};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
@@ -94,7 +95,7 @@ fn is_range(plan: &LogicalPlan) -> Result<bool> {
 
 fn names_what_is_around(node: &LogicalPlan) -> Result<bool> {
     let mut names = false;
-    node.apply_expressions(|expression| {
+    node.each_expression(|expression| {
         names |= expression.contains_outer();
         Ok(TreeNodeRecursion::Continue)
     })?;
@@ -106,7 +107,7 @@ fn names_what_is_around(node: &LogicalPlan) -> Result<bool> {
 fn names_both(node: &LogicalPlan) -> Result<bool> {
     let below = merge_schema(&node.inputs());
     let mut names_both = false;
-    node.apply_expressions(|expression| {
+    node.each_expression(|expression| {
         expression.apply(|part| {
             if let Expr::OuterReferenceColumn(_, column) = part {
                 names_both |= below.has_column(column);
@@ -118,8 +119,13 @@ fn names_both(node: &LogicalPlan) -> Result<bool> {
 }
 
 fn is_pulled_up(plan: &LogicalPlan, is_range: bool) -> bool {
+    #[expect(
+        clippy::disallowed_types,
+        reason = "a rewriter has no walk that is compiled once"
+    )]
+    use datafusion::common::tree_node::TreeNode;
     let mut pull_up = PullUpCorrelatedExpr::new()
         .with_exists_sub_query(is_range)
         .with_need_handle_count_bug(!is_range);
-    plan.clone().rewrite(&mut pull_up).is_ok() && pull_up.can_pull_up
+    TreeNode::rewrite(plan.clone(), &mut pull_up).is_ok() && pull_up.can_pull_up
 }

@@ -1,8 +1,9 @@
 //! IN, ANY and ALL of a subquery: as values, with NULL for unknown, and as conditions, where NULL counts as false.
 
+use cleave_fragment::walk::Walk;
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, ExprSchema, Spans, internal_err};
 use datafusion::error::Result;
 use datafusion::functions_aggregate::count::count;

@@ -3,8 +3,9 @@
 //! A column belongs to the nearest enclosing query that has it, as at binding. The *scopes* in between are the inputs
 //! of the nodes that contain a further subquery, and the left side of a lateral join.
 
+use cleave_fragment::walk::{Walk, WalkPlan};
 use datafusion::arrow::datatypes::FieldRef;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
@@ -61,7 +62,7 @@ pub(super) fn subquery_of(expression: &Expr) -> Option<&Subquery> {
 pub(super) fn has_any_subquery(plan: &LogicalPlan) -> Result<bool> {
     plan.exists(|node| {
         let mut found = matches!(node, LogicalPlan::Subquery(_));
-        node.apply_expressions(|expression| {
+        node.each_expression(|expression| {
             found |= has_subquery(expression);
             Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
         })?;
@@ -111,7 +112,7 @@ fn replace_in_node(
     replace: &mut Replace<'_>,
 ) -> Result<LogicalPlan> {
     let schema = merge_schema(&node.inputs());
-    let replaced = node.map_expressions(|expression| {
+    let replaced = node.change_expressions(|expression| {
         Ok(Transformed::yes(replace_in_expression(expression, &schema, scopes, replace)?))
     })?;
     Ok(replaced.data)

@@ -1,11 +1,12 @@
 //! Splits a subquery of which only the existence of rows matters into an uncorrelated plan and the correlated
 //! conditions.
 
+use cleave_fragment::walk::Walk;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::common::Column;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{Distinct, Expr, Filter, LogicalPlan, LogicalPlanBuilder, lit};

@@ -10,6 +10,7 @@
 //!
 //! Invariant: the result is true wherever the original filter is.
 
+use crate::walk::Walk;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Date32Array, Int16Array, Int32Array, Int64Array, RecordBatch};
@@ -17,7 +18,6 @@ use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::{DataType, Field, Schema};
 use cleave_store::IntegerSet;
 use datafusion_common::cast::as_boolean_array;
-use datafusion_common::tree_node::TreeNode;
 use datafusion_common::{Result, ScalarValue};
 use datafusion_expr::Operator;
 use datafusion_physical_expr::expressions::{BinaryExpr, Column, InListExpr, Literal};

@@ -1,8 +1,9 @@
 //! Sets hold their keys and no others, near and far apart, locally and after crossing.
 
+use crate::walk::Walk;
 use arrow::array::{ArrayRef, Int32Array, Int64Array, StringArray, StructArray};
 use arrow::datatypes::Field;
-use datafusion_common::tree_node::{Transformed, TreeNode};
+use datafusion_common::tree_node::Transformed;
 use datafusion_expr::Operator;
 use datafusion_physical_expr::ScalarFunctionExpr;
 use datafusion_physical_expr::expressions::{BinaryExpr, Column, InListExpr, NotExpr, lit};

@@ -3,11 +3,12 @@
 //! Invariant: the steps give the results of the engine's expressions, digit for digit, as long as no step exceeds 64
 //! bits, which the caller ensures. An expression that is not certain to do so has no program.
 
+use crate::walk::Walk;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion_common::ScalarValue;
-use datafusion_common::tree_node::{Transformed, TreeNode};
+use datafusion_common::tree_node::Transformed;
 use datafusion_expr::Operator;
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::ScalarFunctionExpr;

@@ -14,6 +14,7 @@
 //! Invariants: a condition that may fail is evaluated only on rows that are visible and satisfy those before it, as
 //! users expect of `b <> 0 AND a / b > 1`; the way taken changes time and never rows.
 
+use crate::walk::Walk;
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -28,7 +29,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use cleave_media::thread_cpu_time;
 use cleave_store::{ColumnRef, IntegerSet, OpenColumn, OverflowValues, Pick, Projection};
 use datafusion_common::cast::as_boolean_array;
-use datafusion_common::tree_node::{Transformed, TreeNode};
+use datafusion_common::tree_node::Transformed;
 use datafusion_common::{Result, ScalarValue, internal_err};
 use datafusion_expr::Operator;
 use datafusion_physical_expr::PhysicalExpr;

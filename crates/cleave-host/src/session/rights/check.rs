@@ -20,7 +20,7 @@ use cleave_sql::statement::sequence::{SequenceOptions, SequenceStatement};
 use cleave_sql::statement::upsert::ConflictAction;
 use cleave_sql::statement::{Insert, Modify, Statement, Vacuum, parse_script};
 use cleave_txn::LockMode;
-use datafusion::sql::sqlparser::ast::{self};
+use datafusion::sql::sqlparser::ast;
 
 use super::Found;
 use super::named::{Call, Named, Words, note, read_name, secret, top_tables};

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use cleave_store::TableSchema;
-use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{self, Visitor};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use cleave_sql::statement::names::{fold, table_name};
-use cleave_sql::visiting::visit;
+use cleave_sql::visiting::{Visited, visit};
 
 /// The names in a statement.
 #[derive(Default)]
@@ -121,7 +121,7 @@ fn constant(expression: &ast::Expr) -> Option<String> {
 }
 
 /// Notes a part of a statement.
-pub(super) fn note<T: Visit + Shown>(part: &T, named: &mut Named, text: &mut String) {
+pub(super) fn note<T: Visited + Shown>(part: &T, named: &mut Named, text: &mut String) {
     let _: ControlFlow<()> = visit(part, named);
     part.show(text);
 }

@@ -24,7 +24,7 @@ use cleave_sql::statement::modify::{Assignment, TARGET, VID, assigned_items, ove
 use cleave_sql::statement::names::fold;
 use cleave_sql::statement::upsert::{ConflictAction, OnConflict};
 use cleave_store::TableSchema;
-use datafusion::sql::sqlparser::ast::{self};
+use datafusion::sql::sqlparser::ast;
 
 use super::super::lifted::StatementCache;
 use crate::database::Database;

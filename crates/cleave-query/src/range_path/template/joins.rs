@@ -27,7 +27,7 @@ use cleave_sql::statement::modify::{TARGET, VID, over_target};
 use cleave_sql::statement::names::fold;
 use cleave_sql::statement::parameters::any_of;
 use cleave_store::{ColumnType, IndexKey};
-use datafusion::sql::sqlparser::ast::{self};
+use datafusion::sql::sqlparser::ast;
 
 use super::super::joined::{Joined, KeySource};
 use super::super::sources::{Source, Sources};

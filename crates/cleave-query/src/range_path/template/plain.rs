@@ -1,8 +1,9 @@
 //! Which statements may have a cached plan: those with the same result for the same values.
 
+use cleave_sql::visiting::visit;
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{self, Visit};
+use datafusion::sql::sqlparser::ast;
 
 use cleave_sql::statement::key_predicate::{Clauses, plain_select};
 use cleave_sql::statement::parameters::any_of;
@@ -17,7 +18,7 @@ const AGGREGATES: [&str; 5] = ["avg", "count", "max", "min", "sum"];
 pub(super) fn plain(query: &ast::Query) -> Option<bool> {
     plain_select(query, Clauses::Grouped)?;
     let mut seen = Walk { queries: 0, has_aggregates: false };
-    let flow: ControlFlow<()> = Visit::visit(query, &mut seen);
+    let flow: ControlFlow<()> = visit(query, &mut seen);
     (flow.is_continue() && seen.queries == 1).then_some(seen.has_aggregates)
 }
 
@@ -29,7 +30,7 @@ pub fn is_plain(query: &ast::Query) -> bool {
 /// Whether `items` contain only what may be cached.
 pub fn are_plain(items: &[ast::SelectItem]) -> bool {
     let mut seen = Walk { queries: 0, has_aggregates: false };
-    let is_plain = |item: &ast::SelectItem| Visit::visit(item, &mut seen).is_continue();
+    let is_plain = |item: &ast::SelectItem| visit(item, &mut seen).is_continue();
     items.iter().all(is_plain) && !seen.has_aggregates && seen.queries == 0
 }
 

@@ -6,6 +6,7 @@
 //!
 //! Invariant: the order changes time, and which of several equal rows a top-k takes, as does the number of threads.
 
+use cleave_fragment::walk::Walk;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use cleave_store::{AbsentValues, ColumnRef, ZoneEntry, zone_arrays};
 use datafusion::arrow::array::Array;
 use datafusion::arrow::compute::{SortOptions, rank};
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;

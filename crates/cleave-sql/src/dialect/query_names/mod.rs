@@ -27,9 +27,7 @@
 use std::ops::ControlFlow;
 
 use cleave_catalog::error::{Error, Result};
-use datafusion::sql::sqlparser::ast::{
-    self, Expr, Ident, SelectItem, SetExpr, VisitMut, VisitorMut,
-};
+use datafusion::sql::sqlparser::ast::{self, Expr, Ident, SelectItem, SetExpr, VisitorMut};
 
 use crate::statement::names::fold;
 
@@ -38,7 +36,7 @@ mod from;
 mod grouped;
 mod merged;
 
-use crate::visiting::{visit_expressions, visit_mut};
+use crate::visiting::{Visited, visit_expressions, visit_mut};
 pub use figured::{UNNAMED, column_parts, expression_name, item_name};
 use from::{FromItem, Offered};
 
@@ -240,7 +238,7 @@ impl Walk<'_> {
     }
 
     /// Names the columns of the queries within expressions, which refer to `merged` columns by their names alone.
-    fn in_expressions(&mut self, part: &mut impl VisitMut, merged: &[Offered]) -> Result<()> {
+    fn in_expressions(&mut self, part: &mut impl Visited, merged: &[Offered]) -> Result<()> {
         self.merged.push(merged.to_vec());
         let mut visit = InExpressions { walk: self, merged, depth: 0 };
         let flow = visit_mut(part, &mut visit);

@@ -1,10 +1,11 @@
 //! CHECK, SERIAL and IDENTITY of CREATE TABLE: the parser's tree in, descriptions with the ids of their columns out.
 
+use crate::visiting::visit;
 use std::ops::ControlFlow;
 
 use cleave_catalog::error::{Error, Fault, Position, Result};
 use cleave_store::{ColumnType, TableSchema};
-use datafusion::sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{self, Spanned, Visitor};
 
 use super::foreign_key::GivenForeignKey;
 use crate::statement::names::{fold, position_of};
@@ -69,7 +70,7 @@ pub fn check(
     while let ast::Expr::Nested(inner) = expression {
         expression = *inner;
     }
-    if Visit::visit(&expression, &mut Queries).is_break() {
+    if visit(&expression, &mut Queries).is_break() {
         return refused("a subquery in a check constraint");
     }
     let name = name.or_else(|| constraint.name.as_ref().map(fold));
@@ -94,7 +95,7 @@ pub(crate) fn unbound(written: WrittenCheck) -> GivenCheck {
 /// Ids of the columns of the table that `schema` describes which `expression` names.
 pub fn mentioned(expression: &ast::Expr, schema: &TableSchema) -> Vec<u32> {
     let mut mentioned = Mentioned { schema, columns: Vec::new() };
-    let flow = Visit::visit(expression, &mut mentioned);
+    let flow = visit(expression, &mut mentioned);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
     mentioned.columns
 }

@@ -1,14 +1,15 @@
 //! Finds subqueries in statements.
 
+use crate::visiting::visit;
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{self, Visit};
+use datafusion::sql::sqlparser::ast;
 
 use super::Modify;
 
 /// Whether there are subqueries in what RETURNING lists.
 pub fn returns_nested(items: &[ast::SelectItem]) -> bool {
-    items.iter().any(|item| Visit::visit(item, &mut Queries { around: 0, own: 0 }).is_break())
+    items.iter().any(|item| visit(item, &mut Queries { around: 0, own: 0 }).is_break())
 }
 
 /// Breaks at the first query that has `own` around it.
@@ -28,12 +29,12 @@ impl ast::Visitor for Queries {
 
 /// Whether there is a query within `query`.
 pub fn has_nested(query: &ast::Query) -> bool {
-    Visit::visit(query, &mut Queries { around: 0, own: 1 }).is_break()
+    visit(query, &mut Queries { around: 0, own: 1 }).is_break()
 }
 
 /// Whether there are subqueries in SET or WHERE.
 pub fn has_subqueries(modify: &Modify) -> bool {
     let values = modify.assignments().iter().filter_map(|set| set.value.as_ref());
     let mut values = values.chain(&modify.selection);
-    values.any(|value| Visit::visit(value, &mut Queries { around: 0, own: 0 }).is_break())
+    values.any(|value| visit(value, &mut Queries { around: 0, own: 0 }).is_break())
 }

@@ -15,13 +15,13 @@ use arrow::compute::{is_null, nullif};
 use arrow::datatypes::DataType;
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_store::TableSchema;
-use datafusion::sql::sqlparser::ast::{self, Expr, SelectItem, SetExpr, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{self, Expr, SelectItem, SetExpr, Visitor};
 
 use super::Assignment;
 use crate::statement::catalog_syntax::call;
 use crate::statement::names::fold;
 use crate::statement::parse::{is_default, parse_query};
-use crate::visiting::visit;
+use crate::visiting::{Visited, visit};
 
 /// A value of a row that a query gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,7 +178,7 @@ fn value_of(item: &SelectItem) -> Option<&Expr> {
 }
 
 /// Whether `part` of a query may refer to items of its list, by number or name.
-fn names_items(part: &impl Visit, select: &ast::Select) -> bool {
+fn names_items(part: &impl Visited, select: &ast::Select) -> bool {
     struct Names<'a>(&'a ast::Select);
     impl Visitor for Names<'_> {
         type Break = ();

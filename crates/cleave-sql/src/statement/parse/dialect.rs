@@ -16,11 +16,12 @@
 //!
 //! Source: sqlparser 0.62, `dialect/postgresql.rs` and each `maybe_parse` of `parser/mod.rs`.
 
+use crate::visiting::Visited;
 use std::any::TypeId;
 use std::cell::Cell;
 
 use cleave_catalog::error::{Error, Fault};
-use datafusion::sql::sqlparser::ast::{CastKind, Expr, UnaryOperator, VisitMut};
+use datafusion::sql::sqlparser::ast::{CastKind, Expr, UnaryOperator};
 use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -38,7 +39,7 @@ const READINGS_PER_BYTE: usize = 4;
 ///
 /// # Errors
 /// The crate's.
-pub fn read_text<T: VisitMut>(
+pub fn read_text<T: Visited>(
     text: &str,
     read: impl FnOnce(&mut Parser) -> Result<T, ParserError>,
 ) -> Result<T, ParserError> {

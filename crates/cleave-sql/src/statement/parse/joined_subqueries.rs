@@ -12,13 +12,13 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{TableFactor, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{TableFactor, VisitorMut};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
 use super::tokens::is_solid;
 use crate::statement::locking::HIDDEN;
-use crate::visiting::visit_mut;
+use crate::visiting::{Visited, visit_mut};
 
 /// Prefix of the name of a subquery that got its LATERAL here; users cannot write [`HIDDEN`].
 fn mark() -> String {
@@ -64,7 +64,7 @@ pub(super) fn mark_joined(tokens: Vec<TokenWithSpan>) -> (Vec<TokenWithSpan>, bo
 }
 
 /// Removes the marks from the parsed tree.
-pub(super) fn lower_joined(part: &mut impl VisitMut) {
+pub(super) fn lower_joined(part: &mut impl Visited) {
     let flow = visit_mut(part, &mut Lower);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
 }

@@ -15,9 +15,9 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr, VisitorMut};
 
-use crate::visiting::visit_mut;
+use crate::visiting::{Visited, visit_mut};
 use cleave_catalog::error::{Error, Fault, Result};
 
 /// Most levels that the parser goes down.
@@ -38,7 +38,7 @@ const CHAIN_MIN: usize = 16;
 ///
 /// # Errors
 /// [`Fault::TooComplex`].
-pub fn flatten(part: &mut impl VisitMut) -> Result<()> {
+pub fn flatten(part: &mut impl Visited) -> Result<()> {
     match visit_mut(part, &mut Flatten { levels: 0 }) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(too_deep(LEVELS_MAX)),

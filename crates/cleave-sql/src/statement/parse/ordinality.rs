@@ -12,15 +12,14 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    self, Expr, FunctionArg, FunctionArgExpr, Ident, SetExpr, TableAlias, TableFactor, VisitMut,
-    VisitorMut,
+    self, Expr, FunctionArg, FunctionArgExpr, Ident, SetExpr, TableAlias, TableFactor, VisitorMut,
 };
 use datafusion::sql::sqlparser::tokenizer::TokenWithSpan;
 
 use super::parse_query;
 use super::tokens::is_word;
 use crate::statement::names::fold;
-use crate::visiting::{visit_expressions, visit_mut};
+use crate::visiting::{Visited, visit_expressions, visit_mut};
 
 /// Functions of FROM with one column, which has their name.
 const OF_ONE_COLUMN: [&str; 5] =
@@ -33,7 +32,7 @@ pub(super) fn is_concerned(token: &TokenWithSpan) -> bool {
 }
 
 /// Replaces such functions in `part`; the others keep the clause, and are refused.
-pub(super) fn number_rows(part: &mut impl VisitMut) {
+pub(super) fn number_rows(part: &mut impl Visited) {
     let flow = visit_mut(part, &mut Lower);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
 }

@@ -10,12 +10,12 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use cleave_catalog::error::{Error, Fault};
-use datafusion::sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{self, Spanned, Visitor};
 
 use super::refuse::Flow;
 use crate::dialect::AGGREGATES;
 use crate::statement::names::{fold, position_of};
-use crate::visiting::visit;
+use crate::visiting::{Visited, visit};
 
 /// Refuses invalid self-references in the queries of `with`.
 pub(super) fn refuse_recursion(with: &ast::With) -> Flow {
@@ -70,7 +70,7 @@ fn broken(message: String, place: &ast::Ident) -> Flow {
 }
 
 /// Whether `part` reads from the query `name`.
-fn names(name: &str, part: &impl Visit) -> bool {
+fn names(name: &str, part: &impl Visited) -> bool {
     visit(part, &mut Find { name, hidden: 0 }).is_break()
 }
 
@@ -222,7 +222,7 @@ impl Walk<'_> {
     }
 
     /// In expressions tables occur in subqueries.
-    fn expressions(&self, part: &impl Visit) -> Flow {
+    fn expressions(&self, part: &impl Visited) -> Flow {
         match visit(part, &mut Find { name: self.name, hidden: 0 }) {
             ControlFlow::Break(place) => self.refuse(&place, "within a subquery"),
             ControlFlow::Continue(()) => ControlFlow::Continue(()),
@@ -240,7 +240,7 @@ fn is_beside(name: &str, tables: &ast::TableWithJoins) -> bool {
     })
 }
 
-fn refuse_aggregate(part: &impl Visit) -> Flow {
+fn refuse_aggregate(part: &impl Visited) -> Flow {
     visit(part, &mut RefuseAggregate { depth: 0 })
 }
 

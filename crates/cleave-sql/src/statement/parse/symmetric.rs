@@ -11,8 +11,8 @@
 
 use std::ops::ControlFlow;
 
-use crate::visiting::visit_mut;
-use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr, VisitMut, VisitorMut};
+use crate::visiting::{Visited, visit_mut};
+use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr, VisitorMut};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
@@ -70,7 +70,7 @@ pub(super) fn mark_symmetric(tokens: Vec<TokenWithSpan>) -> (Vec<TokenWithSpan>,
 }
 
 /// Rewrites the marked bounds to conditions.
-pub(super) fn lower_symmetric(part: &mut impl VisitMut) {
+pub(super) fn lower_symmetric(part: &mut impl Visited) {
     let flow = visit_mut(part, &mut Lower);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
 }

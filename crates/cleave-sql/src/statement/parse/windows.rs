@@ -16,15 +16,15 @@ use std::ops::ControlFlow;
 use cleave_catalog::error::{Error, Fault, NameKind, Result};
 use datafusion::sql::sqlparser::ast::{
     Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, NamedWindowDefinition,
-    NamedWindowExpr, ObjectName, ObjectNamePart, Query, Select, SetExpr, Value, VisitMut,
-    VisitorMut, WindowFrameBound, WindowSpec, WindowType,
+    NamedWindowExpr, ObjectName, ObjectNamePart, Query, Select, SetExpr, Value, VisitorMut,
+    WindowFrameBound, WindowSpec, WindowType,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::dialect::Exclusion;
 use crate::statement::names::{fold, position_of};
-use crate::visiting::visit_mut;
+use crate::visiting::{Visited, visit_mut};
 
 /// Whether a statement with this token may have windows.
 pub(super) fn is_concerned(token: &TokenWithSpan) -> bool {
@@ -36,7 +36,7 @@ pub(super) fn is_concerned(token: &TokenWithSpan) -> bool {
 /// # Errors
 /// For a missing window (42704), and for one that is defined twice, repeats a clause of its base, or has a frame that
 /// ends before it starts (42P20).
-pub(super) fn write_out(part: &mut impl VisitMut) -> Result<()> {
+pub(super) fn write_out(part: &mut impl Visited) -> Result<()> {
     match visit_mut(part, &mut WriteOut { open: Vec::new() }) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(*error),
