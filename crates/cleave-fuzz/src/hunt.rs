@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cleave_media::Stopwatch;
+use cleave_media::process_cpu_time;
 
 use crate::mutate::input;
 use crate::targets::Target;
@@ -28,7 +28,7 @@ pub struct Order {
     pub from: u64,
     /// Most inputs.
     pub count: u64,
-    /// Most time.
+    /// Most CPU time.
     pub time: Duration,
     /// The folder for inputs that fail.
     pub failures: PathBuf,
@@ -56,13 +56,14 @@ pub fn child(target: &Target, order: &Order, out: &mut dyn Write) -> std::io::Re
     let seeds = (target.seeds)();
     // Some panics are caught below the decoders; the others are printed when their input is tried again.
     std::panic::set_hook(Box::new(|_| {}));
-    let stopwatch = Stopwatch::start();
+    // Not the clock's time: a busy machine would try fewer inputs.
+    let start = process_cpu_time();
     let end = order.from.saturating_add(order.count);
     let mut number = order.from;
     while number < end {
         if order.careful || (number - order.from).is_multiple_of(STEP) {
             Said::At(number).say(out)?;
-            if stopwatch.elapsed() >= order.time {
+            if process_cpu_time().saturating_sub(start) >= order.time {
                 break;
             }
         }

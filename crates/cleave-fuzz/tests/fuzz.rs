@@ -1,4 +1,4 @@
-//! Runs every target: a fixed number of inputs with `cargo test`, more with `FUZZ_SECONDS=60`.
+//! Runs every target: a fixed number of inputs with `cargo test`, more with `FUZZ_SECONDS=60`, of CPU time.
 //!
 //! `FUZZ_FROM` begins at another number, `FUZZ_INPUT` tries one saved input. Each test starts this program again as the
 //! process that tries inputs, with limited memory and time.
