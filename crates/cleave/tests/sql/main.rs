@@ -2,8 +2,9 @@
 //!
 //! One script, one expected result: a split may change where work is done, never the result. Configurations
 //! `remote_every_split` and `divided_every_split` run each query again under every split that it has. Files are named
-//! after their subject; `skipif NAME` and `onlyif NAME` may name a configuration of [`CONFIGURATIONS`].
-//! `CLEAVE_SQL_CASES=roles,views` runs these files alone.
+//! after their subject; `skipif NAME` and `onlyif NAME` may name a configuration of [`CONFIGURATIONS`]. A file in which
+//! only the parser, the binder or the catalog can err has a line `# Configurations: …` that names those it runs in.
+//! `CLEAVE_SQL_CASES=roles,views` runs these files alone, in all configurations.
 
 #![recursion_limit = "256"]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -39,6 +40,9 @@ enum On {
     Divided,
 }
 
+/// A name, settings, and on what kind of device the tables lie.
+type Configuration = (&'static str, SettingList, On);
+
 /// Means every split that a query has.
 const EVERY: &str = "every";
 /// The delta is flushed before a query reads; elsewhere it is shipped.
@@ -46,9 +50,9 @@ const FLUSHED: (&str, &str) = ("shipped_delta_bytes", "0");
 /// More joins than any case has.
 const JOIN_COUNT_MAX: usize = 8;
 
-/// Name, settings, and on what kind of device the tables lie. Each finds what no other one does; what each is for, and
-/// which faults were put in to see that some configuration finds them, is in `docs/design/testing.md`.
-const CONFIGURATIONS: [(&str, SettingList, On); 10] = [
+/// Each finds what no other one does; what each is for, and which faults were put in to see that some configuration
+/// finds them, is in `docs/design/testing.md`.
+const CONFIGURATIONS: [Configuration; 10] = [
     // No cut: the oracle. The newest rows are read as a shipped delta.
     ("host", &[("split", "host")], On::Embedded),
     // As a database of one process runs.
@@ -98,8 +102,11 @@ fn cases_give_the_same_rows_in_every_configuration() {
         assert!(!files.is_empty(), "no case is named {wanted}");
     }
     let runtime = runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let all =
-        files.iter().flat_map(|file| CONFIGURATIONS.map(|configuration| (file, configuration)));
+    let is_chosen = std::env::var_os("CLEAVE_SQL_CASES").is_some();
+    let all = files.iter().flat_map(|file| {
+        let configurations = if is_chosen { CONFIGURATIONS.to_vec() } else { those_of(file) };
+        configurations.into_iter().map(move |configuration| (file, configuration))
+    });
     let left = Mutex::new(all.collect::<Vec<_>>().into_iter());
     let failures = Mutex::new(Vec::new());
     // A script runs one statement at a time: one script for each processor keeps all of them busy.
@@ -120,11 +127,23 @@ fn cases_give_the_same_rows_in_every_configuration() {
     assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
 }
 
+/// The configurations that `file` runs in: all of them, or those that it names.
+fn those_of(file: &Path) -> Vec<Configuration> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let Some(names) = text.lines().find_map(|line| line.strip_prefix("# Configurations: ")) else {
+        return CONFIGURATIONS.to_vec();
+    };
+    let named = |name: &str| CONFIGURATIONS.into_iter().find(|(known, _, _)| *known == name);
+    let of_name =
+        |name| named(name).unwrap_or_else(|| panic!("{}: no such: {name}", file.display()));
+    names.split(", ").map(of_name).collect()
+}
+
 /// Runs one script in a database of its own.
 fn run_file(
     runtime: &runtime::Runtime,
     file: &Path,
-    (name, settings, on): (&str, SettingList, On),
+    (name, settings, on): Configuration,
 ) -> Result<(), TestError> {
     let place = Arc::new(runtime.block_on(Place::new(on)));
     let mut runner = Runner::new(|| {
