@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
-use async_trait::async_trait;
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::catalog::compiled_checks::CompiledChecks;
 use cleave_catalog::catalog::rules::Check;
@@ -29,6 +28,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
 use datafusion::optimizer::simplify_expressions::{ExprSimplifier, SimplifyContext};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast;
+use futures::future::BoxFuture;
 
 use crate::planner::{self, InnerJoins, LastStates};
 use crate::query_engine::QueryEngine;
@@ -158,9 +158,12 @@ fn volatility(expression: &Expr) -> Result<Volatility> {
     Ok(found)
 }
 
-#[async_trait]
 impl RowChecks for QueryEngine {
-    async fn check_rows(&self, table: &TableState, rows: &RecordBatch) -> Result<()> {
-        check_rows(self, table, [rows]).await
+    fn check_rows<'a>(
+        &'a self,
+        table: &'a TableState,
+        rows: &'a RecordBatch,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(check_rows(self, table, [rows]))
     }
 }

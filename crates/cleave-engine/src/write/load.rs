@@ -26,13 +26,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use async_trait::async_trait;
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_catalog::settings::Settings;
 use cleave_store::{SegmentRef, TableSchema};
 use futures::StreamExt;
-use futures::future::try_join_all;
+use futures::future::{BoxFuture, try_join_all};
 use futures::stream::BoxStream;
 
 use super::insert::with_ends;
@@ -70,23 +69,25 @@ pub async fn load(
 }
 
 /// Evaluates CHECK constraints of rows.
-#[async_trait]
 pub trait RowChecks: Send + Sync {
     /// Refuses `rows` that `table` would store, if one breaks a check.
     ///
     /// # Errors
     /// [`Error::Violation`]; what computing a check gives.
-    async fn check_rows(&self, table: &TableState, rows: &RecordBatch) -> Result<()>;
+    fn check_rows<'a>(
+        &'a self,
+        table: &'a TableState,
+        rows: &'a RecordBatch,
+    ) -> BoxFuture<'a, Result<()>>;
 }
 
 /// Checks of a load that its table alone cannot answer: foreign keys.
-#[async_trait]
 pub trait LoadCheck: Send + Sync {
     /// Refuses the rows that `loaded`, which is to be committed, has of the table of this id.
     ///
     /// # Errors
     /// [`Error::Violation`]; those of a query.
-    async fn check(&self, loaded: &CatalogState, table: u32) -> Result<()>;
+    fn check<'a>(&'a self, loaded: &'a CatalogState, table: u32) -> BoxFuture<'a, Result<()>>;
 }
 
 /// A load under way.

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use cleave_catalog::advisory_locks::{NewOwners, Span};
 use cleave_catalog::error::{Error, Fault};
 use cleave_txn::{LockKey, LockMode};
@@ -21,6 +20,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::sql::sqlparser::ast;
+use futures::future::BoxFuture;
 
 use super::statement_context::StatementContext;
 use super::statement_function::{StatementFunction, called};
@@ -121,6 +121,33 @@ impl AdvisoryFunction {
             }
         }
     }
+
+    /// [`Self::answers_of`] as a future that is known to be [`Send`], as that of a table's scan.
+    fn boxed_answers(&self, arguments: ScalarFunctionArgs) -> BoxFuture<'_, Result<ColumnarValue>> {
+        Box::pin(self.answers_of(arguments))
+    }
+
+    /// What it gives for each row.
+    async fn answers_of(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let ScalarFunctionArgs { args, number_rows, .. } = arguments;
+        let mut answers = Vec::with_capacity(number_rows);
+        for row in 0..number_rows {
+            let given = args.iter().map(|argument| match argument {
+                ColumnarValue::Scalar(value) => Ok(value.clone()),
+                ColumnarValue::Array(array) => ScalarValue::try_from_array(array, row),
+            });
+            let given = given.collect::<Result<Vec<_>>>()?;
+            answers.push(self.run(&given).await?);
+        }
+        let array: ArrayRef = match self.answers() {
+            true => Arc::new(BooleanArray::from(answers)),
+            false => {
+                let nothing = answers.iter().map(|answer| answer.map(|_| ""));
+                Arc::new(nothing.collect::<StringArray>())
+            }
+        };
+        Ok(ColumnarValue::Array(array))
+    }
 }
 
 impl ScalarUDFImpl for AdvisoryFunction {
@@ -141,26 +168,14 @@ impl ScalarUDFImpl for AdvisoryFunction {
     }
 }
 
-#[async_trait]
 impl AsyncScalarUDFImpl for AdvisoryFunction {
-    async fn invoke_async_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let ScalarFunctionArgs { args, number_rows, .. } = arguments;
-        let mut answers = Vec::with_capacity(number_rows);
-        for row in 0..number_rows {
-            let given = args.iter().map(|argument| match argument {
-                ColumnarValue::Scalar(value) => Ok(value.clone()),
-                ColumnarValue::Array(array) => ScalarValue::try_from_array(array, row),
-            });
-            let given = given.collect::<Result<Vec<_>>>()?;
-            answers.push(self.run(&given).await?);
-        }
-        let array: ArrayRef = match self.answers() {
-            true => Arc::new(BooleanArray::from(answers)),
-            false => {
-                let nothing = answers.iter().map(|answer| answer.map(|_| ""));
-                Arc::new(nothing.collect::<StringArray>())
-            }
-        };
-        Ok(ColumnarValue::Array(array))
+    fn invoke_async_with_args<'a, 'f>(
+        &'a self,
+        arguments: ScalarFunctionArgs,
+    ) -> BoxFuture<'f, Result<ColumnarValue>>
+    where
+        'a: 'f,
+    {
+        self.boxed_answers(arguments)
     }
 }

@@ -7,7 +7,6 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use cleave_catalog::error::{Error, Fault, RoleFault};
 use cleave_fragment::waiting;
 use datafusion::arrow::array::{ArrayRef, BooleanArray, StringArray};
@@ -21,6 +20,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
 use datafusion::sql::sqlparser::ast;
+use futures::future::BoxFuture;
 
 use super::pg_catalog;
 use super::statement_context::StatementContext;
@@ -99,6 +99,34 @@ impl BackendFunction {
         }
         Ok(Some(backends.stop(found.number, self.name == TERMINATE)))
     }
+
+    /// [`Self::answers_of`] as a future that is known to be [`Send`], as that of a table's scan.
+    fn boxed_answers(&self, arguments: ScalarFunctionArgs) -> BoxFuture<'_, Result<ColumnarValue>> {
+        Box::pin(self.answers_of(arguments))
+    }
+
+    /// What it gives for each row.
+    async fn answers_of(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let ScalarFunctionArgs { args, number_rows, .. } = arguments;
+        let mut answers = Vec::with_capacity(number_rows);
+        for row in 0..number_rows {
+            // The second argument of pg_terminate_backend says how long to wait: it never does here.
+            let given = match args.first() {
+                Some(ColumnarValue::Scalar(value)) => value.clone(),
+                Some(ColumnarValue::Array(array)) => ScalarValue::try_from_array(array, row)?,
+                None => ScalarValue::Null,
+            };
+            answers.push(self.run(&given).await?);
+        }
+        let array: ArrayRef = match self.name {
+            SLEEP => {
+                let nothing = answers.iter().map(|answer| answer.map(|_| ""));
+                Arc::new(nothing.collect::<StringArray>())
+            }
+            _ => Arc::new(BooleanArray::from(answers)),
+        };
+        Ok(ColumnarValue::Array(array))
+    }
 }
 
 impl ScalarUDFImpl for BackendFunction {
@@ -119,27 +147,14 @@ impl ScalarUDFImpl for BackendFunction {
     }
 }
 
-#[async_trait]
 impl AsyncScalarUDFImpl for BackendFunction {
-    async fn invoke_async_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let ScalarFunctionArgs { args, number_rows, .. } = arguments;
-        let mut answers = Vec::with_capacity(number_rows);
-        for row in 0..number_rows {
-            // The second argument of pg_terminate_backend says how long to wait: it never does here.
-            let given = match args.first() {
-                Some(ColumnarValue::Scalar(value)) => value.clone(),
-                Some(ColumnarValue::Array(array)) => ScalarValue::try_from_array(array, row)?,
-                None => ScalarValue::Null,
-            };
-            answers.push(self.run(&given).await?);
-        }
-        let array: ArrayRef = match self.name {
-            SLEEP => {
-                let nothing = answers.iter().map(|answer| answer.map(|_| ""));
-                Arc::new(nothing.collect::<StringArray>())
-            }
-            _ => Arc::new(BooleanArray::from(answers)),
-        };
-        Ok(ColumnarValue::Array(array))
+    fn invoke_async_with_args<'a, 'f>(
+        &'a self,
+        arguments: ScalarFunctionArgs,
+    ) -> BoxFuture<'f, Result<ColumnarValue>>
+    where
+        'a: 'f,
+    {
+        self.boxed_answers(arguments)
     }
 }

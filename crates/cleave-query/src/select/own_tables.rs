@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use cleave_catalog::activity;
 use cleave_catalog::error;
 use cleave_catalog::error::{Error, NameKind};
@@ -55,7 +54,6 @@ pub(super) fn check_table(name: &str) -> error::Result<()> {
     }
 }
 
-#[async_trait]
 impl SchemaProvider for OwnTables {
     fn table_names(&self) -> Vec<String> {
         TABLES.map(str::to_owned).into()

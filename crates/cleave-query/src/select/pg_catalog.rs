@@ -21,7 +21,6 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use cleave_catalog::catalog::sequence::Sequence;
 use cleave_sql::statement::catalog_tables;
 use cleave_sql::statement::catalog_tables::CATALOG_SCHEMA;
@@ -104,7 +103,6 @@ pub(super) fn view(context: &StatementContext) -> View {
     View::new(context.state(), &newest, &context.settings().client)
 }
 
-#[async_trait]
 impl SchemaProvider for CatalogTables {
     fn table_names(&self) -> Vec<String> {
         catalog_tables::tables(self.schema).map(|shape| shape.name.to_owned()).collect()

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::catalog::view::{MadeOf, ViewState};
 use cleave_fragment::TableScanExec;
@@ -28,6 +27,7 @@ use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
+use futures::future::BoxFuture;
 
 use super::own_tables::{self, OwnTables};
 use super::pg_catalog::CatalogTables;
@@ -148,64 +148,20 @@ impl CleaveTable {
     fn projection(&self, indices: impl IntoIterator<Item = usize>) -> Result<Projection> {
         projection(&self.table.schema, &self.arrow, indices)
     }
-}
 
-/// `columns` with `last` behind them.
-fn followed_by(columns: &SchemaRef, last: Field) -> SchemaRef {
-    let fields = columns.fields().iter().cloned().chain([Arc::new(last)]);
-    Arc::new(Schema::new(fields.collect::<Vec<FieldRef>>()))
-}
-
-/// The columns at `indices` of a table, with their ids.
-fn projection(
-    schema: &TableSchema,
-    arrow: &SchemaRef,
-    indices: impl IntoIterator<Item = usize>,
-) -> Result<Projection> {
-    let indices: Vec<usize> = indices.into_iter().collect();
-    let column = |index: &usize| match schema.columns.get(*index) {
-        Some(column) => ColumnRef::User(column.id),
-        None => ColumnRef::Vid,
-    };
-    let columns = indices.iter().map(column).collect();
-    let (schema, absent) = (Arc::new(arrow.project(&indices)?), AbsentValues::of_table(schema));
-    Ok(Projection { schema, columns, absent })
-}
-
-impl fmt::Debug for CleaveTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CleaveTable({})", self.table.schema.name)
-    }
-}
-
-#[async_trait]
-impl TableProvider for CleaveTable {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.arrow)
+    /// [`Self::planned_scan`] as a future that is known to be [`Send`]. The compiler proves that here, once; where
+    /// lifetimes have bounds, as in the trait's function, it caches nothing and takes ten seconds.
+    fn boxed_scan<'f>(
+        &'f self,
+        session: &'f dyn Session,
+        columns: Option<&'f Vec<usize>>,
+        filters: &'f [Expr],
+        limit: Option<usize>,
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        Box::pin(self.planned_scan(session, columns, filters, limit))
     }
 
-    fn table_type(&self) -> TableType {
-        TableType::Base
-    }
-
-    /// Everything that gives the same answer each time is the scan's: it runs wherever the scan does.
-    fn supports_filters_pushdown(
-        &self,
-        filters: &[&Expr],
-    ) -> Result<Vec<TableProviderFilterPushDown>> {
-        Ok(filters
-            .iter()
-            .map(|filter| {
-                if filter.is_volatile() || has_subquery(filter) {
-                    TableProviderFilterPushDown::Unsupported
-                } else {
-                    TableProviderFilterPushDown::Exact
-                }
-            })
-            .collect())
-    }
-
-    async fn scan(
+    async fn planned_scan(
         &self,
         session: &dyn Session,
         columns: Option<&Vec<usize>>,
@@ -264,6 +220,77 @@ impl TableProvider for CleaveTable {
     }
 }
 
+/// `columns` with `last` behind them.
+fn followed_by(columns: &SchemaRef, last: Field) -> SchemaRef {
+    let fields = columns.fields().iter().cloned().chain([Arc::new(last)]);
+    Arc::new(Schema::new(fields.collect::<Vec<FieldRef>>()))
+}
+
+/// The columns at `indices` of a table, with their ids.
+fn projection(
+    schema: &TableSchema,
+    arrow: &SchemaRef,
+    indices: impl IntoIterator<Item = usize>,
+) -> Result<Projection> {
+    let indices: Vec<usize> = indices.into_iter().collect();
+    let column = |index: &usize| match schema.columns.get(*index) {
+        Some(column) => ColumnRef::User(column.id),
+        None => ColumnRef::Vid,
+    };
+    let columns = indices.iter().map(column).collect();
+    let (schema, absent) = (Arc::new(arrow.project(&indices)?), AbsentValues::of_table(schema));
+    Ok(Projection { schema, columns, absent })
+}
+
+impl fmt::Debug for CleaveTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CleaveTable({})", self.table.schema.name)
+    }
+}
+
+impl TableProvider for CleaveTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.arrow)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    /// Everything that gives the same answer each time is the scan's: it runs wherever the scan does.
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> Result<Vec<TableProviderFilterPushDown>> {
+        Ok(filters
+            .iter()
+            .map(|filter| {
+                if filter.is_volatile() || has_subquery(filter) {
+                    TableProviderFilterPushDown::Unsupported
+                } else {
+                    TableProviderFilterPushDown::Exact
+                }
+            })
+            .collect())
+    }
+
+    fn scan<'a, 's, 'c, 'e, 'f>(
+        &'a self,
+        session: &'s dyn Session,
+        columns: Option<&'c Vec<usize>>,
+        filters: &'e [Expr],
+        limit: Option<usize>,
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>>
+    where
+        'a: 'f,
+        's: 'f,
+        'c: 'f,
+        'e: 'f,
+    {
+        self.boxed_scan(session, columns, filters, limit)
+    }
+}
+
 fn has_subquery(expr: &Expr) -> bool {
     expr.exists(|node| Ok(is_subquery(node))).unwrap_or(true)
 }
@@ -310,6 +337,49 @@ impl StatementCatalog {
     fn again(&self) -> Arc<Self> {
         Arc::new(Self { context: Arc::clone(&self.context), view: self.view.clone() })
     }
+
+    /// [`Self::found`] as a future that is known to be [`Send`], as [`CleaveTable::boxed_scan`].
+    fn boxed_table<'f>(
+        &'f self,
+        name: &'f str,
+    ) -> BoxFuture<'f, Result<Option<Arc<dyn TableProvider>>>> {
+        Box::pin(self.found(name))
+    }
+
+    async fn found(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        if let Some(view) = &self.view {
+            return match self.context.state().made_of(view, name) {
+                Some(MadeOf::View(below)) => views::table(&self.context, below).await.map(Some),
+                Some(MadeOf::Table(table)) => {
+                    let table = CleaveTable::new(Arc::clone(table), Arc::clone(&self.context));
+                    Ok(Some(Arc::new(table)))
+                }
+                None => Ok(None),
+            };
+        }
+        if let Some(rows) = self.context.given(name) {
+            let table = MemTable::try_new(rows.schema(), vec![vec![(**rows).clone()]])?;
+            return Ok(Some(Arc::new(table)));
+        }
+        let context = || Arc::clone(&self.context);
+        let target = self.context.target().filter(|_| name == TARGET);
+        let place = target.map(|target| target.tablet);
+        let place = place.or_else(|| target_of(name).map(|(_, place)| place));
+        if let Some(view) = self.context.state().view(name) {
+            return views::table(&self.context, view).await.map(Some);
+        }
+        if self.context.table(name).is_none() {
+            return sequence_rows::table(&self.context, name);
+        }
+        Ok(self.context.table(name).map(|table| {
+            let table = Arc::clone(table);
+            let table = match place {
+                Some(place) => CleaveTable::target(table, place, context()),
+                None => CleaveTable::new(table, context()),
+            };
+            Arc::new(table) as Arc<dyn TableProvider>
+        }))
+    }
 }
 
 impl CatalogProviderList for StatementCatalog {
@@ -347,7 +417,6 @@ impl CatalogProvider for StatementCatalog {
     }
 }
 
-#[async_trait]
 impl SchemaProvider for StatementCatalog {
     fn table_names(&self) -> Vec<String> {
         let state = self.context.state();
@@ -355,39 +424,15 @@ impl SchemaProvider for StatementCatalog {
         state.table_names().chain(views).map(str::to_owned).collect()
     }
 
-    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        if let Some(view) = &self.view {
-            return match self.context.state().made_of(view, name) {
-                Some(MadeOf::View(below)) => views::table(&self.context, below).await.map(Some),
-                Some(MadeOf::Table(table)) => {
-                    let table = CleaveTable::new(Arc::clone(table), Arc::clone(&self.context));
-                    Ok(Some(Arc::new(table)))
-                }
-                None => Ok(None),
-            };
-        }
-        if let Some(rows) = self.context.given(name) {
-            let table = MemTable::try_new(rows.schema(), vec![vec![(**rows).clone()]])?;
-            return Ok(Some(Arc::new(table)));
-        }
-        let context = || Arc::clone(&self.context);
-        let target = self.context.target().filter(|_| name == TARGET);
-        let place = target.map(|target| target.tablet);
-        let place = place.or_else(|| target_of(name).map(|(_, place)| place));
-        if let Some(view) = self.context.state().view(name) {
-            return views::table(&self.context, view).await.map(Some);
-        }
-        if self.context.table(name).is_none() {
-            return sequence_rows::table(&self.context, name);
-        }
-        Ok(self.context.table(name).map(|table| {
-            let table = Arc::clone(table);
-            let table = match place {
-                Some(place) => CleaveTable::target(table, place, context()),
-                None => CleaveTable::new(table, context()),
-            };
-            Arc::new(table) as Arc<dyn TableProvider>
-        }))
+    fn table<'a, 'n, 'f>(
+        &'a self,
+        name: &'n str,
+    ) -> BoxFuture<'f, Result<Option<Arc<dyn TableProvider>>>>
+    where
+        'a: 'f,
+        'n: 'f,
+    {
+        self.boxed_table(name)
     }
 
     fn table_exist(&self, name: &str) -> bool {

@@ -7,7 +7,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use cleave_catalog::catalog::view::ViewState;
 use cleave_sql::dialect::lower_syntax;
 use cleave_sql::statement::catalog_syntax;
@@ -123,7 +122,6 @@ impl ViewPlan {
     }
 }
 
-#[async_trait]
 impl TableProvider for ViewPlan {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)

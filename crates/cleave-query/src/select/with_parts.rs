@@ -23,7 +23,6 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use async_trait::async_trait;
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_fragment::WorkingTableExec;
 use cleave_sql::statement::shared_with::Mark;
@@ -370,7 +369,6 @@ impl WorkingTable {
     }
 }
 
-#[async_trait]
 impl TableProvider for WorkingTable {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
@@ -426,7 +424,6 @@ impl PartTable {
     }
 }
 
-#[async_trait]
 impl TableProvider for PartTable {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)

@@ -22,6 +22,7 @@ use cleave_host::{
     TransactionStatus,
 };
 use cleave_media::Memory;
+use futures::future::BoxFuture;
 use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Runner, TestError};
 use tempfile::TempDir;
 use tokio::runtime;
@@ -340,12 +341,17 @@ struct Connection {
     _place: Arc<Place>,
 }
 
-#[async_trait::async_trait]
-impl AsyncDB for Connection {
-    type Error = Error;
-    type ColumnType = DefaultColumnType;
+impl Connection {
+    /// [`Self::run_checked`] as a future that is known to be [`Send`]. The compiler proves that here, once; where
+    /// lifetimes have bounds, as in the trait's function, it caches nothing and takes a minute.
+    fn boxed_run<'f>(
+        &'f mut self,
+        sql: &'f str,
+    ) -> BoxFuture<'f, Result<DBOutput<DefaultColumnType>, Error>> {
+        Box::pin(self.run_checked(sql))
+    }
 
-    async fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, Error> {
+    async fn run_checked(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, Error> {
         let output = self.run_once(sql).await?;
         if let DBOutput::Rows { rows, .. } = &output
             && self.every_split
@@ -356,6 +362,23 @@ impl AsyncDB for Connection {
             self.run_under_every_split(sql, rows).await;
         }
         Ok(output)
+    }
+}
+
+#[async_trait::async_trait]
+impl AsyncDB for Connection {
+    type Error = Error;
+    type ColumnType = DefaultColumnType;
+
+    fn run<'a, 's, 'f>(
+        &'a mut self,
+        sql: &'s str,
+    ) -> BoxFuture<'f, Result<DBOutput<DefaultColumnType>, Error>>
+    where
+        'a: 'f,
+        's: 'f,
+    {
+        self.boxed_run(sql)
     }
 
     async fn shutdown(&mut self) {}

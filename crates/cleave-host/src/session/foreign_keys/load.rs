@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::{Error, Result};
@@ -14,6 +13,7 @@ use cleave_sql::statement::Parameters;
 use cleave_sql::statement::names::in_quotes;
 use cleave_sql::statement::parse::parse_query;
 use cleave_txn::LockMode;
+use futures::future::BoxFuture;
 
 use super::super::Session;
 use super::Reference;
@@ -43,9 +43,14 @@ pub(in crate::session) struct CheckedLoad<'a> {
     pub(in crate::session) settings: &'a Settings,
 }
 
-#[async_trait]
 impl LoadCheck for CheckedLoad<'_> {
-    async fn check(&self, loaded: &CatalogState, table: u32) -> Result<()> {
+    fn check<'a>(&'a self, loaded: &'a CatalogState, table: u32) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.check_references(loaded, table))
+    }
+}
+
+impl CheckedLoad<'_> {
+    async fn check_references(&self, loaded: &CatalogState, table: u32) -> Result<()> {
         let Some(table) = loaded.table_by_id(table).map(Arc::clone) else { return Ok(()) };
         if table.rules.foreign_keys.is_empty() {
             return Ok(());
