@@ -56,6 +56,7 @@ use cleave_plan::TableStatistics;
 use cleave_store::PageSource;
 use cleave_txn::{Dependencies, Locks, LogReader, TransactionId, Wal};
 use datafusion_execution::runtime_env::RuntimeEnv;
+use futures::future::BoxFuture;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::buffer_pool::BufferPool;
@@ -233,48 +234,50 @@ impl Engine {
     /// [`StorageError::NotADatabase`], [`StorageError::InUse`], [`StorageError::NewerFormat`],
     /// [`StorageError::Damaged`] (also where the manifest alone is missing), [`Error::Io`], and those of the
     /// embedded device.
-    pub async fn open(
+    pub fn open(
         directory: &Path,
         options: OpenOptions,
         keeper: Arc<dyn LogKeeper>,
-    ) -> Result<Arc<Self>> {
-        if !manifest::exists(directory) {
-            check_place(directory, options.create)?;
-        }
-        let lock = lock(directory).await?;
-        let (state, log) = if manifest::exists(directory) {
-            manifest::take_name(directory)?;
-            reopen(directory)?
-        } else {
-            create(directory, &options.embedded).await?
-        };
-        let incarnation = Some(draw_incarnation()?);
-        let database = Self::start(directory, lock, state, options, (incarnation, keeper)).await?;
-        let Recovered { log, count, pages } = match log {
-            LogStart::New(log) => Recovered { log, count: 0, pages: Vec::new() },
-            LogStart::Read(reader) => log::redo::recover(&database, reader).await?,
-        };
-        database.keeper.start_log(&log, &database.catalog());
-        database.log.get_or_init(|| log);
-        // What the last incarnation has not copied. Those who waited for it are gone.
-        for record in pages {
-            database.keeper.copy_pages(&database, record, false);
-        }
-        if count > 0 || !database.catalog().blocked.tables.is_empty() {
-            match database.checkpoint_now().await {
-                // The log has it all still, and only where the database is open can room be made.
-                Err(error) if error.sqlstate() == DISK_FULL => {}
-                // The same, and others' tables can be used meanwhile.
-                Err(error) if error.is_unanswered() => {}
-                outcome => outcome?,
+    ) -> BoxFuture<'_, Result<Arc<Self>>> {
+        Box::pin(async move {
+            if !manifest::exists(directory) {
+                check_place(directory, options.create)?;
             }
-        }
-        log::reserve_for_start(directory, manifest::byte_count(directory));
-        database.versions.note_commit();
-        database.keep_version(&database.catalog());
-        database.claim_devices().await;
-        database.keeper.start(&database).await;
-        Ok(database)
+            let lock = lock(directory).await?;
+            let (state, log) = if manifest::exists(directory) {
+                manifest::take_name(directory)?;
+                reopen(directory)?
+            } else {
+                create(directory, &options.embedded).await?
+            };
+            let owner = (Some(draw_incarnation()?), keeper);
+            let database = Self::start(directory, lock, state, options, owner).await?;
+            let Recovered { log, count, pages } = match log {
+                LogStart::New(log) => Recovered { log, count: 0, pages: Vec::new() },
+                LogStart::Read(reader) => log::redo::recover(&database, reader).await?,
+            };
+            database.keeper.start_log(&log, &database.catalog());
+            database.log.get_or_init(|| log);
+            // What the last incarnation has not copied. Those who waited for it are gone.
+            for record in pages {
+                database.keeper.copy_pages(&database, record, false);
+            }
+            if count > 0 || !database.catalog().blocked.tables.is_empty() {
+                match database.checkpoint_now().await {
+                    // The log has it all still, and only where the database is open can room be made.
+                    Err(error) if error.sqlstate() == DISK_FULL => {}
+                    // The same, and others' tables can be used meanwhile.
+                    Err(error) if error.is_unanswered() => {}
+                    outcome => outcome?,
+                }
+            }
+            log::reserve_for_start(directory, manifest::byte_count(directory));
+            database.versions.note_commit();
+            database.keep_version(&database.catalog());
+            database.claim_devices().await;
+            database.keeper.start(&database).await;
+            Ok(database)
+        })
     }
 
     /// As [`Engine::checkpoint`], whatever there is.

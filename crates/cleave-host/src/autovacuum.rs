@@ -17,6 +17,7 @@ use cleave_catalog::catalog::autovacuum::Autovacuum;
 use cleave_catalog::error::Error;
 use cleave_engine::delta::Live;
 use cleave_query::analyze::Effort;
+use futures::future::BoxFuture;
 
 use crate::database::Database;
 
@@ -40,20 +41,22 @@ impl Database {
     }
 
     /// Vacuums the tables that are due. Returns the errors of those that could not be vacuumed, with their names.
-    pub async fn autovacuum(self: &Arc<Self>) -> Vec<(String, Error)> {
-        let mut failures = Vec::new();
-        for name in due(&self.catalog()) {
-            if let Err(error) = Box::pin(self.session().autovacuum(&name)).await {
-                failures.push((name, error));
+    pub fn autovacuum(self: &Arc<Self>) -> BoxFuture<'_, Vec<(String, Error)>> {
+        Box::pin(async move {
+            let mut failures = Vec::new();
+            for name in due(&self.catalog()) {
+                if let Err(error) = Box::pin(self.session().autovacuum(&name)).await {
+                    failures.push((name, error));
+                }
             }
-        }
-        failures
+            failures
+        })
     }
 
     /// Analyses the tables that are due, on one thread. Returns the errors of those that could not be analysed, with
     /// their names.
-    pub async fn autoanalyze(self: &Arc<Self>) -> Vec<(String, Error)> {
-        self.analyze_due(|_| true, Pace::Beside).await
+    pub fn autoanalyze(self: &Arc<Self>) -> BoxFuture<'_, Vec<(String, Error)>> {
+        Box::pin(async move { self.analyze_due(|_| true, Pace::Beside).await })
     }
 
     /// How many rows of each table have ever changed.

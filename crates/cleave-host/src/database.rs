@@ -20,6 +20,7 @@ use cleave_replica::backup::BackupSummary;
 use cleave_replica::check;
 use cleave_replica::check::{CheckOptions, CheckReport};
 use cleave_replica::replication::Replication;
+use futures::future::BoxFuture;
 
 use crate::session::Session;
 pub use cleave_engine::storage_engine::{
@@ -40,9 +41,11 @@ impl Database {
     /// As [`Engine::open`](cleave_engine::storage_engine::Engine::open);
     /// [`StorageError::NotADatabase`](cleave_catalog::storage_error::StorageError::NotADatabase) also where a restore
     /// was not completed.
-    pub async fn open(directory: &Path, options: OpenOptions) -> Result<Arc<Self>> {
-        let (engine, replication) = Replication::open(directory, options).await?;
-        Ok(Arc::new(Self { queries: QueryEngine::new(engine), replication }))
+    pub fn open(directory: &Path, options: OpenOptions) -> BoxFuture<'_, Result<Arc<Self>>> {
+        Box::pin(async move {
+            let (engine, replication) = Replication::open(directory, options).await?;
+            Ok(Arc::new(Self { queries: QueryEngine::new(engine), replication }))
+        })
     }
 
     /// The query engine that plans and runs its queries.
@@ -61,24 +64,24 @@ impl Database {
     /// # Errors
     /// [`StorageError::BackupPlace`](cleave_catalog::storage_error::StorageError::BackupPlace) for a folder that holds
     /// anything else; errors of reading and writing.
-    pub async fn backup(&self, target: &Path) -> Result<BackupSummary> {
-        backup::take(self, target).await
+    pub fn backup<'a>(&'a self, target: &'a Path) -> BoxFuture<'a, Result<BackupSummary>> {
+        Box::pin(async move { backup::take(self, target).await })
     }
 
     /// Checks the database at its last commit. Sessions may go on using the database meanwhile.
     ///
     /// # Errors
     /// None of what the check finds.
-    pub async fn check(&self, options: &CheckOptions) -> Result<CheckReport> {
-        check::check_open(self, options).await
+    pub fn check<'a>(&'a self, options: &'a CheckOptions) -> BoxFuture<'a, Result<CheckReport>> {
+        Box::pin(async move { check::check_open(self, options).await })
     }
 
     /// Does the work for log replicas that waits for devices that were offline. A server calls it periodically.
     ///
     /// # Errors
     /// Those of a commit; SQLSTATE 55006 after another host has failed the database over.
-    pub async fn look_after_replicas(&self) -> Result<()> {
-        Box::pin(self.replication.replicas.look_after(self)).await
+    pub fn look_after_replicas(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { Box::pin(self.replication.replicas.look_after(self)).await })
     }
 }
 

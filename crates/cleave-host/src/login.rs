@@ -10,6 +10,7 @@ use std::sync::Arc;
 use cleave_catalog::error::Result;
 use cleave_catalog::password::Verifier;
 use cleave_media::{Clock, SystemClock};
+use futures::future::BoxFuture;
 
 use crate::database::Database;
 pub use cleave_catalog::login_secret::LoginSecret;
@@ -68,11 +69,13 @@ impl Database {
     ///
     /// # Errors
     /// Those of a commit.
-    pub async fn ask_for_passwords(self: &Arc<Self>) -> Result<()> {
-        match self.login_secret() {
-            Some(_) => Ok(()),
-            None => self.session().ask_for_passwords().await,
-        }
+    pub fn ask_for_passwords(self: &Arc<Self>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            match self.login_secret() {
+                Some(_) => Ok(()),
+                None => self.session().ask_for_passwords().await,
+            }
+        })
     }
 }
 

@@ -105,6 +105,7 @@ use cleave_sql::statement::{Parameters, ParsedStatement, Statement, parse_script
 use cleave_store::TableSchema;
 use cleave_txn::Tracked;
 use cleave_txn::locks::LockMark;
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
 use block::{Block, modes, own};
@@ -303,19 +304,21 @@ impl Session {
     ///
     /// # Errors
     /// Those of the script's text or of a statement; the statements before it are done.
-    pub async fn run(&mut self, sql: &str) -> Result<Vec<Outcome>> {
-        if self.block.is_none()
-            && let Some(outcome) = look_ups::look_up(self, sql).await
-        {
-            return Ok(vec![outcome]);
-        }
-        let mut outcomes = Vec::new();
-        for parsed in parse_script(sql)? {
-            let position = parsed.position;
-            let outcome = Box::pin(self.run_hinted(parsed)).await;
-            outcomes.push(outcome.map_err(|error| error.at(Some(position)))?);
-        }
-        Ok(outcomes)
+    pub fn run<'a>(&'a mut self, sql: &'a str) -> BoxFuture<'a, Result<Vec<Outcome>>> {
+        Box::pin(async move {
+            if self.block.is_none()
+                && let Some(outcome) = look_ups::look_up(self, sql).await
+            {
+                return Ok(vec![outcome]);
+            }
+            let mut outcomes = Vec::new();
+            for parsed in parse_script(sql)? {
+                let position = parsed.position;
+                let outcome = Box::pin(self.run_hinted(parsed)).await;
+                outcomes.push(outcome.map_err(|error| error.at(Some(position)))?);
+            }
+            Ok(outcomes)
+        })
     }
 
     /// Loads rows into a table, all or nothing, and returns their number. Columns of the batches are found by name;
@@ -324,42 +327,45 @@ impl Session {
     ///
     /// # Errors
     /// Those of `batches`; [`Error::NotNull`], [`Error::Value`], [`Error::DuplicateKey`]; and those of the device.
-    pub async fn load(
-        &mut self,
-        table: &str,
-        batches: BoxStream<'_, Result<RecordBatch>>,
-        progress: Option<&(dyn Fn(u64) + Send + Sync)>,
-    ) -> Result<u64> {
-        self.hinted = None;
-        block::check_outside_block(self, "a bulk load")?;
-        self.database.retry_blocked(table).await;
-        rights::check_may(self, Privilege::Insert, table)?;
-        let schema = Arc::clone(&self.names().find_table(table)?.schema);
-        if self.owns(schema.table_id) {
-            return Err(Error::unsupported("a bulk load into a temporary table"));
-        }
-        self.begin_statement()?;
-        let settings = self.shared_settings();
-        let moment = self.moment();
-        locking::lock_for_writing(self, table).await?;
-        // Another table may have come in its place.
-        rights::check_may(self, Privilege::Insert, table)?;
-        serializable::prepare_load(self, schema.table_id).await?;
-        let check = CheckedLoad { database: &self.database, settings: &settings };
-        let made = |schema: &Arc<TableSchema>, batch: &RecordBatch| {
-            Conform::by_name(schema, &batch.schema(), moment.clone())?.rows(batch)
-        };
-        let checks: Arc<dyn RowChecks> = Arc::clone(self.database.queries()) as _;
-        let within = (checks, &check as &dyn LoadCheck);
-        let load = load::load(&self.database, &settings, table, batches, progress, &made, within);
-        let loaded = load.await;
-        if loaded.as_ref().is_err_and(|error| error.sqlstate() == DISK_FULL) {
-            self.database.give_up_versions();
-        }
-        serializable::end_load(self.tracked(), &loaded);
-        let loaded = loaded.map_err(|error| rights::without_values(self, error));
-        self.statement_locks = None;
-        serializable::end_tracked(&mut self.statement_tracked, loaded)
+    pub fn load<'a>(
+        &'a mut self,
+        table: &'a str,
+        batches: BoxStream<'a, Result<RecordBatch>>,
+        progress: Option<&'a (dyn Fn(u64) + Send + Sync)>,
+    ) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(async move {
+            self.hinted = None;
+            block::check_outside_block(self, "a bulk load")?;
+            self.database.retry_blocked(table).await;
+            rights::check_may(self, Privilege::Insert, table)?;
+            let schema = Arc::clone(&self.names().find_table(table)?.schema);
+            if self.owns(schema.table_id) {
+                return Err(Error::unsupported("a bulk load into a temporary table"));
+            }
+            self.begin_statement()?;
+            let settings = self.shared_settings();
+            let moment = self.moment();
+            locking::lock_for_writing(self, table).await?;
+            // Another table may have come in its place.
+            rights::check_may(self, Privilege::Insert, table)?;
+            serializable::prepare_load(self, schema.table_id).await?;
+            let check = CheckedLoad { database: &self.database, settings: &settings };
+            let made = |schema: &Arc<TableSchema>, batch: &RecordBatch| {
+                Conform::by_name(schema, &batch.schema(), moment.clone())?.rows(batch)
+            };
+            let checks: Arc<dyn RowChecks> = Arc::clone(self.database.queries()) as _;
+            let within = (checks, &check as &dyn LoadCheck);
+            let load =
+                load::load(&self.database, &settings, table, batches, progress, &made, within);
+            let loaded = load.await;
+            if loaded.as_ref().is_err_and(|error| error.sqlstate() == DISK_FULL) {
+                self.database.give_up_versions();
+            }
+            serializable::end_load(self.tracked(), &loaded);
+            let loaded = loaded.map_err(|error| rights::without_values(self, error));
+            self.statement_locks = None;
+            serializable::end_tracked(&mut self.statement_tracked, loaded)
+        })
     }
 
     /// Runs a statement under the settings of its hints, which follow those of the prepared statement that it names.

@@ -57,6 +57,7 @@ use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::Settings;
 use cleave_media::simulation;
 use cleave_txn::Tracked;
+use futures::future::BoxFuture;
 use tokio::sync::{OwnedMutexGuard, TryLockError};
 
 pub use self::page_versions::RedonePages;
@@ -156,22 +157,27 @@ impl Engine {
     /// [`StorageError::Stopped`](cleave_catalog::storage_error::StorageError::Stopped), when only the next incarnation
     /// shows whether they are there. [`Error::Conflict`] and [`Error::DuplicateKey`] of rows that others have changed
     /// meanwhile.
-    pub async fn commit(self: &Arc<Self>, changes: Changes<'_>) -> Result<Published> {
-        match changes {
-            // Their future is small, and moves with each commit; those of the others are large.
-            Changes::Rows(rows) => small::commit(self, rows).await,
-            Changes::Edit(edit) => Box::pin(manifest::commit(*edit)).await,
-            Changes::Settings(edit) => Box::pin(manifest::settings(*edit)).await,
-            Changes::Checkpoint(edit) => Box::pin(manifest::checkpoint(*edit)).await,
-            Changes::Logged(edit) => {
-                let log_end = edit.next.log_end;
-                let (state, lock) = publish::edit(*edit, 0, log_end);
-                drop(lock);
-                Ok(Published { state, log_end })
+    pub fn commit<'a>(
+        self: &'a Arc<Self>,
+        changes: Changes<'a>,
+    ) -> BoxFuture<'a, Result<Published>> {
+        Box::pin(async move {
+            match changes {
+                // The futures of the others are large: only they allocate them.
+                Changes::Rows(rows) => small::commit(self, rows).await,
+                Changes::Edit(edit) => Box::pin(manifest::commit(*edit)).await,
+                Changes::Settings(edit) => Box::pin(manifest::settings(*edit)).await,
+                Changes::Checkpoint(edit) => Box::pin(manifest::checkpoint(*edit)).await,
+                Changes::Logged(edit) => {
+                    let log_end = edit.next.log_end;
+                    let (state, lock) = publish::edit(*edit, 0, log_end);
+                    drop(lock);
+                    Ok(Published { state, log_end })
+                }
+                Changes::Redone(redone) => Box::pin(redo::commit(self, redone)).await,
+                Changes::RedonePages(redone) => Box::pin(page_versions::redo(self, redone)).await,
             }
-            Changes::Redone(redone) => Box::pin(redo::commit(self, redone)).await,
-            Changes::RedonePages(redone) => Box::pin(page_versions::redo(self, redone)).await,
-        }
+        })
     }
 
     /// Waits until no other statement writes: step 1.

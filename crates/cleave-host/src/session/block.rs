@@ -47,6 +47,7 @@ use cleave_sql::statement::parse::Modes;
 use cleave_store::TableSchema;
 use cleave_txn::Tracked;
 use cleave_txn::locks::LockMark;
+use futures::future::BoxFuture;
 
 use super::charge::Charge;
 use super::definitions::Defined;
@@ -166,12 +167,14 @@ impl Session {
     ///
     /// # Errors
     /// Those of COMMIT: nothing of it was done then.
-    pub async fn end_implicit(&mut self) -> Result<()> {
-        if self.is_implicit() {
-            let committed = Box::pin(commit(self)).await;
-            self.end_statement(committed).await?;
-        }
-        Ok(())
+    pub fn end_implicit(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            if self.is_implicit() {
+                let committed = Box::pin(commit(self)).await;
+                self.end_statement(committed).await?;
+            }
+            Ok(())
+        })
     }
 
     /// The record of the transaction at level SERIALIZABLE, from its first statement on.

@@ -60,7 +60,7 @@ impl CursorRows {
         }
         let batch = match self.rest.take() {
             Some(rest) => rest,
-            None => match Box::pin(self.rows.next()).await? {
+            None => match self.rows.next().await? {
                 Some(batch) => batch,
                 None => return Ok(None),
             },
@@ -112,7 +112,7 @@ impl Cursors {
             return Ok(Started::Rows(rows));
         }
         let mut passed = 0;
-        while let Some(batch) = Box::pin(rows.next()).await? {
+        while let Some(batch) = rows.next().await? {
             passed += batch.num_rows();
         }
         Ok(Started::Done { tag: format!("MOVE {passed}") })

@@ -39,6 +39,7 @@ use cleave_sql::statement::{
 };
 use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
+use futures::future::BoxFuture;
 
 use super::insert::{Constant, ConstantInsert, constant};
 use super::modify::Returns;
@@ -238,54 +239,58 @@ impl Session {
     /// # Errors
     /// [`Error::NameTaken`]; what the text gives, and what describing it gives; [`Error::Unsupported`] for what is no
     /// query, no INSERT, no UPDATE and no DELETE.
-    pub async fn prepare(
-        &mut self,
-        name: &str,
-        sql: &str,
-        types: &[Option<ColumnType>],
-    ) -> Result<()> {
-        let mut statements = parse_script(sql)?;
-        let (Some(parsed), true) = (statements.pop(), statements.is_empty()) else {
-            return Err(Error::Invalid {
-                message: "one statement is prepared at a time".to_owned(),
-                fault: Fault::Statement,
-                position: None,
-            });
-        };
-        self.prepare_statement(name, parsed, types).await
+    pub fn prepare<'a>(
+        &'a mut self,
+        name: &'a str,
+        sql: &'a str,
+        types: &'a [Option<ColumnType>],
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let mut statements = parse_script(sql)?;
+            let (Some(parsed), true) = (statements.pop(), statements.is_empty()) else {
+                return Err(Error::Invalid {
+                    message: "one statement is prepared at a time".to_owned(),
+                    fault: Fault::Statement,
+                    position: None,
+                });
+            };
+            self.prepare_statement(name, parsed, types).await
+        })
     }
 
     /// As [`Session::prepare`], of a statement that is parsed already.
     ///
     /// # Errors
     /// Those of [`Session::prepare`].
-    pub async fn prepare_statement(
-        &mut self,
-        name: &str,
+    pub fn prepare_statement<'a>(
+        &'a mut self,
+        name: &'a str,
         parsed: ParsedStatement,
-        types: &[Option<ColumnType>],
-    ) -> Result<()> {
-        if !parsed.statement.properties().takes_parameters {
-            return Err(Error::Unsupported {
-                what: "PREPARE of this statement".to_owned(),
-                hint: Some(
-                    "it prepares SELECT, VALUES, WITH, INSERT, UPDATE and DELETE".to_owned(),
-                ),
-                position: Some(parsed.position),
-            });
-        }
-        let prepare = (parsed.statement, parsed.text, types.to_vec());
-        search_path::check_path(self, &prepare.1)?;
-        let outcome = prepare_source(self, name, prepare, parsed.hints).await;
-        outcome.map_err(|error| error.at(Some(parsed.position)))
+        types: &'a [Option<ColumnType>],
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            if !parsed.statement.properties().takes_parameters {
+                return Err(Error::Unsupported {
+                    what: "PREPARE of this statement".to_owned(),
+                    hint: Some(
+                        "it prepares SELECT, VALUES, WITH, INSERT, UPDATE and DELETE".to_owned(),
+                    ),
+                    position: Some(parsed.position),
+                });
+            }
+            let prepare = (parsed.statement, parsed.text, types.to_vec());
+            search_path::check_path(self, &prepare.1)?;
+            let outcome = prepare_source(self, name, prepare, parsed.hints).await;
+            outcome.map_err(|error| error.at(Some(parsed.position)))
+        })
     }
 
     /// The description of the prepared statement `name`.
     ///
     /// # Errors
     /// [`Error::UnknownName`]; and, where a table has changed, those of [`Session::prepare`].
-    pub async fn describe(&mut self, name: &str) -> Result<Arc<Described>> {
-        Ok(Arc::clone(&prepared_now(self, name).await?.described))
+    pub fn describe<'a>(&'a mut self, name: &'a str) -> BoxFuture<'a, Result<Arc<Described>>> {
+        Box::pin(async move { Ok(Arc::clone(&prepared_now(self, name).await?.described)) })
     }
 
     /// Runs the prepared statement `name` with `values`, `$1` first, as text by PostgreSQL's input rules; None: NULL.
@@ -293,34 +298,46 @@ impl Session {
     /// # Errors
     /// [`Error::UnknownName`]; [`Error::Invalid`] for more or fewer values; [`Error::Parameter`]; and what the
     /// statement gives.
-    pub async fn execute(&mut self, name: &str, values: &[Option<&str>]) -> Result<Outcome> {
-        if let Some(started) = self.start_look_up(name, values) {
-            return Box::pin(started.collect()).await;
-        }
-        let limit_ms = self.settings.statement_timeout_ms;
-        let run = async { self.start_prepared(name, values).await?.collect().await };
-        let outcome = within(limit_ms, Box::pin(run)).await;
-        if matches!(outcome, Err(Error::StatementTimeout)) {
-            self.fail_block();
-        }
-        outcome
+    pub fn execute<'a>(
+        &'a mut self,
+        name: &'a str,
+        values: &'a [Option<&'a str>],
+    ) -> BoxFuture<'a, Result<Outcome>> {
+        Box::pin(async move {
+            if let Some(started) = self.start_look_up(name, values) {
+                return started.collect().await;
+            }
+            let limit_ms = self.settings.statement_timeout_ms;
+            let run = async { self.start_prepared(name, values).await?.collect().await };
+            let outcome = within(limit_ms, Box::pin(run)).await;
+            if matches!(outcome, Err(Error::StatementTimeout)) {
+                self.fail_block();
+            }
+            outcome
+        })
     }
 
     /// As [`Session::execute`], but streams the rows.
     ///
     /// # Errors
     /// Those of [`Session::execute`].
-    pub async fn start_prepared(&mut self, name: &str, values: &[Option<&str>]) -> Result<Started> {
-        let known = Arc::clone(self.prepared.find(name)?);
-        self.hinted = under(&self.settings, &known.source.hints)?;
-        self.begin_statement()?;
-        let is_own = returning::begin_returning(self, known.statement());
-        let limit_ms = self.in_force().statement_timeout_ms;
-        let started = within(limit_ms, Box::pin(start_texts(self, name, values))).await;
-        let started = self.end_statement(started).await;
-        let started = returning::end_returning(self, is_own, started).await;
-        self.hinted = None;
-        started
+    pub fn start_prepared<'a>(
+        &'a mut self,
+        name: &'a str,
+        values: &'a [Option<&'a str>],
+    ) -> BoxFuture<'a, Result<Started>> {
+        Box::pin(async move {
+            let known = Arc::clone(self.prepared.find(name)?);
+            self.hinted = under(&self.settings, &known.source.hints)?;
+            self.begin_statement()?;
+            let is_own = returning::begin_returning(self, known.statement());
+            let limit_ms = self.in_force().statement_timeout_ms;
+            let started = within(limit_ms, Box::pin(start_texts(self, name, values))).await;
+            let started = self.end_statement(started).await;
+            let started = returning::end_returning(self, is_own, started).await;
+            self.hinted = None;
+            started
+        })
     }
 
     /// Forgets the prepared statement `name`, or all of them.

@@ -69,7 +69,7 @@ pub(super) async fn end_returning<T>(
 ) -> Result<T> {
     if is_own && outcome.is_ok() {
         session.returns_alone = false;
-        Box::pin(session.end_implicit()).await?;
+        session.end_implicit().await?;
     }
     outcome
 }

@@ -31,6 +31,7 @@ use cleave_sql::statement::parse::Scope;
 use cleave_sql::statement::properties::Columns;
 use cleave_sql::statement::{Parameters, ParsedStatement, Statement};
 use datafusion::sql::sqlparser::ast;
+use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
@@ -89,45 +90,49 @@ impl Session {
     ///
     /// # Errors
     /// What the statement gives.
-    pub async fn start(&mut self, mut parsed: ParsedStatement) -> Result<Started> {
-        let position = parsed.position;
-        let started = match parsed.statement {
-            Statement::Query(query) => {
-                self.begin_statement()?;
-                set_configs(self, &query, &Parameters::default())?;
-                let hints = std::mem::take(&mut parsed.hints);
-                self.hinted = under(&self.settings, &hints)?;
-                let limit_ms = self.in_force().statement_timeout_ms;
-                let started = async {
-                    search_path::check_path(self, &parsed.text)?;
-                    rights::check_rights(self, || Statement::Query(query.clone())).await?;
-                    start_query(self, &query, &parsed.text).await
-                };
-                let started = within(limit_ms, Box::pin(started)).await;
-                let started = self.end_statement(started).await;
-                self.hinted = None;
-                started
-            }
-            Statement::Fetch(fetch) => {
-                self.begin_statement()?;
-                let started = Box::pin(self.cursors.fetch(&fetch)).await;
-                self.end_statement(started).await
-            }
-            _ => Box::pin(self.run_hinted(parsed))
-                .await
-                .map(|outcome| charged(&self.database, outcome)),
-        };
-        started.map_err(|error| error.at(Some(position)))
+    pub fn start(&mut self, mut parsed: ParsedStatement) -> BoxFuture<'_, Result<Started>> {
+        Box::pin(async move {
+            let position = parsed.position;
+            let started = match parsed.statement {
+                Statement::Query(query) => {
+                    self.begin_statement()?;
+                    set_configs(self, &query, &Parameters::default())?;
+                    let hints = std::mem::take(&mut parsed.hints);
+                    self.hinted = under(&self.settings, &hints)?;
+                    let limit_ms = self.in_force().statement_timeout_ms;
+                    let started = async {
+                        search_path::check_path(self, &parsed.text)?;
+                        rights::check_rights(self, || Statement::Query(query.clone())).await?;
+                        start_query(self, &query, &parsed.text).await
+                    };
+                    let started = within(limit_ms, Box::pin(started)).await;
+                    let started = self.end_statement(started).await;
+                    self.hinted = None;
+                    started
+                }
+                Statement::Fetch(fetch) => {
+                    self.begin_statement()?;
+                    let started = Box::pin(self.cursors.fetch(&fetch)).await;
+                    self.end_statement(started).await
+                }
+                _ => Box::pin(self.run_hinted(parsed))
+                    .await
+                    .map(|outcome| charged(&self.database, outcome)),
+            };
+            started.map_err(|error| error.at(Some(position)))
+        })
     }
 
     /// Starts the one statement of `sql`, if it is a look-up that was seen before.
-    pub async fn start_seen(&mut self, sql: &str) -> Option<Started> {
-        if !block::reads_newest(self.block.as_ref()) {
-            return None;
-        }
-        let outcome = look_ups::look_up(self, sql).await?;
-        block::note_read(&mut self.block);
-        Some(outcome.into())
+    pub fn start_seen<'a>(&'a mut self, sql: &'a str) -> BoxFuture<'a, Option<Started>> {
+        Box::pin(async move {
+            if !block::reads_newest(self.block.as_ref()) {
+                return None;
+            }
+            let outcome = look_ups::look_up(self, sql).await?;
+            block::note_read(&mut self.block);
+            Some(outcome.into())
+        })
     }
 
     /// The outcome of the prepared statement `name`, if it is a look-up by key that does not wait. None also on an
@@ -148,30 +153,35 @@ impl Session {
     ///
     /// # Errors
     /// Those of binding it.
-    pub async fn columns(&mut self, parsed: &ParsedStatement) -> Result<Option<SchemaRef>> {
-        match parsed.statement.properties().columns {
-            Columns::Untold => return Ok(None),
-            Columns::OfQuery(query) => {
-                let view = ReadView::of_state(self.names());
-                let described =
-                    describe(&self.database, self.in_force(), Some(&view), query, Vec::new());
-                return Box::pin(described).await.map(|described| Some(described.schema));
+    pub fn columns<'a>(
+        &'a mut self,
+        parsed: &'a ParsedStatement,
+    ) -> BoxFuture<'a, Result<Option<SchemaRef>>> {
+        Box::pin(async move {
+            match parsed.statement.properties().columns {
+                Columns::Untold => return Ok(None),
+                Columns::OfQuery(query) => {
+                    let view = ReadView::of_state(self.names());
+                    let described =
+                        describe(&self.database, self.in_force(), Some(&view), query, Vec::new());
+                    return Box::pin(described).await.map(|described| Some(described.schema));
+                }
+                Columns::OfPrepared(execute) => {
+                    return Ok(self.describe(&execute.name).await?.columns.clone());
+                }
+                Columns::OfCursor(fetch) => return self.cursors.columns(&fetch.name).map(Some),
+                Columns::AsItRuns => {}
             }
-            Columns::OfPrepared(execute) => {
-                return Ok(self.describe(&execute.name).await?.columns.clone());
+            let mut statement = parsed.statement.clone();
+            // It shows the same columns whether or not it runs the explained statement.
+            if let Statement::Explain { analyze, .. } = &mut statement {
+                *analyze = false;
             }
-            Columns::OfCursor(fetch) => return self.cursors.columns(&fetch.name).map(Some),
-            Columns::AsItRuns => {}
-        }
-        let mut statement = parsed.statement.clone();
-        // It shows the same columns whether or not it runs the explained statement.
-        if let Statement::Explain { analyze, .. } = &mut statement {
-            *analyze = false;
-        }
-        let shown = ParsedStatement { statement, ..parsed.clone() };
-        Ok(match self.start(shown).await? {
-            Started::Rows(rows) => Some(rows.schema()),
-            Started::Done { .. } => None,
+            let shown = ParsedStatement { statement, ..parsed.clone() };
+            Ok(match self.start(shown).await? {
+                Started::Rows(rows) => Some(rows.schema()),
+                Started::Done { .. } => None,
+            })
         })
     }
 }
@@ -300,16 +310,18 @@ impl Started {
     ///
     /// # Errors
     /// What the query gives.
-    pub async fn collect(self) -> Result<Outcome> {
-        let mut rows = match self {
-            Self::Done { tag } => return Ok(Outcome::Done { tag }),
-            Self::Rows(rows) => rows,
-        };
-        let mut batches = Vec::new();
-        while let Some(batch) = Box::pin(rows.next()).await? {
-            batches.push(batch);
-        }
-        Ok(Outcome::Rows { schema: rows.schema, batches })
+    pub fn collect(self) -> BoxFuture<'static, Result<Outcome>> {
+        Box::pin(async move {
+            let mut rows = match self {
+                Self::Done { tag } => return Ok(Outcome::Done { tag }),
+                Self::Rows(rows) => rows,
+            };
+            let mut batches = Vec::new();
+            while let Some(batch) = rows.next().await? {
+                batches.push(batch);
+            }
+            Ok(Outcome::Rows { schema: rows.schema, batches })
+        })
     }
 }
 
@@ -376,20 +388,26 @@ impl ResultRows {
     ///
     /// # Errors
     /// What the query gives.
-    pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
-        match &mut self.source {
-            Source::Made(batches, _) => Ok(batches.pop_front()),
-            Source::Running(running) => running.next().await,
-            Source::Elsewhere { batches, task, .. } => match batches.recv().await {
-                Some(batch) => batch.map(Some),
-                // The channel also closes if the task breaks off: these are then not all rows.
-                None => {
-                    task.join_next().await.map_or(Ok(()), tasks::joined)?;
-                    Ok(None)
-                }
-            },
-            Source::Cursor { cursor, left } => cursor.lock().await.next(left).await,
-        }
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "of a stream, as `StreamExt::next`: it gives a future"
+    )]
+    pub fn next(&mut self) -> BoxFuture<'_, Result<Option<RecordBatch>>> {
+        Box::pin(async move {
+            match &mut self.source {
+                Source::Made(batches, _) => Ok(batches.pop_front()),
+                Source::Running(running) => running.next().await,
+                Source::Elsewhere { batches, task, .. } => match batches.recv().await {
+                    Some(batch) => batch.map(Some),
+                    // The channel also closes if the task breaks off: these are then not all rows.
+                    None => {
+                        task.join_next().await.map_or(Ok(()), tasks::joined)?;
+                        Ok(None)
+                    }
+                },
+                Source::Cursor { cursor, left } => cursor.lock().await.next(left).await,
+            }
+        })
     }
 }
 

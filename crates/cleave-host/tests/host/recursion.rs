@@ -239,7 +239,7 @@ async fn a_recursion_without_end_is_given_up() {
             assert_eq!(error.sqlstate(), "57014", "{mode}, {split}: {error}");
             assert!(begun.elapsed() < Duration::from_secs(20), "{mode}, {split}");
             run(&mut session, "RESET statement_timeout").await;
-            let given_up = Box::pin(session.run(ENDLESS));
+            let given_up = session.run(ENDLESS);
             tokio::time::timeout(Duration::from_millis(100), given_up).await.unwrap_err();
         }
         run(&mut session, "SET split = ndp").await;

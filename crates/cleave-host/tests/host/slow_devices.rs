@@ -144,9 +144,7 @@ async fn all_at_home_goes_on(session: &mut Session, turn: i32) {
     let found = soon(row(session, "SELECT count(*) FROM near WHERE note = 'there'")).await;
     assert_eq!(found, (turn + 1).to_string());
     assert_eq!(soon(row(session, &format!("SELECT count(*) FROM t{turn}"))).await, "30000");
-    soon(Box::pin(session.load(&format!("t{turn}"), batches(vec![numbered(0..5000)]), None)))
-        .await
-        .unwrap();
+    soon(session.load(&format!("t{turn}"), batches(vec![numbered(0..5000)]), None)).await.unwrap();
     soon(run(session, &format!("DROP TABLE t{turn}"))).await;
 }
 
@@ -170,8 +168,7 @@ async fn a_device_that_never_syncs_delays_only_its_own_tables() {
     ] {
         assert_names_the_device(&soon(refused(&mut session, statement)).await);
     }
-    let load =
-        soon(Box::pin(session.load("far", batches(vec![numbered(20_001..50_000)]), None))).await;
+    let load = soon(session.load("far", batches(vec![numbered(20_001..50_000)]), None)).await;
     assert_names_the_device(&load.unwrap_err());
     all_at_home_goes_on(&mut session, 1).await;
     // Also after a restart, at which it still hangs.

@@ -292,7 +292,7 @@ fn copies(archive: &Path) -> usize {
 }
 
 pub(crate) async fn run(session: &mut Session, sql: &str) -> Result<Vec<Outcome>, Error> {
-    Box::pin(session.run(sql)).await
+    session.run(sql).await
 }
 
 /// The number that `sql` returns.

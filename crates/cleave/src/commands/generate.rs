@@ -134,7 +134,7 @@ pub(crate) async fn load(
     generator: &Arc<dyn Generator>,
     report: Report,
 ) -> Result<u64, Failure> {
-    Box::pin(session.run(generator.schema_sql())).await.map_err(Failure::Sql)?;
+    session.run(generator.schema_sql()).await.map_err(Failure::Sql)?;
     let mut total = 0;
     for table in generator.tables() {
         let progress = (report == Report::Progress)
@@ -152,7 +152,7 @@ pub(crate) async fn load(
             }
         };
         let row_count =
-            Box::pin(session.load(table.name, batches, Some(&show))).await.map_err(Failure::Sql)?;
+            session.load(table.name, batches, Some(&show)).await.map_err(Failure::Sql)?;
         total += row_count;
         if let Some(progress) = progress {
             progress.finish(row_count);

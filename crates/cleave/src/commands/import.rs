@@ -236,7 +236,7 @@ async fn take(
     statement: &str,
 ) -> Result<(String, u64), Error> {
     session.set_client_streams(ClientStreams { input, output: None });
-    let outcomes = Box::pin(session.run(statement)).await;
+    let outcomes = session.run(statement).await;
     session.set_client_streams(ClientStreams::default());
     outcomes.map(|outcomes| {
         let tag = outcomes.iter().rev().find_map(|outcome| match outcome {

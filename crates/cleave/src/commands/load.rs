@@ -107,7 +107,7 @@ pub(crate) async fn run(options: &LoadOptions, place: &Place) -> Result<(), Fail
         progress.set_rows(row_count);
     };
     let row_count =
-        Box::pin(session.load(&options.table, batches, Some(&show))).await.map_err(Failure::Sql)?;
+        session.load(&options.table, batches, Some(&show)).await.map_err(Failure::Sql)?;
     progress.finish(row_count);
     super::analyze_filled(&database, &before).await;
     Ok(())

@@ -142,7 +142,7 @@ async fn load(
     let mut session = open::session(&database, &place.settings)?;
     session.set("default_device", DEVICE).map_err(Failure::Sql)?;
     let row_count = generate::load(&mut session, imdb, Report::Nothing).await?;
-    Box::pin(session.run("ANALYZE")).await.map_err(Failure::Sql)?;
+    session.run("ANALYZE").await.map_err(Failure::Sql)?;
     writeln!(
         std::io::stdout(),
         "Made an IMDb-like database of {row_count} rows on it, and analysed its tables, in {:.1} s.",
@@ -170,7 +170,7 @@ async fn measure(
             database.buffer_pool().clear();
             let before = device.traffic();
             let stopwatch = Stopwatch::start();
-            let outcomes = Box::pin(session.run(&query.text)).await.map_err(|error| {
+            let outcomes = session.run(&query.text).await.map_err(|error| {
                 let settings = settings.map(|(name, value)| format!("{name}={value}")).join(", ");
                 drop(writeln!(std::io::stderr(), "{} with {settings} failed:", query.name));
                 Failure::Sql(error)

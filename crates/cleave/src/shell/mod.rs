@@ -225,7 +225,7 @@ impl Shell {
         let interrupt = Arc::clone(&self.interrupt);
         // Dropping the statement's future stops it, on both sides of the link.
         let result = tokio::select! {
-            result = Box::pin(self.session.run(statement.text)) => result,
+            result = self.session.run(statement.text) => result,
             () = interrupt.notified() => {
                 writeln!(io::stderr(), "stopped")?;
                 return Err(Failure::Reported);

@@ -23,17 +23,17 @@ impl Embedded {
 
 impl Client for Embedded {
     fn run(&mut self, sql: &str) -> Result<Rows, ClientError> {
-        let outcomes = self.runtime.block_on(Box::pin(self.session.run(sql)))?;
+        let outcomes = self.runtime.block_on(self.session.run(sql))?;
         outcomes.into_iter().next_back().map_or(Ok(Rows::default()), rows)
     }
 
     fn prepare(&mut self, name: &str, sql: &str) -> Result<(), ClientError> {
-        Ok(self.runtime.block_on(Box::pin(self.session.prepare(name, sql, &[])))?)
+        Ok(self.runtime.block_on(self.session.prepare(name, sql, &[]))?)
     }
 
     fn execute(&mut self, name: &str, values: &[Value]) -> Result<Rows, ClientError> {
         let values: Vec<Option<&str>> = values.iter().map(|value| value.0.as_deref()).collect();
-        rows(self.runtime.block_on(Box::pin(self.session.execute(name, &values)))?)
+        rows(self.runtime.block_on(self.session.execute(name, &values))?)
     }
 
     fn load(&mut self, table: &str, pieces: CsvPieces) -> Result<(), ClientError> {

@@ -331,7 +331,7 @@ impl Connection {
                 };
             }
             Frontend::Sync => {
-                if let Err(error) = Box::pin(self.session.end_implicit()).await {
+                if let Err(error) = self.session.end_implicit().await {
                     reply::error(&mut self.wire.output, &Complaint::of(&error, ""));
                 }
                 self.end_series();
@@ -438,7 +438,7 @@ impl Connection {
 
     /// Commits the statements that came together. Once begun it is not cancelled: its outcome would be unknown.
     async fn end_implicit(&mut self, sql: &str) -> Result<(), Stop> {
-        let ended = Box::pin(self.session.end_implicit()).await;
+        let ended = self.session.end_implicit().await;
         ended.map_err(|error| Stop::Failed(Complaint::of(&error, sql)))
     }
 
@@ -489,7 +489,7 @@ impl Connection {
             _ => {}
         }
         let ends = parsed.statement.properties().place == properties::Place::Ends;
-        let started = watch.over(wire, sql, Box::pin(session.start(parsed))).await?;
+        let started = watch.over(wire, sql, session.start(parsed)).await?;
         if ends {
             self.portals.clear();
         }
@@ -542,7 +542,7 @@ impl Connection {
     ) -> Result<Option<RecordBatch>, Stop> {
         match rows.next_at_hand() {
             Some(next) => Ok(next),
-            None => self.watch.over(&mut self.wire, sql, Box::pin(rows.next())).await,
+            None => self.watch.over(&mut self.wire, sql, rows.next()).await,
         }
     }
 

@@ -122,7 +122,7 @@ pub(crate) async fn copy_in(
     let (want, wanted) = oneshot::channel();
     let input = ClientInput { pieces, piece: Bytes::new(), want: Some(want) };
     session.set_client_streams(ClientStreams { input: Some(Box::new(input)), output: None });
-    let work = watch.entered(Box::pin(session.start(parsed)));
+    let work = watch.entered(session.start(parsed));
     // A commit that has begun is not interrupted.
     let taken =
         unless(take_in(wire, work, (give, wanted), (column_count, cut), sql), watch.ended());
@@ -216,7 +216,7 @@ pub(crate) async fn copy_out(
     let mut records = Records::new(cut);
     let mut has_begun = false;
     let started = {
-        let mut work = watch.entered(Box::pin(session.start(parsed)));
+        let mut work = watch.entered(session.start(parsed));
         loop {
             tokio::select! {
                 biased;

@@ -145,7 +145,7 @@ impl Connection {
             return Ok(described);
         }
         self.begin_watch();
-        let described = Box::pin(self.session.describe(name));
+        let described = self.session.describe(name);
         self.watch.over(&mut self.wire, sql, described).await
     }
 
@@ -264,7 +264,7 @@ impl Connection {
             }
             Known::Plain(parsed, sql) => {
                 self.begin_watch();
-                let columns = Box::pin(self.session.columns(parsed));
+                let columns = self.session.columns(parsed);
                 (Vec::new(), self.watch.over(&mut self.wire, sql, columns).await?)
             }
         };
@@ -299,7 +299,7 @@ impl Connection {
             && !block::is_border(&parsed.statement)
         {
             self.begin_watch();
-            let shown = Box::pin(self.session.columns(parsed));
+            let shown = self.session.columns(parsed);
             if self.watch.over(&mut self.wire, sql, shown).await?.is_some() {
                 self.begin(portal).await?;
             }
