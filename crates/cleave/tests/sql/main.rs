@@ -343,7 +343,7 @@ struct Connection {
 
 impl Connection {
     /// [`Self::run_checked`] as a future that is known to be [`Send`]. The compiler proves that here, once; where
-    /// lifetimes have bounds, as in the trait's function, it caches nothing and takes a minute.
+    /// lifetimes have bounds, as in the trait's function, it caches nothing of that.
     fn boxed_run<'f>(
         &'f mut self,
         sql: &'f str,
