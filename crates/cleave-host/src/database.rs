@@ -65,7 +65,7 @@ impl Database {
     /// [`StorageError::BackupPlace`](cleave_catalog::storage_error::StorageError::BackupPlace) for a folder that holds
     /// anything else; errors of reading and writing.
     pub fn backup<'a>(&'a self, target: &'a Path) -> BoxFuture<'a, Result<BackupSummary>> {
-        Box::pin(async move { backup::take(self, target).await })
+        Box::pin(backup::take(self, target))
     }
 
     /// Checks the database at its last commit. Sessions may go on using the database meanwhile.
@@ -73,7 +73,7 @@ impl Database {
     /// # Errors
     /// None of what the check finds.
     pub fn check<'a>(&'a self, options: &'a CheckOptions) -> BoxFuture<'a, Result<CheckReport>> {
-        Box::pin(async move { check::check_open(self, options).await })
+        Box::pin(check::check_open(self, options))
     }
 
     /// Does the work for log replicas that waits for devices that were offline. A server calls it periodically.
@@ -81,7 +81,7 @@ impl Database {
     /// # Errors
     /// Those of a commit; SQLSTATE 55006 after another host has failed the database over.
     pub fn look_after_replicas(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move { Box::pin(self.replication.replicas.look_after(self)).await })
+        Box::pin(self.replication.replicas.look_after(self))
     }
 }
 
