@@ -23,6 +23,7 @@ use cleave_fragment::command::{
     Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, Identity,
     ReadItem, ReadPayload, Reply, Request, RunKey, WriteItem,
 };
+use cleave_fragment::ending::end_in_background;
 use cleave_fragment::link::{DeviceService, SlotSender};
 use cleave_fragment::waiting::spawn_blocking_on;
 use cleave_media::{BLOCK_SIZE, Extent, Media, random_bytes, simulation};
@@ -147,7 +148,7 @@ impl ThreadSet {
 impl Drop for ThreadSet {
     fn drop(&mut self) {
         if let Some(threads) = self.owned.take() {
-            threads.shutdown_background();
+            end_in_background(threads);
         }
     }
 }

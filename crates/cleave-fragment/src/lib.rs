@@ -18,13 +18,15 @@
 //!    counted before they are decoded: [`field_count`].
 //! 6. [`row_locks`]: locks the rows that a fragment is going to change, in one lock table with the host's.
 //! 7. [`profile`]: the performance figures of a side, for cost models.
-//! 8. [`waiting`]: for time, and for work that blocks. [`walk`]: walks over plans and expressions, compiled once.
+//! 8. [`waiting`]: for time, and for work that blocks. [`ending`]: of threads. [`walk`]: walks over plans and
+//!    expressions, compiled once.
 //!
 //! Deliberately absent: SQL, planning, catalogs, and any knowledge of which side this is.
 
 pub mod broadcast;
 pub mod codec;
 pub mod command;
+pub mod ending;
 pub mod expressions;
 pub mod fed_filter;
 pub mod field_count;

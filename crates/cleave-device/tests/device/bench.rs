@@ -16,6 +16,7 @@ use cleave_fragment::command::{
     Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, LockSay, Payload,
     ReadItem, ReadPayload, Reply, Request, RunState, WriteItem,
 };
+use cleave_fragment::ending::end_in_background;
 use cleave_fragment::link::{
     AbandonedRuns, ConnectedLink, DeviceIdentity, DeviceService, EmbeddedLink, Link, LinkError,
     RemoteAddress, RunStream, Token,
@@ -396,7 +397,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+            end_in_background(runtime);
         }
     }
 }
@@ -446,7 +447,7 @@ impl LocalServer {
 impl Drop for LocalServer {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+            end_in_background(runtime);
         }
     }
 }

@@ -32,6 +32,7 @@ use crate::command::{
     Command, CommandHeader, DeviceError, DeviceErrorCause, Execute, Identity, ReadItem, Reply,
     Request,
 };
+use crate::ending::end_in_background;
 use crate::row_locks::HostedJob;
 
 /// Runs whose streams ended while their device could not be told, or may not have heard it. Successive links to one
@@ -382,8 +383,7 @@ impl Drop for ConnectedLink {
             connection.fail("the link was closed");
         }
         if let Some(runtime) = self.runtime.take() {
-            // Dropping a runtime blocks, which an async caller must not do.
-            runtime.shutdown_background();
+            end_in_background(runtime);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cleave_device::{ListenOptions, Listener, OwnerRecord, Runtime, RuntimeOptions};
+use cleave_fragment::ending::end_in_background;
 use cleave_fragment::link::{DeviceService, Token};
 use cleave_host::{Database, Error, RemoteDevice};
 use cleave_media::{DirectFile, Media, MediaError, OpenMode};
@@ -94,7 +95,7 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+            end_in_background(runtime);
         }
     }
 }

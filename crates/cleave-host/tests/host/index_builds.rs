@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cleave_device::{LocalListener, LocalOptions, Runtime, RuntimeOptions};
+use cleave_fragment::ending::end_in_background;
 use cleave_fragment::link::DeviceService;
 use cleave_host::check::CheckOptions;
 use cleave_host::{Database, LocalDevice, Session, SnapshotKind};
@@ -159,7 +160,7 @@ async fn a_build_on_a_full_device_is_told_and_works_once_there_is_room() {
         assert_sound(&database, 1).await;
         assert_no_leak(&database);
         drop((session, database));
-        serving.shutdown_background();
+        end_in_background(serving);
     }
 }
 

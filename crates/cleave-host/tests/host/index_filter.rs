@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use cleave_device::{LocalListener, LocalOptions, Runtime};
+use cleave_fragment::ending::end_in_background;
 use cleave_fragment::link::DeviceService;
 use cleave_host::{Database, LocalDevice, Session, SnapshotKind};
 use cleave_media::{DirectFile, OpenMode, SplitMix64};
@@ -24,7 +25,7 @@ impl Drop for Serving {
         if let Self::Local(runtime) = self
             && let Some(runtime) = runtime.take()
         {
-            runtime.shutdown_background();
+            end_in_background(runtime);
         }
     }
 }

@@ -76,7 +76,7 @@ impl Thread {
         thread.stack_size(crate::STACK_BYTES).spawn(move || {
             // An error means that the other end was dropped.
             drop(runtime.block_on(ended));
-            runtime.shutdown_background();
+            drop(runtime);
         })?;
         Ok(Self { handle, clients: Arc::default(), _end: end })
     }

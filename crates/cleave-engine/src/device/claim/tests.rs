@@ -10,6 +10,7 @@ use cleave_device::{ListenOptions, Listener};
 use cleave_fragment::command::{
     Command, DeviceError, DeviceErrorCause, Execute, Identity, Ownership, Reply, Request,
 };
+use cleave_fragment::ending::end_in_background;
 use cleave_fragment::link::{DeviceService, SlotSender, Token};
 use cleave_media::BLOCK_SIZE;
 
@@ -58,7 +59,7 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+            end_in_background(runtime);
         }
     }
 }
