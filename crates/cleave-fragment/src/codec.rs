@@ -157,6 +157,11 @@ pub fn check_device_operator(node: &dyn ExecutionPlan) -> Option<String> {
 /// Why an aggregate of `node` stays on the host: it grows by much more than its input before it asks for memory.
 fn aggregate_of_the_host(node: &dyn ExecutionPlan) -> Option<String> {
     let aggregate = node.downcast_ref::<AggregateExec>()?;
+    let grouped = aggregate.group_expr();
+    // The form in which plans travel has as many sets as there are keys in all of them.
+    if grouped.expr().is_empty() && !grouped.is_true_no_grouping() {
+        return Some("an aggregate over grouping sets without keys stays on the host".to_owned());
+    }
     let long = aggregate.aggr_expr().iter().find(|function| {
         function.fun().name() == string_agg().name()
             && delimiter(&function.expressions()).len() > DELIMITER_BYTES_MAX

@@ -6,6 +6,7 @@
 
 mod build_sides;
 mod compare_days;
+mod list_conditions;
 mod needed_rules;
 mod null_equality;
 mod physical_rules;
@@ -198,7 +199,8 @@ fn base_state() -> SessionState {
         .with_optimizer_rule(Arc::new(ShareSums))
         .with_optimizer_rule(Arc::new(PackGroupKeys))
         .build();
-    planning::watched_rules(needed_rules::needed_rules(null_equality::kept_apart(state)))
+    let state = list_conditions::apart(null_equality::kept_apart(state));
+    planning::watched_rules(needed_rules::needed_rules(state))
 }
 
 fn config(partitions: usize) -> SessionConfig {

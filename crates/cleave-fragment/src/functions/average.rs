@@ -26,6 +26,7 @@ use datafusion_functions_aggregate::average::avg_udaf;
 use super::exact_sum::argument;
 use super::intervals::{INTERVAL, divided};
 use super::quotient::{QUOTIENT, average_of_one};
+use super::refilled::Refilled;
 use super::row_function::ArgumentFault;
 
 const NAME: &str = "avg";
@@ -131,7 +132,8 @@ impl AggregateUDFImpl for Average {
         match sum_type(argument(&args)) {
             Some(_) => self.accumulator(args),
             None if argument(&args).is_some_and(is_interval) => self.accumulator(args),
-            None => avg_udaf().create_sliding_accumulator(args),
+            // A float that leaves cannot be subtracted.
+            None => Ok(Box::new(Refilled::new(&avg_udaf(), args)?)),
         }
     }
 

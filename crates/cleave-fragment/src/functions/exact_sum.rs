@@ -27,6 +27,8 @@ use datafusion_expr::{
 use datafusion_functions_aggregate::sum::sum_udaf;
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::accumulate::NullState;
 
+use super::refilled::Refilled;
+
 /// Digits of a sum of bigints: a sum of fewer than 2⁶⁴ has no more.
 const PRECISION: u8 = 38;
 /// Not `sum`, because the engine's optimizer changes the types of an aggregate of that name.
@@ -143,7 +145,11 @@ impl AggregateUDFImpl for ExactSum {
         if is_ours(argument(&args), args.is_distinct) {
             return self.accumulator(args);
         }
-        sum_udaf().create_sliding_accumulator(args)
+        match argument(&args) {
+            // Of floats, a value that leaves cannot be subtracted: see `Refilled`.
+            Some(DataType::Float64) => Ok(Box::new(Refilled::new(&sum_udaf(), args)?)),
+            _ => sum_udaf().create_sliding_accumulator(args),
+        }
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {

@@ -21,6 +21,7 @@
 //! 14. [`date_trunc()`] with all of PostgreSQL's units; [`gcd`], [`lcm`], [`factorial`] and [`to_hex`] with its types.
 //! 15. `coalesce`, `greatest` and `least` [of one type](of_one_type), whatever literals in quotes are.
 //! 16. [`letters`]: `upper`, `lower`, `initcap` and `chr`, letter by letter.
+//! 17. DataFusion's aggregates of floats [with a part replaced](of_engine); [`opaque()`], through which no rule sees.
 
 pub mod assignment;
 mod average;
@@ -35,9 +36,12 @@ pub mod interval_text;
 mod intervals;
 mod letters;
 mod numbers;
+mod of_engine;
 mod of_one_type;
+mod opaque;
 mod packed_key;
 pub mod quotient;
+mod refilled;
 mod round_to_even;
 mod row_function;
 mod string_agg;
@@ -62,6 +66,7 @@ pub use intervals::{
     justify_interval, longest, milliseconds_of, seconds_of, shortest, span,
 };
 pub use numbers::{checked_divide, div, sign, width_bucket, within_domains};
+pub use opaque::opaque;
 pub use packed_key::{KeyLayout, KeyPart, PartKind, pack_key, part_of_key};
 pub use quotient::{average_of, quotient};
 pub use round_to_even::round_to_even;
@@ -126,6 +131,7 @@ fn placed() -> Vec<Arc<ScalarUDF>> {
         checked_subtract(),
         checked_multiply(),
         round_to_even(),
+        opaque(),
         average_of(),
         quotient(),
         pack_key(),
@@ -154,6 +160,7 @@ fn placed() -> Vec<Arc<ScalarUDF>> {
 }
 
 /// All aggregates; each replaces the engine's of the same name.
-pub fn aggregate() -> [Arc<AggregateUDF>; 5] {
-    [exact_sum(), average(), table_sketch(), page_sketch(), string_agg()]
+pub fn aggregate() -> Vec<Arc<AggregateUDF>> {
+    let ours = [exact_sum(), average(), table_sketch(), page_sketch(), string_agg()];
+    of_engine::of_engine().chain(ours).collect()
 }

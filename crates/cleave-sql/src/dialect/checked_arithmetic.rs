@@ -4,7 +4,7 @@
 
 use cleave_fragment::functions::{
     checked_add, checked_divide, checked_multiply, checked_subtract, float_of, interval_span,
-    numeric_of, quotient,
+    numeric_of, opaque, quotient,
 };
 use cleave_fragment::walk::WalkPlan;
 use datafusion::arrow::datatypes::DataType;
@@ -85,10 +85,14 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         }
         Expr::Cast(to_float) => {
             let own = to_float.expr.get_type(schema).ok();
-            let function = own.and_then(|own| float_of(&own, to_float.field.data_type()));
+            let to = to_float.field.data_type().clone();
+            let function = own.as_ref().and_then(|own| float_of(own, &to));
             return match (expr, function) {
                 (Expr::Cast(to_float), Some(function)) => {
                     Transformed::yes(function.call(vec![*to_float.expr]))
+                }
+                (expr @ Expr::Cast(_), None) if own.is_some_and(|own| is_lossy(&own, &to)) => {
+                    Transformed::yes(opaque().call(vec![expr]))
                 }
                 (expr, _) => Transformed::no(expr),
             };
@@ -165,6 +169,31 @@ fn is_numeric_of_float(cast: &Cast, schema: &DFSchema) -> bool {
     let to = cast.field.data_type();
     matches!(to, DataType::Decimal128(..) | DataType::Decimal256(..))
         && cast.expr.get_type(schema).is_ok_and(|own| own.is_floating())
+}
+
+/// Whether a cast between types of exact numbers rounds, or fails for some values. DataFusion takes a cast from one side
+/// of a comparison and casts the constant on the other side, as if no two values became one.
+fn is_lossy(from: &DataType, to: &DataType) -> bool {
+    match (digits(from), digits(to)) {
+        (Some((whole, fraction)), Some((whole_after, fraction_after))) => {
+            whole_after < whole || fraction_after < fraction
+        }
+        _ => false,
+    }
+}
+
+/// Most digits before and behind the point of any value of a type of exact numbers.
+fn digits(own: &DataType) -> Option<(i16, i16)> {
+    match own {
+        DataType::Int8 => Some((3, 0)),
+        DataType::Int16 => Some((5, 0)),
+        DataType::Int32 => Some((10, 0)),
+        DataType::Int64 => Some((19, 0)),
+        DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) => {
+            Some((i16::from(*precision) - i16::from(*scale), i16::from(*scale)))
+        }
+        _ => None,
+    }
 }
 
 /// The common kind of both operands of an operator.

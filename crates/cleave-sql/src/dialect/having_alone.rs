@@ -35,11 +35,23 @@ pub(super) fn lower_having_alone(select: &mut ast::Select) {
     }
 }
 
+/// `()`, or grouping sets of which there is one, `()`.
+fn is_empty(key: &Expr) -> bool {
+    match key {
+        Expr::Tuple(parts) => parts.is_empty(),
+        Expr::GroupingSets(sets) => match sets.as_slice() {
+            [set] => set.iter().all(is_empty),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
 /// `GROUP BY ()` makes one group of all rows, as an aggregate or HAVING does without it.
 fn one_group(select: &mut ast::Select) {
     let ast::GroupByExpr::Expressions(keys, _) = &mut select.group_by else { return };
     let count = keys.len();
-    keys.retain(|key| !matches!(key, Expr::Tuple(parts) if parts.is_empty()));
+    keys.retain(|key| !is_empty(key));
     if keys.is_empty() && count > 0 && select.having.is_none() {
         select.having = Some(Expr::value(ast::Value::Boolean(true)));
     }

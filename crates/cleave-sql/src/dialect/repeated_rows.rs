@@ -1,14 +1,24 @@
-//! Columns beside a list in FROM, which occur once for each of its items.
+//! Columns of which DataFusion takes too much for granted.
 //!
-//! The engine takes columns that were unique below an unnested list for unique above it, and leaves out a DISTINCT, a
-//! key of GROUP BY or a join accordingly. Behind a function it does not know them again:
+//! **Beside a list in FROM** a column occurs once for each of its items. DataFusion takes columns that were unique below
+//! for unique above, and leaves out a DISTINCT, a key of GROUP BY or a join accordingly. Behind a function it does not
+//! know them again:
 //!
 //! ```text
 //!  Unnest: items            Unnest: items
-//!    rows (key unique)  ─▶    Projection: items, each_item(key) AS key
+//!    rows (key unique)  ─▶    Projection: items, opaque(key) AS key
 //!                               rows
 //! ```
+//!
+//! **Keys of grouping sets** are NULL in some rows. DataFusion takes keys that are equal or constant below for equal or
+//! constant above, and leaves them out of ORDER BY. The number of the set, which varies, keeps it from that:
+//!
+//! ```text
+//!                                   Projection: opaque(a, __grouping_id) AS a, …, __grouping_id, sums
+//!  Aggregate: ROLLUP (a, b), sums  ─▶  Aggregate: ROLLUP (a, b), sums
+//! ```
 
+use cleave_fragment::functions::opaque;
 use cleave_fragment::walk::{Walk, WalkPlan};
 use std::sync::Arc;
 
@@ -16,10 +26,9 @@ use datafusion::common::Column;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::error::Result;
-use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Unnest};
+use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, Projection, Unnest};
 use datafusion::optimizer::AnalyzerRule;
 
-use super::functions::each_item;
 use super::rewrite::has_operator;
 
 /// See the module.
@@ -32,10 +41,20 @@ impl AnalyzerRule for RepeatedRows {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        if !has_operator(&plan, |node| Ok(matches!(node, LogicalPlan::Unnest(_))))? {
+        let concerns = |node: &LogicalPlan| {
+            Ok(match node {
+                LogicalPlan::Unnest(_) => true,
+                LogicalPlan::Aggregate(aggregate) => has_sets(aggregate),
+                _ => false,
+            })
+        };
+        if !has_operator(&plan, concerns)? {
             return Ok(plan);
         }
         let hidden = |plan| match plan {
+            LogicalPlan::Aggregate(aggregate) if has_sets(&aggregate) => {
+                Ok(Transformed::yes(LogicalPlan::Projection(with_varying_keys(aggregate)?)))
+            }
             LogicalPlan::Unnest(unnest) if may_be_unique(&unnest.input)? => {
                 Ok(Transformed::yes(LogicalPlan::Unnest(hidden(unnest)?)))
             }
@@ -43,6 +62,30 @@ impl AnalyzerRule for RepeatedRows {
         };
         Ok(plan.transform_up_everywhere(hidden)?.data)
     }
+}
+
+/// Whether the keys of `aggregate` are NULL in some of its rows.
+fn has_sets(aggregate: &Aggregate) -> bool {
+    matches!(aggregate.group_expr.as_slice(), [Expr::GroupingSet(_)])
+}
+
+fn with_varying_keys(aggregate: Aggregate) -> Result<Projection> {
+    let plan = LogicalPlan::Aggregate(aggregate);
+    let number = Expr::Column(Column::new_unqualified(Aggregate::INTERNAL_GROUPING_ID));
+    let mut are_keys = true;
+    let columns = plan.schema().iter().map(|(qualifier, field)| {
+        // The keys come first, then the number of the set.
+        are_keys &= field.name() != Aggregate::INTERNAL_GROUPING_ID;
+        let column = Expr::Column(Column::from((qualifier, field)));
+        match are_keys {
+            true => opaque()
+                .call(vec![column, number.clone()])
+                .alias_qualified(qualifier.cloned(), field.name()),
+            false => column,
+        }
+    });
+    let columns = columns.collect();
+    Projection::try_new(columns, Arc::new(plan))
 }
 
 /// Whether something within `plan` makes values unique.
@@ -62,7 +105,7 @@ fn hidden(unnest: Unnest) -> Result<Unnest> {
         let column = Column::from((qualifier, field));
         match exec_columns.contains(&column) {
             true => Expr::Column(column),
-            false => each_item()
+            false => opaque()
                 .call(vec![Expr::Column(column)])
                 .alias_qualified(qualifier.cloned(), field.name()),
         }

@@ -243,6 +243,16 @@ fn either_exists(case: &Case) -> Option<(Expr, Expr)> {
     matches.then(|| (found.as_ref().clone(), unknown.as_ref().clone()))
 }
 
+/// Whether a value is a column, maybe cast. DataFusion's anti join for NOT IN sees a NULL of the subquery only if the
+/// value is a key of the join, which a constant, or what is folded to one, is not.
+fn is_column(value: &Expr) -> bool {
+    match value {
+        Expr::Column(_) => true,
+        Expr::Cast(cast) => is_column(&cast.expr),
+        _ => false,
+    }
+}
+
 /// IN, ANY or ALL, where NULL counts as false.
 fn compared(around: &mut Around<'_>, expression: Expr, is_whole: bool) -> Result<Expr> {
     let Some(mut compared) = Compared::of(&expression) else {
@@ -256,7 +266,7 @@ fn compared(around: &mut Around<'_>, expression: Expr, is_whole: bool) -> Result
     if let Some(contained) = compared.as_in() {
         let is_left = match is_all {
             false => is_range_of_condition(&plan)?,
-            true => !is_correlated && (is_whole || !is_nullable),
+            true => !is_correlated && is_column(&compared.value) && (is_whole || !is_nullable),
         };
         if is_left && around.place == Place::Condition {
             return Ok(contained);

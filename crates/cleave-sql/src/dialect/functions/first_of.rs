@@ -1,12 +1,10 @@
-//! `first_of`: the first of its arguments. The others are there to be named. `each_item`: its only argument, which
-//! the engine does not know again.
+//! `first_of`: the first of its arguments. The others are there to be named.
 
 use std::sync::Arc;
 
 use cleave_fragment::functions::row_function;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::internal_err;
-use datafusion::common::utils::take_function_args;
 use datafusion::logical_expr::ScalarUDF;
 
 /// The name of the function.
@@ -18,14 +16,5 @@ pub(in crate::dialect) fn first_of() -> Arc<ScalarUDF> {
     row_function(FIRST_OF, takes, gives, |args| match args {
         [first, ..] => Ok(Arc::clone(first)),
         [] => internal_err!("{FIRST_OF} has no argument"),
-    })
-}
-
-pub(in crate::dialect) fn each_item() -> Arc<ScalarUDF> {
-    let takes = |given: &[DataType]| (given.len() == 1).then(|| given.to_vec());
-    let gives = |given: &[DataType]| given.first().cloned().unwrap_or(DataType::Null);
-    row_function("each_item", takes, gives, |args| {
-        let [value] = take_function_args("each_item", args)?;
-        Ok(Arc::clone(value))
     })
 }

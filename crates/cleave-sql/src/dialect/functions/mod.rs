@@ -42,7 +42,7 @@ use cleave_fragment::functions::bounded::{RESULT_BYTES_MAX, ResultTooLarge};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::ScalarUDF;
 
-pub(super) use first_of::{FIRST_OF, each_item, first_of};
+pub(super) use first_of::{FIRST_OF, first_of};
 pub(super) use lists::{
     DISCRETE_PERCENTILE, JOINED_LIST, LIST_OR_EMPTY, MOST_FREQUENT, SORTED_LIST,
 };
