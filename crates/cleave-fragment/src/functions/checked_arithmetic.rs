@@ -10,13 +10,14 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::array::{ArrayRef, Datum};
 use arrow::compute::kernels::numeric::{add, mul, sub};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field, FieldRef};
 use arrow::error::ArrowError;
 use datafusion_common::utils::take_function_args;
-use datafusion_common::{Result, ScalarValue};
+use datafusion_common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion_expr::binary::BinaryTypeCoercer;
 use datafusion_expr::{
-    ColumnarValue, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, Volatility,
 };
 
 use super::quotient::{self, QUOTIENT};
@@ -37,6 +38,95 @@ pub fn checked_subtract() -> Arc<ScalarUDF> {
 pub fn checked_multiply() -> Arc<ScalarUDF> {
     static FUNCTION: OnceLock<Arc<ScalarUDF>> = OnceLock::new();
     Arc::clone(FUNCTION.get_or_init(|| Checked::function("checked_multiply", Operator::Multiply)))
+}
+
+/// `a + b - c …` from left to right, as one function: `checked_chain('+-', a, b, c)`. Types and names of nested functions
+/// are asked for again at each level, in time that grows with the cube of the levels.
+pub fn checked_chain() -> Arc<ScalarUDF> {
+    static FUNCTION: OnceLock<Arc<ScalarUDF>> = OnceLock::new();
+    Arc::clone(FUNCTION.get_or_init(|| {
+        let signature = Signature::variadic_any(Volatility::Immutable);
+        Arc::new(ScalarUDF::from(Chain { signature }))
+    }))
+}
+
+/// The name of [`checked_chain`].
+pub const CHECKED_CHAIN: &str = "checked_chain";
+
+/// The operator of a function of this module with two arguments, as [`checked_chain`] writes it.
+pub fn link_of(function: &str) -> Option<char> {
+    match function {
+        "checked_add" => Some('+'),
+        "checked_subtract" => Some('-'),
+        "checked_multiply" => Some('*'),
+        _ => None,
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Chain {
+    signature: Signature,
+}
+
+/// The functions of the operators that the first argument of a chain writes, which has an operand more.
+fn links(operators: Option<&ScalarValue>, operand_count: usize) -> Result<Vec<Checked>> {
+    let written = match operators {
+        Some(ScalarValue::Utf8(Some(written))) => written.as_str(),
+        _ => "",
+    };
+    let link = |link: char| {
+        Some(match link {
+            '+' => Checked::new("checked_add", Operator::Plus),
+            '-' => Checked::new("checked_subtract", Operator::Minus),
+            '*' => Checked::new("checked_multiply", Operator::Multiply),
+            _ => return None,
+        })
+    };
+    let links: Option<Vec<_>> = written.chars().map(link).collect();
+    match links {
+        Some(links) if links.len() + 1 == operand_count => Ok(links),
+        _ => plan_err!("{CHECKED_CHAIN} of {operand_count} operands and the operators {written:?}"),
+    }
+}
+
+impl ScalarUDFImpl for Chain {
+    fn name(&self) -> &'static str {
+        CHECKED_CHAIN
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arg_types: &[DataType]) -> Result<DataType> {
+        internal_err!("the type of {CHECKED_CHAIN} depends on its first argument")
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let operators = args.scalar_arguments.first().copied().flatten();
+        let mut operands = args.arg_fields.iter().skip(1).map(|field| field.data_type());
+        let links = links(operators, operands.len())?;
+        let Some(first) = operands.next() else {
+            return plan_err!("{CHECKED_CHAIN} without operands");
+        };
+        let own = links.iter().zip(operands).try_fold(first.clone(), |own, (link, operand)| {
+            link.return_type(&[own, operand.clone()])
+        });
+        Ok(Arc::new(Field::new(CHECKED_CHAIN, own?, true)))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let mut given = args.args.into_iter();
+        let operators = match given.next() {
+            Some(ColumnarValue::Scalar(operators)) => Some(operators),
+            _ => None,
+        };
+        let links = links(operators.as_ref(), given.len())?;
+        let Some(first) = given.next() else {
+            return plan_err!("{CHECKED_CHAIN} without operands");
+        };
+        links.iter().zip(given).try_fold(first, |result, (link, operand)| link.of(result, operand))
+    }
 }
 
 /// An operator as a function of two numbers.
@@ -115,6 +205,12 @@ impl ScalarUDFImpl for Checked {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let [left, right] = take_function_args(self.name, args.args)?;
+        self.of(left, right)
+    }
+}
+
+impl Checked {
+    fn of(&self, left: ColumnarValue, right: ColumnarValue) -> Result<ColumnarValue> {
         if is_wide(&left.data_type()) || is_wide(&right.data_type()) {
             return self.compute_wide(&left, &right);
         }

@@ -56,7 +56,9 @@ use std::sync::Arc;
 
 pub use average::average;
 pub(crate) use checked_arithmetic::narrow_numerics;
-pub use checked_arithmetic::{checked_add, checked_multiply, checked_subtract};
+pub use checked_arithmetic::{
+    CHECKED_CHAIN, checked_add, checked_chain, checked_multiply, checked_subtract, link_of,
+};
 pub use concatenate::{concatenate, is_concatenated};
 use datafusion_expr::{AggregateUDF, ScalarUDF};
 pub use exact_sum::exact_sum;
@@ -130,6 +132,7 @@ fn placed() -> Vec<Arc<ScalarUDF>> {
         checked_add(),
         checked_subtract(),
         checked_multiply(),
+        checked_chain(),
         round_to_even(),
         opaque(),
         average_of(),

@@ -3,10 +3,12 @@
 //! text write values as PostgreSQL does.
 
 use cleave_fragment::functions::{
-    checked_add, checked_divide, checked_multiply, checked_subtract, float_of, interval_span,
-    numeric_of, opaque, quotient,
+    CHECKED_CHAIN, checked_add, checked_chain, checked_divide, checked_multiply, checked_subtract,
+    float_of, interval_span, link_of, numeric_of, opaque, quotient,
 };
 use cleave_fragment::walk::WalkPlan;
+use std::sync::Arc;
+
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
@@ -14,7 +16,7 @@ use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Cast, InList};
 use datafusion::logical_expr::{
-    Between, BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, lit,
+    Between, BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -113,7 +115,7 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             let is_double = kind_of(&binary.left, schema) == Some(Kind::Double);
             let function =
                 if binary.op == Operator::Divide && !is_double { quotient() } else { function };
-            Transformed::yes(function.call(vec![*binary.left, *binary.right]))
+            Transformed::yes(linked(&function, *binary.left, *binary.right))
         }
         Expr::Negative(number) if kind_of(&number, schema) == Some(Kind::Integer) => {
             let zero = number.get_type(schema).and_then(|own| ScalarValue::new_zero(&own));
@@ -123,6 +125,69 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             }
         }
         expr => Transformed::no(expr),
+    }
+}
+
+/// Levels of nested operators that become one [`checked_chain`].
+const LEVELS_MAX: usize = 8;
+
+/// `function` of both, which is a link more of a long chain of operators.
+fn linked(function: &Arc<ScalarUDF>, left: Expr, right: Expr) -> Expr {
+    let Some(link) = link_of(function.name()) else { return function.call(vec![left, right]) };
+    match left {
+        Expr::ScalarFunction(mut chain) if chain.name() == CHECKED_CHAIN => {
+            if let Some(Expr::Literal(ScalarValue::Utf8(Some(links)), _)) = chain.args.first_mut() {
+                links.push(link);
+            }
+            chain.args.push(right);
+            Expr::ScalarFunction(chain)
+        }
+        left if levels(&left) < LEVELS_MAX => function.call(vec![left, right]),
+        left => {
+            let (mut links, mut operands) = (link.to_string(), vec![right]);
+            let mut next = left;
+            // From the last operand to the first.
+            loop {
+                next = match (link_below(&next), next) {
+                    (Some(link), Expr::ScalarFunction(mut function)) => {
+                        links.push(link);
+                        operands.extend(function.args.pop());
+                        match function.args.pop() {
+                            Some(left) => left,
+                            None => break,
+                        }
+                    }
+                    (_, first) => {
+                        operands.push(first);
+                        break;
+                    }
+                };
+            }
+            operands.push(lit(links.chars().rev().collect::<String>()));
+            operands.reverse();
+            checked_chain().call(operands)
+        }
+    }
+}
+
+/// Operators of numbers on the left of one another, up to [`LEVELS_MAX`].
+fn levels(expr: &Expr) -> usize {
+    let (mut count, mut next) = (0, expr);
+    while count < LEVELS_MAX
+        && link_below(next).is_some()
+        && let Expr::ScalarFunction(function) = next
+        && let Some(left) = function.args.first()
+    {
+        count += 1;
+        next = left;
+    }
+    count
+}
+
+fn link_below(expr: &Expr) -> Option<char> {
+    match expr {
+        Expr::ScalarFunction(function) if function.args.len() == 2 => link_of(function.name()),
+        _ => None,
     }
 }
 

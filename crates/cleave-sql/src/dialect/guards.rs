@@ -20,6 +20,7 @@
 //! Source: PostgreSQL's documentation, "Expression Evaluation Rules", and how it evaluates AND, OR and quals of equal
 //! cost.
 
+use cleave_fragment::functions::{CHECKED_CHAIN, link_of};
 use cleave_fragment::walk::{Walk, WalkPlan};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -315,7 +316,7 @@ fn case<const N: usize>(of: Expr, branches: [(bool, Expr); N], other: Expr) -> E
 }
 
 /// Functions that are defined for all values of their arguments.
-const TOTAL: [&str; 38] = [
+const TOTAL: [&str; 39] = [
     "abs",
     "array_length",
     "ascii",
@@ -343,6 +344,7 @@ const TOTAL: [&str; 38] = [
     "moment_of",
     "nullif",
     "octet_length",
+    "opaque",
     "position",
     "real_of",
     "rtrim",
@@ -372,7 +374,7 @@ fn can_fail(expr: &Expr, schema: &DFSchema) -> bool {
                 let name = function.name();
                 let is_total = TOTAL.contains(&name)
                     // Numerics have room, as PostgreSQL's do.
-                    || (matches!(name, "checked_add" | "checked_subtract" | "checked_multiply")
+                    || ((name == CHECKED_CHAIN || link_of(name).is_some())
                         && matches!(part.get_type(schema), Ok(DataType::Decimal128(..))));
                 let casts = ["date_of", "moment_of", "time_of_day_of", "zoned_moment_of"];
                 let reads_text = casts.contains(&name)

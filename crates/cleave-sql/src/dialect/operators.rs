@@ -13,7 +13,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::planner::{
     ExprPlanner, PlannerResult, RawAggregateExpr, RawBinaryExpr, RawWindowExpr,
 };
-use datafusion::logical_expr::{Expr, ExprSchemable, Operator, binary_expr, cast, lit};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, binary_expr, cast, lit};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::integer_literals::{as_integer, follows_argument, is_whole};
@@ -36,7 +36,7 @@ impl ExprPlanner for PostgresOperators {
         let (left, right) =
             (settled(as_integer(left), schema)?, settled(as_integer(right), schema)?);
         let expr = RawBinaryExpr { op, left, right };
-        let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema))
+        let (Ok(left), Ok(right)) = (type_of(&expr.left, schema), type_of(&expr.right, schema))
         else {
             return Ok(PlannerResult::Original(expr));
         };
@@ -96,6 +96,16 @@ impl ExprPlanner for PostgresOperators {
             expr.args = expr.args.into_iter().map(as_integer).collect();
         }
         excluding(expr).map(PlannerResult::Original)
+    }
+}
+
+/// The type of an operand. DataFusion asks all links of a chain of conditions for theirs, at each link.
+fn type_of(operand: &Expr, schema: &DFSchema) -> Result<DataType> {
+    match operand {
+        Expr::BinaryExpr(BinaryExpr { op: Operator::And | Operator::Or, .. }) => {
+            Ok(DataType::Boolean)
+        }
+        operand => operand.get_type(schema),
     }
 }
 

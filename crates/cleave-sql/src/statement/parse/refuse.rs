@@ -29,7 +29,10 @@ pub fn refuse_in_query(query: &ast::Query) -> Result<()> {
         ControlFlow::Continue(()) => Ok(()),
         // Taking the span of a long chain would recurse once per operator.
         ControlFlow::Break(error)
-            if matches!(*error, Error::Invalid { fault: Fault::TooComplex, .. }) =>
+            if matches!(
+                *error,
+                Error::Invalid { fault: Fault::TooComplex | Fault::TooManyColumns, .. }
+            ) =>
         {
             Err(*error)
         }
@@ -46,6 +49,9 @@ impl Visitor for Refuse {
 
     fn pre_visit_query(&mut self, query: &ast::Query) -> Flow {
         refuse_long_union(&query.body)?;
+        if let ast::SetExpr::Values(values) = &*query.body {
+            values.rows.iter().try_for_each(|row| refuse_long_list(row.len()))?;
+        }
         if let Some(lock) = query.locks.first() {
             return refuse(format!("SELECT ... FOR {}", lock.lock_type), query);
         }
@@ -83,6 +89,7 @@ impl Visitor for Refuse {
             (select.value_table_mode.is_some(), "SELECT AS VALUE"),
         ];
         refuse_first(&clauses, select)?;
+        refuse_long_list(select.projection.len())?;
         select.projection.iter().try_for_each(refuse_literal_name)?;
         refuse_distinct_places(select)?;
         let mut names = Vec::new();
@@ -363,6 +370,20 @@ fn refuse_long_union(body: &ast::SetExpr) -> Flow {
         next = left;
     }
     refuse_length(length, "set operations in a row")
+}
+
+/// PostgreSQL's `MaxTupleAttributeNumber`.
+const TARGETS_MAX: usize = 1664;
+
+fn refuse_long_list(targets: usize) -> Flow {
+    if targets <= TARGETS_MAX {
+        return ControlFlow::Continue(());
+    }
+    ControlFlow::Break(Box::new(Error::Invalid {
+        message: format!("target lists can have at most {TARGETS_MAX} entries"),
+        fault: Fault::TooManyColumns,
+        position: None,
+    }))
 }
 
 fn refuse_length(length: usize, what: &str) -> Flow {

@@ -388,3 +388,20 @@ fn parentheses_and_chains_are_as_deep_as_they_must_be() {
         );
     }
 }
+
+#[test]
+fn lists_of_results_have_as_many_entries_as_in_postgres() {
+    let list = |count: usize| vec!["1"; count].join(", ");
+    let of_values = |list: String| format!("SELECT * FROM (VALUES ({list})) AS v");
+    for sql in [format!("SELECT {}", list(1664)), of_values(list(1664))] {
+        one(&sql);
+    }
+    for sql in [
+        format!("SELECT {}", list(1665)),
+        format!("SELECT * FROM (SELECT {}) AS s", list(1665)),
+        of_values(list(1665)),
+    ] {
+        let error = refused(&sql);
+        assert_eq!(error.sqlstate(), "54011", "{error}");
+    }
+}
