@@ -82,7 +82,7 @@ pub use modes::Modes;
 use nesting::PARSED_LEVELS_MAX;
 pub use nesting::flatten;
 pub use prepared::{Execute, Prepare};
-pub use refuse::refuse_in_query;
+pub use refuse::{refuse_in_query, refuse_in_returning};
 pub use sequence::Overriding;
 pub use settings::Scope;
 pub use system::SystemStatement;
