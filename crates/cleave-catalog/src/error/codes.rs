@@ -32,6 +32,7 @@ impl Fault {
             Self::Grouping => "42803",
             Self::Recursion => "42P19",
             Self::Window => "42P20",
+            Self::Feature => "0A000",
             Self::Parameter => "22023",
             Self::ParameterType => "42P18",
             Self::TooLong => "54000",

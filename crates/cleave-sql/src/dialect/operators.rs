@@ -1,5 +1,6 @@
 //! Operators whose operand types the engine would reconcile differently from PostgreSQL.
 
+use cleave_catalog::error::{Error, Fault};
 use cleave_fragment::functions::{
     checked_add, checked_multiply, checked_subtract, date_minus, date_plus, days_between,
     interval_divided, interval_of_time, interval_times, moments_between, part_of_time, quotient,
@@ -128,6 +129,10 @@ fn does(operator: &BinaryOperator) -> Option<Does> {
         BinaryOperator::StringConcat => Does::Concatenate,
         BinaryOperator::BitwiseAnd | BinaryOperator::BitwiseOr | BinaryOperator::PGBitwiseXor => {
             Does::Bits
+        }
+        if expr.distinct {
+            let message = "DISTINCT is not implemented for window functions".to_owned();
+            return Err(Error::Invalid { message, fault: Fault::Feature, position: None }.into());
         }
         _ => return None,
     })
