@@ -74,7 +74,7 @@ pub use time_arithmetic::{
     isfinite, knowing_infinite, moments_between, part_of_time, period_end, time_minus,
     time_of_interval, time_plus,
 };
-pub use truncated::date_trunc;
+pub use truncated::{date_trunc, keeps_offset};
 pub use whole_numbers::{factorial, gcd, lcm, to_hex};
 pub use years::{isoyear_of, julian_of, period_of_years, year_of};
 

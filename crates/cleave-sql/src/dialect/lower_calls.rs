@@ -14,12 +14,13 @@
 //!  x ^@ y                                 ─▶ starts_with(x, y)
 //!  x < ANY (list)                         ─▶ NOT (x >= ALL (list))
 //!  lag(x, n)                              ─▶ lag_by_row(x, n)
-//!  date_trunc(unit, x, zone)              ─▶ date_trunc(unit, x AT TIME ZONE zone) AT TIME ZONE zone
+//!  date_trunc('day', x, zone)             ─▶ date_trunc('day', x AT TIME ZONE zone) AT TIME ZONE zone
+//!  date_trunc('hour', x, zone)            ─▶ moment_beside(date_trunc('hour', y), y, x), y being x AT TIME ZONE zone
 //! ```
 
 use cleave_catalog::value::{interval, list};
 use cleave_fragment::functions::{
-    isoyear_of, julian_of, milliseconds_of, period_of_years, seconds_of, year_of,
+    isoyear_of, julian_of, keeps_offset, milliseconds_of, period_of_years, seconds_of, year_of,
 };
 use datafusion::arrow::datatypes::IntervalMonthDayNano;
 use datafusion::sql::sqlparser::ast::{
@@ -31,10 +32,11 @@ use datafusion::sql::sqlparser::parser::Parser;
 
 use super::functions::{
     AT_TIME_ZONE, DISCRETE_PERCENTILE, JOINED_LIST, LAG_BY_ROW, LEAD_BY_ROW, LIST_OR_EMPTY,
-    MOST_FREQUENT, SORTED_LIST, UUID_OF,
+    MOMENT_BESIDE, MOST_FREQUENT, SORTED_LIST, UUID_OF,
 };
 use super::functions_in_from::cast;
 use super::overlaps::overlapping;
+use super::regular_expressions::literal_text;
 use super::row_comparison::{binary, nested};
 use super::similar_pattern::similar_pattern;
 use crate::statement::catalog_syntax::call;
@@ -338,7 +340,16 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
         "date_trunc" => {
             let [unit, at, zone] = <[Expr; 3]>::try_from(given(function)?).ok()?;
             let moment = DataType::Timestamp(None, ast::TimezoneInfo::WithTimeZone);
-            let there = call(AT_TIME_ZONE, vec![cast(at, moment), zone.clone()]);
+            let moment = cast(at, moment);
+            let there = call(AT_TIME_ZONE, vec![moment.clone(), zone.clone()]);
+            let name = match &unit {
+                Expr::Value(value) => literal_text(&value.value),
+                _ => None,
+            };
+            if name.is_some_and(keeps_offset) {
+                let start = call("date_trunc", vec![unit, there.clone()]);
+                return Some(call(MOMENT_BESIDE, vec![start, there, moment]));
+            }
             return Some(call(AT_TIME_ZONE, vec![call("date_trunc", vec![unit, there]), zone]));
         }
         "timezone" => {

@@ -55,7 +55,7 @@ pub(super) use shift_by_row::{LAG_BY_ROW, LEAD_BY_ROW};
 pub(super) use text_of::text_of;
 pub use type_of::type_name;
 pub(super) use uuid_of::UUID_OF;
-pub(super) use zones::AT_TIME_ZONE;
+pub(super) use zones::{AT_TIME_ZONE, MOMENT_BESIDE};
 
 /// All of them.
 pub fn text_functions() -> Vec<Arc<ScalarUDF>> {
@@ -97,6 +97,7 @@ pub fn text_functions() -> Vec<Arc<ScalarUDF>> {
         moments::clock_timestamp(),
     ]
 }
+        zones::moment_beside(),
 
 /// Refuses a result of so many bytes, of one call.
 fn check_size(function: &str, bytes: usize) -> Result<()> {
