@@ -20,7 +20,8 @@
 //! 13. [`assignment`]: values as a column stores them.
 //! 14. [`date_trunc()`] with all of PostgreSQL's units; [`gcd`], [`lcm`], [`factorial`] and [`to_hex`] with its types.
 //! 15. `coalesce`, `greatest` and `least` [of one type](of_one_type), whatever literals in quotes are.
-//! 16. [`letters`]: `upper`, `lower`, `initcap` and `chr`, letter by letter.
+//! 16. [`letters`]: `upper`, `lower`, `initcap` and `chr`, letter by letter. `encode` and `decode` of [bytes](encoded).
+//! 17. [`like_escape`], [`like_pattern`]: patterns of LIKE with their escapes.
 
 pub mod assignment;
 mod average;
@@ -28,6 +29,7 @@ pub mod bounded;
 pub mod calendar;
 mod checked_arithmetic;
 mod concatenate;
+mod encoded;
 mod exact_sum;
 mod float_of;
 pub mod infinite;
@@ -110,6 +112,9 @@ pub fn callable() -> Vec<Arc<ScalarUDF>> {
         letters::chr(),
         period_end(),
         isfinite(),
+        encoded::encode(),
+        encoded::decode(),
+        like_escape(),
         isoyear_of(),
         year_of(),
         period_of_years(),

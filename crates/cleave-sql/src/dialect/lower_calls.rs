@@ -390,7 +390,10 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
 }
 
 /// Functions of one number: of several types, PostgreSQL prefers doubles for a literal in quotes, which has none.
-const OF_A_DOUBLE: [&str; 6] = ["abs", "sqrt", "cbrt", "round", "exp", "sign"];
+const OF_A_DOUBLE: [&str; 21] = [
+    "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cos", "cosh", "cot",
+    "degrees", "exp", "ln", "radians", "round", "sign", "sin", "sinh", "sqrt", "tan",
+];
 
 /// Whether the only argument is a literal in quotes.
 fn is_of_quoted(args: &FunctionArguments) -> bool {
