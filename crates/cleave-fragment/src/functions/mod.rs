@@ -36,6 +36,7 @@ pub mod infinite;
 pub mod interval_text;
 mod intervals;
 mod letters;
+mod like;
 mod numbers;
 mod of_one_type;
 mod packed_key;
@@ -63,6 +64,7 @@ pub use intervals::{
     age, interval_divided, interval_span, interval_times, justify_days, justify_hours,
     justify_interval, longest, milliseconds_of, seconds_of, shortest, span,
 };
+pub use like::{ends_in_escape, like_escape, like_pattern, with_backslash};
 pub use numbers::{checked_divide, div, sign, width_bucket, within_domains};
 pub use packed_key::{KeyLayout, KeyPart, PartKind, pack_key, part_of_key};
 pub use quotient::{average_of, quotient};
@@ -110,11 +112,11 @@ pub fn callable() -> Vec<Arc<ScalarUDF>> {
         letters::lower(),
         letters::initcap(),
         letters::chr(),
-        period_end(),
-        isfinite(),
         encoded::encode(),
         encoded::decode(),
         like_escape(),
+        period_end(),
+        isfinite(),
         isoyear_of(),
         year_of(),
         period_of_years(),
@@ -155,6 +157,7 @@ fn placed() -> Vec<Arc<ScalarUDF>> {
         interval_of_time(),
         time_of_interval(),
         assignment::assigned(),
+        like_pattern(),
     ]
 }
 

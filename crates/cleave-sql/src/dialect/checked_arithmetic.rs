@@ -3,8 +3,8 @@
 //! text write values as PostgreSQL does.
 
 use cleave_fragment::functions::{
-    checked_add, checked_divide, checked_multiply, checked_subtract, float_of, interval_span,
-    numeric_of, quotient,
+    checked_add, checked_divide, checked_multiply, checked_subtract, ends_in_escape, float_of,
+    interval_span, like_pattern, numeric_of, quotient,
 };
 use cleave_fragment::walk::WalkPlan;
 use datafusion::arrow::datatypes::DataType;
@@ -63,8 +63,24 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             op if compares(op) => return compared(expr, schema),
             _ => return Transformed::no(expr),
         },
+            Operator::LikeMatch
+            | Operator::NotLikeMatch
+            | Operator::ILikeMatch
+            | Operator::NotILikeMatch => return with_checked_pattern(expr),
         Expr::Negative(_) => checked_subtract(),
-        Expr::Between(_) | Expr::InList(_) => return compared(expr, schema),
+        Expr::Between(_) | Expr::InList(_) | Expr::InSubquery(_) | Expr::SetComparison(_) => {
+            return compared(expr, schema);
+        }
+        Expr::ScalarFunction(function)
+            if function.name() == "array_has"
+                && function.args.get(1).is_some_and(|item| is_interval(item, schema)) =>
+        {
+            return compared(expr, schema);
+        }
+        Expr::Case(case) if case.expr.as_ref().is_some_and(|of| is_interval(of, schema)) => {
+            return compared(expr, schema);
+        }
+        Expr::Like(_) => return with_checked_pattern(expr),
         Expr::Cast(to_text) if is_text(to_text.field.data_type()) => {
             let is_written = to_text.expr.get_type(schema).is_ok_and(|own| is_written(&own));
             return match expr {
@@ -190,3 +206,73 @@ fn kind_of(expr: &Expr, schema: &DFSchema) -> Option<Kind> {
         _ => None,
     }
 }
+        Expr::InSubquery(within) if is_interval(&within.expr) => match by_span(&within.subquery) {
+            Some(subquery) => {
+                let (expr, negated) = (boxed(within.expr), within.negated);
+                Transformed::yes(Expr::InSubquery(InSubquery { expr, subquery, negated }))
+            }
+            None => Transformed::no(Expr::InSubquery(within)),
+        },
+        Expr::SetComparison(mut within) if is_interval(&within.expr) => {
+            let Some(subquery) = by_span(&within.subquery) else {
+                return Transformed::no(Expr::SetComparison(within));
+            };
+            (within.expr, within.subquery) = (boxed(within.expr), subquery);
+            Transformed::yes(Expr::SetComparison(within))
+        }
+        expr => Transformed::no(expr),
+    }
+}
+
+/// A query of intervals as one of their lengths.
+fn by_span(subquery: &Subquery) -> Option<Subquery> {
+    let plan = Arc::clone(&subquery.subquery);
+    let [field] = plan.schema().fields().as_ref() else { return None };
+    if !matches!(field.data_type(), DataType::Interval(_)) {
+        return None;
+    }
+    let column = Expr::Column(Column::from(plan.schema().qualified_field(0)));
+    let length = interval_span().call(vec![column]).alias(field.name());
+    let lengths = LogicalPlan::Projection(Projection::try_new(vec![length], plan).ok()?);
+    Some(subquery.with_plan(Arc::new(lengths)))
+}
+
+/// LIKE with an error where its pattern ends in the escape character.
+fn with_checked_pattern(expr: Expr) -> Transformed<Expr> {
+    match expr {
+        Expr::Like(mut like) => {
+            let checked = checked_pattern(&like.expr, &like.pattern, like.case_insensitive);
+            let is_new = checked.is_some();
+            if let Some(pattern) = checked {
+                *like.pattern = pattern;
+            }
+            Transformed::new_transformed(Expr::Like(like), is_new)
+        }
+        Expr::BinaryExpr(mut binary) => {
+            let insensitive = matches!(binary.op, Operator::ILikeMatch | Operator::NotILikeMatch);
+            let checked = checked_pattern(&binary.left, &binary.right, insensitive);
+            let is_new = checked.is_some();
+            if let Some(pattern) = checked {
+                *binary.right = pattern;
+            }
+            Transformed::new_transformed(Expr::BinaryExpr(binary), is_new)
+        }
+/// `pattern` with the check; None: it is known to need none.
+fn checked_pattern(text: &Expr, pattern: &Expr, insensitive: bool) -> Option<Expr> {
+    let is_good = match pattern {
+        Expr::Literal(value, _) => !value.try_as_str().flatten().is_some_and(ends_in_escape),
+        Expr::ScalarFunction(call) => call.name() == like_pattern().name(),
+        Expr::Placeholder(_) => true,
+        _ => false,
+    };
+    if is_good {
+        return None;
+    }
+    // A pattern of constants stays one. It then is an error whatever the text, and so where the text is no column, which
+    // would be computed twice.
+    let is_at_hand = matches!(text, Expr::Column(_) | Expr::Literal(..))
+        && (pattern.any_column_refs() || matches!(pattern, Expr::Literal(..)));
+    let text = if is_at_hand { text.clone() } else { lit(ScalarValue::Utf8(None)) };
+    Some(like_pattern().call(vec![pattern.clone(), text, lit(insensitive)]))
+}
+
