@@ -7,18 +7,20 @@ use cleave_fragment::functions::{
     interval_span, like_pattern, numeric_of, quotient,
 };
 use cleave_fragment::walk::WalkPlan;
+use std::sync::Arc;
+
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::{Cast, InList};
+use datafusion::logical_expr::expr::{Cast, InList, InSubquery};
 use datafusion::logical_expr::{
-    Between, BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, lit,
+    Between, BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Projection, Subquery, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::functions::text_of;
+use super::functions::{list_order, list_spans, text_of};
 use super::infinite_times::knowing_infinite;
 use super::rewrite::rewrite_expressions;
 use super::typed_literals::{compares, is_text, is_written};
@@ -61,12 +63,12 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             // The engine takes it for 0 even of NULL.
             Operator::BitwiseXor if binary.left == binary.right => checked_subtract(),
             op if compares(op) => return compared(expr, schema),
-            _ => return Transformed::no(expr),
-        },
             Operator::LikeMatch
             | Operator::NotLikeMatch
             | Operator::ILikeMatch
             | Operator::NotILikeMatch => return with_checked_pattern(expr),
+            _ => return Transformed::no(expr),
+        },
         Expr::Negative(_) => checked_subtract(),
         Expr::Between(_) | Expr::InList(_) | Expr::InSubquery(_) | Expr::SetComparison(_) => {
             return compared(expr, schema);
@@ -152,12 +154,46 @@ fn truth_test(expr: Expr) -> Result<Expr, Expr> {
     Ok(Expr::BinaryExpr(BinaryExpr { left: operand, op, right }))
 }
 
+fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
+    matches!(expr.get_type(schema), Ok(DataType::Interval(_)))
+}
+
 /// A comparison of intervals, by their lengths: the engine compares months first.
 fn compared(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    let is_interval = |expr: &Expr| matches!(expr.get_type(schema), Ok(DataType::Interval(_)));
+    let is_interval = |expr: &Expr| is_interval(expr, schema);
     let span = |expr: Expr| interval_span().call(vec![expr]);
     let boxed = |expr: Box<Expr>| Box::new(interval_span().call(vec![*expr]));
+    let list = |expr: &Expr| match expr.get_type(schema) {
+        Ok(DataType::List(item)) => Some(item.data_type().clone()),
+        _ => None,
+    };
     match expr {
+        // The engine takes a NULL among the items for the least one, and intervals for different ones.
+        Expr::BinaryExpr(binary)
+            if list(&binary.left).zip(list(&binary.right)).is_some_and(|(one, _)| {
+                matches!(binary.op, Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq)
+                    || matches!(one, DataType::Interval(_))
+                        && matches!(binary.op, Operator::Eq | Operator::NotEq)
+            }) =>
+        {
+            let order = list_order().call(vec![*binary.left, *binary.right]);
+            let (left, right) = (Box::new(order), Box::new(lit(0_i32)));
+            Transformed::yes(Expr::BinaryExpr(BinaryExpr { left, op: binary.op, right }))
+        }
+        Expr::ScalarFunction(mut function) => {
+            if let [list, item] = function.args.as_mut_slice() {
+                *list = list_spans().call(vec![std::mem::take(list)]);
+                *item = span(std::mem::take(item));
+            }
+            Transformed::yes(Expr::ScalarFunction(function))
+        }
+        Expr::Case(mut case) => {
+            let whens = case.when_then_expr.iter_mut().map(|(when, _)| when);
+            for part in case.expr.iter_mut().chain(whens) {
+                **part = span(std::mem::take(&mut **part));
+            }
+            Transformed::yes(Expr::Case(case))
+        }
         Expr::BinaryExpr(binary) if is_interval(&binary.left) && is_interval(&binary.right) => {
             let (left, right) = (boxed(binary.left), boxed(binary.right));
             Transformed::yes(Expr::BinaryExpr(BinaryExpr { left, op: binary.op, right }))
@@ -173,39 +209,6 @@ fn compared(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             let expr = boxed(list.expr);
             Transformed::yes(Expr::InList(InList { expr, list: items, negated: list.negated }))
         }
-        expr => Transformed::no(expr),
-    }
-}
-
-fn is_numeric_of_float(cast: &Cast, schema: &DFSchema) -> bool {
-    let to = cast.field.data_type();
-    matches!(to, DataType::Decimal128(..) | DataType::Decimal256(..))
-        && cast.expr.get_type(schema).is_ok_and(|own| own.is_floating())
-}
-
-/// The common kind of both operands of an operator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Integer,
-    Numeric,
-    Double,
-}
-
-fn kind_of(expr: &Expr, schema: &DFSchema) -> Option<Kind> {
-    // A chain is asked once for each link: its kind is that of its last operand.
-    if let Expr::ScalarFunction(function) = expr
-        && function.name().starts_with("checked_")
-        && let Some(last) = function.args.last()
-    {
-        return kind_of(last, schema);
-    }
-    match expr.get_type(schema).ok()? {
-        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => Some(Kind::Integer),
-        DataType::Decimal128(..) | DataType::Decimal256(..) => Some(Kind::Numeric),
-        DataType::Float32 | DataType::Float64 => Some(Kind::Double),
-        _ => None,
-    }
-}
         Expr::InSubquery(within) if is_interval(&within.expr) => match by_span(&within.subquery) {
             Some(subquery) => {
                 let (expr, negated) = (boxed(within.expr), within.negated);
@@ -257,6 +260,10 @@ fn with_checked_pattern(expr: Expr) -> Transformed<Expr> {
             }
             Transformed::new_transformed(Expr::BinaryExpr(binary), is_new)
         }
+        expr => Transformed::no(expr),
+    }
+}
+
 /// `pattern` with the check; None: it is known to need none.
 fn checked_pattern(text: &Expr, pattern: &Expr, insensitive: bool) -> Option<Expr> {
     let is_good = match pattern {
@@ -276,3 +283,32 @@ fn checked_pattern(text: &Expr, pattern: &Expr, insensitive: bool) -> Option<Exp
     Some(like_pattern().call(vec![pattern.clone(), text, lit(insensitive)]))
 }
 
+fn is_numeric_of_float(cast: &Cast, schema: &DFSchema) -> bool {
+    let to = cast.field.data_type();
+    matches!(to, DataType::Decimal128(..) | DataType::Decimal256(..))
+        && cast.expr.get_type(schema).is_ok_and(|own| own.is_floating())
+}
+
+/// The common kind of both operands of an operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Integer,
+    Numeric,
+    Double,
+}
+
+fn kind_of(expr: &Expr, schema: &DFSchema) -> Option<Kind> {
+    // A chain is asked once for each link: its kind is that of its last operand.
+    if let Expr::ScalarFunction(function) = expr
+        && function.name().starts_with("checked_")
+        && let Some(last) = function.args.last()
+    {
+        return kind_of(last, schema);
+    }
+    match expr.get_type(schema).ok()? {
+        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => Some(Kind::Integer),
+        DataType::Decimal128(..) | DataType::Decimal256(..) => Some(Kind::Numeric),
+        DataType::Float32 | DataType::Float64 => Some(Kind::Double),
+        _ => None,
+    }
+}

@@ -69,6 +69,10 @@ pub(super) fn lower_call(expression: &mut Expr) {
         Expr::AtTimeZone { timestamp, time_zone } => {
             Some(call(AT_TIME_ZONE, vec![(**timestamp).clone(), (**time_zone).clone()]))
         }
+        Expr::CompoundFieldAccess { access_chain, .. } => {
+            access_chain.iter_mut().for_each(bound_slice);
+            None
+        }
         Expr::Cast { expr, data_type: DataType::Array(item), .. } => list_of_text(expr, item),
         Expr::Interval(interval) => spelt_out(interval).map(|value| {
             // The units are in the text.
@@ -82,6 +86,16 @@ pub(super) fn lower_call(expression: &mut Expr) {
     };
     if let Some(lowered) = lowered {
         *expression = lowered;
+    }
+}
+
+/// `x[:2]` as `x[1:2]`, and `x[2:]` with the greatest bound there is.
+fn bound_slice(access: &mut ast::AccessExpr) {
+    if let ast::AccessExpr::Subscript(ast::Subscript::Slice { lower_bound, upper_bound, .. }) =
+        access
+    {
+        lower_bound.get_or_insert_with(|| number(1));
+        upper_bound.get_or_insert_with(|| number(i32::MAX.unsigned_abs().into()));
     }
 }
 
@@ -379,7 +393,6 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
             return Some(call(DISCRETE_PERCENTILE, vec![list, fraction]));
         }
         "array_agg" | "string_agg" if function.over.is_none() => return sort_distinct(function),
-        "array_remove" => "array_remove_all".clone_into(&mut name.value),
         "array" => {
             let FunctionArguments::Subquery(query) = &function.args else { return None };
             return list_of_rows(query).map(|list| call(LIST_OR_EMPTY, vec![list]));

@@ -1,5 +1,5 @@
 //! `first_of`: the first of its arguments. The others are there to be named. `each_item`: its only argument, which
-//! the engine does not know again.
+//! the engine does not know again. `number_beside`: a number of the type that the others make it.
 
 use std::sync::Arc;
 
@@ -27,5 +27,23 @@ pub(in crate::dialect) fn each_item() -> Arc<ScalarUDF> {
     row_function("each_item", takes, gives, |args| {
         let [value] = take_function_args("each_item", args)?;
         Ok(Arc::clone(value))
+    })
+}
+
+/// `number_beside(number, others…)`: the number, a float if one of the others is.
+pub(in crate::dialect) const NUMBER_BESIDE: &str = "number_beside";
+
+pub(super) fn number_beside() -> Arc<ScalarUDF> {
+    let takes = |given: &[DataType]| {
+        let [own, others @ ..] = given else { return None };
+        let floats = [DataType::Float64, DataType::Float32];
+        let float = floats.into_iter().find(|float| others.contains(float));
+        let own = float.unwrap_or_else(|| own.clone());
+        Some(std::iter::once(own).chain(others.iter().cloned()).collect())
+    };
+    let gives = |given: &[DataType]| given.first().cloned().unwrap_or(DataType::Null);
+    row_function(NUMBER_BESIDE, takes, gives, |args| match args {
+        [first, ..] => Ok(Arc::clone(first)),
+        [] => internal_err!("{NUMBER_BESIDE} has no argument"),
     })
 }
