@@ -233,7 +233,7 @@ fn refuse_ambiguous(
 ) -> Flow {
     let ast::Expr::Identifier(ident) = key else { return ControlFlow::Continue(()) };
     let name = fold(ident);
-    let expression = |item: &'_ ast::SelectItem| match item {
+    let expression = |item: &ast::SelectItem| match item {
         ast::SelectItem::UnnamedExpr(expr) | ast::SelectItem::ExprWithAlias { expr, .. } => {
             Some(expr.clone())
         }
