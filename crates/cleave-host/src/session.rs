@@ -23,6 +23,7 @@ mod changed_rows;
 mod changing_with;
 mod charge;
 mod comments;
+mod concerned;
 mod copy;
 mod cursors;
 mod define;
@@ -92,7 +93,6 @@ use cleave_catalog::settings::transaction::Began;
 use cleave_catalog::settings::{Client, Settings};
 use cleave_catalog::storage_error::StorageError;
 use cleave_engine::device::DISK_FULL;
-use cleave_engine::storage_engine::patience::with_patience;
 use cleave_engine::write::load;
 use cleave_engine::write::load::{LoadCheck, RowChecks};
 use cleave_fragment::waiting;
@@ -116,6 +116,7 @@ pub use started::{ResultRows, Started};
 use crate::database::Database;
 
 use changing_with::Parts;
+use concerned::patiently;
 use cursors::Cursors;
 use definitions::Defined;
 use explain::Measuring;
@@ -336,7 +337,9 @@ impl Session {
         Box::pin(async move {
             self.hinted = None;
             block::check_outside_block(self, "a bulk load")?;
-            self.database.retry_blocked(table).await;
+            if let Some(tables) = self.concerned_by_load(table) {
+                self.database.retry_blocked(&tables).await;
+            }
             rights::check_may(self, Privilege::Insert, table)?;
             let schema = Arc::clone(&self.names().find_table(table)?.schema);
             if self.owns(schema.table_id) {
@@ -374,7 +377,6 @@ impl Session {
         hints.append(&mut parsed.hints);
         let ends = parsed.statement.properties().place.is_in_failed_block();
         if !ends {
-            self.database.retry_blocked(&parsed.text).await;
             self.begin_statement()?;
         }
         self.hinted = under(&self.settings, &hints)?;
@@ -382,9 +384,9 @@ impl Session {
         let is_own = returning::begin_returning(self, &parsed.statement);
         // The outcome of a commit must not be left unknown.
         let limit_ms = if ends { 0 } else { self.in_force().statement_timeout_ms };
-        let patience = self.database.patience_for(&parsed.text);
-        let running = with_patience(patience, Box::pin(self.run_statement(parsed)));
-        let outcome = within(limit_ms, running).await;
+        let (database, tables) = (Arc::clone(&self.database), self.concerned(&parsed.statement));
+        let running = patiently(&database, tables, Box::pin(self.run_statement(parsed)));
+        let outcome = within(limit_ms, Box::pin(running)).await;
         let outcome = self.end_statement(outcome).await;
         let outcome = returning::end_returning(self, is_own, outcome).await;
         self.hinted = None;

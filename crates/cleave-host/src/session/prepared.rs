@@ -41,6 +41,7 @@ use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 use futures::future::BoxFuture;
 
+use super::concerned::patiently;
 use super::insert::{Constant, ConstantInsert, constant};
 use super::modify::Returns;
 use super::modify_row::KeyedChange;
@@ -332,7 +333,11 @@ impl Session {
             self.begin_statement()?;
             let is_own = returning::begin_returning(self, known.statement());
             let limit_ms = self.in_force().statement_timeout_ms;
-            let started = within(limit_ms, Box::pin(start_texts(self, name, values))).await;
+            let (database, tables) =
+                (Arc::clone(&self.database), self.concerned(known.statement()));
+            let started = Box::pin(start_texts(self, name, values));
+            let started = patiently(&database, tables, started);
+            let started = within(limit_ms, Box::pin(started)).await;
             let started = self.end_statement(started).await;
             let started = returning::end_returning(self, is_own, started).await;
             self.hinted = None;

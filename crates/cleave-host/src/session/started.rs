@@ -37,6 +37,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
 use super::charge::Charge;
+use super::concerned::patiently;
 use super::cursors::CursorRows;
 use super::{
     Outcome, Session, block, locking, look_ups, prepared, ranges, rights, search_path, shapes,
@@ -100,11 +101,14 @@ impl Session {
                     let hints = std::mem::take(&mut parsed.hints);
                     self.hinted = under(&self.settings, &hints)?;
                     let limit_ms = self.in_force().statement_timeout_ms;
+                    let (database, tables) =
+                        (Arc::clone(&self.database), self.concerned_by(&query));
                     let started = async {
                         search_path::check_path(self, &parsed.text)?;
                         rights::check_rights(self, || Statement::Query(query.clone())).await?;
                         start_query(self, &query, &parsed.text).await
                     };
+                    let started = patiently(&database, tables, Box::pin(started));
                     let started = within(limit_ms, Box::pin(started)).await;
                     let started = self.end_statement(started).await;
                     self.hinted = None;
