@@ -44,7 +44,6 @@ use cleave_catalog::catalog::reserved_ids::ReservedIds;
 use cleave_catalog::catalog::upkeep::Upkeep;
 use cleave_catalog::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind};
 use cleave_catalog::error::{Error, NameKind, Result};
-use cleave_catalog::query_memory::query_runtime;
 use cleave_catalog::settings::Stack;
 use cleave_catalog::storage_error::StorageError;
 use cleave_fragment::command::{LOOKING_EPOCH, Ownership};
@@ -77,8 +76,8 @@ use catalog_edit::CatalogEdit;
 use commit::Changes;
 use commit::flush::Beside;
 use log_keeper::{LogKeeper, Unkept};
-use place::check_place;
-pub use place::lock;
+pub use place::{SPILLS, lock};
+use place::{check_place, runtime_in};
 
 /// Bytes that the buffer pool may hold by default.
 pub const BUFFER_POOL_BYTES_DEFAULT: u64 = 512 << 20;
@@ -343,7 +342,7 @@ impl Engine {
             rewritten_count: AtomicU64::new(0),
             devices: RwLock::new(devices),
             pool,
-            runtime: query_runtime(options.query_memory_bytes)?,
+            runtime: runtime_in(directory, incarnation, options.query_memory_bytes)?,
             last_shipped: LastShipped::default(),
             host_profile: Known::default(),
             writer: Arc::default(),
