@@ -76,6 +76,8 @@ pub(crate) struct Connection {
     is_passing_over: bool,
     /// Start of the open transaction.
     transaction_began: Option<Instant>,
+    /// Whether clients needed no password when it was last ready.
+    was_open: bool,
 }
 
 /// A decoded message; None if its kind is unknown.
@@ -138,6 +140,7 @@ async fn greeted(
                 reported_version: 0,
                 is_passing_over: false,
                 transaction_began: None,
+                was_open: false,
             });
             return Some((connection, place));
         }
@@ -184,6 +187,7 @@ async fn begin(
 impl Connection {
     async fn run(mut self: Box<Self>) {
         self.report_settings();
+        self.was_open = self.server.is_open();
         let Registered { backend, secret, .. } = self.registered;
         reply::backend_key(&mut self.wire.output, backend, secret);
         self.tell_ready();
@@ -387,6 +391,10 @@ impl Connection {
         };
         if self.session.settings_version() != self.reported_version {
             self.report_settings();
+        }
+        if self.was_open && !self.server.is_open() {
+            self.was_open = false;
+            reply::notice(&mut self.wire.output, &Complaint::passwords_from_now_on());
         }
         self.listed.rests(self.session.transaction_status());
         reply::ready(&mut self.wire.output, block::state(self.session.transaction_status()));
