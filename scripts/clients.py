@@ -78,7 +78,7 @@ def cleave():
 
 def start_server(folder):
     database = folder / "shop"
-    run([cleave(), "sql", "--db", str(database), "-f", str(PROGRAMS / "shop.sql")])
+    run([cleave(), "sql", "--create", "--db", str(database), "-f", str(PROGRAMS / "shop.sql")])
     run([cleave(), "user", "add", USER, "--db", str(database)], input=PASSWORD + "\n")
     process, port = servers.serve(cleave(), database, "--tls-self-made")
     SERVER["port"] = str(port)
