@@ -115,7 +115,7 @@ const DEVICE_OPERATORS: [&str; 25] = [
 
 /// Functions of the engine that neither side has: they make values of types that no table has, of any width; or they
 /// have the names of the host's own functions, and a device would run the engine's instead.
-pub const ABSENT_FUNCTIONS: [&str; 11] = [
+pub const ABSENT_FUNCTIONS: [&str; 12] = [
     "arrow_cast",
     "arrow_try_cast",
     "cast_to_type",
@@ -127,6 +127,7 @@ pub const ABSENT_FUNCTIONS: [&str; 11] = [
     "regexp_instr",
     "regexp_match",
     "regexp_replace",
+    "string_to_array",
 ];
 
 /// Says why `node` alone, without its inputs, cannot run on a device; `None` if it can.

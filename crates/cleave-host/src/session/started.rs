@@ -24,7 +24,7 @@ use cleave_catalog::settings::Settings;
 use cleave_catalog::settings::When;
 use cleave_catalog::tasks;
 use cleave_engine::write::begun::byte_count;
-use cleave_fragment::StopOnDrop;
+use cleave_fragment::{StopOnDrop, wanted};
 use cleave_query::select::{QueryRequest, ReadView, RunningQuery, describe, run_logged};
 use cleave_sql::statement::parameters::place_of;
 use cleave_sql::statement::parse::Scope;
@@ -361,20 +361,19 @@ impl ResultRows {
     #[must_use]
     pub fn on(self, runtime: &Handle) -> Self {
         let Source::Running(mut running) = self.source else { return self };
-        let stop = running.planned().context.stop().into();
+        let is_stopped = running.planned().context.stop().clone();
+        let stop = StopOnDrop::from(&is_stopped);
         let (give, batches) = mpsc::channel(AHEAD);
         let mut task = JoinSet::new();
-        task.spawn_on(
-            async move {
-                while let Some(batch) = running.next().await.transpose() {
-                    let is_last = batch.is_err();
-                    if give.send(batch).await.is_err() || is_last {
-                        return;
-                    }
+        let giving = async move {
+            while let Some(batch) = running.next().await.transpose() {
+                let is_last = batch.is_err();
+                if give.send(batch).await.is_err() || is_last {
+                    return;
                 }
-            },
-            runtime,
-        );
+            }
+        };
+        task.spawn_on(wanted::until(move || is_stopped.is_raised(), giving), runtime);
         let source = Source::Elsewhere { batches, _stop: stop, task };
         Self { schema: self.schema, source }
     }

@@ -20,6 +20,7 @@
 
 mod first_of;
 mod from_template;
+mod like;
 mod lists;
 mod made_times;
 mod moments;
@@ -28,6 +29,7 @@ mod number_template;
 mod patterns;
 mod rounding;
 mod shift_by_row;
+mod split;
 mod template;
 mod text_of;
 mod texts;
@@ -43,6 +45,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::ScalarUDF;
 
 pub(super) use first_of::{FIRST_OF, each_item, first_of};
+pub(super) use like::like_by_steps;
 pub(super) use lists::{
     DISCRETE_PERCENTILE, JOINED_LIST, LIST_OR_EMPTY, MOST_FREQUENT, SORTED_LIST,
 };
@@ -78,6 +81,8 @@ pub fn text_functions() -> Vec<Arc<ScalarUDF>> {
         patterns::regexp_instr(),
         patterns::regexp_replace(),
         patterns::substring_by_pattern(),
+        split::string_to_array(),
+        like_by_steps(),
         lists::most_frequent(),
         lists::discrete_percentile(),
         lists::list_or_empty(),
