@@ -368,7 +368,7 @@ pub enum Fault {
     ReadOnlyTransaction,
     /// An unknown savepoint (3B001).
     Savepoint,
-    /// An unknown constraint (42704).
+    /// An unknown constraint or operator class (42704).
     UnknownConstraint,
     /// A number out of its range (22003).
     Range,

@@ -101,7 +101,7 @@ use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::hint::Hint;
 use cleave_sql::statement::moment::{Moment, Taker};
 use cleave_sql::statement::parse::Scope;
-use cleave_sql::statement::{Parameters, ParsedStatement, Statement, parse_script};
+use cleave_sql::statement::{Parameters, ParsedStatement, Statement, parse_script_in};
 use cleave_store::TableSchema;
 use cleave_txn::Tracked;
 use cleave_txn::locks::LockMark;
@@ -312,7 +312,7 @@ impl Session {
                 return Ok(vec![outcome]);
             }
             let mut outcomes = Vec::new();
-            for parsed in parse_script(sql)? {
+            for parsed in parse_script_in(sql, Some(&self.settings.client.database))? {
                 let position = parsed.position;
                 let outcome = Box::pin(self.run_hinted(parsed)).await;
                 outcomes.push(outcome.map_err(|error| error.at(Some(position)))?);
@@ -501,8 +501,8 @@ impl Session {
                 Box::pin(drop_table::run(self, if_exists, &names, cascade)).await
             }
             Statement::CreateIndex(create) => Box::pin(indexes::create_index(self, create)).await,
-            Statement::DropIndex { if_exists, names } => {
-                Box::pin(indexes::drop_indexes(self, if_exists, &names)).await
+            Statement::DropIndex { if_exists, names, cascade } => {
+                Box::pin(indexes::drop_indexes(self, if_exists, &names, cascade)).await
             }
             Statement::Define(define) => Box::pin(define::run(self, *define)).await,
             Statement::Comment(comment) => {

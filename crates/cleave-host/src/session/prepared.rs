@@ -35,7 +35,7 @@ use cleave_sql::statement::parameters;
 use cleave_sql::statement::parameters::{StatementText, parameter_type, type_name};
 use cleave_sql::statement::parse::refuse_in_query;
 use cleave_sql::statement::{
-    Execute, Parameter, Parameters, ParsedStatement, Prepare, Statement, parse_script,
+    Execute, Parameter, Parameters, ParsedStatement, Prepare, Statement, parse_script_in,
 };
 use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
@@ -246,7 +246,8 @@ impl Session {
         types: &'a [Option<ColumnType>],
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let mut statements = parse_script(sql)?;
+            let database = &self.settings.client.database;
+            let mut statements = parse_script_in(sql, Some(database))?;
             let (Some(parsed), true) = (statements.pop(), statements.is_empty()) else {
                 return Err(Error::Invalid {
                     message: "one statement is prepared at a time".to_owned(),
