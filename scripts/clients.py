@@ -113,6 +113,8 @@ def psql():
     assert say("SELECT count(*) FROM orders").split()[2] == "1000"
     assert say("SELECT email FROM customers WHERE id = 7").split()[2] == "c7@example.org"
     say("COPY (SELECT * FROM customers) TO STDOUT CSV HEADER")
+    # The connect sequences of programs that are not installed here.
+    run(["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", str(PROGRAMS / "connect.sql")])
     fetched = run(["psql", "-X", "-v", "FETCH_COUNT=300", "-At", "-c", "SELECT id FROM orders ORDER BY id"])
     assert len(fetched.split()) == 1000
     failed = subprocess.run(["psql", "-X", "-c", "SELECT emal FROM customers"], capture_output=True, text=True,

@@ -20,8 +20,9 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use cleave_host::backends::Listed;
+use cleave_host::select::Origin;
 use cleave_host::statement::properties::{self, Tag};
-use cleave_host::statement::{Discard, ParsedStatement, Statement, parse_script};
+use cleave_host::statement::{Discard, ParsedStatement, Statement, parse_script_in};
 use cleave_host::{ResultRows, Session, Started, TransactionStatus};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
@@ -412,8 +413,8 @@ impl Connection {
             reply::complete(&mut self.wire.output, &tag);
             return Ok(());
         }
-        let statements =
-            parse_script(sql).map_err(|error| Stop::Failed(Complaint::of(&error, sql)))?;
+        let statements = parse_script_in(sql, Some(&self.session.settings().client.database))
+            .map_err(|error| Stop::Failed(Complaint::of(&error, sql)))?;
         if statements.is_empty() {
             reply::bare(&mut self.wire.output, b'I');
         }
@@ -555,7 +556,8 @@ impl Connection {
     ) -> Result<(), Stop> {
         while !places.is_empty() {
             {
-                let mut writer = RowWriter::new(batch, columns)?;
+                let style = self.session.settings().interval_style;
+                let mut writer = RowWriter::new(batch, columns, style)?;
                 let out = &mut self.wire.output;
                 while out.len() < SEND_BYTES
                     && let Some(place) = places.next()
@@ -594,6 +596,7 @@ pub(super) fn columns(schema: &SchemaRef, formats: &[Format]) -> Vec<Column> {
             name: field.name().clone(),
             wire_type: WireType::of_arrow(field.data_type()),
             format: format_at(formats, place),
+            origin: Origin::of(field),
         })
         .collect()
 }
