@@ -62,7 +62,7 @@ pub(super) async fn alter_table(session: &mut Session, alter: AlterTable) -> Res
     if let ([Action::RenameTable { to }], Some(_)) =
         (alter.actions.as_slice(), state.view(&alter.table))
     {
-        return rename_view(session, &alter.table, to).await;
+        return Box::pin(rename_view(session, &alter.table, to)).await;
     }
     if alter.if_exists && !state.has_table_named(&alter.table) {
         return Ok(done);

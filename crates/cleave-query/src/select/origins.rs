@@ -12,6 +12,7 @@ use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::logical_expr::{Expr, JoinType, LogicalPlan};
 
 use super::pg_catalog::{table_oid, type_of};
+use super::table_provider::SCHEMA;
 
 const KEY: &str = "cleave.origin";
 
@@ -91,6 +92,10 @@ fn origin(plan: &LogicalPlan, place: usize, state: &CatalogState) -> Option<Orig
     loop {
         match plan {
             LogicalPlan::TableScan(scan) => {
+                // Tables of the catalog may have the names of others.
+                if scan.table_name.schema().is_some_and(|schema| schema != SCHEMA) {
+                    return None;
+                }
                 let table = state.table(scan.table_name.table())?;
                 let name = scan.projected_schema.fields().get(place)?.name();
                 let own = table.schema.columns.iter().position(|column| column.name == *name)?;
@@ -117,18 +122,25 @@ fn origin(plan: &LogicalPlan, place: usize, state: &CatalogState) -> Option<Orig
             LogicalPlan::Sort(sort) => plan = &sort.input,
             LogicalPlan::Limit(limit) => plan = &limit.input,
             LogicalPlan::Join(join) => {
+                use JoinType as Type;
                 let left = join.left.schema().fields().len();
-                let has_left_only = matches!(
-                    join.join_type,
-                    JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark
-                );
-                if place < left {
-                    plan = &join.left;
-                } else if has_left_only {
-                    return None;
-                } else {
-                    place -= left;
-                    plan = &join.right;
+                match join.join_type {
+                    Type::Inner | Type::Left | Type::Right | Type::Full if place >= left => {
+                        place -= left;
+                        plan = &join.right;
+                    }
+                    Type::Inner
+                    | Type::Left
+                    | Type::Right
+                    | Type::Full
+                    | Type::LeftSemi
+                    | Type::LeftAnti
+                    | Type::LeftMark
+                        if place < left =>
+                    {
+                        plan = &join.left;
+                    }
+                    _ => return None,
                 }
             }
             _ => return None,
