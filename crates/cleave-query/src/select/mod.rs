@@ -111,7 +111,7 @@ pub use compiled::{Compiled, compile, is_plain_value};
 pub use kept::{CachedPlan, keep};
 pub(crate) use optimised::OptimisedPlans;
 use order_and_split::{Divided, Planning, Queries};
-pub use origins::Origin;
+pub use origins::ColumnOrigin;
 use placed::placed;
 pub use result_names::ResultNames;
 pub use sequence_functions::sequence_number;

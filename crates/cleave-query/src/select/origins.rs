@@ -18,7 +18,7 @@ const KEY: &str = "cleave.origin";
 
 /// The column of a table from which a column of a result comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Origin {
+pub struct ColumnOrigin {
     /// The number of the table.
     pub table: u32,
     /// The number of the column in it, from 1.
@@ -29,7 +29,7 @@ pub struct Origin {
     pub modifier: i32,
 }
 
-impl Origin {
+impl ColumnOrigin {
     /// That of a column of a described result; None: it is computed.
     #[must_use]
     pub fn of(field: &Field) -> Option<Self> {
@@ -67,17 +67,17 @@ impl Origin {
 }
 
 /// The origins of the columns of `plan`.
-pub(super) fn origins(plan: &LogicalPlan, state: &CatalogState) -> Vec<Option<Origin>> {
+pub(super) fn origins(plan: &LogicalPlan, state: &CatalogState) -> Vec<Option<ColumnOrigin>> {
     (0..plan.schema().fields().len()).map(|place| origin(plan, place, state)).collect()
 }
 
 /// `schema` with the origins of its columns.
-pub(super) fn noted(schema: &SchemaRef, origins: &[Option<Origin>]) -> SchemaRef {
+pub(super) fn noted(schema: &SchemaRef, origins: &[Option<ColumnOrigin>]) -> SchemaRef {
     if schema.fields().len() != origins.len() {
         return Arc::clone(schema);
     }
     let fields = schema.fields().iter().zip(origins).map(|(field, origin)| {
-        let note = origin.map(|Origin { table, column, type_oid, modifier }| {
+        let note = origin.map(|ColumnOrigin { table, column, type_oid, modifier }| {
             (KEY.to_owned(), format!("{table} {column} {type_oid} {modifier}"))
         });
         Field::clone(field).with_metadata(HashMap::from_iter(note))
@@ -85,7 +85,7 @@ pub(super) fn noted(schema: &SchemaRef, origins: &[Option<Origin>]) -> SchemaRef
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
-fn origin(plan: &LogicalPlan, place: usize, state: &CatalogState) -> Option<Origin> {
+fn origin(plan: &LogicalPlan, place: usize, state: &CatalogState) -> Option<ColumnOrigin> {
     let mut plan = plan;
     let mut place = place;
     // Each step goes down: a plan has an end.
@@ -99,14 +99,14 @@ fn origin(plan: &LogicalPlan, place: usize, state: &CatalogState) -> Option<Orig
                 let table = state.table(scan.table_name.table())?;
                 let name = scan.projected_schema.fields().get(place)?.name();
                 let own = table.schema.columns.iter().position(|column| column.name == *name)?;
-                return Origin::new(&table.schema, own);
+                return ColumnOrigin::new(&table.schema, own);
             }
             LogicalPlan::SubqueryAlias(alias) => {
                 if let Some(view) = state.view(alias.alias.table())
                     && !matches!(*alias.input, LogicalPlan::TableScan(_))
                     && view.schema.columns.len() == plan.schema().fields().len()
                 {
-                    return Origin::new(&view.schema, place);
+                    return ColumnOrigin::new(&view.schema, place);
                 }
                 plan = &alias.input;
             }

@@ -20,7 +20,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use cleave_host::backends::Listed;
-use cleave_host::select::Origin;
+use cleave_host::select::ColumnOrigin;
 use cleave_host::statement::properties::{self, Tag};
 use cleave_host::statement::{Discard, ParsedStatement, Statement, parse_script_in};
 use cleave_host::{ResultRows, Session, Started, TransactionStatus};
@@ -596,7 +596,7 @@ pub(super) fn columns(schema: &SchemaRef, formats: &[Format]) -> Vec<Column> {
             name: field.name().clone(),
             wire_type: WireType::of_arrow(field.data_type()),
             format: format_at(formats, place),
-            origin: Origin::of(field),
+            origin: ColumnOrigin::of(field),
         })
         .collect()
 }

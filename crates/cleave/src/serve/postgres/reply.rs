@@ -4,7 +4,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-use cleave_host::select::Origin;
+use cleave_host::select::ColumnOrigin;
 
 use super::complaint::Complaint;
 use super::message::Format;
@@ -31,7 +31,7 @@ pub(crate) struct Column {
     /// The format of its values.
     pub(crate) format: Format,
     /// The column of a table that it is.
-    pub(crate) origin: Option<Origin>,
+    pub(crate) origin: Option<ColumnOrigin>,
 }
 
 /// Appends a message of `kind`, whose body `write` appends.
