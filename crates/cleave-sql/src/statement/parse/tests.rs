@@ -457,9 +457,9 @@ fn a_locking_clause_may_stand_before_limit() {
     ] {
         let shape = |sql: &str| match parse_script(sql) {
             Ok(mut parsed) => format!("{:?}", parsed.remove(0).statement.properties().tag),
-            Err(error) => format!("{error}"),
+            Err(error) => error.sqlstate().to_owned(),
         };
         assert_eq!(shape(before), shape(behind), "{before}");
-        assert!(!shape(before).contains("syntax error"), "{before}: {}", shape(before));
+        assert_ne!(shape(before), "42601", "{before}");
     }
 }
