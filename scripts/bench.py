@@ -281,7 +281,7 @@ def size(scale):
         file.unlink(missing_ok=True)
         connection = duckdb.connect(str(file))
         connection.execute(schema)
-        run([CLEAVE, "sql", "--db", place, "-c", schema], quiet=True)
+        run([CLEAVE, "sql", "--create", "--db", place, "-c", schema], quiet=True)
         totals = [0, 0.0, 0.0]
         for table in re.findall(r"CREATE TABLE (\w+)", schema):
             source = folder / f"{table}.csv"
@@ -381,7 +381,7 @@ def load_statistics(scale):
         for _ in range(ROUNDS):
             for setting, times in used.items():
                 shutil.rmtree(place, ignore_errors=True)
-                run([CLEAVE, "sql", "--db", place, "-f", folder / "schema.sql"], quiet=True)
+                run([CLEAVE, "sql", "--create", "--db", place, "-f", folder / "schema.sql"], quiet=True)
                 run([CLEAVE, "sql", "--db", place, "-c", f"ALTER SYSTEM SET autoanalyze = {setting}"], quiet=True)
                 before = resource.getrusage(resource.RUSAGE_CHILDREN)
                 run([CLEAVE, "load", "--db", place, table, folder / f"{table}.csv"], quiet=True)
@@ -550,7 +550,7 @@ class Device:
 # --- running statements --------------------------------------------------------------------------
 
 def shell(place, create=False):
-    run([CLEAVE, "sql", "--db", place, "-c", "SELECT 1"], quiet=True)
+    run([CLEAVE, "sql", "--create", "--db", place, "-c", "SELECT 1"], quiet=True)
 
 
 def explain_lines(place, statements, settings, arguments=()):

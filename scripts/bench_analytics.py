@@ -102,7 +102,7 @@ def tables(benchmark, scale):
         connection.execute(f"INSERT INTO visits {web_visits.rows(count)}")
         connection.execute("ANALYZE; CHECKPOINT")
         connection.execute(f"COPY visits TO '{rows}' (FORMAT parquet)")
-    bench.run([bench.CLEAVE, "sql", "--db", place, "-c", web_visits.SCHEMA], quiet=True)
+    bench.run([bench.CLEAVE, "sql", "--create", "--db", place, "-c", web_visits.SCHEMA], quiet=True)
     bench.run([bench.CLEAVE, "load", "--db", place, "visits", rows])
     bench.run([bench.CLEAVE, "sql", "--db", place, "-c", "ANALYZE"], quiet=True)
     rows.unlink()

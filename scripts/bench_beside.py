@@ -65,7 +65,7 @@ def percentiles(times):
 def freshness(psycopg, folder, options):
     database = folder / "db"
     (folder / "tables.sql").write_text(MARKS)
-    servers.output([bench.CLEAVE, "sql", "--db", database, "-f", folder / "tables.sql"])
+    servers.output([bench.CLEAVE, "sql", "--create", "--db", database, "-f", folder / "tables.sql"])
     process, port = servers.serve(bench.CLEAVE, database)
     connect = lambda: psycopg.connect(f"host=127.0.0.1 port={port} user=ada dbname=db", autocommit=True)
     is_over = threading.Event()
@@ -110,7 +110,7 @@ def freshness(psycopg, folder, options):
 
 def analytics(psycopg, folder, options):
     database, device = folder / "db", None
-    servers.output([bench.CLEAVE, "sql", "--db", database, "-c", "SELECT 1"])
+    servers.output([bench.CLEAVE, "sql", "--create", "--db", database, "-c", "SELECT 1"])
     settings = []
     if not options.embedded_device:
         place = folder / "device"

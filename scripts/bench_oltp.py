@@ -89,7 +89,7 @@ class Cleave(Server):
     def start(self, script):
         database = self.folder / "accounts"
         (self.folder / "tables.sql").write_text(script)
-        servers.output([bench.CLEAVE, "sql", "--db", database, "-f", self.folder / "tables.sql"])
+        servers.output([bench.CLEAVE, "sql", "--create", "--db", database, "-f", self.folder / "tables.sql"])
         self.process, self.port = servers.serve(bench.CLEAVE, database, "--buffer-pool", BUFFERS, before=self.before)
         self.client("ada", "accounts")
 

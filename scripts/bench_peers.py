@@ -193,7 +193,7 @@ def load_cleave(folder, _server, indexes_first=False):
         steps = [*indexes(table), copy] if indexes_first else [copy, *indexes(table)]
         script += [definitions(folder, table), *steps]
     start = time.perf_counter()
-    run([CLEAVE, "sql", "--db", place, "-c", "\n".join(script)], quiet=True)
+    run([CLEAVE, "sql", "--create", "--db", place, "-c", "\n".join(script)], quiet=True)
     seconds = time.perf_counter() - start
     shutil.rmtree(place)
     return seconds
@@ -259,7 +259,7 @@ def points(scale):
     lite.unlink(missing_ok=True)
     definition, index = definitions(folder, "orders"), "CREATE INDEX o_custkey_index ON orders (o_custkey);"
     load_csv = f"COPY orders FROM '{folder}/orders.csv' (FORMAT csv);"
-    run([CLEAVE, "sql", "--db", place, "-c", f"{definition} {load_csv} {index}"], quiet=True)
+    run([CLEAVE, "sql", "--create", "--db", place, "-c", f"{definition} {load_csv} {index}"], quiet=True)
     script = f"{definition}\n.mode csv\n.import {folder}/orders.csv orders\n{index}\n"
     subprocess.run(["sqlite3", str(lite)], input=script, text=True, check=True)
     print(f"TPC-H {scale}, orders, {rows / 1e6:.2f} million rows, {LOOKUPS} look-ups of three columns by random keys, "

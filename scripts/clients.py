@@ -78,7 +78,7 @@ def cleave():
 
 def start_server(folder):
     database = folder / "shop"
-    run([cleave(), "sql", "--db", str(database), "-f", str(PROGRAMS / "shop.sql")])
+    run([cleave(), "sql", "--create", "--db", str(database), "-f", str(PROGRAMS / "shop.sql")])
     run([cleave(), "user", "add", USER, "--db", str(database)], input=PASSWORD + "\n")
     process, port = servers.serve(cleave(), database, "--tls-self-made")
     SERVER["port"] = str(port)
@@ -113,6 +113,8 @@ def psql():
     assert say("SELECT count(*) FROM orders").split()[2] == "1000"
     assert say("SELECT email FROM customers WHERE id = 7").split()[2] == "c7@example.org"
     say("COPY (SELECT * FROM customers) TO STDOUT CSV HEADER")
+    # The connect sequences of programs that are not installed here.
+    run(["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", str(PROGRAMS / "connect.sql")])
     fetched = run(["psql", "-X", "-v", "FETCH_COUNT=300", "-At", "-c", "SELECT id FROM orders ORDER BY id"])
     assert len(fetched.split()) == 1000
     failed = subprocess.run(["psql", "-X", "-c", "SELECT emal FROM customers"], capture_output=True, text=True,
@@ -224,7 +226,7 @@ def pg_dump():
         with tempfile.TemporaryDirectory() as folder:
             database = Path(folder) / "restored"
             roles = ["CREATE ROLE reader", "CREATE ROLE \"Odd \"\"Role\""]
-            run([cleave(), "sql", "--db", str(database), *sum((["-c", role] for role in roles), [])])
+            run([cleave(), "sql", "--create", "--db", str(database), *sum((["-c", role] for role in roles), [])])
             run([cleave(), "user", "add", USER, "--db", str(database)], input=PASSWORD + "\n")
             process, port = servers.serve(cleave(), database, "--tls-self-made")
             there = {**environment(), "PGPORT": str(port), "PGDATABASE": "restored"}

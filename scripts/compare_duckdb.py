@@ -100,7 +100,7 @@ class Cleave:
 
     def load(self, csv):
         try:
-            self.run("sql", "-f", str(csv / "schema.sql"))
+            self.run("sql", "--create", "-f", str(csv / "schema.sql"))
             for file in sorted(csv.glob("*.csv")):
                 self.run("load", file.stem, str(file))
         except (RuntimeError, OSError) as error:

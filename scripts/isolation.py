@@ -161,7 +161,7 @@ def main():
                 address = f"host=127.0.0.1 port={port} user={user} dbname=postgres"
             else:
                 database = place / "db"
-                servers.output([servers.cleave(), "sql", "--db", database, "-c", "SELECT 1"])
+                servers.output([servers.cleave(), "sql", "--create", "--db", database, "-c", "SELECT 1"])
                 server, port = servers.serve(servers.cleave(), database)
                 address = f"host=127.0.0.1 port={port} user=ada dbname=db"
             try:

@@ -186,7 +186,7 @@ class World:
         self.start_device()
         self.proxy = Proxy(self.device_port)
         self.database = folder / "host" / "disk"
-        servers.output([binary, "sql", "--db", self.database, "-c", "SELECT 1"])
+        servers.output([binary, "sql", "--create", "--db", self.database, "-c", "SELECT 1"])
         servers.output([binary, "device", "--db", self.database, "add", "nas", "--address",
                         f"127.0.0.1:{self.proxy.port}",
                         "--token-file", folder / "token", "--ca", self.certificate])

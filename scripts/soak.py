@@ -449,7 +449,7 @@ def soak(psycopg, options):
         database = Path(folder) / "db"
         tables = Path(folder) / "tables.sql"
         tables.write_text(TABLES + (AUTOVACUUM if options.autovacuum else ""))
-        servers.output([binary, "sql", "--db", database, "-f", tables])
+        servers.output([binary, "sql", "--create", "--db", database, "-f", tables])
         run = Run(Path(folder), "host=127.0.0.1 port={port} user=ada dbname=db", seed)
         process, run.port = servers.serve(binary, database, "--allow-files")
         clients = [Client(psycopg, run, number) for number in range(options.clients)]

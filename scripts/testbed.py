@@ -765,7 +765,7 @@ def self_test(options):
     with tempfile.TemporaryDirectory(prefix="cleave-selftest-") as folder:
         # 1. The limits hold, a statement crosses the link, and the command's exit code comes back.
         place = Path(folder) / "db"
-        script = (f"'{cleave}' sql --db '{place}' -c 'SELECT 1' >/dev/null && "
+        script = (f"'{cleave}' sql --create --db '{place}' -c 'SELECT 1' >/dev/null && "
                   f"'{cleave}' device add far --db '{place}' --address $CLEAVE_TESTBED_ADDRESS "
                   "--token-file $CLEAVE_TESTBED_TOKEN_FILE --ca $CLEAVE_TESTBED_CA && "
                   f"'{cleave}' sql --db '{place}' --set default_device=far -c 'CREATE TABLE t (a bigint)' "

@@ -45,7 +45,7 @@ class Data:
         with open_testbed(self.device, None, None, None) as bed:
             far = bed.start_device()
             inside = ["--db", self.database]
-            steps = [["sql", *inside, "-c", "SELECT 1"],
+            steps = [["sql", "--create", *inside, "-c", "SELECT 1"],
                      ["device", "add", "far", *inside, "--address", far["CLEAVE_TESTBED_ADDRESS"], "--token-file",
                       far["CLEAVE_TESTBED_TOKEN_FILE"], "--ca", far["CLEAVE_TESTBED_CA"]],
                      ["generate", "imdb", "--scale", self.scale, "--set", "default_device=far", *inside],

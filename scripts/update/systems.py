@@ -124,7 +124,7 @@ class Cleave(System):
         self.path = folder / self.database
         place.start(folder / "device")
         try:
-            servers.output([bench.CLEAVE, "sql", "--db", self.path, "-c", "SELECT 1"])
+            servers.output([bench.CLEAVE, "sql", "--create", "--db", self.path, "-c", "SELECT 1"])
             place.attach(self.path)
             self.start()
         except BaseException:

@@ -338,6 +338,8 @@ pub enum Fault {
     Recursion,
     /// A window that repeats a clause of the window that it is based on (42P20).
     Window,
+    /// What PostgreSQL does not implement either, in its words (0A000).
+    Feature,
     /// A parameter out of its range (22023).
     Parameter,
     /// A parameter whose type cannot be determined (42P18).
@@ -368,7 +370,7 @@ pub enum Fault {
     ReadOnlyTransaction,
     /// An unknown savepoint (3B001).
     Savepoint,
-    /// An unknown constraint (42704).
+    /// An unknown constraint or operator class (42704).
     UnknownConstraint,
     /// A number out of its range (22003).
     Range,

@@ -7,9 +7,11 @@
 //! Thresholds for Shared-Memory Packet Switches"). One operator alone leaves a third of the pool unused, two a fifth.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion_common::{DataFusionError, resources_datafusion_err};
+use datafusion_execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion_execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
 };
@@ -21,10 +23,15 @@ use crate::error::{Error, Result};
 const UNUSED_TIMES: usize = 2;
 
 /// The memory and spill space of a database's statements: `memory_bytes` in all; beyond it, operators spill to
-/// temporary files if they can.
-pub fn query_runtime(memory_bytes: u64) -> Result<Arc<RuntimeEnv>> {
+/// temporary files if they can, in the folder `spills` or else in the system's for such files.
+pub fn query_runtime(memory_bytes: u64, spills: Option<PathBuf>) -> Result<Arc<RuntimeEnv>> {
     let pool = QueryPool::new(usize::try_from(memory_bytes).unwrap_or(usize::MAX));
-    RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool)).build_arc().map_err(Error::from)
+    let mut builder = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool));
+    if let Some(folder) = spills {
+        let mode = DiskManagerMode::Directories(vec![folder]);
+        builder = builder.with_disk_manager_builder(DiskManagerBuilder::default().with_mode(mode));
+    }
+    builder.build_arc().map_err(Error::from)
 }
 
 /// Bytes that all queries of `runtime` together may take.

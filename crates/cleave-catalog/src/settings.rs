@@ -6,11 +6,14 @@
 //!
 //! Source: `docs/design/split-and-cost.md`.
 
+mod allowed;
 mod bytes;
 mod custom;
 mod for_clients;
+mod interval_style;
 mod join_order;
 mod limits;
+mod presets;
 mod search_path;
 mod timeouts;
 pub mod transaction;
@@ -23,7 +26,6 @@ use std::sync::Arc;
 
 use cleave_fragment::broadcast::BROADCAST_BYTES_MAX;
 pub use cleave_plan::cost::CostStrategy;
-use cleave_plan::split::SPLIT_JOINS_MAX;
 pub use cleave_plan::split::{Split, When};
 
 use crate::acting::Acting;
@@ -34,7 +36,10 @@ use crate::value::parse;
 use bytes::{GIB, KIB, MIB};
 pub use bytes::{bytes_text, parse_bytes};
 use custom::CustomSettings;
+use for_clients::only_means;
+pub use interval_style::IntervalStyle;
 pub use limits::{Limits, TABLET_COUNT_MAX};
+pub use presets::Idle;
 pub use search_path::SearchPath;
 pub use timeouts::Timeouts;
 pub use update_locking::UpdateLocking;
@@ -183,7 +188,9 @@ pub struct Settings {
     pub as_of: String,
     /// `search_path`: the schemas searched for names without one.
     pub search_path: Arc<SearchPath>,
-    /// Those with a point in their names.
+    /// `IntervalStyle`: how intervals are written to clients.
+    pub interval_style: IntervalStyle,
+    /// Those with a point in their names, and idle ones that were set.
     pub custom: CustomSettings,
     /// Whose session it is.
     pub client: Client,
@@ -276,6 +283,10 @@ pub enum Values {
     OnlyOr(&'static str, &'static [&'static str]),
     /// Read-only.
     ReadOnly(&'static str),
+    /// The same, which [`LIST`] does not have.
+    Preset(&'static str),
+    /// What has no effect: what it takes, and its default.
+    Idle(Idle, &'static str),
 }
 
 /// A checked value on its way from text into [`Settings`].
@@ -333,7 +344,6 @@ pub const LIST: &[Setting] = &[
     fixed("bytea_output", "How bytes are written", "hex"),
     for_clients::CHECK_FUNCTION_BODIES,
     fixed("client_encoding", "Encoding of text to and from the client", "UTF8"),
-    fixed("client_min_messages", "Which messages are sent to the client", "notice"),
     Setting {
         name: "cost_strategy",
         description: "Cost model of split = auto: makespan (predicted finish time) or paper (hybridNDP's equations)",
@@ -403,7 +413,7 @@ pub const LIST: &[Setting] = &[
         set: |settings, value| settings.index_scan = value.when(),
     },
     fixed("integer_datetimes", "Times are whole microseconds", "on"),
-    fixed("IntervalStyle", "How intervals are written", "postgres"),
+    interval_style::INTERVAL_STYLE,
     fixed("jit", "Whether queries are compiled", "off"),
     Setting {
         name: "join_method",
@@ -629,6 +639,7 @@ impl Default for Settings {
             timeouts: Timeouts::default(),
             as_of: String::new(),
             search_path: Arc::default(),
+            interval_style: IntervalStyle::default(),
             custom: CustomSettings::default(),
             client: Client::default(),
         }
@@ -650,7 +661,10 @@ impl Settings {
             value: value.to_owned(),
             expected: setting.values.to_string(),
         })?;
-        (setting.set)(self, checked);
+        match (setting.values, checked) {
+            (Values::Idle(..), Value::Text(text)) => return self.custom.set(setting.name, &text),
+            (_, checked) => (setting.set)(self, checked),
+        }
         Ok(())
     }
 
@@ -659,12 +673,15 @@ impl Settings {
     /// # Errors
     /// [`Error::UnknownName`] with the nearest name.
     pub fn reset(&mut self, name: &str) -> Result<()> {
-        if self.custom.get(name).is_some() {
+        if CustomSettings::is_name(name) && self.custom.get(name).is_some() {
             self.custom.reset(Some(name));
             return Ok(());
         }
         let setting = find(name)?;
-        if matches!(setting.values, Values::Only(_) | Values::OnlyOr(..) | Values::ReadOnly(_)) {
+        self.custom.forget(setting.name);
+        if matches!(setting.values, Values::Only(_) | Values::OnlyOr(..) | Values::ReadOnly(_))
+            || matches!(setting.values, Values::Preset(_) | Values::Idle(..))
+        {
             return Ok(());
         }
         let default = (setting.get)(&Self::default());
@@ -693,17 +710,13 @@ impl Settings {
     /// Every setting with its value, by name.
     #[must_use]
     pub fn show_all(&self) -> Vec<SettingRow> {
-        LIST.iter()
-            .map(|setting| {
-                let value = setting.value(self);
-                let milliseconds = match setting.values {
-                    Values::Milliseconds(max) => timeouts::milliseconds(&value).zip(Some(max)),
-                    _ => None,
-                };
-                let Setting { name, description, .. } = setting;
-                SettingRow { name, value, description, milliseconds }
-            })
-            .collect()
+        LIST.iter().map(|setting| setting.row(self)).collect()
+    }
+
+    /// The same of those without an effect here, which SHOW ALL leaves out.
+    #[must_use]
+    pub fn show_presets(&self) -> Vec<SettingRow> {
+        presets::LIST.iter().map(|setting| setting.row(self)).collect()
     }
 
     /// The split in force: `host` if no fragments may be sent, whatever the value of `split`.
@@ -728,9 +741,22 @@ impl Settings {
 }
 
 impl Setting {
+    fn row(&self, settings: &Settings) -> SettingRow {
+        let value = self.value(settings);
+        let milliseconds = match self.values {
+            Values::Milliseconds(max) => timeouts::milliseconds(&value).zip(Some(max)),
+            _ => None,
+        };
+        let Self { name, description, .. } = self;
+        SettingRow { name, value, description, milliseconds }
+    }
+
     fn value(&self, settings: &Settings) -> String {
         match self.values {
-            Values::Only(only) | Values::OnlyOr(only, _) => only.to_owned(),
+            Values::Only(only) | Values::OnlyOr(only, _) | Values::Preset(only) => only.to_owned(),
+            Values::Idle(_, default) => {
+                settings.custom.get(self.name).map_or(default, String::as_str).to_owned()
+            }
             _ => (self.get)(settings),
         }
     }
@@ -766,59 +792,8 @@ impl Values {
                 .chain(*others)
                 .any(|word| word.eq_ignore_ascii_case(text))
                 .then(|| Value::Text((*only).to_owned())),
-            Self::ReadOnly(_) => None,
-        }
-    }
-}
-
-/// Whether `text` is equivalent to `only`: clients write `utf-8`, `unicode`, `ISO` and `Etc/UTC` too.
-fn only_means(only: &str, text: &str) -> bool {
-    let also: &[&str] = match only {
-        "UTF8" => &["utf-8", "unicode"],
-        "UTC" => &["Etc/UTC", "GMT", "0"],
-        "ISO, MDY" => &["ISO"],
-        "on" => &["true", "1", "yes"],
-        "off" => &["false", "0", "no"],
-        // Both mean what PostgreSQL has written since its version 12.
-        "1" => &["2", "3"],
-        "notice" => &["warning", "error", "log", "info"],
-        _ => &[],
-    };
-    std::iter::once(&only).chain(also).any(|word| word.eq_ignore_ascii_case(text))
-}
-
-impl fmt::Display for Values {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Words(words) => write!(formatter, "allowed are {}", words.join(", ")),
-            Self::Number(min, max) => {
-                write!(formatter, "allowed are whole numbers from {min} to {max}")
-            }
-            Self::Milliseconds(max) => write!(
-                formatter,
-                "allowed are whole numbers from 0 to {max}, of milliseconds or with us, ms, s, min, h or d"
-            ),
-            Self::Bytes(min, max) => {
-                let (min, max) = (bytes_text(*min), bytes_text(*max));
-                write!(formatter, "allowed are {min} to {max}, in B, kB, MB or GB")
-            }
-            Self::BytesOrAuto(min, max) => {
-                write!(formatter, "{}, or auto", Self::Bytes(*min, *max))
-            }
-            Self::Text => formatter.write_str("allowed is text of at most 63 bytes in one line"),
-            Self::Time => formatter.write_str("allowed is a time, as in '2026-11-21 20:00:00+00', or nothing"),
-            Self::Split => write!(
-                formatter,
-                "allowed are host, h0, h1 to h{SPLIT_JOINS_MAX}, h1+ to h{SPLIT_JOINS_MAX}+, ndp, auto"
-            ),
-            Self::SearchPath => formatter.write_str("it takes names of schemas with commas between them"),
-            Self::JoinOrder => formatter.write_str(
-                "allowed are auto, written, or different names of tables, separated by blanks or commas",
-            ),
-            Self::Only(only) | Self::OnlyOr(only, _) => {
-                write!(formatter, "allowed is only {only} in this version")
-            }
-            Self::ReadOnly(value) => write!(formatter, "it is {value} and cannot be changed"),
+            Self::Idle(kind, _) => kind.read(text).map(Value::Text),
+            Self::ReadOnly(_) | Self::Preset(_) => None,
         }
     }
 }
@@ -891,7 +866,8 @@ impl fmt::Debug for Setting {
 }
 
 fn find(name: &str) -> Result<&'static Setting> {
-    LIST.iter().find(|setting| setting.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
+    let mut known = LIST.iter().chain(presets::LIST);
+    known.find(|setting| setting.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
         Error::unknown(NameKind::Setting, name, LIST.iter().map(|setting| setting.name))
     })
 }

@@ -292,7 +292,7 @@ impl Device {
 
     async fn connect(&self) -> Result<Connection> {
         let abandoned = self.abandoned.clone();
-        let table = self.shared_locks().map(|locks| Arc::clone(&locks.host));
+        let table = self.shared_locks().map(SharedLocks::for_connection);
         let link = connect(&self.entry, &self.media, &self.embedded, abandoned, table).await?;
         let identity = self.identify(&*link).await?;
         // Another device does not belong to this database, and stays so.

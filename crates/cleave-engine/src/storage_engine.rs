@@ -77,8 +77,8 @@ use catalog_edit::CatalogEdit;
 use commit::Changes;
 use commit::flush::Beside;
 use log_keeper::{LogKeeper, Unkept};
-use place::check_place;
-pub use place::lock;
+pub use place::{SPILLS, lock};
+use place::{check_place, spill_folder};
 
 /// Bytes that the buffer pool may hold by default.
 pub const BUFFER_POOL_BYTES_DEFAULT: u64 = 512 << 20;
@@ -328,12 +328,12 @@ impl Engine {
             device.share_locks(&locks);
             devices.insert(entry.id, host_pages(Arc::new(device), &pool, Stack::Native));
         }
-        let statistics = StatisticsStore::open(directory, &state);
+        let spills = spill_folder(directory, incarnation.is_some());
         let state = Arc::new(state);
         let database = Arc::new(Self {
             directory: directory.to_owned(),
             embedded,
-            statistics,
+            statistics: StatisticsStore::open(directory, &state),
             published: Mutex::default(),
             live: RwLock::new(Live::flushed(Arc::clone(&state))),
             flushed: Notify::new(),
@@ -343,7 +343,7 @@ impl Engine {
             rewritten_count: AtomicU64::new(0),
             devices: RwLock::new(devices),
             pool,
-            runtime: query_runtime(options.query_memory_bytes)?,
+            runtime: query_runtime(options.query_memory_bytes, spills)?,
             last_shipped: LastShipped::default(),
             host_profile: Known::default(),
             writer: Arc::default(),

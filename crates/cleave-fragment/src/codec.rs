@@ -113,22 +113,6 @@ const DEVICE_OPERATORS: [&str; 25] = [
     "CrossJoinExec",
 ];
 
-/// Functions of the engine that neither side has: they make values of types that no table has, of any width; or they
-/// have the names of the host's own functions, and a device would run the engine's instead.
-pub const ABSENT_FUNCTIONS: [&str; 11] = [
-    "arrow_cast",
-    "arrow_try_cast",
-    "cast_to_type",
-    "try_cast_to_type",
-    "to_char",
-    "to_date",
-    "to_timestamp",
-    "regexp_count",
-    "regexp_instr",
-    "regexp_match",
-    "regexp_replace",
-];
-
 /// Says why `node` alone, without its inputs, cannot run on a device; `None` if it can.
 pub fn check_device_operator(node: &dyn ExecutionPlan) -> Option<String> {
     if !DEVICE_OPERATORS.contains(&node.name()) {
@@ -157,10 +141,9 @@ pub fn check_device_operator(node: &dyn ExecutionPlan) -> Option<String> {
 /// Why an aggregate of `node` stays on the host: it grows by much more than its input before it asks for memory.
 fn aggregate_of_the_host(node: &dyn ExecutionPlan) -> Option<String> {
     let aggregate = node.downcast_ref::<AggregateExec>()?;
-    let grouped = aggregate.group_expr();
-    // The form in which plans travel has as many sets as there are keys in all of them.
-    if grouped.expr().is_empty() && !grouped.is_true_no_grouping() {
-        return Some("an aggregate over grouping sets without keys stays on the host".to_owned());
+    // The form in which plans travel has no sets without keys.
+    if aggregate.group_expr().is_empty() && !aggregate.group_expr().is_true_no_grouping() {
+        return Some("grouping sets without keys stay on the host".to_owned());
     }
     let long = aggregate.aggr_expr().iter().find(|function| {
         function.fun().name() == string_agg().name()
@@ -880,6 +863,7 @@ fn decode_fetch_columns(
     Ok(Arc::new(FetchColumnsExec::new(Arc::clone(rows), fetched)?))
 }
 
+mod absent_functions;
 mod changed_pages;
 mod inserted_rows;
 mod literals;
@@ -889,6 +873,7 @@ mod recursions;
 mod sorted_keys;
 mod written_rows;
 
+pub use absent_functions::ABSENT_FUNCTIONS;
 use changed_pages::ChangePagesNode;
 use inserted_rows::InsertPagesNode;
 pub(crate) use literals::has_sound_width;

@@ -1,8 +1,9 @@
 //! Ends the threads of a runtime whose last holder must not wait for them, because it is asynchronous.
 //!
 //! Invariant: every thread is joined, none is detached. `Runtime::shutdown_background` detaches threads that are about
-//! to end, and glibc (2.36, for one) reads a thread's descriptor after it has detached it: if the thread has ended by then,
-//! and its stack is unmapped, the process dies of SIGSEGV (<https://sourceware.org/bugzilla/show_bug.cgi?id=19951>).
+//! to end, and glibc (2.36, for one) reads a thread's descriptor after it has detached it: if the thread has ended by
+//! then, and its stack is unmapped, the process dies of SIGSEGV
+//! (<https://sourceware.org/bugzilla/show_bug.cgi?id=19951>).
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;

@@ -46,6 +46,7 @@ pub mod spill_space;
 pub mod strip;
 pub mod waiting;
 pub mod walk;
+pub mod wanted;
 
 pub use broadcast::{Broadcast, BroadcastInputs, BroadcastRows, broadcast_inputs};
 pub use codec::{build_id, check_device_operator, decode_fragment, encode_fragment, reserve_plan};

@@ -23,6 +23,7 @@ mod changed_rows;
 mod changing_with;
 mod charge;
 mod comments;
+mod concerned;
 mod copy;
 mod cursors;
 mod define;
@@ -92,16 +93,16 @@ use cleave_catalog::settings::transaction::Began;
 use cleave_catalog::settings::{Client, Settings};
 use cleave_catalog::storage_error::StorageError;
 use cleave_engine::device::DISK_FULL;
-use cleave_engine::storage_engine::patience::with_patience;
 use cleave_engine::write::load;
 use cleave_engine::write::load::{LoadCheck, RowChecks};
-use cleave_fragment::waiting;
+use cleave_fragment::{waiting, wanted};
+use cleave_media::{Clock, SystemClock};
 use cleave_query::point_path::{PointQueries, PointQuery};
 use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::hint::Hint;
 use cleave_sql::statement::moment::{Moment, Taker};
 use cleave_sql::statement::parse::Scope;
-use cleave_sql::statement::{Parameters, ParsedStatement, Statement, parse_script};
+use cleave_sql::statement::{Parameters, ParsedStatement, Statement, parse_script_in};
 use cleave_store::TableSchema;
 use cleave_txn::Tracked;
 use cleave_txn::locks::LockMark;
@@ -116,6 +117,7 @@ pub use started::{ResultRows, Started};
 use crate::database::Database;
 
 use changing_with::Parts;
+use concerned::patiently;
 use cursors::Cursors;
 use definitions::Defined;
 use explain::Measuring;
@@ -312,7 +314,7 @@ impl Session {
                 return Ok(vec![outcome]);
             }
             let mut outcomes = Vec::new();
-            for parsed in parse_script(sql)? {
+            for parsed in parse_script_in(sql, Some(&self.settings.client.database))? {
                 let position = parsed.position;
                 let outcome = Box::pin(self.run_hinted(parsed)).await;
                 outcomes.push(outcome.map_err(|error| error.at(Some(position)))?);
@@ -336,7 +338,9 @@ impl Session {
         Box::pin(async move {
             self.hinted = None;
             block::check_outside_block(self, "a bulk load")?;
-            self.database.retry_blocked(table).await;
+            if let Some(tables) = self.concerned_by_load(table) {
+                self.database.retry_blocked(&tables).await;
+            }
             rights::check_may(self, Privilege::Insert, table)?;
             let schema = Arc::clone(&self.names().find_table(table)?.schema);
             if self.owns(schema.table_id) {
@@ -374,7 +378,6 @@ impl Session {
         hints.append(&mut parsed.hints);
         let ends = parsed.statement.properties().place.is_in_failed_block();
         if !ends {
-            self.database.retry_blocked(&parsed.text).await;
             self.begin_statement()?;
         }
         self.hinted = under(&self.settings, &hints)?;
@@ -382,9 +385,9 @@ impl Session {
         let is_own = returning::begin_returning(self, &parsed.statement);
         // The outcome of a commit must not be left unknown.
         let limit_ms = if ends { 0 } else { self.in_force().statement_timeout_ms };
-        let patience = self.database.patience_for(&parsed.text);
-        let running = with_patience(patience, Box::pin(self.run_statement(parsed)));
-        let outcome = within(limit_ms, running).await;
+        let (database, tables) = (Arc::clone(&self.database), self.concerned(&parsed.statement));
+        let running = patiently(&database, tables, Box::pin(self.run_statement(parsed)));
+        let outcome = within(limit_ms, Box::pin(running)).await;
         let outcome = self.end_statement(outcome).await;
         let outcome = returning::end_returning(self, is_own, outcome).await;
         self.hinted = None;
@@ -501,8 +504,8 @@ impl Session {
                 Box::pin(drop_table::run(self, if_exists, &names, cascade)).await
             }
             Statement::CreateIndex(create) => Box::pin(indexes::create_index(self, create)).await,
-            Statement::DropIndex { if_exists, names } => {
-                Box::pin(indexes::drop_indexes(self, if_exists, &names)).await
+            Statement::DropIndex { if_exists, names, cascade } => {
+                Box::pin(indexes::drop_indexes(self, if_exists, &names, cascade)).await
             }
             Statement::Define(define) => Box::pin(define::run(self, *define)).await,
             Statement::Comment(comment) => {
@@ -631,5 +634,12 @@ async fn within<T>(limit_ms: u32, statement: impl Future<Output = Result<T>>) ->
         return statement.await;
     }
     let limit = Duration::from_millis(u64::from(limit_ms));
-    unless(statement, waiting::sleep(limit)).await.unwrap_or(Err(Error::StatementTimeout))
+    let end = SystemClock.now() + limit;
+    let is_late = move || SystemClock.now() >= end;
+    // A function that takes long sees by itself that it is late.
+    let done = unless(wanted::until(is_late, statement), waiting::sleep(limit)).await;
+    match done {
+        Ok(Err(error)) if is_late() && error.sqlstate() == "57014" => Err(Error::StatementTimeout),
+        done => done.unwrap_or(Err(Error::StatementTimeout)),
+    }
 }

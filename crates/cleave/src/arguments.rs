@@ -80,6 +80,8 @@ pub(crate) enum Command {
     Sql {
         /// The layout of results.
         format: Format,
+        /// A database that is not there is made.
+        create: bool,
         /// Sources of statements, in order; if empty, standard input.
         sources: Vec<Source>,
     },
@@ -127,7 +129,7 @@ pub(crate) fn parse(
         Subcommands::Sql(options) => {
             let sources =
                 matches.subcommand_matches("sql").map(sources_in_order).unwrap_or_default();
-            Command::Sql { format: options.format, sources }
+            Command::Sql { format: options.format, create: options.create, sources }
         }
         Subcommands::Serve(options) => Command::Serve(options),
         Subcommands::Bench(options) => Command::Bench(options),
@@ -213,6 +215,9 @@ struct SqlOptions {
     /// The layout of results
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
+    /// Make the database if it is not there, as the interactive shell does
+    #[arg(long)]
+    create: bool,
 }
 
 /// `-c` and `-f` in the order given, which the derived structure does not keep.

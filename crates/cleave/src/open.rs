@@ -50,6 +50,22 @@ pub(crate) async fn open(
     Ok((database, session))
 }
 
+/// Refuses a folder that is missing or empty, where a database is not to be made unasked: its name may be mistyped.
+pub(crate) fn check_is_there(place: &Place) -> Result<(), Failure> {
+    let directory = directory(place)?;
+    let is_empty = match directory.read_dir() {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    match is_empty {
+        true => {
+            let directory = directory.display();
+            Err(Failure::Usage(format!("there is no database in {directory}; --create makes one")))
+        }
+        false => Ok(()),
+    }
+}
+
 /// The folder and the options for opening a database to check it.
 pub(crate) fn options(place: &Place) -> Result<(&Path, OpenOptions), Failure> {
     Ok((directory(place)?, open_options(Create::Never, place.memory())))

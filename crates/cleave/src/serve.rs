@@ -248,6 +248,14 @@ impl Server {
         false
     }
 
+    /// Whether clients have needed no password until now, and may need one later.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.trusts
+            && !self.needs_tls
+            && !self.has_asked.load(Ordering::SeqCst)
+            && self.database.login_secret().is_none()
+    }
+
     /// The secret from which salts for unknown users are made.
     fn login_secret(&self) -> LoginSecret {
         self.database.login_secret().unwrap_or_else(|| self.spare_secret.clone())

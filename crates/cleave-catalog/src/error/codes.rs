@@ -5,6 +5,7 @@
 use arrow::error::ArrowError;
 use cleave_fragment::functions::ArgumentFault;
 use cleave_fragment::functions::bounded::ResultTooLarge;
+use cleave_fragment::wanted::NotWanted;
 use cleave_store::{SchemaError, StoreError};
 use datafusion_common::SchemaError as NameError;
 use datafusion_common::error::DataFusionError;
@@ -32,6 +33,7 @@ impl Fault {
             Self::Grouping => "42803",
             Self::Recursion => "42P19",
             Self::Window => "42P20",
+            Self::Feature => "0A000",
             Self::Parameter => "22023",
             Self::ParameterType => "42P18",
             Self::TooLong => "54000",
@@ -178,6 +180,7 @@ fn external_sqlstate(inner: &(dyn std::error::Error + 'static)) -> &'static str 
         (Some(ours), _) => ours.sqlstate(),
         (_, Some(stored)) => store_sqlstate(stored),
         _ if inner.is::<ResultTooLarge>() => "54000",
+        _ if inner.is::<NotWanted>() => "57014",
         // Of the engine's functions of patterns.
         _ if inner.to_string().starts_with("regex parse error") => "2201B",
         _ => inner.downcast_ref::<ArgumentFault>().map_or("XX000", ArgumentFault::sqlstate),

@@ -52,17 +52,26 @@ impl CustomSettings {
 
     /// Also knows the names of `others`, as empty ones: what is set back to a time before its first SET stays known.
     pub fn keep_names_of(&mut self, others: &Self) {
-        for name in others.0.keys() {
+        for name in others.0.keys().filter(|name| name.contains('.')) {
             if !self.0.contains_key(name) && self.0.len() < NAMES_MAX {
                 Arc::make_mut(&mut self.0).insert(name.clone(), String::new());
             }
         }
     }
 
+    /// Removes an idle setting: it has its default again.
+    pub(super) fn forget(&mut self, name: &str) {
+        if self.get(name).is_some() {
+            Arc::make_mut(&mut self.0).remove(&name.to_ascii_lowercase());
+        }
+    }
+
     /// Makes the value of one, or of all, empty: they stay known.
     pub(super) fn reset(&mut self, name: Option<&str>) {
         let name = name.map(str::to_ascii_lowercase);
-        for (known, value) in Arc::make_mut(&mut self.0).iter_mut() {
+        let all = Arc::make_mut(&mut self.0);
+        all.retain(|known, _| known.contains('.'));
+        for (known, value) in all.iter_mut() {
             if name.as_ref().is_none_or(|name| name == known) {
                 value.clear();
             }

@@ -42,3 +42,18 @@ pub(super) const SYNCHRONIZE_SEQSCANS: Setting = taken(
 
 pub(super) const XMLOPTION: Setting =
     taken("xmloption", "How XML is read; there is no XML type", "content", &["document"]);
+
+/// Whether `text` is equivalent to `only`: clients write `utf-8`, `unicode`, `ISO` and `Etc/UTC` too.
+pub(super) fn only_means(only: &str, text: &str) -> bool {
+    let also: &[&str] = match only {
+        "UTF8" => &["utf-8", "unicode"],
+        "UTC" => &["Etc/UTC", "GMT", "0"],
+        "ISO, MDY" => &["ISO"],
+        "on" => &["true", "1", "yes"],
+        "off" => &["false", "0", "no"],
+        // Both mean what PostgreSQL has written since its version 12.
+        "1" => &["2", "3"],
+        _ => &[],
+    };
+    std::iter::once(&only).chain(also).any(|word| word.eq_ignore_ascii_case(text))
+}

@@ -1,6 +1,6 @@
 //! Every setting accepts its default; every refusal lists the allowed values.
 
-use super::{LIST, Settings, Split, Stack, Values, bytes_text, parse_bytes};
+use super::{LIST, Settings, Split, Stack, Values, bytes_text, parse_bytes, presets};
 
 #[test]
 fn every_value_shown_can_be_set_again() {
@@ -106,7 +106,7 @@ fn an_unknown_name_finds_the_nearest() {
         error.to_string(),
         "unrecognized configuration parameter \"splt\"; did you mean \"split\"?"
     );
-    assert!(settings.show("work_mem").is_err());
+    assert!(settings.show("work_mom").is_err());
     assert!(settings.reset("").is_err());
 }
 
@@ -143,4 +143,39 @@ fn a_join_order_is_a_word_or_names() {
         let error = settings.set("join_order", text).unwrap_err();
         assert!(error.to_string().contains("names of tables"), "{text}: {error}");
     }
+}
+
+#[test]
+fn idle_settings_keep_what_was_set() {
+    let mut settings = Settings::default();
+    for (name, value, shown) in [
+        ("work_mem", "65536", "64MB"),
+        ("work_mem", "1 GB", "1GB"),
+        ("client_min_messages", "WARNING", "warning"),
+        ("enable_seqscan", "false", "off"),
+        ("random_page_cost", "1.1", "1.1"),
+        ("IntervalStyle", "ISO_8601", "iso_8601"),
+    ] {
+        settings.set(name, value).unwrap();
+        assert_eq!(settings.show(&name.to_uppercase()).unwrap(), shown);
+    }
+    for (name, value) in [
+        ("work_mem", "much"),
+        ("client_min_messages", "shout"),
+        ("enable_seqscan", "maybe"),
+        ("random_page_cost", "high"),
+        ("max_identifier_length", "64"),
+    ] {
+        assert_eq!(settings.set(name, value).unwrap_err().sqlstate(), "22023", "{name}");
+    }
+    settings.reset("WORK_MEM").unwrap();
+    assert_eq!(settings.show("work_mem").unwrap(), "4MB");
+    settings.reset_all();
+    let shown = |settings: &Settings| {
+        let names = presets::LIST.iter().map(|setting| setting.name).chain(["IntervalStyle"]);
+        names.map(|name| settings.show(name).ok()).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(&settings), shown(&Settings::default()));
+    let names: Vec<_> = presets::LIST.iter().map(|setting| setting.name).collect();
+    assert!(names.is_sorted(), "{names:?}");
 }

@@ -233,7 +233,11 @@ impl BinaryWriter {
             }
             _ => None,
         };
-        let element = Element::of_arrow(items.unwrap_or(array.data_type()));
+        let mut innermost = items.unwrap_or(array.data_type());
+        while let DataType::List(item) = innermost {
+            innermost = item.data_type();
+        }
+        let element = Element::of_arrow(innermost);
         let array = match array.data_type() {
             DataType::Dictionary(_, value) => cast(array, &plain(value))?,
             DataType::List(_) => Arc::clone(array),
@@ -269,13 +273,27 @@ impl BinaryWriter {
     }
 
     fn write_list(&self, out: &mut BytesMut, items: &ArrayRef) -> Result<()> {
-        let items = Self { array: cast(items, &plain(items.data_type()))?, element: self.element };
-        let count = i32::try_from(items.array.len()).unwrap_or(i32::MAX);
-        out.put_i32(i32::from(count > 0));
+        let (mut items, mut lengths) = (Arc::clone(items), vec![items.len()]);
+        while let Some(lists) = items.as_list_opt::<i32>() {
+            let offsets = lists.value_offsets();
+            let mut own = (0..lists.len()).map(|row| lists.value_length(row));
+            let length = own.next().unwrap_or(0);
+            if lists.null_count() > 0 || own.any(|other| other != length) {
+                return Err(no_binary("array", lists.data_type()));
+            }
+            lengths.push(usize::try_from(length).unwrap_or(0));
+            let start = offsets.first().and_then(|start| usize::try_from(*start).ok());
+            let count = lengths.iter().product();
+            items = lists.values().slice(start.unwrap_or(0), count);
+        }
+        let items = Self { array: cast(&items, &plain(items.data_type()))?, element: self.element };
+        let is_empty = items.array.is_empty();
+        let shown = if is_empty { 0 } else { lengths.len() };
+        out.put_i32(i32::try_from(shown).unwrap_or(i32::MAX));
         out.put_i32(i32::from(items.array.null_count() > 0));
         out.put_u32(self.element.oid());
-        if count > 0 {
-            out.put_i32(count);
+        for length in lengths.into_iter().take(shown) {
+            out.put_i32(i32::try_from(length).unwrap_or(i32::MAX));
             out.put_i32(1);
         }
         (0..items.array.len()).try_for_each(|index| items.write(out, index))

@@ -28,6 +28,7 @@ use cleave_fragment::functions::quotient;
 use crate::error::Result;
 use crate::value::calendar::date_of;
 use crate::value::interval;
+use crate::value::interval::IntervalStyle;
 
 const BILLION: i64 = 1_000_000_000;
 
@@ -52,6 +53,22 @@ pub fn value_text(array: &dyn Array, index: usize) -> Result<Option<String>> {
     Ok(text.write(index, &mut out).then_some(out))
 }
 
+macro_rules! displayed {
+    ($array:expr, $type:ty) => {{
+        let values = $array.as_primitive::<$type>();
+        Box::new(move |index: usize, out: &mut String| {
+            let _ = write!(out, "{}", values.value(index));
+        })
+    }};
+}
+
+macro_rules! written {
+    ($array:expr, $type:ty, $write:expr) => {{
+        let values = $array.as_primitive::<$type>();
+        Box::new(move |index: usize, out: &mut String| $write(out, values.value(index)))
+    }};
+}
+
 impl<'a> ValueText<'a> {
     /// A writer of this array's values.
     ///
@@ -59,6 +76,22 @@ impl<'a> ValueText<'a> {
     /// A type that Arrow itself cannot print.
     pub fn new(array: &'a dyn Array) -> Result<Self> {
         Ok(Self { array, nulls: array.logical_nulls(), write: writer(array)? })
+    }
+
+    /// The same, with intervals in `style`.
+    ///
+    /// # Errors
+    /// As [`ValueText::new`].
+    pub fn styled(array: &'a dyn Array, style: IntervalStyle) -> Result<Self> {
+        let is_interval = *array.data_type() == DataType::Interval(IntervalUnit::MonthDayNano);
+        if style == IntervalStyle::Postgres || !is_interval {
+            return Self::new(array);
+        }
+        let write: WriteValue<'a> =
+            written!(array, IntervalMonthDayNanoType, |out: &mut String, value| {
+                interval::write_in(style, out, value);
+            });
+        Ok(Self { array, nulls: array.logical_nulls(), write })
     }
 
     /// Appends the value at `index` to `out`. False, and nothing appended, for NULL and past the end.
@@ -76,22 +109,6 @@ impl std::fmt::Debug for ValueText<'_> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("ValueText").field("array", &self.array).finish_non_exhaustive()
     }
-}
-
-macro_rules! displayed {
-    ($array:expr, $type:ty) => {{
-        let values = $array.as_primitive::<$type>();
-        Box::new(move |index: usize, out: &mut String| {
-            let _ = write!(out, "{}", values.value(index));
-        })
-    }};
-}
-
-macro_rules! written {
-    ($array:expr, $type:ty, $write:expr) => {{
-        let values = $array.as_primitive::<$type>();
-        Box::new(move |index: usize, out: &mut String| $write(out, values.value(index)))
-    }};
 }
 
 fn writer<'a>(array: &'a dyn Array) -> Result<WriteValue<'a>> {

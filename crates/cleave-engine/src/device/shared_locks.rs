@@ -8,10 +8,11 @@
 //!  remote     both sides in this process: the host acts for the device on lock requests that come in batches (rule 20)
 //! ```
 //!
-//! The table lasts as long as the device is attached here, whatever becomes of its process.
+//! The table lasts as long as the device is attached here, whatever becomes of its process. Each new connection begins
+//! with a table that holds nothing but what this host knows of ([`HostLocks::repair`]).
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use cleave_catalog::catalog::DeviceKind;
@@ -35,6 +36,8 @@ pub struct SharedLocks {
     /// Whether the host takes the device's side, for what comes by batches.
     is_remote: bool,
     escalations: Arc<AtomicU64>,
+    /// Whether a connection has handed it to another process.
+    was_handed: AtomicBool,
 }
 
 /// The object of row locks that the rows of a tablet have: its table, and its place there. VIDs count by tablet.
@@ -82,7 +85,17 @@ impl SharedLocks {
         // Without a memory file its runs lock by batches.
         let (host, device) = in_a_file.or_else(|| HostLocks::embedded(shape).ok())?;
         let (locks, escalations) = (Arc::clone(locks), Arc::default());
-        Some(Self { host, device, locks, number, is_remote, escalations })
+        let was_handed = AtomicBool::new(false);
+        Some(Self { host, device, locks, number, is_remote, escalations, was_handed })
+    }
+
+    /// The host's side, for a connection that hands it over: without what the process behind an earlier one may have
+    /// written there, if that is nothing that its jobs do.
+    pub(super) fn for_connection(&self) -> Arc<HostLocks> {
+        if self.host.bell().is_some() && self.was_handed.swap(true, Ordering::Relaxed) {
+            self.host.repair();
+        }
+        Arc::clone(&self.host)
     }
 
     /// How often a job got its whole table in place of further rows.

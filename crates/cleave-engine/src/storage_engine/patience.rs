@@ -1,12 +1,13 @@
-//! How long a statement waits for devices: the full timeout for a device with a table that it names, else no longer
+//! How long a statement waits for devices: the full timeout for a device with a table that it concerns, else no longer
 //! than a holder of the writer lock.
 //!
 //! Before planning, all that was committed is flushed, also rows of tables that the statement does not read
 //! ([`Engine::snapshot`]). Where a device is slow, those tables are [blocked](cleave_catalog::catalog::blocked)
 //! instead.
 
+use std::collections::BTreeSet;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use cleave_catalog::catalog::{CatalogState, DeviceId, TableState};
@@ -45,17 +46,21 @@ impl Engine {
         PATIENCE.try_with(|patience| *patience).unwrap_or(self.device_timeout)
     }
 
-    /// The patience of a statement with this text.
-    pub fn patience_for(&self, text: &str) -> Option<Duration> {
+    /// Whether it matters which tables a statement concerns: a device other than the database's own may be slow.
+    pub fn has_other_devices(&self) -> bool {
+        self.live.read().unwrap_or_else(PoisonError::into_inner).state.devices.len() > 1
+    }
+
+    /// The patience of a statement that concerns the tables with these ids.
+    pub fn patience_for(&self, tables: &BTreeSet<u32>) -> Option<Duration> {
         let state = self.catalog();
         if state.devices.len() < 2 {
             return None;
         }
-        let text = text.to_lowercase();
-        let is_named = |table: &Arc<TableState>| {
-            lies_elsewhere(table) && text.contains(&table.schema.name.to_lowercase())
+        let is_concerned = |table: &Arc<TableState>| {
+            lies_elsewhere(table) && tables.contains(&table.schema.table_id)
         };
-        (!state.tables().any(is_named)).then(|| self.writer_wait())
+        (!state.tables().any(is_concerned)).then(|| self.writer_wait())
     }
 
     /// Waits, without the writer lock, until the devices of table `name` have taken its last commits and shown that

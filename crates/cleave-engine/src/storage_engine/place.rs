@@ -1,9 +1,9 @@
 //! The database's folder: checks whether it may hold a database, and locks it; and how another one is opened beside.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cleave_catalog::catalog::{DeviceId, manifest};
@@ -13,6 +13,9 @@ use cleave_media::private::make_tree_private;
 use rustix::fs::{FlockOperation, flock};
 
 use super::{Engine, OpenOptions, retry_while_in_use};
+
+/// The folder in the database's for temporary files of queries.
+pub const SPILLS: &str = "spill";
 
 /// Bytes of the buffer pool, and of queries, of a database that is opened beside another one.
 const BUFFER_POOL_BYTES_BESIDE: u64 = 16 << 20;
@@ -84,6 +87,22 @@ fn what_a_manifest_named(directory: &Path) -> Result<Option<String>> {
         }
     }
     Ok(None)
+}
+
+/// The folder for temporary files of queries in `directory`, emptied of what a killed process has left there: this one
+/// has the lock, and no other one has files there. None: the database is only looked at, or the folder cannot be made,
+/// and the system's is used.
+pub(super) fn spill_folder(directory: &Path, may_write: bool) -> Option<PathBuf> {
+    if !may_write {
+        return None;
+    }
+    let folder = directory.join(SPILLS);
+    match std::fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return None,
+        _ => {}
+    }
+    DirBuilder::new().mode(0o700).create(&folder).ok()?;
+    Some(folder)
 }
 
 impl Engine {

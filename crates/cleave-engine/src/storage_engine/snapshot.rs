@@ -22,6 +22,7 @@
 //! Invariants: a snapshot that is shipped, older or has own changes is only read, and no commit is built on it. Source:
 //! `docs/design/versions-and-commit.md` and `docs/design/delta-and-snapshots.md`, rule 21.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, PoisonError};
 
 use cleave_catalog::activity::Act;
@@ -149,7 +150,7 @@ impl Engine {
 
     /// See [`SnapshotKind::Flushed`].
     async fn newest_flushed(self: &Arc<Self>) -> Result<Arc<CatalogState>> {
-        self.retry_blocked("").await;
+        self.retry_blocked(&BTreeSet::new()).await;
         let mut wanted = None;
         loop {
             let told = self.flushed.notified();

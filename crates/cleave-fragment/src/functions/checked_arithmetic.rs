@@ -40,8 +40,8 @@ pub fn checked_multiply() -> Arc<ScalarUDF> {
     Arc::clone(FUNCTION.get_or_init(|| Checked::function("checked_multiply", Operator::Multiply)))
 }
 
-/// `a + b - c …` from left to right, as one function: `checked_chain('+-', a, b, c)`. Types and names of nested functions
-/// are asked for again at each level, in time that grows with the cube of the levels.
+/// `a + b - c …` from left to right, as one function: `checked_chain('+-', a, b, c)`. Types and names of nested
+/// functions are asked for again at each level, in time that grows with the cube of the levels.
 pub fn checked_chain() -> Arc<ScalarUDF> {
     static FUNCTION: OnceLock<Arc<ScalarUDF>> = OnceLock::new();
     Arc::clone(FUNCTION.get_or_init(|| {

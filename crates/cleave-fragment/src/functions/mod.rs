@@ -20,8 +20,9 @@
 //! 13. [`assignment`]: values as a column stores them.
 //! 14. [`date_trunc()`] with all of PostgreSQL's units; [`gcd`], [`lcm`], [`factorial`] and [`to_hex`] with its types.
 //! 15. `coalesce`, `greatest` and `least` [of one type](of_one_type), whatever literals in quotes are.
-//! 16. [`letters`]: `upper`, `lower`, `initcap` and `chr`, letter by letter.
-//! 17. DataFusion's aggregates of floats [with a part replaced](of_engine); [`opaque()`], through which no rule sees.
+//! 16. [`letters`]: `upper`, `lower`, `initcap` and `chr`, letter by letter. `encode` and `decode` of [bytes](encoded).
+//! 17. [`like_escape`], [`like_pattern`]: patterns of LIKE with their escapes.
+//! 18. DataFusion's aggregates of floats [with a part replaced](of_engine); [`opaque()`], through which no rule sees.
 
 pub mod assignment;
 mod average;
@@ -29,12 +30,14 @@ pub mod bounded;
 pub mod calendar;
 mod checked_arithmetic;
 mod concatenate;
+mod encoded;
 mod exact_sum;
 mod float_of;
 pub mod infinite;
 pub mod interval_text;
 mod intervals;
 mod letters;
+mod like;
 mod numbers;
 mod of_engine;
 mod of_one_type;
@@ -67,6 +70,7 @@ pub use intervals::{
     age, interval_divided, interval_span, interval_times, justify_days, justify_hours,
     justify_interval, longest, milliseconds_of, seconds_of, shortest, span,
 };
+pub use like::{ends_in_escape, like_escape, like_pattern, with_backslash};
 pub use numbers::{checked_divide, div, sign, width_bucket, within_domains};
 pub use opaque::opaque;
 pub use packed_key::{KeyLayout, KeyPart, PartKind, pack_key, part_of_key};
@@ -81,7 +85,7 @@ pub use time_arithmetic::{
     isfinite, knowing_infinite, moments_between, part_of_time, period_end, time_minus,
     time_of_interval, time_plus,
 };
-pub use truncated::date_trunc;
+pub use truncated::{date_trunc, keeps_offset};
 pub use whole_numbers::{factorial, gcd, lcm, to_hex};
 pub use years::{isoyear_of, julian_of, period_of_years, year_of};
 
@@ -115,6 +119,9 @@ pub fn callable() -> Vec<Arc<ScalarUDF>> {
         letters::lower(),
         letters::initcap(),
         letters::chr(),
+        encoded::encode(),
+        encoded::decode(),
+        like_escape(),
         period_end(),
         isfinite(),
         isoyear_of(),
@@ -159,6 +166,7 @@ fn placed() -> Vec<Arc<ScalarUDF>> {
         interval_of_time(),
         time_of_interval(),
         assignment::assigned(),
+        like_pattern(),
     ]
 }
 

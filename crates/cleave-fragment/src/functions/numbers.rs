@@ -13,7 +13,7 @@ use arrow::datatypes::{
 };
 use arrow::error::ArrowError;
 use datafusion_common::utils::take_function_args;
-use datafusion_common::{Result, ScalarValue};
+use datafusion_common::{DataFusionError, Result, ScalarValue};
 use datafusion_expr::type_coercion::binary::comparison_coercion;
 use datafusion_expr::{
     ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
@@ -56,6 +56,9 @@ pub fn within_domains(functions: impl Iterator<Item = Arc<ScalarUDF>>) -> Vec<Ar
     let of = |inner: Arc<ScalarUDF>| {
         let domain: Domain = match inner.name() {
             "ln" | "log" | "log2" | "log10" => Domain::Positive,
+            "acos" | "asin" | "atanh" => Domain::Within { low: -1, high: Some(1) },
+            "acosh" => Domain::Within { low: 1, high: None },
+            "sin" | "cos" | "tan" | "cot" => Domain::Finite,
             "sqrt" => Domain::NotNegative,
             "exp" => Domain::Exponent,
             "power" => Domain::Power,
@@ -353,6 +356,12 @@ fn check_quotient(left: f64, right: f64, quotient: f64) -> Result<(), ArrowError
 enum Domain {
     Positive,
     NotNegative,
+    /// Those between two numbers, with both of them.
+    Within {
+        low: i8,
+        high: Option<i8>,
+    },
+    Finite,
     /// Those whose result a double can be.
     Exponent,
     /// The same, and no roots of negative numbers.
@@ -377,10 +386,34 @@ impl Domain {
                     return Err(ArgumentFault::Logarithm { of: "a negative number" }.into());
                 }
                 Self::NotNegative if value < 0.0 => return Err(ArgumentFault::Root.into()),
+                Self::Within { low, high } => {
+                    let is_above = high.is_some_and(|high| value > f64::from(high));
+                    if value < f64::from(low) || is_above {
+                        return Err(out_of_domain());
+                    }
+                }
+                Self::Finite if value.is_infinite() => return Err(out_of_domain()),
                 _ => {}
             }
         }
         Ok(())
+    }
+}
+
+fn out_of_domain() -> DataFusionError {
+    ArgumentFault::OutOfRange { reason: "input is out of range".to_owned() }.into()
+}
+
+/// The logarithm with the base 1 is a quotient by zero.
+fn check_base(args: &[ColumnarValue], rows: usize) -> Result<()> {
+    let [base, number] = args else { return Ok(()) };
+    let (base, number) = (base.to_array(rows)?, number.to_array(rows)?);
+    let bases = cast(&base, &DataType::Float64)?;
+    let bases = bases.as_primitive::<Float64Type>();
+    let is_one = |row| bases.is_valid(row) && (bases.value(row) - 1.0).abs() == 0.0;
+    match (0..rows).any(|row| is_one(row) && number.is_valid(row)) {
+        true => Err(ArrowError::DivideByZero.into()),
+        false => Ok(()),
     }
 }
 
@@ -467,6 +500,9 @@ impl ScalarUDFImpl for WithinDomain {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         args.args.iter().try_for_each(|argument| self.domain.check(argument))?;
+        if self.domain == Domain::Positive {
+            check_base(&args.args, args.number_rows)?;
+        }
         if !matches!(self.domain, Domain::Exponent | Domain::Power) {
             return self.inner.invoke_with_args(args);
         }

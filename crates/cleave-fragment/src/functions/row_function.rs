@@ -123,6 +123,18 @@ pub enum ArgumentFault {
     /// A negative offset of a window frame.
     #[error("invalid preceding or following size in window function")]
     FrameOffset,
+    /// A pattern or an escape character that LIKE does not take.
+    #[error("{reason}")]
+    Escape {
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A text that is no value of the type that it is read as.
+    #[error("{reason}")]
+    Malformed {
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The number of no character of a text.
     #[error("{reason}")]
     Character {
@@ -169,6 +181,8 @@ impl ArgumentFault {
             },
             Self::Invalid { .. } => "22023",
             Self::FrameOffset => "22013",
+            Self::Escape { .. } => "22025",
+            Self::Malformed { .. } => "22P02",
             Self::Character { .. } => "54000",
             Self::Pattern { .. } => "2201B",
         }

@@ -487,6 +487,35 @@ fn is_year(args: &ScalarFunctionArgs) -> bool {
     is_named && !matches!(times.data_type(), DataType::Interval(_) | DataType::Duration(_))
 }
 
+/// `epoch` of intervals: a year has 365.25 days, other months have 30 each. The engine has twelve of those in a year.
+///
+/// Source: PostgreSQL's `interval_part`.
+fn seconds_of_interval(args: &ScalarFunctionArgs) -> Result<Option<ColumnarValue>> {
+    let [ColumnarValue::Scalar(name), intervals] = args.args.as_slice() else { return Ok(None) };
+    let name = name.try_as_str().flatten().unwrap_or_default();
+    let is_epoch = name.trim_matches(['\'', '"']).eq_ignore_ascii_case("epoch");
+    if !is_epoch || intervals.data_type() != INTERVAL {
+        return Ok(None);
+    }
+    let seconds = |interval: IntervalMonthDayNano| {
+        let (years, months) = (interval.months / 12, interval.months % 12);
+        let days = i64::from(months) * 30 + i64::from(interval.days);
+        // Whole microseconds, so that the sum is rounded once.
+        let whole = i128::from(years) * 31_557_600 + i128::from(days) * 86_400;
+        (whole * 1_000_000 + i128::from(interval.nanoseconds / 1000)) as f64 / 1e6
+    };
+    Ok(Some(match intervals {
+        ColumnarValue::Scalar(ScalarValue::IntervalMonthDayNano(interval)) => {
+            ColumnarValue::Scalar(ScalarValue::Float64(interval.map(seconds)))
+        }
+        ColumnarValue::Scalar(_) => return Ok(None),
+        ColumnarValue::Array(intervals) => {
+            let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>();
+            ColumnarValue::Array(Arc::new(intervals.unary::<_, Float64Type>(seconds)))
+        }
+    }))
+}
+
 /// A function of the engine whose second argument is a time.
 #[derive(Debug, PartialEq)]
 struct KnowsInfinite {
@@ -633,6 +662,9 @@ impl KnowsInfinite {
         let Some(times) = args.args.get(1) else { return self.inner.invoke_with_args(args) };
         if times.data_type() == TIME_OF_DAY && self.name() == "date_part" {
             return self.part_of_day(args);
+        }
+        if let Some(seconds) = seconds_of_interval(&args)? {
+            return Ok(seconds);
         }
         let is_scalar = match times {
             ColumnarValue::Scalar(value) if Infinite::of_value(value).is_none() => {

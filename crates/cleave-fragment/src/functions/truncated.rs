@@ -107,6 +107,12 @@ impl Unit {
     }
 }
 
+/// Whether a moment that is truncated to the unit in a time zone keeps its distance from UTC: units of less than a day
+/// do, so that an hour that comes twice stays what it is.
+pub fn keeps_offset(unit: &str) -> bool {
+    matches!(Unit::of(unit), Some(Unit::Micros(unit)) if unit < DAY_US)
+}
+
 /// An interval with all that is finer than `unit` taken away; None: it has no such unit.
 fn cut(interval: IntervalMonthDayNano, unit: Unit) -> Option<IntervalMonthDayNano> {
     let IntervalMonthDayNano { months, days, nanoseconds } = interval;

@@ -21,6 +21,7 @@ use cleave_catalog::catalog::index_definition::{
     IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name,
 };
 use cleave_catalog::catalog::rules::{ForeignKey, TableRules};
+use cleave_catalog::catalog::view::ViewState;
 use cleave_catalog::catalog::{CatalogState, TableState, TabletState};
 use cleave_catalog::error::{Error, Fault, NameKind, Result};
 use cleave_catalog::index::IndexShape;
@@ -58,6 +59,11 @@ const ABSENT_BYTES_MAX: usize = 1024;
 pub(super) async fn alter_table(session: &mut Session, alter: AlterTable) -> Result<Outcome> {
     let done = Outcome::done("ALTER TABLE");
     let state = session.names();
+    if let ([Action::RenameTable { to }], Some(_)) =
+        (alter.actions.as_slice(), state.view(&alter.table))
+    {
+        return Box::pin(rename_view(session, &alter.table, to)).await;
+    }
     if alter.if_exists && !state.has_table_named(&alter.table) {
         return Ok(done);
     }
@@ -122,6 +128,28 @@ pub(super) async fn alter_table(session: &mut Session, alter: AlterTable) -> Res
     }
     definitions::end_definition(session, definition).await?;
     Ok(done)
+}
+
+/// Runs ALTER VIEW … RENAME TO.
+async fn rename_view(session: &mut Session, from: &str, to: &str) -> Result<Outcome> {
+    let mut definition =
+        definitions::begin_definition(session, "ALTER VIEW", &[from.to_owned()], &[to]).await?;
+    let next = &mut definition.edit.next;
+    let Some(view) = next.view(from).map(Arc::clone) else {
+        let views = next.views().map(|view| view.schema.name.as_str());
+        return Err(Error::unknown(NameKind::View, from, views));
+    };
+    check_no_views(next, &view.schema)?;
+    if next.is_name_taken(to) {
+        return Err(super::indexes::name_taken(to));
+    }
+    let own = TableSchema::clone(&view.schema);
+    let schema = TableSchema { name: to.to_owned(), version: own.version + 1, ..own };
+    let renamed = ViewState { schema: Arc::new(schema), ..ViewState::clone(&view) };
+    next.views.remove(from);
+    next.views.insert(to.to_owned(), Arc::new(renamed));
+    definitions::end_definition(session, definition).await?;
+    Ok(Outcome::done("ALTER VIEW"))
 }
 
 /// Runs ALTER INDEX … RENAME TO.

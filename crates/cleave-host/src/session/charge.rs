@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn what_the_pool_does_not_have_is_refused_by_name() {
-        let pool = Arc::clone(&query_runtime(1000).unwrap().memory_pool);
+        let pool = Arc::clone(&query_runtime(1000, None).unwrap().memory_pool);
         let charge = || Charge {
             pool: Arc::clone(&pool),
             reservation: MemoryConsumer::new("rows to change").register(&pool),

@@ -9,7 +9,7 @@ use cleave_catalog::catalog::{TableState, TabletState};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::index::TabletIndex;
 use cleave_query::select;
-use cleave_query::select::QueryRequest;
+use cleave_query::select::{ColumnOrigin, QueryRequest};
 use cleave_sql::dialect::sql_type;
 use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::parse::{CreateTableAs, Define, Truncate};
@@ -133,7 +133,8 @@ async fn truncate(session: &mut Session, truncate: &Truncate) -> Result<Outcome>
 /// [`Error::Unsupported`] for a type that no column has.
 pub(super) fn columns_of(schema: &Schema) -> Result<Vec<Column>> {
     let column = |(field, id): (&Arc<Field>, u32)| {
-        let column_type = sql_type(field.data_type()).ok_or_else(|| {
+        let told = ColumnOrigin::of(field).and_then(ColumnOrigin::text_type);
+        let column_type = told.or_else(|| sql_type(field.data_type())).ok_or_else(|| {
             Error::unsupported(format!("column \"{}\" of type {}", field.name(), field.data_type()))
         })?;
         Ok(Column {

@@ -16,6 +16,7 @@ use cleave_catalog::index::{IndexShape, TabletIndex};
 use cleave_catalog::settings::Settings;
 use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
 use cleave_engine::write::build_index::{build_index, build_index_within};
+use cleave_sql::statement::ddl::check_class;
 use cleave_sql::statement::placement::device_list;
 use cleave_sql::statement::{CreateIndex, CreateTable};
 use cleave_store::{TableSchema, TabletId, VersionMap};
@@ -145,6 +146,7 @@ pub(super) async fn drop_indexes(
     session: &mut Session,
     if_exists: bool,
     names: &[String],
+    cascade: bool,
 ) -> Result<Outcome> {
     let state = session.names();
     let mut tables = Vec::new();
@@ -179,7 +181,7 @@ pub(super) async fn drop_indexes(
         let gone = BTreeSet::from([table.schema.table_id]);
         let is_about = |key: &ForeignKey| key.index == index.id;
         let what = format!("index \"{name}\"");
-        drop_references(&mut edit.next, (&gone, &[]), is_about, (&what, false))?;
+        drop_references(&mut edit.next, (&gone, &[]), is_about, (&what, cascade))?;
         let mut changed = TableState::clone(&table);
         changed.indexes.retain(|kept| kept.id != index.id);
         changed.damaged.retain(|kept| kept.definition.id != index.id);
@@ -241,11 +243,20 @@ fn define(
             let names = schema.columns.iter().map(|column| column.name.as_str());
             Error::unknown_column(&schema.name, &column.name, names).at(column.position)
         })?;
+        if let Some(class) = &column.class {
+            check_class(class, found.column_type, column.position)?;
+        }
         columns.push(IndexColumn {
             column: found.id,
             descending: column.descending,
             nulls_first: column.nulls_first,
         });
+    }
+    for (name, position) in &create.included {
+        if schema.column(name).is_none() {
+            let names = schema.columns.iter().map(|column| column.name.as_str());
+            return Err(Error::unknown_column(&schema.name, name, names).at(*position));
+        }
     }
     let name = match &create.name {
         Some(name) if !state.is_name_taken(name) => name.clone(),

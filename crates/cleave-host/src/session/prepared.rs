@@ -35,12 +35,13 @@ use cleave_sql::statement::parameters;
 use cleave_sql::statement::parameters::{StatementText, parameter_type, type_name};
 use cleave_sql::statement::parse::refuse_in_query;
 use cleave_sql::statement::{
-    Execute, Parameter, Parameters, ParsedStatement, Prepare, Statement, parse_script,
+    Execute, Parameter, Parameters, ParsedStatement, Prepare, Statement, parse_script_in,
 };
 use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 use futures::future::BoxFuture;
 
+use super::concerned::patiently;
 use super::insert::{Constant, ConstantInsert, constant};
 use super::modify::Returns;
 use super::modify_row::KeyedChange;
@@ -246,7 +247,8 @@ impl Session {
         types: &'a [Option<ColumnType>],
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let mut statements = parse_script(sql)?;
+            let database = &self.settings.client.database;
+            let mut statements = parse_script_in(sql, Some(database))?;
             let (Some(parsed), true) = (statements.pop(), statements.is_empty()) else {
                 return Err(Error::Invalid {
                     message: "one statement is prepared at a time".to_owned(),
@@ -332,7 +334,11 @@ impl Session {
             self.begin_statement()?;
             let is_own = returning::begin_returning(self, known.statement());
             let limit_ms = self.in_force().statement_timeout_ms;
-            let started = within(limit_ms, Box::pin(start_texts(self, name, values))).await;
+            let (database, tables) =
+                (Arc::clone(&self.database), self.concerned(known.statement()));
+            let started = Box::pin(start_texts(self, name, values));
+            let started = patiently(&database, tables, started);
+            let started = within(limit_ms, Box::pin(started)).await;
             let started = self.end_statement(started).await;
             let started = returning::end_returning(self, is_own, started).await;
             self.hinted = None;

@@ -36,7 +36,7 @@ use super::{Session, block};
 use check::{Check, Used};
 
 mod check;
-mod named;
+pub(super) mod named;
 
 /// The permission to run something, under these rights and as this role.
 #[derive(Debug, Clone)]

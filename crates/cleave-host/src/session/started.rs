@@ -24,7 +24,7 @@ use cleave_catalog::settings::Settings;
 use cleave_catalog::settings::When;
 use cleave_catalog::tasks;
 use cleave_engine::write::begun::byte_count;
-use cleave_fragment::StopOnDrop;
+use cleave_fragment::{StopOnDrop, wanted};
 use cleave_query::select::{QueryRequest, ReadView, RunningQuery, describe, run_logged};
 use cleave_sql::statement::parameters::place_of;
 use cleave_sql::statement::parse::Scope;
@@ -37,6 +37,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
 use super::charge::Charge;
+use super::concerned::patiently;
 use super::cursors::CursorRows;
 use super::{
     Outcome, Session, block, locking, look_ups, prepared, ranges, rights, search_path, shapes,
@@ -100,11 +101,14 @@ impl Session {
                     let hints = std::mem::take(&mut parsed.hints);
                     self.hinted = under(&self.settings, &hints)?;
                     let limit_ms = self.in_force().statement_timeout_ms;
+                    let (database, tables) =
+                        (Arc::clone(&self.database), self.concerned_by(&query));
                     let started = async {
                         search_path::check_path(self, &parsed.text)?;
                         rights::check_rights(self, || Statement::Query(query.clone())).await?;
                         start_query(self, &query, &parsed.text).await
                     };
+                    let started = patiently(&database, tables, Box::pin(started));
                     let started = within(limit_ms, Box::pin(started)).await;
                     let started = self.end_statement(started).await;
                     self.hinted = None;
@@ -357,20 +361,19 @@ impl ResultRows {
     #[must_use]
     pub fn on(self, runtime: &Handle) -> Self {
         let Source::Running(mut running) = self.source else { return self };
-        let stop = running.planned().context.stop().into();
+        let is_stopped = running.planned().context.stop().clone();
+        let stop = StopOnDrop::from(&is_stopped);
         let (give, batches) = mpsc::channel(AHEAD);
         let mut task = JoinSet::new();
-        task.spawn_on(
-            async move {
-                while let Some(batch) = running.next().await.transpose() {
-                    let is_last = batch.is_err();
-                    if give.send(batch).await.is_err() || is_last {
-                        return;
-                    }
+        let giving = async move {
+            while let Some(batch) = running.next().await.transpose() {
+                let is_last = batch.is_err();
+                if give.send(batch).await.is_err() || is_last {
+                    return;
                 }
-            },
-            runtime,
-        );
+            }
+        };
+        task.spawn_on(wanted::until(move || is_stopped.is_raised(), giving), runtime);
         let source = Source::Elsewhere { batches, _stop: stop, task };
         Self { schema: self.schema, source }
     }

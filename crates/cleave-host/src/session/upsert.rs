@@ -31,6 +31,7 @@ use cleave_catalog::settings::Stack;
 use cleave_engine::delta::Live;
 use cleave_engine::storage_engine::commit::validate::{RowPlace, absent};
 use cleave_engine::write::insert::{TableChange, route};
+use cleave_query::check_constraints::check_rows;
 use cleave_query::point_path::{FoundPlace, Sight};
 use cleave_query::range_path::read::{RangeRead, RangeRow};
 use cleave_query::select::{ALL_VIDS, QueryRequest, ReadView, Target, describe, over_tables};
@@ -110,6 +111,9 @@ pub(super) async fn run(
     let mut duplicates = 0;
     // Also for no rows.
     on_conflict.arbiters(session.names().find_writable_table(&schema.name)?)?;
+    // As in PostgreSQL, a row breaks a check before its key is looked up, whatever becomes of it.
+    let table = Arc::clone(session.names().find_writable_table(&schema.name)?);
+    check_rows(&session.database, &table, [&rows]).await?;
     let keys = TableChange {
         rows: BTreeMap::from([(0, rows.clone().into())]),
         ..TableChange::new(Arc::clone(schema))

@@ -21,7 +21,7 @@ use cleave_sql::statement::ddl::OnCommit;
 use cleave_sql::statement::names::table_name;
 use cleave_sql::statement::parameters;
 use cleave_sql::statement::parse::CreateView;
-use cleave_store::TableSchema;
+use cleave_store::{ColumnType, TableSchema};
 use cleave_txn::LockMode;
 use datafusion::sql::sqlparser::ast;
 
@@ -99,9 +99,9 @@ pub(super) async fn create_view(session: &mut Session, create: CreateView) -> Re
     if let Some(before) = before {
         let kept = before.schema.columns.iter().zip(&columns);
         let is_kept = before.schema.columns.len() <= columns.len()
-            && kept
-                .into_iter()
-                .all(|(old, new)| (&old.name, old.column_type) == (&new.name, new.column_type));
+            && kept.into_iter().all(|(old, new)| {
+                old.name == new.name && is_same(old.column_type, new.column_type)
+            });
         if !is_kept {
             let message = format!(
                 "CREATE OR REPLACE VIEW keeps the columns of \"{name}\" and may add others behind; drop the view first"
@@ -140,6 +140,11 @@ pub(super) async fn create_view(session: &mut Session, create: CreateView) -> Re
     definition.edit.next.views.insert(name, Arc::new(view));
     definitions::end_definition(session, definition).await?;
     Ok(Outcome::done("CREATE VIEW"))
+}
+
+/// Whether a column keeps its type. Views of versions before this one have `text` in the place of texts with a length.
+fn is_same(old: ColumnType, new: ColumnType) -> bool {
+    old == new || old == ColumnType::Text && old.arrow() == new.arrow()
 }
 
 /// Runs DROP VIEW.

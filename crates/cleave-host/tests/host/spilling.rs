@@ -264,3 +264,21 @@ async fn space_on_a_device_that_is_lost_is_free_at_the_next_start() {
     assert_eq!((space.used_blocks, space.doubtful_blocks), (before, 0));
     assert_eq!(row(&mut database.session(), "SELECT count(*) FROM far").await, "20000");
 }
+
+/// Temporary files of queries lie in the database's folder, and go with the next start if a process was killed.
+#[tokio::test]
+async fn temporary_files_of_a_killed_process_are_removed_at_the_next_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let left = directory.path().join("spill/datafusion-left");
+    let database = crate::support::open(directory.path()).await;
+    drop(database);
+    std::fs::create_dir_all(&left).unwrap();
+    std::fs::write(left.join("rows"), "of somebody").unwrap();
+    let database = crate::support::open(directory.path()).await;
+    assert!(!left.exists());
+    let spills = directory.path().join("spill");
+    assert_eq!(std::fs::read_dir(&spills).unwrap().count(), 1, "its own");
+    let file = database.query_runtime().disk_manager.create_tmp_file("a test").unwrap();
+    assert!(file.path().is_some_and(|path| path.starts_with(&spills)));
+    drop((file, database));
+}

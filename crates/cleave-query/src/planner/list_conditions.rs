@@ -93,7 +93,7 @@ fn node_apart(plan: LogicalPlan) -> Result<LogicalPlan> {
 /// `expr` with the lists of each condition in it apart; `keeps_true`: NULL counts as false for who asks.
 fn lists_apart(expr: Expr, keeps_true: bool, apart: &mut i64) -> Result<Expr> {
     if is_condition(&expr) {
-        return Ok(condition_apart(expr, Seen { is_negated: false, keeps_true }, apart)?.0);
+        return Ok(condition_apart(expr, keeps_true, apart)?.0);
     }
     let within = expr.map_children(|part| Ok(Transformed::yes(lists_apart(part, false, apart)?)));
     Ok(within?.data)
@@ -107,14 +107,6 @@ fn is_condition(expr: &Expr) -> bool {
     }
 }
 
-/// How a condition is seen from above.
-#[derive(Debug, Clone, Copy)]
-struct Seen {
-    /// Below an odd number of NOTs.
-    is_negated: bool,
-    keeps_true: bool,
-}
-
 /// A comparison with a list, or with a constant, which DataFusion takes for a list of one.
 #[derive(Debug)]
 struct Listed {
@@ -125,25 +117,26 @@ struct Listed {
 }
 
 /// The condition, and the lists in it.
-fn condition_apart(expr: Expr, seen: Seen, apart: &mut i64) -> Result<(Expr, Vec<Listed>)> {
+fn condition_apart(expr: Expr, keeps_true: bool, apart: &mut i64) -> Result<(Expr, Vec<Listed>)> {
     match expr {
         Expr::Not(inner) => {
-            let seen = Seen { is_negated: !seen.is_negated, keeps_true: false };
-            let (inner, lists) = condition_apart(*inner, seen, apart)?;
+            let (inner, mut lists) = condition_apart(*inner, false, apart)?;
+            for list in &mut lists {
+                list.is_negated = !list.is_negated;
+            }
             Ok((Expr::Not(Box::new(inner)), lists))
         }
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right }) => {
-            let (left, mut lists) = condition_apart(*left, seen, apart)?;
-            let (mut right, mut more) = condition_apart(*right, seen, apart)?;
-            let is_and = (op == Operator::And) != seen.is_negated;
-            // The other pairs become the union of both lists, which is right.
+            let (left, mut lists) = condition_apart(*left, keeps_true, apart)?;
+            let (mut right, mut more) = condition_apart(*right, keeps_true, apart)?;
             let clash = |one: &Listed, other: &Listed| {
-                let is_merged = match is_and {
-                    true => !(one.is_negated && other.is_negated),
-                    false => one.is_negated && other.is_negated,
+                // These two become the union of both lists, which is right.
+                let is_union = match op {
+                    Operator::And => one.is_negated && other.is_negated,
+                    _ => !one.is_negated && !other.is_negated,
                 };
-                let is_right = seen.keeps_true && one.is_plain && other.is_plain;
-                is_merged && !is_right && one.value == other.value
+                let is_right = keeps_true && one.is_plain && other.is_plain;
+                !is_union && !is_right && one.value == other.value
             };
             for list in &mut more {
                 if lists.iter().any(|other| clash(list, other)) {
@@ -158,27 +151,28 @@ fn condition_apart(expr: Expr, seen: Seen, apart: &mut i64) -> Result<(Expr, Vec
             Ok((Expr::BinaryExpr(BinaryExpr { left, op, right }), lists))
         }
         expr => {
-            let mut lists = Vec::new();
-            lists.extend(listed(&expr, seen.is_negated));
+            let lists = listed(&expr).into_iter().collect();
             Ok((lists_apart(expr, false, apart)?, lists))
         }
     }
 }
 
-fn listed(expr: &Expr, is_negated: bool) -> Option<Listed> {
+fn listed(expr: &Expr) -> Option<Listed> {
     let is_constant = |item: &Expr| matches!(item, Expr::Literal(value, _) if !value.is_null());
     match expr {
         Expr::InList(list) => Some(Listed {
             value: list.expr.as_ref().clone(),
-            is_negated: list.negated != is_negated,
+            is_negated: list.negated,
             is_plain: list.list.iter().all(is_constant),
         }),
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => {
             match (left.as_ref(), right.as_ref()) {
                 (value @ Expr::Column(_), item @ Expr::Literal(..))
-                | (item @ Expr::Literal(..), value @ Expr::Column(_)) => {
-                    Some(Listed { value: value.clone(), is_negated, is_plain: is_constant(item) })
-                }
+                | (item @ Expr::Literal(..), value @ Expr::Column(_)) => Some(Listed {
+                    value: value.clone(),
+                    is_negated: false,
+                    is_plain: is_constant(item),
+                }),
                 _ => None,
             }
         }

@@ -13,6 +13,7 @@
 mod watched_rules;
 
 use cleave_fragment::walk::{Walk, WalkPlan};
+use cleave_fragment::wanted;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -83,7 +84,8 @@ impl Planning {
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
         let _stop = StopOnDrop::from(&self.stop);
-        let work = Box::pin(CURRENT.scope(Arc::new(self), work));
+        let (stop, work) = (self.stop.clone(), CURRENT.scope(Arc::new(self), work));
+        let work = Box::pin(wanted::until(move || stop.is_raised(), work));
         if is_small || simulation::is_active() {
             return work.await;
         }

@@ -25,7 +25,8 @@ use futures::future::BoxFuture;
 use super::statement_context::StatementContext;
 use super::statement_function::{StatementFunction, called};
 
-const NAMES: [&str; 11] = [
+/// Their names.
+pub(super) const NAMES: [&str; 11] = [
     "pg_advisory_lock",
     "pg_advisory_lock_shared",
     "pg_advisory_unlock",

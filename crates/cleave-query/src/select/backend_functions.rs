@@ -28,7 +28,8 @@ use super::statement_function::called;
 
 const SLEEP: &str = "pg_sleep";
 const TERMINATE: &str = "pg_terminate_backend";
-const NAMES: [&str; 3] = ["pg_cancel_backend", SLEEP, TERMINATE];
+/// Their names.
+pub(super) const NAMES: [&str; 3] = ["pg_cancel_backend", SLEEP, TERMINATE];
 
 /// Longest sleep: a year.
 const SLEEP_SECONDS_MAX: f64 = 31_536_000.0;

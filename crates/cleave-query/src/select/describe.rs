@@ -16,10 +16,11 @@ use cleave_sql::dialect::sql_type;
 use cleave_sql::statement::locked_parts::GivenRows;
 use cleave_sql::statement::parameters::{parameter_type, place_of, put_types_into, written_types};
 use cleave_store::{ColumnType, TableSchema};
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::DFSchema;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::expr::Placeholder;
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator};
 use datafusion::sql::sqlparser::ast;
 
 use super::placed::placed;
@@ -103,9 +104,12 @@ async fn describe_here(
     let (Bound { state, logical, tables, parts: _ }, names) =
         bound.await.map_err(|error| placed(error, query))?;
     let sources = super::views::source_names(&logical);
+    let catalog = view.map_or_else(|| database.live().state, |view| Arc::clone(&view.state));
+    let origins = super::origins::origins(&logical, &catalog);
     let analysed = state.analyzer().execute_and_check(logical, state.config_options(), |_, _| {});
     let analysed = analysed.map_err(|error| placed(error.into(), query))?;
     let schema = names.apply(analysed.schema().inner());
+    let schema = super::origins::noted(&schema, &origins);
     Ok(Described { types: all_known(&types)?, schema, sources, tables })
 }
 
@@ -127,15 +131,20 @@ pub fn all_known(types: &[Option<ColumnType>]) -> Result<Vec<ColumnType>> {
     known.collect()
 }
 
-/// Notes the types that the engine found.
+/// Notes the types that the engine found, and those of operands that have one common type.
 fn infer(plan: &LogicalPlan, types: &mut [Option<ColumnType>]) -> Result<()> {
     plan.apply_everywhere(|node| {
+        let mut schema = DFSchema::empty();
+        node.inputs().iter().for_each(|input| schema.merge(input.schema()));
+        if let LogicalPlan::TableScan(scan) = node {
+            schema.merge(&scan.projected_schema);
+        }
         node.each_expression(|expression| {
             expression.apply(|expression| {
-                if let Expr::Placeholder(Placeholder { id, field: Some(field) }) = expression
-                    && let Some(place) =
-                        id.strip_prefix('$').and_then(|id| id.parse::<usize>().ok())
-                    && let Some(unknown @ None) = types.get_mut(place.wrapping_sub(1))
+                infer_in(expression, &schema, types);
+                if let Expr::Placeholder(Placeholder { field: Some(field), .. }) = expression
+                    && let Some(unknown @ None) =
+                        place_in_plan(expression).and_then(|place| types.get_mut(place))
                 {
                     *unknown = sql_type(field.data_type()).map(parameter_type);
                 }
@@ -144,6 +153,65 @@ fn infer(plan: &LogicalPlan, types: &mut [Option<ColumnType>]) -> Result<()> {
         })
     })?;
     Ok(())
+}
+
+/// The place, from 0, of a parameter.
+fn place_in_plan(expression: &Expr) -> Option<usize> {
+    let Expr::Placeholder(Placeholder { id, .. }) = expression else { return None };
+    id.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)
+}
+
+/// Notes the types that `expression` gives to its operands: of CASE, `coalesce` and the like the type of the others, of
+/// what is added to a time an interval.
+fn infer_in(expression: &Expr, schema: &DFSchema, types: &mut [Option<ColumnType>]) {
+    let operands: Vec<&Expr> = match expression {
+        Expr::Case(case) => {
+            let conditions = case.when_then_expr.iter().map(|(when, _)| when.as_ref());
+            if let Some(operand) = &case.expr {
+                let compared: Vec<&Expr> =
+                    std::iter::once(operand.as_ref()).chain(conditions).collect();
+                agree(&compared, schema, types);
+            }
+            let results = case.when_then_expr.iter().map(|(_, then)| then.as_ref());
+            results.chain(case.else_expr.as_deref()).collect()
+        }
+        Expr::ScalarFunction(call)
+            if ["coalesce", "nullif", "greatest", "least"]
+                .iter()
+                .any(|name| call.name().contains(name)) =>
+        {
+            call.args.iter().collect()
+        }
+        Expr::InList(list) => std::iter::once(list.expr.as_ref()).chain(list.list.iter()).collect(),
+        Expr::BinaryExpr(binary) if binary.op == Operator::Plus => {
+            let sides = [(&binary.left, &binary.right), (&binary.right, &binary.left)];
+            for (side, other) in sides {
+                if let Some(unknown @ None) =
+                    place_in_plan(side).and_then(|place| types.get_mut(place))
+                    && let Ok(DataType::Timestamp(..)) = other.get_type(schema)
+                {
+                    *unknown = Some(ColumnType::Interval);
+                }
+            }
+            return;
+        }
+        _ => return,
+    };
+    agree(&operands, schema, types);
+}
+
+/// Gives the parameters among `operands` the type of the first of the others.
+fn agree(operands: &[&Expr], schema: &DFSchema, types: &mut [Option<ColumnType>]) {
+    let known = operands.iter().find_map(|operand| {
+        let is_parameter = place_in_plan(operand).is_some();
+        let known = (!is_parameter).then(|| operand.get_type(schema).ok()).flatten()?;
+        sql_type(&known).map(parameter_type)
+    });
+    for place in operands.iter().filter_map(|operand| place_in_plan(operand)) {
+        if let (Some(known), Some(unknown @ None)) = (known, types.get_mut(place)) {
+            *unknown = Some(known);
+        }
+    }
 }
 
 /// Tells the parameters that are whole columns of the result.

@@ -12,14 +12,15 @@
 //!
 //! `NOT IN` over a subquery keeps its hash join: pairs of rows do not give its semantics of NULLs.
 
-use cleave_fragment::walk::WalkPlan;
+use cleave_fragment::walk::{Walk, WalkPlan};
 use std::sync::Arc;
 
 use cleave_fragment::TableScanExec;
-use datafusion::common::NullEquality;
 use datafusion::common::tree_node::Transformed;
+use datafusion::common::{Column, JoinType, NullEquality};
+use datafusion::error::Result as EngineResult;
 use datafusion::logical_expr::utils::conjunction;
-use datafusion::logical_expr::{Join, LogicalPlan, Operator, binary_expr};
+use datafusion::logical_expr::{Expr, Join, LogicalPlan, Operator, Projection, binary_expr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
 
@@ -29,6 +30,7 @@ use cleave_catalog::error::{Error, Result};
 pub(super) fn as_nested_loops(plan: LogicalPlan) -> Result<LogicalPlan> {
     let changed = plan.transform_up_everywhere(|node| match node {
         LogicalPlan::Join(join) if !join.on.is_empty() && !join.null_aware => {
+            let join = told_apart(join)?;
             let operator = match join.null_equality {
                 NullEquality::NullEqualsNothing => Operator::Eq,
                 NullEquality::NullEqualsNull => Operator::IsNotDistinctFrom,
@@ -38,6 +40,59 @@ pub(super) fn as_nested_loops(plan: LogicalPlan) -> Result<LogicalPlan> {
             Ok(Transformed::yes(LogicalPlan::Join(Join { on: Vec::new(), filter, ..join })))
         }
         other => Ok(Transformed::no(other)),
+    })?;
+    Ok(changed.data)
+}
+
+/// `join`, with columns of other names on the side that it gives no rows of, if a condition could not tell the sides'
+/// columns apart: keys name the columns of one side each, and those of INTERSECT and EXCEPT may be called the same.
+fn told_apart(mut join: Join) -> EngineResult<Join> {
+    use JoinType::{LeftAnti, LeftMark, LeftSemi, RightAnti, RightMark, RightSemi};
+    if join.left.schema().join(join.right.schema()).is_ok() {
+        return Ok(join);
+    }
+    let hides_right = match join.join_type {
+        LeftSemi | LeftAnti | LeftMark => true,
+        RightSemi | RightAnti | RightMark => false,
+        _ => return Ok(join),
+    };
+    let (hidden, shown) = match hides_right {
+        true => (&mut join.right, &join.left),
+        false => (&mut join.left, &join.right),
+    };
+    let columns = hidden.schema().columns();
+    let named = |place: usize| format!("\u{1}side{place}");
+    let renamed = columns.iter().enumerate();
+    let renamed = renamed.map(|(place, column)| Expr::Column(column.clone()).alias(named(place)));
+    let below = Projection::try_new(renamed.collect(), Arc::clone(hidden))?;
+    let shown = Arc::clone(shown.schema());
+    *hidden = Arc::new(LogicalPlan::Projection(below));
+    let new_name = |column: &Column| {
+        let place = columns.iter().position(|known| known == column)?;
+        Some(Column::from_name(named(place)))
+    };
+    for (left, right) in &mut join.on {
+        let key = if hides_right { right } else { left };
+        *key = with_names(std::mem::take(key), &new_name)?;
+    }
+    if let Some(filter) = join.filter.take() {
+        let of_hidden = |column: &Column| new_name(column).filter(|_| !shown.has_column(column));
+        join.filter = Some(with_names(filter, &of_hidden)?);
+    }
+    Ok(join)
+}
+
+/// `expression` with other columns.
+fn with_names(
+    expression: Expr,
+    new_name: &dyn Fn(&Column) -> Option<Column>,
+) -> EngineResult<Expr> {
+    let changed = expression.transform_up(|part| match &part {
+        Expr::Column(column) => Ok(match new_name(column) {
+            Some(new) => Transformed::yes(Expr::Column(new)),
+            None => Transformed::no(part),
+        }),
+        _ => Ok(Transformed::no(part)),
     })?;
     Ok(changed.data)
 }

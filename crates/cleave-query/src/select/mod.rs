@@ -54,6 +54,7 @@ mod missing_table;
 mod operator_in;
 mod optimised;
 mod order_and_split;
+mod origins;
 mod over_rows;
 mod own_tables;
 mod pack_group_keys;
@@ -110,6 +111,7 @@ pub use compiled::{Compiled, compile, is_plain_value};
 pub use kept::{CachedPlan, keep};
 pub(crate) use optimised::OptimisedPlans;
 use order_and_split::{Divided, Planning, Queries};
+pub use origins::ColumnOrigin;
 use placed::placed;
 pub use result_names::ResultNames;
 pub use sequence_functions::sequence_number;
@@ -337,6 +339,16 @@ fn state_over(
     backend_functions::register(&mut state, query, context)?;
     with_parts::register(&mut state, context)?;
     Ok(state)
+}
+
+/// Whether `query` calls functions that [`state_over`] makes for one statement.
+fn calls_own_functions(query: &ast::Query) -> bool {
+    let known = |name: &str| {
+        let own = sequence_functions::NAMES.iter().chain(&advisory_functions::NAMES);
+        let own = own.chain(&backend_functions::NAMES).find(|known| **known == name).copied();
+        own.or_else(|| pg_catalog::functions::known_name(name))
+    };
+    !statement_function::called(query, known).is_empty()
 }
 
 /// Partitions of the host's half of `query`. Below a cut at the root, partial aggregates and exchanges would be in

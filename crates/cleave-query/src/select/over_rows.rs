@@ -40,7 +40,7 @@ pub async fn over_rows(
     asked: QueryRequest<'_>,
     rows: &RecordBatch,
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-    if !has_nested(asked.query) {
+    if !needs_tables(asked.query) {
         return over_tables(database, settings, asked, &[(TARGET, rows)]).await;
     }
     let (query, mut given) = (over_given(asked.query), asked.parameters.clone());
@@ -61,7 +61,7 @@ pub async fn described_over_rows(
     view: &ReadView,
     rows: &RecordBatch,
 ) -> Result<SchemaRef> {
-    if !has_nested(query) {
+    if !needs_tables(query) {
         let asked = QueryRequest { query, parameters, view: None };
         return Ok(over_rows(database, settings, asked, rows).await?.0);
     }
@@ -71,6 +71,12 @@ pub async fn described_over_rows(
     let (read, query) = ((Some(view), &given), over_given(query));
     let described = describe_over(database, settings, read, &query, types);
     Ok(Box::pin(described).await?.schema)
+}
+
+/// Whether a query needs more than its rows: it has subqueries, or calls functions that are made for a statement, as
+/// `nextval`.
+fn needs_tables(query: &ast::Query) -> bool {
+    has_nested(query) || super::calls_own_functions(query)
 }
 
 /// `query` over the rows that it is given, in the place of [`TARGET`].

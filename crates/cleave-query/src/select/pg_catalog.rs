@@ -36,7 +36,10 @@ mod comments;
 mod constraints;
 mod dependencies;
 pub(crate) mod functions;
+mod index_statistics;
 mod information;
+mod io_functions;
+mod key_words;
 mod locks;
 mod privileges;
 mod roles;
@@ -49,6 +52,7 @@ mod view;
 pub(super) use activity::may_stop;
 pub use comments::{comment_subject, known_subjects};
 use view::View;
+pub(super) use view::{table_oid, type_of};
 
 /// One of the two schemas as one statement sees it.
 #[derive(Debug)]
@@ -82,6 +86,9 @@ impl CatalogTables {
                     "pg_locks" => locks::rows(&view, &database.locks().list()),
                     "pg_stat_all_tables" | "pg_stat_user_tables" => {
                         table_statistics::rows(&view, database)
+                    }
+                    "pg_stat_database" => {
+                        index_statistics::database(&view, database.backends().seen().len())
                     }
                     "pg_stat_activity" => {
                         let sessions = database.backends().seen();

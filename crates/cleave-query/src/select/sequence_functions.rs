@@ -24,7 +24,8 @@ use datafusion::sql::sqlparser::ast;
 use super::statement_context::StatementContext;
 use super::statement_function::{StatementFunction, called};
 
-const NAMES: [&str; 4] = ["nextval", "currval", "lastval", "setval"];
+/// Their names.
+pub(super) const NAMES: [&str; 4] = ["nextval", "currval", "lastval", "setval"];
 
 /// Gives `state` the functions of this module that `query` calls.
 pub(super) fn register(

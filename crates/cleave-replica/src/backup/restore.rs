@@ -23,7 +23,9 @@ use cleave_engine::device::{Claim, Device, EmbeddedFactory};
 use cleave_engine::log;
 use cleave_engine::storage_engine;
 use cleave_engine::storage_engine::log_keeper::LogKeeper;
-use cleave_engine::storage_engine::{EMBEDDED_DEVICE_NAME, Engine, OpenOptions, catalog_edit};
+use cleave_engine::storage_engine::{
+    EMBEDDED_DEVICE_NAME, Engine, OpenOptions, SPILLS, catalog_edit,
+};
 use cleave_fragment::link::AttachMode;
 use cleave_media::{BLOCK_SIZE, files};
 use cleave_store::SegmentDirectory;
@@ -100,7 +102,8 @@ async fn place(
 ) -> Result<()> {
     let mut state = backup_manifest.state(backup)?;
     let ours = |name: &str| {
-        let kept = [MARK, "lock", "log", "manifest", "manifest.new", "segments", STATISTICS, USERS];
+        let kept = [MARK, "lock", "log", "manifest", "manifest.new", "segments"];
+        let kept = [&kept[..], &[SPILLS, STATISTICS, USERS]].concat();
         let is_media = name.starts_with(&format!("device-{}.media", DeviceId::EMBEDDED));
         is_media || kept.contains(&name)
     };

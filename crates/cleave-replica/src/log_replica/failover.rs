@@ -33,7 +33,7 @@ use cleave_engine::device::Device;
 use cleave_engine::log::{Committed, directory_of};
 use cleave_engine::storage_engine;
 use cleave_engine::storage_engine::log_keeper::LogKeeper;
-use cleave_engine::storage_engine::{Engine, OpenOptions};
+use cleave_engine::storage_engine::{Engine, OpenOptions, SPILLS};
 use cleave_fragment::command::{Identity, LOOKING_EPOCH, Ownership};
 use cleave_fragment::waiting;
 use cleave_media::files;
@@ -676,6 +676,7 @@ fn reach(stamp: &Stamp, last: (u64, Option<i64>)) -> String {
 
 /// Whether a failover that was interrupted leaves a file of this name.
 fn is_ours(name: &str) -> bool {
-    let kept = [MARK, "lock", "log", "manifest", "manifest.new", SEGMENTS, STATISTICS, USERS];
+    let kept =
+        [MARK, "lock", "log", "manifest", "manifest.new", SEGMENTS, SPILLS, STATISTICS, USERS];
     name.starts_with("device-") || kept.contains(&name)
 }

@@ -423,6 +423,31 @@ impl HostLocks {
         epoch
     }
 
+    /// Compares every entry with the requests and jobs that this side knows of, and [fences](Self::fence) the device if
+    /// one is not as these have left it: for a device that is connected again. Returns the first such entry.
+    pub fn repair(&self) -> Option<u32> {
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        self.memory().set_epoch(jobs.epoch);
+        let is_known = |holder: Holder| match holder {
+            Holder::Host => true,
+            Holder::Job(job) => jobs.used.contains(&job.get()),
+        };
+        let is_wrong = |entry: &u32| {
+            if self.shares.is_free(*entry) && self.memory().load(*entry) == 0 {
+                return false;
+            }
+            let shares = self.shares.of(*entry);
+            let sound = self.load_with(&shares, *entry);
+            !sound.is_ok_and(|queue| queue.holders().all(is_known))
+        };
+        let wrong = (0..self.memory().entry_count()).find(is_wrong);
+        drop(jobs);
+        if wrong.is_some() {
+            self.fence();
+        }
+        wrong
+    }
+
     /// Whether `job` still has its locks: the host has not taken them away, nor released them.
     pub fn is_current(&self, job: Job) -> bool {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);

@@ -98,6 +98,11 @@ impl EntryShares {
         Guard { all: self, entry, shares: Shares { first, later } }
     }
 
+    /// Whether `entry` has no share at this moment.
+    pub(crate) fn is_free(&self, entry: u32) -> bool {
+        self.word(entry).load(Ordering::Relaxed) & (BUSY | MORE | COUNT) == 0
+    }
+
     /// Opens the first share of `entry`, which has none, if `puts` can put its slot there; returns its number. A fast
     /// path of [`EntryShares::of`] for the most frequent case.
     #[inline]

@@ -326,6 +326,30 @@ fn numbers_of_jobs_come_again_when_all_were_given() {
 }
 
 #[test]
+fn a_new_connection_finds_only_what_the_host_knows_of() {
+    let (host, device) = small();
+    let spoil = |vid: u64, bits| host.table.memory.overwrite(device_place(&host, vid), bits);
+    let mut job = begin(&host, &device);
+    let holder = join(&host, row(1)).ticket;
+    assert!(is_held(job.lock(row(2))));
+    assert_eq!(host.repair(), None, "all is as they have left it");
+    assert!(host.is_current(job.job()) && host.is_granted(&holder).unwrap());
+    // A gap, a job that nobody began, a host without a request, and a stolen request of the host.
+    for (vid, bits) in [(3, 1 << 16), (3, 77), (3, 0xffff), (1, 0)] {
+        spoil(vid, bits);
+        assert_eq!(host.repair(), Some(device_place(&host, vid)), "{bits:x}");
+        assert!(host.is_granted(&holder).unwrap());
+        let other = join(&host, row(3));
+        assert!(other.is_granted);
+        host.leave(other.ticket).unwrap();
+    }
+    assert!(!host.is_current(job.job()), "its locks were taken away");
+    assert!(matches!(job.release(), Err(LockError::Fenced { .. })));
+    assert_eq!(host.repair(), None);
+    host.leave(holder).unwrap();
+}
+
+#[test]
 fn spoilt_entries_are_errors_and_grant_nothing() {
     let (host, device) = small();
     let entry = device_place(&host, 1);

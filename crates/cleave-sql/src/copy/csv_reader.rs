@@ -434,10 +434,8 @@ fn unescape(raw: &str, scratch: &mut String) -> Result<(), InputFault> {
             bytes.push(*first);
             continue;
         }
-        let [next, tail @ ..] = rest else {
-            bytes.push(b'\\');
-            break;
-        };
+        // So is one at the end of the last line.
+        let [next, tail @ ..] = rest else { break };
         rest = tail;
         let byte = match next {
             b'b' => 8,

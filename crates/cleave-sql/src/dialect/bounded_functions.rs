@@ -1,8 +1,9 @@
-//! Replaces functions whose memory the engine does not limit by limited ones: `||` of texts and bytes, and of lists.
+//! Replaces functions whose memory or time the engine does not limit by limited ones: `||` of texts and bytes, and of
+//! lists; LIKE with [many wildcards](super::functions::like_by_steps).
 
 use cleave_fragment::functions::bounded::in_place_of;
 use cleave_fragment::functions::{concatenate, is_concatenated};
-use cleave_fragment::walk::WalkPlan;
+use cleave_fragment::walk::{Walk, WalkPlan};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
@@ -10,10 +11,16 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, cast};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, Like, LogicalPlan, Operator, cast,
+};
 use datafusion::optimizer::AnalyzerRule;
 
+use super::functions::like_by_steps;
 use super::rewrite::{has_expression, rewrite_expressions};
+
+/// Wildcards `%` of a pattern that the engine looks for.
+const WILDCARD_COUNT_MAX: usize = 16;
 
 /// Replaces a chain of `||` by one function that builds the whole result at once, and functions bound without a look-up
 /// by the limited ones of their name. Types are settled by then.
@@ -27,6 +34,7 @@ impl AnalyzerRule for BoundedFunctions {
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         let concerns = |expr: &Expr| match expr {
+            Expr::Like(like) => goes_by_steps(like),
             Expr::ScalarFunction(function) => in_place_of(&function.func).is_some(),
             Expr::BinaryExpr(binary) => binary.op == Operator::StringConcat,
             _ => false,
@@ -45,6 +53,15 @@ fn bounded(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             Some(ours) => Transformed::yes(ours.call(function.args)),
             None => Transformed::no(Expr::ScalarFunction(function)),
         },
+        Expr::Like(like)
+            if goes_by_steps(&like)
+                && type_of(&like.expr, schema) == Some(DataType::Utf8)
+                && type_of(&like.pattern, schema) == Some(DataType::Utf8) =>
+        {
+            let (text, pattern) = (plain(like.expr, schema), plain(like.pattern, schema));
+            let found = like_by_steps().call(vec![*text, *pattern]);
+            Transformed::yes(if like.negated { !found } else { found })
+        }
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right })
             if type_of(&left, schema).is_some_and(|left| Some(left) == type_of(&right, schema)) =>
         {
@@ -64,6 +81,22 @@ fn bounded(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         }
         expr => Transformed::no(expr),
     }
+}
+
+fn is_call(expr: &Expr) -> bool {
+    matches!(expr, Expr::ScalarFunction(call) if !is_chain(call))
+}
+
+/// Whether LIKE is not left to the engine: its pattern has many wildcards, or may have them.
+fn goes_by_steps(like: &Like) -> bool {
+    let is_long = match &*like.pattern {
+        Expr::Literal(pattern, _) => pattern.try_as_str().flatten().is_some_and(|pattern| {
+            pattern.bytes().filter(|byte| *byte == b'%').nth(WILDCARD_COUNT_MAX).is_some()
+        }),
+        // What a call makes may be long; `||` of short texts is not.
+        pattern => pattern.exists(|part| Ok(is_call(part))).unwrap_or(true),
+    };
+    is_long && !like.case_insensitive && like.escape_char.is_none_or(|escape| escape == '\\')
 }
 
 /// The type of `left || right`.

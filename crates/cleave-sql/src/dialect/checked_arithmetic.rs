@@ -4,7 +4,7 @@
 
 use cleave_fragment::functions::{
     CHECKED_CHAIN, checked_add, checked_chain, checked_divide, checked_multiply, checked_subtract,
-    float_of, interval_span, link_of, numeric_of, opaque, quotient,
+    ends_in_escape, float_of, interval_span, like_pattern, link_of, numeric_of, opaque, quotient,
 };
 use cleave_fragment::walk::WalkPlan;
 use std::sync::Arc;
@@ -12,15 +12,16 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::{Cast, InList};
+use datafusion::logical_expr::expr::{Cast, InList, InSubquery};
 use datafusion::logical_expr::{
-    Between, BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF, lit,
+    Between, BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Projection, ScalarUDF,
+    Subquery, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::functions::text_of;
+use super::functions::{list_order, list_spans, text_of};
 use super::infinite_times::knowing_infinite;
 use super::rewrite::rewrite_expressions;
 use super::typed_literals::{compares, is_text, is_written};
@@ -63,10 +64,26 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             // The engine takes it for 0 even of NULL.
             Operator::BitwiseXor if binary.left == binary.right => checked_subtract(),
             op if compares(op) => return compared(expr, schema),
+            Operator::LikeMatch
+            | Operator::NotLikeMatch
+            | Operator::ILikeMatch
+            | Operator::NotILikeMatch => return with_checked_pattern(expr),
             _ => return Transformed::no(expr),
         },
         Expr::Negative(_) => checked_subtract(),
-        Expr::Between(_) | Expr::InList(_) => return compared(expr, schema),
+        Expr::Between(_) | Expr::InList(_) | Expr::InSubquery(_) | Expr::SetComparison(_) => {
+            return compared(expr, schema);
+        }
+        Expr::ScalarFunction(function)
+            if function.name() == "array_has"
+                && function.args.get(1).is_some_and(|item| is_interval(item, schema)) =>
+        {
+            return compared(expr, schema);
+        }
+        Expr::Case(case) if case.expr.as_ref().is_some_and(|of| is_interval(of, schema)) => {
+            return compared(expr, schema);
+        }
+        Expr::Like(_) => return with_checked_pattern(expr),
         Expr::Cast(to_text) if is_text(to_text.field.data_type()) => {
             let is_written = to_text.expr.get_type(schema).is_ok_and(|own| is_written(&own));
             return match expr {
@@ -205,12 +222,46 @@ fn truth_test(expr: Expr) -> Result<Expr, Expr> {
     Ok(Expr::BinaryExpr(BinaryExpr { left: operand, op, right }))
 }
 
+fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
+    matches!(expr.get_type(schema), Ok(DataType::Interval(_)))
+}
+
 /// A comparison of intervals, by their lengths: the engine compares months first.
 fn compared(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    let is_interval = |expr: &Expr| matches!(expr.get_type(schema), Ok(DataType::Interval(_)));
+    let is_interval = |expr: &Expr| is_interval(expr, schema);
     let span = |expr: Expr| interval_span().call(vec![expr]);
     let boxed = |expr: Box<Expr>| Box::new(interval_span().call(vec![*expr]));
+    let list = |expr: &Expr| match expr.get_type(schema) {
+        Ok(DataType::List(item)) => Some(item.data_type().clone()),
+        _ => None,
+    };
     match expr {
+        // The engine takes a NULL among the items for the least one, and intervals for different ones.
+        Expr::BinaryExpr(binary)
+            if list(&binary.left).zip(list(&binary.right)).is_some_and(|(one, _)| {
+                matches!(binary.op, Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq)
+                    || matches!(one, DataType::Interval(_))
+                        && matches!(binary.op, Operator::Eq | Operator::NotEq)
+            }) =>
+        {
+            let order = list_order().call(vec![*binary.left, *binary.right]);
+            let (left, right) = (Box::new(order), Box::new(lit(0_i32)));
+            Transformed::yes(Expr::BinaryExpr(BinaryExpr { left, op: binary.op, right }))
+        }
+        Expr::ScalarFunction(mut function) => {
+            if let [list, item] = function.args.as_mut_slice() {
+                *list = list_spans().call(vec![std::mem::take(list)]);
+                *item = span(std::mem::take(item));
+            }
+            Transformed::yes(Expr::ScalarFunction(function))
+        }
+        Expr::Case(mut case) => {
+            let whens = case.when_then_expr.iter_mut().map(|(when, _)| when);
+            for part in case.expr.iter_mut().chain(whens) {
+                **part = span(std::mem::take(&mut **part));
+            }
+            Transformed::yes(Expr::Case(case))
+        }
         Expr::BinaryExpr(binary) if is_interval(&binary.left) && is_interval(&binary.right) => {
             let (left, right) = (boxed(binary.left), boxed(binary.right));
             Transformed::yes(Expr::BinaryExpr(BinaryExpr { left, op: binary.op, right }))
@@ -226,8 +277,78 @@ fn compared(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             let expr = boxed(list.expr);
             Transformed::yes(Expr::InList(InList { expr, list: items, negated: list.negated }))
         }
+        Expr::InSubquery(within) if is_interval(&within.expr) => match by_span(&within.subquery) {
+            Some(subquery) => {
+                let (expr, negated) = (boxed(within.expr), within.negated);
+                Transformed::yes(Expr::InSubquery(InSubquery { expr, subquery, negated }))
+            }
+            None => Transformed::no(Expr::InSubquery(within)),
+        },
+        Expr::SetComparison(mut within) if is_interval(&within.expr) => {
+            let Some(subquery) = by_span(&within.subquery) else {
+                return Transformed::no(Expr::SetComparison(within));
+            };
+            (within.expr, within.subquery) = (boxed(within.expr), subquery);
+            Transformed::yes(Expr::SetComparison(within))
+        }
         expr => Transformed::no(expr),
     }
+}
+
+/// A query of intervals as one of their lengths.
+fn by_span(subquery: &Subquery) -> Option<Subquery> {
+    let plan = Arc::clone(&subquery.subquery);
+    let [field] = plan.schema().fields().as_ref() else { return None };
+    if !matches!(field.data_type(), DataType::Interval(_)) {
+        return None;
+    }
+    let column = Expr::Column(Column::from(plan.schema().qualified_field(0)));
+    let length = interval_span().call(vec![column]).alias(field.name());
+    let lengths = LogicalPlan::Projection(Projection::try_new(vec![length], plan).ok()?);
+    Some(subquery.with_plan(Arc::new(lengths)))
+}
+
+/// LIKE with an error where its pattern ends in the escape character.
+fn with_checked_pattern(expr: Expr) -> Transformed<Expr> {
+    match expr {
+        Expr::Like(mut like) => {
+            let checked = checked_pattern(&like.expr, &like.pattern, like.case_insensitive);
+            let is_new = checked.is_some();
+            if let Some(pattern) = checked {
+                *like.pattern = pattern;
+            }
+            Transformed::new_transformed(Expr::Like(like), is_new)
+        }
+        Expr::BinaryExpr(mut binary) => {
+            let insensitive = matches!(binary.op, Operator::ILikeMatch | Operator::NotILikeMatch);
+            let checked = checked_pattern(&binary.left, &binary.right, insensitive);
+            let is_new = checked.is_some();
+            if let Some(pattern) = checked {
+                *binary.right = pattern;
+            }
+            Transformed::new_transformed(Expr::BinaryExpr(binary), is_new)
+        }
+        expr => Transformed::no(expr),
+    }
+}
+
+/// `pattern` with the check; None: it is known to need none.
+fn checked_pattern(text: &Expr, pattern: &Expr, insensitive: bool) -> Option<Expr> {
+    let is_good = match pattern {
+        Expr::Literal(value, _) => !value.try_as_str().flatten().is_some_and(ends_in_escape),
+        Expr::ScalarFunction(call) => call.name() == like_pattern().name(),
+        Expr::Placeholder(_) => true,
+        _ => false,
+    };
+    if is_good {
+        return None;
+    }
+    // A pattern of constants stays one. It then is an error whatever the text, and so where the text is no column,
+    // which would be computed twice.
+    let is_at_hand = matches!(text, Expr::Column(_) | Expr::Literal(..))
+        && (pattern.any_column_refs() || matches!(pattern, Expr::Literal(..)));
+    let text = if is_at_hand { text.clone() } else { lit(ScalarValue::Utf8(None)) };
+    Some(like_pattern().call(vec![pattern.clone(), text, lit(insensitive)]))
 }
 
 fn is_numeric_of_float(cast: &Cast, schema: &DFSchema) -> bool {
@@ -236,8 +357,8 @@ fn is_numeric_of_float(cast: &Cast, schema: &DFSchema) -> bool {
         && cast.expr.get_type(schema).is_ok_and(|own| own.is_floating())
 }
 
-/// Whether a cast between types of exact numbers rounds, or fails for some values. DataFusion takes a cast from one side
-/// of a comparison and casts the constant on the other side, as if no two values became one.
+/// Whether a cast between types of exact numbers rounds, or fails for some values. DataFusion takes a cast from one
+/// side of a comparison and casts the constant on the other side, as if no two values became one.
 fn is_lossy(from: &DataType, to: &DataType) -> bool {
     match (digits(from), digits(to)) {
         (Some((whole, fraction)), Some((whole_after, fraction_after))) => {

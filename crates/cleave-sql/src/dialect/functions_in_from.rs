@@ -5,6 +5,7 @@
 //!  FROM generate_series(1, 3) AS g          ─▶ FROM generate_series(1, 3) AS g (g)
 //!  FROM generate_series(a, b) AS g          ─▶ FROM LATERAL (SELECT unnest(generate_series(a, b)) AS g) AS g
 //!  FROM unnest(t.list) AS u                 ─▶ FROM LATERAL (SELECT unnest(t.list) AS u) AS u
+//!  FROM upper(t.a) AS u                     ─▶ FROM LATERAL (SELECT upper(t.a) AS u) AS u
 //! ```
 //!
 //! With constant numbers as arguments, the engine's table function stays, which streams its rows; the others make a
@@ -89,13 +90,19 @@ impl VisitorMut for Lower {
 
     fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
         match factor {
-            TableFactor::Table { name, alias, args: Some(args), .. } => {
+            TableFactor::Table { name, alias, args: Some(args), with_ordinality, .. } => {
+                let with_ordinality = *with_ordinality;
                 let Some(name) = only_name(name) else { return ControlFlow::Continue(()) };
                 let lowered = of_list(&name, alias.as_ref(), &args.args);
                 match lowered {
                     Some(lowered) => *factor = lowered,
                     None if name == SERIES => name_column(alias, &name),
-                    None => {}
+                    None if name == "range" || with_ordinality => {}
+                    None => {
+                        if let Some(row) = one_row(&name, alias.as_ref(), &args.args) {
+                            *factor = row;
+                        }
+                    }
                 }
             }
             TableFactor::Function { name, alias, args, .. } => {
@@ -151,6 +158,17 @@ fn of_list(name: &str, alias: Option<&TableAlias>, args: &[FunctionArg]) -> Opti
     }
     let is_lateral = args.iter().any(names_columns);
     derived(name, alias, call("unnest", vec![call(list, args)]), is_lateral)
+}
+
+/// `FROM function(args)` of a function of one value: the engine has none of them there.
+fn one_row(name: &str, alias: Option<&TableAlias>, args: &[FunctionArg]) -> Option<TableFactor> {
+    let args = args.iter().map(|arg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => Some(arg.clone()),
+        _ => None,
+    });
+    let args: Vec<Expr> = args.collect::<Option<_>>()?;
+    let is_lateral = args.iter().any(names_columns);
+    derived_value(name, alias, call(name, args), is_lateral)
 }
 
 /// A number, or a parameter, with or without a sign.
@@ -242,6 +260,16 @@ fn derived(
         true => rows,
         false => call("unnest", vec![rows]),
     };
+    derived_value(function, alias, rows, lateral)
+}
+
+/// `(SELECT value AS name) AS alias`.
+fn derived_value(
+    function: &str,
+    alias: Option<&TableAlias>,
+    rows: Expr,
+    lateral: bool,
+) -> Option<TableFactor> {
     let mut alias = alias.cloned();
     name_column(&mut alias, function);
     let name = alias.as_ref()?.columns.first()?.name.clone();

@@ -8,7 +8,7 @@
 //!   Filter (SELECT …)   ─▶   Filter first_of((SELECT …), column, column)
 //! ```
 //!
-//! Constants are folded before they could be moved, and EXISTS and IN become joins.
+//! Constants are folded before they could be moved, and EXISTS becomes a join.
 
 use cleave_fragment::walk::{Walk, WalkPlan};
 use datafusion::common::Column;
@@ -75,8 +75,11 @@ fn names_too_little(filter: &Filter) -> bool {
 
 /// Whether a condition asks a subquery for a value, and names no column.
 fn has_no_column(condition: &Expr) -> bool {
-    let asks = |expr: &Expr| Ok(matches!(expr, Expr::ScalarSubquery(_)));
-    let joins = |expr: &Expr| Ok(matches!(expr, Expr::Exists(_) | Expr::InSubquery(_)));
+    let asks = |expr: &Expr| {
+        use Expr::{InSubquery, ScalarSubquery, SetComparison};
+        Ok(matches!(expr, ScalarSubquery(_) | InSubquery(_) | SetComparison(_)))
+    };
+    let joins = |expr: &Expr| Ok(matches!(expr, Expr::Exists(_)));
     condition.exists(asks).unwrap_or(false)
         && condition.column_refs().is_empty()
         && !condition.exists(joins).unwrap_or(true)

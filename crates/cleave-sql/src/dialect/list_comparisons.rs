@@ -183,7 +183,7 @@ fn of_array(list: &Expr) -> Option<Vec<Expr>> {
 }
 
 /// Whether `expression` has one value for a row, however often it is computed, and no query of its own.
-fn is_repeatable(expression: &Expr) -> bool {
+pub(super) fn is_repeatable(expression: &Expr) -> bool {
     let flow = visit_expressions(expression, |part| {
         let is_single = match part {
             Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => true,

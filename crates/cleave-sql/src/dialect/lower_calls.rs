@@ -14,12 +14,13 @@
 //!  x ^@ y                                 ─▶ starts_with(x, y)
 //!  x < ANY (list)                         ─▶ NOT (x >= ALL (list))
 //!  lag(x, n)                              ─▶ lag_by_row(x, n)
-//!  date_trunc(unit, x, zone)              ─▶ date_trunc(unit, x AT TIME ZONE zone) AT TIME ZONE zone
+//!  date_trunc('day', x, zone)             ─▶ date_trunc('day', x AT TIME ZONE zone) AT TIME ZONE zone
+//!  date_trunc('hour', x, zone)            ─▶ moment_beside(date_trunc('hour', y), y, x), y being x AT TIME ZONE zone
 //! ```
 
 use cleave_catalog::value::{interval, list};
 use cleave_fragment::functions::{
-    isoyear_of, julian_of, milliseconds_of, period_of_years, seconds_of, year_of,
+    isoyear_of, julian_of, keeps_offset, milliseconds_of, period_of_years, seconds_of, year_of,
 };
 use datafusion::arrow::datatypes::IntervalMonthDayNano;
 use datafusion::sql::sqlparser::ast::{
@@ -31,10 +32,11 @@ use datafusion::sql::sqlparser::parser::Parser;
 
 use super::functions::{
     AT_TIME_ZONE, DISCRETE_PERCENTILE, JOINED_LIST, LAG_BY_ROW, LEAD_BY_ROW, LIST_OR_EMPTY,
-    MOST_FREQUENT, SORTED_LIST, UUID_OF,
+    MOMENT_BESIDE, MOST_FREQUENT, SORTED_LIST, UUID_OF,
 };
 use super::functions_in_from::cast;
 use super::overlaps::overlapping;
+use super::regular_expressions::literal_text;
 use super::row_comparison::{binary, nested};
 use super::similar_pattern::similar_pattern;
 use crate::statement::catalog_syntax::call;
@@ -67,6 +69,10 @@ pub(super) fn lower_call(expression: &mut Expr) {
         Expr::AtTimeZone { timestamp, time_zone } => {
             Some(call(AT_TIME_ZONE, vec![(**timestamp).clone(), (**time_zone).clone()]))
         }
+        Expr::CompoundFieldAccess { access_chain, .. } => {
+            access_chain.iter_mut().for_each(bound_slice);
+            None
+        }
         Expr::Cast { expr, data_type: DataType::Array(item), .. } => list_of_text(expr, item),
         Expr::Interval(interval) => spelt_out(interval).map(|value| {
             // The units are in the text.
@@ -80,6 +86,16 @@ pub(super) fn lower_call(expression: &mut Expr) {
     };
     if let Some(lowered) = lowered {
         *expression = lowered;
+    }
+}
+
+/// `x[:2]` as `x[1:2]`, and `x[2:]` with the greatest bound there is.
+fn bound_slice(access: &mut ast::AccessExpr) {
+    if let ast::AccessExpr::Subscript(ast::Subscript::Slice { lower_bound, upper_bound, .. }) =
+        access
+    {
+        lower_bound.get_or_insert_with(|| number(1));
+        upper_bound.get_or_insert_with(|| number(i32::MAX.unsigned_abs().into()));
     }
 }
 
@@ -338,7 +354,16 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
         "date_trunc" => {
             let [unit, at, zone] = <[Expr; 3]>::try_from(given(function)?).ok()?;
             let moment = DataType::Timestamp(None, ast::TimezoneInfo::WithTimeZone);
-            let there = call(AT_TIME_ZONE, vec![cast(at, moment), zone.clone()]);
+            let moment = cast(at, moment);
+            let there = call(AT_TIME_ZONE, vec![moment.clone(), zone.clone()]);
+            let name = match &unit {
+                Expr::Value(value) => literal_text(&value.value),
+                _ => None,
+            };
+            if name.is_some_and(keeps_offset) {
+                let start = call("date_trunc", vec![unit, there.clone()]);
+                return Some(call(MOMENT_BESIDE, vec![start, there, moment]));
+            }
             return Some(call(AT_TIME_ZONE, vec![call("date_trunc", vec![unit, there]), zone]));
         }
         "timezone" => {
@@ -368,7 +393,6 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
             return Some(call(DISCRETE_PERCENTILE, vec![list, fraction]));
         }
         "array_agg" | "string_agg" if function.over.is_none() => return sort_distinct(function),
-        "array_remove" => "array_remove_all".clone_into(&mut name.value),
         "array" => {
             let FunctionArguments::Subquery(query) = &function.args else { return None };
             return list_of_rows(query).map(|list| call(LIST_OR_EMPTY, vec![list]));
@@ -379,7 +403,10 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
 }
 
 /// Functions of one number: of several types, PostgreSQL prefers doubles for a literal in quotes, which has none.
-const OF_A_DOUBLE: [&str; 6] = ["abs", "sqrt", "cbrt", "round", "exp", "sign"];
+const OF_A_DOUBLE: [&str; 21] = [
+    "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cos", "cosh", "cot",
+    "degrees", "exp", "ln", "radians", "round", "sign", "sin", "sinh", "sqrt", "tan",
+];
 
 /// Whether the only argument is a literal in quotes.
 fn is_of_quoted(args: &FunctionArguments) -> bool {

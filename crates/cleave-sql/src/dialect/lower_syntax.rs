@@ -15,13 +15,14 @@ use super::named_casts::name_casts;
 use super::outer_tables::name_outer_tables;
 use super::places::lower_places;
 use super::quoted_conditions::{lower_quoted_clauses, lower_quoted_operands};
-use super::regular_expressions::lower_regular_expressions;
+use super::regular_expressions::{literal_text, lower_regular_expressions};
 use super::row_comparison::lower_row_comparison;
 use super::row_membership::lower_row_membership;
 use super::time_syntax::lower_time_syntax;
 use super::values_as_queries::{lower_row_of_values, lower_values};
 use crate::statement::catalog_syntax::call;
 use crate::visiting::{visit_expressions_mut, visit_mut};
+use cleave_fragment::functions::{like_escape, with_backslash};
 use datafusion::sql::sqlparser::ast::{
     self, CharacterLength, DataType, Expr, TrimWhereField, VisitorMut,
 };
@@ -122,33 +123,25 @@ impl VisitorMut for Clauses {
 
 /// The engine's patterns know no other escape than the backslash.
 fn escape_with_backslash(pattern: &mut Box<Expr>, escape: &mut Option<ast::ValueWithSpan>) {
-    let Some(ast::Value::SingleQuotedString(text)) = escape.as_ref().map(|escape| &escape.value)
-    else {
-        return;
+    let letter = match escape.as_ref().map(|escape| &escape.value) {
+        Some(ast::Value::SingleQuotedString(letter)) if letter != "\\" => letter.clone(),
+        _ => return,
     };
-    if text.is_empty() {
-        // No character escapes.
-        let taken = std::mem::replace(pattern.as_mut(), Expr::value(ast::Value::Null));
-        let word = |text: &str| Expr::value(ast::Value::SingleQuotedString(text.to_owned()));
-        **pattern = call("replace", vec![taken, word("\\"), word("\\\\")]);
-        *escape = None;
-        return;
-    }
-    if text == "\\" || text.chars().count() != 1 {
-        return;
-    }
-    let letter = text.clone();
-    let word = |text: &str| Expr::value(ast::Value::SingleQuotedString(text.to_owned()));
-    let replaced =
-        |pattern: Expr, from: &str, to: &str| call("replace", vec![pattern, word(from), word(to)]);
-    let taken = std::mem::replace(pattern.as_mut(), Expr::value(ast::Value::Null));
-    // A doubled escape is the character itself; no pattern contains the other one.
-    let pair = format!("{letter}{letter}");
-    let kept = replaced(taken, &pair, "\u{1}");
-    let plain = replaced(kept, "\\", "\\\\");
-    let escaped = replaced(plain, &letter, "\\");
-    **pattern = replaced(escaped, "\u{1}", &letter);
     *escape = None;
+    let word = |text: &str| Expr::value(ast::Value::SingleQuotedString(text.to_owned()));
+    let written = match pattern.as_ref() {
+        Expr::Value(value) => literal_text(&value.value),
+        _ => None,
+    };
+    // A pattern that is known now stays known to indexes and statistics.
+    let written = written.and_then(|written| with_backslash(written, &letter).ok());
+    **pattern = match written {
+        Some(written) => word(&written),
+        None => {
+            let taken = std::mem::replace(pattern.as_mut(), Expr::value(ast::Value::Null));
+            call(like_escape().name(), vec![taken, word(&letter)])
+        }
+    };
 }
 
 /// Whether a number is written with a power of ten that no numeric of 38 digits has.

@@ -1,5 +1,6 @@
 //! Operators whose operand types the engine would reconcile differently from PostgreSQL.
 
+use cleave_catalog::error::{Error, Fault};
 use cleave_fragment::functions::{
     checked_add, checked_multiply, checked_subtract, date_minus, date_plus, days_between,
     interval_divided, interval_of_time, interval_times, moments_between, part_of_time, quotient,
@@ -11,14 +12,17 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::planner::{
-    ExprPlanner, PlannerResult, RawAggregateExpr, RawBinaryExpr, RawWindowExpr,
+    ExprPlanner, PlannerResult, RawAggregateExpr, RawBinaryExpr, RawFieldAccessExpr, RawWindowExpr,
 };
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, binary_expr, cast, lit};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, GetFieldAccess, Operator, binary_expr, cast, lit,
+};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
+use super::functions::{array_has_all, list_item, list_slice};
 use super::integer_literals::{as_integer, follows_argument, is_whole};
-use super::operand_types::{Does, check_operands};
-use super::typed_literals::{typed, typed_literal};
+use super::operand_types::{Does, check_operands, is_unknown, matched};
+use super::typed_literals::{is_text, read_as_list, typed, typed_literal};
 use super::window_exclusion::excluding;
 
 /// Plans comparisons with literals in quotes, sums of dates and days, and multiples of intervals; whole numbers are
@@ -39,6 +43,10 @@ impl ExprPlanner for PostgresOperators {
         let (Ok(left), Ok(right)) = (type_of(&expr.left, schema), type_of(&expr.right, schema))
         else {
             return Ok(PlannerResult::Original(expr));
+        };
+        let (expr, left, right) = match of_lists(expr, left, right)? {
+            PlannerResult::Planned(planned) => return Ok(PlannerResult::Planned(planned)),
+            PlannerResult::Original(typed) => typed,
         };
         let (expr, left, right) = as_bigints(expr, left, right);
         let (one, other) = ((&expr.left, &left), (&expr.right, &right));
@@ -72,9 +80,39 @@ impl ExprPlanner for PostgresOperators {
     fn plan_array_literal(
         &self,
         exprs: Vec<Expr>,
-        _schema: &DFSchema,
+        schema: &DFSchema,
     ) -> Result<PlannerResult<Vec<Expr>>> {
-        Ok(PlannerResult::Original(exprs.into_iter().map(as_integer).collect()))
+        let mut exprs: Vec<Expr> = exprs.into_iter().map(as_integer).collect();
+        // The engine would make decimals of floats beside decimals.
+        let types: Vec<DataType> =
+            exprs.iter().filter_map(|item| item.get_type(schema).ok()).collect();
+        let has_decimal = types.iter().any(DataType::is_decimal);
+        if has_decimal && types.iter().any(DataType::is_floating) {
+            matched("ARRAY", exprs.iter_mut().collect(), schema)?;
+        }
+        Ok(PlannerResult::Original(exprs))
+    }
+
+    fn plan_field_access(
+        &self,
+        expr: RawFieldAccessExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawFieldAccessExpr>> {
+        let RawFieldAccessExpr { expr: list, field_access } = expr;
+        let is_list = matches!(list.get_type(schema), Ok(DataType::List(_)));
+        Ok(match field_access {
+            GetFieldAccess::ListIndex { key } if is_list => {
+                PlannerResult::Planned(list_item().call(vec![list, *key]))
+            }
+            GetFieldAccess::ListRange { start, stop, stride }
+                if is_list && *stride == lit(1_i64) =>
+            {
+                PlannerResult::Planned(list_slice().call(vec![list, *start, *stop]))
+            }
+            field_access => {
+                PlannerResult::Original(RawFieldAccessExpr { expr: list, field_access })
+            }
+        })
     }
 
     fn plan_extract(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
@@ -92,6 +130,10 @@ impl ExprPlanner for PostgresOperators {
     }
 
     fn plan_window(&self, mut expr: RawWindowExpr) -> Result<PlannerResult<RawWindowExpr>> {
+        if expr.distinct {
+            let message = "DISTINCT is not implemented for window functions".to_owned();
+            return Err(Error::Invalid { message, fault: Fault::Feature, position: None }.into());
+        }
         if follows_argument(expr.func_def.name()) {
             expr.args = expr.args.into_iter().map(as_integer).collect();
         }
@@ -107,6 +149,40 @@ fn type_of(operand: &Expr, schema: &DFSchema) -> Result<DataType> {
         }
         operand => operand.get_type(schema),
     }
+}
+
+/// An operator with its operands' types.
+type Typed = (RawBinaryExpr, DataType, DataType);
+
+/// An operator beside a list: a literal in quotes is one too, and `||` adds nothing for a NULL without a type.
+fn of_lists(
+    mut expr: RawBinaryExpr,
+    mut left: DataType,
+    mut right: DataType,
+) -> Result<PlannerResult<Typed>> {
+    use BinaryOperator::{ArrowAt, AtArrow, StringConcat};
+    let is_list = |own: &DataType| matches!(own, DataType::List(_));
+    let takes_lists =
+        is_comparison(&expr.op) || matches!(expr.op, AtArrow | ArrowAt | StringConcat);
+    if !takes_lists || !is_list(&left) && !is_list(&right) {
+        return Ok(PlannerResult::Original((expr, left, right)));
+    }
+    let is_quoted = |side: &Expr, own: &DataType| is_text(own) && is_unknown(side);
+    if is_list(&left) && is_quoted(&expr.right, &right) {
+        expr.right = read_as_list(expr.right, &left)?;
+        right = left.clone();
+    } else if is_list(&right) && is_quoted(&expr.left, &left) {
+        expr.left = read_as_list(expr.left, &right)?;
+        left = right.clone();
+    }
+    let RawBinaryExpr { op, left: one, right: other } = expr;
+    Ok(match op {
+        StringConcat if right.is_null() => PlannerResult::Planned(one),
+        StringConcat if left.is_null() => PlannerResult::Planned(other),
+        AtArrow => PlannerResult::Planned(array_has_all().call(vec![one, other])),
+        ArrowAt => PlannerResult::Planned(array_has_all().call(vec![other, one])),
+        op => PlannerResult::Original((RawBinaryExpr { op, left: one, right: other }, left, right)),
+    })
 }
 
 /// An operand with the type that it will have: the engine takes that of the first branch for that of a CASE.

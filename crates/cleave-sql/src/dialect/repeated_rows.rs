@@ -1,8 +1,8 @@
 //! Columns of which DataFusion takes too much for granted.
 //!
-//! **Beside a list in FROM** a column occurs once for each of its items. DataFusion takes columns that were unique below
-//! for unique above, and leaves out a DISTINCT, a key of GROUP BY or a join accordingly. Behind a function it does not
-//! know them again:
+//! **Beside a list in FROM** a column occurs once for each of its items. DataFusion takes columns that were unique
+//! below for unique above, and leaves out a DISTINCT, a key of GROUP BY or a join accordingly. Behind a function it
+//! does not know them again:
 //!
 //! ```text
 //!  Unnest: items            Unnest: items
@@ -11,10 +11,11 @@
 //! ```
 //!
 //! **Keys of grouping sets** are NULL in some rows. DataFusion takes keys that are equal or constant below for equal or
-//! constant above, and leaves them out of ORDER BY. The number of the set, which varies, keeps it from that:
+//! constant above, and leaves them out of ORDER BY. The number of the set, which varies, and that of the key keep it
+//! from that:
 //!
 //! ```text
-//!                                   Projection: opaque(a, __grouping_id) AS a, …, __grouping_id, sums
+//!                                     Projection: opaque(a, __grouping_id, 0) AS a, …, __grouping_id, sums
 //!  Aggregate: ROLLUP (a, b), sums  ─▶  Aggregate: ROLLUP (a, b), sums
 //! ```
 
@@ -26,7 +27,7 @@ use datafusion::common::Column;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::error::Result;
-use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, Projection, Unnest};
+use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, Projection, Unnest, lit};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::rewrite::has_operator;
@@ -73,13 +74,13 @@ fn with_varying_keys(aggregate: Aggregate) -> Result<Projection> {
     let plan = LogicalPlan::Aggregate(aggregate);
     let number = Expr::Column(Column::new_unqualified(Aggregate::INTERNAL_GROUPING_ID));
     let mut are_keys = true;
-    let columns = plan.schema().iter().map(|(qualifier, field)| {
+    let columns = (0_i64..).zip(plan.schema().iter()).map(|(ordinal, (qualifier, field))| {
         // The keys come first, then the number of the set.
         are_keys &= field.name() != Aggregate::INTERNAL_GROUPING_ID;
         let column = Expr::Column(Column::from((qualifier, field)));
         match are_keys {
             true => opaque()
-                .call(vec![column, number.clone()])
+                .call(vec![column, number.clone(), lit(ordinal)])
                 .alias_qualified(qualifier.cloned(), field.name()),
             false => column,
         }

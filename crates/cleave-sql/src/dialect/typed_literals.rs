@@ -5,7 +5,7 @@
 
 use cleave_catalog::error::Error;
 use cleave_catalog::value::ColumnBuilder;
-use cleave_fragment::functions::{longest, round_to_even, shortest};
+use cleave_fragment::functions::{interval_span, longest, round_to_even, shortest};
 use cleave_fragment::walk::WalkPlan;
 use cleave_store::ColumnType;
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 
-use super::functions::{FIRST_OF, of_engine, text_of, with_digits};
+use super::functions::{FIRST_OF, list_read, of_engine, text_of, with_digits};
 use super::operand_types::{
     check_cast, check_compared, check_comparison, check_condition, matched, matched_union,
     nullif_type,
@@ -208,11 +208,20 @@ fn converted(cast: Cast, schema: &DFSchema) -> Result<Transformed<Expr>> {
     if let Some(literal) = cast_literal(&cast.expr, to)? {
         return Ok(Transformed::yes(literal));
     }
+    if matches!(to, DataType::List(_)) && cast.expr.get_type(schema).is_ok_and(|own| is_text(&own))
+    {
+        return Ok(Transformed::yes(read_as_list(*cast.expr, to)?));
+    }
     let is_ours = |own: DataType| is_written(&own) || is_bytes(&own);
     if is_text(to) && cast.expr.get_type(schema).is_ok_and(is_ours) {
         return Ok(Transformed::yes(text_of().call(vec![*cast.expr])));
     }
     Ok(rounded(cast, schema))
+}
+
+/// A text, read as a list of type `own`.
+pub(super) fn read_as_list(text: Expr, own: &DataType) -> Result<Expr> {
+    Ok(list_read().call(vec![text, lit(ScalarValue::try_from(own)?)]))
 }
 
 /// `nullif` of a value of type `own`: the engine gives it the type in which both are compared.
@@ -225,6 +234,13 @@ fn nullif(
         return Ok(Transformed::yes(Expr::ScalarFunction(function)));
     };
     let of_other = other.get_type(schema)?;
+    if let (DataType::Interval(_), DataType::Interval(_)) = (&own, &of_other) {
+        // The engine compares their months first.
+        let length = |expr: &Expr| interval_span().call(vec![expr.clone()]);
+        let none = lit(ScalarValue::try_from(&own)?);
+        let mut value = case(length(one)).when(length(other), none);
+        return Ok(Transformed::yes(value.otherwise(std::mem::take(one))?));
+    }
     let is_date_and_time = |one: &DataType, other: &DataType| {
         *one == DataType::Date32 && matches!(other, DataType::Timestamp(..))
     };

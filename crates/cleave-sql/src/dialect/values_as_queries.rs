@@ -11,7 +11,10 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{self, DataType, Expr, Ident, SelectItem, SetExpr, Visitor};
 
+use super::functions::NUMBER_BESIDE;
 use super::functions_in_from::{cast, type_of};
+use super::list_comparisons::is_repeatable;
+use crate::statement::catalog_syntax::call;
 use crate::statement::parse::parse_query;
 use crate::visiting::{visit, visit_queries_mut};
 
@@ -69,6 +72,7 @@ fn lower(body: &mut SetExpr) {
 fn type_literals(values: &mut ast::Values) {
     let width = values.rows.iter().map(|row| row.len()).min().unwrap_or(0);
     for column in 0..width {
+        float_beside(values, column);
         let cells = || values.rows.iter().filter_map(|row| row.get(column));
         if !cells().any(is_literal) {
             continue;
@@ -83,6 +87,57 @@ fn type_literals(values: &mut ast::Values) {
                 *cell = number_of(&literal, &own).unwrap_or_else(|| cast(literal, own.clone()));
             }
         }
+    }
+}
+
+/// Other cells of a column that may tell its type to numbers, at most.
+const TELLING_MAX: usize = 8;
+
+/// Gives numbers with a point the type of a float beside them: the engine would make decimals of both. What is not
+/// written with a type has one only when it is planned.
+fn float_beside(values: &mut ast::Values, column: usize) {
+    let cells = || values.rows.iter().filter_map(|row| row.get(column));
+    if !cells().any(is_fraction) || cells().all(|cell| is_fraction(cell) || is_plain(cell)) {
+        return;
+    }
+    let is_double = |own: &DataType| {
+        matches!(
+            own,
+            DataType::Double(_) | DataType::DoublePrecision | DataType::Float8 | DataType::Float64
+        )
+    };
+    let written = cells().filter_map(type_of).find(is_double);
+    let mut telling: Vec<Expr> = Vec::new();
+    if written.is_none() {
+        for cell in cells().filter(|cell| !is_fraction(cell) && !is_plain(cell)) {
+            if !telling.contains(cell) {
+                telling.push(cell.clone());
+            }
+        }
+        if telling.len() > TELLING_MAX || !telling.iter().all(is_repeatable) {
+            return;
+        }
+    }
+    for row in &mut values.rows {
+        if let Some(cell) = row.get_mut(column).filter(|cell| is_fraction(cell)) {
+            let number = std::mem::replace(cell, Expr::value(ast::Value::Null));
+            *cell = match &written {
+                Some(own) => cast(number, own.clone()),
+                None => {
+                    let args = std::iter::once(number).chain(telling.iter().cloned());
+                    call(NUMBER_BESIDE, args.collect())
+                }
+            };
+        }
+    }
+}
+
+/// Whether a cell is a literal of any kind, which is no float.
+fn is_plain(cell: &Expr) -> bool {
+    match cell {
+        Expr::Value(_) => true,
+        Expr::Nested(inner) | Expr::UnaryOp { expr: inner, .. } => is_plain(inner),
+        _ => false,
     }
 }
 

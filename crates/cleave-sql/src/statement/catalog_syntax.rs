@@ -32,12 +32,17 @@ use crate::statement::catalog_tables::{
 };
 use crate::statement::names::fold;
 
+mod function_numbers;
+mod functions;
 mod lists;
+mod outer_rows;
 mod shown;
 mod table_numbers;
 
 use crate::visiting::{visit, visit_expressions_mut, visit_mut};
-use lists::{list_empty_texts, list_of_numbers, one, part_of, show_vectors, subscripts};
+use lists::{
+    is_vector, list_empty_texts, list_of_numbers, one, part_of, show_vectors, spaced, subscripts,
+};
 use shown::{names_shown, show_names};
 use table_numbers::lower_table_numbers;
 
@@ -99,7 +104,11 @@ impl Visitor for Mentions {
     type Break = ();
 
     fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<()> {
-        stop_if(catalog_table(relation).is_some() || is_own(relation))
+        stop_if(
+            catalog_table(relation).is_some()
+                || is_own(relation)
+                || functions::table_of(relation).is_some(),
+        )
     }
 
     fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
@@ -127,6 +136,7 @@ impl VisitorMut for Lower {
     type Break = ();
 
     fn pre_visit_table_factor(&mut self, factor: &mut ast::TableFactor) -> ControlFlow<()> {
+        functions::read_table(factor);
         if let ast::TableFactor::Table { name, args: Some(_), .. } = factor {
             strip_schema(name);
         }
@@ -141,6 +151,7 @@ impl VisitorMut for Lower {
     }
 
     fn pre_visit_select(&mut self, select: &mut ast::Select) -> ControlFlow<()> {
+        functions::name_tables(select);
         lower_table_numbers(select);
         // The engine knows EXISTS as a condition only.
         for item in &mut select.projection {
@@ -165,6 +176,7 @@ impl VisitorMut for Lower {
                 is_empty.then(|| Expr::value(Value::Boolean(*negated)))
             }
             Expr::Function(function) => array_of(function),
+            Expr::AnyOp { left, compare_op, right, .. } => any_of_rows(left, compare_op, right),
             Expr::CompoundFieldAccess { root, access_chain } => part_of(root, access_chain),
             _ => None,
         };
@@ -188,7 +200,9 @@ impl VisitorMut for Lower {
                     subscripts(function)
                 }
             }
-            Expr::BinaryOp { left, op, right } => Expr::BinaryOp { left, op: operator(op), right },
+            Expr::BinaryOp { left, op, right } => {
+                function_numbers::compared(*left, operator(op), *right)
+            }
             Expr::AnyOp { left, compare_op, right, is_some } => {
                 match (operator(compare_op), items(&right)) {
                     (BinaryOperator::Eq, Some(list)) => {
@@ -216,6 +230,7 @@ impl VisitorMut for Lower {
                     None if is_text(&data_type) && shown::writer_of(&expr).is_some() => {
                         shown::written(*expr)
                     }
+                    None if is_text(&data_type) && is_vector(&expr) => spaced(*expr),
                     None => Expr::Cast { kind, expr, data_type, array, format },
                 },
             },
@@ -350,7 +365,7 @@ fn cast(name: &str, expression: Expr) -> Expr {
         }
         "regtype" => return call("format_type", vec![expression, null()]),
         "regrole" => return call("pg_get_userbyid", vec![expression]),
-        "regproc" | "regprocedure" if is_constant(&expression) => {
+        "regproc" | "regprocedure" => {
             return call("cleave_function_name", vec![named(expression)]);
         }
         "regnamespace" if is_constant(&expression) => {
@@ -396,6 +411,9 @@ fn is_constant(expression: &Expr) -> bool {
 
 /// The number behind a name of a table or type; None: the expression is no such name.
 fn number_of(expression: &Expr) -> Option<Expr> {
+    if function_numbers::is_function(expression) {
+        return Some(function_numbers::numbered(expression.clone()));
+    }
     let Expr::Function(function) = expression else { return None };
     match function.name.to_string().as_str() {
         "cleave_relation" | "cleave_type" | "cleave_schema" => Some(expression.clone()),
@@ -403,6 +421,7 @@ fn number_of(expression: &Expr) -> Option<Expr> {
             arguments(function).into_iter().next()
         }
         "cleave_function_name" => Some(call("cleave_function", arguments(function))),
+        "cleave_function" => Some(expression.clone()),
         _ => None,
     }
 }
@@ -450,13 +469,34 @@ fn items(list: &Expr) -> Option<Vec<Expr>> {
     }
 }
 
+/// `x IN (SELECT …)` for `x = ANY (ARRAY(SELECT …))`.
+fn any_of_rows(left: &Expr, op: &BinaryOperator, right: &Expr) -> Option<Expr> {
+    let mut list = right;
+    while let Expr::Nested(inner) = list {
+        list = inner;
+    }
+    let Expr::Function(function) = list else { return None };
+    let ast::FunctionArguments::Subquery(query) = &function.args else { return None };
+    let is_array = function.name.to_string().eq_ignore_ascii_case("array");
+    let is_equal = operator(op.clone()) == BinaryOperator::Eq;
+    let mut subquery = query.clone();
+    outer_rows::key_recursion(&mut subquery);
+    (is_array && is_equal).then(|| Expr::InSubquery {
+        expr: Box::new(left.clone()),
+        subquery,
+        negated: false,
+    })
+}
+
 /// The value of `ARRAY(SELECT …)`; None: the function is another.
 fn array_of(function: &ast::Function) -> Option<Expr> {
     let ast::FunctionArguments::Subquery(query) = &function.args else { return None };
     if !function.name.to_string().eq_ignore_ascii_case("array") {
         return None;
     }
-    let select = plain_select(query)?;
+    let mut query = query.clone();
+    let order = outer_rows::lower_array(&mut query);
+    let select = plain_select(&query)?;
     let of_function = select
         .from
         .iter()
@@ -472,9 +512,8 @@ fn array_of(function: &ast::Function) -> Option<Expr> {
             format: None,
         });
     }
-    let mut query = query.clone();
     query.order_by = None;
-    wrap(&mut query, "array_agg").then_some(Expr::Subquery(query))
+    wrap(&mut query, "array_agg", order).then_some(Expr::Subquery(query))
 }
 
 /// The replacement of a scalar subquery; None: it stays, or becomes the greatest of its rows.
@@ -488,18 +527,24 @@ fn value_of(query: &mut Box<ast::Query>) -> Option<Expr> {
     }
     let has_few = query.limit_clause.is_some() || query.order_by.is_some();
     if reads_catalog(select) && !has_few && !has_aggregate(select) {
-        wrap(query, "max");
+        wrap(query, "max", Vec::new());
     }
     None
 }
 
 /// Puts an aggregate around the single column of a query. False: it has another number of columns.
-fn wrap(query: &mut ast::Query, aggregate: &str) -> bool {
+fn wrap(query: &mut ast::Query, aggregate: &str, order: Vec<ast::OrderByExpr>) -> bool {
     let SetExpr::Select(select) = query.body.as_mut() else { return false };
     match select.projection.as_mut_slice() {
         [SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }] => {
             let inner = std::mem::replace(expr, null());
             *expr = call(aggregate, vec![inner]);
+            if let Expr::Function(function) = expr
+                && let ast::FunctionArguments::List(list) = &mut function.args
+                && !order.is_empty()
+            {
+                list.clauses.push(ast::FunctionArgumentClause::OrderBy(order));
+            }
             true
         }
         _ => false,

@@ -16,6 +16,7 @@ use datafusion::error::Result;
 use cleave_catalog::error;
 use cleave_catalog::error::{Error, NameKind};
 
+mod more;
 pub mod numbers;
 
 /// Name of the schema of PostgreSQL's own tables.
@@ -84,12 +85,12 @@ pub type Row = Vec<(&'static str, Cell)>;
 
 /// The tables of a schema.
 pub fn tables(schema: &str) -> impl Iterator<Item = &'static Shape> {
-    let tables = match schema {
-        CATALOG_SCHEMA => PG_CATALOG,
-        INFORMATION_SCHEMA => INFORMATION,
-        _ => &[],
+    let (tables, more) = match schema {
+        CATALOG_SCHEMA => (PG_CATALOG, more::PG_CATALOG),
+        INFORMATION_SCHEMA => (INFORMATION, more::INFORMATION),
+        _ => (&[][..], &[][..]),
     };
-    tables.iter()
+    tables.iter().chain(more)
 }
 
 /// The error of a table that the schema does not have, with the nearest one that it has.
@@ -109,12 +110,12 @@ pub fn columns(schema: &str, table: &str) -> Option<Vec<String>> {
 
 /// Whether there is a table of this name in the schema that is always searched first.
 pub fn is_catalog_table(name: &str) -> bool {
-    name.starts_with("pg_") && PG_CATALOG.iter().any(|shape| shape.name == name)
+    name.starts_with("pg_") && tables(CATALOG_SCHEMA).any(|shape| shape.name == name)
 }
 
 /// Whether a table is one that never has a row.
 pub(crate) fn is_always_empty(name: &str) -> bool {
-    PG_CATALOG.iter().any(|shape| shape.name == name && shape.is_empty)
+    tables(CATALOG_SCHEMA).any(|shape| shape.name == name && shape.is_empty)
 }
 
 impl Shape {
@@ -328,7 +329,7 @@ const PG_CATALOG: &[Shape] = &[
         "pg_index",
         "indexrelid:o indrelid:o indnatts:s indnkeyatts:s indisunique:b indnullsnotdistinct:b indisprimary:b \
          indisexclusion:b indimmediate:b indisclustered:b indisvalid:b indcheckxmin:b indisready:b indislive:b \
-         indisreplident:b indkey:S indcollation:O indclass:O indoption:t indexprs:t indpred:t",
+         indisreplident:b indkey:S indcollation:O indclass:O indoption:S indexprs:t indpred:t",
     ),
     filled("pg_indexes", "schemaname:t tablename:t indexname:t tablespace:t indexdef:t"),
     empty("pg_inherits", "inhrelid:o inhparent:o inhseqno:i inhdetachpending:b"),
@@ -366,7 +367,7 @@ const PG_CATALOG: &[Shape] = &[
         "pg_policy",
         "oid:o polname:t polrelid:o polcmd:t polpermissive:b polroles:O polqual:t polwithcheck:t",
     ),
-    empty(
+    filled(
         "pg_proc",
         "oid:o proname:t pronamespace:o proowner:o prolang:o prokind:t proretset:b provolatile:t pronargs:s \
          prorettype:o proargtypes:O proallargtypes:O proargmodes:T proargnames:T prosrc:t proisagg:b procost:f \
@@ -475,15 +476,6 @@ const INFORMATION: &[Shape] = &[
         "constraint_catalog:t constraint_schema:t constraint_name:t check_clause:t",
     ),
     filled(
-        "columns",
-        "table_catalog:t table_schema:t table_name:t column_name:t ordinal_position:i column_default:t is_nullable:t \
-         data_type:t character_maximum_length:i character_octet_length:i numeric_precision:i \
-            numeric_precision_radix:i \
-         numeric_scale:i datetime_precision:i interval_type:t collation_name:t domain_name:t udt_catalog:t \
-            udt_schema:t \
-         udt_name:t is_identity:t identity_generation:t is_generated:t generation_expression:t is_updatable:t",
-    ),
-    filled(
         "constraint_column_usage",
         "table_catalog:t table_schema:t table_name:t column_name:t constraint_catalog:t constraint_schema:t \
          constraint_name:t",
@@ -501,17 +493,11 @@ const INFORMATION: &[Shape] = &[
             unique_constraint_schema:t \
          unique_constraint_name:t match_option:t update_rule:t delete_rule:t",
     ),
-    empty(
-        "routines",
-        "specific_catalog:t specific_schema:t specific_name:t routine_catalog:t routine_schema:t routine_name:t \
-            routine_type:t data_type:t",
-    ),
     filled(
         "role_table_grants",
         "grantor:t grantee:t table_catalog:t table_schema:t table_name:t privilege_type:t is_grantable:t \
             with_hierarchy:t",
     ),
-    filled("schemata", "catalog_name:t schema_name:t schema_owner:t"),
     filled(
         "sequences",
         "sequence_catalog:t sequence_schema:t sequence_name:t data_type:t numeric_precision:i \
@@ -519,22 +505,9 @@ const INFORMATION: &[Shape] = &[
          numeric_scale:i start_value:t minimum_value:t maximum_value:t increment:t cycle_option:t",
     ),
     filled(
-        "table_constraints",
-        "constraint_catalog:t constraint_schema:t constraint_name:t table_catalog:t table_schema:t table_name:t \
-         constraint_type:t is_deferrable:t initially_deferred:t enforced:t",
-    ),
-    filled(
         "table_privileges",
         "grantor:t grantee:t table_catalog:t table_schema:t table_name:t privilege_type:t is_grantable:t \
             with_hierarchy:t",
-    ),
-    filled(
-        "tables",
-        "table_catalog:t table_schema:t table_name:t table_type:t is_insertable_into:t is_typed:t",
-    ),
-    empty(
-        "triggers",
-        "trigger_catalog:t trigger_schema:t trigger_name:t event_object_schema:t event_object_table:t",
     ),
     filled(
         "views",

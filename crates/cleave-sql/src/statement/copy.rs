@@ -2,7 +2,7 @@
 //!
 //! Both of PostgreSQL's syntaxes are read: `COPY t FROM 'f' WITH (FORMAT csv, HEADER true)` and the older `COPY t FROM
 //! 'f' CSV HEADER`. Without a format, the file's name decides (`.csv`, `.parquet`); otherwise it is PostgreSQL's text
-//! format.
+//! format, unless the name shows another one (`.gz`, `.json`), which is refused.
 //!
 //! Deliberately absent: PROGRAM (it would run a command of the host), WHERE, encodings other than UTF-8; each is
 //! refused by name.
@@ -376,7 +376,10 @@ impl Written {
         let fault = |message: String| {
             Err(Error::Invalid { message, fault: Fault::Options, position: None })
         };
-        let format = self.format.unwrap_or_else(|| format_by_name(end));
+        let format = match self.format {
+            Some(format) => format,
+            None => format_by_name(end)?,
+        };
         let given = |options: &[(bool, &'static str)]| {
             options.iter().find(|(present, _)| *present).map(|(_, name)| *name)
         };
@@ -450,15 +453,34 @@ impl Written {
     }
 }
 
-fn format_by_name(end: &CopyEnd) -> Format {
-    let CopyEnd::File(path) = end else {
-        return Format::Text;
+/// The format that the name of a file shows.
+///
+/// # Errors
+/// The name shows one that COPY does not have: its text format under that name would mislead whoever reads the file.
+fn format_by_name(end: &CopyEnd) -> Result<Format> {
+    let CopyEnd::File(path) = end else { return Ok(Format::Text) };
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    let extension = extension.unwrap_or_default().to_ascii_lowercase();
+    let what = match extension.as_str() {
+        "csv" => return Ok(Format::Csv),
+        "parquet" => return Ok(Format::Parquet),
+        "gz" | "gzip" | "tgz" | "zst" | "zstd" | "bz2" | "xz" | "lz4" | "lzma" | "z" | "br"
+        | "sz" | "snappy" | "zip" | "7z" => "compressed",
+        "json" | "jsonl" | "ndjson" | "geojson" | "arrow" | "arrows" | "feather" | "ipc"
+        | "avro" | "orc" | "xml" | "xls" | "xlsx" | "ods" | "html" | "yaml" | "yml" => "format",
+        _ => return Ok(Format::Text),
     };
-    match path.extension().and_then(|extension| extension.to_str()) {
-        Some(extension) if extension.eq_ignore_ascii_case("csv") => Format::Csv,
-        Some(extension) if extension.eq_ignore_ascii_case("parquet") => Format::Parquet,
-        _ => Format::Text,
-    }
+    let (what, hint) = match what {
+        "compressed" => (
+            format!("COPY with a compressed file (.{extension})"),
+            "name the FORMAT to copy it as it is, or copy from STDIN or to STDOUT through a program",
+        ),
+        _ => (
+            format!("COPY with a file in the format {extension}"),
+            "name the FORMAT: csv, text, binary or parquet",
+        ),
+    };
+    Err(Error::Unsupported { what, hint: Some(hint.into()), position: None })
 }
 
 fn single(option: &str, text: &str) -> Result<u8> {

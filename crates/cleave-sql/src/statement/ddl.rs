@@ -29,7 +29,7 @@ pub mod rules;
 
 pub use foreign_key::GivenForeignKey;
 use foreign_key::foreign_key;
-pub use index::{CreateIndex, CreateIndexColumn, create_index};
+pub use index::{CreateIndex, CreateIndexColumn, check_class, create_index};
 pub use rules::{GivenCheck, GivenSequence};
 use rules::{Written, check, identity, serial};
 

@@ -47,5 +47,5 @@ pub use modify::Modify;
 pub use parameters::{Parameter, Parameters};
 pub use parse::{
     Analyze, AnalyzeTable, Declare, Discard, Execute, ExplainFormat, Fetch, Insert,
-    ParsedStatement, Prepare, Statement, Vacuum, parse_script,
+    ParsedStatement, Prepare, Statement, Vacuum, parse_script, parse_script_in,
 };

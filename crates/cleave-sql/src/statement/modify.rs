@@ -26,7 +26,7 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::names::{fold, position_of, table_name};
-use super::parse::{Statement, is_default, refuse_in_query};
+use super::parse::{Statement, is_default, refuse_in_query, refuse_in_returning};
 use crate::visiting::visit;
 pub use beside::Beside;
 pub use nested::{has_nested, has_subqueries, returns_nested};
@@ -380,6 +380,8 @@ pub fn update(update: ast::Update) -> Result<Modify> {
         }
     };
     let (table, alias, position) = named_table(&update.table.relation, "UPDATE")?;
+    let returning = update.returning.unwrap_or_default();
+    refuse_in_returning(&returning)?;
     Ok(Modify {
         table,
         alias,
@@ -387,7 +389,7 @@ pub fn update(update: ast::Update) -> Result<Modify> {
         with: None,
         from,
         selection: update.selection,
-        returning: update.returning.unwrap_or_default(),
+        returning,
         position,
     })
 }
@@ -415,6 +417,8 @@ pub fn delete(delete: ast::Delete) -> Result<Modify> {
     ];
     refuse_clauses(&clauses)?;
     let (table, alias, position) = named_table(&table.relation, "DELETE")?;
+    let returning = delete.returning.unwrap_or_default();
+    refuse_in_returning(&returning)?;
     Ok(Modify {
         table,
         alias,
@@ -422,7 +426,7 @@ pub fn delete(delete: ast::Delete) -> Result<Modify> {
         with: None,
         from: delete.using.unwrap_or_default(),
         selection: delete.selection,
-        returning: delete.returning.unwrap_or_default(),
+        returning,
         position,
     })
 }

@@ -30,6 +30,7 @@ use crate::statement::locked_parts::GivenRows;
 use crate::statement::parse::Cursor;
 
 mod any_list;
+mod by_place;
 
 use crate::visiting::{visit, visit_mut};
 use any_list::AnyList;
@@ -333,6 +334,12 @@ impl Put<'_, '_> {
             *expression = list.with(value);
             return Ok(());
         }
+        if let Some((place, list)) = any_list::cast_list(expression)? {
+            if let Some(value) = (self.value)(place)? {
+                *list = value.list_literal();
+            }
+            return Ok(());
+        }
         let Some(place) = place_of(expression)? else { return Ok(()) };
         let Some(parameter) = (self.value)(place)? else { return Ok(()) };
         if parameter.items.is_some() {
@@ -428,6 +435,11 @@ pub fn written_types(query: &ast::Query, types: &mut [Option<ColumnType>]) -> Re
             flow(counts.iter_mut().try_for_each(|count| self.note(count, bigint)))
         }
 
+        fn pre_visit_select(&mut self, select: &ast::Select) -> Flow {
+            let mut conditions = by_place::types_in_select(select).into_iter();
+            flow(conditions.try_for_each(|(parameter, known)| self.note(parameter, || Ok(known))))
+        }
+
         fn pre_visit_expr(&mut self, expression: &Expr) -> Flow {
             if let Ok(Some(list)) = AnyList::of(expression)
                 && let Some(item_type) = list.item_type
@@ -437,9 +449,16 @@ pub fn written_types(query: &ast::Query, types: &mut [Option<ColumnType>]) -> Re
                 let item_type = || crate::statement::ddl::column_type(item_type);
                 return flow(self.note(&parameter, item_type));
             }
+            for (parameter, column_type) in by_place::types_in(expression) {
+                let noted = flow(self.note(parameter, || Ok(column_type)));
+                if noted.is_break() {
+                    return noted;
+                }
+            }
             let Expr::Cast { expr, data_type, .. } = expression else {
                 return ControlFlow::Continue(());
             };
+            let data_type = any_list::item_type(data_type).unwrap_or(data_type);
             flow(self.note(expr, || crate::statement::ddl::column_type(data_type)))
         }
     }

@@ -82,7 +82,7 @@ pub use modes::Modes;
 use nesting::PARSED_LEVELS_MAX;
 pub use nesting::flatten;
 pub use prepared::{Execute, Prepare};
-pub use refuse::refuse_in_query;
+pub use refuse::{refuse_in_query, refuse_in_returning};
 pub use sequence::Overriding;
 pub use settings::Scope;
 pub use system::SystemStatement;
@@ -127,6 +127,8 @@ pub enum Statement {
         if_exists: bool,
         /// The indexes.
         names: Vec<String>,
+        /// CASCADE: foreign keys that refer to them are dropped too.
+        cascade: bool,
     },
     /// CREATE, ALTER, DROP SEQUENCE.
     Sequence(Box<SequenceStatement>),
@@ -328,6 +330,14 @@ pub enum ExplainFormat {
 /// [`Error::Syntax`] with position and token, [`Error::Unsupported`] for what this version cannot do, and what
 /// CREATE TABLE and COPY say of their own contradictions.
 pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
+    parse_script_in(script, None)
+}
+
+/// The same in a session of `database`, which names may begin with.
+///
+/// # Errors
+/// Those of [`parse_script`], and [`Error::Unsupported`] for names of another database.
+pub fn parse_script_in(script: &str, database: Option<&str>) -> Result<Vec<ParsedStatement>> {
     let dialect = BoundedPostgres::of(script);
     let mut tokens =
         Tokenizer::new(&dialect, script).tokenize_with_location().map_err(|error| {
@@ -343,6 +353,7 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
         near: roles::not_a_password(script, text_at(script, place.start)),
         position: position_of(place.start),
     })?;
+    tokens::take_database(&mut tokens, database)?;
     check_chains(&tokens)?;
     let mut overriding = sequence::take_overriding(&mut tokens);
     exclude::take_exclude(&mut tokens);
@@ -350,7 +361,7 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
     let mut set_columns = foreign_keys::take_set_columns(&mut tokens);
     let mut hints = hints(&tokens)?;
     let has_windows = tokens.iter().any(windows::is_concerned);
-    let tokens = words::lower_words(lower_locking_clauses(only::drop_only(tokens)));
+    let tokens = words::lower_words(lower_locking_clauses(only::drop_words(tokens)));
     let has_ordinality = tokens.iter().any(ordinality::is_concerned);
     let tokens = trim::drop_from(operators::lower_before_any(tokens));
     let (tokens, has_symmetric) = symmetric::mark_symmetric(tokens);
@@ -735,16 +746,13 @@ fn typed(mut statement: ast::Statement) -> Result<Statement> {
             if !is_known || table.is_some() || temporary || purge {
                 return Err(Error::unsupported(format!("DROP {object_type}")));
             }
-            if cascade && is_index {
-                return Err(Error::unsupported(format!("DROP {object_type} ... CASCADE")));
-            }
             let names = names.iter().map(table_name).collect::<Result<_>>()?;
             if is_sequence {
                 let drop = SequenceStatement::Drop { if_exists, names };
                 return Ok(Statement::Sequence(Box::new(drop)));
             }
             return Ok(match is_index {
-                true => Statement::DropIndex { if_exists, names },
+                true => Statement::DropIndex { if_exists, names, cascade },
                 false => Statement::DropTable { if_exists, names, cascade },
             });
         }

@@ -76,6 +76,11 @@ pub(crate) async fn run(
     ran
 }
 
+/// Whether statements are asked for, where none are given.
+pub(crate) fn is_interactive(sources: &[Source]) -> bool {
+    sources.is_empty() && io::stdin().is_terminal()
+}
+
 /// One user's session and the state kept between statements.
 struct Shell {
     database: Arc<Database>,
@@ -102,7 +107,7 @@ enum Next {
 
 impl Shell {
     async fn run(&mut self, sources: &[Source]) -> Result<(), Failure> {
-        if sources.is_empty() && io::stdin().is_terminal() {
+        if is_interactive(sources) {
             return self.converse().await;
         }
         if sources.is_empty() {

@@ -23,7 +23,7 @@ fn insert_and_kill(database: &Path, first: u64, time: Duration) -> u64 {
         (first..first + 20_000).map(|id| format!("INSERT INTO t VALUES ({id}) RETURNING id;"));
     std::fs::write(&script, inserts.collect::<Vec<_>>().join("\n")).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_cleave"))
-        .args(["sql", "--format", "csv", "--db"])
+        .args(["sql", "--create", "--format", "csv", "--db"])
         .arg(database)
         .arg("-f")
         .arg(&script)

@@ -21,7 +21,7 @@ const KILLS: u32 = 8;
 /// A process that builds the indexes.
 fn build(db: &Path) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cleave"));
-    command.args(["sql", "--db"]).arg(db);
+    command.args(["sql", "--create", "--db"]).arg(db);
     for index in INDEXES {
         command.args(["-c", index]);
     }
@@ -98,7 +98,7 @@ const CHANGED: &str = "\n39500,799894750,19750\n";
 /// A process that runs [`CHANGES`] with 8 MiB of memory for them.
 fn change(db: &Path) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cleave"));
-    command.args(["sql", "--query-memory", "8MiB", "--db"]).arg(db);
+    command.args(["sql", "--create", "--query-memory", "8MiB", "--db"]).arg(db);
     for statement in CHANGES {
         command.args(["-c", statement]);
     }

@@ -166,7 +166,15 @@ impl World {
         });
         std::fs::write(&script, turns.collect::<Vec<_>>().join("\n")).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_cleave"))
-            .args(["sql", "--format", "csv", "--set", "update_placement=device", "--db"])
+            .args([
+                "sql",
+                "--create",
+                "--format",
+                "csv",
+                "--set",
+                "update_placement=device",
+                "--db",
+            ])
             .arg(self.database())
             .arg("-f")
             .arg(&script)

@@ -97,7 +97,7 @@ struct Host {
 impl Host {
     fn counting(database: &Path, expected: &str) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_cleave"))
-            .args(["sql", "--format", "csv", "--set", "split=h0", "--db"])
+            .args(["sql", "--create", "--format", "csv", "--set", "split=h0", "--db"])
             .arg(database)
             .args(["-c", "SELECT count(*) AS n FROM t", "-f", "/dev/stdin"])
             .stdin(Stdio::piped())

@@ -66,7 +66,7 @@ fn nothing_of_a_database_is_for_others() {
         archive.display(),
         rows.display()
     );
-    with_usual_umask(&script, &format!("sql --db {}", db.display()));
+    with_usual_umask(&script, &format!("sql --create --db {}", db.display()));
     with_usual_umask("pencil\n", &format!("user add ada --db {}", db.display()));
     with_usual_umask("", &format!("backup {} {}", db.display(), backup.display()));
     with_usual_umask("", &format!("restore {} {}", backup.display(), copy.display()));
@@ -91,7 +91,8 @@ fn nothing_of_a_database_is_for_others() {
 fn a_database_of_an_earlier_version_is_taken_from_others_when_it_is_opened() {
     let place = tempfile::tempdir().unwrap();
     let db = place.path().join("db");
-    let open = || with_usual_umask("", &format!("sql --db {} -c 'SELECT 1'", db.display()));
+    let open =
+        || with_usual_umask("", &format!("sql --create --db {} -c 'SELECT 1'", db.display()));
     assert!(!open().contains("rights of others"));
     for path in all_in(&db) {
         let mode = if path.is_dir() { 0o755 } else { 0o644 };

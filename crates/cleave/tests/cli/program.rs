@@ -56,5 +56,5 @@ pub(crate) fn cleave_with_input(arguments: &[&str], input: &str) -> Run {
 /// `cleave sql --db DIRECTORY ARGUMENTS`.
 pub(crate) fn sql(directory: &Path, arguments: &[&str]) -> Run {
     let directory = directory.to_str().unwrap();
-    cleave(&[&["sql", "--db", directory], arguments].concat())
+    cleave(&[&["sql", "--create", "--db", directory], arguments].concat())
 }

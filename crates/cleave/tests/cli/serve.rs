@@ -278,7 +278,7 @@ fn passwords_are_asked_for_where_there_are_users() {
     let db = folder.path().join("db");
     let db_text = db.to_str().unwrap();
     cleave(&["user", "list", "--db", db_text]).fails(1);
-    cleave(&["sql", "--db", db_text, "-c", "SELECT 1"]).ok();
+    cleave(&["sql", "--create", "--db", db_text, "-c", "SELECT 1"]).ok();
     let made = cleave_with_input(&["user", "add", "ada", "--db", db_text], "pencil\n").ok();
     assert_eq!(made, "user \"ada\" may connect as a superuser\n");
     let server = Server::start(folder.path(), &[]);

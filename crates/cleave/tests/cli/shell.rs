@@ -46,7 +46,7 @@ fn files_commands_and_standard_input_are_sources() {
     assert!(out.contains("one | 1"), "{out}");
     let (one, two) = (out.find("one | 1").unwrap(), out.find("two | 2").unwrap());
     assert!(one < two, "sources run in the order given: {out}");
-    let arguments = ["sql", "--db", directory.to_str().unwrap(), "--format", "csv"];
+    let arguments = ["sql", "--create", "--db", directory.to_str().unwrap(), "--format", "csv"];
     let out = cleave_with_input(&arguments, "SELECT count(*)\nAS n\nFROM people").ok();
     assert_eq!(out, "n\n2\n");
 }
@@ -92,10 +92,17 @@ fn rows_of_copy_stand_in_the_script() {
     assert!(run.stdout.ends_with("COPY 2\nCOPY 1\n"), "{run:?}");
     let error = run.fails(3);
     assert!(error.contains("dump.sql:13: ERROR 42703"), "{error}");
-    let arguments = ["sql", "--db", directory.to_str().unwrap(), "--format", "csv"];
+    let arguments = ["sql", "--create", "--db", directory.to_str().unwrap(), "--format", "csv"];
     let script = "COPY people (id) FROM STDIN;\n6\n7\n\\.\nSELECT count(*) AS n FROM people;";
     assert_eq!(cleave_with_input(&arguments, script).ok(), "n\n7\n");
-    let copy = ["sql", "--db", directory.to_str().unwrap(), "-c", "COPY people (id) FROM STDIN"];
+    let copy = [
+        "sql",
+        "--create",
+        "--db",
+        directory.to_str().unwrap(),
+        "-c",
+        "COPY people (id) FROM STDIN",
+    ];
     assert_eq!(cleave_with_input(&copy, "8\n").ok(), "COPY 1\n", "-c takes them from its input");
 }
 
@@ -257,7 +264,7 @@ fn a_limit_of_file_sizes_fails_the_statement_and_nothing_else() {
     };
     // In blocks of 512 bytes; the statement's data needs more.
     let output = std::process::Command::new("sh")
-        .args(["-c", "ulimit -f 8192; exec \"$@\"", "sh", program, "sql", "--db"])
+        .args(["-c", "ulimit -f 8192; exec \"$@\"", "sh", program, "sql", "--create", "--db"])
         .arg(place.path())
         .args(["-c", &insert(10, 10), "-c", &insert(1000, 20_000)])
         .output()

@@ -241,7 +241,7 @@ impl Running {
 /// What the shell prints of `statement`, its errors too.
 fn run_step(place: &Path, settings: &[String], statement: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cleave"));
-    command.args(["sql", "--db", "films"]).current_dir(place).env_remove("CLEAVE_DB");
+    command.args(["sql", "--create", "--db", "films"]).current_dir(place).env_remove("CLEAVE_DB");
     for setting in settings {
         command.args(["-c", setting]);
     }

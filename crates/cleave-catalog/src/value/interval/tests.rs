@@ -3,8 +3,9 @@
 use arrow::datatypes::IntervalMonthDayNano;
 use proptest::prelude::*;
 
-use super::{parse, write};
+use super::{parse, write, write_in};
 use crate::value::error::ValueFault;
+use crate::value::interval::IntervalStyle;
 
 fn interval(months: i32, days: i32, microseconds: i64) -> IntervalMonthDayNano {
     IntervalMonthDayNano { months, days, nanoseconds: microseconds * 1_000 }
@@ -119,5 +120,44 @@ proptest! {
             write(&mut out, value);
             prop_assert_eq!(parse(&out).unwrap(), value);
         }
+    }
+}
+
+#[test]
+fn each_style_is_postgresqls() {
+    let styles = [IntervalStyle::Verbose, IntervalStyle::Standard, IntervalStyle::Iso];
+    for (text, expected) in [
+        (
+            "1 year 2 mons 3 days 04:05:06.5",
+            [
+                "@ 1 year 2 mons 3 days 4 hours 5 mins 6.5 secs",
+                "+1-2 +3 +4:05:06.5",
+                "P1Y2M3DT4H5M6.5S",
+            ],
+        ),
+        (
+            "-1 year -2 mons +3 days -04:05:06",
+            [
+                "@ 1 year 2 mons -3 days 4 hours 5 mins 6 secs ago",
+                "-1-2 +3 -4:05:06",
+                "P-1Y-2M3DT-4H-5M-6S",
+            ],
+        ),
+        ("00:00:00", ["@ 0", "0", "PT0S"]),
+        ("1 day", ["@ 1 day", "1 0:00:00", "P1D"]),
+        ("-1 day", ["@ 1 day ago", "-1 0:00:00", "P-1D"]),
+        ("2 years", ["@ 2 years", "2-0", "P2Y"]),
+        ("-00:00:00.25", ["@ 0.25 secs ago", "-0:00:00.25", "PT-0.25S"]),
+        ("1 mon -2 days", ["@ 1 mon -2 days", "+0-1 -2 +0:00:00", "P1M-2D"]),
+        ("3 days 00:00:01", ["@ 3 days 1 sec", "3 0:00:01", "P3DT1S"]),
+        ("-1 mons", ["@ 1 mon ago", "-0-1", "P-1M"]),
+        ("10:00:00", ["@ 10 hours", "10:00:00", "PT10H"]),
+    ] {
+        let written = styles.map(|style| {
+            let mut out = String::new();
+            write_in(style, &mut out, parse(text).unwrap());
+            out
+        });
+        assert_eq!(written, expected, "{text}");
     }
 }

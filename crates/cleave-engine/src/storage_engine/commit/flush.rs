@@ -246,11 +246,11 @@ impl Engine {
     }
 
     /// Tries again to flush tables that are [blocked](cleave_catalog::catalog::blocked), where their devices answer;
-    /// not while another writes. A statement whose `text` has the name of one tries at once. Others try after twice the
-    /// time that a try took, so that an offline device costs them little.
-    pub async fn retry_blocked(self: &Arc<Self>, text: &str) {
+    /// not while another writes. A statement that concerns one, by its id in `tables`, tries at once. Others try after
+    /// twice the time that a try took, so that an offline device costs them little.
+    pub async fn retry_blocked(self: &Arc<Self>, tables: &BTreeSet<u32>) {
         let mut devices: BTreeSet<DeviceId> = BTreeSet::new();
-        let mut is_named = false;
+        let mut is_concerned = false;
         {
             let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
             let blocked = &live.state.blocked;
@@ -261,23 +261,23 @@ impl Engine {
                 |table: &&Arc<TableState>| blocked.reason(table.schema.table_id).is_some();
             for table in live.state.tables().filter(is_blocked) {
                 devices.extend(table.devices());
-                is_named |= text.to_lowercase().contains(&table.schema.name.to_lowercase());
+                is_concerned |= tables.contains(&table.schema.table_id);
             }
         }
         let begun = SystemClock.now();
         {
             let mut at = self.blocked_retry_at.lock().unwrap_or_else(PoisonError::into_inner);
-            if begun < *at && !is_named {
+            if begun < *at && !is_concerned {
                 return;
             }
             // Meanwhile nobody else does.
             *at = begun + HELD_RETRY_MAX;
         }
         let devices: Vec<_> = devices.into_iter().filter_map(|id| self.device(id)).collect();
-        // A statement that does not name them waits for no device that is known to be slow.
-        let patience = if is_named { self.device_timeout() } else { self.writer_wait() };
+        // A statement that does not concern them waits for no device that is known to be slow.
+        let patience = if is_concerned { self.device_timeout() } else { self.writer_wait() };
         let asked = devices.iter().map(|device| async move {
-            let for_answer = if is_named { device.wait_left() } else { Duration::ZERO };
+            let for_answer = if is_concerned { device.wait_left() } else { Duration::ZERO };
             device.has_answered(for_answer).await && device.link().await.is_ok()
         });
         let asked = waiting::timeout(patience, Box::pin(join_all(asked))).await;

@@ -14,8 +14,8 @@ use cleave_sql::visiting::{Visited, visit};
 
 /// The names in a statement.
 #[derive(Default)]
-pub(super) struct Named {
-    pub(super) relations: Vec<ast::ObjectName>,
+pub(in crate::session) struct Named {
+    pub(in crate::session) relations: Vec<ast::ObjectName>,
     pub(super) calls: Vec<Call>,
     /// Columns have aliases.
     pub(super) renames: bool,
@@ -65,7 +65,7 @@ impl Visitor for Named {
 
 impl Named {
     /// Records the table of `TABLE t`, which the visitor passes by.
-    fn note_tables(&mut self, body: &ast::SetExpr) {
+    pub(in crate::session) fn note_tables(&mut self, body: &ast::SetExpr) {
         match body {
             ast::SetExpr::Table(table) => {
                 // Whether it was quoted is unknown here.
@@ -252,7 +252,7 @@ pub(super) fn top_tables(query: &ast::Query) -> Vec<(String, String)> {
 }
 
 /// The table that a name may stand for, whatever its qualifier; None: one of a schema that everyone may read.
-pub(super) fn read_name(name: &ast::ObjectName) -> Option<String> {
+pub(in crate::session) fn read_name(name: &ast::ObjectName) -> Option<String> {
     if let Ok(table) = table_name(name) {
         return Some(table);
     }

@@ -26,6 +26,7 @@ use datafusion::sql::sqlparser::ast;
 
 use super::super::statement_function::{StatementFunction, called};
 use super::comments;
+use super::io_functions;
 use super::privileges::{self, About, Argument};
 use super::rows;
 use super::sizes::{self, Part};
@@ -95,6 +96,11 @@ pub(in super::super) fn register(
         state.register_udf(Arc::new(ScalarUDF::new_from_impl(CatalogFunction(function))))?;
     }
     Ok(())
+}
+
+/// The name of a function of this module, if `name` is one.
+pub(in super::super) fn known_name(name: &str) -> Option<&'static str> {
+    find(name).map(|known| known.name)
 }
 
 fn find(name: &str) -> Option<&'static Known> {
@@ -261,15 +267,23 @@ const KNOWN: &[Known] = &[
         let found = name.parse().ok().or_else(|| type_named(&name));
         found.map(Answer::Number).ok_or_else(|| Error::unknown(NameKind::Type, &name, []).into())
     }),
-    // A function by its name: the catalog lists none.
     known("cleave_function", Gives::Number, |_, arguments| {
         let Some(name) = text(arguments, 0) else { return Ok(Answer::Null) };
-        match name.parse() {
-            Ok(number) => Ok(Answer::Number(number)),
-            Err(_) => Err(Error::unknown(NameKind::Function, &name, []).into()),
+        match name.parse().ok().or_else(|| io_functions::number_of(&name)) {
+            Some(number) => Ok(Answer::Number(number)),
+            None => Err(Error::unknown(NameKind::Function, &name, []).into()),
         }
     }),
-    known("cleave_function_name", Gives::Text, |_, arguments| Ok(text(arguments, 0).into())),
+    // Of a number, or of a text that is one.
+    known("cleave_function_name", Gives::Text, |_, arguments| {
+        let Some(name) = text(arguments, 0) else { return Ok(Answer::Null) };
+        let known = match name.parse() {
+            Ok(0) => Some("-"),
+            Ok(number) => io_functions::name_of(number),
+            Err(_) => None,
+        };
+        Ok(Answer::Text(known.map_or(name, str::to_owned)))
+    }),
     known("cleave_schema", Gives::Number, |_, arguments| {
         let Some(name) = text(arguments, 0) else { return Ok(Answer::Null) };
         let found = name.parse().ok().or_else(|| rows::schema_number(&name));
@@ -296,18 +310,14 @@ const KNOWN: &[Known] = &[
         let count = i64::from(list.value_length(0));
         Ok(Answer::Numbers((0..count).collect()))
     }),
+    // The numbers of the items of the longest list.
     known("cleave_numbers", Gives::Numbers, |_, arguments| {
-        let Some(ScalarValue::List(list)) = arguments.first() else { return Ok(Answer::Null) };
-        let count = i64::from(list.value_length(0));
-        Ok(Answer::Numbers((1..=count).collect()))
-    }),
-    known("cleave_option", Gives::Number, |_, arguments| {
-        let option = || {
-            let place = usize::try_from(number(arguments, 1)?).ok()?;
-            text(arguments, 0)?.split(' ').nth(place)?.parse().ok()
-        };
-        let option: Option<i64> = option();
-        Ok(option.into())
+        let counts = arguments.iter().filter_map(|argument| match argument {
+            ScalarValue::List(list) if list.is_valid(0) => Some(i64::from(list.value_length(0))),
+            _ => None,
+        });
+        let count = counts.max();
+        Ok(count.map_or(Answer::Null, |count| Answer::Numbers((1..=count).collect())))
     }),
     no_text("cleave_nothing"),
     known("array_lower", Gives::Number, |_, arguments| Ok(bound(arguments).map(|_| 1).into())),
@@ -459,6 +469,7 @@ const KNOWN: &[Known] = &[
         Ok(text.into())
     }),
     no_text("pg_tablespace_location"),
+    never("pg_is_wal_replay_paused"),
 ];
 
 /// What is said of a thing, of the class that the second argument names, if there is one.

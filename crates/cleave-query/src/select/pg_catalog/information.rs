@@ -6,8 +6,8 @@ use cleave_sql::statement::catalog_tables::Row;
 use cleave_store::{Column, ColumnType, TableSchema};
 
 use super::roles;
-use super::sequences::{identity_letter, information};
-use super::view::{Index, TYPES, View, column_number, type_of, type_text};
+use super::sequences::{identity as identity_of, identity_letter, information};
+use super::view::{Index, TYPES, View, column_number, table_oid, type_of, type_text};
 
 /// The rows of a table; none of one that is always empty.
 pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {
@@ -132,7 +132,13 @@ fn column_row(view: &View, schema: &TableSchema, column: &Column) -> Row {
         | ColumnType::Interval => Some(6),
         _ => None,
     };
-    vec![
+    let octets = match column.column_type {
+        ColumnType::Text | ColumnType::Varchar(_) | ColumnType::Char(_) => {
+            Some(length.map_or(1 << 30, |length| length * 4))
+        }
+        _ => None,
+    };
+    let mut row = vec![
         ("table_catalog", catalog.into()),
         ("table_schema", "public".into()),
         ("table_name", schema.name.as_str().into()),
@@ -152,8 +158,19 @@ fn column_row(view: &View, schema: &TableSchema, column: &Column) -> Row {
         ("is_identity", if identity.is_some() { "YES" } else { "NO" }.into()),
         ("identity_generation", identity.into()),
         ("is_generated", "NEVER".into()),
-        ("is_updatable", "NO".into()),
-    ]
+        ("is_updatable", if view.table(table_oid(schema)).is_some() { "YES" } else { "NO" }.into()),
+        ("character_octet_length", octets.into()),
+        ("dtd_identifier", column_number(schema, column).to_string().into()),
+        ("is_self_referencing", "NO".into()),
+        ("identity_cycle", "NO".into()),
+    ];
+    if identity.is_some()
+        && let Some(sequence) = view.sequence_of(schema, column)
+    {
+        row.retain(|(column, _)| *column != "identity_cycle");
+        row.extend(identity_of(sequence));
+    }
+    row
 }
 
 /// The columns of all keys.

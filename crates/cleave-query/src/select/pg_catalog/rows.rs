@@ -16,9 +16,14 @@ use cleave_sql::statement::defaults::shown_default;
 use cleave_store::{Column, TableSchema};
 
 use super::dependencies;
+use super::index_statistics;
+use super::io_functions;
+use super::key_words;
 use super::roles;
 use super::sequences;
-use super::view::{Index, TYPES, View, column_number, default_oid, number, table_oid, type_of};
+use super::view::{
+    Index, TYPES, View, column_number, default_oid, number, row_type_oid, table_oid, type_of,
+};
 
 /// The rows of a table; none of one that is always empty. `last` tells what a sequence has given last.
 pub(super) fn rows(
@@ -62,7 +67,25 @@ pub(super) fn rows(
             ("spcname", "pg_default".into()),
             ("spcowner", number::OWNER.into()),
         ]],
-        "pg_type" => types(),
+        "pg_get_keywords" => key_words::rows(),
+        "pg_proc" => io_functions::rows(),
+        "pg_stat_all_indexes"
+        | "pg_stat_user_indexes"
+        | "pg_statio_all_indexes"
+        | "pg_statio_user_indexes" => index_statistics::indexes(view),
+        "pg_statio_all_tables" | "pg_statio_user_tables" => index_statistics::table_pages(view),
+        "pg_stat_gssapi" => vec![vec![
+            ("pid", i64::from(view.client.backend).into()),
+            ("gss_authenticated", false.into()),
+            ("encrypted", false.into()),
+        ]],
+        "pg_stat_ssl" => {
+            vec![vec![("pid", i64::from(view.client.backend).into()), ("ssl", false.into())]]
+        }
+        // There is one time zone.
+        "pg_timezone_names" => ["Etc/UTC", "GMT", "UTC"].map(|name| time_zone(name, "name")).into(),
+        "pg_timezone_abbrevs" => vec![time_zone("UTC", "abbrev")],
+        "pg_type" => types().into_iter().chain(row_types(view)).collect(),
         "pg_views" => view
             .views()
             .map(|shown| {
@@ -213,7 +236,9 @@ fn classes(view: &View) -> Vec<Row> {
         let count = i64::try_from(schema.columns.len()).unwrap_or(0);
         let mut row = class((oid, &schema.name), "r", (count, rows), has_index);
         let checks = i64::try_from(table.rules.checks.len()).unwrap_or(0);
-        row.retain(|(column, _)| *column != "relchecks" && *column != "relhastriggers");
+        let own = ["relchecks", "relhastriggers", "reltype"];
+        row.retain(|(column, _)| !own.contains(column));
+        row.push(("reltype", row_type_oid(schema).into()));
         row.push(("relhastriggers", view.state().is_in_references(table).into()));
         row.push(("relchecks", checks.into()));
         row
@@ -227,7 +252,10 @@ fn classes(view: &View) -> Vec<Row> {
         .map(|sequence| class((sequence_oid(sequence), &sequence.name), "S", (3, 1), false));
     let views = view.views().map(|view| {
         let count = i64::try_from(view.schema.columns.len()).unwrap_or(0);
-        class((table_oid(&view.schema), &view.schema.name), "v", (count, 0), false)
+        let mut row = class((table_oid(&view.schema), &view.schema.name), "v", (count, 0), false);
+        row.retain(|(column, _)| *column != "reltype");
+        row.push(("reltype", row_type_oid(&view.schema).into()));
+        row
     });
     tables.chain(indexes).chain(sequences).chain(views).collect()
 }
@@ -325,9 +353,11 @@ fn index_row(index: &Index<'_>) -> Row {
     let schema = &index.table.schema;
     let columns: Vec<i64> = index.columns().map(|column| column_number(schema, column)).collect();
     let count = i64::try_from(columns.len()).unwrap_or(0);
-    let options = index.definition.columns.iter().map(|column| {
-        (i64::from(column.descending) + 2 * i64::from(column.nulls_first)).to_string()
-    });
+    let options = index
+        .definition
+        .columns
+        .iter()
+        .map(|column| i64::from(column.descending) + 2 * i64::from(column.nulls_first));
     let zeros = vec![0; columns.len()];
     vec![
         ("indexrelid", index.oid().into()),
@@ -348,7 +378,7 @@ fn index_row(index: &Index<'_>) -> Row {
         ("indkey", Cell::Numbers(columns)),
         ("indcollation", Cell::Numbers(zeros.clone())),
         ("indclass", Cell::Numbers(zeros)),
-        ("indoption", options.collect::<Vec<_>>().join(" ").into()),
+        ("indoption", Cell::Numbers(options.collect())),
     ]
 }
 
@@ -437,21 +467,54 @@ fn settings_rows(settings: &Settings) -> Vec<Row> {
         }
         shown
     });
-    // Settings that drivers ask for, and that cannot be set.
-    let fixed = [("max_index_keys", "32"), ("max_identifier_length", "63"), ("block_size", "4096")];
-    let fixed = fixed.into_iter().map(|(name, value)| -> Row {
+    let presets = settings.show_presets().into_iter().map(|row| -> Row {
         vec![
-            ("name", name.into()),
-            ("setting", value.into()),
-            ("context", "internal".into()),
-            ("vartype", "integer".into()),
+            ("name", row.name.into()),
+            ("setting", row.value.as_str().into()),
+            ("category", "PostgreSQL".into()),
+            ("short_desc", row.description.into()),
+            ("context", "user".into()),
+            ("vartype", "string".into()),
             ("source", "default".into()),
-            ("boot_val", value.into()),
-            ("reset_val", value.into()),
+            ("boot_val", row.value.as_str().into()),
+            ("reset_val", row.value.as_str().into()),
             ("pending_restart", false.into()),
         ]
     });
-    rows.chain(fixed).collect()
+    rows.chain(presets).collect()
+}
+
+fn time_zone(name: &str, column: &'static str) -> Row {
+    let mut row =
+        vec![(column, name.into()), ("utc_offset", "00:00:00".into()), ("is_dst", false.into())];
+    if column == "name" {
+        row.push(("abbrev", if name == "GMT" { "GMT" } else { "UTC" }.into()));
+    }
+    row
+}
+
+/// What the names of the functions of a type begin with.
+fn io_prefix(name: &str) -> String {
+    match name {
+        "date" | "time" | "timestamp" | "timestamptz" | "interval" | "json" | "numeric"
+        | "record" | "uuid" | "void" => format!("{name}_"),
+        _ => name.to_owned(),
+    }
+}
+
+/// The types of the rows of tables and views.
+fn row_types(view: &View) -> Vec<Row> {
+    let tables = view.tables().map(|table| &table.schema);
+    let schemas = tables.chain(view.views().map(|view| &view.schema));
+    let row = |schema: &Arc<TableSchema>| {
+        let own = (row_type_oid(schema), schema.name.clone(), -1);
+        let mut row = type_row(own, ("c", "C"), (0, 0), (0, "record_"));
+        row.retain(|(column, _)| *column != "typrelid" && *column != "typnamespace");
+        row.push(("typrelid", table_oid(schema).into()));
+        row.push(("typnamespace", number::PUBLIC.into()));
+        row
+    };
+    schemas.map(row).collect()
 }
 
 fn types() -> Vec<Row> {
@@ -459,12 +522,12 @@ fn types() -> Vec<Row> {
     for known in TYPES {
         let kind = if known.category == "P" { "p" } else { "b" };
         let collation = if known.category == "S" { number::COLLATION } else { 0 };
-        let input = format!("{}in", known.name);
+        let input = io_prefix(known.name);
         let own = (known.oid, known.name.to_owned(), known.size);
         rows.push(type_row(own, (kind, known.category), (0, known.list), (collation, &input)));
         if known.list != 0 {
             let list = (known.list, format!("_{}", known.name), -1);
-            rows.push(type_row(list, ("b", "A"), (known.oid, 0), (collation, "array_in")));
+            rows.push(type_row(list, ("b", "A"), (known.oid, 0), (collation, "array_")));
         }
     }
     rows
@@ -474,7 +537,7 @@ fn type_row(
     (oid, name, size): (i64, String, i64),
     (kind, category): (&'static str, &'static str),
     (element, list): (i64, i64),
-    (collation, input): (i64, &str),
+    (collation, prefix): (i64, &str),
 ) -> Row {
     vec![
         ("oid", oid.into()),
@@ -492,10 +555,13 @@ fn type_row(
         ("typsubscript", "-".into()),
         ("typelem", element.into()),
         ("typarray", list.into()),
-        ("typinput", input.into()),
-        ("typoutput", input.replace("in", "out").into()),
-        ("typreceive", input.replace("in", "recv").into()),
-        ("typsend", input.replace("in", "send").into()),
+        ("typinput", format!("{prefix}in").into()),
+        ("typoutput", format!("{prefix}out").into()),
+        ("typreceive", format!("{prefix}recv").into()),
+        ("typsend", format!("{prefix}send").into()),
+        ("typmodin", "-".into()),
+        ("typmodout", "-".into()),
+        ("typanalyze", "-".into()),
         ("typalign", "i".into()),
         ("typstorage", storage(oid, size).into()),
         ("typnotnull", false.into()),

@@ -85,6 +85,17 @@ pub(super) fn listed(view: &View, sequence: &Sequence, last: Option<i64>) -> Row
     ]
 }
 
+/// What `information_schema.columns` says of the sequence of an identity.
+pub(super) fn identity(sequence: &Sequence) -> Row {
+    vec![
+        ("identity_start", sequence.start.to_string().into()),
+        ("identity_increment", sequence.increment.to_string().into()),
+        ("identity_maximum", sequence.max.to_string().into()),
+        ("identity_minimum", sequence.min.to_string().into()),
+        ("identity_cycle", if sequence.cycle { "YES" } else { "NO" }.into()),
+    ]
+}
+
 /// A row of `information_schema.sequences`.
 pub(super) fn information(catalog: &str, sequence: &Sequence) -> Row {
     let bits = match type_of(sequence.data_type).0 {

@@ -14,7 +14,7 @@ use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::identifiers::unqualified;
 use cleave_catalog::settings::Client;
 use cleave_sql::statement::catalog_tables::numbers::{
-    FIRST, name_of_catalog, number_of_catalog, oid_of, sequence_of_number,
+    FIRST, PER_TABLE, name_of_catalog, number_of_catalog, oid_of, sequence_of_number,
 };
 use cleave_sql::statement::names::quoted;
 
@@ -170,8 +170,13 @@ pub(super) fn is_of_catalog(oid: i64) -> bool {
 }
 
 /// The number of a table.
-pub(super) fn table_oid(schema: &TableSchema) -> i64 {
+pub(in super::super) fn table_oid(schema: &TableSchema) -> i64 {
     oid_of(schema.table_id)
+}
+
+/// The number of the type of a table's rows: the last of the table's.
+pub(super) fn row_type_oid(schema: &TableSchema) -> i64 {
+    table_oid(schema) + PER_TABLE - 1
 }
 
 /// The number of the default of the column at `place`: they have a range of their own, wide enough for all columns.
@@ -299,7 +304,7 @@ pub(super) const TYPES: &[Type] = &[
 ];
 
 /// Number and modifier of a column's type.
-pub(super) fn type_of(column_type: ColumnType) -> (i64, i64) {
+pub(in super::super) fn type_of(column_type: ColumnType) -> (i64, i64) {
     match column_type {
         ColumnType::Boolean => (16, -1),
         ColumnType::Bytea => (17, -1),

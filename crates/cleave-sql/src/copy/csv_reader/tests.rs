@@ -181,6 +181,7 @@ fn the_real_openflights() {
 fn the_text_format() {
     let rows = read("a\\tb\t\\N\n\\\\N\t\\x41\\102\\q\nx\\\ny\t\n", &texts(), CsvOptions::text());
     assert_eq!(rows, [some(&["a\tb", "NULL"]), some(&["\\N", "ABq"]), some(&["x\ny", ""])]);
+    assert_eq!(read("x\ty\\", &texts(), CsvOptions::text()), [some(&["x", "y"])]);
     let error = batches(b"a\t\\xff\n", &texts(), CsvOptions::text()).unwrap_err();
     assert_eq!(error.sqlstate(), "22021");
     assert!(error.to_string().contains("line 1, column 2 (\"b\")"), "{error}");

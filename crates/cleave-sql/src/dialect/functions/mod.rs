@@ -15,11 +15,14 @@
 //! 12. [`rounding`]: `round` and `trunc` of whole numbers.
 //! 13. [`made_times`]: times made of numbers, or rounded to a precision.
 //! 14. [`null_counts`] of a call's arguments: `num_nulls`.
+//! 15. [`arrays`]: subscripts, comparisons and changes of lists, and texts read as lists.
 //!
 //! A device has none of them: they serve the presentation of results, and the code that writes values as text is here.
 
+mod arrays;
 mod first_of;
 mod from_template;
+mod like;
 mod lists;
 mod made_times;
 mod moments;
@@ -28,6 +31,7 @@ mod number_template;
 mod patterns;
 mod rounding;
 mod shift_by_row;
+mod split;
 mod template;
 mod text_of;
 mod texts;
@@ -42,7 +46,9 @@ use cleave_fragment::functions::bounded::{RESULT_BYTES_MAX, ResultTooLarge};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::ScalarUDF;
 
-pub(super) use first_of::{FIRST_OF, first_of};
+pub(super) use arrays::{array_has_all, list_item, list_order, list_read, list_slice, list_spans};
+pub(super) use first_of::{FIRST_OF, NUMBER_BESIDE, first_of};
+pub(super) use like::like_by_steps;
 pub(super) use lists::{
     DISCRETE_PERCENTILE, JOINED_LIST, LIST_OR_EMPTY, MOST_FREQUENT, SORTED_LIST,
 };
@@ -55,7 +61,7 @@ pub(super) use shift_by_row::{LAG_BY_ROW, LEAD_BY_ROW};
 pub(super) use text_of::text_of;
 pub use type_of::type_name;
 pub(super) use uuid_of::UUID_OF;
-pub(super) use zones::AT_TIME_ZONE;
+pub(super) use zones::{AT_TIME_ZONE, MOMENT_BESIDE};
 
 /// All of them.
 pub fn text_functions() -> Vec<Arc<ScalarUDF>> {
@@ -78,14 +84,28 @@ pub fn text_functions() -> Vec<Arc<ScalarUDF>> {
         patterns::regexp_instr(),
         patterns::regexp_replace(),
         patterns::substring_by_pattern(),
+        list_item(),
+        list_slice(),
+        array_has_all(),
+        arrays::array_has_any(),
+        list_order(),
+        arrays::array_remove(),
+        arrays::array_replace(),
+        arrays::array_dims(),
+        list_read(),
+        list_spans(),
+        split::string_to_array(),
+        like_by_steps(),
         lists::most_frequent(),
         lists::discrete_percentile(),
         lists::list_or_empty(),
         lists::sorted_list(),
         lists::joined_list(),
         zones::at_time_zone(),
+        zones::moment_beside(),
         uuid_of::uuid_of(),
         first_of(),
+        first_of::number_beside(),
         moments::now(),
         type_of::pg_typeof(),
         made_times::make_time(),

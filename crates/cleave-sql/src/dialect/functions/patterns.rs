@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use cleave_fragment::functions::{ArgumentFault, row_function};
+use cleave_fragment::wanted;
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, Int32Array, ListBuilder, StringArray, StringBuilder,
 };
@@ -34,7 +35,7 @@ pub(super) fn regexp_split_to_array() -> Arc<ScalarUDF> {
             };
             let (mut start, mut from) = (0, 0);
             while let Some(found) = pattern.find_at(text, from) {
-                from = behind(text, &found);
+                from = behind(text, &found)?;
                 // An empty match divides between characters, but not at the end or behind another match.
                 if found.start < text.len() && found.end > start {
                     lists.values().append_value(&text[start..found.start]);
@@ -95,7 +96,7 @@ pub(super) fn regexp_matches() -> Arc<ScalarUDF> {
                         .first()
                         .cloned()
                         .flatten()
-                        .map_or(text.len() + 1, |whole| behind(text, &whole));
+                        .map_or(Ok(text.len() + 1), |whole| behind(text, &whole))?;
                     if !is_global || from > text.len() {
                         break;
                     }
@@ -144,7 +145,7 @@ pub(super) fn regexp_substr() -> Arc<ScalarUDF> {
                 let group = call.number(row, 5, "subexpr", 0)?;
                 let Some((text, pattern)) = call.at(row)? else { return Ok(None) };
                 let group = pattern.group(group);
-                let found = nth_match(pattern, text, start, nth);
+                let found = nth_match(pattern, text, start, nth)?;
                 Ok(found
                     .and_then(|found| found.get(group)?.clone())
                     .map(|part| text[part].to_owned()))
@@ -168,7 +169,7 @@ pub(super) fn regexp_count() -> Arc<ScalarUDF> {
                 let mut from = place_of(text, start);
                 while let Some(found) = from.and_then(|from| pattern.find_at(text, from)) {
                     count += 1;
-                    from = Some(behind(text, &found)).filter(|from| *from <= text.len());
+                    from = Some(behind(text, &found)?).filter(|from| *from <= text.len());
                 }
                 Ok(Some(count))
             })
@@ -193,7 +194,7 @@ pub(super) fn regexp_instr() -> Arc<ScalarUDF> {
                 let group = call.number(row, 6, "subexpr", 0)?;
                 let Some((text, pattern)) = call.at(row)? else { return Ok(None) };
                 let group = pattern.group(group);
-                let found = nth_match(pattern, text, start, nth);
+                let found = nth_match(pattern, text, start, nth)?;
                 let part = found.and_then(|found| found.get(group)?.clone());
                 let at = part.map(|part| if end == 1 { part.end } else { part.start });
                 let characters = at.map_or(0, |at| text[..at].chars().count() + 1);
@@ -258,7 +259,7 @@ fn replace(
         let Some(groups) = groups else { break };
         let Some(whole) = groups.first().cloned().flatten() else { break };
         count += 1;
-        from = Some(behind(text, &whole)).filter(|from| *from <= text.len());
+        from = Some(behind(text, &whole)?).filter(|from| *from <= text.len());
         if nth > 0 && count != nth {
             continue;
         }
@@ -309,15 +310,16 @@ fn replacement_parts(by: &str) -> impl Iterator<Item = Part<'_>> {
 }
 
 /// The `nth` match from the character `start` on.
-fn nth_match(pattern: &Pattern, text: &str, start: usize, nth: usize) -> Option<Groups> {
-    let mut from = place_of(text, start)?;
+fn nth_match(pattern: &Pattern, text: &str, start: usize, nth: usize) -> Result<Option<Groups>> {
+    let Some(mut from) = place_of(text, start) else { return Ok(None) };
     for _ in 1..nth {
-        from = behind(text, &pattern.find_at(text, from)?);
+        let Some(found) = pattern.find_at(text, from) else { return Ok(None) };
+        from = behind(text, &found)?;
         if from > text.len() {
-            return None;
+            return Ok(None);
         }
     }
-    pattern.groups_at(text, from)
+    Ok(pattern.groups_at(text, from))
 }
 
 /// The byte of the character `start`, counted from 1; None behind the end.
@@ -327,11 +329,12 @@ fn place_of(text: &str, start: usize) -> Option<usize> {
 }
 
 /// Where the search goes on behind a match: behind an empty one, one character on.
-fn behind(text: &str, found: &Range<usize>) -> usize {
-    match found.is_empty() {
+fn behind(text: &str, found: &Range<usize>) -> Result<usize> {
+    wanted::check()?;
+    Ok(match found.is_empty() {
         true => found.end + text[found.end..].chars().next().map_or(1, char::len_utf8),
         false => found.end,
-    }
+    })
 }
 
 /// Appends the groups, or all of the match if the pattern has none; returns the bytes.
@@ -431,7 +434,7 @@ fn each<'a, A: Array + FromIterator<Option<T>> + 'static, T>(
 ) -> Result<ArrayRef> {
     let found = (0..call.rows()).map(|row| match call.has_null(row) {
         true => Ok(None),
-        false => of(call, row),
+        false => wanted::check().and_then(|()| of(call, row)),
     });
     Ok(Arc::new(found.collect::<Result<A>>()?))
 }
@@ -442,7 +445,7 @@ fn with_flags(given: &[DataType]) -> Option<Vec<DataType>> {
 }
 
 /// At least `least` arguments, texts where `kinds` has a `t`, whole numbers where it has an `i`.
-fn typed(given: &[DataType], kinds: &str, least: usize) -> Option<Vec<DataType>> {
+pub(super) fn typed(given: &[DataType], kinds: &str, least: usize) -> Option<Vec<DataType>> {
     if given.len() < least || given.len() > kinds.len() {
         return None;
     }

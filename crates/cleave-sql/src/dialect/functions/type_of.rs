@@ -30,7 +30,9 @@ pub fn type_name(data_type: &DataType) -> String {
     match data_type {
         DataType::Null => "unknown".to_owned(),
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
-            format!("{}[]", type_name(item.data_type()))
+            // One type, whatever the dimensions.
+            let item = type_name(item.data_type());
+            if item.ends_with("[]") { item } else { format!("{item}[]") }
         }
         DataType::Duration(_) => "interval".to_owned(),
         DataType::Struct(_) => "record".to_owned(),

@@ -77,6 +77,33 @@ pub(super) fn at_time_zone() -> Arc<ScalarUDF> {
     })
 }
 
+/// `moment_beside(time, there, moment)`: the moment of a local time, as far from `moment` as it is from `there`, the
+/// local time then.
+pub(in crate::dialect) const MOMENT_BESIDE: &str = "moment_beside";
+
+pub(super) fn moment_beside() -> Arc<ScalarUDF> {
+    let takes = |given: &[DataType]| match given {
+        [DataType::Timestamp(..), DataType::Timestamp(..), DataType::Timestamp(..)] => {
+            Some(vec![of_zone(None), of_zone(None), of_zone(Some(Arc::from("UTC")))])
+        }
+        _ => None,
+    };
+    let gives = |_: &[DataType]| of_zone(Some(Arc::from("UTC")));
+    row_function(MOMENT_BESIDE, takes, gives, |args| {
+        let [times, there, moments] = take_function_args(MOMENT_BESIDE, args)?;
+        let times = times.as_primitive::<TimestampMicrosecondType>().iter();
+        let there = there.as_primitive::<TimestampMicrosecondType>().iter();
+        let moments = moments.as_primitive::<TimestampMicrosecondType>().iter();
+        // Infinite ones are at no distance from each other.
+        let beside: TimestampMicrosecondArray = times
+            .zip(there)
+            .zip(moments)
+            .map(|((time, there), moment)| moment?.checked_sub(there?.checked_sub(time?)?))
+            .collect();
+        Ok(Arc::new(beside.with_timezone("UTC")))
+    })
+}
+
 fn converted(times: &ArrayRef, zone: Option<&str>) -> Result<ArrayRef> {
     let is_moment = matches!(times.data_type(), DataType::Timestamp(_, Some(_)));
     let result = if is_moment { of_zone(None) } else { of_zone(Some(Arc::from("UTC"))) };

@@ -9,7 +9,8 @@ use crate::dialect::query_names::item_name;
 use crate::statement::names::fold;
 
 /// Columns of vectors of numbers.
-const VECTORS: [&str; 5] = ["indclass", "indcollation", "indkey", "proargtypes", "stxkeys"];
+const VECTORS: [&str; 6] =
+    ["indclass", "indcollation", "indkey", "indoption", "proargtypes", "stxkeys"];
 
 /// The replacement of a cast to a list of numbers of the catalog's types; None: another cast, or of something else than
 /// an array literal.
@@ -81,11 +82,15 @@ pub(super) fn show_vectors(body: &mut SetExpr) {
         | SelectItem::ExprWithAlias { expr: expression, .. } = item
             && is_vector
         {
-            let blank = Expr::value(Value::SingleQuotedString(" ".to_owned()));
-            let column = std::mem::replace(expression, null());
-            *expression = call("array_to_string", vec![column, blank]);
+            *expression = spaced(std::mem::replace(expression, null()));
         }
     }
+}
+
+/// A vector as text.
+pub(super) fn spaced(vector: Expr) -> Expr {
+    let blank = Expr::value(Value::SingleQuotedString(" ".to_owned()));
+    call("array_to_string", vec![vector, blank])
 }
 
 /// Whether `expression` is a column of a vector of numbers, which is counted from 0.
@@ -163,8 +168,8 @@ pub(super) fn part_of(root: &Expr, access: &[ast::AccessExpr]) -> Option<Expr> {
                 _ => Expr::CompoundIdentifier(parts),
             };
             match last_name(&column)? {
-                name if name.ends_with("indoption") => {
-                    Some(call("cleave_option", vec![column, index.clone()]))
+                name if name.ends_with("indoption") && name != "indoption" => {
+                    Some(call("array_element", vec![column, after(index)]))
                 }
                 // A `name` is a list of characters, from 0.
                 name if name == "typname" => {

@@ -103,6 +103,8 @@ fn the_name_of_the_file_decides_where_no_format_is_given() {
     assert!(matches!(from("COPY t FROM 'a.parquet'").2, CopyFormat::Parquet(_)));
     assert!(matches!(from("COPY t FROM 'a.dat'").2, CopyFormat::Text(_)));
     assert!(matches!(from("COPY t FROM 'a.csv' (FORMAT text)").2, CopyFormat::Text(_)));
+    assert!(matches!(from("COPY t FROM 'a.json' (FORMAT text)").2, CopyFormat::Text(_)));
+    assert!(matches!(from("COPY t FROM 'a.gz' CSV").2, CopyFormat::Csv(_)));
 }
 
 #[test]
@@ -113,6 +115,9 @@ fn what_cannot_be_is_refused_by_name() {
         ("COPY t FROM 'f' (FORMAT binary, NULL 'x')", "42601", "NULL is no option"),
         ("COPY t TO 'f' (FORMAT csv, FREEZE)", "42601", "FREEZE"),
         ("COPY t FROM 'f' (ENCODING 'LATIN1')", "0A000", "LATIN1"),
+        ("COPY t TO 'f.csv.gz'", "0A000", "a compressed file (.gz)"),
+        ("COPY t FROM 'f.ZST' (DELIMITER ',')", "0A000", "a compressed file (.zst)"),
+        ("COPY (SELECT 1) TO 'f.json'", "0A000", "the format json"),
         ("COPY t FROM 'f' CSV WHERE a > 1", "0A000", "WHERE"),
         ("COPY t FROM 'f' CSV FORCE NOT NULL a", "0A000", "FORCE outside of parentheses"),
         ("COPY t FROM 'f' (SPEED 9)", "42601", "SPEED"),

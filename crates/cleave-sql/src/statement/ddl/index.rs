@@ -4,10 +4,12 @@
 //! read and write the table while it reads it. `USING btree` names the only kind of index.
 
 use cleave_catalog::error::{Error, Fault, Position, Result};
+use cleave_store::ColumnType;
 use datafusion::sql::sqlparser::ast::{self, Spanned};
 
 use super::unsupported;
 use crate::statement::names::{fold, position_of, table_name};
+use crate::statement::parameters;
 
 /// Most columns of one index, as PostgreSQL allows.
 const COLUMN_COUNT_MAX: usize = 32;
@@ -23,6 +25,8 @@ pub struct CreateIndex {
     pub table: String,
     /// Columns, in key order.
     pub columns: Vec<CreateIndexColumn>,
+    /// Those of INCLUDE, which must exist: the key alone finds rows here, so they change nothing.
+    pub included: Vec<(String, Option<Position>)>,
     /// Equal rows are refused.
     pub unique: bool,
 }
@@ -36,6 +40,8 @@ pub struct CreateIndexColumn {
     pub descending: bool,
     /// NULLS FIRST, explicit or implied by DESC.
     pub nulls_first: bool,
+    /// The operator class.
+    pub class: Option<String>,
     /// Where it stands.
     pub position: Option<Position>,
 }
@@ -50,7 +56,6 @@ pub fn create_index(statement: &ast::CreateIndex) -> Result<CreateIndex> {
     let btree = |index_type: &ast::IndexType| matches!(index_type, ast::IndexType::BTree);
     let clauses = [
         (!statement.using.iter().all(btree), "an index USING anything but btree"),
-        (!statement.include.is_empty(), "CREATE INDEX ... INCLUDE"),
         (statement.nulls_distinct == Some(false), "CREATE INDEX ... NULLS NOT DISTINCT"),
         (!statement.with.is_empty(), "CREATE INDEX ... WITH"),
         (statement.predicate.is_some(), "a partial index (WHERE)"),
@@ -86,6 +91,11 @@ pub fn create_index(statement: &ast::CreateIndex) -> Result<CreateIndex> {
         if_not_exists: statement.if_not_exists,
         table: table_name(&statement.table_name)?,
         columns,
+        included: statement
+            .include
+            .iter()
+            .map(|name| (fold(name), position_of(name.span.start)))
+            .collect(),
         unique: statement.unique,
     })
 }
@@ -102,12 +112,52 @@ fn index_name(name: &ast::ObjectName) -> Result<String> {
     }
 }
 
+/// Fails unless `class` is an operator class of `column_type`: each type has one order, which all of its classes mean.
+///
+/// # Errors
+/// [`Error::Invalid`] for an unknown class (42704), and for one of other types (42804).
+pub fn check_class(class: &str, column_type: ColumnType, position: Option<Position>) -> Result<()> {
+    use ColumnType as Type;
+    let fits = match class {
+        "bool_ops" => column_type == Type::Boolean,
+        "bpchar_ops" | "bpchar_pattern_ops" => matches!(column_type, Type::Char(_)),
+        "bytea_ops" => column_type == Type::Bytea,
+        "date_ops" => column_type == Type::Date,
+        "float4_ops" => column_type == Type::Real,
+        "float8_ops" => column_type == Type::Double,
+        "int2_ops" => column_type == Type::SmallInt,
+        "int4_ops" => column_type == Type::Int,
+        "int8_ops" => column_type == Type::BigInt,
+        "interval_ops" => column_type == Type::Interval,
+        "numeric_ops" => matches!(column_type, Type::Numeric { .. }),
+        "text_ops" | "text_pattern_ops" | "varchar_ops" | "varchar_pattern_ops" => {
+            matches!(column_type, Type::Text | Type::Varchar(_))
+        }
+        "time_ops" => column_type == Type::Time,
+        "timestamp_ops" => column_type == Type::Timestamp,
+        "timestamptz_ops" => column_type == Type::TimestampTz,
+        "uuid_ops" => column_type == Type::Uuid,
+        _ => {
+            let message =
+                format!("operator class \"{class}\" does not exist for access method \"btree\"");
+            return Err(Error::Invalid { message, fault: Fault::UnknownConstraint, position });
+        }
+    };
+    if fits {
+        return Ok(());
+    }
+    let name = parameters::type_name(parameters::parameter_type(column_type));
+    let name = match column_type {
+        Type::Varchar(_) => "character varying".to_owned(),
+        Type::Char(_) => "character".to_owned(),
+        _ => name,
+    };
+    let message = format!("operator class \"{class}\" does not accept data type {name}");
+    Err(Error::Invalid { message, fault: Fault::Type, position })
+}
+
 fn index_column(column: &ast::IndexColumn) -> Result<CreateIndexColumn> {
     let position = position_of(column.column.expr.span().start);
-    if let Some(class) = &column.operator_class {
-        let what = format!("an operator class of an index ({class})");
-        return Err(unsupported(&what, None, position));
-    }
     let (identifier, collation) = match &column.column.expr {
         ast::Expr::Identifier(identifier) => (identifier, None),
         ast::Expr::Collate { expr, collation } => match expr.as_ref() {
@@ -129,6 +179,11 @@ fn index_column(column: &ast::IndexColumn) -> Result<CreateIndexColumn> {
         descending,
         // As in PostgreSQL, NULLs count as larger than all values.
         nulls_first: column.column.options.nulls_first.unwrap_or(descending),
+        class: column
+            .operator_class
+            .as_ref()
+            .and_then(|class| class.0.last()?.as_ident())
+            .map(fold),
         position,
     })
 }

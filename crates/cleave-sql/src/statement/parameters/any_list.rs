@@ -41,14 +41,8 @@ impl<'a> AnyList<'a> {
             list = inner;
         }
         let (list, item_type) = match list {
-            Expr::Cast { expr, data_type: DataType::Array(item), .. } => {
-                let item_type = match item {
-                    ast::ArrayElemTypeDef::AngleBracket(item)
-                    | ast::ArrayElemTypeDef::Parenthesis(item)
-                    | ast::ArrayElemTypeDef::SquareBracket(item, _) => Some(item.as_ref()),
-                    ast::ArrayElemTypeDef::None => None,
-                };
-                (expr.as_ref(), item_type)
+            Expr::Cast { expr, data_type: data_type @ DataType::Array(_), .. } => {
+                (expr.as_ref(), item_type(data_type))
             }
             other => (other, None),
         };
@@ -76,6 +70,27 @@ impl<'a> AnyList<'a> {
     }
 }
 
+/// The type of the items of a type of lists.
+pub(super) fn item_type(data_type: &DataType) -> Option<&DataType> {
+    match data_type {
+        DataType::Array(
+            ast::ArrayElemTypeDef::AngleBracket(item)
+            | ast::ArrayElemTypeDef::Parenthesis(item)
+            | ast::ArrayElemTypeDef::SquareBracket(item, _),
+        ) => Some(item.as_ref()),
+        _ => None,
+    }
+}
+
+/// The parameter, from 0, that is cast to a list, and the expression that it is.
+pub(super) fn cast_list(expression: &mut Expr) -> Result<Option<(usize, &mut Expr)>> {
+    let Expr::Cast { expr, data_type, .. } = expression else { return Ok(None) };
+    if item_type(data_type).is_none() {
+        return Ok(None);
+    }
+    Ok(place_of(expr)?.map(|place| (place, expr.as_mut())))
+}
+
 /// The value that `expression` compares with any item of a list, and the parameter, from 0, that is the list; None: it
 /// is no such comparison.
 pub fn any_of(expression: &Expr) -> Option<(&Expr, usize)> {
@@ -93,6 +108,14 @@ pub fn list_places(query: &ast::Query) -> Result<BTreeSet<usize>> {
         type Break = Box<cleave_catalog::error::Error>;
 
         fn pre_visit_expr(&mut self, expression: &Expr) -> Flow {
+            if let Expr::Cast { expr, data_type, .. } = expression
+                && item_type(data_type).is_some()
+            {
+                match place_of(expr) {
+                    Ok(place) => self.0.extend(place),
+                    Err(error) => return flow(Err(error)),
+                }
+            }
             match AnyList::of(expression) {
                 Ok(Some(list)) => {
                     self.0.insert(list.place);
@@ -136,6 +159,14 @@ impl Parameter {
     /// Its items; None: it is no list.
     pub fn items(&self) -> Option<&[Option<String>]> {
         self.items.as_deref()
+    }
+
+    /// It as a list, to be cast.
+    pub(super) fn list_literal(&self) -> Expr {
+        match self.item_literals() {
+            Some(elem) => Expr::Array(ast::Array { elem, named: true }),
+            None => Expr::value(ast::Value::Null),
+        }
     }
 
     /// Its items as they are written in a statement; None: it is no list.

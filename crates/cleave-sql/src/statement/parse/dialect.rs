@@ -47,7 +47,7 @@ pub fn read_text<T: Visited>(
     let mut tokens = Tokenizer::new(&dialect, text).tokenize_with_location()?;
     exclude::take_exclude(&mut tokens);
     let has_windows = tokens.iter().any(windows::is_concerned);
-    let tokens = operators::lower_before_any(only::drop_only(tokens));
+    let tokens = operators::lower_before_any(only::drop_words(tokens));
     let (tokens, has_joined) = joined_subqueries::mark_joined(tokens);
     let mut parser = Parser::new(&dialect)
         .with_recursion_limit(PARSED_LEVELS_MAX)

@@ -3,7 +3,7 @@
 use cleave_catalog::error::{Error, Fault, Result};
 use datafusion::sql::sqlparser::ast::{self, Spanned};
 
-use super::{Insert, refuse_in_query};
+use super::{Insert, refuse_in_query, refuse_in_returning};
 use crate::statement::names::{fold, position_of, table_name};
 use crate::statement::upsert::on_conflict;
 
@@ -55,6 +55,7 @@ pub(super) fn typed_insert(insert: ast::Insert) -> Result<Insert> {
         refuse_in_query(query)?;
     }
     let returning = insert.returning.unwrap_or_default();
+    refuse_in_returning(&returning)?;
     let alias = insert.table_alias.map(|alias| alias.alias);
     let on_conflict = insert.on.map(|on| on_conflict(on, position)).transpose()?;
     let (source, overriding) = (insert.source, None);

@@ -38,14 +38,41 @@ pub(super) fn lower_locking_clauses(tokens: Vec<TokenWithSpan>) -> Vec<TokenWith
     }
     let mut lowered = Vec::with_capacity(tokens.len() + 4);
     let mut rest = tokens.as_slice();
+    let mut depth = 0_usize;
+    // Clauses that stand before the LIMIT of their query, with the depth of its parentheses.
+    let mut held: Vec<(usize, Vec<TokenWithSpan>)> = Vec::new();
     while let Some((first, behind)) = rest.split_first() {
+        let ends_query = matches!(first.token, Token::RParen | Token::SemiColon | Token::EOF)
+            || matches!(keyword(&first.token), Keyword::ON | Keyword::RETURNING);
+        if ends_query && let Some((_, mut clauses)) = held.pop_if(|(own, _)| *own >= depth) {
+            lowered.append(&mut clauses);
+        }
+        match first.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth = depth.saturating_sub(1),
+            _ => {}
+        }
         match clause(rest) {
             Some((mut clause, length)) => {
-                if ends_in_list(&lowered) {
-                    lowered.extend(limit_all(first));
-                }
-                lowered.append(&mut clause);
+                let (mut clauses, length) =
+                    (Vec::new(), length + wait_length(rest, length, &mut clause));
+                clauses.append(&mut clause);
                 rest = rest.get(length..).unwrap_or_default();
+                let next = solid_from(rest, 0).next().map(|(_, token)| keyword(&token.token));
+                let is_before =
+                    matches!(next, Some(Keyword::LIMIT | Keyword::OFFSET | Keyword::FETCH));
+                match held.last_mut() {
+                    Some((own, clauses_held)) if *own == depth => clauses_held.append(&mut clauses),
+                    _ if is_before || next == Some(Keyword::FOR) && is_before_count(rest) => {
+                        held.push((depth, clauses));
+                    }
+                    _ => {
+                        if ends_in_list(&lowered) {
+                            lowered.extend(limit_all(first));
+                        }
+                        lowered.append(&mut clauses);
+                    }
+                }
             }
             None => {
                 lowered.push(first.clone());
@@ -53,7 +80,40 @@ pub(super) fn lower_locking_clauses(tokens: Vec<TokenWithSpan>) -> Vec<TokenWith
             }
         }
     }
+    for (_, mut clauses) in held {
+        lowered.append(&mut clauses);
+    }
     lowered
+}
+
+/// Appends NOWAIT or SKIP LOCKED behind a clause of `length` tokens to it, and gives their number.
+fn wait_length(tokens: &[TokenWithSpan], length: usize, clause: &mut Vec<TokenWithSpan>) -> usize {
+    let mut words = solid_from(tokens, length);
+    let (Some((first, word)), second) = (words.next(), words.next()) else { return 0 };
+    let last = match (keyword(&word.token), second) {
+        (Keyword::NOWAIT, _) => first,
+        (Keyword::SKIP, Some((second, locked))) if keyword(&locked.token) == Keyword::LOCKED => {
+            second
+        }
+        _ => return 0,
+    };
+    clause.extend(tokens.get(length..=last).unwrap_or_default().iter().cloned());
+    last + 1 - length
+}
+
+/// Whether further clauses with which `tokens` begin stand before a LIMIT.
+fn is_before_count(tokens: &[TokenWithSpan]) -> bool {
+    let mut rest = tokens;
+    while let Some((place, _)) = solid_from(rest, 0).next() {
+        rest = rest.get(place..).unwrap_or_default();
+        let Some((mut found, length)) = clause(rest) else {
+            let next = rest.first().map(|token| keyword(&token.token));
+            return matches!(next, Some(Keyword::LIMIT | Keyword::OFFSET | Keyword::FETCH));
+        };
+        let length = length + wait_length(rest, length, &mut found);
+        rest = rest.get(length..).unwrap_or_default();
+    }
+    false
 }
 
 fn keyword(token: &Token) -> Keyword {

@@ -7,7 +7,12 @@
 //! ```
 //!
 //! Only of functions with one column, and without columns of other tables in their arguments: the rows of the others
-//! are made together, in no order.
+//! are made together, in no order. The items of lists that are such columns have their numbers beside them:
+//!
+//! ```text
+//!  FROM t, unnest(t.list) WITH ORDINALITY AS u (a, b)
+//!    ─▶ FROM t, LATERAL (SELECT unnest(t.list) AS u, unnest(cleave_numbers(t.list)) AS ordinality) AS u (a, b)
+//! ```
 
 use std::ops::ControlFlow;
 
@@ -18,6 +23,7 @@ use datafusion::sql::sqlparser::tokenizer::TokenWithSpan;
 
 use super::parse_query;
 use super::tokens::is_word;
+use crate::statement::catalog_syntax::call;
 use crate::statement::names::fold;
 use crate::visiting::{Visited, visit_expressions, visit_mut};
 
@@ -50,7 +56,43 @@ impl VisitorMut for Lower {
     }
 }
 
+/// Lists of columns of other tables, with their numbers.
+fn numbered_lists(factor: &TableFactor) -> Option<TableFactor> {
+    let TableFactor::UNNEST { alias, array_exprs, with_ordinality: true, .. } = factor else {
+        return None;
+    };
+    if array_exprs.len() == 1 && !array_exprs.iter().any(names_columns) {
+        return None;
+    }
+    let own = || TableAlias {
+        explicit: true,
+        name: Ident::with_quote('"', "unnest"),
+        columns: Vec::new(),
+        at: None,
+    };
+    let alias = alias.clone().unwrap_or_else(own);
+    let named = |rows: Expr, place: usize, name: &str| {
+        // Columns that the alias names have these names here too.
+        let given = alias.columns.get(place).map(|column| column.name.clone());
+        let alias = given.unwrap_or_else(|| Ident::with_quote('"', name));
+        ast::SelectItem::ExprWithAlias { expr: call("unnest", vec![rows]), alias }
+    };
+    let mut subquery = parse_query("SELECT 1".to_owned()).ok()?;
+    let SetExpr::Select(select) = subquery.body.as_mut() else { return None };
+    let single = fold(&alias.name);
+    let name = if array_exprs.len() == 1 { single.as_str() } else { "unnest" };
+    let lists = array_exprs.iter().enumerate();
+    select.projection = lists.map(|(place, list)| named(list.clone(), place, name)).collect();
+    let numbers = call("cleave_numbers", array_exprs.clone());
+    select.projection.push(named(numbers, array_exprs.len(), "ordinality"));
+    let alias = TableAlias { columns: Vec::new(), ..alias };
+    Some(TableFactor::Derived { lateral: true, subquery, alias: Some(alias), sample: None })
+}
+
 fn numbered(factor: &TableFactor) -> Option<TableFactor> {
+    if let Some(lists) = numbered_lists(factor) {
+        return Some(lists);
+    }
     let mut rows = factor.clone();
     let (function, inner) = match &mut rows {
         TableFactor::Table { name, alias, args: Some(args), with_ordinality, .. } => {

@@ -19,7 +19,8 @@ use datafusion::sql::sqlparser::ast::{self, Spanned, Visitor};
 
 use super::first_words;
 use super::recursive::refuse_recursion;
-use crate::dialect::similar_pattern;
+use crate::dialect::query_names::{column_parts, item_name};
+use crate::dialect::{AGGREGATES, similar_pattern};
 use crate::statement::names::{fold, name_and_alias, position_of};
 use crate::visiting::visit;
 
@@ -64,6 +65,7 @@ impl Visitor for Refuse {
         ];
         refuse_first(&clauses, query)?;
         refuse_twice(query)?;
+        refuse_ambiguous_order(query)?;
         if let Some(with) = &query.with {
             refuse_second_query(with)?;
         }
@@ -92,6 +94,11 @@ impl Visitor for Refuse {
         refuse_long_list(select.projection.len())?;
         select.projection.iter().try_for_each(refuse_literal_name)?;
         refuse_distinct_places(select)?;
+        if let Some(ast::Distinct::On(keys)) = &select.distinct {
+            let projection = &select.projection;
+            keys.iter()
+                .try_for_each(|key| refuse_ambiguous("DISTINCT ON", key, projection, false))?;
+        }
         let mut names = Vec::new();
         select.from.iter().try_for_each(|joined| refuse_second(joined, &mut names))?;
         select.from.iter().try_for_each(refuse_in_joins)
@@ -158,6 +165,105 @@ impl Visitor for Refuse {
             _ => ControlFlow::Continue(()),
         }
     }
+}
+
+/// Refuses aggregates and window functions in RETURNING, outside of subqueries.
+///
+/// # Errors
+/// 42803 and 42P20.
+pub fn refuse_in_returning(items: &[ast::SelectItem]) -> Result<()> {
+    match visit(items, &mut InReturning { depth: 0 }) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(*error),
+    }
+}
+
+struct InReturning {
+    depth: usize,
+}
+
+impl Visitor for InReturning {
+    type Break = Box<Error>;
+
+    fn pre_visit_query(&mut self, _query: &ast::Query) -> Flow {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _query: &ast::Query) -> Flow {
+        self.depth = self.depth.saturating_sub(1);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expression: &ast::Expr) -> Flow {
+        let ast::Expr::Function(function) = expression else { return ControlFlow::Continue(()) };
+        let name = function.name.0.last().and_then(|name| name.as_ident()).map(fold);
+        let (what, fault) = match name {
+            _ if self.depth > 0 => return ControlFlow::Continue(()),
+            _ if function.over.is_some() => ("window", Fault::Window),
+            Some(name) if AGGREGATES.contains(&name) => ("aggregate", Fault::Grouping),
+            _ => return ControlFlow::Continue(()),
+        };
+        ControlFlow::Break(Box::new(Error::Invalid {
+            message: format!("{what} functions are not allowed in RETURNING"),
+            fault,
+            position: position_of(function.span().start),
+        }))
+    }
+}
+
+/// Refuses names in ORDER BY that several columns of the result have.
+fn refuse_ambiguous_order(query: &ast::Query) -> Flow {
+    let Some(ast::OrderBy { kind: ast::OrderByKind::Expressions(keys), .. }) = &query.order_by
+    else {
+        return ControlFlow::Continue(());
+    };
+    let (mut body, mut is_set) = (query.body.as_ref(), false);
+    let select = loop {
+        match body {
+            ast::SetExpr::Select(select) => break select,
+            ast::SetExpr::SetOperation { left, .. } => (body, is_set) = (left, true),
+            ast::SetExpr::Query(inner) => body = inner.body.as_ref(),
+            _ => return ControlFlow::Continue(()),
+        }
+    };
+    let items = &select.projection;
+    keys.iter().try_for_each(|key| refuse_ambiguous("ORDER BY", &key.expr, items, is_set))
+}
+
+/// Refuses `key`, if it is a name that different items have; of a set operation, several.
+fn refuse_ambiguous(
+    clause: &str,
+    key: &ast::Expr,
+    items: &[ast::SelectItem],
+    is_set: bool,
+) -> Flow {
+    let ast::Expr::Identifier(ident) = key else { return ControlFlow::Continue(()) };
+    let name = fold(ident);
+    let expression = |item: &ast::SelectItem| match item {
+        ast::SelectItem::UnnamedExpr(expr) | ast::SelectItem::ExprWithAlias { expr, .. } => {
+            Some(expr.clone())
+        }
+        _ => None,
+    };
+    let named = items.iter().filter(|item| item_name(item).as_ref() == Some(&name));
+    let mut named = named.filter_map(expression);
+    let Some(first) = named.next() else { return ControlFlow::Continue(()) };
+    // A column may be named with its table and without.
+    let is_same = |other: &ast::Expr| match (column_parts(&first), column_parts(other)) {
+        (Some((one, first)), Some((table, other))) => {
+            first == other && (one.is_none() || table.is_none() || one == table)
+        }
+        _ => first == *other,
+    };
+    if named.all(|other| !is_set && is_same(&other)) {
+        return ControlFlow::Continue(());
+    }
+    ControlFlow::Break(Box::new(Error::Invalid {
+        message: format!("{clause} \"{name}\" is ambiguous"),
+        fault: Fault::AmbiguousColumn,
+        position: position_of(ident.span.start),
+    }))
 }
 
 /// Refuses clauses around a query in parentheses that has them itself.

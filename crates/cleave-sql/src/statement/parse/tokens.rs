@@ -2,10 +2,13 @@
 //! out, or replaced.
 
 use cleave_catalog::error::{Error, Fault, Result};
+use cleave_catalog::identifiers::CATALOG;
+use datafusion::sql::sqlparser::ast::Ident;
 use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan, Whitespace};
 
+use crate::statement::catalog_tables::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
 use crate::statement::locking::HIDDEN;
-use crate::statement::names::position_of;
+use crate::statement::names::{SCHEMA, fold, position_of};
 
 /// Refuses names with the sign that marks internal names in plans, such as that of the target rows of a statement: a
 /// user who could write them would bypass privileges.
@@ -114,6 +117,55 @@ pub(super) fn join_literals(tokens: &mut [TokenWithSpan]) -> Result<(), Span> {
                 return Err(token.span);
             }
             token.token = Token::SingleQuotedString(std::mem::take(text));
+        }
+    }
+    Ok(())
+}
+
+/// Takes the database out of `database.schema.name`, as dbt writes every table. None: whatever it is called, as in the
+/// text of a view, which may have come from a database with another name.
+///
+/// # Errors
+/// [`Error::Unsupported`] for another database.
+pub(super) fn take_database(tokens: &mut [TokenWithSpan], database: Option<&str>) -> Result<()> {
+    let is_schema = |name: &str| [SCHEMA, CATALOG_SCHEMA, INFORMATION_SCHEMA].contains(&name);
+    let name_at = |tokens: &[TokenWithSpan], place: usize| match &tokens.get(place)?.token {
+        Token::Word(word) => {
+            let quote_style = word.quote_style;
+            Some(fold(&Ident { value: word.value.clone(), quote_style, span: Span::empty() }))
+        }
+        _ => None,
+    };
+    if !tokens.iter().any(|token| token.token == Token::Period) {
+        return Ok(());
+    }
+    let solid: Vec<usize> = solid_from(tokens, 0).map(|(place, _)| place).collect();
+    let mut is_after_point = false;
+    for around in solid.windows(5) {
+        let [first, point, schema, second, name] = *around else { continue };
+        let is_point =
+            |place: usize| tokens.get(place).is_some_and(|token| token.token == Token::Period);
+        let is_inner = std::mem::replace(&mut is_after_point, is_point(first));
+        if is_inner || !is_point(point) || !is_point(second) || is_point(first) {
+            continue;
+        }
+        let (Some(before), Some(schema), Some(name)) =
+            (name_at(tokens, first), name_at(tokens, schema), name_at(tokens, name))
+        else {
+            continue;
+        };
+        if !is_schema(&schema) || is_schema(&before) || before == CATALOG {
+            continue;
+        }
+        if database.is_some_and(|database| database != before) {
+            let what = format!("a table of another database ({before}.{schema}.{name})");
+            let place = tokens.get(first).and_then(|token| position_of(token.span.start));
+            return Err(Error::unsupported(what).at(place));
+        }
+        for place in [first, point] {
+            if let Some(token) = tokens.get_mut(place) {
+                token.token = Token::Whitespace(Whitespace::Space);
+            }
         }
     }
     Ok(())

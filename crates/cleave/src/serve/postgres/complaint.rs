@@ -10,6 +10,8 @@ use super::message::Malformed;
 /// The severity of an error response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Severity {
+    /// Something that the client should know.
+    Notice,
     /// The statement's effect may differ from the client's expectation.
     Warning,
     /// The statement has failed.
@@ -22,6 +24,7 @@ impl Severity {
     /// Its name in the protocol.
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::Notice => "NOTICE",
             Self::Warning => "WARNING",
             Self::Error => "ERROR",
             Self::Fatal => "FATAL",
@@ -76,6 +79,14 @@ impl Complaint {
             hint: None,
             about: Box::default(),
         }
+    }
+
+    /// What the clients of an open database are told once a password was given.
+    pub(crate) fn passwords_from_now_on() -> Self {
+        let hint = "give a superuser one before you disconnect: CREATE ROLE name SUPERUSER LOGIN PASSWORD '...', or \
+                    `cleave user add`";
+        let told = "from now on everybody needs a password to connect, superusers too";
+        Self::new(Severity::Notice, "00000", told).hint(hint)
     }
 
     /// An error of one statement.

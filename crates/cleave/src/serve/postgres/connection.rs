@@ -20,8 +20,9 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use cleave_host::backends::Listed;
+use cleave_host::select::ColumnOrigin;
 use cleave_host::statement::properties::{self, Tag};
-use cleave_host::statement::{Discard, ParsedStatement, Statement, parse_script};
+use cleave_host::statement::{Discard, ParsedStatement, Statement, parse_script_in};
 use cleave_host::{ResultRows, Session, Started, TransactionStatus};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
@@ -76,6 +77,8 @@ pub(crate) struct Connection {
     is_passing_over: bool,
     /// Start of the open transaction.
     transaction_began: Option<Instant>,
+    /// Whether clients needed no password when it was last ready.
+    was_open: bool,
 }
 
 /// A decoded message; None if its kind is unknown.
@@ -138,6 +141,7 @@ async fn greeted(
                 reported_version: 0,
                 is_passing_over: false,
                 transaction_began: None,
+                was_open: false,
             });
             return Some((connection, place));
         }
@@ -184,6 +188,7 @@ async fn begin(
 impl Connection {
     async fn run(mut self: Box<Self>) {
         self.report_settings();
+        self.was_open = self.server.is_open();
         let Registered { backend, secret, .. } = self.registered;
         reply::backend_key(&mut self.wire.output, backend, secret);
         self.tell_ready();
@@ -388,6 +393,10 @@ impl Connection {
         if self.session.settings_version() != self.reported_version {
             self.report_settings();
         }
+        if self.was_open && !self.server.is_open() {
+            self.was_open = false;
+            reply::notice(&mut self.wire.output, &Complaint::passwords_from_now_on());
+        }
         self.listed.rests(self.session.transaction_status());
         reply::ready(&mut self.wire.output, block::state(self.session.transaction_status()));
     }
@@ -412,8 +421,8 @@ impl Connection {
             reply::complete(&mut self.wire.output, &tag);
             return Ok(());
         }
-        let statements =
-            parse_script(sql).map_err(|error| Stop::Failed(Complaint::of(&error, sql)))?;
+        let statements = parse_script_in(sql, Some(&self.session.settings().client.database))
+            .map_err(|error| Stop::Failed(Complaint::of(&error, sql)))?;
         if statements.is_empty() {
             reply::bare(&mut self.wire.output, b'I');
         }
@@ -555,7 +564,8 @@ impl Connection {
     ) -> Result<(), Stop> {
         while !places.is_empty() {
             {
-                let mut writer = RowWriter::new(batch, columns)?;
+                let style = self.session.settings().interval_style;
+                let mut writer = RowWriter::new(batch, columns, style)?;
                 let out = &mut self.wire.output;
                 while out.len() < SEND_BYTES
                     && let Some(place) = places.next()
@@ -594,6 +604,7 @@ pub(super) fn columns(schema: &SchemaRef, formats: &[Format]) -> Vec<Column> {
             name: field.name().clone(),
             wire_type: WireType::of_arrow(field.data_type()),
             format: format_at(formats, place),
+            origin: ColumnOrigin::of(field),
         })
         .collect()
 }

@@ -18,7 +18,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, SchemaRef};
 use cleave_host::statement::properties::Tag;
 use cleave_host::statement::type_tree::asks_for_types;
-use cleave_host::statement::{ParsedStatement, parse_script};
+use cleave_host::statement::{ParsedStatement, parse_script_in};
 use cleave_host::value::binary::Element;
 use cleave_host::{Described, ResultRows, Started};
 
@@ -100,7 +100,8 @@ impl Connection {
         if self.known.len() >= KEPT_COUNT_MAX {
             return Err(too_many("prepared statements").into());
         }
-        let mut statements = parse_script(sql).map_err(wrong)?;
+        let database = &self.session.settings().client.database;
+        let mut statements = parse_script_in(sql, Some(database)).map_err(wrong)?;
         let parsed = statements.pop();
         if !statements.is_empty() {
             let message = "cannot insert multiple commands into a prepared statement";

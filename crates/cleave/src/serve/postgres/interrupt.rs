@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use cleave_fragment::wanted;
 use cleave_host::Error;
 use cleave_host::backends::Stopper;
 use cleave_host::commitment::unless;
@@ -244,7 +245,8 @@ impl Watch {
         sql: &str,
         work: impl Future<Output = Result<T, Error>> + Unpin,
     ) -> Result<T, Stop> {
-        let work = self.entered(work);
+        let is_over = self.is_over();
+        let work = self.entered(Box::pin(wanted::until(is_over.clone(), work)));
         let stop = async {
             tokio::select! {
                 biased;
@@ -253,7 +255,22 @@ impl Watch {
             }
         };
         let done = unless(work, stop).await?;
+        let is_cut_off = done.as_ref().is_err_and(|error| error.sqlstate() == "57014");
+        if is_cut_off && is_over() {
+            // A function has seen it before the reason was asked for.
+            return Err(Stop::Failed(self.ended().await));
+        }
         done.map_err(|error| Stop::Failed(Complaint::of(&error, sql)))
+    }
+
+    /// Whether the statement is to end, for functions that work for long between two looks at the reason.
+    fn is_over(&self) -> impl Fn() -> bool + Clone + Send + Sync + use<> {
+        let (interrupt, since) = (Arc::clone(&self.interrupt), self.since);
+        let limits = [self.deadline, self.transaction_deadline];
+        move || {
+            let is_late = || limits.iter().flatten().any(|limit| Instant::now() >= *limit);
+            interrupt.count() != since || is_late()
+        }
     }
 
     /// Runs `work` of the database so that a plan's partitions run in parallel, and not one after the other on the

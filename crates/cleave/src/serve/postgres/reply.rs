@@ -4,6 +4,8 @@
 
 use bytes::{BufMut, BytesMut};
 
+use cleave_host::select::ColumnOrigin;
+
 use super::complaint::Complaint;
 use super::message::Format;
 use super::types::WireType;
@@ -28,6 +30,8 @@ pub(crate) struct Column {
     pub(crate) wire_type: WireType,
     /// The format of its values.
     pub(crate) format: Format,
+    /// The column of a table that it is.
+    pub(crate) origin: Option<ColumnOrigin>,
 }
 
 /// Appends a message of `kind`, whose body `write` appends.
@@ -163,12 +167,14 @@ pub(crate) fn row_description(out: &mut BytesMut, columns: &[Column]) {
         out.put_u16(u16::try_from(columns.len()).unwrap_or(u16::MAX));
         for column in columns {
             text(out, &column.name);
-            // The table's OID: none is given.
-            out.put_u32(0);
-            out.put_u16(0);
-            out.put_u32(column.wire_type.oid());
+            let origin = column.origin;
+            out.put_u32(origin.map_or(0, |origin| origin.table));
+            out.put_i16(origin.map_or(0, |origin| origin.column));
+            // Texts with a length are texts on the wire.
+            let told = origin.filter(|origin| matches!(origin.type_oid, 1042 | 1043));
+            out.put_u32(told.map_or(column.wire_type.oid(), |origin| origin.type_oid));
             out.put_i16(column.wire_type.size());
-            out.put_i32(-1);
+            out.put_i32(origin.map_or(-1, |origin| origin.modifier));
             out.put_u16(u16::from(column.format == Format::Binary));
         }
     });

@@ -34,7 +34,8 @@ impl WireType {
     pub(crate) fn of_arrow(data_type: &DataType) -> Self {
         match data_type {
             DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
-                Self { element: Element::of_arrow(item.data_type()), is_list: true }
+                // One type, whatever the dimensions.
+                Self { is_list: true, ..Self::of_arrow(item.data_type()) }
             }
             DataType::Dictionary(_, value) => Self::of_arrow(value),
             other => Self { element: Element::of_arrow(other), is_list: false },

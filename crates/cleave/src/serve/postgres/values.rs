@@ -7,6 +7,7 @@
 use arrow::array::RecordBatch;
 use bytes::{BufMut, Bytes, BytesMut};
 use cleave_host::Error;
+use cleave_host::settings::IntervalStyle;
 use cleave_host::value::ValueText;
 use cleave_host::value::binary::{BinaryWriter, Element, binary_list_text, binary_text};
 
@@ -26,11 +27,17 @@ enum ColumnWriter<'a> {
 }
 
 impl<'a> RowWriter<'a> {
-    /// A writer of the rows of `batch` in the formats of `columns`.
-    pub(crate) fn new(batch: &'a RecordBatch, columns: &[Column]) -> Result<Self, Complaint> {
+    /// A writer of the rows of `batch` in the formats of `columns`, with intervals in `style`.
+    pub(crate) fn new(
+        batch: &'a RecordBatch,
+        columns: &[Column],
+        style: IntervalStyle,
+    ) -> Result<Self, Complaint> {
         let writers = batch.columns().iter().zip(columns).map(|(array, column)| {
             Ok(match column.format {
-                Format::Text => ColumnWriter::Text(ValueText::new(array).map_err(internal)?),
+                Format::Text => {
+                    ColumnWriter::Text(ValueText::styled(array, style).map_err(internal)?)
+                }
                 Format::Binary => {
                     let writer = BinaryWriter::new(array, &column.name).map_err(internal)?;
                     ColumnWriter::Binary(writer)

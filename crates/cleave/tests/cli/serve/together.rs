@@ -105,7 +105,7 @@ fn cursors_give_some_rows_at_a_time() {
     // With parameters, as a portal, and described as one.
     client.query("BEGIN");
     let mut sent =
-        parse("DECLARE \"C d\" CURSOR FOR SELECT a, a::text FROM t WHERE a > $1 ORDER BY a");
+        parse("DECLARE \"C d\" CURSOR FOR SELECT a, a::text AS b FROM t WHERE a > $1 ORDER BY a");
     sent.extend(bind("", &["8"]));
     sent.extend(execute("", 0));
     sent.extend(message('D', b"PC d\0"));

@@ -6,6 +6,8 @@ use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray};
 use arrow::datatypes::DataType;
 use bytes::BytesMut;
 
+use cleave_host::settings::IntervalStyle;
+
 use super::super::types::WireType;
 use super::*;
 
@@ -20,9 +22,10 @@ fn a_row_is_framed() {
         name: name.to_owned(),
         wire_type: WireType::of_arrow(&DataType::Utf8),
         format,
+        origin: None,
     };
     let columns = [column("a", Format::Text), column("b", Format::Binary)];
-    let mut writer = RowWriter::new(&batch, &columns).unwrap();
+    let mut writer = RowWriter::new(&batch, &columns, IntervalStyle::Postgres).unwrap();
     let mut out = BytesMut::new();
     writer.write(&mut out, 0).unwrap();
     writer.write(&mut out, 1).unwrap();

@@ -1,0 +1,177 @@
+//! The functions that read and write values of the types: clients look them up by `typreceive` and its like, mostly to
+//! tell lists from other types. They are the only functions that `pg_proc` has.
+//!
+//! Source: PostgreSQL's `pg_proc.dat`, of version 15.
+
+use cleave_sql::statement::catalog_tables::{Cell, Row};
+
+use super::view::number;
+
+/// The number of a function that is `written` with or without a schema and its arguments; `-` is none.
+pub(super) fn number_of(written: &str) -> Option<i64> {
+    let name = written.split('(').next().unwrap_or_default().trim();
+    let name = name.strip_prefix("pg_catalog.").unwrap_or(name);
+    match name {
+        "-" => Some(0),
+        _ => KNOWN.iter().find(|(_, known, ..)| *known == name).map(|(oid, ..)| *oid),
+    }
+}
+
+/// The function of this number.
+pub(super) fn name_of(oid: i64) -> Option<&'static str> {
+    KNOWN.iter().find(|(known, ..)| *known == oid).map(|(_, name, ..)| *name)
+}
+
+/// Rows of `pg_proc`.
+pub(super) fn rows() -> Vec<Row> {
+    let row = |(oid, name, count, result): &(i64, &'static str, i64, i64)| -> Row {
+        vec![
+            ("oid", (*oid).into()),
+            ("proname", (*name).into()),
+            ("pronamespace", number::PG_CATALOG.into()),
+            ("proowner", number::OWNER.into()),
+            ("prolang", 12.into()),
+            ("procost", 1.into()),
+            ("prorows", 0.into()),
+            ("provariadic", 0.into()),
+            ("prosupport", "-".into()),
+            ("prokind", "f".into()),
+            ("prosecdef", false.into()),
+            ("proleakproof", false.into()),
+            ("proisstrict", true.into()),
+            ("proretset", false.into()),
+            ("provolatile", "i".into()),
+            ("proparallel", "s".into()),
+            ("pronargs", (*count).into()),
+            ("pronargdefaults", 0.into()),
+            ("prorettype", (*result).into()),
+            ("proargtypes", Cell::Numbers(vec![2281])),
+            ("prosrc", (*name).into()),
+        ]
+    };
+    KNOWN.iter().map(row).collect()
+}
+
+/// Number, name, count of arguments, and the number of the result's type.
+const KNOWN: &[(i64, &str, i64, i64)] = &[
+    (750, "array_in", 3, 2277),
+    (751, "array_out", 1, 2275),
+    (2400, "array_recv", 3, 2277),
+    (2401, "array_send", 1, 17),
+    (1242, "boolin", 1, 16),
+    (1243, "boolout", 1, 2275),
+    (2436, "boolrecv", 1, 16),
+    (2437, "boolsend", 1, 17),
+    (1044, "bpcharin", 3, 1042),
+    (1045, "bpcharout", 1, 2275),
+    (2430, "bpcharrecv", 3, 1042),
+    (2431, "bpcharsend", 1, 17),
+    (1244, "byteain", 1, 17),
+    (31, "byteaout", 1, 2275),
+    (2412, "bytearecv", 1, 17),
+    (2413, "byteasend", 1, 17),
+    (1245, "charin", 1, 18),
+    (33, "charout", 1, 2275),
+    (2434, "charrecv", 1, 18),
+    (2435, "charsend", 1, 17),
+    (1084, "date_in", 1, 1082),
+    (1085, "date_out", 1, 2275),
+    (2468, "date_recv", 1, 1082),
+    (2469, "date_send", 1, 17),
+    (200, "float4in", 1, 700),
+    (201, "float4out", 1, 2275),
+    (2424, "float4recv", 1, 700),
+    (2425, "float4send", 1, 17),
+    (214, "float8in", 1, 701),
+    (215, "float8out", 1, 2275),
+    (2426, "float8recv", 1, 701),
+    (2427, "float8send", 1, 17),
+    (38, "int2in", 1, 21),
+    (39, "int2out", 1, 2275),
+    (2404, "int2recv", 1, 21),
+    (2405, "int2send", 1, 17),
+    (40, "int2vectorin", 1, 22),
+    (41, "int2vectorout", 1, 2275),
+    (2410, "int2vectorrecv", 1, 22),
+    (2411, "int2vectorsend", 1, 17),
+    (42, "int4in", 1, 23),
+    (43, "int4out", 1, 2275),
+    (2406, "int4recv", 1, 23),
+    (2407, "int4send", 1, 17),
+    (460, "int8in", 1, 20),
+    (461, "int8out", 1, 2275),
+    (2408, "int8recv", 1, 20),
+    (2409, "int8send", 1, 17),
+    (1160, "interval_in", 3, 1186),
+    (1161, "interval_out", 1, 2275),
+    (2478, "interval_recv", 3, 1186),
+    (2479, "interval_send", 1, 17),
+    (321, "json_in", 1, 114),
+    (322, "json_out", 1, 2275),
+    (323, "json_recv", 1, 114),
+    (324, "json_send", 1, 17),
+    (34, "namein", 1, 19),
+    (35, "nameout", 1, 2275),
+    (2422, "namerecv", 1, 19),
+    (2423, "namesend", 1, 17),
+    (1701, "numeric_in", 3, 1700),
+    (1702, "numeric_out", 1, 2275),
+    (2460, "numeric_recv", 3, 1700),
+    (2461, "numeric_send", 1, 17),
+    (1798, "oidin", 1, 26),
+    (1799, "oidout", 1, 2275),
+    (2418, "oidrecv", 1, 26),
+    (2419, "oidsend", 1, 17),
+    (54, "oidvectorin", 1, 30),
+    (55, "oidvectorout", 1, 2275),
+    (2420, "oidvectorrecv", 1, 30),
+    (2421, "oidvectorsend", 1, 17),
+    (2290, "record_in", 3, 2249),
+    (2291, "record_out", 1, 2275),
+    (2402, "record_recv", 3, 2249),
+    (2403, "record_send", 1, 17),
+    (2218, "regclassin", 1, 2205),
+    (2219, "regclassout", 1, 2275),
+    (2452, "regclassrecv", 1, 2205),
+    (2453, "regclasssend", 1, 17),
+    (44, "regprocin", 1, 24),
+    (45, "regprocout", 1, 2275),
+    (2444, "regprocrecv", 1, 24),
+    (2445, "regprocsend", 1, 17),
+    (2220, "regtypein", 1, 2206),
+    (2221, "regtypeout", 1, 2275),
+    (2454, "regtyperecv", 1, 2206),
+    (2455, "regtypesend", 1, 17),
+    (46, "textin", 1, 25),
+    (47, "textout", 1, 2275),
+    (2414, "textrecv", 1, 25),
+    (2415, "textsend", 1, 17),
+    (1143, "time_in", 3, 1083),
+    (1144, "time_out", 1, 2275),
+    (2470, "time_recv", 3, 1083),
+    (2471, "time_send", 1, 17),
+    (1312, "timestamp_in", 3, 1114),
+    (1313, "timestamp_out", 1, 2275),
+    (2474, "timestamp_recv", 3, 1114),
+    (2475, "timestamp_send", 1, 17),
+    (1150, "timestamptz_in", 3, 1184),
+    (1151, "timestamptz_out", 1, 2275),
+    (2476, "timestamptz_recv", 3, 1184),
+    (2477, "timestamptz_send", 1, 17),
+    (109, "unknownin", 1, 705),
+    (110, "unknownout", 1, 2275),
+    (2416, "unknownrecv", 1, 705),
+    (2417, "unknownsend", 1, 17),
+    (2952, "uuid_in", 1, 2950),
+    (2953, "uuid_out", 1, 2275),
+    (2961, "uuid_recv", 1, 2950),
+    (2962, "uuid_send", 1, 17),
+    (1046, "varcharin", 3, 1043),
+    (1047, "varcharout", 1, 2275),
+    (2432, "varcharrecv", 3, 1043),
+    (2433, "varcharsend", 1, 17),
+    (2298, "void_in", 1, 2278),
+    (2299, "void_out", 1, 2275),
+    (3120, "void_recv", 1, 2278),
+    (3121, "void_send", 1, 17),
+];
