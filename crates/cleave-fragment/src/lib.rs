@@ -19,7 +19,7 @@
 //! 6. [`row_locks`]: locks the rows that a fragment is going to change, in one lock table with the host's.
 //! 7. [`profile`]: the performance figures of a side, for cost models.
 //! 8. [`waiting`]: for time, and for work that blocks. [`ending`]: of threads. [`walk`]: walks over plans and
-//!    expressions, compiled once.
+//!    expressions, compiled once. [`wanted`]: whether somebody still waits for a result.
 //!
 //! Deliberately absent: SQL, planning, catalogs, and any knowledge of which side this is.
 

@@ -1,7 +1,7 @@
 //! The functions of DataFusion that no side of a cut has.
 
-/// Functions of the engine that neither side has: they make values of types that no table has, of any width; or they
-/// have the names of the host's own functions, and a device would run the engine's instead.
+/// Functions of DataFusion that neither side has: they make values of types that no table has, of any width; or they
+/// have the names of the host's own functions, and a device would run DataFusion's instead.
 pub const ABSENT_FUNCTIONS: [&str; 17] = [
     "array_dims",
     "array_has_all",

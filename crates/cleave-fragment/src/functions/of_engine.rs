@@ -40,7 +40,7 @@ const SUBTRACTING: [&str; 16] = [
     "regr_sxy",
 ];
 
-/// The functions, which take the place of the engine's of the same names.
+/// The functions, which take the place of DataFusion's of the same names.
 pub(super) fn of_engine() -> impl Iterator<Item = Arc<AggregateUDF>> {
     static FUNCTIONS: LazyLock<Vec<Arc<AggregateUDF>>> = LazyLock::new(|| {
         let engines = all_default_aggregate_functions().into_iter();
@@ -153,7 +153,7 @@ impl AggregateUDFImpl for OfEngine {
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {
-        // The engine's own names itself.
+        // DataFusion's own names itself.
         match self.engines.reverse_udf() {
             ReversedUDAF::Reversed(_) | ReversedUDAF::NotSupported => ReversedUDAF::NotSupported,
             ReversedUDAF::Identical => ReversedUDAF::Identical,

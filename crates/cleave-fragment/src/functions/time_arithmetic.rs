@@ -487,7 +487,7 @@ fn is_year(args: &ScalarFunctionArgs) -> bool {
     is_named && !matches!(times.data_type(), DataType::Interval(_) | DataType::Duration(_))
 }
 
-/// `epoch` of intervals: a year has 365.25 days, other months have 30 each. The engine has twelve of those in a year.
+/// `epoch` of intervals: a year has 365.25 days, other months have 30 each. DataFusion's year has twelve of those.
 ///
 /// Source: PostgreSQL's `interval_part`.
 fn seconds_of_interval(args: &ScalarFunctionArgs) -> Result<Option<ColumnarValue>> {

@@ -57,7 +57,7 @@ impl PhysicalOptimizerRule for HandDownFilters {
     }
 }
 
-/// The engine's push-down of projections, which also computes parts of a nested-loop join's condition below the join,
+/// DataFusion's push-down of projections, which also computes parts of a nested-loop join's condition below the join,
 /// once for each row of a side: in `CASE WHEN a.x = 0 THEN false ELSE 6 / a.x = b.y END` the division too, also of rows
 /// that never reach that branch. Where such a part can fail, the conditions stay as they are.
 #[derive(Debug)]

@@ -131,7 +131,7 @@ pub fn all_known(types: &[Option<ColumnType>]) -> Result<Vec<ColumnType>> {
     known.collect()
 }
 
-/// Notes the types that the engine found, and those of operands that have one common type.
+/// Notes the types that DataFusion found, and those of operands that have one common type.
 fn infer(plan: &LogicalPlan, types: &mut [Option<ColumnType>]) -> Result<()> {
     plan.apply_everywhere(|node| {
         let mut schema = DFSchema::empty();

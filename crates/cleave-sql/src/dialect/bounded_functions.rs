@@ -1,4 +1,4 @@
-//! Replaces functions whose memory or time the engine does not limit by limited ones: `||` of texts and bytes, and of
+//! Replaces functions whose memory or time DataFusion does not limit by limited ones: `||` of texts and bytes, and of
 //! lists; LIKE with [many wildcards](super::functions::like_by_steps).
 
 use cleave_fragment::functions::bounded::in_place_of;
@@ -19,7 +19,7 @@ use datafusion::optimizer::AnalyzerRule;
 use super::functions::like_by_steps;
 use super::rewrite::{has_expression, rewrite_expressions};
 
-/// Wildcards `%` of a pattern that the engine looks for.
+/// Wildcards `%` of a pattern that DataFusion looks for.
 const WILDCARD_COUNT_MAX: usize = 16;
 
 /// Replaces a chain of `||` by one function that builds the whole result at once, and functions bound without a look-up
@@ -87,7 +87,7 @@ fn is_call(expr: &Expr) -> bool {
     matches!(expr, Expr::ScalarFunction(call) if !is_chain(call))
 }
 
-/// Whether LIKE is not left to the engine: its pattern has many wildcards, or may have them.
+/// Whether LIKE is not left to DataFusion: its pattern has many wildcards, or may have them.
 fn goes_by_steps(like: &Like) -> bool {
     let is_long = match &*like.pattern {
         Expr::Literal(pattern, _) => pattern.try_as_str().flatten().is_some_and(|pattern| {

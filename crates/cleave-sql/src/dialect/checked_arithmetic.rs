@@ -236,7 +236,7 @@ fn compared(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         _ => None,
     };
     match expr {
-        // The engine takes a NULL among the items for the least one, and intervals for different ones.
+        // DataFusion takes a NULL among the items for the least one, and intervals for different ones.
         Expr::BinaryExpr(binary)
             if list(&binary.left).zip(list(&binary.right)).is_some_and(|(one, _)| {
                 matches!(binary.op, Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq)

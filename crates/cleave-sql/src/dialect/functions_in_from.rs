@@ -160,7 +160,7 @@ fn of_list(name: &str, alias: Option<&TableAlias>, args: &[FunctionArg]) -> Opti
     derived(name, alias, call("unnest", vec![call(list, args)]), is_lateral)
 }
 
-/// `FROM function(args)` of a function of one value: the engine has none of them there.
+/// `FROM function(args)` of a function of one value: DataFusion has none of them there.
 fn one_row(name: &str, alias: Option<&TableAlias>, args: &[FunctionArg]) -> Option<TableFactor> {
     let args = args.iter().map(|arg| match arg {
         FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => Some(arg.clone()),

@@ -15,7 +15,8 @@
 //!  x < ANY (list)                         ─▶ NOT (x >= ALL (list))
 //!  lag(x, n)                              ─▶ lag_by_row(x, n)
 //!  date_trunc('day', x, zone)             ─▶ date_trunc('day', x AT TIME ZONE zone) AT TIME ZONE zone
-//!  date_trunc('hour', x, zone)            ─▶ moment_beside(date_trunc('hour', y), y, x), y being x AT TIME ZONE zone
+//!  date_trunc('hour', x, zone)            ─▶ moment_beside(date_trunc('hour', y), y, x)
+//!                                            y being x AT TIME ZONE zone
 //! ```
 
 use cleave_catalog::value::{interval, list};

@@ -83,7 +83,7 @@ impl ExprPlanner for PostgresOperators {
         schema: &DFSchema,
     ) -> Result<PlannerResult<Vec<Expr>>> {
         let mut exprs: Vec<Expr> = exprs.into_iter().map(as_integer).collect();
-        // The engine would make decimals of floats beside decimals.
+        // DataFusion would make decimals of floats beside decimals.
         let types: Vec<DataType> =
             exprs.iter().filter_map(|item| item.get_type(schema).ok()).collect();
         let has_decimal = types.iter().any(DataType::is_decimal);

@@ -235,7 +235,7 @@ fn nullif(
     };
     let of_other = other.get_type(schema)?;
     if let (DataType::Interval(_), DataType::Interval(_)) = (&own, &of_other) {
-        // The engine compares their months first.
+        // DataFusion compares their months first.
         let length = |expr: &Expr| interval_span().call(vec![expr.clone()]);
         let none = lit(ScalarValue::try_from(&own)?);
         let mut value = case(length(one)).when(length(other), none);

@@ -93,7 +93,7 @@ fn type_literals(values: &mut ast::Values) {
 /// Other cells of a column that may tell its type to numbers, at most.
 const TELLING_MAX: usize = 8;
 
-/// Gives numbers with a point the type of a float beside them: the engine would make decimals of both. What is not
+/// Gives numbers with a point the type of a float beside them: DataFusion would make decimals of both. What is not
 /// written with a type has one only when it is planned.
 fn float_beside(values: &mut ast::Values, column: usize) {
     let cells = || values.rows.iter().filter_map(|row| row.get(column));

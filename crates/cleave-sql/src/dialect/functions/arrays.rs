@@ -1,7 +1,7 @@
-//! Lists with PostgreSQL's meaning, where the engine's functions have another: NULLs among the items, subscripts
+//! Lists with PostgreSQL's meaning, where DataFusion's functions have another: NULLs among the items, subscripts
 //! outside of a list, and texts that are read as lists.
 //!
-//! 1. [`list_item`], [`list_slice`]: `x[i]`, `x[i:j]`. The engine counts negative subscripts from the end.
+//! 1. [`list_item`], [`list_slice`]: `x[i]`, `x[i:j]`. DataFusion counts negative subscripts from the end.
 //! 2. `array_has_all`, `array_has_any`: `@>`, `<@` and `&&`, which no NULL fulfils.
 //! 3. [`list_order`]: a comparison, in which NULL is the greatest item.
 //! 4. `array_remove` and `array_replace` of all items that are a value, or NULL; `array_dims`.

@@ -1,4 +1,4 @@
-//! LIKE by steps, for patterns that are long or not known beforehand: the engine makes a regular expression of a
+//! LIKE by steps, for patterns that are long or not known beforehand: DataFusion makes a regular expression of a
 //! pattern, which takes as many steps for each character as the pattern has wildcards, and cannot be interrupted.
 //!
 //! Of all `%` only the last one before a mismatch needs to match more: what was matched before it stays as it is.

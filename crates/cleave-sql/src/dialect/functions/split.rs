@@ -1,4 +1,4 @@
-//! `string_to_array`: the parts of a text between delimiters. The engine's cannot be interrupted.
+//! `string_to_array`: the parts of a text between delimiters. DataFusion's cannot be interrupted.
 //!
 //! Source: PostgreSQL's documentation, "Array Functions": without a delimiter every character is a part, and an empty
 //! text has none.

@@ -41,7 +41,7 @@ pub(super) fn read_table(factor: &mut TableFactor) {
     }
 }
 
-/// Gives tables of the catalog their names as aliases where `name.*` stands: the engine knows them by schema and name.
+/// Gives tables of the catalog their names as aliases where `name.*` stands: DataFusion knows them by schema and name.
 pub(super) fn name_tables(select: &mut Select) {
     let named = |item: &SelectItem| match item {
         SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {

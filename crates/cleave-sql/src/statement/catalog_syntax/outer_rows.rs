@@ -1,4 +1,4 @@
-//! Subqueries of the catalog that name columns of the query around them where the engine cannot have them, said
+//! Subqueries of the catalog that name columns of the query around them where DataFusion cannot have them, said
 //! otherwise.
 //!
 //! ```text
@@ -9,8 +9,8 @@
 //!  ARRAY(SELECT f(k) FROM generate_subscripts(c.list, 1) AS k)
 //!    ─▶ ARRAY(SELECT f(k) FROM (SELECT unnest(cleave_subscripts(c.list)) AS k) AS k)
 //!  IN (WITH RECURSIVE w AS (SELECT a FROM t WHERE t.x = c.x UNION ALL …) SELECT a FROM w)
-//!    ─▶ IN (SELECT a FROM (WITH RECURSIVE w AS (SELECT a, t.x AS key FROM t UNION ALL …) SELECT a, w.key FROM w) AS r
-//!           WHERE r.key = c.x)
+//!    ─▶ IN (SELECT a FROM (WITH RECURSIVE w AS (SELECT a, t.x AS key FROM t UNION ALL …)
+//!                          SELECT a, w.key FROM w) AS r WHERE r.key = c.x)
 //! ```
 //!
 //! The lists are those of keys and indexes, in which no column comes twice.
