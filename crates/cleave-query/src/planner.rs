@@ -39,6 +39,7 @@ use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::execution::{FunctionRegistry, TaskContext};
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::logical_expr::planner::ExprPlanner;
+use datafusion::optimizer::OptimizerRule;
 use datafusion::optimizer::analyzer::resolve_grouping_function::ResolveGroupingFunction;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::prelude::SessionConfig;
@@ -49,6 +50,9 @@ pub(crate) use build_sides::InnerJoins;
 use compare_days::CompareDays;
 use physical_rules::with_our_rules;
 use share_sums::ShareSums;
+
+/// A rule of DataFusion's optimizer.
+type Rule = Arc<dyn OptimizerRule + Send + Sync>;
 
 /// Bytes of the memory of queries for each row of a batch: 256 MiB and more allow 8192 rows.
 const MEMORY_OF_ROW: usize = 32 << 10;
@@ -201,6 +205,16 @@ fn base_state() -> SessionState {
         .build();
     let state = list_conditions::apart(null_equality::kept_apart(state));
     planning::watched_rules(needed_rules::needed_rules(state))
+}
+
+/// `state`, whose optimizer rule `name` is what `replace` makes of it.
+fn with_rule(state: SessionState, name: &str, replace: impl Fn(Rule) -> Rule) -> SessionState {
+    let rules = state.optimizers().iter().map(|rule| match rule.name() == name {
+        true => replace(Arc::clone(rule)),
+        false => Arc::clone(rule),
+    });
+    let rules = rules.collect();
+    SessionStateBuilder::new_from_existing(state).with_optimizer_rules(rules).build()
 }
 
 fn config(partitions: usize) -> SessionConfig {

@@ -53,10 +53,10 @@ impl Engine {
 
     /// The patience of a statement that concerns the tables with these ids.
     pub fn patience_for(&self, tables: &BTreeSet<u32>) -> Option<Duration> {
-        let state = self.catalog();
-        if state.devices.len() < 2 {
+        if !self.has_other_devices() {
             return None;
         }
+        let state = self.catalog();
         let is_concerned = |table: &Arc<TableState>| {
             lies_elsewhere(table) && tables.contains(&table.schema.table_id)
         };

@@ -17,28 +17,25 @@ use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::error::Result;
-use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, lit};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
+use super::{Rule, with_rule};
+
 /// DataFusion's rule.
 const MERGING: &str = "simplify_expressions";
 
 /// `state`, whose rules merge no lists that mean something else together.
 pub(super) fn apart(state: SessionState) -> SessionState {
-    let rules = state.optimizers().iter().map(|rule| match rule.name() {
-        MERGING => Arc::new(Apart(Arc::clone(rule))) as Arc<dyn OptimizerRule + Send + Sync>,
-        _ => Arc::clone(rule),
-    });
-    let rules = rules.collect();
-    SessionStateBuilder::new_from_existing(state).with_optimizer_rules(rules).build()
+    with_rule(state, MERGING, |rule| Arc::new(Apart(rule)))
 }
 
 #[derive(Debug)]
-struct Apart(Arc<dyn OptimizerRule + Send + Sync>);
+struct Apart(Rule);
 
 impl OptimizerRule for Apart {
     fn name(&self) -> &str {

@@ -8,26 +8,23 @@ use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::error::Result;
-use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{Join, JoinType, LogicalPlan};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+use super::{Rule, with_rule};
 
 /// The engine's rule.
 const MIXING: &str = "eliminate_cross_join";
 
 /// `state`, whose rules keep the meaning of each join.
 pub(super) fn kept_apart(state: SessionState) -> SessionState {
-    let rules = state.optimizers().iter().map(|rule| match rule.name() {
-        MIXING => Arc::new(KeptApart(Arc::clone(rule))) as Arc<dyn OptimizerRule + Send + Sync>,
-        _ => Arc::clone(rule),
-    });
-    let rules = rules.collect();
-    SessionStateBuilder::new_from_existing(state).with_optimizer_rules(rules).build()
+    with_rule(state, MIXING, |rule| Arc::new(KeptApart(rule)))
 }
 
 #[derive(Debug)]
-struct KeptApart(Arc<dyn OptimizerRule + Send + Sync>);
+struct KeptApart(Rule);
 
 impl OptimizerRule for KeptApart {
     fn name(&self) -> &str {

@@ -368,14 +368,15 @@ fn is_lossy(from: &DataType, to: &DataType) -> bool {
     }
 }
 
-/// Most digits before and behind the point of any value of a type of exact numbers.
-fn digits(own: &DataType) -> Option<(i16, i16)> {
+/// Most digits before and behind the point of any value of a type of exact numbers, but for those of 256 bits, which
+/// DataFusion compares as they are.
+pub(super) fn digits(own: &DataType) -> Option<(i16, i16)> {
     match own {
         DataType::Int8 => Some((3, 0)),
         DataType::Int16 => Some((5, 0)),
         DataType::Int32 => Some((10, 0)),
         DataType::Int64 => Some((19, 0)),
-        DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) => {
+        DataType::Decimal128(precision, scale) => {
             Some((i16::from(*precision) - i16::from(*scale), i16::from(*scale)))
         }
         _ => None,

@@ -40,6 +40,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::eliminate_outer_join::EliminateOuterJoin;
 use datafusion::optimizer::{AnalyzerRule, OptimizerContext, OptimizerRule};
 
+use super::checked_arithmetic::digits;
 use super::rewrite::{has_operator, rewrite_expressions};
 use super::typed_literals::is_text;
 
@@ -404,14 +405,6 @@ fn always_casts(from: &DataType, to: &DataType) -> bool {
         Type::Int64 => Some(8),
         _ => None,
     };
-    let digits = |own: &DataType| match own {
-        Type::Int8 => Some((3, 0)),
-        Type::Int16 => Some((5, 0)),
-        Type::Int32 => Some((10, 0)),
-        Type::Int64 => Some((19, 0)),
-        Type::Decimal128(precision, scale) => Some((i16::from(*precision), i16::from(*scale))),
-        _ => None,
-    };
     match (from, to) {
         (from, to) if from == to => true,
         (Type::Null, _) | (_, Type::Utf8 | Type::Utf8View | Type::LargeUtf8) => true,
@@ -419,11 +412,9 @@ fn always_casts(from: &DataType, to: &DataType) -> bool {
         (from, Type::Float64 | Type::Float32) if digits(from).is_some() => true,
         (Type::Float32, Type::Float64) | (Type::Boolean, Type::Int32) => true,
         (Type::Date32, Type::Timestamp(..)) | (Type::Timestamp(..), Type::Timestamp(..)) => true,
-        (from, Type::Decimal128(precision, scale)) => {
-            digits(from).is_some_and(|(own, own_scale)| {
-                own - own_scale <= i16::from(*precision) - i16::from(*scale)
-            })
-        }
+        (from, to @ Type::Decimal128(..)) => digits(from)
+            .zip(digits(to))
+            .is_some_and(|((whole, _), (whole_after, _))| whole <= whole_after),
         (_, Type::Decimal256(..)) => digits(from).is_some(),
         _ => false,
     }

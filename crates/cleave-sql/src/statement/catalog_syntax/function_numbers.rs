@@ -94,11 +94,8 @@ fn by_number(side: Expr) -> Expr {
 }
 
 fn with_other(column: Expr, other: Expr) -> (Expr, Expr) {
+    let other = by_number(other);
     match &other {
-        Expr::Function(function) if function.name.to_string() == "cleave_function_name" => {
-            let number = call("cleave_function", arguments(function));
-            (numbered(column), number)
-        }
         Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_) | Value::Null) => {
             (column, other)
         }
