@@ -153,6 +153,9 @@ pub(super) async fn drop_indexes(
     for name in names {
         tables.extend(to_drop(&state, name)?.map(|(table, _)| table.schema.name.clone()));
     }
+    if cascade {
+        tables.extend(foreign_key_rules::referring(&state, &tables));
+    }
     let mut definition = definitions::begin_definition(session, "DROP INDEX", &tables, &[]).await?;
     let edit = &mut definition.edit;
     let mut dropped = false;
@@ -181,7 +184,7 @@ pub(super) async fn drop_indexes(
         let gone = BTreeSet::from([table.schema.table_id]);
         let is_about = |key: &ForeignKey| key.index == index.id;
         let what = format!("index \"{name}\"");
-        drop_references(&mut edit.next, (&gone, &[]), is_about, (&what, cascade))?;
+        drop_references(&mut edit.next, (&gone, &tables), is_about, (&what, cascade))?;
         let mut changed = TableState::clone(&table);
         changed.indexes.retain(|kept| kept.id != index.id);
         changed.damaged.retain(|kept| kept.definition.id != index.id);
