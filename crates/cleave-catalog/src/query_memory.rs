@@ -18,6 +18,7 @@ use datafusion_execution::memory_pool::{
 use datafusion_execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 
 use crate::error::{Error, Result};
+use crate::tasks::carry_statements;
 
 /// How many times as much as is unused one operator may take beyond its share.
 const UNUSED_TIMES: usize = 2;
@@ -25,6 +26,7 @@ const UNUSED_TIMES: usize = 2;
 /// The memory and spill space of a database's statements: `memory_bytes` in all; beyond it, operators spill to
 /// temporary files if they can, in the folder `spills` or else in the system's for such files.
 pub fn query_runtime(memory_bytes: u64, spills: Option<PathBuf>) -> Result<Arc<RuntimeEnv>> {
+    carry_statements();
     let pool = QueryPool::new(usize::try_from(memory_bytes).unwrap_or(usize::MAX));
     let mut builder = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool));
     if let Some(folder) = spills {

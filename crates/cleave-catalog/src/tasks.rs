@@ -1,8 +1,14 @@
-//! Runs blocking work on separate threads, and converts failures of tasks to errors.
+//! Runs blocking work on separate threads, and converts failures of tasks to errors. [`carry_statements`] has
+//! DataFusion's tasks work for the statement that spawned them.
 
+use std::any::Any;
+
+use cleave_fragment::result_memory::ResultMemory;
+use cleave_fragment::wanted;
 use cleave_media::simulation;
 use datafusion_common::error::DataFusionError;
-use datafusion_common_runtime::SpawnedTask;
+use datafusion_common_runtime::{JoinSetTracer, SpawnedTask, set_join_set_tracer};
+use futures::future::BoxFuture;
 use tokio::task::JoinError;
 
 use crate::error::{Error, Result};
@@ -22,4 +28,35 @@ pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
 /// An internal error (XX000), with the task's message.
 pub fn joined<T>(outcome: Result<T, JoinError>) -> Result<T> {
     outcome.map_err(|error| Error::from(DataFusionError::ExecutionJoin(Box::new(error))))
+}
+
+/// Has each task that DataFusion spawns know of the statement that it works for: whether its rows are still wanted, and
+/// the memory to which its functions charge their results.
+pub fn carry_statements() {
+    // Set already by another database of the process.
+    let _set_before = set_join_set_tracer(&Carrier);
+}
+
+type Outcome = Box<dyn Any + Send>;
+
+struct Carrier;
+
+impl JoinSetTracer for Carrier {
+    fn trace_future(&self, work: BoxFuture<'static, Outcome>) -> BoxFuture<'static, Outcome> {
+        let work = wanted::carried(work);
+        match ResultMemory::current() {
+            Some(memory) => Box::pin(memory.over(work)),
+            None => work,
+        }
+    }
+
+    fn trace_block(
+        &self,
+        work: Box<dyn FnOnce() -> Outcome + Send>,
+    ) -> Box<dyn FnOnce() -> Outcome + Send> {
+        match ResultMemory::current() {
+            Some(memory) => Box::new(move || memory.within(work)),
+            None => work,
+        }
+    }
 }

@@ -19,7 +19,8 @@
 //! 6. [`row_locks`]: locks the rows that a fragment is going to change, in one lock table with the host's.
 //! 7. [`profile`]: the performance figures of a side, for cost models.
 //! 8. [`waiting`]: for time, and for work that blocks. [`ending`]: of threads. [`walk`]: walks over plans and
-//!    expressions, compiled once. [`wanted`]: whether somebody still waits for a result.
+//!    expressions, compiled once. [`wanted`]: whether somebody still waits for a result. [`result_memory`]: the memory
+//!    of large function results.
 //!
 //! Deliberately absent: SQL, planning, catalogs, and any knowledge of which side this is.
 
@@ -40,6 +41,7 @@ pub mod operators;
 pub mod page_sink;
 pub mod profile;
 pub mod read_ahead;
+pub mod result_memory;
 pub mod row_locks;
 pub mod row_places;
 pub mod spill_space;

@@ -5,7 +5,7 @@
 //! is over, whether somebody has cancelled it, whether its plan was stopped.
 //!
 //! [`until`] runs work with one more such condition. Those that are in force where it is called stay so, also where the
-//! work runs on another thread.
+//! work runs on another thread. [`carried`] takes them along without another one.
 
 use std::cell::Cell;
 use std::fmt;
@@ -13,6 +13,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use datafusion_common::{DataFusionError, Result};
+use futures::future::BoxFuture;
 
 /// Nobody waits for the result any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -48,6 +49,17 @@ pub fn until<F: Future>(
 ) -> impl Future<Output = F::Output> {
     let around = CONDITIONS.try_with(Arc::clone).ok();
     CONDITIONS.scope(Arc::new(Conditions { is_over: Box::new(is_over), around }), work)
+}
+
+/// `work` under the conditions that are in force here, wherever it runs.
+pub fn carried<'a, T>(work: BoxFuture<'a, T>) -> BoxFuture<'a, T>
+where
+    T: Send + 'a,
+{
+    match CONDITIONS.try_with(Arc::clone) {
+        Ok(conditions) => Box::pin(CONDITIONS.scope(conditions, work)),
+        Err(_) => work,
+    }
 }
 
 /// Checks whether to go on; to be called about once a microsecond, or less often.

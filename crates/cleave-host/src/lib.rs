@@ -45,4 +45,4 @@ pub use cleave_query::{cooperative, point_path, query_engine, query_log, select}
 pub use cleave_replica::{backup, check, inspect, log_replica, replication};
 pub use cleave_sql::{copy, dialect, statement};
 pub use database::{Database, OpenOptions};
-pub use session::{ClientStreams, Described, Outcome, ResultRows, Session, Started};
+pub use session::{ClientStreams, Described, Outcome, ResultRows, SentRows, Session, Started};

@@ -110,6 +110,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
 use block::{Block, modes, own};
+pub use charge::SentRows;
 pub use copy::ClientStreams;
 pub use prepared::Described;
 pub use started::{ResultRows, Started};
@@ -206,6 +207,11 @@ impl Outcome {
 }
 
 impl Session {
+    /// The memory of rows that a server encodes for its client.
+    pub fn sent_rows(&self) -> SentRows<'_> {
+        SentRows::new(&self.database)
+    }
+
     /// A session on `database` with default settings.
     pub fn new(database: Arc<Database>) -> Self {
         Self {

@@ -6,6 +6,8 @@
 
 mod build_sides;
 mod compare_days;
+pub(crate) mod deep_subqueries;
+mod large_constants;
 mod list_conditions;
 mod needed_rules;
 mod null_equality;
@@ -48,6 +50,7 @@ use crate::select::PackGroupKeys;
 
 pub(crate) use build_sides::InnerJoins;
 use compare_days::CompareDays;
+use large_constants::LargeConstants;
 use physical_rules::with_our_rules;
 use share_sums::ShareSums;
 
@@ -202,6 +205,8 @@ fn base_state() -> SessionState {
         .with_optimizer_rule(Arc::new(BothZeros))
         .with_optimizer_rule(Arc::new(ShareSums))
         .with_optimizer_rule(Arc::new(PackGroupKeys))
+        .with_optimizer_rule(Arc::new(LargeConstants))
+        .with_optimizer_rule(Arc::new(ValuesRowByRow))
         .build();
     let state = list_conditions::apart(null_equality::kept_apart(state));
     planning::watched_rules(needed_rules::needed_rules(state))

@@ -3,7 +3,7 @@
 //!
 //! 1. [`bounded`] wraps each of them in a [`Bounded`] of the same name and meaning.
 //! 2. The size of the result for a whole batch is estimated from the arguments ([`Size`]). Beyond [`RESULT_BYTES_MAX`]
-//!    the call fails with [`ResultTooLarge`].
+//!    the call fails with [`ResultTooLarge`]. What it takes is charged to the memory of the queries ([`charged`]).
 //! 3. [`in_place_of`] gives the bounded version of a function that the engine chose by itself, as for `||` of lists.
 //! 4. [`HOST_ONLY`] names functions whose result size does not depend on their arguments: they do not run on a device,
 //!    whose memory budget does not see them.
@@ -31,6 +31,7 @@ use datafusion_expr::{
 use super::infinite::infinite_rows;
 use super::row_function::ArgumentFault;
 use crate::codec::FragmentFunctions;
+use crate::result_memory::{Call, charged};
 
 /// Most bytes of the result of one of these functions for one batch.
 pub const RESULT_BYTES_MAX: u64 = 256 << 20;
@@ -63,6 +64,12 @@ pub fn bounded(functions: impl Iterator<Item = Arc<ScalarUDF>>) -> Vec<Arc<Scala
     functions.filter_map(of).collect()
 }
 
+/// Whether the result of `function` may be larger than its arguments.
+#[must_use]
+pub fn is_bounded(function: &ScalarUDF) -> bool {
+    function.name() == "concatenate" || size_of_result(function.name()).is_some()
+}
+
 /// The bounded function with the name of `function`; None if it is already bounded, or none exists.
 pub fn in_place_of(function: &ScalarUDF) -> Option<Arc<ScalarUDF>> {
     size_of_result(function.name())?;
@@ -91,6 +98,7 @@ fn size_of_result(function: &str) -> Option<Size> {
         "lpad" | "rpad" => padded,
         "replace" => replaced::replaced,
         "concat" | "concat_ws" => joined,
+        "overlay" | "reverse" | "translate" => sum_of_lengths,
         "array_to_string" => lists::as_text,
         "array_concat" | "array_append" | "array_prepend" => lists::joined,
         "array_repeat" => repeated_items,
@@ -157,8 +165,15 @@ impl ScalarUDFImpl for Bounded {
         {
             not_negative(length);
         }
-        check_size(self.name(), (self.size)(&args.args, rows)?, rows)?;
-        self.inner.invoke_with_args(args)
+        let bytes = (self.size)(&args.args, rows)?;
+        check_size(self.name(), bytes, rows)?;
+        let call = Call {
+            function: self.name(),
+            expected: bytes,
+            rows: args.number_rows,
+            is_constant: is_scalar,
+        };
+        charged(call, || self.inner.invoke_with_args(args))
     }
 }
 

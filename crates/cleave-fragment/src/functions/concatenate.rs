@@ -16,6 +16,7 @@ use datafusion_expr::{
 };
 
 use super::bounded::{check_size, sum_of_lengths};
+use crate::result_memory::{Call, charged};
 
 /// The function's name in errors.
 const OPERATOR: &str = "||";
@@ -74,14 +75,22 @@ impl ScalarUDFImpl for Concatenate {
         let rows = if is_scalar { 1 } else { args.number_rows };
         let bytes = sum_of_lengths(&args.args, rows)?;
         check_size(OPERATOR, bytes, rows)?;
-        let result = match args.return_field.data_type() {
-            DataType::Utf8 => texts(&args.args, rows, usize::try_from(bytes).unwrap_or(0))?,
-            _ => pairwise(&args.args, rows)?,
+        let call = Call {
+            function: OPERATOR,
+            expected: bytes,
+            rows: args.number_rows,
+            is_constant: is_scalar,
         };
-        if is_scalar {
-            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?));
-        }
-        Ok(ColumnarValue::Array(result))
+        charged(call, || {
+            let result = match args.return_field.data_type() {
+                DataType::Utf8 => texts(&args.args, rows, usize::try_from(bytes).unwrap_or(0))?,
+                _ => pairwise(&args.args, rows)?,
+            };
+            Ok(match is_scalar {
+                true => ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?),
+                false => ColumnarValue::Array(result),
+            })
+        })
     }
 }
 

@@ -16,7 +16,7 @@
 //! 10. [`row_function()`] makes a function of one row out of its types and its code.
 //! 11. [`time_plus`] and its kin: sums, differences and casts of times that support [`infinite`] ones.
 //! 12. [`bounded`]: the engine's functions that would take any amount of memory, with a bound; [`concatenate()`] and
-//!     [`string_agg()`], the same for an operator and for an aggregate.
+//!     [`string_agg()`], the same for an operator and for an aggregate; [`large_constant`] for large constants.
 //! 13. [`assignment`]: values as a column stores them.
 //! 14. [`date_trunc()`] with all of PostgreSQL's units; [`gcd`], [`lcm`], [`factorial`] and [`to_hex`] with its types.
 //! 15. `coalesce`, `greatest` and `least` [of one type](of_one_type), whatever literals in quotes are.
@@ -36,6 +36,7 @@ mod float_of;
 pub mod infinite;
 pub mod interval_text;
 mod intervals;
+pub mod large_constant;
 mod letters;
 mod like;
 mod numbers;
@@ -147,6 +148,7 @@ fn placed() -> Vec<Arc<ScalarUDF>> {
         pack_key(),
         part_of_key(),
         concatenate(),
+        large_constant::constant(),
         checked_divide(),
         interval_times(),
         interval_divided(),

@@ -16,6 +16,7 @@ use datafusion_expr::{
 
 use super::bounded::check_size;
 use super::time_text::TimeTextFault;
+use crate::result_memory::{Call, charged};
 
 /// The types to convert the arguments to; None if there is no such function.
 pub type Takes = fn(&[DataType]) -> Option<Vec<DataType>>;
@@ -256,12 +257,17 @@ impl ScalarUDFImpl for RowFunction {
             ColumnarValue::Array(_) => None,
         });
         let bytes = constants.map(|text| text.len() as u64).sum::<u64>();
-        check_size(self.name, bytes.saturating_mul(rows as u64), rows)?;
-        let arrays = args.args.into_iter().map(|arg| arg.into_array(rows));
-        let result = (self.compute)(&arrays.collect::<Result<Vec<_>>>()?)?;
-        Ok(match is_constant {
-            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?),
-            false => ColumnarValue::Array(result),
+        let bytes = bytes.saturating_mul(rows as u64);
+        check_size(self.name, bytes, rows)?;
+        let call =
+            Call { function: self.name, expected: bytes, rows: args.number_rows, is_constant };
+        charged(call, || {
+            let arrays = args.args.into_iter().map(|arg| arg.into_array(rows));
+            let result = (self.compute)(&arrays.collect::<Result<Vec<_>>>()?)?;
+            Ok(match is_constant {
+                true => ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?),
+                false => ColumnarValue::Array(result),
+            })
         })
     }
 }

@@ -1,4 +1,5 @@
-//! Memory of uncommitted changes: charged to the pool that the operators of all queries share.
+//! Memory of uncommitted changes, and of rows that a server encodes for its client: charged to the pool that the
+//! operators of all queries share.
 //!
 //! Invariant: what a statement or a transaction gathers is charged before more is gathered. A client with too many
 //! changes gets an error (53200), and the process continues.
@@ -26,6 +27,7 @@ const SHARE_MIN: usize = 1 << 20;
 /// A reservation in the pool, given back when it is dropped.
 #[derive(Debug)]
 pub(super) struct Charge {
+    what: &'static str,
     pool: Arc<dyn MemoryPool>,
     reservation: MemoryReservation,
 }
@@ -33,9 +35,14 @@ pub(super) struct Charge {
 impl Charge {
     /// An empty reservation.
     pub(super) fn new(database: &Database) -> Self {
+        Self::named(database, "rows that a transaction changes")
+    }
+
+    /// An empty reservation for `what`.
+    fn named(database: &Database, what: &'static str) -> Self {
         let pool = Arc::clone(&database.query_runtime().memory_pool);
-        let reservation = MemoryConsumer::new("rows to change").register(&pool);
-        Self { pool, reservation }
+        let reservation = MemoryConsumer::new(what).register(&pool);
+        Self { what, pool, reservation }
     }
 
     /// Charges what exists already and cannot be refused.
@@ -68,11 +75,41 @@ impl Charge {
             MemoryLimit::Infinite | MemoryLimit::Unknown => "a limit".to_owned(),
         };
         let message = format!(
-            "out of memory: rows that a transaction changes need {bytes} bytes more, and \
-             --query-memory allows {limit} for all queries, of which {} are in use",
+            "out of memory: {} need {bytes} bytes more, and --query-memory allows {limit} for all queries, of \
+             which {} are in use",
+            self.what,
             self.pool.reserved()
         );
         DataFusionError::ResourcesExhausted(message).into()
+    }
+}
+
+/// The memory of rows on their way to a client, encoded; few bytes are not charged.
+#[derive(Debug)]
+pub struct SentRows<'a> {
+    database: &'a Database,
+    charge: Option<Charge>,
+}
+
+/// Bytes of encoded rows that are not charged.
+const SENT_BYTES_FREE: usize = 1 << 20;
+
+impl<'a> SentRows<'a> {
+    pub(super) fn new(database: &'a Database) -> Self {
+        Self { database, charge: None }
+    }
+
+    /// Charges `bytes` in total from now on.
+    ///
+    /// # Errors
+    /// 53200: the memory of queries does not have them.
+    pub fn hold(&mut self, bytes: usize) -> Result<()> {
+        if bytes <= SENT_BYTES_FREE {
+            self.charge = None;
+            return Ok(());
+        }
+        let named = || Charge::named(self.database, "rows on their way to the client");
+        self.charge.get_or_insert_with(named).set(bytes)
     }
 }
 
@@ -115,6 +152,7 @@ mod tests {
     fn what_the_pool_does_not_have_is_refused_by_name() {
         let pool = Arc::clone(&query_runtime(1000, None).unwrap().memory_pool);
         let charge = || Charge {
+            what: "rows that a transaction changes",
             pool: Arc::clone(&pool),
             reservation: MemoryConsumer::new("rows to change").register(&pool),
         };

@@ -12,6 +12,7 @@
 
 mod watched_rules;
 
+use cleave_fragment::result_memory::ResultMemory;
 use cleave_fragment::walk::{Walk, WalkPlan};
 use cleave_fragment::wanted;
 use std::fmt;
@@ -35,8 +36,8 @@ pub(super) use watched_rules::watched_rules;
 
 /// Bytes that an operator of a plan is expected to take while it is planned, over all partitions that rules make of it.
 const OPERATOR_BYTES: usize = 16 << 10;
-/// The same of an expression.
-const EXPRESSION_BYTES: usize = 512;
+/// The same of an expression, from its syntax tree to its operator: what a list of 100,000 constants was seen to take.
+const EXPRESSION_BYTES: usize = 2 << 10;
 
 /// Names within names count again and again: how often the operators of a plan may.
 const NAMED_TIMES: usize = 16;
@@ -53,6 +54,8 @@ pub(crate) struct Planning {
     /// Operators of what names have stood for, each time that they were used.
     named: AtomicUsize,
     memory: MemoryReservation,
+    /// Of functions that are evaluated meanwhile.
+    results: Arc<ResultMemory>,
 }
 
 impl fmt::Debug for Planning {
@@ -71,6 +74,7 @@ impl Planning {
                 .unwrap_or(usize::MAX),
             named: AtomicUsize::new(0),
             memory,
+            results: ResultMemory::of(&runtime.memory_pool),
         }
     }
 
@@ -84,6 +88,7 @@ impl Planning {
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
         let _stop = StopOnDrop::from(&self.stop);
+        let work = self.results.over(work);
         let (stop, work) = (self.stop.clone(), CURRENT.scope(Arc::new(self), work));
         let work = Box::pin(wanted::until(move || stop.is_raised(), work));
         if is_small || simulation::is_active() {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::Settings;
+use cleave_fragment::result_memory::ResultMemory;
 use cleave_sql::dialect::lower_syntax;
 use cleave_sql::statement::modify::{TARGET, over_target};
 use cleave_sql::statement::parameters::place_of;
@@ -47,6 +48,7 @@ pub struct Compiled {
     /// These.
     schema: SchemaRef,
     expressions: Vec<Arc<dyn PhysicalExpr>>,
+    memory: Arc<ResultMemory>,
 }
 
 /// Whether `value` depends on nothing but columns, constants and parameters, and on these by operators alone.
@@ -91,9 +93,11 @@ pub async fn compile(
         .map(|(place, own)| Arc::new(Field::new(format!("{PARAMETER}{place}"), own.clone(), true)));
     let fields: Vec<_> = table.fields().iter().map(Arc::clone).chain(parameters).collect();
     let schema = Arc::new(Schema::new(fields));
+    let runtime = database.query_runtime();
+    let memory = ResultMemory::of(&runtime.memory_pool);
     if values.is_empty() {
         let (wanted, schema) = (Vec::new(), Arc::new(Schema::empty()));
-        return Ok(Compiled { types, wanted, schema, expressions: Vec::new() });
+        return Ok(Compiled { types, wanted, schema, expressions: Vec::new(), memory });
     }
     for value in &mut values {
         if let ControlFlow::Break(error) = visit_mut(value, &mut Columns) {
@@ -107,7 +111,7 @@ pub async fn compile(
     catalog.register_schema(SCHEMA, Arc::new(tables))?;
     let catalogs = MemoryCatalogProviderList::new();
     catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
-    let runtime = database.query_runtime();
+    let planning = ResultMemory::of_planning(&runtime.memory_pool);
     let asked = (settings, &database.last_states);
     let state =
         planner::statement_state(asked, InnerJoins::AsWritten, 1, runtime, Arc::new(catalogs));
@@ -125,7 +129,7 @@ pub async fn compile(
     lower_syntax(&mut query);
     let statement = EngineStatement::Statement(Box::new(ast::Statement::Query(query)));
     let logical = state.statement_to_plan(statement).await?;
-    let expressions = match state.optimize(&logical)? {
+    let expressions = match planning.within(|| state.optimize(&logical))? {
         LogicalPlan::Projection(projection) => {
             let (input, planning) = (projection.input.schema(), PhysicalPlanningContext::default());
             let physical = projection.expr.iter().map(|expression| {
@@ -150,7 +154,7 @@ pub async fn compile(
     let schema = Arc::new(schema.project(&wanted)?);
     let rebased = expressions.into_iter().map(|own| on_schema(own, &schema));
     let expressions = rebased.collect::<Result<Vec<_>>>()?;
-    Ok(Compiled { types, wanted, schema, expressions })
+    Ok(Compiled { types, wanted, schema, expressions, memory })
 }
 
 impl Compiled {
@@ -165,7 +169,7 @@ impl Compiled {
             .expressions
             .iter()
             .map(|expression| expression.evaluate(&row)?.into_array(1).map_err(Error::from));
-        values.collect()
+        self.memory.within(|| values.collect())
     }
 }
 

@@ -675,11 +675,15 @@ impl PlannedQuery {
         };
         // After the cuts: what is planned, shown and encoded is without it.
         self.cuts.plan = stoppable_joins(&self.cuts.plan, self.context.stop(), start)?;
-        let mut stream = execute_stream(Arc::clone(&self.cuts.plan), task)?;
-        if loops_here(&*self.cuts.plan) {
-            // The reader of its rows must hear of a cancellation.
-            stream = spawn_buffered(stream, AHEAD);
-        }
+        let memory = Arc::clone(self.context.memory());
+        let stream = memory.within(|| -> EngineResult<_> {
+            let stream = execute_stream(Arc::clone(&self.cuts.plan), task)?;
+            Ok(match loops_here(&*self.cuts.plan) {
+                // The reader of its rows must hear of a cancellation.
+                true => spawn_buffered(stream, AHEAD),
+                false => stream,
+            })
+        })?;
         let schema = self.names.apply(&stream.schema());
         let stop = self.context.stop().into();
         let (row_count, record) = (0, None);
@@ -695,7 +699,8 @@ impl RunningQuery {
 
     /// The next rows, `None` after the last.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
-        let batch = match self.stream.next().await {
+        let memory = Arc::clone(self.query.context.memory());
+        let batch = match memory.over(self.stream.next()).await {
             Some(Ok(batch)) => batch,
             Some(Err(error)) => {
                 let error = Error::from(error);

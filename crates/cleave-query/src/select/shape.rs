@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::Settings;
+use cleave_fragment::result_memory::ResultMemory;
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::catalog_syntax::call;
 use cleave_sql::statement::parameters::{Parameter, place_of};
@@ -72,6 +73,7 @@ pub struct ShapePlan {
     tables: Vec<ShapeTable>,
     how: How,
     schema: SchemaRef,
+    memory: Arc<ResultMemory>,
 }
 
 /// A table of such a plan.
@@ -155,7 +157,10 @@ impl ShapePlan {
         let statement = ast::Statement::Query(Box::new(query));
         let statement = EngineStatement::Statement(Box::new(statement));
         let logical = state.statement_to_plan(statement).await?;
-        let plan = state.create_physical_plan(&logical).await?;
+        let pool = &database.query_runtime().memory_pool;
+        let planning = ResultMemory::of_planning(pool);
+        let logical = planning.within(|| state.optimize(&logical))?;
+        let plan = state.query_planner().create_physical_plan(&logical, &state).await?;
         if loops_here(&*plan) {
             return Ok(None);
         }
@@ -178,7 +183,7 @@ impl ShapePlan {
                 task: Arc::new(planner::task_of(&state, state.config().clone())),
             },
         };
-        Ok(Some(Self { values, tables: read, how, schema }))
+        Ok(Some(Self { values, tables: read, how, schema, memory: ResultMemory::of(pool) }))
     }
 
     /// Its tables, as they were, and the places of the columns that it reads of them.
@@ -221,7 +226,7 @@ impl ShapePlan {
                     None => with_schema_of(&Arc::new(Schema::empty()), Vec::new(), 1)?,
                 };
                 for step in steps.iter() {
-                    rows = step.apply(rows)?;
+                    rows = self.memory.within(|| step.apply(rows))?;
                 }
                 rows
             }
@@ -231,9 +236,10 @@ impl ShapePlan {
                 // What runs is a copy: its joins keep the rows that they are built from.
                 let running = reset_plan_states(Arc::clone(&plan))?;
                 let _filled = Filled::with(self.tables.iter().map(|table| &table.slot), inputs);
-                let mut stream = execute_stream(running, task_for(task, longest))?;
+                let mut stream =
+                    self.memory.within(|| execute_stream(running, task_for(task, longest)))?;
                 let (mut batches, mut count, mut bytes) = (Vec::new(), 0, 0_usize);
-                while let Some(batch) = stream.next().await {
+                while let Some(batch) = self.memory.over(stream.next()).await {
                     let batch = batch?;
                     count += batch.num_rows();
                     bytes = bytes.saturating_add(batch.get_array_memory_size());

@@ -14,6 +14,7 @@ use cleave_catalog::settings::{Settings, Stack, When};
 use cleave_engine::host_pages::RoutedPages;
 use cleave_fragment::command::message::{Payload, ShippedPage};
 use cleave_fragment::link::AttachMode;
+use cleave_fragment::result_memory::ResultMemory;
 use cleave_fragment::{
     BroadcastInputs, FragmentContext, FragmentCounters, IndexFilter, Morsel, MorselList,
     MorselSource, PageSink, ReadAheadPages, RowPlaces, Stop, index_filtered_inputs,
@@ -66,6 +67,8 @@ pub struct StatementContext {
     /// What a split must save, the same for all of its plans.
     split_margin: OnceLock<Margin>,
     stop: Stop,
+    /// What its functions take.
+    memory: Arc<ResultMemory>,
     /// Queries of WITH that it runs by themselves, until they are planned.
     bound_parts: Arc<BoundParts>,
     /// Rows that are expected of them, by what the tables are called that stand for them.
@@ -107,6 +110,7 @@ impl StatementContext {
         settings: Settings,
         given: GivenRows,
     ) -> Arc<Self> {
+        let memory = ResultMemory::of(&database.query_runtime().memory_pool);
         Arc::new(Self {
             given,
             database,
@@ -120,6 +124,7 @@ impl StatementContext {
             left: Mutex::default(),
             split_margin: OnceLock::new(),
             stop: Stop::default(),
+            memory,
             bound_parts: Arc::default(),
             part_rows: Mutex::default(),
         })
@@ -148,6 +153,7 @@ impl StatementContext {
             left: Mutex::default(),
             split_margin: self.split_margin.clone(),
             stop: self.stop.clone(),
+            memory: Arc::clone(&self.memory),
             bound_parts: Arc::default(),
             part_rows: Mutex::new(self.part_rows().clone()),
         })
@@ -165,6 +171,11 @@ impl StatementContext {
 
     fn part_rows(&self) -> MutexGuard<'_, BTreeMap<String, f64>> {
         self.part_rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The memory to which its functions charge their results while it runs.
+    pub(super) fn memory(&self) -> &Arc<ResultMemory> {
+        &self.memory
     }
 
     /// Raised when its rows are not wanted any more.

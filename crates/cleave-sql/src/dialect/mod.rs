@@ -84,7 +84,7 @@ pub use lower_syntax::lower_syntax;
 pub use operators::{PostgresOperators, is_comparison};
 pub use places::is_star;
 pub use repeated_rows::RepeatedRows;
-pub use rewrite::{has_expression, has_operator};
+pub use rewrite::{has_expression, has_operator, rewrite_named};
 pub use set_operations::SetOperations;
 pub(crate) use similar_pattern::similar_pattern;
 pub use typed_literals::TypedLiterals;

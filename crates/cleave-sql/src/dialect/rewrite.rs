@@ -59,7 +59,7 @@ pub(super) fn rewrite_expressions(
 
 /// Replaces each expression of `plan` by what `rewrite` makes of it as a whole, under the name that it had. The schema
 /// stays, so `rewrite` must not change a type.
-pub(super) fn rewrite_named(
+pub fn rewrite_named(
     plan: LogicalPlan,
     rewrite: &dyn Fn(Expr) -> Result<Transformed<Expr>>,
 ) -> Result<Transformed<LogicalPlan>> {

@@ -562,6 +562,7 @@ impl Connection {
         columns: &[Column],
         mut places: std::ops::Range<usize>,
     ) -> Result<(), Stop> {
+        let mut sent = self.session.sent_rows();
         while !places.is_empty() {
             {
                 let style = self.session.settings().interval_style;
@@ -570,7 +571,7 @@ impl Connection {
                 while out.len() < SEND_BYTES
                     && let Some(place) = places.next()
                 {
-                    writer.write(out, place)?;
+                    writer.write(out, place, &mut |bytes| sent.hold(bytes))?;
                 }
             }
             if self.wire.output.len() >= SEND_BYTES {

@@ -15,6 +15,12 @@ use super::complaint::Complaint;
 use super::message::Format;
 use super::reply::Column;
 
+/// Charges so many bytes in total.
+type Hold<'a> = &'a mut dyn FnMut(usize) -> cleave_host::Result<()>;
+
+/// A longer text is not kept for the next value.
+const SCRATCH_BYTES_MAX: usize = 1 << 20;
+
 /// Encodes rows of one batch.
 pub(crate) struct RowWriter<'a> {
     columns: Vec<ColumnWriter<'a>>,
@@ -47,8 +53,27 @@ impl<'a> RowWriter<'a> {
         Ok(Self { columns: writers.collect::<Result<_, Complaint>>()?, scratch: String::new() })
     }
 
-    /// Appends the row at `index`.
-    pub(crate) fn write(&mut self, out: &mut BytesMut, index: usize) -> Result<(), Complaint> {
+    /// Appends the row at `index`, and nothing if it fails. `hold` is told the bytes that the rows take by now.
+    pub(crate) fn write(
+        &mut self,
+        out: &mut BytesMut,
+        index: usize,
+        hold: Hold<'_>,
+    ) -> Result<(), Complaint> {
+        let start = out.len();
+        let written = self.write_row(out, index, hold);
+        if written.is_err() {
+            out.truncate(start);
+        }
+        written
+    }
+
+    fn write_row(
+        &mut self,
+        out: &mut BytesMut,
+        index: usize,
+        hold: Hold<'_>,
+    ) -> Result<(), Complaint> {
         let start = out.len();
         out.put_u8(b'D');
         out.put_u32(0);
@@ -65,11 +90,14 @@ impl<'a> RowWriter<'a> {
                 }
                 ColumnWriter::Binary(binary) => binary.write(out, index).map_err(internal)?,
             }
+            hold(out.capacity() + self.scratch.capacity()).map_err(internal)?;
+            if self.scratch.capacity() > SCRATCH_BYTES_MAX {
+                self.scratch = String::new();
+            }
         }
         let length = u32::try_from(out.len() - start - 1);
         let length = length.ok().filter(|length| *length <= i32::MAX.cast_unsigned());
         let Some(length) = length else {
-            out.truncate(start);
             return Err(Complaint::error(
                 "54000",
                 "a row is longer than 2 GB, which no message holds",

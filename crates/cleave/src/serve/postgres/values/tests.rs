@@ -27,8 +27,8 @@ fn a_row_is_framed() {
     let columns = [column("a", Format::Text), column("b", Format::Binary)];
     let mut writer = RowWriter::new(&batch, &columns, IntervalStyle::Postgres).unwrap();
     let mut out = BytesMut::new();
-    writer.write(&mut out, 0).unwrap();
-    writer.write(&mut out, 1).unwrap();
+    writer.write(&mut out, 0, &mut |_| Ok(())).unwrap();
+    writer.write(&mut out, 1, &mut |_| Ok(())).unwrap();
     let first = b"D\0\0\0\x11\0\x02\0\0\0\x0212\0\0\0\x01x";
     let second = b"D\0\0\0\x0f\0\x02\xff\xff\xff\xff\0\0\0\x01y";
     assert_eq!(out.to_vec(), [&first[..], second].concat());
