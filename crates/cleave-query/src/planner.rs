@@ -26,10 +26,10 @@ use cleave_fragment::fragment::bound_key_lists;
 use cleave_fragment::functions::bounded::bounded;
 use cleave_fragment::functions::{knowing_infinite, within_domains};
 use cleave_sql::dialect::{
-    BothZeros, BoundedFunctions, CheckedArithmetic, CopiedArguments, Guards, HeldConditions,
-    IntervalKeys, PostgresOperators, PostgresTypes, RepeatedRows, SetOperations, TypedLiterals,
-    VolatileOperands, WindowFrames, WindowKeys, statement_timestamp, text_functions,
-    window_functions,
+    BalancedChains, BothZeros, BoundedFunctions, CheckedArithmetic, CopiedArguments, Guards,
+    HeldConditions, IntervalKeys, OuterAggregates, PostgresOperators, PostgresTypes, RepeatedRows,
+    SetOperations, TypedLiterals, VolatileOperands, WindowFrames, WindowKeys, statement_timestamp,
+    text_functions, window_functions,
 };
 use cleave_sql::unnest_subqueries::UnnestSubqueries;
 use datafusion::arrow::temporal_conversions::timestamp_us_to_datetime;
@@ -184,6 +184,8 @@ fn base_state() -> SessionState {
         .with_type_planner(Arc::new(PostgresTypes))
         .with_analyzer_rules(vec![
             Arc::new(ResolveGroupingFunction::new()),
+            Arc::new(BalancedChains),
+            Arc::new(OuterAggregates),
             Arc::new(SetOperations),
             Arc::new(TypedLiterals),
             Arc::new(CopiedArguments),

@@ -18,6 +18,7 @@ use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 
 use super::table_provider::is_subquery;
+use crate::planner::deep_subqueries::{analysed, analysed_and_optimised, optimised};
 
 /// As [`SessionState::optimize`].
 ///
@@ -25,14 +26,14 @@ use super::table_provider::is_subquery;
 /// Those of the rules.
 pub(super) fn optimize(state: &SessionState, bound: &LogicalPlan) -> Result<LogicalPlan> {
     if row_of(bound).is_none() {
-        return state.optimize(bound);
+        return analysed_and_optimised(state, bound.clone());
     }
     let options = state.config().options();
-    let analysed = state.analyzer().execute_and_check(bound.clone(), options, |_, _| {})?;
+    let analysed = analysed(state.analyzer(), bound.clone(), options)?;
     let rules = Optimizer::with_rules(vec![Arc::new(SimplifyExpressions::new())]);
     match row_of(&analysed) {
-        Some(_) => rules.optimize(analysed, state, |_, _| {}),
-        None => state.optimizer().optimize(analysed, state, |_, _| {}),
+        Some(_) => optimised(&rules, analysed, state),
+        None => optimised(state.optimizer(), analysed, state),
     }
 }
 

@@ -25,6 +25,7 @@ use datafusion::sql::sqlparser::ast;
 
 use super::placed::placed;
 use super::{Bound, ReadView, bind, small_query};
+use crate::planner::deep_subqueries::analysed;
 use crate::planner::planning;
 use crate::query_engine::QueryEngine;
 
@@ -106,7 +107,7 @@ async fn describe_here(
     let sources = super::views::source_names(&logical);
     let catalog = view.map_or_else(|| database.live().state, |view| Arc::clone(&view.state));
     let origins = super::origins::origins(&logical, &catalog);
-    let analysed = state.analyzer().execute_and_check(logical, state.config_options(), |_, _| {});
+    let analysed = analysed(state.analyzer(), logical, state.config_options());
     let analysed = analysed.map_err(|error| placed(error.into(), query))?;
     let schema = names.apply(analysed.schema().inner());
     let schema = super::origins::noted(&schema, &origins);

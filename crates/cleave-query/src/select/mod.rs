@@ -103,6 +103,7 @@ use cleave_sql::statement::shared_with::mark_shared;
 
 use crate::cooperative::figures::QueryFigures;
 use crate::cooperative::fragment_exec::FragmentExec;
+use crate::planner::deep_subqueries::optimised;
 use crate::planner::planning;
 use crate::planner::{self, InnerJoins};
 use crate::query_engine::QueryEngine;
@@ -441,7 +442,7 @@ async fn shared_parts(
             }
         }
         let columns = (0..plan.schema().fields().len()).collect();
-        let plan = state.optimizer().optimize(plan, &**state, |_, _| {})?;
+        let plan = optimised(state.optimizer(), plan, &**state)?;
         let own = context.of_part();
         let plan = with_parts::over(plan, &own, &with)?;
         let bare = (Arc::clone(state), ResultNames::default(), Queries::Several);

@@ -11,6 +11,7 @@ use cleave_fragment::TableScanExec;
 use cleave_fragment::operators::table_scan_exec::TableScan;
 use cleave_fragment::row_places::reference_field;
 use cleave_plan::cardinality::{LeafKey, selectivity_of_all};
+use cleave_sql::dialect::balanced_conjunction;
 use cleave_sql::statement::catalog_tables::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
 use cleave_sql::statement::locking::target_of;
 use cleave_sql::statement::modify::{TARGET, VID};
@@ -23,7 +24,6 @@ use datafusion::common::stats::Precision;
 use datafusion::common::{DFSchema, Statistics};
 use datafusion::datasource::MemTable;
 use datafusion::error::Result;
-use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
@@ -185,7 +185,7 @@ impl CleaveTable {
             .filter_map(|column| self.arrow.index_of(&column.name).ok())
             .collect();
         let filter = self.projection(filter_columns)?;
-        let predicate = conjunction(filters.iter().cloned())
+        let predicate = balanced_conjunction(filters.iter().cloned())
             .map(|predicate| {
                 let schema = DFSchema::try_from(Arc::clone(&filter.schema))?;
                 session.create_physical_expr(predicate, &schema)

@@ -51,6 +51,7 @@ use super::shared_rows::SharedRows;
 use super::statement_context::StatementContext;
 use super::table_provider::CleaveTable;
 use super::with_scan_exec::WithScanExec;
+use crate::planner::deep_subqueries::{self, analysed};
 use crate::planner::planning;
 
 /// Columns that a query of WITH may have, as any list of PostgreSQL's.
@@ -156,7 +157,7 @@ impl RelationPlanner for WithPlanner {
         let plan = subquery_alias(plan, TableReference::bare(mark.name.as_str()))?;
         let plan = match looked.has_parameters {
             true => plan,
-            false => self.analyzer.execute_and_check(plan, &self.config, |_, _| {})?,
+            false => analysed(&self.analyzer, plan, &self.config)?,
         };
         let schema = Arc::clone(plan.schema().inner());
         let part = BoundPart { name: mark.name, plan, is_volatile: looked.is_volatile };
@@ -251,7 +252,7 @@ pub(super) fn optimised_parts(
                 LogicalPlanBuilder::from(part.plan).project(list)?.build()?
             }
         };
-        let plan = state.optimizer().optimize(plan, state, |_, _| {})?;
+        let plan = deep_subqueries::optimised(state.optimizer(), plan, state)?;
         planning::check_size(&plan)?;
         note_columns(&plan, &mut read)?;
         optimised.push(OptimisedPart { number, name: part.name, columns, plan });

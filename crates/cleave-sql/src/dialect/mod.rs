@@ -10,7 +10,8 @@
 //! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side, where the
 //!    engine would refuse the pair; dates and days add up, and dates and hours. [`operand_types`] refuses operand types
 //!    that PostgreSQL refuses. [`window_exclusion`]: window frames with EXCLUDE.
-//! 4. [`SetOperations`]: INTERSECT and EXCEPT give common types, and count rows with ALL.
+//! 4. [`BalancedChains`]: long conditions are trees that are not deep. [`OuterAggregates`]: no aggregates of an outer
+//!    query in subqueries. [`SetOperations`]: INTERSECT and EXCEPT give common types, and count rows with ALL.
 //! 5. [`TypedLiterals`]: literals in quotes beside numbers and times, and in `IN`, `BETWEEN`, `CASE` and casts.
 //!    [`VolatileOperands`]: `random()` is one value for both bounds of BETWEEN. [`CopiedArguments`]: nested `coalesce`
 //!    does not grow without limit. [`WindowFrames`]: window frames over every type that sorts.
@@ -29,6 +30,7 @@
 //!
 //! Source: PostgreSQL's documentation, "Type Conversion" and "Mathematical Functions and Operators".
 
+mod balanced_chains;
 mod both_zeros;
 mod bounded_functions;
 mod checked_arithmetic;
@@ -71,6 +73,7 @@ mod window_exclusion;
 mod window_frames;
 mod window_keys;
 
+pub use balanced_chains::{BalancedChains, balanced_conjunction};
 pub use both_zeros::{BothZeros, with_both_zeros};
 pub use bounded_functions::BoundedFunctions;
 pub use checked_arithmetic::CheckedArithmetic;
