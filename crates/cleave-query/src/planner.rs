@@ -46,7 +46,7 @@ use datafusion::optimizer::analyzer::resolve_grouping_function::ResolveGroupingF
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::prelude::SessionConfig;
 
-use crate::select::PackGroupKeys;
+use crate::select::{PackGroupKeys, RowByRow, ValuesRowByRow};
 
 pub(crate) use build_sides::InnerJoins;
 use compare_days::CompareDays;
@@ -175,7 +175,8 @@ fn base_state() -> SessionState {
     let ours = cleave_fragment::functions::callable().into_iter().chain(text_functions());
     let scalar = engines.iter().cloned().chain(checked).chain(ours).collect();
     let windows = engine.window_functions().values().cloned().chain(window_functions()).collect();
-    let physical_rules = with_our_rules(engine.physical_optimizers());
+    let mut physical_rules = with_our_rules(engine.physical_optimizers());
+    physical_rules.push(Arc::new(RowByRow));
     let state = SessionStateBuilder::new_from_existing(engine)
         .with_scalar_functions(scalar)
         .with_aggregate_functions(functions)

@@ -62,6 +62,7 @@ pub mod pg_catalog;
 mod placed;
 mod planned_input;
 mod result_names;
+mod row_by_row;
 mod sequence_functions;
 mod sequence_rows;
 mod shape;
@@ -84,6 +85,7 @@ pub use order_and_split::{ComparedOrders, PricedOrder};
 pub use over_rows::{described_over_rows, over_rows, over_tables, target_catalog};
 pub use pack_group_keys::PackGroupKeys;
 pub use planned_input::PlannedInput;
+pub use row_by_row::{RowByRow, ValuesRowByRow};
 pub(crate) use statement_context::column_facts;
 pub use statement_context::{StatementContext, StatementInput};
 
@@ -358,6 +360,8 @@ fn partitions(context: &StatementContext, query: &ast::Query) -> usize {
     let settings = context.settings();
     match settings.split_in_force() {
         Split::Ndp => 1,
+        // Numbers go to rows in their order, and `currval` is that of its own row.
+        _ if sequence_functions::are_called(query) => 1,
         _ if settings.threads == 0 && small_query::reads_few_rows(query, context) => 1,
         _ => planner::host_partitions(settings),
     }

@@ -3,7 +3,12 @@
 //! [`register`] gives the engine those that a query calls. They are volatile, each row has its own value, and no device
 //! knows them: a plan that calls one stays on the host. A sequence is named by text, or by its number as
 //! `'name'::regclass` gives it.
+//!
+//! Constant arguments become part of the function: DataFusion takes a call of constants for a constant, whatever its
+//! volatility, and leaves out a sort by it. [`interact`] tells [`row_by_row`](super::row_by_row) which calls see what
+//! others of the same row have done.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cleave_catalog::catalog::sequence::Sequence;
@@ -16,8 +21,9 @@ use datafusion::common::ScalarValue;
 use datafusion::error::Result;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::sql::sqlparser::ast;
 
@@ -33,11 +39,21 @@ pub(super) fn register(
     query: &ast::Query,
     context: &Arc<StatementContext>,
 ) -> Result<()> {
-    for name in called(query, |name| NAMES.into_iter().find(|known| *known == name)) {
+    for name in called_by(query) {
         let function = StatementFunction::new(name, Volatility::Volatile, context, ());
-        state.register_udf(Arc::new(ScalarUDF::new_from_impl(SequenceFunction(function))))?;
+        let function = SequenceFunction { function: Arc::new(function), bound: None };
+        state.register_udf(Arc::new(ScalarUDF::new_from_impl(function)))?;
     }
     Ok(())
+}
+
+/// Whether `query` calls any of them.
+pub(super) fn are_called(query: &ast::Query) -> bool {
+    !called_by(query).is_empty()
+}
+
+fn called_by(query: &ast::Query) -> Vec<&'static str> {
+    called(query, |name| NAMES.into_iter().find(|known| *known == name))
 }
 
 /// The number that `written` is, by which a sequence may be named.
@@ -52,28 +68,62 @@ fn number_of(name: &ScalarValue) -> Option<i64> {
     }
 }
 
+/// The calls of these functions, by what they bound: whether the result of one depends on when another of the same row
+/// is evaluated.
+pub(super) fn interact<'a>(calls: impl Iterator<Item = &'a ScalarUDF>) -> bool {
+    let calls: Vec<_> = calls.filter_map(SequenceFunction::of).collect();
+    let changing = calls.iter().filter(|call| matches!(call.function.name, "nextval" | "setval"));
+    let names: Vec<Option<String>> = changing.map(|call| call.named()).collect();
+    if names.is_empty() || calls.len() < 2 {
+        return false;
+    }
+    // Numbers of different sequences do not depend on each other.
+    let known: BTreeSet<_> = names.iter().collect();
+    names.len() < calls.len() || known.len() < names.len() || names.contains(&None)
+}
+
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct SequenceFunction(StatementFunction<StatementContext>);
+struct SequenceFunction {
+    function: Arc<StatementFunction<StatementContext>>,
+    /// Its arguments, if they are constants.
+    bound: Option<Vec<ScalarValue>>,
+}
 
 impl ScalarUDFImpl for SequenceFunction {
     fn name(&self) -> &str {
-        self.0.name
+        self.function.name
     }
 
     fn signature(&self) -> &Signature {
-        &self.0.signature
+        &self.function.signature
     }
 
     fn return_type(&self, _arguments: &[DataType]) -> Result<DataType> {
         Ok(DataType::Int64)
     }
 
+    fn simplify(&self, args: Vec<Expr>, _info: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        let constants = args.iter().map(|arg| arg.as_literal().cloned());
+        match constants.collect::<Option<Vec<_>>>() {
+            Some(constants) if !args.is_empty() => {
+                let bound = Some(constants);
+                let bound = Self { function: Arc::clone(&self.function), bound };
+                let call = ScalarUDF::new_from_impl(bound).call(Vec::new());
+                Ok(ExprSimplifyResult::Simplified(call))
+            }
+            _ => Ok(ExprSimplifyResult::Original(args)),
+        }
+    }
+
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let ScalarFunctionArgs { args, number_rows, .. } = arguments;
-        let database = self.0.context.database();
-        let values = &self.0.context.settings().client.sequences;
+        let ScalarFunctionArgs { mut args, number_rows, .. } = arguments;
+        if let Some(bound) = &self.bound {
+            args = bound.iter().cloned().map(ColumnarValue::Scalar).collect();
+        }
+        let database = self.function.context.database();
+        let values = &self.function.context.settings().client.sequences;
         // One sequence for all rows: its numbers are taken at once.
-        if let ("nextval", [ColumnarValue::Scalar(name)]) = (self.0.name, args.as_slice()) {
+        if let ("nextval", [ColumnarValue::Scalar(name)]) = (self.function.name, args.as_slice()) {
             let numbers = match self.sequence(name)? {
                 None => vec![None; number_rows],
                 Some(sequence) => {
@@ -100,11 +150,20 @@ impl ScalarUDFImpl for SequenceFunction {
 }
 
 impl SequenceFunction {
+    fn of(function: &ScalarUDF) -> Option<&Self> {
+        function.inner().downcast_ref()
+    }
+
+    /// How its constant argument names the sequence.
+    fn named(&self) -> Option<String> {
+        self.bound.as_deref()?.first().map(ScalarValue::to_string)
+    }
+
     fn answer(&self, given: &[ScalarValue]) -> Result<Option<i64>> {
-        let database = self.0.context.database();
-        let values = &self.0.context.settings().client.sequences;
-        let strange = || Error::unsupported(format!("{} with these arguments", self.0.name));
-        match (self.0.name, given) {
+        let database = self.function.context.database();
+        let values = &self.function.context.settings().client.sequences;
+        let strange = || Error::unsupported(format!("{} with these arguments", self.function.name));
+        match (self.function.name, given) {
             ("lastval", []) => Ok(Some(values.last()?)),
             ("currval", [name]) => {
                 let sequence = self.sequence(name)?;
@@ -141,7 +200,7 @@ impl SequenceFunction {
 
     /// The sequence that an argument names; None: NULL does.
     fn sequence(&self, name: &ScalarValue) -> Result<Option<&Arc<Sequence>>> {
-        let state = self.0.context.state();
+        let state = self.function.context.state();
         if let Some(number) = number_of(name) {
             let found = sequence_of_number(state, number);
             let unknown = || Error::unsupported(format!("a sequence of the number {number}"));

@@ -23,7 +23,7 @@
 //! 9. [`IntervalKeys`]: intervals are sorted, grouped and joined by their length.
 //! 10. [`HeldConditions`]: conditions without columns stay above aggregates.
 //! 11. [`RepeatedRows`]: columns beside an unnested list are not unique.
-//! 12. [`WindowKeys`]: keys of windows that are functions of functions are columns.
+//! 12. [`WindowKeys`]: keys of windows that are functions of functions are columns, and volatile arguments too.
 //!
 //! 0 and 1 act on the syntax tree, 2 and 3 while it becomes a plan, 4 and 5 before the engine settles types, 6 to 12
 //! after. A fragment is cut from a plan that went through all of it, so host and device give the same results.

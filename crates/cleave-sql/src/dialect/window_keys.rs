@@ -1,4 +1,4 @@
-//! Keys of windows that are computed, computed below the window.
+//! Keys of windows that are computed, and volatile arguments of window functions, computed below the window.
 //!
 //! ```text
 //!  Window [rank() OVER (ORDER BY abs(abs(x)))]
@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The engine takes the order of a function for that of its argument where both rise together, and then does not find
-//! the order of nested ones that a sort below the window has: it refuses its own plan.
+//! the order of nested ones that a sort below the window has: it refuses its own plan. It also evaluates keys and
+//! arguments as often as it needs them, so that `sum(nextval('s')) OVER ()` takes two numbers a row.
 
 use cleave_fragment::walk::{Walk, WalkPlan};
 use datafusion::common::config::ConfigOptions;
@@ -51,8 +52,14 @@ fn computed_below(window: Window) -> Result<Transformed<LogicalPlan>> {
             let Expr::WindowFunction(mut function) = expr else { return Ok(Transformed::no(expr)) };
             let mut is_changed = false;
             let params = &mut function.params;
+            for argument in params.args.iter_mut().filter(|argument| argument.is_volatile()) {
+                let column = Expr::Column(Column::from_name(format!("{KEY}{}", keys.len())));
+                keys.push(std::mem::replace(argument, column));
+                is_changed = true;
+            }
             let order = params.order_by.iter_mut().map(|key| &mut key.expr);
-            for key in params.partition_by.iter_mut().chain(order).filter(|key| is_nested(key)) {
+            let all = params.partition_by.iter_mut().chain(order);
+            for key in all.filter(|key| is_nested(key) || key.is_volatile()) {
                 let place = keys.iter().position(|known| known == key).unwrap_or_else(|| {
                     keys.push(key.clone());
                     keys.len() - 1
