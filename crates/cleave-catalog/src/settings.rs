@@ -668,6 +668,17 @@ impl Settings {
         Ok(())
     }
 
+    /// The name of a setting as it is listed.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] with the nearest name.
+    pub fn listed_name(name: &str) -> Result<String> {
+        match CustomSettings::is_name(name) {
+            true => Ok(name.to_ascii_lowercase()),
+            false => find(name).map(|setting| setting.name.to_owned()),
+        }
+    }
+
     /// Puts one setting back to its default.
     ///
     /// # Errors

@@ -26,6 +26,8 @@ pub struct Login {
     pub connection_count_max: Option<usize>,
     /// It is a superuser.
     pub is_superuser: bool,
+    /// The settings that its sessions begin with.
+    pub settings: BTreeMap<String, String>,
 }
 
 impl Database {
@@ -40,6 +42,7 @@ impl Database {
             has_expired: role.valid_until_us.is_some_and(|until| until < now),
             connection_count_max: usize::try_from(role.connection_limit).ok(),
             is_superuser: role.superuser,
+            settings: role.settings.clone(),
         })
     }
 

@@ -240,6 +240,8 @@ pub struct Role {
     pub verifier: Option<Verifier>,
     /// Expiry of the password, in microseconds since 1970.
     pub valid_until_us: Option<i64>,
+    /// The settings that its sessions begin with, by name.
+    pub settings: BTreeMap<String, String>,
 }
 
 /// The membership of a role in another.

@@ -4,6 +4,7 @@
 //! Roles and rights are definitions like tables ([`super::definitions`]): a block sees its own changes to them, others
 //! see them once it commits. Statements of two blocks wait for each other by a lock on a reserved name.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use cleave_catalog::acting::Acting;
@@ -56,6 +57,32 @@ pub(super) async fn run(
     Ok(Outcome::done(tag))
 }
 
+/// Sets what sessions of a role begin with: `name`, or all settings.
+fn set_for_role(
+    rights: &mut Rights,
+    id: u32,
+    name: Option<&str>,
+    value: Option<String>,
+) -> Result<()> {
+    let Some(mut role) = rights.role(id).cloned() else { return Ok(()) };
+    match (name, value) {
+        (None, _) => role.settings.clear(),
+        (Some(name), value) => {
+            let listed = Settings::listed_name(name)?;
+            match value {
+                Some(value) => {
+                    // What SET would refuse is refused now.
+                    Settings::default().set(name, &value)?;
+                    role.settings.insert(listed, value)
+                }
+                None => role.settings.remove(&listed),
+            };
+        }
+    }
+    rights.put_role(role);
+    Ok(())
+}
+
 impl<'a> Actor<'a> {
     fn of(session: &'a Session) -> Self {
         Self { client: &session.settings.client, defined: session.defined() }
@@ -83,6 +110,13 @@ impl Actor<'_> {
                     rights.put_role(renamed);
                 }
                 Ok(())
+            }
+            RoleStatement::Settings { role, name, value } => {
+                let id = self.made_role(rights, &role)?;
+                if id != self.actor() {
+                    self.check_rules_over(rights, id)?;
+                }
+                set_for_role(rights, id, name.as_deref(), value)
             }
             RoleStatement::Drop { if_exists, roles } => {
                 for role in roles {
@@ -221,6 +255,7 @@ impl Actor<'_> {
             connection_limit: -1,
             verifier: None,
             valid_until_us: None,
+            settings: BTreeMap::new(),
         });
         self.set_options(rights, id, options)
     }

@@ -300,7 +300,7 @@ const PG_CATALOG: &[Shape] = &[
          datfrozenxid:o datminmxid:o dattablespace:o datcollate:t datctype:t daticulocale:t datcollversion:t \
          datacl:T",
     ),
-    empty("pg_db_role_setting", "setdatabase:o setrole:o setconfig:T"),
+    filled("pg_db_role_setting", "setdatabase:o setrole:o setconfig:T"),
     filled("pg_default_acl", "oid:o defaclrole:o defaclnamespace:o defaclobjtype:t defaclacl:T"),
     filled(
         "pg_depend",

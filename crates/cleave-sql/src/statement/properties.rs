@@ -419,7 +419,9 @@ fn of_roles(statement: &RoleStatement) -> Properties<'static> {
             about_session(if *resets { "RESET" } else { "SET" })
         }
         RoleStatement::Create { .. } => own("CREATE ROLE"),
-        RoleStatement::Alter { .. } | RoleStatement::Rename { .. } => own("ALTER ROLE"),
+        RoleStatement::Alter { .. }
+        | RoleStatement::Rename { .. }
+        | RoleStatement::Settings { .. } => own("ALTER ROLE"),
         RoleStatement::Drop { .. } => own("DROP ROLE"),
         RoleStatement::Membership { revokes: false, .. } => own("GRANT ROLE"),
         RoleStatement::Membership { revokes: true, .. } => own("REVOKE ROLE"),

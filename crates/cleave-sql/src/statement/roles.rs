@@ -33,6 +33,15 @@ pub enum RoleStatement {
         /// The new name.
         to: String,
     },
+    /// ALTER ROLE … SET, ALTER ROLE … RESET.
+    Settings {
+        /// The role.
+        role: RoleName,
+        /// The setting, as written; None: all of them.
+        name: Option<String>,
+        /// Its value for sessions that begin; None: the default.
+        value: Option<String>,
+    },
     /// DROP ROLE, USER, GROUP.
     Drop {
         /// One that does not exist is no error.

@@ -1,5 +1,7 @@
 //! The messages of roles and rights in a manifest.
 
+use std::collections::BTreeMap;
+
 /// Roles, memberships, owners and grants.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Rights {
@@ -48,6 +50,9 @@ pub struct Role {
     /// Expiry of the password, in microseconds since 1970.
     #[prost(sint64, optional, tag = "6")]
     pub valid_until_us: Option<i64>,
+    /// The settings that its sessions begin with.
+    #[prost(btree_map = "string, string", tag = "7")]
+    pub settings: BTreeMap<String, String>,
 }
 
 /// A membership.

@@ -107,6 +107,7 @@ fn encode_role(role: &Role) -> proto::Role {
         connection_limit: role.connection_limit,
         verifier: role.verifier.as_ref().map(Verifier::text),
         valid_until_us: role.valid_until_us,
+        settings: role.settings.clone(),
     }
 }
 
@@ -129,6 +130,7 @@ fn decode_role(role: proto::Role) -> Result<Role, String> {
         connection_limit: role.connection_limit,
         verifier,
         valid_until_us: role.valid_until_us,
+        settings: role.settings,
         name: role.name,
     })
 }

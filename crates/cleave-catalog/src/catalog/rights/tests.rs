@@ -15,6 +15,7 @@ fn role(rights: &mut Rights, name: &str, inherit: bool) -> u32 {
         connection_limit: -1,
         verifier: Some(Verifier::new("pencil").unwrap()),
         valid_until_us: None,
+        settings: BTreeMap::from([("split".to_owned(), "h0".to_owned())]),
     });
     id
 }

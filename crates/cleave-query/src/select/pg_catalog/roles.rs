@@ -1,5 +1,7 @@
 //! Roles, owners and grants as rows.
 
+use std::collections::BTreeMap;
+
 use cleave_catalog::catalog::rights::{FIRST, GrantItem, Later, Object, ObjectKind, PUBLIC, Role};
 use cleave_sql::statement::catalog_tables::numbers::oid_of;
 use cleave_sql::statement::catalog_tables::{Cell, Row};
@@ -188,6 +190,7 @@ pub(super) fn roles(view: &View, shows_passwords: bool) -> Vec<Row> {
         connection_limit: -1,
         verifier: None,
         valid_until_us: None,
+        settings: BTreeMap::new(),
     };
     let row = |role: &Role| -> Row {
         let password = match (&role.verifier, shows_passwords) {
@@ -207,9 +210,32 @@ pub(super) fn roles(view: &View, shows_passwords: bool) -> Vec<Row> {
             ("rolconnlimit", i64::from(role.connection_limit).into()),
             ("rolpassword", password.into()),
             ("rolvaliduntil", role.valid_until_us.into()),
+            ("rolconfig", configuration(role)),
         ]
     };
     std::iter::once(&first).chain(view.state().rights.roles()).map(row).collect()
+}
+
+/// The settings of a role, as PostgreSQL lists them.
+fn configuration(role: &Role) -> Cell {
+    let settings = role.settings.iter().map(|(name, value)| format!("{name}={value}"));
+    match role.settings.is_empty() {
+        true => Cell::Null,
+        false => Cell::Texts(settings.collect()),
+    }
+}
+
+/// The rows of `pg_db_role_setting`.
+pub(super) fn settings(view: &View) -> Vec<Row> {
+    let roles = view.state().rights.roles().filter(|role| !role.settings.is_empty());
+    let row = |role: &Role| -> Row {
+        vec![
+            ("setdatabase", 0_i64.into()),
+            ("setrole", i64::from(role.id).into()),
+            ("setconfig", configuration(role)),
+        ]
+    };
+    roles.map(row).collect()
 }
 
 /// The rows of `pg_user`.
@@ -223,6 +249,7 @@ pub(super) fn users(view: &View) -> Vec<Row> {
         ("rolbypassrls", "usebypassrls"),
         ("rolpassword", "passwd"),
         ("rolvaliduntil", "valuntil"),
+        ("rolconfig", "useconfig"),
     ];
     let may_connect = |row: &Row| row.contains(&("rolcanlogin", true.into()));
     let rows = roles(view, false).into_iter().filter(may_connect);

@@ -40,6 +40,7 @@ pub(super) fn rows(
         "pg_attrdef" => defaults(view, settings.search_path.has_public()),
         "pg_attribute" => roles::with_column_access(view, attributes(view)),
         "pg_auth_members" => roles::members(view),
+        "pg_db_role_setting" => roles::settings(view),
         "pg_default_acl" => roles::later(view),
         "pg_authid" => roles::roles(view, true),
         "pg_roles" => roles::roles(view, false),

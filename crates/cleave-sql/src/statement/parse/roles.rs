@@ -144,8 +144,25 @@ impl Reader<'_> {
                     self.must_take("to")?;
                     return Ok(RoleStatement::Rename { role, to: self.new_role_name()? });
                 }
-                if ["set", "reset", "in"].contains(&self.word_at(0).as_str()) {
-                    return Err(Error::unsupported("ALTER ROLE ... SET"));
+                // There is one database.
+                if self.take("in") {
+                    self.must_take("database")?;
+                    self.new_role_name()?;
+                }
+                let setting = match self.word_at(0).as_str() {
+                    "set" => Some(self.set()?),
+                    "reset" => Some(self.reset()?),
+                    _ => None,
+                };
+                match setting {
+                    Some(Statement::Set { name, value, scope: Scope::Session }) => {
+                        return Ok(RoleStatement::Settings { role, name: Some(name), value });
+                    }
+                    Some(Statement::ResetAll) => {
+                        return Ok(RoleStatement::Settings { role, name: None, value: None });
+                    }
+                    Some(_) => return Err(Error::unsupported("ALTER ROLE ... SET of this kind")),
+                    None => {}
                 }
                 for (word, revokes) in [("add", false), ("drop", true)] {
                     if kind == "group" && self.take(word) {

@@ -171,13 +171,14 @@ async fn begin(
     let place = server.sessions.enter(is_superuser)?;
     let registered = server.registry.register(user);
     let registered = registered.map_err(|error| Complaint::fatal("XX000", error.to_string()))?;
-    let limit = login.and_then(|login| login.connection_count_max);
+    let limit = login.as_ref().and_then(|login| login.connection_count_max);
     if limit.is_some_and(|limit| server.registry.count_of(user) > limit) {
         let message = format!("too many connections for role \"{user}\"");
         return Err(Complaint::fatal("53300", message).into());
     }
     let mut session = server.session((user, known), registered.backend, seat)?;
-    let warnings = greet::settings(&mut session, startup)?;
+    let own = login.map(|login| login.settings).unwrap_or_default();
+    let warnings = greet::settings(&mut session, &own, startup)?;
     reply::authentication(&mut wire.output, 0, &[]);
     for warning in &warnings {
         reply::notice(&mut wire.output, warning);

@@ -7,6 +7,8 @@
 //! Invariant: before a client is authenticated, it gets no session, limited time, and memory for messages of at most 10
 //! kB, whose length is checked before any of their bytes; and the answers do not depend on which users exist.
 
+use std::collections::BTreeMap;
+
 use bytes::{BufMut, Bytes};
 use cleave_host::Session;
 use cleave_host::login::Login;
@@ -297,12 +299,21 @@ fn refusal(refused: Refused, user: &str) -> Complaint {
     }
 }
 
-/// Applies the client's initial settings to the session; returns notices for the client.
+/// Applies the settings of the role, `own`, and those that the client asks for to the session; returns notices for the
+/// client.
 pub(crate) fn settings(
     session: &mut Session,
+    own: &BTreeMap<String, String>,
     startup: &Startup,
 ) -> Result<Vec<Complaint>, Complaint> {
     let mut warnings = Vec::new();
+    for (name, value) in own {
+        // A role that could not connect could not repair it.
+        if let Err(error) = session.set(name, value) {
+            let complaint = Complaint::of(&error, "");
+            warnings.push(Complaint { severity: Severity::Warning, ..complaint });
+        }
+    }
     for (name, value) in &startup.settings {
         let mut value = value.trim_matches('\'');
         if name.eq_ignore_ascii_case("application_name") {
