@@ -83,10 +83,8 @@ pub(super) async fn alter_table(session: &mut Session, alter: AlterTable) -> Res
         let table = definition.edit.next.find_writable_table(&name)?;
         let table = TableState::clone(table);
         let mut dropped = None;
+        let before = Arc::clone(&table.schema);
         match &action {
-            Action::RenameColumn { .. } | Action::RenameTable { .. } => {
-                check_no_views(&definition.edit.next, &table.schema)?;
-            }
             Action::SetType { column, .. } => {
                 let (next, schema) = (&definition.edit.next, &table.schema);
                 if !views::views_with_column(
@@ -111,10 +109,16 @@ pub(super) async fn alter_table(session: &mut Session, alter: AlterTable) -> Res
             }
             _ => {}
         }
+        let renames = matches!(action, Action::RenameColumn { .. } | Action::RenameTable { .. });
         if let Action::RenameTable { to } = &action {
             name.clone_from(to);
         }
         definition = Box::pin(altered(session, definition, table, action, &tables)).await?;
+        if renames {
+            let by = (&session.database, session.in_force());
+            let next = &mut definition.edit.next;
+            views::rename_in_views(by, next, &before, &name).await?;
+        }
         if let Some((schema, column)) = dropped {
             views::check_views_whole(
                 &session.database,

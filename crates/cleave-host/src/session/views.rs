@@ -21,6 +21,7 @@ use cleave_sql::statement::ddl::OnCommit;
 use cleave_sql::statement::names::table_name;
 use cleave_sql::statement::parameters;
 use cleave_sql::statement::parse::CreateView;
+use cleave_sql::statement::renamed::Renamed;
 use cleave_store::{ColumnType, TableSchema};
 use cleave_txn::LockMode;
 use datafusion::sql::sqlparser::ast;
@@ -210,6 +211,43 @@ pub(super) async fn drop_views_with(
     drop_dependents(state, &gone, true)?;
     state.views.retain(|_, view| !gone.contains(&view.schema.table_id));
     Ok(())
+}
+
+/// Has views read a table that was `before`, and is called `name` now, by the names that it had.
+///
+/// # Errors
+/// [`Error::Invalid`] for a view that cannot.
+pub(super) async fn rename_in_views(
+    (database, settings): (&Arc<Database>, &Settings),
+    state: &mut CatalogState,
+    before: &TableSchema,
+    name: &str,
+) -> Result<()> {
+    let now = Arc::clone(&state.find_writable_table(name)?.schema);
+    let columns = now.columns.iter().zip(&before.columns);
+    let columns: Vec<_> =
+        columns.map(|(now, before)| (now.name.clone(), before.name.clone())).collect();
+    let renamed = Renamed { table: &before.name, to: name, columns: &columns };
+    let made_of: Vec<_> = state.views_of(before.table_id).cloned().collect();
+    for view in &made_of {
+        let query = renamed.read_by(&view.query)?.ok_or_else(|| depends_on(view, before))?;
+        let changed = ViewState { query, ..ViewState::clone(view) };
+        state.views.insert(view.schema.name.clone(), Arc::new(changed));
+    }
+    let read = read_of(state);
+    for view in state.views_of(before.table_id) {
+        let by = (database.queries(), settings, &read);
+        if !Box::pin(select::is_whole(by, view)).await {
+            return Err(depends_on(view, before));
+        }
+    }
+    Ok(())
+}
+
+fn depends_on(view: &ViewState, schema: &TableSchema) -> Error {
+    let (view, table) = (&view.schema.name, &schema.name);
+    let message = format!("view \"{view}\" depends on table \"{table}\"; drop the view first");
+    invalid(message, Fault::Dependent)
 }
 
 /// Refuses a catalog version without `column` to which the query of a view cannot be bound.

@@ -35,6 +35,7 @@ pub mod parameters;
 pub mod parse;
 pub mod placement;
 pub mod properties;
+pub mod renamed;
 pub mod roles;
 pub mod sequence;
 pub mod shared_with;
