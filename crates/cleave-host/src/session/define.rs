@@ -29,7 +29,9 @@ use super::{
 pub(super) async fn run(session: &mut Session, define: Define) -> Result<Outcome> {
     match define {
         Define::Truncate(tables) => truncate(session, &tables).await,
-        Define::CreateTableAs(create) => Box::pin(create_table_as(session, *create)).await,
+        Define::CreateTableAs(create) => {
+            Box::pin(create_table_as(session, *create, &Parameters::default())).await
+        }
         Define::CreateView(create) => views::create_view(session, *create).await,
         Define::DropView { if_exists, names, cascade } => {
             views::drop_views(session, if_exists, &names, cascade).await
@@ -39,11 +41,15 @@ pub(super) async fn run(session: &mut Session, define: Define) -> Result<Outcome
     }
 }
 
-async fn create_table_as(session: &mut Session, create: CreateTableAs) -> Result<Outcome> {
+/// Runs CREATE TABLE AS with values for the parameters of its query.
+pub(super) async fn create_table_as(
+    session: &mut Session,
+    create: CreateTableAs,
+    parameters: &Parameters,
+) -> Result<Outcome> {
     locking::wait_for_tables(session, &create.query).await?;
     let view = session.view().await?;
-    let parameters = Parameters::default();
-    let asked = QueryRequest { query: &create.query, parameters: &parameters, view: Some(&view) };
+    let asked = QueryRequest { query: &create.query, parameters, view: Some(&view) };
     let by_fragment = insert_fragment::of_new_table(session, asked).await?;
     let mut running = None;
     let columns = match &by_fragment {

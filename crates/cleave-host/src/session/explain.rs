@@ -75,6 +75,17 @@ pub(super) type LookUps = (
     Option<(Arc<NestedQuery>, Parameters)>,
 );
 
+/// What EXPLAIN of `statement` explains: a statement without the locks that it would take.
+pub(super) fn explained(analyze: bool, statement: Statement) -> Result<Statement> {
+    match statement {
+        Statement::LockedParts(_) if analyze => Err(Error::unsupported(
+            "EXPLAIN ANALYZE of a statement with a locking clause, which would lock rows,",
+        )),
+        Statement::LockedParts(parts) => Ok(*parts.plain),
+        other => Ok(other),
+    }
+}
+
 /// Runs EXPLAIN.
 pub(super) async fn run(
     session: &mut Session,
@@ -82,15 +93,7 @@ pub(super) async fn run(
     format: ExplainFormat,
     statement: Statement,
 ) -> Result<Outcome> {
-    let statement = match statement {
-        Statement::LockedParts(_) if analyze => {
-            return Err(Error::unsupported(
-                "EXPLAIN ANALYZE of a statement with a locking clause, which would lock rows,",
-            ));
-        }
-        Statement::LockedParts(parts) => *parts.plain,
-        other => other,
-    };
+    let statement = explained(analyze, statement)?;
     if let Statement::ChangingWith(with) = &statement {
         check_not_run(analyze)?;
         let none = Parameters::default();
@@ -99,34 +102,7 @@ pub(super) async fn run(
     if let Statement::Execute(execute) = statement {
         let prepared = prepared::prepared_now(session, &execute.name).await?;
         let parameters = prepared::values_of(session, &prepared, &execute).await?;
-        if analyze && let Some(changes) = Changes::of(prepared.statement()) {
-            let by_prepared = Some((&*prepared, &parameters));
-            return Box::pin(explain_run(session, changes, by_prepared, format)).await;
-        }
-        let may_be_looked_up = prepared.range().is_some()
-            || prepared.nested().is_some()
-            || prepared.point_query(&parameters, &session.names()).is_some();
-        let is_planned = match prepared.statement() {
-            Statement::Query(_) => !may_be_looked_up,
-            other => is_planned(session, other, &parameters).await?,
-        };
-        let view = view_of(session, is_planned).await?;
-        let point = prepared.point_query(&parameters, &view.state).filter(|_| may_be_looked_up);
-        let statement = prepared.statement().clone();
-        if let Statement::ChangingWith(with) = &statement {
-            check_not_run(analyze)?;
-            return Box::pin(changing_with::explain_changing_with(
-                session,
-                with,
-                &parameters,
-                format,
-            ))
-            .await;
-        }
-        let asked = (statement, &parameters, &view);
-        let range = prepared.range().map(|range| (Arc::clone(range), parameters.clone()));
-        let nested = prepared.nested().map(|nested| (Arc::clone(nested), parameters.clone()));
-        return explain_with(session, analyze, format, asked, (point, range, nested)).await;
+        return Box::pin(run_prepared(session, analyze, format, (&prepared, &parameters))).await;
     }
     if analyze && let Some(changes) = Changes::of(&statement) {
         return Box::pin(explain_run(session, changes, None, format)).await;
@@ -165,6 +141,38 @@ pub(super) async fn run(
         false => point_in(&view.state),
     };
     let asked = (statement, &Parameters::default(), &view);
+    explain_with(session, analyze, format, asked, (point, range, nested)).await
+}
+
+/// Runs EXPLAIN of a prepared statement with values for its parameters.
+pub(super) async fn run_prepared(
+    session: &mut Session,
+    analyze: bool,
+    format: ExplainFormat,
+    (prepared, parameters): (&PreparedStatement, &Parameters),
+) -> Result<Outcome> {
+    if analyze && let Some(changes) = Changes::of(prepared.statement()) {
+        let by_prepared = Some((prepared, parameters));
+        return Box::pin(explain_run(session, changes, by_prepared, format)).await;
+    }
+    let may_be_looked_up = prepared.range().is_some()
+        || prepared.nested().is_some()
+        || prepared.point_query(parameters, &session.names()).is_some();
+    let is_planned = match prepared.statement() {
+        Statement::Query(_) => !may_be_looked_up,
+        other => is_planned(session, other, parameters).await?,
+    };
+    let view = view_of(session, is_planned).await?;
+    let point = prepared.point_query(parameters, &view.state).filter(|_| may_be_looked_up);
+    let statement = prepared.statement().clone();
+    if let Statement::ChangingWith(with) = &statement {
+        check_not_run(analyze)?;
+        return Box::pin(changing_with::explain_changing_with(session, with, parameters, format))
+            .await;
+    }
+    let asked = (statement, parameters, &view);
+    let range = prepared.range().map(|range| (Arc::clone(range), parameters.clone()));
+    let nested = prepared.nested().map(|nested| (Arc::clone(nested), parameters.clone()));
     explain_with(session, analyze, format, asked, (point, range, nested)).await
 }
 

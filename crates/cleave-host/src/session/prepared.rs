@@ -33,7 +33,7 @@ use cleave_sql::statement::hint::Hint;
 use cleave_sql::statement::locked_parts::GivenRows;
 use cleave_sql::statement::parameters;
 use cleave_sql::statement::parameters::{StatementText, parameter_type, type_name};
-use cleave_sql::statement::parse::refuse_in_query;
+use cleave_sql::statement::parse::{CreateTableAs, Define, refuse_in_query};
 use cleave_sql::statement::{
     Execute, Parameter, Parameters, ParsedStatement, Prepare, Statement, parse_script_in,
 };
@@ -49,9 +49,9 @@ use super::place::check_place;
 use super::rights::Allowed;
 use super::subqueries::{NestedChange, NestedQuery};
 use super::{
-    Outcome, Session, Started, changing_with, cursors, insert, locked_parts, locking, look_ups,
-    modify, modify_row, ranges, returning, rights, search_path, started, subqueries, under, upsert,
-    within,
+    Outcome, Session, Started, changing_with, cursors, define, explain, insert, locked_parts,
+    locking, look_ups, modify, modify_row, ranges, returning, rights, search_path, started,
+    subqueries, under, upsert, within,
 };
 
 /// Statements that a session may keep.
@@ -96,6 +96,8 @@ pub(super) struct PreparedStatement {
     nested: Option<Nested>,
     /// For an INSERT of constants, what is known without values.
     constants: Option<Arc<ConstantInsert<'static>>>,
+    /// For EXPLAIN, the statement that it explains.
+    explained: Option<Arc<PreparedStatement>>,
     /// The permission to run it.
     allowed: Option<Allowed>,
 }
@@ -187,6 +189,7 @@ impl PreparedStatement {
             change: None,
             nested: None,
             constants: None,
+            explained: None,
             allowed: None,
         }
     }
@@ -510,12 +513,26 @@ pub(super) async fn describe_over(
         let planned = PreparedStatement::new(source, described.described, described.tables);
         return Ok(PreparedStatement { constants: described.constants, ..planned });
     }
+    if let Statement::Explain { statement, analyze, .. } = &source.statement {
+        let statement = explain::explained(*analyze, (**statement).clone())?;
+        let plain = Source { statement, ..source.clone() };
+        let explained = Box::pin(describe_over(session, plain, given)).await?;
+        let columns = Some(select::explained_columns());
+        let described = Described { columns, ..(*explained.described).clone() };
+        let tables = explained.tables.clone();
+        let prepared = PreparedStatement::new(source, Arc::new(described), tables);
+        return Ok(PreparedStatement { explained: Some(Arc::new(explained)), ..prepared });
+    }
     let made;
     let query = match &source.statement {
         Statement::Query(query) => Some(query),
         Statement::Locking(locking) => Some(&locking.query),
         Statement::Declare(declare) => Some(&declare.query),
         Statement::Insert(insert) => insert.source.as_ref(),
+        Statement::Define(define) => match define.as_ref() {
+            Define::CreateTableAs(create) => Some(&create.query),
+            _ => None,
+        },
         Statement::Modify(modify) => {
             let state = session.names();
             let table = state.find_writable_table(&modify.table);
@@ -576,7 +593,7 @@ pub(super) async fn describe_over(
     };
     let nested = nested.map(|nested| Nested::Query(Arc::new(nested)));
     let (columns, point, range) = match &source.statement {
-        Statement::Declare(_) => (None, None, None),
+        Statement::Declare(_) | Statement::Define(_) => (None, None, None),
         _ => (Some(schema), point, range),
     };
     let described = Arc::new(Described { parameters: types, lists, columns });
@@ -655,6 +672,22 @@ pub(super) async fn run_prepared(
                 .await
                 .map(Started::from);
         }
+        Statement::Explain { analyze, format, .. } => {
+            let Some(explained) = &prepared.explained else {
+                return Err(Error::unsupported("EXPLAIN of this statement"));
+            };
+            let asked = (&**explained, values);
+            let outcome = Box::pin(explain::run_prepared(session, *analyze, *format, asked));
+            return outcome.await.map(Started::from);
+        }
+        Statement::Define(define) => match define.as_ref() {
+            Define::CreateTableAs(create) => {
+                let create = CreateTableAs::clone(create);
+                let outcome = Box::pin(define::create_table_as(session, create, values));
+                return outcome.await.map(Started::from);
+            }
+            _ => return Err(Error::unsupported("EXECUTE of this statement")),
+        },
         _ => return Err(Error::unsupported("EXECUTE of this statement")),
     };
     locking::wait_for_tables(session, query).await?;

@@ -226,8 +226,13 @@ pub fn explain_look_up(
     })
 }
 
+/// The columns of what EXPLAIN shows.
+pub fn explained_columns() -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new("QUERY PLAN", DataType::Utf8, false)]))
+}
+
 fn shown(lines: Vec<String>) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-    let schema = Arc::new(Schema::new(vec![Field::new("QUERY PLAN", DataType::Utf8, false)]));
+    let schema = explained_columns();
     let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])
         .map_err(datafusion::error::DataFusionError::from)?;
     Ok((schema, vec![batch]))

@@ -79,7 +79,7 @@ mod with_parts;
 mod with_scan_exec;
 
 pub use describe::{Described, all_known, describe, describe_over};
-pub use explain::{ExplainedChange, Measured, explain, explain_look_up};
+pub use explain::{ExplainedChange, Measured, explain, explain_look_up, explained_columns};
 pub use index_choice::IndexChoice;
 pub use order_and_split::{ComparedOrders, PricedOrder};
 pub use over_rows::{described_over_rows, over_rows, over_tables, target_catalog};

@@ -264,6 +264,7 @@ impl Statement {
                 let explained = statement.properties();
                 Properties {
                     columns: Columns::AsItRuns,
+                    takes_parameters: explained.takes_parameters,
                     returns_changes: *analyze && explained.returns_changes,
                     runs: explained.runs.filter(|_| *analyze),
                     ..row(Tag::Bare("EXPLAIN"))
@@ -313,7 +314,10 @@ impl Statement {
             },
             Self::Define(define) => match define.as_ref() {
                 Define::Truncate(_) => definition("TRUNCATE TABLE", Rights::Named),
-                Define::CreateTableAs(_) => definition("CREATE TABLE AS", Rights::Named),
+                Define::CreateTableAs(_) => Properties {
+                    takes_parameters: true,
+                    ..definition("CREATE TABLE AS", Rights::Named)
+                },
                 Define::CreateView(create) if create.is_temporary => {
                     definition("CREATE VIEW", created(true))
                 }
