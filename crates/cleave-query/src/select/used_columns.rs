@@ -21,7 +21,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result as EngineResult;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
-use super::views::source_names;
+use super::views::{source_names, without_schema};
 use super::{ReadView, bind};
 use crate::query_engine::QueryEngine;
 
@@ -66,7 +66,8 @@ pub async fn uses_column(
 pub async fn is_whole(by: (&Arc<QueryEngine>, &Settings, &ReadView), view: &ViewState) -> bool {
     let Ok(plan) = bound(by, view).await else { return false };
     let names = source_names(&plan);
-    view.sources.iter().all(|source| names.contains(source))
+    let has = |name: &str| names.iter().any(|known| known == name);
+    view.sources.iter().all(|source| has(source) || has(without_schema(source)))
 }
 
 async fn bound(

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use cleave_catalog::catalog::view::ViewState;
+use cleave_catalog::identifiers::SCHEMA;
 use cleave_sql::dialect::lower_syntax;
 use cleave_sql::statement::catalog_syntax;
 use cleave_sql::statement::parse::parse_query;
@@ -34,6 +35,11 @@ use crate::planner::planning;
 pub(super) fn source_names(plan: &LogicalPlan) -> Vec<String> {
     let columns = plan.schema().iter();
     columns.map(|(table, field)| source_name(table, field.name())).collect()
+}
+
+/// `source` of a view, of a table that its query named with the schema: an alias may have taken the place of that.
+pub(super) fn without_schema(source: &str) -> &str {
+    source.strip_prefix(SCHEMA).and_then(|rest| rest.strip_prefix('.')).unwrap_or(source)
 }
 
 fn source_name(table: Option<&TableReference>, column: &str) -> String {
@@ -86,7 +92,10 @@ pub(super) async fn table(
     let is_whole = plan.schema().fields().len() == view.sources.len();
     for (place, (source, column)) in view.sources.iter().zip(&view.schema.columns).enumerate() {
         let mut all = plan.schema().iter();
-        let found = all.find(|(table, field)| source_name(*table, field.name()) == *source);
+        let found = all.find(|(table, field)| {
+            let name = source_name(*table, field.name());
+            name == *source || name == without_schema(source)
+        });
         // A version before this one gave columns without an alias other names.
         let found = found.or_else(|| plan.schema().iter().nth(place).filter(|_| is_whole));
         let Some((table, field)) = found else {

@@ -122,6 +122,8 @@ impl VisitorMut for Lower {
                     } else {
                         name_column(alias, "unnest");
                     }
+                } else if let Some(lowered) = side_by_side(alias.as_ref(), array_exprs) {
+                    *factor = lowered;
                 }
             }
             _ => {}
@@ -263,6 +265,21 @@ fn derived(
     derived_value(function, alias, rows, lateral)
 }
 
+/// `unnest(list, list, …) AS alias (name, name, …)` by these names. DataFusion gives equal lists the same name, and so
+/// NULLs of any type.
+fn side_by_side(alias: Option<&TableAlias>, lists: &[Expr]) -> Option<TableFactor> {
+    let names = &alias?.columns;
+    if names.len() != lists.len() {
+        return None;
+    }
+    let lateral = lists.iter().any(names_columns);
+    let items = lists.iter().zip(names).map(|(list, name)| SelectItem::ExprWithAlias {
+        expr: call("unnest", vec![list.clone()]),
+        alias: name.name.clone(),
+    });
+    selected(items.collect(), alias.cloned(), lateral)
+}
+
 /// `(SELECT value AS name) AS alias`.
 fn derived_value(
     function: &str,
@@ -273,9 +290,18 @@ fn derived_value(
     let mut alias = alias.cloned();
     name_column(&mut alias, function);
     let name = alias.as_ref()?.columns.first()?.name.clone();
+    selected(vec![SelectItem::ExprWithAlias { expr: rows, alias: name }], alias, lateral)
+}
+
+/// `(SELECT items) AS alias`.
+fn selected(
+    items: Vec<SelectItem>,
+    alias: Option<TableAlias>,
+    lateral: bool,
+) -> Option<TableFactor> {
     let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql("SELECT 1").ok()?;
     let mut subquery = parser.parse_query().ok()?;
     let SetExpr::Select(select) = &mut *subquery.body else { return None };
-    select.projection = vec![SelectItem::ExprWithAlias { expr: rows, alias: name }];
+    select.projection = items;
     Some(TableFactor::Derived { lateral, subquery, alias, sample: None })
 }

@@ -146,6 +146,10 @@ impl Walk<'_> {
                 cte.columns.clone()
             }
             None => {
+                if name.0.len() > 1 {
+                    // DataFusion takes `t.*` of `public.t` for that of another table.
+                    alias.get_or_insert_with(|| called(own.clone()));
+                }
                 key = self.tables.primary_key(name);
                 let columns = self.tables.columns(name);
                 columns.map(|names| names.into_iter().map(Column::plain).collect())
