@@ -39,7 +39,7 @@ use custom::CustomSettings;
 use for_clients::only_means;
 pub use interval_style::IntervalStyle;
 pub use limits::{Limits, TABLET_COUNT_MAX};
-pub use presets::Idle;
+pub use presets::{Admits, Idle};
 pub use search_path::SearchPath;
 pub use timeouts::Timeouts;
 pub use update_locking::UpdateLocking;
@@ -213,6 +213,8 @@ pub struct Client {
     pub acting: Acting,
     /// When its present statement began.
     pub began: transaction::Began,
+    /// What its server admits; None: it has none.
+    pub admits: Option<Admits>,
 }
 
 impl Default for Client {
@@ -225,6 +227,7 @@ impl Default for Client {
             advisory: AdvisoryLocks::default(),
             acting: Acting::default(),
             began: transaction::Began::now(),
+            admits: None,
         }
     }
 }
@@ -764,7 +767,11 @@ impl Setting {
 
     fn value(&self, settings: &Settings) -> String {
         match self.values {
-            Values::Only(only) | Values::OnlyOr(only, _) | Values::Preset(only) => only.to_owned(),
+            Values::Only(only) | Values::OnlyOr(only, _) => only.to_owned(),
+            Values::Preset(preset) => match (self.get)(settings) {
+                own if own.is_empty() => preset.to_owned(),
+                own => own,
+            },
             Values::Idle(_, default) => {
                 settings.custom.get(self.name).map_or(default, String::as_str).to_owned()
             }

@@ -31,7 +31,7 @@ pub use cleave_catalog::catalog::{
     TabletState,
 };
 pub use cleave_catalog::error::{Error, NameKind, Position, Result};
-pub use cleave_catalog::settings::Client;
+pub use cleave_catalog::settings::{Admits, Client};
 pub use cleave_catalog::storage_error::StorageError;
 pub use cleave_catalog::{
     acting, activity, backends, catalog, commitment, error, index, password, role_fault, settings,

@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cleave_host::login::LoginSecret;
-use cleave_host::{Client, Database, Session};
+use cleave_host::{Admits, Client, Database, Session};
 use cleave_media::clock::Stopwatch;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
@@ -275,7 +275,11 @@ impl Server {
     ) -> Result<Session, Complaint> {
         let mut session = self.database.session();
         let database = self.database_name.clone();
-        session.set_client(Client { database, backend, ..Client::default() });
+        let admits = Some(Admits {
+            session_count_max: self.limits.session_count_max,
+            reserved_count: self.limits.reserved_count,
+        });
+        session.set_client(Client { database, backend, admits, ..Client::default() });
         match known {
             Known::Superuser => session.log_in_as_superuser(user),
             Known::Role => {

@@ -4,7 +4,16 @@
 //! Source: PostgreSQL's manual, "Preset Options", "Query Planning" and "Client Connection Defaults".
 
 use super::bytes::{KIB, MIB, bytes_text, parse_bytes};
-use super::{Setting, Values};
+use super::{Setting, Settings, Values};
+
+/// The sessions that a server admits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Admits {
+    /// All of them, those of superusers included.
+    pub session_count_max: usize,
+    /// Those that are kept for superusers.
+    pub reserved_count: usize,
+}
 
 /// What an idle setting takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +69,7 @@ fn switch(text: &str) -> Option<&'static str> {
 
 const fn preset(name: &'static str, value: &'static str) -> Setting {
     let description = "What this server is; for clients that ask";
-    // Its value is that of `values`.
+    // Without a value of its own it is that of `values`.
     Setting {
         name,
         description,
@@ -68,6 +77,11 @@ const fn preset(name: &'static str, value: &'static str) -> Setting {
         get: |_| String::new(),
         set: |_, _| {},
     }
+}
+
+/// A number of what the server admits; nothing without one.
+fn admitted(settings: &Settings, of: fn(&Admits) -> usize) -> String {
+    settings.client.admits.as_ref().map_or_else(String::new, |admits| of(admits).to_string())
 }
 
 const fn idle(name: &'static str, kind: Idle, default: &'static str) -> Setting {
@@ -160,7 +174,10 @@ pub(super) const LIST: &[Setting] = &[
     idle("log_statement", Idle::Words(&["none", "ddl", "mod", "all"]), "none"),
     memory("logical_decoding_work_mem", "64MB"),
     memory("maintenance_work_mem", "64MB"),
-    preset("max_connections", "1000"),
+    Setting {
+        get: |settings| admitted(settings, |admits| admits.session_count_max),
+        ..preset("max_connections", "1000")
+    },
     preset("max_function_args", "100"),
     preset("max_identifier_length", "63"),
     preset("max_index_keys", "32"),
@@ -190,7 +207,10 @@ pub(super) const LIST: &[Setting] = &[
     number("seq_page_cost", "1"),
     preset("shared_buffers", "128MB"),
     preset("shared_preload_libraries", ""),
-    preset("superuser_reserved_connections", "3"),
+    Setting {
+        get: |settings| admitted(settings, |admits| admits.reserved_count),
+        ..preset("superuser_reserved_connections", "3")
+    },
     idle(
         "synchronous_commit",
         Idle::Words(&["on", "off", "local", "remote_write", "remote_apply"]),

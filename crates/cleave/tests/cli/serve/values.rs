@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::client::{Client, field, message, read};
+use super::client::{Client, Server, field, message, read};
 use super::{execute, parse, served};
 
 const HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
@@ -107,4 +107,40 @@ fn a_list_may_be_a_parameter() {
     assert_eq!(described[1], ('t', [&[0, 1][..], &1007_u32.to_be_bytes()].concat()));
     client.query(&format!("PREPARE p AS {any}"));
     assert_eq!(client.value("EXECUTE p ('{2,4,9}')"), "2 4");
+}
+
+#[test]
+fn explain_and_create_table_as_take_parameters() {
+    let (_folder, server) = served();
+    let mut client = server.client();
+    client.query("CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t VALUES (1, 'x'), (2, 'y'), (3, 'z')");
+    let look_up = asked(&mut client, "EXPLAIN SELECT b FROM t WHERE a = $1", 0, 0, b"2");
+    let shown = look_up.rows.concat().into_iter().flatten().collect::<String>();
+    assert!(shown.starts_with("Point look-up on t"), "{shown} {:?}", look_up.error);
+    let run = asked(&mut client, "EXPLAIN ANALYZE DELETE FROM t WHERE b < $1", 0, 0, b"y");
+    assert!(!run.rows.is_empty(), "{:?}", run.error);
+    let made = "CREATE TABLE made AS SELECT a, b FROM t WHERE a > $1";
+    assert_eq!(asked(&mut client, made, 23, 0, b"2").tags, ["SELECT 1"]);
+    assert_eq!(client.value("SELECT string_agg(a || b, ' ') FROM made"), "3z");
+    assert_eq!(field(&asked(&mut client, made, 23, 0, b"two").error, 'C'), "22P02");
+}
+
+#[test]
+fn rows_beyond_the_memory_of_queries_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &["--query-memory", "64MB", "--connections", "7"]);
+    let mut client = server.client();
+    assert_eq!(client.value("SHOW max_connections"), "7");
+    client.query("CREATE TABLE t (x text); INSERT INTO t VALUES ('y')");
+    let column = |number: usize| format!("repeat(x || '{number}', 10000000)");
+    let columns: Vec<_> = (0..40).map(column).collect();
+    let wide = format!("SELECT {} FROM t", columns.join(", "));
+    let constants = wide.replace("x || ", "'y' || ").replace(" FROM t", "");
+    for sql in [&wide, &constants] {
+        assert_eq!(field(&client.query(sql).error, 'C'), "53200");
+    }
+    // A row that fits by itself, and not as a message beside it.
+    let value = "SELECT repeat(x, 40000000) FROM t";
+    assert_eq!(field(&client.query(value).error, 'C'), "53200");
+    assert_eq!(client.value("SELECT length(repeat(x, 40000000)) FROM t"), "40000000");
 }
