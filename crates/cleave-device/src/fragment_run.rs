@@ -256,7 +256,7 @@ impl FragmentRun {
         let _closed = cancelled.wait_for(|cancelled| *cancelled).await;
     }
 
-    /// The flag that stops its joins.
+    /// The flag that stops its joins and functions.
     pub(crate) fn stop(&self) -> &Stop {
         &self.stop
     }

@@ -9,6 +9,9 @@
 //! Rows that stream from a recursion are held until it is over ([`Held`]): only then is it known that its memory
 //! suffices, and until a row has left, the host may run the fragment instead.
 //!
+//! Large results of functions are charged to a pool of the run's own ([`FUNCTION_BYTES_MIN`]), and functions that take
+//! long for one row stop when the run is cancelled.
+//!
 //! A partition that fails or panics ends the others. CPU time is measured around every poll of a partition, so that
 //! other work on the same thread is not counted.
 
@@ -24,11 +27,12 @@ use cleave_fragment::command::slot::{batch_bytes, encode_batch};
 use cleave_fragment::command::status::operator_metrics;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause, Payload, RunReport};
 use cleave_fragment::link::SlotForm;
-use cleave_fragment::{FragmentCounters, streams_from_recursion};
+use cleave_fragment::result_memory::ResultMemory;
+use cleave_fragment::{FragmentCounters, streams_from_recursion, wanted};
 use cleave_media::Stopwatch;
 use datafusion_common::Result as EngineResult;
 use datafusion_common::utils::memory::get_record_batch_memory_size;
-use datafusion_execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion_execution::{SendableRecordBatchStream, TaskContext};
 use datafusion_physical_plan::ExecutionPlan;
 use datafusion_physical_plan::stream::RecordBatchStreamAdapter;
@@ -44,6 +48,10 @@ use crate::run_pages::{CpuTime, RunPages};
 
 /// Most rows of a slot.
 const SLOT_ROW_COUNT_MAX: usize = BARE_ROW_COUNT_MAX;
+
+/// The results of a run's functions may have as many bytes as its operators, and at least these. They have a pool of
+/// their own: a join takes all of the other one before it spills, and a function cannot spill.
+const FUNCTION_BYTES_MIN: usize = 16 << 20;
 
 /// Everything that a run needs to work.
 pub(crate) struct RunWork {
@@ -70,6 +78,9 @@ pub(crate) struct RunWork {
 pub(crate) async fn run_partitions(work: RunWork) {
     let began = Stopwatch::start();
     let mut partitions = JoinSet::new();
+    let function_bytes = work.budget.limit_bytes().max(FUNCTION_BYTES_MIN);
+    let pool: Arc<dyn MemoryPool> = Arc::new(MemoryBudget::new(function_bytes));
+    let results = ResultMemory::of(&pool);
     for partition in 0..work.partitions as usize {
         let running = run_partition(
             partition,
@@ -78,6 +89,8 @@ pub(crate) async fn run_partitions(work: RunWork) {
             Arc::clone(&work.task),
             work.slot_bytes,
         );
+        let stop = work.run.stop().clone();
+        let running = results.over(wanted::until(move || stop.is_raised(), running));
         partitions.spawn(Measured { work: Box::pin(running), cpu: Arc::clone(&work.cpu) });
     }
     let ended = tokio::select! {
