@@ -54,9 +54,29 @@ impl JoinSetTracer for Carrier {
         &self,
         work: Box<dyn FnOnce() -> Outcome + Send>,
     ) -> Box<dyn FnOnce() -> Outcome + Send> {
-        match ResultMemory::current() {
-            Some(memory) => Box::new(move || memory.within(work)),
-            None => work,
-        }
+        // Reads and writes of spilled rows, which call no function.
+        work
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use datafusion_execution::memory_pool::{MemoryPool, UnboundedMemoryPool};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_charges_its_statement_and_stops_with_it() {
+        carry_statements();
+        let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+        let task = async {
+            let stops = (0..1000).any(|_| wanted::check().is_err());
+            (ResultMemory::current().is_some(), stops)
+        };
+        let spawned = async { SpawnedTask::spawn(task).join().await.unwrap() };
+        let memory = ResultMemory::of(&pool);
+        assert_eq!(memory.over(wanted::until(|| true, spawned)).await, (true, true));
     }
 }

@@ -234,20 +234,10 @@ pub(super) async fn rename_in_views(
         let changed = ViewState { query, ..ViewState::clone(view) };
         state.views.insert(view.schema.name.clone(), Arc::new(changed));
     }
-    let read = read_of(state);
-    for view in state.views_of(before.table_id) {
-        let by = (database.queries(), settings, &read);
-        if !Box::pin(select::is_whole(by, view)).await {
-            return Err(depends_on(view, before));
-        }
+    match first_broken((database, settings), state, before).await {
+        Some(view) => Err(depends_on(&view, before)),
+        None => Ok(()),
     }
-    Ok(())
-}
-
-fn depends_on(view: &ViewState, schema: &TableSchema) -> Error {
-    let (view, table) = (&view.schema.name, &schema.name);
-    let message = format!("view \"{view}\" depends on table \"{table}\"; drop the view first");
-    invalid(message, Fault::Dependent)
 }
 
 /// Refuses a catalog version without `column` to which the query of a view cannot be bound.
@@ -258,14 +248,26 @@ pub(super) async fn check_views_whole(
     schema: &TableSchema,
     column: &str,
 ) -> Result<()> {
+    match first_broken((database, settings), state, schema).await {
+        Some(view) => Err(depends(&view, schema, column)),
+        None => Ok(()),
+    }
+}
+
+/// A view of the table whose query cannot be bound to `state`.
+async fn first_broken(
+    (database, settings): (&Arc<Database>, &Settings),
+    state: &CatalogState,
+    schema: &TableSchema,
+) -> Option<Arc<ViewState>> {
     let read = read_of(state);
     for view in state.views_of(schema.table_id) {
         let by = (database.queries(), settings, &read);
         if !Box::pin(select::is_whole(by, view)).await {
-            return Err(depends(view, schema, column));
+            return Some(Arc::clone(view));
         }
     }
-    Ok(())
+    None
 }
 
 fn read_of(state: &CatalogState) -> ReadView {
@@ -308,14 +310,14 @@ pub(super) fn drop_dependents(
 pub(super) fn check_no_views(state: &CatalogState, schema: &TableSchema) -> Result<()> {
     match state.views_of(schema.table_id).next() {
         None => Ok(()),
-        Some(view) => Err(invalid(
-            format!(
-                "view \"{}\" depends on table \"{}\"; drop the view first",
-                view.schema.name, schema.name
-            ),
-            Fault::Dependent,
-        )),
+        Some(view) => Err(depends_on(view, schema)),
     }
+}
+
+fn depends_on(view: &ViewState, schema: &TableSchema) -> Error {
+    let (view, table) = (&view.schema.name, &schema.name);
+    let message = format!("view \"{view}\" depends on table \"{table}\"; drop the view first");
+    invalid(message, Fault::Dependent)
 }
 
 fn invalid(message: String, fault: Fault) -> Error {

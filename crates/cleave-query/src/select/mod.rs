@@ -360,9 +360,9 @@ fn partitions(context: &StatementContext, query: &ast::Query) -> usize {
     let settings = context.settings();
     match settings.split_in_force() {
         Split::Ndp => 1,
+        _ if settings.threads == 0 && small_query::reads_few_rows(query, context) => 1,
         // Numbers go to rows in their order, and `currval` is that of its own row.
         _ if sequence_functions::are_called(query) => 1,
-        _ if settings.threads == 0 && small_query::reads_few_rows(query, context) => 1,
         _ => planner::host_partitions(settings),
     }
 }

@@ -16,6 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use cleave_fragment::walk::{Walk, WalkPlan};
+use cleave_sql::dialect::has_operator;
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema};
@@ -52,12 +53,11 @@ impl OptimizerRule for ValuesRowByRow {
         plan: LogicalPlan,
         _config: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
-        let mut found = false;
-        plan.apply_everywhere(|node| {
-            found = matches!(node, LogicalPlan::Values(values) if is_row_by_row(values)?);
-            Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-        })?;
-        if !found {
+        let concerns = |node: &LogicalPlan| match node {
+            LogicalPlan::Values(values) => is_row_by_row(values),
+            _ => Ok(false),
+        };
+        if !has_operator(&plan, concerns)? {
             return Ok(Transformed::no(plan));
         }
         plan.transform_up_everywhere(|node| match node {
@@ -71,12 +71,13 @@ impl OptimizerRule for ValuesRowByRow {
 
 /// Whether the calls in a row interact; one row alone is evaluated from left to right.
 fn is_row_by_row(values: &Values) -> Result<bool> {
-    let Some(first) = values.values.first().filter(|_| values.values.len() > 1) else {
+    // What one column does alone, it does in order.
+    if values.values.len() < 2 || values.schema.fields().len() < 2 {
         return Ok(false);
-    };
+    }
     let mut calls: Vec<Arc<ScalarUDF>> = Vec::new();
     for row in &values.values {
-        let before = calls.len();
+        calls.clear();
         for expr in row {
             expr.apply(|part| {
                 if let Expr::ScalarFunction(call) = part {
@@ -85,8 +86,7 @@ fn is_row_by_row(values: &Values) -> Result<bool> {
                 Ok(TreeNodeRecursion::Continue)
             })?;
         }
-        // What one column does alone, it does in order.
-        if first.len() > 1 && interact(calls.iter().skip(before).map(|call| &**call)) {
+        if interact(calls.iter().map(|call| &**call)) {
             return Ok(true);
         }
     }

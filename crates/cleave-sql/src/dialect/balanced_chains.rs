@@ -12,14 +12,14 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, binary_expr};
-use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::AnalyzerRule;
 
 use super::rewrite::{has_expression, rewrite_named};
 
 /// Links of a chain that is left as it is.
 const DEPTH_MAX: usize = 64;
 
-/// See the module. It is a rule of both kinds: rules that split a condition put its parts together as a chain.
+/// See the module. Rules that split a condition put its parts together again by [`balanced_conjunction`].
 #[derive(Debug)]
 pub struct BalancedChains;
 
@@ -30,20 +30,6 @@ impl AnalyzerRule for BalancedChains {
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         Ok(balanced_plan(plan)?.data)
-    }
-}
-
-impl OptimizerRule for BalancedChains {
-    fn name(&self) -> &'static str {
-        "balanced_chains"
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        _config: &dyn OptimizerConfig,
-    ) -> Result<Transformed<LogicalPlan>> {
-        balanced_plan(plan)
     }
 }
 

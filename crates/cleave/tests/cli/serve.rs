@@ -314,8 +314,14 @@ fn roles_connect_by_their_passwords_and_have_their_rights() {
         let error = Client::begin(server.connect(), user, Some(password)).err().unwrap();
         assert_eq!((field(&error, 'S'), field(&error, 'C')), ("FATAL", state), "{user}");
     }
+    owner.query("ALTER ROLE ada SET search_path = pg_catalog; ALTER ROLE ada SET threads = 3");
     let mut ada = Client::begin(server.connect(), "ada", Some("pencil")).unwrap();
     assert_eq!(ada.value("SELECT current_user"), "ada");
+    assert_eq!(
+        ada.value("SELECT current_setting('search_path') || current_setting('threads')"),
+        "pg_catalog3"
+    );
+    ada.query("SET search_path = public");
     let error = Client::begin(server.connect(), "ada", Some("pencil")).err().unwrap();
     assert_eq!(field(&error, 'C'), "53300", "{error:?}");
     let error = ada.query("SELECT a FROM t").error;

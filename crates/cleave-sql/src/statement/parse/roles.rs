@@ -147,7 +147,7 @@ impl Reader<'_> {
                 // There is one database.
                 if self.take("in") {
                     self.must_take("database")?;
-                    self.new_role_name()?;
+                    self.parser.parse_identifier().map_err(|error| self.syntax(error))?;
                 }
                 let setting = match self.word_at(0).as_str() {
                     "set" => Some(self.set()?),
