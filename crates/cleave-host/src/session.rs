@@ -48,6 +48,7 @@ mod locking;
 mod locking_fragment;
 mod look_ups;
 mod lost_waits;
+mod materialized;
 mod modify;
 mod modify_row;
 mod place;

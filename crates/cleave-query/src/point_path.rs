@@ -356,6 +356,7 @@ fn reads<'a>(
     stack: Stack,
 ) -> Result<Option<Vec<TabletRead<'a>>>> {
     let table = sight.live.state.find_table(query.template.table())?;
+    table.check_populated()?;
     let is_wanted = |place: usize| query.tablet.is_none_or(|wanted| wanted == place);
     let mut reads = Vec::with_capacity(1);
     for (place, tablet) in table.tablets.iter().enumerate().filter(|(place, _)| is_wanted(*place)) {

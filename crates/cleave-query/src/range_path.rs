@@ -71,6 +71,7 @@ pub async fn run(
     (mut ranges, parameters, window): (Vec<KeyRange>, &Parameters, Window),
 ) -> Result<Option<Ranged>> {
     let table = sight.live.state.find_table(template.table())?;
+    table.check_populated()?;
     let Some(kept) = template.kept(database, settings, types(parameters)).await else {
         return Ok(None);
     };

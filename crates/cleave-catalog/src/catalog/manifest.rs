@@ -36,7 +36,7 @@ use super::rights::Rights;
 use super::rules::TableRules;
 use super::sequence::Sequence;
 use super::upkeep::Upkeep;
-use super::view::ViewState;
+use super::view::{Materialized, ViewState};
 use super::{
     CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, LocalDevice, RemoteDevice,
     TableState, TabletState, proto,
@@ -47,7 +47,7 @@ use crate::storage_error::{SegmentFault, StorageError};
 
 /// The frame of the manifest's message; this build writes its newest version.
 pub const MANIFEST_FORMAT: Format =
-    Format { magic: *b"CLEAVEDB", name: "database manifest", versions: 3..=13 };
+    Format { magic: *b"CLEAVEDB", name: "database manifest", versions: 3..=14 };
 
 pub(super) mod blocks;
 mod copied;
@@ -406,6 +406,7 @@ fn encode_table(table: &TableState, state: &CatalogState) -> proto::Table {
             Division::Hash(ids) => ids.clone(),
         },
         rules: table.rules.encode(),
+        materialized: table.materialized.as_ref().map(|query| query.encode()),
     }
 }
 
@@ -553,6 +554,9 @@ impl Decoder<'_> {
             .map_err(|error| self.damaged(&format!("a table's schema: {error}")))?;
         let schema = Arc::new(schema);
         let rules = Arc::new(TableRules::decode(table.rules.as_ref()));
+        let materialized = table.materialized.clone();
+        let materialized = materialized.map(|query| Materialized::decode(query, &schema));
+        let materialized = materialized.transpose().map_err(|reason| self.damaged(&reason))?;
         let shapes = self.shapes(&table.indexes, &schema)?;
         let division = match table.hash_columns.as_slice() {
             [] => Division::LoadOrder,
@@ -596,7 +600,9 @@ impl Decoder<'_> {
         let indexes = shapes.iter().map(|shape| &shape.definition).filter(is_sound);
         let indexes = indexes.map(Arc::clone).collect();
         let damaged = damaged.into_iter().map(Arc::new).collect();
-        Ok(Decoded::Sound(TableState { schema, indexes, tablets, division, damaged, rules }))
+        let materialized = materialized.map(Arc::new);
+        let table = TableState { schema, indexes, tablets, division, damaged, rules, materialized };
+        Ok(Decoded::Sound(table))
     }
 
     /// A tablet with a readable heap; its parts of damaged indexes are moved to these.

@@ -59,7 +59,7 @@ use rights::Rights;
 use rules::{Referenced, TableRules};
 use sequence::Sequence;
 use upkeep::Upkeep;
-use view::ViewState;
+use view::{Materialized, ViewState};
 
 /// Identity of a database: random, given at creation, carried by every command (rule 29).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -281,8 +281,9 @@ impl CatalogState {
     ///
     /// # Errors
     /// As [`CatalogState::find_table`]; [`StorageError::DamagedIndex`] if one of its indexes cannot be maintained.
+    /// [`Error::Invalid`] for a materialized view, which only a refresh changes.
     pub fn find_writable_table(&self, name: &str) -> Result<&Arc<TableState>> {
-        self.find_table(name).and_then(undamaged)
+        self.find_table(name).and_then(undamaged).and_then(changeable)
     }
 
     /// As [`CatalogState::find_writable_table`], even if the table is blocked.
@@ -461,9 +462,29 @@ pub struct TableState {
     pub damaged: Vec<Arc<DamagedIndex>>,
     /// Constraints on its rows.
     pub rules: Arc<TableRules>,
+    /// The query of its rows, if it is a materialized view.
+    pub materialized: Option<Arc<Materialized>>,
 }
 
 impl TableState {
+    /// Refuses to read a materialized view that has no rows yet.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`].
+    pub fn check_populated(&self) -> Result<()> {
+        match &self.materialized {
+            Some(materialized) if !materialized.is_populated => Err(Error::Invalid {
+                message: format!(
+                    "materialized view \"{}\" has not been populated; use REFRESH MATERIALIZED VIEW",
+                    self.schema.name
+                ),
+                fault: Fault::State,
+                position: None,
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether two tablets may have rows with equal values in the columns of `index`.
     pub fn divides(&self, index: &IndexDefinition) -> bool {
         self.tablets.len() > 1 && !self.division.holds_together(index)
@@ -598,6 +619,18 @@ fn undamaged(table: &Arc<TableState>) -> Result<&Arc<TableState>> {
     match table.damaged.first() {
         None => Ok(table),
         Some(damaged) => Err(damaged.error(&table.schema.name).into()),
+    }
+}
+
+/// `table`, if statements may change its rows.
+fn changeable(table: &Arc<TableState>) -> Result<&Arc<TableState>> {
+    match &table.materialized {
+        None => Ok(table),
+        Some(_) => Err(Error::Invalid {
+            message: format!("cannot change materialized view \"{}\"", table.schema.name),
+            fault: Fault::ObjectKind,
+            position: None,
+        }),
     }
 }
 

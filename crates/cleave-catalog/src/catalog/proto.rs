@@ -278,6 +278,26 @@ pub struct Table {
     /// Constraints on its rows; None: none. Since format 6.
     #[prost(message, optional, tag = "20")]
     pub rules: Option<TableRules>,
+    /// The query of its rows, if it is a materialized view. Since format 14.
+    #[prost(message, optional, tag = "30")]
+    pub materialized: Option<Materialized>,
+}
+
+/// What makes a table a materialized view.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Materialized {
+    /// The query, as SQL.
+    #[prost(string, tag = "1")]
+    pub query: String,
+    /// Names of the columns in the query.
+    #[prost(string, repeated, tag = "2")]
+    pub sources: Vec<String>,
+    /// Ids of all tables and views that it depends on.
+    #[prost(uint32, repeated, tag = "3")]
+    pub depends: Vec<u32>,
+    /// Whether its rows are there.
+    #[prost(bool, tag = "4")]
+    pub is_populated: bool,
 }
 
 /// Constraints on a table's rows beside keys.

@@ -1,8 +1,9 @@
-//! A view: a named query, and the columns that it returns.
+//! A view: a named query, and the columns that it returns. A materialized view: a table that has the rows of its query.
 //!
 //! Invariant: all objects that a view depends on exist, under their ids, as long as the view does; a view never depends
 //! on itself.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cleave_store::TableSchema;
@@ -44,6 +45,56 @@ impl ViewState {
             return Err(format!("view \"{}\" has other columns than its query", schema.name));
         }
         Ok(Self { schema: Arc::new(schema), query, sources, depends })
+    }
+}
+
+/// What makes a table a materialized view: its rows are those of a query, and only a refresh changes them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Materialized {
+    /// As [`ViewState::query`].
+    pub query: String,
+    /// As [`ViewState::sources`].
+    pub sources: Vec<String>,
+    /// As [`ViewState::depends`].
+    pub depends: Vec<u32>,
+    /// Whether its rows are there: not after WITH NO DATA.
+    pub is_populated: bool,
+}
+
+impl Materialized {
+    /// The message for a manifest.
+    pub(super) fn encode(&self) -> proto::Materialized {
+        proto::Materialized {
+            query: self.query.clone(),
+            sources: self.sources.clone(),
+            depends: self.depends.clone(),
+            is_populated: self.is_populated,
+        }
+    }
+
+    /// Reads the message of a manifest.
+    ///
+    /// # Errors
+    /// What is invalid in it.
+    pub(super) fn decode(
+        message: proto::Materialized,
+        schema: &TableSchema,
+    ) -> Result<Self, String> {
+        let proto::Materialized { query, sources, depends, is_populated } = message;
+        if sources.len() != schema.columns.len() {
+            return Err(format!("view \"{}\" has other columns than its query", schema.name));
+        }
+        Ok(Self { query, sources, depends, is_populated })
+    }
+
+    /// The view that it would be if its rows were not stored, with the name and columns of `schema`.
+    pub fn as_view(&self, schema: TableSchema) -> ViewState {
+        ViewState {
+            schema: Arc::new(schema),
+            query: self.query.clone(),
+            sources: self.sources.clone(),
+            depends: self.depends.clone(),
+        }
     }
 }
 
@@ -97,9 +148,42 @@ impl CatalogState {
         found
     }
 
-    /// The views that depend on the table or view `id`.
-    pub fn views_of(&self, id: u32) -> impl Iterator<Item = &Arc<ViewState>> {
-        self.views().filter(move |view| view.depends.contains(&id))
+    /// The views that depend on the table or view `id`, also materialized ones.
+    pub fn views_of(&self, id: u32) -> impl Iterator<Item = Arc<ViewState>> {
+        let depends = move |view: &Arc<ViewState>| view.depends.contains(&id);
+        let materialized = self.materialized_views().filter_map(move |(table, query)| {
+            let own = query.depends.contains(&id).then(|| TableSchema::clone(&table.schema));
+            Some(Arc::new(query.as_view(own?)))
+        });
+        self.views().filter(move |view| depends(view)).map(Arc::clone).chain(materialized)
+    }
+
+    /// The tables that are materialized views, by name, each with its query.
+    pub fn materialized_views(&self) -> impl Iterator<Item = (&Arc<TableState>, &Materialized)> {
+        self.tables().filter_map(|table| Some((table, table.materialized.as_deref()?)))
+    }
+
+    /// Puts `view`, whose query or columns have changed, in the place of the view of its id, which may be a
+    /// materialized one.
+    pub fn put_view(&mut self, view: ViewState) {
+        let id = view.schema.table_id;
+        let table = self.tables.values_mut().find(|table| table.schema.table_id == id);
+        let Some(table) = table else {
+            self.views.insert(view.schema.name.clone(), Arc::new(view));
+            return;
+        };
+        let is_populated = table.materialized.as_ref().is_some_and(|known| known.is_populated);
+        let ViewState { query, sources, depends, .. } = view;
+        let materialized = Materialized { query, sources, depends, is_populated };
+        Arc::make_mut(table).materialized = Some(Arc::new(materialized));
+    }
+
+    /// Removes the views with these ids, also materialized ones.
+    pub fn remove_views(&mut self, gone: &BTreeSet<u32>) {
+        self.views.retain(|_, view| !gone.contains(&view.schema.table_id));
+        self.tables.retain(|_, table| {
+            table.materialized.is_none() || !gone.contains(&table.schema.table_id)
+        });
     }
 }
 

@@ -67,7 +67,14 @@ pub(super) async fn alter_table(session: &mut Session, alter: AlterTable) -> Res
     if alter.if_exists && !state.has_table_named(&alter.table) {
         return Ok(done);
     }
-    state.find_writable_table(&alter.table).map_err(|error| error.at(alter.position))?;
+    let altered_table = |state: &CatalogState, name: &str, renames: bool| match renames {
+        // A materialized view as well.
+        true => state.find_table(name).map(Arc::clone),
+        false => state.find_writable_table(name).map(Arc::clone),
+    };
+    let only_renames = alter.actions.iter().all(renames);
+    let found = altered_table(&state, &alter.table, only_renames);
+    found.map_err(|error| error.at(alter.position))?;
     let new_name = |action: &Action| match action {
         Action::RenameTable { to } => Some(to.clone()),
         _ => None,
@@ -80,8 +87,9 @@ pub(super) async fn alter_table(session: &mut Session, alter: AlterTable) -> Res
         definitions::begin_definition(session, "ALTER TABLE", &tables, &names).await?;
     let mut name = alter.table;
     for action in alter.actions {
-        let table = definition.edit.next.find_writable_table(&name)?;
-        let table = TableState::clone(table);
+        let renames = renames(&action);
+        let table = altered_table(&definition.edit.next, &name, renames)?;
+        let table = TableState::clone(&table);
         let mut dropped = None;
         let before = Arc::clone(&table.schema);
         match &action {
@@ -109,7 +117,6 @@ pub(super) async fn alter_table(session: &mut Session, alter: AlterTable) -> Res
             }
             _ => {}
         }
-        let renames = matches!(action, Action::RenameColumn { .. } | Action::RenameTable { .. });
         if let Action::RenameTable { to } = &action {
             name.clone_from(to);
         }
@@ -132,6 +139,10 @@ pub(super) async fn alter_table(session: &mut Session, alter: AlterTable) -> Res
     }
     definitions::end_definition(session, definition).await?;
     Ok(done)
+}
+
+fn renames(action: &Action) -> bool {
+    matches!(action, Action::RenameColumn { .. } | Action::RenameTable { .. })
 }
 
 /// Runs ALTER VIEW … RENAME TO.

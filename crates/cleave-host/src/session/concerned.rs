@@ -26,6 +26,7 @@ use cleave_sql::statement::properties::Rights;
 use cleave_sql::statement::upsert::ConflictAction;
 use cleave_sql::statement::{Insert, Modify, Statement, Vacuum};
 use cleave_sql::visiting::{Visited, visit};
+use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast::{self, Visitor};
 
 use super::rights::named::{Named, read_name};
@@ -144,6 +145,17 @@ impl Concerned<'_> {
             }),
             Define::CreateTableAs(create) => self.part(&create.query),
             Define::CreateView(create) => self.part(&create.query),
+            Define::CreateMaterialized(create) => self.part(&create.query),
+            Define::Refresh(refresh) => {
+                self.names.insert(refresh.name.clone());
+                if let Some(table) = self.state.table(&refresh.name)
+                    && let Some(query) = &table.materialized
+                {
+                    let view = query.as_view(TableSchema::clone(&table.schema));
+                    let below = self.state.schemas_of(&view);
+                    self.names.extend(below.iter().map(|schema| schema.name.clone()));
+                }
+            }
             Define::AlterTable(alter) => {
                 for action in &alter.actions {
                     match action {
@@ -160,7 +172,9 @@ impl Concerned<'_> {
                     }
                 }
             }
-            Define::DropView { .. } | Define::RenameIndex { .. } => {}
+            Define::DropView { .. }
+            | Define::DropMaterialized { .. }
+            | Define::RenameIndex { .. } => {}
         }
     }
 

@@ -8,8 +8,9 @@ use arrow::datatypes::{Field, Schema};
 use cleave_catalog::catalog::{TableState, TabletState};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::index::TabletIndex;
+use cleave_query::cooperative::inserting::InsertFragment;
 use cleave_query::select;
-use cleave_query::select::{ColumnOrigin, QueryRequest};
+use cleave_query::select::{ColumnOrigin, QueryRequest, RunningQuery};
 use cleave_sql::dialect::sql_type;
 use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::parse::{CreateTableAs, Define, Truncate};
@@ -19,10 +20,11 @@ use cleave_store::{Column, TableSchema, VersionMap};
 use futures::StreamExt;
 use futures::stream;
 
+use super::definitions::Definition;
 use super::foreign_key_rules::check_truncate;
 use super::{
     Outcome, Session, alter, definitions, foreign_key_rules, indexes, insert_fragment, locking,
-    sequences, views,
+    materialized, sequences, views,
 };
 
 /// Runs a statement that replaces a definition.
@@ -35,6 +37,13 @@ pub(super) async fn run(session: &mut Session, define: Define) -> Result<Outcome
         Define::CreateView(create) => views::create_view(session, *create).await,
         Define::DropView { if_exists, names, cascade } => {
             views::drop_views(session, if_exists, &names, cascade).await
+        }
+        Define::CreateMaterialized(create) => {
+            Box::pin(materialized::create(session, *create)).await
+        }
+        Define::Refresh(refresh) => Box::pin(materialized::refresh(session, &refresh)).await,
+        Define::DropMaterialized { if_exists, names, cascade } => {
+            materialized::drop(session, if_exists, &names, cascade).await
         }
         Define::AlterTable(alter) => Box::pin(alter::alter_table(session, alter)).await,
         Define::RenameIndex { from, to } => alter::rename_index(session, &from, &to).await,
@@ -50,15 +59,7 @@ pub(super) async fn create_table_as(
     locking::wait_for_tables(session, &create.query).await?;
     let view = session.view().await?;
     let asked = QueryRequest { query: &create.query, parameters, view: Some(&view) };
-    let by_fragment = insert_fragment::of_new_table(session, asked).await?;
-    let mut running = None;
-    let columns = match &by_fragment {
-        Some(fragment) => fragment.table().columns.clone(),
-        None => {
-            let query = select::run_query(&session.database, session.in_force(), asked);
-            columns_of(&running.insert(Box::pin(query).await?).schema())?
-        }
-    };
+    let (filling, columns) = Filling::begin(session, asked).await?;
     let schema = TableSchema {
         table_id: 0,
         version: 1,
@@ -78,38 +79,94 @@ pub(super) async fn create_table_as(
         foreign_keys: Vec::new(),
         temporary: create.temporary,
     };
-    let Some((mut definition, schema)) = indexes::new_table(session, create).await? else {
+    let Some((definition, schema)) = indexes::new_table(session, create).await? else {
         return Ok(Outcome::done("CREATE TABLE AS"));
     };
-    if let Some(fragment) = &by_fragment {
-        let filled = insert_fragment::fill(session, &mut definition, &schema, fragment);
-        if let Some(inserted) = Box::pin(filled).await? {
-            definitions::end_definition(session, definition).await?;
-            return Ok(Outcome::done(format!("SELECT {}", inserted.count)));
-        }
-    }
-    let running = match running {
-        Some(running) => running,
-        None => {
-            let query = select::run_query(&session.database, session.in_force(), asked);
-            Box::pin(query).await?
-        }
-    };
-    let (fitted, now_us) = (Arc::clone(&schema), session.moment().now_us);
-    let rows = stream::try_unfold(running, move |mut running| {
-        let fitted = Arc::clone(&fitted);
-        async move {
-            let Some(batch) = running.next().await? else { return Ok(None) };
-            let rows = Conform::by_name(&fitted, &batch.schema(), now_us)?.rows(&batch)?;
-            Ok(Some((rows, running)))
-        }
-    });
-    let settings = session.shared_settings();
-    let checks = Arc::clone(session.database.queries());
-    let loaded = definition.load(checks, &settings, &schema, (Vec::new(), rows.boxed())).await?;
-    let (definition, count) = loaded;
+    let (definition, count) = filling.run(session, definition, (&schema, asked)).await?;
     definitions::end_definition(session, definition).await?;
     Ok(Outcome::done(format!("SELECT {count}")))
+}
+
+/// The rows of a query on their way to a table that has none, and is the transaction's own: written by a fragment where
+/// that is cheaper, else loaded.
+#[derive(Default)]
+pub(super) struct Filling {
+    by_fragment: Option<InsertFragment>,
+    running: Option<RunningQuery>,
+}
+
+impl Filling {
+    /// Of a new table, and the table's columns.
+    ///
+    /// # Errors
+    /// Those of the query; [`Error::Unsupported`] for a type that no column has.
+    pub(super) async fn begin(
+        session: &Session,
+        asked: QueryRequest<'_>,
+    ) -> Result<(Self, Vec<Column>)> {
+        if let Some(fragment) = insert_fragment::of_new_table(session, asked).await? {
+            let columns = fragment.table().columns.clone();
+            return Ok((Self { by_fragment: Some(fragment), running: None }, columns));
+        }
+        let running = select::run_query(&session.database, session.in_force(), asked);
+        let running = Box::pin(running).await?;
+        let columns = columns_of(&running.schema())?;
+        Ok((Self { by_fragment: None, running: Some(running) }, columns))
+    }
+
+    /// Of the table that `schema` describes.
+    ///
+    /// # Errors
+    /// Those of planning.
+    pub(super) async fn begin_in(
+        session: &Session,
+        schema: &TableSchema,
+        asked: QueryRequest<'_>,
+    ) -> Result<Self> {
+        let types = |columns: &[Column]| -> Vec<_> {
+            columns.iter().map(|column| column.column_type).collect()
+        };
+        let by_fragment = insert_fragment::of_new_table(session, asked).await?;
+        let fits = |one: &InsertFragment| types(&one.table().columns) == types(&schema.columns);
+        Ok(Self { by_fragment: by_fragment.filter(fits), running: None })
+    }
+
+    /// `definition` with the rows in the table that `schema` describes, and their number.
+    ///
+    /// # Errors
+    /// Those of the query; [`Error::DuplicateKey`]; those of the device.
+    pub(super) async fn run(
+        self,
+        session: &Session,
+        mut definition: Definition,
+        (schema, asked): (&Arc<TableSchema>, QueryRequest<'_>),
+    ) -> Result<(Definition, u64)> {
+        if let Some(fragment) = &self.by_fragment {
+            let filled = insert_fragment::fill(session, &mut definition, schema, fragment);
+            if let Some(inserted) = Box::pin(filled).await? {
+                return Ok((definition, inserted.count));
+            }
+        }
+        let running = match self.running {
+            Some(running) => running,
+            None => {
+                let query = select::run_query(&session.database, session.in_force(), asked);
+                Box::pin(query).await?
+            }
+        };
+        let (count, now_us) = (schema.columns.len(), session.moment().now_us);
+        let fitted = Conform::by_position(schema, &[], count, now_us)?;
+        let rows = stream::try_unfold((running, fitted), |(mut running, fitted)| async move {
+            let Some(batch) = running.next().await? else { return Ok(None) };
+            let rows = fitted.rows(&batch)?;
+            Ok(Some((rows, (running, fitted))))
+        });
+        let settings = session.shared_settings();
+        let checks = Arc::clone(session.database.queries());
+        let rows = (Vec::new(), rows.boxed());
+        let (definition, count) = definition.load(checks, &settings, schema, rows).await?;
+        Ok((definition, count))
+    }
 }
 
 async fn truncate(session: &mut Session, truncate: &Truncate) -> Result<Outcome> {

@@ -14,7 +14,7 @@ pub(super) async fn run(
     names: &[String],
     cascade: bool,
 ) -> Result<Outcome> {
-    let mut locked = names.to_vec();
+    let mut locked = views::with_dependents(&session.names(), names, cascade);
     if cascade {
         locked.extend(foreign_key_rules::referring(&session.names(), names));
     }
@@ -27,6 +27,9 @@ pub(super) async fn run(
     let before = ids(&edit.next);
     let mut dropped = false;
     for name in names {
+        if edit.next.tables.get(name).is_some_and(|table| table.materialized.is_some()) {
+            return Err(indexes::wrong_kind(name, "a table"));
+        }
         if edit.drop_table(name) {
             dropped = true;
         } else if edit.next.is_name_taken(name) {

@@ -23,6 +23,7 @@ use super::alter_rules::{is_taken, with_own_rules};
 use super::block::own;
 use super::definitions::Definition;
 use super::foreign_keys::{Reference, check_all};
+use super::indexes::wrong_kind;
 use super::{Session, locking, rights};
 
 /// The table that is to have a foreign key.
@@ -358,6 +359,9 @@ fn foreign_key(
         true => (own.schema, own.indexes, own.is_temporary),
         false => {
             other = Arc::clone(state.find_table(&given.target)?);
+            if other.materialized.is_some() {
+                return Err(wrong_kind(&given.target, "a table"));
+            }
             let is_temporary = is_temporary(other.schema.table_id);
             (&*other.schema, other.indexes.as_slice(), is_temporary)
         }

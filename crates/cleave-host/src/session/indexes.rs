@@ -342,5 +342,5 @@ fn empty_table(
         }));
     }
     let (damaged, rules) = (Vec::new(), Arc::default());
-    Ok(TableState { schema, indexes, tablets, division, damaged, rules })
+    Ok(TableState { schema, indexes, tablets, division, damaged, rules, materialized: None })
 }

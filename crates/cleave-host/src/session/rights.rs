@@ -73,7 +73,8 @@ impl Found {
             state.sequences.get(name).map(|sequence| sequence.id) == *known
         };
         let is_same_view = |(id, version): (&u32, &u32)| {
-            let mut views = state.views().map(|view| &view.schema);
+            let materialized = state.materialized_views().map(|(table, _)| &table.schema);
+            let mut views = state.views().map(|view| &view.schema).chain(materialized);
             views.any(|schema| (schema.table_id, schema.version) == (*id, *version))
         };
         self.names.iter().all(is_same)

@@ -6,7 +6,7 @@
 //! A view stores its dependencies by id. A table or view that others depend on is dropped only with them (CASCADE), and
 //! keeps its name and those of its columns. A column that no view's query uses can be dropped and change its type.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -22,17 +22,18 @@ use cleave_sql::statement::names::table_name;
 use cleave_sql::statement::parameters;
 use cleave_sql::statement::parse::CreateView;
 use cleave_sql::statement::renamed::Renamed;
-use cleave_store::{ColumnType, TableSchema};
+use cleave_store::{Column, ColumnType, TableSchema};
 use cleave_txn::LockMode;
 use datafusion::sql::sqlparser::ast;
 
 use super::define::columns_of;
+use super::definitions::Definition;
 use super::{Outcome, Session, definitions};
 use crate::database::Database;
 use cleave_sql::visiting::visit_relations;
 
 /// Refuses a view over a sequence as a table: views depend only on ids of tables and views.
-fn check_no_sequence(query: &ast::Query, state: &CatalogState) -> Result<()> {
+pub(super) fn check_no_sequence(query: &ast::Query, state: &CatalogState) -> Result<()> {
     let found = visit_relations(query, |name| {
         let is_sequence = |name: &String| state.sequences.contains_key(name);
         match table_name(name).ok().filter(is_sequence) {
@@ -78,15 +79,7 @@ pub(super) async fn create_view(session: &mut Session, create: CreateView) -> Re
     let described = Box::pin(described).await?;
     check_no_sequence(&create.query, &state)?;
     let mut columns = columns_of(&described.schema)?;
-    if create.columns.len() > columns.len() {
-        return Err(invalid(
-            format!("view \"{name}\" has {} columns", columns.len()),
-            Fault::Statement,
-        ));
-    }
-    for (column, name) in columns.iter_mut().zip(create.columns) {
-        column.name = name;
-    }
+    rename_columns(&name, &mut columns, create.columns)?;
     let before = before.filter(|_| is_taken);
     let (table_id, version) = match before {
         Some(before) => (before.schema.table_id, before.schema.version + 1),
@@ -110,21 +103,7 @@ pub(super) async fn create_view(session: &mut Session, create: CreateView) -> Re
             return Err(invalid(message, Fault::TableDefinition));
         }
     }
-    for table in &described.tables {
-        if !session.owns(table.table_id) {
-            definition.lock_table(session, table.table_id, LockMode::AccessShare).await?;
-        }
-    }
-    // For what was dropped before the locks were taken.
-    let newest = session.names();
-    // A temporary object may hide what a view reads.
-    let has = |id: &u32| {
-        let mut states = std::iter::successors(Some(&*newest), |state| state.base());
-        states.any(|state| state.has_relation(*id))
-    };
-    if let Some(gone) = described.tables.iter().find(|table| !has(&table.table_id)) {
-        return Err(Error::unknown(NameKind::Relation, &gone.name, newest.table_names()));
-    }
+    hold(session, &definition, &described.tables).await?;
     let schema = TableSchema { table_id, version, name, columns, primary_key: Vec::new() };
     schema.validate()?;
     let view = ViewState {
@@ -143,6 +122,48 @@ pub(super) async fn create_view(session: &mut Session, create: CreateView) -> Re
     Ok(Outcome::done("CREATE VIEW"))
 }
 
+/// Gives the first of `columns`, those of the view `view`, these names.
+///
+/// # Errors
+/// [`Error::Invalid`] if there are too many.
+pub(super) fn rename_columns(view: &str, columns: &mut [Column], names: Vec<String>) -> Result<()> {
+    if names.len() > columns.len() {
+        let message = format!("view \"{view}\" has {} columns", columns.len());
+        return Err(invalid(message, Fault::Statement));
+    }
+    for (column, name) in columns.iter_mut().zip(names) {
+        column.name = name;
+    }
+    Ok(())
+}
+
+/// Locks what a new view reads, so that it is not dropped before the view depends on it.
+///
+/// # Errors
+/// [`Error::Conflict`]; [`Error::UnknownName`] of what is gone.
+pub(super) async fn hold(
+    session: &Session,
+    definition: &Definition,
+    tables: &[Arc<TableSchema>],
+) -> Result<()> {
+    for table in tables {
+        if !session.owns(table.table_id) {
+            definition.lock_table(session, table.table_id, LockMode::AccessShare).await?;
+        }
+    }
+    // For what was dropped before the locks were taken.
+    let newest = session.names();
+    // A temporary object may hide what a view reads.
+    let has = |id: &u32| {
+        let mut states = std::iter::successors(Some(&*newest), |state| state.base());
+        states.any(|state| state.has_relation(*id))
+    };
+    match tables.iter().find(|table| !has(&table.table_id)) {
+        Some(gone) => Err(Error::unknown(NameKind::Relation, &gone.name, newest.table_names())),
+        None => Ok(()),
+    }
+}
+
 /// Whether a column keeps its type. Views of versions before this one have `text` in the place of texts with a length.
 fn is_same(old: ColumnType, new: ColumnType) -> bool {
     old == new || old == ColumnType::Text && old.arrow() == new.arrow()
@@ -155,7 +176,8 @@ pub(super) async fn drop_views(
     names: &[String],
     cascade: bool,
 ) -> Result<Outcome> {
-    let mut definition = definitions::begin_definition(session, "DROP VIEW", names, &[]).await?;
+    let locked = with_dependents(&session.names(), names, cascade);
+    let mut definition = definitions::begin_definition(session, "DROP VIEW", &locked, &[]).await?;
     let next = &mut definition.edit.next;
     let mut gone = BTreeSet::new();
     for name in names {
@@ -188,8 +210,8 @@ pub(super) async fn views_with_column(
     for view in state.views_of(schema.table_id) {
         let by = (database.queries(), settings, &read);
         let of = (schema.name.as_str(), column);
-        if Box::pin(select::uses_column(by, view, of)).await? {
-            found.push(Arc::clone(view));
+        if Box::pin(select::uses_column(by, &view, of)).await? {
+            found.push(view);
         }
     }
     Ok(found)
@@ -209,7 +231,7 @@ pub(super) async fn drop_views_with(
     }
     let gone = users.iter().map(|view| view.schema.table_id).collect();
     drop_dependents(state, &gone, true)?;
-    state.views.retain(|_, view| !gone.contains(&view.schema.table_id));
+    state.remove_views(&gone);
     Ok(())
 }
 
@@ -223,16 +245,15 @@ pub(super) async fn rename_in_views(
     before: &TableSchema,
     name: &str,
 ) -> Result<()> {
-    let now = Arc::clone(&state.find_writable_table(name)?.schema);
+    let now = Arc::clone(&state.find_table(name)?.schema);
     let columns = now.columns.iter().zip(&before.columns);
     let columns: Vec<_> =
         columns.map(|(now, before)| (now.name.clone(), before.name.clone())).collect();
     let renamed = Renamed { table: &before.name, to: name, columns: &columns };
-    let made_of: Vec<_> = state.views_of(before.table_id).cloned().collect();
+    let made_of: Vec<_> = state.views_of(before.table_id).collect();
     for view in &made_of {
         let query = renamed.read_by(&view.query)?.ok_or_else(|| depends_on(view, before))?;
-        let changed = ViewState { query, ..ViewState::clone(view) };
-        state.views.insert(view.schema.name.clone(), Arc::new(changed));
+        state.put_view(ViewState { query, ..ViewState::clone(view) });
     }
     match first_broken((database, settings), state, before).await {
         Some(view) => Err(depends_on(&view, before)),
@@ -263,8 +284,8 @@ async fn first_broken(
     let read = read_of(state);
     for view in state.views_of(schema.table_id) {
         let by = (database.queries(), settings, &read);
-        if !Box::pin(select::is_whole(by, view)).await {
-            return Some(Arc::clone(view));
+        if !Box::pin(select::is_whole(by, &view)).await {
+            return Some(view);
         }
     }
     None
@@ -282,7 +303,42 @@ fn depends(view: &ViewState, schema: &TableSchema, column: &str) -> Error {
     invalid(message, Fault::Dependent)
 }
 
-/// Drops the views that depend on the dropped `gone`.
+/// `names`, and with CASCADE those of the materialized views that depend on them: they are locked to be dropped.
+pub(super) fn with_dependents(
+    state: &CatalogState,
+    names: &[String],
+    cascade: bool,
+) -> Vec<String> {
+    let mut locked = names.to_vec();
+    if !cascade {
+        return locked;
+    }
+    let id = |name: &String| {
+        let table = state.tables.get(name).map(|table| &table.schema);
+        let schema = table.or_else(|| state.view(name).map(|view| &view.schema))?;
+        Some(schema.table_id)
+    };
+    let dependents = dependents(state, names.iter().filter_map(id).collect()).into_values();
+    locked.extend(dependents.filter(|name| state.tables.contains_key(name)));
+    locked
+}
+
+/// The views that depend on `of`, directly or through others: their ids and names.
+fn dependents(state: &CatalogState, of: BTreeSet<u32>) -> BTreeMap<u32, String> {
+    let mut found: BTreeMap<u32, String> = BTreeMap::new();
+    let mut below: Vec<u32> = of.iter().copied().collect();
+    while let Some(id) = below.pop() {
+        for view in state.views_of(id).filter(|view| !of.contains(&view.schema.table_id)) {
+            let id = view.schema.table_id;
+            if found.insert(id, view.schema.name.clone()).is_none() {
+                below.push(id);
+            }
+        }
+    }
+    found
+}
+
+/// Drops the views that depend on the dropped `gone`, directly or through others.
 ///
 /// # Errors
 /// [`Error::Invalid`] if there are any and the statement has no CASCADE.
@@ -291,15 +347,13 @@ pub(super) fn drop_dependents(
     gone: &BTreeSet<u32>,
     cascade: bool,
 ) -> Result<()> {
-    let is_made_of = |view: &Arc<ViewState>| view.depends.iter().any(|id| gone.contains(id));
-    let dependent = state.views().find(|view| is_made_of(view));
-    if let Some(view) = dependent.filter(|_| !cascade) {
-        let name = &view.schema.name;
+    let dependent = dependents(state, gone.clone());
+    if let Some(name) = dependent.values().next().filter(|_| !cascade) {
         let message =
             format!("view \"{name}\" depends on what would be dropped; say CASCADE to drop it too");
         return Err(invalid(message, Fault::Dependent));
     }
-    state.views.retain(|_, view| !is_made_of(view));
+    state.remove_views(&dependent.into_keys().collect());
     Ok(())
 }
 
@@ -310,7 +364,7 @@ pub(super) fn drop_dependents(
 pub(super) fn check_no_views(state: &CatalogState, schema: &TableSchema) -> Result<()> {
     match state.views_of(schema.table_id).next() {
         None => Ok(()),
-        Some(view) => Err(depends_on(view, schema)),
+        Some(view) => Err(depends_on(&view, schema)),
     }
 }
 

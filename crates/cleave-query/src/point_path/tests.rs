@@ -56,6 +56,7 @@ fn table(name: &str, columns: &[(&str, ColumnType)], key: &[u32]) -> Arc<TableSt
         division,
         damaged: Vec::new(),
         rules: Arc::default(),
+        materialized: None,
     })
 }
 

@@ -339,10 +339,6 @@ const PG_CATALOG: &[Shape] = &[
         "oid:o lanname:t lanowner:o lanispl:b lanpltrusted:b lanplcallfoid:o laninline:o lanvalidator:o lanacl:T",
     ),
     empty("pg_largeobject_metadata", "oid:o lomowner:o lomacl:T"),
-    empty(
-        "pg_matviews",
-        "schemaname:t matviewname:t matviewowner:t definition:t tablespace:t hasindexes:b ispopulated:b",
-    ),
     filled(
         "pg_locks",
         "locktype:t database:o relation:o page:o tuple:o virtualxid:t transactionid:o classid:o objid:o objsubid:s \
@@ -465,6 +461,10 @@ const PG_CATALOG: &[Shape] = &[
     filled(
         "pg_user",
         "usename:t usesysid:o usecreatedb:b usesuper:b userepl:b usebypassrls:b passwd:t valuntil:z useconfig:T",
+    ),
+    filled(
+        "pg_matviews",
+        "schemaname:t matviewname:t matviewowner:t tablespace:t hasindexes:b ispopulated:b definition:t",
     ),
     filled("pg_views", "schemaname:t viewname:t viewowner:t definition:t"),
 ];

@@ -45,6 +45,7 @@ mod insert;
 mod joined_subqueries;
 mod limit;
 mod locks;
+mod materialized;
 mod modes;
 mod nesting;
 mod only;
@@ -78,6 +79,7 @@ pub use insert::is_default;
 use insert::typed_insert;
 pub use locks::LockTable;
 use locks::lower_locking_clauses;
+pub use materialized::{CreateMaterialized, Refresh};
 pub use modes::Modes;
 use nesting::PARSED_LEVELS_MAX;
 pub use nesting::flatten;
@@ -483,6 +485,9 @@ impl Reader<'_> {
             "execute" => self.execute().map(Statement::Execute),
             "deallocate" => self.deallocate(),
             "alter" if self.is_alter_system() => self.alter_system(),
+            "create" | "alter" | "drop" | "refresh" if self.is_of_materialized() => {
+                self.materialized(&word)
+            }
             "create" | "alter" | "drop" if self.is_of_device() => self.device_statement(&word),
             "backup" | "checkpoint" => self.backup_or_checkpoint(&word),
             "analyze" | "analyse" => self.analyze().map(Statement::Analyze),

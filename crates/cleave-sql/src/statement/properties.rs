@@ -323,6 +323,13 @@ impl Statement {
                 }
                 Define::CreateView(_) => definition("CREATE VIEW", Rights::Named),
                 Define::DropView { names, .. } => definition("DROP VIEW", Rights::OwnerOf(names)),
+                Define::CreateMaterialized(_) => {
+                    definition("CREATE MATERIALIZED VIEW", Rights::Named)
+                }
+                Define::Refresh(_) => definition("REFRESH MATERIALIZED VIEW", Rights::Named),
+                Define::DropMaterialized { names, .. } => {
+                    definition("DROP MATERIALIZED VIEW", Rights::OwnerOf(names))
+                }
                 Define::AlterTable(alter) => {
                     definition("ALTER TABLE", Rights::OwnerOf(std::slice::from_ref(&alter.table)))
                 }
@@ -433,6 +440,7 @@ fn of_roles(statement: &RoleStatement) -> Properties<'static> {
         RoleStatement::Later { .. } => own("ALTER DEFAULT PRIVILEGES"),
         RoleStatement::Owner { kind: "TABLE", .. } => own("ALTER TABLE"),
         RoleStatement::Owner { kind: "VIEW", .. } => own("ALTER VIEW"),
+        RoleStatement::Owner { kind: "MATERIALIZED VIEW", .. } => own("ALTER MATERIALIZED VIEW"),
         RoleStatement::Owner { kind: "SCHEMA", .. } => own("ALTER SCHEMA"),
         RoleStatement::Owner { .. } => own("ALTER SEQUENCE"),
         RoleStatement::Reassign { .. } => own("REASSIGN OWNED"),

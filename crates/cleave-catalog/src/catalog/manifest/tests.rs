@@ -103,6 +103,7 @@ fn state(directory: &Path) -> CatalogState {
         division: Division::Hash(vec![2, 1]),
         damaged: Vec::new(),
         rules: Arc::default(),
+        materialized: None,
     };
     let device = |id: u32, name: &str, kind| {
         let entry = DeviceEntry {
@@ -234,10 +235,10 @@ fn another_file_named_manifest_is_no_database() {
 #[test]
 fn a_newer_format_is_told_from_damage() {
     let (directory, _) = written();
-    let newer = Format { versions: 1..=14, ..MANIFEST_FORMAT };
+    let newer = Format { versions: 1..=15, ..MANIFEST_FORMAT };
     fs::write(directory.path().join("manifest"), newer.seal(b"who knows")).unwrap();
     let (message, sqlstate) = refusal(directory.path());
-    assert!(message.contains("written by a newer Cleave: its format is 14"), "{message}");
+    assert!(message.contains("written by a newer Cleave: its format is 15"), "{message}");
     assert_eq!(sqlstate, "XX001");
 }
 

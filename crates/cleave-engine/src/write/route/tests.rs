@@ -48,6 +48,7 @@ fn table(division: Division, given: &[u64]) -> TableState {
         division,
         damaged: Vec::new(),
         rules: Arc::default(),
+        materialized: None,
     }
 }
 

@@ -19,6 +19,7 @@ use cleave_sql::statement::properties::Rights;
 use cleave_sql::statement::sequence::{SequenceOptions, SequenceStatement};
 use cleave_sql::statement::upsert::ConflictAction;
 use cleave_sql::statement::{Insert, Modify, Statement, Vacuum, parse_script};
+use cleave_store::TableSchema;
 use cleave_txn::LockMode;
 use datafusion::sql::sqlparser::ast;
 
@@ -145,6 +146,14 @@ impl Check<'_> {
                     }
                     self.within(ObjectKind::Schema, Create)
                 }
+                Define::CreateMaterialized(create) => {
+                    self.query(&create.query)?;
+                    self.within(ObjectKind::Schema, Create)
+                }
+                Define::Refresh(refresh) => {
+                    self.owner(&refresh.name)?;
+                    self.refreshed(&refresh.name)
+                }
                 _ => Err(superuser(name, None)),
             },
             Statement::Analyze(analyze) | Statement::Vacuum(Vacuum { analyze, .. }) => {
@@ -223,7 +232,20 @@ impl Check<'_> {
 
     /// What the view `name` reads, which its owner must be allowed to read. Nothing if it is no view.
     fn view(&self, name: &str) -> Result<()> {
-        let Some(Known { view: Some(view), .. }) = self.find(name) else { return Ok(()) };
+        match self.find(name) {
+            Some(Known { view: Some(view), .. }) => self.rows_of(view),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a refresh of the materialized view `name` reads, which its owner must be allowed to read.
+    fn refreshed(&self, name: &str) -> Result<()> {
+        let Some(table) = self.newest.table(name) else { return Ok(()) };
+        let Some(query) = &table.materialized else { return Ok(()) };
+        self.rows_of(&query.as_view(TableSchema::clone(&table.schema)))
+    }
+
+    fn rows_of(&self, view: &ViewState) -> Result<()> {
         let id = view.schema.table_id;
         self.found.borrow_mut().views.insert(id, view.schema.version);
         let owner = match self.session.defined().is_temporary(id) {

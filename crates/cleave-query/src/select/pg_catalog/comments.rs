@@ -41,8 +41,12 @@ pub fn comment_subject(
             let shown = state.view(name);
             let index = view.indexes().find(|index| index.definition.name == *name);
             let sequence = state.sequences.get(name);
+            let is_materialized = table.is_some_and(|table| table.materialized.is_some());
             let found = match *kind {
-                "table" => table.map(|table| (table_oid(&table.schema), table.schema.table_id)),
+                "table" | "materialized view" if is_materialized != (*kind != "table") => None,
+                "table" | "materialized view" => {
+                    table.map(|table| (table_oid(&table.schema), table.schema.table_id))
+                }
                 "view" => shown.map(|shown| (table_oid(&shown.schema), shown.schema.table_id)),
                 "index" => index.map(|index| (index.oid(), index.table.schema.table_id)),
                 _ => sequence.map(|sequence| (oid_of(sequence.id), sequence.id)),

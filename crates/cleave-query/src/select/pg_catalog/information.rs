@@ -14,7 +14,7 @@ pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {
     let catalog = view.client.database.as_str();
     match table {
         "columns" => {
-            let columns = view.tables().flat_map(|table| {
+            let columns = view.base_tables().flat_map(|table| {
                 let schema = &table.schema;
                 schema.columns.iter().map(move |column| column_row(view, schema, column))
             });
@@ -63,7 +63,8 @@ pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {
             keys.chain(view.rules().map(|rule| rule.of_table(catalog))).collect()
         }
         "tables" => {
-            let tables = view.tables().map(|table| (&table.schema, "BASE TABLE", "YES"));
+            let tables = view.base_tables();
+            let tables = tables.map(|table| (&table.schema, "BASE TABLE", "YES"));
             let views = view.views().map(|view| (&view.schema, "VIEW", "NO"));
             let row = |(schema, kind, is_insertable): (&Arc<TableSchema>, &str, &str)| {
                 vec![

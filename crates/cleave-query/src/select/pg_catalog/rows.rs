@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::array::ListArray;
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::Field;
+use cleave_catalog::catalog::TableState;
 use cleave_catalog::catalog::rights::{Object, ObjectKind, Privilege};
 use cleave_catalog::catalog::sequence::Sequence;
 use cleave_catalog::identifiers::unqualified;
@@ -62,7 +63,7 @@ pub(super) fn rows(
             .map(|sequence| sequences::listed(view, sequence, last(sequence)))
             .collect(),
         "pg_settings" => settings_rows(settings),
-        "pg_tables" => view.tables().map(|table| listed_table(view, &table.schema)).collect(),
+        "pg_tables" => view.base_tables().map(|table| listed_table(view, &table.schema)).collect(),
         "pg_tablespace" => vec![vec![
             ("oid", number::TABLESPACE.into()),
             ("spcname", "pg_default".into()),
@@ -87,6 +88,7 @@ pub(super) fn rows(
         "pg_timezone_names" => ["Etc/UTC", "GMT", "UTC"].map(|name| time_zone(name, "name")).into(),
         "pg_timezone_abbrevs" => vec![time_zone("UTC", "abbrev")],
         "pg_type" => types().into_iter().chain(row_types(view)).collect(),
+        "pg_matviews" => view.tables().filter_map(|table| materialized(view, table)).collect(),
         "pg_views" => view
             .views()
             .map(|shown| {
@@ -235,13 +237,15 @@ fn classes(view: &View) -> Vec<Row> {
             false => -1,
         };
         let count = i64::try_from(schema.columns.len()).unwrap_or(0);
-        let mut row = class((oid, &schema.name), "r", (count, rows), has_index);
+        let kind = if table.materialized.is_some() { "m" } else { "r" };
+        let mut row = class((oid, &schema.name), kind, (count, rows), has_index);
         let checks = i64::try_from(table.rules.checks.len()).unwrap_or(0);
-        let own = ["relchecks", "relhastriggers", "reltype"];
+        let own = ["relchecks", "relhastriggers", "reltype", "relispopulated"];
         row.retain(|(column, _)| !own.contains(column));
         row.push(("reltype", row_type_oid(schema).into()));
         row.push(("relhastriggers", view.state().is_in_references(table).into()));
         row.push(("relchecks", checks.into()));
+        row.push(("relispopulated", table.check_populated().is_ok().into()));
         row
     });
     let indexes = view.indexes().map(|index| {
@@ -261,15 +265,27 @@ fn classes(view: &View) -> Vec<Row> {
     tables.chain(indexes).chain(sequences).chain(views).collect()
 }
 
+fn materialized(view: &View, table: &TableState) -> Option<Row> {
+    let (schema, query) = (&table.schema, table.materialized.as_ref()?);
+    Some(vec![
+        ("schemaname", "public".into()),
+        ("matviewname", schema.name.as_str().into()),
+        ("matviewowner", view.owner_name(schema.table_id).into()),
+        ("hasindexes", (!table.indexes.is_empty()).into()),
+        ("ispopulated", query.is_populated.into()),
+        ("definition", query.query.as_str().into()),
+    ])
+}
+
 fn class(
     (oid, name): (i64, &str),
     kind: &'static str,
     (columns, rows): (i64, i64),
     has_index: bool,
 ) -> Row {
-    let is_table = kind == "r";
+    let is_table = matches!(kind, "r" | "m");
     let access = match kind {
-        "r" => number::HEAP,
+        "r" | "m" => number::HEAP,
         "i" => number::BTREE,
         _ => 0,
     };

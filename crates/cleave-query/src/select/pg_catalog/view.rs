@@ -109,6 +109,11 @@ impl View {
         self.state.tables()
     }
 
+    /// Those that are no materialized views.
+    pub(super) fn base_tables(&self) -> impl Iterator<Item = &Arc<TableState>> {
+        self.tables().filter(|table| table.materialized.is_none())
+    }
+
     /// The views.
     pub(super) fn views(&self) -> impl Iterator<Item = &Arc<ViewState>> {
         self.state.views()
@@ -147,8 +152,9 @@ impl View {
 
     /// The query of a view.
     pub(super) fn view_query(&self, oid: i64) -> Option<&str> {
-        let view = self.views().find(|view| table_oid(&view.schema) == oid)?;
-        Some(view.query.as_str())
+        let view = self.views().find(|view| table_oid(&view.schema) == oid);
+        let materialized = || Some(self.table(oid)?.materialized.as_ref()?.query.as_str());
+        view.map(|view| view.query.as_str()).or_else(materialized)
     }
 
     /// The number of a table, index, sequence or view, as `name`, `public.name` or `"Name"`.

@@ -67,6 +67,7 @@ fn input(overflow_blocks: u32) -> PlannedInput {
         division: Division::LoadOrder,
         damaged: Vec::new(),
         rules: Arc::default(),
+        materialized: None,
     };
     PlannedInput::new(Arc::new(table))
 }

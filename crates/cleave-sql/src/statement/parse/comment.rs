@@ -45,7 +45,13 @@ impl Reader<'_> {
         }
         let kinds = ["table", "view", "index", "sequence", "column", "constraint", "database"];
         let others = ["role", "user", "schema"];
-        let kind = kinds.into_iter().chain(others).find(|kind| self.take(kind));
+        let kind = match self.take("materialized") {
+            true => {
+                self.must_take("view")?;
+                Some("materialized view")
+            }
+            false => kinds.into_iter().chain(others).find(|kind| self.take(kind)),
+        };
         let position = position_of(self.parser.peek_token().span.start);
         let Some(kind) = kind else {
             let word = self.parser.peek_token().token.to_string().to_uppercase();

@@ -3,7 +3,7 @@
 use cleave_catalog::error::{Error, Result};
 use datafusion::sql::sqlparser::ast;
 
-use super::refuse_in_query;
+use super::{CreateMaterialized, Refresh, refuse_in_query};
 use crate::statement::alter::{AlterTable, alter_table};
 use crate::statement::catalog_syntax;
 use crate::statement::ddl::{OnCommit, on_commit, refuse_clauses};
@@ -20,6 +20,19 @@ pub enum Define {
     CreateView(Box<CreateView>),
     /// DROP VIEW.
     DropView {
+        /// A view that does not exist is no error.
+        if_exists: bool,
+        /// The views.
+        names: Vec<String>,
+        /// CASCADE: views over them are dropped too.
+        cascade: bool,
+    },
+    /// CREATE MATERIALIZED VIEW.
+    CreateMaterialized(Box<CreateMaterialized>),
+    /// REFRESH MATERIALIZED VIEW.
+    Refresh(Refresh),
+    /// DROP MATERIALIZED VIEW.
+    DropMaterialized {
         /// A view that does not exist is no error.
         if_exists: bool,
         /// The views.
@@ -141,7 +154,6 @@ pub(super) fn define(statement: &ast::Statement) -> Result<Option<Define>> {
 
 fn create_view(view: &ast::CreateView) -> Result<Define> {
     let clauses = [
-        (view.materialized, "CREATE MATERIALIZED VIEW"),
         (view.or_alter || view.secure || view.if_not_exists, "this clause of CREATE VIEW"),
         (!matches!(view.options, ast::CreateTableOptions::None), "CREATE VIEW ... WITH"),
         (!view.cluster_by.is_empty() || view.comment.is_some(), "this clause of CREATE VIEW"),

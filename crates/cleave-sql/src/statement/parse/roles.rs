@@ -115,7 +115,7 @@ impl Reader<'_> {
         Ok(found)
     }
 
-    fn cascade(&mut self) -> bool {
+    pub(super) fn cascade(&mut self) -> bool {
         self.take("cascade") || {
             let _ = self.take("restrict");
             false
@@ -235,7 +235,7 @@ impl Reader<'_> {
         Ok(names)
     }
 
-    fn role_name(&mut self) -> Result<RoleName> {
+    pub(super) fn role_name(&mut self) -> Result<RoleName> {
         let known = match self.word_at(0).as_str() {
             "current_user" | "current_role" => Some(RoleName::Current),
             "session_user" => Some(RoleName::Session),
