@@ -4,9 +4,9 @@
     scripts/clients.py            all of them: installs missing ones into target/clients, or prints SKIPPED
     scripts/clients.py psql jdbc  only these
 
-psql, pgbench, pg_dump and sysbench come with apt-get (root or sudo), psycopg, asyncpg and SQLAlchemy with pip, pg with
-npm, pgx with go, JDBC from Maven. A client that cannot be installed is skipped with a message; one that runs must
-succeed.
+psql, pgbench, pg_dump, sysbench and Active Record come with apt-get (root or sudo), psycopg, asyncpg, SQLAlchemy and
+pgAdmin 4 with pip, pg, knex and TypeORM with npm, pgx with go, JDBC from Maven. A client that cannot be installed is
+skipped with a message; one that runs must succeed.
 """
 
 import difflib
@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "target" / "clients"
 PROGRAMS = ROOT / "scripts" / "clients"
 JDBC = "https://repo1.maven.org/maven2/org/postgresql/postgresql/42.7.4/postgresql-42.7.4.jar"
-PYTHON_PACKAGES = ["psycopg[binary]", "asyncpg", "SQLAlchemy>=2"]
+PYTHON_PACKAGES = ["psycopg[binary]", "asyncpg", "SQLAlchemy>=2", "jinja2"]
+NODE_PACKAGES = ["pg", "pg-cursor", "pg-query-stream", "knex", "typeorm"]
 USER, PASSWORD = "ada", "a pencil"
 
 
@@ -88,13 +89,17 @@ def start_server(folder):
 def debian(program, packages=("postgresql-client", "postgresql-contrib")):
     if shutil.which(program):
         return
+    apt_get(program, packages)
+
+
+def apt_get(what, packages):
     as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    install([*as_root, "apt-get", "update", "-qq"], program)
-    install([*as_root, "apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], program)
+    install([*as_root, "apt-get", "update", "-qq"], what)
+    install([*as_root, "apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], what)
 
 
 def python():
-    interpreter = servers.python_with(PYTHON_PACKAGES, "import psycopg, asyncpg, sqlalchemy")
+    interpreter = servers.python_with(PYTHON_PACKAGES, "import psycopg, asyncpg, sqlalchemy, jinja2")
     if interpreter is None:
         raise Skipped("psycopg, asyncpg and SQLAlchemy cannot be installed")
     return interpreter
@@ -244,15 +249,38 @@ def in_python(program):
     return lambda: print("   ", run([python(), str(PROGRAMS / program)]).strip())
 
 
-def node():
+def pgadmin():
+    interpreter = python()
+    folder = WORK / "pgadmin"
+    packages = lambda: sorted(folder.glob("pgadmin4-*.whl"))
+    if not packages():
+        download = [interpreter, "-m", "pip", "download", "--quiet", "--no-deps", "-d", str(folder)]
+        install([*download, "pgadmin4"], "pgAdmin 4")
+    print("   ", run([interpreter, str(PROGRAMS / "with_pgadmin.py"), str(packages()[-1])]).strip())
+
+
+def in_node(program):
+    return lambda: node(program)
+
+
+def node(program):
     if not shutil.which("npm"):
         raise Skipped("npm is not here")
-    folder = WORK / "node"
-    folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / "node_modules" / "pg-cursor").exists():
-        install(["npm", "install", "--silent", "--prefix", str(folder), "pg", "pg-cursor"], "pg")
-    print("   ", run(["node", str(PROGRAMS / "client.js")],
-                     env={**environment(), "NODE_PATH": str(folder / "node_modules")}).strip())
+    modules = WORK / "node" / "node_modules"
+    modules.mkdir(parents=True, exist_ok=True)
+    if not all((modules / package).exists() for package in NODE_PACKAGES):
+        install(["npm", "install", "--silent", "--prefix", str(modules.parent), *NODE_PACKAGES], "what runs in Node")
+    print("   ", run(["node", str(PROGRAMS / program)], env={**environment(), "NODE_PATH": str(modules)}).strip())
+
+
+def activerecord():
+    libraries = ["ruby", "-r", "logger", "-r", "active_record", "-r", "pg", "-e", ""]
+    there = lambda: shutil.which("ruby") and subprocess.run(libraries, capture_output=True).returncode == 0
+    if not there():
+        apt_get("Active Record", ["ruby", "ruby-activerecord", "ruby-pg"])
+        if not there():
+            raise Skipped("this Ruby does not find Active Record")
+    print("   ", run(["ruby", str(PROGRAMS / "with_activerecord.rb")]).strip())
 
 
 def pgx():
@@ -289,7 +317,11 @@ CLIENTS = {
     "psycopg": in_python("with_psycopg.py"),
     "asyncpg": in_python("with_asyncpg.py"),
     "sqlalchemy": in_python("with_sqlalchemy.py"),
-    "node": node,
+    "pgadmin": pgadmin,
+    "node": in_node("client.js"),
+    "knex": in_node("with_knex.js"),
+    "typeorm": in_node("with_typeorm.js"),
+    "activerecord": activerecord,
     "pgx": pgx,
     "jdbc": jdbc,
     # Last: it makes what the others do not expect.
