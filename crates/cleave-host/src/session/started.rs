@@ -260,7 +260,7 @@ pub(super) async fn started(
     text: &str,
 ) -> Result<Started> {
     let running = Box::pin(run_logged(database, settings, asked, text)).await?;
-    let schema = running.schema();
+    let schema = running.described_schema();
     let source = Source::Running(Box::new(running));
     Ok(Started::Rows(ResultRows { schema, source }))
 }

@@ -12,9 +12,8 @@
 //! [`explain`] shows the plan and its cost. [`describe`](describe()) describes a query with parameters before they have
 //! values; with values, it is planned as any other, for these.
 
-use cleave_sql::visiting::visit;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -50,6 +49,7 @@ mod index_offers;
 mod join_method;
 mod kept;
 mod known_tables;
+mod made_queries;
 mod missing_table;
 mod operator_in;
 mod optimised;
@@ -98,9 +98,7 @@ use cleave_engine::storage_engine::snapshot::SnapshotKind;
 use cleave_sql::dialect::lower_syntax;
 use cleave_sql::statement::catalog_tables;
 use cleave_sql::statement::locked_parts::GivenRows;
-use cleave_sql::statement::names::in_quotes;
 use cleave_sql::statement::parameters::Parameters;
-use cleave_sql::statement::parse::parse_query;
 use cleave_sql::statement::shared_with::mark_shared;
 
 use crate::cooperative::figures::QueryFigures;
@@ -112,7 +110,9 @@ use crate::query_engine::QueryEngine;
 use crate::query_log::{OpenRecord, QueryEnd};
 pub use compiled::{Compiled, compile, is_plain_value};
 pub use kept::{CachedPlan, keep};
+pub use made_queries::{table_query, value_query};
 pub(crate) use optimised::OptimisedPlans;
+use optimised::OptimisedQuery;
 use order_and_split::{Divided, Planning, Queries};
 pub use origins::ColumnOrigin;
 use placed::placed;
@@ -150,6 +150,8 @@ pub struct PlannedQuery {
     state: Arc<SessionState>,
     /// The queries of WITH that run by themselves, in their order.
     with: Vec<Arc<SharedRows>>,
+    /// Where its columns come from.
+    origins: Vec<Option<ColumnOrigin>>,
 }
 
 /// A query that runs. Dropping it stops it on both sides.
@@ -394,7 +396,8 @@ async fn planned(
     price_all: bool,
     stopwatch: &Stopwatch,
 ) -> Result<PlannedQuery> {
-    let (state, mut logical, parts) = optimised_plan(&context, query).await?;
+    let OptimisedQuery { state, plan: mut logical, parts, origins } =
+        optimised_plan(&context, query).await?;
     let mut with: BTreeMap<usize, Arc<SharedRows>> = BTreeMap::new();
     for OptimisedPart { number, name, columns, plan } in parts {
         let own = context.of_part();
@@ -413,13 +416,14 @@ async fn planned(
     }
     if with.is_empty() {
         let query = (state, names, Queries::One);
-        return divided(context, query, logical, price_all, stopwatch).await;
+        let planned = divided(context, query, logical, price_all, stopwatch).await?;
+        return Ok(PlannedQuery { origins, ..planned });
     }
     let logical = with_parts::over(logical, &context, &with)?;
     let query = (state, names, Queries::Several);
     let mut planned = divided(context, query, logical, price_all, stopwatch).await?;
     planned.with = with.into_values().collect();
-    Ok(planned)
+    Ok(PlannedQuery { origins, ..planned })
 }
 
 /// `logical` over the rows of joins that it would make several times, and these rows; `None` if there are none worth
@@ -476,15 +480,26 @@ async fn divided(
     let logical = with_parts::over_working_tables(logical)?;
     // Tables of columns that only ORDER BY names are looked for last.
     let Divided { cuts, profile, orders } = statement.divide(logical).await?;
-    let (planning, with) = (stopwatch.elapsed(), Vec::new());
-    Ok(PlannedQuery { context, cuts, split, orders, planning, profile, names, state, with })
+    let (planning, with, origins) = (stopwatch.elapsed(), Vec::new(), Vec::new());
+    Ok(PlannedQuery {
+        context,
+        cuts,
+        split,
+        orders,
+        planning,
+        profile,
+        names,
+        state,
+        with,
+        origins,
+    })
 }
 
 /// `query`, as [`lowered`] gives it, bound and optimised, or what is kept of that, and its parts.
 async fn optimised_plan(
     context: &Arc<StatementContext>,
     query: ast::Query,
-) -> Result<(Arc<SessionState>, LogicalPlan, Vec<OptimisedPart>)> {
+) -> Result<OptimisedQuery> {
     let (kept, settings) = (&context.database().optimised, context.settings());
     let partitions = partitions(context, &query);
     let key =
@@ -497,16 +512,17 @@ async fn optimised_plan(
     }
     let again = key.is_some().then(|| query.clone());
     let bound = bound(Arc::clone(context), query, partitions).await?;
+    let origins = origins::origins(&bound.logical, context.state());
     let optimised = constant_row::optimize(&bound.state, &bound.logical)?;
     planning::check_size(&optimised)?;
     planner::give_way();
     let parts = with_parts::optimised_parts(&bound.state, &optimised, bound.parts.clone())?;
     if let (Some(key), Some(query)) = (key, again) {
         let all = bound.parts.iter().map(|part| &part.plan).chain([&bound.logical]);
-        let (all, made) = (all.collect::<Vec<_>>(), (&optimised, parts.as_slice()));
+        let (all, made) = (all.collect::<Vec<_>>(), (&optimised, parts.as_slice(), &*origins));
         kept.keep(key, &query, &bound.tables, &bound.state, &all, made);
     }
-    Ok((Arc::new(bound.state), optimised, parts))
+    Ok(OptimisedQuery { state: Arc::new(bound.state), plan: optimised, parts, origins })
 }
 
 /// Plans a query and starts it.
@@ -554,39 +570,6 @@ pub async fn run_logged(
             Err(error)
         }
     }
-}
-
-/// `SELECT columns FROM table`, or `SELECT function(columns) FROM table`.
-pub fn table_query(
-    table: &str,
-    columns: &[&str],
-    function: Option<&str>,
-) -> Result<Box<ast::Query>> {
-    let list = columns.iter().map(|column| in_quotes(column)).collect::<Vec<_>>().join(", ");
-    let list = function.map_or(list.clone(), |function| format!("{function}({list})"));
-    parse_query(format!("SELECT {list} FROM {}", in_quotes(table)))
-}
-
-/// `SELECT value`, of a value that needs no table.
-pub fn value_query(value: &ast::Expr) -> Result<Box<ast::Query>> {
-    let has_query: ControlFlow<()> = visit_query(value);
-    if has_query.is_break() {
-        return Err(Error::unsupported("a subquery among the values of EXECUTE"));
-    }
-    parse_query(format!("SELECT {value}"))
-}
-
-/// Stops at the first query within `value`.
-fn visit_query(value: &ast::Expr) -> ControlFlow<()> {
-    struct Queries;
-    impl ast::Visitor for Queries {
-        type Break = ();
-
-        fn pre_visit_query(&mut self, _query: &ast::Query) -> ControlFlow<()> {
-            ControlFlow::Break(())
-        }
-    }
-    visit(value, &mut Queries)
 }
 
 /// The tables that `statement` names; of one that does not exist, the error names the nearest that does.
@@ -697,6 +680,11 @@ impl PlannedQuery {
 }
 
 impl RunningQuery {
+    /// Columns of the result, each with a note of [where it comes from](ColumnOrigin).
+    pub fn described_schema(&self) -> SchemaRef {
+        origins::noted(&self.schema, &self.query.origins)
+    }
+
     /// Columns of the result.
     pub fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)

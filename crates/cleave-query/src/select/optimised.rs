@@ -28,6 +28,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, TableScan, TableSource, Volati
 use datafusion::sql::sqlparser::ast;
 use rustc_hash::FxBuildHasher;
 
+use super::origins::ColumnOrigin;
 use super::statement_context::StatementContext;
 use super::table_provider::{CleaveTable, is_subquery};
 use super::with_parts::{OptimisedPart, part_of};
@@ -63,8 +64,19 @@ struct Optimised {
     plan: LogicalPlan,
     /// The same of queries of WITH that run by themselves.
     parts: Vec<OptimisedPart>,
+    origins: Vec<Option<ColumnOrigin>>,
     /// Without tables.
     state: Arc<SessionState>,
+}
+
+/// An optimised query, over the tables of a statement.
+pub(super) struct OptimisedQuery {
+    pub(super) state: Arc<SessionState>,
+    pub(super) plan: LogicalPlan,
+    /// Queries of WITH that run by themselves.
+    pub(super) parts: Vec<OptimisedPart>,
+    /// Where the columns of its result come from.
+    pub(super) origins: Vec<Option<ColumnOrigin>>,
 }
 
 /// The hash by which a query is looked up, before it is compared.
@@ -89,7 +101,7 @@ impl OptimisedPlans {
         key: &Key,
         query: &ast::Query,
         context: &Arc<StatementContext>,
-    ) -> Option<(Arc<SessionState>, LogicalPlan, Vec<OptimisedPart>)> {
+    ) -> Option<OptimisedQuery> {
         let found = {
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
             let is_it = |plan: &Arc<Optimised>| plan.key == *key && plan.query == *query;
@@ -107,7 +119,8 @@ impl OptimisedPlans {
             .iter()
             .cloned()
             .map(|part| Some(OptimisedPart { plan: with_tables(part.plan, context)?, ..part }));
-        Some((Arc::clone(&found.state), plan, parts.collect::<Option<_>>()?))
+        let (state, origins) = (Arc::clone(&found.state), found.origins.clone());
+        Some(OptimisedQuery { state, plan, parts: parts.collect::<Option<_>>()?, origins })
     }
 
     /// Keeps `optimised` and `parts`, which are what became of `bound`, if the query has come before and can be kept.
@@ -118,7 +131,7 @@ impl OptimisedPlans {
         tables: &[Arc<TableSchema>],
         state: &SessionState,
         bound: &[&LogicalPlan],
-        (optimised, parts): (&LogicalPlan, &[OptimisedPart]),
+        (optimised, parts, origins): (&LogicalPlan, &[OptimisedPart], &[Option<ColumnOrigin>]),
     ) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if !kept.seen.contains(&key.hash) {
@@ -139,7 +152,8 @@ impl OptimisedPlans {
         let mut state = state.clone();
         state.register_catalog_list(Arc::new(MemoryCatalogProviderList::new()));
         let (query, tables, state) = (query.clone(), tables.to_vec(), Arc::new(state));
-        let plan = Arc::new(Optimised { key, query, tables, plan, parts, state });
+        let origins = origins.to_vec();
+        let plan = Arc::new(Optimised { key, query, tables, plan, parts, origins, state });
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.plans.truncate(PLAN_COUNT_MAX - 1);
         kept.plans.push_front(plan);
