@@ -459,7 +459,7 @@ fn joined(join: Join, names: &Names) -> Result<LogicalPlan> {
             () if is_left_in_join(&condition)? => condition,
             () if is_of(&right.plan) => right.column(condition)?,
             () if is_of(&left.plan) => left.column(condition)?,
-            () => return not_impl_err!("a subquery in ON that names both sides of an outer join"),
+            () => by_side(condition, &mut left, &mut right)?,
         });
     }
     let made = Join::try_new(
@@ -473,6 +473,24 @@ fn joined(join: Join, names: &Names) -> Result<LogicalPlan> {
         join.null_aware,
     )?;
     LogicalPlanBuilder::from(LogicalPlan::Join(made)).project(columns)?.build()
+}
+
+/// `condition`, which names both sides of an outer join, with a column of one side in the place of each subquery.
+fn by_side(condition: Expr, left: &mut Around<'_>, right: &mut Around<'_>) -> Result<Expr> {
+    let replaced = condition.transform_up(|part| {
+        if subquery_of(&part).is_none() || is_left_in_join(&part)? {
+            return Ok(Transformed::no(part));
+        }
+        let named = named_by(&part)?;
+        let is_of =
+            |side: &LogicalPlan| named.iter().all(|column| side.schema().has_column(column));
+        Ok(Transformed::yes(match () {
+            () if is_of(&right.plan) => right.column(part)?,
+            () if is_of(&left.plan) => left.column(part)?,
+            () => return not_impl_err!("a subquery in ON that names both sides of an outer join"),
+        }))
+    })?;
+    Ok(replaced.data)
 }
 
 /// Whether a join's condition stays: its subqueries are uncorrelated values.
