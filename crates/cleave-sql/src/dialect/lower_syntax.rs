@@ -55,6 +55,11 @@ pub fn lower_syntax(query: &mut ast::Query) {
             };
             *expression = if is_char { without_trailing_blanks(cut) } else { cut };
         }
+        if let Expr::Substring { substring_from, substring_for, .. } = expression {
+            for place in [substring_from, substring_for].into_iter().flatten() {
+                widen_small(place);
+            }
+        }
         if let Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } =
             expression
         {
@@ -118,6 +123,16 @@ impl VisitorMut for Clauses {
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
         lower_list_comparison(expression);
         ControlFlow::Continue(())
+    }
+}
+
+/// The engine's `substr` takes no smallint, which clients send for small numbers.
+fn widen_small(place: &mut Expr) {
+    if let Expr::Cast {
+        data_type: data_type @ (DataType::SmallInt(_) | DataType::Int2(_)), ..
+    } = place
+    {
+        *data_type = DataType::BigInt(None);
     }
 }
 

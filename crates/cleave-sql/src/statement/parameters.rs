@@ -418,6 +418,10 @@ pub fn written_types(query: &ast::Query, types: &mut [Option<ColumnType>]) -> Re
             expression: &Expr,
             column_type: impl FnOnce() -> Result<ColumnType>,
         ) -> Result<()> {
+            let mut expression = expression;
+            while let Expr::Nested(inner) = expression {
+                expression = inner;
+            }
             let Some(place) = place_of(expression)? else { return Ok(()) };
             if let Some(unknown @ None) = self.0.get_mut(place) {
                 *unknown = Some(parameter_type(column_type()?));
