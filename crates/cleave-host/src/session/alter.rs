@@ -44,7 +44,6 @@ use futures::stream::{self, BoxStream};
 use super::define::emptied;
 use super::definitions::Definition;
 use super::foreign_key_rules::{drop_references, without_keys};
-use super::views::check_no_views;
 use super::{
     Outcome, Session, alter_identity, alter_rules, definitions, foreign_key_rules, sequences, views,
 };
@@ -63,6 +62,12 @@ pub(super) async fn alter_table(session: &mut Session, alter: AlterTable) -> Res
         (alter.actions.as_slice(), state.view(&alter.table))
     {
         return Box::pin(rename_view(session, &alter.table, to)).await;
+    }
+    if let [Action::RenameTable { to }] = alter.actions.as_slice()
+        && state.sequences.contains_key(&alter.table)
+    {
+        let (name, if_exists) = (&alter.table, alter.if_exists);
+        return Box::pin(sequences::rename_sequence(session, if_exists, name, to)).await;
     }
     if alter.if_exists && !state.has_table_named(&alter.table) {
         return Ok(done);
@@ -154,7 +159,6 @@ async fn rename_view(session: &mut Session, from: &str, to: &str) -> Result<Outc
         let views = next.views().map(|view| view.schema.name.as_str());
         return Err(Error::unknown(NameKind::View, from, views));
     };
-    check_no_views(next, &view.schema)?;
     if next.is_name_taken(to) {
         return Err(super::indexes::name_taken(to));
     }
@@ -163,6 +167,8 @@ async fn rename_view(session: &mut Session, from: &str, to: &str) -> Result<Outc
     let renamed = ViewState { schema: Arc::new(schema), ..ViewState::clone(&view) };
     next.views.remove(from);
     next.views.insert(to.to_owned(), Arc::new(renamed));
+    let by = (&session.database, session.in_force());
+    views::rename_in_views(by, next, &view.schema, to).await?;
     definitions::end_definition(session, definition).await?;
     Ok(Outcome::done("ALTER VIEW"))
 }

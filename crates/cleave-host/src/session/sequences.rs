@@ -3,17 +3,17 @@
 
 use std::sync::Arc;
 
-use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::index_definition::chosen_name;
 use cleave_catalog::catalog::sequence::named;
 use cleave_catalog::catalog::sequence::{Owner, Sequence};
+use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::{Error, Fault, NameKind, Result};
 use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
 use cleave_sql::statement::CreateTable;
 use cleave_sql::statement::ddl::GivenSequence;
 use cleave_sql::statement::defaults::{next_default, next_text};
 use cleave_sql::statement::sequence::{SequenceOptions, SequenceStatement};
-use cleave_store::Column;
+use cleave_store::{Column, TableSchema};
 use cleave_txn::LockMode;
 
 use super::definitions::Definition;
@@ -28,6 +28,9 @@ pub(super) async fn run(session: &mut Session, statement: SequenceStatement) -> 
         }
         SequenceStatement::Alter { if_exists, name, options } => {
             alter_sequence(session, if_exists, &name, &options).await
+        }
+        SequenceStatement::Rename { if_exists, name, to } => {
+            rename_sequence(session, if_exists, &name, &to).await
         }
         SequenceStatement::Drop { if_exists, names } => {
             drop_sequences(session, if_exists, &names).await
@@ -98,6 +101,53 @@ async fn alter_sequence(
     change_sequence(session, &mut definition, &before, options, owner)?;
     definitions::end_definition(session, definition).await?;
     Ok(Outcome::done("ALTER SEQUENCE"))
+}
+
+/// Renames a sequence, and the defaults that draw from it go on to do so.
+pub(super) async fn rename_sequence(
+    session: &mut Session,
+    if_exists: bool,
+    name: &str,
+    to: &str,
+) -> Result<Outcome> {
+    let done = Outcome::done("ALTER SEQUENCE");
+    let draws = |column: &Column| next_default(column).is_some_and(|drawn| drawn == name);
+    let drawing = |table: &&Arc<TableState>| table.schema.columns.iter().any(draws);
+    let state = session.names();
+    let tables = state.tables().filter(drawing).map(|table| table.schema.name.clone());
+    let locked: Vec<String> = tables.chain([name.to_owned()]).collect();
+    let mut definition =
+        definitions::begin_definition(session, "ALTER SEQUENCE", &locked, &[to]).await?;
+    let next = &mut definition.edit.next;
+    let Some(before) = next.sequences.get(name).map(Arc::clone) else {
+        if next.is_name_taken(name) {
+            return Err(wrong_kind(name, "a sequence"));
+        }
+        let names = next.sequences.keys().map(String::as_str);
+        return if if_exists {
+            Ok(done)
+        } else {
+            Err(Error::unknown(NameKind::Relation, name, names))
+        };
+    };
+    if next.is_name_taken(to) {
+        return Err(name_taken(to));
+    }
+    next.sequences.remove(name);
+    let renamed = Sequence { name: to.to_owned(), ..Sequence::clone(&before) };
+    next.sequences.insert(to.to_owned(), Arc::new(renamed));
+    let tables: Vec<_> = next.tables().filter(drawing).map(Arc::clone).collect();
+    for table in tables {
+        let mut schema = TableSchema::clone(&table.schema);
+        schema.version += 1;
+        for column in schema.columns.iter_mut().filter(|column| draws(column)) {
+            column.default = Some(next_text(to));
+        }
+        let table = TableState { schema: Arc::new(schema), ..TableState::clone(&table) };
+        definition.edit.put_table(table);
+    }
+    definitions::end_definition(session, definition).await?;
+    Ok(done)
 }
 
 /// Changes a sequence; None: its owning column stays.

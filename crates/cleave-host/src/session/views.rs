@@ -235,7 +235,7 @@ pub(super) async fn drop_views_with(
     Ok(())
 }
 
-/// Has views read a table that was `before`, and is called `name` now, by the names that it had.
+/// Has views read a table or view that was `before`, and is called `name` now, by the names that it had.
 ///
 /// # Errors
 /// [`Error::Invalid`] for a view that cannot.
@@ -245,7 +245,10 @@ pub(super) async fn rename_in_views(
     before: &TableSchema,
     name: &str,
 ) -> Result<()> {
-    let now = Arc::clone(&state.find_table(name)?.schema);
+    let now = match state.view(name) {
+        Some(view) => Arc::clone(&view.schema),
+        None => Arc::clone(&state.find_table(name)?.schema),
+    };
     let columns = now.columns.iter().zip(&before.columns);
     let columns: Vec<_> =
         columns.map(|(now, before)| (now.name.clone(), before.name.clone())).collect();
@@ -355,17 +358,6 @@ pub(super) fn drop_dependents(
     }
     state.remove_views(&dependent.into_keys().collect());
     Ok(())
-}
-
-/// Refuses to rename a table or its columns if views depend on it.
-///
-/// # Errors
-/// [`Error::Invalid`].
-pub(super) fn check_no_views(state: &CatalogState, schema: &TableSchema) -> Result<()> {
-    match state.views_of(schema.table_id).next() {
-        None => Ok(()),
-        Some(view) => Err(depends_on(&view, schema)),
-    }
 }
 
 fn depends_on(view: &ViewState, schema: &TableSchema) -> Error {

@@ -308,6 +308,9 @@ impl Statement {
             Self::Sequence(statement) => match statement.as_ref() {
                 SequenceStatement::Create { .. } => definition("CREATE SEQUENCE", Rights::Named),
                 SequenceStatement::Alter { .. } => definition("ALTER SEQUENCE", Rights::Named),
+                SequenceStatement::Rename { name, .. } => {
+                    definition("ALTER SEQUENCE", Rights::OwnerOf(std::slice::from_ref(name)))
+                }
                 SequenceStatement::Drop { names, .. } => {
                     definition("DROP SEQUENCE", Rights::OwnerOf(names))
                 }

@@ -29,6 +29,15 @@ pub enum SequenceStatement {
         /// The options to change.
         options: SequenceOptions,
     },
+    /// ALTER SEQUENCE … RENAME TO.
+    Rename {
+        /// One that does not exist is no error.
+        if_exists: bool,
+        /// The sequence.
+        name: String,
+        /// Its name from then on.
+        to: String,
+    },
     /// DROP SEQUENCE.
     Drop {
         /// One that does not exist is no error.

@@ -114,7 +114,9 @@ impl Check<'_> {
                     self.owner(name)?;
                     self.owned_by(options)
                 }
-                SequenceStatement::Drop { .. } => Err(superuser(name, None)),
+                SequenceStatement::Rename { .. } | SequenceStatement::Drop { .. } => {
+                    Err(superuser(name, None))
+                }
             },
             Statement::Define(define) => match define.as_ref() {
                 Define::Truncate(truncate) => {

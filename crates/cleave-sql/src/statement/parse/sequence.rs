@@ -37,6 +37,12 @@ impl Reader<'_> {
         }
         let name = self.parser.parse_object_name(false).map_err(|error| self.syntax(error))?;
         let name = table_name(&name)?;
+        if !creates && self.take("rename") {
+            self.must_take("to")?;
+            let to = self.parser.parse_identifier().map_err(|error| self.syntax(error))?;
+            let rename = SequenceStatement::Rename { if_exists: exists, name, to: fold(&to) };
+            return Ok(Some(Statement::Sequence(Box::new(rename))));
+        }
         let mut options = SequenceOptions { position, ..SequenceOptions::default() };
         while !matches!(self.parser.peek_token().token, Token::EOF | Token::SemiColon) {
             self.sequence_option(&mut options)?;
