@@ -32,6 +32,7 @@ use crate::acting::Acting;
 use crate::advisory_locks::AdvisoryLocks;
 use crate::error::{Error, NameKind, Result};
 use crate::sequence_values::SequenceValues;
+use crate::session_objects::SessionObjects;
 use crate::value::parse;
 use bytes::{GIB, KIB, MIB};
 pub use bytes::{bytes_text, parse_bytes};
@@ -213,6 +214,8 @@ pub struct Client {
     pub acting: Acting,
     /// When its present statement began.
     pub began: transaction::Began,
+    /// Its prepared statements and cursors, as the catalog shows them.
+    pub objects: SessionObjects,
     /// What its server admits; None: it has none.
     pub admits: Option<Admits>,
 }
@@ -227,6 +230,7 @@ impl Default for Client {
             advisory: AdvisoryLocks::default(),
             acting: Acting::default(),
             began: transaction::Began::now(),
+            objects: SessionObjects::default(),
             admits: None,
         }
     }

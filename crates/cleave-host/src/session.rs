@@ -215,9 +215,11 @@ impl Session {
 
     /// A session on `database` with default settings.
     pub fn new(database: Arc<Database>) -> Self {
+        let settings = Settings::default();
+        let cursors = Cursors::of(settings.client.objects.clone());
         Self {
             database,
-            settings: Settings::default(),
+            settings,
             hinted: None,
             point_queries: PointQueries::default(),
             row_changes: RowChanges::default(),
@@ -230,7 +232,7 @@ impl Session {
             parts: None,
             measuring: None,
             prepared: PreparedStatements::default(),
-            cursors: Cursors::default(),
+            cursors,
             runtime: None,
             block: None,
             temporary: Defined::default(),

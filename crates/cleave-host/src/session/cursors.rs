@@ -18,6 +18,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use cleave_catalog::error::{Error, Fault, NameKind, Result};
+use cleave_catalog::session_objects::{SessionObjects, ShownCursor};
 use cleave_query::select::QueryRequest;
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::parse::{Declare, Fetch};
@@ -30,9 +31,9 @@ use super::{Outcome, Session, Started, block, started};
 const CURSOR_COUNT_MAX: usize = 1000;
 
 /// The cursors of a session, by name.
-#[derive(Default)]
 pub(super) struct Cursors {
     by_name: BTreeMap<String, Cursor>,
+    shown: SessionObjects,
 }
 
 struct Cursor {
@@ -78,9 +79,22 @@ impl CursorRows {
 }
 
 impl Cursors {
+    /// Of a session whose catalog shows `shown`.
+    pub(super) fn of(shown: SessionObjects) -> Self {
+        Self { by_name: BTreeMap::new(), shown }
+    }
+
+    fn retain(&mut self, is_left: impl Fn(&Cursor) -> bool) {
+        let count = self.by_name.len();
+        self.by_name.retain(|_, cursor| is_left(cursor));
+        if self.by_name.len() < count {
+            self.shown.keep_cursors(|name| self.by_name.contains_key(name));
+        }
+    }
+
     /// Applies the end of a transaction to the cursors.
     pub(super) fn end_transaction(&mut self, is_committed: bool) {
-        self.by_name.retain(|_, cursor| cursor.is_flushed || (cursor.is_held && is_committed));
+        self.retain(|cursor| cursor.is_flushed || (cursor.is_held && is_committed));
         for cursor in self.by_name.values_mut() {
             (cursor.is_flushed, cursor.depth) = (true, 0);
         }
@@ -88,7 +102,7 @@ impl Cursors {
 
     /// Applies ROLLBACK TO the savepoint at `place`.
     pub(super) fn undo_to(&mut self, place: usize) {
-        self.by_name.retain(|_, cursor| cursor.is_flushed || cursor.depth <= place);
+        self.retain(|cursor| cursor.is_flushed || cursor.depth <= place);
     }
 
     /// Applies RELEASE: cursors declared since the savepoint at `place` belong to the level before it.
@@ -100,7 +114,7 @@ impl Cursors {
 
     /// Ends all.
     pub(super) fn clear(&mut self) {
-        self.by_name.clear();
+        self.retain(|_| false);
     }
 
     /// Runs FETCH up to its rows, MOVE to its end.
@@ -126,6 +140,7 @@ impl Cursors {
         };
         self.find(name)?;
         self.by_name.remove(name);
+        self.shown.keep_cursors(|shown| shown != name);
         Ok(())
     }
 
@@ -193,5 +208,8 @@ pub(super) async fn declare(
         depth: depth.unwrap_or(0),
     };
     session.cursors.by_name.insert(name.clone(), cursor);
+    let made_us = session.moment().now_us;
+    let shown = ShownCursor { text: text.to_owned(), made_us, is_held: *is_held };
+    session.cursors.shown.put_cursor(name, shown);
     Ok(Outcome::done("DECLARE CURSOR"))
 }

@@ -1,8 +1,8 @@
 //! CREATE, REFRESH and DROP MATERIALIZED VIEW: a table whose rows are those of a query, as they were at the last
 //! refresh.
 //!
-//! Everything that reads takes it for a table: it has indexes and statistics, and is cut like one. Nothing but a refresh
-//! changes its rows.
+//! Everything that reads takes it for a table: it has indexes and statistics, and is cut like one. Nothing but a
+//! refresh changes its rows.
 //!
 //! A refresh puts all rows of the query in the place of the old ones, in one commit. Writers of the view's rows are
 //! other refreshes only; readers go on reading the rows of before, with and without CONCURRENTLY.

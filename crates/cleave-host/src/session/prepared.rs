@@ -22,6 +22,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{Error, Fault, NameKind, Result};
+use cleave_catalog::session_objects::ShownStatement;
 use cleave_catalog::settings::When;
 use cleave_catalog::value::{ColumnBuilder, value_text};
 use cleave_query::point_path::{PointQuery, PreparedPoint};
@@ -31,6 +32,7 @@ use cleave_query::select::{QueryRequest, ReadView};
 use cleave_sql::statement::conform::converted;
 use cleave_sql::statement::hint::Hint;
 use cleave_sql::statement::locked_parts::GivenRows;
+use cleave_sql::statement::names::in_quotes;
 use cleave_sql::statement::parameters;
 use cleave_sql::statement::parameters::{StatementText, parameter_type, type_name};
 use cleave_sql::statement::parse::{CreateTableAs, Define, refuse_in_query};
@@ -285,8 +287,11 @@ impl Session {
             }
             let prepare = (parsed.statement, parsed.text, types.to_vec());
             search_path::check_path(self, &prepare.1)?;
+            let shown = prepare.1.clone();
             let outcome = prepare_source(self, name, prepare, parsed.hints).await;
-            outcome.map_err(|error| error.at(Some(parsed.position)))
+            outcome.map_err(|error| error.at(Some(parsed.position)))?;
+            show(self, name, shown, false);
+            Ok(())
         })
     }
 
@@ -355,10 +360,14 @@ impl Session {
     /// [`Error::UnknownName`].
     pub fn deallocate(&mut self, name: Option<&str>) -> Result<()> {
         match name {
-            None => self.prepared = PreparedStatements::default(),
+            None => {
+                self.prepared = PreparedStatements::default();
+                self.settings.client.objects.remove_statement(None);
+            }
             Some(name) => {
                 self.prepared.find(name)?;
                 self.prepared.remove(name);
+                self.settings.client.objects.remove_statement(Some(name));
             }
         }
         Ok(())
@@ -382,7 +391,9 @@ pub(super) async fn prepare_parsed(
     hints: Vec<Hint>,
 ) -> Result<Outcome> {
     let Prepare { name, types, statement, text, .. } = prepare;
+    let shown = format!("PREPARE {} AS {text}", in_quotes(&name));
     prepare_source(session, &name, (*statement, text, types), hints).await?;
+    show(session, &name, shown, true);
     Ok(Outcome::done("PREPARE"))
 }
 
@@ -442,6 +453,22 @@ async fn prepare_source(
     let prepared = describe_source(session, source).await?;
     session.prepared.put(name, Arc::new(prepared));
     Ok(())
+}
+
+/// Shows the prepared statement `name` in `pg_prepared_statements`.
+fn show(session: &Session, name: &str, text: String, is_of_sql: bool) {
+    let Some(prepared) = session.prepared.by_name.get(name).filter(|_| !name.is_empty()) else {
+        return;
+    };
+    let Described { parameters, lists, .. } = &*prepared.described;
+    let type_of = |(place, column_type): (usize, &ColumnType)| {
+        let list = if lists.contains(&place) { "[]" } else { "" };
+        format!("{}{list}", type_name(*column_type))
+    };
+    let types = parameters.iter().enumerate().map(type_of).collect();
+    let made_us = session.moment().now_us;
+    let shown = ShownStatement { text, made_us, types, is_of_sql };
+    session.settings.client.objects.put_statement(name, shown);
 }
 
 /// The look-up of the prepared statement `name` with these values on `state`.

@@ -417,9 +417,13 @@ fn number_of(expression: &Expr) -> Option<Expr> {
     let Expr::Function(function) = expression else { return None };
     match function.name.to_string().as_str() {
         "cleave_relation" | "cleave_type" | "cleave_schema" => Some(expression.clone()),
-        "cleave_relation_name" | "cleave_schema_name" | "format_type" => {
-            arguments(function).into_iter().next()
+        // Of a number, or of a name that only the rows tell.
+        "cleave_relation_name" => Some(call("cleave_relation", arguments(function))),
+        "format_type" => {
+            let of = arguments(function).into_iter().next();
+            Some(call("cleave_type", of.into_iter().collect()))
         }
+        "cleave_schema_name" => arguments(function).into_iter().next(),
         "cleave_function_name" => Some(call("cleave_function", arguments(function))),
         "cleave_function" => Some(expression.clone()),
         _ => None,
@@ -496,7 +500,8 @@ fn array_of(function: &ast::Function) -> Option<Expr> {
     }
     let mut query = query.clone();
     let order = outer_rows::lower_array(&mut query);
-    let select = plain_select(&query)?;
+    // One row of expressions is no matter of the catalog.
+    let select = plain_select(&query).filter(|select| !select.from.is_empty())?;
     let of_function = select
         .from
         .iter()
@@ -513,7 +518,8 @@ fn array_of(function: &ast::Function) -> Option<Expr> {
         });
     }
     query.order_by = None;
-    wrap(&mut query, "array_agg", order).then_some(Expr::Subquery(query))
+    let is_list = wrap(&mut query, "array_agg", order);
+    is_list.then(|| call("list_or_empty", vec![Expr::Subquery(query)]))
 }
 
 /// The replacement of a scalar subquery; None: it stays, or becomes the greatest of its rows.

@@ -313,12 +313,25 @@ pub fn next_text(name: &str) -> String {
 /// The default of a column as the catalog shows it: a sequence with its schema, unless the search path finds it
 /// without.
 pub fn shown_default(column: &Column, has_public: bool) -> Option<String> {
-    let own = column.default.clone();
+    let own = column.default.as_deref().map(|text| typed_literal(text, column.column_type));
     let Some(name) = next_default(column) else { return own };
     let Some(name) = unqualified(&name) else { return own };
     let schema = if has_public { "" } else { "public." };
     let name = quoted(&name).replace('\'', "''");
     Some(format!("nextval('{schema}{name}'::regclass)"))
+}
+
+/// `text`, with its type where it is a literal in quotes, as PostgreSQL shows it.
+fn typed_literal(text: &str, column_type: ColumnType) -> String {
+    let inner = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
+    let is_literal = inner.is_some_and(|inner| !inner.replace("''", "").contains('\''));
+    let name = match column_type {
+        ColumnType::Char(_) => "bpchar".to_owned(),
+        ColumnType::Varchar(_) => "character varying".to_owned(),
+        ColumnType::Numeric { .. } => "numeric".to_owned(),
+        other => other.sql_name(),
+    };
+    if is_literal { format!("{text}::{name}") } else { text.to_owned() }
 }
 
 /// Placeholders for numbers that are drawn later.

@@ -499,6 +499,7 @@ impl Reader<'_> {
             "fetch" | "move" => self.fetch(word == "move"),
             "close" => self.close(),
             "vacuum" => self.vacuum(),
+            "create" if self.word_at(1) == "extension" => self.create_extension(),
             _ => {
                 if let Some(statement) = self.sequence_statement()? {
                     return Ok(statement);

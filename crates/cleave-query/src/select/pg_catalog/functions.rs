@@ -254,7 +254,10 @@ const KNOWN: &[Known] = &[
     // What the syntax of `::regclass` and the like becomes.
     known("cleave_relation", Gives::Number, relation),
     known("cleave_relation_name", Gives::Text, |asker, arguments| {
-        let oid = number(arguments, 0);
+        let oid = match relation(asker, arguments)? {
+            Answer::Number(oid) => Some(oid),
+            _ => None,
+        };
         let name = |oid| match asker.view.relation_name(oid) {
             Some(name) if asker.finds(oid) => name,
             Some(name) => format!("public.{name}"),
@@ -262,11 +265,7 @@ const KNOWN: &[Known] = &[
         };
         Ok(oid.map(name).into())
     }),
-    known("cleave_type", Gives::Number, |_, arguments| {
-        let Some(name) = text(arguments, 0) else { return Ok(Answer::Null) };
-        let found = name.parse().ok().or_else(|| type_named(&name));
-        found.map(Answer::Number).ok_or_else(|| Error::unknown(NameKind::Type, &name, []).into())
-    }),
+    known("cleave_type", Gives::Number, |_, arguments| Ok(type_number(arguments)?.into())),
     known("cleave_function", Gives::Number, |_, arguments| {
         let Some(name) = text(arguments, 0) else { return Ok(Answer::Null) };
         match name.parse().ok().or_else(|| io_functions::number_of(&name)) {
@@ -358,7 +357,7 @@ const KNOWN: &[Known] = &[
     // Of things by their numbers.
     known("format_type", Gives::Text, |_, arguments| {
         let modifier = number(arguments, 1).unwrap_or(-1);
-        Ok(number(arguments, 0).map(|oid| type_text(oid, modifier)).into())
+        Ok(type_number(arguments)?.map(|oid| type_text(oid, modifier)).into())
     }),
     known("pg_get_userbyid", Gives::Text, |asker, arguments| {
         let role = number(arguments, 0).and_then(|oid| u32::try_from(oid).ok());
@@ -519,6 +518,13 @@ fn relation(asker: &Asker, arguments: &[ScalarValue]) -> Result<Answer> {
     let names = || asker.view.tables().map(|table| table.schema.name.as_str());
     let unknown = || Error::unknown(NameKind::Relation, &name, names());
     found.map(Answer::Number).ok_or_else(|| unknown().into())
+}
+
+/// The number of the type that the first argument names or is.
+fn type_number(arguments: &[ScalarValue]) -> Result<Option<i64>> {
+    let Some(name) = text(arguments, 0) else { return Ok(None) };
+    let found = name.parse().ok().or_else(|| type_named(&name));
+    Ok(Some(found.ok_or_else(|| Error::unknown(NameKind::Type, &name, []))?))
 }
 
 fn current_setting(asker: &Asker, arguments: &[ScalarValue]) -> Result<Answer> {

@@ -9,10 +9,11 @@ use cleave_catalog::catalog::TableState;
 use cleave_catalog::catalog::rights::{Object, ObjectKind, Privilege};
 use cleave_catalog::catalog::sequence::Sequence;
 use cleave_catalog::identifiers::unqualified;
+use cleave_catalog::session_objects::{ShownCursor, ShownStatement};
 use cleave_catalog::settings::{SettingRow, Settings};
 use cleave_catalog::value::text::value_text;
-use cleave_sql::statement::catalog_tables::numbers::sequence_oid;
-use cleave_sql::statement::catalog_tables::{Cell, Row};
+use cleave_sql::statement::catalog_tables::numbers::{numbered_catalogs, sequence_oid};
+use cleave_sql::statement::catalog_tables::{self, Cell, Row};
 use cleave_sql::statement::defaults::shown_default;
 use cleave_store::{Column, TableSchema};
 
@@ -89,6 +90,8 @@ pub(super) fn rows(
         "pg_timezone_abbrevs" => vec![time_zone("UTC", "abbrev")],
         "pg_type" => types().into_iter().chain(row_types(view)).collect(),
         "pg_matviews" => view.tables().filter_map(|table| materialized(view, table)).collect(),
+        "pg_cursors" => cursors(view),
+        "pg_prepared_statements" => prepared_statements(view),
         "pg_views" => view
             .views()
             .map(|shown| {
@@ -262,7 +265,46 @@ fn classes(view: &View) -> Vec<Row> {
         row.push(("reltype", row_type_oid(&view.schema).into()));
         row
     });
-    tables.chain(indexes).chain(sequences).chain(views).collect()
+    let own = tables.chain(indexes).chain(sequences).chain(views);
+    own.chain(numbered_catalogs().map(system_table)).collect()
+}
+
+/// The row of a table of PostgreSQL's own.
+fn system_table((name, oid): (&str, i64)) -> Row {
+    let columns = catalog_tables::columns(catalog_tables::CATALOG_SCHEMA, name);
+    let count = columns.map_or(0, |columns| i64::try_from(columns.len()).unwrap_or(0));
+    let kind = if name == "pg_roles" { "v" } else { "r" };
+    let mut row = class((oid, name), kind, (count, -1), false);
+    row.retain(|(column, _)| *column != "relnamespace");
+    row.push(("relnamespace", number::PG_CATALOG.into()));
+    row
+}
+
+fn cursors(view: &View) -> Vec<Row> {
+    let row = |(name, cursor): (String, ShownCursor)| -> Row {
+        vec![
+            ("name", name.into()),
+            ("statement", cursor.text.into()),
+            ("is_holdable", cursor.is_held.into()),
+            ("is_binary", false.into()),
+            ("is_scrollable", false.into()),
+            ("creation_time", cursor.made_us.into()),
+        ]
+    };
+    view.client.objects.cursors().into_iter().map(row).collect()
+}
+
+fn prepared_statements(view: &View) -> Vec<Row> {
+    let row = |(name, statement): (String, ShownStatement)| -> Row {
+        vec![
+            ("name", name.into()),
+            ("statement", statement.text.into()),
+            ("prepare_time", statement.made_us.into()),
+            ("parameter_types", Cell::Texts(statement.types)),
+            ("from_sql", statement.is_of_sql.into()),
+        ]
+    };
+    view.client.objects.statements().into_iter().map(row).collect()
 }
 
 fn materialized(view: &View, table: &TableState) -> Option<Row> {

@@ -5,7 +5,12 @@
 
 use std::sync::Arc;
 
+use cleave_sql::statement::ddl::column_type;
 use cleave_store::{Column, ColumnType, TableSchema};
+use datafusion::sql::sqlparser::ast::DataType;
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::Token;
 
 use cleave_catalog::catalog::index_definition::{IndexDefinition, PRIMARY_KEY};
 use cleave_catalog::catalog::rights::{Object, Privilege, Rights};
@@ -354,7 +359,7 @@ pub(super) fn type_text(oid: i64, modifier: i64) -> String {
 
 /// The number of the type that `written` names.
 pub(super) fn type_named(written: &str) -> Option<i64> {
-    let name = written.trim().to_lowercase();
+    let name = written.trim().to_lowercase().replace("\"pg_catalog\".", "pg_catalog.");
     let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
     let (name, is_list) = match name.strip_suffix("[]") {
         Some(item) => (item.trim(), true),
@@ -363,6 +368,26 @@ pub(super) fn type_named(written: &str) -> Option<i64> {
             None => (name, false),
         },
     };
-    let known = TYPES.iter().find(|known| known.name == name || known.sql == name)?;
+    let quoted = name.strip_prefix('"').and_then(|name| name.strip_suffix('"'));
+    let own = quoted.unwrap_or(name);
+    let known = TYPES.iter().find(|known| known.name == own || known.sql == name);
+    let Some(known) = known else { return parsed_type(name, is_list) };
     Some(if is_list { known.list } else { known.oid }).filter(|oid| *oid != 0)
+}
+
+/// The number of a type that is written as columns are defined, with a modifier or by another name.
+fn parsed_type(written: &str, is_list: bool) -> Option<i64> {
+    let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(written).ok()?;
+    let data_type = parser.parse_data_type().ok()?;
+    let data_type = match data_type {
+        DataType::Timestamp(Some(_), zone) => DataType::Timestamp(None, zone),
+        DataType::Time(Some(_), zone) => DataType::Time(None, zone),
+        other => other,
+    };
+    if parser.peek_token().token != Token::EOF {
+        return None;
+    }
+    let (oid, _) = type_of(column_type(&data_type).ok()?);
+    let known = TYPES.iter().find(|known| known.oid == oid)?;
+    Some(if is_list { known.list } else { known.oid })
 }

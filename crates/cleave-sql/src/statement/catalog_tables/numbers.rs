@@ -49,6 +49,11 @@ pub fn name_of_catalog(oid: i64) -> Option<&'static str> {
     OWN.iter().find(|(_, known)| *known == oid).map(|(name, _)| *name)
 }
 
+/// The tables of PostgreSQL's own that have a number.
+pub fn numbered_catalogs() -> impl Iterator<Item = (&'static str, i64)> {
+    OWN.iter().copied()
+}
+
 /// Those that [`super`] lists.
 const OWN: &[(&str, i64)] = &[
     ("pg_am", 2601),

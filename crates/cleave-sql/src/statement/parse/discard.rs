@@ -1,9 +1,10 @@
 //! DISCARD, and statements of connection poolers that have no effect here.
 
-use cleave_catalog::error::Result;
+use cleave_catalog::error::{Error, Result};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Reader, Statement};
+use crate::statement::names::fold;
 
 /// What DISCARD resets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,25 @@ impl Reader<'_> {
         let said = words.into_iter().find(|(word, _)| self.take(word));
         let said = said.ok_or_else(|| self.expected("ALL, PLANS, SEQUENCES or TEMP"))?;
         Ok(Statement::Discard(said.1))
+    }
+
+    /// CREATE EXTENSION of PL/pgSQL, which scripts that PostgreSQL's dumps are made of begin with.
+    pub(super) fn create_extension(&mut self) -> Result<Statement> {
+        self.parser.advance_token();
+        self.parser.advance_token();
+        if self.take("if") {
+            self.must_take("not")?;
+            self.must_take("exists")?;
+        }
+        let name = self.parser.parse_identifier().map_err(|error| self.syntax(error))?;
+        if fold(&name) != "plpgsql" {
+            return Err(Error::unsupported(format!("CREATE EXTENSION {name}")));
+        }
+        // WITH SCHEMA name, and the like.
+        while !matches!(self.parser.peek_token().token, Token::EOF | Token::SemiColon) {
+            self.parser.advance_token();
+        }
+        Ok(Statement::Nothing { tag: "CREATE EXTENSION" })
     }
 
     /// A statement of one name or star that has no effect here.

@@ -40,7 +40,7 @@ impl Reader<'_> {
             if !self.take("zone") {
                 return Err(self.expected("ZONE"));
             }
-            return self.set_to("TimeZone".into(), scope);
+            return self.set_zone(scope);
         }
         if self.take("names") {
             return self.set_to("client_encoding".into(), scope);
@@ -53,6 +53,25 @@ impl Reader<'_> {
             return Err(self.expected("= or TO"));
         }
         self.set_to(name, scope)
+    }
+
+    /// SET TIME ZONE { value | LOCAL | DEFAULT | INTERVAL 'offset' [HOUR TO MINUTE] }.
+    fn set_zone(&mut self, scope: Scope) -> Result<Statement> {
+        let name = "TimeZone".to_owned();
+        if self.take("local") {
+            return Ok(Statement::Set { name, value: None, scope });
+        }
+        if !self.take("interval") {
+            return self.set_to(name, scope);
+        }
+        let offset = self.string("an offset from UTC in single quotes")?;
+        if self.take("hour") {
+            self.must_take("to")?;
+            self.must_take("minute")?;
+        }
+        let is_zero = !offset.is_empty() && offset.chars().all(|one| "+-0:".contains(one));
+        let value = Some(if is_zero { "UTC".to_owned() } else { offset });
+        Ok(Statement::Set { name, value, scope })
     }
 
     fn set_to(&mut self, name: String, scope: Scope) -> Result<Statement> {
