@@ -4,11 +4,12 @@
     scripts/clients.py            all of them: installs missing ones into target/clients, or prints SKIPPED
     scripts/clients.py psql jdbc  only these
 
-psql, pgbench, pg_dump, sysbench and Active Record come with apt-get (root or sudo), psycopg, asyncpg, SQLAlchemy and
-pgAdmin 4 with pip, pg, knex and TypeORM with npm, pgx with go, JDBC from Maven. A client that cannot be installed is
-skipped with a message; one that runs must succeed.
+psql, pgbench, pg_dump, sysbench and Active Record come with apt-get (root or sudo), psycopg, asyncpg, SQLAlchemy,
+Django, dbt and pgAdmin 4 with pip, pg, knex and TypeORM with npm, pgx with go, JDBC and Hibernate from Maven. A client
+that cannot be installed is skipped with a message; one that runs must succeed.
 """
 
+import contextlib
 import difflib
 import os
 import shutil
@@ -84,6 +85,21 @@ def start_server(folder):
     process, port = servers.serve(cleave(), database, "--tls-self-made")
     SERVER["port"] = str(port)
     return process
+
+
+@contextlib.contextmanager
+def database_of_its_own(name, *statements):
+    """What programs need in their environment to connect to a new database, made by `statements`."""
+    with tempfile.TemporaryDirectory() as folder:
+        database = Path(folder) / name
+        made = sum((["-c", statement] for statement in statements or ["SELECT 1"]), [])
+        run([cleave(), "sql", "--create", "--db", str(database), *made])
+        run([cleave(), "user", "add", USER, "--db", str(database)], input=PASSWORD + "\n")
+        process, port = servers.serve(cleave(), database, "--tls-self-made")
+        try:
+            yield {**environment(), "PGPORT": str(port), "PGDATABASE": name}
+        finally:
+            servers.stop(process)
 
 
 def debian(program, packages=("postgresql-client", "postgresql-contrib")):
@@ -228,18 +244,10 @@ def pg_dump():
     assert "CREATE TABLE public.customers" not in dumped("-t", "parts") and "CREATE TABLE public.parts" in dumped("-t",
         "par*")
     for options in [(), ("--inserts",), ("--column-inserts", "--no-owner"), ("--clean", "--if-exists")]:
-        with tempfile.TemporaryDirectory() as folder:
-            database = Path(folder) / "restored"
-            roles = ["CREATE ROLE reader", "CREATE ROLE \"Odd \"\"Role\""]
-            run([cleave(), "sql", "--create", "--db", str(database), *sum((["-c", role] for role in roles), [])])
-            run([cleave(), "user", "add", USER, "--db", str(database)], input=PASSWORD + "\n")
-            process, port = servers.serve(cleave(), database, "--tls-self-made")
-            there = {**environment(), "PGPORT": str(port), "PGDATABASE": "restored"}
-            try:
-                run([*psql, "-f", "-"], input=dumped(*options), env=there)
-                again = dumped("--no-owner", env=there) if "--no-owner" in options else dumped(env=there)
-            finally:
-                servers.stop(process)
+        roles = ["CREATE ROLE reader", "CREATE ROLE \"Odd \"\"Role\""]
+        with database_of_its_own("restored", *roles) as there:
+            run([*psql, "-f", "-"], input=dumped(*options), env=there)
+            again = dumped("--no-owner", env=there) if "--no-owner" in options else dumped(env=there)
         expected = dumped("--no-owner") if "--no-owner" in options else whole
         assert again == expected, "\n".join(difflib.unified_diff(expected.splitlines(), again.splitlines(),
             lineterm=""))
@@ -310,6 +318,32 @@ def jdbc():
     print("   ", run(["java", "-cp", f"{folder}:{jar}", "Client"]).strip())
 
 
+def python_project(name, packages, check):
+    """Runs the project `scripts/clients/NAME`, in a Python and with a database of its own."""
+    def client():
+        interpreter = servers.python_with(packages, check, WORK / name)
+        if interpreter is None:
+            raise Skipped(f"{name} cannot be installed")
+        # The programs write into their folder.
+        with tempfile.TemporaryDirectory() as folder, database_of_its_own(name) as there:
+            shutil.copytree(PROGRAMS / name, folder, dirs_exist_ok=True)
+            print("   ", run([interpreter, "run.py"], cwd=folder, env=there).strip())
+    return client
+
+
+def hibernate():
+    if not shutil.which("javac") or not shutil.which("mvn"):
+        raise Skipped("javac or mvn is not here")
+    folder = WORK / "hibernate"
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(PROGRAMS / "hibernate" / "pom.xml", folder)
+    if not any(folder.glob("jars/hibernate-core-*.jar")):
+        install(["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"], "Hibernate", cwd=folder)
+    run(["javac", "-cp", f"{folder}/jars/*", "-d", str(folder), str(PROGRAMS / "hibernate" / "Shop.java")])
+    with database_of_its_own("hibernate") as there:
+        print("   ", run(["java", "-cp", f"{folder}:{folder}/jars/*", "Shop"], env=there).strip())
+
+
 CLIENTS = {
     "psql": psql,
     "pgbench": pgbench,
@@ -324,6 +358,11 @@ CLIENTS = {
     "activerecord": activerecord,
     "pgx": pgx,
     "jdbc": jdbc,
+    "hibernate": hibernate,
+    "django": python_project("django", ["Django==5.2.*", "psycopg[binary]"],
+                             "import django, psycopg; assert django.VERSION[:2] == (5, 2)"),
+    "dbt": python_project("dbt", ["dbt-core==1.10.*", "dbt-postgres==1.10.*"],
+                          "import dbt.version, dbt.adapters.postgres"),
     # Last: it makes what the others do not expect.
     "pg_dump": pg_dump,
 }

@@ -1,0 +1,4 @@
+{% snapshot orders_history %}
+{{ config(target_schema='public', unique_key='id', strategy='check', check_cols=['total', 'paid']) }}
+select * from {{ ref('raw_orders') }}
+{% endsnapshot %}
