@@ -253,6 +253,8 @@ def inspection():
     tables = say("inspectdb")
     for expected in ["class LibraryBook(models.Model):", "author = models.ForeignKey(LibraryAuthor, models.DO_NOTHING)",
                      "key = models.UUIDField(unique=True)", "'author', 'title')",
+                     "price = models.DecimalField(max_digits=8, decimal_places=2)",
+                     "state = models.CharField(max_length=1)", "title = models.CharField(max_length=200)",
                      "lent = models.DurationField(blank=True, null=True)",
                      "cover = models.BinaryField(blank=True, null=True)",
                      "class DjangoSession(models.Model):"]:
