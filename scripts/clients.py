@@ -3,6 +3,7 @@
 
     scripts/clients.py            all of them: installs missing ones into target/clients, or prints SKIPPED
     scripts/clients.py psql jdbc  only these
+    scripts/clients.py --but dbt  all but these
 
 psql, pgbench, pg_dump, sysbench and Active Record come with apt-get (root or sudo), psycopg, asyncpg, SQLAlchemy,
 Django, dbt and pgAdmin 4 with pip, pg, knex and TypeORM with npm, pgx with go, JDBC and Hibernate from Maven. A client
@@ -213,6 +214,9 @@ TO_DUMP = [
     "INSERT INTO counted (bits) VALUES ('\\x00ff'), (NULL)",
     "CREATE VIEW b_view AS SELECT p.id, c.email FROM parts p JOIN customers c ON c.id = p.customer",
     "CREATE VIEW a_view AS SELECT count(*) AS many FROM b_view",
+    "CREATE MATERIALIZED VIEW a_kept AS SELECT id, price FROM parts WHERE id > 0",
+    "CREATE UNIQUE INDEX kept_ids ON a_kept (id)",
+    "CREATE MATERIALIZED VIEW a_later AS SELECT count(*) AS many FROM a_kept WITH NO DATA",
     "COMMENT ON TABLE parts IS 'it''s parts'",
     "COMMENT ON COLUMN parts.price IS 'each'",
     "CREATE ROLE reader",
@@ -369,8 +373,11 @@ CLIENTS = {
 
 
 def main():
-    wanted = sys.argv[1:] or list(CLIENTS)
-    unknown = [name for name in wanted if name not in CLIENTS]
+    named = sys.argv[1:]
+    is_but = named[:1] == ["--but"]
+    named = named[is_but:]
+    wanted = [name for name in CLIENTS if name not in named] if is_but else named or list(CLIENTS)
+    unknown = [name for name in named if name not in CLIENTS]
     if unknown:
         sys.exit(f"there is no client {unknown[0]}; there are {', '.join(CLIENTS)}")
     WORK.mkdir(parents=True, exist_ok=True)

@@ -270,7 +270,8 @@ impl Session {
     /// Sets the client's identity.
     pub fn set_client(&mut self, client: Client) {
         let advisory = AdvisoryLocks::new(client.backend);
-        self.settings.client = Client { advisory, ..client };
+        let objects = self.settings.client.objects.clone();
+        self.settings.client = Client { advisory, objects, ..client };
     }
 
     /// Sets the streams that COPY … STDIN reads and COPY … STDOUT writes.

@@ -12,7 +12,7 @@ class CreateLibrary < ActiveRecord::Migration[6.1]
       t.references :author, null: false, foreign_key: { on_delete: :cascade }
       t.string :title, null: false
       t.text :summary
-      t.decimal :price, precision: 10, scale: 2
+      t.decimal :price, precision: 10, scale: 2, default: "9.5"
       t.date :published
       t.boolean :lent, null: false, default: false
       t.binary :cover

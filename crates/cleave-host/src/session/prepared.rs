@@ -32,7 +32,7 @@ use cleave_query::select::{QueryRequest, ReadView};
 use cleave_sql::statement::conform::converted;
 use cleave_sql::statement::hint::Hint;
 use cleave_sql::statement::locked_parts::GivenRows;
-use cleave_sql::statement::names::in_quotes;
+use cleave_sql::statement::names::quoted;
 use cleave_sql::statement::parameters;
 use cleave_sql::statement::parameters::{StatementText, parameter_type, type_name};
 use cleave_sql::statement::parse::{CreateTableAs, Define, refuse_in_query};
@@ -391,7 +391,7 @@ pub(super) async fn prepare_parsed(
     hints: Vec<Hint>,
 ) -> Result<Outcome> {
     let Prepare { name, types, statement, text, .. } = prepare;
-    let shown = format!("PREPARE {} AS {text}", in_quotes(&name));
+    let shown = format!("PREPARE {} AS {text}", quoted(&name));
     prepare_source(session, &name, (*statement, text, types), hints).await?;
     show(session, &name, shown, true);
     Ok(Outcome::done("PREPARE"))

@@ -111,9 +111,13 @@ pub(super) async fn rename_sequence(
     to: &str,
 ) -> Result<Outcome> {
     let done = Outcome::done("ALTER SEQUENCE");
-    let draws = |column: &Column| next_default(column).is_some_and(|drawn| drawn == name);
-    let drawing = |table: &&Arc<TableState>| table.schema.columns.iter().any(draws);
     let state = session.names();
+    let draws = |column: &Column| {
+        let drawn = next_default(column);
+        let drawn = drawn.and_then(|drawn| named(&state, &drawn).ok().map(|known| &*known.name));
+        drawn == Some(name)
+    };
+    let drawing = |table: &&Arc<TableState>| table.schema.columns.iter().any(draws);
     let tables = state.tables().filter(drawing).map(|table| table.schema.name.clone());
     let locked: Vec<String> = tables.chain([name.to_owned()]).collect();
     let mut definition =

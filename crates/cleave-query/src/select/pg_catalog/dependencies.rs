@@ -4,15 +4,18 @@
 //!
 //! Source: PostgreSQL's manual, "pg_depend", "pg_rewrite".
 
+use std::sync::Arc;
+
 use cleave_catalog::catalog::sequence::named;
 use cleave_catalog::catalog::view::ViewState;
 use cleave_sql::statement::catalog_tables::Row;
 use cleave_sql::statement::catalog_tables::numbers::oid_of;
 use cleave_sql::statement::catalog_tables::numbers::sequence_oid;
 use cleave_sql::statement::catalog_tables::numbers::{
-    ATTRDEF, CLASS, CONSTRAINT, NAMESPACE, REWRITE,
+    ATTRDEF, CLASS, CONSTRAINT, NAMESPACE, PER_TABLE, REWRITE,
 };
 use cleave_sql::statement::defaults::next_default;
+use cleave_store::TableSchema;
 
 use super::constraints::Constraint;
 use super::rows::own_default;
@@ -42,8 +45,8 @@ pub(super) fn rows(view: &View) -> Vec<Row> {
     }
     view.indexes().for_each(|index| of_index(&index, &mut found));
     view.rules().for_each(|rule| of_constraint(&rule, &mut found));
-    for shown in view.views() {
-        let (own, rule) = ((CLASS, table_oid(&shown.schema), 0), (REWRITE, rule_oid(shown), 0));
+    for (shown, oid) in ruled(view) {
+        let (own, rule) = ((CLASS, table_oid(&shown.schema), 0), (REWRITE, oid, 0));
         found.extend([row(rule, own, "i"), row(rule, own, "n")]);
         let depends = shown.depends.iter().filter(|id| view.state().has_relation(**id));
         found.extend(depends.map(|id| row(rule, (CLASS, oid_of(*id), 0), "n")));
@@ -53,9 +56,9 @@ pub(super) fn rows(view: &View) -> Vec<Row> {
 
 /// The rows of `pg_rewrite`.
 pub(super) fn rules(view: &View) -> Vec<Row> {
-    let rule = |shown: &ViewState| -> Row {
+    let rule = |(shown, oid): (Arc<ViewState>, i64)| -> Row {
         vec![
-            ("oid", rule_oid(shown).into()),
+            ("oid", oid.into()),
             ("rulename", "_RETURN".into()),
             ("ev_class", table_oid(&shown.schema).into()),
             ("ev_type", "1".into()),
@@ -63,12 +66,18 @@ pub(super) fn rules(view: &View) -> Vec<Row> {
             ("is_instead", true.into()),
         ]
     };
-    view.views().map(|shown| rule(shown)).collect()
+    ruled(view).map(rule).collect()
 }
 
-/// A view has neither indexes nor constraints, whose numbers stand behind its own.
-fn rule_oid(shown: &ViewState) -> i64 {
-    table_oid(&shown.schema) + 1
+/// All views, also materialized ones, each with the number of its rule.
+fn ruled(view: &View) -> impl Iterator<Item = (Arc<ViewState>, i64)> {
+    // A view has neither indexes nor constraints, whose numbers stand behind its own.
+    let views = view.views().map(|shown| (Arc::clone(shown), table_oid(&shown.schema) + 1));
+    let materialized = view.state().materialized_views().map(|(table, query)| {
+        let shown = query.as_view(TableSchema::clone(&table.schema));
+        (Arc::new(shown), table_oid(&table.schema) + PER_TABLE - 1)
+    });
+    views.chain(materialized)
 }
 
 fn defaults(view: &View, found: &mut Vec<Row>) {

@@ -47,6 +47,9 @@ impl Asker {
 
     /// The number of what is `written` so, where the search path finds it.
     fn relation(&self, written: &str) -> Option<i64> {
+        // As TypeORM names a table: with the database.
+        let database = format!("{}.", quoted(&self.view.client.database));
+        let written = written.strip_prefix(&*database).unwrap_or(written);
         let found = self.view.relation(written)?;
         (has_schema(written) || self.finds(found)).then_some(found)
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cleave_sql::statement::catalog_tables::Row;
+use cleave_sql::statement::defaults::shown_default;
 use cleave_store::{Column, ColumnType, TableSchema};
 
 use super::roles;
@@ -106,7 +107,7 @@ fn column_row(view: &View, schema: &TableSchema, column: &Column) -> Row {
         "d" => Some("BY DEFAULT"),
         _ => None,
     };
-    let default = column.default.clone().filter(|_| identity.is_none());
+    let default = shown_default(column, true).filter(|_| identity.is_none());
     let (oid, _) = type_of(column.column_type);
     let known = TYPES.iter().find(|known| known.oid == oid).map(|known| known.name);
     let (precision, radix, scale) = match column.column_type {
