@@ -12,7 +12,7 @@ assert columns == {
     "id": ("INTEGER", False, None),
     "email": ("VARCHAR(60)", False, None),
     "born": ("DATE", True, None),
-    "note": ("TEXT", True, "'none'"),
+    "note": ("TEXT", True, "'none'::text"),
 }, columns
 assert inspector.get_pk_constraint("customers")["constrained_columns"] == ["id"]
 assert [(unique["name"], unique["column_names"])

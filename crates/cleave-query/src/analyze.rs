@@ -88,6 +88,18 @@ struct ReadPart {
     zones: BTreeMap<u32, (ColumnFacts, Option<PageZones>)>,
 }
 
+/// `state`, in which a materialized view without rows yet is the empty table that it is.
+fn readable(state: Arc<CatalogState>, name: &str) -> Result<Arc<CatalogState>> {
+    let table = state.find_table(name)?;
+    if table.check_populated().is_ok() {
+        return Ok(state);
+    }
+    let table = TableState { materialized: None, ..TableState::clone(table) };
+    let mut state = CatalogState::clone(&state);
+    state.tables.insert(name.to_owned(), Arc::new(table));
+    Ok(Arc::new(state))
+}
+
 /// Analyses `columns`, or all, of the table `name` by `query`, and keeps what was found.
 ///
 /// # Errors
@@ -99,7 +111,7 @@ pub async fn analyze(
     columns: &[String],
     effort: Effort,
 ) -> Result<Analyzed> {
-    let state = database.snapshot(SnapshotKind::Flushed).await?;
+    let state = readable(database.snapshot(SnapshotKind::Flushed).await?, name)?;
     let table = state.find_table(name)?;
     let schema = Arc::clone(&table.schema);
     let pages = page_sizes(table);

@@ -56,8 +56,16 @@ const ABSENT_BYTES_MAX: usize = 1024;
 
 /// Runs ALTER TABLE.
 pub(super) async fn alter_table(session: &mut Session, alter: AlterTable) -> Result<Outcome> {
-    let done = Outcome::done("ALTER TABLE");
+    let done = match alter.is_materialized {
+        true => Outcome::done("ALTER MATERIALIZED VIEW"),
+        false => Outcome::done("ALTER TABLE"),
+    };
     let state = session.names();
+    let is_materialized =
+        state.table(&alter.table).is_some_and(|table| table.materialized.is_some());
+    if alter.is_materialized && !is_materialized && state.is_name_taken(&alter.table) {
+        return Err(super::indexes::wrong_kind(&alter.table, "a materialized view"));
+    }
     if let ([Action::RenameTable { to }], Some(_)) =
         (alter.actions.as_slice(), state.view(&alter.table))
     {
@@ -86,10 +94,18 @@ pub(super) async fn alter_table(session: &mut Session, alter: AlterTable) -> Res
     };
     let names: Vec<String> = alter.actions.iter().filter_map(new_name).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut tables = vec![alter.table.clone()];
+    let concerns_views = |action: &Action| {
+        renames(action) || matches!(action, Action::DropColumn { .. } | Action::SetType { .. })
+    };
+    let concerns_views = alter.actions.iter().any(concerns_views);
+    let named = [alter.table.clone()];
+    let mut tables = views::with_dependents(&state, &named, concerns_views);
     tables.extend(foreign_key_rules::held_for(session, &alter).await?);
     let mut definition =
         definitions::begin_definition(session, "ALTER TABLE", &tables, &names).await?;
+    if concerns_views {
+        views::check_dependents(&definition.edit.next, &named, &tables)?;
+    }
     let mut name = alter.table;
     for action in alter.actions {
         let renames = renames(&action);
@@ -152,9 +168,12 @@ fn renames(action: &Action) -> bool {
 
 /// Runs ALTER VIEW … RENAME TO.
 async fn rename_view(session: &mut Session, from: &str, to: &str) -> Result<Outcome> {
+    let named = [from.to_owned()];
+    let locked = views::with_dependents(&session.names(), &named, true);
     let mut definition =
-        definitions::begin_definition(session, "ALTER VIEW", &[from.to_owned()], &[to]).await?;
+        definitions::begin_definition(session, "ALTER VIEW", &locked, &[to]).await?;
     let next = &mut definition.edit.next;
+    views::check_dependents(next, &named, &locked)?;
     let Some(view) = next.view(from).map(Arc::clone) else {
         let views = next.views().map(|view| view.schema.name.as_str());
         return Err(Error::unknown(NameKind::View, from, views));

@@ -8,6 +8,7 @@ use arrow::datatypes::{Field, Schema};
 use cleave_catalog::catalog::{TableState, TabletState};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::index::TabletIndex;
+use cleave_catalog::settings::Settings;
 use cleave_query::cooperative::inserting::InsertFragment;
 use cleave_query::select;
 use cleave_query::select::{ColumnOrigin, QueryRequest, RunningQuery};
@@ -59,7 +60,8 @@ pub(super) async fn create_table_as(
     locking::wait_for_tables(session, &create.query).await?;
     let view = session.view().await?;
     let asked = QueryRequest { query: &create.query, parameters, view: Some(&view) };
-    let (filling, columns) = Filling::begin(session, asked).await?;
+    let settings = session.shared_settings();
+    let (filling, columns) = Filling::begin(session, &settings, asked).await?;
     let schema = TableSchema {
         table_id: 0,
         version: 1,
@@ -82,7 +84,8 @@ pub(super) async fn create_table_as(
     let Some((definition, schema)) = indexes::new_table(session, create).await? else {
         return Ok(Outcome::done("CREATE TABLE AS"));
     };
-    let (definition, count) = filling.run(session, definition, (&schema, asked)).await?;
+    let filled = filling.run(session, &settings, definition, (&schema, asked));
+    let (definition, count) = filled.await?;
     definitions::end_definition(session, definition).await?;
     Ok(Outcome::done(format!("SELECT {count}")))
 }
@@ -102,13 +105,14 @@ impl Filling {
     /// Those of the query; [`Error::Unsupported`] for a type that no column has.
     pub(super) async fn begin(
         session: &Session,
+        settings: &Settings,
         asked: QueryRequest<'_>,
     ) -> Result<(Self, Vec<Column>)> {
-        if let Some(fragment) = insert_fragment::of_new_table(session, asked).await? {
+        if let Some(fragment) = insert_fragment::of_new_table(session, settings, asked).await? {
             let columns = fragment.table().columns.clone();
             return Ok((Self { by_fragment: Some(fragment), running: None }, columns));
         }
-        let running = select::run_query(&session.database, session.in_force(), asked);
+        let running = select::run_query(&session.database, settings, asked);
         let running = Box::pin(running).await?;
         let columns = columns_of(&running.schema())?;
         Ok((Self { by_fragment: None, running: Some(running) }, columns))
@@ -120,13 +124,13 @@ impl Filling {
     /// Those of planning.
     pub(super) async fn begin_in(
         session: &Session,
-        schema: &TableSchema,
-        asked: QueryRequest<'_>,
+        settings: &Settings,
+        (schema, asked): (&TableSchema, QueryRequest<'_>),
     ) -> Result<Self> {
         let types = |columns: &[Column]| -> Vec<_> {
-            columns.iter().map(|column| column.column_type).collect()
+            columns.iter().map(|column| column.column_type.arrow()).collect()
         };
-        let by_fragment = insert_fragment::of_new_table(session, asked).await?;
+        let by_fragment = insert_fragment::of_new_table(session, settings, asked).await?;
         let fits = |one: &InsertFragment| types(&one.table().columns) == types(&schema.columns);
         Ok(Self { by_fragment: by_fragment.filter(fits), running: None })
     }
@@ -138,6 +142,7 @@ impl Filling {
     pub(super) async fn run(
         self,
         session: &Session,
+        settings: &Settings,
         mut definition: Definition,
         (schema, asked): (&Arc<TableSchema>, QueryRequest<'_>),
     ) -> Result<(Definition, u64)> {
@@ -150,7 +155,7 @@ impl Filling {
         let running = match self.running {
             Some(running) => running,
             None => {
-                let query = select::run_query(&session.database, session.in_force(), asked);
+                let query = select::run_query(&session.database, settings, asked);
                 Box::pin(query).await?
             }
         };

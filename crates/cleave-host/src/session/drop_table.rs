@@ -39,6 +39,10 @@ pub(super) async fn run(
             return Err(Error::unknown(NameKind::Table, name, names));
         }
     }
+    if dropped && cascade {
+        views::check_dependents(definition.before(), names, &locked)?;
+    }
+    let edit = &mut definition.edit;
     if dropped {
         let gone = &before - &ids(&edit.next);
         views::drop_dependents(&mut edit.next, &gone, cascade)?;

@@ -26,7 +26,7 @@ use arrow::datatypes::Schema;
 use cleave_catalog::activity::Act;
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::Result;
-use cleave_catalog::settings::UpdatePlacement;
+use cleave_catalog::settings::{Settings, UpdatePlacement};
 use cleave_engine::write::begun::byte_count;
 use cleave_engine::write::insert_pages::{self, PageLoad, PageTarget};
 use cleave_fragment::link::AttachMode;
@@ -365,12 +365,13 @@ async fn insert(
 /// Those of planning.
 pub(super) async fn of_new_table(
     session: &Session,
+    settings: &Settings,
     asked: QueryRequest<'_>,
 ) -> Result<Option<InsertFragment>> {
-    if session.in_force().update_placement == UpdatePlacement::Host || !is_query(asked.query) {
+    if settings.update_placement == UpdatePlacement::Host || !is_query(asked.query) {
         return Ok(None);
     }
-    let (database, settings) = (session.database.queries(), session.in_force());
+    let database = session.database.queries();
     let planned = Box::pin(plan_insert(database, settings, asked)).await?;
     let Some(planned) = planned.filter(|planned| may_pay(session, planned.device().id())) else {
         return Ok(None);

@@ -12,9 +12,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cleave_catalog::catalog::view::Materialized;
+use cleave_catalog::catalog::rights::FIRST;
+use cleave_catalog::catalog::view::{Materialized, ViewState};
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::{Error, Fault, NameKind, Result};
+use cleave_catalog::settings::Settings;
 use cleave_query::select::{self, QueryRequest, ReadView};
 use cleave_sql::dialect::written_out;
 use cleave_sql::statement::parse::{CreateMaterialized, Refresh, parse_query};
@@ -25,7 +27,7 @@ use cleave_txn::LockMode;
 
 use super::define::{Filling, columns_of, emptied};
 use super::definitions::{self, Definition};
-use super::{Outcome, Session, indexes, locking, views};
+use super::{Outcome, Session, indexes, locking, rights, views};
 
 /// What a refresh calls the view whose rows it reads, in a catalog version of its own.
 const REFRESHED: &str = "__refreshed";
@@ -45,7 +47,7 @@ pub(super) async fn create(session: &mut Session, create: CreateMaterialized) ->
     views::check_no_sequence(query, &view.state)?;
     let asked = QueryRequest { query, parameters, view: Some(&view) };
     let (filling, mut columns) = match create.is_populated {
-        true => Filling::begin(session, asked).await?,
+        true => Filling::begin(session, session.in_force(), asked).await?,
         false => (Filling::default(), columns_of(&described.schema)?),
     };
     views::rename_columns(&create.name, &mut columns, create.columns)?;
@@ -74,7 +76,9 @@ pub(super) async fn create(session: &mut Session, create: CreateMaterialized) ->
     views::hold(session, &definition, &described.tables).await?;
     let mut count = None;
     if create.is_populated {
-        let (filled, rows) = filling.run(session, definition, (&schema, asked)).await?;
+        let settings = session.shared_settings();
+        let filled = filling.run(session, &settings, definition, (&schema, asked));
+        let (filled, rows) = filled.await?;
         (definition, count) = (filled, Some(rows));
     }
     let query = Materialized {
@@ -128,19 +132,44 @@ pub(super) async fn refresh(session: &mut Session, refresh: &Refresh) -> Result<
     let (table, query) = found(&definition.edit.next, name)?;
     let schema = Arc::clone(&table.schema);
     let emptied = TableState { materialized: None, ..emptied(table) };
-    definition.edit.put_table(emptied);
     if *is_populated {
+        let plain = query.as_view(TableSchema::clone(&schema));
+        let settings = as_owner(session, &definition.edit.next, &plain)?;
+        // What it reads keeps its names until the commit.
+        let below = definition.edit.next.schemas_of(&plain);
+        views::hold(session, &definition, &below).await?;
+        definition.edit.put_table(emptied);
         locking::wait_for_tables(session, &*parse_query(query.query.clone())?).await?;
-        let view = as_view(session.view().await?, &schema, &query);
+        let view = session.view().await?;
+        let seen = view.state.tables.get(name).and_then(|table| table.materialized.as_deref());
+        if seen.is_none_or(|seen| (&seen.query, &seen.depends) != (&query.query, &query.depends)) {
+            // The snapshot of the block has other tables than the query names.
+            return Err(Error::concurrent_update());
+        }
+        let view = as_view(view, &schema, &query);
         let rows = parse_query(format!("SELECT * FROM {REFRESHED}"))?;
         let parameters = &Parameters::default();
         let asked = QueryRequest { query: &rows, parameters, view: Some(&view) };
-        let filling = Filling::begin_in(session, &schema, asked).await?;
-        (definition, _) = filling.run(session, definition, (&schema, asked)).await?;
+        let filling = Filling::begin_in(session, &settings, (&schema, asked)).await?;
+        (definition, _) = filling.run(session, &settings, definition, (&schema, asked)).await?;
+    } else {
+        definition.edit.put_table(emptied);
     }
     mark(&mut definition, name, Materialized { is_populated: *is_populated, ..query })?;
     definitions::end_definition(session, definition).await?;
     Ok(Outcome::done(what))
+}
+
+/// The settings of the session with the owner of `view`, who must be allowed to read what its query names, in the place
+/// of its user.
+fn as_owner(session: &Session, state: &CatalogState, view: &ViewState) -> Result<Settings> {
+    let owner = rights::check_view(session, state, view)?;
+    let mut settings = session.in_force().clone();
+    let acting = &mut settings.client.acting;
+    acting.role = (owner != FIRST).then_some(owner);
+    let name = state.rights.role(owner).map(|role| role.name.clone());
+    acting.current = name.filter(|_| owner != FIRST);
+    Ok(settings)
 }
 
 /// `view` with a plain view of `query`, which reads what the materialized one was made of.
@@ -170,6 +199,9 @@ pub(super) async fn drop(
         }
         gone.insert(found(next, name)?.0.schema.table_id);
         definition.edit.drop_table(name);
+    }
+    if cascade {
+        views::check_dependents(definition.before(), names, &locked)?;
     }
     views::drop_dependents(&mut definition.edit.next, &gone, cascade)?;
     if !gone.is_empty() {

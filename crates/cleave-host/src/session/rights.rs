@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::rights::{Object, Privilege, Rights};
+use cleave_catalog::catalog::view::ViewState;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::Settings;
 use cleave_engine::storage_engine::snapshot::SnapshotKind;
@@ -250,6 +251,19 @@ pub(super) fn check_may(session: &Session, privilege: Privilege, table: &str) ->
         }
         None => Ok(()),
     }
+}
+
+/// The owner of `view`, who must be allowed to read what its query names.
+///
+/// # Errors
+/// As [`check_rights`].
+pub(super) fn check_view(session: &Session, state: &CatalogState, view: &ViewState) -> Result<u32> {
+    let owner = state.rights.owner(Object::Relation(view.schema.table_id));
+    if !state.rights.is_superuser(owner) {
+        let found = RefCell::default();
+        check(session, (state, state), owner, &found).rows_of(view)?;
+    }
+    Ok(owner)
 }
 
 /// The older catalog version that statements read, if any: the past, or the snapshot of the block.

@@ -190,6 +190,10 @@ pub(super) async fn drop_views(
             return Err(Error::unknown(NameKind::View, name, views));
         }
     }
+    if cascade {
+        check_dependents(definition.before(), names, &locked)?;
+    }
+    let next = &mut definition.edit.next;
     drop_dependents(next, &gone, cascade)?;
     if !gone.is_empty() {
         definitions::end_definition(session, definition).await?;
@@ -306,14 +310,15 @@ fn depends(view: &ViewState, schema: &TableSchema, column: &str) -> Error {
     invalid(message, Fault::Dependent)
 }
 
-/// `names`, and with CASCADE those of the materialized views that depend on them: they are locked to be dropped.
+/// `names`, and if `changes` those of the views that depend on them: they are locked, to be dropped or to read the new
+/// names. Otherwise the commit would put them in the place of what others have made of them.
 pub(super) fn with_dependents(
     state: &CatalogState,
     names: &[String],
-    cascade: bool,
+    changes: bool,
 ) -> Vec<String> {
     let mut locked = names.to_vec();
-    if !cascade {
+    if !changes {
         return locked;
     }
     let id = |name: &String| {
@@ -321,9 +326,24 @@ pub(super) fn with_dependents(
         let schema = table.or_else(|| state.view(name).map(|view| &view.schema))?;
         Some(schema.table_id)
     };
-    let dependents = dependents(state, names.iter().filter_map(id).collect()).into_values();
-    locked.extend(dependents.filter(|name| state.tables.contains_key(name)));
+    locked.extend(dependents(state, names.iter().filter_map(id).collect()).into_values());
     locked
+}
+
+/// Refuses to go on where a view that depends on `names` has been made since those that do were `locked`.
+///
+/// # Errors
+/// [`Error::Conflict`].
+pub(super) fn check_dependents(
+    state: &CatalogState,
+    names: &[String],
+    locked: &[String],
+) -> Result<()> {
+    let all = with_dependents(state, names, true);
+    match all.iter().all(|name| locked.contains(name)) {
+        true => Ok(()),
+        false => Err(Error::concurrent_update()),
+    }
 }
 
 /// The views that depend on `of`, directly or through others: their ids and names.

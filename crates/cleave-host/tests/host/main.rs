@@ -52,6 +52,7 @@ mod log;
 mod long_values;
 mod lying_devices;
 mod many_changes;
+mod materialized_views;
 mod open;
 mod pages;
 mod parts_of_with;

@@ -279,9 +279,7 @@ impl StatementContext {
     /// # Errors
     /// As [`CatalogState::find_table`].
     pub(super) fn find_table(&self, name: &str) -> cleave_catalog::error::Result<&Arc<TableState>> {
-        let table = self.view.state.find_table(self.real_name(name))?;
-        table.check_populated()?;
-        Ok(table)
+        self.view.state.find_table(self.real_name(name))
     }
 
     fn real_name<'a>(&'a self, name: &'a str) -> &'a str {

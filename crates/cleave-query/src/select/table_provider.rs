@@ -169,6 +169,8 @@ impl CleaveTable {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let all: Vec<usize> = (0..self.arrow.fields().len()).collect();
+        // To describe it, or to define something over it, needs no rows.
+        self.table.check_populated()?;
         self.context.note_read(&self.table, filters)?;
         let mut wanted = columns.unwrap_or(&all).as_slice();
         let mut refers = false;

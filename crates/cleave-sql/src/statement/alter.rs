@@ -23,6 +23,8 @@ pub struct AlterTable {
     pub table: String,
     /// A table that does not exist is no error.
     pub if_exists: bool,
+    /// ALTER MATERIALIZED VIEW.
+    pub is_materialized: bool,
     /// The actions, in order.
     pub actions: Vec<Action>,
     /// Where the table's name stands.
@@ -178,7 +180,7 @@ pub fn alter_table(statement: ast::AlterTable) -> Result<AlterTable> {
         read_actions(operation, &mut actions).map_err(|error| error.at(position))?;
     }
     let (table, if_exists) = (table_name(&statement.name)?, statement.if_exists);
-    Ok(AlterTable { table, if_exists, actions, position })
+    Ok(AlterTable { table, if_exists, is_materialized: false, actions, position })
 }
 
 fn read_actions(operation: ast::AlterTableOperation, actions: &mut Vec<Action>) -> Result<()> {

@@ -247,7 +247,8 @@ impl Check<'_> {
         self.rows_of(&query.as_view(TableSchema::clone(&table.schema)))
     }
 
-    fn rows_of(&self, view: &ViewState) -> Result<()> {
+    /// What `view` reads.
+    pub(super) fn rows_of(&self, view: &ViewState) -> Result<()> {
         let id = view.schema.table_id;
         self.found.borrow_mut().views.insert(id, view.schema.version);
         let owner = match self.session.defined().is_temporary(id) {

@@ -154,6 +154,8 @@ pub(super) fn define(statement: &ast::Statement) -> Result<Option<Define>> {
 
 fn create_view(view: &ast::CreateView) -> Result<Define> {
     let clauses = [
+        // Otherwise it is read elsewhere.
+        (view.materialized, "CREATE OR REPLACE and TEMP with MATERIALIZED VIEW"),
         (view.or_alter || view.secure || view.if_not_exists, "this clause of CREATE VIEW"),
         (!matches!(view.options, ast::CreateTableOptions::None), "CREATE VIEW ... WITH"),
         (!view.cluster_by.is_empty() || view.comment.is_some(), "this clause of CREATE VIEW"),

@@ -83,7 +83,7 @@ impl Reader<'_> {
                 break;
             }
         }
-        let alter = AlterTable { table, if_exists, actions, position };
+        let alter = AlterTable { table, if_exists, is_materialized: false, actions, position };
         Ok(Some(Statement::Define(Box::new(Define::AlterTable(alter)))))
     }
 

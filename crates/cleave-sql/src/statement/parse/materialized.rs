@@ -94,9 +94,6 @@ impl Reader<'_> {
             return Err(self.expected("CREATE MATERIALIZED VIEW"));
         };
         let is_populated = self.with_data()?;
-        if view.or_replace || view.temporary {
-            return Err(Error::unsupported("CREATE OR REPLACE and TEMP with MATERIALIZED VIEW"));
-        }
         let is_typed = |column: &ast::ViewColumnDef| column.data_type.is_some();
         if view.columns.iter().any(is_typed) || !view.cluster_by.is_empty() {
             return Err(Error::unsupported("this clause of CREATE MATERIALIZED VIEW"));
@@ -136,7 +133,8 @@ impl Reader<'_> {
             self.must_take("to")?;
             Action::RenameColumn { from, to: self.identifier()? }
         };
-        let alter = AlterTable { table, if_exists, actions: vec![action], position };
+        let actions = vec![action];
+        let alter = AlterTable { table, if_exists, is_materialized: true, actions, position };
         Ok(Statement::Define(Box::new(Define::AlterTable(alter))))
     }
 
