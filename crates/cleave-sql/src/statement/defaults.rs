@@ -323,15 +323,24 @@ pub fn shown_default(column: &Column, has_public: bool) -> Option<String> {
 
 /// `text`, with its type where it is a literal in quotes, as PostgreSQL shows it.
 fn typed_literal(text: &str, column_type: ColumnType) -> String {
-    let inner = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
-    let is_literal = inner.is_some_and(|inner| !inner.replace("''", "").contains('\''));
     let name = match column_type {
-        ColumnType::Char(_) => "bpchar".to_owned(),
+        // PostgreSQL's name, bpchar, is none that a cast may have here.
+        ColumnType::Char(_) => return text.to_owned(),
         ColumnType::Varchar(_) => "character varying".to_owned(),
         ColumnType::Numeric { .. } => "numeric".to_owned(),
         other => other.sql_name(),
     };
-    if is_literal { format!("{text}::{name}") } else { text.to_owned() }
+    // A dump that is read again has the type already.
+    let (literal, cast) = match text.rsplit_once("::") {
+        Some((literal, cast)) if cast.eq_ignore_ascii_case(&name) => (literal, true),
+        _ => (text, false),
+    };
+    let inner = literal.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
+    let is_literal = inner.is_some_and(|inner| !inner.replace("''", "").contains('\''));
+    match is_literal || cast {
+        true => format!("{literal}::{name}"),
+        false => text.to_owned(),
+    }
 }
 
 /// Placeholders for numbers that are drawn later.
