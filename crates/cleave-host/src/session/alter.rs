@@ -98,14 +98,11 @@ pub(super) async fn alter_table(session: &mut Session, alter: AlterTable) -> Res
         renames(action) || matches!(action, Action::DropColumn { .. } | Action::SetType { .. })
     };
     let concerns_views = alter.actions.iter().any(concerns_views);
-    let named = [alter.table.clone()];
-    let mut tables = views::with_dependents(&state, &named, concerns_views);
-    tables.extend(foreign_key_rules::held_for(session, &alter).await?);
-    let mut definition =
-        definitions::begin_definition(session, "ALTER TABLE", &tables, &names).await?;
-    if concerns_views {
-        views::check_dependents(&definition.edit.next, &named, &tables)?;
-    }
+    let held = foreign_key_rules::held_for(session, &alter).await?;
+    let table = [alter.table.clone()];
+    let named = (&table[..], &*held);
+    let begun = views::begin_with_dependents(session, "ALTER TABLE", named, concerns_views, &names);
+    let (mut definition, tables) = begun.await?;
     let mut name = alter.table;
     for action in alter.actions {
         let renames = renames(&action);
@@ -168,12 +165,10 @@ fn renames(action: &Action) -> bool {
 
 /// Runs ALTER VIEW … RENAME TO.
 async fn rename_view(session: &mut Session, from: &str, to: &str) -> Result<Outcome> {
-    let named = [from.to_owned()];
-    let locked = views::with_dependents(&session.names(), &named, true);
-    let mut definition =
-        definitions::begin_definition(session, "ALTER VIEW", &locked, &[to]).await?;
+    let (named, new) = ([from.to_owned()], [to]);
+    let begun = views::begin_with_dependents(session, "ALTER VIEW", (&named, &[]), true, &new);
+    let (mut definition, _) = begun.await?;
     let next = &mut definition.edit.next;
-    views::check_dependents(next, &named, &locked)?;
     let Some(view) = next.view(from).map(Arc::clone) else {
         let views = next.views().map(|view| view.schema.name.as_str());
         return Err(Error::unknown(NameKind::View, from, views));

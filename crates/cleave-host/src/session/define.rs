@@ -18,6 +18,7 @@ use cleave_sql::statement::parse::{CreateTableAs, Define, Truncate};
 use cleave_sql::statement::placement::placement;
 use cleave_sql::statement::{CreateTable, Parameters};
 use cleave_store::{Column, TableSchema, VersionMap};
+use datafusion::sql::sqlparser::ast;
 use futures::StreamExt;
 use futures::stream;
 
@@ -62,24 +63,10 @@ pub(super) async fn create_table_as(
     let asked = QueryRequest { query: &create.query, parameters, view: Some(&view) };
     let settings = session.shared_settings();
     let (filling, columns) = Filling::begin(session, &settings, asked).await?;
-    let schema = TableSchema {
-        table_id: 0,
-        version: 1,
-        name: create.table,
-        columns,
-        primary_key: Vec::new(),
-    };
-    schema.validate()?;
     let create = CreateTable {
         if_not_exists: create.if_not_exists,
-        placement: placement(&create.options, &schema)?,
-        schema,
-        primary_key_name: None,
-        unique: Vec::new(),
-        checks: Vec::new(),
-        sequences: Vec::new(),
-        foreign_keys: Vec::new(),
         temporary: create.temporary,
+        ..table_of_rows(create.table, columns, &create.options)?
     };
     let Some((definition, schema)) = indexes::new_table(session, create).await? else {
         return Ok(Outcome::done("CREATE TABLE AS"));
@@ -88,6 +75,30 @@ pub(super) async fn create_table_as(
     let (definition, count) = filled.await?;
     definitions::end_definition(session, definition).await?;
     Ok(Outcome::done(format!("SELECT {count}")))
+}
+
+/// The table `name` for the rows of a query, without keys and other rules.
+///
+/// # Errors
+/// [`Error::Invalid`] for columns or options that no table has.
+pub(super) fn table_of_rows(
+    name: String,
+    columns: Vec<Column>,
+    options: &ast::CreateTableOptions,
+) -> Result<CreateTable> {
+    let schema = TableSchema { table_id: 0, version: 1, name, columns, primary_key: Vec::new() };
+    schema.validate()?;
+    Ok(CreateTable {
+        if_not_exists: false,
+        placement: placement(options, &schema)?,
+        schema,
+        primary_key_name: None,
+        unique: Vec::new(),
+        checks: Vec::new(),
+        sequences: Vec::new(),
+        foreign_keys: Vec::new(),
+        temporary: None,
+    })
 }
 
 /// The rows of a query on their way to a table that has none, and is the transaction's own: written by a fragment where
@@ -142,7 +153,7 @@ impl Filling {
     pub(super) async fn run(
         self,
         session: &Session,
-        settings: &Settings,
+        settings: &Arc<Settings>,
         mut definition: Definition,
         (schema, asked): (&Arc<TableSchema>, QueryRequest<'_>),
     ) -> Result<(Definition, u64)> {
@@ -166,11 +177,8 @@ impl Filling {
             let rows = fitted.rows(&batch)?;
             Ok(Some((rows, (running, fitted))))
         });
-        let settings = session.shared_settings();
         let checks = Arc::clone(session.database.queries());
-        let rows = (Vec::new(), rows.boxed());
-        let (definition, count) = definition.load(checks, &settings, schema, rows).await?;
-        Ok((definition, count))
+        definition.load(checks, settings, schema, (Vec::new(), rows.boxed())).await
     }
 }
 

@@ -14,11 +14,13 @@ pub(super) async fn run(
     names: &[String],
     cascade: bool,
 ) -> Result<Outcome> {
-    let mut locked = views::with_dependents(&session.names(), names, cascade);
-    if cascade {
-        locked.extend(foreign_key_rules::referring(&session.names(), names));
-    }
-    let mut definition = definitions::begin_definition(session, "DROP TABLE", &locked, &[]).await?;
+    let referring = match cascade {
+        true => foreign_key_rules::referring(&session.names(), names),
+        false => Vec::new(),
+    };
+    let named = (names, &*referring);
+    let begun = views::begin_with_dependents(session, "DROP TABLE", named, cascade, &[]);
+    let (mut definition, locked) = begun.await?;
     let edit = &mut definition.edit;
     let ids = |state: &CatalogState| -> BTreeSet<u32> {
         let sound = state.tables().map(|table| table.schema.table_id);
@@ -39,10 +41,6 @@ pub(super) async fn run(
             return Err(Error::unknown(NameKind::Table, name, names));
         }
     }
-    if dropped && cascade {
-        views::check_dependents(definition.before(), names, &locked)?;
-    }
-    let edit = &mut definition.edit;
     if dropped {
         let gone = &before - &ids(&edit.next);
         views::drop_dependents(&mut edit.next, &gone, cascade)?;

@@ -20,12 +20,11 @@ use cleave_catalog::settings::Settings;
 use cleave_query::select::{self, QueryRequest, ReadView};
 use cleave_sql::dialect::written_out;
 use cleave_sql::statement::parse::{CreateMaterialized, Refresh, parse_query};
-use cleave_sql::statement::placement::placement;
 use cleave_sql::statement::{CreateTable, Parameters, parameters};
 use cleave_store::TableSchema;
 use cleave_txn::LockMode;
 
-use super::define::{Filling, columns_of, emptied};
+use super::define::{Filling, columns_of, emptied, table_of_rows};
 use super::definitions::{self, Definition};
 use super::{Outcome, Session, indexes, locking, rights, views};
 
@@ -46,24 +45,15 @@ pub(super) async fn create(session: &mut Session, create: CreateMaterialized) ->
     let described = Box::pin(described).await?;
     views::check_no_sequence(query, &view.state)?;
     let asked = QueryRequest { query, parameters, view: Some(&view) };
+    let settings = session.shared_settings();
     let (filling, mut columns) = match create.is_populated {
-        true => Filling::begin(session, session.in_force(), asked).await?,
+        true => Filling::begin(session, &settings, asked).await?,
         false => (Filling::default(), columns_of(&described.schema)?),
     };
     views::rename_columns(&create.name, &mut columns, create.columns)?;
-    let name = create.name;
-    let schema = TableSchema { table_id: 0, version: 1, name, columns, primary_key: Vec::new() };
-    schema.validate()?;
     let table = CreateTable {
         if_not_exists: create.if_not_exists,
-        placement: placement(&create.options, &schema)?,
-        schema,
-        primary_key_name: None,
-        unique: Vec::new(),
-        checks: Vec::new(),
-        sequences: Vec::new(),
-        foreign_keys: Vec::new(),
-        temporary: None,
+        ..table_of_rows(create.name, columns, &create.options)?
     };
     let Some((mut definition, schema)) = indexes::new_table(session, table).await? else {
         return Ok(done);
@@ -76,7 +66,6 @@ pub(super) async fn create(session: &mut Session, create: CreateMaterialized) ->
     views::hold(session, &definition, &described.tables).await?;
     let mut count = None;
     if create.is_populated {
-        let settings = session.shared_settings();
         let filled = filling.run(session, &settings, definition, (&schema, asked));
         let (filled, rows) = filled.await?;
         (definition, count) = (filled, Some(rows));
@@ -162,14 +151,14 @@ pub(super) async fn refresh(session: &mut Session, refresh: &Refresh) -> Result<
 
 /// The settings of the session with the owner of `view`, who must be allowed to read what its query names, in the place
 /// of its user.
-fn as_owner(session: &Session, state: &CatalogState, view: &ViewState) -> Result<Settings> {
+fn as_owner(session: &Session, state: &CatalogState, view: &ViewState) -> Result<Arc<Settings>> {
     let owner = rights::check_view(session, state, view)?;
     let mut settings = session.in_force().clone();
     let acting = &mut settings.client.acting;
     acting.role = (owner != FIRST).then_some(owner);
     let name = state.rights.role(owner).map(|role| role.name.clone());
     acting.current = name.filter(|_| owner != FIRST);
-    Ok(settings)
+    Ok(Arc::new(settings))
 }
 
 /// `view` with a plain view of `query`, which reads what the materialized one was made of.
@@ -187,10 +176,9 @@ pub(super) async fn drop(
     names: &[String],
     cascade: bool,
 ) -> Result<Outcome> {
-    let done = Outcome::done("DROP MATERIALIZED VIEW");
-    let locked = views::with_dependents(&session.names(), names, cascade);
     let what = "DROP MATERIALIZED VIEW";
-    let mut definition = definitions::begin_definition(session, what, &locked, &[]).await?;
+    let begun = views::begin_with_dependents(session, what, (names, &[]), cascade, &[]);
+    let (mut definition, _) = begun.await?;
     let mut gone = BTreeSet::new();
     for name in names {
         let next = &definition.edit.next;
@@ -200,12 +188,9 @@ pub(super) async fn drop(
         gone.insert(found(next, name)?.0.schema.table_id);
         definition.edit.drop_table(name);
     }
-    if cascade {
-        views::check_dependents(definition.before(), names, &locked)?;
-    }
     views::drop_dependents(&mut definition.edit.next, &gone, cascade)?;
     if !gone.is_empty() {
         definitions::end_definition(session, definition).await?;
     }
-    Ok(done)
+    Ok(Outcome::done(what))
 }

@@ -287,10 +287,9 @@ impl Session {
             }
             let prepare = (parsed.statement, parsed.text, types.to_vec());
             search_path::check_path(self, &prepare.1)?;
-            let shown = prepare.1.clone();
             let outcome = prepare_source(self, name, prepare, parsed.hints).await;
             outcome.map_err(|error| error.at(Some(parsed.position)))?;
-            show(self, name, shown, false);
+            show(self, name, false);
             Ok(())
         })
     }
@@ -391,9 +390,8 @@ pub(super) async fn prepare_parsed(
     hints: Vec<Hint>,
 ) -> Result<Outcome> {
     let Prepare { name, types, statement, text, .. } = prepare;
-    let shown = format!("PREPARE {} AS {text}", quoted(&name));
     prepare_source(session, &name, (*statement, text, types), hints).await?;
-    show(session, &name, shown, true);
+    show(session, &name, true);
     Ok(Outcome::done("PREPARE"))
 }
 
@@ -456,7 +454,7 @@ async fn prepare_source(
 }
 
 /// Shows the prepared statement `name` in `pg_prepared_statements`.
-fn show(session: &Session, name: &str, text: String, is_of_sql: bool) {
+fn show(session: &Session, name: &str, is_of_sql: bool) {
     let Some(prepared) = session.prepared.by_name.get(name).filter(|_| !name.is_empty()) else {
         return;
     };
@@ -466,6 +464,11 @@ fn show(session: &Session, name: &str, text: String, is_of_sql: bool) {
         format!("{}{list}", type_name(*column_type))
     };
     let types = parameters.iter().enumerate().map(type_of).collect();
+    let text = prepared.source.text.with(&Parameters::default());
+    let text = match is_of_sql {
+        true => format!("PREPARE {} AS {text}", quoted(name)),
+        false => text,
+    };
     let made_us = session.moment().now_us;
     let shown = ShownStatement { text, made_us, types, is_of_sql };
     session.settings.client.objects.put_statement(name, shown);

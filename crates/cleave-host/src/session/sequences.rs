@@ -112,11 +112,8 @@ pub(super) async fn rename_sequence(
 ) -> Result<Outcome> {
     let done = Outcome::done("ALTER SEQUENCE");
     let state = session.names();
-    let draws = |column: &Column| {
-        let drawn = next_default(column);
-        let drawn = drawn.and_then(|drawn| named(&state, &drawn).ok().map(|known| &*known.name));
-        drawn == Some(name)
-    };
+    let known = state.sequences.get(name);
+    let draws = |column: &Column| known.is_some_and(|known| draws_from(&state, column, known));
     let drawing = |table: &&Arc<TableState>| table.schema.columns.iter().any(draws);
     let tables = state.tables().filter(drawing).map(|table| table.schema.name.clone());
     let locked: Vec<String> = tables.chain([name.to_owned()]).collect();
@@ -127,12 +124,11 @@ pub(super) async fn rename_sequence(
         if next.is_name_taken(name) {
             return Err(wrong_kind(name, "a sequence"));
         }
+        if if_exists {
+            return Ok(done);
+        }
         let names = next.sequences.keys().map(String::as_str);
-        return if if_exists {
-            Ok(done)
-        } else {
-            Err(Error::unknown(NameKind::Relation, name, names))
-        };
+        return Err(Error::unknown(NameKind::Relation, name, names));
     };
     if next.is_name_taken(to) {
         return Err(name_taken(to));
@@ -365,12 +361,15 @@ fn check_unused(state: &CatalogState, sequence: &Sequence) -> Result<()> {
 
 /// A table and its column whose default draws from `sequence`.
 fn user_of<'a>(state: &'a CatalogState, sequence: &Sequence) -> Option<(&'a str, &'a str)> {
-    let takes = |column: &&Column| {
-        let name = next_default(column);
-        name.and_then(|name| named(state, &name).ok()).is_some_and(|used| used.id == sequence.id)
-    };
     state.tables().find_map(|table| {
-        let column = table.schema.columns.iter().find(takes)?;
+        let mut columns = table.schema.columns.iter();
+        let column = columns.find(|column| draws_from(state, column, sequence))?;
         Some((table.schema.name.as_str(), column.name.as_str()))
     })
+}
+
+/// Whether the default of `column` draws from `sequence`.
+fn draws_from(state: &CatalogState, column: &Column, sequence: &Sequence) -> bool {
+    let name = next_default(column);
+    name.and_then(|name| named(state, &name).ok()).is_some_and(|used| used.id == sequence.id)
 }

@@ -3,8 +3,9 @@
 //! A query that names a view gets the view's plan in its place before optimisation, so conditions, joins and cuts go
 //! through it.
 //!
-//! A view stores its dependencies by id. A table or view that others depend on is dropped only with them (CASCADE), and
-//! keeps its name and those of its columns. A column that no view's query uses can be dropped and change its type.
+//! A view stores its dependencies by id. A table or view that others depend on is dropped only with them (CASCADE). If
+//! it or a column of it is renamed, their queries go on to read the old names. A column that no view's query uses can be
+//! dropped and change its type.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -176,8 +177,8 @@ pub(super) async fn drop_views(
     names: &[String],
     cascade: bool,
 ) -> Result<Outcome> {
-    let locked = with_dependents(&session.names(), names, cascade);
-    let mut definition = definitions::begin_definition(session, "DROP VIEW", &locked, &[]).await?;
+    let begun = begin_with_dependents(session, "DROP VIEW", (names, &[]), cascade, &[]);
+    let (mut definition, _) = begun.await?;
     let next = &mut definition.edit.next;
     let mut gone = BTreeSet::new();
     for name in names {
@@ -190,10 +191,6 @@ pub(super) async fn drop_views(
             return Err(Error::unknown(NameKind::View, name, views));
         }
     }
-    if cascade {
-        check_dependents(definition.before(), names, &locked)?;
-    }
-    let next = &mut definition.edit.next;
     drop_dependents(next, &gone, cascade)?;
     if !gone.is_empty() {
         definitions::end_definition(session, definition).await?;
@@ -310,40 +307,38 @@ fn depends(view: &ViewState, schema: &TableSchema, column: &str) -> Error {
     invalid(message, Fault::Dependent)
 }
 
-/// `names`, and if `changes` those of the views that depend on them: they are locked, to be dropped or to read the new
-/// names. Otherwise the commit would put them in the place of what others have made of them.
-pub(super) fn with_dependents(
-    state: &CatalogState,
-    names: &[String],
-    changes: bool,
-) -> Vec<String> {
-    let mut locked = names.to_vec();
-    if !changes {
-        return locked;
+/// Begins a definition that changes or drops `names`, and locks `others` with them. If `concerns_views`, it locks the
+/// views that depend on `names`, too: otherwise its commit would put them, as they are now, in the place of what others
+/// have made of them. Returns all names that are locked.
+///
+/// # Errors
+/// As [`definitions::begin_definition`]; [`Error::Conflict`] where a view was made over `names` meanwhile.
+pub(super) async fn begin_with_dependents(
+    session: &mut Session,
+    what: &str,
+    (names, others): (&[String], &[String]),
+    concerns_views: bool,
+    new_names: &[&str],
+) -> Result<(Definition, Vec<String>)> {
+    let dependents = |state: &CatalogState| match concerns_views {
+        true => names_of_dependents(state, names),
+        false => Vec::new(),
+    };
+    let locked = [names, &dependents(&session.names()), others].concat();
+    let definition = definitions::begin_definition(session, what, &locked, new_names).await?;
+    match dependents(definition.before()).iter().all(|name| locked.contains(name)) {
+        true => Ok((definition, locked)),
+        false => Err(Error::concurrent_update()),
     }
+}
+
+fn names_of_dependents(state: &CatalogState, names: &[String]) -> Vec<String> {
     let id = |name: &String| {
         let table = state.tables.get(name).map(|table| &table.schema);
         let schema = table.or_else(|| state.view(name).map(|view| &view.schema))?;
         Some(schema.table_id)
     };
-    locked.extend(dependents(state, names.iter().filter_map(id).collect()).into_values());
-    locked
-}
-
-/// Refuses to go on where a view that depends on `names` has been made since those that do were `locked`.
-///
-/// # Errors
-/// [`Error::Conflict`].
-pub(super) fn check_dependents(
-    state: &CatalogState,
-    names: &[String],
-    locked: &[String],
-) -> Result<()> {
-    let all = with_dependents(state, names, true);
-    match all.iter().all(|name| locked.contains(name)) {
-        true => Ok(()),
-        false => Err(Error::concurrent_update()),
-    }
+    dependents(state, names.iter().filter_map(id).collect()).into_values().collect()
 }
 
 /// The views that depend on `of`, directly or through others: their ids and names.

@@ -1,9 +1,9 @@
 //! Runs rules on plans with deeply nested subqueries in linear time.
 //!
-//! DataFusion checks a subquery together with all subqueries within it, and then each of those again: the time
-//! doubles with each level, and twenty nested `IN (SELECT …)` took six seconds. Plans of more than [`DEPTH_MAX`] levels
-//! go through [`analysed`] and [`optimised`] instead, which apply the same rules in the same order and check each
-//! subquery once.
+//! DataFusion checks a subquery together with all subqueries within it, and then each of those again: the time doubles
+//! with each level, and twenty nested `IN (SELECT …)` took six seconds. Plans of more than [`DEPTH_MAX`] levels go
+//! through [`analysed`] and [`optimised`] instead, which apply the same rules in the same order and check each subquery
+//! once.
 //!
 //! Invariant: a plan is refused here where DataFusion refuses it.
 
