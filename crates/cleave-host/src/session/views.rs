@@ -4,8 +4,8 @@
 //! through it.
 //!
 //! A view stores its dependencies by id. A table or view that others depend on is dropped only with them (CASCADE). If
-//! it or a column of it is renamed, their queries go on to read the old names. A column that no view's query uses can be
-//! dropped and change its type.
+//! it or a column of it is renamed, their queries go on to read the old names. A column that no view's query uses can
+//! be dropped and change its type.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
