@@ -32,9 +32,10 @@ from differences.trees import shrunk, smaller
 WAYS = {
     "host": ["update_placement = 'host'", "split = 'host'"],
     "shared": ["update_placement = 'device'", "update_locking = 'shared'", "shipped_delta_bytes = 0"],
-    "optimistic": ["update_placement = 'device'", "update_locking = 'optimistic'"],
+    "optimistic": ["update_placement = 'device'", "update_locking = 'optimistic'", "result_reuse = on",
+                   "look_up_rows = 0"],
     "table": ["update_placement = 'device'", "update_locking = 'table'", "shipped_delta_bytes = 0", "split = 'h0'"],
-    "keys": ["update_placement = 'keys'"],
+    "keys": ["update_placement = 'keys'", "result_reuse = on"],
     "tablets": ["update_placement = 'device'", "default_tablets = 3", "shipped_delta_bytes = 0"],
 }
 # Transactions after which the tables are made anew.

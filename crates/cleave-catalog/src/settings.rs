@@ -39,7 +39,7 @@ pub use bytes::{bytes_text, parse_bytes};
 use custom::CustomSettings;
 use for_clients::only_means;
 pub use interval_style::IntervalStyle;
-pub use limits::{Limits, TABLET_COUNT_MAX};
+pub use limits::{Limits, ResultReuse, TABLET_COUNT_MAX};
 pub use presets::{Admits, Idle};
 pub use search_path::SearchPath;
 pub use timeouts::Timeouts;
@@ -488,6 +488,8 @@ pub const LIST: &[Setting] = &[
         get: |settings| if settings.query_log { "on" } else { "off" }.to_owned(),
         set: |settings, value| settings.query_log = matches!(value, Value::Word(0)),
     },
+    limits::RESULT_CACHE_BYTES,
+    limits::RESULT_REUSE,
     for_clients::ROW_SECURITY,
     search_path::SEARCH_PATH,
     fixed("server_encoding", "Encoding of text in the database", "UTF8"),

@@ -14,7 +14,7 @@ use cleave_sql::copy::InputMemory;
 
 use crate::planner::LastStates;
 use crate::query_log::QueryLog;
-use crate::select::{OptimisedPlans, SmallTables};
+use crate::select::{HeldResults, OptimisedPlans, SmallTables};
 
 /// Plans and runs queries over one open database. It is a storage [`Engine`] with more, and has its methods.
 pub struct QueryEngine {
@@ -24,6 +24,8 @@ pub struct QueryEngine {
     pub(crate) optimised: OptimisedPlans,
     /// The engine's states of the last statements.
     pub(crate) last_states: LastStates,
+    /// Results that are used again.
+    pub(crate) results: HeldResults,
     /// The rows of small tables.
     pub small_tables: SmallTables,
     backends: Arc<Backends>,
@@ -41,6 +43,7 @@ impl QueryEngine {
             query_log: Arc::default(),
             optimised: OptimisedPlans::default(),
             last_states: LastStates::default(),
+            results: HeldResults::default(),
             small_tables: SmallTables::default(),
             backends: Arc::default(),
             vacuums: Vacuums::default(),

@@ -30,6 +30,7 @@ pub mod reserved_ids;
 pub mod rewrites;
 pub mod rights;
 pub mod rules;
+pub mod same_rows;
 pub mod sequence;
 pub mod upkeep;
 pub mod view;

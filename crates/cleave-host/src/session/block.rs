@@ -647,8 +647,9 @@ pub(super) async fn view_unasked(
     session.note_state(&base);
     rebase_own(session, &base).await?;
     let Some(block) = session.block.as_mut() else {
-        let state = session.temporary.over(&database, base);
-        return Ok(ReadView { reads, ..ReadView::of_state(state) });
+        let state = session.temporary.over(&database, Arc::clone(&base));
+        let is_committed = Arc::ptr_eq(&state, &base);
+        return Ok(ReadView { reads, is_committed, ..ReadView::of_state(state) });
     };
     let is_known = |own: &&Own| {
         Arc::ptr_eq(&own.base, &base) && (shipped_bytes_max > 0 || own.state.shipped.is_empty())
@@ -658,7 +659,8 @@ pub(super) async fn view_unasked(
     }
     let over = block.defined.over(&database, Arc::clone(&base));
     if block.changes.is_empty() {
-        return Ok(ReadView { reads, ..ReadView::of_state(over) });
+        let is_committed = Arc::ptr_eq(&over, &base);
+        return Ok(ReadView { reads, is_committed, ..ReadView::of_state(over) });
     }
     let state = Box::pin(own::with_own_changes(session, &over, shipped_bytes_max)).await?;
     let Some(block) = session.block.as_mut() else {

@@ -178,7 +178,7 @@ impl Filling {
             Ok(Some((rows, (running, fitted))))
         });
         let checks = Arc::clone(session.database.queries());
-        definition.load(checks, settings, schema, (Vec::new(), rows.boxed())).await
+        Box::pin(definition.load(checks, settings, schema, (Vec::new(), rows.boxed()))).await
     }
 }
 

@@ -65,6 +65,7 @@ mod ranges;
 mod rebuild;
 mod recursion;
 mod reopened;
+mod result_reuse;
 mod rights;
 mod rights_by_id;
 mod row_locks;

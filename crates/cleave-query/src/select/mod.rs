@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::{RepeatedStates, Start, StopOnDrop, loops, stoppable_joins};
-use cleave_media::clock::{Stopwatch, process_cpu_time};
+use cleave_media::clock::Stopwatch;
 use cleave_plan::profile::Origin;
 use cleave_plan::split::{CutDecision, PlacedCuts, Split, row_bytes};
 use cleave_store::TableSchema;
@@ -50,6 +50,7 @@ mod join_method;
 mod kept;
 mod known_tables;
 mod made_queries;
+mod meter;
 mod missing_table;
 mod operator_in;
 mod optimised;
@@ -62,6 +63,7 @@ pub mod pg_catalog;
 mod placed;
 mod planned_input;
 mod result_names;
+mod reuse;
 mod row_by_row;
 mod sequence_functions;
 mod sequence_rows;
@@ -93,7 +95,6 @@ use cleave_catalog::activity::Act;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{Error, NameKind, Result};
 use cleave_catalog::settings::{JoinOrder, Settings};
-use cleave_engine::buffer_pool::PoolStatus;
 use cleave_engine::storage_engine::snapshot::SnapshotKind;
 use cleave_sql::dialect::lower_syntax;
 use cleave_sql::statement::catalog_tables;
@@ -111,12 +112,15 @@ use crate::query_log::{OpenRecord, QueryEnd};
 pub use compiled::{Compiled, compile, is_plain_value};
 pub use kept::{CachedPlan, keep};
 pub use made_queries::{table_query, value_query};
+use meter::{Meter, has_link, media_bytes};
 pub(crate) use optimised::OptimisedPlans;
 use optimised::OptimisedQuery;
 use order_and_split::{Divided, Planning, Queries};
 pub use origins::ColumnOrigin;
 use placed::placed;
 pub use result_names::ResultNames;
+pub(crate) use reuse::HeldResults;
+use reuse::{Passing, ResultKey, ToHold};
 pub use sequence_functions::sequence_number;
 pub use shape::{ShapePlan, SmallTables};
 use shared_joins::SharedJoin;
@@ -152,6 +156,31 @@ pub struct PlannedQuery {
     with: Vec<Arc<SharedRows>>,
     /// Where its columns come from.
     origins: Vec<Option<ColumnOrigin>>,
+    /// Its result, where that may be used again.
+    to_hold: Option<Box<ToHold>>,
+}
+
+/// What a query is planned for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// To run as a statement.
+    Statement,
+    /// To be shown, and perhaps to run.
+    Shown,
+    /// To run as a part of something else, or to be taken apart.
+    Part,
+}
+
+impl Purpose {
+    /// Every split is priced, also where one is forced.
+    fn prices_all(self) -> bool {
+        self == Self::Shown
+    }
+
+    /// A result that is held may take the place of its plan.
+    fn may_reuse(self) -> bool {
+        self != Self::Part
+    }
 }
 
 /// A query that runs. Dropping it stops it on both sides.
@@ -164,6 +193,8 @@ pub struct RunningQuery {
     row_count: u64,
     /// The open record of the query log, until the query ends.
     record: Option<OpenRecord>,
+    /// Its rows, as far as they have passed, where they may be used again.
+    passing: Option<Box<Passing>>,
 }
 
 /// A query and the values of its parameters.
@@ -184,6 +215,8 @@ pub struct ReadView {
     pub state: Arc<CatalogState>,
     /// What it calls [`TARGET`](cleave_sql::statement::modify::TARGET).
     pub target: Option<Target>,
+    /// All of it is committed.
+    pub is_committed: bool,
     /// Where it notes what it reads, at level SERIALIZABLE.
     pub reads: Option<Arc<Tracked>>,
     /// The table of which it reads some pages only.
@@ -207,7 +240,7 @@ pub struct SampledPages {
 impl ReadView {
     /// All of `state`.
     pub fn of_state(state: Arc<CatalogState>) -> Self {
-        Self { state, target: None, reads: None, sampled: None }
+        Self { state, target: None, is_committed: false, reads: None, sampled: None }
     }
 }
 
@@ -238,16 +271,16 @@ pub async fn plan_query(
     settings: &Settings,
     asked: impl Into<QueryRequest<'_>>,
 ) -> Result<PlannedQuery> {
-    plan(database, settings, asked.into(), false).await
+    Box::pin(plan(database, settings, asked.into(), Purpose::Part)).await
 }
 
-/// As [`plan_query`], and prices every split also where one is forced.
+/// As [`plan_query`], to be shown.
 async fn plan_shown(
     database: &Arc<QueryEngine>,
     settings: &Settings,
     asked: QueryRequest<'_>,
 ) -> Result<PlannedQuery> {
-    plan(database, settings, asked, true).await
+    plan(database, settings, asked, Purpose::Shown).await
 }
 
 /// A query bound to the tables of one catalog version.
@@ -373,7 +406,7 @@ async fn plan(
     database: &Arc<QueryEngine>,
     settings: &Settings,
     asked: QueryRequest<'_>,
-    price_all: bool,
+    purpose: Purpose,
 ) -> Result<PlannedQuery> {
     let stopwatch = Stopwatch::start();
     database.activity().note(Act::Plan);
@@ -384,7 +417,7 @@ async fn plan(
     let planned = planning.over(is_small, async move {
         let put = |query: &mut ast::Query| parameters.put_into(query);
         let (query, names) = lowered(query, &context, put)?;
-        planned(context, (query, names), price_all, &stopwatch).await
+        planned(context, (query, names), purpose, &stopwatch).await
     });
     planned.await.map_err(|error| placed(error, asked.query))
 }
@@ -393,11 +426,20 @@ async fn plan(
 async fn planned(
     context: Arc<StatementContext>,
     (query, names): (ast::Query, ResultNames),
-    price_all: bool,
+    purpose: Purpose,
     stopwatch: &Stopwatch,
 ) -> Result<PlannedQuery> {
-    let OptimisedQuery { state, plan: mut logical, parts, origins } =
-        optimised_plan(&context, query).await?;
+    let key = ResultKey::of(&context, &query, purpose);
+    if let Some(key) = &key
+        && let Some(held) = context.database().results.plan(key, &context, &names, stopwatch)
+    {
+        return Ok(held);
+    }
+    let price_all = purpose.prices_all();
+    let OptimisedQuery { state, plan: mut logical, parts, origins, tables } =
+        optimised_plan(&context, query, key.is_some()).await?;
+    let to_hold = key.filter(|_| purpose == Purpose::Statement).zip(tables);
+    let to_hold = to_hold.and_then(|(key, tables)| ToHold::new(key, tables, &context));
     let mut with: BTreeMap<usize, Arc<SharedRows>> = BTreeMap::new();
     for OptimisedPart { number, name, columns, plan } in parts {
         let own = context.of_part();
@@ -417,13 +459,13 @@ async fn planned(
     if with.is_empty() {
         let query = (state, names, Queries::One);
         let planned = divided(context, query, logical, price_all, stopwatch).await?;
-        return Ok(PlannedQuery { origins, ..planned });
+        return Ok(PlannedQuery { origins, to_hold, ..planned });
     }
     let logical = with_parts::over(logical, &context, &with)?;
     let query = (state, names, Queries::Several);
     let mut planned = divided(context, query, logical, price_all, stopwatch).await?;
     planned.with = with.into_values().collect();
-    Ok(PlannedQuery { origins, ..planned })
+    Ok(PlannedQuery { origins, to_hold, ..planned })
 }
 
 /// `logical` over the rows of joins that it would make several times, and these rows; `None` if there are none worth
@@ -492,13 +534,16 @@ async fn divided(
         state,
         with,
         origins,
+        to_hold: None,
     })
 }
 
-/// `query`, as [`lowered`] gives it, bound and optimised, or what is kept of that, and its parts.
+/// `query`, as [`lowered`] gives it, bound and optimised, or what is cached of that, and its parts. With `asks_tables`
+/// also the tables that its result depends on, if it depends on nothing else.
 async fn optimised_plan(
     context: &Arc<StatementContext>,
     query: ast::Query,
+    asks_tables: bool,
 ) -> Result<OptimisedQuery> {
     let (kept, settings) = (&context.database().optimised, context.settings());
     let partitions = partitions(context, &query);
@@ -517,12 +562,16 @@ async fn optimised_plan(
     planning::check_size(&optimised)?;
     planner::give_way();
     let parts = with_parts::optimised_parts(&bound.state, &optimised, bound.parts.clone())?;
+    let all = bound.parts.iter().map(|part| &part.plan).chain([&bound.logical]);
+    let all = all.collect::<Vec<_>>();
+    let depends_on_tables_alone =
+        asks_tables && optimised::depends_on_tables(&all, &optimised, &parts);
+    let tables = depends_on_tables_alone.then(|| bound.tables.clone());
     if let (Some(key), Some(query)) = (key, again) {
-        let all = bound.parts.iter().map(|part| &part.plan).chain([&bound.logical]);
-        let (all, made) = (all.collect::<Vec<_>>(), (&optimised, parts.as_slice(), &*origins));
+        let made = (&optimised, parts.as_slice(), &*origins);
         kept.keep(key, &query, &bound.tables, &bound.state, &all, made);
     }
-    Ok(OptimisedQuery { state: Arc::new(bound.state), plan: optimised, parts, origins })
+    Ok(OptimisedQuery { state: Arc::new(bound.state), plan: optimised, parts, origins, tables })
 }
 
 /// Plans a query and starts it.
@@ -552,9 +601,12 @@ pub async fn run_logged(
 ) -> Result<RunningQuery> {
     let mut record = database.query_log().begin(settings, text);
     let run = async {
-        let planned = plan_query(database, settings, asked).await?;
+        let mut planned = plan(database, settings, asked, Purpose::Statement).await?;
         if let Some(record) = &mut record {
             record.planned(&planned);
+        }
+        if let Some(to_hold) = &mut planned.to_hold {
+            to_hold.note_text(text);
         }
         planned.run(false).await
     };
@@ -674,8 +726,10 @@ impl PlannedQuery {
         })?;
         let schema = self.names.apply(&stream.schema());
         let stop = self.context.stop().into();
+        let passing = HeldResults::passing(&mut self);
         let (row_count, record) = (0, None);
-        Ok(RunningQuery { query: self, stream, _stop: stop, schema, meter, row_count, record })
+        let query = self;
+        Ok(RunningQuery { query, stream, _stop: stop, schema, meter, row_count, record, passing })
     }
 }
 
@@ -702,9 +756,13 @@ impl RunningQuery {
             }
             None => {
                 self.enter(QueryEnd::Done);
+                if let Some(passed) = self.passing.take() {
+                    self.query.context.database().results.hold(*passed, &self.query);
+                }
                 return Ok(None);
             }
         };
+        self.passing = self.passing.take().and_then(|passing| passing.with(&batch));
         self.row_count += batch.num_rows() as u64;
         apply_schema(&batch, &self.schema).map(Some)
     }
@@ -771,115 +829,4 @@ fn apply_schema(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> 
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     let columns = batch.columns().to_vec();
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
-}
-
-/// Totals when a query began.
-struct Meter {
-    stopwatch: Stopwatch,
-    process_cpu: Duration,
-    traffic_received: u64,
-    traffic_sent: u64,
-    pool: PoolStatus,
-    media_bytes: Option<u64>,
-}
-
-impl Meter {
-    async fn start(contexts: &[Arc<StatementContext>], measure_media: bool) -> Result<Self> {
-        let media_bytes = if measure_media { Some(media_bytes(contexts).await?) } else { None };
-        let (traffic_received, traffic_sent) = traffic(contexts);
-        Ok(Self {
-            stopwatch: Stopwatch::start(),
-            process_cpu: process_cpu_time(),
-            traffic_received,
-            traffic_sent,
-            pool: contexts
-                .first()
-                .map(|context| context.database().buffer_pool().status())
-                .unwrap_or_default(),
-            media_bytes,
-        })
-    }
-
-    /// The totals that need no request to a device.
-    fn read(&self, query: &PlannedQuery, rows: u64) -> QueryFigures {
-        let elapsed = self.stopwatch.elapsed();
-        let process_cpu = process_cpu_time().saturating_sub(self.process_cpu);
-        let (context, contexts) = (&query.context, query.contexts());
-        let (received, sent) = traffic(&contexts);
-        let of_all = contexts.iter().flat_map(|context| context.figures().fragments());
-        let fragments: Vec<_> = of_all.collect();
-        let reports = || fragments.iter().filter_map(|fragment| fragment.report.as_ref());
-        let device_cpu: Duration = reports().map(|report| report.cpu).sum();
-        let embedded_cpu: Duration = fragments
-            .iter()
-            .filter(|fragment| is_embedded(context, &fragment.device))
-            .filter_map(|fragment| fragment.report.as_ref())
-            .map(|report| report.cpu)
-            .sum();
-        let slot_bytes: u64 = reports().map(|report| report.slot_bytes).sum();
-        let fragment_media: u64 = reports().map(|report| report.media_bytes).sum();
-        let pool = context.database().buffer_pool().status().since(&self.pool);
-        QueryFigures {
-            elapsed,
-            planning: query.planning,
-            rows,
-            media_bytes: fragment_media,
-            has_link: has_link(&contexts),
-            link_bytes_received: received.saturating_sub(self.traffic_received),
-            link_bytes_sent: sent.saturating_sub(self.traffic_sent),
-            host_bytes: slot_bytes + pool.loaded_bytes,
-            pool,
-            host_cpu: process_cpu.saturating_sub(embedded_cpu),
-            device_cpu,
-            host_waited: fragments.iter().map(|fragment| fragment.waited).sum(),
-            device_stalled: reports().map(|report| report.stall).sum(),
-            fragments,
-        }
-    }
-}
-
-fn is_embedded(context: &StatementContext, device: &str) -> bool {
-    context
-        .state()
-        .device_named(device)
-        .is_some_and(|entry| entry.kind == cleave_catalog::catalog::DeviceKind::Embedded)
-}
-
-fn statement_devices(
-    contexts: &[Arc<StatementContext>],
-) -> Result<Vec<Arc<cleave_engine::device::Device>>> {
-    let Some(context) = contexts.first() else { return Ok(Vec::new()) };
-    let inputs = contexts.iter().flat_map(|context| context.inputs());
-    let ids: BTreeSet<_> = inputs.flat_map(|input| input.input.devices()).collect();
-    ids.into_iter().map(|id| context.database().attached(id)).collect()
-}
-
-/// Whether a device of the statement is behind a link, and not in this process.
-fn has_link(contexts: &[Arc<StatementContext>]) -> bool {
-    let devices = statement_devices(contexts).unwrap_or_default();
-    devices.iter().any(|device| device.mode() != AttachMode::Embedded)
-}
-
-/// Bytes that came and went so far over the links of the statements' devices.
-fn traffic(contexts: &[Arc<StatementContext>]) -> (u64, u64) {
-    let mut totals = (0, 0);
-    // A catalog version never names a device that is not attached.
-    for device in statement_devices(contexts).unwrap_or_default() {
-        let traffic = device.traffic();
-        totals.0 += traffic.received_bytes;
-        totals.1 += traffic.sent_bytes;
-    }
-    totals
-}
-
-async fn media_bytes(contexts: &[Arc<StatementContext>]) -> Result<u64> {
-    let mut total = 0;
-    for device in statement_devices(contexts)? {
-        let reply =
-            device.call("tell its status", cleave_fragment::command::Request::Status).await?;
-        if let cleave_fragment::command::Reply::Status(status) = reply {
-            total += status.media_bytes_read;
-        }
-    }
-    Ok(total)
 }

@@ -77,6 +77,8 @@ pub(super) struct OptimisedQuery {
     pub(super) parts: Vec<OptimisedPart>,
     /// Where the columns of its result come from.
     pub(super) origins: Vec<Option<ColumnOrigin>>,
+    /// The tables and views that it names, if its result depends on nothing else and that was asked.
+    pub(super) tables: Option<Vec<Arc<TableSchema>>>,
 }
 
 /// The hash by which a query is looked up, before it is compared.
@@ -120,7 +122,8 @@ impl OptimisedPlans {
             .cloned()
             .map(|part| Some(OptimisedPart { plan: with_tables(part.plan, context)?, ..part }));
         let (state, origins) = (Arc::clone(&found.state), found.origins.clone());
-        Some(OptimisedQuery { state, plan, parts: parts.collect::<Option<_>>()?, origins })
+        let (parts, tables) = (parts.collect::<Option<_>>()?, Some(found.tables.clone()));
+        Some(OptimisedQuery { state, plan, parts, origins, tables })
     }
 
     /// Keeps `optimised` and `parts`, which are what became of `bound`, if the query has come before and can be kept.
@@ -158,6 +161,17 @@ impl OptimisedPlans {
         kept.plans.truncate(PLAN_COUNT_MAX - 1);
         kept.plans.push_front(plan);
     }
+}
+
+/// Whether the result of `optimised` and `parts`, which are what became of `bound`, depends on the tables that they
+/// name and on nothing else.
+pub(super) fn depends_on_tables(
+    bound: &[&LogicalPlan],
+    optimised: &LogicalPlan,
+    parts: &[OptimisedPart],
+) -> bool {
+    let plans = || parts.iter().map(|part| &part.plan).chain([optimised]);
+    says_the_same(bound) && plans().all(|plan| cached_plan(plan).is_some())
 }
 
 /// Whether the optimised form of the plans `bound` is the same each time, and not too large.

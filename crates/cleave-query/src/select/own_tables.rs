@@ -13,13 +13,14 @@ use datafusion::datasource::MemTable;
 use datafusion::error::Result;
 use futures::future::{BoxFuture, ready};
 
+use super::reuse;
 use super::statement_context::StatementContext;
 use crate::query_log;
 
 /// Name of the schema.
 pub(super) const SCHEMA: &str = "cleave";
 /// Names of its tables.
-const TABLES: [&str; 3] = [activity::TABLE, lock_figures::TABLE, query_log::TABLE];
+const TABLES: [&str; 4] = [activity::TABLE, lock_figures::TABLE, query_log::TABLE, reuse::TABLE];
 
 /// The schema as one statement sees it.
 #[derive(Debug)]
@@ -39,6 +40,7 @@ impl OwnTables {
             activity::TABLE => database.activity().batch()?,
             lock_figures::TABLE => lock_figures::batch(&database.devices())?,
             query_log::TABLE => database.query_log().batch()?,
+            reuse::TABLE => database.results.batch()?,
             _ => return Ok(None),
         };
         Ok(Some(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?)))

@@ -236,6 +236,11 @@ impl StatementContext {
         self.view.target.is_none() && self.view.sampled.is_none() && self.given.is_empty()
     }
 
+    /// Whether it reads whole tables, committed rows alone, and need not note that it does.
+    pub(super) fn reads_committed_rows(&self) -> bool {
+        self.is_plain() && self.view.is_committed && self.view.reads.is_none()
+    }
+
     /// What the statement calls [`TARGET`].
     pub(super) fn target(&self) -> Option<&Target> {
         self.view.target.as_ref()

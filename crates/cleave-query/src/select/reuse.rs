@@ -1,0 +1,377 @@
+//! Results that are used again: the rows of a query, held in the host's memory while its tables have the same rows.
+//!
+//! ```text
+//!  query ─▶ key ─┬─ held, its tables unchanged ─▶ ReusedExec over the held rows
+//!                └─ else ─▶ plan, run ─▶ rows, held as they pass where that pays
+//! ```
+//!
+//! 1. The [key](ResultKey) of a result is the query's lowered syntax tree with the values of its parameters, the
+//!    settings of the session but those that say who asks, and the role. So each split, order of joins and device
+//!    memory has results of its own, and comparisons of them compare what ran.
+//! 2. A result is valid while its tables, those of its views included, have the [same rows](TableRows).
+//! 3. Rows are held from the second time that a query comes, or from the first if it takes [long](ALWAYS_HELD). Where
+//!    the results have more bytes than `result_cache_bytes`, the one that saved least for its bytes goes first.
+//!
+//! Invariants: a result is neither held of nor given to a statement that sees uncommitted changes of its own, runs at
+//! level SERIALIZABLE, whose reads must be noted, calls a function that is not immutable, or reads anything but tables
+//! of Cleave. Held rows take memory of queries, at most a quarter of it.
+//!
+//! Source: NDP result sets, sections 3 (reuse semantics) and 5 (experiment 4).
+
+mod reused_exec;
+
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::catalog::same_rows::TableRows;
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::{Client, ResultReuse, Settings};
+use cleave_media::Stopwatch;
+use cleave_plan::profile::Origin;
+use cleave_plan::split::PlacedCuts;
+use cleave_store::TableSchema;
+use datafusion::arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::session_state::SessionState;
+use datafusion::sql::sqlparser::ast;
+use rustc_hash::FxBuildHasher;
+
+use super::order_and_split::ComparedOrders;
+use super::origins::ColumnOrigin;
+use super::result_names::ResultNames;
+use super::statement_context::StatementContext;
+use super::{PlannedQuery, Purpose};
+use reused_exec::ReusedExec;
+
+/// Name of the table of results in the schema `cleave`.
+pub(super) const TABLE: &str = "result_sets";
+
+/// A query that takes as long is held the first time that it runs.
+const ALWAYS_HELD: Duration = Duration::from_millis(100);
+/// Queries that are remembered, to know one that comes again.
+const SEEN_COUNT_MAX: usize = 1024;
+/// Most results, so that finding one stays cheap.
+const RESULT_COUNT_MAX: usize = 1024;
+/// The share of the memory of queries that all results may take.
+const MEMORY_SHARE: usize = 4;
+/// The share of all bytes that one result may take.
+const RESULT_SHARE: u64 = 2;
+/// Most bytes of a query with its constants, which no memory is charged for.
+const QUERY_BYTES_MAX: usize = 16 << 10;
+/// Characters of a statement that are held.
+const TEXT_CHARACTERS_MAX: usize = 1000;
+
+/// Which result is meant.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ResultKey {
+    hash: u64,
+    query: ast::Query,
+    settings: Settings,
+    role: Option<u32>,
+}
+
+/// The results that a database holds.
+#[derive(Debug, Default)]
+pub(crate) struct HeldResults {
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    results: Vec<Arc<HeldResult>>,
+    /// Hashes of queries of which nothing is held, the newest first.
+    seen: VecDeque<u64>,
+    last_number: u64,
+}
+
+/// A result.
+#[derive(Debug)]
+struct HeldResult {
+    number: u64,
+    wanted: Box<ToHold>,
+    rows: HeldRows,
+    schema: SchemaRef,
+    origins: Vec<Option<ColumnOrigin>>,
+    state: Arc<SessionState>,
+    /// What it took to plan and run the query.
+    cost: Duration,
+    made: Stopwatch,
+    uses: AtomicU64,
+}
+
+/// The result of a query that is not held yet.
+#[derive(Debug, Clone)]
+pub(super) struct ToHold {
+    key: Box<ResultKey>,
+    text: String,
+    /// The tables and views that the query names.
+    named: Vec<Arc<TableSchema>>,
+    tables: Vec<TableRows>,
+}
+
+#[derive(Debug)]
+struct HeldRows {
+    batches: Vec<RecordBatch>,
+    bytes: u64,
+    row_count: usize,
+    memory: MemoryReservation,
+}
+
+/// Rows that pass, until it is known whether they are held.
+#[derive(Debug)]
+pub(super) struct Passing {
+    wanted: Box<ToHold>,
+    rows: HeldRows,
+    bytes_max: u64,
+    stopwatch: Stopwatch,
+    /// The query has come before.
+    is_known: bool,
+}
+
+impl ResultKey {
+    /// That of `query`, as [`lowered`](super::lowered) gives it; None: the statement takes no part in reuse.
+    pub(super) fn of(
+        context: &StatementContext,
+        query: &ast::Query,
+        purpose: Purpose,
+    ) -> Option<Box<Self>> {
+        let settings = context.settings();
+        let takes_part = settings.limits.reuse.is_on
+            && purpose.may_reuse()
+            && context.reads_committed_rows()
+            && query.locks.is_empty();
+        if !takes_part {
+            return None;
+        }
+        // All clients are the same one here: what is of one of them alone is not immutable.
+        static ANYBODY: LazyLock<Client> = LazyLock::new(Client::default);
+        let role = settings.client.acting.role;
+        let mut settings = settings.clone();
+        settings.client = ANYBODY.clone();
+        settings.transaction = None;
+        settings.application_name = String::new();
+        settings.limits.reuse = ResultReuse::default();
+        let hash = FxBuildHasher.hash_one(query);
+        Some(Box::new(Self { hash, query: query.clone(), settings, role }))
+    }
+}
+
+impl ToHold {
+    /// The result of `key`, of a query that names these tables and views, as `context` reads them; None: there are
+    /// none, or one of them cannot be read as a whole.
+    pub(super) fn new(
+        key: Box<ResultKey>,
+        named: Vec<Arc<TableSchema>>,
+        context: &StatementContext,
+    ) -> Option<Box<Self>> {
+        if named.is_empty() {
+            return None;
+        }
+        let state = context.state();
+        let mut tables = Vec::with_capacity(named.len());
+        for schema in &named {
+            match state.table(&schema.name) {
+                Some(table) => tables.push(TableRows::of(table)),
+                None if state.view(&schema.name).is_some() => {}
+                None => return None,
+            }
+        }
+        Some(Box::new(Self { key, text: String::new(), named, tables }))
+    }
+
+    /// Notes the text of the statement.
+    pub(super) fn note_text(&mut self, text: &str) {
+        self.text = text.chars().take(TEXT_CHARACTERS_MAX).collect();
+    }
+
+    fn is_valid_in(&self, state: &CatalogState) -> bool {
+        self.named.iter().all(|schema| state.has(schema))
+            && self.tables.iter().all(|table| table.are_in(state))
+    }
+}
+
+impl HeldResults {
+    /// The plan of the query that `key` is of, over its held rows; None: there are none that `context` may read.
+    pub(super) fn plan(
+        &self,
+        key: &ResultKey,
+        context: &Arc<StatementContext>,
+        names: &ResultNames,
+        stopwatch: &Stopwatch,
+    ) -> Option<PlannedQuery> {
+        let found = {
+            let held = self.held();
+            Arc::clone(held.results.iter().find(|result| *result.wanted.key == *key)?)
+        };
+        if !found.wanted.is_valid_in(context.state()) {
+            return None;
+        }
+        let split = context.settings().split_in_force();
+        let plan = Arc::new(ReusedExec::new(Arc::clone(&found)));
+        Some(PlannedQuery {
+            context: Arc::clone(context),
+            cuts: PlacedCuts { plan, decisions: Vec::new(), priced: Vec::new() },
+            split,
+            orders: ComparedOrders::default(),
+            planning: stopwatch.elapsed(),
+            profile: Origin::Measured,
+            names: names.clone(),
+            state: Arc::clone(&found.state),
+            with: Vec::new(),
+            origins: found.origins.clone(),
+            to_hold: None,
+        })
+    }
+
+    /// What takes the rows of `query` as they pass; None: they take part in no reuse.
+    pub(super) fn passing(query: &mut PlannedQuery) -> Option<Box<Passing>> {
+        let wanted = query.to_hold.take()?;
+        let (database, settings) = (query.context.database(), query.context.settings());
+        let of_memory = (database.query_memory_max() / MEMORY_SHARE) as u64;
+        let bytes_max = settings.limits.reuse.cache_bytes.min(of_memory);
+        if bytes_max == 0 {
+            return None;
+        }
+        let pool = &database.query_runtime().memory_pool;
+        let memory = MemoryConsumer::new("held results").register(pool);
+        let rows = HeldRows { batches: Vec::new(), bytes: 0, row_count: 0, memory };
+        let is_known = database.results.held().note(wanted.key.hash);
+        let stopwatch = Stopwatch::start();
+        Some(Box::new(Passing { wanted, rows, bytes_max, stopwatch, is_known }))
+    }
+
+    /// Holds what has `passed`, the whole result of `query`, where that pays.
+    pub(super) fn hold(&self, passed: Passing, query: &PlannedQuery) {
+        let cost = passed.stopwatch.elapsed() + query.planning;
+        let is_worth_it = passed.is_known || cost >= ALWAYS_HELD;
+        if !is_worth_it || passed.wanted.key.query.to_string().len() > QUERY_BYTES_MAX {
+            return;
+        }
+        let (bytes, key) = (passed.rows.bytes, &passed.wanted.key);
+        let mut gone = Vec::new();
+        let mut held = self.held();
+        // First those that nobody who reads the newest rows is given.
+        let state = query.context.state();
+        let stays = |result: &Arc<HeldResult>| {
+            *result.wanted.key != **key && result.wanted.is_valid_in(state)
+        };
+        gone.extend(held.results.extract_if(.., |result| !stays(result)));
+        while held.bytes() + bytes > passed.bytes_max || held.results.len() >= RESULT_COUNT_MAX {
+            let least = held.results.iter().enumerate().min_by(|(_, one), (_, other)| {
+                one.saved_for_each_byte().total_cmp(&other.saved_for_each_byte())
+            });
+            let Some((index, _)) = least else { break };
+            gone.push(held.results.swap_remove(index));
+        }
+        held.last_number += 1;
+        let result = HeldResult {
+            number: held.last_number,
+            schema: query.cuts.plan.schema(),
+            origins: query.origins.clone(),
+            state: Arc::clone(&query.state),
+            cost,
+            made: Stopwatch::start(),
+            uses: AtomicU64::new(0),
+            wanted: passed.wanted,
+            rows: passed.rows,
+        };
+        held.results.push(Arc::new(result));
+        drop(held);
+        drop(gone);
+    }
+
+    /// The rows of the table `cleave.result_sets`.
+    ///
+    /// # Errors
+    /// None that a statement is to blame for.
+    pub(super) fn batch(&self) -> Result<RecordBatch> {
+        let results = self.held().results.clone();
+        let texts = |of: fn(&HeldResult) -> String| -> ArrayRef {
+            Arc::new(results.iter().map(|result| Some(of(result))).collect::<StringArray>())
+        };
+        let numbers = |of: fn(&HeldResult) -> u64| -> ArrayRef {
+            let number = |result: &Arc<HeldResult>| i64::try_from(of(result)).unwrap_or(i64::MAX);
+            Arc::new(results.iter().map(number).collect::<Int64Array>())
+        };
+        let times = |of: fn(&HeldResult) -> Duration| -> ArrayRef {
+            let ms = |result: &Arc<HeldResult>| of(result).as_secs_f64() * 1e3;
+            Arc::new(results.iter().map(ms).collect::<Float64Array>())
+        };
+        let columns = vec![
+            numbers(|result| result.number),
+            texts(|_| "result cache".to_owned()),
+            texts(|result| result.wanted.text.clone()),
+            numbers(|result| result.rows.row_count as u64),
+            numbers(|result| result.rows.bytes),
+            texts(|_| "host".to_owned()),
+            numbers(|result| result.uses.load(Ordering::Relaxed)),
+            times(|result| result.made.elapsed()),
+            times(|result| result.cost),
+        ];
+        Ok(RecordBatch::try_new(schema(), columns)?)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn schema() -> SchemaRef {
+    let columns = [
+        ("number", DataType::Int64),
+        ("owner", DataType::Utf8),
+        ("statement", DataType::Utf8),
+        ("rows", DataType::Int64),
+        ("bytes", DataType::Int64),
+        ("device", DataType::Utf8),
+        ("uses", DataType::Int64),
+        ("age_ms", DataType::Float64),
+        ("cost_ms", DataType::Float64),
+    ];
+    let fields = columns.map(|(name, data_type)| Field::new(name, data_type, false));
+    Arc::new(Schema::new(fields.to_vec()))
+}
+
+impl Held {
+    /// Notes that a query comes; whether it has come before.
+    fn note(&mut self, hash: u64) -> bool {
+        let is_known = self.seen.contains(&hash)
+            || self.results.iter().any(|result| result.wanted.key.hash == hash);
+        self.seen.retain(|seen| *seen != hash);
+        self.seen.truncate(SEEN_COUNT_MAX - 1);
+        self.seen.push_front(hash);
+        is_known
+    }
+
+    fn bytes(&self) -> u64 {
+        self.results.iter().map(|result| result.rows.bytes).sum()
+    }
+}
+
+impl HeldResult {
+    fn saved_for_each_byte(&self) -> f64 {
+        let uses = self.uses.load(Ordering::Relaxed) as f64 + 1.0;
+        self.cost.as_secs_f64() * uses / self.rows.bytes.max(1) as f64
+    }
+}
+
+impl Passing {
+    /// With the rows of `batch`; None: the result becomes too large to be held.
+    pub(super) fn with(mut self: Box<Self>, batch: &RecordBatch) -> Option<Box<Self>> {
+        let bytes = batch.get_array_memory_size();
+        let rows = &mut self.rows;
+        rows.bytes += bytes as u64;
+        let fits =
+            rows.bytes <= self.bytes_max / RESULT_SHARE && rows.memory.try_grow(bytes).is_ok();
+        fits.then(|| {
+            self.rows.row_count += batch.num_rows();
+            self.rows.batches.push(batch.clone());
+            self
+        })
+    }
+}
