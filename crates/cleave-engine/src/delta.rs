@@ -202,9 +202,9 @@ impl Live {
     }
 
     /// Whether both have the same table `id`, with the same rows, be they in the delta or in pages. A VID is never
-    /// given twice, and a row keeps its values on the page that it is on. So tablets that have given as many VIDs, have
-    /// as many live rows, and have these on the same pages, have the same rows. False also where a vacuum has written
-    /// them anew.
+    /// given twice, and a row keeps its values on the page that it is on until a page version rewrites it. So tablets
+    /// that have given as many VIDs, have as many live rows, as many rewrites, and have these on the same pages, have
+    /// the same rows. False also where a vacuum has written them anew.
     pub fn has_same_table(&self, other: &Self, id: u32) -> bool {
         let (Some(own), Some(others)) = (self.state.table_by_id(id), other.state.table_by_id(id))
         else {
@@ -214,7 +214,8 @@ impl Live {
             let (one, two) = (own.tablets.get(place), others.tablets.get(place));
             one.zip(two).is_some_and(|(one, two)| {
                 let begun = self.delta.row_counts((id, place), one, self.number);
-                (one.id, one.device) == (two.id, two.device)
+                (one.id, one.device, one.rewrites.mark())
+                    == (two.id, two.device, two.rewrites.mark())
                     && begun == other.delta.row_counts((id, place), two, other.number)
                     && has_same_pages(one, two)
             })
