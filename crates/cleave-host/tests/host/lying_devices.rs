@@ -1,5 +1,5 @@
 //! Tests of devices that serve pages correctly and send wrong rows from fragments: the statement fails with an error
-//! that names the device, and the next statement works.
+//! that names the device, and the next statement works. Runs that break midway are finished by the host.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,9 @@ use arrow::datatypes::{DataType, Decimal128Type, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use cleave_fragment::command::message::RunEvent;
 use cleave_fragment::command::slot::{SlotDecoder, encode_batch};
-use cleave_fragment::command::{Command, DeviceError, Execute, Payload, Reply, Slot, SlotPayload};
+use cleave_fragment::command::{
+    Command, DeviceError, DeviceErrorCause, Execute, Payload, Reply, Slot, SlotPayload,
+};
 use cleave_fragment::link::{DeviceService, SlotSender};
 use cleave_host::value::value_text;
 use cleave_host::{Database, Error, OpenOptions, Outcome, Session};
@@ -42,6 +44,8 @@ enum Lie {
     Bytes,
     /// Every value that is bytes ends early.
     Short,
+    /// Runs end with an error of this cause after their second slot.
+    Breaks(DeviceErrorCause),
 }
 
 impl Lie {
@@ -69,7 +73,13 @@ impl DeviceService for Liar {
         let told = lie.told(&RecordBatch::new_empty(Arc::clone(&schema))).schema();
         let decoder = SlotDecoder::new(&schema);
         tokio::runtime::Handle::current().spawn(async move {
+            let mut slot_count = 0;
             while let Some(event) = events.recv().await {
+                slot_count += u32::from(matches!(event, RunEvent::Slot(_)));
+                if let (Lie::Breaks(cause), 3) = (lie, slot_count) {
+                    slots.send(RunEvent::Failed(DeviceError::new(cause, "it broke")));
+                    return;
+                }
                 let event = match event {
                     RunEvent::Slot(slot) => RunEvent::Slot(lie.of_slot(slot, &decoder)),
                     other => other,
@@ -103,7 +113,7 @@ impl Lie {
         let count = batch.num_rows();
         let mut columns = batch.columns().to_vec();
         match (self, columns.first_mut()) {
-            (Self::None, _) => return batch.clone(),
+            (Self::None | Self::Breaks(_), _) => return batch.clone(),
             (Self::Null, Some(first)) => *first = new_null_array(first.data_type(), count),
             (Self::Text, Some(first)) => *first = Arc::new(StringArray::from(vec!["x"; count])),
             (Self::Column, _) => columns.push(Arc::new(Int32Array::from(vec![1; count]))),
@@ -399,4 +409,45 @@ async fn pages_are_not_inserted_by_lies() {
         );
         run(&mut session, "DROP TABLE copied").await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_breaks_after_its_first_rows_is_finished_by_the_host() {
+    let lied = Lied::new().await;
+    let mut session = lied.session().await;
+    run(&mut session, "SET slot_bytes = '1kB'; SET default_device = 'nas'").await;
+    run(&mut session, "CREATE TABLE more AS SELECT id % 50 AS id, note FROM far").await;
+    for (split, stealing) in [("h0", "off"), ("ndp", "off"), ("h1", "off"), ("h0", "on")] {
+        run(&mut session, &format!("SET split = {split}; SET stealing = {stealing}")).await;
+        for sql in [
+            "SELECT id, note, price FROM far",
+            "SELECT note, note FROM more WHERE id < 40",
+            "SELECT far.note, count(*) FROM far JOIN more ON more.id = far.id GROUP BY 1",
+            "SELECT far.id, more.note FROM far JOIN more ON more.id = far.id WHERE price < 30",
+            "SELECT sum(id) FROM (SELECT id FROM far WHERE id < 450) AS q",
+        ] {
+            lied.lies(Lie::None);
+            if session.run(sql).await.is_err() {
+                // The split leaves nothing of it to the host.
+                continue;
+            }
+            let mut expected = rows(&mut session, sql).await;
+            expected.sort_unstable();
+            for cause in [DeviceErrorCause::OutOfMemory, DeviceErrorCause::UnknownRun] {
+                lied.lies(Lie::Breaks(cause));
+                let mut found = rows(&mut session, sql).await;
+                found.sort_unstable();
+                assert_eq!(found, expected, "{sql}, {split}, {stealing}, {cause:?}");
+            }
+        }
+    }
+    run(&mut session, "SET split = h0").await;
+    lied.lies(Lie::Breaks(DeviceErrorCause::OutOfMemory));
+    let all = "SELECT id, note, price FROM far";
+    assert_eq!(rows(&mut session, &format!("{all} LIMIT 300")).await.len(), 300);
+    let told = rows(&mut session, &format!("EXPLAIN ANALYZE {all}")).await;
+    assert!(told.concat().contains("rows, which are left out"), "{told:#?}");
+    // Damage is not read around.
+    lied.lies(Lie::Breaks(DeviceErrorCause::Corrupt));
+    assert!(seen(&mut session, all).await.is_err());
 }

@@ -17,9 +17,9 @@
 //!    slots they take batches as they come.
 //! 4. Where both sides may work on it, the host takes morsels of the device's while it is idle
 //!    ([`stealing`](super::stealing)).
-//! 5. A device that refuses the fragment, or loses it, before its first row is no error: the host runs the same
-//!    operators over its own page source (rule 13), and the figures say so. A fragment run that lacks memory first gets
-//!    space to spill ([`DeviceRun`]).
+//! 5. A device that refuses the fragment, or loses it, is no error: the host runs the same operators over its own page
+//!    source (rule 13), and the figures say so. Rows that were given out by then are left out ([`GivenRows`]). A
+//!    fragment run that lacks memory first gets space to spill ([`DeviceRun`]).
 //! 6. A run that cannot be divided, and of which no row has come while the host could be done with all of it sooner, is
 //!    given up, and the host runs the same operators ([`Stealing::recalls`]).
 //!
@@ -58,14 +58,15 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
-    PlanProperties,
+    DisplayAs, DisplayFormatType, EmptyRecordBatchStream, ExecutionPlan, ExecutionPlanProperties,
+    Partitioning, PlanProperties,
 };
 use futures::StreamExt;
 use tokio::sync::OnceCell;
 
 use super::feeding::{Feeding, OpenFilters};
 use super::figures::{FragmentFigures, HostTimeline};
+use super::given_rows::GivenRows;
 use super::prepared_fragment::PreparedFragment;
 use super::sent_rows::{Gathering, SentRows};
 use super::shared_run::{Begin, Failure, SharedRun};
@@ -288,19 +289,28 @@ impl FragmentExec {
                         *run = self.run_on_host(prepared, part, task, figures.clone())?;
                         continue;
                     }
-                    Err(Failure::Device(error))
-                        if !shared.has_device_rows() && may_be_redone(&error) =>
-                    {
-                        figures.refused = Some(error.to_string());
+                    Err(Failure::Device(error)) => {
+                        let given = shared.has_device_rows().then(|| shared.given());
+                        if !may_be_redone(&error) || given.as_ref().is_some_and(Option::is_none) {
+                            return Err(self.fault(part, link, error).await);
+                        }
+                        let given = given.flatten();
+                        figures.refused = Some(match &given {
+                            Some(given) => format!("{error}, after {given}"),
+                            None => error.to_string(),
+                        });
                         part.device.forget_if_useless(link, &error).await;
-                        if shared.goes_on_without_device() {
+                        if given.is_none() && shared.goes_on_without_device() {
                             continue;
                         }
                         let prepared = pass.prepared.get().ok_or_else(never_prepared)?;
                         *run = self.run_on_host(prepared, part, task, figures.clone())?;
+                        if let (Run::OnHost { stream, .. }, Some(given)) = (&mut *run, given) {
+                            let none = Box::pin(EmptyRecordBatchStream::new(self.schema()));
+                            *stream = given.left_of(std::mem::replace(stream, none));
+                        }
                         continue;
                     }
-                    Err(Failure::Device(error)) => return Err(self.fault(part, link, error).await),
                 },
             };
             match &batch {
@@ -428,10 +438,13 @@ impl FragmentExec {
                 let helper = shares.then(|| {
                     self.helper(prepared, part, (Arc::clone(&link), run), inputs, streamed, task)
                 });
-                let device = Arc::clone(device);
-                let feeding = Feeding::new(device, Arc::clone(&link), run, &prepared.open);
+                let (own, open) = (Arc::clone(device), &prepared.open);
+                let feeding = Feeding::new(own, Arc::clone(&link), run, open);
                 let by_host = (helper.flatten(), watch);
-                let run = Box::new(SharedRun::new(stream, feeding, by_host, clock));
+                let given = (device.mode() != AttachMode::Embedded)
+                    .then(|| GivenRows::of_run(&*self.fragment.plan))
+                    .flatten();
+                let run = Box::new(SharedRun::new(stream, feeding, by_host, given, clock));
                 Ok(Run::OnDevice { link, run, figures })
             }
             Err(error) if error.is_refusal() => {

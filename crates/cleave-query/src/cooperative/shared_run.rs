@@ -22,6 +22,7 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
 use super::feeding::Feeding;
 use super::figures::{FragmentFigures, HostTimeline};
+use super::given_rows::GivenRows;
 use super::spill_space::DeviceRun;
 use super::stealing::Stealing;
 
@@ -36,6 +37,8 @@ pub(super) struct SharedRun {
     stream: Box<DeviceRun>,
     /// Rows that came from the device.
     device_rows: u64,
+    /// All that were given out, if the run can be made again without them.
+    given: Option<GivenRows>,
     device_is_over: bool,
     feeding: Feeding,
     helper: Option<Helper>,
@@ -70,11 +73,12 @@ pub(super) enum Failure {
 
 impl SharedRun {
     /// The rows of `stream`. The host takes part where `helper` says what to take, and how to run it; where `watch`
-    /// says that the device is far behind, there are no rows.
+    /// says that the device is far behind, there are no rows. `given` notes what is given out.
     pub(super) fn new(
         stream: DeviceRun,
         feeding: Feeding,
         (helper, watch): (Option<Help>, Option<Arc<Stealing>>),
+        given: Option<GivenRows>,
         clock: Stopwatch,
     ) -> Self {
         let helper = helper.map(|(stealing, begin)| {
@@ -84,6 +88,7 @@ impl SharedRun {
         Self {
             stream: Box::new(stream),
             device_rows: 0,
+            given,
             device_is_over: false,
             feeding,
             helper,
@@ -103,6 +108,9 @@ impl SharedRun {
         let slot_bytes = self.stream.slot_bytes();
         self.timeline.arrived.add(now, slot_bytes.saturating_sub(self.slot_bytes));
         self.slot_bytes = slot_bytes;
+        if let (Ok(Some(batch)), Some(given)) = (&next, &mut self.given) {
+            given.note(batch);
+        }
         next
     }
 
@@ -202,6 +210,11 @@ impl SharedRun {
         helper.stealing.take_rest();
         self.device_is_over = true;
         true
+    }
+
+    /// The rows that were given out, if all are known: what is left of the run can be made again.
+    pub(super) fn given(&mut self) -> Option<GivenRows> {
+        self.given.take_if(|given| given.known_count().is_some())
     }
 
     /// Whether rows of the device were given out.

@@ -21,8 +21,8 @@
 //! Invariant (rule 11): each morsel is given out by one side only. The device's end of the list only ever moves to the
 //! front, and it begins nothing behind what it has answered; so requests and answers may be lost, late, doubled and out
 //! of order (the tests try all ways). A run is begun once: a device that was restarted knows nothing of it.
-//! Deliberately absent: rows of a run that was lost on the way. Once its rows were given out, its loss ends the
-//! statement.
+//! Deliberately absent: which morsels the rows are of that a lost run has given out. The host makes all rows again then
+//! ([`GivenRows`](super::given_rows::GivenRows)).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

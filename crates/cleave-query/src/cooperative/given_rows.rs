@@ -1,0 +1,160 @@
+//! The rows of a run that were given out already, so that a run which is lost midway is made again without them.
+//!
+//! ```text
+//!  device ═ row row row ╳ lost        given out: {row: 1, row: 2}
+//!  host, all of it again: row row row row row ─▶ without those ─▶ row row
+//! ```
+//!
+//! The input of a fragment is a snapshot, so its rows are the same ones when it is made again, in another order. Each
+//! row that was given out is counted by a hash of 128 bits; of equal rows any may stand for another. So the host makes
+//! all rows again, and leaves out as many of each as were given.
+//!
+//! Deliberately absent: fragments with aggregates, whose partial states differ from run to run; runs that have given
+//! [`ROWS_MAX`] rows; the embedded device, which is lost only with the process. These end the statement.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use datafusion::arrow::array::{BooleanArray, RecordBatch};
+use datafusion::arrow::compute::filter_record_batch;
+use datafusion::common::hash_utils::{RandomState, create_hashes};
+use datafusion::error::Result;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
+use rustc_hash::FxBuildHasher;
+
+/// Most rows that are remembered: with the table of their hashes, 10 MB.
+const ROWS_MAX: usize = 1 << 18;
+
+/// Two of them make a hash of 128 bits.
+const SEEDS: [u64; 2] = [11, 29];
+
+/// See the module's description.
+#[derive(Debug, Default)]
+pub(super) struct GivenRows {
+    /// How often each row was given, by its hash.
+    counts: HashMap<[u64; 2], u32, FxBuildHasher>,
+    row_count: usize,
+    hashes: [Vec<u64>; 2],
+    /// Not all are known.
+    is_lost: bool,
+}
+
+impl GivenRows {
+    /// For a run of `plan`; None: it has other rows when it is made again.
+    pub(super) fn of_run(plan: &dyn ExecutionPlan) -> Option<Self> {
+        has_same_rows(plan).then(Self::default)
+    }
+
+    /// Notes that the rows of `batch` are given out.
+    pub(super) fn note(&mut self, batch: &RecordBatch) {
+        self.row_count += batch.num_rows();
+        self.is_lost |= self.row_count > ROWS_MAX || self.hash(batch).is_err();
+        if self.is_lost {
+            self.counts = HashMap::default();
+            return;
+        }
+        for hash in hashes(&self.hashes) {
+            *self.counts.entry(hash).or_default() += 1;
+        }
+    }
+
+    /// How many rows were given out; None: not all of them are known.
+    pub(super) fn known_count(&self) -> Option<usize> {
+        (!self.is_lost).then_some(self.row_count)
+    }
+
+    /// `rows`, those of the same run made again, without those that were given out.
+    pub(super) fn left_of(mut self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+        let schema = rows.schema();
+        let left = rows.map(move |batch| batch.and_then(|batch| self.left_of_batch(&batch)));
+        Box::pin(RecordBatchStreamAdapter::new(schema, left))
+    }
+
+    fn left_of_batch(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
+        self.hash(batch)?;
+        let Self { counts, hashes: own, .. } = self;
+        let is_left = hashes(own).map(|hash| match counts.get_mut(&hash) {
+            Some(count) if *count > 0 => {
+                *count -= 1;
+                false
+            }
+            _ => true,
+        });
+        let is_left = BooleanArray::from(is_left.collect::<Vec<bool>>());
+        Ok(filter_record_batch(batch, &is_left)?)
+    }
+
+    fn hash(&mut self, batch: &RecordBatch) -> Result<()> {
+        for (hashes, seed) in self.hashes.iter_mut().zip(SEEDS) {
+            hashes.clear();
+            hashes.resize(batch.num_rows(), 0);
+            if batch.num_columns() > 0 {
+                create_hashes(batch.columns(), &RandomState::with_seed(seed), hashes)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for GivenRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} rows, which are left out", self.row_count)
+    }
+}
+
+fn hashes([one, other]: &[Vec<u64>; 2]) -> impl Iterator<Item = [u64; 2]> {
+    one.iter().zip(other).map(|(one, other)| [*one, *other])
+}
+
+/// Whether `plan` has the same rows each time: none of its operators makes partial states.
+fn has_same_rows(plan: &dyn ExecutionPlan) -> bool {
+    let name = plan.name();
+    !["Aggregate", "Recursion", "Window"].iter().any(|kind| name.contains(kind))
+        && plan.children().into_iter().all(|input| has_same_rows(&**input))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Rows that are made again in another order and in other batches, equal ones among them.
+
+    use std::sync::Arc;
+
+    use datafusion::arrow::array::Int32Array;
+    use datafusion::arrow::datatypes::{DataType, Field, Schema};
+    use futures::{TryStreamExt, stream};
+
+    use super::*;
+
+    fn batch(values: &[Option<i32>]) -> RecordBatch {
+        let schema = Schema::new(vec![Field::new("v", DataType::Int32, true)]);
+        let values = Arc::new(Int32Array::from(values.to_vec()));
+        RecordBatch::try_new(Arc::new(schema), vec![values]).unwrap()
+    }
+
+    #[tokio::test]
+    async fn each_row_comes_as_often_as_it_is_there() {
+        let mut given = GivenRows::default();
+        given.note(&batch(&[Some(1), None, Some(2)]));
+        given.note(&batch(&[Some(2)]));
+        assert_eq!(given.known_count(), Some(4));
+        let again = [batch(&[Some(2), Some(2), Some(2), None]), batch(&[Some(3), None, Some(1)])];
+        let schema = again[0].schema();
+        let again = stream::iter(again.map(Ok));
+        let left = given.left_of(Box::pin(RecordBatchStreamAdapter::new(schema, again)));
+        let left: Vec<RecordBatch> = left.try_collect().await.unwrap();
+        assert_eq!(left, [batch(&[Some(2)]), batch(&[Some(3), None])]);
+    }
+
+    #[test]
+    fn more_rows_than_are_remembered_are_lost() {
+        let mut given = GivenRows::default();
+        let rows = batch(&vec![Some(1); ROWS_MAX]);
+        given.note(&rows);
+        assert_eq!(given.known_count(), Some(ROWS_MAX));
+        given.note(&rows.slice(0, 1));
+        assert_eq!(given.known_count(), None);
+    }
+}
