@@ -23,6 +23,8 @@ pub enum Act {
     Plan,
     /// One of these used a cached plan of the same query.
     CachedPlan,
+    /// One of them gave a held result instead.
+    ReusedResult,
     /// Rows were looked up by an index, on a fast path.
     LookUp,
     /// The delta was flushed to pages because a statement was planned.
@@ -37,6 +39,8 @@ pub enum Act {
     IndexFragment,
     /// The changes of a transaction were made pages in memory for its planned statements.
     ShippedOwn,
+    /// A materialized view was refreshed by what has changed since its last refresh.
+    RefreshByChanges,
 }
 
 /// See the module's description.
@@ -46,9 +50,10 @@ pub struct Activity {
 }
 
 impl Act {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::Plan,
         Self::CachedPlan,
+        Self::ReusedResult,
         Self::LookUp,
         Self::Flush,
         Self::ShippedDelta,
@@ -56,12 +61,14 @@ impl Act {
         Self::LockingFragment,
         Self::IndexFragment,
         Self::ShippedOwn,
+        Self::RefreshByChanges,
     ];
 
     fn name(self) -> &'static str {
         match self {
             Self::Plan => "plans",
             Self::CachedPlan => "cached plans",
+            Self::ReusedResult => "reused results",
             Self::LookUp => "look-ups",
             Self::Flush => "flushes",
             Self::ShippedDelta => "shipped delta",
@@ -69,6 +76,7 @@ impl Act {
             Self::LockingFragment => "locking fragments",
             Self::IndexFragment => "index fragments",
             Self::ShippedOwn => "shipped own changes",
+            Self::RefreshByChanges => "refreshes by changes",
         }
     }
 }

@@ -8,7 +8,8 @@
 //! 1. [`storage_engine`]: the [`Engine`](storage_engine::Engine), what is committed, and the step from one commit to
 //!    the next.
 //! 2. [`log`]: the changes of small commits, durable before pages are; [`delta`]: the same in memory until it becomes
-//!    pages; [`versions`]: older catalog versions, for `as_of`; [`sequences`]: numbers that are given out once.
+//!    pages; [`versions`]: older catalog versions, for `as_of` and [refreshes](refresh_bases); [`sequences`]: numbers
+//!    that are given out once.
 //! 3. [`mod@write`]: appends, loads, index builds, vacuum. [`statistics`]: the results of ANALYZE, as they are stored.
 //! 4. [`host_pages`] and [`buffer_pool`]: pages for the host's half of a query.
 //! 5. [`device`]: links to devices, and the space on them, which the host owns.
@@ -21,6 +22,7 @@ pub mod delta;
 pub mod device;
 pub mod host_pages;
 pub mod log;
+pub mod refresh_bases;
 pub mod sequences;
 pub mod statistics;
 pub mod storage_engine;

@@ -554,9 +554,9 @@ impl Engine {
         }
         let tables = edit.next.tables_on(device.id());
         if !tables.is_empty() {
-            let device = name.to_owned();
-            return Err(StorageError::HoldsTables { device, tables }.into());
+            return Err(StorageError::HoldsTables { device: name.to_owned(), tables }.into());
         }
+        self.versions.refresh_bases.clear();
         // Another database may write over what they read as soon as it has the device.
         // So may they over temporary tables, and what transactions have not committed yet.
         let is_read = || {

@@ -20,6 +20,7 @@ use cleave_catalog::value::parse;
 use cleave_catalog::value::text::moment;
 use cleave_media::{Clock, SystemClock};
 
+use crate::refresh_bases::RefreshBases;
 use crate::storage_engine::Engine;
 
 /// Ticks in the time that is kept.
@@ -33,6 +34,8 @@ pub struct Versions {
     kept: Mutex<VecDeque<Version>>,
     /// When the last visible commit was made.
     committed_us: AtomicI64,
+    /// Those that materialized views were refreshed from.
+    pub refresh_bases: RefreshBases,
 }
 
 #[derive(Debug)]
@@ -117,8 +120,13 @@ impl Versions {
         })
     }
 
-    /// Gives up the older quarter; false where there is nothing but the newest.
-    fn give_up_oldest(&self) -> bool {
+    /// Gives up the older quarter, then what refreshes are based on; false where there is nothing but `newest`, the
+    /// newest.
+    fn give_up_oldest(&self, newest: &CatalogState) -> bool {
+        self.give_up_oldest_kept() || self.refresh_bases.give_up_oldest(newest)
+    }
+
+    fn give_up_oldest_kept(&self) -> bool {
         let mut kept = self.kept();
         let count = kept.len().saturating_sub(1).min(kept.len().div_ceil(4));
         kept.drain(..count);
@@ -142,14 +150,15 @@ impl Engine {
                 space.retired_blocks > HELD_BLOCKS_MIN.max(in_use / 2)
             })
         };
-        while is_grown && holds_too_much() && self.versions.give_up_oldest() {
+        let is_grown = is_grown || !self.versions.refresh_bases.is_empty();
+        while is_grown && holds_too_much() && self.versions.give_up_oldest(state) {
             self.reclaim();
         }
     }
 
     /// Gives up all that is kept but the newest version: a device is full.
     pub fn give_up_versions(&self) {
-        while self.versions.give_up_oldest() {}
+        while self.versions.give_up_oldest(&self.catalog()) {}
         self.reclaim();
     }
 }

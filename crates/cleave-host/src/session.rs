@@ -55,6 +55,7 @@ mod place;
 mod prepared;
 mod ranges;
 mod rebuild;
+mod refresh_by_changes;
 mod replacing_fragment;
 mod returning;
 mod rights;

@@ -32,6 +32,7 @@ pub mod rights;
 pub mod rules;
 pub mod same_rows;
 pub mod sequence;
+pub mod table_changes;
 pub mod upkeep;
 pub mod view;
 
@@ -211,6 +212,9 @@ pub struct Keep {
 
 /// Space that becomes free when this is dropped.
 pub trait HeldSpace: fmt::Debug + Send + Sync {}
+
+/// A version keeps the pages that it names.
+impl HeldSpace for CatalogState {}
 
 impl Keep {
     /// Keeps both.

@@ -49,10 +49,14 @@ impl Rewrites {
     /// Whether the row `vid` was changed after the state of the same tablet that had `mark`.
     #[must_use]
     pub fn has_since(&self, mark: u64, vid: u64) -> bool {
-        let Some(missing) = self.count.checked_sub(mark) else { return true };
-        let missing = usize::try_from(missing).unwrap_or(usize::MAX);
-        let Some(known) = self.last.len().checked_sub(missing) else { return true };
-        self.last.iter().skip(known).any(|rewrite| has_row(rewrite, vid))
+        let since = self.last_since(mark);
+        since.is_none_or(|last| last.iter().any(|rewrite| has_row(rewrite, vid)))
+    }
+
+    /// The changes after the state of the same tablet that had `mark`; None: some are forgotten.
+    pub(super) fn last_since(&self, mark: u64) -> Option<&[Arc<Rewrite>]> {
+        let missing = usize::try_from(self.count.checked_sub(mark)?).ok()?;
+        self.last.get(self.last.len().checked_sub(missing)?..)
     }
 }
 

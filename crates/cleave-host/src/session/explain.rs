@@ -16,14 +16,15 @@ use cleave_query::range_path::RangeTemplate;
 use cleave_query::select;
 use cleave_query::select::{ALL_VIDS, Measured, QueryRequest, ReadView, Target};
 use cleave_sql::statement::modify::Action;
+use cleave_sql::statement::parse::Define;
 use cleave_sql::statement::{ExplainFormat, Insert, Modify, Parameters, Statement};
 
 use super::prepared::PreparedStatement;
 use super::subqueries::NestedQuery;
 use super::update_fragment::placement;
 use super::{
-    Outcome, Session, changing_with, insert, insert_fragment, modify, modify_row, prepared, ranges,
-    replacing_fragment, serializable, subqueries,
+    Outcome, Session, changing_with, insert, insert_fragment, materialized, modify, modify_row,
+    prepared, ranges, replacing_fragment, serializable, subqueries,
 };
 
 /// Where the query of a statement that changes rows is put after it has run.
@@ -106,6 +107,13 @@ pub(super) async fn run(
     }
     if analyze && let Some(changes) = Changes::of(&statement) {
         return Box::pin(explain_run(session, changes, None, format)).await;
+    }
+    if let Statement::Define(define) = &statement
+        && let Define::Refresh(refresh) = &**define
+    {
+        let what = Box::pin(materialized::explain(session, refresh)).await?;
+        let (schema, batches) = select::explain_look_up(what, None, format)?;
+        return Ok(Outcome::Rows { schema, batches });
     }
     let range = match &statement {
         Statement::Query(query) => ranges::range_of(session, query, false),

@@ -4,29 +4,39 @@
 //! Everything that reads takes it for a table: it has indexes and statistics, and is cut like one. Nothing but a
 //! refresh changes its rows.
 //!
-//! A refresh puts all rows of the query in the place of the old ones, in one commit. Writers of the view's rows are
-//! other refreshes only; readers go on reading the rows of before, with and without CONCURRENTLY.
+//! A refresh changes the rows that what it reads has changed since the last one ([`refresh_by_changes`]), or puts all
+//! rows of the query in the place of the old ones, in one commit. Writers of the view's rows are other refreshes only;
+//! readers go on reading the rows of before, with and without CONCURRENTLY.
 //!
 //! Source: PostgreSQL's manual, "REFRESH MATERIALIZED VIEW".
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use cleave_catalog::activity::Act;
 use cleave_catalog::catalog::rights::FIRST;
+use cleave_catalog::catalog::same_rows::TableRows;
 use cleave_catalog::catalog::view::{Materialized, ViewState};
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::{Error, Fault, NameKind, Result};
 use cleave_catalog::settings::Settings;
+use cleave_engine::refresh_bases::RefreshBase;
+use cleave_engine::write::begun::Begun;
+use cleave_engine::write::insert::{TableChange, apply};
 use cleave_query::select::{self, QueryRequest, ReadView};
 use cleave_sql::dialect::written_out;
 use cleave_sql::statement::parse::{CreateMaterialized, Refresh, parse_query};
 use cleave_sql::statement::{CreateTable, Parameters, parameters};
 use cleave_store::TableSchema;
 use cleave_txn::LockMode;
+use datafusion::sql::sqlparser::ast;
+use futures::{StreamExt, stream};
 
+use super::changed_rows::Changed;
 use super::define::{Filling, columns_of, emptied, table_of_rows};
 use super::definitions::{self, Definition};
-use super::{Outcome, Session, indexes, locking, rights, views};
+use super::refresh_by_changes::ChangedRows;
+use super::{Outcome, Session, indexes, locking, refresh_by_changes, rights, views};
 
 /// What a refresh calls the view whose rows it reads, in a catalog version of its own.
 const REFRESHED: &str = "__refreshed";
@@ -38,7 +48,7 @@ pub(super) async fn create(session: &mut Session, create: CreateMaterialized) ->
     }
     let done = Outcome::done("CREATE MATERIALIZED VIEW");
     locking::wait_for_tables(session, &create.query).await?;
-    let view = session.view().await?;
+    let view = session.view_with_keys().await?;
     let (query, parameters) = (&create.query, &Parameters::default());
     let described =
         select::describe(&session.database, session.in_force(), Some(&view), query, Vec::new());
@@ -77,8 +87,26 @@ pub(super) async fn create(session: &mut Session, create: CreateMaterialized) ->
         is_populated: create.is_populated,
     };
     mark(&mut definition, &schema.name, query)?;
+    if create.is_populated {
+        hold_base(session, &definition, &schema.name, &view)?;
+    }
     definitions::end_definition(session, definition).await?;
     Ok(count.map_or(done, |count| Outcome::done(format!("SELECT {count}"))))
+}
+
+/// Holds what the materialized view `name`, as it is in `definition`, was made from: the next refresh begins there.
+fn hold_base(
+    session: &Session,
+    definition: &Definition,
+    name: &str,
+    view: &ReadView,
+) -> Result<()> {
+    let table = definition.edit.next.find_table(name)?;
+    let base = refresh_by_changes::is_plain(view)
+        .then(|| RefreshBase::new(table, Arc::clone(&view.state)))
+        .flatten();
+    session.database.versions.refresh_bases.put(table.schema.table_id, base);
+    Ok(())
 }
 
 /// Makes the table `name` the materialized view of `query`.
@@ -119,34 +147,118 @@ pub(super) async fn refresh(session: &mut Session, refresh: &Refresh) -> Result<
     let mut definition = definitions::begin_definition_in(session, what, locked, &[]).await?;
     // Another session may have made it anew.
     let (table, query) = found(&definition.edit.next, name)?;
-    let schema = Arc::clone(&table.schema);
-    let emptied = TableState { materialized: None, ..emptied(table) };
-    if *is_populated {
-        let plain = query.as_view(TableSchema::clone(&schema));
-        let settings = as_owner(session, &definition.edit.next, &plain)?;
-        // What it reads keeps its names until the commit.
-        let below = definition.edit.next.schemas_of(&plain);
-        views::hold(session, &definition, &below).await?;
-        definition.edit.put_table(emptied);
-        locking::wait_for_tables(session, &*parse_query(query.query.clone())?).await?;
-        let view = session.view().await?;
-        let seen = view.state.tables.get(name).and_then(|table| table.materialized.as_deref());
-        if seen.is_none_or(|seen| (&seen.query, &seen.depends) != (&query.query, &query.depends)) {
-            // The snapshot of the block has other tables than the query names.
-            return Err(Error::concurrent_update());
+    let (table, schema) = (Arc::clone(table), Arc::clone(&table.schema));
+    let next = Materialized { is_populated: *is_populated, ..query.clone() };
+    if !is_populated {
+        definition.edit.put_table(writable(&emptied(&table)));
+        mark(&mut definition, name, next)?;
+        definitions::end_definition(session, definition).await?;
+        return Ok(Outcome::done(what));
+    }
+    let plain = query.as_view(TableSchema::clone(&schema));
+    let settings = as_owner(session, &definition.edit.next, &plain)?;
+    // What it reads keeps its names until the commit.
+    let below = definition.edit.next.schemas_of(&plain);
+    views::hold(session, &definition, &below).await?;
+    locking::wait_for_tables(session, &*parse_query(query.query.clone())?).await?;
+    let view = session.view_with_keys().await?;
+    let seen = view.state.tables.get(name);
+    let seen =
+        seen.filter(|table| is_query_of(table, &query)).ok_or_else(Error::concurrent_update)?;
+    let is_newest = || TableRows::of(&table).are_in(&view.state);
+    let changes = match is_newest() {
+        true => refresh_by_changes::find(session, &settings, &view, (seen, &query)).await?.ok(),
+        false => None,
+    };
+    let rows = match &changes {
+        Some(changes) if !changes.is_empty() => {
+            changes.rows(session, &settings, &view, (seen, &query)).await?.ok()
         }
-        let view = as_view(view, &schema, &query);
-        let rows = parse_query(format!("SELECT * FROM {REFRESHED}"))?;
-        let parameters = &Parameters::default();
-        let asked = QueryRequest { query: &rows, parameters, view: Some(&view) };
+        _ => None,
+    };
+    if let Some(rows) = rows {
+        session.database.activity().note(Act::RefreshByChanges);
+        definition.edit.put_table(writable(&table));
+        definition = change(session, definition, (&settings, &schema), rows).await?;
+        mark(&mut definition, name, next)?;
+    } else if changes.is_none_or(|changes| !changes.is_empty()) {
+        definition.edit.put_table(writable(&emptied(&table)));
+        let over = as_view(view.clone(), &schema, &query);
+        let (rows, parameters) = (all_rows()?, &Parameters::default());
+        let asked = QueryRequest { query: &rows, parameters, view: Some(&over) };
         let filling = Filling::begin_in(session, &settings, (&schema, asked)).await?;
         (definition, _) = filling.run(session, &settings, definition, (&schema, asked)).await?;
-    } else {
-        definition.edit.put_table(emptied);
+        mark(&mut definition, name, next)?;
     }
-    mark(&mut definition, name, Materialized { is_populated: *is_populated, ..query })?;
+    hold_base(session, &definition, name, &view)?;
     definitions::end_definition(session, definition).await?;
     Ok(Outcome::done(what))
+}
+
+/// Whether `table` is a materialized view of `query`: the snapshot of a block may have other tables than that names.
+fn is_query_of(table: &TableState, query: &Materialized) -> bool {
+    let seen = table.materialized.as_deref();
+    seen.is_some_and(|seen| (&seen.query, &seen.depends) == (&query.query, &query.depends))
+}
+
+/// `table` as one that rows can be written to.
+fn writable(table: &TableState) -> TableState {
+    TableState { materialized: None, ..table.clone() }
+}
+
+/// `definition` with what a refresh has found that goes and comes of the rows of the table that `schema` describes.
+async fn change(
+    session: &Session,
+    mut definition: Definition,
+    (settings, schema): (&Arc<Settings>, &Arc<TableSchema>),
+    ChangedRows { dead, new }: ChangedRows,
+) -> Result<Definition> {
+    let is_divided = definition.edit.next.find_table(&schema.name)?.tablets.len() > 1;
+    if !is_divided {
+        let rows = match new.num_rows() {
+            0 => BTreeMap::new(),
+            _ => BTreeMap::from([(0, Begun::from(new))]),
+        };
+        let change = TableChange { dead, rows, ..TableChange::new(Arc::clone(schema)) };
+        definition.edit = apply(definition.edit, settings, &change).await?;
+        return Ok(definition);
+    }
+    let ends = dead.into_iter().map(|(place, vids)| Changed {
+        place,
+        vids: vids.iter().collect(),
+        rows: new.slice(0, 0),
+        beside: None,
+    });
+    let rows = Changed { place: 0, vids: Vec::new(), rows: new.clone(), beside: None };
+    let changed = stream::iter(ends.chain([rows]).map(Ok)).boxed();
+    let checks = Arc::clone(session.database.queries());
+    let replaced = definition.replace(checks, settings, schema, changed);
+    Ok(Box::pin(replaced).await?.0)
+}
+
+/// What EXPLAIN says of a refresh.
+///
+/// # Errors
+/// As [`refresh`].
+pub(super) async fn explain(session: &mut Session, refresh: &Refresh) -> Result<String> {
+    let Refresh { name, is_populated, .. } = refresh;
+    let view = session.view_with_keys().await?;
+    let (table, query) = found(&view.state, name)?;
+    if !is_populated {
+        return Ok(format!("Refresh of {name}: no rows"));
+    }
+    let plain = query.as_view(TableSchema::clone(&table.schema));
+    let settings = as_owner(session, &view.state, &plain)?;
+    let changes = refresh_by_changes::find(session, &settings, &view, (table, &query)).await?;
+    Ok(match changes {
+        Ok(changes) => format!("Refresh of {name} by changes: {}", changes.describe()),
+        Err(reason) => format!("Refresh of {name}, all rows: {reason}"),
+    })
+}
+
+/// The query for all rows of the view that [`as_view`] adds.
+pub(super) fn all_rows() -> Result<Box<ast::Query>> {
+    parse_query(format!("SELECT * FROM {REFRESHED}"))
 }
 
 /// The settings of the session with the owner of `view`, who must be allowed to read what its query names, in the place
@@ -162,7 +274,7 @@ fn as_owner(session: &Session, state: &CatalogState, view: &ViewState) -> Result
 }
 
 /// `view` with a plain view of `query`, which reads what the materialized one was made of.
-fn as_view(view: ReadView, schema: &TableSchema, query: &Materialized) -> ReadView {
+pub(super) fn as_view(view: ReadView, schema: &TableSchema, query: &Materialized) -> ReadView {
     let mut state = CatalogState::clone(&view.state);
     let own = TableSchema { name: REFRESHED.to_owned(), ..schema.clone() };
     state.views.insert(REFRESHED.to_owned(), Arc::new(query.as_view(own)));

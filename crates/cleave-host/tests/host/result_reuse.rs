@@ -67,6 +67,12 @@ async fn a_result_is_given_until_its_tables_have_other_rows() {
     }
     let expected = format!("result cache,host,1,t,{QUERY}");
     assert!(rows(&mut session, shown).await.contains(&expected), "{expected}");
+    run(&mut other, "CREATE MATERIALIZED VIEW m AS SELECT v FROM t WHERE v = 3; DELETE FROM t")
+        .await;
+    let shown = "SELECT state, count(*) FROM cleave.result_sets WHERE uses > 0 OR name = 'm' GROUP BY 1 ORDER BY 1";
+    let states = rows(&mut session, shown).await;
+    assert!(states.len() == 2 && states[0].starts_with("outdated,"), "{states:?}");
+    assert_eq!(states[1], "populated,1");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -75,6 +75,7 @@ mod statement_context;
 mod statement_function;
 mod table_provider;
 mod tablet_choice;
+mod upkeep;
 mod used_columns;
 mod views;
 mod with_parts;
@@ -120,11 +121,12 @@ pub use origins::ColumnOrigin;
 use placed::placed;
 pub use result_names::ResultNames;
 pub(crate) use reuse::HeldResults;
-use reuse::{Passing, ResultKey, ToHold};
+use reuse::{Passing, ResultKey, ReusedExec, ToHold};
 pub use sequence_functions::sequence_number;
 pub use shape::{ShapePlan, SmallTables};
 use shared_joins::SharedJoin;
 use shared_rows::SharedRows;
+pub use upkeep::{Combined, Upkeep, upkeep};
 pub use used_columns::{is_whole, uses_column};
 use with_parts::{BoundPart, OptimisedPart};
 
@@ -726,6 +728,9 @@ impl PlannedQuery {
         })?;
         let schema = self.names.apply(&stream.schema());
         let stop = self.context.stop().into();
+        if self.cuts.plan.is::<ReusedExec>() {
+            self.context.database().activity().note(Act::ReusedResult);
+        }
         let passing = HeldResults::passing(&mut self);
         let (row_count, record) = (0, None);
         let query = self;

@@ -175,7 +175,7 @@ pub(super) fn depends_on_tables(
 }
 
 /// Whether the optimised form of the plans `bound` is the same each time, and not too large.
-fn says_the_same(bound: &[&LogicalPlan]) -> bool {
+pub(super) fn says_the_same(bound: &[&LogicalPlan]) -> bool {
     let mut count = 0;
     bound.iter().all(|plan| {
         all_expressions(plan, &mut |expr| {

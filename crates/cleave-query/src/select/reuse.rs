@@ -18,6 +18,7 @@
 //!
 //! Source: NDP result sets, sections 3 (reuse semantics) and 5 (experiment 4).
 
+mod listed;
 mod reused_exec;
 
 use std::collections::VecDeque;
@@ -34,8 +35,8 @@ use cleave_media::Stopwatch;
 use cleave_plan::profile::Origin;
 use cleave_plan::split::PlacedCuts;
 use cleave_store::TableSchema;
-use datafusion::arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
-use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::session_state::SessionState;
 use datafusion::sql::sqlparser::ast;
@@ -46,7 +47,8 @@ use super::origins::ColumnOrigin;
 use super::result_names::ResultNames;
 use super::statement_context::StatementContext;
 use super::{PlannedQuery, Purpose};
-use reused_exec::ReusedExec;
+use listed::Listed;
+pub(super) use reused_exec::ReusedExec;
 
 /// Name of the table of results in the schema `cleave`.
 pub(super) const TABLE: &str = "result_sets";
@@ -94,6 +96,8 @@ struct Held {
 struct HeldResult {
     number: u64,
     wanted: Box<ToHold>,
+    /// What its tables had.
+    tables: Vec<TableRows>,
     rows: HeldRows,
     schema: SchemaRef,
     origins: Vec<Option<ColumnOrigin>>,
@@ -111,13 +115,13 @@ pub(super) struct ToHold {
     text: String,
     /// The tables and views that the query names.
     named: Vec<Arc<TableSchema>>,
-    tables: Vec<TableRows>,
+    /// The query has come before.
+    is_known: bool,
 }
 
 #[derive(Debug)]
 struct HeldRows {
     batches: Vec<RecordBatch>,
-    bytes: u64,
     row_count: usize,
     memory: MemoryReservation,
 }
@@ -129,8 +133,6 @@ pub(super) struct Passing {
     rows: HeldRows,
     bytes_max: u64,
     stopwatch: Stopwatch,
-    /// The query has come before.
-    is_known: bool,
 }
 
 impl ResultKey {
@@ -163,7 +165,7 @@ impl ResultKey {
 
 impl ToHold {
     /// The result of `key`, of a query that names these tables and views, as `context` reads them; None: there are
-    /// none, or one of them cannot be read as a whole.
+    /// none.
     pub(super) fn new(
         key: Box<ResultKey>,
         named: Vec<Arc<TableSchema>>,
@@ -172,26 +174,20 @@ impl ToHold {
         if named.is_empty() {
             return None;
         }
-        let state = context.state();
-        let mut tables = Vec::with_capacity(named.len());
-        for schema in &named {
-            match state.table(&schema.name) {
-                Some(table) => tables.push(TableRows::of(table)),
-                None if state.view(&schema.name).is_some() => {}
-                None => return None,
-            }
-        }
-        Some(Box::new(Self { key, text: String::new(), named, tables }))
+        let is_known = context.database().results.held().note(key.hash);
+        Some(Box::new(Self { key, text: String::new(), named, is_known }))
     }
 
     /// Notes the text of the statement.
     pub(super) fn note_text(&mut self, text: &str) {
-        self.text = text.chars().take(TEXT_CHARACTERS_MAX).collect();
+        self.text = first_of(text);
     }
 
-    fn is_valid_in(&self, state: &CatalogState) -> bool {
-        self.named.iter().all(|schema| state.has(schema))
-            && self.tables.iter().all(|table| table.are_in(state))
+    /// What the tables have in `state`, which the query has read; None: one of them cannot be read as a whole.
+    fn tables_in(&self, state: &CatalogState) -> Option<Vec<TableRows>> {
+        let is_table = |schema: &&Arc<TableSchema>| state.view(&schema.name).is_none();
+        let tables = self.named.iter().filter(is_table);
+        tables.map(|schema| state.table(&schema.name).map(|table| TableRows::of(table))).collect()
     }
 }
 
@@ -208,7 +204,7 @@ impl HeldResults {
             let held = self.held();
             Arc::clone(held.results.iter().find(|result| *result.wanted.key == *key)?)
         };
-        if !found.wanted.is_valid_in(context.state()) {
+        if !found.is_valid_in(context.state()) {
             return None;
         }
         let split = context.settings().split_in_force();
@@ -239,27 +235,25 @@ impl HeldResults {
         }
         let pool = &database.query_runtime().memory_pool;
         let memory = MemoryConsumer::new("held results").register(pool);
-        let rows = HeldRows { batches: Vec::new(), bytes: 0, row_count: 0, memory };
-        let is_known = database.results.held().note(wanted.key.hash);
-        let stopwatch = Stopwatch::start();
-        Some(Box::new(Passing { wanted, rows, bytes_max, stopwatch, is_known }))
+        let rows = HeldRows { batches: Vec::new(), row_count: 0, memory };
+        Some(Box::new(Passing { wanted, rows, bytes_max, stopwatch: Stopwatch::start() }))
     }
 
     /// Holds what has `passed`, the whole result of `query`, where that pays.
     pub(super) fn hold(&self, passed: Passing, query: &PlannedQuery) {
         let cost = passed.stopwatch.elapsed() + query.planning;
-        let is_worth_it = passed.is_known || cost >= ALWAYS_HELD;
+        let is_worth_it = passed.wanted.is_known || cost >= ALWAYS_HELD;
         if !is_worth_it || passed.wanted.key.query.to_string().len() > QUERY_BYTES_MAX {
             return;
         }
-        let (bytes, key) = (passed.rows.bytes, &passed.wanted.key);
+        let state = query.context.state();
+        let Some(tables) = passed.wanted.tables_in(state) else { return };
+        let (bytes, key) = (passed.rows.bytes(), &passed.wanted.key);
         let mut gone = Vec::new();
         let mut held = self.held();
         // First those that nobody who reads the newest rows is given.
-        let state = query.context.state();
-        let stays = |result: &Arc<HeldResult>| {
-            *result.wanted.key != **key && result.wanted.is_valid_in(state)
-        };
+        let stays =
+            |result: &Arc<HeldResult>| *result.wanted.key != **key && result.is_valid_in(state);
         gone.extend(held.results.extract_if(.., |result| !stays(result)));
         while held.bytes() + bytes > passed.bytes_max || held.results.len() >= RESULT_COUNT_MAX {
             let least = held.results.iter().enumerate().min_by(|(_, one), (_, other)| {
@@ -271,6 +265,7 @@ impl HeldResults {
         held.last_number += 1;
         let result = HeldResult {
             number: held.last_number,
+            tables,
             schema: query.cuts.plan.schema(),
             origins: query.origins.clone(),
             state: Arc::clone(&query.state),
@@ -285,35 +280,15 @@ impl HeldResults {
         drop(gone);
     }
 
-    /// The rows of the table `cleave.result_sets`.
+    /// The rows of the table `cleave.result_sets`: what is held, and the materialized views of `state`.
     ///
     /// # Errors
     /// None that a statement is to blame for.
-    pub(super) fn batch(&self) -> Result<RecordBatch> {
+    pub(super) fn batch(&self, state: &CatalogState) -> Result<RecordBatch> {
         let results = self.held().results.clone();
-        let texts = |of: fn(&HeldResult) -> String| -> ArrayRef {
-            Arc::new(results.iter().map(|result| Some(of(result))).collect::<StringArray>())
-        };
-        let numbers = |of: fn(&HeldResult) -> u64| -> ArrayRef {
-            let number = |result: &Arc<HeldResult>| i64::try_from(of(result)).unwrap_or(i64::MAX);
-            Arc::new(results.iter().map(number).collect::<Int64Array>())
-        };
-        let times = |of: fn(&HeldResult) -> Duration| -> ArrayRef {
-            let ms = |result: &Arc<HeldResult>| of(result).as_secs_f64() * 1e3;
-            Arc::new(results.iter().map(ms).collect::<Float64Array>())
-        };
-        let columns = vec![
-            numbers(|result| result.number),
-            texts(|_| "result cache".to_owned()),
-            texts(|result| result.wanted.text.clone()),
-            numbers(|result| result.rows.row_count as u64),
-            numbers(|result| result.rows.bytes),
-            texts(|_| "host".to_owned()),
-            numbers(|result| result.uses.load(Ordering::Relaxed)),
-            times(|result| result.made.elapsed()),
-            times(|result| result.cost),
-        ];
-        Ok(RecordBatch::try_new(schema(), columns)?)
+        let held = results.iter().map(|result| Listed::of_result(state, result));
+        let views = state.materialized_views();
+        listed::batch(&held.chain(views.map(|one| Listed::of_view(state, one))).collect::<Vec<_>>())
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -321,20 +296,9 @@ impl HeldResults {
     }
 }
 
-fn schema() -> SchemaRef {
-    let columns = [
-        ("number", DataType::Int64),
-        ("owner", DataType::Utf8),
-        ("statement", DataType::Utf8),
-        ("rows", DataType::Int64),
-        ("bytes", DataType::Int64),
-        ("device", DataType::Utf8),
-        ("uses", DataType::Int64),
-        ("age_ms", DataType::Float64),
-        ("cost_ms", DataType::Float64),
-    ];
-    let fields = columns.map(|(name, data_type)| Field::new(name, data_type, false));
-    Arc::new(Schema::new(fields.to_vec()))
+/// The first characters of a statement.
+fn first_of(text: &str) -> String {
+    text.chars().take(TEXT_CHARACTERS_MAX).collect()
 }
 
 impl Held {
@@ -349,25 +313,34 @@ impl Held {
     }
 
     fn bytes(&self) -> u64 {
-        self.results.iter().map(|result| result.rows.bytes).sum()
+        self.results.iter().map(|result| result.rows.bytes()).sum()
+    }
+}
+
+impl HeldRows {
+    fn bytes(&self) -> u64 {
+        self.memory.size() as u64
     }
 }
 
 impl HeldResult {
+    fn is_valid_in(&self, state: &CatalogState) -> bool {
+        self.wanted.named.iter().all(|schema| state.has(schema))
+            && self.tables.iter().all(|table| table.are_in(state))
+    }
+
     fn saved_for_each_byte(&self) -> f64 {
         let uses = self.uses.load(Ordering::Relaxed) as f64 + 1.0;
-        self.cost.as_secs_f64() * uses / self.rows.bytes.max(1) as f64
+        self.cost.as_secs_f64() * uses / self.rows.bytes().max(1) as f64
     }
 }
 
 impl Passing {
     /// With the rows of `batch`; None: the result becomes too large to be held.
     pub(super) fn with(mut self: Box<Self>, batch: &RecordBatch) -> Option<Box<Self>> {
-        let bytes = batch.get_array_memory_size();
         let rows = &mut self.rows;
-        rows.bytes += bytes as u64;
-        let fits =
-            rows.bytes <= self.bytes_max / RESULT_SHARE && rows.memory.try_grow(bytes).is_ok();
+        let fits = rows.memory.try_grow(batch.get_array_memory_size()).is_ok()
+            && rows.bytes() <= self.bytes_max / RESULT_SHARE;
         fits.then(|| {
             self.rows.row_count += batch.num_rows();
             self.rows.batches.push(batch.clone());

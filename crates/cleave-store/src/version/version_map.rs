@@ -100,6 +100,21 @@ impl DeadChunk {
         }
     }
 
+    /// Sets the bits of `range`.
+    fn set_all(&mut self, range: Range<u64>) {
+        let mut from = range.start;
+        while from < range.end {
+            let end = range.end.min((from / 64).saturating_add(1).saturating_mul(64));
+            let count = end.saturating_sub(from);
+            let mask = (u64::MAX >> 64_u64.saturating_sub(count)) << (from % 64);
+            let word = usize::try_from(from / 64).ok().and_then(|place| self.0.get_mut(place));
+            if let Some(word) = word {
+                *word |= mask;
+            }
+            from = end;
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }
@@ -266,6 +281,44 @@ impl VersionMap {
         self.dead_count = self.dead_count.saturating_add(u64::from(ends));
         self.dirty_chunks.insert(chunk);
         ends
+    }
+
+    /// A map of `runs`, which ascend, in which of all rows only `live`, which ascend too, are live.
+    ///
+    /// # Errors
+    /// As [`VersionMap::append_run`]; [`StoreError::Mismatch`] for a live row in no run.
+    pub fn with_live(
+        runs: impl IntoIterator<Item = VersionRun>,
+        live: &[u64],
+    ) -> Result<Self, StoreError> {
+        let mut map = Self::new();
+        for run in runs {
+            map.append_run(run)?;
+        }
+        let runs = Arc::clone(&map.runs);
+        for run in runs.iter() {
+            let mut vid = run.vid_first;
+            while vid < run.vid_end() {
+                let (number, from) = split_vid(vid);
+                let end = run.vid_end().min(join_vid(number, 0).saturating_add(CHUNK_VIDS));
+                let to = u64::from(from).saturating_add(end.saturating_sub(vid));
+                Arc::make_mut(map.dead.entry(number).or_default()).set_all(u64::from(from)..to);
+                vid = end;
+            }
+            map.dead_count = map.dead_count.saturating_add(run.vid_count);
+        }
+        for vid in live {
+            let (number, offset) = split_vid(*vid);
+            let chunk = map.dead.get_mut(&number).filter(|chunk| chunk.has(offset));
+            let Some(chunk) = chunk else {
+                let reason = format!("the live row {vid} lies in no run");
+                return Err(StoreError::Mismatch { what: "a version map", reason });
+            };
+            Arc::make_mut(chunk).clear(offset);
+            map.dead_count = map.dead_count.saturating_sub(1);
+        }
+        map.dead.retain(|_, chunk| !chunk.is_empty());
+        Ok(map)
     }
 
     /// Adds a run; one that continues the last run in VID and segment lengthens it.

@@ -22,7 +22,7 @@ use super::HeldResult;
 
 /// See the module's description.
 #[derive(Debug)]
-pub(super) struct ReusedExec {
+pub(in crate::select) struct ReusedExec {
     result: Arc<HeldResult>,
     properties: Arc<PlanProperties>,
 }

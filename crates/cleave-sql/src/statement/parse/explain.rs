@@ -4,7 +4,7 @@ use cleave_catalog::error::{Error, Result};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::{ExplainFormat, Reader, Statement};
+use super::{Define, ExplainFormat, Reader, Statement};
 use crate::statement::names::position_of;
 
 /// Options that show or hide a part of PostgreSQL's plans. Ours show what they have.
@@ -50,7 +50,8 @@ impl Reader<'_> {
         let unsupported = || Error::Unsupported {
             what: "EXPLAIN of this statement".into(),
             hint: Some(
-                "it explains SELECT, VALUES, WITH, INSERT, UPDATE, DELETE and EXECUTE".into(),
+                "it explains SELECT, VALUES, WITH, INSERT, UPDATE, DELETE, EXECUTE and REFRESH"
+                    .into(),
             ),
             position,
         };
@@ -59,6 +60,10 @@ impl Reader<'_> {
             return Err(unsupported());
         }
         match self.statement()? {
+            Statement::Define(define) if matches!(*define, Define::Refresh(_)) && !analyze => {
+                let statement = Box::new(Statement::Define(define));
+                Ok(Statement::Explain { analyze, verbose, format, statement })
+            }
             statement @ (Statement::Query(_)
             | Statement::Locking(_)
             | Statement::LockedParts(_)

@@ -48,6 +48,16 @@ proptest! {
     }
 
     #[test]
+    fn a_map_is_made_of_its_runs_and_live_rows((map, plain) in some_map()) {
+        let live: Vec<u64> = plain.keys().copied().collect();
+        let made = VersionMap::with_live(map.runs().iter().copied(), &live).unwrap();
+        prop_assert_eq!(made.live_count(), map.live_count());
+        prop_assert_eq!(&made, &map);
+        let behind = map.vid_end();
+        prop_assert!(VersionMap::with_live(map.runs().iter().copied(), &[behind]).is_err());
+    }
+
+    #[test]
     fn stored_map_comes_back_clean((map, _) in some_map()) {
         let read = VersionMap::decode(&map.encode()).unwrap();
         prop_assert_eq!(&read, &map);
