@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The experiments of update NDP and of update-aware HTAP: Cleave's device, Cleave's host, and PostgreSQL.
+"""The experiments of update NDP, update-aware HTAP and NDP result sets: Cleave's device, its host, and PostgreSQL.
 
     scripts/bench_update.py --only selectivity,mixed    some experiments
     scripts/bench_update.py all                         all of them, and the report
@@ -21,11 +21,16 @@
     scans        scans of more and more fields and rows
     visibility   scans after shares of the rows were updated
     htap         LinkBench's transactions beside analytic queries, with sweeps
+    units        half of a table in blocks of rows, by the size of a slot, and in pages
+    interleaving the host computes over rows while the device makes the next ones, by the number of slots
+    materialise  a query whose rows are written before they are consumed
+    reuse        a result that is there already, in the result cache and in a materialized view
+    refresh      a materialized view by changes, and all of its rows
 
 The device is embedded, local, remote or on the testbed (`--place`). Runs of all ways alternate; a ratio is the median
 of the rounds' ratios. Needs `cargo build --release` (or CLEAVE_BINARY), psycopg, which it installs into target/clients,
 and PostgreSQL (`scripts/install_peers.sh postgresql`) unless `--without-postgresql` is given. See
-docs/experiments-updates.md.
+docs/experiments-updates.md and docs/experiments-result-sets.md.
 """
 
 import argparse
@@ -38,14 +43,16 @@ from pathlib import Path
 import bench
 import servers
 import testbed
-from update import beside, bulk, htap, places, recovery, report, self_test
+from update import beside, bulk, htap, places, recovery, report, result_sets, self_test
 from update.run import Bench
 
 EXPERIMENTS = {"selectivity": bulk.selectivity, "mixed": beside.mixed, "contention": beside.contention,
                "for_update": bulk.for_update, "locking": bulk.locking, "placement": bulk.placement,
                "aborts": beside.aborts, "recovery": recovery.recovery, "violation": beside.violation,
                "logging": beside.logging,
-               "scans": bulk.scans, "visibility": bulk.visibility, "htap": htap.htap}
+               "scans": bulk.scans, "visibility": bulk.visibility, "htap": htap.htap,
+               "units": result_sets.units, "interleaving": result_sets.interleaving,
+               "materialise": result_sets.materialise, "reuse": result_sets.reuse, "refresh": result_sets.refresh}
 # What --quick changes.
 QUICK = {"rows": 2000, "narrow_rows": 4000, "rounds": 1, "clients": 4, "before": 0.4, "after": 0.4, "seconds": 0.5,
          "scale": 0.01, "buffers": "64MB", "shares": "1,0.1", "widths": "narrow,wide", "pause": 0.1}

@@ -75,6 +75,10 @@ BESIDE = (SECONDS, figure("reads_before", "reads a second before", "number"),
           figure("updates_kept", "updates kept", "share"), figure("longest_read_s", "longest read", "s"),
           figure("longest_update_s", "longest update", "s"), figure("client_aborts", "aborts of clients", "number"),
           figure("recovered_s", "back at 90 % after", "s"))
+STATEMENT = (figure("statement_to_host_bytes", "to the host", "bytes"),
+             figure("statement_media_bytes", "from media", "bytes"),
+             figure("statement_host_cpu_ms", "CPU host", "ms"), figure("statement_device_cpu_ms", "CPU device", "ms"))
+BEFORE = (SECONDS, figure("plain_seconds", "without it", "s"))
 SPECS = {
     "selectivity": Spec("A bulk update of one column of ten", (SECONDS, *COST), faster(),
                         ("bars", "seconds", "s")),
@@ -143,6 +147,18 @@ SPECS = {
                   Ratio("queries_per_second", (HOST,), "queries over host", False),
                   Ratio("queries_per_second", (EQUAL,), "queries at equal silicon", False)),
                  ("bars", "per_second", "a second")),
+    "units": Spec("Transfer units", (SECONDS, *STATEMENT), picture=("bars", "seconds", "s")),
+    "interleaving": Spec("Rows consumed while others are made", (SECONDS, *STATEMENT),
+                         picture=("bars", "seconds", "s")),
+    "materialise": Spec("Rows written before they are consumed",
+                        (*BEFORE, figure("overhead", "overhead", "times"),
+                         figure("written_seconds", "written in", "s"),
+                         figure("second_use_seconds", "second use", "s")), picture=("bars", "seconds", "s")),
+    "reuse": Spec("Results that are there already", (*BEFORE, figure("faster", "faster", "times")),
+                  picture=("bars", "seconds", "s")),
+    "refresh": Spec("Refreshes by changes",
+                    (SECONDS, figure("plain_seconds", "of all rows", "s"), figure("faster", "faster", "times"),
+                     figure("changed_rows", "changed rows", "number")), picture=("bars", "seconds", "s")),
 }
 
 
