@@ -99,7 +99,7 @@ def arguments():
     parser.add_argument("--quick", action="store_true", help="at a tiny scale, once each")
     parser.add_argument("--self-test", action="store_true", help="the same without PostgreSQL, with checks")
     parser.add_argument("--place", choices=places.NAMES, default="embedded", help="where the device is")
-    parser.add_argument("--rate", help="of the link: as in 125MB a second for remote, as in 1gbit for testbed")
+    parser.add_argument("--rate", help="of the link, remote or testbed, as in 1gbit")
     parser.add_argument("--cpu", help="testbed: the device's share of a core, as in 25%%")
     parser.add_argument("--host-cpu", help="testbed: the share of the server, its clients and PostgreSQL")
     parser.add_argument("--fragment-memory", help="of the device, as in 256MiB (local, remote)")

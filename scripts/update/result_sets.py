@@ -101,31 +101,28 @@ def materialise(run):
 
 def reuse(run):
     """Experiment 4: a result that is there already, alone and consumed by another query."""
-    def from_host(way, system, consumer):
-        text = CONSUMED.format(rows=f"({GROUPED}) AS rows") if consumer else GROUPED
-        with system.connect(way.settings) as session:
-            plain = statement(session, way, text)["seconds"]
-            session.execute("SET result_reuse = on")
-            for _ in range(2):
-                timed(session, text)
-            seconds = statement(session, way, text)["seconds"]
-        return {"seconds": seconds, "plain_seconds": plain, "faster": plain / seconds}
+    def from_host(session, way, text, _):
+        session.execute("SET result_reuse = on")
+        for _ in range(2):
+            timed(session, text)
+        return statement(session, way, text)["seconds"]
 
-    def from_device(way, system, consumer):
-        text = CONSUMED.format(rows=f"({GROUPED}) AS rows") if consumer else GROUPED
-        with system.connect(way.settings) as session:
-            plain = statement(session, way, text)["seconds"]
-            session.execute(f"CREATE MATERIALIZED VIEW kept AS {GROUPED}")
-            again = CONSUMED.format(rows="kept") if consumer else "SELECT * FROM kept"
-            seconds = statement(session, way, again)["seconds"]
-            session.execute("DROP MATERIALIZED VIEW kept")
-        return {"seconds": seconds, "plain_seconds": plain, "faster": plain / seconds}
+    def from_device(session, way, _, consumer):
+        session.execute(f"CREATE MATERIALIZED VIEW kept AS {GROUPED}")
+        again = CONSUMED.format(rows="kept") if consumer else "SELECT * FROM kept"
+        seconds = statement(session, way, again)["seconds"]
+        session.execute("DROP MATERIALIZED VIEW kept")
+        return seconds
 
     for where, of in (("result cache", from_host), ("materialized view", from_device)):
         for consumer in (False, True):
             def measure(way, system, of=of, consumer=consumer):
                 load(run, system)
-                return of(way, system, consumer)
+                text = CONSUMED.format(rows=f"({GROUPED}) AS rows") if consumer else GROUPED
+                with system.connect(way.settings) as session:
+                    plain = statement(session, way, text)["seconds"]
+                    seconds = of(session, way, text, consumer)
+                return {"seconds": seconds, "plain_seconds": plain, "faster": plain / seconds}
 
             case = {"result": where, "consumed": "by a query" if consumer else "by the client"}
             run.rounds("reuse", case, SIDES, measure)

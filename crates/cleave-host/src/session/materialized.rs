@@ -165,14 +165,14 @@ pub(super) async fn refresh(session: &mut Session, refresh: &Refresh) -> Result<
     let seen = view.state.tables.get(name);
     let seen =
         seen.filter(|table| is_query_of(table, &query)).ok_or_else(Error::concurrent_update)?;
-    let is_newest = || TableRows::of(&table).are_in(&view.state);
-    let changes = match is_newest() {
+    // The snapshot of a block may be older than what is locked.
+    let changes = match TableRows::of(&table).are_in(&view.state) {
         true => refresh_by_changes::find(session, &settings, &view, (seen, &query)).await?.ok(),
         false => None,
     };
     let rows = match &changes {
         Some(changes) if !changes.is_empty() => {
-            changes.rows(session, &settings, &view, (seen, &query)).await?.ok()
+            changes.rows(session, &settings, &view, (seen, &query)).await?
         }
         _ => None,
     };

@@ -34,17 +34,19 @@ use cleave_catalog::settings::Settings;
 use cleave_engine::refresh_bases::RefreshBase;
 use cleave_engine::write::begun::byte_count;
 use cleave_engine::write::vid_set::VidSet;
-use cleave_query::select::{self, ALL_VIDS, Combined, QueryRequest, ReadView, Target, Upkeep};
-use cleave_sql::statement::Parameters;
+use cleave_query::select::{
+    self, ALL_VIDS, Combined, QueryRequest, ReadView, RunningQuery, Target, Upkeep,
+};
 use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::modify::TARGET;
 use cleave_sql::statement::parse::parse_query;
 use cleave_store::TableSchema;
+use datafusion::sql::sqlparser::ast;
 
 use super::Session;
 use super::materialized::{all_rows, as_view};
 
-/// The share of the rows of all tables that may have changed.
+/// The share of the rows of each table that may have changed.
 const CHANGED_SHARE: u64 = 4;
 /// As many may have changed however few there are.
 const CHANGED_MIN: u64 = 1000;
@@ -163,8 +165,9 @@ impl Changes {
         self.tables.iter().map(table).collect::<Vec<_>>().join("; ")
     }
 
-    /// What goes and comes of the rows of the view `table` of `query`, in `view`; an error text: why all are to be
-    /// computed.
+    /// What goes and comes of the rows of the view `table` of `query`, in `view`; None: all are to be computed, since
+    /// that does not fit into memory, the view does not have what its query had, or a sum is 0 or NULL and no count
+    /// tells which.
     ///
     /// # Errors
     /// Those of the query.
@@ -174,7 +177,7 @@ impl Changes {
         settings: &Settings,
         view: &ReadView,
         (table, query): (&TableState, &Materialized),
-    ) -> Result<Result<ChangedRows, String>> {
+    ) -> Result<Option<ChangedRows>> {
         let schema = &table.schema;
         let (count, now_us) = (schema.columns.len(), session.moment().now_us);
         let refresh = Refreshing {
@@ -193,10 +196,7 @@ impl Changes {
                     continue;
                 }
                 let over = as_view(self.over(view, index, rows), schema, query);
-                let batches = refresh.run(&over, &mut bytes).await?;
-                let Some(batches) = batches else {
-                    return why("the rows that go and come do not fit into memory");
-                };
+                let Some(batches) = refresh.run(&over, &mut bytes).await? else { return Ok(None) };
                 into.extend(batches);
             }
         }
@@ -204,17 +204,13 @@ impl Changes {
         let plus = concat_batches(&arrow, &plus)?;
         let minus = concat_batches(&arrow, &minus)?;
         let found = refresh.find_rows(table, &self.upkeep, (&plus, &minus)).await?;
-        let Some((dead, old)) = found else {
-            return why("its rows are not those that its query had");
-        };
+        let Some((dead, old)) = found else { return Ok(None) };
         if !self.upkeep.is_aggregate {
-            return Ok(Ok(ChangedRows { dead, new: plus }));
+            return Ok(Some(ChangedRows { dead, new: plus }));
         }
         let new = refresh.combine(&self.upkeep, (&old, &plus, &minus)).await?;
-        if minus.num_rows() > 0 && self.has_unclear_sum(&new)? {
-            return why("a sum has become 0 or NULL, and no count tells which");
-        }
-        Ok(Ok(ChangedRows { dead, new }))
+        let is_unclear = minus.num_rows() > 0 && self.has_unclear_sum(&new)?;
+        Ok((!is_unclear).then_some(ChangedRows { dead, new }))
     }
 
     /// Whether a sum of `rows` is 0 and nothing tells whether it is one of no values.
@@ -261,13 +257,16 @@ struct Refreshing<'a> {
 }
 
 impl Refreshing<'_> {
+    /// Runs `query` over `view`.
+    async fn begin(&self, query: &ast::Query, view: &ReadView) -> Result<RunningQuery> {
+        let asked = QueryRequest { view: Some(view), ..QueryRequest::from(query) };
+        Box::pin(select::run_query(&self.session.database, self.settings, asked)).await
+    }
+
     /// All rows of the view's query in `over`, in the form of the view's columns; None: with these, `bytes` become too
     /// many.
     async fn run(&self, over: &ReadView, bytes: &mut usize) -> Result<Option<Vec<RecordBatch>>> {
-        let (query, parameters) = (all_rows()?, Parameters::default());
-        let asked = QueryRequest { query: &query, parameters: &parameters, view: Some(over) };
-        let running = select::run_query(&self.session.database, self.settings, asked);
-        let mut running = Box::pin(running).await?;
+        let mut running = self.begin(&*all_rows()?, over).await?;
         let mut batches = Vec::new();
         while let Some(batch) = running.next().await? {
             let rows = self.fitted.rows(&batch)?;
@@ -305,19 +304,16 @@ impl Refreshing<'_> {
             }
         }
         let (mut dead, mut old, mut bytes) = (BTreeMap::new(), Vec::new(), 0);
+        let query = parse_query(format!("SELECT * FROM \"{TARGET}\""))?;
+        let columns: Vec<usize> = (0..self.schema.columns.len()).collect();
         let places = if wanted.is_empty() { 0 } else { table.tablets.len() };
         for place in 0..places {
             let mut ended = VidSet::default();
             let name = self.schema.name.clone();
             let target = Some(Target { table: name, tablet: place, vids: ALL_VIDS });
             let view = ReadView { target, ..self.view.clone() };
-            let query = parse_query(format!("SELECT * FROM \"{TARGET}\""))?;
-            let parameters = Parameters::default();
-            let asked = QueryRequest { query: &query, parameters: &parameters, view: Some(&view) };
-            let running = select::run_query(&self.session.database, self.settings, asked);
-            let mut running = Box::pin(running).await?;
+            let mut running = self.begin(&query, &view).await?;
             while let Some(batch) = running.next().await? {
-                let columns: Vec<usize> = (0..self.schema.columns.len()).collect();
                 let rows = self.fitted.rows(&batch.project(&columns)?)?;
                 let vids = batch.columns().last().and_then(|vids| vids.as_primitive_opt());
                 let Some(vids): Option<&UInt64Array> = vids else { return Ok(None) };
@@ -353,11 +349,9 @@ impl Refreshing<'_> {
         upkeep: &Upkeep,
         (old, plus, minus): (&RecordBatch, &RecordBatch, &RecordBatch),
     ) -> Result<RecordBatch> {
-        let named = |rows: &RecordBatch| numbered(rows);
-        let (old, plus, minus) = (named(old)?, named(plus)?, named(minus)?);
+        let (old, plus, minus) = (numbered(old)?, numbered(plus)?, numbered(minus)?);
         let query = parse_query(combining(upkeep))?;
-        let parameters = Parameters::default();
-        let asked = QueryRequest { query: &query, parameters: &parameters, view: None };
+        let asked = QueryRequest::from(&*query);
         let tables = [(OLD, &old), (PLUS, &plus), (MINUS, &minus)];
         let database = &self.session.database;
         let combined = select::over_tables(database, self.settings, asked, &tables);

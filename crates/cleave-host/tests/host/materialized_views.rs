@@ -221,7 +221,7 @@ async fn a_snapshot_of_a_block_is_refreshed_as_a_whole() {
     assert_eq!(row(&mut other, "SELECT sum(c) FROM grouped").await, "3000");
     run(&mut other, "REFRESH MATERIALIZED VIEW grouped").await;
     assert_eq!(row(&mut session, "SELECT sum(c) FROM grouped").await, "101");
-    // Nor does it survive the process.
+    // At level SERIALIZABLE all that is read is noted, and so all rows are.
     run(&mut session, "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE")
         .await;
     assert!(!follows(&mut session, "grouped").await);
