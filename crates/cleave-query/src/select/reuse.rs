@@ -35,12 +35,12 @@ use cleave_media::Stopwatch;
 use cleave_plan::profile::Origin;
 use cleave_plan::split::PlacedCuts;
 use cleave_store::TableSchema;
-use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::array::{Array, ArrayData, RecordBatch};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::session_state::SessionState;
 use datafusion::sql::sqlparser::ast;
-use rustc_hash::FxBuildHasher;
+use rustc_hash::{FxBuildHasher, FxHashSet};
 
 use super::order_and_split::ComparedOrders;
 use super::origins::ColumnOrigin;
@@ -124,6 +124,8 @@ struct HeldRows {
     batches: Vec<RecordBatch>,
     row_count: usize,
     memory: MemoryReservation,
+    /// Where the buffers are that `memory` is taken for: batches share them.
+    buffers: FxHashSet<usize>,
 }
 
 /// Rows that pass, until it is known whether they are held.
@@ -235,7 +237,12 @@ impl HeldResults {
         }
         let pool = &database.query_runtime().memory_pool;
         let memory = MemoryConsumer::new("held results").register(pool);
-        let rows = HeldRows { batches: Vec::new(), row_count: 0, memory };
+        let rows = HeldRows {
+            batches: Vec::new(),
+            row_count: 0,
+            memory,
+            buffers: FxHashSet::default(),
+        };
         Some(Box::new(Passing { wanted, rows, bytes_max, stopwatch: Stopwatch::start() }))
     }
 
@@ -318,6 +325,19 @@ impl Held {
 }
 
 impl HeldRows {
+    /// Bytes of the buffers of `array` that no array before has.
+    fn note_buffers(&mut self, array: &ArrayData) -> usize {
+        let nulls = array.nulls().map(|nulls| nulls.buffer());
+        let mut bytes = 0;
+        for buffer in array.buffers().iter().chain(nulls) {
+            if self.buffers.insert(buffer.data_ptr().addr().get()) {
+                bytes += buffer.capacity();
+            }
+        }
+        let children = array.child_data().iter();
+        bytes + size_of::<ArrayData>() + children.map(|child| self.note_buffers(child)).sum::<usize>()
+    }
+
     fn bytes(&self) -> u64 {
         self.memory.size() as u64
     }
@@ -339,8 +359,10 @@ impl Passing {
     /// With the rows of `batch`; None: the result becomes too large to be held.
     pub(super) fn with(mut self: Box<Self>, batch: &RecordBatch) -> Option<Box<Self>> {
         let rows = &mut self.rows;
-        let fits = rows.memory.try_grow(batch.get_array_memory_size()).is_ok()
-            && rows.bytes() <= self.bytes_max / RESULT_SHARE;
+        let columns = batch.columns().iter();
+        let bytes: usize = columns.map(|column| rows.note_buffers(&column.to_data())).sum();
+        let fits =
+            rows.memory.try_grow(bytes).is_ok() && rows.bytes() <= self.bytes_max / RESULT_SHARE;
         fits.then(|| {
             self.rows.row_count += batch.num_rows();
             self.rows.batches.push(batch.clone());
