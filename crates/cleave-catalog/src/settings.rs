@@ -14,7 +14,9 @@ mod interval_style;
 mod join_order;
 mod limits;
 mod presets;
+mod result_sets;
 mod search_path;
+mod stack;
 mod timeouts;
 pub mod transaction;
 mod update_locking;
@@ -39,24 +41,15 @@ pub use bytes::{bytes_text, parse_bytes};
 use custom::CustomSettings;
 use for_clients::only_means;
 pub use interval_style::IntervalStyle;
-pub use limits::{Limits, ResultReuse, TABLET_COUNT_MAX};
+pub use limits::{Limits, TABLET_COUNT_MAX};
 pub use presets::{Admits, Idle};
+pub use result_sets::{RefreshMethod, ResultReuse};
 pub use search_path::SearchPath;
+pub use stack::Stack;
 pub use timeouts::Timeouts;
 pub use update_locking::UpdateLocking;
 pub use update_logging::UpdateLogging;
 pub use update_placement::UpdatePlacement;
-
-/// How the host reaches rows on a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Stack {
-    /// Plain block reads with read-ahead; the plan stays on the host.
-    Blk,
-    /// Reads by physical address and column; the plan stays on the host.
-    Native,
-    /// Near-data processing: fragments of the plan run on the device.
-    Ndp,
-}
 
 /// The join operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -488,8 +481,9 @@ pub const LIST: &[Setting] = &[
         get: |settings| if settings.query_log { "on" } else { "off" }.to_owned(),
         set: |settings, value| settings.query_log = matches!(value, Value::Word(0)),
     },
-    limits::RESULT_CACHE_BYTES,
-    limits::RESULT_REUSE,
+    result_sets::REFRESH_METHOD,
+    result_sets::CACHE_BYTES,
+    result_sets::REUSE,
     for_clients::ROW_SECURITY,
     search_path::SEARCH_PATH,
     fixed("server_encoding", "Encoding of text in the database", "UTF8"),
@@ -548,19 +542,7 @@ pub const LIST: &[Setting] = &[
         },
     },
     limits::SPLIT_GAIN,
-    Setting {
-        name: "stack",
-        description: "Access to rows on devices: ndp (fragments), blk (block reads) or native (reads by address)",
-        values: Values::Words(&["blk", "native", "ndp"]),
-        get: |settings| settings.stack.to_string(),
-        set: |settings, value| {
-            settings.stack = match value {
-                Value::Word(0) => Stack::Blk,
-                Value::Word(1) => Stack::Native,
-                _ => Stack::Ndp,
-            }
-        },
-    },
+    stack::STACK,
     fixed("standard_conforming_strings", "Backslashes in '...' are plain characters", "on"),
     timeouts::STATEMENT,
     Setting {
@@ -866,16 +848,6 @@ impl Value {
     /// The number; [`Values`] has bounded it far below the limit of the type.
     fn number_u32(&self) -> u32 {
         u32::try_from(self.number()).unwrap_or(u32::MAX)
-    }
-}
-
-impl fmt::Display for Stack {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Blk => "blk",
-            Self::Native => "native",
-            Self::Ndp => "ndp",
-        })
     }
 }
 

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cleave_catalog::catalog::same_rows::TableRows;
 use cleave_catalog::catalog::view::Materialized;
@@ -18,11 +19,61 @@ use cleave_catalog::catalog::{CatalogState, TableState};
 /// Views of which a base is held.
 const COUNT_MAX: usize = 64;
 
+/// What a refresh by changes takes for a changed row, in seconds, where no refresh of the view tells (measured).
+const SECONDS_A_ROW: f64 = 1.2e-6;
+/// Planning and committing a refresh by changes take as long as so many changed rows.
+const ROWS_OF_NOTHING: f64 = 14_000.0;
+
+/// How long the last refreshes of a view took.
+#[derive(Debug, Clone, Copy)]
+pub struct RefreshTimes {
+    /// Computing all rows.
+    all: Duration,
+    /// By changes: for each changed row, in seconds.
+    row: f64,
+}
+
+impl RefreshTimes {
+    /// Those of a refresh that has computed all rows.
+    #[must_use]
+    pub fn of_all(all: Duration) -> Self {
+        // What was slow once is tried again.
+        Self { all, row: SECONDS_A_ROW }
+    }
+
+    /// With those of a refresh that has followed so many changes.
+    #[must_use]
+    pub fn of_changes(self, changes: Duration, changed_rows: u64) -> Self {
+        Self { row: changes.as_secs_f64() / (changed_rows as f64 + ROWS_OF_NOTHING), ..self }
+    }
+
+    /// With tables that have `share` times the rows.
+    #[must_use]
+    pub fn of_tables(self, share: f64) -> Self {
+        Self { all: Duration::try_from_secs_f64(self.all.as_secs_f64() * share).unwrap_or(self.all), ..self }
+    }
+
+    /// What computing all rows is expected to take.
+    #[must_use]
+    pub fn all(&self) -> Duration {
+        self.all
+    }
+
+    /// What following so many changes is expected to take.
+    #[must_use]
+    pub fn by_changes(&self, changed_rows: u64) -> Duration {
+        let seconds = self.row * (changed_rows as f64 + ROWS_OF_NOTHING);
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    }
+}
+
 /// What a view was refreshed from.
 #[derive(Debug)]
 pub struct RefreshBase {
     /// The catalog version that the refresh has read, with all rows in pages.
     pub read: Arc<CatalogState>,
+    /// How long refreshes took.
+    pub times: RefreshTimes,
     query: Arc<Materialized>,
     rows: TableRows,
 }
@@ -30,9 +81,9 @@ pub struct RefreshBase {
 impl RefreshBase {
     /// That of the view `view`, as it is with the rows that its query has in `read`; None: it is no materialized view.
     #[must_use]
-    pub fn new(view: &TableState, read: Arc<CatalogState>) -> Option<Self> {
+    pub fn new(view: &TableState, read: Arc<CatalogState>, times: RefreshTimes) -> Option<Self> {
         let query = Arc::clone(view.materialized.as_ref()?);
-        Some(Self { read, query, rows: TableRows::of(view) })
+        Some(Self { read, times, query, rows: TableRows::of(view) })
     }
 
     /// Whether the view of `state` has the rows, and the query, that this is of.
@@ -106,5 +157,24 @@ impl Held {
         if let Some(id) = oldest.map(|(id, _)| *id) {
             self.bases.remove(&id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::RefreshTimes;
+
+    #[test]
+    fn times_follow_what_refreshes_took() {
+        let ms = Duration::from_millis;
+        let whole = RefreshTimes::of_all(ms(100));
+        assert!(whole.by_changes(0) > ms(10) && whole.by_changes(100_000) > whole.all());
+        let slow = whole.of_changes(ms(300), 1000);
+        assert!(slow.by_changes(1000).abs_diff(ms(300)) < ms(1));
+        assert!(slow.by_changes(10) < ms(300) && slow.by_changes(10) > slow.all());
+        assert_eq!(slow.of_tables(2.5).all(), ms(250));
+        assert_eq!(RefreshTimes::of_all(ms(90)).by_changes(0), whole.by_changes(0));
     }
 }

@@ -1,7 +1,6 @@
 //! Limits of the statements of a session.
 
-use super::bytes::{GIB, MIB, bytes_text};
-use super::{Setting, Value, Values};
+use super::{RefreshMethod, ResultReuse, Setting, Values};
 
 /// Most tablets of a table: each has a hot segment in the manifest, and a load takes memory for each.
 pub const TABLET_COUNT_MAX: u32 = 64;
@@ -20,21 +19,8 @@ pub struct Limits {
     pub statistics_target: u32,
     /// `result_reuse` and `result_cache_bytes`.
     pub reuse: ResultReuse,
-}
-
-/// Results of queries that are used again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ResultReuse {
-    /// `result_reuse`: the session's queries take part.
-    pub is_on: bool,
-    /// `result_cache_bytes`: bytes that a database holds after a result of the session is added.
-    pub cache_bytes: u64,
-}
-
-impl Default for ResultReuse {
-    fn default() -> Self {
-        Self { is_on: false, cache_bytes: 64 * MIB }
-    }
+    /// `refresh_method`: how REFRESH MATERIALIZED VIEW finds the rows.
+    pub refresh: RefreshMethod,
 }
 
 impl Default for Limits {
@@ -45,6 +31,7 @@ impl Default for Limits {
             split_gain: 43,
             statistics_target: 0,
             reuse: ResultReuse::default(),
+            refresh: RefreshMethod::default(),
         }
     }
 }
@@ -63,22 +50,6 @@ pub(super) const PLAN_OPERATORS: Setting = Setting {
     values: Values::Number(100, 1_000_000),
     get: |settings| settings.limits.plan_operators.to_string(),
     set: |settings, value| settings.limits.plan_operators = value.number_u32(),
-};
-
-pub(super) const RESULT_CACHE_BYTES: Setting = Setting {
-    name: "result_cache_bytes",
-    description: "Bytes of results that a database holds in memory for queries that come again; 0: none",
-    values: Values::Bytes(0, 1024 * GIB),
-    get: |settings| bytes_text(settings.limits.reuse.cache_bytes),
-    set: |settings, value| settings.limits.reuse.cache_bytes = value.number(),
-};
-
-pub(super) const RESULT_REUSE: Setting = Setting {
-    name: "result_reuse",
-    description: "Whether a query that comes again takes its result from memory while its tables have the same rows",
-    values: Values::Words(&["on", "off"]),
-    get: |settings| if settings.limits.reuse.is_on { "on" } else { "off" }.to_owned(),
-    set: |settings, value| settings.limits.reuse.is_on = matches!(value, Value::Word(0)),
 };
 
 pub(super) const SPLIT_GAIN: Setting = Setting {

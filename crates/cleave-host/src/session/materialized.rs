@@ -20,9 +20,10 @@ use cleave_catalog::catalog::view::{Materialized, ViewState};
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::{Error, Fault, NameKind, Result};
 use cleave_catalog::settings::Settings;
-use cleave_engine::refresh_bases::RefreshBase;
+use cleave_engine::refresh_bases::{RefreshBase, RefreshTimes};
 use cleave_engine::write::begun::Begun;
 use cleave_engine::write::insert::{TableChange, apply};
+use cleave_media::Stopwatch;
 use cleave_query::select::{self, QueryRequest, ReadView};
 use cleave_sql::dialect::written_out;
 use cleave_sql::statement::parse::{CreateMaterialized, Refresh, parse_query};
@@ -74,7 +75,7 @@ pub(super) async fn create(session: &mut Session, create: CreateMaterialized) ->
         return Err(Error::Invalid { message, fault: Fault::Feature, position: None });
     }
     views::hold(session, &definition, &described.tables).await?;
-    let mut count = None;
+    let (mut count, stopwatch) = (None, Stopwatch::start());
     if create.is_populated {
         let filled = filling.run(session, &settings, definition, (&schema, asked));
         let (filled, rows) = filled.await?;
@@ -88,7 +89,8 @@ pub(super) async fn create(session: &mut Session, create: CreateMaterialized) ->
     };
     mark(&mut definition, &schema.name, query)?;
     if create.is_populated {
-        hold_base(session, &definition, &schema.name, &view)?;
+        let times = RefreshTimes::of_all(stopwatch.elapsed());
+        hold_base(session, &definition, &schema.name, (&view, times))?;
     }
     definitions::end_definition(session, definition).await?;
     Ok(count.map_or(done, |count| Outcome::done(format!("SELECT {count}"))))
@@ -99,11 +101,11 @@ fn hold_base(
     session: &Session,
     definition: &Definition,
     name: &str,
-    view: &ReadView,
+    (view, times): (&ReadView, RefreshTimes),
 ) -> Result<()> {
     let table = definition.edit.next.find_table(name)?;
     let base = refresh_by_changes::is_plain(view)
-        .then(|| RefreshBase::new(table, Arc::clone(&view.state)))
+        .then(|| RefreshBase::new(table, Arc::clone(&view.state), times))
         .flatten();
     session.database.versions.refresh_bases.put(table.schema.table_id, base);
     Ok(())
@@ -165,6 +167,7 @@ pub(super) async fn refresh(session: &mut Session, refresh: &Refresh) -> Result<
     let seen = view.state.tables.get(name);
     let seen =
         seen.filter(|table| is_query_of(table, &query)).ok_or_else(Error::concurrent_update)?;
+    let stopwatch = Stopwatch::start();
     // The snapshot of a block may be older than what is locked.
     let changes = match TableRows::of(&table).are_in(&view.state) {
         true => refresh_by_changes::find(session, &settings, &view, (seen, &query)).await?.ok(),
@@ -176,12 +179,14 @@ pub(super) async fn refresh(session: &mut Session, refresh: &Refresh) -> Result<
         }
         _ => None,
     };
+    let mut times = None;
     if let Some(rows) = rows {
         session.database.activity().note(Act::RefreshByChanges);
         definition.edit.put_table(writable(&table));
         definition = change(session, definition, (&settings, &schema), rows).await?;
         mark(&mut definition, name, next)?;
-    } else if changes.is_none_or(|changes| !changes.is_empty()) {
+    } else if changes.as_ref().is_none_or(|changes| !changes.is_empty()) {
+        let stopwatch = Stopwatch::start();
         definition.edit.put_table(writable(&emptied(&table)));
         let over = as_view(view.clone(), &schema, &query);
         let (rows, parameters) = (all_rows()?, &Parameters::default());
@@ -189,8 +194,13 @@ pub(super) async fn refresh(session: &mut Session, refresh: &Refresh) -> Result<
         let filling = Filling::begin_in(session, &settings, (&schema, asked)).await?;
         (definition, _) = filling.run(session, &settings, definition, (&schema, asked)).await?;
         mark(&mut definition, name, next)?;
+        times = Some(RefreshTimes::of_all(stopwatch.elapsed()));
     }
-    hold_base(session, &definition, name, &view)?;
+    let elapsed = stopwatch.elapsed();
+    let by_changes = changes.map(|changes| changes.times_after(elapsed));
+    if let Some(times) = times.or(by_changes) {
+        hold_base(session, &definition, name, (&view, times))?;
+    }
     definitions::end_definition(session, definition).await?;
     Ok(Outcome::done(what))
 }

@@ -7,8 +7,9 @@
 //!                                 table, one by one   └─ Q over lost rows:   minus ─┘ VIDs that end, new rows
 //! ```
 //!
-//! 1. [`find`] compares the two catalog versions, and asks [`Upkeep`] whether the query is linear. If not, or if a
-//!    quarter of the rows has changed, it says why, and all rows are computed.
+//! 1. [`find`] compares the two catalog versions, and asks [`Upkeep`] whether the query is linear. If not, if a quarter
+//!    of the rows has changed, or if computing all rows is [expected](RefreshTimes) to be faster, it says why, and all
+//!    rows are computed.
 //! 2. [`Changes::rows`] runs the query over the changes of each table. Tables before it in the list are as they are
 //!    now, those behind it as they were: Q(A', B') - Q(A, B) = Q(ΔA, B) + Q(A', ΔB). So each run is planned, cut and
 //!    pruned like any query.
@@ -20,6 +21,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{AsArray, Int32Array, RecordBatch, Scalar, UInt32Array, UInt64Array};
 use arrow::compute::kernels::cmp::eq;
@@ -30,8 +32,8 @@ use cleave_catalog::catalog::table_changes::TableChanges;
 use cleave_catalog::catalog::view::Materialized;
 use cleave_catalog::catalog::{CatalogState, HeldSpace, Keep, TableState};
 use cleave_catalog::error::Result;
-use cleave_catalog::settings::Settings;
-use cleave_engine::refresh_bases::RefreshBase;
+use cleave_catalog::settings::{RefreshMethod, Settings};
+use cleave_engine::refresh_bases::{RefreshBase, RefreshTimes};
 use cleave_engine::write::begun::byte_count;
 use cleave_engine::write::vid_set::VidSet;
 use cleave_query::select::{
@@ -85,6 +87,10 @@ pub(super) async fn find(
     view: &ReadView,
     (table, query): (&TableState, &Materialized),
 ) -> Result<Result<Changes, String>> {
+    let method = settings.limits.refresh;
+    if method == RefreshMethod::All {
+        return why("refresh_method is all");
+    }
     if !query.is_populated {
         return why("it is not populated");
     }
@@ -128,7 +134,14 @@ pub(super) async fn find(
     if let Some(reason) = upkeep.keeps_lost_rows().filter(|_| loses) {
         return why(reason);
     }
-    Ok(Ok(Changes { base, upkeep, tables }))
+    let changes = Changes { base, upkeep, tables };
+    if method == RefreshMethod::Auto
+        && !changes.is_empty()
+        && let Some(reason) = changes.is_slower()
+    {
+        return Ok(Err(reason));
+    }
+    Ok(Ok(changes))
 }
 
 /// Whether the views below `query` are the same ones in both catalog versions.
@@ -153,6 +166,44 @@ impl Changes {
     /// Whether no row has changed.
     pub(super) fn is_empty(&self) -> bool {
         self.tables.iter().all(|table| table.changes.is_empty())
+    }
+
+    /// How many rows of its tables have changed.
+    fn row_count(&self) -> u64 {
+        let rows = |table: &ChangedTable| {
+            table.changes.gained.row_count() + table.changes.lost.row_count()
+        };
+        self.tables.iter().map(rows).sum()
+    }
+
+    /// How long refreshes took, as they would with the tables of now.
+    fn times(&self) -> RefreshTimes {
+        let rows = |of: &dyn Fn(&ChangedTable) -> u64| self.tables.iter().map(of).sum::<u64>();
+        let then = rows(&|table| table.then.row_count());
+        let now = rows(&|table| table.now.row_count());
+        self.base.times.of_tables(now as f64 / then.max(1) as f64)
+    }
+
+    /// Those after this refresh, which took `elapsed`.
+    pub(super) fn times_after(&self, elapsed: Duration) -> RefreshTimes {
+        match self.is_empty() {
+            true => self.base.times,
+            false => self.times().of_changes(elapsed, self.row_count()),
+        }
+    }
+
+    /// Why computing all rows is expected to be faster; None: it is not.
+    fn is_slower(&self) -> Option<String> {
+        let (times, rows) = (self.times(), self.row_count());
+        let (all, by_changes) = (times.all(), times.by_changes(rows));
+        let ms = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
+        (all < by_changes).then(|| {
+            format!(
+                "they are expected to take {}, and {rows} changed rows {}",
+                ms(all),
+                ms(by_changes)
+            )
+        })
     }
 
     /// By table, the rows that it has got and lost, for EXPLAIN.

@@ -1,0 +1,41 @@
+//! The setting `stack`.
+
+use std::fmt;
+
+use super::{Setting, Value, Values};
+
+/// How the host reaches rows on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stack {
+    /// Plain block reads with read-ahead; the plan stays on the host.
+    Blk,
+    /// Reads by physical address and column; the plan stays on the host.
+    Native,
+    /// Near-data processing: fragments of the plan run on the device.
+    Ndp,
+}
+
+/// `stack`.
+pub(super) const STACK: Setting = Setting {
+    name: "stack",
+    description: "Access to rows on devices: ndp (fragments), blk (block reads) or native (reads by address)",
+    values: Values::Words(&["blk", "native", "ndp"]),
+    get: |settings| settings.stack.to_string(),
+    set: |settings, value| {
+        settings.stack = match value {
+            Value::Word(0) => Stack::Blk,
+            Value::Word(1) => Stack::Native,
+            _ => Stack::Ndp,
+        }
+    },
+};
+
+impl fmt::Display for Stack {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Blk => "blk",
+            Self::Native => "native",
+            Self::Ndp => "ndp",
+        })
+    }
+}
