@@ -37,6 +37,7 @@ use cleave_plan::split::PlacedCuts;
 use cleave_store::TableSchema;
 use datafusion::arrow::array::{Array, ArrayData, RecordBatch};
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::MemoryCatalogProviderList;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::session_state::SessionState;
 use datafusion::sql::sqlparser::ast;
@@ -256,6 +257,9 @@ impl HeldResults {
         let state = query.context.state();
         let Some(tables) = passed.wanted.tables_in(state) else { return };
         let (bytes, key) = (passed.rows.bytes(), &passed.wanted.key);
+        // The statement's own catalog would keep its catalog version, and the database.
+        let mut bare = SessionState::clone(&query.state);
+        bare.register_catalog_list(Arc::new(MemoryCatalogProviderList::new()));
         let mut gone = Vec::new();
         let mut held = self.held();
         // First those that nobody who reads the newest rows is given.
@@ -275,7 +279,7 @@ impl HeldResults {
             tables,
             schema: query.cuts.plan.schema(),
             origins: query.origins.clone(),
-            state: Arc::clone(&query.state),
+            state: Arc::new(bare),
             cost,
             made: Stopwatch::start(),
             uses: AtomicU64::new(0),
