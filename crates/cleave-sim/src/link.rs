@@ -242,8 +242,8 @@ impl DeviceService for Way {
         slots: SlotSender,
     ) -> Result<arrow::datatypes::SchemaRef, DeviceError> {
         let mut connection = self.machine.connection();
-        // Not its checksum: the engine numbers filters in flight randomly.
-        let name = format!("execute run {} ({} bytes)", request.header.run, request.fragment.len());
+        // Neither its checksum nor its size: the engine numbers filters in flight randomly.
+        let name = format!("execute run {}", request.header.run);
         world::log(format_args!("link: ▶ {name}"));
         let fault = world::with(world::SimWorld::link_command);
         self.travel(&mut connection).await?;
