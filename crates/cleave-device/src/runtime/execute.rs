@@ -348,10 +348,8 @@ fn prepare(
     let streamed = streamed_scan(&plan).map(|scan| scan.scan().input);
     let streamed = streamed.and_then(|input| Some((input, Arc::clone(lists.get(&input)?))));
     // Dividing rows by their keys takes a single partition that sees all of them.
-    // An update fragment needs the rows of one page in a row, which a divided join does not keep; the space of one that
-    // inserts is meant for its pages.
-    let changes = plan.is::<ChangePagesExec>() || plan.is::<InsertPagesExec>();
-    let may_spill = space.is_given() && !changes;
+    // An update fragment needs the rows of one page in a row, which a divided join does not keep.
+    let may_spill = space.is_given() && !has_changes(&*plan);
     let spills = may_spill && GraceExec::helps(&plan);
     let partitions = if spills { 1 } else { partitions_of(request, cores, &plan) };
     let copied = with_partitions(Arc::clone(&plan), partitions).map_err(of_engine)?;
@@ -370,6 +368,11 @@ fn prepare(
     }
     let memory = [plan_memory, shipped_memory, lists_memory];
     Ok(Prepared { plan, memory, schema, partitions, task, streamed, fed })
+}
+
+/// Whether a part of `plan` changes rows.
+fn has_changes(plan: &dyn ExecutionPlan) -> bool {
+    plan.is::<ChangePagesExec>() || plan.children().into_iter().any(|input| has_changes(&**input))
 }
 
 /// Reserves in `memory` the `bytes` of the lists of a run's inputs.

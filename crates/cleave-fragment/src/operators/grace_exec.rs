@@ -54,6 +54,7 @@ use datafusion_physical_plan::{
 };
 
 use crate::fragment::FragmentContext;
+use crate::operators::insert_pages_exec::InsertPagesExec;
 use crate::operators::recursion_exec::RecursionExec;
 use crate::spill_space::SpillFigures;
 
@@ -71,6 +72,8 @@ use attempt::Ground;
 
 /// The share of a run's memory that all of these operators have together; the rest is for scans and other operators.
 const SHARE_OF_MEMORY: (usize, usize) = (3, 4);
+/// The same where pages are written above them, whose rows wait in memory.
+const SHARE_BELOW_PAGES: (usize, usize) = (1, 2);
 /// The share of each if the run's memory has no limit.
 const BYTES_UNLIMITED: usize = 256 << 20;
 
@@ -108,7 +111,10 @@ impl GraceExec {
         let pool = task.memory_pool();
         let memory_bytes = match pool.memory_limit() {
             MemoryLimit::Finite(limit) => {
-                let (part, whole) = SHARE_OF_MEMORY;
+                let (part, whole) = match plan.is::<InsertPagesExec>() {
+                    true => SHARE_BELOW_PAGES,
+                    false => SHARE_OF_MEMORY,
+                };
                 limit.saturating_sub(pool.reserved()) / whole * part / count
             }
             _ => BYTES_UNLIMITED,

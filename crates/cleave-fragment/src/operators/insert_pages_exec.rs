@@ -234,6 +234,15 @@ impl InsertedRows {
     }
 }
 
+/// The bytes that the values of `batch` take: an aggregate gives slices of all of its groups, which they share.
+fn slice_bytes(batch: &RecordBatch) -> usize {
+    let of_column = |column: &ArrayRef| {
+        let bytes = column.to_data().get_slice_memory_size();
+        bytes.unwrap_or_else(|_| column.get_array_memory_size())
+    };
+    batch.columns().iter().map(of_column).sum()
+}
+
 /// Whether it writes pages, or returns no rows.
 fn writes(changing: &ChangePagesExec) -> bool {
     changing.writes_pages() || changing.changed().returned.is_none()
@@ -262,7 +271,7 @@ impl Inserting {
                 Some(batch) => {
                     let Some(batch) = self.without_report(batch)? else { continue };
                     let rows = self.checked(&batch)?;
-                    let bytes = batch.get_array_memory_size();
+                    let bytes = slice_bytes(&batch);
                     let parts = match (&self.key, self.pages.len()) {
                         (_, 1) => {
                             self.push(0, &rows, bytes).await?;
@@ -273,7 +282,7 @@ impl Inserting {
                     };
                     self.row_count = self.row_count.saturating_add(rows.num_rows());
                     for (target, part) in parts {
-                        let bytes = part.get_array_memory_size();
+                        let bytes = slice_bytes(&part);
                         self.push(target, &part, bytes).await?;
                     }
                 }
