@@ -31,11 +31,12 @@ from differences.trees import shrunk, smaller
 # How Cleave changes rows. Without a shipped delta, fragments read what was committed just now from pages.
 WAYS = {
     "host": ["update_placement = 'host'", "split = 'host'"],
-    "shared": ["update_placement = 'device'", "update_locking = 'shared'", "shipped_delta_bytes = 0"],
+    "shared": ["update_placement = 'device'", "update_locking = 'shared'", "shipped_delta_bytes = 0",
+               "stages = 'always'"],
     "optimistic": ["update_placement = 'device'", "update_locking = 'optimistic'", "result_reuse = on",
                    "look_up_rows = 0"],
     "table": ["update_placement = 'device'", "update_locking = 'table'", "shipped_delta_bytes = 0", "split = 'h0'"],
-    "keys": ["update_placement = 'keys'", "result_reuse = on"],
+    "keys": ["update_placement = 'keys'", "result_reuse = on", "stages = 'always'"],
     "tablets": ["update_placement = 'device'", "default_tablets = 3", "shipped_delta_bytes = 0"],
 }
 # Transactions after which the tables are made anew.
@@ -158,7 +159,7 @@ class Run:
                     return difference, system.name
         self.rolled_back()
         for table in ALL_TABLES:
-            sql = f"SELECT * FROM {table}"
+            sql = f"WITH w AS MATERIALIZED (SELECT * FROM {table}) SELECT * FROM w"
             expected = self.expected.answer(sql)
             for system in self.found:
                 difference = outcomes.difference(expected, system.answer(sql), False)

@@ -25,6 +25,10 @@ pub enum Act {
     CachedPlan,
     /// One of them gave a held result instead.
     ReusedResult,
+    /// A query of WITH was written to a device.
+    Stage,
+    /// One was there already.
+    ReusedStage,
     /// Rows were looked up by an index, on a fast path.
     LookUp,
     /// The delta was flushed to pages because a statement was planned.
@@ -50,10 +54,12 @@ pub struct Activity {
 }
 
 impl Act {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 13] = [
         Self::Plan,
         Self::CachedPlan,
         Self::ReusedResult,
+        Self::Stage,
+        Self::ReusedStage,
         Self::LookUp,
         Self::Flush,
         Self::ShippedDelta,
@@ -69,6 +75,8 @@ impl Act {
             Self::Plan => "plans",
             Self::CachedPlan => "cached plans",
             Self::ReusedResult => "reused results",
+            Self::Stage => "stages",
+            Self::ReusedStage => "reused stages",
             Self::LookUp => "look-ups",
             Self::Flush => "flushes",
             Self::ShippedDelta => "shipped delta",

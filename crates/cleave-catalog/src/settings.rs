@@ -154,6 +154,8 @@ pub struct Settings {
     pub key_filters: When,
     /// `late_materialisation`: when wide columns are fetched above joins.
     pub late_materialisation: When,
+    /// `stages`: when queries of WITH are written to the device that makes their rows.
+    pub stages: When,
     /// `stealing`: whether the host takes morsels of fragments that run on devices.
     pub stealing: When,
     /// `update_locking`: what update fragments lock.
@@ -483,6 +485,7 @@ pub const LIST: &[Setting] = &[
     },
     result_sets::REFRESH_METHOD,
     result_sets::CACHE_BYTES,
+    result_sets::DEVICE_BYTES,
     result_sets::REUSE,
     for_clients::ROW_SECURITY,
     search_path::SEARCH_PATH,
@@ -543,6 +546,7 @@ pub const LIST: &[Setting] = &[
     },
     limits::SPLIT_GAIN,
     stack::STACK,
+    result_sets::STAGES,
     fixed("standard_conforming_strings", "Backslashes in '...' are plain characters", "on"),
     timeouts::STATEMENT,
     Setting {
@@ -616,6 +620,7 @@ impl Default for Settings {
             index_scan: When::WherePays,
             key_filters: When::WherePays,
             late_materialisation: When::WherePays,
+            stages: When::WherePays,
             stealing: When::WherePays,
             update_locking: UpdateLocking::Shared,
             update_logging: UpdateLogging::Basic,

@@ -50,7 +50,10 @@ impl RefreshTimes {
     /// With tables that have `share` times the rows.
     #[must_use]
     pub fn of_tables(self, share: f64) -> Self {
-        Self { all: Duration::try_from_secs_f64(self.all.as_secs_f64() * share).unwrap_or(self.all), ..self }
+        Self {
+            all: Duration::try_from_secs_f64(self.all.as_secs_f64() * share).unwrap_or(self.all),
+            ..self
+        }
     }
 
     /// What computing all rows is expected to take.

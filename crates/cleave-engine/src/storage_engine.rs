@@ -556,7 +556,7 @@ impl Engine {
         if !tables.is_empty() {
             return Err(StorageError::HoldsTables { device: name.to_owned(), tables }.into());
         }
-        self.versions.refresh_bases.clear();
+        self.versions.give_up_held();
         // Another database may write over what they read as soon as it has the device.
         // So may they over temporary tables, and what transactions have not committed yet.
         let is_read = || {

@@ -36,6 +36,14 @@ pub struct Versions {
     committed_us: AtomicI64,
     /// Those that materialized views were refreshed from.
     pub refresh_bases: RefreshBases,
+    /// Who else holds space that can be given up.
+    holders: Mutex<Vec<Arc<dyn SpaceHolder>>>,
+}
+
+/// Holds space on devices that it can do without.
+pub trait SpaceHolder: std::fmt::Debug + Send + Sync {
+    /// Gives all of it up, as soon as nobody reads it.
+    fn give_up(&self);
 }
 
 #[derive(Debug)]
@@ -56,6 +64,18 @@ impl Versions {
         let retention_us = retention_us(state);
         let committed_us = self.committed_us.load(Ordering::Acquire);
         retention_us > 0 && next_tick(committed_us, tick_us(retention_us)) < SystemClock.wall()
+    }
+
+    /// Has `holder` asked when space is short.
+    pub fn add_holder(&self, holder: Arc<dyn SpaceHolder>) {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner).push(holder);
+    }
+
+    /// Gives up what refreshes are based on, and what others hold.
+    pub(crate) fn give_up_held(&self) {
+        self.refresh_bases.clear();
+        let holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        holders.iter().for_each(|holder| holder.give_up());
     }
 
     /// Keeps `state`, which holds from `wall_us` on; whether one more is held now.
@@ -158,6 +178,7 @@ impl Engine {
 
     /// Gives up all that is kept but the newest version: a device is full.
     pub fn give_up_versions(&self) {
+        self.versions.give_up_held();
         while self.versions.give_up_oldest(&self.catalog()) {}
         self.reclaim();
     }

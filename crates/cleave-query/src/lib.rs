@@ -6,7 +6,8 @@
 //! 4. [`point_path`] and [`range_path`]: look-ups by the key of an index, without any plan.
 //! 5. [`analyze`] and [`listed_statistics`]: ANALYZE, and its results as rows; [`query_log`]: the last queries, with
 //!    prediction and cost; [`check_constraints`]: CHECK.
-//! 6. [`query_engine`]: a storage engine with all of this.
+//! 6. [`result_sets`]: rows of queries that stay on the devices that made them.
+//! 7. [`query_engine`]: a storage engine with all of this.
 //!
 //! Invariant: a query reads the snapshot that it is handed, and makes nothing visible.
 
@@ -19,4 +20,5 @@ pub mod point_path;
 pub mod query_engine;
 pub mod query_log;
 pub mod range_path;
+mod result_sets;
 pub mod select;

@@ -10,10 +10,12 @@ use cleave_catalog::activity::vacuums::Vacuums;
 use cleave_catalog::backends::Backends;
 use cleave_catalog::catalog::TableState;
 use cleave_engine::storage_engine::Engine;
+use cleave_engine::versions::SpaceHolder;
 use cleave_sql::copy::InputMemory;
 
 use crate::planner::LastStates;
 use crate::query_log::QueryLog;
+use crate::result_sets::ResultSets;
 use crate::select::{HeldResults, OptimisedPlans, SmallTables};
 
 /// Plans and runs queries over one open database. It is a storage [`Engine`] with more, and has its methods.
@@ -26,6 +28,8 @@ pub struct QueryEngine {
     pub(crate) last_states: LastStates,
     /// Results that are used again.
     pub(crate) results: HeldResults,
+    /// Results on devices.
+    pub(crate) result_sets: Arc<ResultSets>,
     /// The rows of small tables.
     pub small_tables: SmallTables,
     backends: Arc<Backends>,
@@ -38,8 +42,11 @@ pub struct QueryEngine {
 impl QueryEngine {
     /// Over `engine`, nothing known of any query yet.
     pub fn new(engine: Arc<Engine>) -> Arc<Self> {
+        let result_sets = Arc::<ResultSets>::default();
+        engine.versions.add_holder(Arc::clone(&result_sets) as Arc<dyn SpaceHolder>);
         Arc::new(Self {
             engine,
+            result_sets,
             query_log: Arc::default(),
             optimised: OptimisedPlans::default(),
             last_states: LastStates::default(),

@@ -236,7 +236,9 @@ impl OpenRecord {
         self.record.predicted_host_ms = finish_ms(|priced| priced.split == Split::Host);
         self.record.planning_ms = Some(milliseconds(planned.planning));
         let is_makespan = planned.context.settings().cost_strategy == CostStrategy::Makespan;
-        self.predicted_s = self.record.predicted_ms.filter(|_| is_makespan).map(|ms| ms / 1e3);
+        // What is predicted of a plan without stages says nothing of one with them.
+        let is_of_run = is_makespan && !planned.is_staged();
+        self.predicted_s = self.record.predicted_ms.filter(|_| is_of_run).map(|ms| ms / 1e3);
     }
 
     /// The query failed with `sqlstate` before it ran.

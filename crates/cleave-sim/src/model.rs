@@ -343,7 +343,10 @@ impl Query {
                 format!("SELECT count(*), sum(v), min(id), max(v) FROM {t} WHERE id > {above}")
             }
             Self::Groups(t) => {
-                format!("SELECT note, count(*), max(id) FROM {t} GROUP BY note ORDER BY note")
+                format!(
+                    "WITH x AS MATERIALIZED (SELECT id, note FROM {t}) SELECT note, count(*), max(id) FROM x \
+                     GROUP BY note ORDER BY note"
+                )
             }
             Self::Top(t, count) => {
                 format!("SELECT v, id FROM {t} ORDER BY v DESC, id LIMIT {count}")

@@ -706,6 +706,8 @@ impl Simulation {
     /// Checks that all used space is referenced, waits for a reader, or was in doubt when its link was lost.
     fn check_space(&mut self) -> Found<()> {
         let database = self.session()?.database();
+        // What is held goes where space is short.
+        database.give_up_versions();
         let catalog = database.catalog();
         for device in database.devices() {
             let extents = catalog.extents(device.id());

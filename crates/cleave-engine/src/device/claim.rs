@@ -114,6 +114,15 @@ impl Claim {
         if first == Some(incarnation) { Ok(()) } else { Err(self.device.restarted()) }
     }
 
+    /// Whether the device has not been restarted since it was first written to.
+    pub async fn is_of_this_start(&self) -> bool {
+        if self.device.mode() == AttachMode::Embedded {
+            return true;
+        }
+        let incarnation = self.device.incarnation().await.ok();
+        incarnation.is_some() && self.state().incarnation == incarnation
+    }
+
     /// Gives back `part` of an extent that was taken: no write to it is under way, and none will be begun.
     pub fn give_back(&self, part: Extent) {
         if part.block_count == 0 {

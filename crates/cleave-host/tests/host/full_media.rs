@@ -145,6 +145,11 @@ async fn what_gives_space_back_works_where_there_is_none() {
     assert_eq!(row(&mut session, "SELECT count(*) FROM t").await, end.to_string());
     run(&mut session, "DELETE FROM t WHERE id < 5000").await;
     run(&mut session, "DELETE FROM t WHERE id = 6000; CHECKPOINT").await;
+    // There is no room for a stage.
+    run(&mut session, "SET stages = always").await;
+    let staged =
+        "WITH x AS MATERIALIZED (SELECT id, note FROM t) SELECT count(*), max(note) <> '' FROM x";
+    assert_eq!(row(&mut session, staged).await, format!("{},t", end - 5001));
     drop((session, database));
     let database = slot.open(directory.path()).await;
     let mut session = database.session();

@@ -80,6 +80,7 @@ mod slow_devices;
 mod space;
 mod spilling;
 mod sql;
+mod stages;
 mod statistics;
 mod stealing;
 mod support;

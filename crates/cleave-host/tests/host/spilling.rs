@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use cleave_host::activity::Act;
 use cleave_host::{Database, RemoteDevice, Session};
 use tokio::task::JoinSet;
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
-use crate::support::{batches, fresh, numbered, row, rows, run};
+use crate::support::{assert_no_leak_soon, batches, fresh, numbered, row, rows, run};
 
 /// Blocks of the device in use; of a lost device, some are doubtful.
 fn used(database: &Database) -> (u64, u64) {
@@ -102,6 +103,34 @@ async fn groups_that_outgrow_their_memory_finish_on_the_device() {
         assert!(aggregates.iter().any(|line| line.contains(", spilled=")), "{groups}: {plan}");
         reach(&database, before).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_a_fragment_writes_come_of_operators_that_spill() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    tables(&mut session).await;
+    let groups = "SELECT note, few, count(*) AS n, sum(id) AS s FROM many GROUP BY note, few";
+    let joined = "SELECT a.note, b.few, 1::bigint AS n, b.id::bigint AS s FROM many a JOIN many b ON a.note = b.note";
+    run(&mut session, "CREATE TABLE made (note text, few int, n bigint, s bigint)").await;
+    run(&mut session, "SET device_memory = '12MB'; SET update_placement = device").await;
+    for query in [groups, joined] {
+        let all = "count(*), sum(n), sum(s), max(note), count(few)";
+        run(&mut session, "SET stages = off").await;
+        let sql = format!("WITH x AS MATERIALIZED ({query}) SELECT {all} FROM x");
+        let expected = rows(&mut session, &sql).await;
+        let counts = |database: &Database| {
+            let activity = database.activity();
+            (activity.count(Act::Stage), activity.count(Act::UpdateFragment))
+        };
+        let before = counts(&database);
+        run(&mut session, "SET stages = always").await;
+        assert_eq!(rows(&mut session, &sql).await, expected, "{query}");
+        run(&mut session, &format!("TRUNCATE made; INSERT INTO made {query}")).await;
+        assert_eq!(rows(&mut session, &format!("SELECT {all} FROM made")).await, expected);
+        assert_eq!(counts(&database), (before.0 + 1, before.1 + 1), "{query}");
+    }
+    assert_no_leak_soon(&database).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

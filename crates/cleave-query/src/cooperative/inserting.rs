@@ -12,24 +12,30 @@
 //! 2. [`InsertingQuery::into_table`] makes rows of the table of its rows: columns in their order, with casts where an
 //!    assignment makes them, constants for columns that the statement does not name, and the checks.
 //! 3. [`InsertFragment::run`] sends it with [`InsertPagesExec`] as its root. It runs on the device or not at all: on
-//!    the host, rows are loaded in several threads.
+//!    the host, rows are loaded in several threads. [`InsertFragment::result_set`] does so for rows that no table gets.
 //!
 //! Source: Update NDP, section 4.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cleave_catalog::catalog::division::Division;
+use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::Settings;
 use cleave_engine::device::{Claim, Device};
+use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
 use cleave_engine::write::change_pages::Reported;
-use cleave_engine::write::insert_pages::{InsertedPages, PageTarget, TabletTarget};
+use cleave_engine::write::insert_pages::{self, InsertedPages, PageTarget, TabletTarget};
 use cleave_fragment::functions::assignment::assigned_to;
 use cleave_fragment::{
     InsertPagesExec, InsertTarget, InsertedRows, check_device_operator, read_inserted,
 };
-use cleave_media::BLOCK_SIZE;
+use cleave_media::{BLOCK_SIZE, Stopwatch};
 use cleave_plan::PlanEstimates;
-use cleave_store::{PageClass, Projection, SegmentId, SegmentRef, TableSchema};
+use cleave_store::{
+    PageClass, Projection, SegmentId, SegmentRef, TableSchema, TabletId, VersionMap,
+};
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::physical_expr::PhysicalExpr;
@@ -41,7 +47,8 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use super::update_cost::{BulkInsert, UpdateCost};
 use super::whole_fragment::WholeFragment;
 use crate::query_engine::QueryEngine;
-use crate::select::QueryRequest;
+use crate::result_sets::{About, ResultSet};
+use crate::select::{PlannedQuery, QueryRequest};
 
 /// Bytes that are assumed of a value without a width of its own.
 const VALUE_BYTES: f64 = 24.0;
@@ -85,6 +92,12 @@ pub async fn plan_insert(
 }
 
 impl InsertingQuery {
+    /// The query `planned`, under the settings of [`at_root`](super::whole_fragment::at_root). None: it does not run as
+    /// one fragment.
+    pub(crate) fn of_planned(planned: PlannedQuery) -> Option<Self> {
+        WholeFragment::of_planned(planned, true).map(|whole| Self { whole })
+    }
+
     /// The columns of the query, with the names that it gives them.
     pub fn schema(&self) -> SchemaRef {
         self.whole.planned().named(&self.whole.fragment().plan.schema())
@@ -244,9 +257,58 @@ impl InsertFragment {
         Ok(Some(InsertedPages { target, pages, space }))
     }
 
+    /// Runs the fragment, whose rows become a result set. None: as for [`Self::run`].
+    ///
+    /// # Errors
+    /// As [`Self::run`]; a report that cannot be of these rows.
+    pub(crate) async fn result_set(
+        &self,
+        settings: &Settings,
+        about: About,
+    ) -> Result<Option<Arc<ResultSet>>> {
+        let database = self.whole.planned().context.database();
+        let (engine, device, stopwatch) = (database.storage(), self.device(), Stopwatch::start());
+        let mut edit = CatalogEdit::kept(engine, engine.catalog(), BTreeMap::new())?;
+        let schema = TableSchema { table_id: edit.table_id()?, ..(*self.table).clone() };
+        let schema = Arc::new(schema);
+        edit.put_table(empty_table(&schema, device.id()));
+        let settings = Arc::new(settings.clone());
+        let target = PageTarget::begin(&mut edit, &settings, &schema, device)?;
+        let Some(target) = target else { return Ok(None) };
+        let claim = edit.claim(device);
+        let Some(inserted) = self.run(&claim, target).await? else { return Ok(None) };
+        insert_pages::add(&mut edit, &settings, &schema, (device, &claim), inserted).await?;
+        let table = edit.table(&schema.name)?;
+        let (sets, cost) = (&database.result_sets, stopwatch.elapsed());
+        Ok(Some(ResultSet::new(sets, about, table, (device, claim), cost)))
+    }
+
     fn root(&self, target: &PageTarget) -> Result<Arc<dyn ExecutionPlan>> {
         let inserted = inserted_rows(&self.table, target, false);
         Ok(Arc::new(InsertPagesExec::new(Arc::clone(&self.rows), inserted)?))
+    }
+}
+
+/// The table that `schema` describes, without rows, on `device`.
+fn empty_table(schema: &Arc<TableSchema>, device: DeviceId) -> TableState {
+    let tablet = TabletState {
+        id: TabletId(0),
+        device,
+        next_vid: 1,
+        vids_skipped: 0,
+        heap: Vec::new(),
+        rewrites: Default::default(),
+        version_map: Arc::new(VersionMap::new()),
+        indexes: Vec::new(),
+    };
+    TableState {
+        schema: Arc::clone(schema),
+        indexes: Vec::new(),
+        tablets: vec![Arc::new(tablet)],
+        division: Division::LoadOrder,
+        damaged: Vec::new(),
+        rules: Arc::default(),
+        materialized: None,
     }
 }
 

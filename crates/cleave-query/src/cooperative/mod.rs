@@ -25,4 +25,4 @@ mod shared_run;
 mod spill_space;
 mod stealing;
 pub mod update_cost;
-mod whole_fragment;
+pub(crate) mod whole_fragment;

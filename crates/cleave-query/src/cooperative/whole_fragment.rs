@@ -5,7 +5,8 @@
 //!    [`inserting`](super::inserting) them, or [`locking`](super::locking) them.
 //! 3. [`WholeFragment::on_device`] sends it, with space to write to; [`WholeFragment::request`] is what is sent.
 //!
-//! Invariant: such a fragment is never shared between both sides, and is not divided to spill.
+//! Invariant: such a fragment is never shared between both sides. One that changes rows does not spill; others spill
+//! into the space that they write to.
 
 use std::sync::Arc;
 
@@ -40,6 +41,18 @@ pub(super) struct WholeFragment {
     is_on_device: bool,
 }
 
+/// `settings` that put a cut at the root of a plan.
+pub(crate) fn at_root(settings: &Settings) -> Settings {
+    Settings {
+        split: Split::Ndp,
+        stack: Stack::Ndp,
+        ndp: true,
+        stealing: When::Never,
+        late_materialisation: When::Never,
+        ..settings.clone()
+    }
+}
+
 impl WholeFragment {
     /// Plans the query `asked` as one fragment. None: it is not one, or only so many of its rows are wanted.
     ///
@@ -51,22 +64,19 @@ impl WholeFragment {
         asked: QueryRequest<'_>,
     ) -> Result<Option<Self>> {
         let is_on_device = settings.split_in_force() != Split::Host;
-        let at_root = Settings {
-            split: Split::Ndp,
-            stack: Stack::Ndp,
-            ndp: true,
-            stealing: When::Never,
-            late_materialisation: When::Never,
-            ..settings.clone()
-        };
-        let Ok(planned) = plan_query(database, &at_root, asked).await else { return Ok(None) };
-        let Some(node) = planned.cuts.plan.downcast_ref::<FragmentExec>() else { return Ok(None) };
-        let [part] = &*node.parts else { return Ok(None) };
+        let planned = plan_query(database, &at_root(settings), asked).await;
+        Ok(planned.ok().and_then(|planned| Self::of_planned(planned, is_on_device)))
+    }
+
+    /// As [`Self::plan`], of a query that is planned under the settings of [`at_root`].
+    pub(super) fn of_planned(planned: PlannedQuery, is_on_device: bool) -> Option<Self> {
+        let node = planned.cuts.plan.downcast_ref::<FragmentExec>()?;
+        let [part] = &*node.parts else { return None };
         if node.fragment.fetch.is_some() || !planned.is_alone() {
-            return Ok(None);
+            return None;
         }
         let (fragment, part) = (node.fragment.clone(), part.clone());
-        Ok(Some(Self { planned, fragment, part, is_on_device }))
+        Some(Self { planned, fragment, part, is_on_device })
     }
 
     /// The same of a query for the rows of a target, which stream through it: those of a page come one after the other.

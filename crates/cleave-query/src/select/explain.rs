@@ -1,5 +1,6 @@
 //! EXPLAIN: the plan with its cuts, the reason for each, and, with ANALYZE, what was measured.
 
+mod stages;
 mod timeline;
 mod used_statistics;
 
@@ -127,6 +128,9 @@ fn planned_plans(
 /// The operators of `query`, and below them those of its queries of WITH, each under its name.
 fn query_nodes(query: &PlannedQuery, analyzed: bool) -> Vec<PlanNode> {
     let mut nodes = plan_nodes(&query.cuts.plan, analyzed, &query.context.estimates());
+    for node in &mut nodes {
+        node.detail = stages::named(std::mem::take(&mut node.detail), query);
+    }
     for rows in &query.with {
         let mut head = PlanNode::named(format!("{}, run once", rows.name()));
         let spilled = usize::try_from(rows.spilled_bytes()).unwrap_or(usize::MAX);
@@ -324,15 +328,20 @@ impl Tail {
                 };
                 (input.table.schema.name.clone(), text)
             })
-            .collect();
+            .collect::<Vec<_>>();
         let priced = query.cuts.priced.clone();
         let has_link = has_link(&query.contexts());
+        let named = |(name, text)| (stages::named(name, query), stages::named(text, query));
+        let cuts = cuts.into_iter().map(named).collect();
+        let pages = pages.into_iter().map(named).collect();
+        let statistics = used_statistics::lines(&query.context).into_iter().map(named).collect();
         let mut groups = vec![
             ("Cuts", cuts),
             ("Orders", order_lines(&query.orders)),
             ("Splits", split_lines(&priced, has_link, query)),
+            ("Stages", stages::lines(query)),
             ("Pages", pages),
-            ("Statistics", used_statistics::lines(&query.context)),
+            ("Statistics", statistics),
         ];
         if let Some(figures) = figures {
             groups.push(("Measured", measured(figures)));

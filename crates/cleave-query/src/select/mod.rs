@@ -12,7 +12,7 @@
 //! [`explain`] shows the plan and its cost. [`describe`](describe()) describes a query with parameters before they have
 //! values; with values, it is planned as any other, for these.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -71,6 +71,7 @@ mod shape;
 mod shared_joins;
 mod shared_rows;
 mod small_query;
+mod stages;
 mod statement_context;
 mod statement_function;
 mod table_provider;
@@ -126,9 +127,10 @@ pub use sequence_functions::sequence_number;
 pub use shape::{ShapePlan, SmallTables};
 use shared_joins::SharedJoin;
 use shared_rows::SharedRows;
+use stages::{Stage, Staging};
 pub use upkeep::{Combined, Upkeep, upkeep};
 pub use used_columns::{is_whole, uses_column};
-use with_parts::{BoundPart, OptimisedPart};
+use with_parts::{BoundPart, OptimisedPart, PartRows};
 
 /// A join that several places of a statement make is kept if it is expected to have at most so many bytes: more take
 /// longer to write and to read, and memory.
@@ -160,6 +162,10 @@ pub struct PlannedQuery {
     origins: Vec<Option<ColumnOrigin>>,
     /// Its result, where that may be used again.
     to_hold: Option<Box<ToHold>>,
+    /// What of it is to be written to a device before the rest is planned.
+    staging: Option<Box<Staging>>,
+    /// What was.
+    stages: Vec<Stage>,
 }
 
 /// What a query is planned for.
@@ -442,32 +448,50 @@ async fn planned(
         optimised_plan(&context, query, key.is_some()).await?;
     let to_hold = key.filter(|_| purpose == Purpose::Statement).zip(tables);
     let to_hold = to_hold.and_then(|(key, tables)| ToHold::new(key, tables, &context));
-    let mut with: BTreeMap<usize, Arc<SharedRows>> = BTreeMap::new();
-    for OptimisedPart { number, name, columns, plan } in parts {
-        let own = context.of_part();
-        let plan = with_parts::over(plan, &own, &with)?;
-        let bare = (Arc::clone(&state), ResultNames::default(), Queries::Several);
-        let query = Box::pin(divided(own, bare, plan, price_all, stopwatch)).await?;
-        let rows = explain::row_estimate(&query);
-        context.expect_part(with_parts::part_name(number), rows);
-        with.insert(number, SharedRows::new(format!("WITH {name}"), columns, rows, query));
+    let mut with = PartRows::default();
+    let staging = Staging::of(&context, &state, (&logical, &parts), price_all);
+    for part in parts {
+        let how = (price_all, stopwatch);
+        let (number, rows) = shared_rows(&context, &state, part, &with, how).await?;
+        with.shared.insert(number, rows);
     }
-    if with.is_empty()
+    let staging = match staging {
+        Some(staging) => staging.where_it_pays(&context, &with.shared).await?,
+        None => None,
+    };
+    if with.shared.is_empty()
         && let Some(shared) =
             shared_parts(&context, &state, &logical, (price_all, stopwatch)).await?
     {
         (logical, with) = shared;
     }
-    if with.is_empty() {
+    if with.shared.is_empty() {
         let query = (state, names, Queries::One);
         let planned = divided(context, query, logical, price_all, stopwatch).await?;
         return Ok(PlannedQuery { origins, to_hold, ..planned });
     }
     let logical = with_parts::over(logical, &context, &with)?;
     let query = (state, names, Queries::Several);
-    let mut planned = divided(context, query, logical, price_all, stopwatch).await?;
-    planned.with = with.into_values().collect();
-    Ok(PlannedQuery { origins, to_hold, ..planned })
+    let planned = divided(context, query, logical, price_all, stopwatch).await?;
+    let with = with.shared.into_values().collect();
+    Ok(PlannedQuery { with, origins, to_hold, staging, ..planned })
+}
+
+/// The rows of `part`, a query of WITH that runs beside the statement of `context`, and its number.
+async fn shared_rows(
+    context: &Arc<StatementContext>,
+    state: &Arc<SessionState>,
+    OptimisedPart { number, name, columns, plan }: OptimisedPart,
+    with: &PartRows,
+    (price_all, stopwatch): (bool, &Stopwatch),
+) -> Result<(usize, Arc<SharedRows>)> {
+    let own = context.of_part();
+    let plan = with_parts::over(plan, &own, with)?;
+    let bare = (Arc::clone(state), ResultNames::default(), Queries::Several);
+    let query = Box::pin(divided(own, bare, plan, price_all, stopwatch)).await?;
+    let rows = explain::row_estimate(&query);
+    context.expect_part(with_parts::part_name(number), rows);
+    Ok((number, SharedRows::new(format!("WITH {name}"), columns, rows, query)))
 }
 
 /// `logical` over the rows of joins that it would make several times, and these rows; `None` if there are none worth
@@ -477,7 +501,7 @@ async fn shared_parts(
     state: &Arc<SessionState>,
     logical: &LogicalPlan,
     (price_all, stopwatch): (bool, &Stopwatch),
-) -> Result<Option<(LogicalPlan, BTreeMap<usize, Arc<SharedRows>>)>> {
+) -> Result<Option<(LogicalPlan, PartRows)>> {
     // A hint names the tables of one query, and a split that is asked for counts its joins.
     let settings = context.settings();
     let is_free = matches!(settings.split_in_force(), Split::Auto | Split::Host);
@@ -485,7 +509,7 @@ async fn shared_parts(
         return Ok(None);
     }
     let Some((over_parts, joins)) = shared_joins::shared(logical, 0)? else { return Ok(None) };
-    let mut with = BTreeMap::new();
+    let mut with = PartRows::default();
     for SharedJoin { number, name, plan, devices } in joins {
         // An aggregate behind a link sends fewer rows than its join.
         for id in devices {
@@ -504,7 +528,8 @@ async fn shared_parts(
             return Ok(None);
         }
         context.expect_part(with_parts::part_name(number), rows);
-        with.insert(number, SharedRows::new(format!("join of {name}"), columns, rows, query));
+        let rows = SharedRows::new(format!("join of {name}"), columns, rows, query);
+        with.shared.insert(number, rows);
     }
     Ok(Some((over_parts, with)))
 }
@@ -537,6 +562,8 @@ async fn divided(
         with,
         origins,
         to_hold: None,
+        staging: None,
+        stages: Vec::new(),
     })
 }
 
@@ -610,6 +637,9 @@ pub async fn run_logged(
         if let Some(to_hold) = &mut planned.to_hold {
             to_hold.note_text(text);
         }
+        if let Some(staging) = &mut planned.staging {
+            staging.note_text(text);
+        }
         planned.run(false).await
     };
     match run.await {
@@ -676,6 +706,11 @@ impl PlannedQuery {
         of_parts.find(|split| *split != Split::Host).unwrap_or(Split::Host)
     }
 
+    /// Whether parts of it are to become stages, and the rest is planned again.
+    pub(crate) fn is_staged(&self) -> bool {
+        self.staging.is_some()
+    }
+
     /// Whether no query of WITH runs before it.
     pub(crate) fn is_alone(&self) -> bool {
         self.with.is_empty()
@@ -704,6 +739,9 @@ impl PlannedQuery {
     /// Starts the query. With `measure_media` the devices are asked for their totals before and after.
     pub async fn run(mut self, measure_media: bool) -> Result<RunningQuery> {
         let meter = Meter::start(&self.contexts(), measure_media).await?;
+        if let Some(staging) = self.staging.take() {
+            self = Box::pin(staging.run(self)).await?;
+        }
         let fragment_context = self.context.host_fragment_context()?;
         let config = self.state.config().clone().with_extension(fragment_context);
         let config = config.with_extension(Arc::new(RepeatedStates));

@@ -186,7 +186,7 @@ pub(super) fn says_the_same(bound: &[&LogicalPlan]) -> bool {
 }
 
 /// `optimised` with slots for its tables; None: they have none.
-fn cached_plan(optimised: &LogicalPlan) -> Option<LogicalPlan> {
+pub(super) fn cached_plan(optimised: &LogicalPlan) -> Option<LogicalPlan> {
     let is_flat = all_expressions(optimised, &mut |expr| !is_subquery(expr));
     if !is_flat {
         return None;

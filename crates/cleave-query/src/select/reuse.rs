@@ -48,6 +48,7 @@ use super::origins::ColumnOrigin;
 use super::result_names::ResultNames;
 use super::statement_context::StatementContext;
 use super::{PlannedQuery, Purpose};
+use crate::result_sets::ResultSets;
 use listed::Listed;
 pub(super) use reused_exec::ReusedExec;
 
@@ -153,17 +154,22 @@ impl ResultKey {
         if !takes_part {
             return None;
         }
-        // All clients are the same one here: what is of one of them alone is not immutable.
-        static ANYBODY: LazyLock<Client> = LazyLock::new(Client::default);
         let role = settings.client.acting.role;
-        let mut settings = settings.clone();
-        settings.client = ANYBODY.clone();
-        settings.transaction = None;
-        settings.application_name = String::new();
-        settings.limits.reuse = ResultReuse::default();
+        let settings = of_anybody(settings);
         let hash = FxBuildHasher.hash_one(query);
         Some(Box::new(Self { hash, query: query.clone(), settings, role }))
     }
+}
+
+/// `settings` without those that say who asks: what is of one client alone is not immutable.
+pub(super) fn of_anybody(settings: &Settings) -> Settings {
+    static ANYBODY: LazyLock<Client> = LazyLock::new(Client::default);
+    let mut settings = settings.clone();
+    settings.client = ANYBODY.clone();
+    settings.transaction = None;
+    settings.application_name = String::new();
+    settings.limits.reuse = ResultReuse::default();
+    settings
 }
 
 impl ToHold {
@@ -224,6 +230,8 @@ impl HeldResults {
             with: Vec::new(),
             origins: found.origins.clone(),
             to_hold: None,
+            staging: None,
+            stages: Vec::new(),
         })
     }
 
@@ -238,12 +246,8 @@ impl HeldResults {
         }
         let pool = &database.query_runtime().memory_pool;
         let memory = MemoryConsumer::new("held results").register(pool);
-        let rows = HeldRows {
-            batches: Vec::new(),
-            row_count: 0,
-            memory,
-            buffers: FxHashSet::default(),
-        };
+        let rows =
+            HeldRows { batches: Vec::new(), row_count: 0, memory, buffers: FxHashSet::default() };
         Some(Box::new(Passing { wanted, rows, bytes_max, stopwatch: Stopwatch::start() }))
     }
 
@@ -291,14 +295,16 @@ impl HeldResults {
         drop(gone);
     }
 
-    /// The rows of the table `cleave.result_sets`: what is held, and the materialized views of `state`.
+    /// The rows of the table `cleave.result_sets`: what is held, `sets`, and the materialized views of `state`.
     ///
     /// # Errors
     /// None that a statement is to blame for.
-    pub(super) fn batch(&self, state: &CatalogState) -> Result<RecordBatch> {
+    pub(super) fn batch(&self, sets: &ResultSets, state: &CatalogState) -> Result<RecordBatch> {
         let results = self.held().results.clone();
         let held = results.iter().map(|result| Listed::of_result(state, result));
         let views = state.materialized_views();
+        let sets = sets.list(state);
+        let held = held.chain(sets.iter().map(Listed::of_set));
         listed::batch(&held.chain(views.map(|one| Listed::of_view(state, one))).collect::<Vec<_>>())
     }
 
@@ -339,7 +345,9 @@ impl HeldRows {
             }
         }
         let children = array.child_data().iter();
-        bytes + size_of::<ArrayData>() + children.map(|child| self.note_buffers(child)).sum::<usize>()
+        bytes
+            + size_of::<ArrayData>()
+            + children.map(|child| self.note_buffers(child)).sum::<usize>()
     }
 
     fn bytes(&self) -> u64 {

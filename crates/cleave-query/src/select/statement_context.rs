@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cleave_catalog::catalog::index_definition::IndexDefinition;
-use cleave_catalog::catalog::{CatalogState, TableState};
+use cleave_catalog::catalog::{CatalogState, HeldSpace, Keep, TableState};
 use cleave_catalog::settings::{Settings, Stack, When};
 use cleave_engine::host_pages::RoutedPages;
 use cleave_fragment::command::message::{Payload, ShippedPage};
@@ -37,6 +37,7 @@ use datafusion::prelude::SessionConfig;
 
 use super::planned_input::page_order::LeadingColumn;
 use super::planned_input::{OfferedIndex, PlannedInput};
+use super::stages::Stage;
 use super::with_parts::BoundParts;
 use super::{ReadView, SampledPages, Target, index_choice};
 use crate::cooperative::figures::FigureLog;
@@ -140,11 +141,32 @@ impl StatementContext {
 
     /// Another plan of the same statement, which reads the same: that of a query of WITH. It ends with the statement.
     pub(super) fn of_part(&self) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new(self.again(self.view.clone(), self.settings.clone()))
+    }
+
+    /// As [`Self::of_part`], under `settings`.
+    pub(super) fn of_part_under(&self, settings: Settings) -> Arc<Self> {
+        Arc::new(self.again(self.view.clone(), settings))
+    }
+
+    /// The same statement, which reads the rows of `stage` as a table.
+    pub(super) fn over_stage(&self, stage: &Stage) -> Arc<Self> {
+        let mut state = CatalogState::clone(&self.view.state);
+        let table = stage.table();
+        state.tables.insert(table.schema.name.clone(), Arc::clone(table));
+        // Its pages are held as those of the catalog version are.
+        let held = vec![stage.set() as Arc<dyn HeldSpace>];
+        state.keep = Some(Arc::new(Keep::new(Arc::clone(&self.view.state), held)));
+        let view = ReadView { state: Arc::new(state), ..self.view.clone() };
+        Arc::new(self.again(view, self.settings.clone()))
+    }
+
+    fn again(&self, view: ReadView, settings: Settings) -> Self {
+        Self {
             given: self.given.clone(),
             database: Arc::clone(&self.database),
-            view: self.view.clone(),
-            settings: self.settings.clone(),
+            view,
+            settings,
             inputs: Mutex::default(),
             figures: Arc::default(),
             column_facts: Mutex::default(),
@@ -156,7 +178,7 @@ impl StatementContext {
             memory: Arc::clone(&self.memory),
             bound_parts: Arc::default(),
             part_rows: Mutex::new(self.part_rows().clone()),
-        })
+        }
     }
 
     /// Binds the queries of WITH that run by themselves.

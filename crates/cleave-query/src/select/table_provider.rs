@@ -64,6 +64,15 @@ impl CleaveTable {
         Self { arrow, table, tablet: Some(tablet), context }
     }
 
+    /// `table`, whose rows are those of a stage, with columns as `arrow` describes them.
+    pub(super) fn of_stage(
+        table: Arc<TableState>,
+        arrow: SchemaRef,
+        context: Arc<StatementContext>,
+    ) -> Self {
+        Self { table, arrow, tablet: None, context }
+    }
+
     /// The same within the statement of `context`, which reads the same catalog version.
     pub(super) fn within(&self, context: &Arc<StatementContext>) -> Self {
         let (arrow, table) = (Arc::clone(&self.arrow), Arc::clone(&self.table));

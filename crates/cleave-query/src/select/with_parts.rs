@@ -48,6 +48,7 @@ use datafusion::sql::sqlparser::ast;
 use futures::future::{BoxFuture, ready};
 
 use super::shared_rows::SharedRows;
+use super::stages::Stage;
 use super::statement_context::StatementContext;
 use super::table_provider::CleaveTable;
 use super::with_scan_exec::WithScanExec;
@@ -171,7 +172,8 @@ impl RelationPlanner for WithPlanner {
 
 /// What the table is called that stands for a part.
 pub(super) fn part_name(number: usize) -> String {
-    format!("{PART}{number}")
+    // None begins with another one.
+    format!("{PART}{number}.")
 }
 
 /// Decides whether a query of WITH can be run by itself.
@@ -300,11 +302,20 @@ pub(super) fn part_of(scan: &TableScan) -> Option<(usize, SchemaRef)> {
     Some((table.number, Arc::clone(&table.schema)))
 }
 
-/// `plan` over the tables as the statement of `context` has them, and over the rows of parts by their numbers.
+/// Where the rows of parts come from, by their numbers.
+#[derive(Default)]
+pub(super) struct PartRows {
+    /// Those that run beside the query.
+    pub(super) shared: BTreeMap<usize, Arc<SharedRows>>,
+    /// Those that are on a device.
+    pub(super) stages: BTreeMap<usize, Stage>,
+}
+
+/// `plan` over the tables as the statement of `context` has them, and over the rows of parts.
 pub(super) fn over(
     plan: LogicalPlan,
     context: &Arc<StatementContext>,
-    rows: &BTreeMap<usize, Arc<SharedRows>>,
+    rows: &PartRows,
 ) -> EngineResult<LogicalPlan> {
     let plan = plan.transform_down_everywhere(|node| {
         let LogicalPlan::TableScan(mut scan) = node else { return Ok(Transformed::no(node)) };
@@ -313,8 +324,15 @@ pub(super) fn over(
             if let Some(table) = provider.downcast_ref::<CleaveTable>() {
                 Arc::new(table.within(context))
             } else if let Some(PartTable { number, schema, .. }) = provider.downcast_ref() {
-                let (rows, schema) = (rows.get(number).cloned(), Arc::clone(schema));
-                Arc::new(PartTable { number: *number, schema, rows })
+                if let Some(stage) = rows.stages.get(number) {
+                    let all = (0..schema.fields().len()).collect();
+                    let columns = scan.projection.take().unwrap_or(all);
+                    scan.projection = Some(stage.places_of(&columns)?);
+                    Arc::new(stage.scanned(schema, context)?)
+                } else {
+                    let (rows, schema) = (rows.shared.get(number).cloned(), Arc::clone(schema));
+                    Arc::new(PartTable { number: *number, schema, rows })
+                }
             } else {
                 return Ok(Transformed::no(LogicalPlan::TableScan(scan)));
             };

@@ -58,10 +58,17 @@ const CONFIGURATIONS: [Configuration; 10] = [
     ("host", &[("split", "host")], On::Embedded),
     // As a database of one process runs.
     ("auto", &[("split", "auto"), FLUSHED], On::Embedded),
-    // Slots of a few rows, one at a time: batches that are cut, and a device that waits for the host.
+    // Slots of a few rows, one at a time: batches that are cut, and a device that waits for the host. Queries of WITH
+    // are stages.
     (
         "small_slots",
-        &[("split", "h0"), ("slot_bytes", "4kB"), ("slot_count", "1"), ("batch_size", "7")],
+        &[
+            ("split", "h0"),
+            ("slot_bytes", "4kB"),
+            ("slot_count", "1"),
+            ("batch_size", "7"),
+            ("stages", "always"),
+        ],
         On::Embedded,
     ),
     // The link through shared memory.
@@ -69,10 +76,15 @@ const CONFIGURATIONS: [Configuration; 10] = [
     // Pages over a link, as blocks and by column.
     ("remote_blk", &[("stack", "blk")], On::Remote),
     ("remote_native", &[("stack", "native"), ("threads", "1"), FLUSHED], On::Remote),
-    // Fragments over a link, cut in every way, with all filters from above and late materialisation.
+    // Fragments over a link, cut in every way, with all filters from above, late materialisation and stages.
     (
         "remote_every_split",
-        &[("split", EVERY), ("key_filters", "always"), ("late_materialisation", "always")],
+        &[
+            ("split", EVERY),
+            ("key_filters", "always"),
+            ("late_materialisation", "always"),
+            ("stages", "always"),
+        ],
         On::Remote,
     ),
     // Other join orders, and a host that takes morsels of the device.

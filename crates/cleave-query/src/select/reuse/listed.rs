@@ -1,4 +1,4 @@
-//! The rows of the table `cleave.result_sets`: held results and materialized views in, a batch out.
+//! The rows of the table `cleave.result_sets`: held results, result sets and materialized views in, a batch out.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,6 +11,7 @@ use datafusion::arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, 
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 
 use super::{HeldResult, first_of};
+use crate::result_sets::ResultSet;
 
 /// One row.
 pub(super) struct Listed {
@@ -40,6 +41,27 @@ impl Listed {
             uses: Some(result.uses.load(Ordering::Relaxed)),
             age: Some(result.made.elapsed()),
             cost: Some(result.cost),
+        }
+    }
+
+    /// That of a result set on a device; `held`: whether a reader may use it, if it is held.
+    pub(super) fn of_set((set, held): &(Arc<ResultSet>, Option<bool>)) -> Self {
+        let (owner, state) = match held {
+            None => (set.about.owner, "in use"),
+            Some(true) => ("result cache", "valid"),
+            Some(false) => ("result cache", "outdated"),
+        };
+        Self {
+            name: format!("{} {}", set.about.name, set.number),
+            owner,
+            statement: first_of(&set.about.statement),
+            rows: set.table.row_count(),
+            bytes: set.bytes(),
+            device: set.device().name().to_owned(),
+            state,
+            uses: Some(set.uses.load(Ordering::Relaxed)),
+            age: Some(set.made.elapsed()),
+            cost: Some(set.cost),
         }
     }
 

@@ -1,0 +1,131 @@
+//! Tests of stages: queries of WITH that a device writes before the rest is planned. They give the rows of the same
+//! statement without stages, leave no space behind, and are used again only while their tables have the same rows.
+
+use std::sync::Arc;
+
+use cleave_catalog::activity::Act;
+use cleave_host::Database;
+use cleave_host::session::Session;
+
+use crate::devices::{Served, with_nas};
+use crate::support::{assert_no_leak_soon, row, rows, run};
+
+/// Its stage has every second row of the table, and the rest a few of them.
+const STAGED: &str = "WITH x AS (SELECT id, note, id % 10 AS d FROM far WHERE id % 2 = 0)
+    SELECT count(*), sum(a.id), min(a.note) FROM x a JOIN x b ON a.id = b.id + 2 WHERE b.d < 5";
+
+/// How many stages were made, and how many were there already.
+fn made(database: &Database) -> (u64, u64) {
+    let activity = database.activity();
+    (activity.count(Act::Stage), activity.count(Act::ReusedStage))
+}
+
+async fn held(session: &mut Session) -> String {
+    let sets =
+        "SELECT count(*), sum(bytes) > 0 FROM cleave.result_sets WHERE owner = 'result cache'";
+    row(session, sets).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_are_those_of_the_statement_without_stages() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, _served, _) = with_nas(outside.path()).await;
+    let mut session = database.session();
+    let several = "WITH x AS MATERIALIZED (SELECT id % 100 AS g, count(*) AS n FROM far GROUP BY 1),
+         y AS MATERIALIZED (SELECT g, n FROM x WHERE g < 50), z AS MATERIALIZED (SELECT id FROM near)
+         SELECT x.g, y.n, z.id FROM x JOIN y ON x.n = y.n AND x.g = y.g + 1, z ORDER BY 1";
+    let ordered =
+        "WITH x AS MATERIALIZED (SELECT id FROM far ORDER BY id DESC LIMIT 20) SELECT id FROM x";
+    let random =
+        "WITH x AS (SELECT random() AS r, id FROM far WHERE id < 100) SELECT count(*) FROM x
+         JOIN x AS y ON x.r = y.r";
+    let failing = "WITH x AS MATERIALIZED (SELECT 1 / (id - 7) AS q FROM far WHERE id < 9) SELECT sum(q) FROM x";
+    for (sql, stages) in [(STAGED, 1), (several, 3), (ordered, 0), (random, 0)] {
+        run(&mut session, "SET stages = off").await;
+        let expected = rows(&mut session, sql).await;
+        for split in ["auto", "h0", "h1"] {
+            let before = made(&database).0;
+            run(&mut session, &format!("SET stages = always; SET split = {split}")).await;
+            assert_eq!(rows(&mut session, sql).await, expected, "{sql}, {split}");
+            assert_eq!(made(&database).0 - before, stages, "{sql}, {split}");
+        }
+        run(&mut session, "SET split = auto").await;
+    }
+    let error = session.run(failing).await.unwrap_err();
+    assert_eq!(error.sqlstate(), "22012", "{error}");
+    let plan = rows(&mut session, &format!("EXPLAIN {STAGED}")).await.concat();
+    assert!(plan.contains("x: to be written to nas before the rest is planned: about"), "{plan}");
+    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {STAGED}")).await.concat();
+    assert!(
+        plan.contains("x: on nas: 10001 rows") && plan.contains("TableScanExec: WITH x"),
+        "{plan}"
+    );
+    // What a cursor has still to give stays; readers of other versions are no hindrance.
+    run(
+        &mut session,
+        "BEGIN; DECLARE c CURSOR FOR WITH x AS MATERIALIZED (SELECT id FROM far) SELECT id FROM x",
+    )
+    .await;
+    run(&mut database.session(), "DELETE FROM far; VACUUM far").await;
+    let shown = "SELECT owner, state, rows, device FROM cleave.result_sets";
+    assert_eq!(row(&mut session, shown).await, "run,in use,20001,nas");
+    assert_eq!(rows(&mut session, "FETCH ALL FROM c").await.len(), 20_001);
+    run(&mut session, "COMMIT").await;
+    assert_no_leak_soon(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stage_is_used_again_while_its_tables_have_the_same_rows() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, served, _) = with_nas(outside.path()).await;
+    let (mut session, mut plain) = (database.session(), database.session());
+    run(&mut session, "SET stages = always; SET result_cache_bytes = 0; SET result_reuse = on")
+        .await;
+    run(&mut session, "CREATE VIEW v AS SELECT id, note FROM far").await;
+    let over_view = "WITH x AS MATERIALIZED (SELECT id FROM v) SELECT count(*), sum(id) FROM x";
+    let again = |database: &Arc<Database>| made(database).1;
+    for change in [
+        "SELECT 1",
+        "INSERT INTO far VALUES (30000, 'more')",
+        "DELETE FROM far WHERE id = 4",
+        "UPDATE far SET note = 'other' WHERE id = 6",
+        "ALTER TABLE far RENAME TO other; ALTER TABLE near RENAME TO far",
+        "ALTER TABLE far RENAME TO near; ALTER TABLE other RENAME TO far",
+        "CREATE OR REPLACE VIEW v AS SELECT id + 1 AS id, note FROM far WHERE id < 100",
+    ] {
+        run(&mut plain, change).await;
+        for sql in [STAGED, over_view] {
+            let expected = rows(&mut plain, sql).await;
+            for _ in 0..2 {
+                assert_eq!(rows(&mut session, sql).await, expected, "{sql} after {change}");
+            }
+            let before = again(&database);
+            assert_eq!(rows(&mut session, sql).await, expected, "{sql} after {change}");
+            // Where one has few rows, it may lie elsewhere.
+            assert_eq!(again(&database) - before, 1, "{sql} after {change}");
+        }
+    }
+    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {STAGED}")).await.concat();
+    assert!(plan.contains("from result set") && plan.contains("ago, saves"), "{plan}");
+    // Neither another role's, nor beside uncommitted changes.
+    let before = made(&database);
+    run(&mut session, "CREATE ROLE ada; GRANT SELECT ON far TO ada; SET ROLE ada").await;
+    rows(&mut session, STAGED).await;
+    run(&mut session, "RESET ROLE; BEGIN; DELETE FROM far WHERE id = 8").await;
+    rows(&mut session, STAGED).await;
+    run(&mut session, "ROLLBACK").await;
+    assert_eq!(made(&database), (before.0 + 2, before.1));
+    // A device that was restarted may have lost it.
+    let address = served.address;
+    served.stop().await;
+    let _served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
+    let (before, expected) = (made(&database), rows(&mut plain, STAGED).await);
+    assert_eq!(rows(&mut session, STAGED).await, expected);
+    assert_eq!(made(&database), (before.0 + 1, before.1));
+    assert_ne!(held(&mut session).await, "0,NULL");
+    run(&mut session, "SET result_device_bytes = 0").await;
+    run(&mut plain, "DELETE FROM far WHERE id = 10").await;
+    rows(&mut session, STAGED).await;
+    run(&mut plain, "DROP TABLE far CASCADE; DROP DEVICE nas").await;
+    assert_eq!(held(&mut session).await, "0,NULL");
+}

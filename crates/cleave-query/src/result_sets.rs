@@ -1,0 +1,264 @@
+//! Result sets: the rows of a query in pages of the device that made them, which no catalog version names.
+//!
+//! ```text
+//!  InsertFragment ─▶ pages in space of a claim ─▶ ResultSet: a table in no catalog ─▶ scans on either side
+//!                                                    │ held by a run, a cursor, or the result cache
+//!                                                    └ dropped by the last of them: its space is free
+//! ```
+//!
+//! 1. [`InsertFragment::result_set`] writes the rows as those of a new table. In a catalog version of one statement
+//!    they are read like those of any table: cut, pruned by zone maps, by page reads or by fragments.
+//! 2. [`ResultSets`] lists those that live, and holds those that are [used again](ResultSets::find), the least useful
+//!    of which go first where they have more bytes than `result_device_bytes`, where a device is full, and before one
+//!    is removed.
+//!
+//! Invariants: a result set is not logged, synced or named by a manifest, so a crash leaves nothing of it behind. Who
+//! reads it holds it. A device that was restarted since has lost it: it is [asked](ResultSet::is_there) before a result
+//! set is used again.
+//!
+//! Source: NDP result sets, sections 3 and 4.
+//!
+//! [`InsertFragment::result_set`]: crate::cooperative::inserting::InsertFragment::result_set
+
+use std::any::Any;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use cleave_catalog::catalog::same_rows::TableRows;
+use cleave_catalog::catalog::{CatalogState, DeviceId, HeldSpace, TableState};
+use cleave_engine::device::{Claim, Device};
+use cleave_engine::versions::SpaceHolder;
+use cleave_media::{BLOCK_SIZE, Stopwatch};
+use cleave_store::TableSchema;
+
+/// Most result sets that are held, so that finding one stays cheap.
+const HELD_COUNT_MAX: usize = 1024;
+
+/// What a result set is called.
+#[derive(Debug, Clone)]
+pub(crate) struct About {
+    /// Who has it, unless it is held to be used again.
+    pub(crate) owner: &'static str,
+    /// The part of the statement that it is of.
+    pub(crate) name: String,
+    /// The statement.
+    pub(crate) statement: String,
+}
+
+impl About {
+    /// That of `owner`.
+    pub(crate) fn new(owner: &'static str, name: &str, statement: &str) -> Self {
+        Self { owner, name: name.to_owned(), statement: statement.to_owned() }
+    }
+}
+
+/// See the module's description.
+pub(crate) struct ResultSet {
+    pub(crate) number: u64,
+    pub(crate) about: About,
+    /// Its rows.
+    pub(crate) table: Arc<TableState>,
+    /// What it took to make it.
+    pub(crate) cost: Duration,
+    pub(crate) made: Stopwatch,
+    /// How often it was used again.
+    pub(crate) uses: AtomicU64,
+    device: Arc<Device>,
+    space: Arc<Claim>,
+}
+
+impl HeldSpace for ResultSet {}
+
+impl fmt::Debug for ResultSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResultSet").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl ResultSet {
+    /// The rows of `table`, whose pages `device` has written in `space`, within `cost`; `sets` lists it.
+    pub(crate) fn new(
+        sets: &ResultSets,
+        about: About,
+        table: Arc<TableState>,
+        (device, space): (&Arc<Device>, Arc<Claim>),
+        cost: Duration,
+    ) -> Arc<Self> {
+        let set = Arc::new(Self {
+            number: sets.next_number(),
+            about,
+            table,
+            cost,
+            made: Stopwatch::start(),
+            uses: AtomicU64::new(0),
+            device: Arc::clone(device),
+            space,
+        });
+        sets.note(&set);
+        set
+    }
+
+    /// The device of its pages.
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Bytes of the space that it has.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.space.block_count() * BLOCK_SIZE as u64
+    }
+
+    /// Whether the device still has its pages: one that was restarted may have lost them.
+    pub(crate) async fn is_there(&self) -> bool {
+        self.space.is_of_this_start().await
+    }
+
+    fn saved_for_each_byte(&self) -> f64 {
+        let uses = self.uses.load(Ordering::Relaxed) as f64 + 1.0;
+        self.cost.as_secs_f64() * uses / self.bytes().max(1) as f64
+    }
+}
+
+/// What says which result set is meant.
+pub(crate) trait SetKey: fmt::Debug + Send + Sync {
+    /// Whether `other` means the same.
+    fn is(&self, other: &dyn SetKey) -> bool;
+
+    /// For [`SetKey::is`].
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// The tables that a result set was made from, and what they had.
+pub(crate) type ReadTables = Vec<(Arc<TableSchema>, TableRows)>;
+
+/// A result set that is used again while its tables have the same rows.
+#[derive(Debug)]
+struct HeldSet {
+    key: Box<dyn SetKey>,
+    tables: ReadTables,
+    set: Arc<ResultSet>,
+}
+
+impl HeldSet {
+    fn is_valid_in(&self, state: &CatalogState) -> bool {
+        self.tables.iter().all(|(schema, rows)| state.has(schema) && rows.are_in(state))
+    }
+}
+
+/// The result sets of a database.
+#[derive(Debug, Default)]
+pub(crate) struct ResultSets {
+    sets: Mutex<Sets>,
+    last_number: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Sets {
+    living: Vec<Weak<ResultSet>>,
+    held: Vec<HeldSet>,
+}
+
+impl ResultSets {
+    fn next_number(&self) -> u64 {
+        self.last_number.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn note(&self, set: &Arc<ResultSet>) {
+        let mut sets = self.sets();
+        sets.living.retain(|known| known.strong_count() > 0);
+        sets.living.push(Arc::downgrade(set));
+    }
+
+    /// Those that live, and of those that are held, whether a reader of `state` may use them.
+    pub(crate) fn list(&self, state: &CatalogState) -> Vec<(Arc<ResultSet>, Option<bool>)> {
+        let sets = self.sets();
+        let living = sets.living.iter().filter_map(Weak::upgrade);
+        let held_of = |set: &Arc<ResultSet>| {
+            let held = sets.held.iter().find(|held| Arc::ptr_eq(&held.set, set));
+            held.map(|held| held.is_valid_in(state))
+        };
+        living.map(|set| (Arc::clone(&set), held_of(&set))).collect()
+    }
+
+    /// The one that `key` means, if a reader of `state` may use it.
+    pub(crate) async fn find(
+        &self,
+        key: &dyn SetKey,
+        state: &CatalogState,
+    ) -> Option<Arc<ResultSet>> {
+        let found = {
+            let sets = self.sets();
+            let held = sets.held.iter().find(|held| held.key.is(key))?;
+            held.is_valid_in(state).then(|| Arc::clone(&held.set))?
+        };
+        if found.is_there().await {
+            found.uses.fetch_add(1, Ordering::Relaxed);
+            return Some(found);
+        }
+        self.sets().held.retain(|held| !Arc::ptr_eq(&held.set, &found));
+        None
+    }
+
+    /// Holds `set`, which `key` means and which was made of `tables`, within `bytes_max` of its device.
+    pub(crate) fn hold(
+        &self,
+        key: Box<dyn SetKey>,
+        tables: ReadTables,
+        set: &Arc<ResultSet>,
+        (state, bytes_max): (&CatalogState, u64),
+    ) {
+        if set.bytes() > bytes_max {
+            return;
+        }
+        let device = set.device.id();
+        let mut gone = Vec::new();
+        let mut sets = self.sets();
+        // First those that nobody who reads the newest rows is given.
+        let stays = |held: &HeldSet| !held.key.is(&*key) && held.is_valid_in(state);
+        gone.extend(sets.held.extract_if(.., |held| !stays(held)));
+        loop {
+            let there = sets.held.iter().filter(|held| held.set.device.id() == device);
+            let bytes: u64 = there.map(|held| held.set.bytes()).sum();
+            if bytes + set.bytes() <= bytes_max && sets.held.len() < HELD_COUNT_MAX {
+                break;
+            }
+            let Some(least) = sets.take_least(Some(device)) else { break };
+            gone.push(least);
+        }
+        sets.held.push(HeldSet { key, tables, set: Arc::clone(set) });
+        drop(sets);
+        drop(gone);
+    }
+
+    fn sets(&self) -> MutexGuard<'_, Sets> {
+        self.sets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sets {
+    /// Takes out the one that saved least for its bytes, of those on `device`, if that is said and has any.
+    fn take_least(&mut self, device: Option<DeviceId>) -> Option<HeldSet> {
+        let saved = |index: &usize| {
+            let held = self.held.get(*index);
+            held.map_or(0.0, |held| held.set.saved_for_each_byte())
+        };
+        let is_there =
+            |index: &usize| self.held.get(*index).map(|held| held.set.device.id()) == device;
+        let least = |indexes: &mut dyn Iterator<Item = usize>| {
+            indexes.min_by(|one, other| saved(one).total_cmp(&saved(other)))
+        };
+        let index = least(&mut (0..self.held.len()).filter(is_there))
+            .or_else(|| least(&mut (0..self.held.len())))?;
+        Some(self.held.swap_remove(index))
+    }
+}
+
+impl SpaceHolder for ResultSets {
+    fn give_up(&self) {
+        // Dropped behind the lock.
+        let held = std::mem::take(&mut self.sets().held);
+        drop(held);
+    }
+}
