@@ -8,6 +8,9 @@
 //! The rows are those of the snapshot at DECLARE, whatever the transaction does afterwards. A cursor ends with its
 //! transaction, or, WITH HOLD, with its session. Rolling back its transaction or savepoint removes it.
 //!
+//! WITH HOLD, a device behind a link writes many rows as a result set, from DECLARE on ([`DeferredQuery`]): FETCH waits
+//! for it. Then neither a run nor the snapshot lives as long as the session.
+//!
 //! Invariant: a cursor holds in memory only what its query makes ahead and the rest of one batch.
 //!
 //! Source: PostgreSQL's manual, "DECLARE", "FETCH".
@@ -19,9 +22,10 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use cleave_catalog::error::{Error, Fault, NameKind, Result};
 use cleave_catalog::session_objects::{SessionObjects, ShownCursor};
-use cleave_query::select::QueryRequest;
+use cleave_query::select::{DeferredQuery, QueryRequest};
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::parse::{Declare, Fetch};
+use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 
 use super::started::ResultRows;
@@ -163,7 +167,7 @@ impl Session {
     }
 
     /// Lets the threads of `runtime` compute the rows of cursors, as [`ResultRows::on`] does for others.
-    pub fn compute_on(&mut self, runtime: tokio::runtime::Handle) {
+    pub fn compute_on(&mut self, runtime: Handle) {
         self.runtime = Some(runtime);
     }
 }
@@ -191,14 +195,26 @@ pub(super) async fn declare(
     }
     let view = session.view().await?;
     let asked = QueryRequest { query, parameters, view: Some(&view) };
-    let Started::Rows(rows) =
-        started::started(&session.database, session.in_force(), asked, text).await?
-    else {
-        return Err(Error::unsupported("a cursor for a statement that returns no rows"));
+    let (database, settings) = (session.database.queries(), session.in_force());
+    let deferred = match is_held {
+        true => DeferredQuery::plan(database, settings, (asked, &view), (name, text)).await?,
+        false => None,
     };
-    let rows = match &session.runtime {
-        Some(runtime) => rows.on(runtime),
-        None => rows,
+    let rows = match (deferred, &session.runtime) {
+        (Some(query), runtime) => {
+            let runtime = runtime.clone().unwrap_or_else(Handle::current);
+            ResultRows::deferred(query, &runtime)
+        }
+        (None, runtime) => {
+            let started = started::started(&session.database, settings, asked, text).await?;
+            let Started::Rows(rows) = started else {
+                return Err(Error::unsupported("a cursor for a statement that returns no rows"));
+            };
+            match runtime {
+                Some(runtime) => rows.on(runtime),
+                None => rows,
+            }
+        }
     };
     let cursor = Cursor {
         schema: rows.schema(),

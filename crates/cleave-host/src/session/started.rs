@@ -24,8 +24,10 @@ use cleave_catalog::settings::Settings;
 use cleave_catalog::settings::When;
 use cleave_catalog::tasks;
 use cleave_engine::write::begun::byte_count;
-use cleave_fragment::{StopOnDrop, wanted};
-use cleave_query::select::{QueryRequest, ReadView, RunningQuery, describe, run_logged};
+use cleave_fragment::{Stop, StopOnDrop, wanted};
+use cleave_query::select::{
+    DeferredQuery, QueryRequest, ReadView, RunningQuery, describe, run_logged,
+};
 use cleave_sql::statement::parameters::place_of;
 use cleave_sql::statement::parse::Scope;
 use cleave_sql::statement::properties::Columns;
@@ -356,23 +358,34 @@ impl ResultRows {
         Self { schema, source: Source::Cursor { cursor, left } }
     }
 
+    /// The rows of `query`, which the threads of `runtime` begin at once to compute.
+    pub(super) fn deferred(query: DeferredQuery, runtime: &Handle) -> Self {
+        let schema = query.schema();
+        let (give, batches) = mpsc::channel(AHEAD);
+        let mut task = JoinSet::new();
+        let giving = async move {
+            match query.run().await {
+                Ok(running) => give_rows(running, &give).await,
+                // Nobody may want to know.
+                Err(error) => drop(give.send(Err(error)).await),
+            }
+        };
+        // Dropping the task stops its query.
+        task.spawn_on(giving, runtime);
+        let source = Source::Elsewhere { batches, _stop: StopOnDrop::from(&Stop::default()), task };
+        Self { schema, source }
+    }
+
     /// The same, computed by the threads of `runtime`; the caller's thread only waits for them. Rows computed already
     /// stay here.
     #[must_use]
     pub fn on(self, runtime: &Handle) -> Self {
-        let Source::Running(mut running) = self.source else { return self };
+        let Source::Running(running) = self.source else { return self };
         let is_stopped = running.planned().context.stop().clone();
         let stop = StopOnDrop::from(&is_stopped);
         let (give, batches) = mpsc::channel(AHEAD);
         let mut task = JoinSet::new();
-        let giving = async move {
-            while let Some(batch) = running.next().await.transpose() {
-                let is_last = batch.is_err();
-                if give.send(batch).await.is_err() || is_last {
-                    return;
-                }
-            }
-        };
+        let giving = async move { give_rows(*running, &give).await };
         task.spawn_on(wanted::until(move || is_stopped.is_raised(), giving), runtime);
         let source = Source::Elsewhere { batches, _stop: stop, task };
         Self { schema: self.schema, source }
@@ -414,6 +427,16 @@ impl ResultRows {
     }
 }
 
+/// Gives the rows of `running` until nobody takes them.
+async fn give_rows(mut running: RunningQuery, give: &mpsc::Sender<Result<RecordBatch>>) {
+    while let Some(batch) = running.next().await.transpose() {
+        let is_last = batch.is_err();
+        if give.send(batch).await.is_err() || is_last {
+            return;
+        }
+    }
+}
+
 impl std::fmt::Debug for ResultRows {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("ResultRows").field("schema", &self.schema).finish_non_exhaustive()
@@ -425,7 +448,6 @@ mod tests {
     //! A task that breaks off is an error, not the end of its rows.
 
     use arrow::datatypes::Schema;
-    use cleave_fragment::Stop;
 
     use super::*;
 

@@ -2,13 +2,14 @@
 //! statement without stages, leave no space behind, and are used again only while their tables have the same rows.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cleave_catalog::activity::Act;
 use cleave_host::Database;
 use cleave_host::session::Session;
 
 use crate::devices::{Served, with_nas};
-use crate::support::{assert_no_leak_soon, row, rows, run};
+use crate::support::{assert_no_leak_soon, refused, row, rows, run};
 
 /// Its stage has every second row of the table, and the rest a few of them.
 const STAGED: &str = "WITH x AS (SELECT id, note, id % 10 AS d FROM far WHERE id % 2 = 0)
@@ -128,4 +129,46 @@ async fn a_stage_is_used_again_while_its_tables_have_the_same_rows() {
     rows(&mut session, STAGED).await;
     run(&mut plain, "DROP TABLE far CASCADE; DROP DEVICE nas").await;
     assert_eq!(held(&mut session).await, "0,NULL");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_held_cursor_is_written_while_nobody_waits() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, _served, _) = with_nas(outside.path()).await;
+    let (mut session, mut other) = (database.session(), database.session());
+    run(&mut session, "SET stages = always; BEGIN; INSERT INTO far VALUES (30000, 'own')").await;
+    let query = "SELECT note AS n, id, id AS n FROM far ORDER BY id DESC";
+    run(&mut session, &format!("DECLARE c CURSOR WITH HOLD FOR {query}")).await;
+    run(&mut session, "DECLARE gone CURSOR WITH HOLD FOR SELECT id FROM far").await;
+    run(&mut session, "DECLARE few CURSOR WITH HOLD FOR SELECT id FROM far ORDER BY 1 LIMIT 2")
+        .await;
+    run(&mut session, "CLOSE gone; COMMIT").await;
+    let sets = "SELECT name, owner, rows, device FROM cleave.result_sets";
+    for _ in 0..500 {
+        let shown = rows(&mut other, sets).await;
+        if shown.len() == 1 && shown[0].starts_with("c ") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let shown = row(&mut other, sets).await;
+    assert!(shown.starts_with("c ") && shown.ends_with(",cursor,20002,nas"), "{shown}");
+    // It keeps no page of the table.
+    assert_eq!(row(&mut session, "FETCH 1 FROM few").await, "0");
+    run(&mut session, "CLOSE few").await;
+    run(&mut other, "DELETE FROM far WHERE id < 30000; VACUUM far; CHECKPOINT").await;
+    let nas = database.device_named("nas").unwrap();
+    run(&mut other, "INSERT INTO near VALUES (7, 'reclaims'); CHECKPOINT").await;
+    assert_eq!(nas.space().retired_blocks, 0);
+    assert_eq!(row(&mut session, "FETCH 1 FROM c").await, "own,30000,30000");
+    let rest = rows(&mut session, "FETCH ALL FROM c").await;
+    assert_eq!((rest.len(), &*rest[0]), (20_001, "far away,20000,20000"));
+    assert!(rest.last().unwrap().ends_with(",0,0"), "{:?}", rest.last());
+    let failing = "DECLARE f CURSOR WITH HOLD FOR SELECT 1 / (id - 30000) FROM far";
+    run(&mut session, failing).await;
+    assert_eq!(refused(&mut session, "FETCH ALL FROM f").await.sqlstate(), "22012");
+    run(&mut session, "BEGIN; DECLARE r CURSOR WITH HOLD FOR SELECT id FROM far; ROLLBACK").await;
+    assert_eq!(refused(&mut session, "FETCH 1 FROM r").await.sqlstate(), "34000");
+    drop(session);
+    assert_no_leak_soon(&database).await;
 }

@@ -41,6 +41,7 @@ mod advisory_functions;
 mod backend_functions;
 mod compiled;
 mod constant_row;
+mod deferred;
 mod describe;
 mod explain;
 mod host_cuts;
@@ -82,6 +83,7 @@ mod views;
 mod with_parts;
 mod with_scan_exec;
 
+pub use deferred::DeferredQuery;
 pub use describe::{Described, all_known, describe, describe_over};
 pub use explain::{ExplainedChange, Measured, explain, explain_look_up, explained_columns};
 pub use index_choice::IndexChoice;
@@ -780,6 +782,12 @@ impl RunningQuery {
     /// Columns of the result, each with a note of [where it comes from](ColumnOrigin).
     pub fn described_schema(&self) -> SchemaRef {
         origins::noted(&self.schema, &self.query.origins)
+    }
+
+    /// The same with columns as `schema` calls them.
+    fn called(mut self, schema: &SchemaRef) -> Self {
+        self.schema = Arc::clone(schema);
+        self
     }
 
     /// Columns of the result.
