@@ -23,8 +23,8 @@
     htap         LinkBench's transactions beside analytic queries, with sweeps
     units        half of a table in blocks of rows, by the size of a slot, and in pages
     interleaving the host computes over rows while the device makes the next ones, by the number of slots
-    materialise  a query whose rows are written before they are consumed
-    reuse        a result that is there already, in the result cache and in a materialized view
+    materialise  a query of WITH whose rows a device writes before they are consumed
+    reuse        a result that is there already, in the result cache and on the device
     refresh      a materialized view by changes, and all of its rows
 
 The device is embedded, local, remote or on the testbed (`--place`). Runs of all ways alternate; a ratio is the median

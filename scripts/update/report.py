@@ -152,7 +152,6 @@ SPECS = {
                          picture=("bars", "seconds", "s")),
     "materialise": Spec("Rows written before they are consumed",
                         (*BEFORE, figure("overhead", "overhead", "times"),
-                         figure("written_seconds", "written in", "s"),
                          figure("second_use_seconds", "second use", "s")), picture=("bars", "seconds", "s")),
     "reuse": Spec("Results that are there already", (*BEFORE, figure("faster", "faster", "times")),
                   picture=("bars", "seconds", "s")),

@@ -17,8 +17,11 @@ STACKS = [ways.Way("blk", settings={"stack": "blk"}), ways.Way("native", setting
 SIDES = [ways.Way("device", settings={"split": "auto", "stealing": "off"}), ways.HOST]
 
 HALF = "SELECT * FROM node WHERE version < 8"
-GROUPED = ("SELECT id % 50000 AS bucket, type, count(*) AS n, sum(version) AS versions, max(data) AS last FROM node "
-           "GROUP BY id % 50000, type")
+# Groups of three types each.
+GROUPS = [50, 50000]
+GROUPED = ("SELECT id % {groups} AS bucket, type, count(*) AS n, sum(version) AS versions, max(data) AS last FROM node "
+           "GROUP BY id % {groups}, type")
+STAGED = "WITH kept AS MATERIALIZED ({rows}) SELECT type, sum(n), sum(versions), max(last) FROM kept GROUP BY type"
 CONSUMED = "SELECT type, sum(n), sum(versions), max(last) FROM {rows} GROUP BY type"
 VIEWS = {
     "one table": "SELECT id % 1000 AS bucket, count(*) AS n, sum(version) AS versions, sum(time) AS times FROM node "
@@ -85,18 +88,27 @@ def interleaving(run):
 
 
 def materialise(run):
-    """Experiment 3: a query and its consumer at once, against its rows written first and then consumed."""
-    def measure(way, system):
+    """Experiment 3: rows that a device writes before the rest of the statement, against rows sent as they are made."""
+    def measure(way, system, groups):
         load(run, system)
+        text = STAGED.format(rows=GROUPED.format(groups=groups))
         with system.connect(way.settings) as session:
-            plain = timed(session, CONSUMED.format(rows=f"({GROUPED}) AS rows"))
-            written = timed(session, f"CREATE TEMPORARY TABLE kept AS {GROUPED}")
-            consumed = timed(session, CONSUMED.format(rows="kept"))
-            session.execute("DROP TABLE kept")
-        return {"seconds": written + consumed, "plain_seconds": plain, "written_seconds": written,
-                "second_use_seconds": consumed, "overhead": (written + consumed) / plain}
+            session.execute("SET stages = off")
+            # The first one reads from media.
+            timed(session, text)
+            plain = statement(session, way, text)["seconds"]
+            session.execute("SET stages = 'always'")
+            # Held only from here on.
+            session.execute("SET result_reuse = on")
+            written = statement(session, way, text)["seconds"]
+            consumed = statement(session, way, text)["seconds"]
+        system.say("INSERT INTO node (id, type, version, time, data) SELECT max(id) + 1, 2048, 1, 0, '' FROM node")
+        return {"seconds": written, "plain_seconds": plain, "second_use_seconds": consumed,
+                "overhead": written / plain}
 
-    run.rounds("materialise", {"rows": "grouped"}, SIDES, measure)
+    for groups in GROUPS:
+        run.rounds("materialise", {"groups": groups}, SIDES[:1],
+                   lambda way, system, groups=groups: measure(way, system, groups))
 
 
 def reuse(run):
@@ -107,25 +119,30 @@ def reuse(run):
             timed(session, text)
         return statement(session, way, text)["seconds"]
 
-    def from_device(session, way, _, consumer):
-        session.execute(f"CREATE MATERIALIZED VIEW kept AS {GROUPED}")
-        again = CONSUMED.format(rows="kept") if consumer else "SELECT * FROM kept"
-        seconds = statement(session, way, again)["seconds"]
-        session.execute("DROP MATERIALIZED VIEW kept")
-        return seconds
+    def from_device(session, way, _, staged):
+        session.execute("SET stages = 'always'")
+        session.execute("SET result_reuse = on")
+        # The whole result in the host's memory would come first.
+        session.execute("SET result_cache_bytes = 0")
+        timed(session, staged)
+        return statement(session, way, staged)["seconds"]
 
-    for where, of in (("result cache", from_host), ("materialized view", from_device)):
-        for consumer in (False, True):
-            def measure(way, system, of=of, consumer=consumer):
-                load(run, system)
-                text = CONSUMED.format(rows=f"({GROUPED}) AS rows") if consumer else GROUPED
-                with system.connect(way.settings) as session:
-                    plain = statement(session, way, text)["seconds"]
-                    seconds = of(session, way, text, consumer)
-                return {"seconds": seconds, "plain_seconds": plain, "faster": plain / seconds}
+    for where, of in (("result cache", from_host), ("stage", from_device)):
+        for groups in GROUPS:
+            grouped = GROUPED.format(groups=groups)
+            for consumed, query in (("by a query", CONSUMED), ("by the client", "SELECT * FROM {rows}")):
+                def measure(way, system, of=of, grouped=grouped, query=query):
+                    load(run, system)
+                    text = query.format(rows=f"({grouped}) AS rows")
+                    staged = f"WITH kept AS MATERIALIZED ({grouped}) {query.format(rows='kept')}"
+                    with system.connect(way.settings) as session:
+                        timed(session, text)
+                        plain = statement(session, way, text)["seconds"]
+                        seconds = of(session, way, text, staged)
+                    return {"seconds": seconds, "plain_seconds": plain, "faster": plain / seconds}
 
-            case = {"result": where, "consumed": "by a query" if consumer else "by the client"}
-            run.rounds("reuse", case, SIDES, measure)
+                case = {"result": where, "groups": groups, "consumed": consumed}
+                run.rounds("reuse", case, SIDES[:1], measure)
 
 
 def refresh(run):
