@@ -20,7 +20,6 @@
 //!
 //! [`InsertFragment::result_set`]: crate::cooperative::inserting::InsertFragment::result_set
 
-use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -28,10 +27,12 @@ use std::time::Duration;
 
 use cleave_catalog::catalog::same_rows::TableRows;
 use cleave_catalog::catalog::{CatalogState, DeviceId, HeldSpace, TableState};
+use cleave_catalog::settings::Settings;
 use cleave_engine::device::{Claim, Device};
 use cleave_engine::versions::SpaceHolder;
 use cleave_media::{BLOCK_SIZE, Stopwatch};
 use cleave_store::TableSchema;
+use datafusion::logical_expr::LogicalPlan;
 
 /// Most result sets that are held, so that finding one stays cheap.
 const HELD_COUNT_MAX: usize = 1024;
@@ -121,13 +122,12 @@ impl ResultSet {
     }
 }
 
-/// What says which result set is meant.
-pub(crate) trait SetKey: fmt::Debug + Send + Sync {
-    /// Whether `other` means the same.
-    fn is(&self, other: &dyn SetKey) -> bool;
-
-    /// For [`SetKey::is`].
-    fn as_any(&self) -> &dyn Any;
+/// Which rows are meant: those of a plan over tables that it names and does not hold, under settings.
+#[derive(Debug, PartialEq)]
+pub(crate) struct SetKey {
+    pub(crate) role: Option<u32>,
+    pub(crate) plan: LogicalPlan,
+    pub(crate) settings: Settings,
 }
 
 /// The tables that a result set was made from, and what they had.
@@ -136,7 +136,7 @@ pub(crate) type ReadTables = Vec<(Arc<TableSchema>, TableRows)>;
 /// A result set that is used again while its tables have the same rows.
 #[derive(Debug)]
 struct HeldSet {
-    key: Box<dyn SetKey>,
+    key: SetKey,
     tables: ReadTables,
     set: Arc<ResultSet>,
 }
@@ -183,14 +183,10 @@ impl ResultSets {
     }
 
     /// The one that `key` means, if a reader of `state` may use it.
-    pub(crate) async fn find(
-        &self,
-        key: &dyn SetKey,
-        state: &CatalogState,
-    ) -> Option<Arc<ResultSet>> {
+    pub(crate) async fn find(&self, key: &SetKey, state: &CatalogState) -> Option<Arc<ResultSet>> {
         let found = {
             let sets = self.sets();
-            let held = sets.held.iter().find(|held| held.key.is(key))?;
+            let held = sets.held.iter().find(|held| held.key == *key)?;
             held.is_valid_in(state).then(|| Arc::clone(&held.set))?
         };
         if found.is_there().await {
@@ -204,7 +200,7 @@ impl ResultSets {
     /// Holds `set`, which `key` means and which was made of `tables`, within `bytes_max` of its device.
     pub(crate) fn hold(
         &self,
-        key: Box<dyn SetKey>,
+        key: SetKey,
         tables: ReadTables,
         set: &Arc<ResultSet>,
         (state, bytes_max): (&CatalogState, u64),
@@ -216,7 +212,7 @@ impl ResultSets {
         let mut gone = Vec::new();
         let mut sets = self.sets();
         // First those that nobody who reads the newest rows is given.
-        let stays = |held: &HeldSet| !held.key.is(&*key) && held.is_valid_in(state);
+        let stays = |held: &HeldSet| held.key != key && held.is_valid_in(state);
         gone.extend(sets.held.extract_if(.., |held| !stays(held)));
         loop {
             let there = sets.held.iter().filter(|held| held.set.device.id() == device);

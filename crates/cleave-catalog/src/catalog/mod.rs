@@ -566,6 +566,21 @@ pub struct TabletState {
 }
 
 impl TabletState {
+    /// A tablet without rows on `device`, with its parts of the table's indexes.
+    #[must_use]
+    pub fn empty(id: TabletId, device: DeviceId, indexes: Vec<Arc<TabletIndex>>) -> Self {
+        Self {
+            id,
+            device,
+            next_vid: 1,
+            vids_skipped: 0,
+            heap: Vec::new(),
+            version_map: Arc::new(VersionMap::new()),
+            rewrites: Rewrites::default(),
+            indexes,
+        }
+    }
+
     /// Rows that were ever inserted.
     pub fn inserted_count(&self) -> u64 {
         // VIDs begin at 1.

@@ -7,19 +7,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
+use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::{concat_batches, filter_record_batch};
 
 use cleave_catalog::error::Result;
 
-/// The bytes that the values of `rows` take. Batches of one page are slices of its columns: each counts its own part.
-pub fn byte_count(rows: &RecordBatch) -> usize {
-    let of_column = |column: &ArrayRef| {
-        let bytes = column.to_data().get_slice_memory_size();
-        bytes.unwrap_or_else(|_| column.get_array_memory_size())
-    };
-    rows.columns().iter().map(of_column).sum()
-}
+pub use cleave_fragment::slice_bytes as byte_count;
 
 /// Batches of about one size that are joined.
 const FEW: usize = 16;

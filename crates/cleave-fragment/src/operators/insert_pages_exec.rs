@@ -234,8 +234,9 @@ impl InsertedRows {
     }
 }
 
-/// The bytes that the values of `batch` take: an aggregate gives slices of all of its groups, which they share.
-fn slice_bytes(batch: &RecordBatch) -> usize {
+/// The bytes that the values of `batch` take. Batches of one page, or of the groups of an aggregate, are slices of the
+/// same columns: each counts its own part.
+pub fn slice_bytes(batch: &RecordBatch) -> usize {
     let of_column = |column: &ArrayRef| {
         let bytes = column.to_data().get_slice_memory_size();
         bytes.unwrap_or_else(|_| column.get_array_memory_size())

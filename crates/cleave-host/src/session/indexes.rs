@@ -19,7 +19,7 @@ use cleave_engine::write::build_index::{build_index, build_index_within};
 use cleave_sql::statement::ddl::check_class;
 use cleave_sql::statement::placement::device_list;
 use cleave_sql::statement::{CreateIndex, CreateTable};
-use cleave_store::{TableSchema, TabletId, VersionMap};
+use cleave_store::{TableSchema, TabletId};
 
 use super::definitions::Definition;
 use super::foreign_key_rules::{Own, drop_references};
@@ -330,16 +330,8 @@ fn empty_table(
     };
     let mut tablets = Vec::with_capacity(devices.len());
     for (id, device) in (0..).zip(devices) {
-        tablets.push(Arc::new(TabletState {
-            id: TabletId(id),
-            device: *device,
-            next_vid: 1,
-            vids_skipped: 0,
-            heap: Vec::new(),
-            rewrites: Default::default(),
-            version_map: Arc::new(VersionMap::new()),
-            indexes: indexes.iter().map(empty).collect::<Result<_>>()?,
-        }));
+        let own = indexes.iter().map(empty).collect::<Result<_>>()?;
+        tablets.push(Arc::new(TabletState::empty(TabletId(id), *device, own)));
     }
     let (damaged, rules) = (Vec::new(), Arc::default());
     Ok(TableState { schema, indexes, tablets, division, damaged, rules, materialized: None })

@@ -33,9 +33,7 @@ use cleave_fragment::{
 };
 use cleave_media::{BLOCK_SIZE, Stopwatch};
 use cleave_plan::PlanEstimates;
-use cleave_store::{
-    PageClass, Projection, SegmentId, SegmentRef, TableSchema, TabletId, VersionMap,
-};
+use cleave_store::{PageClass, Projection, SegmentId, SegmentRef, TableSchema, TabletId};
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::physical_expr::PhysicalExpr;
@@ -291,16 +289,7 @@ impl InsertFragment {
 
 /// The table that `schema` describes, without rows, on `device`.
 fn empty_table(schema: &Arc<TableSchema>, device: DeviceId) -> TableState {
-    let tablet = TabletState {
-        id: TabletId(0),
-        device,
-        next_vid: 1,
-        vids_skipped: 0,
-        heap: Vec::new(),
-        rewrites: Default::default(),
-        version_map: Arc::new(VersionMap::new()),
-        indexes: Vec::new(),
-    };
+    let tablet = TabletState::empty(TabletId(0), device, Vec::new());
     TableState {
         schema: Arc::clone(schema),
         indexes: Vec::new(),

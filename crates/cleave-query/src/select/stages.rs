@@ -16,7 +16,6 @@
 //! Invariant: rows are the same with and without stages. Source: NDP result sets, section 4.2;
 //! `docs/design/result-sets.md`.
 
-use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -26,7 +25,7 @@ use cleave_catalog::activity::Act;
 use cleave_catalog::catalog::same_rows::TableRows;
 use cleave_catalog::catalog::{DeviceId, TableState};
 use cleave_catalog::error::Result;
-use cleave_catalog::settings::{Settings, When};
+use cleave_catalog::settings::When;
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::walk::WalkPlan;
 use cleave_media::Stopwatch;
@@ -260,7 +259,7 @@ impl Staging {
     ) -> Option<Stage> {
         let (stopwatch, database) = (Stopwatch::start(), context.database());
         let settings = context.settings();
-        let key = StageKey::of(context, part);
+        let key = key_of(context, part);
         let stage = |set: Arc<ResultSet>, is_reused| {
             let schema =
                 TableSchema { name: part_name(part.number), ..(*set.table.schema).clone() };
@@ -288,7 +287,7 @@ impl Staging {
         database.activity().note(Act::Stage);
         if let Some((key, tables)) = key {
             let limit = (&**context.state(), settings.limits.reuse.device_bytes);
-            database.result_sets.hold(Box::new(key), tables, &made, limit);
+            database.result_sets.hold(key, tables, &made, limit);
         }
         Some(stage(made, false))
     }
@@ -429,41 +428,19 @@ impl Stage {
     }
 }
 
-/// Which rows are meant: those of a plan over tables that it names and does not hold, under settings.
-#[derive(Debug)]
-struct StageKey {
-    plan: LogicalPlan,
-    settings: Settings,
-    role: Option<u32>,
-}
-
-impl StageKey {
-    /// That of `part` in the statement of `context`, and what its tables have; None: it takes no part in reuse.
-    fn of(context: &StatementContext, part: &OptimisedPart) -> Option<(Self, ReadTables)> {
-        let settings = context.settings();
-        let plan = &part.plan;
-        let takes_part = settings.limits.reuse.is_on
-            && context.reads_committed_rows()
-            && depends_on_tables(&[plan], plan, &[]);
-        let tables = tables_of(plan).filter(|_| takes_part)?;
-        // Its own tables would keep their catalog version, and the database.
-        let plan = cached_plan(plan)?;
-        let role = settings.client.acting.role;
-        Some((Self { plan, settings: of_anybody(settings), role }, tables))
-    }
-}
-
-impl SetKey for StageKey {
-    fn is(&self, other: &dyn SetKey) -> bool {
-        let other = other.as_any().downcast_ref::<Self>();
-        other.is_some_and(|other| {
-            (self.role, &self.plan, &self.settings) == (other.role, &other.plan, &other.settings)
-        })
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
+/// What says that the rows of `part` in the statement of `context` are meant, and what its tables have; None: it takes
+/// no part in reuse.
+fn key_of(context: &StatementContext, part: &OptimisedPart) -> Option<(SetKey, ReadTables)> {
+    let settings = context.settings();
+    let plan = &part.plan;
+    let takes_part = settings.limits.reuse.is_on
+        && context.reads_committed_rows()
+        && depends_on_tables(&[plan], plan, &[]);
+    let tables = tables_of(plan).filter(|_| takes_part)?;
+    // Its own tables would keep their catalog version, and the database.
+    let plan = cached_plan(plan)?;
+    let role = settings.client.acting.role;
+    Some((SetKey { role, plan, settings: of_anybody(settings) }, tables))
 }
 
 /// The tables that `plan` reads, and what they have; None: it reads something else.
