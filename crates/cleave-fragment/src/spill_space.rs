@@ -28,6 +28,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use run::FRAME_BYTES;
 pub use run::{RunsWriter, SpillFigures, SpillRun};
 
 /// Blocks that one run may fill, read and fill again.

@@ -1,20 +1,22 @@
-//! Joins and aggregates that outgrow their memory: refused without space, finished with it, over every link, and
+//! Joins, aggregates and sorts that outgrow their memory: refused without space, finished with it, over every link, and
 //! nothing written elsewhere.
 
 use std::sync::Arc;
 
 use arrow::array::AsArray;
+use arrow::compute::SortOptions;
 use arrow::datatypes::Int32Type;
 use cleave_fragment::Morsel;
 use cleave_fragment::command::{DeviceErrorCause, Execute, Request};
 use cleave_fragment::link::RunStream;
 use cleave_media::{Extent, Media};
 use datafusion_common::{JoinType, NullEquality};
-use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::expressions::Column;
+use datafusion_physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion_physical_plan::ExecutionPlan;
 use datafusion_physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
 use datafusion_physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion_physical_plan::sorts::sort::SortExec;
 
 use crate::bench::{
     Bench, ROW_COUNT, benches, device_error, extent, memory, options, scan, scan_with,
@@ -55,6 +57,13 @@ fn groups() -> Arc<dyn ExecutionPlan> {
     ]);
     let (mode, schema) = (AggregateMode::Single, input.schema());
     Arc::new(AggregateExec::try_new(mode, by, Vec::new(), Vec::new(), input, schema).unwrap())
+}
+
+/// The rows by name, descending.
+fn sorted() -> Arc<dyn ExecutionPlan> {
+    let options = SortOptions { descending: true, nulls_first: true };
+    let order = LexOrdering::new([PhysicalSortExpr::new(column("name", 1), options)]).unwrap();
+    Arc::new(SortExec::new(order, scan(None)))
 }
 
 fn pieces() -> Vec<Extent> {
@@ -102,7 +111,11 @@ async fn with_space_they_finish_within_their_memory_and_write_nowhere_else() {
         let morsels = bench.load().await;
         bench.reserve(RESERVED, u32::try_from(PIECES).unwrap() * 60).await;
         // Each scan emits all rows, and so do the operators above.
-        let plans = [(join(), MEMORY_BYTES, 3), (groups(), MEMORY_BYTES / 2, 2)];
+        let plans = [
+            (join(), MEMORY_BYTES, 3),
+            (groups(), MEMORY_BYTES / 2, 2),
+            (sorted(), MEMORY_BYTES / 4, 2),
+        ];
         for (number, (plan, memory_bytes, nodes)) in plans.iter().enumerate() {
             let (run, plan) = (10 * (number as u64 + 1), (plan, *memory_bytes));
             // Without space: no row, and the reason.

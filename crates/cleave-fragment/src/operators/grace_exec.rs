@@ -1,5 +1,5 @@
-//! Hash joins and aggregates that exceed their memory: the engine's operator, run over one part of its rows after the
-//! other (Grace hash join).
+//! Hash joins, aggregates and sorts that exceed their memory: the engine's operator, run over one part of its rows
+//! after the other (Grace hash join; external merge sort).
 //!
 //! ```text
 //!  build ─▶ held ──── all fit ───────────────▶ engine's join over all ◀─── probe
@@ -19,8 +19,10 @@
 //!    first row; so is one that turns out not to fit.
 //! 4. [`aggregate`] does the same for groups. It spills states, not rows: an aggregate that reads rows becomes the
 //!    engine's partial aggregate, which emits its states when its memory is full, below the engine's final one.
+//! 5. [`sort`] sorts as many rows as fit at a time, spills each lot as a run, and merges the runs.
 //!
-//! Joining, grouping, hashing and encoding are the engine's; dividing, spilling and going on are ours.
+//! Joining, grouping, sorting, merging, hashing and encoding are the engine's; dividing, spilling and going on are
+//! ours.
 //!
 //! Invariants: each input is read once. Rows with equal keys are in the same part. A part whose rows all have one key
 //! cannot be made smaller and is an out-of-memory error; the largest part comes first, so the error comes before the
@@ -38,6 +40,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNodeRecursion};
 use datafusion_common::{Result, Statistics, internal_err};
+use datafusion_execution::config::SessionConfig;
 use datafusion_execution::memory_pool::{
     GreedyMemoryPool, MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
 };
@@ -48,6 +51,7 @@ use datafusion_physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion_physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion_physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion_physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion_physical_plan::sorts::sort::SortExec;
 use datafusion_physical_plan::statistics::StatisticsArgs;
 use datafusion_physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, InputOrderMode, PlanProperties,
@@ -65,6 +69,7 @@ mod divide;
 mod given_exec;
 mod join;
 mod produced;
+mod sort;
 #[cfg(test)]
 mod tests;
 
@@ -120,7 +125,7 @@ impl GraceExec {
             _ => BYTES_UNLIMITED,
         };
         let in_place_of = |node: Arc<dyn ExecutionPlan>| {
-            Ok(match can_divide(node.as_ref()) {
+            Ok(match can_spill(node.as_ref()) {
                 true => Transformed::yes(Arc::new(Self::new(node, memory_bytes)) as _),
                 false => Transformed::no(node),
             })
@@ -165,15 +170,28 @@ pub(super) struct Share {
 fn within(task: &TaskContext, pool: &Arc<dyn MemoryPool>) -> Arc<TaskContext> {
     let runtime =
         RuntimeEnv { memory_pool: Arc::clone(pool), ..RuntimeEnv::clone(&task.runtime_env()) };
+    changed(task, task.session_config().clone(), Arc::new(runtime))
+}
+
+/// `task` whose operators emit batches of `rows`.
+fn with_batch_size(task: &TaskContext, rows: usize) -> Arc<TaskContext> {
+    changed(task, task.session_config().clone().with_batch_size(rows), task.runtime_env())
+}
+
+fn changed(
+    task: &TaskContext,
+    config: SessionConfig,
+    runtime: Arc<RuntimeEnv>,
+) -> Arc<TaskContext> {
     Arc::new(TaskContext::new(
         task.task_id(),
         task.session_id(),
-        task.session_config().clone(),
+        config,
         task.scalar_functions().clone(),
         task.higher_order_functions().clone(),
         task.aggregate_functions().clone(),
         task.window_functions().clone(),
-        Arc::new(runtime),
+        runtime,
     ))
 }
 
@@ -183,16 +201,20 @@ fn has_recursion(plan: &Arc<dyn ExecutionPlan>) -> bool {
 
 fn count(plan: &Arc<dyn ExecutionPlan>) -> usize {
     let below: usize = plan.children().into_iter().map(count).sum();
-    below + usize::from(can_divide(plan.as_ref()))
+    below + usize::from(can_spill(plan.as_ref()))
 }
 
-/// Whether `node` gives the same rows, in any order, if it runs over its rows divided by their keys.
-fn can_divide(node: &dyn ExecutionPlan) -> bool {
+/// Whether `node` gives the same rows, a join or an aggregate in any order, if it runs over part of its rows at a time.
+fn can_spill(node: &dyn ExecutionPlan) -> bool {
     if let Some(join) = node.downcast_ref::<HashJoinExec>() {
         return *join.partition_mode() == PartitionMode::CollectLeft
             && !join.null_aware
             && join.fetch().is_none()
             && join.properties().output_ordering().is_none();
+    }
+    if let Some(sort) = node.downcast_ref::<SortExec>() {
+        // A top-k holds few rows.
+        return sort.fetch().is_none();
     }
     let Some(aggregate) = node.downcast_ref::<AggregateExec>() else { return false };
     let groups = aggregate.group_expr();
@@ -277,9 +299,14 @@ impl ExecutionPlan for GraceExec {
             }));
         }
         let Some(input) = inputs.next() else {
-            return internal_err!("an aggregate has an input");
+            return internal_err!("{} has no input", self.operator.name());
         };
         let operator = Arc::clone(&self.operator);
+        if operator.is::<SortExec>() {
+            return Ok(produced::produced(self.schema(), |out| {
+                sort::run(operator, ground, input, out)
+            }));
+        }
         Ok(produced::produced(self.schema(), |out| aggregate::run(operator, ground, input, out)))
     }
 

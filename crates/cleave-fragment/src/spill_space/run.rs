@@ -22,7 +22,7 @@ use crate::command::arrow_message::BARE_ROW_COUNT_MAX;
 use crate::command::slot::{SlotDecoder, batch_bytes, encode_batch};
 
 /// Most bytes of rows in a frame.
-const FRAME_BYTES: u64 = 256 << 10;
+pub(crate) const FRAME_BYTES: u64 = 256 << 10;
 /// Frames of one writer that may be under way to the media.
 const WRITES_MAX: usize = 4;
 

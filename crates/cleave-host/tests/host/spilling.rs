@@ -106,6 +106,28 @@ async fn groups_that_outgrow_their_memory_finish_on_the_device() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sorts_that_outgrow_their_memory_finish_on_the_device() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    tables(&mut session).await;
+    let before = used(&database);
+    for sorted in [
+        "SELECT note, id FROM many ORDER BY note DESC",
+        "SELECT few, id, note FROM many ORDER BY few NULLS FIRST, id DESC",
+    ] {
+        run(&mut session, "SET split = host").await;
+        let expected = rows(&mut session, sorted).await;
+        run(&mut session, "SET split = ndp").await;
+        assert!(rows(&mut session, sorted).await == expected, "{sorted}");
+        let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {sorted}")).await.join("\n");
+        assert!(!plan.contains("ran on the host: "), "{sorted}: {plan}");
+        let mut sorts = plan.lines().filter(|line| line.contains("[embedded] SortExec"));
+        assert!(sorts.any(|line| line.contains(", spilled=")), "{sorted}: {plan}");
+        reach(&database, before).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_a_fragment_writes_come_of_operators_that_spill() {
     let (_directory, database) = fresh().await;
     let mut session = database.session();

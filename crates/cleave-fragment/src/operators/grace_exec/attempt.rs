@@ -101,9 +101,14 @@ impl Ground {
     pub(super) async fn attempt(&self, plan: Arc<dyn ExecutionPlan>, out: &Out) -> Result<Tried> {
         let outcome = self.forward(&plan, out).await;
         if let Some(metrics) = plan.metrics() {
-            self.engine_metrics.lock().unwrap_or_else(PoisonError::into_inner).push(metrics);
+            self.add_metrics(metrics);
         }
         outcome
+    }
+
+    /// Adds those of an engine's operator.
+    pub(super) fn add_metrics(&self, metrics: MetricsSet) {
+        self.engine_metrics.lock().unwrap_or_else(PoisonError::into_inner).push(metrics);
     }
 
     async fn forward(&self, plan: &Arc<dyn ExecutionPlan>, out: &Out) -> Result<Tried> {

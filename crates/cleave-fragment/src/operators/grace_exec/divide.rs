@@ -93,7 +93,7 @@ fn nulls_of(keys: &[ArrayRef]) -> Option<NullBuffer> {
 }
 
 /// Rows that wait to be written must not keep the rest of their batch in memory.
-fn without_the_rest(batch: RecordBatch) -> Result<RecordBatch> {
+pub(super) fn without_the_rest(batch: RecordBatch) -> Result<RecordBatch> {
     let has_views = batch
         .schema_ref()
         .fields()

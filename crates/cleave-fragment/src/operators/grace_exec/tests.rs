@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray};
+use arrow::compute::SortOptions;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion_common::{DataFusionError, JoinSide, JoinType, NullEquality};
@@ -12,6 +13,7 @@ use datafusion_execution::runtime_env::RuntimeEnvBuilder;
 use datafusion_expr::Operator;
 use datafusion_physical_expr::aggregate::AggregateExprBuilder;
 use datafusion_physical_expr::expressions::{BinaryExpr, Column};
+use datafusion_physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion_physical_plan::aggregates::PhysicalGroupBy;
 use datafusion_physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 use datafusion_physical_plan::memory::MemoryStream;
@@ -375,6 +377,68 @@ fn aggregates_give_the_engines_groups_in_little_memory() {
     let (found, spilled) = run_within(single(), 256 << 20);
     assert!(found.unwrap() == expected);
     assert_eq!(spilled, 0);
+}
+
+/// Sorts by word, descending, and by number.
+fn sort(batches: &[RecordBatch]) -> Arc<dyn ExecutionPlan> {
+    let (descending, nulls_first) = (true, true);
+    let order = [
+        PhysicalSortExpr::new(column("l_word", 1), SortOptions { descending, nulls_first }),
+        PhysicalSortExpr::new_default(column("l_number", 0)),
+        PhysicalSortExpr::new_default(column("l_row", 2)),
+    ];
+    Arc::new(SortExec::new(LexOrdering::new(order).unwrap(), input("l", batches)))
+}
+
+/// The rows as text, as they come.
+fn lines_in_order(batches: &[RecordBatch]) -> Vec<String> {
+    batches
+        .iter()
+        .flat_map(|batch| (0..batch.num_rows()).map(|row| batch.slice(row, 1)))
+        .flat_map(|row| lines(&[row]))
+        .collect()
+}
+
+/// As [`run_within`], in the rows' order.
+fn sort_within(batches: &[RecordBatch], memory_bytes: usize) -> (Vec<String>, usize, usize) {
+    let space = MemorySpace::new(100_000);
+    let task = task(Some(memory_bytes), &space);
+    let plan = GraceExec::wherever_it_helps(sort(batches), &task).unwrap();
+    let found = lines_in_order(&collect(&plan, &task).unwrap());
+    let metrics = plan.metrics().unwrap();
+    assert_eq!(metrics.aggregate_by_name().output_rows(), Some(found.len()));
+    let spilled = (metrics.spilled_bytes().unwrap(), metrics.spilled_rows().unwrap());
+    drop(plan);
+    assert_eq!((space.used_blocks(), task.memory_pool().reserved()), (0, 0));
+    (found, spilled.0, spilled.1)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 30, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_sort_in_any_memory_gives_the_engines_order(
+        (count, key_count, null_every) in (0..9000, 1..5000, 2..50),
+        memory_bytes in 400_000_usize..4_000_000,
+    ) {
+        let key = |row: i32| (row % null_every != 0).then(|| mixed(row) % key_count);
+        let batches = rows("l", count, key);
+        let expected = collect(&sort(&batches), &task(None, &MemorySpace::new(1))).unwrap();
+        let (found, ..) = sort_within(&batches, memory_bytes);
+        prop_assert!(found == lines_in_order(&expected));
+    }
+}
+
+#[test]
+fn runs_of_a_sort_are_merged_more_than_once_where_they_are_many() {
+    let batches = rows("l", 60_000, skewed);
+    let expected = collect(&sort(&batches), &task(None, &MemorySpace::new(1))).unwrap();
+    let (found, _, spilled) = sort_within(&batches, 500 << 10);
+    assert!(found == lines_in_order(&expected));
+    assert!(spilled > 60_000 && spilled < 3 * 60_000, "{spilled} rows");
+    let (found, bytes, _) = sort_within(&batches, 256 << 20);
+    assert!(found == lines_in_order(&expected));
+    assert_eq!(bytes, 0);
 }
 
 #[test]
