@@ -154,6 +154,8 @@ pub struct Settings {
     pub key_filters: When,
     /// `late_materialisation`: when wide columns are fetched above joins.
     pub late_materialisation: When,
+    /// `page_filter`: when devices leave out pages without a matching row before the host reads the others.
+    pub page_filter: When,
     /// `stages`: when queries of WITH are written to the device that makes their rows.
     pub stages: When,
     /// `stealing`: whether the host takes morsels of fragments that run on devices.
@@ -475,6 +477,7 @@ pub const LIST: &[Setting] = &[
         get: |settings| if settings.ndp { "on" } else { "off" }.to_owned(),
         set: |settings, value| settings.ndp = matches!(value, Value::Word(0)),
     },
+    stack::PAGE_FILTER,
     limits::PLAN_OPERATORS,
     Setting {
         name: "query_log",
@@ -620,6 +623,7 @@ impl Default for Settings {
             index_scan: When::WherePays,
             key_filters: When::WherePays,
             late_materialisation: When::WherePays,
+            page_filter: When::WherePays,
             stages: When::WherePays,
             stealing: When::WherePays,
             update_locking: UpdateLocking::Shared,

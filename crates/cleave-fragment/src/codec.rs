@@ -54,7 +54,7 @@ use crate::operators::lock_rows_exec::LockRowsExec;
 use crate::operators::merge_runs_exec::MergeRunsExec;
 use crate::operators::recursion_exec::{RecursionExec, WorkingTableExec, open_reference};
 use crate::operators::sort_keys_exec::SortKeysExec;
-use crate::operators::table_scan_exec::{TableScan, TableScanExec};
+use crate::operators::table_scan_exec::{References, TableScan, TableScanExec};
 use crate::operators::write_rows_exec::WriteRowsExec;
 use crate::operators::write_run_exec::WriteRunExec;
 
@@ -610,8 +610,9 @@ struct ScanNode {
     input: u32,
     #[prost(uint64, optional, tag = "9")]
     fetch: Option<u64>,
-    #[prost(bool, tag = "10")]
-    refers: bool,
+    /// [`References`], by number.
+    #[prost(uint32, tag = "10")]
+    references: u32,
     /// Default values of columns of output and filter that a page lacks.
     #[prost(message, repeated, tag = "11")]
     absent: Vec<AbsentNode>,
@@ -715,7 +716,7 @@ impl PhysicalExtensionCodec for FragmentCodec {
             predicate,
             input: node.input,
             fetch,
-            refers: node.refers,
+            references: References::of_number(node.references)?,
         };
         Ok(Arc::new(TableScanExec::new(scan, 1)))
     }
@@ -785,7 +786,7 @@ impl FragmentCodec {
             predicate,
             input: scan.input,
             fetch: scan.fetch.map(|fetch| fetch as u64),
-            refers: scan.refers,
+            references: scan.references as u32,
             absent: encode_absent(&[&scan.output, &scan.filter]),
         })
     }

@@ -23,7 +23,7 @@ use datafusion_physical_expr::{PhysicalExpr, conjunction};
 use datafusion_physical_plan::ExecutionPlan;
 
 use crate::codec::{decode_fragment, encode_fragment, reserve_plan};
-use crate::operators::table_scan_exec::{TableScan, TableScanExec};
+use crate::operators::table_scan_exec::{References, TableScan, TableScanExec};
 
 /// Most bytes of a filter that is worth sending while the fragment runs.
 pub const FILTER_BYTES_MAX: usize = 1 << 20;
@@ -59,7 +59,7 @@ pub fn encode_filter(
         filter: scan.output.clone(),
         predicate: Some(conjunction(filters)),
         fetch: None,
-        refers: false,
+        references: References::None,
         ..scan.clone()
     };
     encode_fragment(&(Arc::new(TableScanExec::new(carrier, 1)) as Arc<dyn ExecutionPlan>))

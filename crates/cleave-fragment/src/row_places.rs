@@ -7,8 +7,10 @@
 //!   reference  number of the page among those of its input 32 │ slot 32
 //! ```
 //!
-//! Invariant: a reference to a page that was not entered, or not of this input, is an error. References never cross a
-//! cut: they are made and followed within one fragment.
+//! Where a scan is asked for pages alone, its references are of another kind ([`referred_page`]), and cross cuts.
+//!
+//! Invariant: a reference to a page that was not entered, or not of this input, is an error. References to rows never
+//! cross a cut: they are made and followed within one fragment.
 //!
 //! Source: hybridNDP §4.4, the pointer cache.
 
@@ -16,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::{DataType, Field};
-use cleave_store::SegmentRef;
+use cleave_store::{SegmentId, SegmentRef};
 use datafusion_common::{DataFusionError, Result};
 
 use crate::morsel::MorselPage;
@@ -32,6 +34,17 @@ pub(crate) struct PlacedPage {
 #[derive(Debug, Default)]
 pub struct RowPlaces {
     pages: Mutex<BTreeMap<u32, Vec<Arc<PlacedPage>>>>,
+}
+
+/// The reference to a page, which names it on either side: its segment and its number there.
+pub(crate) fn page_reference(segment: SegmentId, page: u32) -> u64 {
+    u64::from(segment.0) << 32 | u64::from(page)
+}
+
+/// The page that `reference`, of a scan that is asked for pages alone, names on either side.
+pub fn referred_page(reference: u64) -> (SegmentId, u32) {
+    let page = u32::try_from(reference & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+    (SegmentId(page_of(reference)), page)
 }
 
 /// The column of references, which comes last.

@@ -1,8 +1,8 @@
-//! The setting `stack`.
+//! The settings `stack` and `page_filter`: what crosses the link where a plan stays on the host.
 
 use std::fmt;
 
-use super::{Setting, Value, Values};
+use super::{Setting, Value, Values, WHEN, when_text};
 
 /// How the host reaches rows on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,6 +28,15 @@ pub(super) const STACK: Setting = Setting {
             _ => Stack::Ndp,
         }
     },
+};
+
+/// `page_filter`.
+pub(super) const PAGE_FILTER: Setting = Setting {
+    name: "page_filter",
+    description: "Whether the host reads only pages that devices say have a matching row: on (by cost), off or always",
+    values: WHEN,
+    get: |settings| when_text(settings.page_filter),
+    set: |settings, value| settings.page_filter = value.when(),
 };
 
 impl fmt::Display for Stack {

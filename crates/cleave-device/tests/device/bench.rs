@@ -21,7 +21,7 @@ use cleave_fragment::link::{
     AbandonedRuns, ConnectedLink, DeviceIdentity, DeviceService, EmbeddedLink, Link, LinkError,
     RemoteAddress, RunStream, Token,
 };
-use cleave_fragment::operators::table_scan_exec::TableScan;
+use cleave_fragment::operators::table_scan_exec::{References, TableScan};
 use cleave_fragment::{Morsel, MorselPage, TableScanExec, build_id, encode_fragment};
 use cleave_media::{BLOCK_SIZE, BlockAddress, Extent, Media, Memory};
 use cleave_store::{
@@ -553,7 +553,7 @@ pub(crate) fn scan_with(
         predicate,
         input,
         fetch: None,
-        refers: false,
+        references: References::None,
     };
     Arc::new(TableScanExec::new(scan, partitions))
 }

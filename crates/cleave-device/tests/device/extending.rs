@@ -12,7 +12,7 @@ use cleave_fragment::command::{
     Command, DeviceError, DeviceErrorCause, Execute, Reply, Request, RunState, SpaceNeed,
 };
 use cleave_fragment::link::{DeviceService, EmbeddedLink, Link, LinkError, RunStream, SlotSender};
-use cleave_fragment::operators::table_scan_exec::TableScan;
+use cleave_fragment::operators::table_scan_exec::{References, TableScan};
 use cleave_fragment::{
     IndexPages, Morsel, PlacedRun, TableScanExec, WriteRowsExec, WrittenSegment, read_written,
 };
@@ -304,7 +304,7 @@ fn rows_with_vids() -> Arc<dyn ExecutionPlan> {
         predicate: None,
         input: 0,
         fetch: None,
-        refers: false,
+        references: References::None,
     };
     Arc::new(TableScanExec::new(scan, 1))
 }

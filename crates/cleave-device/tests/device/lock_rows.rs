@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Field, Schema, UInt64Type};
 use cleave_device::Runtime;
 use cleave_fragment::command::{DeviceErrorCause, Execute, Reply, Request, RunLocks, RunState};
 use cleave_fragment::link::{AbandonedRuns, ConnectedLink, EmbeddedLink, LinkError, RunStream};
-use cleave_fragment::operators::table_scan_exec::TableScan;
+use cleave_fragment::operators::table_scan_exec::{References, TableScan};
 use cleave_fragment::row_locks::{HostedJob, JobTransaction, Served};
 use cleave_fragment::{LockRowsExec, LockWaitPolicy, Morsel, RowsToLock, TableScanExec};
 use cleave_shmem::{DeviceLocks, HostLocks, JobId, Row, SlotFormat, TableShape};
@@ -170,7 +170,7 @@ impl Setting {
             predicate: Some(Arc::new(BinaryExpr::new(id, Operator::Lt, Arc::new(bound)))),
             input: 0,
             fetch: None,
-            refers: false,
+            references: References::None,
         };
         let table = "people".to_owned();
         let to_lock = RowsToLock { table, object: OBJECT, vid: 0, policy, timeout_ms };

@@ -27,7 +27,7 @@ use cleave_catalog::catalog::{DeviceId, TabletState, segment_extents};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::index::TabletIndex;
 use cleave_catalog::settings::Settings;
-use cleave_fragment::operators::table_scan_exec::TableScan;
+use cleave_fragment::operators::table_scan_exec::{References, TableScan};
 use cleave_fragment::{TableScanExec, WriteRowsExec, WrittenSegment, read_written};
 use cleave_store::{
     ColumnRef, PageClass, PageEntry, Projection, SegmentDirectory, SegmentId, SegmentKind,
@@ -425,7 +425,7 @@ fn plan(group: &Group, class: PageClass, schema: &TableSchema) -> Result<WriteRo
         predicate: None,
         input: INPUT,
         fetch: None,
-        refers: false,
+        references: References::None,
     };
     let columns = schema.columns.iter().map(|column| column.id).collect();
     let written = WrittenSegment { segment: group.new, class, columns };

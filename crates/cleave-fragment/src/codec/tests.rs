@@ -41,7 +41,7 @@ fn scan() -> TableScan {
         ))),
         input: 3,
         fetch: Some(10),
-        refers: false,
+        references: References::None,
     }
 }
 

@@ -22,7 +22,7 @@ fn scan(names: [&str; 2], fetch: Option<usize>) -> TableScanExec {
         predicate: None,
         input: 4,
         fetch,
-        refers: false,
+        references: References::None,
     };
     TableScanExec::new(scan, 1)
 }

@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use proptest::prelude::*;
 
 use super::*;
-use crate::operators::table_scan_exec::TableScan;
+use crate::operators::table_scan_exec::{References, TableScan};
 
 /// A scan of column 1, a bigint `k`, and column 2, a text `t`, which keeps rows that satisfy `predicate`, over both.
 fn scan(predicate: Option<Arc<dyn PhysicalExpr>>) -> TableScan {
@@ -34,7 +34,7 @@ fn scan(predicate: Option<Arc<dyn PhysicalExpr>>) -> TableScan {
         predicate,
         input: 3,
         fetch: None,
-        refers: false,
+        references: References::None,
     }
 }
 

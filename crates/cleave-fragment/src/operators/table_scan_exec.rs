@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use cleave_store::{ColumnRef, Projection, Snapshot};
 use datafusion_common::tree_node::{Transformed, TreeNodeRecursion};
-use datafusion_common::{Result, Statistics, internal_err};
+use datafusion_common::{DataFusionError, Result, Statistics, internal_err};
 use datafusion_execution::{SendableRecordBatchStream, TaskContext};
 use datafusion_physical_expr::expressions::Column;
 use datafusion_physical_expr::{EquivalenceProperties, PhysicalExpr, conjunction};
@@ -65,14 +65,35 @@ pub struct TableScan {
     pub input: u32,
     /// The limit of rows in each partition.
     pub fetch: Option<usize>,
-    /// Whether references to the rows follow the output's columns.
-    pub refers: bool,
+    /// What follows the output's columns.
+    pub references: References,
+}
+
+/// The last column of a scan, a number; see [`crate::row_places`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum References {
+    /// There is none.
+    None,
+    /// References to the rows.
+    Rows,
+    /// Of each page only one of the rows is emitted, with a [reference to the page](crate::row_places::referred_page).
+    Pages,
+}
+
+impl References {
+    /// The kind that has the number `number` in a fragment.
+    pub(crate) fn of_number(number: u32) -> Result<Self> {
+        let all = [Self::None, Self::Rows, Self::Pages];
+        all.into_iter().find(|one| *one as u32 == number).ok_or_else(|| {
+            DataFusionError::Plan(format!("a scan refers to what has the unknown number {number}"))
+        })
+    }
 }
 
 impl TableScan {
     /// The output schema.
     pub fn schema(&self) -> SchemaRef {
-        if !self.refers {
+        if self.references == References::None {
             return Arc::clone(&self.output.schema);
         }
         let fields = self.output.schema.fields().iter().cloned();
@@ -164,7 +185,8 @@ impl TableScanExec {
         };
         let (fields, columns): (Vec<_>, Vec<_>) = kept.iter().filter_map(column).unzip();
         let output = output.others(Arc::new(Schema::new(fields)), columns);
-        let scan = TableScan { output, refers: true, ..TableScan::clone(&self.scan) };
+        let scan =
+            TableScan { output, references: References::Rows, ..TableScan::clone(&self.scan) };
         let mut statistics = Statistics::new_unknown(&scan.schema());
         statistics.num_rows = self.statistics.num_rows;
         let partitions = self.properties.output_partitioning().partition_count();
@@ -226,6 +248,9 @@ impl DisplayAs for TableScanExec {
         }
         if let Some(fetch) = scan.fetch {
             write!(f, ", fetch={fetch}")?;
+        }
+        if scan.references == References::Pages {
+            write!(f, ", one row a page")?;
         }
         Ok(())
     }

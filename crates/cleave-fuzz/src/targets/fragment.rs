@@ -9,7 +9,7 @@ use cleave_device::{Runtime, RuntimeOptions};
 use cleave_fragment::expressions::key_filter::KeyFilterExpr;
 use cleave_fragment::expressions::key_set::compact_keys;
 use cleave_fragment::link::DeviceService;
-use cleave_fragment::operators::table_scan_exec::TableScan;
+use cleave_fragment::operators::table_scan_exec::{References, TableScan};
 use cleave_fragment::{
     MergeRunsExec, TableScanExec, WriteRunExec, decode_fragment, encode_fragment,
     unread_task_context,
@@ -159,7 +159,7 @@ fn scan_for(wanted: Arc<dyn PhysicalExpr>) -> Result<Vec<u8>, DataFusionError> {
         predicate: Some(wanted),
         input: 0,
         fetch: None,
-        refers: false,
+        references: References::None,
     };
     let plan: Arc<dyn ExecutionPlan> = Arc::new(TableScanExec::new(scan, 1));
     encode_fragment(&plan)

@@ -416,6 +416,19 @@ async fn pages_are_not_inserted_by_lies() {
             ends(&lied, &mut session, lie, &staged).await;
             assert_eq!(rows(&mut session, &staged).await, ["500"], "{lie:?}");
         }
+        // What it says of pages neither, and the host reads them all.
+        let filtered = format!("SELECT count(*), sum(id) FROM {table} WHERE note LIKE '%1%'");
+        run(&mut session, "SET split = host").await;
+        let expected = rows(&mut session, &filtered).await;
+        run(&mut session, "SET page_filter = always").await;
+        let (lost, full) = (DeviceErrorCause::UnknownRun, DeviceErrorCause::OutOfMemory);
+        let breaks = [Lie::Breaks(lost), Lie::Breaks(full)];
+        for lie in [Lie::Null, Lie::Column, Lie::Greatest, Lie::Least].into_iter().chain(breaks) {
+            lied.lies(lie);
+            assert_eq!(rows(&mut session, &filtered).await, expected, "{lie:?}");
+        }
+        lied.lies(Lie::None);
+        run(&mut session, "RESET split; RESET page_filter").await;
     }
 }
 

@@ -54,6 +54,7 @@ mod lying_devices;
 mod many_changes;
 mod materialized_views;
 mod open;
+mod page_filters;
 mod pages;
 mod parts_of_with;
 mod planning;

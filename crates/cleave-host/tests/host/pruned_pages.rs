@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{AsArray, BooleanArray, Int64Array, RecordBatch, StringArray};
 use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::{Schema, UInt64Type};
-use cleave_fragment::operators::table_scan_exec::TableScan;
+use cleave_fragment::operators::table_scan_exec::{References, TableScan};
 use cleave_fragment::{
     FragmentContext, IndexFilter, IndexFilteredInput, IndexFilteredPart, Morsel, MorselList,
     MorselPage, PageSink, RowPlaces, TableScanExec, WriteRowsExec, WrittenSegment, decode_fragment,
@@ -140,7 +140,7 @@ fn pages_with_gaps_are_read_as_the_rows_that_were_left() {
             predicate: None,
             input: 0,
             fetch: None,
-            refers: false,
+            references: References::None,
         };
         let scan = || Arc::new(TableScanExec::new(scan.clone(), 1)) as Arc<dyn ExecutionPlan>;
         let new = SegmentRef { segment: SegmentId(9), commit: 5, ..old };

@@ -20,6 +20,7 @@
 //!
 //! Source: hybridNDP §4.4: row cache and pointer cache.
 
+use cleave_fragment::operators::table_scan_exec::References;
 use cleave_fragment::walk::Walk;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -200,7 +201,7 @@ fn carried(plan: &Arc<dyn ExecutionPlan>, input: u32) -> Result<Option<Carried>>
     if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
         let columns = scan.scan().output.columns.len();
         let origin = (0..columns).map(Some).collect();
-        let is_it = scan.scan().input == input && !scan.scan().refers;
+        let is_it = scan.scan().input == input && scan.scan().references == References::None;
         return Ok(is_it.then(|| Carried { origin, looked_at: BTreeSet::new() }));
     }
     if !carries(plan.as_ref()) {

@@ -1,5 +1,6 @@
 //! EXPLAIN: the plan with its cuts, the reason for each, and, with ANALYZE, what was measured.
 
+mod page_filters;
 mod stages;
 mod timeline;
 mod used_statistics;
@@ -340,6 +341,7 @@ impl Tail {
             ("Orders", order_lines(&query.orders)),
             ("Splits", split_lines(&priced, has_link, query)),
             ("Stages", stages::lines(query)),
+            ("Page filters", page_filters::lines(query)),
             ("Pages", pages),
             ("Statistics", statistics),
         ];

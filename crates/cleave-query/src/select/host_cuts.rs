@@ -346,6 +346,20 @@ impl HostCuts {
         (chunk_bytes, held_bytes)
     }
 
+    /// Bytes that a host's scan with the condition of `scan` reads of pages without a match, and has not yet: later
+    /// columns are read only where there is one.
+    pub(super) fn spared_bytes(&self, scan: &TableScanExec) -> f64 {
+        let Ok(planned) = self.context.input(scan.scan().input) else { return 0.0 };
+        let (bytes, held_bytes) = self.chunk_bytes(scan, &planned.input, planned.row_estimate);
+        let pages = planned.input.pages_left().max(1) as f64;
+        (bytes - held_bytes).max(0.0) * (-planned.row_estimate / pages).exp()
+    }
+
+    /// Bytes that the link carries in a second.
+    pub(super) fn link_bytes_per_second(&self) -> f64 {
+        self.profile.link.bytes_per_second.max(1.0)
+    }
+
     /// Bytes of the chunks of `columns`: for each row, of those whose pages ANALYZE has looked at, and of the others
     /// the share of a page's bytes by their types.
     fn column_bytes(&self, input: &PlannedInput, columns: &[ColumnRef]) -> (f64, f64) {

@@ -60,6 +60,7 @@ mod origins;
 mod over_rows;
 mod own_tables;
 mod pack_group_keys;
+mod page_filter;
 pub mod pg_catalog;
 mod placed;
 mod planned_input;
@@ -121,6 +122,7 @@ pub(crate) use optimised::OptimisedPlans;
 use optimised::OptimisedQuery;
 use order_and_split::{Divided, Planning, Queries};
 pub use origins::ColumnOrigin;
+use page_filter::PageFilter;
 use placed::placed;
 pub use result_names::ResultNames;
 pub(crate) use reuse::HeldResults;
@@ -168,6 +170,8 @@ pub struct PlannedQuery {
     staging: Option<Box<Staging>>,
     /// What was.
     stages: Vec<Stage>,
+    /// Scans of the host whose pages devices filter first.
+    page_filters: Vec<PageFilter>,
 }
 
 /// What a query is planned for.
@@ -550,23 +554,10 @@ async fn divided(
         Planning { state: &state, settings, context: &context, split, price_all, queries };
     let logical = with_parts::over_working_tables(logical)?;
     // Tables of columns that only ORDER BY names are looked for last.
-    let Divided { cuts, profile, orders } = statement.divide(logical).await?;
-    let (planning, with, origins) = (stopwatch.elapsed(), Vec::new(), Vec::new());
-    Ok(PlannedQuery {
-        context,
-        cuts,
-        split,
-        orders,
-        planning,
-        profile,
-        names,
-        state,
-        with,
-        origins,
-        to_hold: None,
-        staging: None,
-        stages: Vec::new(),
-    })
+    let divided = statement.divide(logical).await?;
+    let page_filters = PageFilter::of(&context, &state, &divided.cuts.plan).await?;
+    let planned = PlannedQuery::of_cuts(context, divided, split, (state, names));
+    Ok(PlannedQuery { planning: stopwatch.elapsed(), page_filters, ..planned })
 }
 
 /// `query`, as [`lowered`] gives it, bound and optimised, or what is cached of that, and its parts. With `asks_tables`
@@ -697,6 +688,31 @@ fn named_tables(
 }
 
 impl PlannedQuery {
+    /// A query that is nothing but its plan.
+    fn of_cuts(
+        context: Arc<StatementContext>,
+        Divided { cuts, profile, orders }: Divided,
+        split: Split,
+        (state, names): (Arc<SessionState>, ResultNames),
+    ) -> Self {
+        Self {
+            context,
+            cuts,
+            split,
+            orders,
+            planning: Duration::ZERO,
+            profile,
+            names,
+            state,
+            with: Vec::new(),
+            origins: Vec::new(),
+            to_hold: None,
+            staging: None,
+            stages: Vec::new(),
+            page_filters: Vec::new(),
+        }
+    }
+
     /// The split of the plan, which is `host` where nothing of it is cut.
     pub fn split_taken(&self) -> Split {
         let chosen = self.cuts.priced.iter().find(|priced| priced.is_chosen);
@@ -744,6 +760,7 @@ impl PlannedQuery {
         if let Some(staging) = self.staging.take() {
             self = Box::pin(staging.run(self)).await?;
         }
+        page_filter::apply(&mut self.page_filters, &self.context).await;
         let fragment_context = self.context.host_fragment_context()?;
         let config = self.state.config().clone().with_extension(fragment_context);
         let config = config.with_extension(Arc::new(RepeatedStates));

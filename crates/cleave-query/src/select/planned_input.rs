@@ -189,17 +189,11 @@ impl PlannedInput {
         for (tablet, vid) in rows {
             let found = self.table.tablets.get(*tablet).and_then(|tablet| newest(tablet, *vid));
             if let Some((segment, page, _)) = found {
-                wanted.insert((*tablet, segment.segment, page));
+                wanted.insert((segment.segment, page));
             }
         }
         let before = self.pages.len();
-        let is_wanted = |page: &InputPage| {
-            self.entry(*page).is_some_and(|(segment, entry)| {
-                segment.segment.is_shipped()
-                    || wanted.contains(&(page.tablet, segment.segment, entry.page.page))
-            })
-        };
-        let pages = self.pages.iter().filter(|page| is_wanted(page)).copied().collect();
+        let left = self.on_pages(&wanted);
         let mut index_filter = PlannedIndexFilter::default();
         for place in 0..self.table.tablets.len() {
             let of_tablet = rows.iter().filter(|(tablet, _)| *tablet == place);
@@ -210,7 +204,27 @@ impl PlannedInput {
             ));
         }
         let index_filter = Some(Arc::new(index_filter));
-        Self { pages, index: Some((choice, before)), index_filter, ..self }
+        Self { index: Some((choice, before)), index_filter, ..left }
+    }
+
+    /// Whether all of `pages`, by segment and number, are among those left.
+    pub fn has_pages(&self, pages: &BTreeSet<(SegmentId, u32)>) -> bool {
+        let own = self.pages.iter().filter_map(|page| self.entry(*page));
+        let own: BTreeSet<(SegmentId, u32)> =
+            own.map(|(segment, entry)| (segment.segment, entry.page.page)).collect();
+        pages.is_subset(&own)
+    }
+
+    /// The input with only the pages `wanted`, by segment and number, and those that lie on no media.
+    #[must_use]
+    pub fn on_pages(&self, wanted: &BTreeSet<(SegmentId, u32)>) -> Self {
+        let is_wanted = |page: &&InputPage| {
+            self.entry(**page).is_some_and(|(segment, entry)| {
+                segment.segment.is_shipped() || wanted.contains(&(segment.segment, entry.page.page))
+            })
+        };
+        let pages = self.pages.iter().filter(is_wanted).copied().collect();
+        Self { pages, ..self.clone() }
     }
 
     /// The input with only the rows `vids` of the tablet at `place`, which its scan reads and no others. None: one of

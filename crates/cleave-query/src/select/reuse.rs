@@ -43,7 +43,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::sql::sqlparser::ast;
 use rustc_hash::{FxBuildHasher, FxHashSet};
 
-use super::order_and_split::ComparedOrders;
+use super::order_and_split::{ComparedOrders, Divided};
 use super::origins::ColumnOrigin;
 use super::result_names::ResultNames;
 use super::statement_context::StatementContext;
@@ -218,21 +218,15 @@ impl HeldResults {
         }
         let split = context.settings().split_in_force();
         let plan = Arc::new(ReusedExec::new(Arc::clone(&found)));
-        Some(PlannedQuery {
-            context: Arc::clone(context),
+        let divided = Divided {
             cuts: PlacedCuts { plan, decisions: Vec::new(), priced: Vec::new() },
-            split,
-            orders: ComparedOrders::default(),
-            planning: stopwatch.elapsed(),
             profile: Origin::Measured,
-            names: names.clone(),
-            state: Arc::clone(&found.state),
-            with: Vec::new(),
-            origins: found.origins.clone(),
-            to_hold: None,
-            staging: None,
-            stages: Vec::new(),
-        })
+            orders: ComparedOrders::default(),
+        };
+        let how = (Arc::clone(&found.state), names.clone());
+        let planned = PlannedQuery::of_cuts(Arc::clone(context), divided, split, how);
+        let (planning, origins) = (stopwatch.elapsed(), found.origins.clone());
+        Some(PlannedQuery { planning, origins, ..planned })
     }
 
     /// What takes the rows of `query` as they pass; None: they take part in no reuse.

@@ -4,7 +4,7 @@
 //! Holding the catalog version keeps the pages that the statement reads from being reused (rule 30).
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -28,7 +28,7 @@ use cleave_plan::{
 use cleave_sql::statement::locked_parts::GivenRows;
 use cleave_sql::statement::locking::target_of;
 use cleave_sql::statement::modify::TARGET;
-use cleave_store::{AbsentValues, Column, PageSource};
+use cleave_store::{AbsentValues, Column, PageSource, SegmentId};
 use datafusion::arrow::array::{Array, RecordBatch};
 use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
@@ -147,6 +147,11 @@ impl StatementContext {
     /// As [`Self::of_part`], under `settings`.
     pub(super) fn of_part_under(&self, settings: Settings) -> Arc<Self> {
         Arc::new(self.again(self.view.clone(), settings))
+    }
+
+    /// As [`Self::of_part_under`], of a part whose end is not that of the statement.
+    pub(super) fn of_part_before(&self, settings: Settings) -> Arc<Self> {
+        Arc::new(Self { stop: Stop::default(), ..self.again(self.view.clone(), settings) })
     }
 
     /// The same statement, which reads the rows of `stage` as a table.
@@ -412,6 +417,22 @@ impl StatementContext {
         usize::try_from(number).ok().and_then(|index| inputs.get(index)).cloned().ok_or_else(|| {
             DataFusionError::Internal(format!("the statement has no morsel input {number}"))
         })
+    }
+
+    /// Leaves only `pages` of the input `number`, by segment and number, and returns how many those are; None: it has
+    /// not all of them, and is left as it is.
+    pub(super) fn leave_pages(
+        &self,
+        number: u32,
+        pages: &BTreeSet<(SegmentId, u32)>,
+    ) -> Option<usize> {
+        let mut inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
+        let input = inputs.get_mut(usize::try_from(number).ok()?)?;
+        if !input.input.has_pages(pages) {
+            return None;
+        }
+        input.input = Arc::new(input.input.on_pages(pages));
+        Some(input.input.pages_left())
     }
 
     /// The pages of `inputs` that lie on no media, for a fragment that reads them.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::catalog::view::{MadeOf, ViewState};
 use cleave_fragment::TableScanExec;
-use cleave_fragment::operators::table_scan_exec::TableScan;
+use cleave_fragment::operators::table_scan_exec::{References, TableScan};
 use cleave_fragment::row_places::reference_field;
 use cleave_plan::cardinality::{LeafKey, selectivity_of_all};
 use cleave_sql::dialect::balanced_conjunction;
@@ -182,12 +182,12 @@ impl CleaveTable {
         self.table.check_populated()?;
         self.context.note_read(&self.table, filters)?;
         let mut wanted = columns.unwrap_or(&all).as_slice();
-        let mut refers = false;
+        let mut references = References::None;
         if let Some((last, others)) = wanted.split_last()
             && self.sampled().is_some()
             && *last == self.table.schema.columns.len()
         {
-            (wanted, refers) = (others, true);
+            (wanted, references) = (others, References::Rows);
         }
         let output = self.projection(wanted.iter().copied())?;
         let filter_columns: BTreeSet<usize> = filters
@@ -223,7 +223,7 @@ impl CleaveTable {
             predicate,
             input,
             fetch: limit,
-            refers,
+            references,
         };
         let statistics = self.statistics(&scan, estimate);
         let partitions = session.config().target_partitions();

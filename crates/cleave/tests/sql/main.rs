@@ -76,13 +76,15 @@ const CONFIGURATIONS: [Configuration; 10] = [
     // Pages over a link, as blocks and by column.
     ("remote_blk", &[("stack", "blk")], On::Remote),
     ("remote_native", &[("stack", "native"), ("threads", "1"), FLUSHED], On::Remote),
-    // Fragments over a link, cut in every way, with all filters from above, late materialisation and stages.
+    // Fragments over a link, cut in every way, with all filters from above, late materialisation and stages. Pages that
+    // the host reads are filtered by the device.
     (
         "remote_every_split",
         &[
             ("split", EVERY),
             ("key_filters", "always"),
             ("late_materialisation", "always"),
+            ("page_filter", "always"),
             ("stages", "always"),
         ],
         On::Remote,

@@ -19,7 +19,7 @@ use cleave_catalog::error::Result;
 use cleave_catalog::index::IndexShape;
 use cleave_catalog::settings::Settings;
 use cleave_fragment::link::AttachMode;
-use cleave_fragment::operators::table_scan_exec::TableScan;
+use cleave_fragment::operators::table_scan_exec::{References, TableScan};
 use cleave_fragment::{KeyOrder, Morsel, SortKeysExec, TableScanExec, WriteRunExec};
 use cleave_media::BLOCK_SIZE;
 use cleave_store::{ColumnRef, Projection, SegmentDirectory, SegmentRef, Snapshot};
@@ -114,7 +114,7 @@ impl DeviceSorter {
             predicate: None,
             input: INPUT,
             fetch: None,
-            refers: false,
+            references: References::None,
         };
         let order = self.shape.key.columns().iter().map(|column| KeyOrder {
             descending: column.descending,

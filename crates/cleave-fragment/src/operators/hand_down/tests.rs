@@ -12,7 +12,7 @@ use datafusion_physical_plan::joins::PartitionMode;
 use datafusion_physical_plan::limit::GlobalLimitExec;
 
 use super::*;
-use crate::operators::table_scan_exec::TableScan;
+use crate::operators::table_scan_exec::{References, TableScan};
 
 /// A scan of a table with the columns id and k.
 fn scan(table: &str) -> Arc<dyn ExecutionPlan> {
@@ -29,7 +29,7 @@ fn scan(table: &str) -> Arc<dyn ExecutionPlan> {
         predicate: None,
         input: 0,
         fetch: None,
-        refers: false,
+        references: References::None,
     };
     Arc::new(TableScanExec::new(scan, 1))
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 use std::vec;
 
-use arrow::array::{RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
@@ -26,12 +26,13 @@ use super::condition::Condition;
 use super::conditions::Conditions;
 use super::filters_above::FiltersAbove;
 use super::scan_page::{ScanPage, external, read_overflow};
-use super::{TableScan, version_columns};
+use super::{References, TableScan, version_columns};
 use crate::expressions::key_set::compact::is_implied;
 use crate::fragment::FragmentContext;
 use crate::index_filter::{IndexFigures, IndexFilteredPass, LookUpRequest, rows_of};
 use crate::morsel::{Morsel, MorselPage, MorselSource};
 use crate::operators::dense_aggregate_exec::SharedGroups;
+use crate::row_places::page_reference;
 
 /// A batch with at most one row in so many of its capacity is merged with others.
 const SMALL: usize = 4;
@@ -439,6 +440,15 @@ impl ScanRun {
         // It stays while they look: long values of other rows were not read.
         let selection = page.selection.clone();
         page.selection = late.narrow(page, selection, overflow, self.batch_size)?;
+        if self.scan.references == References::Pages {
+            if page.has_rows() {
+                let page = page_reference(page.read.segment.segment, page.place.page.page);
+                let references: ArrayRef = Arc::new(UInt64Array::from(vec![page]));
+                batches
+                    .push(RecordBatch::try_new(SchemaRef::clone(&self.schema), vec![references])?);
+            }
+            return Ok(());
+        }
         let output = &self.scan.output;
         page.open(output, overflow)?;
         if let Some(taker) = &self.taker
@@ -461,7 +471,7 @@ impl ScanRun {
                 continue;
             }
             let mut arrays = page.decode(&output.columns, &pick)?;
-            if self.scan.refers {
+            if self.scan.references == References::Rows {
                 let first = match first_row {
                     Some(first) => first,
                     None => {

@@ -202,7 +202,7 @@ fn scan(table: &Stored, predicate: Option<Arc<dyn PhysicalExpr>>) -> TableScan {
         predicate,
         input: 3,
         fetch: None,
-        refers: false,
+        references: References::None,
     }
 }
 

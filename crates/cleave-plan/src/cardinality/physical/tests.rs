@@ -1,7 +1,7 @@
 //! Estimates of nodes that are known, and of those that follow from their inputs.
 
 use arrow::datatypes::{DataType, Field, Schema};
-use cleave_fragment::operators::table_scan_exec::TableScan;
+use cleave_fragment::operators::table_scan_exec::{References, TableScan};
 use cleave_store::{ColumnRef, Projection};
 use datafusion_common::stats::Precision;
 use datafusion_common::{NullEquality, Statistics};
@@ -23,7 +23,7 @@ fn scan(input: u32, rows: usize, distinct_count: usize) -> Arc<dyn ExecutionPlan
         predicate: None,
         input,
         fetch: None,
-        refers: false,
+        references: References::None,
     };
     let mut statistics = Statistics::new_unknown(&schema);
     statistics.num_rows = Precision::Inexact(rows);

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use arrow::datatypes::{DataType, Field, Schema};
-use cleave_fragment::operators::table_scan_exec::TableScan;
+use cleave_fragment::operators::table_scan_exec::{References, TableScan};
 use cleave_fragment::{WorkingTableExec, hand_down_filters};
 use cleave_store::{ColumnRef, Projection};
 use datafusion_common::config::ConfigOptions;
@@ -133,7 +133,7 @@ fn scan(table: &str, fetch: Option<usize>, partitions: usize) -> Arc<dyn Executi
             predicate: None,
             input: 0,
             fetch,
-            refers: false,
+            references: References::None,
         },
         partitions,
     ))
@@ -154,7 +154,7 @@ fn joined_by(data_type: DataType, null_equality: NullEquality) -> Arc<dyn Execut
             predicate,
             input,
             fetch: None,
-            refers: false,
+            references: References::None,
         };
         Arc::new(TableScanExec::new(scan, 1)) as Arc<dyn ExecutionPlan>
     };
