@@ -103,6 +103,43 @@ impl Table {
     }
 }
 
+/// A materialized view.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Materialized {
+    /// The table of its query.
+    pub table: String,
+    /// Whether it has a row for each `v`, instead of those from [`VIEW_FROM`] on.
+    pub is_grouped: bool,
+    /// Its rows as of the last refresh, values joined by commas.
+    pub rows: Vec<String>,
+}
+
+impl Materialized {
+    /// Its query.
+    #[must_use]
+    pub fn sql(&self) -> String {
+        let table = &self.table;
+        match self.is_grouped {
+            true => format!("SELECT v, count(*) AS n, sum(id) AS ids FROM {table} GROUP BY v"),
+            false => format!("SELECT id, v FROM {table} WHERE v >= {VIEW_FROM}"),
+        }
+    }
+
+    /// The rows of its query, in the order of the first column.
+    fn rows_of(&self, table: &Table) -> Vec<String> {
+        if !self.is_grouped {
+            let rows = table.rows.iter().filter(|(_, row)| row.v >= VIEW_FROM);
+            return rows.map(|(id, row)| format!("{id},{}", row.v)).collect();
+        }
+        let mut groups: BTreeMap<i64, (usize, i64)> = BTreeMap::new();
+        for (id, row) in &table.rows {
+            let (count, sum) = groups.entry(row.v).or_default();
+            (*count, *sum) = (*count + 1, *sum + id);
+        }
+        groups.into_iter().map(|(v, (count, sum))| format!("{v},{count},{sum}")).collect()
+    }
+}
+
 /// The expected content of the database.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Model {
@@ -110,6 +147,8 @@ pub struct Model {
     pub tables: BTreeMap<String, Table>,
     /// The table of each view.
     pub views: BTreeMap<String, String>,
+    /// Materialized views by name.
+    pub materialized: BTreeMap<String, Materialized>,
     /// The last number of each sequence that was reported to a client.
     pub sequences: BTreeMap<String, i64>,
 }
@@ -137,6 +176,12 @@ pub enum Effect {
     CreateView(String, String),
     /// Removes a view.
     DropView(String),
+    /// Makes a materialized view, with the rows of its query.
+    CreateMaterialized(String, Materialized),
+    /// Brings the rows of a materialized view up to date.
+    Refresh(String),
+    /// Removes a materialized view.
+    DropMaterialized(String),
     /// Makes a sequence.
     CreateSequence(String),
     /// Removes a sequence.
@@ -216,6 +261,7 @@ impl Model {
                     table.parent.take_if(|parent| parent.table == *name);
                 }
                 next.views.retain(|_, table| table != name);
+                next.materialized.retain(|_, view| view.table != *name);
             }
             Effect::Put(name, rows) => {
                 if let Some(table) = next.tables.get_mut(name) {
@@ -255,12 +301,29 @@ impl Model {
                         parent.table.clone_from(to);
                     }
                 }
+                for view in next.materialized.values_mut().filter(|view| view.table == *from) {
+                    view.table.clone_from(to);
+                }
             }
             Effect::CreateView(name, table) => {
                 next.views.insert(name.clone(), table.clone());
             }
             Effect::DropView(name) => {
                 next.views.remove(name);
+            }
+            Effect::CreateMaterialized(name, view) => {
+                next.materialized.insert(name.clone(), view.clone());
+                next.apply(&Effect::Refresh(name.clone()));
+            }
+            Effect::Refresh(name) => {
+                if let Some(view) = next.materialized.get_mut(name)
+                    && let Some(table) = next.tables.get(&view.table)
+                {
+                    view.rows = view.rows_of(table);
+                }
+            }
+            Effect::DropMaterialized(name) => {
+                next.materialized.remove(name);
             }
             Effect::CreateSequence(name) => {
                 next.sequences.insert(name.clone(), 0);
@@ -281,6 +344,12 @@ impl Model {
         }
     }
 
+    /// Queries for the rows of all views.
+    pub fn of_views(&self) -> impl Iterator<Item = Query> {
+        let plain = self.views.keys().cloned().map(Query::View);
+        plain.chain(self.materialized.keys().cloned().map(Query::Materialized))
+    }
+
     /// The expected catalog, a line for each table, index, view and sequence, sorted.
     #[must_use]
     pub fn shape(&self) -> Vec<String> {
@@ -292,6 +361,7 @@ impl Model {
             let indexes = table.indexes.keys().chain(&table.key);
             lines.extend(indexes.map(|index| format!("index {index} of {name}")));
         }
+        lines.extend(self.materialized.keys().map(|name| format!("materialized view {name}")));
         lines.extend(self.views.keys().map(|name| format!("view {name}")));
         lines.extend(self.sequences.keys().map(|name| format!("sequence {name}")));
         lines.sort();
@@ -324,6 +394,8 @@ pub enum Query {
     Join(String, String),
     /// A view: the rows of its table from [`VIEW_FROM`] on.
     View(String),
+    /// The rows of a materialized view.
+    Materialized(String),
 }
 
 /// The least `v` in views.
@@ -336,6 +408,7 @@ impl Query {
         match self {
             Self::All(t) => format!("SELECT * FROM {t} ORDER BY id"),
             Self::View(name) => format!("SELECT * FROM {name} ORDER BY id"),
+            Self::Materialized(name) => format!("SELECT * FROM {name} ORDER BY 1"),
             Self::Filter(t, modulus, rest) => {
                 format!("SELECT id, note FROM {t} WHERE v % {modulus} = {rest} ORDER BY id")
             }
@@ -386,6 +459,9 @@ impl Query {
                 let Some(t) = model.views.get(name) else { return Vec::new() };
                 let rows = table(t).rows.iter().filter(|(_, row)| row.v >= VIEW_FROM);
                 rows.map(|(id, row)| format!("{id},{}", row.v)).collect()
+            }
+            Self::Materialized(name) => {
+                model.materialized.get(name).map(|view| view.rows.clone()).unwrap_or_default()
             }
             Self::Filter(t, modulus, rest) => table(t)
                 .rows

@@ -637,8 +637,7 @@ impl Simulation {
                 }
             }
         }
-        let views: Vec<Query> = self.model.views.keys().cloned().map(Query::View).collect();
-        for query in views {
+        for query in self.model.of_views().collect::<Vec<_>>() {
             let outcomes = self.asked(&query.sql()).await?;
             self.compare(&query, &outcomes)?;
         }
@@ -872,6 +871,10 @@ fn differing(query: &Query, expected: &[String], found: &[String]) -> String {
 fn shape_of(catalog: &CatalogState) -> Vec<String> {
     let mut lines = Vec::new();
     for table in catalog.tables() {
+        if table.materialized.is_some() {
+            lines.push(format!("materialized view {}", table.schema.name));
+            continue;
+        }
         let columns: Vec<_> =
             table.schema.columns.iter().map(|column| column.name.as_str()).collect();
         lines.push(format!("table {} ({})", table.schema.name, columns.join(", ")));

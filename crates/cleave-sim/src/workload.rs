@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use cleave_media::SplitMix64;
 
-use crate::model::{Effect, Index, Key, Model, Parent, Query, Row, Table, VIEW_FROM};
+use crate::model::{Effect, Index, Key, Materialized, Model, Parent, Query, Row, Table, VIEW_FROM};
 use crate::world::index;
 
 /// Devices of tables: one, or divided over both.
@@ -28,6 +28,9 @@ const STAGED: (&str, &str) = ("stages", "always");
 const ALONE: (&str, &str) = ("stages", "off");
 const REUSED: (&str, &str) = ("result_reuse", "on");
 const ON_DEVICES: (&str, &str) = ("result_cache_bytes", "0");
+
+/// Groups of one partition come in the same order each time, those of several threads do not.
+const IN_ORDER: (&str, &str) = ("threads", "1");
 
 /// The delta is shipped with a query, or flushed first.
 const SHIPPED: (&str, &str) = ("shipped_delta_bytes", "1MB");
@@ -100,6 +103,8 @@ pub struct Workload {
     of_updates: SplitMix64,
     /// Which changes take the place of others, so that fragments of each kind run.
     of_fragments: SplitMix64,
+    /// What becomes of materialized views.
+    of_views: SplitMix64,
     /// Whether the statement is one that fragments are to run.
     is_for_fragments: bool,
     devices: &'static [&'static str],
@@ -119,6 +124,7 @@ impl Workload {
             random: SplitMix64::new(seed.wrapping_mul(0x1234_5678_9abc_def1)),
             of_updates: SplitMix64::new(seed.wrapping_mul(0x9abc_def1_1234_5679)),
             of_fragments: SplitMix64::new(seed.wrapping_mul(0x5679_1234_9abc_def1)),
+            of_views: SplitMix64::new(seed.wrapping_mul(0x2345_6791_abcd_ef13)),
             is_for_fragments: false,
             next_table: 0,
             next_index: 0,
@@ -169,6 +175,9 @@ impl Workload {
             return self.create(model);
         }
         let name = tables[index(&mut self.random, tables.len())].clone();
+        if self.of_views.below(6) == 0 {
+            return self.materialized(model, name);
+        }
         let table = &model.tables[&name];
         if self.of_fragments.below(4) == 0 {
             self.is_for_fragments |= self.of_fragments.below(4) > 0;
@@ -279,6 +288,35 @@ impl Workload {
                 Step::of(sql, Kind::Change(Effect::CreateView(view, name)))
             }
         }
+    }
+
+    /// Makes, refreshes or drops a materialized view.
+    fn materialized(&mut self, model: &Model, table: String) -> Step {
+        let views: Vec<&String> = model.materialized.keys().collect();
+        if views.is_empty() || (views.len() < 3 && self.of_views.below(5) == 0) {
+            let view = format!("m{}", self.number());
+            let is_grouped = self.of_views.below(3) > 0;
+            let materialized = Materialized { table, is_grouped, rows: Vec::new() };
+            let sql = format!("CREATE MATERIALIZED VIEW {view} AS {}", materialized.sql());
+            let devices = self.devices[index(&mut self.of_views, self.devices.len())];
+            let effect = Effect::CreateMaterialized(view, materialized);
+            let mut step = Step::of(sql, Kind::Change(effect));
+            step.settings.push(("default_device", devices.to_owned()));
+            step.settings.push((IN_ORDER.0, IN_ORDER.1.to_owned()));
+            return step;
+        }
+        let view = views[index(&mut self.of_views, views.len())].clone();
+        if self.of_views.below(8) == 0 {
+            let sql = format!("DROP MATERIALIZED VIEW {view}");
+            return Step::of(sql, Kind::Change(Effect::DropMaterialized(view)));
+        }
+        // What is expected to be faster depends on how long the last refreshes took, which is no virtual time.
+        let method = if self.of_views.below(4) > 0 { "changes" } else { "all" };
+        let sql = format!("REFRESH MATERIALIZED VIEW {view}");
+        let mut step = Step::of(sql, Kind::Change(Effect::Refresh(view)));
+        step.settings.push(("refresh_method", method.to_owned()));
+        step.settings.push((IN_ORDER.0, IN_ORDER.1.to_owned()));
+        step
     }
 
     /// Changes one row by its id, or many by a condition.
@@ -611,6 +649,10 @@ impl Workload {
             }
         };
         debug_assert!(!model.tables.is_empty());
+        let query = match model.materialized.keys().next() {
+            Some(view) if self.of_views.below(8) == 0 => Query::Materialized(view.clone()),
+            _ => query,
+        };
         let way = WAYS[index(&mut self.random, WAYS.len())];
         let mut settings: Vec<_> =
             way.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();

@@ -52,7 +52,10 @@ async fn commits_of_a_device_that_is_offline_wait_in_the_log() {
     let (directory, mut database, served, _) = with_nas(outside.path()).await;
     let address = served.address;
     let mut session = database.session();
-    run(&mut session, "CHECKPOINT; CREATE SEQUENCE s").await;
+    run(&mut session, "CHECKPOINT; CREATE SEQUENCE s; CREATE VIEW of_far AS SELECT id FROM far")
+        .await;
+    let made = "CREATE MATERIALIZED VIEW made_of_far WITH (device = embedded) AS SELECT count(*) FROM of_far";
+    run(&mut session, made).await;
     run(&mut session, "INSERT INTO far VALUES (20001, 'first'), (20002, 'second')").await;
     run(&mut session, "DELETE FROM far WHERE id = 20001").await;
     run(&mut session, "UPDATE far SET note = 'third' WHERE id = 20002").await;
@@ -60,9 +63,13 @@ async fn commits_of_a_device_that_is_offline_wait_in_the_log() {
     run(&mut session, "SET shipped_delta_bytes = 0").await;
     // Restarts, checkpoints, loads and definitions of other tables come between.
     for turn in 0..3 {
-        for statement in
-            [FAR, "INSERT INTO far VALUES (-1, '')", "DELETE FROM far WHERE id = 20002"]
-        {
+        for statement in [
+            FAR,
+            "INSERT INTO far VALUES (-1, '')",
+            "DELETE FROM far WHERE id = 20002",
+            "SELECT * FROM of_far",
+            "REFRESH MATERIALIZED VIEW made_of_far",
+        ] {
             let error = refused(&mut session, statement).await;
             assert_eq!(error.sqlstate(), "58030", "{statement}: {error}");
             assert!(error.to_string().contains("\"nas\""), "{statement}: {error}");

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::view::ViewState;
 use cleave_catalog::identifiers::SCHEMA;
 use cleave_sql::dialect::lower_syntax;
@@ -63,8 +64,19 @@ pub(super) fn note_tables(
         tables.push(Arc::clone(&context.find_table(name)?.schema));
         return Ok(());
     };
+    check_usable(state, view)?;
     tables.push(Arc::clone(&view.schema));
     tables.extend(state.schemas_of(view));
+    Ok(())
+}
+
+/// Says why a table below `view` cannot be used: its query names it, not the statement, and would not find it.
+fn check_usable(state: &CatalogState, view: &ViewState) -> cleave_catalog::error::Result<()> {
+    let damaged = state.damaged.values().map(|table| &table.schema);
+    let all = state.tables.values().map(|table| &table.schema).chain(damaged);
+    for schema in all.filter(|schema| view.depends.contains(&schema.table_id)) {
+        state.find_table(&schema.name)?;
+    }
     Ok(())
 }
 

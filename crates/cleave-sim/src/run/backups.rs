@@ -95,7 +95,7 @@ async fn compare(model: &Model, target: &Path, media: &Arc<SimMedia>) -> Found<(
     }
     let mut session = database.session();
     let tables = model.tables.keys().cloned().map(Query::All);
-    for query in tables.chain(model.views.keys().cloned().map(Query::View)) {
+    for query in tables.chain(model.of_views()) {
         let asked = timeout(STATEMENT_LIMIT, session.run(&query.sql())).await;
         let outcomes = asked.ok_or("it hangs")?.map_err(|error| error.to_string())?;
         let (found, expected) = (rows_of(&outcomes)?, query.rows(model));
