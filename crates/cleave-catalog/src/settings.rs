@@ -479,6 +479,7 @@ pub const LIST: &[Setting] = &[
     },
     stack::PAGE_FILTER,
     limits::PLAN_OPERATORS,
+    result_sets::POPULATE,
     Setting {
         name: "query_log",
         description: "Whether queries are recorded in the table cleave.query_log: on or off",

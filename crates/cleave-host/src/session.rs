@@ -18,6 +18,7 @@
 mod alter;
 mod alter_identity;
 mod alter_rules;
+mod background;
 mod block;
 mod changed_rows;
 mod changing_with;
@@ -158,6 +159,8 @@ pub struct Session {
     cursors: Cursors,
     /// The runtime that computes the rows of cursors; None: the task that fetches them does.
     runtime: Option<tokio::runtime::Handle>,
+    /// What it has begun that goes on while it does other things.
+    background: background::Background,
     /// The block, from BEGIN on.
     block: Option<Block>,
     /// Temporary tables, which this session alone sees.
@@ -235,6 +238,7 @@ impl Session {
             prepared: PreparedStatements::default(),
             cursors,
             runtime: None,
+            background: background::Background::default(),
             block: None,
             temporary: Defined::default(),
             statement_locks: None,
@@ -248,6 +252,24 @@ impl Session {
             thread_sessions: None,
             settings_version: 0,
         }
+    }
+
+    /// Another session of the same client, with the settings of the running statement.
+    fn beside(&self) -> Self {
+        let mut other = Self::new(Arc::clone(&self.database));
+        let (user, database) =
+            (self.settings.client.user.clone(), self.settings.client.database.clone());
+        let acting = self.settings.client.acting.clone();
+        let objects = other.settings.client.objects.clone();
+        let client = Client { user, database, acting, objects, ..Client::default() };
+        other.settings = Settings { client, ..self.in_force().clone() };
+        other.runtime.clone_from(&self.runtime);
+        other
+    }
+
+    /// Waits until nothing that the session has begun goes on in the background, and returns what has failed.
+    pub async fn finish_background(&mut self) -> Vec<String> {
+        self.background.finish().await
     }
 
     /// The database.

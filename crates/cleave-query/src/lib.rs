@@ -6,7 +6,8 @@
 //! 4. [`point_path`] and [`range_path`]: look-ups by the key of an index, without any plan.
 //! 5. [`analyze`] and [`listed_statistics`]: ANALYZE, and its results as rows; [`query_log`]: the last queries, with
 //!    prediction and cost; [`check_constraints`]: CHECK.
-//! 6. [`result_sets`]: rows of queries that stay on the devices that made them.
+//! 6. [`result_sets`]: rows of queries that stay on the devices that made them; [`populations`]: of materialized
+//!    views, made in the background.
 //! 7. [`query_engine`]: a storage engine with all of this.
 //!
 //! Invariant: a query reads the snapshot that it is handed, and makes nothing visible.
@@ -17,6 +18,7 @@ pub mod cooperative;
 pub mod listed_statistics;
 pub mod planner;
 pub mod point_path;
+pub mod populations;
 pub mod query_engine;
 pub mod query_log;
 pub mod range_path;

@@ -14,6 +14,7 @@ use cleave_engine::versions::SpaceHolder;
 use cleave_sql::copy::InputMemory;
 
 use crate::planner::LastStates;
+use crate::populations::Populations;
 use crate::query_log::QueryLog;
 use crate::result_sets::ResultSets;
 use crate::select::{HeldResults, OptimisedPlans, SmallTables};
@@ -30,6 +31,8 @@ pub struct QueryEngine {
     pub(crate) results: HeldResults,
     /// Results on devices.
     pub(crate) result_sets: Arc<ResultSets>,
+    /// Materialized views whose rows are made in the background.
+    pub populations: Arc<Populations>,
     /// The rows of small tables.
     pub small_tables: SmallTables,
     backends: Arc<Backends>,
@@ -51,6 +54,7 @@ impl QueryEngine {
             optimised: OptimisedPlans::default(),
             last_states: LastStates::default(),
             results: HeldResults::default(),
+            populations: Arc::default(),
             small_tables: SmallTables::default(),
             backends: Arc::default(),
             vacuums: Vacuums::default(),

@@ -21,6 +21,8 @@ pub struct Limits {
     pub reuse: ResultReuse,
     /// `refresh_method`: how REFRESH MATERIALIZED VIEW finds the rows.
     pub refresh: RefreshMethod,
+    /// `populate`: CREATE MATERIALIZED VIEW returns before its rows are there.
+    pub populates_in_background: bool,
 }
 
 impl Default for Limits {
@@ -32,6 +34,7 @@ impl Default for Limits {
             statistics_target: 0,
             reuse: ResultReuse::default(),
             refresh: RefreshMethod::default(),
+            populates_in_background: false,
         }
     }
 }

@@ -50,6 +50,19 @@ pub(super) const REFRESH_METHOD: Setting = Setting {
     },
 };
 
+pub(super) const POPULATE: Setting = Setting {
+    name: "populate",
+    description: "Whether CREATE MATERIALIZED VIEW waits for its rows, or returns while they are made (background)",
+    values: Values::Words(&["wait", "background"]),
+    get: |settings| match settings.limits.populates_in_background {
+        true => "background".to_owned(),
+        false => "wait".to_owned(),
+    },
+    set: |settings, value| {
+        settings.limits.populates_in_background = matches!(value, Value::Word(1));
+    },
+};
+
 pub(super) const CACHE_BYTES: Setting = Setting {
     name: "result_cache_bytes",
     description: "Bytes of results that a database holds in memory for queries that come again; 0: none",

@@ -19,6 +19,7 @@ use cleave_catalog::catalog::same_rows::TableRows;
 use cleave_catalog::catalog::view::{Materialized, ViewState};
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::{Error, Fault, NameKind, Result};
+use cleave_catalog::identifiers::quoted;
 use cleave_catalog::settings::Settings;
 use cleave_engine::refresh_bases::{RefreshBase, RefreshTimes};
 use cleave_engine::write::begun::Begun;
@@ -57,7 +58,11 @@ pub(super) async fn create(session: &mut Session, create: CreateMaterialized) ->
     views::check_no_sequence(query, &view.state)?;
     let asked = QueryRequest { query, parameters, view: Some(&view) };
     let settings = session.shared_settings();
-    let (filling, mut columns) = match create.is_populated {
+    // Another session cannot see what a block has changed.
+    let in_background =
+        create.is_populated && settings.limits.populates_in_background && session.block.is_none();
+    let is_populated = create.is_populated && !in_background;
+    let (filling, mut columns) = match is_populated {
         true => Filling::begin(session, &settings, asked).await?,
         false => (Filling::default(), columns_of(&described.schema)?),
     };
@@ -76,7 +81,7 @@ pub(super) async fn create(session: &mut Session, create: CreateMaterialized) ->
     }
     views::hold(session, &definition, &described.tables).await?;
     let (mut count, stopwatch) = (None, Stopwatch::start());
-    if create.is_populated {
+    if is_populated {
         let filled = filling.run(session, &settings, definition, (&schema, asked));
         let (filled, rows) = filled.await?;
         (definition, count) = (filled, Some(rows));
@@ -85,15 +90,42 @@ pub(super) async fn create(session: &mut Session, create: CreateMaterialized) ->
         query: written_out(create.query.to_string()),
         sources: described.sources,
         depends: depends.into_iter().collect(),
-        is_populated: create.is_populated,
+        is_populated,
     };
     mark(&mut definition, &schema.name, query)?;
-    if create.is_populated {
+    if is_populated {
         let times = RefreshTimes::of_all(stopwatch.elapsed());
         hold_base(session, &definition, &schema.name, (&view, times))?;
     }
     definitions::end_definition(session, definition).await?;
+    if in_background {
+        populate_in_background(session, &schema).await;
+    }
     Ok(count.map_or(done, |count| Outcome::done(format!("SELECT {count}"))))
+}
+
+/// Begins a refresh of the view that `schema` describes, which goes on while the session does. Whoever reads the view
+/// waits for it. Once it has failed, the view is one without rows.
+async fn populate_in_background(session: &mut Session, schema: &TableSchema) {
+    let name = quoted(&schema.name);
+    let populations = &session.database.queries().populations;
+    let state = session.names();
+    populations.retain(|view| state.has_table_id(view));
+    let population = populations.begin(schema.table_id);
+    let mut other = session.beside();
+    let lock =
+        format!("BEGIN ISOLATION LEVEL READ COMMITTED; LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE");
+    if let Err(error) = other.run(&lock).await {
+        return population.end(Some(error.to_string()));
+    }
+    let refresh = async move {
+        let refresh = format!("REFRESH MATERIALIZED VIEW {name}; COMMIT");
+        let failure = other.run(&refresh).await.err().map(|error| error.to_string());
+        // Before the lock is released: readers that waited must find the reason.
+        population.end(failure.clone());
+        failure.map(|failure| format!("the materialized view {name} has no rows: {failure}"))
+    };
+    session.background.begin(session.runtime.as_ref(), refresh);
 }
 
 /// Holds what the materialized view `name`, as it is in `definition`, was made from: the next refresh begins there.

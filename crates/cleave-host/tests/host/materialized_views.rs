@@ -244,3 +244,50 @@ async fn what_a_view_was_made_from_keeps_no_device() {
     assert!(follows(&mut session, "m").await);
     run(&mut session, "DROP TABLE far CASCADE; DROP DEVICE nas").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_made_in_the_background_are_waited_for() {
+    let (_directory, database) = fresh().await;
+    let (mut session, mut other) = (database.session(), database.session());
+    run(
+        &mut session,
+        "CREATE TABLE t (a int); INSERT INTO t VALUES (1), (2); SET populate = background",
+    )
+    .await;
+    run(&mut other, "SELECT pg_advisory_lock(7)").await;
+    let locked = "(SELECT pg_advisory_lock(7)) IS NULL";
+    run(
+        &mut session,
+        &format!("CREATE MATERIALIZED VIEW \"Of t\" AS SELECT a FROM t WHERE NOT ({locked})"),
+    )
+    .await;
+    let state = "SELECT name, state FROM cleave.result_sets";
+    assert_eq!(row(&mut session, state).await, "Of t,being populated");
+    run(&mut session, "SET lock_timeout = 50").await;
+    let read = "SELECT sum(a) FROM \"Of t\"";
+    for sql in [read, "DROP MATERIALIZED VIEW \"Of t\"", "REFRESH MATERIALIZED VIEW \"Of t\""] {
+        assert_eq!(refused(&mut session, sql).await.sqlstate(), LOCK_TIMEOUT, "{sql}");
+    }
+    run(&mut other, "SELECT pg_advisory_unlock(7)").await;
+    run(&mut session, "RESET lock_timeout").await;
+    assert_eq!(row(&mut session, read).await, "3");
+    assert_eq!(row(&mut session, state).await, "Of t,populated");
+
+    run(&mut session, "CREATE MATERIALIZED VIEW failing AS SELECT 1 / (a - 1) AS b FROM t").await;
+    let warnings = session.finish_background().await;
+    assert_eq!(warnings, ["the materialized view failing has no rows: division by zero"]);
+    assert_eq!(refused(&mut session, "TABLE failing").await.sqlstate(), "55000");
+    let of_failing = format!("{state} WHERE name = 'failing'");
+    assert_eq!(row(&mut session, &of_failing).await, "failing,not populated: division by zero");
+    run(&mut session, "DELETE FROM t WHERE a = 1; REFRESH MATERIALIZED VIEW failing").await;
+    assert_eq!(row(&mut session, &of_failing).await, "failing,populated");
+    // A block has to see what it has changed.
+    run(
+        &mut session,
+        "BEGIN; INSERT INTO t VALUES (5); CREATE MATERIALIZED VIEW m AS SELECT a FROM t",
+    )
+    .await;
+    assert_eq!(row(&mut session, "SELECT sum(a) FROM m").await, "7");
+    run(&mut session, "COMMIT").await;
+    assert_no_leak_soon(&database).await;
+}

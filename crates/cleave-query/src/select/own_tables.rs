@@ -40,7 +40,7 @@ impl OwnTables {
             activity::TABLE => database.activity().batch()?,
             lock_figures::TABLE => lock_figures::batch(&database.devices())?,
             query_log::TABLE => database.query_log().batch()?,
-            reuse::TABLE => database.results.batch(&database.result_sets, self.context.state())?,
+            reuse::TABLE => reuse::listed::batch(database, self.context.state())?,
             _ => return Ok(None),
         };
         Ok(Some(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?)))

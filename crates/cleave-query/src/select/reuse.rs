@@ -18,7 +18,7 @@
 //!
 //! Source: NDP result sets, sections 3 (reuse semantics) and 5 (experiment 4).
 
-mod listed;
+pub(in crate::select) mod listed;
 mod reused_exec;
 
 use std::collections::VecDeque;
@@ -29,7 +29,6 @@ use std::time::Duration;
 
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::same_rows::TableRows;
-use cleave_catalog::error::Result;
 use cleave_catalog::settings::{Client, ResultReuse, Settings};
 use cleave_media::Stopwatch;
 use cleave_plan::profile::Origin;
@@ -48,8 +47,6 @@ use super::origins::ColumnOrigin;
 use super::result_names::ResultNames;
 use super::statement_context::StatementContext;
 use super::{PlannedQuery, Purpose};
-use crate::result_sets::ResultSets;
-use listed::Listed;
 pub(super) use reused_exec::ReusedExec;
 
 /// Name of the table of results in the schema `cleave`.
@@ -287,19 +284,6 @@ impl HeldResults {
         held.results.push(Arc::new(result));
         drop(held);
         drop(gone);
-    }
-
-    /// The rows of the table `cleave.result_sets`: what is held, `sets`, and the materialized views of `state`.
-    ///
-    /// # Errors
-    /// None that a statement is to blame for.
-    pub(super) fn batch(&self, sets: &ResultSets, state: &CatalogState) -> Result<RecordBatch> {
-        let results = self.held().results.clone();
-        let held = results.iter().map(|result| Listed::of_result(state, result));
-        let views = state.materialized_views();
-        let sets = sets.list(state);
-        let held = held.chain(sets.iter().map(Listed::of_set));
-        listed::batch(&held.chain(views.map(|one| Listed::of_view(state, one))).collect::<Vec<_>>())
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {

@@ -72,6 +72,7 @@ pub(crate) async fn run(
     };
     let ran = shell.run(sources).await;
     // What was done before an error stays.
+    shell.finish_background().await?;
     shell.analyze_filled(1).await?;
     ran
 }
@@ -256,6 +257,18 @@ impl Shell {
         }
         self.out.flush()?;
         self.analyze_filled(LARGE_CHANGE).await
+    }
+
+    /// Waits for what statements have left to be done in the background: it ends with this process. Ctrl-C leaves it.
+    async fn finish_background(&mut self) -> Result<(), Failure> {
+        let failures = tokio::select! {
+            failures = self.session.finish_background() => failures,
+            () = self.interrupt.notified() => return Ok(()),
+        };
+        for failure in failures {
+            writeln!(io::stderr(), "warning: {failure}")?;
+        }
+        Ok(())
     }
 
     /// Analyses the tables of which so many rows have changed, if they are due: no server does it. Ctrl-C leaves it.

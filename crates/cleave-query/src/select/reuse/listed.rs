@@ -11,6 +11,8 @@ use datafusion::arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, 
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 
 use super::{HeldResult, first_of};
+use crate::populations::Populations;
+use crate::query_engine::QueryEngine;
 use crate::result_sets::ResultSet;
 
 /// One row.
@@ -21,7 +23,7 @@ pub(super) struct Listed {
     rows: u64,
     bytes: u64,
     device: String,
-    state: &'static str,
+    state: String,
     uses: Option<u64>,
     age: Option<Duration>,
     cost: Option<Duration>,
@@ -37,7 +39,7 @@ impl Listed {
             rows: result.rows.row_count as u64,
             bytes: result.rows.bytes(),
             device: "host".to_owned(),
-            state: if result.is_valid_in(state) { "valid" } else { "outdated" },
+            state: if result.is_valid_in(state) { "valid" } else { "outdated" }.to_owned(),
             uses: Some(result.uses.load(Ordering::Relaxed)),
             age: Some(result.made.elapsed()),
             cost: Some(result.cost),
@@ -58,7 +60,7 @@ impl Listed {
             rows: set.table.row_count(),
             bytes: set.bytes(),
             device: set.device().name().to_owned(),
-            state,
+            state: state.to_owned(),
             uses: Some(set.uses.load(Ordering::Relaxed)),
             age: Some(set.made.elapsed()),
             cost: Some(set.cost),
@@ -69,6 +71,7 @@ impl Listed {
     pub(super) fn of_view(
         state: &CatalogState,
         (table, view): (&Arc<TableState>, &Materialized),
+        populations: &Populations,
     ) -> Self {
         let extents = table.tablets.iter().flat_map(|tablet| tablet.extents());
         let names = table.devices().into_iter().filter_map(|id| state.devices.get(&id));
@@ -79,7 +82,10 @@ impl Listed {
             rows: table.row_count(),
             bytes: extents.map(|extent| extent.bytes() as u64).sum(),
             device: names.map(|device| device.name.as_str()).collect::<Vec<_>>().join(", "),
-            state: if view.is_populated { "populated" } else { "not populated" },
+            state: match view.is_populated {
+                true => "populated".to_owned(),
+                false => populations.state_of(table.schema.table_id),
+            },
             uses: None,
             age: None,
             cost: None,
@@ -87,11 +93,23 @@ impl Listed {
     }
 }
 
-/// These rows as a batch.
+/// The rows of the table `cleave.result_sets` for a reader of `state`.
 ///
 /// # Errors
 /// None that a statement is to blame for.
-pub(super) fn batch(sets: &[Listed]) -> Result<RecordBatch> {
+pub(in crate::select) fn batch(
+    database: &QueryEngine,
+    state: &CatalogState,
+) -> Result<RecordBatch> {
+    let results = database.results.held().results.clone();
+    let held = results.iter().map(|result| Listed::of_result(state, result));
+    let sets = database.result_sets.list(state);
+    let views = state.materialized_views();
+    let views = views.map(|view| Listed::of_view(state, view, &database.populations));
+    as_batch(&held.chain(sets.iter().map(Listed::of_set)).chain(views).collect::<Vec<_>>())
+}
+
+fn as_batch(sets: &[Listed]) -> Result<RecordBatch> {
     let texts = |of: fn(&Listed) -> &str| -> ArrayRef {
         Arc::new(sets.iter().map(|set| Some(of(set))).collect::<StringArray>())
     };
@@ -110,7 +128,7 @@ pub(super) fn batch(sets: &[Listed]) -> Result<RecordBatch> {
         ("rows", false, numbers(|set| Some(set.rows))),
         ("bytes", false, numbers(|set| Some(set.bytes))),
         ("device", false, texts(|set| &set.device)),
-        ("state", false, texts(|set| set.state)),
+        ("state", false, texts(|set| &set.state)),
         ("uses", true, numbers(|set| set.uses)),
         ("age_ms", true, times(|set| set.age)),
         ("cost_ms", true, times(|set| set.cost)),
