@@ -20,6 +20,7 @@
 //!
 //! [`InsertFragment::result_set`]: crate::cooperative::inserting::InsertFragment::result_set
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -33,6 +34,7 @@ use cleave_engine::versions::SpaceHolder;
 use cleave_media::{BLOCK_SIZE, Stopwatch};
 use cleave_store::TableSchema;
 use datafusion::logical_expr::LogicalPlan;
+use futures::future::join_all;
 
 /// Most result sets that are held, so that finding one stays cheap.
 const HELD_COUNT_MAX: usize = 1024;
@@ -66,8 +68,8 @@ pub(crate) struct ResultSet {
     pub(crate) made: Stopwatch,
     /// How often it was used again.
     pub(crate) uses: AtomicU64,
-    device: Arc<Device>,
-    space: Arc<Claim>,
+    /// The devices of its pages, each with their space.
+    spaces: Vec<(Arc<Device>, Arc<Claim>)>,
 }
 
 impl HeldSpace for ResultSet {}
@@ -79,12 +81,12 @@ impl fmt::Debug for ResultSet {
 }
 
 impl ResultSet {
-    /// The rows of `table`, whose pages `device` has written in `space`, within `cost`; `sets` lists it.
+    /// The rows of `table`, whose pages devices have written in `spaces`, within `cost`; `sets` lists it.
     pub(crate) fn new(
         sets: &ResultSets,
         about: About,
         table: Arc<TableState>,
-        (device, space): (&Arc<Device>, Arc<Claim>),
+        spaces: Vec<(Arc<Device>, Arc<Claim>)>,
         cost: Duration,
     ) -> Arc<Self> {
         let set = Arc::new(Self {
@@ -94,32 +96,43 @@ impl ResultSet {
             cost,
             made: Stopwatch::start(),
             uses: AtomicU64::new(0),
-            device: Arc::clone(device),
-            space,
+            spaces,
         });
         sets.note(&set);
         set
     }
 
-    /// The device of its pages.
-    pub(crate) fn device(&self) -> &Arc<Device> {
-        &self.device
+    /// Names of the devices of its pages.
+    pub(crate) fn devices(&self) -> String {
+        let names = self.spaces.iter().map(|(device, _)| device.name());
+        names.collect::<Vec<_>>().join(", ")
     }
 
     /// Bytes of the space that it has.
     pub(crate) fn bytes(&self) -> u64 {
-        self.space.block_count() * BLOCK_SIZE as u64
+        self.spaces.iter().map(|(_, space)| bytes_of(space)).sum()
     }
 
-    /// Whether the device still has its pages: one that was restarted may have lost them.
+    /// The same on `device`.
+    fn bytes_on(&self, device: DeviceId) -> u64 {
+        let there = self.spaces.iter().filter(|(own, _)| own.id() == device);
+        there.map(|(_, space)| bytes_of(space)).sum()
+    }
+
+    /// Whether the devices still have its pages: one that was restarted may have lost them.
     pub(crate) async fn is_there(&self) -> bool {
-        self.space.is_of_this_start().await
+        let asked = self.spaces.iter().map(|(_, space)| space.is_of_this_start());
+        join_all(asked).await.into_iter().all(|is_there| is_there)
     }
 
     fn saved_for_each_byte(&self) -> f64 {
         let uses = self.uses.load(Ordering::Relaxed) as f64 + 1.0;
         self.cost.as_secs_f64() * uses / self.bytes().max(1) as f64
     }
+}
+
+fn bytes_of(space: &Claim) -> u64 {
+    space.block_count() * BLOCK_SIZE as u64
 }
 
 /// Which rows are meant: those of a plan over tables that it names and does not hold, under settings.
@@ -205,23 +218,25 @@ impl ResultSets {
         set: &Arc<ResultSet>,
         (state, bytes_max): (&CatalogState, u64),
     ) {
-        if set.bytes() > bytes_max {
+        let devices = set.spaces.iter().map(|(device, _)| device.id()).collect::<BTreeSet<_>>();
+        if devices.iter().any(|device| set.bytes_on(*device) > bytes_max) {
             return;
         }
-        let device = set.device.id();
         let mut gone = Vec::new();
         let mut sets = self.sets();
         // First those that nobody who reads the newest rows is given.
         let stays = |held: &HeldSet| held.key != key && held.is_valid_in(state);
         gone.extend(sets.held.extract_if(.., |held| !stays(held)));
-        loop {
-            let there = sets.held.iter().filter(|held| held.set.device.id() == device);
-            let bytes: u64 = there.map(|held| held.set.bytes()).sum();
-            if bytes + set.bytes() <= bytes_max && sets.held.len() < HELD_COUNT_MAX {
-                break;
+        for device in devices {
+            loop {
+                let bytes: u64 = sets.held.iter().map(|held| held.set.bytes_on(device)).sum();
+                let fits = bytes + set.bytes_on(device) <= bytes_max;
+                if fits && sets.held.len() < HELD_COUNT_MAX {
+                    break;
+                }
+                let Some(least) = sets.take_least(device) else { break };
+                gone.push(least);
             }
-            let Some(least) = sets.take_least(Some(device)) else { break };
-            gone.push(least);
         }
         sets.held.push(HeldSet { key, tables, set: Arc::clone(set) });
         drop(sets);
@@ -234,14 +249,14 @@ impl ResultSets {
 }
 
 impl Sets {
-    /// Takes out the one that saved least for its bytes, of those on `device`, if that is said and has any.
-    fn take_least(&mut self, device: Option<DeviceId>) -> Option<HeldSet> {
+    /// Takes out the one that saved least for its bytes, of those on `device`, if it has any.
+    fn take_least(&mut self, device: DeviceId) -> Option<HeldSet> {
         let saved = |index: &usize| {
             let held = self.held.get(*index);
             held.map_or(0.0, |held| held.set.saved_for_each_byte())
         };
         let is_there =
-            |index: &usize| self.held.get(*index).map(|held| held.set.device.id()) == device;
+            |index: &usize| self.held.get(*index).is_some_and(|held| held.set.bytes_on(device) > 0);
         let least = |indexes: &mut dyn Iterator<Item = usize>| {
             indexes.min_by(|one, other| saved(one).total_cmp(&saved(other)))
         };

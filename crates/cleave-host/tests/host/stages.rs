@@ -172,3 +172,45 @@ async fn a_held_cursor_is_written_while_nobody_waits() {
     drop(session);
     assert_no_leak_soon(&database).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn devices_write_the_rows_of_a_stage_that_they_have() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, served, _) = with_nas(outside.path()).await;
+    let (mut session, mut plain) = (database.session(), database.session());
+    run(
+        &mut session,
+        "CREATE TABLE spread (id int PRIMARY KEY, note text) WITH (devices = (embedded, nas), tablets = 4);
+         INSERT INTO spread SELECT id, note FROM far",
+    )
+    .await;
+    run(&mut plain, "SET stages = off").await;
+    run(&mut session, "SET stages = always; SET result_cache_bytes = 0; SET result_reuse = on")
+        .await;
+    let rest = "SELECT count(*), sum(a.id), max(b.note) FROM x a JOIN x b ON a.id = b.id + 2 WHERE b.id % 10 < 5";
+    let linear = format!("WITH x AS (SELECT id, note FROM spread WHERE id % 2 = 0) {rest}");
+    // Its groups are made of rows of both.
+    let grouped = "WITH x AS MATERIALIZED (SELECT id % 10 AS g, count(*) FROM spread GROUP BY 1) SELECT sum(g) FROM x";
+    for (sql, stages) in [(&*linear, 1), (grouped, 0)] {
+        let before = made(&database).0;
+        assert_eq!(rows(&mut session, sql).await, rows(&mut plain, sql).await, "{sql}");
+        assert_eq!(made(&database).0 - before, stages, "{sql}");
+    }
+    let sets = "SELECT owner, state, rows, device FROM cleave.result_sets";
+    assert_eq!(row(&mut session, sets).await, "result cache,valid,10001,embedded, nas");
+    let before = made(&database);
+    rows(&mut session, &linear).await;
+    assert_eq!(made(&database), (before.0, before.1 + 1));
+    // Half of it is lost.
+    let address = served.address;
+    served.stop().await;
+    let _served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
+    let (before, expected) = (made(&database), rows(&mut plain, &linear).await);
+    assert_eq!(rows(&mut session, &linear).await, expected);
+    assert_eq!(made(&database), (before.0 + 1, before.1));
+    run(&mut session, "SET result_device_bytes = 0").await;
+    run(&mut plain, "DROP TABLE spread").await;
+    drop(session);
+    database.give_up_versions();
+    assert_no_leak_soon(&database).await;
+}

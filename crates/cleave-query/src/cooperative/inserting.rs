@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cleave_catalog::catalog::division::Division;
-use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
+use cleave_catalog::catalog::{TableState, TabletState};
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::Settings;
 use cleave_engine::device::{Claim, Device};
@@ -41,6 +41,7 @@ use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::projection::ProjectionExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
+use futures::future::join_all;
 
 use super::update_cost::{BulkInsert, UpdateCost};
 use super::whole_fragment::WholeFragment;
@@ -90,10 +91,11 @@ pub async fn plan_insert(
 }
 
 impl InsertingQuery {
-    /// The query `planned`, under the settings of [`at_root`](super::whole_fragment::at_root). None: it does not run as
-    /// one fragment.
-    pub(crate) fn of_planned(planned: PlannedQuery) -> Option<Self> {
-        WholeFragment::of_planned(planned, true).map(|whole| Self { whole })
+    /// The query `planned`, under the settings of [`at_root`](super::whole_fragment::at_root), on each device that it
+    /// reads: the rows that it makes there. None: it does not run as one fragment.
+    pub(crate) fn of_each_device(planned: PlannedQuery) -> Option<Vec<Self>> {
+        let each = WholeFragment::of_each_device(planned, true)?;
+        Some(each.into_iter().map(|whole| Self { whole }).collect())
     }
 
     /// The columns of the query, with the names that it gives them.
@@ -255,30 +257,44 @@ impl InsertFragment {
         Ok(Some(InsertedPages { target, pages, space }))
     }
 
-    /// Runs the fragment, whose rows become a result set. None: as for [`Self::run`].
+    /// Runs `fragments`, those of one query on different devices, all at once. Their rows become a result set, each
+    /// device having those that it made. None: as for [`Self::run`].
     ///
     /// # Errors
     /// As [`Self::run`]; a report that cannot be of these rows.
     pub(crate) async fn result_set(
-        &self,
+        fragments: &[Self],
         settings: &Settings,
         about: About,
     ) -> Result<Option<Arc<ResultSet>>> {
-        let database = self.whole.planned().context.database();
-        let (engine, device, stopwatch) = (database.storage(), self.device(), Stopwatch::start());
+        let Some(first) = fragments.first() else { return Ok(None) };
+        let database = first.whole.planned().context.database();
+        let (engine, stopwatch) = (database.storage(), Stopwatch::start());
         let mut edit = CatalogEdit::kept(engine, engine.catalog(), BTreeMap::new())?;
-        let schema = TableSchema { table_id: edit.table_id()?, ..(*self.table).clone() };
+        let schema = TableSchema { table_id: edit.table_id()?, ..(*first.table).clone() };
         let schema = Arc::new(schema);
-        edit.put_table(empty_table(&schema, device.id()));
+        edit.put_table(empty_table(&schema, fragments.iter().map(Self::device)));
         let settings = Arc::new(settings.clone());
-        let target = PageTarget::begin(&mut edit, &settings, &schema, device)?;
-        let Some(target) = target else { return Ok(None) };
-        let claim = edit.claim(device);
-        let Some(inserted) = self.run(&claim, target).await? else { return Ok(None) };
-        insert_pages::add(&mut edit, &settings, &schema, (device, &claim), inserted).await?;
+        let mut begun = Vec::with_capacity(fragments.len());
+        for fragment in fragments {
+            let device = fragment.device();
+            let target = PageTarget::begin(&mut edit, &settings, &schema, device)?;
+            let Some(target) = target else { return Ok(None) };
+            begun.push((fragment, edit.claim(device), target));
+        }
+        let runs = begun.into_iter().map(async |(fragment, claim, target)| {
+            let inserted = fragment.run(&claim, target).await;
+            (fragment.device(), claim, inserted)
+        });
+        let mut spaces = Vec::with_capacity(fragments.len());
+        for (device, claim, inserted) in join_all(runs).await {
+            let Some(inserted) = inserted? else { return Ok(None) };
+            insert_pages::add(&mut edit, &settings, &schema, (device, &claim), inserted).await?;
+            spaces.push((Arc::clone(device), claim));
+        }
         let table = edit.table(&schema.name)?;
         let (sets, cost) = (&database.result_sets, stopwatch.elapsed());
-        Ok(Some(ResultSet::new(sets, about, table, (device, claim), cost)))
+        Ok(Some(ResultSet::new(sets, about, table, spaces, cost)))
     }
 
     fn root(&self, target: &PageTarget) -> Result<Arc<dyn ExecutionPlan>> {
@@ -287,13 +303,18 @@ impl InsertFragment {
     }
 }
 
-/// The table that `schema` describes, without rows, on `device`.
-fn empty_table(schema: &Arc<TableSchema>, device: DeviceId) -> TableState {
-    let tablet = TabletState::empty(TabletId(0), device, Vec::new());
+/// The table that `schema` describes, without rows, with a tablet on each of `devices`.
+fn empty_table<'a>(
+    schema: &Arc<TableSchema>,
+    devices: impl Iterator<Item = &'a Arc<Device>>,
+) -> TableState {
+    let tablet = |(number, device): (u32, &Arc<Device>)| {
+        Arc::new(TabletState::empty(TabletId(number), device.id(), Vec::new()))
+    };
     TableState {
         schema: Arc::clone(schema),
         indexes: Vec::new(),
-        tablets: vec![Arc::new(tablet)],
+        tablets: (0..).zip(devices).map(tablet).collect(),
         division: Division::LoadOrder,
         damaged: Vec::new(),
         rules: Arc::default(),

@@ -35,7 +35,7 @@ use crate::select::{PlannedInput, PlannedQuery, QueryRequest, StatementInput, pl
 
 /// See the [module](self).
 pub(super) struct WholeFragment {
-    planned: PlannedQuery,
+    planned: Arc<PlannedQuery>,
     fragment: FragmentPlan,
     part: FragmentPart,
     is_on_device: bool,
@@ -70,13 +70,23 @@ impl WholeFragment {
 
     /// As [`Self::plan`], of a query that is planned under the settings of [`at_root`].
     pub(super) fn of_planned(planned: PlannedQuery, is_on_device: bool) -> Option<Self> {
+        let mut each = Self::of_each_device(planned, is_on_device)?;
+        (each.len() == 1).then(|| each.pop()).flatten()
+    }
+
+    /// The same over several devices: a fragment for each, which gives the rows of what lies there.
+    pub(super) fn of_each_device(planned: PlannedQuery, is_on_device: bool) -> Option<Vec<Self>> {
         let node = planned.cuts.plan.downcast_ref::<FragmentExec>()?;
-        let [part] = &*node.parts else { return None };
         if node.fragment.fetch.is_some() || !planned.is_alone() {
             return None;
         }
-        let (fragment, part) = (node.fragment.clone(), part.clone());
-        Some(Self { planned, fragment, part, is_on_device })
+        let (fragment, parts) = (node.fragment.clone(), Arc::clone(&node.parts));
+        let planned = Arc::new(planned);
+        let of_part = |part: &FragmentPart| {
+            let (planned, fragment) = (Arc::clone(&planned), fragment.clone());
+            Self { planned, fragment, part: part.clone(), is_on_device }
+        };
+        Some(parts.iter().map(of_part).collect())
     }
 
     /// The same of a query for the rows of a target, which stream through it: those of a page come one after the other.

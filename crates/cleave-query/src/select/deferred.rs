@@ -107,7 +107,8 @@ impl DeferredQuery {
     pub async fn run(self) -> Result<RunningQuery> {
         let Self { database, settings, query, parameters, view, fragment, about, .. } = self;
         let text = about.statement.clone();
-        let made = fragment.result_set(&settings, about).await;
+        let made =
+            InsertFragment::result_set(std::slice::from_ref(&fragment), &settings, about).await;
         drop(fragment);
         let Ok(Some(set)) = made else {
             let asked = QueryRequest { query: &query, parameters: &parameters, view: Some(&view) };

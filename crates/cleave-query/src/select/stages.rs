@@ -26,6 +26,7 @@ use cleave_catalog::catalog::same_rows::TableRows;
 use cleave_catalog::catalog::{DeviceId, TableState};
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::When;
+use cleave_engine::device::Device;
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::walk::WalkPlan;
 use cleave_media::Stopwatch;
@@ -155,7 +156,7 @@ impl Staging {
         let is_forced = context.settings().stages == When::Always;
         let is_held = context.settings().limits.reuse.is_on;
         let gain_min = if is_held { GAIN_MIN_HELD } else { GAIN_MIN };
-        let mut chosen: BTreeMap<usize, DeviceId> = BTreeMap::new();
+        let mut chosen: BTreeMap<usize, BTreeSet<DeviceId>> = BTreeMap::new();
         for part in &self.parts {
             let Some(rows) = planned.get(&part.number) else { continue };
             let known = rows.with_query(|query| {
@@ -167,29 +168,36 @@ impl Staging {
             let Some((mut devices, width)) = known.filter(|_| !is_ordered(&part.plan)) else {
                 continue;
             };
-            let below = read_parts(&part.plan).map(|number| chosen.get(&number).copied());
+            let below = read_parts(&part.plan).map(|number| chosen.get(&number));
             let Some(below) = below.collect::<Option<Vec<_>>>() else { continue };
-            devices.extend(below);
-            let Some(device) = devices.first().filter(|_| devices.len() == 1) else { continue };
-            let device = context.database().attached(*device)?;
-            if device.mode() == AttachMode::Embedded && !is_forced {
+            devices.extend(below.into_iter().flatten());
+            // Each of several writes the rows that it has.
+            let Some(first) = devices.first().copied() else { continue };
+            if devices.len() > 1 && !is_row_by_row(&part.plan) {
                 continue;
             }
-            let profile = context.database().known_profile(device.id()).await?;
+            let database = context.database();
+            let attached = devices.iter().map(|id| database.attached(*id));
+            let attached = attached.collect::<Result<Vec<Arc<Device>>>>()?;
+            let is_near = |device: &Arc<Device>| device.mode() == AttachMode::Embedded;
+            if attached.iter().any(is_near) && !is_forced {
+                continue;
+            }
+            let profile = database.known_profile(first).await?;
             let profile = profile.map_or_else(Profile::assumed, |known| Profile::clone(&known));
             let bytes = rows.row_estimate() * width;
             let cost = UpdateCost::of_insert(&BulkInsert { bytes, bytes_read: 0.0 }, &profile);
             let offer = Offer {
                 number: part.number,
                 name: part.name.clone(),
-                device: device.name().to_owned(),
+                device: attached.iter().map(|d| d.name()).collect::<Vec<_>>().join(", "),
                 rows: rows.row_estimate(),
                 bytes,
                 link_s: bytes / profile.link.bytes_per_second.max(1.0),
                 write_s: STAGE_S + cost.by_pages_s,
             };
             if is_forced || offer.link_s > gain_min * offer.write_s {
-                chosen.insert(part.number, device.id());
+                chosen.insert(part.number, devices);
                 self.offers.push(offer);
             }
         }
@@ -281,9 +289,9 @@ impl Staging {
             return Some(stage(found, true));
         }
         // Whatever is wrong, the part finds out itself as it was planned.
-        let fragment = self.fragment(context, part, rows).await.ok()??;
+        let fragments = self.fragments(context, part, rows).await.ok()??;
         let about = About::new("run", &part.name, &self.text);
-        let made = fragment.result_set(settings, about).await.ok()??;
+        let made = InsertFragment::result_set(&fragments, settings, about).await.ok()??;
         database.activity().note(Act::Stage);
         if let Some((key, tables)) = key {
             let limit = (&**context.state(), settings.limits.reuse.device_bytes);
@@ -292,13 +300,13 @@ impl Staging {
         Some(stage(made, false))
     }
 
-    /// The fragment that writes the rows of `part`; None: there is none.
-    async fn fragment(
+    /// The fragments that write the rows of `part`, one for each device; None: there are none.
+    async fn fragments(
         &self,
         context: &Arc<StatementContext>,
         part: &OptimisedPart,
         rows: &PartRows,
-    ) -> Result<Option<InsertFragment>> {
+    ) -> Result<Option<Vec<InsertFragment>>> {
         let Some(columns) = columns_of(&part.plan) else { return Ok(None) };
         let own = context.of_part_under(at_root(context.settings()));
         let plan = with_parts::over(part.plan.clone(), &own, rows)?;
@@ -309,12 +317,32 @@ impl Staging {
             let query = (Arc::new(state), ResultNames::default(), Queries::One);
             Box::pin(divided(own, query, plan, false, &Stopwatch::start())).await
         });
-        let Some(query) = InsertingQuery::of_planned(planned.await?) else { return Ok(None) };
+        let each = InsertingQuery::of_each_device(planned.await?);
+        let Some(each) = each.filter(|each| each.len() == 1 || is_row_by_row(&part.plan)) else {
+            return Ok(None);
+        };
         let sources: Vec<_> = (0..columns.len()).map(ColumnSource::Query).collect();
         let name = part_name(part.number);
         let schema =
             TableSchema { table_id: 0, version: 1, name, columns, primary_key: Vec::new() };
-        query.into_table(&Arc::new(schema), &sources, &[])
+        let schema = Arc::new(schema);
+        let mut fragments = Vec::with_capacity(each.len());
+        for query in each {
+            let Some(fragment) = query.into_table(&schema, &sources, &[])? else { return Ok(None) };
+            fragments.push(fragment);
+        }
+        Ok(Some(fragments))
+    }
+}
+
+/// Whether each row of `plan` comes of one row of one table.
+fn is_row_by_row(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::TableScan(scan) => scan.fetch.is_none(),
+        LogicalPlan::Projection(_) | LogicalPlan::Filter(_) | LogicalPlan::SubqueryAlias(_) => {
+            plan.inputs().into_iter().all(is_row_by_row)
+        }
+        _ => false,
     }
 }
 

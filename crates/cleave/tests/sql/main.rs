@@ -92,7 +92,11 @@ const CONFIGURATIONS: [Configuration; 10] = [
     // Other join orders, and a host that takes morsels of the device.
     ("remote_other_orders", &[("join_order_with_split", "always"), FLUSHED], On::Remote),
     // Tables over two devices: broadcasts, and the merged rows of several fragments.
-    ("divided_every_split", &[("default_tablets", "5"), ("split", EVERY)], On::Divided),
+    (
+        "divided_every_split",
+        &[("default_tablets", "5"), ("split", EVERY), ("stages", "always")],
+        On::Divided,
+    ),
     (
         "divided_h0",
         &[("default_tablets", "5"), ("split", "h0"), ("threads", "1"), FLUSHED],

@@ -38,7 +38,7 @@ pub(super) fn lines(query: &PlannedQuery) -> Vec<(String, String)> {
         };
         let text = format!(
             "on {}: {} rows ({:.0} expected), {}, {how}",
-            set.device().name(),
+            set.devices(),
             set.table.row_count(),
             stage.expected_rows,
             bytes(set.bytes())

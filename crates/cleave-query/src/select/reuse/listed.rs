@@ -59,7 +59,7 @@ impl Listed {
             statement: first_of(&set.about.statement),
             rows: set.table.row_count(),
             bytes: set.bytes(),
-            device: set.device().name().to_owned(),
+            device: set.devices(),
             state: state.to_owned(),
             uses: Some(set.uses.load(Ordering::Relaxed)),
             age: Some(set.made.elapsed()),
