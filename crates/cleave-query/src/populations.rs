@@ -5,6 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// Most views that are populated at once: each is a session that nobody has connected.
+const UNDER_WAY_MAX: usize = 8;
+
 /// See the module's description.
 #[derive(Debug, Default)]
 pub struct Populations {
@@ -18,6 +21,13 @@ enum State {
 }
 
 impl Populations {
+    /// Whether another view may be populated in the background.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        let states = self.states();
+        states.values().filter(|state| matches!(state, State::UnderWay)).count() < UNDER_WAY_MAX
+    }
+
     /// Notes that the rows of the view with the id `view` are being made, until [`Population::end`].
     pub fn begin(self: &Arc<Self>, view: u32) -> Population {
         self.states().insert(view, State::UnderWay);

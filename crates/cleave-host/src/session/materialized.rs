@@ -59,8 +59,10 @@ pub(super) async fn create(session: &mut Session, create: CreateMaterialized) ->
     let asked = QueryRequest { query, parameters, view: Some(&view) };
     let settings = session.shared_settings();
     // Another session cannot see what a block has changed.
-    let in_background =
-        create.is_populated && settings.limits.populates_in_background && session.block.is_none();
+    let in_background = create.is_populated
+        && settings.limits.populates_in_background
+        && session.block.is_none()
+        && session.database.queries().populations.has_room();
     let is_populated = create.is_populated && !in_background;
     let (filling, mut columns) = match is_populated {
         true => Filling::begin(session, &settings, asked).await?,

@@ -39,10 +39,13 @@ use futures::future::join_all;
 
 use super::host_cuts::HostCuts;
 use super::order_and_split::{ComparedOrders, Divided};
+use super::stages::has_far;
 use super::statement_context::StatementContext;
 use super::{PlannedQuery, ResultNames, has_fragment};
 use crate::cooperative::whole_fragment::at_root;
 
+/// Asking takes no less, in seconds: a fragment of its own.
+const ASKING_S: f64 = 0.002;
 /// The link must be expected to be spared so many times what asking takes.
 const GAIN_MIN: f64 = 1.5;
 
@@ -74,7 +77,8 @@ impl PageFilter {
     ) -> Result<Vec<Self>> {
         let settings = context.settings();
         let is_forced = settings.page_filter == When::Always;
-        let is_chosen = is_forced || settings.split_in_force() == Split::Auto;
+        let is_chosen =
+            is_forced || (settings.split_in_force() == Split::Auto && has_far(context.database()));
         if settings.page_filter == When::Never || settings.pages_only().is_some() || !is_chosen {
             return Ok(Vec::new());
         }
@@ -124,6 +128,9 @@ impl PageFilter {
         let asking = Arc::new(TableScanExec::new(asking, 1));
         let cuts = HostCuts::new(Arc::clone(&own), !is_forced).await?;
         let spared_s = cuts.spared_bytes(&asking) / cuts.link_bytes_per_second();
+        if !is_forced && spared_s < GAIN_MIN * ASKING_S {
+            return Ok(None);
+        }
         // Devices that run no fragments.
         let Ok(placed) = place_cuts(asking, Split::Ndp, !is_forced, &cuts) else {
             return Ok(None);
