@@ -22,10 +22,12 @@
     visibility   scans after shares of the rows were updated
     htap         LinkBench's transactions beside analytic queries, with sweeps
     units        half of a table in blocks of rows, by the size of a slot, and in pages
+    transfer     rows that a condition leaves, as pages, as pages with a matching row, and as rows
     interleaving the host computes over rows while the device makes the next ones, by the number of slots
     materialise  a query of WITH whose rows a device writes before they are consumed
     reuse        a result that is there already, in the result cache and on the device
     refresh      a materialized view by changes, and all of its rows
+    outgrown     sorts, aggregates and joins with a tenth of the memory that their rows take
 
 The device is embedded, local, remote or on the testbed (`--place`). Runs of all ways alternate; a ratio is the median
 of the rounds' ratios. Needs `cargo build --release` (or CLEAVE_BINARY), psycopg, which it installs into target/clients,
@@ -51,8 +53,9 @@ EXPERIMENTS = {"selectivity": bulk.selectivity, "mixed": beside.mixed, "contenti
                "aborts": beside.aborts, "recovery": recovery.recovery, "violation": beside.violation,
                "logging": beside.logging,
                "scans": bulk.scans, "visibility": bulk.visibility, "htap": htap.htap,
-               "units": result_sets.units, "interleaving": result_sets.interleaving,
-               "materialise": result_sets.materialise, "reuse": result_sets.reuse, "refresh": result_sets.refresh}
+               "units": result_sets.units, "transfer": result_sets.transfer, "interleaving": result_sets.interleaving,
+               "materialise": result_sets.materialise, "reuse": result_sets.reuse, "refresh": result_sets.refresh,
+               "outgrown": result_sets.outgrown}
 # What --quick changes.
 QUICK = {"rows": 2000, "narrow_rows": 4000, "rounds": 1, "clients": 4, "before": 0.4, "after": 0.4, "seconds": 0.5,
          "scale": 0.01, "buffers": "64MB", "shares": "1,0.1", "widths": "narrow,wide", "pause": 0.1}

@@ -14,7 +14,7 @@
     bulk            experiments of one statement alone: selectivity, for_update, locking, placement, scans, visibility
     beside          experiments of an update beside clients: mixed, contention, aborts, violation
     recovery        the experiment of a kill
-    result_sets     experiments of result sets: units, interleaving, materialise, reuse, refresh
+    result_sets     experiments of result sets: units, transfer, interleaving, materialise, reuse, refresh, outgrown
     htap            transactions beside analytic queries
     report          Markdown tables and pictures from the measurements
     self_test       checks of the pure parts, and everything once at a tiny scale

@@ -148,6 +148,8 @@ SPECS = {
                   Ratio("queries_per_second", (EQUAL,), "queries at equal silicon", False)),
                  ("bars", "per_second", "a second")),
     "units": Spec("Transfer units", (SECONDS, *STATEMENT), picture=("bars", "seconds", "s")),
+    "transfer": Spec("Pages, pages with a matching row, and rows", (SECONDS, *STATEMENT),
+                     (Ratio("seconds", ("pages",), "over pages", True),), ("bars", "seconds", "s")),
     "interleaving": Spec("Rows consumed while others are made", (SECONDS, *STATEMENT),
                          picture=("bars", "seconds", "s")),
     "materialise": Spec("Rows written before they are consumed",
@@ -158,6 +160,8 @@ SPECS = {
     "refresh": Spec("Refreshes by changes",
                     (SECONDS, figure("plain_seconds", "of all rows", "s"), figure("faster", "faster", "times"),
                      figure("changed_rows", "changed rows", "number")), picture=("bars", "seconds", "s")),
+    "outgrown": Spec("Operators that outgrow their memory on the device", (SECONDS, *STATEMENT),
+                     (Ratio("seconds", (HOST,), "over host", True),), ("bars", "seconds", "s")),
 }
 
 

@@ -1,4 +1,4 @@
-"""Experiments of NDP result sets: units, interleaving, materialise, reuse, refresh.
+"""Experiments of NDP result sets: units, transfer, interleaving, materialise, reuse, refresh, outgrown.
 
 The data is LinkBench's node table: an id, three numbers and 128 characters a row.
 """
@@ -17,6 +17,11 @@ STACKS = [ways.Way("blk", settings={"stack": "blk"}), ways.Way("native", setting
 SIDES = [ways.Way("device", settings={"split": "auto", "stealing": "off"}), ways.HOST]
 
 HALF = "SELECT * FROM node WHERE version < 8"
+# Rows whose wide column has to be looked at too, so that pages without a match are read for it.
+SELECTED = {"1 % in order": "id / {hundredth} = 7", "1 % scattered": "id % 100 = 7", "half": "version < 8"}
+TRANSFERS = [ways.Way("pages", settings={"split": "host", "page_filter": "off"}),
+             ways.Way("matching pages", settings={"split": "host", "page_filter": "always"}),
+             ways.Way("rows", settings=NDP), ways.Way("auto", settings={"split": "auto"})]
 # Groups of three types each.
 GROUPS = [50, 50000]
 GROUPED = ("SELECT id % {groups} AS bucket, type, count(*) AS n, sum(version) AS versions, max(data) AS last FROM node "
@@ -71,6 +76,39 @@ def units(run):
     for unit in UNITS:
         run.rounds("units", {"unit": unit}, [ways.Way("ndp", settings=NDP | {"slot_bytes": unit})], measure)
     run.rounds("units", {"unit": "page"}, STACKS, measure)
+
+
+def transfer(run):
+    """Rows that a condition leaves: in all pages, in those with a matching row, as rows, and as is chosen by cost."""
+    def measure(way, system, condition):
+        load(run, system)
+        with system.connect(way.settings) as session:
+            return statement(session, way, f"SELECT * FROM node WHERE data LIKE '%a%' AND {condition}")
+
+    for selected, condition in SELECTED.items():
+        condition = condition.format(hundredth=max(1, run.options.narrow_rows // 100))
+        run.rounds("transfer", {"matching": selected}, TRANSFERS,
+                   lambda way, system, condition=condition: measure(way, system, condition))
+
+
+def outgrown(run):
+    """Operators with a tenth of the memory that their rows take, on the device, and on the host, which has enough."""
+    operators = {
+        "sort": "SELECT data, id FROM node ORDER BY data",
+        "aggregate": "SELECT data, count(*), max(id) FROM node GROUP BY data",
+        "join": "SELECT count(*), max(other.id) FROM node JOIN node AS other ON other.data = node.data",
+    }
+
+    def measure(way, system, text):
+        load(run, system)
+        with system.connect(way.settings) as session:
+            return statement(session, way, text)
+
+    for operator, text in operators.items():
+        memory = max(1, run.options.narrow_rows * 136 // 10 // (1 << 20))
+        device = ways.Way("device", settings={"split": "ndp", "device_memory": f"{memory}MB", "device_spill": "4GB"})
+        run.rounds("outgrown", {"operator": operator}, [device, ways.HOST],
+                   lambda way, system, text=text: measure(way, system, text))
 
 
 def interleaving(run):
