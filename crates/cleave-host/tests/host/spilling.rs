@@ -57,6 +57,19 @@ const JOINS: [&str; 7] = [
      GROUP BY a.few ORDER BY 2 DESC, 1 LIMIT 20",
 ];
 
+/// Checks that `sql` gives the host's rows on the device, where an `operator` spills.
+async fn assert_spills(session: &mut Session, sql: &str, operator: &str) {
+    run(session, "SET split = host").await;
+    let expected = rows(session, sql).await;
+    run(session, "SET split = ndp").await;
+    assert!(rows(session, sql).await == expected, "{sql}");
+    let plan = rows(session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
+    assert!(!plan.contains("ran on the host: "), "{sql}: {plan}");
+    let there = format!("[embedded] {operator}");
+    let mut lines = plan.lines().filter(|line| line.contains(&there));
+    assert!(lines.any(|line| line.contains(", spilled=")), "{sql}: {plan}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn joins_that_outgrow_their_memory_finish_on_the_device() {
     let (_directory, database) = fresh().await;
@@ -64,15 +77,7 @@ async fn joins_that_outgrow_their_memory_finish_on_the_device() {
     tables(&mut session).await;
     let before = used(&database);
     for join in JOINS {
-        run(&mut session, "SET split = host").await;
-        let expected = rows(&mut session, join).await;
-        run(&mut session, "SET split = ndp").await;
-        assert_eq!(rows(&mut session, join).await, expected, "{join}");
-        let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {join}")).await.join("\n");
-        assert!(!plan.contains("ran on the host: "), "{join}: {plan}");
-        let lines: Vec<&str> = plan.lines().filter(|line| line.contains("HashJoinExec")).collect();
-        assert!(lines.iter().any(|line| line.contains("[embedded]")), "{join}: {plan}");
-        assert!(lines.iter().any(|line| line.contains(", spilled=")), "{join}: {plan}");
+        assert_spills(&mut session, join, "HashJoinExec").await;
         reach(&database, before).await;
     }
 }
@@ -92,15 +97,7 @@ async fn groups_that_outgrow_their_memory_finish_on_the_device() {
             ones, \
          string_agg(a.note, ',') AS notes FROM many a LEFT JOIN others b ON a.note = b.note GROUP BY a.note) g",
     ] {
-        run(&mut session, "SET split = host").await;
-        let expected = rows(&mut session, groups).await;
-        run(&mut session, "SET split = ndp").await;
-        assert!(rows(&mut session, groups).await == expected, "{groups}");
-        let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {groups}")).await.join("\n");
-        assert!(!plan.contains("ran on the host: "), "{groups}: {plan}");
-        let aggregates = plan.lines().filter(|line| line.contains("[embedded] AggregateExec"));
-        let aggregates: Vec<&str> = aggregates.collect();
-        assert!(aggregates.iter().any(|line| line.contains(", spilled=")), "{groups}: {plan}");
+        assert_spills(&mut session, groups, "AggregateExec").await;
         reach(&database, before).await;
     }
 }
@@ -115,14 +112,7 @@ async fn sorts_that_outgrow_their_memory_finish_on_the_device() {
         "SELECT note, id FROM many ORDER BY note DESC",
         "SELECT few, id, note FROM many ORDER BY few NULLS FIRST, id DESC",
     ] {
-        run(&mut session, "SET split = host").await;
-        let expected = rows(&mut session, sorted).await;
-        run(&mut session, "SET split = ndp").await;
-        assert!(rows(&mut session, sorted).await == expected, "{sorted}");
-        let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {sorted}")).await.join("\n");
-        assert!(!plan.contains("ran on the host: "), "{sorted}: {plan}");
-        let mut sorts = plan.lines().filter(|line| line.contains("[embedded] SortExec"));
-        assert!(sorts.any(|line| line.contains(", spilled=")), "{sorted}: {plan}");
+        assert_spills(&mut session, sorted, "SortExec").await;
         reach(&database, before).await;
     }
 }
