@@ -242,7 +242,7 @@ impl DeviceService for Way {
         slots: SlotSender,
     ) -> Result<arrow::datatypes::SchemaRef, DeviceError> {
         let mut connection = self.machine.connection();
-        // Neither its checksum nor its size: the engine numbers filters in flight randomly.
+        // Neither its checksum nor its size: DataFusion numbers filters in flight randomly.
         let name = format!("execute run {}", request.header.run);
         world::log(format_args!("link: ▶ {name}"));
         let fault = world::with(world::SimWorld::link_command);

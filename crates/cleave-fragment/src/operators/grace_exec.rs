@@ -1,4 +1,4 @@
-//! Hash joins, aggregates and sorts that exceed their memory: the engine's operator, run over one part of its rows
+//! Hash joins, aggregates and sorts that exceed their memory: DataFusion's operator, run over one part of its rows
 //! after the other (Grace hash join; external merge sort).
 //!
 //! ```text
@@ -21,7 +21,7 @@
 //!    engine's partial aggregate, which emits its states when its memory is full, below the engine's final one.
 //! 5. [`sort`] sorts as many rows as fit at a time, spills each lot as a run, and merges the runs.
 //!
-//! Joining, grouping, sorting, merging, hashing and encoding are the engine's; dividing, spilling and going on are
+//! Joining, grouping, sorting, merging, hashing and encoding are DataFusion's; dividing, spilling and going on are
 //! ours.
 //!
 //! Invariants: each input is read once. Rows with equal keys are in the same part. A part whose rows all have one key

@@ -106,7 +106,7 @@ impl Ground {
         outcome
     }
 
-    /// Adds those of an engine's operator.
+    /// Adds the metrics of one of DataFusion's operators.
     pub(super) fn add_metrics(&self, metrics: MetricsSet) {
         self.engine_metrics.lock().unwrap_or_else(PoisonError::into_inner).push(metrics);
     }
