@@ -20,6 +20,7 @@ use datafusion_expr::{Between, BinaryExpr, Expr, Operator};
 
 use crate::TableFacts;
 
+mod distinct_values;
 mod estimates;
 mod leaf;
 mod on_rows;
@@ -29,6 +30,7 @@ mod range;
 #[cfg(test)]
 mod tests;
 
+pub use distinct_values::distinct_values_max;
 pub use estimates::{LeafKey, PlanEstimates};
 pub use leaf::{LeafEstimate, estimate_leaf};
 pub use physical::{Below, estimate_rows, estimate_rows_with};

@@ -24,7 +24,7 @@ use datafusion_physical_plan::projection::ProjectionExec;
 use datafusion_physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion_physical_plan::union::UnionExec;
 
-use super::{LeafKey, PlanEstimates, RANGE, ROW_COUNT_UNKNOWN};
+use super::{LeafKey, PlanEstimates, RANGE, ROW_COUNT_UNKNOWN, distinct_values_max};
 
 /// Rows that a filter above joins or aggregates keeps.
 const FILTER_KEEPS: f64 = 0.2;
@@ -74,9 +74,11 @@ impl Output {
 
     /// Distinct values of `expr`, at most as many as rows.
     fn distinct_count(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<f64> {
-        let column = expr.downcast_ref::<Column>()?;
-        let known = self.distinct_counts.get(column.index()).copied()?;
-        known.map(|count| count.min(self.rows).max(1.0))
+        let of_column = |index: usize| self.distinct_counts.get(index).copied().flatten();
+        let bound = distinct_values_max(expr, &of_column)?;
+        // What is computed has fewer values than its bound, more often than not.
+        let most = if expr.is::<Column>() { self.rows } else { self.rows / ROWS_PER_GROUP };
+        Some(bound.min(most).max(1.0))
     }
 
     fn at_most(mut self, fetch: Option<usize>) -> Self {

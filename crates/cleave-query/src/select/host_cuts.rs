@@ -12,7 +12,7 @@ use cleave_fragment::command::message::{CAPABILITY_FRAGMENTS, ENCODED_SLOT_BYTES
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::{DenseAggregateExec, TableScanExec, build_id};
 use cleave_plan::TableFacts;
-use cleave_plan::cardinality::estimate_rows;
+use cleave_plan::cardinality::{distinct_values_max, estimate_rows};
 use cleave_plan::cost::slots::SLOT_BYTES_AUTO;
 use cleave_plan::cost::{AskedColumn, Conditions, CostStrategy, Limits, ScanWork, SlotSize};
 use cleave_plan::profile::{LinkProfile, Origin, Profile};
@@ -457,14 +457,19 @@ fn result_rows(fragment: &FragmentPlan, scan: &FragmentScan, scanned: f64) -> f6
     }
 }
 
-/// Groups that `aggregate` makes, where the distinct counts of all its keys are known.
+/// Groups that `aggregate` makes, where the distinct counts of the columns of all its keys are known.
 fn group_count(aggregate: &AggregateExec) -> Option<f64> {
     let (context, all) = (StatisticsContext::new(), StatisticsArgs::new());
     let input = context.compute(aggregate.input().as_ref(), &all).ok()?;
     let counts = aggregate.group_expr().expr().iter().map(|(key, _)| {
-        let column = key.downcast_ref::<Column>()?;
-        let known = input.column_statistics.get(column.index())?.distinct_count.get_value()?;
-        Some(*known as f64 + 1.0)
+        let of_column = |index: usize| {
+            let known = input.column_statistics.get(index)?.distinct_count.get_value()?;
+            Some(*known as f64)
+        };
+        let count = distinct_values_max(key, &of_column)?;
+        // What is computed has fewer values than its bound, more often than not.
+        let most = if key.is::<Column>() { f64::INFINITY } else { GROUP_COUNT };
+        Some(count.min(most) + 1.0)
     });
     counts.product()
 }

@@ -5,6 +5,9 @@ use cleave_fragment::operators::table_scan_exec::{References, TableScan};
 use cleave_store::{ColumnRef, Projection};
 use datafusion_common::stats::Precision;
 use datafusion_common::{NullEquality, Statistics};
+use datafusion_expr::Operator;
+use datafusion_physical_expr::expressions::{BinaryExpr, CaseExpr, lit};
+use datafusion_physical_plan::aggregates::{AggregateMode, PhysicalGroupBy};
 use datafusion_physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion_physical_plan::joins::PartitionMode;
 use datafusion_physical_plan::limit::GlobalLimitExec;
@@ -87,4 +90,30 @@ fn nodes_that_one_hides_come_in_the_place_of_its_inputs() {
     };
     let rows = estimate_rows_with(&hiding, &PlanEstimates::default(), &below);
     assert_eq!(rows, [4.0, 4.0]);
+}
+
+#[test]
+fn groups_of_expressions_follow_from_what_they_can_give() {
+    let of = |key: Arc<dyn PhysicalExpr>| {
+        let input = scan(0, 1_000_000, 500_000);
+        let schema = input.schema();
+        let keys = PhysicalGroupBy::new_single(vec![(key, "key".to_owned())]);
+        let plan =
+            AggregateExec::try_new(AggregateMode::Single, keys, vec![], vec![], input, schema);
+        let plan: Arc<dyn ExecutionPlan> = Arc::new(plan.unwrap());
+        estimate_rows(&plan, &PlanEstimates::default())[0]
+    };
+    let k = || Arc::new(Column::new("k", 0)) as Arc<dyn PhysicalExpr>;
+    let with = |operator, value: i32| {
+        Arc::new(BinaryExpr::new(k(), operator, lit(value))) as Arc<dyn PhysicalExpr>
+    };
+    // One more each, for NULL.
+    assert_eq!(of(k()), 500_001.0);
+    assert_eq!(of(with(Operator::Modulo, 50)), 51.0);
+    assert_eq!(of(with(Operator::Modulo, -50)), 51.0);
+    assert_eq!(of(with(Operator::Lt, 50)), 3.0);
+    assert_eq!(of(with(Operator::Plus, 50)), 100_001.0);
+    let choice = vec![(with(Operator::Lt, 5), lit("few")), (with(Operator::Lt, 9), lit("more"))];
+    let choice = CaseExpr::try_new(None, choice, Some(lit("many"))).unwrap();
+    assert_eq!(of(Arc::new(choice)), 4.0);
 }
