@@ -18,6 +18,7 @@ mod admission;
 pub mod command_line;
 mod device_error;
 mod fragment_run;
+mod lane_tasks;
 mod memory_budget;
 mod owner_record;
 mod reservations;

@@ -42,6 +42,15 @@ impl CpuTime {
         result
     }
 
+    /// `work`, whose CPU time is added.
+    pub(crate) fn measured<F: Future>(
+        self: &Arc<Self>,
+        work: F,
+    ) -> impl Future<Output = F::Output> + use<F> {
+        let (cpu, mut work) = (Arc::clone(self), Box::pin(work));
+        std::future::poll_fn(move |context| cpu.measure(|| work.as_mut().poll(context)))
+    }
+
     /// The time so far.
     pub(crate) fn total(&self) -> Duration {
         Duration::from_nanos(self.total_ns.load(Ordering::Relaxed))

@@ -12,12 +12,11 @@
 //! Large results of functions are charged to a pool of the run's own ([`FUNCTION_BYTES_MIN`]), and functions that take
 //! long for one row stop when the run is cancelled.
 //!
-//! A partition that fails or panics ends the others. CPU time is measured around every poll of a partition, so that
-//! other work on the same thread is not counted.
+//! A partition that fails or panics ends the others. Operators that spill run lanes beside their partition
+//! ([`LaneTasks`]), which end with it. CPU time is measured around every poll of a partition and a lane, so that other
+//! work on the same thread is not counted.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
@@ -42,6 +41,7 @@ use tokio::task::{JoinError, JoinSet};
 use crate::admission::Admitted;
 use crate::device_error::of_engine;
 use crate::fragment_run::{FedInputs, FragmentRun};
+use crate::lane_tasks::LaneTasks;
 use crate::memory_budget::MemoryBudget;
 use crate::reserved_pages::ReservedPages;
 use crate::run_pages::{CpuTime, RunPages};
@@ -63,6 +63,9 @@ pub(crate) struct RunWork {
     /// The scans that take filters while it runs.
     pub(crate) fed: Arc<FedInputs>,
     pub(crate) partitions: u32,
+    /// Tasks of operators that spill, in at most `lane_count` lanes.
+    pub(crate) lanes: Arc<LaneTasks>,
+    pub(crate) lane_count: u32,
     pub(crate) slot_bytes: u64,
     pub(crate) pages: Arc<RunPages>,
     /// The pages that it writes, if any.
@@ -91,7 +94,7 @@ pub(crate) async fn run_partitions(work: RunWork) {
         );
         let stop = work.run.stop().clone();
         let running = results.over(wanted::until(move || stop.is_raised(), running));
-        partitions.spawn(Measured { work: Box::pin(running), cpu: Arc::clone(&work.cpu) });
+        partitions.spawn(work.cpu.measured(running));
     }
     let ended = tokio::select! {
         biased;
@@ -99,6 +102,7 @@ pub(crate) async fn run_partitions(work: RunWork) {
         ended = all_ended(&mut partitions) => ended,
     };
     partitions.shutdown().await;
+    work.lanes.end().await;
     if let Some(written) = &work.written {
         // Writes continue when their partition is gone.
         written.stand_still().await;
@@ -126,7 +130,7 @@ fn report(work: &RunWork, began: &Stopwatch) -> RunReport {
         stall: output.stall,
         wall: began.elapsed(),
         peak_memory_bytes: work.budget.peak_bytes() as u64,
-        partitions: work.partitions,
+        partitions: work.partitions.max(work.lane_count),
         kept: work.run.kept(),
         worked: work.cpu.strip(),
         stalled: output.stalls,
@@ -288,21 +292,6 @@ fn pieces(batch: &RecordBatch, bytes: u64, slot_bytes: u64) -> Vec<RecordBatch> 
         }
     }
     found
-}
-
-/// A future whose CPU time is added up.
-struct Measured<F> {
-    work: Pin<Box<F>>,
-    cpu: Arc<CpuTime>,
-}
-
-impl<F: Future> Future for Measured<F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let this = self.get_mut();
-        this.cpu.measure(|| this.work.as_mut().poll(context))
-    }
 }
 
 #[cfg(test)]

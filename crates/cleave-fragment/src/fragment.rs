@@ -32,6 +32,7 @@ use crate::operators::table_scan_exec::TableScanExec;
 use crate::page_sink::PageSink;
 use crate::row_locks::RowLocks;
 use crate::row_places::RowPlaces;
+use crate::run_tasks::RunTasks;
 use crate::spill_space::SpillSpace;
 
 /// Everything that a fragment's leaves need at run time.
@@ -52,6 +53,8 @@ pub struct FragmentContext {
     pub sink: Option<Arc<dyn PageSink>>,
     /// Where operators put rows that do not fit their memory.
     pub spill: Option<Arc<dyn SpillSpace>>,
+    /// Tasks besides those of the partitions; none: there are only these.
+    pub tasks: Option<Arc<dyn RunTasks>>,
     /// Locks the rows that the fragment is going to change.
     pub locks: Option<RowLocks>,
     /// Morsels that a scan may read ahead of the one it decodes: 1 if reading does not wait.
@@ -257,6 +260,7 @@ pub fn unread_task_context() -> Result<Arc<TaskContext>> {
         broadcasts: BroadcastInputs::new(),
         sink: None,
         spill: None,
+        tasks: None,
         locks: None,
         read_ahead: 1,
         places: RowPlaces::default(),
@@ -298,17 +302,16 @@ pub fn streams_from_recursion(plan: &dyn ExecutionPlan) -> bool {
         || streamed_input(plan).is_some_and(|input| streams_from_recursion(input.as_ref()))
 }
 
-/// `plan` with `partitions` partitions at the streamed scan, which share its morsel input: each partition of the result
-/// is one partition of the pipeline. A join's collected side is collected once for all partitions. A plan that streams
-/// from a recursion keeps its one partition.
+/// `plan` with `partitions` partitions at the streamed scan, which share its morsel input and its dynamic filters: each
+/// partition of the result is one partition of the pipeline. A join's collected side is collected once for all
+/// partitions. A plan that streams from a recursion keeps its one partition.
 pub fn with_partitions(
     plan: Arc<dyn ExecutionPlan>,
     partitions: u32,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
-        return Ok(Arc::new(
-            scan.with_partitions(usize::try_from(partitions).unwrap_or(usize::MAX)),
-        ));
+        let copied = scan.with_partitions(usize::try_from(partitions).unwrap_or(usize::MAX));
+        return Ok(Arc::new(copied.with_dynamic_filters(scan.dynamic_filters().to_vec())));
     }
     if streamed_input(plan.as_ref()).is_none() {
         return Ok(plan);

@@ -44,6 +44,7 @@ pub mod read_ahead;
 pub mod result_memory;
 pub mod row_locks;
 pub mod row_places;
+pub mod run_tasks;
 pub mod spill_space;
 pub mod strip;
 pub mod waiting;

@@ -19,6 +19,7 @@ use cleave_fragment::command::{
 use cleave_fragment::fed_filter::FedFilter;
 use cleave_fragment::link::SlotSender;
 use cleave_fragment::row_locks::RowLocks;
+use cleave_fragment::run_tasks::RunTasks;
 use cleave_fragment::{
     BroadcastExec, ChangePagesExec, FragmentContext, FragmentCounters, GraceExec, IndexInput,
     InsertPagesExec, MorselList, MorselSource, PageSink, ReadAheadPages, RowPlaces, SpillSpace,
@@ -43,6 +44,7 @@ use super::{
 use crate::admission::Admitted;
 use crate::device_error::{of_decoding, of_engine, of_locks};
 use crate::fragment_run::{FedInputs, FragmentRun};
+use crate::lane_tasks::LaneTasks;
 use crate::memory_budget::MemoryBudget;
 use crate::reservations::Reservations;
 use crate::reserved_pages::ReservedPages;
@@ -215,14 +217,16 @@ impl Runtime {
             let (media, threads) = (Arc::clone(&self.media), threads.clone());
             ReservedPages::new(media, threads, Arc::clone(&cpu), Arc::clone(run.space()))
         });
+        let lanes = LaneTasks::new(Arc::clone(&cpu));
         let preparing = {
             let (request, pages, cores) =
                 (Arc::clone(request), Arc::clone(&pages), self.options.cores);
+            let lanes = Arc::clone(&lanes);
             let (counters, budget) = (Arc::clone(&counters), Arc::clone(&budget));
             let written = written.clone();
             let run = Arc::clone(run);
             async move {
-                let given = Given { pages, written, locks, counters, budget };
+                let given = Given { pages, written, lanes, locks, counters, budget };
                 let mut prepared = prepare(&request, run.space(), given, cores)?;
                 let plan = stoppable_joins(&prepared.plan, run.stop(), Start::WhenPolled);
                 prepared.plan = plan.map_err(of_engine)?;
@@ -233,7 +237,7 @@ impl Runtime {
             let message = format!("the fragment cannot be decoded: {error}");
             Err(DeviceError::new(DeviceErrorCause::Unsupported, message))
         };
-        let Prepared { plan, memory, schema, partitions, task, streamed, fed } =
+        let Prepared { plan, memory, schema, partitions, lane_count, task, streamed, fed } =
             threads.spawn(preparing).await.unwrap_or_else(broke_off)?;
         if let Some((input, morsels)) = streamed {
             run.streams(input, morsels);
@@ -244,6 +248,8 @@ impl Runtime {
         let work = RunWork {
             run: Arc::clone(run),
             partitions,
+            lanes,
+            lane_count,
             plan,
             memory,
             task,
@@ -270,6 +276,8 @@ struct Prepared {
     memory: [MemoryReservation; 3],
     schema: SchemaRef,
     partitions: u32,
+    /// Lanes of its operators that spill.
+    lane_count: u32,
     task: Arc<TaskContext>,
     /// The streamed input, of which the host may take morsels back.
     streamed: Option<(u32, Arc<MorselList>)>,
@@ -281,6 +289,7 @@ struct Prepared {
 struct Given {
     pages: Arc<RunPages>,
     written: Option<ReservedPages>,
+    lanes: Arc<LaneTasks>,
     locks: Option<RowLocks>,
     counters: Arc<FragmentCounters>,
     budget: Arc<MemoryBudget>,
@@ -293,7 +302,7 @@ fn prepare(
     given: Given,
     cores: u32,
 ) -> Result<Prepared, DeviceError> {
-    let Given { pages, written, locks, counters, budget } = given;
+    let Given { pages, written, lanes, locks, counters, budget } = given;
     let inputs = request.inputs.iter().map(|(number, morsels)| (*number, morsels.as_slice()));
     let index_filters = index_filtered_inputs(&request.index_filters, inputs.clone())
         .map_err(|error| of_decoding(&error))?;
@@ -320,6 +329,7 @@ fn prepare(
         broadcasts,
         sink: written.clone().map(|written| Arc::new(written) as Arc<dyn PageSink>),
         spill: written.map(|written| Arc::new(written) as Arc<dyn SpillSpace>),
+        tasks: Some(lanes as Arc<dyn RunTasks>),
         locks,
         places: RowPlaces::default(),
         read_ahead: READ_AHEAD,
@@ -347,15 +357,19 @@ fn prepare(
     let schema = plan.schema();
     let streamed = streamed_scan(&plan).map(|scan| scan.scan().input);
     let streamed = streamed.and_then(|input| Some((input, Arc::clone(lists.get(&input)?))));
-    // Dividing rows by their keys takes a single partition that sees all of them.
+    // Operators that spill have one partition, and run in lanes below it.
     // An update fragment needs the rows of one page in a row, which a divided join does not keep.
     let may_spill = space.is_given() && !has_changes(&*plan);
     let spills = may_spill && GraceExec::helps(&plan);
-    let partitions = if spills { 1 } else { partitions_of(request, cores, &plan) };
-    let copied = with_partitions(Arc::clone(&plan), partitions).map_err(of_engine)?;
-    // An operator that merges its inputs has one partition, whatever lies below it.
-    let can_copy = copied.output_partitioning().partition_count() == partitions as usize;
-    let (plan, partitions) = if can_copy { (copied, partitions) } else { (plan, 1) };
+    let (plan, partitions) = if spills {
+        (plan, 1)
+    } else {
+        let partitions = partitions_of(request, cores, &plan);
+        let copied = with_partitions(Arc::clone(&plan), partitions).map_err(of_engine)?;
+        // An operator that merges its inputs has one partition, whatever lies below it.
+        let can_copy = copied.output_partitioning().partition_count() == partitions as usize;
+        if can_copy { (copied, partitions) } else { (plan, 1) }
+    };
     let mut plan = hand_down_filters(plan, task.session_config().options()).map_err(of_engine)?;
     let mut fed = BTreeMap::new();
     for input in &request.fed {
@@ -363,11 +377,15 @@ fn prepare(
         plan = changed;
         fed.extend(filter.map(|filter| (*input, filter)));
     }
+    let mut lane_count = 1;
     if spills {
-        plan = GraceExec::wherever_it_helps(plan, &task).map_err(of_engine)?;
+        // What the host asks for is about partitions of the whole fragment.
+        lane_count = GraceExec::lane_count(&plan, &task, cores as usize);
+        plan = GraceExec::wherever_it_helps(plan, &task, lane_count).map_err(of_engine)?;
     }
     let memory = [plan_memory, shipped_memory, lists_memory];
-    Ok(Prepared { plan, memory, schema, partitions, task, streamed, fed })
+    let lane_count = u32::try_from(lane_count).unwrap_or(1);
+    Ok(Prepared { plan, memory, schema, partitions, lane_count, task, streamed, fed })
 }
 
 /// Whether a part of `plan` changes rows.

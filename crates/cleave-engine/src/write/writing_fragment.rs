@@ -185,6 +185,7 @@ impl WritingFragment {
             broadcasts: Default::default(),
             sink: Some(pages),
             spill: None,
+            tasks: None,
             locks: None,
             places: RowPlaces::default(),
             read_ahead: 1,

@@ -20,6 +20,9 @@
 //! 4. [`aggregate`] does the same for groups. It spills states, not rows: an aggregate that reads rows becomes the
 //!    engine's partial aggregate, which emits its states when its memory is full, below the engine's final one.
 //! 5. [`sort`] sorts as many rows as fit at a time, spills each lot as a run, and merges the runs.
+//! 6. Each operator runs in several [`lanes`], tasks that read shares of its inputs and divide its memory: they spill
+//!    side by side, then each takes [`parts`], the largest first, as many at once as are expected to fit. What is above
+//!    an operator sees one partition.
 //!
 //! Joining, grouping, sorting, merging, hashing and encoding are DataFusion's; dividing, spilling and going on are
 //! ours.
@@ -31,8 +34,8 @@
 //! fills it only when the whole build side is in memory.
 //!
 //! Deliberately absent: null-aware anti joins, which must see a NULL of the other side wherever it lies; joins that
-//! keep an order or a limit; grouping sets, ordered and top-k aggregates; nested-loop joins. They run in the memory
-//! that they have. So do partial aggregates, which never need more. Parts are not joined in parallel.
+//! keep an order or a limit; grouping sets, ordered and top-k aggregates; a small top-k; nested-loop joins. They run in
+//! the memory that they have. So do partial aggregates, which never need more.
 
 use crate::walk::Walk;
 use std::fmt;
@@ -54,10 +57,11 @@ use datafusion_physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion_physical_plan::sorts::sort::SortExec;
 use datafusion_physical_plan::statistics::StatisticsArgs;
 use datafusion_physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, InputOrderMode, PlanProperties,
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, InputOrderMode,
+    Partitioning, PlanProperties,
 };
 
-use crate::fragment::FragmentContext;
+use crate::fragment::{FragmentContext, streamed_input, with_partitions};
 use crate::operators::insert_pages_exec::InsertPagesExec;
 use crate::operators::recursion_exec::RecursionExec;
 use crate::spill_space::SpillFigures;
@@ -68,12 +72,14 @@ mod buffered_rows;
 mod divide;
 mod given_exec;
 mod join;
-mod produced;
+mod lanes;
+mod parts;
 mod sort;
 #[cfg(test)]
 mod tests;
 
 use attempt::Ground;
+use lanes::Lane;
 
 /// The share of a run's memory that all of these operators have together; the rest is for scans and other operators.
 const SHARE_OF_MEMORY: (usize, usize) = (3, 4);
@@ -81,13 +87,20 @@ const SHARE_OF_MEMORY: (usize, usize) = (3, 4);
 const SHARE_BELOW_PAGES: (usize, usize) = (1, 2);
 /// The share of each if the run's memory has no limit.
 const BYTES_UNLIMITED: usize = 256 << 20;
+/// Rows of the largest top-k that is left to DataFusion, which holds them all and hands its bound down to the scan.
+const TOP_ROWS_MIN: usize = 100_000;
+/// Least memory of a lane.
+const LANE_BYTES_MIN: usize = 512 << 10;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct GraceExec {
     /// The engine's operator, as planned.
     operator: Arc<dyn ExecutionPlan>,
+    /// Those of the operator, with one partition.
+    properties: Arc<PlanProperties>,
     memory_bytes: usize,
+    lane_count: usize,
     metrics: ExecutionPlanMetricsSet,
     /// Metrics of the engine's operators that have run.
     engine_metrics: Arc<Mutex<Vec<MetricsSet>>>,
@@ -100,64 +113,108 @@ impl GraceExec {
         count(plan) > 0 && !has_recursion(plan)
     }
 
-    /// `plan`, of one partition, with this operator in place of each that it helps. They divide the memory that `task`
-    /// has now.
+    /// In how many lanes, at most `wanted`, operators that spill run with the memory of `task`: each has enough for
+    /// itself.
+    pub fn lane_count(plan: &Arc<dyn ExecutionPlan>, task: &TaskContext, wanted: usize) -> usize {
+        (memory_of_each(plan, task) / LANE_BYTES_MIN).clamp(1, wanted.max(1))
+    }
+
+    /// `plan`, of one partition, with this operator, of `lane_count` lanes, in place of each that it helps. They divide
+    /// the memory that `task` has now. A scan that streams into one has a partition for each lane, unless an operator
+    /// on the way has to see all rows.
     ///
     /// # Errors
     /// Those of rebuilding a plan.
     pub fn wherever_it_helps(
         plan: Arc<dyn ExecutionPlan>,
         task: &TaskContext,
+        lane_count: usize,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let count = count(&plan);
-        if count == 0 {
-            return Ok(plan);
-        }
-        let pool = task.memory_pool();
-        let memory_bytes = match pool.memory_limit() {
-            MemoryLimit::Finite(limit) => {
-                let (part, whole) = match plan.is::<InsertPagesExec>() {
-                    true => SHARE_BELOW_PAGES,
-                    false => SHARE_OF_MEMORY,
-                };
-                limit.saturating_sub(pool.reserved()) / whole * part / count
-            }
-            _ => BYTES_UNLIMITED,
-        };
+        let memory_bytes = memory_of_each(&plan, task);
         let in_place_of = |node: Arc<dyn ExecutionPlan>| {
-            Ok(match can_spill(node.as_ref()) {
-                true => Transformed::yes(Arc::new(Self::new(node, memory_bytes)) as _),
-                false => Transformed::no(node),
-            })
+            if !can_spill(node.as_ref()) {
+                return Ok(Transformed::no(node));
+            }
+            let inputs = node.children().into_iter().map(|input| in_lanes(input, lane_count));
+            let inputs = inputs.collect::<Result<_>>()?;
+            let node = replace_children_if_necessary(node, inputs)?;
+            Ok(Transformed::yes(Arc::new(Self::new(node, memory_bytes, lane_count)) as _))
         };
         plan.transform_up(in_place_of).data()
     }
 
-    fn new(operator: Arc<dyn ExecutionPlan>, memory_bytes: usize) -> Self {
+    fn new(operator: Arc<dyn ExecutionPlan>, memory_bytes: usize, lane_count: usize) -> Self {
+        let properties = PlanProperties::clone(operator.properties());
         Self {
+            properties: Arc::new(
+                properties.with_partitioning(Partitioning::UnknownPartitioning(1)),
+            ),
             operator,
             memory_bytes,
+            lane_count,
             metrics: ExecutionPlanMetricsSet::new(),
             engine_metrics: Arc::default(),
         }
     }
 
-    /// What its parts share, with the reservation of its share of memory.
-    fn ground(&self, task: &Arc<TaskContext>) -> Result<Ground> {
+    /// What its lanes share, with the reservation of its share of memory.
+    fn grounds(&self, task: &Arc<TaskContext>) -> Result<Vec<Ground>> {
         let memory = MemoryConsumer::new(self.name()).register(task.memory_pool());
         memory.try_grow(self.memory_bytes)?;
+        let share = Arc::new(Share { _memory: memory });
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(self.memory_bytes));
-        Ok(Ground {
+        let space = FragmentContext::of(task)?.spill()?;
+        let task = within(task, &pool);
+        let ground = |lane: Lane| Ground {
             schema: self.schema(),
-            space: FragmentContext::of(task)?.spill()?,
+            space: Arc::clone(&space),
             memory_bytes: self.memory_bytes,
-            task: within(task, &pool),
-            pool,
-            figures: SpillFigures::new(&self.metrics, 0),
+            task: Arc::clone(&task),
+            pool: Arc::clone(&pool),
+            figures: SpillFigures::new(&self.metrics, lane.index()),
             engine_metrics: Arc::clone(&self.engine_metrics),
-            share: Arc::new(Share { _memory: memory }),
-        })
+            share: Arc::clone(&share),
+            lane,
+        };
+        Ok(Lane::all(self.lane_count).map(ground).collect())
     }
+}
+
+/// The memory of each operator of `plan` that can spill, of that which `task` has now.
+fn memory_of_each(plan: &Arc<dyn ExecutionPlan>, task: &TaskContext) -> usize {
+    let pool = task.memory_pool();
+    let MemoryLimit::Finite(limit) = pool.memory_limit() else { return BYTES_UNLIMITED };
+    let (part, whole) = match plan.is::<InsertPagesExec>() {
+        true => SHARE_BELOW_PAGES,
+        false => SHARE_OF_MEMORY,
+    };
+    limit.saturating_sub(pool.reserved()) / whole * part / count(plan).max(1)
+}
+
+/// `input` with a partition for each of `lane_count` lanes, where it may have several.
+fn in_lanes(input: &Arc<dyn ExecutionPlan>, lane_count: usize) -> Result<Arc<dyn ExecutionPlan>> {
+    if lane_count > 1 && !keeps_one_partition(input) {
+        let partitions = u32::try_from(lane_count).unwrap_or(1);
+        let copied = with_partitions(Arc::clone(input), partitions)?;
+        // An operator that merges its inputs has one partition, whatever lies below it.
+        if copied.output_partitioning().partition_count() == lane_count {
+            return Ok(copied);
+        }
+    }
+    Ok(Arc::clone(input))
+}
+
+/// Whether what streams out of `plan` has one partition, whatever lies below: another operator that spills merges its
+/// lanes, an aggregate sees all rows, rows up to a limit are counted, and joins that cannot spill are left as they are.
+fn keeps_one_partition(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let is_final = plan.downcast_ref::<AggregateExec>().is_some_and(|aggregate| {
+        !matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::PartialReduce)
+    });
+    is_final
+        || plan.is::<GraceExec>()
+        || plan.children().len() > 1
+        || plan.fetch().is_some()
+        || streamed_input(plan.as_ref()).is_some_and(keeps_one_partition)
 }
 
 /// The memory of one of these operators, as long as its rows are wanted.
@@ -213,8 +270,7 @@ fn can_spill(node: &dyn ExecutionPlan) -> bool {
             && join.properties().output_ordering().is_none();
     }
     if let Some(sort) = node.downcast_ref::<SortExec>() {
-        // A top-k holds few rows.
-        return sort.fetch().is_none();
+        return sort.fetch().is_none_or(|fetch| fetch > TOP_ROWS_MIN);
     }
     let Some(aggregate) = node.downcast_ref::<AggregateExec>() else { return false };
     let groups = aggregate.group_expr();
@@ -240,7 +296,7 @@ impl ExecutionPlan for GraceExec {
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
-        self.operator.properties()
+        &self.properties
     }
 
     /// Those of the planned operator, so that metrics belong to the planned nodes.
@@ -264,12 +320,12 @@ impl ExecutionPlan for GraceExec {
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let operator = replace_children_if_necessary(Arc::clone(&self.operator), children)?;
-        Ok(Arc::new(Self::new(operator, self.memory_bytes)))
+        Ok(Arc::new(Self::new(operator, self.memory_bytes, self.lane_count)))
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
         let operator = Arc::clone(&self.operator).reset_state()?;
-        Ok(Arc::new(Self::new(operator, self.memory_bytes)))
+        Ok(Arc::new(Self::new(operator, self.memory_bytes, self.lane_count)))
     }
 
     fn execute(
@@ -277,37 +333,48 @@ impl ExecutionPlan for GraceExec {
         partition: usize,
         task: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let partition_count = self.properties().output_partitioning().partition_count();
-        if partition != 0 || partition_count != 1 {
-            return internal_err!(
-                "an operator that puts rows aside has {partition_count} partitions"
-            );
+        if partition != 0 {
+            return internal_err!("an operator that spills has one partition, and not {partition}");
         }
-        let ground = self.ground(&task)?;
-        let inputs = self.operator.children().into_iter();
-        // At once, as the engine does: operators below get their share before the first row.
-        let inputs = inputs.map(|input| input.execute(0, Arc::clone(&task)));
-        let inputs: Vec<SendableRecordBatchStream> = inputs.collect::<Result<_>>()?;
-        let mut inputs = inputs.into_iter();
-        if self.operator.is::<HashJoinExec>() {
-            let (Some(left), Some(right)) = (inputs.next(), inputs.next()) else {
-                return internal_err!("a join has two inputs");
-            };
-            let operator = Arc::clone(&self.operator);
-            return Ok(produced::produced(self.schema(), |out| {
-                join::run(operator, ground, (left, right), out)
-            }));
-        }
-        let Some(input) = inputs.next() else {
+        let grounds = self.grounds(&task)?;
+        let tasks = FragmentContext::of(&task)?.tasks.clone();
+        // At once, as DataFusion does: operators below get their share before the first row.
+        let shares = self.operator.children().into_iter().map(|input| {
+            let partitions = 0..input.output_partitioning().partition_count();
+            let partitions = partitions.map(|number| input.execute(number, Arc::clone(&task)));
+            lanes::shares(partitions.collect::<Result<_>>()?, self.lane_count)
+        });
+        let shares: Vec<Vec<SendableRecordBatchStream>> = shares.collect::<Result<_>>()?;
+        let mut shares = shares.into_iter();
+        let Some(first) = shares.next() else {
             return internal_err!("{} has no input", self.operator.name());
         };
-        let operator = Arc::clone(&self.operator);
-        if operator.is::<SortExec>() {
-            return Ok(produced::produced(self.schema(), |out| {
-                sort::run(operator, ground, input, out)
-            }));
+        let (operator, of_lanes) = (&self.operator, grounds.into_iter().zip(first));
+        if operator.is::<HashJoinExec>() {
+            let Some(second) = shares.next() else {
+                return internal_err!("a join has two inputs");
+            };
+            let shared = join::Shared::new();
+            let of_lanes = of_lanes.zip(second).map(|((ground, left), right)| {
+                let (operator, shared) = (Arc::clone(operator), Arc::clone(&shared));
+                move |out| join::run(operator, ground, shared, (left, right), out)
+            });
+            return lanes::produced(self.schema(), of_lanes, tasks.as_ref());
         }
-        Ok(produced::produced(self.schema(), |out| aggregate::run(operator, ground, input, out)))
+        if operator.is::<SortExec>() {
+            let shared = sort::Shared::new(self.memory_bytes);
+            let of_lanes = of_lanes.map(|(ground, input)| {
+                let (operator, shared) = (Arc::clone(operator), Arc::clone(&shared));
+                move |out| sort::run(operator, ground, shared, input, out)
+            });
+            return lanes::produced(self.schema(), of_lanes, tasks.as_ref());
+        }
+        let shared = aggregate::Shared::new();
+        let of_lanes = of_lanes.map(|(ground, input)| {
+            let (operator, shared) = (Arc::clone(operator), Arc::clone(&shared));
+            move |out| aggregate::run(operator, ground, shared, input, out)
+        });
+        lanes::produced(self.schema(), of_lanes, tasks.as_ref())
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

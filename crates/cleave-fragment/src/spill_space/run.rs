@@ -85,22 +85,16 @@ impl SpillRun {
         self.bytes
     }
 
-    /// Its batches in their order, each read while the previous one is processed.
-    pub fn batches(self: &Arc<Self>) -> SendableRecordBatchStream {
-        let first = self.begin_read(0);
-        let batches =
-            stream::unfold((Arc::clone(self), 0, first), |(run, place, read)| async move {
-                let read = read?;
-                let outcome = read.await;
-                let next = outcome.is_ok().then(|| run.begin_read(place + 1)).flatten();
-                let batch = outcome.and_then(|blocks| run.decode(place, blocks));
-                Some((batch, (run, place + 1, next)))
-            });
+    /// Its batches in their order. Frames are read while those before them are processed: the next one, and more of
+    /// them as long as they take at most `ahead_bytes` together.
+    pub fn batches(self: &Arc<Self>, ahead_bytes: u64) -> SendableRecordBatchStream {
+        let mut ahead = Ahead { run: Arc::clone(self), reads: VecDeque::new(), bytes: 0, next: 0 };
+        ahead.begin(ahead_bytes);
+        let batches = stream::unfold(ahead, move |mut ahead| async move {
+            let batch = ahead.next(ahead_bytes).await?;
+            Some((batch, ahead))
+        });
         Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches))
-    }
-
-    fn begin_read(&self, place: usize) -> Option<BoxFuture<'static, Result<AlignedBuffer>>> {
-        self.frames.get(place).map(|frame| self.space.read(frame.place))
     }
 
     fn decode(&self, place: usize, blocks: AlignedBuffer) -> Result<RecordBatch> {
@@ -113,6 +107,43 @@ impl SpillRun {
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         let (schema, columns) = (Arc::clone(&self.schema), batch.columns().to_vec());
         Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+    }
+}
+
+/// Frames that are read ahead.
+struct Ahead {
+    run: Arc<SpillRun>,
+    /// Each with the frame's index and bytes.
+    reads: VecDeque<(usize, u64, BoxFuture<'static, Result<AlignedBuffer>>)>,
+    bytes: u64,
+    /// The index of the first frame whose read has not begun.
+    next: usize,
+}
+
+impl Ahead {
+    /// Begins reads that fit `bytes_max`, or one.
+    fn begin(&mut self, bytes_max: u64) {
+        while let Some(frame) = self.run.frames.get(self.next) {
+            let bytes = frame.place.bytes() as u64;
+            if !self.reads.is_empty() && self.bytes + bytes > bytes_max {
+                break;
+            }
+            self.reads.push_back((self.next, bytes, self.run.space.read(frame.place)));
+            self.bytes += bytes;
+            self.next += 1;
+        }
+    }
+
+    /// The next batch; nothing follows an error.
+    async fn next(&mut self, bytes_max: u64) -> Option<Result<RecordBatch>> {
+        let (index, bytes, read) = self.reads.pop_front()?;
+        let outcome = read.await;
+        self.bytes -= bytes;
+        match &outcome {
+            Ok(_) => self.begin(bytes_max),
+            Err(_) => self.reads.clear(),
+        }
+        Some(outcome.and_then(|blocks| self.run.decode(index, blocks)))
     }
 }
 

@@ -37,7 +37,7 @@ fn writer(space: &Arc<MemorySpace>, count: usize, bytes: usize) -> (RunsWriter, 
 }
 
 fn whole(run: &Arc<SpillRun>) -> Result<RecordBatch> {
-    let batches: Vec<RecordBatch> = block_on(run.batches().try_collect())?;
+    let batches: Vec<RecordBatch> = block_on(run.batches(0).try_collect())?;
     Ok(concat_batches(&batch(0, 1).schema(), &batches)?)
 }
 

@@ -62,6 +62,7 @@ fn context(
         broadcasts: Default::default(),
         sink: Some(Arc::new(Behind(Arc::clone(media)))),
         spill: None,
+        tasks: None,
         locks: None,
         places: RowPlaces::default(),
         read_ahead: 1,

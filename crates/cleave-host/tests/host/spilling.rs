@@ -111,6 +111,8 @@ async fn sorts_that_outgrow_their_memory_finish_on_the_device() {
     for sorted in [
         "SELECT note, id FROM many ORDER BY note DESC",
         "SELECT few, id, note FROM many ORDER BY few NULLS FIRST, id DESC",
+        "SELECT count(*), max(note), sum(id) FROM (SELECT a.note, b.few, b.id FROM many a JOIN many b \
+         ON a.few = b.few ORDER BY 1, 3 LIMIT 120000) AS top",
     ] {
         assert_spills(&mut session, sorted, "SortExec").await;
         reach(&database, before).await;

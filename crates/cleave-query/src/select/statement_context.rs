@@ -529,6 +529,7 @@ impl StatementContext {
             broadcasts,
             sink,
             spill: None,
+            tasks: None,
             locks: None,
             places: RowPlaces::default(),
             read_ahead,

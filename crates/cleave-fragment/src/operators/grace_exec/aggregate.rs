@@ -1,6 +1,7 @@
 //! A grouped aggregate whose groups need not fit in memory.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -9,19 +10,42 @@ use datafusion_execution::SendableRecordBatchStream;
 use datafusion_execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use datafusion_physical_plan::ExecutionPlan;
 use datafusion_physical_plan::aggregates::{AggregateExec, AggregateInputMode, AggregateMode};
+use datafusion_physical_plan::memory::MemoryStream;
 
-use super::attempt::{DEPTH_MAX, Divided, Ground, Tried, cannot_divide};
+use super::attempt::{Divided, Ground, Tried};
 use super::buffered_rows::BufferedRows;
 use super::divide::Keys;
 use super::given_exec::GivenExec;
-use super::produced::Out;
+use super::lanes::Out;
+use super::parts::{self, Divisible, Parts};
 use super::within;
-use crate::spill_space::SpillRun;
 
-/// Runs the aggregation `operator` over the rows of `input`.
+/// What the lanes of an aggregation share.
+pub(super) struct Shared {
+    /// States that lanes hold in memory, and whether they are all that they have read.
+    held: Mutex<Vec<(Vec<RecordBatch>, bool)>>,
+    /// Whether all states have turned out to fit.
+    is_done: AtomicBool,
+    divisions: Mutex<Vec<Vec<Divided>>>,
+    parts: Parts<Part>,
+}
+
+impl Shared {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            held: Mutex::default(),
+            is_done: AtomicBool::new(false),
+            divisions: Mutex::default(),
+            parts: Parts::new(),
+        })
+    }
+}
+
+/// Runs the aggregation `operator` over the rows of `input`, which are a lane's share.
 pub(super) async fn run(
     operator: Arc<dyn ExecutionPlan>,
     ground: Ground,
+    shared: Arc<Shared>,
     input: SendableRecordBatchStream,
     out: Out,
 ) -> Result<()> {
@@ -33,7 +57,7 @@ pub(super) async fn run(
         AggregateInputMode::Partial => (Arc::clone(&operator), input, ground.held_bytes()),
         AggregateInputMode::Raw => {
             let (states, merging) = in_two_steps(planned, input)?;
-            let half = ground.memory_bytes / 2;
+            let half = ground.memory_bytes / 2 / ground.lane.count();
             let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(half));
             let states = states.execute(0, within(&ground.task, &pool))?;
             (merging, states, half.min(ground.held_bytes()))
@@ -42,42 +66,42 @@ pub(super) async fn run(
     let Some(merging) = merging.downcast_ref::<AggregateExec>() else {
         return internal_err!("the second step of an aggregate is none");
     };
-    let schema = states.schema();
-    let mut held = BufferedRows::new(&ground.pool, bytes_max);
-    if held.fill(&mut states).await? {
-        let rows = held.stream(Arc::clone(&schema))?;
-        if let Tried::Done = ground.attempt(over(merging, rows)?, &out).await? {
-            return Ok(());
-        }
-    }
-    let first: Vec<RecordBatch> = held.take();
     let keys = Keys {
         expressions: merging.group_expr().input_exprs(),
         // NULLs are one group.
         nulls_match_nothing: false,
     };
-    let divided = ground.put_aside(&schema, keys.clone(), 0, first, states).await?;
-    let mut to_divide = in_order(divided, 0);
-    let mut parts = Vec::new();
-    // Before the first row: if space or memory runs out now, the host can still answer.
-    while let Some(part) = to_divide.pop() {
-        match part.may_be_divided() && part.bytes_needed() > ground.memory_bytes as u64 {
-            true => to_divide.extend(part.divide(&ground, &schema, &keys).await?),
-            false => parts.push(part),
+    let merging = Merging { merging, schema: states.schema(), keys };
+    let mut held = BufferedRows::new(&ground.pool, bytes_max);
+    let is_all = held.fill(&mut states).await?;
+    locked(&shared.held).push((held.batches().to_vec(), is_all));
+    if ground.lane.meet().await {
+        let of_all = std::mem::take(&mut *locked(&shared.held));
+        if of_all.iter().all(|(_, is_all)| *is_all) {
+            let states = of_all.into_iter().flat_map(|(states, _)| states).collect();
+            let states = MemoryStream::try_new(states, Arc::clone(&merging.schema), None)?;
+            let tried = ground.attempt(merging.of(Box::pin(states))?, &out).await?;
+            shared.is_done.store(matches!(tried, Tried::Done), Ordering::Relaxed);
         }
     }
-    parts.sort_by_key(Part::bytes_needed);
-    while let Some(part) = parts.pop() {
-        let whole = over(merging, part.run.batches())?;
-        if let Tried::TooLarge(error) = ground.attempt(whole, &out).await? {
-            if !part.may_be_divided() {
-                let (what, row_count) = ("an aggregate's states", part.run.row_count());
-                return Err(cannot_divide(what, row_count, ground.memory_bytes, &error));
-            }
-            parts.extend(part.divide(&ground, &schema, &keys).await?);
-        }
+    ground.lane.meet().await;
+    if shared.is_done.load(Ordering::Relaxed) {
+        return Ok(());
     }
-    Ok(())
+    let first: Vec<RecordBatch> = held.take();
+    let (schema, keys) = (&merging.schema, merging.keys.clone());
+    let division = ground.put_aside(schema, keys, 0, first, states).await?;
+    locked(&shared.divisions).push(division);
+    if ground.lane.meet().await {
+        let divisions = std::mem::take(&mut *locked(&shared.divisions));
+        shared.parts.give(with_rows(Divided::all_of(divisions), 0));
+    }
+    ground.lane.meet().await;
+    parts::run(&merging, &ground, &shared.parts, &out).await
+}
+
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The aggregate that makes states of `rows`, and the one that merges them as `planned` does.
@@ -108,55 +132,73 @@ fn in_two_steps(
     Ok((states, Arc::new(merging)))
 }
 
-/// `merging` over other states.
-fn over(
-    merging: &AggregateExec,
-    states: SendableRecordBatchStream,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    Ok(Arc::new(AggregateExec::try_new(
-        *merging.mode(),
-        merging.group_expr().clone(),
-        merging.aggr_expr().to_vec(),
-        merging.filter_expr().to_vec(),
-        GivenExec::over(states, None),
-        merging.input_schema(),
-    )?))
-}
-
 /// Approximate bytes of a group in a hash table besides its state.
 const GROUP_BYTES: u64 = 64;
 
+/// The merging of states.
+struct Merging<'a> {
+    merging: &'a AggregateExec,
+    schema: SchemaRef,
+    keys: Keys,
+}
+
+impl Merging<'_> {
+    /// The same over `states`.
+    fn of(&self, states: SendableRecordBatchStream) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(AggregateExec::try_new(
+            *self.merging.mode(),
+            self.merging.group_expr().clone(),
+            self.merging.aggr_expr().to_vec(),
+            self.merging.filter_expr().to_vec(),
+            GivenExec::over(states, None),
+            self.merging.input_schema(),
+        )?))
+    }
+}
+
 /// States of groups whose keys have hashes in common.
-struct Part {
-    run: Arc<SpillRun>,
-    has_one_key: bool,
+pub(super) struct Part {
+    states: Divided,
     depth: u64,
 }
 
-impl Part {
-    fn may_be_divided(&self) -> bool {
-        !self.has_one_key && self.depth < DEPTH_MAX
-    }
-
-    /// Approximate memory that the engine needs to merge them, if no two are of one group.
+impl parts::Part for Part {
+    /// If no two states are of one group.
     fn bytes_needed(&self) -> u64 {
-        self.run.bytes() * 2 + self.run.row_count() * GROUP_BYTES
+        self.states.bytes() * 2 + self.states.row_count() * GROUP_BYTES
     }
 
-    async fn divide(self, ground: &Ground, schema: &SchemaRef, keys: &Keys) -> Result<Vec<Self>> {
-        let (rows, depth) = (self.run.batches(), self.depth + 1);
-        // Its space is freed as soon as its rows are in new parts.
-        drop(self);
-        let smaller = ground.put_aside(schema, keys.clone(), depth, Vec::new(), rows).await?;
-        Ok(in_order(smaller, depth))
+    fn depth(&self) -> u64 {
+        self.depth
+    }
+
+    fn has_one_key(&self) -> bool {
+        self.states.has_one_key()
+    }
+
+    fn row_count(&self) -> u64 {
+        self.states.row_count()
     }
 }
 
-/// Those with rows, the largest last, because the last is taken first.
-fn in_order(divided: Vec<Divided>, depth: u64) -> Vec<Part> {
-    let parts =
-        divided.into_iter().map(|Divided { run, has_one_key }| Part { run, has_one_key, depth });
-    let mut parts: Vec<Part> = parts.filter(|part| part.run.row_count() > 0).collect();
-    parts.sort_by_key(Part::bytes_needed);
-    parts
+impl Divisible for Merging<'_> {
+    type Part = Part;
+
+    const ROWS: &'static str = "an aggregate's states";
+
+    fn over(&self, part: &Part) -> Result<Arc<dyn ExecutionPlan>> {
+        self.of(part.states.batches(&self.schema))
+    }
+
+    async fn divide(&self, ground: &Ground, part: Part) -> Result<Vec<Part>> {
+        let (states, depth) = (part.states.into_batches(&self.schema), part.depth + 1);
+        let keys = self.keys.clone();
+        let smaller = ground.put_aside(&self.schema, keys, depth, Vec::new(), states).await?;
+        Ok(with_rows(smaller, depth))
+    }
+}
+
+fn with_rows(divided: Vec<Divided>, depth: u64) -> Vec<Part> {
+    let parts = divided.into_iter().filter(|states| states.row_count() > 0);
+    parts.map(|states| Part { states, depth }).collect()
 }

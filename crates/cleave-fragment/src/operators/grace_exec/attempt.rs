@@ -1,4 +1,5 @@
-//! One attempt of an engine's operator, and the context that all attempts of one [`GraceExec`](super::GraceExec) share.
+//! One attempt of DataFusion's operator, and the context that all attempts of one [`GraceExec`](super::GraceExec)
+//! share.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,28 +10,33 @@ use datafusion_execution::memory_pool::MemoryPool;
 use datafusion_execution::{SendableRecordBatchStream, TaskContext};
 use datafusion_physical_plan::ExecutionPlan;
 use datafusion_physical_plan::metrics::MetricsSet;
-use futures::StreamExt;
+use datafusion_physical_plan::stream::RecordBatchStreamAdapter;
+use futures::{StreamExt, stream};
 
 use super::Share;
-use super::divide::{Divider, Keys};
-use super::produced::Out;
-use crate::spill_space::{RunsWriter, SpillFigures, SpillRun, SpillSpace};
+use super::divide::{Divider, Hashes, Keys};
+use super::lanes::{Lane, Out};
+use crate::spill_space::{FRAME_BYTES, RunsWriter, SpillFigures, SpillRun, SpillSpace};
 
 /// Fewest and most parts of one division.
-const PARTS: std::ops::RangeInclusive<usize> = 4..=16;
+const PARTS: std::ops::RangeInclusive<usize> = 4..=64;
 /// Bytes that are gathered for each part before they are written.
-const PART_BYTES: usize = 64 << 10;
+const PART_BYTES: usize = 16 << 10;
+/// The share of memory for rows that are gathered.
+const GATHERED_SHARE: usize = 3;
 /// Most bytes that are gathered: more would make frames larger than reading needs.
 const GATHERED_BYTES_MAX: usize = 8 << 20;
-/// How often a part is divided again. Sixteen parts each time make more parts than there are rows.
+/// How often a part is divided again. Even few parts each time are in the end more than there are rows.
 pub(super) const DEPTH_MAX: u64 = 8;
 
-/// What the parts of one operator share.
+/// What the parts of one operator share, as one of its lanes has it.
+#[derive(Clone)]
 pub(super) struct Ground {
+    pub(super) lane: Lane,
     /// Schema of the operator's output.
     pub(super) schema: SchemaRef,
     pub(super) space: Arc<dyn SpillSpace>,
-    /// Most bytes that all of it may hold at once.
+    /// Most bytes that all lanes may hold at once.
     pub(super) memory_bytes: usize,
     /// That memory.
     pub(super) pool: Arc<dyn MemoryPool>,
@@ -43,10 +49,51 @@ pub(super) struct Ground {
 }
 
 /// Rows of one input whose keys have hashes in common.
+#[derive(Default)]
 pub(super) struct Divided {
-    pub(super) run: Arc<SpillRun>,
+    /// What each lane has spilled of them, if any.
+    runs: Vec<Arc<SpillRun>>,
+    hashes: Hashes,
+}
+
+impl Divided {
+    pub(super) fn row_count(&self) -> u64 {
+        self.runs.iter().map(|run| run.row_count()).sum()
+    }
+
+    /// Bytes of the rows before they were encoded.
+    pub(super) fn bytes(&self) -> u64 {
+        self.runs.iter().map(|run| run.bytes()).sum()
+    }
+
     /// It cannot be divided again.
-    pub(super) has_one_key: bool,
+    pub(super) fn has_one_key(&self) -> bool {
+        self.hashes.are_of_one_key()
+    }
+
+    /// Its rows.
+    pub(super) fn batches(&self, schema: &SchemaRef) -> SendableRecordBatchStream {
+        Self { runs: self.runs.clone(), hashes: self.hashes }.into_batches(schema)
+    }
+
+    /// Its rows; the space of each run is freed once that is read.
+    pub(super) fn into_batches(self, schema: &SchemaRef) -> SendableRecordBatchStream {
+        let batches = stream::iter(self.runs).flat_map(|run| run.batches(FRAME_BYTES));
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), batches))
+    }
+
+    /// The parts of several divisions by the same keys, of which each has as many parts.
+    pub(super) fn all_of(divisions: Vec<Vec<Self>>) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for division in divisions {
+            all.resize_with(all.len().max(division.len()), Self::default);
+            for (part, one) in all.iter_mut().zip(division) {
+                part.runs.extend(one.runs);
+                part.hashes.add(one.hashes);
+            }
+        }
+        all
+    }
 }
 
 /// How an attempt has ended.
@@ -58,14 +105,14 @@ pub(super) enum Tried {
 }
 
 impl Ground {
-    /// Memory for gathering rows before they are written.
-    pub(super) fn gathering_bytes(&self) -> usize {
-        (self.memory_bytes / 4).min(GATHERED_BYTES_MAX)
+    /// Memory of all lanes for gathering rows before they are written.
+    fn gathering_bytes(&self) -> usize {
+        (self.memory_bytes / GATHERED_SHARE).min(GATHERED_BYTES_MAX)
     }
 
-    /// Most bytes held before rows are spilled: gathering must fit besides.
+    /// Most bytes that this lane holds before rows are spilled: gathering must fit besides.
     pub(super) fn held_bytes(&self) -> usize {
-        self.memory_bytes - self.gathering_bytes()
+        (self.memory_bytes - self.gathering_bytes()) / self.lane.count()
     }
 
     fn part_count(&self) -> usize {
@@ -73,7 +120,8 @@ impl Ground {
         count.clamp(*PARTS.start(), *PARTS.end())
     }
 
-    /// Divides `first` and the rest of the input `rest` by `keys`, and spills it.
+    /// Divides `first` and the rest of the input `rest` by `keys`, and spills it. Two divisions of one operator have as
+    /// many parts.
     pub(super) async fn put_aside(
         &self,
         schema: &SchemaRef,
@@ -83,7 +131,7 @@ impl Ground {
         mut rest: SendableRecordBatchStream,
     ) -> Result<Vec<Divided>> {
         let count = self.part_count();
-        let memory = (&self.pool, self.gathering_bytes());
+        let memory = (&self.pool, self.gathering_bytes() / self.lane.count());
         let mut writer = RunsWriter::new(&self.space, schema, count, memory, self.figures.clone());
         let mut divider = Divider::new(keys, count, depth);
         for batch in first {
@@ -93,13 +141,18 @@ impl Ground {
             push(&mut writer, &mut divider, batch?).await?;
         }
         drop(rest);
-        let runs = writer.finish().await?.into_iter().zip(divider.have_one_key());
-        Ok(runs.map(|(run, has_one_key)| Divided { run, has_one_key }).collect())
+        let parts = writer.finish().await?.into_iter().zip(divider.hashes());
+        let parts = parts.map(|(run, hashes)| {
+            let runs = if run.row_count() > 0 { vec![run] } else { Vec::new() };
+            Divided { runs, hashes }
+        });
+        Ok(parts.collect())
     }
 
-    /// Runs `plan` and emits its rows.
+    /// Runs `plan`, of one partition, and emits its rows.
     pub(super) async fn attempt(&self, plan: Arc<dyn ExecutionPlan>, out: &Out) -> Result<Tried> {
-        let outcome = self.forward(&plan, out).await;
+        let rows = plan.execute(0, Arc::clone(&self.task))?;
+        let outcome = self.forward(rows, out).await;
         if let Some(metrics) = plan.metrics() {
             self.add_metrics(metrics);
         }
@@ -111,8 +164,12 @@ impl Ground {
         self.engine_metrics.lock().unwrap_or_else(PoisonError::into_inner).push(metrics);
     }
 
-    async fn forward(&self, plan: &Arc<dyn ExecutionPlan>, out: &Out) -> Result<Tried> {
-        let mut rows = plan.execute(0, Arc::clone(&self.task))?;
+    /// Emits `rows`, which one of DataFusion's operators makes.
+    pub(super) async fn forward(
+        &self,
+        mut rows: SendableRecordBatchStream,
+        out: &Out,
+    ) -> Result<Tried> {
         let mut has_given = false;
         while let Some(batch) = rows.next().await {
             match batch {
@@ -122,7 +179,7 @@ impl Ground {
                     // Names and metadata are those of the planned operator.
                     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
                     let (schema, columns) = (Arc::clone(&self.schema), batch.columns().to_vec());
-                    out.push(RecordBatch::try_new_with_options(schema, columns, &options)?).await;
+                    out.push(RecordBatch::try_new_with_options(schema, columns, &options)?).await?;
                 }
                 Err(error) if !has_given && is_out_of_memory(&error) => {
                     return Ok(Tried::TooLarge(error));

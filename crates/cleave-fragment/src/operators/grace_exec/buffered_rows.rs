@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
 use datafusion_common::Result;
 use datafusion_common::utils::memory::RecordBatchMemoryCounter;
 use datafusion_execution::SendableRecordBatchStream;
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
-use datafusion_physical_plan::memory::MemoryStream;
 use futures::StreamExt;
 
 /// See the [module](self).
@@ -49,9 +47,9 @@ impl BufferedRows {
         Ok(true)
     }
 
-    /// A stream of the same rows.
-    pub(super) fn stream(&self, schema: SchemaRef) -> Result<SendableRecordBatchStream> {
-        Ok(Box::pin(MemoryStream::try_new(self.batches.clone(), schema, None)?))
+    /// The batches, which it goes on to hold.
+    pub(super) fn batches(&self) -> &[RecordBatch] {
+        &self.batches
     }
 
     /// Stops charging the batches, while another operator charges them.

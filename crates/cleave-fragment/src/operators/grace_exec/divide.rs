@@ -24,11 +24,31 @@ pub(super) struct Keys {
     pub(super) nulls_match_nothing: bool,
 }
 
+/// The least and the greatest hash of rows, if there are any.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Hashes(Option<(u64, u64)>);
+
+impl Hashes {
+    pub(super) fn add(&mut self, others: Self) {
+        self.0 = match (self.0, others.0) {
+            (Some((least, most)), Some((other_least, other_most))) => {
+                Some((least.min(other_least), most.max(other_most)))
+            }
+            (own, others) => own.or(others),
+        };
+    }
+
+    /// Whether the rows have at most one key, which no hash divides.
+    pub(super) fn are_of_one_key(self) -> bool {
+        self.0.is_none_or(|(least, most)| least == most)
+    }
+}
+
 /// Divides the batches of one input.
 pub(super) struct Divider {
     keys: Keys,
-    /// For each part, the least and the greatest hash; None if it has no rows.
-    hashes_of: Vec<Option<(u64, u64)>>,
+    /// Those of each part.
+    hashes_of: Vec<Hashes>,
     random_state: RandomState,
     hashes: Vec<u64>,
     null_count: usize,
@@ -38,14 +58,13 @@ impl Divider {
     /// Divides into `count` parts; each `depth` divides differently.
     pub(super) fn new(keys: Keys, count: usize, depth: u64) -> Self {
         let random_state = RandomState::with_seed(SEED.wrapping_add(depth));
-        let hashes_of = vec![None; count.max(1)];
+        let hashes_of = vec![Hashes::default(); count.max(1)];
         Self { keys, hashes_of, random_state, hashes: Vec::new(), null_count: 0 }
     }
 
-    /// For each part, whether it has at most one key, which no hash divides.
-    pub(super) fn have_one_key(&self) -> Vec<bool> {
-        let one = |hashes: &Option<(u64, u64)>| hashes.is_none_or(|(least, most)| least == most);
-        self.hashes_of.iter().map(one).collect()
+    /// The hashes of each part so far.
+    pub(super) fn hashes(self) -> Vec<Hashes> {
+        self.hashes_of
     }
 
     /// The rows of `batch`, by part.
@@ -59,16 +78,15 @@ impl Divider {
         let mut rows: Vec<Vec<u32>> = vec![Vec::new(); count];
         for (row, hash) in (0u32..).zip(&self.hashes) {
             let is_null = nulls.as_ref().is_some_and(|nulls| nulls.is_null(row as usize));
-            let (part, least, most) = if is_null {
+            let (part, own) = if is_null {
                 self.null_count = self.null_count.wrapping_add(1);
-                (self.null_count % count, u64::MIN, u64::MAX)
+                (self.null_count % count, Hashes(Some((u64::MIN, u64::MAX))))
             } else {
-                (part_of(*hash, count), *hash, *hash)
+                (part_of(*hash, count), Hashes(Some((*hash, *hash))))
             };
             if let (Some(rows), Some(of)) = (rows.get_mut(part), self.hashes_of.get_mut(part)) {
                 rows.push(row);
-                let (so_far_least, so_far_most) = of.unwrap_or((least, most));
-                *of = Some((so_far_least.min(least), so_far_most.max(most)));
+                of.add(own);
             }
         }
         let parts = rows.into_iter().enumerate().filter(|(_, rows)| !rows.is_empty());

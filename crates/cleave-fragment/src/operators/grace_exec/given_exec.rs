@@ -1,4 +1,4 @@
-//! A leaf that replaces an input of an engine's operator and emits given rows, once.
+//! A leaf that replaces an input of one of DataFusion's operators and emits given rows, once.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,8 @@ pub(super) struct GivenExec {
     properties: Arc<PlanProperties>,
     /// The plan that makes the rows; a join searches it for users of its filter.
     maker: Option<Arc<dyn ExecutionPlan>>,
-    rows: Mutex<Option<SendableRecordBatchStream>>,
+    /// Of each partition.
+    rows: Mutex<Vec<Option<SendableRecordBatchStream>>>,
 }
 
 impl GivenExec {
@@ -27,14 +28,23 @@ impl GivenExec {
         rows: SendableRecordBatchStream,
         maker: Option<Arc<dyn ExecutionPlan>>,
     ) -> Arc<dyn ExecutionPlan> {
-        let schema: SchemaRef = rows.schema();
+        Self::of_partitions(rows.schema(), vec![rows], maker)
+    }
+
+    /// An input of these partitions.
+    pub(super) fn of_partitions(
+        schema: SchemaRef,
+        rows: Vec<SendableRecordBatchStream>,
+        maker: Option<Arc<dyn ExecutionPlan>>,
+    ) -> Arc<dyn ExecutionPlan> {
         let properties = PlanProperties::new(
             EquivalenceProperties::new(schema),
-            Partitioning::UnknownPartitioning(1),
+            Partitioning::UnknownPartitioning(rows.len()),
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        Arc::new(Self { properties: Arc::new(properties), maker, rows: Mutex::new(Some(rows)) })
+        let rows = Mutex::new(rows.into_iter().map(Some).collect());
+        Arc::new(Self { properties: Arc::new(properties), maker, rows })
     }
 }
 
@@ -79,10 +89,11 @@ impl ExecutionPlan for GivenExec {
 
     fn execute(
         &self,
-        _partition: usize,
+        partition: usize,
         _task: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        match self.rows.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        match rows.get_mut(partition).and_then(Option::take) {
             Some(rows) => Ok(rows),
             None => internal_err!("an input that is given once was read twice"),
         }

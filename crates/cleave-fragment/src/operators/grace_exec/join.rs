@@ -1,135 +1,200 @@
 //! A hash join whose build side need not fit in memory.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use datafusion_common::{JoinType, NullEquality, Result, internal_err};
 use datafusion_execution::SendableRecordBatchStream;
 use datafusion_physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion_physical_plan::ExecutionPlan;
 use datafusion_physical_plan::joins::HashJoinExec;
+use datafusion_physical_plan::memory::MemoryStream;
 use datafusion_physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, stream};
 
-use super::attempt::{DEPTH_MAX, Divided, Ground, Tried, cannot_divide};
+use super::attempt::{Divided, Ground, Tried};
 use super::buffered_rows::BufferedRows;
 use super::divide::Keys;
 use super::given_exec::GivenExec;
-use super::produced::Out;
-use crate::spill_space::SpillRun;
+use super::lanes::Out;
+use super::parts::{self, Divisible, Parts};
 
-/// Approximate bytes of a row in the engine's hash table at its lowest load.
+/// Approximate bytes of a row in DataFusion's hash table at its lowest load.
 const ROW_BYTES: u64 = 40;
 
 /// Rows of both inputs whose keys have hashes in common.
-struct Part {
-    build: Arc<SpillRun>,
-    probe: Arc<SpillRun>,
-    /// Whether the build side has one key.
-    has_one_key: bool,
+pub(super) struct Part {
+    build: Divided,
+    probe: Divided,
     depth: u64,
 }
 
-impl Part {
-    fn may_be_divided(&self) -> bool {
-        !self.has_one_key && self.depth < DEPTH_MAX
-    }
-
-    /// Approximate memory that the engine needs to collect its build side.
+impl parts::Part for Part {
+    /// To collect its build side.
     fn bytes_needed(&self) -> u64 {
         let bytes = self.build.bytes();
         bytes + bytes / 4 + self.build.row_count() * ROW_BYTES
     }
+
+    fn depth(&self) -> u64 {
+        self.depth
+    }
+
+    fn has_one_key(&self) -> bool {
+        self.build.has_one_key()
+    }
+
+    fn row_count(&self) -> u64 {
+        self.build.row_count()
+    }
 }
 
-/// A probe side that is still unread, and the build side until it is read.
+/// What the lanes of a join share.
+pub(super) struct Shared {
+    /// What each lane holds of the build side.
+    held: Mutex<Vec<Held>>,
+    /// The rows of the join over the whole build side, one partition for each lane; empty: it does not fit.
+    joined: Mutex<Vec<Option<SendableRecordBatchStream>>>,
+    builds: Mutex<Vec<Vec<Divided>>>,
+    probes: Mutex<Vec<Vec<Divided>>>,
+    parts: Parts<Part>,
+}
+
+/// What a lane holds of the build side, and its share of the probe side.
+struct Held {
+    lane: usize,
+    build: Vec<RecordBatch>,
+    is_all: bool,
+    probe: Arc<Unread>,
+}
+
+/// A share of the probe side, until it is read.
 struct Unread {
-    probe: SendableRecordBatchStream,
-    held: BufferedRows,
+    schema: SchemaRef,
+    rows: Mutex<Option<SendableRecordBatchStream>>,
 }
 
-/// Joins `left`, the build side, and `right` as `operator` does.
+impl Unread {
+    fn take(&self) -> Option<SendableRecordBatchStream> {
+        locked(&self.rows).take()
+    }
+
+    /// Its rows, which are not taken before somebody asks for the first one.
+    fn once_asked_for(self: &Arc<Self>) -> SendableRecordBatchStream {
+        let (schema, unread) = (Arc::clone(&self.schema), Arc::clone(self));
+        let rows = stream::once(async move { unread.take() });
+        let rows = rows.filter_map(futures::future::ready).flatten();
+        Box::pin(RecordBatchStreamAdapter::new(schema, rows))
+    }
+}
+
+impl Shared {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            held: Mutex::default(),
+            joined: Mutex::default(),
+            builds: Mutex::default(),
+            probes: Mutex::default(),
+            parts: Parts::new(),
+        })
+    }
+}
+
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Joins `left`, the build side, and `right` as `operator` does. Both are a lane's shares.
 pub(super) async fn run(
     operator: Arc<dyn ExecutionPlan>,
     ground: Ground,
+    shared: Arc<Shared>,
     (mut left, right): (SendableRecordBatchStream, SendableRecordBatchStream),
     out: Out,
 ) -> Result<()> {
     let Some(join) = operator.downcast_ref::<HashJoinExec>() else {
         return internal_err!("{} is no hash join", operator.name());
     };
+    let lane = ground.lane.clone();
     let mut held = BufferedRows::new(&ground.pool, ground.held_bytes());
-    let (held, right) = if held.fill(&mut left).await? {
-        match in_memory(join, &ground, held, right, &out).await? {
-            None => return Ok(()),
-            // The build side was read to its end.
-            Some(unread) => (unread.held, unread.probe),
+    let is_all = held.fill(&mut left).await?;
+    let (schema, rows) = (right.schema(), Mutex::new(Some(right)));
+    let probe = Arc::new(Unread { schema, rows });
+    locked(&shared.held).push(Held {
+        lane: lane.index(),
+        build: held.batches().to_vec(),
+        is_all,
+        probe: Arc::clone(&probe),
+    });
+    // DataFusion's join charges them from the first one on.
+    held.uncount();
+    if lane.meet().await {
+        let mut of_all = std::mem::take(&mut *locked(&shared.held));
+        of_all.sort_by_key(|held| held.lane);
+        if of_all.iter().all(|held| held.is_all) {
+            *locked(&shared.joined) = in_memory(join, &ground, of_all)?;
         }
-    } else {
-        (held, right)
+    }
+    lane.meet().await;
+    let joined = locked(&shared.joined).get_mut(lane.index()).and_then(Option::take);
+    if let Some(joined) = joined {
+        let tried = ground.forward(joined, &out).await?;
+        let is_unread = locked(&probe.rows).is_some();
+        match tried {
+            Tried::Done => return Ok(()),
+            // It has failed for all lanes: the build side was not collected.
+            Tried::TooLarge(_) if is_unread => {}
+            Tried::TooLarge(error) => return Err(error),
+        }
+    }
+    held.count_again();
+    let Some(right) = probe.take() else {
+        return internal_err!("the probe side of a join was read twice");
     };
-    let mut parts = Vec::new();
-    let mut to_divide = put_aside(join, &ground, held, left, right).await?;
-    // Before the first row: if space or memory runs out now, the host can still answer.
-    while let Some(part) = to_divide.pop() {
-        match part.may_be_divided() && part.bytes_needed() > ground.memory_bytes as u64 {
-            true => to_divide.extend(divide(join, &ground, part).await?),
-            false => parts.push(part),
-        }
+    let joining = Joining { join };
+    let (of_left, of_right) = joining.keys();
+    let first: Vec<RecordBatch> = held.take();
+    let schema = join.left().schema();
+    let build = ground.put_aside(&schema, of_left, 0, first, left).await?;
+    let schema = join.right().schema();
+    let probe = ground.put_aside(&schema, of_right, 0, Vec::new(), right).await?;
+    locked(&shared.builds).push(build);
+    locked(&shared.probes).push(probe);
+    if lane.meet().await {
+        let build = Divided::all_of(std::mem::take(&mut *locked(&shared.builds)));
+        let probe = Divided::all_of(std::mem::take(&mut *locked(&shared.probes)));
+        shared.parts.give(joining.parts_of(build, probe, 0));
     }
-    parts.sort_by_key(Part::bytes_needed);
-    while let Some(part) = parts.pop() {
-        let inputs = (GivenExec::over(part.build.batches(), None), part.probe.batches());
-        let whole = over(join, inputs.0, GivenExec::over(inputs.1, None), None)?;
-        if let Tried::TooLarge(error) = ground.attempt(whole, &out).await? {
-            if !part.may_be_divided() {
-                let (what, row_count) = ("a join's build side", part.build.row_count());
-                return Err(cannot_divide(what, row_count, ground.memory_bytes, &error));
-            }
-            parts.extend(divide(join, &ground, part).await?);
-        }
-    }
-    Ok(())
+    lane.meet().await;
+    parts::run(&joining, &ground, &shared.parts, &out).await
 }
 
-/// Joins with the whole build side in memory; if that does not fit, no row of the probe side was read.
-async fn in_memory(
+/// The rows of the join with the whole build side in memory, of each lane's share of the probe side. If the build side
+/// does not fit, no row of the probe side is read.
+fn in_memory(
     join: &HashJoinExec,
     ground: &Ground,
-    held: BufferedRows,
-    probe: SendableRecordBatchStream,
-    out: &Out,
-) -> Result<Option<Unread>> {
-    let build = held.stream(join.left().schema())?;
-    // The engine charges them from the first one on.
-    held.uncount();
-    let schema = probe.schema();
-    let unread = Arc::new(Mutex::new(Some(Unread { probe, held })));
-    let taken = Arc::clone(&unread);
-    let once_built = stream::once(async move { take(&taken).map(|unread| unread.probe) });
-    let once_built = once_built.filter_map(futures::future::ready).flatten();
-    let probe = Box::pin(RecordBatchStreamAdapter::new(schema, once_built));
+    held: Vec<Held>,
+) -> Result<Vec<Option<SendableRecordBatchStream>>> {
+    let lane_count = held.len();
+    let probes = held.iter().map(|held| held.probe.once_asked_for()).collect();
+    let build = held.into_iter().flat_map(|held| held.build).collect();
+    let build = MemoryStream::try_new(build, join.left().schema(), None)?;
     let filter = join.dynamic_expressions_produced().into_iter().next();
     let filter = filter.and_then(|filter| Arc::downcast::<DynamicFilterPhysicalExpr>(filter).ok());
-    let probe = GivenExec::over(probe, Some(Arc::clone(join.right())));
-    let whole = over(join, GivenExec::over(build, None), probe, filter)?;
-    match ground.attempt(whole, out).await? {
-        Tried::Done => Ok(None),
-        Tried::TooLarge(error) => match take(&unread) {
-            Some(unread) => {
-                unread.held.count_again();
-                Ok(Some(unread))
-            }
-            None => Err(error),
-        },
+    let maker = Some(Arc::clone(join.right()));
+    let probe = GivenExec::of_partitions(join.right().schema(), probes, maker);
+    let whole = over(join, GivenExec::over(Box::pin(build), None), probe, filter)?;
+    let rows = (0..lane_count).map(|lane| whole.execute(lane, Arc::clone(&ground.task)).map(Some));
+    let rows = rows.collect::<Result<_>>()?;
+    if let Some(metrics) = whole.metrics() {
+        ground.add_metrics(metrics);
     }
+    Ok(rows)
 }
 
-fn take(unread: &Mutex<Option<Unread>>) -> Option<Unread> {
-    unread.lock().unwrap_or_else(PoisonError::into_inner).take()
-}
-
-/// The engine's join over other inputs.
+/// DataFusion's join over other inputs.
 fn over(
     join: &HashJoinExec,
     left: Arc<dyn ExecutionPlan>,
@@ -145,60 +210,50 @@ fn over(
     })
 }
 
-async fn put_aside(
-    join: &HashJoinExec,
-    ground: &Ground,
-    mut held: BufferedRows,
-    left: SendableRecordBatchStream,
-    right: SendableRecordBatchStream,
-) -> Result<Vec<Part>> {
-    let first: Vec<RecordBatch> = held.take();
-    let (of_left, of_right) = keys(join);
-    let schema = join.left().schema();
-    let build = ground.put_aside(&schema, of_left, 0, first, left).await?;
-    let schema = join.right().schema();
-    let probe = ground.put_aside(&schema, of_right, 0, Vec::new(), right).await?;
-    Ok(parts_of(join, build, probe, 0))
+/// The join of parts.
+struct Joining<'a> {
+    join: &'a HashJoinExec,
 }
 
-async fn divide(join: &HashJoinExec, ground: &Ground, part: Part) -> Result<Vec<Part>> {
-    let Part { build, probe, depth, .. } = part;
-    let depth = depth + 1;
-    let (of_left, of_right) = keys(join);
-    let (schema, rows) = (join.left().schema(), build.batches());
-    // Its space is freed as soon as its rows are in new parts.
-    drop(build);
-    let build = ground.put_aside(&schema, of_left, depth, Vec::new(), rows).await?;
-    let (schema, rows) = (join.right().schema(), probe.batches());
-    drop(probe);
-    let probe = ground.put_aside(&schema, of_right, depth, Vec::new(), rows).await?;
-    Ok(parts_of(join, build, probe, depth))
+impl Joining<'_> {
+    fn keys(&self) -> (Keys, Keys) {
+        let nulls_match_nothing = self.join.null_equality() == NullEquality::NullEqualsNothing;
+        let of = |expressions| Keys { expressions, nulls_match_nothing };
+        let (left, right) = self.join.on().iter().cloned().unzip();
+        (of(left), of(right))
+    }
+
+    /// The parts that can give rows.
+    fn parts_of(&self, build: Vec<Divided>, probe: Vec<Divided>, depth: u64) -> Vec<Part> {
+        let parts = build.into_iter().zip(probe);
+        let parts = parts.map(|(build, probe)| Part { build, probe, depth });
+        parts.filter(|part| gives_rows(*self.join.join_type(), part)).collect()
+    }
 }
 
-fn keys(join: &HashJoinExec) -> (Keys, Keys) {
-    let nulls_match_nothing = join.null_equality() == NullEquality::NullEqualsNothing;
-    let of = |expressions| Keys { expressions, nulls_match_nothing };
-    let (left, right) = join.on().iter().cloned().unzip();
-    (of(left), of(right))
-}
+impl Divisible for Joining<'_> {
+    type Part = Part;
 
-/// The parts that can give rows, the largest last: it is taken first, so that a lack of memory shows before the first
-/// row.
-fn parts_of(
-    join: &HashJoinExec,
-    build: Vec<Divided>,
-    probe: Vec<Divided>,
-    depth: u64,
-) -> Vec<Part> {
-    let parts = build.into_iter().zip(probe).map(|(build, probe)| Part {
-        build: build.run,
-        probe: probe.run,
-        has_one_key: build.has_one_key,
-        depth,
-    });
-    let mut parts: Vec<Part> = parts.filter(|part| gives_rows(*join.join_type(), part)).collect();
-    parts.sort_by_key(Part::bytes_needed);
-    parts
+    const ROWS: &'static str = "a join's build side";
+
+    fn over(&self, part: &Part) -> Result<Arc<dyn ExecutionPlan>> {
+        let build = part.build.batches(&self.join.left().schema());
+        let probe = part.probe.batches(&self.join.right().schema());
+        over(self.join, GivenExec::over(build, None), GivenExec::over(probe, None), None)
+    }
+
+    async fn divide(&self, ground: &Ground, part: Part) -> Result<Vec<Part>> {
+        let Part { build, probe, depth } = part;
+        let depth = depth + 1;
+        let (of_left, of_right) = self.keys();
+        let schema = self.join.left().schema();
+        let rows = build.into_batches(&schema);
+        let build = ground.put_aside(&schema, of_left, depth, Vec::new(), rows).await?;
+        let schema = self.join.right().schema();
+        let rows = probe.into_batches(&schema);
+        let probe = ground.put_aside(&schema, of_right, depth, Vec::new(), rows).await?;
+        Ok(self.parts_of(build, probe, depth))
+    }
 }
 
 fn gives_rows(join_type: JoinType, part: &Part) -> bool {

@@ -1,6 +1,6 @@
 //! The oracle is the engine's own operator with unlimited memory: the same rows, however little memory there is.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray};
 use arrow::compute::SortOptions;
@@ -19,6 +19,7 @@ use datafusion_physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 use datafusion_physical_plan::memory::MemoryStream;
 use futures::TryStreamExt;
 use futures::executor::block_on;
+use futures::future::BoxFuture;
 use proptest::prelude::*;
 
 use super::given_exec::GivenExec;
@@ -27,6 +28,7 @@ use crate::codec::FragmentFunctions;
 use crate::fragment::fragment_task_context;
 use crate::morsel::MorselSource;
 use crate::row_places::RowPlaces;
+use crate::run_tasks::RunTasks;
 use crate::spill_space::SpillSpace;
 use crate::spill_space::testing::MemorySpace;
 
@@ -43,8 +45,35 @@ const JOIN_TYPES: [JoinType; 10] = [
     JoinType::RightMark,
 ];
 
+/// Tasks as threads.
+#[derive(Debug, Default)]
+struct Threads(Mutex<Vec<std::thread::JoinHandle<()>>>);
+
+impl RunTasks for Threads {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        let thread = std::thread::Builder::new().spawn(|| block_on(task)).unwrap();
+        self.0.lock().unwrap().push(thread);
+    }
+}
+
+impl Threads {
+    fn join(&self) {
+        let threads = std::mem::take(&mut *self.0.lock().unwrap());
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
+
 /// A task with `memory_bytes`, which spills rows into `space`.
 fn task(memory_bytes: Option<usize>, space: &Arc<MemorySpace>) -> Arc<TaskContext> {
+    task_with(memory_bytes, space, &Arc::default())
+}
+
+/// The same, whose lanes are `threads`.
+fn task_with(
+    memory_bytes: Option<usize>,
+    space: &Arc<MemorySpace>,
+    threads: &Arc<Threads>,
+) -> Arc<TaskContext> {
     let none = std::collections::BTreeMap::<u32, Arc<dyn MorselSource>>::new();
     let unread = crate::fragment::unread_task_context().unwrap();
     let context = FragmentContext {
@@ -56,6 +85,7 @@ fn task(memory_bytes: Option<usize>, space: &Arc<MemorySpace>) -> Arc<TaskContex
         broadcasts: Default::default(),
         sink: None,
         spill: Some(Arc::clone(space) as Arc<dyn SpillSpace>),
+        tasks: Some(Arc::clone(threads) as Arc<dyn RunTasks>),
         locks: None,
         places: RowPlaces::default(),
         read_ahead: 1,
@@ -114,9 +144,13 @@ fn skewed(row: i32) -> Option<i32> {
     }
 }
 
-fn input(side: &str, batches: &[RecordBatch]) -> Arc<dyn ExecutionPlan> {
-    let rows = MemoryStream::try_new(batches.to_vec(), schema(side), None).unwrap();
-    GivenExec::over(Box::pin(rows), None)
+/// The rows of `batches` in so many partitions.
+fn input(side: &str, batches: &[RecordBatch], partitions: usize) -> Arc<dyn ExecutionPlan> {
+    let of = |partition: usize| -> SendableRecordBatchStream {
+        let own = batches.iter().skip(partition).step_by(partitions).cloned().collect();
+        Box::pin(MemoryStream::try_new(own, schema(side), None).unwrap())
+    };
+    GivenExec::of_partitions(schema(side), (0..partitions).map(of).collect(), None)
 }
 
 fn column(name: &str, index: usize) -> Arc<dyn PhysicalExpr> {
@@ -139,13 +173,21 @@ struct Case {
 
 impl Case {
     fn plan(&self, left: &[RecordBatch], right: &[RecordBatch]) -> Arc<dyn ExecutionPlan> {
+        self.plan_of(input("l", left, 1), input("r", right, 1))
+    }
+
+    fn plan_of(
+        &self,
+        left: Arc<dyn ExecutionPlan>,
+        right: Arc<dyn ExecutionPlan>,
+    ) -> Arc<dyn ExecutionPlan> {
         let on = vec![
             (column("l_number", 0), column("r_number", 0)),
             (column("l_word", 1), column("r_word", 1)),
         ];
         let join = HashJoinExec::try_new(
-            input("l", left),
-            input("r", right),
+            left,
+            right,
             on,
             self.filter.clone(),
             &self.join_type,
@@ -187,11 +229,22 @@ fn run_within(
     plan: Arc<dyn ExecutionPlan>,
     memory_bytes: usize,
 ) -> (Result<Vec<String>, DataFusionError>, usize) {
-    let space = MemorySpace::new(100_000);
-    let task = task(Some(memory_bytes), &space);
-    let plan = GraceExec::wherever_it_helps(plan, &task).unwrap();
+    run_in_lanes(plan, memory_bytes, 1)
+}
+
+fn run_in_lanes(
+    plan: Arc<dyn ExecutionPlan>,
+    memory_bytes: usize,
+    lane_count: usize,
+) -> (Result<Vec<String>, DataFusionError>, usize) {
+    let (space, threads) = (MemorySpace::new(100_000), Arc::default());
+    let task = task_with(Some(memory_bytes), &space, &threads);
+    let plan = GraceExec::wherever_it_helps(plan, &task, lane_count).unwrap();
     assert_eq!(plan.name(), "GraceExec");
     let outcome = collect(&plan, &task).map(|batches| lines(&batches));
+    if outcome.is_ok() {
+        threads.join();
+    }
     let spilled = plan.metrics().unwrap().spilled_bytes().unwrap_or_default();
     let figures = plan.metrics().unwrap().aggregate_by_name();
     if let Ok(rows) = &outcome {
@@ -241,7 +294,8 @@ proptest! {
         nulls_are_equal: bool,
         (left, right) in (0..2500, 0..2500),
         (key_count, null_every) in (30..5000, 2..50),
-        memory_bytes in 40_000_usize..400_000,
+        (memory_bytes, lane_count) in (40_000_usize..400_000, 1_usize..4),
+        inputs_are_divided: bool,
     ) {
         let nulls = match nulls_are_equal {
             true => NullEquality::NullEqualsNull,
@@ -251,7 +305,9 @@ proptest! {
         let (left, right) = (rows("l", left, key), rows("r", right, |row| key(row + 77)));
         let filter = Some(smaller_on_the_left());
         let case = Case { join_type: JOIN_TYPES[join_type], nulls, filter };
-        let (found, _) = run_within(case.plan(&left, &right), memory_bytes);
+        let partitions = if inputs_are_divided { lane_count } else { 1 };
+        let plan = case.plan_of(input("l", &left, partitions), input("r", &right, partitions));
+        let (found, _) = run_in_lanes(plan, memory_bytes, lane_count);
         match found {
             Ok(found) => prop_assert!(found == oracle(&case.plan(&left, &right))),
             // Equal NULLs are one key.
@@ -282,9 +338,12 @@ fn what_fits_is_not_put_aside() {
     let (left, right) = (rows("l", 3_000, Some), rows("r", 9_000, skewed));
     let case =
         Case { join_type: JoinType::Left, nulls: NullEquality::NullEqualsNothing, filter: None };
-    let (found, spilled) = run_within(case.plan(&left, &right), 8 << 20);
-    assert_eq!(found.unwrap(), oracle(&case.plan(&left, &right)));
-    assert_eq!(spilled, 0);
+    let divided = || case.plan_of(input("l", &left, 3), input("r", &right, 3));
+    for (plan, lane_count) in [(case.plan(&left, &right), 1), (divided(), 3)] {
+        let (found, spilled) = run_in_lanes(plan, 8 << 20, lane_count);
+        assert_eq!(found.unwrap(), oracle(&case.plan(&left, &right)));
+        assert_eq!(spilled, 0);
+    }
 }
 
 #[test]
@@ -296,7 +355,7 @@ fn a_key_of_too_many_rows_is_an_error_of_memory_before_the_first_row() {
         Case { join_type: JoinType::Inner, nulls: NullEquality::NullEqualsNothing, filter: None };
     let space = MemorySpace::new(100_000);
     let task = task(Some(300 << 10), &space);
-    let plan = GraceExec::wherever_it_helps(case.plan(&left, &right), &task).unwrap();
+    let plan = GraceExec::wherever_it_helps(case.plan(&left, &right), &task, 1).unwrap();
     let mut rows = plan.execute(0, Arc::clone(&task)).unwrap();
     let first = block_on(futures::StreamExt::next(&mut rows)).unwrap();
     let error = first.unwrap_err();
@@ -314,7 +373,7 @@ fn a_join_that_is_given_up_gives_its_space_back() {
         Case { join_type: JoinType::Inner, nulls: NullEquality::NullEqualsNothing, filter: None };
     let space = MemorySpace::new(100_000);
     let task = task(Some(600 << 10), &space);
-    let plan = GraceExec::wherever_it_helps(case.plan(&left, &right), &task).unwrap();
+    let plan = GraceExec::wherever_it_helps(case.plan(&left, &right), &task, 1).unwrap();
     let mut rows = plan.execute(0, Arc::clone(&task)).unwrap();
     assert!(block_on(futures::StreamExt::next(&mut rows)).unwrap().unwrap().num_rows() > 0);
     assert!(space.used_blocks() > 0);
@@ -353,11 +412,12 @@ fn aggregates_give_the_engines_groups_in_little_memory() {
         1 | 2 => Some(row % 5),
         _ => Some(mixed(row)),
     });
-    let single = || -> Arc<dyn ExecutionPlan> {
-        Arc::new(aggregate(AggregateMode::Single, input("l", &batches)))
+    let divided = |partitions: usize| -> Arc<dyn ExecutionPlan> {
+        Arc::new(aggregate(AggregateMode::Single, input("l", &batches, partitions)))
     };
+    let single = || divided(1);
     let merging = || -> Arc<dyn ExecutionPlan> {
-        let partial = aggregate(AggregateMode::Partial, input("l", &batches));
+        let partial = aggregate(AggregateMode::Partial, input("l", &batches, 1));
         let (functions, schema) = (partial.aggr_expr().to_vec(), partial.input_schema());
         let (groups, filters) = (partial.group_expr().as_final(), vec![None; functions.len()]);
         let states = collect(&(Arc::new(partial) as _), &task(None, &MemorySpace::new(1))).unwrap();
@@ -373,21 +433,26 @@ fn aggregates_give_the_engines_groups_in_little_memory() {
         assert!(spilled > 1 << 20, "{spilled} bytes");
         assert!(found == expected, "{} groups of {}", found.len(), expected.len());
     }
-    // And where all fit.
-    let (found, spilled) = run_within(single(), 256 << 20);
-    assert!(found.unwrap() == expected);
-    assert_eq!(spilled, 0);
+    for partitions in [1, 3] {
+        let (found, spilled) = run_in_lanes(divided(partitions), 2 << 20, 3);
+        assert!(found.unwrap() == expected);
+        assert!(spilled > 1 << 20, "{spilled} bytes");
+        // And where all fit.
+        let (found, spilled) = run_in_lanes(divided(partitions), 256 << 20, 3);
+        assert!(found.unwrap() == expected);
+        assert_eq!(spilled, 0);
+    }
 }
 
 /// Sorts by word, descending, and by number.
-fn sort(batches: &[RecordBatch]) -> Arc<dyn ExecutionPlan> {
+fn sort(batches: &[RecordBatch], partitions: usize) -> Arc<dyn ExecutionPlan> {
     let (descending, nulls_first) = (true, true);
     let order = [
         PhysicalSortExpr::new(column("l_word", 1), SortOptions { descending, nulls_first }),
         PhysicalSortExpr::new_default(column("l_number", 0)),
         PhysicalSortExpr::new_default(column("l_row", 2)),
     ];
-    Arc::new(SortExec::new(LexOrdering::new(order).unwrap(), input("l", batches)))
+    Arc::new(SortExec::new(LexOrdering::new(order).unwrap(), input("l", batches, partitions)))
 }
 
 /// The rows as text, as they come.
@@ -400,11 +465,16 @@ fn lines_in_order(batches: &[RecordBatch]) -> Vec<String> {
 }
 
 /// As [`run_within`], in the rows' order.
-fn sort_within(batches: &[RecordBatch], memory_bytes: usize) -> (Vec<String>, usize, usize) {
-    let space = MemorySpace::new(100_000);
-    let task = task(Some(memory_bytes), &space);
-    let plan = GraceExec::wherever_it_helps(sort(batches), &task).unwrap();
+fn sort_within(
+    batches: &[RecordBatch],
+    memory_bytes: usize,
+    lane_count: usize,
+) -> (Vec<String>, usize, usize) {
+    let (space, threads) = (MemorySpace::new(100_000), Arc::default());
+    let task = task_with(Some(memory_bytes), &space, &threads);
+    let plan = GraceExec::wherever_it_helps(sort(batches, lane_count), &task, lane_count).unwrap();
     let found = lines_in_order(&collect(&plan, &task).unwrap());
+    threads.join();
     let metrics = plan.metrics().unwrap();
     assert_eq!(metrics.aggregate_by_name().output_rows(), Some(found.len()));
     let spilled = (metrics.spilled_bytes().unwrap(), metrics.spilled_rows().unwrap());
@@ -419,12 +489,12 @@ proptest! {
     #[test]
     fn a_sort_in_any_memory_gives_the_engines_order(
         (count, key_count, null_every) in (0..9000, 1..5000, 2..50),
-        memory_bytes in 400_000_usize..4_000_000,
+        (memory_bytes, lane_count) in (400_000_usize..4_000_000, 1_usize..4),
     ) {
         let key = |row: i32| (row % null_every != 0).then(|| mixed(row) % key_count);
         let batches = rows("l", count, key);
-        let expected = collect(&sort(&batches), &task(None, &MemorySpace::new(1))).unwrap();
-        let (found, ..) = sort_within(&batches, memory_bytes);
+        let expected = collect(&sort(&batches, 1), &task(None, &MemorySpace::new(1))).unwrap();
+        let (found, ..) = sort_within(&batches, memory_bytes, lane_count);
         prop_assert!(found == lines_in_order(&expected));
     }
 }
@@ -432,13 +502,34 @@ proptest! {
 #[test]
 fn runs_of_a_sort_are_merged_more_than_once_where_they_are_many() {
     let batches = rows("l", 60_000, skewed);
-    let expected = collect(&sort(&batches), &task(None, &MemorySpace::new(1))).unwrap();
-    let (found, _, spilled) = sort_within(&batches, 500 << 10);
+    let expected = collect(&sort(&batches, 1), &task(None, &MemorySpace::new(1))).unwrap();
+    let (found, _, spilled) = sort_within(&batches, 500 << 10, 1);
     assert!(found == lines_in_order(&expected));
     assert!(spilled > 60_000 && spilled < 3 * 60_000, "{spilled} rows");
-    let (found, bytes, _) = sort_within(&batches, 256 << 20);
+    let (found, bytes, _) = sort_within(&batches, 256 << 20, 2);
     assert!(found == lines_in_order(&expected));
     assert_eq!(bytes, 0);
+}
+
+#[test]
+fn a_large_top_k_spills_no_more_rows_than_are_wanted() {
+    let batches = rows("l", 150_000, |row| Some(mixed(row)));
+    let top = |fetch, partitions| -> Arc<dyn ExecutionPlan> {
+        sort(&batches, partitions).with_fetch(Some(fetch)).unwrap()
+    };
+    let expected = collect(&sort(&batches, 1), &task(None, &MemorySpace::new(1))).unwrap();
+    let expected = lines_in_order(&expected);
+    for lane_count in [1, 2] {
+        let (space, threads) = (MemorySpace::new(100_000), Arc::default());
+        let task = task_with(Some(3 << 20), &space, &threads);
+        let plan = GraceExec::wherever_it_helps(top(110_000, lane_count), &task, lane_count);
+        let plan = plan.unwrap();
+        let found = lines_in_order(&collect(&plan, &task).unwrap());
+        threads.join();
+        assert!(found == expected[..110_000], "{} rows", found.len());
+        assert!(plan.metrics().unwrap().spilled_rows().unwrap() > 0);
+    }
+    assert!(!GraceExec::helps(&top(100, 1)));
 }
 
 #[test]
@@ -451,8 +542,8 @@ fn what_cannot_be_divided_is_left_alone() {
     };
     assert!(GraceExec::helps(&case.plan(&left, &right)));
     let null_aware = HashJoinExec::try_new(
-        input("l", &left),
-        input("r", &right),
+        input("l", &left, 1),
+        input("r", &right, 1),
         vec![(column("l_number", 0), column("r_number", 0))],
         None,
         &JoinType::LeftAnti,
@@ -461,7 +552,7 @@ fn what_cannot_be_divided_is_left_alone() {
         NullEquality::NullEqualsNothing,
         true,
     );
-    let partial = aggregate(AggregateMode::Partial, input("l", &left));
+    let partial = aggregate(AggregateMode::Partial, input("l", &left, 1));
     let plans: [Arc<dyn ExecutionPlan>; 2] = [Arc::new(null_aware.unwrap()), Arc::new(partial)];
     for plan in plans {
         assert!(!GraceExec::helps(&plan), "{}", plan.name());

@@ -74,6 +74,7 @@ pub(crate) fn task_writing_to(sink: &Arc<Counting>) -> Arc<TaskContext> {
         broadcasts: Default::default(),
         sink: Some(Arc::clone(sink) as Arc<dyn PageSink>),
         spill: None,
+        tasks: None,
         locks: None,
         read_ahead: 1,
         places: RowPlaces::default(),

@@ -57,6 +57,7 @@ fn task(memory_bytes: Option<usize>, start: &[i32], links: &[[i32; 2]]) -> Arc<T
         broadcasts,
         sink: None,
         spill: None,
+        tasks: None,
         locks: None,
         read_ahead: 1,
         places: Default::default(),

@@ -234,6 +234,7 @@ fn rows_from(
         broadcasts: BTreeMap::new(),
         sink: None,
         spill: None,
+        tasks: None,
         locks: None,
         places: RowPlaces::default(),
         read_ahead: 1,
