@@ -25,6 +25,7 @@ use cleave_engine::refresh_bases::{RefreshBase, RefreshTimes};
 use cleave_engine::write::begun::Begun;
 use cleave_engine::write::insert::{TableChange, apply};
 use cleave_media::Stopwatch;
+use cleave_query::populations::Slot;
 use cleave_query::select::{self, QueryRequest, ReadView};
 use cleave_sql::dialect::written_out;
 use cleave_sql::statement::parse::{CreateMaterialized, Refresh, parse_query};
@@ -59,11 +60,10 @@ pub(super) async fn create(session: &mut Session, create: CreateMaterialized) ->
     let asked = QueryRequest { query, parameters, view: Some(&view) };
     let settings = session.shared_settings();
     // Another session cannot see what a block has changed.
-    let in_background = create.is_populated
-        && settings.limits.populates_in_background
-        && session.block.is_none()
-        && session.database.queries().populations.has_room();
-    let is_populated = create.is_populated && !in_background;
+    let in_background =
+        create.is_populated && settings.limits.populates_in_background && session.block.is_none();
+    let slot = in_background.then(|| session.database.queries().populations.take_slot()).flatten();
+    let is_populated = create.is_populated && slot.is_none();
     let (filling, mut columns) = match is_populated {
         true => Filling::begin(session, &settings, asked).await?,
         false => (Filling::default(), columns_of(&described.schema)?),
@@ -100,20 +100,19 @@ pub(super) async fn create(session: &mut Session, create: CreateMaterialized) ->
         hold_base(session, &definition, &schema.name, (&view, times))?;
     }
     definitions::end_definition(session, definition).await?;
-    if in_background {
-        populate_in_background(session, &schema).await;
+    if let Some(slot) = slot {
+        populate_in_background(session, slot, &schema).await;
     }
     Ok(count.map_or(done, |count| Outcome::done(format!("SELECT {count}"))))
 }
 
 /// Begins a refresh of the view that `schema` describes, which goes on while the session does. Whoever reads the view
 /// waits for it. Once it has failed, the view is one without rows.
-async fn populate_in_background(session: &mut Session, schema: &TableSchema) {
+async fn populate_in_background(session: &mut Session, slot: Slot, schema: &TableSchema) {
     let name = quoted(&schema.name);
-    let populations = &session.database.queries().populations;
     let state = session.names();
-    populations.retain(|view| state.has_table_id(view));
-    let population = populations.begin(schema.table_id);
+    session.database.queries().populations.retain(|view| state.has_table_id(view));
+    let population = slot.begin(schema.table_id);
     let mut other = session.beside();
     let lock =
         format!("BEGIN ISOLATION LEVEL READ COMMITTED; LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE");
