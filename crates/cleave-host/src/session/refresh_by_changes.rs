@@ -15,17 +15,22 @@
 //!    pruned like any query.
 //! 3. Rows of the view with the same keys are found by a scan with VIDs. Rows of an aggregate are combined by a query;
 //!    of any other query, lost rows go and gained rows come.
+//! 4. Where the rows of an aggregate do not combine ([`Upkeep::computes_groups`]), step 2 only tells which groups have
+//!    changed, of a query with HAVING without that. The query runs over the tables as they are now, for these groups
+//!    alone: a condition on their keys, which the planner pushes below the aggregate.
 //!
 //! Invariant: where the view does not have what its query had, all rows are computed. Rows never differ from those of a
 //! whole refresh.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{AsArray, Int32Array, RecordBatch, Scalar, UInt32Array, UInt64Array};
+use arrow::array::{
+    Array, AsArray, BooleanArray, Int32Array, RecordBatch, Scalar, UInt32Array, UInt64Array,
+};
 use arrow::compute::kernels::cmp::eq;
-use arrow::compute::{cast, concat_batches, take, take_record_batch};
+use arrow::compute::{cast, concat_batches, filter_record_batch, take, take_record_batch};
 use arrow::datatypes::{Field, Schema, UInt64Type};
 use arrow::row::{RowConverter, SortField};
 use cleave_catalog::catalog::table_changes::TableChanges;
@@ -41,8 +46,9 @@ use cleave_query::select::{
 };
 use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::modify::TARGET;
+use cleave_sql::statement::parameters::{Parameter, Parameters, parameter_type};
 use cleave_sql::statement::parse::parse_query;
-use cleave_store::TableSchema;
+use cleave_store::{ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
 use super::Session;
@@ -54,11 +60,21 @@ const CHANGED_SHARE: u64 = 4;
 const CHANGED_MIN: u64 = 1000;
 /// Bytes of rows that go and come, which are in memory at once.
 const BYTES_MAX: usize = 64 << 20;
+/// The share of the groups of a view that are computed anew without all others, and how many that may be whatever
+/// their share.
+const GROUPS_SHARE: u64 = 2;
+const GROUPS_MIN: u64 = 100;
+/// Most of them.
+const GROUPS_MAX: u64 = 2000;
 
 /// What has changed since the last refresh, of a view that can follow it.
 pub(super) struct Changes {
     base: Arc<RefreshBase>,
     upkeep: Upkeep,
+    /// The query, where it has HAVING without that.
+    all_groups: Materialized,
+    /// Why changed groups are computed anew; None: their rows combine.
+    anew: Option<String>,
     /// Of the tables that it reads, in the order of [`Upkeep::tables`].
     tables: Vec<ChangedTable>,
 }
@@ -115,6 +131,8 @@ pub(super) async fn find(
         Ok(upkeep) => upkeep,
         Err(reason) => return Ok(Err(reason)),
     };
+    let all_groups = if upkeep.has_having { without_having(query)? } else { Some(query.clone()) };
+    let Some(all_groups) = all_groups else { return why("a query below has HAVING") };
     let mut tables = Vec::with_capacity(upkeep.tables.len());
     for id in &upkeep.tables {
         let (then, now) = (base.read.table_by_id(*id), view.state.table_by_id(*id));
@@ -131,10 +149,13 @@ pub(super) async fn find(
         tables.push(ChangedTable { then, now, changes });
     }
     let loses = tables.iter().any(|table| table.changes.lost.row_count() > 0);
-    if let Some(reason) = upkeep.keeps_lost_rows().filter(|_| loses) {
-        return why(reason);
+    let anew = upkeep.computes_groups(loses).map(str::to_owned);
+    if let Some(reason) = &anew
+        && let Some(reason) = cannot_compute_groups(&table.schema, &upkeep, reason)
+    {
+        return Ok(Err(reason));
     }
-    let changes = Changes { base, upkeep, tables };
+    let changes = Changes { base, upkeep, all_groups, anew, tables };
     if method == RefreshMethod::Auto
         && !changes.is_empty()
         && let Some(reason) = changes.is_slower()
@@ -142,6 +163,43 @@ pub(super) async fn find(
         return Ok(Err(reason));
     }
     Ok(Ok(changes))
+}
+
+/// `query` without its HAVING: it has all groups then. None: it has none, but a view or a subquery that it reads has.
+fn without_having(query: &Materialized) -> Result<Option<Materialized>> {
+    let mut parsed = parse_query(query.query.clone())?;
+    let ast::SetExpr::Select(select) = &mut *parsed.body else { return Ok(None) };
+    let having = select.having.take();
+    Ok(having.map(|_| Materialized { query: parsed.to_string(), ..query.clone() }))
+}
+
+/// Why groups that have to be computed anew, for `reason`, cannot be named by their keys; None: they can.
+fn cannot_compute_groups(schema: &TableSchema, upkeep: &Upkeep, reason: &str) -> Option<String> {
+    if !upkeep.has_keys() {
+        return Some(reason.to_owned());
+    }
+    let keys = schema.columns.iter().zip(&upkeep.columns);
+    let mut keys = keys.filter(|(_, combined)| **combined == Combined::Key);
+    let other = keys.find(|(column, _)| !can_be_listed(column.column_type))?;
+    Some(format!("{reason}, and groups are not looked for by a key like \"{}\"", other.0.name))
+}
+
+/// Whether a list of values of this type finds those that are equal.
+fn can_be_listed(column_type: ColumnType) -> bool {
+    matches!(
+        column_type,
+        ColumnType::Boolean
+            | ColumnType::SmallInt
+            | ColumnType::Int
+            | ColumnType::BigInt
+            | ColumnType::Numeric { .. }
+            | ColumnType::Text
+            | ColumnType::Varchar(_)
+            | ColumnType::Date
+            | ColumnType::Timestamp
+            | ColumnType::TimestampTz
+            | ColumnType::Uuid
+    )
 }
 
 /// Whether the views below `query` are the same ones in both catalog versions.
@@ -213,7 +271,11 @@ impl Changes {
             let (gained, lost) = (gained.row_count(), lost.row_count());
             format!("{}: {gained} gained, {lost} lost", table.now.schema.name)
         };
-        self.tables.iter().map(table).collect::<Vec<_>>().join("; ")
+        let tables = self.tables.iter().map(table).collect::<Vec<_>>().join("; ");
+        match &self.anew {
+            Some(reason) => format!("{tables}; changed groups anew: {reason}"),
+            None => tables,
+        }
     }
 
     /// What goes and comes of the rows of the view `table` of `query`, in `view`; None: all are to be computed, since
@@ -239,21 +301,32 @@ impl Changes {
             fitted: Conform::by_position(schema, &[], count, now_us)?,
         };
         let (mut plus, mut minus) = (Vec::new(), Vec::new());
-        let mut bytes = 0;
+        let (all, mut bytes) = (all_rows()?, 0);
         for (index, changed) in self.tables.iter().enumerate() {
             let sides = [(&changed.changes.gained, &mut plus), (&changed.changes.lost, &mut minus)];
             for (rows, into) in sides {
                 if rows.row_count() == 0 {
                     continue;
                 }
-                let over = as_view(self.over(view, index, rows), schema, query);
-                let Some(batches) = refresh.run(&over, &mut bytes).await? else { return Ok(None) };
+                let over = as_view(self.over(view, index, rows), schema, &self.all_groups);
+                let asked = QueryRequest { view: Some(&over), ..QueryRequest::from(&*all) };
+                let Some(batches) = refresh.run(asked, &mut bytes).await? else { return Ok(None) };
                 into.extend(batches);
             }
         }
         let arrow = schema.arrow();
         let plus = concat_batches(&arrow, &plus)?;
         let minus = concat_batches(&arrow, &minus)?;
+        if self.anew.is_some() {
+            let keys = Keys::new(schema, &self.upkeep)?;
+            let changed = keys.different(&concat_batches(&arrow, [&plus, &minus])?)?;
+            let over = as_view(view.clone(), schema, query);
+            let new = refresh.groups(table, &keys, (&changed, &over), &mut bytes).await?;
+            let Some(new) = new else { return Ok(None) };
+            let none = RecordBatch::new_empty(arrow);
+            let found = refresh.find_rows(table, &self.upkeep, (&changed, &none)).await?;
+            return Ok(found.map(|(dead, _)| ChangedRows { dead, new }));
+        }
         let found = refresh.find_rows(table, &self.upkeep, (&plus, &minus)).await?;
         let Some((dead, old)) = found else { return Ok(None) };
         if !self.upkeep.is_aggregate {
@@ -314,10 +387,14 @@ impl Refreshing<'_> {
         Box::pin(select::run_query(&self.session.database, self.settings, asked)).await
     }
 
-    /// All rows of the view's query in `over`, in the form of the view's columns; None: with these, `bytes` become too
-    /// many.
-    async fn run(&self, over: &ReadView, bytes: &mut usize) -> Result<Option<Vec<RecordBatch>>> {
-        let mut running = self.begin(&*all_rows()?, over).await?;
+    /// All rows of `asked`, in the form of the view's columns; None: with these, `bytes` become too many.
+    async fn run(
+        &self,
+        asked: QueryRequest<'_>,
+        bytes: &mut usize,
+    ) -> Result<Option<Vec<RecordBatch>>> {
+        let mut running =
+            Box::pin(select::run_query(&self.session.database, self.settings, asked)).await?;
         let mut batches = Vec::new();
         while let Some(batch) = running.next().await? {
             let rows = self.fitted.rows(&batch)?;
@@ -394,6 +471,42 @@ impl Refreshing<'_> {
         Ok((!are_missing).then_some((dead, old)))
     }
 
+    /// The rows of the query of `over`, in the form of the columns of `table`, that have the same `keys` as `changed`,
+    /// which has each once; None: they are too many.
+    async fn groups(
+        &self,
+        table: &TableState,
+        keys: &Keys,
+        (changed, over): (&RecordBatch, &ReadView),
+        bytes: &mut usize,
+    ) -> Result<Option<RecordBatch>> {
+        let arrow = self.schema.arrow();
+        let most = (table.row_count() / GROUPS_SHARE).clamp(GROUPS_MIN, GROUPS_MAX);
+        if changed.num_rows() as u64 > most {
+            return Ok(None);
+        }
+        if changed.num_rows() == 0 {
+            return Ok(Some(RecordBatch::new_empty(arrow)));
+        }
+        let (condition, parameters) = keys.listed(self.schema, changed)?;
+        let mut query = all_rows()?;
+        if let ast::SetExpr::Select(select) = &mut *query.body {
+            let condition = parse_query(format!("SELECT 1 WHERE {condition}"))?;
+            if let ast::SetExpr::Select(written) = *condition.body {
+                select.selection = written.selection;
+            }
+        }
+        let parameters = Parameters::new(parameters);
+        let asked = QueryRequest { query: &query, parameters: &parameters, view: Some(over) };
+        let Some(batches) = self.run(asked, bytes).await? else { return Ok(None) };
+        let rows = concat_batches(&arrow, &batches)?;
+        // The lists have all combinations of keys.
+        let wanted: HashSet<Box<[u8]>> = keys.of(changed)?.into_iter().collect();
+        let are_wanted: BooleanArray =
+            keys.of(&rows)?.iter().map(|key| Some(wanted.contains(key))).collect();
+        Ok(Some(filter_record_batch(&rows, &are_wanted)?))
+    }
+
     /// The rows of an aggregate that had the rows `old`, with `plus` and without `minus`.
     async fn combine(
         &self,
@@ -457,6 +570,42 @@ impl Keys {
     }
 }
 
+impl Keys {
+    /// Those of `rows` with other keys than the rows before them.
+    fn different(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        let mut seen = HashSet::new();
+        let are_new: BooleanArray =
+            self.of(rows)?.into_iter().map(|key| Some(seen.insert(key))).collect();
+        Ok(filter_record_batch(rows, &are_new)?)
+    }
+
+    /// A condition on the columns of `schema` that holds where each key is one of those of `rows`, and its parameters.
+    fn listed(&self, schema: &TableSchema, rows: &RecordBatch) -> Result<(String, Vec<Parameter>)> {
+        let (mut conditions, mut parameters) = (Vec::new(), Vec::new());
+        for index in &self.columns {
+            let (Some(column), values) = (schema.columns.get(*index), rows.column(*index)) else {
+                continue;
+            };
+            let column_type = parameter_type(column.column_type);
+            let mut names = BTreeSet::new();
+            let mut places = Vec::new();
+            for row in (0..values.len()).filter(|row| values.is_valid(*row)) {
+                let value = Parameter::of_value(column_type, &values.slice(row, 1))?;
+                if names.insert(value.text().map(str::to_owned)) {
+                    parameters.push(value);
+                    places.push(format!("${}", parameters.len()));
+                }
+            }
+            let name = format!("\"{}\"", column.name.replace('"', "\"\""));
+            let listed = (!places.is_empty()).then(|| format!("{name} IN ({})", places.join(", ")));
+            let null = (values.null_count() > 0).then(|| format!("{name} IS NULL"));
+            let either: Vec<String> = listed.into_iter().chain(null).collect();
+            conditions.push(format!("({})", either.join(" OR ")));
+        }
+        Ok((conditions.join(" AND "), parameters))
+    }
+}
+
 const OLD: &str = "old";
 const PLUS: &str = "plus";
 const MINUS: &str = "minus";
@@ -485,12 +634,13 @@ fn combining(upkeep: &Upkeep) -> String {
             format!("CASE WHEN sum(c{count}) <> 0 THEN sum(c{index}) END")
         }
         Combined::Min => format!("min(c{index})"),
-        Combined::Max => format!("max(c{index})"),
+        // Such rows are not combined.
+        Combined::Max | Combined::Anew => format!("max(c{index})"),
     });
     let plain = list(&|index, _| format!("c{index}"));
     let negated = list(&|index, combined| match combined {
         Combined::Rows | Combined::Count | Combined::Sum { .. } => format!("-c{index} AS c{index}"),
-        Combined::Key | Combined::Min | Combined::Max => format!("c{index}"),
+        Combined::Key | Combined::Min | Combined::Max | Combined::Anew => format!("c{index}"),
     });
     let keys = columns().filter(|(_, combined)| **combined == Combined::Key);
     let keys: Vec<String> = keys.map(|(index, _)| format!("c{index}")).collect();

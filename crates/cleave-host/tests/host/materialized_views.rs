@@ -86,7 +86,7 @@ async fn a_refresh_reads_with_the_rights_of_the_owner() {
     assert_eq!(refused(&mut owner, "REFRESH MATERIALIZED VIEW m").await.sqlstate(), "42501");
 }
 
-const VIEWS: [(&str, &str, &str); 9] = [
+const VIEWS: [(&str, &str, &str); 12] = [
     (
         "unclear",
         "",
@@ -110,6 +110,18 @@ const VIEWS: [(&str, &str, &str); 9] = [
         "WITH (tablets = 3)",
         "SELECT id, upper(name) AS name FROM below JOIN d ON d.g = below.g",
     ),
+    (
+        "averages",
+        "",
+        "SELECT g, avg(v)::float8 AS a, max(m) - min(m) AS range, count(DISTINCT v) AS d FROM t GROUP BY g",
+    ),
+    (
+        "chosen",
+        "",
+        "SELECT name, t.g % 3 AS k, avg(m)::float8 FROM t JOIN d ON t.g = d.g GROUP BY name, t.g % 3 \
+         HAVING count(*) > 150",
+    ),
+    ("different", "", "SELECT DISTINCT v, name FROM t JOIN d ON d.g = t.g WHERE v > 1"),
     ("by_real", "", "SELECT g::float8 AS g, count(*) FROM t GROUP BY g::float8"),
     ("whole", "", "SELECT DISTINCT name FROM d LEFT JOIN t ON t.g = d.g"),
 ];

@@ -7,10 +7,11 @@
 //! Filters, projections and inner joins are linear in each table that they read once: each row of such a table has its
 //! rows of the result, whatever the others are. So what a query has over the rows that one table has got comes to its
 //! result, and what it has over those that are lost goes. An aggregate over these adds up by group: a count or an
-//! exact sum can be subtracted from, a minimum or maximum only gets rows.
+//! exact sum can be subtracted from, a minimum or maximum only gets rows. Whatever else an aggregate computes, only the
+//! groups that got or lost rows can have changed ([`Upkeep::computes_groups`]). DISTINCT is an aggregate of keys.
 //!
 //! [`upkeep`] looks at the bound plan, before any rule, with its views in their places. Deliberately absent: outer
-//! joins, DISTINCT, UNION, averages and expressions over aggregates, tables that are read twice.
+//! joins, UNION, aggregates below other operators, tables that are read twice.
 //!
 //! Source: Gupta and Mumick, "Maintenance of Materialized Views" (1995).
 
@@ -26,7 +27,7 @@ use datafusion::common::JoinType;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::expr::AggregateFunction;
-use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, LogicalPlan};
+use datafusion::logical_expr::{Aggregate, Distinct, Expr, ExprSchemable, LogicalPlan};
 use datafusion::sql::sqlparser::ast;
 
 use super::optimised::says_the_same;
@@ -44,6 +45,10 @@ pub struct Upkeep {
     pub columns: Vec<Combined>,
     /// Whether it is an aggregate: rows with the same keys are one.
     pub is_aggregate: bool,
+    /// Why rows of one group do not combine, but only what the query has over all of its rows tells; None: they do.
+    pub anew: Option<String>,
+    /// Whether HAVING chooses among its groups: without it, it has all groups.
+    pub has_having: bool,
 }
 
 /// How the values of one column combine.
@@ -64,14 +69,17 @@ pub enum Combined {
     Min,
     /// The greatest value.
     Max,
+    /// They do not: it is computed over all rows of a group.
+    Anew,
 }
 
 impl Upkeep {
-    /// Why rows that its tables have lost cannot be taken from its result; None: they can.
+    /// Why the groups that got or lost rows are to be computed anew, if rows are lost or none; None: they are combined
+    /// with the rows of the result.
     #[must_use]
-    pub fn keeps_lost_rows(&self) -> Option<&'static str> {
-        if !self.is_aggregate {
-            return None;
+    pub fn computes_groups(&self, loses: bool) -> Option<&str> {
+        if self.anew.is_some() || !self.is_aggregate || !loses {
+            return self.anew.as_deref();
         }
         let has = |is: fn(&Combined) -> bool| self.columns.iter().any(is);
         if has(|column| matches!(column, Combined::Min | Combined::Max)) {
@@ -79,6 +87,12 @@ impl Upkeep {
         }
         (!has(|column| *column == Combined::Rows))
             .then_some("without count(*), nothing tells which groups have ended")
+    }
+
+    /// Whether its groups have keys.
+    #[must_use]
+    pub fn has_keys(&self) -> bool {
+        self.columns.contains(&Combined::Key)
     }
 }
 
@@ -113,25 +127,53 @@ fn of_plan(plan: &LogicalPlan) -> Result<Upkeep, String> {
         return Err("it calls functions that are not immutable".to_owned());
     }
     let mut tables = Vec::new();
-    let (top, outputs) = below_renaming(plan);
-    let LogicalPlan::Aggregate(aggregate) = top else {
-        check_linear(plan, &mut tables)?;
-        let columns = vec![Combined::Key; plan.schema().fields().len()];
-        return Ok(Upkeep { tables, columns, is_aggregate: false });
-    };
-    check_linear(&aggregate.input, &mut tables)?;
-    let columns = combined(aggregate, &outputs)?;
-    Ok(Upkeep { tables, columns, is_aggregate: true })
+    let (mut top, outputs) = below_renaming(plan)?;
+    let mut has_having = false;
+    if let LogicalPlan::Filter(filter) = top
+        && matches!(*filter.input, LogicalPlan::Aggregate(_))
+    {
+        check_expressions(top)?;
+        top = &*filter.input;
+        has_having = true;
+    }
+    match top {
+        LogicalPlan::Aggregate(aggregate) => {
+            check_expressions(top)?;
+            check_linear(&aggregate.input, &mut tables)?;
+            let (columns, mut anew) = combined(aggregate, &outputs)?;
+            if has_having {
+                anew.get_or_insert("it has HAVING".to_owned());
+            }
+            Ok(Upkeep { tables, columns, is_aggregate: true, anew, has_having })
+        }
+        LogicalPlan::Distinct(Distinct::All(input)) => {
+            check_linear(input, &mut tables)?;
+            let count = input.schema().fields().len();
+            let keys: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
+            check_keys(&keys, input, &outputs)?;
+            if outputs.iter().any(Option::is_none) || outputs.len() != count {
+                return Err("it has an expression over DISTINCT".to_owned());
+            }
+            let columns = vec![Combined::Key; count];
+            Ok(Upkeep { tables, columns, is_aggregate: true, anew: None, has_having })
+        }
+        _ => {
+            check_linear(plan, &mut tables)?;
+            let columns = vec![Combined::Key; plan.schema().fields().len()];
+            Ok(Upkeep { tables, columns, is_aggregate: false, anew: None, has_having })
+        }
+    }
 }
 
 /// The first node of `plan` that does more than to name, order and choose columns, and by column of `plan` the index of
 /// the node's; None: it is computed above.
-fn below_renaming(plan: &LogicalPlan) -> (&LogicalPlan, Vec<Option<usize>>) {
+fn below_renaming(plan: &LogicalPlan) -> Result<(&LogicalPlan, Vec<Option<usize>>), String> {
     let mut outputs: Vec<Option<usize>> = (0..plan.schema().fields().len()).map(Some).collect();
     let mut top = plan;
     loop {
         top = match top {
             LogicalPlan::Projection(projection) => {
+                check_expressions(top)?;
                 let source = |index: usize| match bare(projection.expr.get(index)?) {
                     Expr::Column(column) => projection.input.schema().maybe_index_of_column(column),
                     _ => None,
@@ -141,7 +183,7 @@ fn below_renaming(plan: &LogicalPlan) -> (&LogicalPlan, Vec<Option<usize>>) {
             }
             LogicalPlan::SubqueryAlias(alias) => &*alias.input,
             LogicalPlan::Sort(sort) if sort.fetch.is_none() => &*sort.input,
-            _ => return (top, outputs),
+            _ => return Ok((top, outputs)),
         };
     }
 }
@@ -170,8 +212,8 @@ fn check_linear(plan: &LogicalPlan, tables: &mut Vec<u32>) -> Result<(), String>
     }
 }
 
-/// What of `node` by itself is not linear.
-fn fault_of(node: &LogicalPlan, tables: &mut Vec<u32>) -> Option<String> {
+/// Checks that the expressions of `node` by itself read no tables.
+fn check_expressions(node: &LogicalPlan) -> Result<(), String> {
     let mut has_subquery = false;
     let looked = node.each_expression(|expression| {
         expression.apply(|expression| {
@@ -179,8 +221,16 @@ fn fault_of(node: &LogicalPlan, tables: &mut Vec<u32>) -> Option<String> {
             Ok(TreeNodeRecursion::Continue)
         })
     });
-    if has_subquery || looked.is_err() {
-        return Some("it has a subquery in an expression".to_owned());
+    match has_subquery || looked.is_err() {
+        true => Err("it has a subquery in an expression".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// What of `node` by itself is not linear.
+fn fault_of(node: &LogicalPlan, tables: &mut Vec<u32>) -> Option<String> {
+    if let Err(fault) = check_expressions(node) {
+        return Some(fault);
     }
     let what = match node {
         LogicalPlan::Projection(_) | LogicalPlan::Filter(_) | LogicalPlan::SubqueryAlias(_) => {
@@ -206,7 +256,7 @@ fn fault_of(node: &LogicalPlan, tables: &mut Vec<u32>) -> Option<String> {
             };
         }
         LogicalPlan::Join(_) => "an outer join, or a subquery that became a join",
-        LogicalPlan::Aggregate(_) => "an aggregate below other operators, or HAVING",
+        LogicalPlan::Aggregate(_) => "an aggregate below other operators",
         LogicalPlan::Distinct(_) => "DISTINCT",
         LogicalPlan::Limit(_) | LogicalPlan::Sort(_) => "LIMIT",
         LogicalPlan::Window(_) => "a window function",
@@ -216,15 +266,14 @@ fn fault_of(node: &LogicalPlan, tables: &mut Vec<u32>) -> Option<String> {
     Some(format!("it has {what}"))
 }
 
-/// How the columns of `aggregate` combine that `outputs` are.
-fn combined(aggregate: &Aggregate, outputs: &[Option<usize>]) -> Result<Vec<Combined>, String> {
-    let keys = &aggregate.group_expr;
+/// Checks that rows of one group can be told from others by what the result shows: `keys`, over `input`.
+fn check_keys(keys: &[Expr], input: &LogicalPlan, outputs: &[Option<usize>]) -> Result<(), String> {
     if keys.iter().any(|key| matches!(key, Expr::GroupingSet(_))) {
         return Err("it has grouping sets".to_owned());
     }
     // Their equal values may have different bytes.
     let is_compared = |key: &Expr| {
-        let key = key.get_type(aggregate.input.schema());
+        let key = key.get_type(input.schema());
         key.is_ok_and(|key| !key.is_floating() && !matches!(key, DataType::Interval(_)))
     };
     if !keys.iter().all(is_compared) {
@@ -233,50 +282,83 @@ fn combined(aggregate: &Aggregate, outputs: &[Option<usize>]) -> Result<Vec<Comb
     if (0..keys.len()).any(|key| !outputs.contains(&Some(key))) {
         return Err("a key of its groups is not among its columns".to_owned());
     }
-    let calls = outputs.iter().map(|output| {
-        let output = output.ok_or("it has an expression over an aggregate")?;
-        let Some(call) = output.checked_sub(keys.len()) else { return Ok(None) };
-        match aggregate.aggr_expr.get(call).map(bare) {
-            Some(Expr::AggregateFunction(call)) => Ok(Some(call)),
-            _ => Err("it has an expression over an aggregate"),
+    Ok(())
+}
+
+/// How the columns of `aggregate` combine that `outputs` are, and why some do not.
+fn combined(
+    aggregate: &Aggregate,
+    outputs: &[Option<usize>],
+) -> Result<(Vec<Combined>, Option<String>), String> {
+    let keys = &aggregate.group_expr;
+    check_keys(keys, &aggregate.input, outputs)?;
+    let calls: Vec<Option<&AggregateFunction>> =
+        outputs.iter().map(|output| call_of(aggregate, *output)).collect();
+    let mut anew = None;
+    let columns = outputs.iter().zip(&calls).map(|(output, call)| match (output, call) {
+        (Some(output), None) if *output < keys.len() => Combined::Key,
+        (_, Some(call)) => combined_call(call, &calls, aggregate).unwrap_or_else(|reason| {
+            anew.get_or_insert(reason);
+            Combined::Anew
+        }),
+        _ => {
+            anew.get_or_insert("it has an expression over an aggregate".to_owned());
+            Combined::Anew
         }
     });
-    let calls = calls.collect::<Result<Vec<_>, _>>().map_err(str::to_owned)?;
+    let columns: Vec<Combined> = columns.collect();
+    match anew {
+        Some(reason) if keys.is_empty() => Err(reason),
+        anew => Ok((columns, anew)),
+    }
+}
+
+/// The function of `aggregate` that its column `output` is.
+fn call_of(aggregate: &Aggregate, output: Option<usize>) -> Option<&AggregateFunction> {
+    let call = output?.checked_sub(aggregate.group_expr.len())?;
+    match bare(aggregate.aggr_expr.get(call)?) {
+        Expr::AggregateFunction(call) => Some(call),
+        _ => None,
+    }
+}
+
+/// How the results of `call` combine, with the others of its aggregate that `calls` has; an error text: they do not.
+fn combined_call(
+    call: &AggregateFunction,
+    calls: &[Option<&AggregateFunction>],
+    aggregate: &Aggregate,
+) -> Result<Combined, String> {
     let schema = aggregate.input.schema();
     let is_never_null = |call: &AggregateFunction| {
         let argument = call.params.args.first();
         argument.is_some_and(|argument| argument.nullable(schema).is_ok_and(|nullable| !nullable))
     };
-    let column = |call: &Option<&AggregateFunction>| {
-        let Some(call) = *call else { return Ok(Combined::Key) };
-        let (name, params) = (call.func.name(), &call.params);
-        if params.args.len() != 1 {
-            return Err(format!("it has {name}() of other than one value"));
-        }
-        if params.distinct || params.filter.is_some() || !params.order_by.is_empty() {
-            return Err(format!("it has {name}() with DISTINCT, FILTER or ORDER BY"));
-        }
-        match name {
-            "count" if is_never_null(call) => Ok(Combined::Rows),
-            "count" => Ok(Combined::Count),
-            "min" => Ok(Combined::Min),
-            "max" => Ok(Combined::Max),
-            name if name == exact_sum().name() => {
-                let sum = Expr::AggregateFunction(call.clone()).get_type(schema);
-                if !sum.is_ok_and(|sum| sum.is_decimal() || sum.is_integer()) {
-                    return Err("sums of such values cannot be subtracted exactly".to_owned());
-                }
-                let is_its_count = |other: &Option<&AggregateFunction>| {
-                    other.is_some_and(|other| {
-                        other.func.name() == "count"
-                            && (other.params.args == params.args
-                                || is_never_null(call) && is_never_null(other))
-                    })
-                };
-                Ok(Combined::Sum { count: calls.iter().position(is_its_count) })
+    let (name, params) = (call.func.name(), &call.params);
+    if params.args.len() != 1 {
+        return Err(format!("it has {name}() of other than one value"));
+    }
+    if params.distinct || params.filter.is_some() || !params.order_by.is_empty() {
+        return Err(format!("it has {name}() with DISTINCT, FILTER or ORDER BY"));
+    }
+    match name {
+        "count" if is_never_null(call) => Ok(Combined::Rows),
+        "count" => Ok(Combined::Count),
+        "min" => Ok(Combined::Min),
+        "max" => Ok(Combined::Max),
+        name if name == exact_sum().name() => {
+            let sum = Expr::AggregateFunction(call.clone()).get_type(schema);
+            if !sum.is_ok_and(|sum| sum.is_decimal() || sum.is_integer()) {
+                return Err("sums of such values cannot be subtracted exactly".to_owned());
             }
-            name => Err(format!("{name}() cannot be brought up to date")),
+            let is_its_count = |other: &Option<&AggregateFunction>| {
+                other.is_some_and(|other| {
+                    other.func.name() == "count"
+                        && (other.params.args == params.args
+                            || is_never_null(call) && is_never_null(other))
+                })
+            };
+            Ok(Combined::Sum { count: calls.iter().position(is_its_count) })
         }
-    };
-    calls.iter().map(column).collect()
+        name => Err(format!("{name}() cannot be brought up to date")),
+    }
 }
