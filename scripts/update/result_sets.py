@@ -31,6 +31,8 @@ CONSUMED = "SELECT type, sum(n), sum(versions), max(last) FROM {rows} GROUP BY t
 VIEWS = {
     "one table": "SELECT id % 1000 AS bucket, count(*) AS n, sum(version) AS versions, sum(time) AS times FROM node "
                  "GROUP BY id % 1000",
+    "averages": "SELECT id / 10000 AS bucket, avg(version) AS mean, max(version) AS last, count(DISTINCT type) AS n "
+                "FROM node GROUP BY id / 10000",
     "joined": "SELECT other.id % 1000 AS bucket, count(*) AS n, sum(node.version) AS versions FROM node JOIN twin AS "
               "other ON other.id = node.time - 1700000000 WHERE other.data LIKE '%7%' GROUP BY other.id % 1000",
 }
@@ -96,6 +98,7 @@ def outgrown(run):
     operators = {
         "sort": "SELECT data, id FROM node ORDER BY data",
         "aggregate": "SELECT data, count(*), max(id) FROM node GROUP BY data",
+        "aggregate, few left": "SELECT data, count(*), max(id) FROM node GROUP BY data HAVING max(id) % 1000 = 7",
         "join": "SELECT count(*), max(other.id) FROM node JOIN node AS other ON other.data = node.data",
     }
 
