@@ -1,7 +1,7 @@
 //! A grouped aggregate whose groups need not fit in memory.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -16,7 +16,7 @@ use super::attempt::{Divided, Ground, Tried};
 use super::buffered_rows::BufferedRows;
 use super::divide::Keys;
 use super::given_exec::GivenExec;
-use super::lanes::Out;
+use super::lanes::{Out, locked};
 use super::parts::{self, Divisible, Parts};
 use super::within;
 
@@ -98,10 +98,6 @@ pub(super) async fn run(
     }
     ground.lane.meet().await;
     parts::run(&merging, &ground, &shared.parts, &out).await
-}
-
-fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The aggregate that makes states of `rows`, and the one that merges them as `planned` does.

@@ -1,6 +1,6 @@
 //! A hash join whose build side need not fit in memory.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -17,7 +17,7 @@ use super::attempt::{Divided, Ground, Tried};
 use super::buffered_rows::BufferedRows;
 use super::divide::Keys;
 use super::given_exec::GivenExec;
-use super::lanes::Out;
+use super::lanes::{Out, locked};
 use super::parts::{self, Divisible, Parts};
 
 /// Approximate bytes of a row in DataFusion's hash table at its lowest load.
@@ -99,10 +99,6 @@ impl Shared {
             parts: Parts::new(),
         })
     }
-}
-
-fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Joins `left`, the build side, and `right` as `operator` does. Both are a lane's shares.

@@ -8,7 +8,7 @@
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{self, Arc, PoisonError};
 use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
@@ -54,6 +54,11 @@ impl Lane {
     pub(super) async fn meet(&self) -> bool {
         self.meeting.wait().await.is_leader()
     }
+}
+
+/// What lanes share, whichever of them has failed.
+pub(super) fn locked<T>(shared: &sync::Mutex<T>) -> sync::MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What each of `count` lanes reads of an input with these partitions: one of them, or what it gets of the only one.
@@ -192,7 +197,6 @@ impl Produced {
                         return Poll::Ready(Some(Err(error)));
                     }
                 }
-                Poll::Ready(None) if self.first.is_some() => return Poll::Pending,
                 Poll::Ready(None) => {
                     self.running = 0;
                     let error = internal_datafusion_err!("a task of an operator broke off");

@@ -2,14 +2,14 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use datafusion_common::Result;
 use datafusion_physical_plan::ExecutionPlan;
 use tokio::sync::Notify;
 
 use super::attempt::{DEPTH_MAX, Ground, Tried, cannot_divide};
-use super::lanes::Out;
+use super::lanes::{Out, locked};
 
 /// Rows of all inputs whose keys have hashes in common.
 pub(super) trait Part: Send {
@@ -123,7 +123,7 @@ impl<P: Part> Parts<P> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<P>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 }
 

@@ -6,7 +6,7 @@
 //! first row: if space or memory runs out, the host can still run the fragment.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use arrow::array::{RecordBatch, UInt64Array};
 use arrow::compute::take_record_batch;
@@ -28,7 +28,7 @@ use super::attempt::{Ground, Tried};
 use super::buffered_rows::BufferedRows;
 use super::divide::without_the_rest;
 use super::given_exec::GivenExec;
-use super::lanes::Out;
+use super::lanes::{Out, locked};
 use super::with_batch_size;
 use crate::command::slot::batch_bytes;
 use crate::spill_space::{FRAME_BYTES, RunsWriter, SpillRun};
@@ -90,7 +90,7 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 }
 
