@@ -77,6 +77,6 @@ async fn pages_without_a_match_are_not_read() {
     }
     let failing = "SELECT count(*) FROM wide WHERE 1 / (id - 7) > 0";
     assert_eq!(refused(&mut session, failing).await.sqlstate(), "22012");
-    drop(served);
     assert_no_leak_soon(&database).await;
+    drop(served);
 }
