@@ -17,7 +17,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,7 +36,9 @@ use cleave_fragment::waiting;
 use cleave_media::{BLOCK_SIZE, BlockAddress, Extent, SpaceError, SpaceMap, files};
 use cleave_plan::profile::Profile;
 use cleave_shmem::HostLocks;
+use cleave_txn::Locks;
 
+use crate::space_holders::SpaceHolders;
 use crate::storage_engine::retry_while_in_use;
 
 mod answers;
@@ -102,6 +104,8 @@ pub struct Device {
     profile: Known<Arc<Profile>>,
     /// From when locks of its rows were shared.
     locks: OnceLock<Option<SharedLocks>>,
+    /// Who is asked for space where it is full. They hold devices themselves.
+    space_holders: OnceLock<Weak<SpaceHolders>>,
     media: PathBuf,
     embedded: EmbeddedFactory,
 }
@@ -173,8 +177,21 @@ impl Device {
             answers: Arc::default(),
             profile: Known::default(),
             locks: OnceLock::new(),
+            space_holders: OnceLock::new(),
             embedded,
         })
+    }
+
+    /// Shares with its database the `locks` of its rows, and asks `holders` for space where it is full.
+    pub(crate) fn share(&self, locks: &Arc<Locks>, holders: &Arc<SpaceHolders>) {
+        self.share_locks(locks);
+        self.space_holders.get_or_init(|| Arc::downgrade(holders));
+    }
+
+    /// Has others give up what they hold on it and can do without. Whether there was any.
+    fn makes_room(&self) -> bool {
+        let holders = self.space_holders.get().and_then(Weak::upgrade);
+        holders.is_some_and(|holders| holders.give_up(Some(self.id())))
     }
 
     /// Its number in this database.

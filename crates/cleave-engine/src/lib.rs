@@ -24,6 +24,7 @@ pub mod host_pages;
 pub mod log;
 pub mod refresh_bases;
 pub mod sequences;
+pub mod space_holders;
 pub mod statistics;
 pub mod storage_engine;
 pub mod versions;

@@ -321,11 +321,11 @@ impl Engine {
             CatalogState { tables: BTreeMap::new(), damaged: BTreeMap::new(), ..state.clone() };
         let is_usable = incarnation.is_some() || state.devices().all(is_consistent);
         let named = if is_usable { &state } else { &nothing };
-        let (mut devices, locks) = (BTreeMap::new(), Locks::new());
+        let (mut devices, locks, versions) = (BTreeMap::new(), Locks::new(), Versions::default());
         for entry in state.devices() {
             let device = attach(named, incarnation, entry.clone(), directory, &embedded)?;
             device.set_timeout(options.device_timeout);
-            device.share_locks(&locks);
+            device.share(&locks, &versions.space_holders);
             devices.insert(entry.id, host_pages(Arc::new(device), &pool, Stack::Native));
         }
         let spills = spill_folder(directory, incarnation.is_some());
@@ -360,7 +360,7 @@ impl Engine {
             ids: ReservedIds::default(),
             transaction_count: AtomicU64::new(0),
             keeper,
-            versions: Versions::default(),
+            versions,
             activity: Activity::default(),
             stopped: AtomicBool::new(incarnation.is_none()),
             stopped_because: OnceLock::new(),
@@ -581,7 +581,7 @@ impl Engine {
 
     /// Adds `device` to the database, before a catalog version that names it is published.
     pub(crate) fn adopt(&self, device: Arc<Device>) {
-        device.share_locks(&self.locks);
+        device.share(&self.locks, &self.versions.space_holders);
         let (id, pages) = (device.id(), host_pages(device, &self.pool, Stack::Native));
         self.devices.write().unwrap_or_else(PoisonError::into_inner).insert(id, pages);
     }

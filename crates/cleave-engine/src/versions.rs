@@ -21,6 +21,7 @@ use cleave_catalog::value::text::moment;
 use cleave_media::{Clock, SystemClock};
 
 use crate::refresh_bases::RefreshBases;
+use crate::space_holders::SpaceHolders;
 use crate::storage_engine::Engine;
 
 /// Ticks in the time that is kept.
@@ -37,13 +38,7 @@ pub struct Versions {
     /// Those that materialized views were refreshed from.
     pub refresh_bases: RefreshBases,
     /// Who else holds space that can be given up.
-    holders: Mutex<Vec<Arc<dyn SpaceHolder>>>,
-}
-
-/// Holds space on devices that it can do without.
-pub trait SpaceHolder: std::fmt::Debug + Send + Sync {
-    /// Gives all of it up, as soon as nobody reads it.
-    fn give_up(&self);
+    pub space_holders: Arc<SpaceHolders>,
 }
 
 #[derive(Debug)]
@@ -66,16 +61,10 @@ impl Versions {
         retention_us > 0 && next_tick(committed_us, tick_us(retention_us)) < SystemClock.wall()
     }
 
-    /// Has `holder` asked when space is short.
-    pub fn add_holder(&self, holder: Arc<dyn SpaceHolder>) {
-        self.holders.lock().unwrap_or_else(PoisonError::into_inner).push(holder);
-    }
-
     /// Gives up what refreshes are based on, and what others hold.
     pub(crate) fn give_up_held(&self) {
         self.refresh_bases.clear();
-        let holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        holders.iter().for_each(|holder| holder.give_up());
+        self.space_holders.give_up(None);
     }
 
     /// Keeps `state`, which holds from `wall_us` on; whether one more is held now.

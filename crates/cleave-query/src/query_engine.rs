@@ -9,8 +9,8 @@ use cleave_catalog::activity::analyses::Analyses;
 use cleave_catalog::activity::vacuums::Vacuums;
 use cleave_catalog::backends::Backends;
 use cleave_catalog::catalog::TableState;
+use cleave_engine::space_holders::SpaceHolder;
 use cleave_engine::storage_engine::Engine;
-use cleave_engine::versions::SpaceHolder;
 use cleave_sql::copy::InputMemory;
 
 use crate::planner::LastStates;
@@ -46,7 +46,7 @@ impl QueryEngine {
     /// Over `engine`, nothing known of any query yet.
     pub fn new(engine: Arc<Engine>) -> Arc<Self> {
         let result_sets = Arc::<ResultSets>::default();
-        engine.versions.add_holder(Arc::clone(&result_sets) as Arc<dyn SpaceHolder>);
+        engine.versions.space_holders.add(Arc::clone(&result_sets) as Arc<dyn SpaceHolder>);
         Arc::new(Self {
             engine,
             result_sets,

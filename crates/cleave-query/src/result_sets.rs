@@ -30,7 +30,7 @@ use cleave_catalog::catalog::same_rows::TableRows;
 use cleave_catalog::catalog::{CatalogState, DeviceId, HeldSpace, TableState};
 use cleave_catalog::settings::Settings;
 use cleave_engine::device::{Claim, Device};
-use cleave_engine::versions::SpaceHolder;
+use cleave_engine::space_holders::SpaceHolder;
 use cleave_media::{BLOCK_SIZE, Stopwatch};
 use cleave_store::TableSchema;
 use datafusion::logical_expr::LogicalPlan;
@@ -206,8 +206,20 @@ impl ResultSets {
             found.uses.fetch_add(1, Ordering::Relaxed);
             return Some(found);
         }
-        self.sets().held.retain(|held| !Arc::ptr_eq(&held.set, &found));
+        self.forget(&found);
         None
+    }
+
+    /// Holds `set` no more, the pages of which cannot be read.
+    pub(crate) fn forget(&self, set: &Arc<ResultSet>) {
+        self.let_go(|held| Arc::ptr_eq(&held.set, set));
+    }
+
+    /// Holds those no more that `is_meant` says; whether there was one.
+    fn let_go(&self, is_meant: impl FnMut(&mut HeldSet) -> bool) -> bool {
+        // Dropped behind the lock.
+        let gone: Vec<HeldSet> = self.sets().held.extract_if(.., is_meant).collect();
+        !gone.is_empty()
     }
 
     /// Holds `set`, which `key` means and which was made of `tables`, within `bytes_max` of its device.
@@ -267,9 +279,9 @@ impl Sets {
 }
 
 impl SpaceHolder for ResultSets {
-    fn give_up(&self) {
-        // Dropped behind the lock.
-        let held = std::mem::take(&mut self.sets().held);
-        drop(held);
+    fn give_up(&self, device: Option<DeviceId>) -> bool {
+        let is_there =
+            |held: &mut HeldSet| device.is_none_or(|device| held.set.bytes_on(device) > 0);
+        self.let_go(is_there)
     }
 }

@@ -50,8 +50,9 @@ impl Claim {
         Self { device, state: Mutex::default(), under_way: watch::Sender::new(0) }
     }
 
-    /// Takes space, and tells the device that the statement will write to it. Where the device has not as much, or the
-    /// caller gives up before this has ended, none is taken.
+    /// Takes space, and tells the device that the statement will write to it. Where the device has not as much, those
+    /// who [hold space](crate::space_holders) give it up first. Where it is too little still, or the caller gives up
+    /// before this has ended, none is taken.
     ///
     /// One caller at a time asks a device for space: a larger request that will fail would hide space from this one.
     ///
@@ -60,6 +61,15 @@ impl Claim {
     /// [`Claim::sync_written`]; [`StorageError::SpaceUnknown`].
     pub async fn acquire(&self, block_count: u32) -> Result<Extent> {
         let _turn = self.device.acquiring.lock().await;
+        match self.acquire_what_is_free(block_count).await {
+            Err(error) if error.sqlstate() == DISK_FULL && self.device.makes_room() => {
+                self.acquire_what_is_free(block_count).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn acquire_what_is_free(&self, block_count: u32) -> Result<Extent> {
         let extent = self.take(block_count);
         let mut taken = Taken { claim: self, extent, is_kept: false };
         let reserved = self.reserve(extent).await;

@@ -199,7 +199,7 @@ impl Device {
     }
 
     /// Makes a table, in which `locks` also enters locks of the device's rows.
-    pub(crate) fn share_locks(&self, locks: &Arc<Locks>) {
+    pub(super) fn share_locks(&self, locks: &Arc<Locks>) {
         let number = self.entry.id.0;
         let shared = self.locks.get_or_init(|| SharedLocks::new(&self.entry.kind, number, locks));
         if let Some(shared) = shared {

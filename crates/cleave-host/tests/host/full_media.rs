@@ -11,7 +11,7 @@ use cleave_media::{AlignedBuffer, BlockAddress, Extent, Media, MediaError, Memor
 use datafusion::common::runtime::SpawnedTask;
 
 use crate::durability::Slot;
-use crate::support::{assert_no_leak, batches, numbered, refused, row, run};
+use crate::support::{assert_no_leak, assert_no_leak_soon, batches, numbered, refused, row, run};
 
 /// Blocks of the media of these tests: 8 MiB.
 pub(crate) const BLOCK_COUNT: u64 = 2048;
@@ -159,6 +159,30 @@ async fn what_gives_space_back_works_where_there_is_none() {
     run(&mut session, "INSERT INTO t VALUES (-1, 'in its place'); CHECKPOINT").await;
     assert_eq!(row(&mut session, "SELECT count(*) FROM t").await, (end - 5000).to_string());
     assert_no_leak(&database);
+}
+
+/// Results that are held to be used again go before a statement fails for want of space.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn held_results_make_room_for_rows() {
+    let (_directory, media, _, database) = bounded(BLOCK_COUNT).await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+    session.load("t", batches(vec![numbered(0..20_000)]), None).await.unwrap();
+    run(&mut session, "SET stages = always; SET result_cache_bytes = 0; SET result_reuse = on")
+        .await;
+    let staged =
+        "WITH x AS MATERIALIZED (SELECT id, note FROM t) SELECT count(*), min(note) FROM x";
+    let expected = row(&mut session, staged).await;
+    let held = "SELECT count(*) FROM cleave.result_sets";
+    assert_eq!(row(&mut session, held).await, "1");
+    media.limit(database.devices()[0].space().high_water);
+    session.load("t", batches(vec![numbered(20_000..30_000)]), None).await.unwrap();
+    assert_eq!(row(&mut session, held).await, "0");
+    assert_eq!(row(&mut session, "SELECT count(*) FROM t").await, "30000");
+    assert_ne!(row(&mut session, staged).await, expected);
+    drop(session);
+    database.give_up_versions();
+    assert_no_leak_soon(&database).await;
 }
 
 /// Acknowledged rows can be read, though there is no room for a due run of keys.
