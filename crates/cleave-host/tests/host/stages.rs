@@ -1,12 +1,16 @@
 //! Tests of stages: queries of WITH that a device writes before the rest is planned. They give the rows of the same
 //! statement without stages, leave no space behind, and are used again only while their tables have the same rows.
 
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cleave_catalog::activity::Act;
+use cleave_engine::storage_engine::snapshot::SnapshotKind;
 use cleave_host::Database;
 use cleave_host::session::Session;
+use cleave_media::BLOCK_SIZE;
 
 use crate::devices::{Served, with_nas};
 use crate::support::{assert_no_leak_soon, refused, row, rows, run};
@@ -116,6 +120,24 @@ async fn a_stage_is_used_again_while_its_tables_have_the_same_rows() {
     rows(&mut session, STAGED).await;
     run(&mut session, "ROLLBACK").await;
     assert_eq!(made(&database), (before.0 + 2, before.1));
+    // Nor of somebody who may not read the table any more.
+    let (granted, revoked) = (
+        [
+            "GRANT SELECT ON far TO ada",
+            "CREATE ROLE readers; GRANT SELECT ON far TO readers; GRANT readers TO ada",
+        ],
+        ["REVOKE SELECT ON far FROM ada", "REVOKE readers FROM ada"],
+    );
+    for (grant, revoke) in granted.into_iter().zip(revoked) {
+        run(&mut session, &format!("{grant}; SET ROLE ada")).await;
+        rows(&mut session, STAGED).await;
+        let before = again(&database);
+        rows(&mut session, STAGED).await;
+        assert_eq!(again(&database) - before, 1, "{grant}");
+        run(&mut plain, revoke).await;
+        assert_eq!(refused(&mut session, STAGED).await.sqlstate(), "42501", "{revoke}");
+        run(&mut session, "RESET ROLE").await;
+    }
     // A device that was restarted may have lost it.
     let address = served.address;
     served.stop().await;
@@ -129,6 +151,52 @@ async fn a_stage_is_used_again_while_its_tables_have_the_same_rows() {
     rows(&mut session, STAGED).await;
     run(&mut plain, "DROP TABLE far CASCADE; DROP DEVICE nas").await;
     assert_eq!(held(&mut session).await, "0,NULL");
+}
+
+/// Overwrites what the device has of no table.
+async fn damage_what_is_unnamed(database: &Database, media: &Path) {
+    let catalog = database.snapshot(SnapshotKind::Flushed).await.unwrap();
+    let device = database.device_named("nas").unwrap();
+    let named = catalog.extents(device.id());
+    let is_named =
+        |block: u64| named.iter().any(|extent| (extent.start.0..extent.end().0).contains(&block));
+    let first = named.iter().map(|extent| extent.start.0).min().unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(media).unwrap();
+    for block in (first..device.space().high_water).filter(|block| !is_named(*block)) {
+        file.write_all_at(&[0x5a; BLOCK_SIZE], block * BLOCK_SIZE as u64).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stage_whose_pages_are_damaged_is_made_again() {
+    let outside = tempfile::tempdir().unwrap();
+    let media = outside.path().join("nas.media");
+    let (_directory, database, _served, _) = with_nas(outside.path()).await;
+    let (mut session, mut plain) = (database.session(), database.session());
+    run(&mut plain, "CHECKPOINT; SET stages = off").await;
+    let expected = rows(&mut plain, STAGED).await;
+    run(
+        &mut session,
+        "SET stages = always; SET result_cache_bytes = 0; SET result_reuse = on; SET split = h0",
+    )
+    .await;
+    assert_eq!(rows(&mut session, STAGED).await, expected);
+    let before = made(&database);
+    damage_what_is_unnamed(&database, &media).await;
+    for _ in 0..3 {
+        assert_eq!(rows(&mut session, STAGED).await, expected);
+    }
+    // It was found and could not be read, was made, and was found again.
+    assert_eq!(made(&database), (before.0 + 1, before.1 + 2));
+    // The same of one that is made and not read yet.
+    run(&mut session, "SET result_reuse = off").await;
+    let cursor = "WITH x AS MATERIALIZED (SELECT id, note FROM far) SELECT id FROM x";
+    run(&mut session, &format!("BEGIN; DECLARE c CURSOR FOR {cursor}")).await;
+    damage_what_is_unnamed(&database, &media).await;
+    assert_eq!(rows(&mut session, "FETCH ALL FROM c").await.len(), 20_001);
+    run(&mut session, "COMMIT").await;
+    database.give_up_versions();
+    assert_no_leak_soon(&database).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

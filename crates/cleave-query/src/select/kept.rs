@@ -54,9 +54,9 @@ use datafusion::physical_plan::{
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast;
 
-use super::apply_schema;
 use super::compiled::{Columns, PARAMETER};
 use super::result_names::ResultNames;
+use super::running::apply_schema;
 use super::table_provider::{CATALOG, SCHEMA};
 use crate::planner::{self, InnerJoins};
 use crate::query_engine::QueryEngine;

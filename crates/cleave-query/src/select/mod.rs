@@ -18,24 +18,17 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use cleave_fragment::link::AttachMode;
-use cleave_fragment::{RepeatedStates, Start, StopOnDrop, loops, stoppable_joins};
 use cleave_media::clock::Stopwatch;
 use cleave_plan::profile::Origin;
 use cleave_plan::split::{CutDecision, PlacedCuts, Split, row_bytes};
 use cleave_store::TableSchema;
 use cleave_txn::Tracked;
-use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::Result as EngineResult;
-use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::common::spawn_buffered;
-use datafusion::physical_plan::joins::NestedLoopJoinExec;
-use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast;
-use futures::StreamExt;
 
 mod advisory_functions;
 mod backend_functions;
@@ -67,6 +60,7 @@ mod planned_input;
 mod result_names;
 mod reuse;
 mod row_by_row;
+mod running;
 mod sequence_functions;
 mod sequence_rows;
 mod shape;
@@ -93,6 +87,7 @@ pub use over_rows::{described_over_rows, over_rows, over_tables, target_catalog}
 pub use pack_group_keys::PackGroupKeys;
 pub use planned_input::PlannedInput;
 pub use row_by_row::{RowByRow, ValuesRowByRow};
+pub use running::RunningQuery;
 pub(crate) use statement_context::column_facts;
 pub use statement_context::{StatementContext, StatementInput};
 
@@ -107,17 +102,14 @@ use cleave_sql::statement::locked_parts::GivenRows;
 use cleave_sql::statement::parameters::Parameters;
 use cleave_sql::statement::shared_with::mark_shared;
 
-use crate::cooperative::figures::QueryFigures;
-use crate::cooperative::fragment_exec::FragmentExec;
 use crate::planner::deep_subqueries::optimised;
 use crate::planner::planning;
 use crate::planner::{self, InnerJoins};
 use crate::query_engine::QueryEngine;
-use crate::query_log::{OpenRecord, QueryEnd};
 pub use compiled::{Compiled, compile, is_plain_value};
 pub use kept::{CachedPlan, keep};
 pub use made_queries::{table_query, value_query};
-use meter::{Meter, has_link, media_bytes};
+use meter::has_link;
 pub(crate) use optimised::OptimisedPlans;
 use optimised::OptimisedQuery;
 use order_and_split::{Divided, Planning, Queries};
@@ -126,7 +118,7 @@ use page_filter::PageFilter;
 use placed::placed;
 pub use result_names::ResultNames;
 pub(crate) use reuse::HeldResults;
-use reuse::{Passing, ResultKey, ReusedExec, ToHold};
+use reuse::{ResultKey, ToHold};
 pub use sequence_functions::sequence_number;
 pub use shape::{ShapePlan, SmallTables};
 use shared_joins::SharedJoin;
@@ -139,9 +131,6 @@ use with_parts::{BoundPart, OptimisedPart, PartRows};
 /// A join that several places of a statement make is kept if it is expected to have at most so many bytes: more take
 /// longer to write and to read, and memory.
 const SHARED_BYTES_MAX: f64 = 16e6;
-
-/// Batches that a query makes ahead where it runs in a task of its own.
-const AHEAD: usize = 2;
 
 /// A query that is ready to run.
 #[derive(Debug)]
@@ -170,6 +159,8 @@ pub struct PlannedQuery {
     staging: Option<Box<Staging>>,
     /// What was.
     stages: Vec<Stage>,
+    /// The same query as it runs without them.
+    unstaged: Option<Box<Self>>,
     /// Scans of the host whose pages devices filter first.
     page_filters: Vec<PageFilter>,
 }
@@ -195,20 +186,6 @@ impl Purpose {
     fn may_reuse(self) -> bool {
         self != Self::Part
     }
-}
-
-/// A query that runs. Dropping it stops it on both sides.
-pub struct RunningQuery {
-    query: PlannedQuery,
-    stream: SendableRecordBatchStream,
-    _stop: StopOnDrop,
-    schema: SchemaRef,
-    meter: Meter,
-    row_count: u64,
-    /// The open record of the query log, until the query ends.
-    record: Option<OpenRecord>,
-    /// Its rows, as far as they have passed, where they may be used again.
-    passing: Option<Box<Passing>>,
 }
 
 /// A query and the values of its parameters.
@@ -709,6 +686,7 @@ impl PlannedQuery {
             to_hold: None,
             staging: None,
             stages: Vec::new(),
+            unstaged: None,
             page_filters: Vec::new(),
         }
     }
@@ -753,148 +731,4 @@ impl PlannedQuery {
         let parts = self.with.iter().map(|rows| Arc::clone(rows.context()));
         std::iter::once(Arc::clone(&self.context)).chain(parts).collect()
     }
-
-    /// Starts the query. With `measure_media` the devices are asked for their totals before and after.
-    pub async fn run(mut self, measure_media: bool) -> Result<RunningQuery> {
-        let meter = Meter::start(&self.contexts(), measure_media).await?;
-        if let Some(staging) = self.staging.take() {
-            self = Box::pin(staging.run(self)).await?;
-        }
-        page_filter::apply(&mut self.page_filters, &self.context).await;
-        let fragment_context = self.context.host_fragment_context()?;
-        let config = self.state.config().clone().with_extension(fragment_context);
-        let config = config.with_extension(Arc::new(RepeatedStates));
-        let config = self.context.with_batches_of_long_values(config);
-        let task = Arc::new(planner::task_of(&self.state, config));
-        planner::give_way();
-        // A fragment starts at once, to run beside what the host does.
-        let start = match has_fragment(&*self.cuts.plan) {
-            true => Start::AtOnce,
-            false => Start::WhenPolled,
-        };
-        // After the cuts: what is planned, shown and encoded is without it.
-        self.cuts.plan = stoppable_joins(&self.cuts.plan, self.context.stop(), start)?;
-        let memory = Arc::clone(self.context.memory());
-        let stream = memory.within(|| -> EngineResult<_> {
-            let stream = execute_stream(Arc::clone(&self.cuts.plan), task)?;
-            Ok(match loops_here(&*self.cuts.plan) {
-                // The reader of its rows must hear of a cancellation.
-                true => spawn_buffered(stream, AHEAD),
-                false => stream,
-            })
-        })?;
-        let schema = self.names.apply(&stream.schema());
-        let stop = self.context.stop().into();
-        if self.cuts.plan.is::<ReusedExec>() {
-            self.context.database().activity().note(Act::ReusedResult);
-        }
-        let passing = HeldResults::passing(&mut self);
-        let (row_count, record) = (0, None);
-        let query = self;
-        Ok(RunningQuery { query, stream, _stop: stop, schema, meter, row_count, record, passing })
-    }
-}
-
-impl RunningQuery {
-    /// Columns of the result, each with a note of [where it comes from](ColumnOrigin).
-    pub fn described_schema(&self) -> SchemaRef {
-        origins::noted(&self.schema, &self.query.origins)
-    }
-
-    /// The same with columns as `schema` calls them.
-    fn called(mut self, schema: &SchemaRef) -> Self {
-        self.schema = Arc::clone(schema);
-        self
-    }
-
-    /// Columns of the result.
-    pub fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
-    }
-
-    /// The next rows, `None` after the last.
-    pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
-        let memory = Arc::clone(self.query.context.memory());
-        let batch = match memory.over(self.stream.next()).await {
-            Some(Ok(batch)) => batch,
-            Some(Err(error)) => {
-                let error = Error::from(error);
-                self.enter(QueryEnd::Failed(error.sqlstate().to_owned()));
-                return Err(error);
-            }
-            None => {
-                self.enter(QueryEnd::Done);
-                if let Some(passed) = self.passing.take() {
-                    self.query.context.database().results.hold(*passed, &self.query);
-                }
-                return Ok(None);
-            }
-        };
-        self.passing = self.passing.take().and_then(|passing| passing.with(&batch));
-        self.row_count += batch.num_rows() as u64;
-        apply_schema(&batch, &self.schema).map(Some)
-    }
-
-    /// All rows that are left, and what the query cost.
-    pub async fn collect(mut self) -> Result<(SchemaRef, Vec<RecordBatch>, QueryFigures)> {
-        let schema = self.schema();
-        let mut batches = Vec::new();
-        while let Some(batch) = self.next().await? {
-            batches.push(batch);
-        }
-        let figures = self.figures().await?;
-        Ok((schema, batches, figures))
-    }
-
-    /// The cost of the query until now.
-    pub async fn figures(&mut self) -> Result<QueryFigures> {
-        let figures = self.meter.read(&self.query, self.row_count);
-        let Some(before) = self.meter.media_bytes else { return Ok(figures) };
-        let media_bytes = media_bytes(&self.query.contexts()).await?.saturating_sub(before);
-        Ok(QueryFigures { media_bytes, ..figures })
-    }
-
-    /// Enters the query in the log, once.
-    fn enter(&mut self, end: QueryEnd) {
-        if let Some(record) = self.record.take() {
-            record.end(&self.meter.read(&self.query, self.row_count), end);
-        }
-    }
-
-    /// The plan that runs, its nodes with their metrics.
-    pub fn plan(&self) -> &Arc<dyn ExecutionPlan> {
-        &self.query.cuts.plan
-    }
-
-    /// The query as it was planned.
-    pub fn planned(&self) -> &PlannedQuery {
-        &self.query
-    }
-}
-
-impl Drop for RunningQuery {
-    fn drop(&mut self) {
-        self.enter(QueryEnd::Dropped);
-    }
-}
-
-/// Whether a part of `plan` may run on a device.
-fn has_fragment(plan: &dyn ExecutionPlan) -> bool {
-    plan.is::<FragmentExec>() || plan.children().into_iter().any(|input| has_fragment(&**input))
-}
-
-/// Whether a join of `plan`, or of what the host may run of its fragments, looks at all pairs of rows.
-fn loops_here(plan: &dyn ExecutionPlan) -> bool {
-    let in_fragment =
-        plan.downcast_ref::<FragmentExec>().is_some_and(|cut| loops(&**cut.device_plan()));
-    in_fragment
-        || plan.is::<NestedLoopJoinExec>()
-        || plan.children().into_iter().any(|input| loops_here(&**input))
-}
-
-/// `batch` with the names of `schema`.
-fn apply_schema(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    let columns = batch.columns().to_vec();
-    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
 }

@@ -22,8 +22,9 @@ use datafusion::sql::sqlparser::ast;
 
 use super::placed::placed;
 use super::result_names::ResultNames;
+use super::running::apply_schema;
 use super::table_provider::{CATALOG, SCHEMA};
-use super::{QueryRequest, ReadView, apply_schema, describe_over, run_query};
+use super::{QueryRequest, ReadView, describe_over, run_query};
 use crate::planner::{self, InnerJoins};
 use crate::query_engine::QueryEngine;
 

@@ -39,9 +39,10 @@ use futures::future::join_all;
 
 use super::host_cuts::HostCuts;
 use super::order_and_split::{ComparedOrders, Divided};
+use super::running::has_fragment;
 use super::stages::has_far;
 use super::statement_context::StatementContext;
-use super::{PlannedQuery, ResultNames, has_fragment};
+use super::{PlannedQuery, ResultNames};
 use crate::cooperative::whole_fragment::at_root;
 
 /// Asking takes no less, in seconds: a fragment of its own.

@@ -47,10 +47,8 @@ use datafusion::sql::sqlparser::ast;
 use futures::StreamExt;
 
 use super::kept::{Filled, SlotExec, Step, TablePlace, collect_scans, slot_catalog, steps_over};
-use super::{
-    ReadView, StatementContext, apply_schema, describe, loops_here, lowered, plan_query,
-    small_query, table_query,
-};
+use super::running::{apply_schema, loops_here};
+use super::{ReadView, StatementContext, describe, lowered, plan_query, small_query, table_query};
 use crate::planner::{self, InnerJoins};
 use crate::query_engine::QueryEngine;
 

@@ -38,8 +38,9 @@ use datafusion::execution::{SpillFile, SpillWriter};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use super::running::apply_schema;
 use super::statement_context::StatementContext;
-use super::{PlannedQuery, RunningQuery, apply_schema};
+use super::{PlannedQuery, RunningQuery};
 
 /// A query that runs once. See the module's description.
 pub(super) struct SharedRows {

@@ -24,7 +24,7 @@ use std::time::Duration;
 use cleave_catalog::activity::Act;
 use cleave_catalog::catalog::same_rows::TableRows;
 use cleave_catalog::catalog::{DeviceId, TableState};
-use cleave_catalog::error::Result;
+use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::When;
 use cleave_engine::device::Device;
 use cleave_fragment::link::AttachMode;
@@ -98,7 +98,7 @@ pub(super) struct Stage {
     /// Places of its columns among all that the query was bound with.
     columns: Vec<usize>,
     table: Arc<TableState>,
-    set: Arc<ResultSet>,
+    pub(super) set: Arc<ResultSet>,
     /// The rows that were expected.
     pub(super) expected_rows: f64,
     pub(super) is_reused: bool,
@@ -214,11 +214,12 @@ impl Staging {
         self.text = text.to_owned();
     }
 
-    /// Makes the stages of `query`, and plans the rest of it anew; `query` itself where the device makes none.
+    /// Makes the stages of `query`, and plans the rest of it anew; `query` itself where the device makes none, or their
+    /// pages cannot be read.
     ///
     /// # Errors
     /// Those of planning.
-    pub(super) async fn run(self: Box<Self>, query: PlannedQuery) -> Result<PlannedQuery> {
+    pub(super) async fn run(self: Box<Self>, mut query: PlannedQuery) -> Result<PlannedQuery> {
         let mut context = Arc::clone(&query.context);
         let mut rows = PartRows::default();
         for part in &self.parts {
@@ -234,7 +235,9 @@ impl Staging {
         }
         let database = Arc::clone(context.database());
         let planning = Planning::new(context.settings(), &database.query_runtime());
-        let PlannedQuery { names, origins, to_hold, planning: before, .. } = query;
+        let sets: Vec<_> = rows.stages.values().map(|stage| Arc::clone(&stage.set)).collect();
+        let (names, origins) = (query.names.clone(), query.origins.clone());
+        let (to_hold, before) = (query.to_hold.take(), query.planning);
         let replanned = planning.over(false, async move {
             let stopwatch = Stopwatch::start();
             let how = (self.price_all, &stopwatch);
@@ -253,9 +256,16 @@ impl Staging {
             let stages = rows.stages.into_values().collect();
             Ok(PlannedQuery { with, stages, ..planned })
         });
-        let replanned = replanned.await?;
+        let replanned = match replanned.await {
+            Err(error) if is_of_pages(&error) => {
+                sets.iter().for_each(|set| database.result_sets.forget(set));
+                return Ok(PlannedQuery { to_hold, ..query });
+            }
+            outcome => outcome?,
+        };
         let planning = before + replanned.planning;
-        Ok(PlannedQuery { origins, to_hold, planning, ..replanned })
+        let unstaged = Some(Box::new(query));
+        Ok(PlannedQuery { origins, to_hold, planning, unstaged, ..replanned })
     }
 
     /// `part` as a stage; None: the device does not make its rows.
@@ -333,6 +343,11 @@ impl Staging {
         }
         Ok(Some(fragments))
     }
+}
+
+/// Whether `error` may be of pages that were written for a query: these are damaged, or their device is lost.
+pub(super) fn is_of_pages(error: &Error) -> bool {
+    ["08", "58", "XX001"].iter().any(|class| error.sqlstate().starts_with(class))
 }
 
 /// Whether each row of `plan` comes of one row of one table.
