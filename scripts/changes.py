@@ -41,7 +41,7 @@ WAYS = {
 }
 # Transactions after which the tables are made anew.
 EACH = 12
-FRAGMENTS = "SELECT count FROM cleave.activity WHERE what = 'update fragments'"
+COUNT = "SELECT count FROM cleave.activity WHERE what = '{}'"
 # Kinds that fail a run, unless they are known.
 WORST = {"crash", "value", "accepted"}
 
@@ -179,9 +179,11 @@ class Run:
                   + (f"): known, {entry['known']}" if entry["known"] else ")"))
             print(f"  {entry['sql']}\n  PostgreSQL: {entry['postgresql']}\n  Cleave:     {entry['cleave']}")
         unknown = reports.unknown(found)
-        fragments = {system.name: system.answer(FRAGMENTS).rows[0][0] for system in self.found}
         print(f"\n{self.count} transactions, {self.statements} statements, {self.errors} of which fail, seed "
-              f"{self.options.seed}. Update fragments: {fragments}")
+              f"{self.options.seed}.")
+        for what in ["update fragments", "stages", "reused stages", "reused results"]:
+            counts = {system.name: system.answer(COUNT.format(what)).rows[0][0] for system in self.found}
+            print(f"{what.capitalize()}: {counts}")
         print("For 10,000 transactions, without those known:",
               {kind: round(number * 10_000 / max(self.count, 1), 1) for kind, number in unknown.items()})
         return reports.exit_code(unknown, self.count, WORST, self.options.refused)

@@ -132,6 +132,10 @@ def psql():
     for command in [r"\d", r"\dt", r"\dt+", r"\di", r"\l", r"\dn", r"\du", r"\df", r"\dv", r"\dT", r"\dx", r"\dp",
                     r"\ds", r"\conninfo"]:
         say(command)
+    say("CREATE MATERIALIZED VIEW per_customer AS SELECT customer, count(*) FROM orders GROUP BY customer")
+    assert "per_customer" in say(r"\dm"), say(r"\dm")
+    assert 'Materialized view "public.per_customer"' in say(r"\d per_customer"), say(r"\d per_customer")
+    say("DROP MATERIALIZED VIEW per_customer")
     assert say("SELECT count(*) FROM orders").split()[2] == "1000"
     assert say("SELECT email FROM customers WHERE id = 7").split()[2] == "c7@example.org"
     say("COPY (SELECT * FROM customers) TO STDOUT CSV HEADER")
