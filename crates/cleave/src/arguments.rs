@@ -176,7 +176,7 @@ enum Subcommands {
     Bench(BenchOptions),
     /// Manage the users who may connect to a server
     User(UserOptions),
-    /// Generate the IMDb-like or the TPC-H database, into files or into a database
+    /// Generate IMDb-like data, TPC-H, or particles of a plasma, into files or into a database
     Generate(GenerateOptions),
     /// Import the tables, rows and indexes of a PostgreSQL dump or server
     Import(ImportOptions),

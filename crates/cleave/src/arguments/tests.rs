@@ -64,6 +64,8 @@ fn misuse_is_refused() {
         "cleave sql --buffer-pool much",
         "cleave demo --rate fast",
         "cleave generate imdb",
+        "cleave generate tpch",
+        "cleave generate particles --rows 0",
         "cleave load",
         "cleave advise",
     ] {

@@ -19,7 +19,9 @@ use futures::stream::{self, StreamExt};
 use super::progress::{Progress, Unit};
 use crate::arguments::Place;
 use crate::failure::Failure;
-use crate::generate::{GenerateError, Imdb, TableSpec, Tpch, csv};
+use crate::generate::{
+    GenerateError, Imdb, PARTICLES_DEFAULT, PARTICLES_MAX, Particles, TableSpec, Tpch, csv,
+};
 use crate::open::{self, Create};
 
 /// The default seed.
@@ -32,9 +34,12 @@ pub(crate) struct GenerateOptions {
     #[arg(value_enum)]
     benchmark: Benchmark,
     /// Its size: imdb at 1 has 74 million rows, tpch at 1 has 8.7 million (1 GB of text) and starts at 0.01
-    #[arg(long)]
-    scale: f64,
-    /// The seed: others give other rows of the same kind (imdb only)
+    #[arg(long, required_if_eq_any = [("benchmark", "imdb"), ("benchmark", "tpch")])]
+    scale: Option<f64>,
+    /// The number of particles; a million by default
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=PARTICLES_MAX))]
+    rows: Option<u64>,
+    /// The seed: others give other rows of the same kind (not of tpch)
     #[arg(long, default_value_t = SEED_DEFAULT)]
     seed: u64,
     /// Write schema.sql and a CSV file for each table into this folder; without it, load into --db
@@ -48,6 +53,8 @@ enum Benchmark {
     Imdb,
     /// TPC-H
     Tpch,
+    /// Particles of a plasma simulation, as VPIC stores them: one table of places, momenta and energies
+    Particles,
 }
 
 /// A generated database.
@@ -98,13 +105,27 @@ impl Generator for Tpch {
     }
 }
 
+impl Generator for Particles {
+    fn schema_sql(&self) -> &'static str {
+        Particles::schema_sql()
+    }
+
+    fn tables(&self) -> Vec<TableSpec> {
+        Particles::tables(self)
+    }
+
+    fn part_count(&self, table: &str) -> usize {
+        self.parts(table)
+    }
+
+    fn part(&self, table: &str, part: usize) -> Vec<RecordBatch> {
+        Particles::part(self, table, part).collect()
+    }
+}
+
 /// Runs `cleave generate …`.
 pub(crate) async fn run(options: &GenerateOptions, place: &Place) -> Result<(), Failure> {
-    let wrong = |error: GenerateError| Failure::Usage(error.to_string());
-    let generator: Arc<dyn Generator> = match options.benchmark {
-        Benchmark::Imdb => Arc::new(Imdb::new(options.scale, options.seed).map_err(wrong)?),
-        Benchmark::Tpch => Arc::new(Tpch::new(options.scale).map_err(wrong)?),
-    };
+    let generator = generator(options)?;
     if let Some(folder) = &options.out {
         return write_files(&generator, folder).await;
     }
@@ -117,6 +138,24 @@ pub(crate) async fn run(options: &GenerateOptions, place: &Place) -> Result<(), 
     load(&mut session, &generator, Report::Progress).await?;
     super::analyze_filled(&database, &before).await;
     Ok(())
+}
+
+/// The generator that the options ask for.
+fn generator(options: &GenerateOptions) -> Result<Arc<dyn Generator>, Failure> {
+    let wrong = |error: GenerateError| Failure::Usage(error.to_string());
+    Ok(match (options.benchmark, options.scale, options.rows) {
+        (Benchmark::Imdb, Some(scale), None) => {
+            Arc::new(Imdb::new(scale, options.seed).map_err(wrong)?)
+        }
+        (Benchmark::Tpch, Some(scale), None) => Arc::new(Tpch::new(scale).map_err(wrong)?),
+        (Benchmark::Particles, None, rows) => {
+            Arc::new(Particles::new(rows.unwrap_or(PARTICLES_DEFAULT), options.seed))
+        }
+        _ => {
+            let message = "--scale goes with imdb and tpch, --rows with particles";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+    })
 }
 
 /// Whether loading reports progress.

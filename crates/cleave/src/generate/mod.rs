@@ -1,9 +1,9 @@
-//! Generates benchmark databases: from a scale and a seed, the tables of a well-known benchmark as record batches, the
+//! Generates benchmark databases: from a size and a seed, the tables of a well-known benchmark as record batches, the
 //! same bytes every time.
 //!
 //! 1. [`Imdb`] resembles the Internet Movie Database with the schema of the Join Order Benchmark, with its skew and its
-//!    correlations between tables; [`Tpch`] is TPC-H.
-//! 2. Both list their tables as [`TableSpec`]s, in an order that suits foreign keys, and divide each table into parts.
+//!    correlations between tables; [`Tpch`] is TPC-H; [`Particles`] is the table that plasma simulations write.
+//! 2. All list their tables as [`TableSpec`]s, in an order that suits foreign keys, and divide each table into parts.
 //!    A part can be computed by any thread, at any time, without the others.
 //! 3. [`csv`] writes batches as PostgreSQL reads them.
 //!
@@ -12,6 +12,7 @@
 
 pub(crate) mod csv;
 mod imdb;
+mod particles;
 pub(crate) mod random;
 mod rows;
 mod tpch;
@@ -19,6 +20,7 @@ mod tpch;
 use arrow::datatypes::SchemaRef;
 
 pub(crate) use imdb::Imdb;
+pub(crate) use particles::{PARTICLES_DEFAULT, PARTICLES_MAX, Particles};
 pub(crate) use tpch::Tpch;
 
 /// One table of a generated database.

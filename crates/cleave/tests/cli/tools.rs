@@ -75,6 +75,49 @@ fn tpch_that_would_repeat_keys_is_refused_before_anything_is_made() {
 }
 
 #[test]
+fn particles_are_the_same_from_files_and_in_tablets() {
+    let place = tempdir().unwrap();
+    let csv = place.path().join("csv");
+    let (direct, loaded) = (place.path().join("direct"), place.path().join("loaded"));
+    let text = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+    let generate = |to: &[&str]| {
+        cleave(&[&["generate", "particles", "--rows", "20000"][..], to].concat()).ok();
+    };
+    generate(&["--out", &text(&csv)]);
+    generate(&["--db", &text(&direct), "--set", "default_tablets=4"]);
+    sql(&loaded, &["-f", &text(&csv.join("schema.sql"))]).ok();
+    let file = csv.join("particles.csv");
+    cleave(&["load", "--db", &text(&loaded), "particles", &text(&file)]).ok();
+    let shown = sql(&direct, &["-c", "\\d particles"]).ok();
+    assert!(shown.contains("4 tablets by hash (id)"), "{shown}");
+    for query in [
+        "SELECT count(*) AS n, sum(id) AS ids, min(x) AS x, max(uz) AS uz, max(ke) AS ke FROM particles",
+        "SELECT id, x, y, z, ux, uy, uz, ke FROM particles WHERE ke > 0.9 ORDER BY id",
+        "SELECT count(*) AS n FROM particles WHERE ke > 0.2",
+    ] {
+        let run = |db: &std::path::Path, split: &str| {
+            sql(db, &["--format", "csv", "--set", split, "-c", query]).ok()
+        };
+        let expected = run(&loaded, "split=host");
+        assert!(expected.lines().count() > 1 && !expected.contains("\n0"), "{query}: {expected}");
+        assert_eq!(run(&direct, "split=host"), expected, "{query}");
+        assert_eq!(run(&direct, "split=h0"), expected, "{query}");
+    }
+}
+
+#[test]
+fn a_size_of_another_generator_is_refused() {
+    let place = tempdir().unwrap();
+    let folder = place.path().join("new");
+    for size in [&["particles", "--scale", "1"][..], &["imdb", "--scale", "0.01", "--rows", "9"]] {
+        let to = ["--db", folder.to_str().unwrap()];
+        let error = cleave(&[&["generate"][..], size, &to].concat()).fails(1);
+        assert!(error.contains("--rows with particles"), "{error}");
+    }
+    assert!(!folder.exists());
+}
+
+#[test]
 fn a_wrong_file_is_told_by_line_and_column_and_loads_nothing() {
     let place = tempdir().unwrap();
     let directory = place.path().join("db");
