@@ -25,8 +25,8 @@ use cleave_catalog::catalog::{DeviceEntry, DeviceId, DeviceKind, RemoteDevice};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::storage_error::StorageError;
 use cleave_fragment::command::{
-    Command, CommandHeader, DeviceErrorCause, Identity, LOOKING_EPOCH, Ownership, Payload,
-    ReadItem, ReadPayload, Reply, Request, WriteItem,
+    Command, CommandHeader, DeviceErrorCause, DeviceStatus, Identity, LOOKING_EPOCH, Ownership,
+    Payload, ReadItem, ReadPayload, Reply, Request, WriteItem,
 };
 use cleave_fragment::link::{
     AbandonedRuns, AttachMode, ConnectedLink, DeviceService, EmbeddedLink, Link, LinkError,
@@ -44,6 +44,7 @@ use crate::storage_engine::retry_while_in_use;
 mod answers;
 mod claim;
 mod claimed_run;
+pub mod health;
 mod incarnations;
 pub mod lock_figures;
 pub mod profile;
@@ -541,12 +542,20 @@ impl Device {
         self.done("write", Request::Write(vec![item])).await
     }
 
-    /// The device's own incarnation: a later one may have lost writes that were acknowledged and not synced.
-    pub async fn incarnation(&self) -> Result<u64> {
+    /// What the device says of its state now.
+    ///
+    /// # Errors
+    /// As [`Device::call`].
+    pub async fn status(&self) -> Result<DeviceStatus> {
         match self.call("tell its status", Request::Status).await? {
-            Reply::Status(status) => Ok(status.incarnation),
+            Reply::Status(status) => Ok(status),
             other => Err(self.strange(&other, "status")),
         }
+    }
+
+    /// The device's own incarnation: a later one may have lost writes that were acknowledged and not synced.
+    pub async fn incarnation(&self) -> Result<u64> {
+        Ok(self.status().await?.incarnation)
     }
 
     /// Blocks that its media has now.
@@ -554,10 +563,7 @@ impl Device {
     /// # Errors
     /// As [`Device::call`].
     pub async fn block_count(&self) -> Result<u64> {
-        match self.call("tell its status", Request::Status).await? {
-            Reply::Status(status) => Ok(status.block_count),
-            other => Err(self.strange(&other, "status")),
-        }
+        Ok(self.status().await?.block_count)
     }
 
     /// Tells the device that this database will write to `extents`.

@@ -102,12 +102,32 @@ impl Engine {
             return Ok(Some(Arc::new(of_mode(Profile::assumed(), device.mode()))));
         }
         let mut known = device.profile.lock().await;
+        self.read_profile(&device, &mut known).await?;
+        Ok(known.clone())
+    }
+
+    /// The same, if it is no assumed one; `None` also where it cannot be told now: the device does not answer, or is
+    /// being measured, which is not waited for.
+    pub(super) async fn measured_profile(&self, device: &Device) -> Option<Arc<Profile>> {
+        if simulation::is_active() {
+            return None;
+        }
+        let mut known = device.profile.try_lock().ok()?;
+        self.read_profile(device, &mut known).await.ok()?;
+        known.clone()
+    }
+
+    /// Makes the profile of `device` known, if its file has it.
+    ///
+    /// # Errors
+    /// As [`Device::identity`].
+    async fn read_profile(&self, device: &Device, known: &mut Option<Arc<Profile>>) -> Result<()> {
         if known.is_none() {
-            let key = key_of(&device, device.identity().await?.as_ref());
-            let stored = read(&self.profile_path(id), &key);
+            let key = key_of(device, device.identity().await?.as_ref());
+            let stored = read(&self.profile_path(device.id()), &key);
             *known = stored.map(|profile| Arc::new(of_mode(profile, device.mode())));
         }
-        Ok(known.clone())
+        Ok(())
     }
 
     fn profile_path(&self, id: DeviceId) -> std::path::PathBuf {

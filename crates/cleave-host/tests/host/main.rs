@@ -54,6 +54,7 @@ mod lying_devices;
 mod many_changes;
 mod materialized_views;
 mod open;
+mod own_tables;
 mod page_filters;
 mod pages;
 mod parts_of_with;

@@ -72,6 +72,7 @@ mod statement_context;
 mod statement_function;
 mod table_provider;
 mod tablet_choice;
+mod tablet_list;
 mod upkeep;
 mod used_columns;
 mod views;
@@ -84,6 +85,7 @@ pub use explain::{ExplainedChange, Measured, explain, explain_look_up, explained
 pub use index_choice::IndexChoice;
 pub use order_and_split::{ComparedOrders, PricedOrder};
 pub use over_rows::{described_over_rows, over_rows, over_tables, target_catalog};
+pub use own_tables::is_for_everybody;
 pub use pack_group_keys::PackGroupKeys;
 pub use planned_input::PlannedInput;
 pub use row_by_row::{RowByRow, ValuesRowByRow};

@@ -1,26 +1,34 @@
 //! The schema `cleave`: the database's own figures, as tables that the engine reads from memory.
 //!
-//! Such a table lies on no device, and plans that read it stay on the host.
+//! Such a table lies on no device, and plans that read it stay on the host. Its rows are those of the moment at which
+//! the query is bound. Only `cleave.devices` asks devices for them.
 
 use std::sync::Arc;
 
 use cleave_catalog::activity;
 use cleave_catalog::error;
 use cleave_catalog::error::{Error, NameKind};
-use cleave_engine::device::lock_figures;
+use cleave_engine::device::{health, lock_figures};
 use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::datasource::MemTable;
 use datafusion::error::Result;
-use futures::future::{BoxFuture, ready};
+use futures::future::BoxFuture;
 
-use super::reuse;
 use super::statement_context::StatementContext;
+use super::{reuse, tablet_list};
 use crate::query_log;
 
 /// Name of the schema.
 pub(super) const SCHEMA: &str = "cleave";
 /// Names of its tables.
-const TABLES: [&str; 4] = [activity::TABLE, lock_figures::TABLE, query_log::TABLE, reuse::TABLE];
+const TABLES: [&str; 6] = [
+    activity::TABLE,
+    lock_figures::TABLE,
+    health::TABLE,
+    query_log::TABLE,
+    reuse::TABLE,
+    tablet_list::TABLE,
+];
 
 /// The schema as one statement sees it.
 #[derive(Debug)]
@@ -34,17 +42,25 @@ impl OwnTables {
     }
 
     /// The rows of a table at this moment.
-    fn table_now(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+    async fn table_now(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         let database = self.context.database();
         let rows = match name {
             activity::TABLE => database.activity().batch()?,
             lock_figures::TABLE => lock_figures::batch(&database.devices())?,
+            health::TABLE => health::batch(database.storage()).await?,
             query_log::TABLE => database.query_log().batch()?,
             reuse::TABLE => reuse::listed::batch(database, self.context.state())?,
+            tablet_list::TABLE => tablet_list::batch(&self.context)?,
             _ => return Ok(None),
         };
         Ok(Some(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?)))
     }
+}
+
+/// Whether everybody may read the table `name` of the schema `cleave`; the others are for superusers.
+#[must_use]
+pub fn is_for_everybody(name: &str) -> bool {
+    name == tablet_list::TABLE
 }
 
 /// Names a table that the schema does not have, with the nearest that it has.
@@ -69,7 +85,7 @@ impl SchemaProvider for OwnTables {
         'a: 'f,
         'n: 'f,
     {
-        Box::pin(ready(self.table_now(name)))
+        Box::pin(self.table_now(name))
     }
 
     fn table_exist(&self, name: &str) -> bool {

@@ -9,6 +9,7 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
+use cleave_query::select::is_for_everybody;
 use cleave_sql::statement::names::{fold, table_name};
 use cleave_sql::visiting::{Visited, visit};
 
@@ -251,7 +252,10 @@ pub(super) fn top_tables(query: &ast::Query) -> Vec<(String, String)> {
     tables.collect()
 }
 
-/// The table that a name may stand for, whatever its qualifier; None: one of a schema that everyone may read.
+/// The schemas in which no user has a table. What of them is [`secret`] is known by its name.
+const NOT_OF_TABLES: [&str; 3] = ["pg_catalog", "information_schema", "cleave"];
+
+/// The table that a name may stand for, whatever its qualifier; None: one of a schema in which no user has any.
 pub(in crate::session) fn read_name(name: &ast::ObjectName) -> Option<String> {
     if let Ok(table) = table_name(name) {
         return Some(table);
@@ -259,13 +263,13 @@ pub(in crate::session) fn read_name(name: &ast::ObjectName) -> Option<String> {
     let parts = name.0.iter().map(|part| part.as_ident().map(fold));
     let parts = parts.collect::<Option<Vec<String>>>()?;
     match parts.as_slice() {
-        [.., schema, _] if ["pg_catalog", "information_schema"].contains(&schema.as_str()) => None,
+        [.., schema, _] if NOT_OF_TABLES.contains(&schema.as_str()) => None,
         [.., table] => Some(table.clone()),
         [] => None,
     }
 }
 
-/// The name of a table that only superusers read: passwords, and the statements of others.
+/// The name of a table that only superusers read: passwords, the statements of others, and where devices are.
 pub(super) fn secret(name: &ast::ObjectName) -> Option<String> {
     let parts: Vec<String> = name
         .0
@@ -276,7 +280,9 @@ pub(super) fn secret(name: &ast::ObjectName) -> Option<String> {
         })
         .collect();
     match parts.as_slice() {
-        [.., schema, table] if schema == "cleave" => Some(format!("cleave.{table}")),
+        [.., schema, table] if schema == "cleave" => {
+            (!is_for_everybody(table)).then(|| format!("cleave.{table}"))
+        }
         [.., table] if table == "pg_authid" => Some(table.clone()),
         _ => None,
     }

@@ -78,7 +78,7 @@ impl View {
     }
 
     /// Whether the asker may do `privilege` with some of the table or sequence `id`.
-    pub(super) fn may(&self, id: u32, privilege: Privilege) -> bool {
+    pub(in super::super) fn may(&self, id: u32, privilege: Privilege) -> bool {
         let Some(role) = self.client.acting.role else { return true };
         let rights = &self.newest.rights;
         // Uncommitted objects belong to the session.

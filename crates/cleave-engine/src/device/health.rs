@@ -1,0 +1,196 @@
+//! How the devices are at this moment: the table `cleave.devices`, one row a device.
+//!
+//! 1. [`batch`] asks all devices side by side for their status. It waits for each as long as statements on its tables
+//!    would (`--device-timeout`), so one that hangs neither fails the statement nor holds it up for longer.
+//! 2. A device that does not answer has a row all the same: with the reason, with what the host knows of it, and NULL
+//!    for what only the device could tell.
+//!
+//! Invariant: nothing is measured for it, and figures that are assumed are not shown. Of the way to a device only the
+//! address is told; deliberately absent are its token and its certificate.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Schema};
+use cleave_catalog::error::{Error, Result};
+use cleave_fragment::command::message::CAPABILITY_FRAGMENTS;
+use cleave_fragment::command::{DeviceStatus, Identity, RunState};
+use cleave_fragment::link::{AttachMode, Traffic};
+use cleave_fragment::{build_id, waiting};
+use cleave_media::BLOCK_SIZE;
+use futures::future::join_all;
+
+use super::profile::{Figure, LinkProfile, Origin, Profile};
+use super::{Device, SpaceStatus};
+use crate::storage_engine::Engine;
+
+/// Name of the table.
+pub const TABLE: &str = "devices";
+
+/// One row.
+struct Health {
+    name: String,
+    mode: AttachMode,
+    address: String,
+    space: SpaceStatus,
+    /// Since the host connected; None: it is not connected.
+    traffic: Option<Traffic>,
+    /// It has not answered an earlier command in time, and has not yet.
+    owes_answer: bool,
+    /// What the device has told, or why it has not.
+    told: Result<Told>,
+}
+
+/// What a device tells, and what is known of one that does.
+struct Told {
+    status: DeviceStatus,
+    identity: Arc<Identity>,
+    profile: Option<Arc<Profile>>,
+}
+
+/// The table's rows.
+///
+/// # Errors
+/// None that a statement or a device can cause.
+pub async fn batch(engine: &Engine) -> Result<RecordBatch> {
+    let devices = engine.devices();
+    let asked: Vec<_> = devices.iter().map(|device| Health::of(engine, device)).collect();
+    as_batch(&join_all(asked).await)
+}
+
+impl Health {
+    async fn of(engine: &Engine, device: &Device) -> Self {
+        // A device that owes an answer has had some of its time.
+        let patience = device.wait_left();
+        let told = waiting::timeout(patience, Box::pin(Told::by(engine, device))).await;
+        Self {
+            name: device.name().to_owned(),
+            mode: device.mode(),
+            address: device.entry().address(),
+            space: device.space(),
+            traffic: device.is_connected().then(|| device.traffic()),
+            owes_answer: device.owes_answer(),
+            told: told.unwrap_or_else(|| Err(device.unanswered("tell its status", patience))),
+        }
+    }
+
+    fn state(&self) -> &'static str {
+        match (&self.told, self.owes_answer) {
+            (Err(_), _) => "offline",
+            (Ok(_), true) => "slow",
+            (Ok(_), false) => "online",
+        }
+    }
+
+    fn told(&self) -> Option<&Told> {
+        self.told.as_ref().ok()
+    }
+
+    /// The link's figures, if they were measured.
+    fn link(&self) -> Option<&LinkProfile> {
+        let link = &self.told()?.profile.as_ref()?.link;
+        (link.origin == Origin::Measured).then_some(link)
+    }
+
+    /// A figure of the device, if it was measured.
+    fn figure(&self, figure: Figure) -> Option<f64> {
+        let side = &self.told()?.profile.as_ref()?.device;
+        side.figure(figure).filter(|_| side.origin == Origin::Measured)
+    }
+}
+
+impl Told {
+    /// # Errors
+    /// As [`Device::call`].
+    async fn by(engine: &Engine, device: &Device) -> Result<Self> {
+        let (status, identity) = (device.status().await?, device.identity().await?);
+        let profile = engine.measured_profile(device).await;
+        Ok(Self { status, identity, profile })
+    }
+
+    /// What the host can use of what the device offers: fragments go to devices of the same build alone (rule 2).
+    fn capabilities(&self) -> String {
+        let is_same_build = self.identity.build == build_id();
+        let offered = self.identity.capabilities.iter().map(String::as_str);
+        let usable = offered.filter(|offered| is_same_build || *offered != CAPABILITY_FRAGMENTS);
+        usable.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Fragments that have not come to their end.
+    fn run_count(&self) -> usize {
+        let states = self.status.runs.iter().map(|run| run.state);
+        let running = states.filter(|state| {
+            matches!(state, RunState::Queued | RunState::Running | RunState::Stalled)
+        });
+        running.count()
+    }
+}
+
+fn as_batch(devices: &[Health]) -> Result<RecordBatch> {
+    let texts = |of: fn(&Health) -> Option<String>| -> ArrayRef {
+        Arc::new(devices.iter().map(of).collect::<StringArray>())
+    };
+    let numbers = |of: fn(&Health) -> Option<u64>| -> ArrayRef {
+        let number = |device: &Health| of(device).map(|of| i64::try_from(of).unwrap_or(i64::MAX));
+        Arc::new(devices.iter().map(number).collect::<Int64Array>())
+    };
+    let counts = |of: fn(&Told) -> usize| -> ArrayRef {
+        let count = |device: &Health| Some(i32::try_from(of(device.told()?)).unwrap_or(i32::MAX));
+        Arc::new(devices.iter().map(count).collect::<Int32Array>())
+    };
+    let rates = |of: fn(&Health) -> Option<f64>| -> ArrayRef {
+        Arc::new(devices.iter().map(of).collect::<Float64Array>())
+    };
+    let address =
+        |device: &Health| (device.mode != AttachMode::Embedded).then(|| device.address.clone());
+    let columns = [
+        ("name", false, texts(|device| Some(device.name.clone()))),
+        ("kind", false, texts(|device| Some(device.mode.to_string()))),
+        ("address", true, texts(address)),
+        ("state", false, texts(|device| Some(device.state().to_owned()))),
+        ("error", true, texts(|device| device.told.as_ref().err().map(Error::to_string))),
+        ("cores", true, counts(|told| usize::try_from(told.identity.cores).unwrap_or(usize::MAX))),
+        ("memory_bytes", true, numbers(|device| Some(device.told()?.status.fragment_memory_bytes))),
+        (
+            "free_memory_bytes",
+            true,
+            numbers(|device| Some(device.told()?.status.fragment_memory_bytes_free)),
+        ),
+        ("capabilities", true, texts(|device| device.told().map(Told::capabilities))),
+        ("runs", true, counts(Told::run_count)),
+        ("used_bytes", false, numbers(|device| Some(bytes(device.space.used_blocks)))),
+        ("retired_bytes", false, numbers(|device| Some(bytes(device.space.retired_blocks)))),
+        ("media_bytes_read", true, numbers(|device| Some(device.told()?.status.media_bytes_read))),
+        (
+            "media_bytes_written",
+            true,
+            numbers(|device| Some(device.told()?.status.media_bytes_written)),
+        ),
+        ("commands", true, numbers(|device| Some(device.traffic?.commands))),
+        ("bytes_sent", true, numbers(|device| Some(device.traffic?.sent_bytes))),
+        ("bytes_received", true, numbers(|device| Some(device.traffic?.received_bytes))),
+        ("round_trip_ms", true, rates(|device| Some(device.link()?.round_trip_s * 1e3))),
+        ("link_bytes_per_second", true, rates(|device| Some(device.link()?.bytes_per_second))),
+        (
+            "media_read_bytes_per_second",
+            true,
+            rates(|device| device.figure(Figure::MediaReadSequential)),
+        ),
+        (
+            "media_write_bytes_per_second",
+            true,
+            rates(|device| device.figure(Figure::MediaWriteSequential)),
+        ),
+    ];
+    let field = |(name, nullable, values): &(&str, bool, ArrayRef)| {
+        let data_type: &DataType = values.data_type();
+        Field::new(*name, data_type.clone(), *nullable)
+    };
+    let schema = Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));
+    let columns = columns.into_iter().map(|(_, _, values)| values).collect();
+    Ok(RecordBatch::try_new(schema, columns)?)
+}
+
+fn bytes(block_count: u64) -> u64 {
+    block_count.saturating_mul(BLOCK_SIZE as u64)
+}
