@@ -156,6 +156,8 @@ pub struct Settings {
     pub late_materialisation: When,
     /// `page_filter`: when devices leave out pages without a matching row before the host reads the others.
     pub page_filter: When,
+    /// `filter_history`: when what conditions are true for is noted, and used again.
+    pub filter_history: When,
     /// `stages`: when queries of WITH are written to the device that makes their rows.
     pub stages: When,
     /// `stealing`: whether the host takes morsels of fragments that run on devices.
@@ -407,6 +409,7 @@ pub const LIST: &[Setting] = &[
         set: |settings, value| settings.device_spill_bytes = value.number(),
     },
     fixed("extra_float_digits", "Floats are written with all digits that they need", "1"),
+    stack::FILTER_HISTORY,
     timeouts::IDLE_IN_TRANSACTION,
     timeouts::IDLE,
     Setting {
@@ -625,6 +628,7 @@ impl Default for Settings {
             key_filters: When::WherePays,
             late_materialisation: When::WherePays,
             page_filter: When::WherePays,
+            filter_history: When::WherePays,
             stages: When::WherePays,
             stealing: When::WherePays,
             update_locking: UpdateLocking::Shared,

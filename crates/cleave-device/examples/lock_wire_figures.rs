@@ -153,6 +153,7 @@ fn request(run: u64, snapshot: u64) -> Execute {
         shipped: Vec::new(),
         reserved: Vec::new(),
         extensible: false,
+        history: cleave_fragment::filter_history::HistoryMode::Off,
         partitions: 1,
         memory_bytes: 1 << 20,
         slot_count: 4,

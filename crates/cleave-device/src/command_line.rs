@@ -39,6 +39,7 @@ Usage: cleaved --media FILE --listen HOST:PORT (--token-file FILE | --token-env 
   --tls-key FILE          its private key (PEM)
   --cores N               threads that run fragments (default: all cores)
   --memory BYTES          memory for fragments, as in 256MiB (default: 256MiB)
+  --filter-history BYTES  memory for which rows conditions were true for (default: 32MiB)
   --rate-cap BYTES        bytes a second in each direction, as in 125MB (default: none)
   --port-file FILE        write the port to FILE once hosts can connect
   --until-stdin-closes    end when standard input is closed, as by a program that started this one
@@ -88,6 +89,7 @@ struct Options {
     tls_key: Option<PathBuf>,
     cores: Option<u32>,
     memory_bytes: Option<u64>,
+    filter_history_bytes: Option<u64>,
     rate_cap: Option<u64>,
     port_file: Option<PathBuf>,
     until_stdin_closes: bool,
@@ -182,6 +184,9 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Invocation, Failur
             "--memory" => {
                 options.memory_bytes = Some(bytes_of(&name, value().ok_or_else(missing)?)?)
             }
+            "--filter-history" => {
+                options.filter_history_bytes = Some(bytes_of(&name, value().ok_or_else(missing)?)?)
+            }
             "--rate-cap" => options.rate_cap = Some(bytes_of(&name, value().ok_or_else(missing)?)?),
             "--port-file" => options.port_file = Some(value().ok_or_else(missing)?.into()),
             _ => return Err(Failure::Usage(format!("unknown argument {text}"))),
@@ -267,6 +272,9 @@ fn run(options: &Options) -> Result<(), Failure> {
     }
     if let Some(bytes) = options.memory_bytes {
         runtime_options.fragment_memory_bytes = bytes;
+    }
+    if let Some(bytes) = options.filter_history_bytes {
+        runtime_options.filter_history_bytes = bytes;
     }
     let summary = format!(
         "media {}, {} cores and {} bytes for fragments",

@@ -24,6 +24,7 @@ use cleave_fragment::command::{
     ReadItem, ReadPayload, Reply, Request, RunKey, WriteItem,
 };
 use cleave_fragment::ending::end_in_background;
+use cleave_fragment::filter_history::{FILTER_HISTORY_BYTES, FilterHistory};
 use cleave_fragment::link::{DeviceService, SlotSender};
 use cleave_fragment::waiting::spawn_blocking_on;
 use cleave_media::{BLOCK_SIZE, Extent, Media, random_bytes, simulation};
@@ -61,6 +62,8 @@ pub struct RuntimeOptions {
     pub cores: u32,
     /// Bytes that fragments may use in all: their operators' memory and their slots.
     pub fragment_memory_bytes: u64,
+    /// Bytes of the [filter history](cleave_fragment::filter_history), besides these.
+    pub filter_history_bytes: u64,
     /// How long a fragment may wait for memory that other runs hold.
     pub admission_wait: Duration,
     /// Threads that serve host I/O, mostly waiting for media; at least 1.
@@ -80,6 +83,7 @@ impl RuntimeOptions {
             device_id,
             cores: u32::try_from(cores).unwrap_or(u32::MAX),
             fragment_memory_bytes: 256 << 20,
+            filter_history_bytes: FILTER_HISTORY_BYTES,
             admission_wait: Duration::from_secs(5),
             io_threads: 16,
             block_count_max: 1 << 34,
@@ -116,6 +120,8 @@ pub struct Runtime {
     /// Released runs that may still work: a claim of a higher epoch waits for these too.
     ending: Mutex<Vec<Weak<FragmentRun>>>,
     admission: Admission,
+    /// What conditions of scans were true for.
+    history: Arc<FilterHistory>,
     profiled: profile::Kept,
     threads: Threads,
 }
@@ -180,6 +186,7 @@ impl Runtime {
             runs: Mutex::default(),
             ending: Mutex::default(),
             profiled: profile::Kept::default(),
+            history: Arc::new(FilterHistory::new(options.filter_history_bytes)),
             admission: Admission::new(options.fragment_memory_bytes, options.admission_wait),
             threads: Threads { io, fragments },
             options,

@@ -24,6 +24,7 @@ use futures::future::BoxFuture;
 use crate::broadcast::BroadcastInputs;
 use crate::codec::FragmentFunctions;
 use crate::expressions::key_set::KEY_LIST_COUNT_MAX;
+use crate::filter_history::HistoryUse;
 use crate::index_filter::{IndexFilter, IndexFilteredInput};
 use crate::index_input::IndexInput;
 use crate::morsel::{Morsel, MorselSource};
@@ -61,6 +62,8 @@ pub struct FragmentContext {
     pub read_ahead: usize,
     /// Pages whose rows references name.
     pub places: RowPlaces,
+    /// What conditions of earlier scans were true for, if the statement uses it.
+    pub history: Option<HistoryUse>,
     /// Counters of the run so far.
     pub counters: Arc<FragmentCounters>,
 }
@@ -264,6 +267,7 @@ pub fn unread_task_context() -> Result<Arc<TaskContext>> {
         locks: None,
         read_ahead: 1,
         places: RowPlaces::default(),
+        history: None,
         counters: Arc::default(),
     });
     fragment_task_context(context, Arc::new(RuntimeEnv::default()), &[])

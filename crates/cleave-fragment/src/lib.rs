@@ -13,6 +13,7 @@
 //!    with a fragment. [`read_ahead`] reads the next morsels while a scan decodes the present one. [`hand_down`]: hands
 //!    filters learnt by joins and top-k down to the scans below. [`stoppable_joins`]: cancels joins in their midst when
 //!    nobody wants their rows.
+//!    [`filter_history`]: the rows of pages that conditions of earlier scans were true for.
 //! 4. [`command`]: the commands of a host to a device, versioned, with a status that names its cause.
 //! 5. [`link`]: how commands and slots cross: in process, or over TCP with TLS and a token. A peer's messages are
 //!    counted before they are decoded: [`field_count`].
@@ -31,6 +32,7 @@ pub mod ending;
 pub mod expressions;
 pub mod fed_filter;
 pub mod field_count;
+pub mod filter_history;
 pub mod fragment;
 pub mod functions;
 pub mod index_filter;

@@ -15,11 +15,11 @@ pub const DEVICES: &[&str] = &["embedded", "far", "embedded, far"];
 pub const WAYS: [&[(&str, &str)]; 7] = [
     &[("stack", "blk"), SHIPPED, ALONE],
     &[("stack", "native"), FLUSHED, ALONE],
-    &[("stack", "ndp"), ("split", "h0"), SHIPPED, STAGED],
+    &[("stack", "ndp"), ("split", "h0"), SHIPPED, STAGED, NOTED],
     &[("stack", "ndp"), ("split", "h1"), SHIPPED, ALONE],
     &[("stack", "ndp"), ("split", "h1+"), FLUSHED, ALONE],
-    &[("stack", "ndp"), ("split", "ndp"), SHIPPED, ALONE],
-    &[("stack", "ndp"), ("split", "auto"), FLUSHED, STAGED, REUSED, ON_DEVICES],
+    &[("stack", "ndp"), ("split", "ndp"), SHIPPED, ALONE, NOTED],
+    &[("stack", "ndp"), ("split", "auto"), FLUSHED, STAGED, REUSED, ON_DEVICES, NOTED],
 ];
 
 /// Queries of WITH are written to devices, or not, and used again. What the host holds of other results depends on how
@@ -28,6 +28,9 @@ const STAGED: (&str, &str) = ("stages", "always");
 const ALONE: (&str, &str) = ("stages", "off");
 const REUSED: (&str, &str) = ("result_reuse", "on");
 const ON_DEVICES: (&str, &str) = ("result_cache_bytes", "0");
+
+/// What conditions are true for is noted at once, and used by the ways that follow.
+const NOTED: (&str, &str) = ("filter_history", "always");
 
 /// Groups of one partition come in the same order each time, those of several threads do not.
 const IN_ORDER: (&str, &str) = ("threads", "1");

@@ -1,8 +1,11 @@
-//! The settings `stack` and `page_filter`: what crosses the link where a plan stays on the host.
+//! The settings `stack` and `page_filter`: what crosses the link where a plan stays on the host; and `filter_history`:
+//! which pages are not looked at again.
 
 use std::fmt;
 
-use super::{Setting, Value, Values, WHEN, when_text};
+use cleave_fragment::filter_history::HistoryMode;
+
+use super::{Setting, Settings, Value, Values, WHEN, When, when_text};
 
 /// How the host reaches rows on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,6 +41,29 @@ pub(super) const PAGE_FILTER: Setting = Setting {
     get: |settings| when_text(settings.page_filter),
     set: |settings, value| settings.page_filter = value.when(),
 };
+
+/// `filter_history`.
+pub(super) const FILTER_HISTORY: Setting = Setting {
+    name: "filter_history",
+    description: "Whether scans use which rows conditions of earlier ones left: on (noted from the second run), off or \
+        always (from the first)",
+    values: WHEN,
+    get: |settings| when_text(settings.filter_history),
+    set: |settings, value| settings.filter_history = value.when(),
+};
+
+impl Settings {
+    /// When scans note what their conditions are true for. Never by blocks or by address: these have no devices that
+    /// compute.
+    pub fn history_mode(&self) -> HistoryMode {
+        match self.filter_history {
+            _ if self.stack != Stack::Ndp => HistoryMode::Off,
+            When::Never => HistoryMode::Off,
+            When::WherePays => HistoryMode::On,
+            When::Always => HistoryMode::Always,
+        }
+    }
+}
 
 impl fmt::Display for Stack {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,11 +11,20 @@ fn parsed(arguments: &[&str]) -> Result<Box<Options>, Failure> {
 
 #[test]
 fn values_follow_or_are_joined() {
-    let options = parsed(&["--media", "m", "--listen=[::1]:0", "--cores=3", "--memory", "1GiB"]);
+    let options = parsed(&[
+        "--media",
+        "m",
+        "--listen=[::1]:0",
+        "--cores=3",
+        "--memory",
+        "1GiB",
+        "--filter-history=1MB",
+    ]);
     let options = options.unwrap();
     assert_eq!(options.media.as_deref(), Some(Path::new("m")));
     assert_eq!(options.listen.as_deref(), Some("[::1]:0"));
     assert_eq!((options.cores, options.memory_bytes), (Some(3), Some(1 << 30)));
+    assert_eq!(options.filter_history_bytes, Some(1_000_000));
     assert!(!options.until_stdin_closes);
     assert!(parsed(&["--until-stdin-closes"]).unwrap().until_stdin_closes);
     assert!(parsed(&["--until-stdin-closes=yes"]).is_err());

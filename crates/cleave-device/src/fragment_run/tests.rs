@@ -34,6 +34,7 @@ fn run(slot_count: u32) -> (FragmentRun, UnboundedReceiver<RunEvent>) {
         indexes: Vec::new(),
         reserved: Vec::new(),
         extensible: false,
+        history: cleave_fragment::filter_history::HistoryMode::Off,
     };
     let (sink, events) = SlotSender::channel(SlotForm::Batches);
     let space = RunSpace::new(&request, &Reservations::default(), sink.clone()).unwrap();

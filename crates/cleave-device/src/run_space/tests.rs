@@ -35,6 +35,7 @@ fn request(reserved: Vec<Extent>, extensible: bool) -> Execute {
         shipped: Vec::new(),
         reserved,
         extensible,
+        history: cleave_fragment::filter_history::HistoryMode::Off,
         locks: None,
         partitions: 1,
         memory_bytes: 0,

@@ -17,6 +17,7 @@ use cleave_fragment::command::{
     CommandHeader, DeviceError, DeviceErrorCause, Execute, Reply, RunKey,
 };
 use cleave_fragment::fed_filter::FedFilter;
+use cleave_fragment::filter_history::HistoryUse;
 use cleave_fragment::link::SlotSender;
 use cleave_fragment::row_locks::RowLocks;
 use cleave_fragment::run_tasks::RunTasks;
@@ -224,9 +225,10 @@ impl Runtime {
             let lanes = Arc::clone(&lanes);
             let (counters, budget) = (Arc::clone(&counters), Arc::clone(&budget));
             let written = written.clone();
-            let run = Arc::clone(run);
+            let (run, mode) = (Arc::clone(run), request.history);
+            let history = Some(HistoryUse::new(&self.history, mode));
             async move {
-                let given = Given { pages, written, lanes, locks, counters, budget };
+                let given = Given { pages, written, lanes, locks, history, counters, budget };
                 let mut prepared = prepare(&request, run.space(), given, cores)?;
                 let plan = stoppable_joins(&prepared.plan, run.stop(), Start::WhenPolled);
                 prepared.plan = plan.map_err(of_engine)?;
@@ -291,6 +293,7 @@ struct Given {
     written: Option<ReservedPages>,
     lanes: Arc<LaneTasks>,
     locks: Option<RowLocks>,
+    history: Option<HistoryUse>,
     counters: Arc<FragmentCounters>,
     budget: Arc<MemoryBudget>,
 }
@@ -302,7 +305,7 @@ fn prepare(
     given: Given,
     cores: u32,
 ) -> Result<Prepared, DeviceError> {
-    let Given { pages, written, lanes, locks, counters, budget } = given;
+    let Given { pages, written, lanes, locks, history, counters, budget } = given;
     let inputs = request.inputs.iter().map(|(number, morsels)| (*number, morsels.as_slice()));
     let index_filters = index_filtered_inputs(&request.index_filters, inputs.clone())
         .map_err(|error| of_decoding(&error))?;
@@ -333,6 +336,7 @@ fn prepare(
         locks,
         places: RowPlaces::default(),
         read_ahead: READ_AHEAD,
+        history,
         counters,
     };
     // The engine spills to files, a device to the blocks that the host has reserved for the run.

@@ -128,8 +128,13 @@ impl Runtime {
         mut owner: OwnedRwLockWriteGuard<Option<Owner>>,
         next: Option<Ownership>,
     ) -> Result<Reply, DeviceError> {
-        let record = self.options.owner.clone();
+        let (record, history) = (self.options.owner.clone(), Arc::clone(&self.history));
         self.on_io_thread(move |_| {
+            let of = |owner: Option<&Ownership>| owner.map(|owner| owner.database);
+            if of(owner.as_ref().map(|owner| &owner.ownership)) != of(next.as_ref()) {
+                // It knows pages of another database.
+                history.clear();
+            }
             record
                 .replace(next)
                 .map_err(|error| DeviceError::new(DeviceErrorCause::Io, error.to_string()))?;

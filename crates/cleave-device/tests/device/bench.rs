@@ -235,6 +235,7 @@ impl Bench {
             indexes: Vec::new(),
             reserved: Vec::new(),
             extensible: false,
+            history: cleave_fragment::filter_history::HistoryMode::Off,
         }
     }
 

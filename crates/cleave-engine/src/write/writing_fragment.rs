@@ -159,6 +159,7 @@ impl WritingFragment {
             shipped: Vec::new(),
             reserved: vec![reserved],
             extensible: true,
+            history: cleave_fragment::filter_history::HistoryMode::Off,
         })
     }
 
@@ -189,6 +190,7 @@ impl WritingFragment {
             locks: None,
             places: RowPlaces::default(),
             read_ahead: 1,
+            history: None,
             counters: Arc::default(),
         };
         let runtime = sides.database.query_runtime();

@@ -17,6 +17,7 @@ use cleave_store::{ColumnRef, PageRef, SegmentRef};
 use super::lock_batch::{LockCall, LockSay};
 use super::status::{DeviceStatus, RunReport};
 use crate::broadcast::Broadcast;
+use crate::filter_history::HistoryMode;
 use crate::index_filter::IndexFilter;
 use crate::index_input::{IndexInput, IndexPages};
 use crate::morsel::{Lease, Morsel};
@@ -367,6 +368,8 @@ pub struct Execute {
     pub reserved: Vec<Extent>,
     /// Whether the run asks for more when these are full ([`SpaceNeed`]); else it fails.
     pub extensible: bool,
+    /// When what its scans' conditions are true for is noted on the device.
+    pub history: HistoryMode,
     /// Partitions of the pipeline, all pulling from the same inputs; 0 leaves it to the device.
     pub partitions: u32,
     /// Bytes that the operators may hold.

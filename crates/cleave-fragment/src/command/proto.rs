@@ -16,6 +16,7 @@ use super::message::{
 };
 use super::wire::{Frame, FrameKind};
 use crate::broadcast::Broadcast;
+use crate::filter_history::HistoryMode;
 use crate::index_filter::{IndexFilter, IndexFilteredPart, ScanKeys, Thrift};
 use crate::index_input::{IndexInput, IndexPages};
 use crate::morsel::{Morsel, MorselPage};
@@ -259,6 +260,9 @@ struct ExecuteProto {
     shipped: Vec<u64>,
     #[prost(bool, tag = "17")]
     extensible: bool,
+    /// 1: on, 2: always.
+    #[prost(uint32, tag = "18")]
+    history: u32,
     #[prost(message, optional, tag = "20")]
     locks: Option<RunLocksProto>,
 }
@@ -541,6 +545,11 @@ pub fn encode_execute(request: u64, execute: Execute) -> Frame {
         indexes: execute.indexes.into_iter().map(index_to_proto).collect(),
         reserved: execute.reserved.into_iter().map(extent_to_proto).collect(),
         extensible: execute.extensible,
+        history: match execute.history {
+            HistoryMode::Off => 0,
+            HistoryMode::On => 1,
+            HistoryMode::Always => 2,
+        },
         index_filters: execute.index_filters.into_iter().map(index_filter_to_proto).collect(),
         fed: execute.fed,
         broadcasts,
@@ -604,6 +613,12 @@ pub fn decode_execute(frame: Frame) -> Decoded<Execute> {
         indexes: message.indexes.into_iter().map(index_from_proto).collect::<Decoded<_>>()?,
         reserved: message.reserved.iter().map(extent_from_proto).collect(),
         extensible: message.extensible,
+        history: match message.history {
+            0 => HistoryMode::Off,
+            1 => HistoryMode::On,
+            2 => HistoryMode::Always,
+            _ => return Err(MalformedMessage::Field("a mode of filter history")),
+        },
         index_filters: message
             .index_filters
             .into_iter()

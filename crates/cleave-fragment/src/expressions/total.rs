@@ -34,7 +34,7 @@ fn part_cannot_fail(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
     }
     if let Some(cast) = expr.downcast_ref::<CastExpr>() {
         let from = cast.expr().data_type(schema);
-        return from.is_ok_and(|from| cast_factor(&from, cast.cast_type()).is_some());
+        return from.is_ok_and(|from| is_total_cast(&from, cast.cast_type()));
     }
     expr.is::<Column>()
         || expr.is::<Literal>()
@@ -50,6 +50,12 @@ fn part_cannot_fail(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
         || expr.is::<HashTableLookupExpr>()
         // Conditions with it are left out.
         || expr.is::<AbsentKeyExpr>()
+}
+
+/// Whether a cast from one type to the other has a value for each but NULL, and no two values have the same.
+pub fn is_total_cast(from: &DataType, to: &DataType) -> bool {
+    let is_widened = matches!((from, to), (DataType::Float32, DataType::Float64));
+    is_widened || cast_factor(from, to).is_some()
 }
 
 /// The factor that converts values of one type to the other, if the cast cannot overflow.

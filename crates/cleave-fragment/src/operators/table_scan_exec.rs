@@ -43,6 +43,7 @@ use crate::row_places::reference_field;
 mod condition;
 mod conditions;
 mod filters_above;
+mod history;
 mod read;
 pub(crate) mod scan_page;
 

@@ -464,6 +464,7 @@ fn execute() -> Execute {
         }],
         reserved: vec![extent(9, 4), extent(0, 1)],
         extensible: true,
+        history: cleave_fragment::filter_history::HistoryMode::Off,
     }
 }
 

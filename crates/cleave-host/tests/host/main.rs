@@ -29,6 +29,7 @@ mod failover;
 mod fencing;
 mod few_rows_joined;
 mod few_rows_nested;
+mod filter_history;
 mod filters_in_flight;
 mod flushing;
 mod foreign_keys;

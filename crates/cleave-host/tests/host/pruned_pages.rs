@@ -66,6 +66,7 @@ fn context(
         locks: None,
         places: RowPlaces::default(),
         read_ahead: 1,
+        history: None,
         counters: Arc::default(),
     }
 }

@@ -393,6 +393,7 @@ async fn lock_on(device: &Device, job: &LockingJob, object: u64, vids: Range<u64
         shipped: Vec::new(),
         reserved: Vec::new(),
         extensible: false,
+        history: cleave_fragment::filter_history::HistoryMode::Off,
         partitions: 1,
         memory_bytes: 4 << 20,
         slot_count: 4,

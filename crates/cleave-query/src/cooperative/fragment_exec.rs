@@ -498,6 +498,7 @@ impl FragmentExec {
             shipped: self.context.shipped_pages(inputs.iter().map(|(_, input)| &*input.input)),
             reserved: Vec::new(),
             extensible: false,
+            history: settings.history_mode(),
         })
     }
 

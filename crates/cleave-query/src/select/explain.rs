@@ -14,6 +14,7 @@ use cleave_catalog::error::Result;
 use cleave_catalog::settings::{Settings, bytes_text};
 use cleave_fragment::command::RunReport;
 use cleave_fragment::command::status::metrics_sets;
+use cleave_fragment::filter_history::HistoryCounts;
 use cleave_fragment::{BroadcastExec, IndexFigures, TableScanExec};
 use cleave_plan::PlanEstimates;
 use cleave_plan::cardinality::estimate_rows_with;
@@ -442,11 +443,13 @@ fn seconds(seconds: f64) -> String {
 fn host_look_ups(plan: &Arc<dyn ExecutionPlan>, lines: &mut Vec<(String, String)>) {
     if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
         let metrics = scan.metrics().unwrap_or_default().aggregate_by_name();
-        let counts = metrics.iter().map(|metric| {
-            let value = metric.value();
-            (value.name(), value.as_usize() as u64)
-        });
-        let found = IndexFigures::of_metrics(counts).into_iter();
+        let values = || metrics.iter().map(|metric| metric.value());
+        let counts = || values().map(|value| (value.name(), value.as_usize() as u64));
+        let history = HistoryCounts::of_metrics(counts()).map(|counts| counts.to_string());
+        lines.extend(
+            history.map(|counts| (format!("{}, filter history", scan.scan().table), counts)),
+        );
+        let found = IndexFigures::of_metrics(counts()).into_iter();
         lines.extend(found.map(|figures| (scan.scan().table.clone(), figures.to_string())));
     }
     plan.children().into_iter().for_each(|child| host_look_ups(child, lines));
@@ -538,9 +541,11 @@ fn fragment_lines(
 
 fn report_lines(report: &RunReport, slot_bytes: u32) -> Vec<(String, String)> {
     let line = |name: &str, value: String| (name.to_owned(), value);
-    let operators = report.operators.iter().map(|metric| (metric.name.as_str(), metric.value));
-    let indexes = IndexFigures::of_metrics(operators).into_iter();
+    let operators = || report.operators.iter().map(|metric| (metric.name.as_str(), metric.value));
+    let indexes = IndexFigures::of_metrics(operators()).into_iter();
     let mut lines: Vec<_> = indexes.map(|figures| line("index", figures.to_string())).collect();
+    let history = HistoryCounts::of_metrics(operators());
+    lines.extend(history.map(|counts| line("filter history", counts.to_string())));
     lines.extend([
         line("rows scanned", report.rows_scanned.to_string()),
         line("page reads", report.pages_read.to_string()),

@@ -13,6 +13,7 @@ use cleave_catalog::catalog::{CatalogState, HeldSpace, Keep, TableState};
 use cleave_catalog::settings::{Settings, Stack, When};
 use cleave_engine::host_pages::RoutedPages;
 use cleave_fragment::command::message::{Payload, ShippedPage};
+use cleave_fragment::filter_history::HistoryUse;
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::result_memory::ResultMemory;
 use cleave_fragment::{
@@ -533,6 +534,10 @@ impl StatementContext {
             locks: None,
             places: RowPlaces::default(),
             read_ahead,
+            history: Some(HistoryUse::new(
+                &self.database.filter_history,
+                self.settings.history_mode(),
+            )),
             counters: Arc::new(FragmentCounters::default()),
         })
     }

@@ -155,6 +155,12 @@ impl OpenColumn {
         }
     }
 
+    /// Whether the page has the column; one that was added later has one value for all rows of it.
+    #[must_use]
+    pub fn is_stored(&self) -> bool {
+        matches!(self.source, OpenSource::Chunk(_))
+    }
+
     /// Which rows are not NULL; None for all. Does not apply to a column that the page lacks.
     #[must_use]
     pub fn nulls(&self) -> Option<&NullBuffer> {

@@ -68,6 +68,7 @@ const CONFIGURATIONS: [Configuration; 10] = [
             ("slot_count", "1"),
             ("batch_size", "7"),
             ("stages", "always"),
+            ("filter_history", "always"),
         ],
         On::Embedded,
     ),
@@ -86,6 +87,7 @@ const CONFIGURATIONS: [Configuration; 10] = [
             ("late_materialisation", "always"),
             ("page_filter", "always"),
             ("stages", "always"),
+            ("filter_history", "always"),
         ],
         On::Remote,
     ),
@@ -94,7 +96,12 @@ const CONFIGURATIONS: [Configuration; 10] = [
     // Tables over two devices: broadcasts, and the merged rows of several fragments.
     (
         "divided_every_split",
-        &[("default_tablets", "5"), ("split", EVERY), ("stages", "always")],
+        &[
+            ("default_tablets", "5"),
+            ("split", EVERY),
+            ("stages", "always"),
+            ("filter_history", "always"),
+        ],
         On::Divided,
     ),
     (

@@ -120,6 +120,7 @@ fn request(claim: &Claim, reserved: Vec<Extent>) -> Execute {
         shipped: Vec::new(),
         reserved,
         extensible: true,
+        history: cleave_fragment::filter_history::HistoryMode::Off,
         locks: None,
         partitions: 1,
         memory_bytes: 0,

@@ -188,6 +188,7 @@ fn execute_comes_back_as_it_was() {
         }],
         reserved: vec![page(0).extent, Extent { start: BlockAddress(0), block_count: 1 }],
         extensible: true,
+        history: HistoryMode::Always,
     };
     assert_eq!(decode_execute(encode_execute(1, execute.clone())).unwrap(), execute);
     let by_batches = Execute { locks: Some(RunLocks::Batches), ..execute.clone() };

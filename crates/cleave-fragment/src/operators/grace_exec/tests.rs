@@ -89,6 +89,7 @@ fn task_with(
         locks: None,
         places: RowPlaces::default(),
         read_ahead: 1,
+        history: None,
         counters: Arc::default(),
     };
     let pool: Arc<dyn MemoryPool> = match memory_bytes {

@@ -78,6 +78,7 @@ pub(crate) fn task_writing_to(sink: &Arc<Counting>) -> Arc<TaskContext> {
         locks: None,
         read_ahead: 1,
         places: RowPlaces::default(),
+        history: None,
         counters: Arc::default(),
     };
     let runtime = Arc::new(RuntimeEnv::default());

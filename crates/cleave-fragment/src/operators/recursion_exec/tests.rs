@@ -61,6 +61,7 @@ fn task(memory_bytes: Option<usize>, start: &[i32], links: &[[i32; 2]]) -> Arc<T
         locks: None,
         read_ahead: 1,
         places: Default::default(),
+        history: None,
         counters: Arc::default(),
     };
     let pool: Arc<dyn MemoryPool> = match memory_bytes {

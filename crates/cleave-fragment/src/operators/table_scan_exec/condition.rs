@@ -167,6 +167,11 @@ impl Condition {
         self.may_fail
     }
 
+    /// Whether it only saves work: no result depends on it.
+    pub(super) fn is_optional(&self) -> bool {
+        self.is_optional
+    }
+
     /// Whether it needs only fixed-width columns that are among `read`.
     pub(super) fn needs_only(&self, read: &[ColumnRef]) -> bool {
         let is_fixed = |field: &Arc<Field>| field.data_type().is_primitive();

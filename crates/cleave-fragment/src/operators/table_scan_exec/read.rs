@@ -5,26 +5,27 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
-use std::vec;
+use std::{iter, vec};
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
-use cleave_store::{ColumnRef, OverflowValues, PageRead, Pick};
-use datafusion_common::{DataFusionError, Result};
+use cleave_store::{ColumnRef, OverflowValues, PageColumns, PageRead, Pick};
+use datafusion_common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion_execution::TaskContext;
 use datafusion_execution::memory_pool::MemoryPool;
 use datafusion_physical_expr::split_conjunction;
 use datafusion_physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, RecordOutput,
 };
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, try_join};
 use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 
 use super::condition::Condition;
 use super::conditions::Conditions;
 use super::filters_above::FiltersAbove;
+use super::history::{CONDITIONS_MAX, KnownRows, ScanHistory};
 use super::scan_page::{ScanPage, external, read_overflow};
 use super::{References, TableScan, version_columns};
 use crate::expressions::key_set::compact::is_implied;
@@ -41,6 +42,8 @@ const SMALL: usize = 4;
 pub(super) struct ScanRun {
     scan: Arc<TableScan>,
     conditions: Conditions,
+    /// What earlier scans know of these.
+    history: Option<ScanHistory>,
     /// Filters that tighten while the scan runs. Losing one changes nothing.
     filters_above: Arc<FiltersAbove>,
     context: Arc<FragmentContext>,
@@ -78,9 +81,15 @@ impl ScanRun {
         let parts: Vec<_> = scan.predicate.iter().flat_map(split_conjunction).collect();
         // Bounds of keys are for pruning pages; for the remaining rows the keys themselves are stricter.
         let asked = parts.iter().filter(|part| !is_implied(part, parts.iter().copied()));
-        let conditions = asked.map(|expr| Ok(Arc::new(Condition::new(expr, &scan.filter)?)));
+        let asked: Vec<_> = asked.copied().collect();
+        let conditions = asked.iter().map(|expr| Ok(Arc::new(Condition::new(expr, &scan.filter)?)));
+        let conditions = conditions.collect::<Result<Vec<_>>>()?;
+        let taken = asked.into_iter().zip(&conditions);
+        let history =
+            ScanHistory::of(context.history.as_ref(), &scan, taken, (metrics, partition))?;
         Ok(Self {
-            conditions: Conditions::new(conditions.collect::<Result<_>>()?),
+            conditions: Conditions::new(conditions),
+            history,
             filtered: context.index_filters.get(&scan.input).map(|input| input.of_pass(pass)),
             filters_above,
             metrics: metrics.clone(),
@@ -222,12 +231,16 @@ impl ScanRun {
         }
     }
 
-    async fn read_morsel(&self, morsel: Morsel) -> Result<SelectedPages> {
+    async fn read_morsel(&self, mut morsel: Morsel) -> Result<SelectedPages> {
         if morsel.segment.table_id != self.scan.table_id {
             return Err(DataFusionError::Internal(format!(
                 "morsel {} belongs to table {}, the scan to table {}",
                 morsel.number, morsel.segment.table_id, self.scan.table_id
             )));
+        }
+        let known = self.leave_known(&mut morsel);
+        if morsel.pages.is_empty() {
+            return Ok(SelectedPages::none());
         }
         let row_count: u64 =
             morsel.pages.iter().map(|page| self.rows_looked_at(&morsel, page)).sum();
@@ -243,8 +256,10 @@ impl ScanRun {
         first.extend(missing.iter().filter(|column| at_once || bounded.contains(column)));
         // Where a top-k has ruled out a whole morsel by its bound, that of the next one is asked before more is read.
         let bound_first = !bounded.is_empty() && self.bound_excludes.load(Relaxed);
-        let mut pages =
-            self.read_pages(morsel, if bound_first { &bounded } else { &first }).await?;
+        let mut pages = match bound_first {
+            true => self.read_pages(morsel, known, &bounded, &bounded).await?,
+            false => self.read_pages(morsel, known, &first, &self.scan.output.columns).await?,
+        };
         if bound_first {
             let _timer = self.baseline.elapsed_compute().timer();
             for page in &mut pages {
@@ -262,7 +277,9 @@ impl ScanRun {
         if pages.is_empty() {
             return Ok(SelectedPages::none());
         }
-        let filter_values = read_overflow(&self.context, &pages, &self.scan.filter.columns).await?;
+        let is_asked = |page: &&ScanPage<'_>| bound_first || !page.known.is_whole();
+        let asked = pages.iter().filter(is_asked);
+        let filter_values = read_overflow(&self.context, asked, &self.scan.filter.columns).await?;
         {
             let _timer = self.baseline.elapsed_compute().timer();
             for page in &mut pages {
@@ -315,34 +332,79 @@ impl ScanRun {
         self.scan.output.columns.iter().filter(|column| !filter.contains(column)).copied().collect()
     }
 
+    /// Leaves those pages of `morsel` that may have rows by what the history knows, and gives what it knows of each.
+    fn leave_known(&self, morsel: &mut Morsel) -> Vec<KnownRows> {
+        let Some(history) = &self.history else { return Vec::new() };
+        let (segment, mut known) = (morsel.segment, Vec::with_capacity(morsel.pages.len()));
+        morsel.pages.retain(|page| {
+            let of_page = history.known(&segment, page);
+            let is_left = of_page.may_have_rows();
+            if is_left {
+                known.push(of_page);
+            }
+            is_left
+        });
+        known
+    }
+
+    /// Reads `columns` of the pages of `morsel`, and `whole` of those of which the history knows which rows are left.
     async fn read_pages(
         &self,
         morsel: Morsel,
+        known: Vec<KnownRows>,
         columns: &[ColumnRef],
+        whole: &[ColumnRef],
     ) -> Result<Vec<ScanPage<'static>>> {
         let versions = version_columns(self.context.snapshot);
-        let columns: Vec<ColumnRef> = versions.iter().chain(columns).copied().collect();
-        let reads: Vec<PageRead> = morsel
-            .pages
-            .iter()
-            .map(|place| PageRead {
-                segment: morsel.segment,
-                page: place.page,
-                columns: columns.clone(),
-            })
-            .collect();
-        let answers = self.context.pages.read(reads.clone()).await.map_err(external)?;
-        Ok(morsel
-            .pages
-            .into_iter()
-            .zip(reads)
-            .zip(answers)
-            .map(|((place, read), columns)| ScanPage::new(Cow::Owned(place), read, columns))
-            .collect())
+        let with_versions = |columns: &[ColumnRef]| -> Vec<ColumnRef> {
+            versions.iter().chain(columns).copied().collect()
+        };
+        let (columns, whole) = (with_versions(columns), with_versions(whole));
+        let known = known.into_iter().map(Some).chain(iter::repeat_with(|| None));
+        let wanted = morsel.pages.iter().zip(known).map(|(place, known)| {
+            let known = known.unwrap_or_default();
+            let columns = if known.is_whole() { whole.clone() } else { columns.clone() };
+            (PageRead { segment: morsel.segment, page: place.page, columns }, known)
+        });
+        let (reads, known): (Vec<PageRead>, Vec<KnownRows>) = wanted.unzip();
+        let answers = self.read(&reads).await?;
+        let pages = morsel.pages.into_iter().zip(reads).zip(answers).zip(known);
+        let pages = pages.map(|(((place, read), columns), known)| {
+            let mut page = ScanPage::new(Cow::Owned(place), read, columns);
+            page.known = known;
+            page
+        });
+        Ok(pages.collect())
     }
 
-    /// Reads the chunks `missing` from pages with remaining rows.
+    /// Reads pages, of which one request names the same columns.
+    async fn read(&self, reads: &[PageRead]) -> Result<Vec<PageColumns>> {
+        let first = reads.first().map(|read| read.columns.as_slice());
+        let is_first = |read: &PageRead| Some(read.columns.as_slice()) == first;
+        if reads.iter().all(is_first) {
+            return self.context.pages.read(reads.to_vec()).await.map_err(external);
+        }
+        let (one, other): (Vec<_>, Vec<_>) = reads.iter().cloned().partition(is_first);
+        let both = try_join(self.context.pages.read(one), self.context.pages.read(other));
+        let (one, other) = both.await.map_err(external)?;
+        let (mut one, mut other) = (one.into_iter(), other.into_iter());
+        let answers = reads.iter().map(|read| match is_first(read) {
+            true => one.next(),
+            false => other.next(),
+        });
+        let answers = answers.collect::<Option<Vec<_>>>();
+        answers.ok_or_else(|| internal_datafusion_err!("fewer pages were read than were asked for"))
+    }
+
+    /// Reads the chunks `missing`, where they were not read yet, from pages with remaining rows.
     async fn read_rest(&self, pages: &mut [ScanPage<'_>], missing: &[ColumnRef]) -> Result<()> {
+        let lacks = |page: &&mut ScanPage<'_>| {
+            missing.iter().any(|column| !page.read.columns.contains(column))
+        };
+        let mut pages: Vec<_> = pages.iter_mut().filter(lacks).collect();
+        if pages.is_empty() {
+            return Ok(());
+        }
         let reads: Vec<PageRead> = pages
             .iter()
             .map(|page| PageRead { columns: missing.to_vec(), ..page.read.clone() })
@@ -364,12 +426,18 @@ impl ScanRun {
                 None => found,
             });
         }
+        if let Some(history) = &self.history {
+            kept = history.narrow(page, kept, overflow, self.batch_size)?;
+        }
         let above = self.above_early(page)?;
-        if above.is_empty() {
+        let answered = page.known.answered();
+        if above.is_empty() && answered == 0 {
             page.selection = self.conditions.narrow(page, kept, overflow, self.batch_size)?;
             return Ok(());
         }
-        let own = self.conditions.list().iter();
+        let own = self.conditions.list().iter().enumerate();
+        let own = own.filter(|(index, _)| *index >= CONDITIONS_MAX || answered & (1 << index) == 0);
+        let own = own.map(|(_, condition)| condition);
         let all = Conditions::new(own.chain(&above).cloned().collect());
         page.selection = all.narrow(page, kept, overflow, self.batch_size)?;
         page.asked = above;

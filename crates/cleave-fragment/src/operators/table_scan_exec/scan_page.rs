@@ -19,6 +19,7 @@ use datafusion_common::cast::as_uint64_array;
 use datafusion_common::{DataFusionError, Result, internal_err};
 
 use super::condition::Condition;
+use super::history::KnownRows;
 use crate::fragment::FragmentContext;
 use crate::morsel::MorselPage;
 
@@ -31,13 +32,16 @@ pub(crate) struct ScanPage<'a> {
     pub(crate) selection: Option<BooleanBuffer>,
     /// Conditions from above that its selection already satisfies.
     pub(super) asked: Vec<Arc<Condition>>,
+    /// What the filter history knows of it.
+    pub(super) known: KnownRows,
     opened: Vec<(ColumnRef, OpenColumn)>,
 }
 
 impl<'a> ScanPage<'a> {
     /// A page with the chunks that `read` requested.
     pub(crate) fn new(place: Cow<'a, MorselPage>, read: PageRead, columns: PageColumns) -> Self {
-        Self { place, read, columns, selection: None, asked: Vec::new(), opened: Vec::new() }
+        let (selection, asked, known) = (None, Vec::new(), KnownRows::default());
+        Self { place, read, columns, selection, asked, known, opened: Vec::new() }
     }
 
     /// Rows, including dead ones.
@@ -157,9 +161,9 @@ impl<'a> ScanPage<'a> {
 }
 
 /// The long values of `columns` on `pages`, which are stored on overflow pages.
-pub(crate) async fn read_overflow(
+pub(crate) async fn read_overflow<'a>(
     context: &FragmentContext,
-    pages: &[ScanPage<'_>],
+    pages: impl IntoIterator<Item = &'a ScanPage<'a>>,
     columns: &[ColumnRef],
 ) -> Result<OverflowValues> {
     let mut wanted = Vec::new();

@@ -29,6 +29,7 @@ use proptest::prelude::{any, prop, prop_assert_eq, proptest};
 
 use super::*;
 use crate::codec::{decode_fragment, encode_fragment};
+use crate::filter_history::HistoryUse;
 use crate::fragment::fragment_task_context;
 use crate::fragment::unread_task_context;
 use crate::morsel::{Morsel, MorselList, MorselPage};
@@ -225,7 +226,30 @@ fn rows_from(
     plan: &dyn ExecutionPlan,
     snapshot: Snapshot,
 ) -> Result<RecordBatch> {
-    let context = FragmentContext {
+    rows_with_history(pages, table, plan, snapshot, None)
+}
+
+fn rows_with_history(
+    pages: Arc<dyn PageSource>,
+    table: &Stored,
+    plan: &dyn ExecutionPlan,
+    snapshot: Snapshot,
+    history: Option<HistoryUse>,
+) -> Result<RecordBatch> {
+    let context = context_over(pages, table, snapshot, history);
+    let task = fragment_task_context(Arc::new(context), Arc::new(RuntimeEnv::default()), &[]);
+    let stream = plan.execute(0, task?)?;
+    let batches = block_on(common::collect(stream))?;
+    Ok(concat_batches(&table.batch.schema(), &batches)?)
+}
+
+fn context_over(
+    pages: Arc<dyn PageSource>,
+    table: &Stored,
+    snapshot: Snapshot,
+    history: Option<HistoryUse>,
+) -> FragmentContext {
+    FragmentContext {
         pages,
         snapshot,
         inputs: BTreeMap::from([(3, MorselList::new(table.morsels.clone()) as _)]),
@@ -238,12 +262,9 @@ fn rows_from(
         locks: None,
         places: RowPlaces::default(),
         read_ahead: 1,
+        history,
         counters: Arc::default(),
-    };
-    let task = fragment_task_context(Arc::new(context), Arc::new(RuntimeEnv::default()), &[]);
-    let stream = plan.execute(0, task?)?;
-    let batches = block_on(common::collect(stream))?;
-    Ok(concat_batches(&table.batch.schema(), &batches)?)
+    }
 }
 
 /// The rows of `batch` for which all of `filters` are true.
@@ -445,3 +466,4 @@ fn a_filter_is_taken_apart_once_a_generation() {
 
 mod dead;
 mod early_keys;
+mod history;

@@ -79,6 +79,7 @@ fn what_hosts_send_counts_for_what_it_is() {
         shipped: Vec::new(),
         reserved: extents.clone(),
         extensible: true,
+        history: crate::filter_history::HistoryMode::Always,
         partitions: 1,
         memory_bytes: 1,
         slot_count: 1,

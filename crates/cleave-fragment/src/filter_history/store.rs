@@ -1,0 +1,322 @@
+//! What is known of the leaves of conditions, by page, within a number of bytes.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow::buffer::BooleanBuffer;
+use cleave_store::{PageRef, SegmentRef};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::formula::{Formula, Leaf, LeafKey};
+use super::rows::LeafRows;
+
+/// Bytes of the history of a side, unless its options say otherwise.
+pub const FILTER_HISTORY_BYTES: u64 = 32 << 20;
+
+/// Most leaves of one column that are numbered: the one that was not asked for longest is forgotten first.
+const LEAVES_MAX: usize = 64;
+/// Most columns that have leaves; then all are forgotten.
+const COLUMNS_MAX: usize = 1024;
+/// Bytes of an entry besides its rows: its key, and what the cache keeps of it.
+const ENTRY_BYTES: u64 = 96;
+/// An entry is expected to have so many bytes.
+const ENTRY_BYTES_EXPECTED: u64 = 1024;
+/// Most wider leaves that are looked for on each page, of those that bound a leaf on one side.
+const IMPLIED_MAX: usize = 2;
+
+/// The number of a leaf; 0: none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct LeafId(u64);
+
+/// When the rows of a leaf are noted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum HistoryMode {
+    /// Never, nor are they asked for.
+    #[default]
+    Off,
+    /// From the second scan that has it.
+    On,
+    /// From the first.
+    Always,
+}
+
+/// A page: where it is, and the checksum of its header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PageKey {
+    segment: u32,
+    start: u64,
+    table_id: u32,
+    page: u32,
+    row_count: u32,
+    checksum: u32,
+}
+
+impl PageKey {
+    /// The page `page` of `segment`; None: it is in memory only.
+    pub fn of(segment: &SegmentRef, page: &PageRef) -> Option<Self> {
+        (!segment.segment.is_shipped()).then_some(Self {
+            segment: segment.segment.0,
+            start: page.extent.start.0,
+            table_id: segment.table_id,
+            page: page.page,
+            row_count: page.row_count,
+            checksum: page.checksum,
+        })
+    }
+
+    /// Its rows, as its reference says.
+    pub fn row_count(&self) -> u32 {
+        self.row_count
+    }
+}
+
+/// The history of a side, as one run uses it.
+#[derive(Debug, Clone)]
+pub struct HistoryUse {
+    history: Arc<FilterHistory>,
+    mode: HistoryMode,
+    /// The run's number: its scans and their partitions count a leaf once.
+    run: u64,
+}
+
+impl HistoryUse {
+    /// `history`, for one more run.
+    pub fn new(history: &Arc<FilterHistory>, mode: HistoryMode) -> Self {
+        let run = history.runs.fetch_add(1, Relaxed) + 1;
+        Self { history: Arc::clone(history), mode, run }
+    }
+
+    /// The history; None: it is not to be used.
+    pub(crate) fn history(&self) -> Option<&Arc<FilterHistory>> {
+        (self.mode != HistoryMode::Off).then_some(&self.history)
+    }
+
+    /// Numbers the leaves of `formula`, which a scan of the run begins to evaluate, and finds the wider ones that are
+    /// known.
+    pub(crate) fn sighted(&self, formula: &mut Formula) {
+        let mut leaves = self.history.leaves();
+        for leaf in formula.leaves_mut() {
+            leaves.number(leaf, (self.mode, self.run));
+        }
+    }
+}
+
+/// Totals since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HistoryFigures {
+    /// Leaves that are numbered.
+    pub leaves: u64,
+    /// Pairs of page and leaf that are known.
+    pub entries: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Bytes that they may have.
+    pub bytes_max: u64,
+    /// Questions that were answered.
+    pub hits: u64,
+    /// And that were not.
+    pub misses: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct EntryKey {
+    page: PageKey,
+    leaf: LeafId,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct EntryBytes;
+
+impl Weighter<EntryKey, Arc<LeafRows>> for EntryBytes {
+    fn weight(&self, _: &EntryKey, rows: &Arc<LeafRows>) -> u64 {
+        ENTRY_BYTES + rows.bytes() as u64
+    }
+}
+
+/// A leaf that has a number.
+#[derive(Debug)]
+struct Known {
+    key: LeafKey,
+    id: LeafId,
+    /// Runs that had it.
+    runs: u64,
+    /// The last one.
+    last: u64,
+}
+
+#[derive(Debug, Default)]
+struct Leaves {
+    /// By table and column.
+    columns: HashMap<(u32, u32), Vec<Known>>,
+    last_id: u64,
+}
+
+/// See the [module's](super) description.
+pub struct FilterHistory {
+    entries: Cache<EntryKey, Arc<LeafRows>, EntryBytes>,
+    bytes_max: u64,
+    leaves: Mutex<Leaves>,
+    runs: AtomicU64,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl fmt::Debug for FilterHistory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FilterHistory").field("figures", &self.figures()).finish_non_exhaustive()
+    }
+}
+
+impl FilterHistory {
+    /// A history of at most `bytes_max` bytes.
+    pub fn new(bytes_max: u64) -> Self {
+        let expected = usize::try_from(bytes_max / ENTRY_BYTES_EXPECTED).unwrap_or(usize::MAX);
+        Self {
+            entries: Cache::with_weighter(expected.max(1), bytes_max, EntryBytes),
+            bytes_max,
+            leaves: Mutex::default(),
+            runs: AtomicU64::default(),
+            hits: AtomicU64::default(),
+            misses: AtomicU64::default(),
+        }
+    }
+
+    /// The rows of `page` for which `formula` is true; None: a leaf is not known that matters.
+    pub fn rows(&self, formula: &Formula, page: &PageKey) -> Option<BooleanBuffer> {
+        match formula {
+            Formula::Leaf(leaf) => self.leaf_rows(leaf, page),
+            Formula::And(parts) => {
+                let mut parts = parts.iter().map(|part| self.rows(part, page));
+                let first = parts.next()??;
+                parts.try_fold(first, |rows, part| Some(&rows & &part?))
+            }
+            Formula::Or(parts) => {
+                let mut parts = parts.iter().map(|part| self.rows(part, page));
+                let first = parts.next()??;
+                parts.try_fold(first, |rows, part| Some(&rows | &part?))
+            }
+        }
+    }
+
+    /// Rows of `page` among which all are for which `formula` is true, where [`FilterHistory::rows`] does not know
+    /// them; None: any may be.
+    pub fn rows_at_most(&self, formula: &Formula, page: &PageKey) -> Option<BooleanBuffer> {
+        match formula {
+            Formula::Leaf(leaf) => self.get(leaf.id, page).map_or_else(
+                || {
+                    let mut wider = leaf.implied.iter();
+                    wider.find_map(|(id, is_negated)| Some(self.get(*id, page)?.rows(*is_negated)))
+                },
+                |rows| Some(rows.rows(leaf.is_negated)),
+            ),
+            Formula::And(parts) => {
+                let known = parts.iter().filter_map(|part| self.rows_at_most(part, page));
+                known.reduce(|rows, part| &rows & &part)
+            }
+            Formula::Or(parts) => {
+                let mut parts = parts.iter().map(|part| self.rows_at_most(part, page));
+                let first = parts.next()??;
+                parts.try_fold(first, |rows, part| Some(&rows | &part?))
+            }
+        }
+    }
+
+    /// The rows of `page` for which `leaf` is true.
+    pub fn leaf_rows(&self, leaf: &Leaf, page: &PageKey) -> Option<BooleanBuffer> {
+        let found = self.get(leaf.id, page);
+        let counter = if found.is_some() { &self.hits } else { &self.misses };
+        counter.fetch_add(1, Relaxed);
+        found.map(|rows| rows.rows(leaf.is_negated))
+    }
+
+    fn get(&self, leaf: LeafId, page: &PageKey) -> Option<Arc<LeafRows>> {
+        let key = EntryKey { page: *page, leaf };
+        self.entries.get(&key).filter(|rows| rows.row_count == page.row_count)
+    }
+
+    /// Notes the `rows` of `page` for which the plain form of `leaf` is true, and for which it is NULL.
+    pub fn note(&self, leaf: &Leaf, page: &PageKey, rows: LeafRows) {
+        if leaf.id != LeafId::default() && rows.row_count == page.row_count {
+            self.entries.insert(EntryKey { page: *page, leaf: leaf.id }, Arc::new(rows));
+        }
+    }
+
+    /// Forgets everything: the media are another's.
+    pub fn clear(&self) {
+        // Numbers are not given twice: scans that still run may note what they have.
+        self.leaves().columns.clear();
+        self.entries.clear();
+    }
+
+    /// Totals.
+    pub fn figures(&self) -> HistoryFigures {
+        HistoryFigures {
+            leaves: self.leaves().columns.values().map(|leaves| leaves.len() as u64).sum(),
+            entries: self.entries.len() as u64,
+            bytes: self.entries.weight(),
+            bytes_max: self.bytes_max,
+            hits: self.hits.load(Relaxed),
+            misses: self.misses.load(Relaxed),
+        }
+    }
+
+    fn leaves(&self) -> MutexGuard<'_, Leaves> {
+        self.leaves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Leaves {
+    fn number(&mut self, leaf: &mut Leaf, (mode, run): (HistoryMode, u64)) {
+        if self.columns.len() >= COLUMNS_MAX {
+            self.columns.clear();
+        }
+        let last_id = &mut self.last_id;
+        let column = self.columns.entry((leaf.key.table_id, leaf.key.column)).or_default();
+        let place = column.iter().position(|known| known.key == leaf.key).unwrap_or_else(|| {
+            let oldest = column.iter().enumerate().min_by_key(|(_, known)| known.last);
+            if let Some((oldest, _)) = oldest.filter(|_| column.len() >= LEAVES_MAX) {
+                column.swap_remove(oldest);
+            }
+            *last_id += 1;
+            column.push(Known { key: leaf.key.clone(), id: LeafId(*last_id), runs: 0, last: 0 });
+            column.len() - 1
+        });
+        let Some(known) = column.get_mut(place) else { return };
+        if known.last < run {
+            known.runs += 1;
+            known.last = run;
+        }
+        leaf.id = known.id;
+        leaf.is_noted = match mode {
+            HistoryMode::Off => false,
+            HistoryMode::On => known.runs > 1,
+            HistoryMode::Always => true,
+        };
+        let wider = column.iter().filter_map(|known| {
+            let is_negated = leaf.key.implies(leaf.is_negated, &known.key)?;
+            (known.id != leaf.id).then_some((&known.key, known.id, is_negated))
+        });
+        let (below, above): (Vec<_>, Vec<_>) = wider.partition(|(.., is_negated)| *is_negated);
+        leaf.implied = closest(below, |one, other| other.compare(one));
+        leaf.implied.extend(closest(above, LeafKey::compare));
+    }
+}
+
+/// The first few of `wider` by `order`, which need not be a total one.
+fn closest(
+    mut wider: Vec<(&LeafKey, LeafId, bool)>,
+    order: impl Fn(&LeafKey, &LeafKey) -> Ordering,
+) -> Vec<(LeafId, bool)> {
+    let mut closest = Vec::new();
+    while closest.len() < IMPLIED_MAX {
+        let first = wider.iter().enumerate().min_by(|(_, one), (_, other)| order(one.0, other.0));
+        let Some(first) = first.map(|(place, _)| place) else { break };
+        let (_, id, is_negated) = wider.swap_remove(first);
+        closest.push((id, is_negated));
+    }
+    closest
+}

@@ -1,0 +1,120 @@
+//! Tests of the filter history: scans on either side give the rows of scans without it while rows change, and leave
+//! pages unread.
+
+use cleave_host::Session;
+
+use crate::devices::attach_nas;
+use crate::support::{fresh, refused, rows, run};
+
+/// Zone maps say nothing of these.
+const CONDITIONS: [&str; 6] = [
+    "tag LIKE '%x%'",
+    "NOT (tag LIKE '%x%' OR w < 40)",
+    "w > 95 AND part = 3",
+    "w >= 50.5",
+    "w < 40 OR part IS NULL",
+    "part NOT IN (1, 2) AND w > 90",
+];
+
+fn query(table: &str, condition: &str) -> String {
+    format!("SELECT count(*), sum(id), max(note) FROM {table} WHERE {condition}")
+}
+
+/// Pages that EXPLAIN ANALYZE says were not read, answered and noted.
+async fn counts(session: &mut Session, sql: &str) -> [u64; 3] {
+    let plan = rows(session, &format!("EXPLAIN ANALYZE {sql}")).await;
+    let Some(line) = plan.iter().find(|line| line.contains("pages not read, ")) else {
+        return [0; 3];
+    };
+    let mut numbers = line.split([' ', ',']).filter_map(|word| word.parse().ok());
+    [(); 3].map(|()| numbers.next().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_are_those_without_it_while_rows_change() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let (_served, _) = attach_nas(&database, outside.path()).await;
+    let (mut plain, mut other) = (database.session(), database.session());
+    for (table, device) in [("near", "embedded"), ("far", "nas")] {
+        run(
+            &mut plain,
+            &format!(
+                "SET default_device = '{device}'; CREATE TABLE {table} (id int PRIMARY KEY, tag text, w real, part int,
+                     note text);
+                 INSERT INTO {table} SELECT v, CASE WHEN v / 1000 = 7 THEN 'ax' ELSE 'az' END || v, v * 37 % 100,
+                     nullif(v % 7, 5), 'note ' || v || repeat(md5(v::text), 8) FROM generate_series(1, 40000) AS s(v);
+                 CHECKPOINT"
+            ),
+        )
+        .await;
+    }
+    run(&mut plain, "SET filter_history = off; SET index_scan = off").await;
+    let mut sessions = Vec::new();
+    for (split, mode) in [("h0", "on"), ("host", "on"), ("h0", "always"), ("auto", "on")] {
+        let mut session = database.session();
+        let set = format!("SET split = {split}; SET filter_history = {mode}; SET index_scan = off");
+        run(&mut session, &set).await;
+        sessions.push(session);
+    }
+    for table in ["near", "far"] {
+        for change in [
+            "SELECT 1",
+            &format!("DELETE FROM {table} WHERE id % 3 = 0"),
+            &format!("UPDATE {table} SET tag = 'x' || id, w = 99 WHERE id BETWEEN 20000 AND 20900"),
+            &format!("INSERT INTO {table} VALUES (50000, 'xx', 96, 3, 'new')"),
+            &format!("VACUUM {table}"),
+            &format!("ALTER TABLE {table} ADD COLUMN more int DEFAULT 3"),
+            &format!(
+                "ALTER TABLE {table} DROP COLUMN part; ALTER TABLE {table} RENAME COLUMN more TO part"
+            ),
+            &format!(
+                "ALTER TABLE {table} DROP COLUMN part; ALTER TABLE {table} ADD COLUMN part int"
+            ),
+        ] {
+            run(&mut other, change).await;
+            for condition in CONDITIONS {
+                let sql = query(table, condition);
+                let expected = rows(&mut plain, &sql).await;
+                for session in &mut sessions {
+                    for _ in 0..2 {
+                        assert_eq!(rows(session, &sql).await, expected, "{sql} after {change}");
+                    }
+                }
+            }
+        }
+    }
+    // A row that is known to be left is still one that fails.
+    let failing = "SELECT count(*) FROM far WHERE 1 / (id - 7) > 0 AND w > 50";
+    for session in &mut sessions {
+        run(session, "SELECT count(*) FROM far WHERE w > 50").await;
+        assert_eq!(refused(session, failing).await.sqlstate(), "22012");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_are_not_read_again_for_the_same_condition() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let (_served, _) = attach_nas(&database, outside.path()).await;
+    let mut session = database.session();
+    run(
+        &mut session,
+        "SET default_device = 'nas'; CREATE TABLE far (id int PRIMARY KEY, tag text, note text);
+         INSERT INTO far SELECT v, CASE WHEN v / 1000 = 7 THEN 'ax' ELSE 'az' END || v, repeat(md5(v::text), 9)
+             FROM generate_series(1, 60000) AS s(v);
+         CHECKPOINT; SET split = h0; SET index_scan = off; SET stealing = off",
+    )
+    .await;
+    let sql = "SELECT id, note FROM far WHERE tag LIKE '%x%'";
+    assert_eq!(counts(&mut session, sql).await, [0, 0, 0]);
+    let [_, _, noted] = counts(&mut session, sql).await;
+    assert!(noted > 5, "{noted}");
+    let [unread, answered, noted_again] = counts(&mut session, sql).await;
+    assert_eq!((unread + answered, noted_again), (noted, 0));
+    assert!(answered < 4, "{answered}");
+    run(&mut session, "SET filter_history = off").await;
+    assert_eq!(counts(&mut session, sql).await, [0, 0, 0]);
+    run(&mut session, "RESET filter_history; SET stack = blk; RESET split").await;
+    assert_eq!(counts(&mut session, sql).await, [0, 0, 0]);
+}
