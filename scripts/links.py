@@ -314,13 +314,6 @@ def work(dice, fresh):
         lambda: ["CREATE TABLE {p}brief (id int PRIMARY KEY, note text) WITH (devices = (%s))" % dice.choice(["{far}",
             "{both}"]),
                  f"INSERT INTO {{p}}brief SELECT id, note FROM {{p}}{table}", "DROP TABLE {p}brief"],
-        lambda: ["CREATE MATERIALIZED VIEW {p}sums AS SELECT v %% 10 AS g, count(*) AS n, sum(v) AS s FROM {p}%s "
-                 "GROUP BY 1" % table,
-                 f"UPDATE {{p}}{table} SET v = v + 1 WHERE id % 50 = {id % 50}", "REFRESH MATERIALIZED VIEW {p}sums",
-                 "SELECT * FROM {p}sums ORDER BY g", "DROP MATERIALIZED VIEW {p}sums"],
-        lambda: ["SET stages = always", f"WITH x AS MATERIALIZED (SELECT id, v, note FROM {{p}}{table} WHERE id % 3 = "
-                 f"{some % 3}) SELECT count(*), sum(a.v), min(b.note) FROM x a JOIN x b ON a.id = b.id",
-                 "RESET stages"],
         lambda: ["CHECKPOINT"],
         lambda: [f"VACUUM {{p}}{table}"],
         lambda: ["VACUUM FULL {p}%s" % table],
