@@ -102,8 +102,7 @@ impl Formula {
     /// `expr`, whose columns are positions in `of`, columns of the table `table_id`, as a formula; None: it has a part
     /// that is no leaf.
     pub fn of(expr: &Arc<dyn PhysicalExpr>, table_id: u32, of: &Projection) -> Option<Self> {
-        let formula = part(expr, (table_id, of), (false, 0))?;
-        (formula.leaves().len() <= LEAVES_MAX).then_some(formula)
+        part(expr, (table_id, of), (false, 0), &mut { LEAVES_MAX })
     }
 
     /// Its leaves.
@@ -125,18 +124,32 @@ impl Formula {
     }
 }
 
-/// `expr`, or its negation, at `depth` of a condition.
+/// `expr`, or its negation, at `depth` of a condition that may have `leaves_left` more leaves: no more than these are
+/// looked at, however long it is.
 fn part(
     expr: &Arc<dyn PhysicalExpr>,
     of: (u32, &Projection),
     (is_negated, depth): (bool, usize),
+    leaves_left: &mut usize,
 ) -> Option<Formula> {
     if depth > DEPTH_MAX {
         return None;
     }
     if let Some(not) = expr.downcast_ref::<NotExpr>() {
-        return part(not.arg(), of, (!is_negated, depth + 1));
+        return part(not.arg(), of, (!is_negated, depth + 1), leaves_left);
     }
+    let is_joined = |binary: &BinaryExpr| matches!(binary.op(), Operator::And | Operator::Or);
+    let binary = expr.downcast_ref::<BinaryExpr>();
+    if let Some(binary) = binary.filter(|binary| is_joined(binary)) {
+        let left = part(binary.left(), of, (is_negated, depth + 1), leaves_left)?;
+        let right = part(binary.right(), of, (is_negated, depth + 1), leaves_left)?;
+        // NOT (a AND b) is NOT a OR NOT b.
+        return Some(match (*binary.op() == Operator::And) != is_negated {
+            true => Formula::And(vec![left, right]),
+            false => Formula::Or(vec![left, right]),
+        });
+    }
+    *leaves_left = leaves_left.checked_sub(1)?;
     let leaf = |key: LeafKey, expr: Arc<dyn PhysicalExpr>, is_negated| {
         Some(Formula::Leaf(Leaf {
             key,
@@ -147,16 +160,7 @@ fn part(
             is_noted: false,
         }))
     };
-    if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
-        if matches!(binary.op(), Operator::And | Operator::Or) {
-            let left = part(binary.left(), of, (is_negated, depth + 1))?;
-            let right = part(binary.right(), of, (is_negated, depth + 1))?;
-            // NOT (a AND b) is NOT a OR NOT b.
-            return Some(match (*binary.op() == Operator::And) != is_negated {
-                true => Formula::And(vec![left, right]),
-                false => Formula::Or(vec![left, right]),
-            });
-        }
+    if let Some(binary) = binary {
         let (operand, constant, operator) =
             match (constant(binary.left()), constant(binary.right())) {
                 (None, Some(constant)) => (binary.left(), constant, *binary.op()),
@@ -186,6 +190,10 @@ fn part(
         return leaf(key, plain, is_negated != is_opposite);
     }
     if let Some(list) = expr.downcast_ref::<InListExpr>() {
+        // Each value takes its own size at least.
+        if list.len() * size_of::<ScalarValue>() > CONSTANT_BYTES_MAX {
+            return None;
+        }
         let mut values = list.list().iter().map(constant).collect::<Option<Vec<_>>>()?;
         // One order for all lists of the same values, whatever it is.
         values.sort_by_cached_key(ScalarValue::to_string);

@@ -185,42 +185,33 @@ impl FilterHistory {
         }
     }
 
-    /// The rows of `page` for which `formula` is true; None: a leaf is not known that matters.
-    pub fn rows(&self, formula: &Formula, page: &PageKey) -> Option<BooleanBuffer> {
+    /// Rows of `page` among which all are for which `formula` is true, and whether it is true for each of them; None:
+    /// any may be.
+    pub fn rows(&self, formula: &Formula, page: &PageKey) -> Option<(BooleanBuffer, bool)> {
         match formula {
-            Formula::Leaf(leaf) => self.leaf_rows(leaf, page),
-            Formula::And(parts) => {
-                let mut parts = parts.iter().map(|part| self.rows(part, page));
-                let first = parts.next()??;
-                parts.try_fold(first, |rows, part| Some(&rows & &part?))
-            }
-            Formula::Or(parts) => {
-                let mut parts = parts.iter().map(|part| self.rows(part, page));
-                let first = parts.next()??;
-                parts.try_fold(first, |rows, part| Some(&rows | &part?))
-            }
-        }
-    }
-
-    /// Rows of `page` among which all are for which `formula` is true, where [`FilterHistory::rows`] does not know
-    /// them; None: any may be.
-    pub fn rows_at_most(&self, formula: &Formula, page: &PageKey) -> Option<BooleanBuffer> {
-        match formula {
-            Formula::Leaf(leaf) => self.get(leaf.id, page).map_or_else(
-                || {
+            Formula::Leaf(leaf) => {
+                let exact = self.leaf_rows(leaf, page).map(|rows| (rows, true));
+                exact.or_else(|| {
                     let mut wider = leaf.implied.iter();
-                    wider.find_map(|(id, is_negated)| Some(self.get(*id, page)?.rows(*is_negated)))
-                },
-                |rows| Some(rows.rows(leaf.is_negated)),
-            ),
+                    wider.find_map(|(id, is_negated)| {
+                        Some((self.get(*id, page)?.rows(*is_negated), false))
+                    })
+                })
+            }
             Formula::And(parts) => {
-                let known = parts.iter().filter_map(|part| self.rows_at_most(part, page));
-                known.reduce(|rows, part| &rows & &part)
+                let known: Vec<_> = parts.iter().filter_map(|part| self.rows(part, page)).collect();
+                let are_all = known.len() == parts.len();
+                let known = known.into_iter();
+                let rows = known.reduce(|one, other| (&one.0 & &other.0, one.1 && other.1));
+                rows.map(|(rows, are_exact)| (rows, are_exact && are_all))
             }
             Formula::Or(parts) => {
-                let mut parts = parts.iter().map(|part| self.rows_at_most(part, page));
-                let first = parts.next()??;
-                parts.try_fold(first, |rows, part| Some(&rows | &part?))
+                let mut known = parts.iter().map(|part| self.rows(part, page));
+                let first = known.next()??;
+                known.try_fold(first, |(rows, are_exact), part| {
+                    let (more, is_exact) = part?;
+                    Some((&rows | &more, are_exact && is_exact))
+                })
             }
         }
     }

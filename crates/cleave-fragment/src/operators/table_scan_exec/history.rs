@@ -128,17 +128,11 @@ impl ScanHistory {
         let (mut count, mut rows) = (0, None);
         for (index, asked) in self.asked.iter().enumerate() {
             let Some(Asked { formula, .. }) = asked else { continue };
-            let left = match self.history.rows(formula, &key) {
-                Some(left) => {
-                    known.answered |= 1 << index;
-                    count += 1;
-                    left
-                }
-                None => match self.history.rows_at_most(formula, &key) {
-                    Some(left) => left,
-                    None => continue,
-                },
-            };
+            let Some((left, is_exact)) = self.history.rows(formula, &key) else { continue };
+            if is_exact {
+                known.answered |= 1 << index;
+                count += 1;
+            }
             rows = Some(match rows {
                 Some(before) => &before & &left,
                 None => left,

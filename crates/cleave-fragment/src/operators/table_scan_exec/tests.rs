@@ -61,6 +61,15 @@ struct Stored {
     encodings: Vec<Encoding>,
 }
 
+/// A column of this shape, every so many of its rows NULL; 0: none.
+fn shaped(shape: usize, random: &[i64], null_odds: usize) -> Vec<Option<i64>> {
+    let rows = (0..).zip(random).enumerate();
+    let value = |(at, (row, random)): (usize, (i64, &i64))| {
+        (null_odds == 0 || at % null_odds > 0).then(|| SHAPES[shape](row, *random))
+    };
+    rows.map(value).collect()
+}
+
 /// `wide` truncated to the bits of the column type.
 fn values(column_type: &ColumnType, wide: &[Option<i64>]) -> ArrayRef {
     let bits = match column_type {
@@ -386,13 +395,7 @@ proptest! {
         own in any::<bool>(),
         own_first in any::<bool>(),
     ) {
-        let wide: Vec<Option<i64>> = (0..)
-            .zip(&random)
-            .enumerate()
-            .map(|(at, (row, random))| {
-                (null_odds == 0 || at % null_odds > 0).then(|| SHAPES[shape](row, *random))
-            })
-            .collect();
+        let wide = shaped(shape, &random, null_odds);
         let class =
             if bulk { PageClass::BULK } else { PageClass { chunk_alignment: 64, ..PageClass::BULK } };
         let column_type = &TYPES[type_index];

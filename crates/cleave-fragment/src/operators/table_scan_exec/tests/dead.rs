@@ -38,13 +38,7 @@ proptest! {
         predicate in prop::sample::select(vec![None, Some(3), Some(7), Some(9)]),
         of_state in any::<bool>(),
     ) {
-        let wide: Vec<Option<i64>> = (0..)
-            .zip(&random)
-            .enumerate()
-            .map(|(at, (row, random))| {
-                (null_odds == 0 || at % null_odds > 0).then(|| SHAPES[shape](row, *random))
-            })
-            .collect();
+        let wide = shaped(shape, &random, null_odds);
         let mut table = stored(&TYPES[type_index], &wide, class);
         let mut left = Vec::new();
         for (page, dead) in table.morsels.iter_mut().flat_map(|morsel| &mut morsel.pages).zip(dead.iter().cycle()) {

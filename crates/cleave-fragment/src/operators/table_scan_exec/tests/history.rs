@@ -66,13 +66,7 @@ proptest! {
         bytes in prop::sample::select(vec![1_u64 << 20, 3000]),
         own_first in any::<bool>(),
     ) {
-        let wide: Vec<Option<i64>> = (0..)
-            .zip(&random)
-            .enumerate()
-            .map(|(at, (row, random))| {
-                (null_odds == 0 || at % null_odds > 0).then(|| SHAPES[shape](row, *random))
-            })
-            .collect();
+        let wide = shaped(shape, &random, null_odds);
         let class =
             if bulk { PageClass::BULK } else { PageClass { chunk_alignment: 64, ..PageClass::BULK } };
         let mut table = stored(&TYPES[type_index], &wide, class);
