@@ -11,7 +11,6 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Field, Schema};
 use cleave_catalog::error::{Error, Result};
 use cleave_fragment::command::message::CAPABILITY_FRAGMENTS;
 use cleave_fragment::command::{DeviceStatus, Identity, RunState};
@@ -182,13 +181,8 @@ fn as_batch(devices: &[Health]) -> Result<RecordBatch> {
             rates(|device| device.figure(Figure::MediaWriteSequential)),
         ),
     ];
-    let field = |(name, nullable, values): &(&str, bool, ArrayRef)| {
-        let data_type: &DataType = values.data_type();
-        Field::new(*name, data_type.clone(), *nullable)
-    };
-    let schema = Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));
-    let columns = columns.into_iter().map(|(_, _, values)| values).collect();
-    Ok(RecordBatch::try_new(schema, columns)?)
+    let columns = columns.into_iter().map(|(name, nullable, values)| (name, values, nullable));
+    Ok(RecordBatch::try_from_iter_with_nullable(columns)?)
 }
 
 fn bytes(block_count: u64) -> u64 {

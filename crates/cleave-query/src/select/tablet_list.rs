@@ -10,7 +10,6 @@ use cleave_catalog::catalog::rights::Privilege;
 use cleave_catalog::catalog::{CatalogState, TableState, TabletState};
 use cleave_catalog::error::Result;
 use datafusion::arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
-use datafusion::arrow::datatypes::{DataType, Field, Schema};
 
 use super::pg_catalog;
 use super::statement_context::StatementContext;
@@ -90,11 +89,6 @@ fn as_batch(tablets: &[Listed]) -> Result<RecordBatch> {
         ("segments", false, counts(|tablet| i32::try_from(tablet.segments).unwrap_or(i32::MAX))),
         ("pages", false, numbers(|tablet| Some(tablet.pages))),
     ];
-    let field = |(name, nullable, values): &(&str, bool, ArrayRef)| {
-        let data_type: &DataType = values.data_type();
-        Field::new(*name, data_type.clone(), *nullable)
-    };
-    let schema = Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));
-    let columns = columns.into_iter().map(|(_, _, values)| values).collect();
-    Ok(RecordBatch::try_new(schema, columns)?)
+    let columns = columns.into_iter().map(|(name, nullable, values)| (name, values, nullable));
+    Ok(RecordBatch::try_from_iter_with_nullable(columns)?)
 }

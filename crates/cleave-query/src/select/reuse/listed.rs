@@ -8,7 +8,6 @@ use cleave_catalog::catalog::view::Materialized;
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::Result;
 use datafusion::arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
-use datafusion::arrow::datatypes::{DataType, Field, Schema};
 
 use super::{HeldResult, first_of};
 use crate::populations::Populations;
@@ -133,11 +132,6 @@ fn as_batch(sets: &[Listed]) -> Result<RecordBatch> {
         ("age_ms", true, times(|set| set.age)),
         ("cost_ms", true, times(|set| set.cost)),
     ];
-    let field = |(name, nullable, values): &(&str, bool, ArrayRef)| {
-        let data_type: &DataType = values.data_type();
-        Field::new(*name, data_type.clone(), *nullable)
-    };
-    let schema = Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));
-    let columns = columns.into_iter().map(|(_, _, values)| values).collect();
-    Ok(RecordBatch::try_new(schema, columns)?)
+    let columns = columns.into_iter().map(|(name, nullable, values)| (name, values, nullable));
+    Ok(RecordBatch::try_from_iter_with_nullable(columns)?)
 }
