@@ -308,6 +308,7 @@ impl Runtime {
             reserved_block_count,
             media_bytes_read: self.media.bytes_read(),
             media_bytes_written: self.media.bytes_written(),
+            history: self.history.figures(),
             runs,
         })
     }

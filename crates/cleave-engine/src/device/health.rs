@@ -57,11 +57,27 @@ pub async fn batch(engine: &Engine) -> Result<RecordBatch> {
     as_batch(&join_all(asked).await)
 }
 
+/// The names of all devices with what each tells of itself, or why it has not.
+pub async fn statuses(engine: &Engine) -> Vec<(String, Result<DeviceStatus>)> {
+    let devices = engine.devices();
+    let asked = devices.iter().map(async |device| {
+        let told = within_patience(device, device.status()).await;
+        (device.name().to_owned(), told)
+    });
+    join_all(asked).await
+}
+
+/// What `device` tells by `asking` it, within the time that it has.
+async fn within_patience<T>(device: &Device, asking: impl Future<Output = Result<T>>) -> Result<T> {
+    // A device that owes an answer has had some of its time.
+    let patience = device.wait_left();
+    let told = waiting::timeout(patience, Box::pin(asking)).await;
+    told.unwrap_or_else(|| Err(device.unanswered("tell its status", patience)))
+}
+
 impl Health {
     async fn of(engine: &Engine, device: &Device) -> Self {
-        // A device that owes an answer has had some of its time.
-        let patience = device.wait_left();
-        let told = waiting::timeout(patience, Box::pin(Told::by(engine, device))).await;
+        let told = within_patience(device, Told::by(engine, device)).await;
         Self {
             name: device.name().to_owned(),
             mode: device.mode(),
@@ -69,7 +85,7 @@ impl Health {
             space: device.space(),
             traffic: device.is_connected().then(|| device.traffic()),
             owes_answer: device.owes_answer(),
-            told: told.unwrap_or_else(|| Err(device.unanswered("tell its status", patience))),
+            told,
         }
     }
 

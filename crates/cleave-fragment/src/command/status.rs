@@ -9,6 +9,7 @@ use datafusion_physical_plan::metrics::{
     Count, Gauge, Label, Metric, MetricValue, MetricsSet, Time,
 };
 
+use crate::filter_history::HistoryFigures;
 use crate::strip::Strip;
 
 /// Why a command failed, as a status and never as a dropped connection.
@@ -292,6 +293,8 @@ pub struct DeviceStatus {
     pub media_bytes_read: u64,
     /// Bytes written to the media since the device started.
     pub media_bytes_written: u64,
+    /// Its filter history.
+    pub history: HistoryFigures,
     /// Runs that were not released, by number.
     pub runs: Vec<RunStatus>,
 }

@@ -29,6 +29,7 @@ use cleave_fragment::command::{
     OperatorMetric, Ownership, Payload, ReadItem, ReadPayload, Reply, Request, RunLocks, RunReport,
     RunState, RunStatus, ShippedPage, Slot, SlotPayload, SpaceNeed, WriteItem,
 };
+use cleave_fragment::filter_history::HistoryFigures;
 use cleave_fragment::link::Token;
 use cleave_fragment::profile::SideProfile;
 use cleave_fragment::strip::Strip;
@@ -502,6 +503,14 @@ fn replies() -> Vec<Reply> {
             reserved_block_count: 4,
             media_bytes_read: 5,
             media_bytes_written: 6,
+            history: HistoryFigures {
+                leaves: 1,
+                entries: 2,
+                bytes: 3,
+                bytes_max: 4,
+                hits: 5,
+                misses: 6,
+            },
             runs: vec![RunStatus {
                 run: 1,
                 state: RunState::Running,

@@ -1,5 +1,5 @@
-//! Tests of the tables `cleave.devices` and `cleave.tablets`: what they show of devices that answer and of others, and
-//! to whom.
+//! Tests of the tables `cleave.devices`, `cleave.filter_history` and `cleave.tablets`: what they show of devices that
+//! answer and of others, and to whom.
 
 use std::time::Duration;
 
@@ -163,6 +163,7 @@ async fn devices_are_for_superusers_and_rows_for_those_who_may_read_them() {
         "SELECT t.rows FROM cleave.tablets t JOIN cleave.devices d ON d.name = t.device",
         "EXPLAIN SELECT error FROM cleave.devices",
         "COPY (SELECT address FROM cleave.devices) TO STDOUT",
+        "SELECT * FROM cleave.filter_history",
         "SELECT * FROM tablets",
         "SELECT * FROM public.devices",
     ] {
@@ -175,4 +176,35 @@ async fn devices_are_for_superusers_and_rows_for_those_who_may_read_them() {
     let joined = "SELECT t.table_name, d.kind FROM cleave.tablets t JOIN cleave.devices d \
          ON d.name = t.device WHERE t.table_name IN ('near', 'far') ORDER BY 1";
     assert_eq!(rows(&mut owner, joined).await, ["far,remote", "near,embedded"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_conditions_have_found_is_listed_for_host_and_devices() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, served, _) = Box::pin(with_nas(outside.path())).await;
+    let mut session = database.session();
+    run(&mut session, "SET filter_history = always").await;
+    let listed = "SELECT device, conditions, entries > 0, bytes > 0 AND bytes < bytes_max, hits > 0, error IS NULL
+         FROM cleave.filter_history ORDER BY device NULLS FIRST";
+    assert_eq!(
+        rows(&mut session, listed).await,
+        ["NULL,0,f,f,f,t", "embedded,0,f,f,f,t", "nas,0,f,f,f,t"]
+    );
+    for split in ["h0", "host"] {
+        for _ in 0..2 {
+            run(
+                &mut session,
+                &format!("SELECT /*+ split({split}) */ count(*) FROM far WHERE note < 'row 5'"),
+            )
+            .await;
+        }
+    }
+    assert_eq!(
+        rows(&mut session, listed).await,
+        ["NULL,1,t,t,t,t", "embedded,0,f,f,f,t", "nas,1,t,t,t,t"]
+    );
+    served.stop().await;
+    let lost = "SELECT conditions IS NULL AND bytes_max IS NULL, error LIKE '%nas%'
+         FROM cleave.filter_history WHERE device = 'nas'";
+    assert_eq!(row(&mut session, lost).await, "t,t");
 }

@@ -37,6 +37,7 @@ mod constant_row;
 mod deferred;
 mod describe;
 mod explain;
+mod history_list;
 mod host_cuts;
 mod index_choice;
 mod index_offers;

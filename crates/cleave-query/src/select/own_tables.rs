@@ -1,7 +1,7 @@
 //! The schema `cleave`: the database's own figures, as tables that the engine reads from memory.
 //!
 //! Such a table lies on no device, and plans that read it stay on the host. Its rows are those of the moment at which
-//! the query is bound. Only `cleave.devices` asks devices for them.
+//! the query is bound. Only `cleave.devices` and `cleave.filter_history` ask devices.
 
 use std::sync::Arc;
 
@@ -15,14 +15,15 @@ use datafusion::error::Result;
 use futures::future::BoxFuture;
 
 use super::statement_context::StatementContext;
-use super::{reuse, tablet_list};
+use super::{history_list, reuse, tablet_list};
 use crate::query_log;
 
 /// Name of the schema.
 pub(super) const SCHEMA: &str = "cleave";
 /// Names of its tables.
-const TABLES: [&str; 6] = [
+const TABLES: [&str; 7] = [
     activity::TABLE,
+    history_list::TABLE,
     lock_figures::TABLE,
     health::TABLE,
     query_log::TABLE,
@@ -48,6 +49,7 @@ impl OwnTables {
             activity::TABLE => database.activity().batch()?,
             lock_figures::TABLE => lock_figures::batch(&database.devices())?,
             health::TABLE => health::batch(database.storage()).await?,
+            history_list::TABLE => history_list::batch(database).await?,
             query_log::TABLE => database.query_log().batch()?,
             reuse::TABLE => reuse::listed::batch(database, self.context.state())?,
             tablet_list::TABLE => tablet_list::batch(&self.context)?,

@@ -15,6 +15,7 @@ use crate::command::status::{
 };
 use crate::command::wire::{Frame, FrameKind, PART_COUNT_MAX};
 use crate::field_count::count_fields;
+use crate::filter_history::HistoryFigures;
 use crate::morsel::Lease;
 use crate::profile::proto::{SideProto, side_from_proto, side_to_proto};
 use crate::strip::Strip;
@@ -128,6 +129,24 @@ struct StatusProto {
     runs: Vec<RunStatusProto>,
     #[prost(fixed64, tag = "8")]
     incarnation: u64,
+    #[prost(message, optional, tag = "9")]
+    history: Option<HistoryProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct HistoryProto {
+    #[prost(uint64, tag = "1")]
+    leaves: u64,
+    #[prost(uint64, tag = "2")]
+    entries: u64,
+    #[prost(uint64, tag = "3")]
+    bytes: u64,
+    #[prost(uint64, tag = "4")]
+    bytes_max: u64,
+    #[prost(uint64, tag = "5")]
+    hits: u64,
+    #[prost(uint64, tag = "6")]
+    misses: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -507,6 +526,20 @@ fn metric_kind_code(kind: MetricKind) -> u32 {
     }
 }
 
+impl From<HistoryFigures> for HistoryProto {
+    fn from(figures: HistoryFigures) -> Self {
+        let HistoryFigures { leaves, entries, bytes, bytes_max, hits, misses } = figures;
+        Self { leaves, entries, bytes, bytes_max, hits, misses }
+    }
+}
+
+impl From<HistoryProto> for HistoryFigures {
+    fn from(figures: HistoryProto) -> Self {
+        let HistoryProto { leaves, entries, bytes, bytes_max, hits, misses } = figures;
+        Self { leaves, entries, bytes, bytes_max, hits, misses }
+    }
+}
+
 fn status_to_proto(status: DeviceStatus) -> StatusProto {
     StatusProto {
         incarnation: status.incarnation,
@@ -516,6 +549,7 @@ fn status_to_proto(status: DeviceStatus) -> StatusProto {
         reserved_block_count: status.reserved_block_count,
         media_bytes_read: status.media_bytes_read,
         media_bytes_written: status.media_bytes_written,
+        history: Some(HistoryProto::from(status.history)),
         runs: status
             .runs
             .into_iter()
@@ -551,6 +585,7 @@ fn status_from_proto(status: StatusProto) -> Decoded<DeviceStatus> {
         reserved_block_count: status.reserved_block_count,
         media_bytes_read: status.media_bytes_read,
         media_bytes_written: status.media_bytes_written,
+        history: status.history.map(HistoryFigures::from).unwrap_or_default(),
         runs: runs.collect::<Decoded<_>>()?,
     })
 }

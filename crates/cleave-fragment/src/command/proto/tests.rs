@@ -17,6 +17,7 @@ use crate::command::status::{
     DeviceError, DeviceErrorCause, DeviceStatus, MetricKind, OperatorMetric, RunReport, RunState,
     RunStatus,
 };
+use crate::filter_history::HistoryFigures;
 use crate::profile::SideProfile;
 use crate::strip::Strip;
 
@@ -258,6 +259,14 @@ fn every_reply() -> Vec<Reply> {
             reserved_block_count: 4,
             media_bytes_read: 5,
             media_bytes_written: 6,
+            history: HistoryFigures {
+                leaves: 1,
+                entries: 2,
+                bytes: 3,
+                bytes_max: 4,
+                hits: 5,
+                misses: 6,
+            },
             runs: (0..)
                 .zip(states)
                 .map(|(run, state)| RunStatus {
