@@ -102,6 +102,11 @@ impl ResultSet {
         set
     }
 
+    /// How many devices have its pages.
+    pub(crate) fn device_count(&self) -> usize {
+        self.spaces.len()
+    }
+
     /// Names of the devices of its pages.
     pub(crate) fn devices(&self) -> String {
         let names = self.spaces.iter().map(|(device, _)| device.name());

@@ -525,7 +525,8 @@ fn morsel_lists(request: &Execute) -> Result<BTreeMap<u32, Arc<MorselList>>, Dev
     Ok(lists)
 }
 
-/// Partitions to run: as many as requested, but not more than morsels, and one for a pipeline that must see all rows.
+/// Partitions to run: as many as requested, but not more than morsels and tablets that rows are inserted into, and one
+/// for a pipeline that must see all rows.
 fn partitions_of(request: &Execute, cores: u32, plan: &Arc<dyn ExecutionPlan>) -> u32 {
     if sees_all_rows(plan) {
         return 1;
@@ -534,17 +535,24 @@ fn partitions_of(request: &Execute, cores: u32, plan: &Arc<dyn ExecutionPlan>) -
     let streamed = streamed_scan(plan).map(|scan| scan.scan().input);
     let inputs = request.inputs.iter().filter(|(number, _)| streamed.is_none_or(|s| s == *number));
     let morsels = inputs.map(|(_, morsels)| morsels.len()).max().unwrap_or(0);
-    wanted.min(u32::try_from(morsels).unwrap_or(u32::MAX)).clamp(1, PARTITIONS_MAX)
+    let most = writers_max(plan).map_or(morsels, |writers| morsels.min(writers));
+    wanted.min(u32::try_from(most).unwrap_or(u32::MAX)).clamp(1, PARTITIONS_MAX)
+}
+
+/// How many partitions may insert rows; None: `plan` does not.
+fn writers_max(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    let inserting = plan.downcast_ref::<InsertPagesExec>()?;
+    Some(inserting.inserted().partitions_max())
 }
 
 /// Whether the plan is correct only with one partition: an aggregate that is not partial counts all rows, a run of an
-/// index is written in the order of all keys, and rows that are inserted are numbered. A join's collected side is read
-/// by one partition anyway.
+/// index is written in the order of all keys, and rows that are inserted into one tablet are numbered. A join's
+/// collected side is read by one partition anyway.
 fn sees_all_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let is_final = plan.downcast_ref::<AggregateExec>().is_some_and(|aggregate| {
         !matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::PartialReduce)
     });
-    let is_in_order = plan.is::<WriteRunExec>() || plan.is::<InsertPagesExec>();
+    let is_in_order = plan.is::<WriteRunExec>() || writers_max(plan) == Some(1);
     is_final || is_in_order || streamed_input(plan.as_ref()).is_some_and(sees_all_rows)
 }
 

@@ -37,8 +37,10 @@ use crate::storage_engine::Engine;
 use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::storage_engine::commit::Changes;
 
-/// Of the memory of a fragment, the part that a page takes at most: one in so many.
+/// Of the memory of a fragment, the part that a page takes at most: one in so many, and that the pages of all tablets
+/// take together. Rows wait beside the page that is made of them.
 const PAGE_SHARE: u64 = 16;
+const PAGES_SHARE: u64 = 4;
 /// The least page: 1 MiB, which holds a load's rows well.
 const PAGE_BYTES_MIN: u64 = 1 << 20;
 
@@ -107,7 +109,7 @@ impl PageTarget {
     ) -> Result<Option<Self>> {
         let schema = &table.schema;
         let Some(places) = places_on(table, device.id()) else { return Ok(None) };
-        let class = class_of(edit, settings);
+        let class = class_of(edit, settings, places.len());
         let mut tablets = Vec::with_capacity(places.len());
         for place in places {
             let Some(tablet) = table.tablets.get(place) else { return Ok(None) };
@@ -124,10 +126,11 @@ impl PageTarget {
     }
 }
 
-/// Pages as those of a load, as far as a fragment has memory for them.
-fn class_of(edit: &CatalogEdit, settings: &Settings) -> PageClass {
+/// Pages as those of a load, as far as a fragment has memory for one of each of `tablet_count` tablets.
+fn class_of(edit: &CatalogEdit, settings: &Settings, tablet_count: usize) -> PageClass {
     let class = edit.database().load_pages(1);
-    let share = (settings.device_memory_bytes / PAGE_SHARE).max(PAGE_BYTES_MIN);
+    let share = PAGE_SHARE.max(PAGES_SHARE.saturating_mul(tablet_count as u64));
+    let share = (settings.device_memory_bytes / share).max(PAGE_BYTES_MIN);
     let blocks = share.min(u64::from(class.page_bytes)) / BLOCK_SIZE as u64;
     let bytes = u32::try_from(blocks * BLOCK_SIZE as u64).unwrap_or(class.page_bytes);
     PageClass { page_bytes: bytes, ..class }

@@ -11,7 +11,8 @@
 //!    [`RefusedRow`](super::new_values::RefusedRow): the host then makes the same rows, and names column and value.
 //! 2. They are numbered from [`InsertTarget::vid_first`] on, as they come, and written as the pages of one bulk segment
 //!    ([`page_writing`](super::page_writing)), with their long values. Of a table whose tablets all lie on the device,
-//!    each row goes to the segment of its tablet.
+//!    each row goes to the segment of its tablet. If it does not matter which tablet a row goes to, several partitions
+//!    write, each to tablets of its own.
 //! 3. The report, which [`read_inserted`] reads, has the pages with their zones. The host checks it, makes a segment of
 //!    the pages of each tablet, and reads the columns of indexes back for the keys.
 //!
@@ -24,9 +25,9 @@
 //!       ProjectionExec: vid, id + 1, price, price >= 0
 //! ```
 //!
-//! Invariants: pages have VIDs in their headers, so the table is the transaction's own, and the rows come in one
-//! partition. Memory is a page or two, out of the fragment's budget. Source: Update NDP, section 4, and
-//! `docs/design/versions-and-commit.md`.
+//! Invariants: pages have VIDs in their headers, so the table is the transaction's own, and one partition alone has the
+//! rows of a tablet. Memory is a page or two for each tablet, out of the fragment's budget. Source: Update NDP,
+//! section 4, and `docs/design/versions-and-commit.md`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -170,7 +171,8 @@ impl InsertPagesExec {
     /// NULL is no violation.
     ///
     /// # Errors
-    /// For an input with other columns, or of several partitions; for targets that rows cannot be divided among.
+    /// For an input with other columns, or of more than [`InsertedRows::partitions_max`] partitions; for targets that
+    /// rows cannot be divided among.
     pub fn new(rows: Arc<dyn ExecutionPlan>, inserted: InsertedRows) -> Result<Self> {
         let schema = rows.schema();
         let types = || schema.fields().iter().map(|field| field.data_type());
@@ -190,7 +192,7 @@ impl InsertPagesExec {
             return plan_err!("rows to be inserted have the table's columns, and not {schema}");
         }
         let partitions = rows.properties().output_partitioning().partition_count();
-        if partitions != 1 {
+        if !(1..=inserted.partitions_max()).contains(&partitions) {
             return plan_err!("rows to be inserted come in {partitions} partitions");
         }
         inserted.tablet_key()?;
@@ -200,7 +202,7 @@ impl InsertPagesExec {
                 (false, 1) => written_schema(),
                 (false, _) => divided_schema(),
             }),
-            Partitioning::UnknownPartitioning(1),
+            Partitioning::UnknownPartitioning(partitions),
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
@@ -215,6 +217,14 @@ impl InsertPagesExec {
 }
 
 impl InsertedRows {
+    /// In how many partitions the rows may come: one has those of a tablet.
+    pub fn partitions_max(&self) -> usize {
+        match self.key.is_empty() && !self.replaces {
+            true => self.targets.len().max(1),
+            false => 1,
+        }
+    }
+
     /// What divides the rows among several targets by their values; None: nothing does.
     fn tablet_key(&self) -> Result<Option<TabletKey>> {
         let segments: BTreeSet<_> = self.targets.iter().map(|to| to.segment.segment).collect();
@@ -253,9 +263,10 @@ fn writes(changing: &ChangePagesExec) -> bool {
 struct Inserting {
     rows: SendableRecordBatchStream,
     inserted: InsertedRows,
-    /// Those of each target, and the VID of its next row.
+    /// Those of each target that the partition has, the VID of its next row, and its number among all.
     pages: Vec<PageWriting>,
     vids_next: Vec<u64>,
+    numbers: Vec<u32>,
     /// What divides the rows among several targets; None: their number.
     key: Option<TabletKey>,
     /// Rows that were divided so.
@@ -326,13 +337,13 @@ impl Inserting {
 
     /// The entries since the last report; None: there are none.
     fn report(&mut self) -> Result<Option<RecordBatch>> {
-        if let [pages] = self.pages.as_mut_slice() {
+        if let ([_], [pages]) = (self.inserted.targets.as_slice(), self.pages.as_mut_slice()) {
             return pages.report();
         }
         let mut batches = Vec::new();
-        for (target, pages) in (0..).zip(&mut self.pages) {
+        for (target, pages) in self.numbers.iter().zip(&mut self.pages) {
             let Some(batch) = pages.report()? else { continue };
-            let targets = Arc::new(UInt32Array::from_value(target, batch.num_rows()));
+            let targets = Arc::new(UInt32Array::from_value(*target, batch.num_rows()));
             let columns = vec![Arc::clone(batch.column(0)), targets as ArrayRef];
             batches.push(RecordBatch::try_new(divided_schema(), columns)?);
         }
@@ -434,19 +445,26 @@ impl ExecutionPlan for InsertPagesExec {
         let sink = FragmentContext::of(&task)?.sink()?;
         let InsertedRows { targets, class, columns, .. } = &self.inserted;
         let ids: Vec<u32> = columns.columns.iter().filter_map(user_id).collect();
-        let mut pages = Vec::with_capacity(targets.len());
-        for InsertTarget { segment, .. } in targets {
+        let partitions = self.properties.output_partitioning().partition_count();
+        let own = || (0..).zip(targets).skip(partition).step_by(partitions.max(1));
+        let mut pages = Vec::with_capacity(own().count());
+        for (_, InsertTarget { segment, .. }) in own() {
             let writer = SegmentWriter::of_columns(*segment, &columns.schema, &ids, *class, 0);
             let writer = writer.map_err(external)?;
             let baseline = BaselineMetrics::new(&self.metrics, partition);
             pages.push(PageWriting::new(writer, Arc::clone(&sink), baseline, &task)?);
         }
         let rows = self.rows.execute(partition, task)?;
-        let inserted = self.inserted.clone();
-        let vids_next = targets.iter().map(|target| target.vid_first).collect();
-        let key = inserted.tablet_key()?;
-        let inserting =
-            Inserting { rows, inserted, pages, vids_next, key, row_count: 0, ended: Vec::new() };
+        let inserting = Inserting {
+            rows,
+            pages,
+            vids_next: own().map(|(_, target)| target.vid_first).collect(),
+            numbers: own().map(|(number, _)| number).collect(),
+            key: self.inserted.tablet_key()?,
+            inserted: self.inserted.clone(),
+            row_count: 0,
+            ended: Vec::new(),
+        };
         let batches = stream::try_unfold(inserting, |mut inserting| async {
             let batch = inserting.next().await?;
             Ok(batch.map(|batch| (batch, inserting)))

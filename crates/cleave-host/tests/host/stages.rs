@@ -13,7 +13,7 @@ use cleave_host::session::Session;
 use cleave_media::BLOCK_SIZE;
 
 use crate::devices::{Served, with_nas};
-use crate::support::{assert_no_leak_soon, refused, row, rows, run};
+use crate::support::{assert_no_leak_soon, batches, numbered, refused, row, rows, run};
 
 /// Its stage has every second row of the table, and the rest a few of them.
 const STAGED: &str = "WITH x AS (SELECT id, note, id % 10 AS d FROM far WHERE id % 2 = 0)
@@ -237,6 +237,39 @@ async fn a_held_cursor_is_written_while_nobody_waits() {
     assert_eq!(refused(&mut session, "FETCH ALL FROM f").await.sqlstate(), "22012");
     run(&mut session, "BEGIN; DECLARE r CURSOR WITH HOLD FOR SELECT id FROM far; ROLLBACK").await;
     assert_eq!(refused(&mut session, "FETCH 1 FROM r").await.sqlstate(), "34000");
+    drop(session);
+    assert_no_leak_soon(&database).await;
+}
+
+/// Each core has pages of its own, which numbers its rows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cores_of_a_device_write_a_stage_together() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, _served, _) = with_nas(outside.path()).await;
+    let mut session = database.session();
+    session
+        .load(
+            "far",
+            batches((1..10).map(|part| numbered(30_000 * part..30_000 * (part + 1))).collect()),
+            None,
+        )
+        .await
+        .unwrap();
+    run(&mut session, "DELETE FROM far WHERE id % 3 = 1").await;
+    let staged = "WITH x AS MATERIALIZED (SELECT id, note FROM far WHERE id > 5)
+        SELECT count(*), sum(a.id), max(b.note) FROM x a JOIN x b ON a.id = b.id + 2";
+    run(&mut session, "SET stages = off").await;
+    let expected = rows(&mut session, staged).await;
+    run(&mut session, "SET stages = always").await;
+    for (memory, cores) in [("64MB", " by 2 cores"), ("16MB", " by 2 cores")] {
+        run(&mut session, &format!("SET device_memory = '{memory}'")).await;
+        assert_eq!(rows(&mut session, staged).await, expected, "{memory}");
+        let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {staged}")).await.concat();
+        assert!(plan.contains(cores), "{memory}: {plan}");
+    }
+    // What is known of its columns: a key has as many values as rows.
+    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {staged}")).await.concat();
+    assert!(plan.contains("rows, NULLs and ends of columns counted by its device"), "{plan}");
     drop(session);
     assert_no_leak_soon(&database).await;
 }

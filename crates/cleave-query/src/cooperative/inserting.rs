@@ -17,6 +17,7 @@
 //! Source: Update NDP, section 4.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::sync::Arc;
 
 use cleave_catalog::catalog::division::Division;
@@ -221,7 +222,7 @@ impl InsertFragment {
         let inputs = &self.whole.part().inputs;
         let read = inputs.iter().map(|(_, input)| input.input.bytes_left() as f64);
         let bytes = self.row_estimate() * self.row_bytes();
-        let inserted = BulkInsert { bytes, bytes_read: read.sum() };
+        let inserted = BulkInsert { bytes, bytes_read: read.sum(), writers: 1.0 };
         Ok(UpdateCost::of_insert(&inserted, &self.whole.profile().await?))
     }
 
@@ -258,12 +259,14 @@ impl InsertFragment {
     }
 
     /// Runs `fragments`, those of one query on different devices, all at once. Their rows become a result set, each
-    /// device having those that it made. None: as for [`Self::run`].
+    /// device having those that it made, in `tablet_count` tablets: as many of its cores may write. None: as for
+    /// [`Self::run`].
     ///
     /// # Errors
     /// As [`Self::run`]; a report that cannot be of these rows.
     pub(crate) async fn result_set(
         fragments: &[Self],
+        tablet_count: usize,
         settings: &Settings,
         about: About,
     ) -> Result<Option<Arc<ResultSet>>> {
@@ -273,7 +276,9 @@ impl InsertFragment {
         let mut edit = CatalogEdit::kept(engine, engine.catalog(), BTreeMap::new())?;
         let schema = TableSchema { table_id: edit.table_id()?, ..(*first.table).clone() };
         let schema = Arc::new(schema);
-        edit.put_table(empty_table(&schema, fragments.iter().map(Self::device)));
+        let devices = fragments.iter().map(Self::device);
+        let tablets = devices.flat_map(|device| iter::repeat_n(device, tablet_count.max(1)));
+        edit.put_table(empty_table(&schema, tablets));
         let settings = Arc::new(settings.clone());
         let mut begun = Vec::with_capacity(fragments.len());
         for fragment in fragments {
@@ -303,7 +308,7 @@ impl InsertFragment {
     }
 }
 
-/// The table that `schema` describes, without rows, with a tablet on each of `devices`.
+/// The table that `schema` describes, without rows, with a tablet on each of `devices`, which may come again.
 fn empty_table<'a>(
     schema: &Arc<TableSchema>,
     devices: impl Iterator<Item = &'a Arc<Device>>,

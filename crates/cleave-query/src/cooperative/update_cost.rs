@@ -12,7 +12,7 @@
 //!
 //!  rows of a query that are inserted:
 //!  by rows    pages read by all cores of the device + link, twice + rows encoded by a core of the host
-//!  by pages   pages read and rows encoded by one core of the device
+//!  by pages   pages read and rows encoded by one core of the device for each tablet that may get them
 //! ```
 //!
 //! Finding the rows is part of all and left out. The constants that are marked so were fitted to measurements with an
@@ -88,6 +88,8 @@ pub struct BulkInsert {
     pub bytes: f64,
     /// Bytes of the pages that are read for them.
     pub bytes_read: f64,
+    /// The most cores of the device that write, at least 1.
+    pub writers: f64,
 }
 
 /// The prediction for both ways, in seconds beside finding the rows.
@@ -203,14 +205,15 @@ impl UpdateCost {
     /// once more on its page.
     #[must_use]
     pub fn of_insert(inserted: &BulkInsert, profile: &Profile) -> Self {
-        let BulkInsert { bytes, bytes_read } = *inserted;
+        let BulkInsert { bytes, bytes_read, writers } = *inserted;
         let link_bytes = if profile.link.is_embedded { 0.0 } else { 2.0 * bytes };
         let encoded_s = bytes * ENCODED_BYTE_S;
         let read_s = bytes_read * READ_BYTE_S;
         let by_rows_s = read_s / speed(&profile.device)
             + link_bytes / rate(&profile.link)
             + encoded_s / core_speed(&profile.host);
-        let by_pages_s = (read_s + encoded_s) / core_speed(&profile.device);
+        let cores = writers.min(profile.device.cores_together).max(1.0);
+        let by_pages_s = (read_s + encoded_s) / (core_speed(&profile.device) * cores);
         let pages = (bytes / f64::from(PageClass::BULK.page_bytes)).ceil();
         Self { by_rows_s, by_pages_s, link_bytes, pages, page_bytes: bytes, ..Self::default() }
     }
@@ -327,7 +330,7 @@ mod tests {
 
     #[test]
     fn rows_are_inserted_where_the_link_costs_more_than_a_slower_core() {
-        let inserted = BulkInsert { bytes: 100e6, bytes_read: 200e6 };
+        let inserted = BulkInsert { bytes: 100e6, bytes_read: 200e6, writers: 1.0 };
         let link = |bytes_per_second, is_embedded| LinkProfile {
             bytes_per_second,
             is_embedded,
@@ -343,6 +346,13 @@ mod tests {
         let weak = SideProfile::scaled(0.01, 1, 0);
         let weak = cost(Profile { device: weak, ..with(link(1e9, false)) });
         assert!(!weak.is_by_pages());
+        let device = SideProfile::scaled(1.0, 4, 0);
+        let by_pages_s = |writers| {
+            let profile = Profile { device: device.clone(), ..with(link(1e8, false)) };
+            UpdateCost::of_insert(&BulkInsert { writers, ..inserted }, &profile).by_pages_s
+        };
+        assert!(by_pages_s(2.0) < 0.6 * by_pages_s(1.0));
+        assert_eq!(by_pages_s(64.0), by_pages_s(device.cores_together));
     }
 
     #[test]

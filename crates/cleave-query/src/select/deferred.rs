@@ -107,8 +107,9 @@ impl DeferredQuery {
     pub async fn run(self) -> Result<RunningQuery> {
         let Self { database, settings, query, parameters, view, fragment, about, .. } = self;
         let text = about.statement.clone();
-        let made =
-            InsertFragment::result_set(std::slice::from_ref(&fragment), &settings, about).await;
+        // The rows keep their order.
+        let (fragments, tablet_count) = (std::slice::from_ref(&fragment), 1);
+        let made = InsertFragment::result_set(fragments, tablet_count, &settings, about).await;
         drop(fragment);
         let Ok(Some(set)) = made else {
             let asked = QueryRequest { query: &query, parameters: &parameters, view: Some(&view) };

@@ -86,8 +86,7 @@ pub(super) fn noted(schema: &SchemaRef, origins: &[Option<ColumnOrigin>]) -> Sch
 }
 
 fn origin(plan: &LogicalPlan, place: usize, state: &CatalogState) -> Option<ColumnOrigin> {
-    let mut plan = plan;
-    let mut place = place;
+    let (mut plan, mut place) = (plan, place);
     // Each step goes down: a plan has an end.
     loop {
         match plan {
@@ -108,43 +107,51 @@ fn origin(plan: &LogicalPlan, place: usize, state: &CatalogState) -> Option<Colu
                 {
                     return ColumnOrigin::new(&view.schema, place);
                 }
-                plan = &alias.input;
             }
-            LogicalPlan::Projection(projection) => {
-                place = column_of(projection.expr.get(place)?, &projection.input)?;
-                plan = &projection.input;
-            }
-            LogicalPlan::Aggregate(aggregate) => {
-                place = column_of(aggregate.group_expr.get(place)?, &aggregate.input)?;
-                plan = &aggregate.input;
-            }
-            LogicalPlan::Filter(filter) => plan = &filter.input,
-            LogicalPlan::Sort(sort) => plan = &sort.input,
-            LogicalPlan::Limit(limit) => plan = &limit.input,
-            LogicalPlan::Join(join) => {
-                use JoinType as Type;
-                let left = join.left.schema().fields().len();
-                match join.join_type {
-                    Type::Inner | Type::Left | Type::Right | Type::Full if place >= left => {
-                        place -= left;
-                        plan = &join.right;
-                    }
-                    Type::Inner
-                    | Type::Left
-                    | Type::Right
-                    | Type::Full
-                    | Type::LeftSemi
-                    | Type::LeftAnti
-                    | Type::LeftMark
-                        if place < left =>
-                    {
-                        plan = &join.left;
-                    }
-                    _ => return None,
-                }
-            }
-            _ => return None,
+            _ => {}
         }
+        (plan, place) = below(plan, place)?;
+    }
+}
+
+/// The input of `plan`, and the place in it, from which the column at `place` comes unchanged; None: it is computed, or
+/// that of a table.
+pub(super) fn below(plan: &LogicalPlan, place: usize) -> Option<(&LogicalPlan, usize)> {
+    match plan {
+        LogicalPlan::SubqueryAlias(alias) => Some((&alias.input, place)),
+        LogicalPlan::Projection(projection) => {
+            let place = column_of(projection.expr.get(place)?, &projection.input)?;
+            Some((&projection.input, place))
+        }
+        LogicalPlan::Aggregate(aggregate) => {
+            let place = column_of(aggregate.group_expr.get(place)?, &aggregate.input)?;
+            Some((&aggregate.input, place))
+        }
+        LogicalPlan::Filter(filter) => Some((&filter.input, place)),
+        LogicalPlan::Sort(sort) => Some((&sort.input, place)),
+        LogicalPlan::Limit(limit) => Some((&limit.input, place)),
+        LogicalPlan::Join(join) => {
+            use JoinType as Type;
+            let left = join.left.schema().fields().len();
+            match join.join_type {
+                Type::Inner | Type::Left | Type::Right | Type::Full if place >= left => {
+                    Some((&join.right, place - left))
+                }
+                Type::Inner
+                | Type::Left
+                | Type::Right
+                | Type::Full
+                | Type::LeftSemi
+                | Type::LeftAnti
+                | Type::LeftMark
+                    if place < left =>
+                {
+                    Some((&join.left, place))
+                }
+                _ => None,
+            }
+        }
+        _ => None,
     }
 }
 

@@ -16,6 +16,8 @@
 //! Invariant: rows are the same with and without stages. Source: NDP result sets, section 4.2;
 //! `docs/design/result-sets.md`.
 
+mod column_statistics;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -27,9 +29,11 @@ use cleave_catalog::catalog::{DeviceId, TableState};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::When;
 use cleave_engine::device::Device;
+use cleave_fragment::STRETCH_ROWS;
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::walk::WalkPlan;
 use cleave_media::Stopwatch;
+use cleave_plan::TableStatistics;
 use cleave_plan::profile::Profile;
 use cleave_plan::split::{Split, row_bytes};
 use cleave_sql::dialect::sql_type;
@@ -65,6 +69,8 @@ const STAGE_S: f64 = 12e-3;
 const GAIN_MIN: f64 = 3.0;
 /// The same of rows that are held: at the second use nothing is written.
 const GAIN_MIN_HELD: f64 = 1.5;
+/// Most cores of a device that write a stage.
+const WRITERS_MAX: f64 = 16.0;
 
 /// The parts of a statement that may become stages. See the module's description.
 pub(super) struct Staging {
@@ -89,6 +95,8 @@ pub(super) struct Offer {
     /// Seconds to send its rows to the host, and to write them.
     pub(super) link_s: f64,
     pub(super) write_s: f64,
+    /// Cores of each device that are to write them.
+    writers: usize,
 }
 
 /// A query of WITH whose rows are on a device.
@@ -99,6 +107,8 @@ pub(super) struct Stage {
     columns: Vec<usize>,
     table: Arc<TableState>,
     pub(super) set: Arc<ResultSet>,
+    /// What is known of its columns.
+    pub(super) statistics: Arc<TableStatistics>,
     /// The rows that were expected.
     pub(super) expected_rows: f64,
     pub(super) is_reused: bool,
@@ -186,7 +196,9 @@ impl Staging {
             let profile = database.known_profile(first).await?;
             let profile = profile.map_or_else(Profile::assumed, |known| Profile::clone(&known));
             let bytes = rows.row_estimate() * width;
-            let cost = UpdateCost::of_insert(&BulkInsert { bytes, bytes_read: 0.0 }, &profile);
+            let writers = writers_of(rows.row_estimate(), &profile);
+            let inserted = BulkInsert { bytes, bytes_read: 0.0, writers: writers as f64 };
+            let cost = UpdateCost::of_insert(&inserted, &profile);
             let offer = Offer {
                 number: part.number,
                 name: part.name.clone(),
@@ -195,6 +207,7 @@ impl Staging {
                 bytes,
                 link_s: bytes / profile.link.bytes_per_second.max(1.0),
                 write_s: STAGE_S + cost.by_pages_s,
+                writers,
             };
             if is_forced || offer.link_s > gain_min * offer.write_s {
                 chosen.insert(part.number, devices);
@@ -282,11 +295,13 @@ impl Staging {
             let schema =
                 TableSchema { name: part_name(part.number), ..(*set.table.schema).clone() };
             let table = TableState { schema: Arc::new(schema), ..TableState::clone(&set.table) };
+            let statistics = column_statistics::of_rows(context, &part.plan, &table);
             Stage {
                 name: part.name.clone(),
                 columns: part.columns.clone(),
                 table: Arc::new(table),
                 set,
+                statistics: Arc::new(statistics),
                 expected_rows: offer.rows,
                 is_reused,
                 elapsed: stopwatch.elapsed(),
@@ -301,7 +316,8 @@ impl Staging {
         // Whatever is wrong, the part finds out itself as it was planned.
         let fragments = self.fragments(context, part, rows).await.ok()??;
         let about = About::new("run", &part.name, &self.text);
-        let made = InsertFragment::result_set(&fragments, settings, about).await.ok()??;
+        let made = InsertFragment::result_set(&fragments, offer.writers, settings, about);
+        let made = made.await.ok()??;
         database.activity().note(Act::Stage);
         if let Some((key, tables)) = key {
             let limit = (&**context.state(), settings.limits.reuse.device_bytes);
@@ -348,6 +364,13 @@ impl Staging {
 /// Whether `error` may be of pages that were written for a query: these are damaged, or their device is lost.
 pub(super) fn is_of_pages(error: &Error) -> bool {
     ["08", "58", "XX001"].iter().any(|class| error.sqlstate().starts_with(class))
+}
+
+/// Cores of a device that are to write `row_count` rows: each has pages of its own.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
+fn writers_of(row_count: f64, profile: &Profile) -> usize {
+    let stretches = (row_count / STRETCH_ROWS as f64).ceil();
+    f64::from(profile.device.cores).min(stretches).clamp(1.0, WRITERS_MAX) as usize
 }
 
 /// Whether each row of `plan` comes of one row of one table.

@@ -75,6 +75,8 @@ pub struct StatementContext {
     bound_parts: Arc<BoundParts>,
     /// Rows that are expected of them, by what the tables are called that stand for them.
     part_rows: Mutex<BTreeMap<String, f64>>,
+    /// What is known of the columns of stages, by table.
+    of_stages: BTreeMap<u32, Arc<TableStatistics>>,
 }
 
 /// The pages that conditions leave of a table.
@@ -129,6 +131,7 @@ impl StatementContext {
             memory,
             bound_parts: Arc::default(),
             part_rows: Mutex::default(),
+            of_stages: BTreeMap::new(),
         })
     }
 
@@ -164,7 +167,9 @@ impl StatementContext {
         let held = vec![stage.set() as Arc<dyn HeldSpace>];
         state.keep = Some(Arc::new(Keep::new(Arc::clone(&self.view.state), held)));
         let view = ReadView { state: Arc::new(state), ..self.view.clone() };
-        Arc::new(self.again(view, self.settings.clone()))
+        let mut over = self.again(view, self.settings.clone());
+        over.of_stages.insert(table.schema.table_id, Arc::clone(&stage.statistics));
+        Arc::new(over)
     }
 
     fn again(&self, view: ReadView, settings: Settings) -> Self {
@@ -184,6 +189,7 @@ impl StatementContext {
             memory: Arc::clone(&self.memory),
             bound_parts: Arc::default(),
             part_rows: Mutex::new(self.part_rows().clone()),
+            of_stages: self.of_stages.clone(),
         }
     }
 
@@ -211,14 +217,21 @@ impl StatementContext {
         &self.stop
     }
 
-    /// What ANALYZE found of `table`.
+    /// What ANALYZE found of `table`, or is known of it as a stage.
     pub(super) fn statistics(&self, table: &TableState) -> Option<Arc<TableStatistics>> {
-        let statistics = self.database.statistics().get(table.schema.table_id);
+        let id = table.schema.table_id;
+        let of_stage = self.of_stages.get(&id).cloned();
+        let statistics = of_stage.or_else(|| self.database.statistics().get(id));
         let is_used = |statistics: &Arc<TableStatistics>| {
             self.settings.use_statistics && statistics.row_count > 0
         };
         let type_of = |id| Some(table.schema.column_by_id(id)?.column_type.arrow());
         Some(statistics.filter(is_used)?.of_types(type_of))
+    }
+
+    /// Whether `table` has the rows of a stage.
+    pub(super) fn is_stage(&self, table: &TableState) -> bool {
+        self.of_stages.contains_key(&table.schema.table_id)
     }
 
     /// Different values in `column` of `table`, where something tells.

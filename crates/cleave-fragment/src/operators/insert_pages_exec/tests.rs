@@ -178,6 +178,52 @@ async fn rows_are_divided_among_the_tablets_of_a_table() {
     }
 }
 
+/// Each partition numbers the rows of its own tablets, and nobody else's.
+#[tokio::test]
+async fn in_load_order_partitions_write_to_tablets_of_their_own() {
+    let in_order = |count| InsertedRows {
+        targets: [target(12, 1000), target(13, 5), target(14, 0)][..count].to_vec(),
+        ..inserted()
+    };
+    let rows = batch(Some(2), "abcde", "note", None);
+    let parts = |count| {
+        let part = |times| Arc::new(Rows(rows.clone(), times)) as Arc<dyn PartitionStream>;
+        let parts = (1..=count).map(|number| part(1000 * number)).collect();
+        let source = StreamingTableExec::try_new(rows.schema(), parts, None, [], false, None);
+        Arc::new(source.unwrap()) as Arc<dyn ExecutionPlan>
+    };
+    let exec = InsertPagesExec::new(parts(2), in_order(3)).unwrap();
+    assert_eq!(exec.properties().output_partitioning().partition_count(), 2);
+    let sink = Arc::new(Counting::default());
+    let mut told = Vec::new();
+    for partition in 0..2 {
+        let own = exec.execute(partition, task_writing_to(&sink)).unwrap();
+        told.extend(own.try_collect::<Vec<_>>().await.unwrap());
+    }
+    assert_eq!(sink.seen().1, 2);
+    let pages = read_inserted(&told, 3).unwrap();
+    let counts: Vec<u64> = pages
+        .iter()
+        .zip([1000, 5, 0])
+        .map(|(pages, first)| {
+            let mut vid = first;
+            for entry in pages {
+                assert_eq!(entry.vid_first, vid);
+                vid += u64::from(entry.page.row_count);
+            }
+            vid - first
+        })
+        .collect();
+    // The second partition has the second target alone.
+    assert_eq!(counts[1], 4000);
+    assert_eq!(counts[0] + counts[2], 2000);
+    for (partitions, strange) in
+        [(2, in_order(1)), (2, InsertedRows { key: vec![0], ..in_order(3) }), (3, in_order(2))]
+    {
+        assert!(InsertPagesExec::new(parts(partitions), strange).is_err());
+    }
+}
+
 #[test]
 fn in_load_order_each_tablet_gets_a_stretch_in_turn() {
     let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..200_000));

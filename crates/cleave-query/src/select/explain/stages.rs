@@ -34,7 +34,15 @@ pub(super) fn lines(query: &PlannedQuery) -> Vec<(String, String)> {
                 time(set.made.elapsed()),
                 time(set.cost)
             ),
-            false => format!("written in {}", time(stage.elapsed)),
+            false => {
+                let tablets = set.table.tablets.iter();
+                let written = tablets.filter(|tablet| tablet.row_count() > 0).count();
+                let cores = match written.div_ceil(set.device_count().max(1)) {
+                    0 | 1 => String::new(),
+                    cores => format!(" by {cores} cores"),
+                };
+                format!("written in {}{cores}", time(stage.elapsed))
+            }
         };
         let text = format!(
             "on {}: {} rows ({:.0} expected), {}, {how}",

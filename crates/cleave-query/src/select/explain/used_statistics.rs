@@ -14,6 +14,9 @@ pub(super) fn lines(context: &StatementContext) -> Vec<(String, String)> {
             continue;
         }
         let text = match context.statistics(table) {
+            Some(_) if context.is_stage(table) => {
+                "rows, NULLs and ends of columns counted by its device".to_owned()
+            }
             Some(known) => {
                 let changed = context.database().changed_since_analyze(table);
                 let (then, now) = (known.row_count, table.row_count());
