@@ -314,6 +314,11 @@ def work(dice, fresh):
         lambda: ["CREATE TABLE {p}brief (id int PRIMARY KEY, note text) WITH (devices = (%s))" % dice.choice(["{far}",
             "{both}"]),
                  f"INSERT INTO {{p}}brief SELECT id, note FROM {{p}}{table}", "DROP TABLE {p}brief"],
+        lambda: view_of("{p}" + table, dice.choice(["{far}", "{both}"]), some),
+        lambda: staged("{p}" + table, some),
+        # One message, so that all of it runs again.
+        lambda: [f"CLOSE ALL; SET stages = always; DECLARE held CURSOR WITH HOLD FOR SELECT id, note FROM {{p}}{table} "
+                 f"ORDER BY id; FETCH 3 FROM held; FETCH ALL FROM held; CLOSE held; RESET stages"],
         lambda: ["CHECKPOINT"],
         lambda: [f"VACUUM {{p}}{table}"],
         lambda: ["VACUUM FULL {p}%s" % table],
@@ -322,6 +327,28 @@ def work(dice, fresh):
         lambda: [f"UPDATE {{p}}far SET id = -id WHERE id = {id}"],
     ]
     return dice.choice(kinds)()
+
+
+def view_of(table, places, some):
+    """A materialized view that is refreshed after a change. Each statement can run again, whatever became of it before;
+    the last but one fails with a division by zero if the view has other rows than its query."""
+    query = f"SELECT length(note) AS g, count(*) AS n, sum(v) AS s FROM {table} GROUP BY 1"
+    return ["DROP MATERIALIZED VIEW IF EXISTS {p}sums",
+            f"CREATE MATERIALIZED VIEW IF NOT EXISTS {{p}}sums WITH (devices = ({places})) AS {query}",
+            f"UPDATE {table} SET note = note || '.' WHERE id % 7 = {some}", "REFRESH MATERIALIZED VIEW {p}sums",
+            f"SELECT 1 / ((SELECT count(*) FROM (SELECT * FROM {{p}}sums EXCEPT {query}) AS x) = 0 "
+            f"AND (SELECT sum(n) FROM {{p}}sums) = (SELECT count(*) FROM {table}))::int",
+            "DROP MATERIALIZED VIEW IF EXISTS {p}sums"]
+
+
+def staged(table, some):
+    """A stage that is held, and used again before and after a change of its table. It fails with a division by zero if
+    its rows are not those of the table."""
+    chosen = f"FROM {table} WHERE id % 3 = {some % 3}"
+    query = (f"WITH x AS MATERIALIZED (SELECT id, note {chosen}) SELECT 1 / (sum(length(a.note)) = "
+             f"(SELECT sum(length(note)) {chosen}))::int FROM x a JOIN x b ON a.id = b.id")
+    return ["SET stages = always; SET result_reuse = on", query, query,
+            f"UPDATE {table} SET note = note || '.' WHERE id % 7 = {some}", query, "RESET stages; RESET result_reuse"]
 
 
 class Mover(threading.Thread):
