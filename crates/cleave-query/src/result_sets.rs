@@ -220,11 +220,16 @@ impl ResultSets {
         self.let_go(|held| Arc::ptr_eq(&held.set, set));
     }
 
-    /// Holds those no more that `is_meant` says; whether there was one.
-    fn let_go(&self, is_meant: impl FnMut(&mut HeldSet) -> bool) -> bool {
+    /// Holds those no more that were made for a role that `is_meant` says; how many there were.
+    pub(crate) fn release(&self, is_meant: impl Fn(Option<u32>) -> bool) -> usize {
+        self.let_go(|held| is_meant(held.key.role))
+    }
+
+    /// Holds those no more that `is_meant` says; how many there were.
+    fn let_go(&self, is_meant: impl FnMut(&mut HeldSet) -> bool) -> usize {
         // Dropped behind the lock.
         let gone: Vec<HeldSet> = self.sets().held.extract_if(.., is_meant).collect();
-        !gone.is_empty()
+        gone.len()
     }
 
     /// Holds `set`, which `key` means and which was made of `tables`, within `bytes_max` of its device.
@@ -287,6 +292,6 @@ impl SpaceHolder for ResultSets {
     fn give_up(&self, device: Option<DeviceId>) -> bool {
         let is_there =
             |held: &mut HeldSet| device.is_none_or(|device| held.set.bytes_on(device) > 0);
-        self.let_go(is_there)
+        self.let_go(is_there) > 0
     }
 }

@@ -3,7 +3,7 @@
 
 use cleave_host::session::Session;
 
-use crate::support::{fresh, refused, row, rows, run};
+use crate::support::{assert_no_leak_soon, fresh, refused, row, rows, run};
 
 const QUERY: &str = "SELECT count(*), sum(v) FROM t";
 
@@ -160,4 +160,36 @@ async fn results_stay_within_their_bytes() {
     // Too large to be held at all.
     run(&mut session, "SET result_cache_bytes = '1kB'; SELECT * FROM t; SELECT * FROM t").await;
     assert!(!is_held(&mut session, "SELECT * FROM t").await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn held_results_are_released_by_those_who_may() {
+    const HELD: &str = "SELECT count(*) FROM cleave.result_sets WHERE owner = 'result cache'";
+    let staged = "WITH x AS MATERIALIZED (SELECT k, v FROM t) SELECT count(*), sum(v) FROM x";
+    let (_directory, database, mut session) = table().await;
+    let mut reader = database.session();
+    run(&mut session, "CREATE ROLE reader; GRANT SELECT ON t TO reader").await;
+    run(&mut reader, "SET result_reuse = on; SET ROLE reader").await;
+    for session in [&mut session, &mut reader] {
+        run(session, &format!("SET stages = always; {QUERY}; {QUERY}; {staged}")).await;
+        assert!(is_held(session, QUERY).await);
+    }
+    let devices = "SELECT count(DISTINCT device) FROM cleave.result_sets";
+    assert_eq!(row(&mut session, devices).await, "2", "in memory and on the device");
+    // One's own.
+    let all: u64 = row(&mut session, HELD).await.parse().unwrap();
+    let own = row(&mut reader, "SELECT cleave.release_results()").await.parse::<u64>().unwrap();
+    assert!(own >= 2 && all - own >= 2, "{own} of {all}");
+    assert_eq!(row(&mut session, HELD).await, (all - own).to_string());
+    assert!(is_held(&mut session, QUERY).await && !is_held(&mut reader, QUERY).await);
+    assert_eq!(row(&mut reader, "SELECT cleave.release_results()").await, "0");
+    // A superuser's, and everybody's.
+    run(&mut reader, &format!("{QUERY}; {QUERY}")).await;
+    let all = row(&mut session, HELD).await;
+    assert_eq!(row(&mut session, "SELECT CLEAVE.Release_Results() AS n").await, all);
+    assert_eq!(row(&mut session, HELD).await, "0");
+    assert!(!is_held(&mut session, QUERY).await && !is_held(&mut reader, QUERY).await);
+    let strange = refused(&mut session, "SELECT cleave.release_results(1)").await;
+    assert_eq!(strange.sqlstate(), "0A000", "{strange}");
+    assert_no_leak_soon(&database).await;
 }

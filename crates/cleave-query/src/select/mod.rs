@@ -58,6 +58,7 @@ mod page_filter;
 pub mod pg_catalog;
 mod placed;
 mod planned_input;
+mod result_functions;
 mod result_names;
 mod reuse;
 mod row_by_row;
@@ -369,6 +370,7 @@ fn state_over(
     sequence_functions::register(&mut state, query, context)?;
     advisory_functions::register(&mut state, query, context)?;
     backend_functions::register(&mut state, query, context)?;
+    result_functions::register(&mut state, query, context)?;
     with_parts::register(&mut state, context)?;
     Ok(state)
 }
@@ -377,7 +379,8 @@ fn state_over(
 fn calls_own_functions(query: &ast::Query) -> bool {
     let known = |name: &str| {
         let own = sequence_functions::NAMES.iter().chain(&advisory_functions::NAMES);
-        let own = own.chain(&backend_functions::NAMES).find(|known| **known == name).copied();
+        let own = own.chain(&backend_functions::NAMES).chain([&result_functions::NAME]);
+        let own = own.copied().find(|known| *known == name);
         own.or_else(|| pg_catalog::functions::known_name(name))
     };
     !statement_function::called(query, known).is_empty()

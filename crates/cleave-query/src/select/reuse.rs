@@ -286,6 +286,14 @@ impl HeldResults {
         drop(gone);
     }
 
+    /// Holds those no more that were made for a role that `is_meant` says; how many there were.
+    pub(super) fn release(&self, is_meant: impl Fn(Option<u32>) -> bool) -> usize {
+        let is_meant = |result: &mut Arc<HeldResult>| is_meant(result.wanted.key.role);
+        // Dropped behind the lock.
+        let gone: Vec<_> = self.held().results.extract_if(.., is_meant).collect();
+        gone.len()
+    }
+
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -73,12 +73,16 @@ impl<F: Fn(&str) -> Option<&'static str>> Visitor for Called<F> {
     type Break = ();
 
     fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
-        if let ast::Expr::Function(function) = expression
-            && let [ast::ObjectNamePart::Identifier(name)] = function.name.0.as_slice()
-        {
-            let known = (self.known)(&fold(name));
-            self.found.extend(known.filter(|known| !self.found.contains(known)));
-        }
+        use ast::ObjectNamePart::Identifier;
+        let ast::Expr::Function(function) = expression else { return ControlFlow::Continue(()) };
+        let known = match function.name.0.as_slice() {
+            [Identifier(name)] => (self.known)(&fold(name)),
+            [Identifier(schema), Identifier(name)] => {
+                (self.known)(&format!("{}.{}", fold(schema), fold(name)))
+            }
+            _ => None,
+        };
+        self.found.extend(known.filter(|known| !self.found.contains(known)));
         ControlFlow::Continue(())
     }
 }

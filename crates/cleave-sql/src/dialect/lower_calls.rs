@@ -14,6 +14,7 @@
 //!  x ^@ y                                 ─▶ starts_with(x, y)
 //!  x < ANY (list)                         ─▶ NOT (x >= ALL (list))
 //!  lag(x, n)                              ─▶ lag_by_row(x, n)
+//!  CLEAVE.Release_Results()               ─▶ "cleave.release_results"()
 //!  date_trunc('day', x, zone)             ─▶ date_trunc('day', x AT TIME ZONE zone) AT TIME ZONE zone
 //!  date_trunc('hour', x, zone)            ─▶ moment_beside(date_trunc('hour', y), y, x)
 //!                                            y being x AT TIME ZONE zone
@@ -42,6 +43,9 @@ use super::row_comparison::{binary, nested};
 use super::similar_pattern::similar_pattern;
 use crate::statement::catalog_syntax::call;
 use crate::statement::names::fold;
+
+/// The function that lets go of held results, with its schema.
+pub const RELEASE_RESULTS: &str = "cleave.release_results";
 
 /// Rewrites `expression`, if it is one of these.
 pub(super) fn lower_call(expression: &mut Expr) {
@@ -284,7 +288,20 @@ pub(super) fn given(function: &ast::Function) -> Option<Vec<Expr>> {
     args.collect()
 }
 
+/// Makes one identifier of the name of a function in the schema `cleave`: the engine finds names of several as they are
+/// written.
+fn name_by_one(name: &mut ast::ObjectName) {
+    use ast::ObjectNamePart::Identifier;
+    if let [Identifier(schema), Identifier(own)] = name.0.as_slice() {
+        let whole = format!("{}.{}", fold(schema), fold(own));
+        if whole == RELEASE_RESULTS {
+            *name = ast::ObjectName::from(vec![Ident::with_quote('"', whole)]);
+        }
+    }
+}
+
 fn lower_function(function: &mut ast::Function) -> Option<Expr> {
+    name_by_one(&mut function.name);
     let [ast::ObjectNamePart::Identifier(name)] = function.name.0.as_mut_slice() else {
         return None;
     };
