@@ -19,6 +19,7 @@ mod search_path;
 mod stack;
 mod timeouts;
 pub mod transaction;
+mod transfer;
 mod update_locking;
 mod update_logging;
 mod update_placement;
@@ -47,6 +48,7 @@ pub use result_sets::{RefreshMethod, ResultReuse};
 pub use search_path::SearchPath;
 pub use stack::Stack;
 pub use timeouts::Timeouts;
+pub use transfer::Transfer;
 pub use update_locking::UpdateLocking;
 pub use update_logging::UpdateLogging;
 pub use update_placement::UpdatePlacement;
@@ -162,6 +164,8 @@ pub struct Settings {
     pub stages: When,
     /// `stealing`: whether the host takes morsels of fragments that run on devices.
     pub stealing: When,
+    /// `transfer`: in which form rows cross the link.
+    pub transfer: Transfer,
     /// `update_locking`: what update fragments lock.
     pub update_locking: UpdateLocking,
     /// `update_logging`: what commits of update fragments wait for.
@@ -576,6 +580,7 @@ pub const LIST: &[Setting] = &[
     transaction::ISOLATION,
     transaction::READ_ONLY,
     timeouts::TRANSACTION,
+    transfer::TRANSFER,
     update_locking::UPDATE_LOCKING,
     update_logging::UPDATE_LOGGING,
     update_placement::UPDATE_PLACEMENT,
@@ -631,6 +636,7 @@ impl Default for Settings {
             filter_history: When::WherePays,
             stages: When::WherePays,
             stealing: When::WherePays,
+            transfer: Transfer::Auto,
             update_locking: UpdateLocking::Shared,
             update_logging: UpdateLogging::Basic,
             update_placement: UpdatePlacement::Auto,
@@ -735,12 +741,12 @@ impl Settings {
         presets::LIST.iter().map(|setting| setting.row(self)).collect()
     }
 
-    /// The split in force: `host` if no fragments may be sent, whatever the value of `split`.
+    /// The split in force: `host` if no fragments may be sent, or pages are to cross the link, whatever `split` is.
     #[must_use]
     pub fn split_in_force(&self) -> Split {
-        match self.pages_only() {
-            Some(_) => Split::Host,
-            None => self.split,
+        match (self.pages_only(), self.transfer) {
+            (Some(_), _) | (None, Transfer::Pages) => Split::Host,
+            (None, _) => self.split,
         }
     }
 
@@ -751,6 +757,7 @@ impl Settings {
             _ if !self.ndp => Some("ndp is off"),
             Stack::Blk => Some("stack is blk"),
             Stack::Native => Some("stack is native"),
+            Stack::Ndp if self.transfer == Transfer::Native => Some("transfer is native"),
             Stack::Ndp => None,
         }
     }

@@ -1,6 +1,6 @@
 //! Every setting accepts its default; every refusal lists the allowed values.
 
-use super::{LIST, Settings, Split, Stack, Values, bytes_text, parse_bytes, presets};
+use super::{LIST, Settings, Split, Stack, Values, When, bytes_text, parse_bytes, presets};
 
 #[test]
 fn every_value_shown_can_be_set_again() {
@@ -50,6 +50,27 @@ fn block_stacks_and_ndp_off_imply_the_host() {
     assert_eq!(settings.pages_only(), Some("ndp is off"));
     settings.reset("ndp").unwrap();
     assert_eq!(settings.split_in_force(), Split::Ndp);
+}
+
+#[test]
+fn forms_of_transfer_ask_of_other_settings_what_they_need() {
+    let asked = |transfer: &str, split: &str| {
+        let mut settings = Settings::default();
+        settings.set("transfer", transfer).unwrap();
+        settings.set("split", split).unwrap();
+        settings.for_transfer()
+    };
+    let native = asked("native", "h0");
+    assert_eq!(native.split_in_force(), Split::Host);
+    assert_eq!(native.pages_only(), Some("transfer is native"));
+    let pages = asked("Pages", "h0");
+    assert_eq!((pages.split_in_force(), pages.pages_only()), (Split::Host, None));
+    assert_eq!((pages.page_filter, pages.stealing), (When::Always, When::WherePays));
+    let rows = asked("rows", "auto");
+    assert_eq!((rows.split_in_force(), rows.stealing), (Split::Auto, When::Never));
+    assert!(rows.sends_rows_alone() && !asked("auto", "auto").sends_rows_alone());
+    // A forced split says what goes where.
+    assert!(!asked("rows", "h1").sends_rows_alone());
 }
 
 #[test]

@@ -19,7 +19,7 @@ use cleave_catalog::activity::Act;
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::Settings;
-use cleave_catalog::settings::{JoinMethod, JoinOrder, Stack, When};
+use cleave_catalog::settings::{JoinMethod, JoinOrder, Stack, Transfer, When};
 use cleave_engine::delta::Live;
 use cleave_engine::write::insert::{TableChange, route};
 use cleave_media::clock::Stopwatch;
@@ -241,6 +241,7 @@ pub(super) fn takes_ranges(settings: &Settings) -> bool {
         && settings.index_scan == When::WherePays
         && settings.split == Split::Auto
         && settings.stack == Stack::Ndp
+        && settings.transfer == Transfer::Auto
         && settings.ndp
 }
 

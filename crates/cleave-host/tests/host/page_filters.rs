@@ -7,7 +7,7 @@ use cleave_host::Database;
 use cleave_host::session::Session;
 
 use crate::devices::attach_nas;
-use crate::support::{assert_no_leak_soon, fresh, refused, rows, run};
+use crate::support::{assert_no_leak_soon, fresh, refused, rows, run, sorted};
 
 /// Zone maps say nothing of it.
 const MATCHING: &str = "SELECT id, tag, note FROM wide WHERE tag LIKE '%x%' ORDER BY id";
@@ -75,6 +75,25 @@ async fn pages_without_a_match_are_not_read() {
         assert_eq!(filtered(&mut session, MATCHING).await, [], "{setting}");
         run(&mut session, "RESET ndp; RESET stack").await;
     }
+    run(&mut session, "RESET split; SET page_filter = off").await;
+    let all = "SELECT a.id, b.note FROM wide a JOIN wide b ON a.id = b.id WHERE a.tag LIKE '%x%'";
+    let mut found = Vec::new();
+    for transfer in ["auto", "native", "pages", "rows"] {
+        run(&mut session, &format!("SET transfer = {transfer}")).await;
+        found.push(sorted(&mut session, all).await);
+        let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {all}")).await.join("\n");
+        let (is_native, is_rows) = (transfer == "native", transfer == "rows");
+        let is_filtered = plan.contains("pages have a matching row");
+        assert_eq!(is_filtered, transfer == "pages", "{transfer}:\n{plan}");
+        assert_eq!(plan.contains("wide: host, transfer is native"), is_native, "{plan}");
+        if transfer != "auto" {
+            assert_eq!(plan.contains("FragmentExec"), is_rows, "{transfer}:\n{plan}");
+            assert_eq!(plan.contains("wide: host, "), !is_rows, "{transfer}:\n{plan}");
+        }
+        assert!(!is_rows || !plan.contains("host took"), "{plan}");
+    }
+    assert!(found.iter().all(|rows| *rows == found[0]) && found[0].len() > 900);
+    run(&mut session, "RESET transfer; SET split = host").await;
     let failing = "SELECT count(*) FROM wide WHERE 1 / (id - 7) > 0";
     assert_eq!(refused(&mut session, failing).await.sqlstate(), "22012");
     assert_no_leak_soon(&database).await;

@@ -67,6 +67,7 @@ pub(super) fn choose(pricing: &Pricing<'_>, context: &dyn CutContext) -> Choice 
     let chosen = match context.cost_strategy() {
         // Nothing crosses a link there, and no other cores compute.
         _ if context.shares_host() => 0,
+        _ if context.rows_only() => pricing.soonest_of_rows(&priced),
         CostStrategy::Makespan => pricing.soonest(&priced),
         CostStrategy::Paper => by_the_paper(&priced, pricing),
     };
@@ -156,6 +157,22 @@ impl<'a> Pricing<'a> {
             fits: one.prediction.fits,
         });
         gain::choose(&offers.collect::<Vec<_>>(), self.limits.cut_share_max)
+    }
+
+    /// The place of the candidate that is expected to be done first of those that leave no scan to the host, if it can
+    /// be helped.
+    fn soonest_of_rows(&self, priced: &[Priced]) -> usize {
+        let leaves = leaves_below(self.plan);
+        let leaves_none = |one: &Priced| {
+            let is_below = |leaf: &usize| one.candidate.has(*leaf, self.plan);
+            leaves.iter().all(is_below)
+        };
+        let of_rows = priced.iter().enumerate().filter(|(_, one)| leaves_none(one));
+        let soonest = of_rows.min_by(|(_, one), (_, other)| {
+            let (one, other) = (&one.prediction, &other.prediction);
+            other.fits.cmp(&one.fits).then(one.finish.total_cmp(&other.finish))
+        });
+        soonest.map_or(0, |(place, _)| place)
     }
 
     /// Seconds of the device in the fragments of `candidate` that the host cannot take over once they run.

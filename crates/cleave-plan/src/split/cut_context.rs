@@ -25,6 +25,10 @@ pub trait CutContext {
     fn pages_only(&self) -> Option<String> {
         None
     }
+    /// Whether `auto` leaves no scan to the host that a device can run.
+    fn rows_only(&self) -> bool {
+        false
+    }
     /// The devices that hold pages of the scan, at least one.
     fn shares(&self, scan: &TableScanExec) -> Vec<ScanShare>;
     /// Different values in `column` of the table of `scan`, all rows.

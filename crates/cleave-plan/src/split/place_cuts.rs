@@ -137,11 +137,13 @@ pub fn place_cuts(
         Split::Auto if context.shares_host() => {
             "the device shares the host's memory: no bytes to save".to_owned()
         }
+        Split::Auto if context.rows_only() => "rows alone, as the settings ask".to_owned(),
         Split::Auto => comparison(&priced, context.cost_strategy()),
         Split::Ndp => "the whole statement, as asked".to_owned(),
         _ => "as the settings ask".to_owned(),
     };
-    let may_turn = split == Split::Auto && pricing.is_some() && context.pages_only().is_none();
+    let is_free = split == Split::Auto && !context.rows_only();
+    let may_turn = is_free && pricing.is_some() && context.pages_only().is_none();
     let mut own_leaves: BTreeSet<usize> = match may_turn {
         true => leaves_below(&plan).into_iter().collect(),
         false => BTreeSet::new(),
@@ -321,9 +323,16 @@ impl<'a> Placing<'a> {
         let (mut fragment, sent) = self.piece(number, self.scans(number))?;
         let shares = self.shares(number);
         let mut reason = self.reason.clone();
+        let is_free = !self.context.rows_only();
         if self.split == Split::Auto && shares.len() > 1 {
-            let (on_device, why) = weigh_shares(shares, &self.context.weights(&fragment));
-            reason = why;
+            let on_device = match is_free {
+                true => {
+                    let (on_device, why) = weigh_shares(shares, &self.context.weights(&fragment));
+                    reason = why;
+                    on_device
+                }
+                false => shares.iter().map(|share| share.refusal.is_none()).collect(),
+            };
             if !on_device.contains(&true) {
                 let table = fragment.tables();
                 self.decisions.push(CutDecision { table, device_operators: Vec::new(), reason });
@@ -331,7 +340,8 @@ impl<'a> Placing<'a> {
             }
             fragment.on_device = on_device;
         }
-        if let (Split::Auto, [_], Some(pricing)) = (self.split, shares, self.pricing) {
+        if let (Split::Auto, [_], Some(pricing), true) = (self.split, shares, self.pricing, is_free)
+        {
             fragment.revisit = pricing.revisit(number, Side::Device, &fragment.scans, self.context);
         }
         self.add_keys_above(number, &mut fragment);

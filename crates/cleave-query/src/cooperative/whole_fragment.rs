@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use cleave_catalog::error::Result;
-use cleave_catalog::settings::{Settings, Split, Stack};
+use cleave_catalog::settings::{Settings, Split, Stack, Transfer};
 use cleave_engine::device::shared_locks::LockingJob;
 use cleave_engine::device::{Claim, Device};
 use cleave_engine::write::change_pages::{Reported, on_device};
@@ -47,6 +47,7 @@ pub(crate) fn at_root(settings: &Settings) -> Settings {
         split: Split::Ndp,
         stack: Stack::Ndp,
         ndp: true,
+        transfer: Transfer::Auto,
         stealing: When::Never,
         late_materialisation: When::Never,
         ..settings.clone()

@@ -271,10 +271,11 @@ impl Tail {
         let mut cuts = vec![(
             "asked for".to_owned(),
             format!(
-                "split {}, stack {}{}",
+                "split {}, stack {}{}{}",
                 query.split,
                 settings.stack,
-                if settings.ndp { "" } else { ", ndp off" }
+                if settings.ndp { "" } else { ", ndp off" },
+                settings.transfer.asked()
             ),
         )];
         let of_parts = query

@@ -141,6 +141,10 @@ impl CutContext for HostCuts {
         self.context.settings().pages_only().map(str::to_owned)
     }
 
+    fn rows_only(&self) -> bool {
+        self.context.settings().sends_rows_alone()
+    }
+
     fn shares(&self, scan: &TableScanExec) -> Vec<ScanShare> {
         let parts = match self.parts_of(scan) {
             Ok(parts) => parts,

@@ -119,7 +119,7 @@ impl StatementContext {
             given,
             database,
             view,
-            settings,
+            settings: settings.for_transfer(),
             inputs: Mutex::default(),
             figures: Arc::default(),
             column_facts: Mutex::default(),
@@ -335,7 +335,7 @@ impl StatementContext {
         }
     }
 
-    /// The session's settings when the statement began.
+    /// The session's settings when the statement began, those that others imply included.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }

@@ -37,6 +37,7 @@ struct Told {
     /// Tables that lie on one of the devices alone.
     alone: Vec<(&'static str, usize)>,
     key_filters: When,
+    rows_only: bool,
     fragments: Mutex<Vec<FragmentPlan>>,
 }
 
@@ -50,12 +51,17 @@ impl Default for Told {
             broadcast_bytes: 16 << 20,
             alone: Vec::new(),
             key_filters: When::WherePays,
+            rows_only: false,
             fragments: Mutex::default(),
         }
     }
 }
 
 impl CutContext for Told {
+    fn rows_only(&self) -> bool {
+        self.rows_only
+    }
+
     fn shares(&self, scan: &TableScanExec) -> Vec<ScanShare> {
         let share = |number| ScanShare {
             device: format!("d{number}"),
@@ -517,6 +523,29 @@ fn auto_weighs_each_device_of_a_table() {
     place_cuts(scan("t", None, 2), Split::Auto, false, &told).unwrap();
     assert_eq!(told.fragments.lock().unwrap()[0].on_device, [false, true]);
     assert!(place_cuts(scan("t", None, 2), Split::H0, false, &told).is_err());
+}
+
+#[test]
+fn rows_alone_leave_no_scan_to_the_host() {
+    let scanned = |plan: Arc<dyn ExecutionPlan>, rows_only: bool| {
+        let told = Told { rows_only, result_bytes: vec![2e7], ..Told::default() };
+        let placed = place_cuts(plan, Split::Auto, false, &told).unwrap();
+        assert!(placed.priced.iter().any(|one| one.is_chosen));
+        names(&placed.plan).into_iter().filter(|name| name == "TableScanExec").count()
+    };
+    assert_eq!(scanned(scan("t", None, 1), false), 1);
+    assert_eq!(scanned(scan("t", None, 1), true), 0);
+    assert_eq!(scanned(joined(scan("a", None, 1), scan("b", None, 1)), true), 0);
+    // But for devices that refuse.
+    let told = Told {
+        rows_only: true,
+        refusal: Some("d0 serves pages only".to_owned()),
+        result_bytes: vec![2e6, 2e6, 0.0],
+        link_is_free: vec![false, false, true],
+        ..Told::default()
+    };
+    place_cuts(scan("t", None, 2), Split::Auto, false, &told).unwrap();
+    assert_eq!(told.fragments.lock().unwrap()[0].on_device, [false, true, true]);
 }
 
 #[test]
