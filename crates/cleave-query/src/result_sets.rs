@@ -22,6 +22,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -35,6 +36,7 @@ use cleave_media::{BLOCK_SIZE, Stopwatch};
 use cleave_store::TableSchema;
 use datafusion::logical_expr::LogicalPlan;
 use futures::future::join_all;
+use rustc_hash::FxBuildHasher;
 
 /// Most result sets that are held, so that finding one stays cheap.
 const HELD_COUNT_MAX: usize = 1024;
@@ -143,9 +145,18 @@ fn bytes_of(space: &Claim) -> u64 {
 /// Which rows are meant: those of a plan over tables that it names and does not hold, under settings.
 #[derive(Debug, PartialEq)]
 pub(crate) struct SetKey {
-    pub(crate) role: Option<u32>,
-    pub(crate) plan: LogicalPlan,
-    pub(crate) settings: Settings,
+    /// Of the plan, so that others are told apart at once.
+    hash: u64,
+    role: Option<u32>,
+    plan: LogicalPlan,
+    settings: Settings,
+}
+
+impl SetKey {
+    /// The rows of `plan` for `role`, under `settings`.
+    pub(crate) fn new(role: Option<u32>, plan: LogicalPlan, settings: Settings) -> Self {
+        Self { hash: FxBuildHasher.hash_one(&plan), role, plan, settings }
+    }
 }
 
 /// The tables that a result set was made from, and what they had.

@@ -506,7 +506,7 @@ fn key_of(context: &StatementContext, part: &OptimisedPart) -> Option<(SetKey, R
     // Its own tables would keep their catalog version, and the database.
     let plan = cached_plan(plan)?;
     let role = settings.client.acting.role;
-    Some((SetKey { role, plan, settings: of_anybody(settings) }, tables))
+    Some((SetKey::new(role, plan, of_anybody(settings)), tables))
 }
 
 /// The tables that `plan` reads, and what they have; None: it reads something else.
