@@ -6,6 +6,7 @@ pub(crate) mod client;
 mod login;
 mod together;
 mod values;
+mod vanished;
 
 use std::io::{Read, Write};
 use std::net::Shutdown;

@@ -5,7 +5,7 @@ use super::client::{Client, field, fields, read};
 use super::served;
 
 /// Repeats a query of one value until it gives `expected`: another thread serves the other session.
-fn until(client: &mut Client, sql: &str, expected: &str) {
+pub(super) fn until(client: &mut Client, sql: &str, expected: &str) {
     let (_never, nothing) = std::sync::mpsc::channel::<()>();
     for _ in 0..600 {
         if client.query(sql).rows.first().is_some_and(|row| row[0].as_deref() == Some(expected)) {

@@ -83,6 +83,12 @@ impl Server {
         nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGTERM).unwrap();
     }
 
+    /// Bytes of memory that it has.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let pages = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
+        pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+    }
+
     /// Its exit code, once it has ended.
     pub(crate) fn ended(&mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
