@@ -106,6 +106,17 @@ pub(super) fn candidate(plan: &NumberedPlan, split: Split) -> Result<Candidate, 
             whole(plan)?;
             BTreeSet::from([0])
         }
+        Split::ALL_JOINS => {
+            for scan in plan.scans() {
+                scannable(plan, scan)?;
+            }
+            let joins = joins_below(plan);
+            if joins.is_empty() {
+                return Err(too_few_joins(plan, 0));
+            }
+            let roots = roots_of(plan, &joins);
+            roots.union(&own_leaves(plan, &leaves_below(plan), &roots)).copied().collect()
+        }
         Split::Hybrid { joins: count, leaves } => {
             let joins = joins_below(plan);
             let Some(first) = joins.get(..count) else {

@@ -35,10 +35,14 @@ pub(super) fn may_share(plan: &dyn ExecutionPlan) -> bool {
 /// Whether the join `plan` gives the same rows where each device joins all that it collects with a part of what
 /// streams.
 pub(super) fn joins_divided_rows(plan: &dyn ExecutionPlan) -> bool {
-    let is_plain = is_exchange(plan) && plan.fetch().is_none() || is_stateless(plan);
-    is_plain
-        && (!is_join(plan) || may_share_join(plan))
+    divides_rows(plan)
         && streamed_input(plan).is_none_or(|input| joins_divided_rows(input.as_ref()))
+}
+
+/// Whether `node` gives the same rows where each device has all that it collects, and a part of what streams.
+pub fn divides_rows(node: &dyn ExecutionPlan) -> bool {
+    let is_plain = is_exchange(node) && node.fetch().is_none() || is_stateless(node);
+    is_plain && (!is_join(node) || may_share_join(node))
 }
 
 /// Whether the join `plan` hands on rows of what it has collected only with rows that stream.

@@ -35,6 +35,7 @@ pub use gain::{Needed, needed};
 pub use keys_above::KeysAbove;
 pub use leaf_costs::leaf_costs;
 pub use margin::{Margin, PastErrors};
+pub use may_share::divides_rows;
 pub use place_cuts::{PlaceCutsError, PlacedCuts, place_cuts};
 pub use revisit::Revisit;
 pub use shape_of::{row_bytes, type_bytes};
@@ -76,6 +77,8 @@ pub enum Leaves {
 impl Split {
     /// A cut over every leaf.
     pub const H0: Self = Self::Hybrid { joins: 0, leaves: Leaves::All };
+    /// A cut over all joins that a device can run, of which there must be one, and over every other leaf.
+    pub const ALL_JOINS: Self = Self::Hybrid { joins: usize::MAX, leaves: Leaves::All };
 }
 
 impl fmt::Display for Split {

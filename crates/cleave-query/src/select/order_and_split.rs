@@ -19,7 +19,9 @@ use cleave_plan::cardinality::LeafKey;
 use cleave_plan::cost::CostStrategy;
 use cleave_plan::join_order::{Ordered, Others, Reordered, reorder_joins};
 use cleave_plan::profile::Origin;
-use cleave_plan::split::{CutContext, PlaceCutsError, PlacedCuts, Split, leaf_costs, place_cuts};
+use cleave_plan::split::{
+    CutContext, PlaceCutsError, PlacedCuts, SPLIT_JOINS_MAX, Split, leaf_costs, place_cuts,
+};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::optimize_projections::OptimizeProjections;
@@ -246,7 +248,7 @@ impl Planning<'_> {
             match (&placed, split) {
                 (
                     Err(PlaceCutsError::Forced { .. }),
-                    Split::Hybrid { joins: joins @ 1.., leaves },
+                    Split::Hybrid { joins: joins @ 1..=SPLIT_JOINS_MAX, leaves },
                 ) if self.queries == Queries::Several => {
                     split = Split::Hybrid { joins: joins - 1, leaves };
                 }

@@ -446,6 +446,29 @@ fn a_plan_that_broadcasts_is_not_one_devices() {
 }
 
 #[test]
+fn a_cut_over_all_joins_is_at_the_root_where_what_they_collect_is_sent() {
+    let plan = || projected(joined(projected(scan("a", None, 1)), scan("b", None, 2)));
+    let told = two_devices(&[("a", 0)]);
+    let placed = place_cuts(plan(), Split::ALL_JOINS, false, &told).unwrap();
+    assert_eq!(names(&placed.plan), ["EmptyExec"]);
+    let fragments = told.fragments.lock().unwrap();
+    let tables: Vec<_> = fragments.iter().map(FragmentPlan::tables).collect();
+    assert_eq!(tables, ["a", "b"]);
+    // What needs the rows of all devices stays above.
+    let ordered = sorted(plan(), None);
+    let placed = place_cuts(ordered, Split::ALL_JOINS, false, &two_devices(&[("a", 0)])).unwrap();
+    assert_eq!(names(&placed.plan), ["SortExec", "EmptyExec"]);
+    let refused = |whole, told: &Told| {
+        place_cuts(whole, Split::ALL_JOINS, false, told).unwrap_err().to_string()
+    };
+    let error = refused(projected(scan("a", None, 1)), &two_devices(&[]));
+    assert!(error.contains("a device can run 0 of its 0 joins"), "{error}");
+    let refusal = Some("d0 serves pages only".to_owned());
+    let error = refused(plan(), &Told { refusal, ..two_devices(&[("a", 1)]) });
+    assert!(error.contains("d0 serves pages only"), "{error}");
+}
+
+#[test]
 fn a_join_over_several_devices_that_may_not_broadcast_stays_and_says_why() {
     let told = Told { broadcast_bytes: 0, ..two_devices(&[]) };
     let plan = joined(scan("a", None, 1), scan("b", None, 1));
