@@ -1,12 +1,12 @@
 //! Result sets: the rows of a query in pages of the device that made them, which no catalog version names.
 //!
 //! ```text
-//!  InsertFragment ─▶ pages in space of a claim ─▶ ResultSet: a table in no catalog ─▶ scans on either side
+//!  InsertFragments ─▶ pages in space of claims ─▶ ResultSet: a table in no catalog ─▶ scans on either side
 //!                                                    │ held by a run, a cursor, or the result cache
 //!                                                    └ dropped by the last of them: its space is free
 //! ```
 //!
-//! 1. [`InsertFragment::result_set`] writes the rows as those of a new table. In a catalog version of one statement
+//! 1. [`InsertFragments::result_set`] writes the rows as those of a new table. In a catalog version of one statement
 //!    they are read like those of any table: cut, pruned by zone maps, by page reads or by fragments.
 //! 2. [`ResultSets`] lists those that live, and holds those that are [used again](ResultSets::find), the least useful
 //!    of which go first where they have more bytes than `result_device_bytes`, where a device is full, and before one
@@ -18,7 +18,7 @@
 //!
 //! Source: NDP result sets, sections 3 and 4.
 //!
-//! [`InsertFragment::result_set`]: crate::cooperative::inserting::InsertFragment::result_set
+//! [`InsertFragments::result_set`]: crate::cooperative::inserting::InsertFragments::result_set
 
 use std::collections::BTreeSet;
 use std::fmt;

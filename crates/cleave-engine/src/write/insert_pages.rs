@@ -10,12 +10,14 @@
 //!    table is the transaction's own, that is the next one. A statement by itself inserts [beside](PageLoad) the
 //!    table's writers, as a [load](super::load) does.
 //! 2. The fragment runs in space of a claim ([`on_device`](super::change_pages::on_device)), and reports its pages.
+//!    Where several devices make the rows, each has a fragment, with a [`Destination`] of its own.
 //! 3. They are compared with what was asked for, and become a sealed segment. The columns of each index are read back,
 //!    and its keys become a run, as when an index is [built](super::build_index).
 //!
-//! Invariants: nothing names the new pages before the statement's transaction commits, which syncs the device first. A
-//! device is believed only pages in the space that it was given, none over another, whose rows are numbered without a
-//! gap. Source: Update NDP, sections 4 and 5.3 (validation), and `docs/design/versions-and-commit.md`.
+//! Invariants: nothing names the new pages before the statement's transaction commits, which syncs the devices first. A
+//! device is believed only pages in the space that it was given, none over another, of tablets that lie on it, whose
+//! rows are numbered without a gap. Source: Update NDP, sections 4 and 5.3 (validation), and
+//! `docs/design/versions-and-commit.md`.
 
 use std::sync::Arc;
 
@@ -60,19 +62,43 @@ pub struct PageTarget {
 pub struct TabletTarget {
     /// The place of the tablet.
     pub place: usize,
+    /// Whether it lies on the fragment's device; if not, none of the rows may be its.
+    pub lies_there: bool,
     /// The segment of the pages, and the VID of the first row.
     pub target: InsertTarget,
 }
 
+/// Where one of the fragments of a statement writes.
+#[derive(Debug)]
+pub struct Destination {
+    /// Its device.
+    pub device: Arc<Device>,
+    /// The statement's space there.
+    pub claim: Arc<Claim>,
+    /// What it is to write.
+    pub target: PageTarget,
+}
+
+/// The devices on which fragments make rows of a table, one on each.
+#[derive(Clone, Copy)]
+pub struct MadeOn<'a> {
+    /// They, no two the same.
+    pub devices: &'a [Arc<Device>],
+    /// Whether each of them makes only rows of tablets of this table that lie there.
+    pub lie_as: &'a (dyn Fn(&TableState) -> bool + Sync),
+}
+
 /// The places of the tablets that rows can go to which a fragment on `device` inserts into `table`: all that a division
-/// by values has, which must lie there; in load order those that do, the one with the fewest rows first. None: no such.
+/// by values has, which must lie there unless the rows are `own` ones, of such tablets alone; in load order those that
+/// do, the one with the fewest rows first. None: no such.
 #[must_use]
-pub fn places_on(table: &TableState, device: DeviceId) -> Option<Vec<usize>> {
+pub fn places_on(table: &TableState, device: DeviceId, own: bool) -> Option<Vec<usize>> {
     let lies_there = |(_, tablet): &(usize, &Arc<TabletState>)| tablet.device == device;
     let there = || table.tablets.iter().enumerate().filter(lies_there);
     match &table.division {
         Division::Hash(_) if table.tablets.len() > 1 => {
-            (there().count() == table.tablets.len()).then(|| (0..table.tablets.len()).collect())
+            let is_among = own || there().count() == table.tablets.len();
+            is_among.then(|| (0..table.tablets.len()).collect())
         }
         Division::Hash(_) | Division::LoadOrder => {
             let mut places: Vec<_> =
@@ -97,25 +123,27 @@ impl PageTarget {
         device: &Device,
     ) -> Result<Option<Self>> {
         let table = target(edit, schema)?;
-        Self::in_table(edit, settings, (&table, |tablet| tablet.next_vid), device)
+        Self::in_table(edit, settings, (&table, |tablet| tablet.next_vid), (device, false))
     }
 
-    /// The same in `table`, with the VID of the first row in a tablet.
+    /// The same in `table`, with the VID of the first row in a tablet, and whether the rows are
+    /// [the device's own](places_on).
     fn in_table(
         edit: &mut CatalogEdit,
         settings: &Settings,
         (table, vid_first): (&TableState, fn(&TabletState) -> u64),
-        device: &Device,
+        (device, own): (&Device, bool),
     ) -> Result<Option<Self>> {
         let schema = &table.schema;
-        let Some(places) = places_on(table, device.id()) else { return Ok(None) };
+        let Some(places) = places_on(table, device.id(), own) else { return Ok(None) };
         let class = class_of(edit, settings, places.len());
         let mut tablets = Vec::with_capacity(places.len());
         for place in places {
             let Some(tablet) = table.tablets.get(place) else { return Ok(None) };
             let segment = segment_ref(edit, schema)?;
             let target = InsertTarget { segment, vid_first: vid_first(tablet) };
-            tablets.push(TabletTarget { place, target });
+            let lies_there = tablet.device == device.id();
+            tablets.push(TabletTarget { place, lies_there, target });
         }
         let key = match tablets.len() {
             1 => None,
@@ -123,6 +151,47 @@ impl PageTarget {
         };
         let key = key.map(|key| key.columns().to_vec()).unwrap_or_default();
         Ok(Some(Self { tablets, key, class }))
+    }
+}
+
+impl Destination {
+    /// One for the fragment on each device of `made`, in the table that `schema` describes, which `edit` alone has.
+    /// None: the fragment on one of them can insert none of its rows.
+    ///
+    /// # Errors
+    /// As [`PageTarget::begin`].
+    pub fn begin(
+        edit: &mut CatalogEdit,
+        settings: &Settings,
+        schema: &TableSchema,
+        made: MadeOn<'_>,
+    ) -> Result<Option<Vec<Self>>> {
+        let table = target(edit, schema)?;
+        Self::in_table(edit, settings, (&table, |tablet| tablet.next_vid), made)
+    }
+
+    /// The same in `table`, with the VID of the first row in a tablet.
+    fn in_table(
+        edit: &mut CatalogEdit,
+        settings: &Settings,
+        (table, vid_first): (&TableState, fn(&TabletState) -> u64),
+        made: MadeOn<'_>,
+    ) -> Result<Option<Vec<Self>>> {
+        let own = (made.lie_as)(table);
+        let mut all = Vec::with_capacity(made.devices.len());
+        for device in made.devices {
+            let by = (&**device, own);
+            let target = PageTarget::in_table(edit, settings, (table, vid_first), by)?;
+            let Some(target) = target else { return Ok(None) };
+            all.push(Self { device: Arc::clone(device), claim: edit.claim(device), target });
+        }
+        Ok(Some(all))
+    }
+
+    /// The place of each tablet that may get rows, and the VID of the first one.
+    pub fn first_vids(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let there = self.target.tablets.iter().filter(|tablet| tablet.lies_there);
+        there.map(|tablet| (tablet.place, tablet.target.vid_first))
     }
 }
 
@@ -136,18 +205,26 @@ fn class_of(edit: &CatalogEdit, settings: &Settings, tablet_count: usize) -> Pag
     PageClass { page_bytes: bytes, ..class }
 }
 
-/// The pages that a fragment on `device` reports for a target, which it has written in `space` of `claim`.
+/// The pages that a fragment reports to have written.
 #[derive(Debug)]
 pub struct InsertedPages {
-    /// What it was to write.
-    pub target: PageTarget,
+    /// Where it was to write.
+    pub to: Destination,
     /// For each tablet of the target, in their order.
     pub pages: Vec<Vec<PageEntry>>,
     /// The space that it had.
     pub space: Vec<Extent>,
 }
 
-/// An insert by a fragment beside the writers of its table, but no load. See the module's description.
+impl InsertedPages {
+    /// Gives back their space: nobody reads them.
+    pub fn give_back(self) {
+        let Self { to, space, .. } = self;
+        space.into_iter().for_each(|extent| to.claim.give_back(extent));
+    }
+}
+
+/// An insert by fragments beside the writers of its table, but no load. See the module's description.
 pub struct PageLoad {
     edit: CatalogEdit,
     settings: Arc<Settings>,
@@ -155,8 +232,9 @@ pub struct PageLoad {
 }
 
 impl PageLoad {
-    /// Begins to insert into the table that `schema` describes, and what the fragment is to write. The caller has
-    /// locked the table as for [`BulkLoad::beside`](super::load::BulkLoad::beside). None: as for [`PageTarget::begin`].
+    /// Begins to insert into the table that `schema` describes, and where the fragments on the devices of `made` are to
+    /// write. The caller has locked the table as for [`BulkLoad::beside`](super::load::BulkLoad::beside). None: as for
+    /// [`Destination::begin`].
     ///
     /// # Errors
     /// As [`PageTarget::begin`].
@@ -164,31 +242,25 @@ impl PageLoad {
         database: &Arc<Engine>,
         settings: &Arc<Settings>,
         schema: &TableSchema,
-        device: &Device,
-    ) -> Result<Option<(Self, PageTarget)>> {
+        made: MadeOn<'_>,
+    ) -> Result<Option<(Self, Vec<Destination>)>> {
         let mut edit = edit_beside(database)?;
         let table = target(&edit, schema)?;
-        let asked = PageTarget::in_table(&mut edit, settings, (&table, vid_beside), device)?;
-        Ok(asked.map(|asked| (Self { edit, settings: Arc::clone(settings), table }, asked)))
+        let to = Destination::in_table(&mut edit, settings, (&table, vid_beside), made)?;
+        Ok(to.map(|to| (Self { edit, settings: Arc::clone(settings), table }, to)))
     }
 
-    /// The space in which the fragment writes.
-    pub fn claim(&mut self, device: &Arc<Device>) -> Arc<Claim> {
-        self.edit.claim(device)
-    }
-
-    /// Commits what the fragment has `inserted`; returns the number of rows.
+    /// Commits what the fragments have `inserted`; returns the number of rows.
     ///
     /// # Errors
     /// Those of [`add`], of `check` and of the commit; [`Error::Invalid`](cleave_catalog::error::Error::Invalid) for a
     /// table that has become another one.
     pub async fn commit(
         mut self,
-        by: (&Arc<Device>, &Arc<Claim>),
-        inserted: InsertedPages,
+        inserted: Vec<InsertedPages>,
         check: &dyn LoadCheck,
     ) -> Result<u64> {
-        let new = new_rows(&mut self.edit, &self.settings, &self.table, by, inserted).await?;
+        let new = new_rows(&mut self.edit, &self.settings, &self.table, inserted).await?;
         let row_count = new.iter().map(|rows| rows.heap.row_count()).sum();
         if row_count == 0 {
             return Ok(0);
@@ -212,11 +284,10 @@ pub async fn add(
     edit: &mut CatalogEdit,
     settings: &Arc<Settings>,
     schema: &TableSchema,
-    by: (&Arc<Device>, &Arc<Claim>),
-    inserted: InsertedPages,
+    inserted: Vec<InsertedPages>,
 ) -> Result<u64> {
     let table = target(edit, schema)?;
-    let new = new_rows(edit, settings, &table, by, inserted).await?;
+    let new = new_rows(edit, settings, &table, inserted).await?;
     let row_count = new.iter().map(|rows| rows.heap.row_count()).sum();
     if row_count > 0 {
         new_rows::add(edit, &table, new).await?;
@@ -224,7 +295,7 @@ pub async fn add(
     Ok(row_count)
 }
 
-/// What each tablet of `table` gets of `inserted`: the rows, and the keys that the device makes of them.
+/// What each tablet of `table` gets of `inserted`: the rows, and the keys that their devices make of them.
 ///
 /// # Errors
 /// [`StorageError::Answer`](cleave_catalog::storage_error::StorageError::Answer) for a report that cannot be of this
@@ -233,32 +304,49 @@ async fn new_rows(
     edit: &mut CatalogEdit,
     settings: &Arc<Settings>,
     table: &TableState,
-    (device, claim): (&Arc<Device>, &Arc<Claim>),
-    inserted: InsertedPages,
+    inserted: Vec<InsertedPages>,
 ) -> Result<Vec<NewRows>> {
-    let InsertedPages { target: asked, pages, space } = inserted;
+    let mut new = Vec::new();
+    for inserted in inserted {
+        new.extend(new_rows_of(edit, settings, table, inserted).await?);
+    }
+    Ok(new)
+}
+
+/// The same of what one fragment has `inserted`.
+async fn new_rows_of(
+    edit: &mut CatalogEdit,
+    settings: &Arc<Settings>,
+    table: &TableState,
+    InsertedPages { to, pages, space }: InsertedPages,
+) -> Result<Vec<NewRows>> {
+    let Destination { device, claim, target: asked } = to;
     let schema = &table.schema;
     let strange = |reason: String| device.strange_payload(&reason);
     let used = pages.iter().flatten().flat_map(PageEntry::page_refs).map(|page| page.extent);
     let used = used.collect();
     let mut heaps = Vec::with_capacity(pages.len());
-    for (TabletTarget { place, target }, pages) in asked.tablets.into_iter().zip(pages) {
+    for (tablet_target, pages) in asked.tablets.into_iter().zip(pages) {
+        let TabletTarget { place, lies_there, target } = tablet_target;
         let tablet = table.tablets.get(place).ok_or_else(|| made_anew(&schema.name))?;
         check_pages(schema, target.vid_first, &pages).map_err(strange)?;
         if pages.is_empty() {
             continue;
         }
+        if !lies_there {
+            return Err(strange(format!("it has rows of tablet {place}, which lies elsewhere")));
+        }
         let heap = SegmentDirectory::sealed(target.segment, SegmentKind::Heap, asked.class, pages);
         let heap = heap.map_err(|error| strange(error.to_string()))?;
         heaps.push((place, target.vid_first, tablet, heap));
     }
-    give_back_unused(claim, space, used).map_err(strange)?;
-    let merger = RunMerger::new(edit.database(), device, settings)?;
+    give_back_unused(&claim, space, used).map_err(strange)?;
+    let merger = RunMerger::new(edit.database(), &device, settings)?;
     let mut new = Vec::with_capacity(heaps.len());
     for (place, vid_first, tablet, heap) in heaps {
         let rows = (vid_first, &heap);
-        let runs = key_runs(edit, settings, (schema, tablet), claim, rows).await?;
-        let (claim, merger) = (Arc::clone(claim), merger.clone());
+        let runs = key_runs(edit, settings, (schema, tablet), &claim, rows).await?;
+        let (claim, merger) = (Arc::clone(&claim), merger.clone());
         new.push(NewRows { place, vid_first, heap, runs, claim, merger });
     }
     Ok(new)

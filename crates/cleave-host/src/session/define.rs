@@ -9,13 +9,13 @@ use cleave_catalog::catalog::{TableState, TabletState};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::index::TabletIndex;
 use cleave_catalog::settings::Settings;
-use cleave_query::cooperative::inserting::InsertFragment;
+use cleave_query::cooperative::inserting::InsertFragments;
 use cleave_query::select;
 use cleave_query::select::{ColumnOrigin, QueryRequest, RunningQuery};
 use cleave_sql::dialect::sql_type;
 use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::parse::{CreateTableAs, Define, Truncate};
-use cleave_sql::statement::placement::placement;
+use cleave_sql::statement::placement::{Placement, placement};
 use cleave_sql::statement::{CreateTable, Parameters};
 use cleave_store::{Column, TableSchema, VersionMap};
 use datafusion::sql::sqlparser::ast;
@@ -63,11 +63,12 @@ pub(super) async fn create_table_as(
     let asked = QueryRequest { query: &create.query, parameters, view: Some(&view) };
     let settings = session.shared_settings();
     let (filling, columns) = Filling::begin(session, &settings, asked).await?;
-    let create = CreateTable {
+    let mut create = CreateTable {
         if_not_exists: create.if_not_exists,
         temporary: create.temporary,
         ..table_of_rows(create.table, columns, &create.options)?
     };
+    filling.place(&settings, &mut create.placement);
     let Some((definition, schema)) = indexes::new_table(session, create).await? else {
         return Ok(Outcome::done("CREATE TABLE AS"));
     };
@@ -101,11 +102,10 @@ pub(super) fn table_of_rows(
     })
 }
 
-/// The rows of a query on their way to a table that has none, and is the transaction's own: written by a fragment where
+/// The rows of a query on their way to a table that has none, and is the transaction's own: written by fragments where
 /// that is cheaper, else loaded.
-#[derive(Default)]
 pub(super) struct Filling {
-    by_fragment: Option<InsertFragment>,
+    by_fragments: Option<InsertFragments>,
     running: Option<RunningQuery>,
 }
 
@@ -119,14 +119,43 @@ impl Filling {
         settings: &Settings,
         asked: QueryRequest<'_>,
     ) -> Result<(Self, Vec<Column>)> {
-        if let Some(fragment) = insert_fragment::of_new_table(session, settings, asked).await? {
-            let columns = fragment.table().columns.clone();
-            return Ok((Self { by_fragment: Some(fragment), running: None }, columns));
+        let planned = Self::plan(session, settings, asked).await?;
+        if let Some(fragments) = &planned.by_fragments {
+            let columns = fragments.table().columns.clone();
+            return Ok((planned, columns));
         }
         let running = select::run_query(&session.database, settings, asked);
         let running = Box::pin(running).await?;
         let columns = columns_of(&running.schema())?;
-        Ok((Self { by_fragment: None, running: Some(running) }, columns))
+        Ok((Self { by_fragments: None, running: Some(running) }, columns))
+    }
+
+    /// Of a new table that gets its rows later, if it does: nothing runs yet.
+    ///
+    /// # Errors
+    /// Those of planning.
+    pub(super) async fn plan(
+        session: &Session,
+        settings: &Settings,
+        asked: QueryRequest<'_>,
+    ) -> Result<Self> {
+        let by_fragments = insert_fragment::of_new_table(session, settings, asked).await?;
+        Ok(Self { by_fragments, running: None })
+    }
+
+    /// Puts a new table on the devices that make its rows, if there are several, so that the rows stay there: where
+    /// neither the statement, whose `placement` this is, nor `settings` say anything else.
+    pub(super) fn place(&self, settings: &Settings, placement: &mut Placement) {
+        let Some(fragments) = &self.by_fragments else { return };
+        let names: Vec<String> =
+            fragments.devices().map(|device| device.name().to_owned()).collect();
+        let usual = Settings::default();
+        let is_free = *placement == Placement::default()
+            && settings.default_device == usual.default_device
+            && settings.default_tablets == usual.default_tablets;
+        if is_free && names.len() > 1 {
+            placement.devices = names;
+        }
     }
 
     /// Of the table that `schema` describes.
@@ -141,9 +170,9 @@ impl Filling {
         let types = |columns: &[Column]| -> Vec<_> {
             columns.iter().map(|column| column.column_type.arrow()).collect()
         };
-        let by_fragment = insert_fragment::of_new_table(session, settings, asked).await?;
-        let fits = |one: &InsertFragment| types(&one.table().columns) == types(&schema.columns);
-        Ok(Self { by_fragment: by_fragment.filter(fits), running: None })
+        let Self { by_fragments, running } = Self::plan(session, settings, asked).await?;
+        let fit = |all: &InsertFragments| types(&all.table().columns) == types(&schema.columns);
+        Ok(Self { by_fragments: by_fragments.filter(fit), running })
     }
 
     /// `definition` with the rows in the table that `schema` describes, and their number.
@@ -157,8 +186,8 @@ impl Filling {
         mut definition: Definition,
         (schema, asked): (&Arc<TableSchema>, QueryRequest<'_>),
     ) -> Result<(Definition, u64)> {
-        if let Some(fragment) = &self.by_fragment {
-            let filled = insert_fragment::fill(session, &mut definition, schema, fragment);
+        if let Some(fragments) = &self.by_fragments {
+            let filled = insert_fragment::fill(session, &mut definition, schema, fragments);
             if let Some(inserted) = Box::pin(filled).await? {
                 return Ok((definition, inserted.count));
             }

@@ -1,22 +1,23 @@
-//! `INSERT … SELECT` and `CREATE TABLE AS` of many rows by a fragment: it writes the rows as pages of the table, and
+//! `INSERT … SELECT` and `CREATE TABLE AS` of many rows by fragments: they write the rows as pages of the table, and
 //! none of them comes to the host.
 //!
 //! 1. [`run`] asks whether the statement may: columns that it does not name have one default for all rows, and no
 //!    foreign key of its table waits for COMMIT.
-//! 2. The query is planned as one fragment ([`plan_insert`]), on a device [whose tablets](insert_pages::places_on) can
-//!    take the rows. If it cannot be, or rows on the host are expected to be the cheaper way, the statement runs
-//!    [as ever](super::insert).
+//! 2. The query is planned as a fragment on each device that makes rows of it ([`plan_insert`]). The tablets on each of
+//!    them [must take its rows](InsertFragments::fit). If they do not, or rows on the host are expected to be the
+//!    cheaper way, the statement runs [as ever](super::insert).
 //! 3. A statement by itself inserts [beside](alone) the table's writers, as a load does.
 //!    In a block, and with RETURNING, the table is locked EXCLUSIVE and becomes the transaction's own, as for every
 //!    change of very many rows ([`many`]): readers go on, writers wait. Later statements of the transaction read the
 //!    table like any other; ROLLBACK drops it. Under `update_placement = auto` rows are inserted on the host where that
 //!    lock is not free.
-//! 4. What the fragment reports is checked, and added to the table with the keys of its indexes
-//!    ([`insert_pages`]). Foreign keys are checked by a query over all rows, as for a load.
+//! 4. What the fragments report is checked, and added to the table with the keys of its indexes
+//!    ([`insert_pages`]), in one change. Foreign keys are checked by a query over all rows, as for a load.
 //! 5. For RETURNING the [rows](Inserted::rows) are read back from the new pages.
 //!
 //! A value that its column refuses, a broken check, and a device that refuses send the statement back to the rows:
-//! there it fails with the error that names them, or succeeds. Source: Update NDP, section 4.
+//! there it fails with the error that names them, or succeeds. Source: Update NDP, section 4; CORD (output that stays
+//! on the devices that compute it).
 
 use std::sync::Arc;
 
@@ -28,11 +29,11 @@ use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::{Settings, UpdatePlacement};
 use cleave_engine::write::begun::byte_count;
-use cleave_engine::write::insert_pages::{self, PageLoad, PageTarget};
+use cleave_engine::write::insert_pages::{self, Destination};
 use cleave_fragment::link::AttachMode;
 use cleave_query::check_constraints::compiled_checks;
 use cleave_query::cooperative::inserting::{
-    ColumnSource, InsertFragment, InsertingQuery, plan_insert,
+    ColumnSource, InsertFragments, InsertingQuery, plan_insert,
 };
 use cleave_query::select::{self, ExplainedChange, QueryRequest, ReadView, Target};
 use cleave_sql::statement::assigned::check_inserted;
@@ -56,7 +57,7 @@ use super::transaction_locks::{LOCKED_ROWS_MAX, table_key};
 use super::update_fragment::placement::{Placement, figures};
 use super::{Session, define, identity, locking, serializable};
 
-/// What a fragment has inserted.
+/// What fragments have inserted.
 #[derive(Debug)]
 pub(super) struct Inserted {
     /// The number of rows.
@@ -103,7 +104,7 @@ impl Inserted {
     }
 }
 
-/// Inserts the rows of `insert`, whose table `schema` describes, by a fragment, if it may and that pays. None: the
+/// Inserts the rows of `insert`, whose table `schema` describes, by fragments, if they may and that pays. None: the
 /// statement is to insert its rows itself.
 ///
 /// # Errors
@@ -120,20 +121,21 @@ pub(super) async fn run(
     }
     let view = session.view().await?;
     let planned = planned(session, &view, table, (insert, parameters));
-    let Some((fragment, placement)) = Box::pin(planned).await? else { return Ok(None) };
+    let Some((fragments, placement)) = Box::pin(planned).await? else { return Ok(None) };
     if !placement.is_by_pages() {
         return Ok(None);
     }
     let shown = match session.measuring {
-        Some(_) => Some(shown(&fragment, placement, insert)?),
+        Some(_) => Some(shown(&fragments, placement, insert)?),
         None => None,
     };
     let inserted = match insert.returning.is_empty() && is_alone(session) {
-        true => Box::pin(alone(session, table, &fragment)).await?,
-        false => Box::pin(in_block(session, table, &fragment)).await?,
+        true => Box::pin(alone(session, table, &fragments)).await?,
+        false => Box::pin(in_block(session, table, &fragments)).await?,
     };
     if let (Some(inserted), Some(shown), Some(measuring)) = (&inserted, shown, &session.measuring) {
-        measuring.put(shown.measured(figures(inserted.count, 1)));
+        let count = fragments.devices().count();
+        measuring.put(shown.measured(figures(inserted.count, count)));
     }
     Ok(inserted)
 }
@@ -153,23 +155,28 @@ pub(super) async fn explained(
         return Ok(None);
     }
     let planned = Box::pin(planned(session, view, table, (insert, parameters))).await?;
-    planned.map(|(fragment, placement)| shown(&fragment, placement, insert)).transpose()
+    planned.map(|(fragments, placement)| shown(&fragments, placement, insert)).transpose()
 }
 
 fn shown(
-    fragment: &InsertFragment,
+    fragments: &InsertFragments,
     placement: Placement,
     insert: &Insert,
 ) -> Result<ExplainedChange> {
+    let names: Vec<&str> = fragments.devices().map(|device| device.name()).collect();
+    let by = match names.as_slice() {
+        [_] => "a fragment".to_owned(),
+        names => format!("fragments that write on {}", names.join(", ")),
+    };
     let fragments = match placement.is_by_pages() {
-        true => vec![(fragment.shown()?, fragment.estimates())],
+        true => vec![(fragments.shown()?, fragments.estimates())],
         false => Vec::new(),
     };
-    let what = format!("Insert into {} by a fragment", insert.table);
+    let what = format!("Insert into {} by {by}", insert.table);
     Ok(ExplainedChange { what, fragments, placement: placement.ways("new", "the table") })
 }
 
-/// Whether a fragment may be the way in which `insert` inserts rows into `table`.
+/// Whether fragments may be the way in which `insert` inserts rows into `table`.
 fn is_considered(session: &Session, table: &TableState, insert: &Insert) -> bool {
     let is_query = insert.source.as_ref().is_some_and(|query| is_query(query));
     let is_plain = insert.on_conflict.is_none()
@@ -200,22 +207,25 @@ pub(super) fn may_pay(session: &Session, device: cleave_catalog::catalog::Device
     }
 }
 
-/// The fragment of `insert`, and the choice; None: there is none.
+/// Whether that may pay on one of the devices where `planned` has rows.
+fn pays_somewhere(session: &Session, planned: &InsertingQuery) -> bool {
+    planned.devices().any(|device| may_pay(session, device.id()))
+}
+
+/// The fragments of `insert`, and the choice; None: there are none.
 async fn planned(
     session: &Session,
     view: &ReadView,
     table: &TableState,
     (insert, parameters): (&Insert, &Parameters),
-) -> Result<Option<(InsertFragment, Placement)>> {
+) -> Result<Option<(InsertFragments, Placement)>> {
     let Some(query) = &insert.source else { return Ok(None) };
     let (database, settings) = (session.database.queries(), session.in_force());
     let asked = QueryRequest { query, parameters, view: Some(view) };
-    let planned = Box::pin(plan_insert(database, settings, asked)).await?;
-    let takes = |planned: &InsertingQuery| {
-        let device = planned.device().id();
-        insert_pages::places_on(table, device).is_some() && may_pay(session, device)
+    let planned = Box::pin(plan_insert(database, settings, asked)).await;
+    let Some(planned) = planned.filter(|planned| pays_somewhere(session, planned)) else {
+        return Ok(None);
     };
-    let Some(planned) = planned.filter(takes) else { return Ok(None) };
     // Whatever is wrong with the columns, the statement finds out itself.
     let given = planned.schema();
     let Ok(conform) = conformed(session, table, (insert, query), &given) else { return Ok(None) };
@@ -225,21 +235,22 @@ async fn planned(
         let compiled = compiled_checks(&session.database, table).await?;
         checks.extend(compiled.checks.iter().map(|(_, expr)| Arc::clone(expr)));
     }
-    let Some(fragment) = planned.into_table(&table.schema, &sources, &checks)? else {
+    let fragments = planned.into_table(&table.schema, &sources, &checks)?;
+    let Some(fragments) = fragments.filter(|fragments| fragments.fit(table)) else {
         return Ok(None);
     };
-    let placement = placement(session, &fragment).await?;
-    Ok(placement.map(|placement| (fragment, placement)))
+    let placement = placement(session, &fragments).await?;
+    Ok(placement.map(|placement| (fragments, placement)))
 }
 
-/// The choice for `fragment`; None: its rows are few.
-async fn placement(session: &Session, fragment: &InsertFragment) -> Result<Option<Placement>> {
+/// The choice for `fragments`; None: their rows are few.
+async fn placement(session: &Session, fragments: &InsertFragments) -> Result<Option<Placement>> {
     let asked = session.in_force().update_placement;
-    let rows = fragment.row_estimate();
+    let rows = fragments.row_estimate();
     if asked != UpdatePlacement::Device && rows <= LOCKED_ROWS_MAX as f64 {
         return Ok(None);
     }
-    let cost = fragment.cost().await?;
+    let cost = fragments.cost().await?;
     Ok(Some(Placement { rows, cost, asked, by_pages: true, by_keys: false }))
 }
 
@@ -279,39 +290,43 @@ fn sources(table: &TableSchema, conform: &Conform) -> Result<Option<Vec<ColumnSo
     Ok(Some(sources))
 }
 
-/// Inserts the rows of `fragment` into `table`, which writers go on writing to, and commits them.
+/// Inserts the rows of `fragments` into `table`, which writers go on writing to, and commits them.
 async fn alone(
     session: &mut Session,
     table: &TableState,
-    fragment: &InsertFragment,
+    fragments: &InsertFragments,
 ) -> Result<Option<Inserted>> {
-    let (schema, device) = (&table.schema, fragment.device());
+    let schema = &table.schema;
     // Rows on the host would wait for another load as well.
     locking::lock_loads(session, schema.table_id).await?;
     let (settings, database) = (session.shared_settings(), Arc::clone(&session.database));
-    let begun = PageLoad::begin(&database, &settings, schema, device)?;
-    let Some((mut load, target)) = begun else { return Ok(None) };
-    let claim = load.claim(device);
-    let Some(inserted) = fragment.run(&claim, target).await? else { return Ok(None) };
-    database.activity().note(Act::UpdateFragment);
+    let begun = fragments.begin_beside(&database, &settings, schema)?;
+    let Some((load, to)) = begun else { return Ok(None) };
+    let Some(inserted) = fragments.run(to).await? else { return Ok(None) };
+    note(session, fragments);
     Box::pin(serializable::prepare_load(session, schema.table_id)).await?;
     let check = CheckedLoad { database: &database, settings: &settings };
-    let loaded = load.commit((device, &claim), inserted, &check).await;
+    let loaded = load.commit(inserted, &check).await;
     serializable::end_load(session.tracked(), &loaded);
     Ok(Some(Inserted { count: loaded?, from: Vec::new() }))
 }
 
-/// Inserts the rows of `fragment` into `table` in the session's block, or in one of the statement's own.
+/// Counts `fragments`, which have run.
+fn note(session: &Session, fragments: &InsertFragments) {
+    fragments.devices().for_each(|_| session.database.activity().note(Act::UpdateFragment));
+}
+
+/// Inserts the rows of `fragments` into `table` in the session's block, or in one of the statement's own.
 async fn in_block(
     session: &mut Session,
     table: &TableState,
-    fragment: &InsertFragment,
+    fragments: &InsertFragments,
 ) -> Result<Option<Inserted>> {
     if !many::may_move(session, table.schema.table_id) {
         return Ok(None);
     }
     let is_own = own::begin_own(session);
-    let (inserted, taken) = match Box::pin(insert(session, table, fragment)).await {
+    let (inserted, taken) = match Box::pin(insert(session, table, fragments)).await {
         Ok(Some(inserted)) => (Some(inserted), Ok(Taken::Done)),
         Ok(None) => (None, Ok(Taken::Again)),
         Err(error) => (None, Err(error)),
@@ -326,7 +341,7 @@ async fn in_block(
 async fn insert(
     session: &mut Session,
     table: &TableState,
-    fragment: &InsertFragment,
+    fragments: &InsertFragments,
 ) -> Result<Option<Inserted>> {
     let schema = &table.schema;
     let waits = session.in_force().update_placement == UpdatePlacement::Device;
@@ -349,7 +364,7 @@ async fn insert(
     if refers {
         hold_targets(session, schema.table_id).await?;
     }
-    let Some(inserted) = fill(session, &mut definition, schema, fragment).await? else {
+    let Some(inserted) = fill(session, &mut definition, schema, fragments).await? else {
         return Ok(None);
     };
     if refers {
@@ -359,7 +374,7 @@ async fn insert(
     Ok(Some(inserted))
 }
 
-/// The fragment whose rows are those of a new table, which `query` defines; None: they are loaded.
+/// The fragments whose rows are those of a new table, which `query` defines; None: they are loaded.
 ///
 /// # Errors
 /// Those of planning.
@@ -367,48 +382,42 @@ pub(super) async fn of_new_table(
     session: &Session,
     settings: &Settings,
     asked: QueryRequest<'_>,
-) -> Result<Option<InsertFragment>> {
+) -> Result<Option<InsertFragments>> {
     if settings.update_placement == UpdatePlacement::Host || !is_query(asked.query) {
         return Ok(None);
     }
     let database = session.database.queries();
-    let planned = Box::pin(plan_insert(database, settings, asked)).await?;
-    let Some(planned) = planned.filter(|planned| may_pay(session, planned.device().id())) else {
+    let planned = Box::pin(plan_insert(database, settings, asked)).await;
+    let Some(planned) = planned.filter(|planned| pays_somewhere(session, planned)) else {
         return Ok(None);
     };
     let Ok(columns) = define::columns_of(&planned.schema()) else { return Ok(None) };
     let sources: Vec<_> = (0..columns.len()).map(ColumnSource::Query).collect();
     let name = String::new();
     let schema = TableSchema { table_id: 0, version: 1, name, columns, primary_key: Vec::new() };
-    let Some(fragment) = planned.into_table(&Arc::new(schema), &sources, &[])? else {
+    let Some(fragments) = planned.into_table(&Arc::new(schema), &sources, &[])? else {
         return Ok(None);
     };
-    let placement = placement(session, &fragment).await?;
-    Ok(placement.filter(Placement::is_by_pages).map(|_| fragment))
+    let placement = placement(session, &fragments).await?;
+    Ok(placement.filter(Placement::is_by_pages).map(|_| fragments))
 }
 
-/// Runs `fragment`, and adds its rows to the table that `schema` describes, which `definition` has as the transaction's
-/// own. None: they are to be loaded.
+/// Runs `fragments`, and adds their rows to the table that `schema` describes, which `definition` has as the
+/// transaction's own. None: they are to be loaded.
 ///
 /// # Errors
-/// Those of the fragment, and of a report that cannot be of this table.
+/// Those of the fragments, and of a report that cannot be of this table.
 pub(super) async fn fill(
     session: &Session,
     definition: &mut Definition,
     schema: &Arc<TableSchema>,
-    fragment: &InsertFragment,
+    fragments: &InsertFragments,
 ) -> Result<Option<Inserted>> {
-    let (settings, device) = (session.shared_settings(), fragment.device());
-    let edit = &mut definition.edit;
-    let Some(target) = PageTarget::begin(edit, &settings, schema, device)? else {
-        return Ok(None);
-    };
-    let from =
-        target.tablets.iter().map(|tablet| (tablet.place, tablet.target.vid_first)).collect();
-    let claim = edit.claim(device);
-    let Some(inserted) = fragment.run(&claim, target).await? else { return Ok(None) };
-    session.database.activity().note(Act::UpdateFragment);
-    let by = (device, &claim);
-    let count = insert_pages::add(edit, &settings, schema, by, inserted).await?;
+    let (settings, edit) = (session.shared_settings(), &mut definition.edit);
+    let Some(to) = fragments.begin(edit, &settings, schema)? else { return Ok(None) };
+    let from = to.iter().flat_map(Destination::first_vids).collect();
+    let Some(inserted) = fragments.run(to).await? else { return Ok(None) };
+    note(session, fragments);
+    let count = insert_pages::add(edit, &settings, schema, inserted).await?;
     Ok(Some(Inserted { count, from }))
 }

@@ -66,13 +66,17 @@ pub(super) async fn create(session: &mut Session, create: CreateMaterialized) ->
     let is_populated = create.is_populated && slot.is_none();
     let (filling, mut columns) = match is_populated {
         true => Filling::begin(session, &settings, asked).await?,
-        false => (Filling::default(), columns_of(&described.schema)?),
+        false => {
+            let planned = Filling::plan(session, &settings, asked).await?;
+            (planned, columns_of(&described.schema)?)
+        }
     };
     views::rename_columns(&create.name, &mut columns, create.columns)?;
-    let table = CreateTable {
+    let mut table = CreateTable {
         if_not_exists: create.if_not_exists,
         ..table_of_rows(create.name, columns, &create.options)?
     };
+    filling.place(&settings, &mut table.placement);
     let Some((mut definition, schema)) = indexes::new_table(session, table).await? else {
         return Ok(done);
     };

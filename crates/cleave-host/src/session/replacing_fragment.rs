@@ -229,7 +229,7 @@ async fn replace(
     let by = (device, &claim);
     let ended = TabletChange { place: 0, columns: &[], pages: ended, space: None };
     let count = definition.change_pages(schema, by, ended)?;
-    insert_pages::add(&mut definition.edit, &settings, schema, by, inserted).await?;
+    insert_pages::add(&mut definition.edit, &settings, schema, vec![inserted]).await?;
     definitions::end_definition(session, definition).await?;
     Ok(Ran::Done(Done { count, returned: None }))
 }

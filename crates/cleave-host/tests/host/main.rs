@@ -22,6 +22,7 @@ mod definitions;
 mod dense_aggregates;
 mod device_index_builds;
 mod devices;
+mod divided_results;
 mod drain;
 mod durability;
 mod explained_changes;

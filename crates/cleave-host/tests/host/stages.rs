@@ -299,6 +299,28 @@ async fn devices_write_the_rows_of_a_stage_that_they_have() {
     }
     let sets = "SELECT owner, state, rows, device FROM cleave.result_sets";
     assert_eq!(row(&mut session, sets).await, "result cache,valid,10001,embedded, nas");
+    // What its join collects is sent to both.
+    let joined =
+        "WITH x AS MATERIALIZED (SELECT s.id, n.note FROM spread s JOIN near n ON s.id % 50 = n.id)
+        SELECT count(*), sum(x.id), max(x.note) FROM x";
+    let before = made(&database).0;
+    assert_eq!(rows(&mut session, joined).await, rows(&mut plain, joined).await);
+    assert_eq!(made(&database).0 - before, 1);
+    let of_join = format!("{sets} WHERE rows = 400");
+    assert_eq!(row(&mut session, &of_join).await, "result cache,valid,400,embedded, nas");
+    // The rows of a cursor stay on both, too.
+    let cursor = "BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT id, note FROM spread; COMMIT";
+    run(&mut session, cursor).await;
+    let of_cursor = "SELECT rows, device FROM cleave.result_sets WHERE owner = 'cursor'";
+    for _ in 0..500 {
+        if !rows(&mut plain, of_cursor).await.is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(row(&mut plain, of_cursor).await, "20001,embedded, nas");
+    assert_eq!(rows(&mut session, "FETCH ALL FROM c").await.len(), 20_001);
+    run(&mut session, "CLOSE c").await;
     let before = made(&database);
     rows(&mut session, &linear).await;
     assert_eq!(made(&database), (before.0, before.1 + 1));

@@ -26,10 +26,11 @@
 //! Invariant: rows come in no order, each once; at most [`FragmentPlan::fetch`] of them in all. A partition that waits
 //! for one of several parts holds no other partition up: no two have a part in common then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use cleave_catalog::catalog::DeviceId;
 use cleave_catalog::error::Error;
 use cleave_catalog::settings::Split;
 use cleave_engine::device::Device;
@@ -195,6 +196,13 @@ impl FragmentExec {
     /// Names of the devices that are to run the fragment.
     pub fn device_names(&self) -> String {
         self.names(true)
+    }
+
+    /// The devices that have a part of its input: its rows are those of all parts. None: only so many of them are
+    /// wanted.
+    pub(crate) fn devices(&self) -> Option<BTreeSet<DeviceId>> {
+        let parts = self.parts.iter().map(|part| part.device.id());
+        self.fragment.fetch.is_none().then(|| parts.collect())
     }
 
     /// What the devices measured of finished runs.

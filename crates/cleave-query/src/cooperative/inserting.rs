@@ -8,13 +8,23 @@
 //!     ─▶ the fragment: InsertPagesExec over them                           runs on the device of both tables
 //! ```
 //!
-//! 1. [`plan_insert`] plans the query as one fragment ([`whole_fragment`](super::whole_fragment)).
+//! 1. [`plan_insert`] plans the query as a fragment on each device that has rows of what streams
+//!    ([`whole_fragment`](super::whole_fragment)).
 //! 2. [`InsertingQuery::into_table`] makes rows of the table of its rows: columns in their order, with casts where an
 //!    assignment makes them, constants for columns that the statement does not name, and the checks.
-//! 3. [`InsertFragment::run`] sends it with [`InsertPagesExec`] as its root. It runs on the device or not at all: on
-//!    the host, rows are loaded in several threads. [`InsertFragment::result_set`] does so for rows that no table gets.
+//! 3. [`InsertFragments::run`] sends them with [`InsertPagesExec`] as their root, all at once. They run on the devices
+//!    or not at all: on the host, rows are loaded in several threads. [`InsertFragments::result_set`] does so for rows
+//!    that no table gets.
 //!
-//! Source: Update NDP, section 4.
+//! ```text
+//!   device a ─▶ its rows ─▶ pages of tablets on a ┐
+//!   device b ─▶ its rows ─▶ pages of tablets on b ┴─▶ reports ─▶ one change of the table
+//! ```
+//!
+//! In load order a row may go to any tablet. In a table that is divided by values each device writes its own rows only
+//! where the table of the query [is divided in the same way](InsertFragments::fit).
+//!
+//! Source: Update NDP, section 4; CORD (output that stays on the devices that compute it).
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -24,19 +34,24 @@ use cleave_catalog::catalog::division::Division;
 use cleave_catalog::catalog::{TableState, TabletState};
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::Settings;
-use cleave_engine::device::{Claim, Device};
+use cleave_engine::device::Device;
+use cleave_engine::storage_engine::Engine;
 use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
 use cleave_engine::write::change_pages::Reported;
-use cleave_engine::write::insert_pages::{self, InsertedPages, PageTarget, TabletTarget};
+use cleave_engine::write::insert_pages::{
+    self, Destination, InsertedPages, MadeOn, PageLoad, PageTarget, TabletTarget,
+};
 use cleave_fragment::functions::assignment::assigned_to;
 use cleave_fragment::{
     InsertPagesExec, InsertTarget, InsertedRows, check_device_operator, read_inserted,
 };
 use cleave_media::{BLOCK_SIZE, Stopwatch};
 use cleave_plan::PlanEstimates;
+use cleave_plan::split::Split;
 use cleave_store::{PageClass, Projection, SegmentId, SegmentRef, TableSchema, TabletId};
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
+use datafusion::execution::TaskContext;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::projection::ProjectionExpr;
@@ -44,8 +59,12 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
 use futures::future::join_all;
 
+use super::fragment_exec::FragmentExec;
+use super::prepared_fragment::PreparedFragment;
+use super::same_division::lie_as;
+use super::sent_rows::SentRows;
 use super::update_cost::{BulkInsert, UpdateCost};
-use super::whole_fragment::WholeFragment;
+use super::whole_fragment::{OnEachDevice, WholeFragment};
 use crate::query_engine::QueryEngine;
 use crate::result_sets::{About, ResultSet};
 use crate::select::{PlannedQuery, QueryRequest};
@@ -59,7 +78,7 @@ const SLACK_BLOCKS: u64 = 64;
 
 /// A query whose rows are inserted.
 pub struct InsertingQuery {
-    whole: WholeFragment,
+    each: OnEachDevice,
 }
 
 /// Where the values of a column come from.
@@ -71,46 +90,47 @@ pub enum ColumnSource {
     Constant(ScalarValue),
 }
 
-/// A query whose rows are those of a table.
-pub struct InsertFragment {
-    whole: WholeFragment,
+/// A query whose rows are those of a table, as a fragment on each device that makes some.
+pub struct InsertFragments {
+    each: OnEachDevice,
     rows: Arc<dyn ExecutionPlan>,
     table: Arc<TableSchema>,
 }
 
-/// Plans the query `asked`. None: it does not run as one fragment on a device.
-///
-/// # Errors
-/// None of the statement's own: these come from the query that runs then instead.
+/// Plans the query `asked`. None: it does not run as fragments whose rows are those of the query. Whatever is wrong
+/// with it, the query that runs then instead finds out.
 pub async fn plan_insert(
     database: &Arc<QueryEngine>,
     settings: &Settings,
     asked: QueryRequest<'_>,
-) -> Result<Option<InsertingQuery>> {
-    let whole = WholeFragment::plan(database, settings, asked).await?;
-    Ok(whole.filter(WholeFragment::is_on_device).map(|whole| InsertingQuery { whole }))
+) -> Option<InsertingQuery> {
+    if settings.split_in_force() == Split::Host {
+        return None;
+    }
+    let each = OnEachDevice::plan(database, settings, asked).await?;
+    Some(InsertingQuery { each })
 }
 
 impl InsertingQuery {
-    /// The query `planned`, under the settings of [`at_root`](super::whole_fragment::at_root), on each device that it
-    /// reads: the rows that it makes there. None: it does not run as one fragment.
-    pub(crate) fn of_each_device(planned: PlannedQuery) -> Option<Vec<Self>> {
-        let each = WholeFragment::of_each_device(planned, true)?;
-        Some(each.into_iter().map(|whole| Self { whole }).collect())
+    /// The query `planned`, under one of the settings of [`at_roots`](super::whole_fragment::at_roots). None: as for
+    /// [`plan_insert`].
+    pub(crate) fn of_planned(planned: PlannedQuery) -> Option<Self> {
+        OnEachDevice::of_planned(planned, true).map(|each| Self { each })
     }
 
     /// The columns of the query, with the names that it gives them.
     pub fn schema(&self) -> SchemaRef {
-        self.whole.planned().named(&self.whole.fragment().plan.schema())
+        let first = self.each.first();
+        first.planned().named(&first.fragment().plan.schema())
     }
 
-    /// The device of its rows.
-    pub fn device(&self) -> &Arc<Device> {
-        self.whole.device()
+    /// The devices of its rows.
+    pub fn devices(&self) -> impl Iterator<Item = &Arc<Device>> {
+        self.each.all().map(WholeFragment::device)
     }
 
     /// The rows as those of `table`, whose columns come from `sources`, with `checks` over its columns. None: the
-    /// device is not known to make them as the host does.
+    /// devices are not known to make them as the host does.
     ///
     /// # Errors
     /// Those of making the operators.
@@ -119,11 +139,11 @@ impl InsertingQuery {
         table: &Arc<TableSchema>,
         sources: &[ColumnSource],
         checks: &[Arc<dyn PhysicalExpr>],
-    ) -> Result<Option<InsertFragment>> {
-        let plan = &self.whole.fragment().plan;
+    ) -> Result<Option<InsertFragments>> {
+        let plan = &self.each.first().fragment().plan;
         let Some(rows) = rows_of(plan, table, sources)? else { return Ok(None) };
         let Some(rows) = with_checks(rows, checks)? else { return Ok(None) };
-        let made = InsertFragment { whole: self.whole, rows, table: Arc::clone(table) };
+        let made = InsertFragments { each: self.each, rows, table: Arc::clone(table) };
         // A root over other columns, or a check that is no condition.
         Ok(made.root(&no_target(&made.table)).is_ok().then_some(made))
     }
@@ -185,15 +205,15 @@ fn projected(
     Ok(check_device_operator(&projection).is_none().then(|| Arc::new(projection) as _))
 }
 
-impl InsertFragment {
+impl InsertFragments {
     /// Rows that are expected.
     pub fn row_estimate(&self) -> f64 {
-        self.whole.planned().row_estimate()
+        self.each.first().planned().row_estimate()
     }
 
-    /// The device of its rows.
-    pub fn device(&self) -> &Arc<Device> {
-        self.whole.device()
+    /// The devices of its rows.
+    pub fn devices(&self) -> impl Iterator<Item = &Arc<Device>> {
+        self.each.all().map(WholeFragment::device)
     }
 
     /// The table.
@@ -203,27 +223,31 @@ impl InsertFragment {
 
     /// What the planner knows of the rows.
     pub fn estimates(&self) -> PlanEstimates {
-        self.whole.planned().context.estimates()
+        self.each.first().planned().context.estimates()
     }
 
-    /// The fragment, for EXPLAIN.
+    /// The fragments, for EXPLAIN.
     ///
     /// # Errors
-    /// Those of making it.
+    /// Those of making them.
     pub fn shown(&self) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(self.whole.with_root(self.root(&no_target(&self.table))?)))
+        Ok(Arc::new(self.each.with_root(self.root(&no_target(&self.table))?)))
     }
 
-    /// What it costs to insert the rows in either way. Figures of the device that are not known are assumed.
+    /// What it costs to insert the rows in either way. Figures of devices that are not known are assumed.
     ///
     /// # Errors
     /// Those of a device that is not attached.
     pub async fn cost(&self) -> Result<UpdateCost> {
-        let inputs = &self.whole.part().inputs;
-        let read = inputs.iter().map(|(_, input)| input.input.bytes_left() as f64);
-        let bytes = self.row_estimate() * self.row_bytes();
-        let inserted = BulkInsert { bytes, bytes_read: read.sum(), writers: 1.0 };
-        Ok(UpdateCost::of_insert(&inserted, &self.whole.profile().await?))
+        let mut each = Vec::new();
+        for one in self.each.all() {
+            let inputs = &one.part().inputs;
+            let read = inputs.iter().map(|(_, input)| input.input.bytes_left() as f64);
+            let bytes = one.row_estimate() * self.row_bytes();
+            let inserted = BulkInsert { bytes, bytes_read: read.sum(), writers: 1.0 };
+            each.push((inserted, one.profile().await?));
+        }
+        Ok(UpdateCost::of_insert(&each))
     }
 
     fn row_bytes(&self) -> f64 {
@@ -234,69 +258,128 @@ impl InsertFragment {
         arrow.fields().iter().map(|field| width(field.data_type())).sum()
     }
 
-    /// Runs the fragment, which writes what `target` says into space of `claim`. None: the device refuses it or a
-    /// value; the statement is to insert its rows itself.
-    ///
-    /// # Errors
-    /// Those of the statement's expressions, of the link and of the device.
-    pub async fn run(
-        &self,
-        claim: &Arc<Claim>,
-        target: PageTarget,
-    ) -> Result<Option<InsertedPages>> {
-        let node = self.whole.with_root(self.root(&target)?);
-        let task = Arc::new(self.whole.task()?);
-        let prepared = WholeFragment::prepared(&node, &task).await?;
-        let expected = self.row_estimate() * self.row_bytes() / BLOCK_SIZE as f64;
-        let blocks = whole(expected.min(BLOCKS_MAX)) + SLACK_BLOCKS;
-        let reported =
-            self.whole.on_device((&node, &prepared), (claim, None), |_| blocks, &task).await?;
-        let Some(Reported { rows, space }) = reported else { return Ok(None) };
-        let strange = |reason: String| self.device().strange_payload(&reason);
-        let pages = read_inserted(&rows, target.tablets.len());
-        let pages = pages.map_err(|error| strange(error.to_string()))?;
-        Ok(Some(InsertedPages { target, pages, space }))
+    /// Whether each of its devices can write the rows that it makes to tablets of `table`, whose columns are those that
+    /// it was made for, that lie there.
+    #[must_use]
+    pub fn fit(&self, table: &TableState) -> bool {
+        let own = self.lie_as(table);
+        self.devices().all(|device| insert_pages::places_on(table, device.id(), own).is_some())
     }
 
-    /// Runs `fragments`, those of one query on different devices, all at once. Their rows become a result set, each
-    /// device having those that it made, in `tablet_count` tablets: as many of its cores may write. None: as for
+    fn lie_as(&self, table: &TableState) -> bool {
+        lie_as(&self.rows, self.each.first().part(), table)
+    }
+
+    /// Where each fragment writes, in the table that `schema` describes, which `edit` alone has. None: one of the
+    /// devices has no tablet for its rows.
+    ///
+    /// # Errors
+    /// As [`Destination::begin`].
+    pub fn begin(
+        &self,
+        edit: &mut CatalogEdit,
+        settings: &Settings,
+        schema: &TableSchema,
+    ) -> Result<Option<Vec<Destination>>> {
+        let devices: Vec<Arc<Device>> = self.devices().map(Arc::clone).collect();
+        let made = MadeOn { devices: &devices, lie_as: &|table| self.lie_as(table) };
+        Destination::begin(edit, settings, schema, made)
+    }
+
+    /// The same beside the writers of the table.
+    ///
+    /// # Errors
+    /// As [`PageLoad::begin`].
+    pub fn begin_beside(
+        &self,
+        database: &Arc<Engine>,
+        settings: &Arc<Settings>,
+        schema: &TableSchema,
+    ) -> Result<Option<(PageLoad, Vec<Destination>)>> {
+        let devices: Vec<Arc<Device>> = self.devices().map(Arc::clone).collect();
+        let made = MadeOn { devices: &devices, lie_as: &|table| self.lie_as(table) };
+        PageLoad::begin(database, settings, schema, made)
+    }
+
+    /// Runs the fragments, all at once, each of which writes where its one of `to` says. None: a device refuses its
+    /// fragment or a value; the statement is to insert its rows itself. Then, and after an error, what the others have
+    /// written is given back.
+    ///
+    /// # Errors
+    /// Those of the statement's expressions, of the links and of the devices.
+    pub async fn run(&self, to: Vec<Destination>) -> Result<Option<Vec<InsertedPages>>> {
+        let mut sent: Option<Arc<SentRows>> = None;
+        let mut runs = Vec::with_capacity(to.len());
+        for (one, to) in self.each.all().zip(to) {
+            let node = one.with_root(self.root(&to.target)?);
+            let task = Arc::new(one.task()?);
+            // What joins collect is made once, and sent to all.
+            let rows = match sent.take() {
+                Some(rows) => rows,
+                None => node.rows_to_send(&node.pass(0), &task).await?,
+            };
+            let prepared = WholeFragment::prepared_with(&node, Arc::clone(&rows))?;
+            sent = Some(rows);
+            runs.push(self.run_one(one, (node, prepared, task), to));
+        }
+        let (mut all, mut is_refused, mut failure) = (Vec::new(), false, None);
+        for ran in join_all(runs).await {
+            match ran {
+                Ok(Some(inserted)) => all.push(inserted),
+                Ok(None) => is_refused = true,
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        if failure.is_none() && !is_refused {
+            return Ok(Some(all));
+        }
+        all.into_iter().for_each(InsertedPages::give_back);
+        failure.map_or(Ok(None), Err)
+    }
+
+    async fn run_one(
+        &self,
+        one: &WholeFragment,
+        (node, prepared, task): (FragmentExec, PreparedFragment, Arc<TaskContext>),
+        to: Destination,
+    ) -> Result<Option<InsertedPages>> {
+        let expected = one.row_estimate() * self.row_bytes() / BLOCK_SIZE as f64;
+        let blocks = whole(expected.min(BLOCKS_MAX)) + SLACK_BLOCKS;
+        let by = (&to.claim, None);
+        let reported = one.on_device((&node, &prepared), by, |_| blocks, &task).await?;
+        let Some(Reported { rows, space }) = reported else { return Ok(None) };
+        let strange = |reason: String| to.device.strange_payload(&reason);
+        let pages = read_inserted(&rows, to.target.tablets.len());
+        let pages = pages.map_err(|error| strange(error.to_string()))?;
+        Ok(Some(InsertedPages { to, pages, space }))
+    }
+
+    /// Runs the fragments. Their rows become a result set, each device having those that it made, in `tablet_count`
+    /// tablets: as many of its cores may write. None: as for
     /// [`Self::run`].
     ///
     /// # Errors
     /// As [`Self::run`]; a report that cannot be of these rows.
     pub(crate) async fn result_set(
-        fragments: &[Self],
+        &self,
         tablet_count: usize,
         settings: &Settings,
         about: About,
     ) -> Result<Option<Arc<ResultSet>>> {
-        let Some(first) = fragments.first() else { return Ok(None) };
-        let database = first.whole.planned().context.database();
+        let database = self.each.first().planned().context.database();
         let (engine, stopwatch) = (database.storage(), Stopwatch::start());
         let mut edit = CatalogEdit::kept(engine, engine.catalog(), BTreeMap::new())?;
-        let schema = TableSchema { table_id: edit.table_id()?, ..(*first.table).clone() };
+        let schema = TableSchema { table_id: edit.table_id()?, ..(*self.table).clone() };
         let schema = Arc::new(schema);
-        let devices = fragments.iter().map(Self::device);
+        let devices = self.devices();
         let tablets = devices.flat_map(|device| iter::repeat_n(device, tablet_count.max(1)));
         edit.put_table(empty_table(&schema, tablets));
         let settings = Arc::new(settings.clone());
-        let mut begun = Vec::with_capacity(fragments.len());
-        for fragment in fragments {
-            let device = fragment.device();
-            let target = PageTarget::begin(&mut edit, &settings, &schema, device)?;
-            let Some(target) = target else { return Ok(None) };
-            begun.push((fragment, edit.claim(device), target));
-        }
-        let runs = begun.into_iter().map(async |(fragment, claim, target)| {
-            let inserted = fragment.run(&claim, target).await;
-            (fragment.device(), claim, inserted)
-        });
-        let mut spaces = Vec::with_capacity(fragments.len());
-        for (device, claim, inserted) in join_all(runs).await {
-            let Some(inserted) = inserted? else { return Ok(None) };
-            insert_pages::add(&mut edit, &settings, &schema, (device, &claim), inserted).await?;
-            spaces.push((Arc::clone(device), claim));
-        }
+        let Some(to) = self.begin(&mut edit, &settings, &schema)? else { return Ok(None) };
+        let spaces = to.iter().map(|to| (Arc::clone(&to.device), Arc::clone(&to.claim)));
+        let spaces: Vec<_> = spaces.collect();
+        let Some(inserted) = self.run(to).await? else { return Ok(None) };
+        insert_pages::add(&mut edit, &settings, &schema, inserted).await?;
         let table = edit.table(&schema.name)?;
         let (sets, cost) = (&database.result_sets, stopwatch.elapsed());
         Ok(Some(ResultSet::new(sets, about, table, spaces, cost)))
@@ -348,7 +431,8 @@ pub(super) fn no_target(table: &TableSchema) -> PageTarget {
         schema_version: table.version,
         commit: 0,
     };
-    let tablet = TabletTarget { place: 0, target: InsertTarget { segment, vid_first: 0 } };
+    let target = InsertTarget { segment, vid_first: 0 };
+    let tablet = TabletTarget { place: 0, lies_there: true, target };
     PageTarget { tablets: vec![tablet], key: Vec::new(), class: PageClass::BULK }
 }
 

@@ -8,7 +8,8 @@
 //!
 //! A query that is one fragment as a whole ([`whole_fragment`]) may get a root that writes pages or
 //! locks rows: for [`changing`] rows, [`inserting`] or [`locking`] them. Rows that change may be [`found_rows`] of the
-//! host. [`update_cost`] predicts what pays.
+//! host. Rows that are inserted may be those of several devices, each of which writes its own; [`same_division`] says
+//! whether a table that is divided by values has them there. [`update_cost`] predicts what pays.
 
 pub mod changing;
 mod feeding;
@@ -20,6 +21,7 @@ pub mod inserting;
 pub mod locking;
 mod prepared_fragment;
 pub mod replacing;
+mod same_division;
 mod sent_rows;
 mod shared_run;
 mod spill_space;

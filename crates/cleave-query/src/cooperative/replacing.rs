@@ -20,7 +20,7 @@ use cleave_catalog::error::Result;
 use cleave_catalog::settings::Settings;
 use cleave_engine::device::{Claim, Device};
 use cleave_engine::write::change_pages::Reported;
-use cleave_engine::write::insert_pages::{InsertedPages, PageTarget};
+use cleave_engine::write::insert_pages::{Destination, InsertedPages, PageTarget};
 use cleave_fragment::{
     ChangePagesExec, ChangedColumns, ChangedPage, InsertPagesExec, read_changed, read_replaced,
     read_written,
@@ -155,7 +155,9 @@ impl ReplacingQuery {
         if old != new {
             return Err(strange(format!("it replaces {old} rows by {new}")));
         }
-        Ok(Some(Replaced { inserted: InsertedPages { target, pages: vec![pages], space }, ended }))
+        let (device, claim) = (Arc::clone(self.device()), Arc::clone(claim));
+        let to = Destination { device, claim, target };
+        Ok(Some(Replaced { inserted: InsertedPages { to, pages: vec![pages], space }, ended }))
     }
 
     fn root(&self, target: &PageTarget) -> Result<Arc<dyn ExecutionPlan>> {

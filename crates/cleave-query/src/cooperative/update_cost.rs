@@ -201,21 +201,28 @@ impl UpdateCost {
         Self { by_pages_s, pages, page_bytes: bytes, ..Self::of(changed, profile) }
     }
 
-    /// The prediction for `inserted` with the figures of `profile`. A row crosses the link as a row of the query, and
-    /// once more on its page.
+    /// The prediction for rows that several devices insert, of each what it makes and its figures. A row crosses the
+    /// link as a row of the query, and once more on its page. Devices and links work side by side; one core of the host
+    /// encodes the rows of all.
     #[must_use]
-    pub fn of_insert(inserted: &BulkInsert, profile: &Profile) -> Self {
-        let BulkInsert { bytes, bytes_read, writers } = *inserted;
-        let link_bytes = if profile.link.is_embedded { 0.0 } else { 2.0 * bytes };
-        let encoded_s = bytes * ENCODED_BYTE_S;
-        let read_s = bytes_read * READ_BYTE_S;
-        let by_rows_s = read_s / speed(&profile.device)
-            + link_bytes / rate(&profile.link)
-            + encoded_s / core_speed(&profile.host);
-        let cores = writers.min(profile.device.cores_together).max(1.0);
-        let by_pages_s = (read_s + encoded_s) / (core_speed(&profile.device) * cores);
-        let pages = (bytes / f64::from(PageClass::BULK.page_bytes)).ceil();
-        Self { by_rows_s, by_pages_s, link_bytes, pages, page_bytes: bytes, ..Self::default() }
+    pub fn of_insert(each: &[(BulkInsert, Profile)]) -> Self {
+        let (mut all, mut sent_s) = (Self::default(), 0.0_f64);
+        for (inserted, profile) in each {
+            let BulkInsert { bytes, bytes_read, writers } = *inserted;
+            let link_bytes = if profile.link.is_embedded { 0.0 } else { 2.0 * bytes };
+            let encoded_s = bytes * ENCODED_BYTE_S;
+            let read_s = bytes_read * READ_BYTE_S;
+            let cores = writers.min(profile.device.cores_together).max(1.0);
+            let by_pages_s = (read_s + encoded_s) / (core_speed(&profile.device) * cores);
+            sent_s = sent_s.max(read_s / speed(&profile.device) + link_bytes / rate(&profile.link));
+            all.by_rows_s += encoded_s / core_speed(&profile.host);
+            all.by_pages_s = all.by_pages_s.max(by_pages_s);
+            all.link_bytes += link_bytes;
+            all.pages += (bytes / f64::from(PageClass::BULK.page_bytes)).ceil();
+            all.page_bytes += bytes;
+        }
+        all.by_rows_s += sent_s;
+        all
     }
 
     /// That of both, one after the other.
@@ -337,7 +344,7 @@ mod tests {
             ..LinkProfile::assumed()
         };
         let with = |link| Profile { link, ..Profile::assumed() };
-        let cost = |profile| UpdateCost::of_insert(&inserted, &profile);
+        let cost = |profile| UpdateCost::of_insert(&[(inserted, profile)]);
         let (slow, fast) = (cost(with(link(1e8, false))), cost(with(link(1e11, false))));
         assert!(slow.is_by_pages() && slow.link_bytes == 200e6);
         assert!(slow.by_rows_s > 1.0 + fast.by_rows_s);
@@ -349,10 +356,24 @@ mod tests {
         let device = SideProfile::scaled(1.0, 4, 0);
         let by_pages_s = |writers| {
             let profile = Profile { device: device.clone(), ..with(link(1e8, false)) };
-            UpdateCost::of_insert(&BulkInsert { writers, ..inserted }, &profile).by_pages_s
+            UpdateCost::of_insert(&[(BulkInsert { writers, ..inserted }, profile)]).by_pages_s
         };
         assert!(by_pages_s(2.0) < 0.6 * by_pages_s(1.0));
         assert_eq!(by_pages_s(64.0), by_pages_s(device.cores_together));
+    }
+
+    #[test]
+    fn devices_that_insert_their_own_rows_take_as_long_as_the_slowest() {
+        let link =
+            LinkProfile { bytes_per_second: 1e8, is_embedded: false, ..LinkProfile::assumed() };
+        let profile = Profile { link, ..Profile::assumed() };
+        let part =
+            |bytes| (BulkInsert { bytes, bytes_read: 2.0 * bytes, writers: 1.0 }, profile.clone());
+        let one = UpdateCost::of_insert(&[part(80e6)]);
+        let two = UpdateCost::of_insert(&[part(60e6), part(20e6)]);
+        assert!((two.by_pages_s - 0.75 * one.by_pages_s).abs() < 1e-9);
+        assert!(two.by_rows_s < one.by_rows_s && two.by_rows_s > 0.75 * one.by_rows_s);
+        assert!(two.is_by_pages() && (two.link_bytes - one.link_bytes).abs() < 1e-3);
     }
 
     #[test]

@@ -5,6 +5,10 @@
 //!    [`inserting`](super::inserting) them, or [`locking`](super::locking) them.
 //! 3. [`WholeFragment::on_device`] sends it, with space to write to; [`WholeFragment::request`] is what is sent.
 //!
+//! Where the rows of a query may stay where they are made, there may be [one on each device](OnEachDevice): nothing
+//! lies above the cut, so that the rows of the query are those of all of them. What needs the rows of several devices
+//! together (a sort, a final aggregate, a limit) never lies at such a cut. What joins collect may be sent to them.
+//!
 //! Invariant: such a fragment is never shared between both sides. One that changes rows does not spill; others spill
 //! into the space that they write to.
 
@@ -29,6 +33,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use super::changing::{is_target, keeps_page_order};
 use super::fragment_exec::{FragmentExec, FragmentPart, KEY_FILTER_SHARE};
 use super::prepared_fragment::PreparedFragment;
+use super::sent_rows::SentRows;
 use crate::planner;
 use crate::query_engine::QueryEngine;
 use crate::select::{PlannedInput, PlannedQuery, QueryRequest, StatementInput, plan_query};
@@ -38,7 +43,15 @@ pub(super) struct WholeFragment {
     planned: Arc<PlannedQuery>,
     fragment: FragmentPlan,
     part: FragmentPart,
+    /// The share of the query's rows that it is expected to make.
+    share: f64,
     is_on_device: bool,
+}
+
+/// The fragments of one query, one on each device that has rows of what streams: their rows are those of the query.
+pub(super) struct OnEachDevice {
+    first: WholeFragment,
+    others: Vec<WholeFragment>,
 }
 
 /// `settings` that put a cut at the root of a plan.
@@ -54,6 +67,75 @@ pub(crate) fn at_root(settings: &Settings) -> Settings {
     }
 }
 
+/// Settings that put a cut at the root of a plan whose rows may be made by several devices of `database`, each for
+/// itself, the more likely ones first.
+pub(crate) fn at_roots(database: &QueryEngine, settings: &Settings) -> Vec<Settings> {
+    let whole = at_root(settings);
+    let has_several = database.devices().len() > 1;
+    // The host makes what joins collect, and sends it.
+    let over_joins = has_several.then(|| Settings { split: Split::ALL_JOINS, ..whole.clone() });
+    std::iter::once(whole).chain(over_joins).collect()
+}
+
+impl OnEachDevice {
+    /// Plans the query `asked`. None: devices do not make its rows, or only so many of them are wanted. What is wrong
+    /// with the statement is found out by the query that runs then instead.
+    pub(super) async fn plan(
+        database: &Arc<QueryEngine>,
+        settings: &Settings,
+        asked: QueryRequest<'_>,
+    ) -> Option<Self> {
+        for settings in at_roots(database, settings) {
+            let planned = plan_query(database, &settings, asked).await.ok();
+            let each = planned.and_then(|planned| Self::of_planned(planned, true));
+            if each.is_some() {
+                return each;
+            }
+        }
+        None
+    }
+
+    /// As [`Self::plan`], of a query that is planned under one of the settings of [`at_roots`].
+    pub(super) fn of_planned(planned: PlannedQuery, is_on_device: bool) -> Option<Self> {
+        let node = planned.cuts.plan.downcast_ref::<FragmentExec>()?;
+        if node.fragment.fetch.is_some() || !planned.is_alone() {
+            return None;
+        }
+        let (fragment, parts) = (node.fragment.clone(), Arc::clone(&node.parts));
+        let planned = Arc::new(planned);
+        let rows = |part: &FragmentPart| {
+            part.inputs.last().map_or(0.0, |(_, streamed)| streamed.row_estimate)
+        };
+        let all_rows: f64 = parts.iter().map(rows).sum();
+        let mut each = parts.iter().map(|part| WholeFragment {
+            planned: Arc::clone(&planned),
+            fragment: fragment.clone(),
+            part: part.clone(),
+            share: match all_rows > 0.0 {
+                true => rows(part) / all_rows,
+                false => 1.0 / parts.len() as f64,
+            },
+            is_on_device,
+        });
+        Some(Self { first: each.next()?, others: each.collect() })
+    }
+
+    /// One of them.
+    pub(super) fn first(&self) -> &WholeFragment {
+        &self.first
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = &WholeFragment> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    /// All of them with the root of `plan`, as EXPLAIN shows them.
+    pub(super) fn with_root(&self, plan: Arc<dyn ExecutionPlan>) -> FragmentExec {
+        self.first.with_root_over(plan, self.all().map(|one| one.part.clone()).collect())
+    }
+}
+
 impl WholeFragment {
     /// Plans the query `asked` as one fragment. None: it is not one, or only so many of its rows are wanted.
     ///
@@ -66,28 +148,9 @@ impl WholeFragment {
     ) -> Result<Option<Self>> {
         let is_on_device = settings.split_in_force() != Split::Host;
         let planned = plan_query(database, &at_root(settings), asked).await;
-        Ok(planned.ok().and_then(|planned| Self::of_planned(planned, is_on_device)))
-    }
-
-    /// As [`Self::plan`], of a query that is planned under the settings of [`at_root`].
-    pub(super) fn of_planned(planned: PlannedQuery, is_on_device: bool) -> Option<Self> {
-        let mut each = Self::of_each_device(planned, is_on_device)?;
-        (each.len() == 1).then(|| each.pop()).flatten()
-    }
-
-    /// The same over several devices: a fragment for each, which gives the rows of what lies there.
-    pub(super) fn of_each_device(planned: PlannedQuery, is_on_device: bool) -> Option<Vec<Self>> {
-        let node = planned.cuts.plan.downcast_ref::<FragmentExec>()?;
-        if node.fragment.fetch.is_some() || !planned.is_alone() {
-            return None;
-        }
-        let (fragment, parts) = (node.fragment.clone(), Arc::clone(&node.parts));
-        let planned = Arc::new(planned);
-        let of_part = |part: &FragmentPart| {
-            let (planned, fragment) = (Arc::clone(&planned), fragment.clone());
-            Self { planned, fragment, part: part.clone(), is_on_device }
-        };
-        Some(parts.iter().map(of_part).collect())
+        let each = planned.ok().and_then(|planned| OnEachDevice::of_planned(planned, is_on_device));
+        let alone = each.filter(|each| each.others.is_empty());
+        Ok(alone.map(|each| each.first))
     }
 
     /// The same of a query for the rows of a target, which stream through it: those of a page come one after the other.
@@ -125,6 +188,11 @@ impl WholeFragment {
     /// The query.
     pub(super) fn planned(&self) -> &PlannedQuery {
         &self.planned
+    }
+
+    /// Rows that it is expected to make.
+    pub(super) fn row_estimate(&self) -> f64 {
+        self.planned.row_estimate() * self.share
     }
 
     /// The fragment without another root.
@@ -180,6 +248,14 @@ impl WholeFragment {
 
     /// The fragment with the root of `plan`.
     pub(super) fn with_root(&self, plan: Arc<dyn ExecutionPlan>) -> FragmentExec {
+        self.with_root_over(plan, vec![self.part.clone()])
+    }
+
+    fn with_root_over(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        parts: Vec<FragmentPart>,
+    ) -> FragmentExec {
         let fragment = FragmentPlan {
             plan,
             sharing: None,
@@ -187,7 +263,6 @@ impl WholeFragment {
             revisit: None,
             ..self.fragment.clone()
         };
-        let parts = vec![self.part.clone()];
         FragmentExec::new(0, fragment, parts, Arc::clone(&self.planned.context))
     }
 
@@ -201,6 +276,17 @@ impl WholeFragment {
     ) -> Result<PreparedFragment> {
         let pass = node.pass(0);
         let rows = node.rows_to_send(&pass, task).await?;
+        Self::prepared_with(node, rows)
+    }
+
+    /// `node` as it is sent with `rows`, which the host has made for it.
+    ///
+    /// # Errors
+    /// Those of encoding it.
+    pub(super) fn prepared_with(
+        node: &FragmentExec,
+        rows: Arc<SentRows>,
+    ) -> Result<PreparedFragment> {
         let bytes_max = node.context.settings().device_memory_bytes / KEY_FILTER_SHARE;
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         Ok(PreparedFragment::new(&node.fragment, rows, bytes_max)?)

@@ -5,7 +5,7 @@
 //!  DECLARE c CURSOR WITH HOLD FOR q ─▶ DeferredQuery::plan, on its way at once ─▶ result set ─▶ FETCH, FETCH, …
 //! ```
 //!
-//! 1. [`DeferredQuery::plan`] says whether one fragment makes the rows, and whether they are many.
+//! 1. [`DeferredQuery::plan`] says whether fragments make the rows, each device its own, and whether they are many.
 //! 2. [`DeferredQuery::run`] writes them. What reads them holds the result set alone: neither a run on the device, nor
 //!    the catalog version that the query has read. Pages are read one after the other, so rows keep their order.
 //!
@@ -26,7 +26,7 @@ use datafusion::sql::sqlparser::ast;
 
 use super::stages::{columns_for, has_far};
 use super::{QueryRequest, ReadView, RunningQuery, run_logged, run_query, table_query};
-use crate::cooperative::inserting::{ColumnSource, InsertFragment, plan_insert};
+use crate::cooperative::inserting::{ColumnSource, InsertFragments, plan_insert};
 use crate::query_engine::QueryEngine;
 use crate::result_sets::{About, ResultSet};
 
@@ -43,7 +43,7 @@ pub struct DeferredQuery {
     query: ast::Query,
     parameters: Parameters,
     view: ReadView,
-    fragment: InsertFragment,
+    fragments: InsertFragments,
     about: About,
     schema: SchemaRef,
 }
@@ -67,19 +67,19 @@ impl DeferredQuery {
         if !is_allowed {
             return Ok(None);
         }
-        let Some(inserting) = Box::pin(plan_insert(database, settings, asked)).await? else {
+        let Some(inserting) = Box::pin(plan_insert(database, settings, asked)).await else {
             return Ok(None);
         };
         let schema = inserting.schema();
         let Some(columns) = columns_for(schema.fields()) else { return Ok(None) };
-        let is_near = inserting.device().mode() == AttachMode::Embedded;
+        let is_near = inserting.devices().any(|device| device.mode() == AttachMode::Embedded);
         let sources: Vec<_> = (0..columns.len()).map(ColumnSource::Query).collect();
         let (name, about) = (ROWS.to_owned(), About::new("cursor", name, text));
         let table = TableSchema { table_id: 0, version: 1, name, columns, primary_key: Vec::new() };
-        let Some(fragment) = inserting.into_table(&Arc::new(table), &sources, &[])? else {
+        let Some(fragments) = inserting.into_table(&Arc::new(table), &sources, &[])? else {
             return Ok(None);
         };
-        let bytes = fragment.row_estimate() * row_bytes(&schema);
+        let bytes = fragments.row_estimate() * row_bytes(&schema);
         if !is_forced && (is_near || bytes < BYTES_MIN) {
             return Ok(None);
         }
@@ -89,7 +89,7 @@ impl DeferredQuery {
             query: asked.query.clone(),
             parameters: asked.parameters.clone(),
             view: view.clone(),
-            fragment,
+            fragments,
             about,
             schema,
         }))
@@ -105,12 +105,11 @@ impl DeferredQuery {
     /// # Errors
     /// Those of the query.
     pub async fn run(self) -> Result<RunningQuery> {
-        let Self { database, settings, query, parameters, view, fragment, about, .. } = self;
+        let Self { database, settings, query, parameters, view, fragments, about, .. } = self;
         let text = about.statement.clone();
-        // The rows keep their order.
-        let (fragments, tablet_count) = (std::slice::from_ref(&fragment), 1);
-        let made = InsertFragment::result_set(fragments, tablet_count, &settings, about).await;
-        drop(fragment);
+        // The rows of a device keep their order.
+        let made = fragments.result_set(1, &settings, about).await;
+        drop(fragments);
         let Ok(Some(set)) = made else {
             let asked = QueryRequest { query: &query, parameters: &parameters, view: Some(&view) };
             return Box::pin(run_logged(&database, &settings, asked, &text)).await;

@@ -391,7 +391,7 @@ fn calls_own_functions(query: &ast::Query) -> bool {
 fn partitions(context: &StatementContext, query: &ast::Query) -> usize {
     let settings = context.settings();
     match settings.split_in_force() {
-        Split::Ndp => 1,
+        Split::Ndp | Split::ALL_JOINS => 1,
         _ if settings.threads == 0 && small_query::reads_few_rows(query, context) => 1,
         // Numbers go to rows in their order, and `currval` is that of its own row.
         _ if sequence_functions::are_called(query) => 1,

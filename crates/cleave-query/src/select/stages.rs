@@ -32,10 +32,11 @@ use cleave_engine::device::Device;
 use cleave_fragment::STRETCH_ROWS;
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::walk::WalkPlan;
+use cleave_fragment::{TableScanExec, streamed_input};
 use cleave_media::Stopwatch;
 use cleave_plan::TableStatistics;
 use cleave_plan::profile::Profile;
-use cleave_plan::split::{Split, row_bytes};
+use cleave_plan::split::{Split, divides_rows, row_bytes};
 use cleave_sql::dialect::sql_type;
 use cleave_store::{Column, TableSchema};
 use datafusion::arrow::datatypes::{Field, Fields, SchemaRef};
@@ -45,6 +46,7 @@ use datafusion::datasource::source_as_provider;
 use datafusion::error::Result as EngineResult;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::ExecutionPlan;
 
 use super::optimised::{cached_plan, depends_on_tables};
 use super::order_and_split::Queries;
@@ -54,10 +56,12 @@ use super::shared_rows::SharedRows;
 use super::statement_context::StatementContext;
 use super::table_provider::CleaveTable;
 use super::with_parts::{self, OptimisedPart, PartRows, part_name, part_of};
+use super::with_scan_exec::WithScanExec;
 use super::{PlannedQuery, divided, shared_rows};
-use crate::cooperative::inserting::{ColumnSource, InsertFragment, InsertingQuery};
+use crate::cooperative::fragment_exec::FragmentExec;
+use crate::cooperative::inserting::{ColumnSource, InsertFragments, InsertingQuery};
 use crate::cooperative::update_cost::{BulkInsert, UpdateCost};
-use crate::cooperative::whole_fragment::at_root;
+use crate::cooperative::whole_fragment::at_roots;
 use crate::planner::planning::Planning;
 use crate::query_engine::QueryEngine;
 use crate::result_sets::{About, ReadTables, ResultSet, SetKey};
@@ -169,21 +173,31 @@ impl Staging {
         let mut chosen: BTreeMap<usize, BTreeSet<DeviceId>> = BTreeMap::new();
         for part in &self.parts {
             let Some(rows) = planned.get(&part.number) else { continue };
+            let of_part = |rows: &Arc<SharedRows>| {
+                let known = planned.iter().find(|(_, known)| Arc::ptr_eq(known, rows));
+                known.and_then(|(number, _)| chosen.get(number).cloned())
+            };
             let known = rows.with_query(|query| {
                 let inputs = query.context.inputs();
                 let devices = inputs.iter().flat_map(|input| input.input.devices());
-                (devices.collect::<BTreeSet<DeviceId>>(), row_bytes(&query.cuts.plan.schema()))
+                let plan = &query.cuts.plan;
+                let apart = made_apart(plan, &query.context, &of_part);
+                (devices.collect::<BTreeSet<DeviceId>>(), apart, row_bytes(&plan.schema()))
             });
             // An order would be lost.
-            let Some((mut devices, width)) = known.filter(|_| !is_ordered(&part.plan)) else {
+            let Some((mut devices, apart, width)) = known.filter(|_| !is_ordered(&part.plan))
+            else {
                 continue;
             };
             let below = read_parts(&part.plan).map(|number| chosen.get(&number));
             let Some(below) = below.collect::<Option<Vec<_>>>() else { continue };
             devices.extend(below.into_iter().flatten());
-            // Each of several writes the rows that it has.
-            let Some(first) = devices.first().copied() else { continue };
-            if devices.len() > 1 && !is_row_by_row(&part.plan) {
+            if devices.len() > 1 {
+                // Each of several writes the rows that it makes.
+                let Some(apart) = apart else { continue };
+                devices = apart;
+            }
+            if devices.is_empty() {
                 continue;
             }
             let database = context.database();
@@ -193,19 +207,26 @@ impl Staging {
             if attached.iter().any(is_near) && !is_forced {
                 continue;
             }
-            let profile = database.known_profile(first).await?;
-            let profile = profile.map_or_else(Profile::assumed, |known| Profile::clone(&known));
             let bytes = rows.row_estimate() * width;
-            let writers = writers_of(rows.row_estimate(), &profile);
-            let inserted = BulkInsert { bytes, bytes_read: 0.0, writers: writers as f64 };
-            let cost = UpdateCost::of_insert(&inserted, &profile);
+            let own_bytes = bytes / devices.len() as f64;
+            let own_rows = rows.row_estimate() / devices.len() as f64;
+            let (mut each, mut link_s, mut writers) = (Vec::new(), 0.0_f64, 1);
+            for id in &devices {
+                let profile = database.known_profile(*id).await?;
+                let profile = profile.map_or_else(Profile::assumed, |known| Profile::clone(&known));
+                link_s = link_s.max(own_bytes / profile.link.bytes_per_second.max(1.0));
+                writers = writers.max(writers_of(own_rows, &profile));
+                let own = BulkInsert { bytes: own_bytes, bytes_read: 0.0, writers: writers as f64 };
+                each.push((own, profile));
+            }
+            let cost = UpdateCost::of_insert(&each);
             let offer = Offer {
                 number: part.number,
                 name: part.name.clone(),
                 device: attached.iter().map(|d| d.name()).collect::<Vec<_>>().join(", "),
                 rows: rows.row_estimate(),
                 bytes,
-                link_s: bytes / profile.link.bytes_per_second.max(1.0),
+                link_s,
                 write_s: STAGE_S + cost.by_pages_s,
                 writers,
             };
@@ -316,8 +337,7 @@ impl Staging {
         // Whatever is wrong, the part finds out itself as it was planned.
         let fragments = self.fragments(context, part, rows).await.ok()??;
         let about = About::new("run", &part.name, &self.text);
-        let made = InsertFragment::result_set(&fragments, offer.writers, settings, about);
-        let made = made.await.ok()??;
+        let made = fragments.result_set(offer.writers, settings, about).await.ok()??;
         database.activity().note(Act::Stage);
         if let Some((key, tables)) = key {
             let limit = (&**context.state(), settings.limits.reuse.device_bytes);
@@ -326,38 +346,45 @@ impl Staging {
         Some(stage(made, false))
     }
 
-    /// The fragments that write the rows of `part`, one for each device; None: there are none.
+    /// The fragments that write the rows of `part`, one on each device that makes some; None: there are none.
     async fn fragments(
         &self,
         context: &Arc<StatementContext>,
         part: &OptimisedPart,
         rows: &PartRows,
-    ) -> Result<Option<Vec<InsertFragment>>> {
+    ) -> Result<Option<InsertFragments>> {
         let Some(columns) = columns_of(&part.plan) else { return Ok(None) };
-        let own = context.of_part_under(at_root(context.settings()));
-        let plan = with_parts::over(part.plan.clone(), &own, rows)?;
-        let mut state = SessionState::clone(&self.state);
-        state.config_mut().options_mut().execution.target_partitions = 1;
-        let planning = Planning::new(own.settings(), &own.database().query_runtime());
-        let planned = planning.over(false, async move {
-            let query = (Arc::new(state), ResultNames::default(), Queries::One);
-            Box::pin(divided(own, query, plan, false, &Stopwatch::start())).await
-        });
-        let each = InsertingQuery::of_each_device(planned.await?);
-        let Some(each) = each.filter(|each| each.len() == 1 || is_row_by_row(&part.plan)) else {
-            return Ok(None);
-        };
+        let Some(query) = self.inserting(context, part, rows).await? else { return Ok(None) };
         let sources: Vec<_> = (0..columns.len()).map(ColumnSource::Query).collect();
         let name = part_name(part.number);
         let schema =
             TableSchema { table_id: 0, version: 1, name, columns, primary_key: Vec::new() };
-        let schema = Arc::new(schema);
-        let mut fragments = Vec::with_capacity(each.len());
-        for query in each {
-            let Some(fragment) = query.into_table(&schema, &sources, &[])? else { return Ok(None) };
-            fragments.push(fragment);
+        query.into_table(&Arc::new(schema), &sources, &[])
+    }
+
+    /// `part`, whose rows devices make; None: they do not.
+    async fn inserting(
+        &self,
+        context: &Arc<StatementContext>,
+        part: &OptimisedPart,
+        rows: &PartRows,
+    ) -> Result<Option<InsertingQuery>> {
+        for settings in at_roots(context.database(), context.settings()) {
+            let own = context.of_part_under(settings);
+            let plan = with_parts::over(part.plan.clone(), &own, rows)?;
+            let mut state = SessionState::clone(&self.state);
+            state.config_mut().options_mut().execution.target_partitions = 1;
+            let planning = Planning::new(own.settings(), &own.database().query_runtime());
+            let planned = planning.over(false, async move {
+                let query = (Arc::new(state), ResultNames::default(), Queries::One);
+                Box::pin(divided(own, query, plan, false, &Stopwatch::start())).await
+            });
+            let query = planned.await.ok().and_then(InsertingQuery::of_planned);
+            if query.is_some() {
+                return Ok(query);
+            }
         }
-        Ok(Some(fragments))
+        Ok(None)
     }
 }
 
@@ -373,15 +400,25 @@ fn writers_of(row_count: f64, profile: &Profile) -> usize {
     f64::from(profile.device.cores).min(stretches).clamp(1.0, WRITERS_MAX) as usize
 }
 
-/// Whether each row of `plan` comes of one row of one table.
-fn is_row_by_row(plan: &LogicalPlan) -> bool {
-    match plan {
-        LogicalPlan::TableScan(scan) => scan.fetch.is_none(),
-        LogicalPlan::Projection(_) | LogicalPlan::Filter(_) | LogicalPlan::SubqueryAlias(_) => {
-            plan.inputs().into_iter().all(is_row_by_row)
-        }
-        _ => false,
+/// The devices that can make the rows of `plan`, each those of its part of what streams; `of_part` knows those of a
+/// query of WITH. None: something needs the rows of all parts.
+fn made_apart(
+    plan: &Arc<dyn ExecutionPlan>,
+    context: &StatementContext,
+    of_part: &dyn Fn(&Arc<SharedRows>) -> Option<BTreeSet<DeviceId>>,
+) -> Option<BTreeSet<DeviceId>> {
+    if let Some(node) = plan.downcast_ref::<FragmentExec>() {
+        return node.devices();
     }
+    if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
+        let input = context.input(scan.scan().input).ok()?;
+        return plan.fetch().is_none().then(|| input.input.devices());
+    }
+    if let Some(scan) = plan.downcast_ref::<WithScanExec>() {
+        return of_part(scan.rows());
+    }
+    let streamed = streamed_input(plan.as_ref()).filter(|_| divides_rows(plan.as_ref()))?;
+    made_apart(streamed, context, of_part)
 }
 
 /// Whether a device of `database` is behind a link.

@@ -47,6 +47,11 @@ impl WithScanExec {
         let properties = Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative));
         Self { rows, places, schema, properties, metrics: ExecutionPlanMetricsSet::new() }
     }
+
+    /// What it reads.
+    pub(super) fn rows(&self) -> &Arc<SharedRows> {
+        &self.rows
+    }
 }
 
 impl DisplayAs for WithScanExec {

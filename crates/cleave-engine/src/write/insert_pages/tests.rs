@@ -1,9 +1,14 @@
-//! What a host believes of a device that has inserted rows: numbers without a gap, and zones of the table's columns.
+//! Which tablets a fragment may write to, and what a host believes of a device that has inserted rows: numbers without
+//! a gap, and zones of the table's columns.
 
+use std::sync::Arc;
+
+use cleave_catalog::catalog::division::Division;
+use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
 use cleave_media::{BlockAddress, Extent};
-use cleave_store::{Column, ColumnType, PageEntry, PageRef, TableSchema, ZoneEntry};
+use cleave_store::{Column, ColumnType, PageEntry, PageRef, TableSchema, TabletId, ZoneEntry};
 
-use super::check_pages;
+use super::{check_pages, places_on};
 
 fn schema() -> TableSchema {
     let column = |id: u32| Column {
@@ -61,5 +66,39 @@ fn a_new_page_shares_nothing_and_has_zones_of_all_columns() {
     twisted.zones.reverse();
     for page in [shared, fewer, twisted] {
         assert!(check_pages(&schema(), 50, &[page]).is_err());
+    }
+}
+
+/// A table without rows whose tablets lie on these devices.
+fn divided(division: Division, devices: &[u32]) -> TableState {
+    let tablet = |(number, device): (u32, &u32)| {
+        Arc::new(TabletState::empty(TabletId(number), DeviceId(*device), Vec::new()))
+    };
+    TableState {
+        schema: Arc::new(schema()),
+        indexes: Vec::new(),
+        tablets: (0..).zip(devices).map(tablet).collect(),
+        division,
+        damaged: Vec::new(),
+        rules: Arc::default(),
+        materialized: None,
+    }
+}
+
+#[test]
+fn rows_go_to_tablets_of_their_device() {
+    let in_order = divided(Division::LoadOrder, &[1, 2, 1]);
+    let by_hash = |devices: &[u32]| divided(Division::Hash(vec![1]), devices);
+    for (table, device, any, own) in [
+        (&in_order, 1, Some(vec![0, 2]), Some(vec![0, 2])),
+        (&in_order, 2, Some(vec![1]), Some(vec![1])),
+        (&in_order, 3, None, None),
+        (&by_hash(&[1, 1]), 1, Some(vec![0, 1]), Some(vec![0, 1])),
+        // The tablet of a row follows from its values; those of own rows lie there.
+        (&by_hash(&[1, 2]), 1, None, Some(vec![0, 1])),
+        (&by_hash(&[2]), 1, None, None),
+    ] {
+        assert_eq!(places_on(table, DeviceId(device), false), any, "{:?}", table.division);
+        assert_eq!(places_on(table, DeviceId(device), true), own, "{:?}", table.division);
     }
 }
