@@ -74,8 +74,8 @@ pub use operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};
 pub use operators::grace_exec::GraceExec;
 pub use operators::hand_down::{self, hand_down_filters};
 pub use operators::insert_pages_exec::{
-    InsertPagesExec, InsertTarget, InsertedRows, STRETCH_ROWS, read_inserted, read_replaced,
-    slice_bytes,
+    InsertPagesExec, InsertTarget, InsertedRows, RowDivision, STRETCH_ROWS, read_inserted,
+    read_replaced, slice_bytes,
 };
 pub use operators::lock_rows_exec::{
     LockRowsExec, LockWaitPolicy, RowLockTimeout, RowNotFree, RowsToLock,

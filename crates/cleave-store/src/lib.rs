@@ -15,7 +15,8 @@
 //!    values; [`placement`] searches it, and [`vid_gaps`] says which VIDs were pruned from a page.
 //! 7. [`version`]: [`VersionMap`] and [`DeadRows`], the segment of a VID and whether its row is dead.
 //! 8. [`index`]: [`Memtable`], [`RunWriter`], [`Run`] and [`KeyMerge`], from a key to a VID.
-//!    [`tablet_key`]: [`TabletKey`], from a row to its tablet.
+//!    [`tablet_key`]: [`TabletKey`], from a row to its tablet, by a hash or by the [`RangeBounds`] between ranges;
+//!    [`EqualShares`], from rows to tablets whatever their values are.
 //! 9. [`frame`]: the envelope around everything stored that is not a page.
 //!
 //! Invariants: only this crate interprets page bytes. Nothing here blocks on a network, starts a thread or knows SQL. A
@@ -54,21 +55,25 @@ pub use page_source::{
 };
 pub use schema::{Column, ColumnType, SchemaError, TableSchema};
 
+pub mod equal_shares;
 pub mod frame;
 pub mod index;
 pub mod placement;
+pub mod range_bounds;
 pub mod segment;
 pub mod tablet_key;
 pub mod version;
 pub mod vid_gaps;
 pub mod zone_map;
 
+pub use equal_shares::EqualShares;
 pub use frame::{Format, FrameError};
 pub use index::{
     FinishedRun, INDEX_KEY_BYTES, IndexEntry, IndexKey, KeyBlock, KeyColumn, KeyMerge, KeyRange,
     KeySorter, Memtable, MergeSource, PageCursor, Run, RunCursor, RunWriter, Walk, after_prefix,
 };
 pub use placement::Placement;
+pub use range_bounds::RangeBounds;
 pub use segment::{KeyFilter, PageEntry, RunProperties, SegmentDirectory, SegmentKind};
 pub use tablet_key::TabletKey;
 pub use version::{DeadRows, Snapshot, VersionMap, VersionRun};

@@ -1,7 +1,9 @@
-//! The tablet of a row in a table that is divided by a hash of some columns: values in, a tablet's number out.
+//! The tablet of a row in a table that is divided by values of some columns: values in, a tablet's number out.
 //!
 //! ```text
-//!   values ─▶ search key (index::key) ─▶ hash, 64 bits ─▶ its high half as a fraction of the tablets
+//!                                     ┌─▶ hash, 64 bits ─▶ its high half as a fraction of the tablets
+//!   values ─▶ search key (index::key) ┤
+//!                                     └─▶ the number of bounds that are not above it
 //! ```
 //!
 //! Invariant: rows lie in the tablets that this module computes, so the result may never change. Rows whose values SQL
@@ -18,6 +20,7 @@ use arrow::row::RowConverter;
 use crate::error::StoreError;
 use crate::index::filter::{hash, mixed};
 use crate::index::key::{KeyColumn, canonical, has_keys};
+use crate::range_bounds::RangeBounds;
 use crate::schema::TableSchema;
 
 /// Keeps rows of one tablet spread over all blocks of a Bloom filter, which uses the same half of the same hash.
@@ -27,35 +30,65 @@ fn mismatch(reason: String) -> StoreError {
     StoreError::Mismatch { what: "a tablet key", reason }
 }
 
-/// The columns by which a table is divided.
+/// The columns by which a table is divided, and how.
 #[derive(Debug)]
 pub struct TabletKey {
     /// Their positions in the table.
     columns: Vec<usize>,
     converter: RowConverter,
+    rule: Rule,
+}
+
+/// How a tablet follows from a key.
+#[derive(Debug)]
+enum Rule {
+    Hash,
+    Ranges(RangeBounds),
 }
 
 impl TabletKey {
-    /// The columns `ids` of the table `schema`, in this order.
+    /// By a hash of the columns `ids` of the table `schema`, in this order.
     ///
     /// # Errors
     /// [`StoreError::Mismatch`] for no columns, or one that the table does not have.
     pub fn new(schema: &TableSchema, ids: &[u32]) -> Result<Self, StoreError> {
-        let mut columns = Vec::with_capacity(ids.len());
-        for id in ids {
-            let place = schema.columns.iter().position(|column| column.id == *id);
-            columns.push(
-                place.ok_or_else(|| mismatch(format!("\"{}\" has no column {id}", schema.name)))?,
-            );
-        }
+        let columns = ids.iter().map(|id| place_of(schema, *id)).collect::<Result<_, _>>()?;
         Self::over(&schema.arrow(), columns)
     }
 
-    /// The columns of `schema` at these places, in this order.
+    /// By a hash of the columns of `schema` at these places, in this order.
     ///
     /// # Errors
     /// [`StoreError::Mismatch`] for no columns, one that it does not have, or one of a type without keys.
     pub fn over(schema: &Schema, columns: Vec<usize>) -> Result<Self, StoreError> {
+        Self::with_rule(schema, columns, Rule::Hash)
+    }
+
+    /// By ranges of the column `id` of the table `schema`, between `bounds`, which are of its type.
+    ///
+    /// # Errors
+    /// [`StoreError::Mismatch`] for a column that the table does not have.
+    pub fn of_ranges(
+        schema: &TableSchema,
+        id: u32,
+        bounds: RangeBounds,
+    ) -> Result<Self, StoreError> {
+        Self::over_ranges(&schema.arrow(), place_of(schema, id)?, bounds)
+    }
+
+    /// By ranges of the column of `schema` at `place`, between `bounds`, which are of its type.
+    ///
+    /// # Errors
+    /// [`StoreError::Mismatch`] for a column that it does not have, or one of a type without keys.
+    pub fn over_ranges(
+        schema: &Schema,
+        place: usize,
+        bounds: RangeBounds,
+    ) -> Result<Self, StoreError> {
+        Self::with_rule(schema, vec![place], Rule::Ranges(bounds))
+    }
+
+    fn with_rule(schema: &Schema, columns: Vec<usize>, rule: Rule) -> Result<Self, StoreError> {
         let mut fields = Vec::with_capacity(columns.len());
         for place in &columns {
             let field = schema.fields().get(*place);
@@ -68,7 +101,7 @@ impl TabletKey {
         if columns.is_empty() {
             return Err(mismatch("it has no columns".into()));
         }
-        Ok(Self { columns, converter: RowConverter::new(fields)? })
+        Ok(Self { columns, converter: RowConverter::new(fields)?, rule })
     }
 
     /// Positions of the columns in the table, in the key's order.
@@ -126,11 +159,24 @@ impl TabletKey {
     ) -> Result<Vec<u32>, StoreError> {
         let values: Vec<ArrayRef> = values.iter().map(canonical).collect();
         let keys = self.converter.convert_columns(&values)?;
-        Ok(keys.iter().map(|key| tablet(key.data(), tablet_count)).collect())
+        let of_key = |key: &[u8]| match &self.rule {
+            Rule::Hash => hashed(key, tablet_count),
+            Rule::Ranges(bounds) => {
+                let tablet = u32::try_from(bounds.tablet(key)).unwrap_or(u32::MAX);
+                tablet.min(tablet_count.saturating_sub(1))
+            }
+        };
+        Ok(keys.iter().map(|key| of_key(key.data())).collect())
     }
 }
 
-fn tablet(key: &[u8], tablet_count: u32) -> u32 {
+/// The place of the column `id` in the table `schema`.
+fn place_of(schema: &TableSchema, id: u32) -> Result<usize, StoreError> {
+    let place = schema.columns.iter().position(|column| column.id == id);
+    place.ok_or_else(|| mismatch(format!("\"{}\" has no column {id}", schema.name)))
+}
+
+fn hashed(key: &[u8], tablet_count: u32) -> u32 {
     let high = mixed(hash(key) ^ SALT) >> 32;
     let tablet = (high * u64::from(tablet_count)) >> 32;
     u32::try_from(tablet).unwrap_or_default()

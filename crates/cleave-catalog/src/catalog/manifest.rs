@@ -47,7 +47,7 @@ use crate::storage_error::{SegmentFault, StorageError};
 
 /// The frame of the manifest's message; this build writes its newest version.
 pub const MANIFEST_FORMAT: Format =
-    Format { magic: *b"CLEAVEDB", name: "database manifest", versions: 3..=14 };
+    Format { magic: *b"CLEAVEDB", name: "database manifest", versions: 3..=15 };
 
 pub(super) mod blocks;
 mod copied;
@@ -397,14 +397,14 @@ fn encode_table(table: &TableState, state: &CatalogState) -> proto::Table {
         }
     };
     let sound = table.indexes.iter().chain(table.damaged.iter().map(|index| &index.definition));
+    let (hash_columns, ranges) = table.division.encode();
     proto::Table {
         schema: table.schema.encode(),
         tablets: table.tablets.iter().enumerate().map(tablet).collect(),
         indexes: by_id(sound.map(|index| (index.id, encode_index(index)))),
-        hash_columns: match &table.division {
-            Division::LoadOrder => Vec::new(),
-            Division::Hash(ids) => ids.clone(),
-        },
+        hash_columns,
+        round_robin: table.division == Division::RoundRobin,
+        ranges,
         rules: table.rules.encode(),
         materialized: table.materialized.as_ref().map(|query| query.encode()),
     }
@@ -444,7 +444,7 @@ struct Decoder<'a> {
 /// A table from a manifest.
 enum Decoded {
     Sound(TableState),
-    Damaged(DamagedTable),
+    Damaged(Arc<DamagedTable>),
 }
 
 /// Segments of a heap or of an index's part, as far as they can be read.
@@ -474,7 +474,7 @@ impl Decoder<'_> {
                     tables.insert(table.schema.name.clone(), Arc::new(table));
                 }
                 Ok(Decoded::Damaged(table)) => {
-                    damaged.insert(table.schema.name.clone(), Arc::new(table));
+                    damaged.insert(table.schema.name.clone(), table);
                 }
                 Err(error) => self.faults.push(TableFault { table: name, error }),
             }
@@ -558,11 +558,7 @@ impl Decoder<'_> {
         let materialized = materialized.map(|query| Materialized::decode(query, &schema));
         let materialized = materialized.transpose().map_err(|reason| self.damaged(&reason))?;
         let shapes = self.shapes(&table.indexes, &schema)?;
-        let division = match table.hash_columns.as_slice() {
-            [] => Division::LoadOrder,
-            ids => Division::Hash(ids.to_vec()),
-        };
-        division.tablet_key(&schema).map_err(|error| self.damaged(&error.to_string()))?;
+        let division = Division::decode(&table, &schema).map_err(|reason| self.damaged(&reason))?;
         if table.tablets.is_empty() || (0..).zip(&table.tablets).any(|(id, tablet)| tablet.id != id)
         {
             return Err(self.damaged(&format!(
@@ -587,7 +583,8 @@ impl Decoder<'_> {
             let (faults, space): (Vec<_>, Vec<_>) =
                 parts.map(|part| (part.faults, part.space)).unzip();
             let faults = faults.into_iter().flatten().collect();
-            return Ok(Decoded::Damaged(DamagedTable { schema, faults, message: table, space }));
+            let table = DamagedTable { schema, faults, message: table, space };
+            return Ok(Decoded::Damaged(Arc::new(table)));
         }
         let mut damaged = damaged_indexes(&shapes, &tablets);
         let tablets = tablets.into_iter().zip(table.tablets);

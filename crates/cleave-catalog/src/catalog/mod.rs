@@ -288,7 +288,15 @@ impl CatalogState {
     /// As [`CatalogState::find_table`]; [`StorageError::DamagedIndex`] if one of its indexes cannot be maintained.
     /// [`Error::Invalid`] for a materialized view, which only a refresh changes.
     pub fn find_writable_table(&self, name: &str) -> Result<&Arc<TableState>> {
-        self.find_table(name).and_then(undamaged).and_then(changeable)
+        self.find_whole_table(name).and_then(changeable)
+    }
+
+    /// The table `name`, all of whose indexes can be read.
+    ///
+    /// # Errors
+    /// As [`CatalogState::find_table`]; [`StorageError::DamagedIndex`].
+    pub fn find_whole_table(&self, name: &str) -> Result<&Arc<TableState>> {
+        self.find_table(name).and_then(undamaged)
     }
 
     /// As [`CatalogState::find_writable_table`], even if the table is blocked.

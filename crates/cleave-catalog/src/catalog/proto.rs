@@ -272,15 +272,32 @@ pub struct Table {
     /// Its indexes, ascending by id.
     #[prost(message, repeated, tag = "10")]
     pub indexes: Vec<IndexDefinition>,
-    /// Ids of the columns whose hash decides in which tablet a row lies; none: load order.
+    /// Ids of the columns whose hash decides in which tablet a row lies; none: load order, if nothing else is said.
     #[prost(uint32, repeated, tag = "11")]
     pub hash_columns: Vec<u32>,
+    /// New rows go to all tablets in equal shares. Since format 15.
+    #[prost(bool, tag = "12")]
+    pub round_robin: bool,
+    /// The ranges of a column that decide in which tablet a row lies. Since format 15.
+    #[prost(message, optional, tag = "13")]
+    pub ranges: Option<Ranges>,
     /// Constraints on its rows; None: none. Since format 6.
     #[prost(message, optional, tag = "20")]
     pub rules: Option<TableRules>,
     /// The query of its rows, if it is a materialized view. Since format 14.
     #[prost(message, optional, tag = "30")]
     pub materialized: Option<Materialized>,
+}
+
+/// The ranges of a column that divide a table.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Ranges {
+    /// Id of the column.
+    #[prost(uint32, tag = "1")]
+    pub column: u32,
+    /// The keys between the ranges, ascending, one less than tablets.
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub bounds: Vec<Vec<u8>>,
 }
 
 /// What makes a table a materialized view.

@@ -25,7 +25,7 @@ use cleave_catalog::catalog::division::Division;
 use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::Settings;
-use cleave_fragment::InsertTarget;
+use cleave_fragment::{InsertTarget, RowDivision};
 use cleave_media::{BLOCK_SIZE, Extent};
 use cleave_store::{PageClass, PageEntry, SegmentDirectory, SegmentKind, TableSchema, VersionRun};
 
@@ -51,8 +51,8 @@ const PAGE_BYTES_MIN: u64 = 1 << 20;
 pub struct PageTarget {
     /// Where the rows of each tablet go.
     pub tablets: Vec<TabletTarget>,
-    /// If there are several, the places of the columns by whose values the table is divided; none: in load order.
-    pub key: Vec<usize>,
+    /// How rows are divided, if there are several.
+    pub division: RowDivision,
     /// The class of the pages.
     pub class: PageClass,
 }
@@ -88,26 +88,23 @@ pub struct MadeOn<'a> {
     pub lie_as: &'a (dyn Fn(&TableState) -> bool + Sync),
 }
 
-/// The places of the tablets that rows can go to which a fragment on `device` inserts into `table`: all that a division
-/// by values has, which must lie there unless the rows are `own` ones, of such tablets alone; in load order those that
-/// do, the one with the fewest rows first. None: no such.
+/// The places of the tablets that rows can go to which a fragment on `device` inserts into `table`: all, in their
+/// order, where values decide, which must lie there unless the rows are `own` ones, of such tablets alone; in load
+/// order those that do, the one with the fewest rows first; where each gets as many, all must. None: no such.
 #[must_use]
 pub fn places_on(table: &TableState, device: DeviceId, own: bool) -> Option<Vec<usize>> {
-    let lies_there = |(_, tablet): &(usize, &Arc<TabletState>)| tablet.device == device;
-    let there = || table.tablets.iter().enumerate().filter(lies_there);
-    match &table.division {
-        Division::Hash(_) if table.tablets.len() > 1 => {
-            let is_among = own || there().count() == table.tablets.len();
-            is_among.then(|| (0..table.tablets.len()).collect())
-        }
-        Division::Hash(_) | Division::LoadOrder => {
-            let mut places: Vec<_> =
-                there().map(|(place, own)| (own.inserted_count(), place)).collect();
-            places.sort_unstable();
-            let places: Vec<usize> = places.into_iter().map(|(_, place)| place).collect();
-            (!places.is_empty()).then_some(places)
-        }
+    let there = |tablet: &Arc<TabletState>| tablet.device == device;
+    let are_all = table.tablets.iter().all(there);
+    let is_by_values = matches!(&table.division, Division::Hash(_) | Division::Range(..));
+    if is_by_values && table.tablets.len() > 1 {
+        return (are_all || own).then(|| (0..table.tablets.len()).collect());
     }
+    let places = table.tablets.iter().enumerate().filter(|(_, tablet)| there(tablet));
+    let mut places: Vec<_> =
+        places.map(|(place, tablet)| (tablet.inserted_count(), place)).collect();
+    places.sort_unstable();
+    let is_enough = are_all || table.division == Division::LoadOrder;
+    (is_enough && !places.is_empty()).then(|| places.into_iter().map(|(_, place)| place).collect())
 }
 
 impl PageTarget {
@@ -145,12 +142,11 @@ impl PageTarget {
             let lies_there = tablet.device == device.id();
             tablets.push(TabletTarget { place, lies_there, target });
         }
-        let key = match tablets.len() {
-            1 => None,
-            _ => table.division.tablet_key(&table.schema)?,
+        let division = match tablets.len() {
+            1 => RowDivision::LoadOrder,
+            _ => table.division.of_rows(&table.schema)?,
         };
-        let key = key.map(|key| key.columns().to_vec()).unwrap_or_default();
-        Ok(Some(Self { tablets, key, class }))
+        Ok(Some(Self { tablets, division, class }))
     }
 }
 

@@ -11,8 +11,8 @@
 //!    [`RefusedRow`](super::new_values::RefusedRow): the host then makes the same rows, and names column and value.
 //! 2. They are numbered from [`InsertTarget::vid_first`] on, as they come, and written as the pages of one bulk segment
 //!    ([`page_writing`](super::page_writing)), with their long values. Of a table whose tablets all lie on the device,
-//!    each row goes to the segment of its tablet. If it does not matter which tablet a row goes to, several partitions
-//!    write, each to tablets of its own.
+//!    each row goes to the segment of its tablet ([`RowDivision`]). If it does not matter which tablet a row goes to,
+//!    several partitions write, each to tablets of its own.
 //! 3. The report, which [`read_inserted`] reads, has the pages with their zones. The host checks it, makes a segment of
 //!    the pages of each tablet, and reads the columns of indexes back for the keys.
 //!
@@ -40,8 +40,8 @@ use arrow::compute::{concat, concat_batches, filter, is_not_null};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type};
 use arrow::error::ArrowError;
 use cleave_store::{
-    ColumnRef, CommitColumn, PageClass, PageEntry, Projection, SegmentRef, SegmentWriter,
-    TabletKey, Versions, VidColumn,
+    ColumnRef, CommitColumn, EqualShares, PageClass, PageEntry, Projection, RangeBounds,
+    SegmentRef, SegmentWriter, TabletKey, Versions, VidColumn,
 };
 use datafusion_common::tree_node::TreeNodeRecursion;
 use datafusion_common::{Result, plan_err};
@@ -73,14 +73,26 @@ pub struct InsertTarget {
     pub vid_first: u64,
 }
 
+/// How rows are divided among several targets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RowDivision {
+    /// Each gets [`STRETCH_ROWS`] rows in turn.
+    LoadOrder,
+    /// Each gets the same number.
+    EqualShares,
+    /// By a hash of the columns at these places.
+    Hash(Vec<usize>),
+    /// By the ranges of the column at this place, between these bounds, which are one less than the targets.
+    Ranges(usize, RangeBounds),
+}
+
 /// Where and as what rows are inserted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InsertedRows {
     /// One, or one for each tablet that gets rows.
     pub targets: Vec<InsertTarget>,
-    /// Where there are several, the places of the columns by whose values the table is divided; none: in load order,
-    /// each target gets [`STRETCH_ROWS`] rows in turn.
-    pub key: Vec<usize>,
+    /// How rows are divided where there are several.
+    pub division: RowDivision,
     /// The class of the pages.
     pub class: PageClass,
     /// All columns of the table, nullable or not as it has them.
@@ -195,7 +207,7 @@ impl InsertPagesExec {
         if !(1..=inserted.partitions_max()).contains(&partitions) {
             return plan_err!("rows to be inserted come in {partitions} partitions");
         }
-        inserted.tablet_key()?;
+        inserted.divider()?;
         let properties = PlanProperties::new(
             EquivalenceProperties::new(match (inserted.replaces, inserted.targets.len()) {
                 (true, _) => replacing_schema(),
@@ -219,14 +231,14 @@ impl InsertPagesExec {
 impl InsertedRows {
     /// In how many partitions the rows may come: one has those of a tablet.
     pub fn partitions_max(&self) -> usize {
-        match self.key.is_empty() && !self.replaces {
+        match self.division == RowDivision::LoadOrder && !self.replaces {
             true => self.targets.len().max(1),
             false => 1,
         }
     }
 
-    /// What divides the rows among several targets by their values; None: nothing does.
-    fn tablet_key(&self) -> Result<Option<TabletKey>> {
+    /// What divides the rows among several targets.
+    fn divider(&self) -> Result<Divider> {
         let segments: BTreeSet<_> = self.targets.iter().map(|to| to.segment.segment).collect();
         let tables: BTreeSet<_> = self.targets.iter().map(|to| to.segment.table_id).collect();
         let count = self.targets.len();
@@ -237,11 +249,31 @@ impl InsertedRows {
                 tables.len()
             );
         }
-        match self.key.as_slice() {
-            [] => Ok(None),
-            key => TabletKey::over(&self.columns.schema, key.to_vec()).map(Some).map_err(external),
-        }
+        let schema = &self.columns.schema;
+        let key = match &self.division {
+            RowDivision::LoadOrder => return Ok(Divider::InTurn),
+            RowDivision::EqualShares => {
+                return Ok(Divider::Shares(EqualShares::new((0..count).collect())));
+            }
+            RowDivision::Hash(places) => TabletKey::over(schema, places.clone()),
+            RowDivision::Ranges(_, bounds) if bounds.tablet_count() != count => {
+                let wanted = bounds.tablet_count();
+                return plan_err!("rows of {wanted} ranges to be inserted have {count} targets");
+            }
+            RowDivision::Ranges(place, bounds) => {
+                TabletKey::over_ranges(schema, *place, bounds.clone())
+            }
+        };
+        key.map(Divider::Values).map_err(external)
     }
+}
+
+/// What divides rows among several targets.
+#[derive(Debug)]
+enum Divider {
+    InTurn,
+    Shares(EqualShares),
+    Values(TabletKey),
 }
 
 /// The bytes that the values of `batch` take. Batches of one page, or of the groups of an aggregate, are slices of the
@@ -267,8 +299,7 @@ struct Inserting {
     pages: Vec<PageWriting>,
     vids_next: Vec<u64>,
     numbers: Vec<u32>,
-    /// What divides the rows among several targets; None: their number.
-    key: Option<TabletKey>,
+    divider: Divider,
     /// Rows that were divided so.
     row_count: usize,
     /// Pages with rows that end, to be reported.
@@ -284,13 +315,15 @@ impl Inserting {
                     let Some(batch) = self.without_report(batch)? else { continue };
                     let rows = self.checked(&batch)?;
                     let bytes = slice_bytes(&batch);
-                    let parts = match (&self.key, self.pages.len()) {
-                        (_, 1) => {
-                            self.push(0, &rows, bytes).await?;
-                            continue;
-                        }
-                        (None, count) => in_turn(self.row_count, &rows, count),
-                        (Some(key), count) => key.divide(&rows, count).map_err(external)?,
+                    let count = self.pages.len();
+                    if count == 1 {
+                        self.push(0, &rows, bytes).await?;
+                        continue;
+                    }
+                    let parts = match &mut self.divider {
+                        Divider::InTurn => in_turn(self.row_count, &rows, count),
+                        Divider::Shares(shares) => shares.divide(&rows),
+                        Divider::Values(key) => key.divide(&rows, count).map_err(external)?,
                     };
                     self.row_count = self.row_count.saturating_add(rows.num_rows());
                     for (target, part) in parts {
@@ -460,7 +493,7 @@ impl ExecutionPlan for InsertPagesExec {
             pages,
             vids_next: own().map(|(_, target)| target.vid_first).collect(),
             numbers: own().map(|(number, _)| number).collect(),
-            key: self.inserted.tablet_key()?,
+            divider: self.inserted.divider()?,
             inserted: self.inserted.clone(),
             row_count: 0,
             ended: Vec::new(),

@@ -54,6 +54,9 @@ const VERSION_SHIFT: u32 = 12;
 /// A longer default is stored in each row and not in the table's description, which is sent with every scan.
 const ABSENT_BYTES_MAX: usize = 1024;
 
+/// What to do instead of an action for which rows would have to be divided otherwise.
+const OTHERWISE_DIVIDED: &str = "create a table divided otherwise, and INSERT ... SELECT";
+
 /// Runs ALTER TABLE.
 pub(super) async fn alter_table(session: &mut Session, alter: AlterTable) -> Result<Outcome> {
     let done = match alter.is_materialized {
@@ -322,6 +325,16 @@ async fn altered(
             definition.edit.put_table(reshaped(&table, schema, all())?);
         }
         Action::SetType { column, column_type, using } => {
+            if let Division::Range(id, _) = &table.division
+                && *id == find_column(&schema, &column)?.id
+            {
+                return Err(Error::Unsupported {
+                    what: "ALTER COLUMN ... TYPE of a column whose ranges divide the table"
+                        .to_owned(),
+                    hint: Some(OTHERWISE_DIVIDED.to_owned()),
+                    position: None,
+                });
+            }
             let changed = change_column(&mut schema, &column)?;
             changed.column_type = column_type;
             if changed.default.is_some() && check_default(changed).is_err() {
@@ -648,12 +661,10 @@ pub(super) fn reshaped(
 
 /// `table` without the column `id`, and without the indexes that have it.
 fn without_column(table: &TableState, mut schema: TableSchema, id: u32) -> Result<TableState> {
-    if let Division::Hash(ids) = &table.division
-        && ids.contains(&id)
-    {
+    if table.division.columns().contains(&id) {
         return Err(Error::Unsupported {
             what: "DROP COLUMN of a column that divides the table into tablets".to_owned(),
-            hint: Some("create a table divided otherwise, and INSERT ... SELECT".to_owned()),
+            hint: Some(OTHERWISE_DIVIDED.to_owned()),
             position: None,
         });
     }

@@ -15,7 +15,7 @@ use cleave_query::select::{ColumnOrigin, QueryRequest, RunningQuery};
 use cleave_sql::dialect::sql_type;
 use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::parse::{CreateTableAs, Define, Truncate};
-use cleave_sql::statement::placement::{Placement, placement};
+use cleave_sql::statement::placement::{DeviceShare, Placement, placement};
 use cleave_sql::statement::{CreateTable, Parameters};
 use cleave_store::{Column, TableSchema, VersionMap};
 use datafusion::sql::sqlparser::ast;
@@ -147,14 +147,14 @@ impl Filling {
     /// neither the statement, whose `placement` this is, nor `settings` say anything else.
     pub(super) fn place(&self, settings: &Settings, placement: &mut Placement) {
         let Some(fragments) = &self.by_fragments else { return };
-        let names: Vec<String> =
-            fragments.devices().map(|device| device.name().to_owned()).collect();
+        let shares = fragments.devices().map(|device| DeviceShare::of(device.name().to_owned()));
+        let shares: Vec<DeviceShare> = shares.collect();
         let usual = Settings::default();
         let is_free = *placement == Placement::default()
             && settings.default_device == usual.default_device
             && settings.default_tablets == usual.default_tablets;
-        if is_free && names.len() > 1 {
-            placement.devices = names;
+        if is_free && shares.len() > 1 {
+            placement.devices = shares;
         }
     }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cleave_catalog::catalog::division::{Division, TABLET_COUNT_MAX};
+use cleave_catalog::catalog::division::{Division, TABLET_COUNT_MAX, spread};
 use cleave_catalog::catalog::index_definition::{
     IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name,
 };
@@ -17,7 +17,7 @@ use cleave_catalog::settings::Settings;
 use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
 use cleave_engine::write::build_index::{build_index, build_index_within};
 use cleave_sql::statement::ddl::check_class;
-use cleave_sql::statement::placement::device_list;
+use cleave_sql::statement::placement::{DeviceShare, device_list};
 use cleave_sql::statement::{CreateIndex, CreateTable};
 use cleave_store::{TableSchema, TabletId};
 
@@ -79,26 +79,31 @@ pub(super) async fn new_table(
     Ok(Some((definition, schema)))
 }
 
-/// The device of each tablet of a new table, assigned round robin.
+/// The device of each tablet of a new table: by the devices' weights, and in turn.
 fn tablets(
     database: &Database,
     settings: &Settings,
     create: &CreateTable,
 ) -> Result<Vec<DeviceId>> {
     let placement = &create.placement;
-    let names = match placement.devices.as_slice() {
-        [] => device_list(&settings.default_device)?,
-        names => names.to_vec(),
+    let shares: Vec<DeviceShare> = match placement.devices.as_slice() {
+        [] => {
+            let names = device_list(&settings.default_device)?.into_iter();
+            names.map(DeviceShare::of).collect()
+        }
+        shares => shares.to_vec(),
     };
-    let devices: Vec<DeviceId> =
-        names.iter().map(|name| Ok(database.device_named(name)?.id())).collect::<Result<_>>()?;
+    let device = |share: &DeviceShare| Ok(database.device_named(&share.name)?.id());
+    let devices: Vec<DeviceId> = shares.iter().map(device).collect::<Result<_>>()?;
+    let weights: Vec<u32> = shares.iter().map(|share| share.weight).collect();
     let one_each = u32::try_from(devices.len()).unwrap_or(u32::MAX);
     let count = match (placement.tablet_count, settings.default_tablets) {
         (Some(count), _) => count,
-        (None, 0) => one_each,
+        (None, 0) => weights.iter().fold(0, |sum, weight| weight.saturating_add(sum)),
         (None, count) => count,
     };
     if count < one_each || count > TABLET_COUNT_MAX {
+        let names: Vec<&str> = shares.iter().map(|share| share.name.as_str()).collect();
         return Err(Error::Invalid {
             message: format!(
                 "{count} tablets on {one_each} devices ({}): each device gets at least one, and a table has at \
@@ -109,7 +114,8 @@ fn tablets(
             position: None,
         });
     }
-    Ok(devices.iter().copied().cycle().take(usize::try_from(count).unwrap_or(0)).collect())
+    let places = spread(&weights, usize::try_from(count).unwrap_or_default()).into_iter();
+    Ok(places.filter_map(|place| devices.get(place).copied()).collect())
 }
 
 /// Runs CREATE INDEX. Outside of a block, others may write the table meanwhile.

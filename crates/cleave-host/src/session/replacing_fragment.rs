@@ -21,7 +21,6 @@ use std::sync::Arc;
 
 use cleave_catalog::activity::Act;
 use cleave_catalog::catalog::TableState;
-use cleave_catalog::catalog::division::Division;
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::UpdatePlacement;
 use cleave_engine::delta::Live;
@@ -156,10 +155,7 @@ fn may_replace(session: &Session, table: &TableState, modify: &Modify) -> bool {
         };
         let mut of_indexes = table.indexes.iter().flat_map(|index| &index.columns);
         in_index |= of_indexes.any(|of_index| of_index.column == column.id);
-        let in_division = match &table.division {
-            Division::Hash(ids) => ids.contains(&column.id),
-            Division::LoadOrder => false,
-        };
+        let in_division = table.division.columns().contains(&column.id);
         let is_default = assignment.value.is_none();
         if in_division || assignment.of_row.is_some() || is_default && is_volatile(column) {
             return false;

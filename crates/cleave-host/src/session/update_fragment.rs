@@ -25,7 +25,6 @@ use std::sync::Arc;
 use arrow::array::{RecordBatch, StringArray};
 use cleave_catalog::activity::Act;
 use cleave_catalog::catalog::TableState;
-use cleave_catalog::catalog::division::Division;
 use cleave_catalog::catalog::rules::Check;
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::{UpdateLocking, UpdatePlacement};
@@ -347,10 +346,7 @@ fn changed_places(
             .indexes
             .iter()
             .any(|index| index.columns.iter().any(|of_index| of_index.column == column.id));
-        let in_division = match &table.division {
-            Division::Hash(ids) => ids.contains(&column.id),
-            Division::LoadOrder => false,
-        };
+        let in_division = table.division.columns().contains(&column.id);
         let is_default = assignment.value.is_none();
         // Each row has another default; a row of values is split on the host.
         if in_index

@@ -5,14 +5,15 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use arrow::array::{ArrayRef, Int32Array};
 use cleave_host::catalog::manifest::MANIFEST_FORMAT;
 use cleave_host::catalog::proto::Manifest;
 use cleave_host::check::{CheckOptions, CheckReport, Fault, Finding, check};
 use cleave_host::{Database, DeviceId, OpenOptions};
 use cleave_media::{BLOCK_SIZE, BlockAddress};
 use cleave_store::{
-    IndexKey, KeyColumn, PageEntry, PageRef, RunWriter, SegmentDirectory, SegmentId, SegmentKind,
-    VersionMap, VersionRun, ZoneValue,
+    IndexKey, KeyColumn, PageEntry, PageRef, RangeBounds, RunWriter, SegmentDirectory, SegmentId,
+    SegmentKind, VersionMap, VersionRun, ZoneValue,
 };
 use prost::Message;
 
@@ -394,7 +395,7 @@ async fn entries_of_an_index_that_lead_elsewhere_are_named_in_both_directions() 
     // The same run, with two rows swapped, one missing and one pointing nowhere.
     let id = KeyColumn::ascending(schema.columns[0].column_type.arrow());
     let key = IndexKey::new(vec![id], true).unwrap();
-    let ids = arrow::array::Int32Array::from_iter_values(0..150_000);
+    let ids = Int32Array::from_iter_values(0..150_000);
     let keys = key.encode(&[Arc::new(ids)]).unwrap();
     let mut writer = RunWriter::new(old.segment_ref(), 0, true).unwrap();
     let mut pages = Vec::new();
@@ -548,6 +549,40 @@ async fn rows_in_another_tablet_than_their_values_say_are_found() {
     let report = checked(directory.path()).await;
     let said: Vec<_> = report.findings.kept().iter().map(ToString::to_string).collect();
     assert!(said.iter().any(|said| said.contains("are not numbered from 0")), "{said:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_beyond_the_bounds_of_their_tablet_are_found() {
+    let (directory, database) = crate::support::fresh().await;
+    let mut session = database.session();
+    let with = "WITH (tablet_by = range (id), bounds = (500, 1000))";
+    run(&mut session, &format!("CREATE TABLE t (id int, note text) {with}")).await;
+    session.load("t", batches(vec![numbered(0..2_000)]), None).await.unwrap();
+    run(&mut session, "INSERT INTO t VALUES (NULL, NULL), (-7, NULL)").await;
+    drop((session, database));
+    assert!(checked(directory.path()).await.is_clean());
+    let key = |value: i32| {
+        let values: ArrayRef = Arc::new(Int32Array::from(vec![value]));
+        RangeBounds::keys_of(&values).unwrap().remove(0)
+    };
+    let change_bounds = |change: &dyn Fn(&mut Vec<Vec<u8>>)| {
+        change_manifest(directory.path(), |manifest| {
+            change(&mut manifest.tables[0].ranges.as_mut().unwrap().bounds);
+        });
+    };
+    change_bounds(&|bounds| bounds[0] = key(400));
+    let found = said(&checked(directory.path()).await);
+    let wrong = "a row of tablet 0 belongs to tablet 1";
+    assert!(found.iter().any(|said| said.contains(wrong)), "{found:#?}");
+    change_bounds(&|bounds| bounds.swap(0, 1));
+    let found = said(&checked(directory.path()).await);
+    assert!(found.iter().any(|said| said.contains("they do not ascend")), "{found:#?}");
+    change_bounds(&|bounds| bounds.truncate(1));
+    let found = said(&checked(directory.path()).await);
+    let wrong = "has 3 tablets, and bounds for 2";
+    assert!(found.iter().any(|said| said.contains(wrong)), "{found:#?}");
+    change_bounds(&|bounds| *bounds = vec![key(500), key(1000)]);
+    assert!(checked(directory.path()).await.is_clean());
 }
 
 /// A table of four tablets by hash of `c`, with a unique index of `a`; all 20,000 rows are in one tablet, and have a =

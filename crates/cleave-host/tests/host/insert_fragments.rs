@@ -227,14 +227,23 @@ async fn keys_of_inserted_rows_are_in_all_indexes() {
     assert_eq!(row(&mut session, "SELECT id FROM a WHERE note = 'by key'").await, "777");
 }
 
-/// Tables of several tablets get their rows in one pass: each goes to the tablet of its values, or in load order
-/// stretches go to all in turn.
+/// Tables of several tablets get their rows in one pass: each goes to the tablet of its values; in load order stretches
+/// go to all in turn, round robin blocks of each batch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tablets_get_the_rows_of_their_values() {
     for (clause, unique) in [
         ("WITH (tablets = 3, tablet_by = hash (id))", "CREATE UNIQUE INDEX @_id ON @ (id)"),
         ("WITH (tablets = 3, tablet_by = hash (kind, note))", "CREATE UNIQUE INDEX @_id ON @ (id)"),
         ("WITH (tablets = 2, tablet_by = load_order)", "CREATE UNIQUE INDEX @_id ON @ (id)"),
+        ("WITH (tablets = 3, tablet_by = round_robin)", "CREATE UNIQUE INDEX @_id ON @ (id)"),
+        (
+            "WITH (tablet_by = range (id), bounds = (0, 2000, 20000))",
+            "CREATE UNIQUE INDEX @_id ON @ (id)",
+        ),
+        (
+            "WITH (tablet_by = range (note), bounds = ('note 3'))",
+            "CREATE UNIQUE INDEX @_id ON @ (id)",
+        ),
     ] {
         let (directory, database) = fresh().await;
         let mut session = database.session();

@@ -14,7 +14,9 @@ use crate::support::{
 };
 
 /// A database with the remote devices "nas" and "san" beside the embedded one.
-async fn with_three(outside: &Path) -> (tempfile::TempDir, Arc<Database>, Served, Served) {
+pub(crate) async fn with_three(
+    outside: &Path,
+) -> (tempfile::TempDir, Arc<Database>, Served, Served) {
     let (directory, database) = fresh().await;
     let nas = Served::start(&outside.join("nas.media"), [1; 16], anywhere()).await;
     let san = Served::start(&outside.join("san.media"), [2; 16], anywhere()).await;
@@ -25,11 +27,16 @@ async fn with_three(outside: &Path) -> (tempfile::TempDir, Arc<Database>, Served
 }
 
 /// How the tables of one database are divided: the same rows each.
-const DIVISIONS: [(&str, &str); 4] = [
+const DIVISIONS: [(&str, &str); 6] = [
     ("whole", ""),
     ("hashed", "WITH (devices = (embedded, nas, san), tablets = 5, tablet_by = hash (id))"),
     ("filled", "WITH (devices = (san, embedded, nas), tablets = 5, tablet_by = load_order)"),
     ("by_kind", "WITH (devices = (nas, san), tablets = 3, tablet_by = hash (kind, id))"),
+    (
+        "ranged",
+        "WITH (devices = (san, embedded * 2), tablet_by = range (id), bounds = (-100, 30000, 60000, 90000))",
+    ),
+    ("dealt", "WITH (devices = (embedded, nas, san * 2), tablets = 4, tablet_by = round_robin)"),
 ];
 
 /// Rows of `(id integer, kind bigint, note text)`.
@@ -200,6 +207,8 @@ async fn rows_lie_where_the_statement_put_them() {
     let names = |table: &str| tablets(table).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
     assert_eq!(names("hashed"), ["embedded", "nas", "san", "embedded", "nas"]);
     assert_eq!(names("filled"), ["san", "embedded", "nas", "san", "embedded"]);
+    assert_eq!(names("ranged"), ["embedded", "san", "embedded", "san", "embedded"]);
+    assert_eq!(names("dealt"), ["san", "embedded", "nas", "san"]);
     for (table, _) in &DIVISIONS[1..] {
         let counts: Vec<u64> = tablets(table).iter().map(|(_, count)| *count).collect();
         let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
@@ -246,7 +255,15 @@ async fn keys_are_unique_over_all_tablets() {
     let (_directory, database, _nas, _san) = with_three(outside.path()).await;
     let mut session = database.session();
     let with = "WITH (devices = (embedded, nas, san), tablets = 4,";
-    for (table, by) in [("a", "load_order"), ("b", "hash (note)"), ("c", "hash (id)")] {
+    let divisions = [
+        ("a", "load_order"),
+        ("b", "hash (note)"),
+        ("c", "hash (id)"),
+        ("e", "round_robin"),
+        ("f", "range (note), bounds = ('n2', 'note 2', 'note 5')"),
+        ("g", "range (id), bounds = (5, 60, 20000)"),
+    ];
+    for (table, by) in divisions {
         run(
             &mut session,
             &format!(

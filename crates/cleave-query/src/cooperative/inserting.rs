@@ -43,7 +43,7 @@ use cleave_engine::write::insert_pages::{
 };
 use cleave_fragment::functions::assignment::assigned_to;
 use cleave_fragment::{
-    InsertPagesExec, InsertTarget, InsertedRows, check_device_operator, read_inserted,
+    InsertPagesExec, InsertTarget, InsertedRows, RowDivision, check_device_operator, read_inserted,
 };
 use cleave_media::{BLOCK_SIZE, Stopwatch};
 use cleave_plan::PlanEstimates;
@@ -413,14 +413,14 @@ fn empty_table<'a>(
 /// Rows of `table` that are written as `target` says.
 pub(super) fn inserted_rows(
     table: &TableSchema,
-    PageTarget { tablets, key, class }: &PageTarget,
+    PageTarget { tablets, division, class }: &PageTarget,
     replaces: bool,
 ) -> InsertedRows {
     let indices: Vec<usize> = (0..table.columns.len()).collect();
     let Projection { schema, columns, .. } = Projection::of_table(table, &indices);
     let columns = Projection::new(schema, columns);
     let targets = tablets.iter().map(|tablet| tablet.target).collect();
-    InsertedRows { targets, key: key.clone(), class: *class, columns, replaces }
+    InsertedRows { targets, division: division.clone(), class: *class, columns, replaces }
 }
 
 /// The target of a fragment that is not run.
@@ -433,7 +433,7 @@ pub(super) fn no_target(table: &TableSchema) -> PageTarget {
     };
     let target = InsertTarget { segment, vid_first: 0 };
     let tablet = TabletTarget { place: 0, lies_there: true, target };
-    PageTarget { tablets: vec![tablet], key: Vec::new(), class: PageClass::BULK }
+    PageTarget { tablets: vec![tablet], division: RowDivision::LoadOrder, class: PageClass::BULK }
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]

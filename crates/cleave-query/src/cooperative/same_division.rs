@@ -29,7 +29,10 @@ pub(super) fn lie_as(
     part: &FragmentPart,
     table: &TableState,
 ) -> bool {
-    let Division::Hash(key) = &table.division else { return false };
+    let key = table.division.columns();
+    if key.is_empty() {
+        return false;
+    }
     let place = |id: &u32| table.schema.columns.iter().position(|column| column.id == *id);
     let places: Option<Vec<usize>> = key.iter().map(place).collect();
     let Some((input, own_key)) = places.and_then(|places| scanned(rows, places)) else {
@@ -46,9 +49,18 @@ pub(super) fn lie_as(
     let lies_there = |(own, to): (&Arc<TabletState>, &Arc<TabletState>)| own.device == to.device;
     let has_types = own_key.iter().zip(key).all(has_type);
     has_types
-        && source.division == Division::Hash(own_key)
+        && over(&table.division, own_key).as_ref() == Some(&source.division)
         && source.tablets.len() == table.tablets.len()
         && source.tablets.iter().zip(&table.tablets).all(lies_there)
+}
+
+/// `division` over the columns `key` of another table; None: values do not decide.
+fn over(division: &Division, key: Vec<u32>) -> Option<Division> {
+    match division {
+        Division::Hash(_) => Some(Division::Hash(key)),
+        Division::Range(_, bounds) => Some(Division::Range(*key.first()?, bounds.clone())),
+        Division::LoadOrder | Division::RoundRobin => None,
+    }
 }
 
 /// The input of the scan of `plan`, and the columns of the scanned table that those at `places` are. None: one is

@@ -1,6 +1,7 @@
 //! Reads rows by ranges of keys from all places with rows: pages, by memtables and runs; the delta; own rows of the
 //! transaction.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -64,7 +65,9 @@ impl RangeRead<'_> {
         for (number, range) in ranges.iter().enumerate() {
             let limit = limit.saturating_sub(all.entries.len()).max(1);
             let walk = Walk { range, backward: self.backward, limit };
+            let wanted = self.tablets_of(range);
             let tablets = self.table.tablets.iter().enumerate();
+            let tablets = tablets.filter(|(place, _)| wanted.contains(place));
             let walks = tablets.map(|(place, tablet)| self.walk_tablet(place, tablet, &walk));
             let walked: Option<Vec<_>> = try_join_all(walks).await?.into_iter().collect();
             let Some(walked) = walked else { return Ok(None) };
@@ -78,6 +81,13 @@ impl RangeRead<'_> {
             }
         }
         Ok(Some(all))
+    }
+
+    /// The places of the tablets that may have rows whose entries lie in `range`.
+    fn tablets_of(&self, range: &KeyRange) -> RangeInclusive<usize> {
+        let index = self.table.indexes.iter().find(|index| index.id == self.index);
+        let told = index.and_then(|index| self.table.division.tablets_of_keys(index, range));
+        told.unwrap_or(0..=self.table.tablets.len())
     }
 
     async fn walk_tablet(

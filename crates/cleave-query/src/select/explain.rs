@@ -321,7 +321,7 @@ impl Tail {
                     Some(count) => format!(
                         "{text}; in {count} of {} tablets by {}",
                         input.table.tablets.len(),
-                        input.table.division.describe(&input.table.schema)
+                        input.table.division.kind(&input.table.schema)
                     ),
                     None => text,
                 };

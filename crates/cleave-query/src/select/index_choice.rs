@@ -83,9 +83,11 @@ pub(super) struct ColumnBounds {
     /// One of these; NULL, of the column's type, for rows without a value.
     pub(super) equal: Option<Vec<ScalarValue>>,
     /// Not below.
-    low: Option<ScalarValue>,
+    pub(super) low: Option<ScalarValue>,
     /// Not above.
-    high: Option<ScalarValue>,
+    pub(super) high: Option<ScalarValue>,
+    /// Below; what stands here is in `high` too.
+    pub(super) below: Option<ScalarValue>,
     /// Below all that begin with this text, and not below it.
     text_prefix: Option<String>,
 }
@@ -439,6 +441,7 @@ impl ColumnBounds {
         };
         self.low = tighter(self.low.take(), other.low, true);
         self.high = tighter(self.high.take(), other.high, false);
+        self.below = tighter(self.below.take(), other.below, false);
         self.text_prefix = self.text_prefix.take().or(other.text_prefix);
     }
 
@@ -447,7 +450,9 @@ impl ColumnBounds {
         let Some(prefix) = self.text_prefix.take() else { return };
         let above = after_text(&prefix);
         self.low = self.low.take().or(Some(ScalarValue::Utf8(Some(prefix))));
-        self.high = self.high.take().or(above.map(|above| ScalarValue::Utf8(Some(above))));
+        let above = above.map(|above| ScalarValue::Utf8(Some(above)));
+        self.below = tighter(self.below.take(), above.clone(), false);
+        self.high = self.high.take().or(above);
     }
 }
 
@@ -507,7 +512,8 @@ fn said_of_a_column(schema: &TableSchema, filter: &Expr) -> Option<(u32, ColumnB
                 _ if !has_ranges(column_type) => return None,
                 // Ends are taken as included: the scan asks again.
                 Operator::Gt | Operator::GtEq => said.low = Some(value),
-                Operator::Lt | Operator::LtEq => said.high = Some(value),
+                Operator::LtEq => said.high = Some(value),
+                Operator::Lt => (said.high, said.below) = (Some(value.clone()), Some(value)),
                 _ => return None,
             }
             Some((id, said))

@@ -145,6 +145,20 @@ pub fn check_default(column: &Column) -> Result<()> {
     }
 }
 
+/// The value that the constant `expression` has in `column`, also NULL; None: it is no constant that the column takes.
+///
+/// # Errors
+/// [`Error::Value`] for a constant that is no value of the column's type.
+pub(crate) fn constant_value(column: &Column, expression: &ast::Expr) -> Result<Option<ArrayRef>> {
+    match classify(expression, &column.column_type, "").ok() {
+        Some(DefaultValue::Null) => Ok(Some(new_null_array(&column.column_type.arrow(), 1))),
+        Some(DefaultValue::Text { text, kind }) if kind.fits(&column.column_type) => {
+            constant(column, kind, &text).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
 /// Uuids of version 4 (RFC 9562): random but for six bits.
 fn uuids(column: &Column, count: usize) -> Result<ArrayRef> {
     let mut builder = ColumnBuilder::new(&column.column_type, count);

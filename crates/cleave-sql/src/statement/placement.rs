@@ -1,26 +1,58 @@
-//! Placement of a new table: `WITH (devices = (nas, san), tablets = 4, tablet_by = hash (id))`.
+//! Placement of a new table: `WITH (devices = (nas * 3, san), tablets = 4, tablet_by = hash (id))`, or
+//! `WITH (tablet_by = range (id), bounds = (1000, 2000))`.
 //!
 //! The syntax is PostgreSQL's for storage parameters, because a table lies on any number of devices and a tablespace is
 //! one name. PostgreSQL's own parameters concern pages that are changed in place, and its vacuum. Those that tools send
 //! (`fillfactor`, `autovacuum_…`, `parallel_workers`) change no row and are accepted without effect; any other is
 //! refused by name.
 
+use arrow::array::{Array, ArrayRef};
+use arrow::compute::concat;
 use cleave_catalog::catalog::division::{Division, TABLET_COUNT_MAX};
 use cleave_catalog::error::{Error, Fault, Position, Result};
-use cleave_store::TableSchema;
+use cleave_store::{Column, ColumnType, RangeBounds, StoreError, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
+use crate::statement::defaults::constant_value;
 use crate::statement::names::{fold, position_of};
 
 /// The devices and tablets of a new table. Missing parts follow the session's settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Placement {
-    /// Names of the devices, no two the same; none: not given.
-    pub devices: Vec<String>,
-    /// Tablets, from 1 to [`TABLET_COUNT_MAX`].
+    /// The devices, no two the same; none: not given.
+    pub devices: Vec<DeviceShare>,
+    /// Tablets, from 1 to [`TABLET_COUNT_MAX`]; where bounds are given, as many as these make.
     pub tablet_count: Option<u32>,
-    /// The columns that decide the tablet of a row.
+    /// What decides the tablet of a row.
     pub division: Option<Division>,
+}
+
+/// A device, and how many of the tablets it takes beside others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceShare {
+    /// Its name.
+    pub name: String,
+    /// Its weight, from 1 to [`TABLET_COUNT_MAX`].
+    pub weight: u32,
+}
+
+impl DeviceShare {
+    /// The share of a device whose weight nobody says.
+    #[must_use]
+    pub fn of(name: String) -> Self {
+        Self { name, weight: 1 }
+    }
+}
+
+/// What is read of a division before all parameters are.
+#[derive(Default)]
+struct GivenDivision {
+    /// Not by ranges.
+    whole: Option<Division>,
+    /// The column of ranges.
+    ranges: Option<(u32, Option<Position>)>,
+    /// The bounds as written.
+    bounds: Option<(Vec<ast::Expr>, Option<Position>)>,
 }
 
 /// Reads the clauses behind the column list of CREATE TABLE of `schema`.
@@ -42,7 +74,7 @@ pub fn placement(options: &ast::CreateTableOptions, schema: &TableSchema) -> Res
         }
         _ => return Err(unsupported("options after the column list of CREATE TABLE", None)),
     };
-    let mut placement = Placement::default();
+    let (mut placement, mut given) = (Placement::default(), GivenDivision::default());
     for parameter in parameters {
         let ast::SqlOption::KeyValue { key, value } = parameter else {
             return Err(unsupported(&format!("WITH ({parameter})"), None));
@@ -59,13 +91,18 @@ pub fn placement(options: &ast::CreateTableOptions, schema: &TableSchema) -> Res
                 placement.tablet_count.replace(count).is_none()
             }
             "tablet_by" => {
-                let division = division(value, schema).map_err(|error| error.at(position))?;
-                placement.division.replace(division).is_none()
+                let is_new = given.whole.is_none() && given.ranges.is_none();
+                match division(value, schema).map_err(|error| error.at(position))? {
+                    TabletBy::Whole(division) => given.whole = Some(division),
+                    TabletBy::Range(column) => given.ranges = Some((column, position)),
+                }
+                is_new
             }
+            "bounds" => given.bounds.replace((listed(value), position)).is_none(),
             "fillfactor" | "parallel_workers" | "toast_tuple_target" => true,
             name if name.starts_with("autovacuum_") => true,
             _ => {
-                let hint = "there are device (or devices), tablets and tablet_by";
+                let hint = "there are device (or devices), tablets, tablet_by and bounds";
                 let what = format!("storage parameter \"{name}\"");
                 return Err(unsupported(&what, Some(hint)).at(position));
             }
@@ -76,7 +113,80 @@ pub fn placement(options: &ast::CreateTableOptions, schema: &TableSchema) -> Res
             );
         }
     }
+    placement.division = given.division(schema, &mut placement.tablet_count)?;
     Ok(placement)
+}
+
+impl GivenDivision {
+    /// The division of the table `schema`, whose tablets were given as `tablet_count`.
+    fn division(
+        self,
+        schema: &TableSchema,
+        tablet_count: &mut Option<u32>,
+    ) -> Result<Option<Division>> {
+        let (id, (bounds, position)) = match (self.ranges, self.bounds) {
+            (None, None) => return Ok(self.whole),
+            (Some((id, _)), Some(bounds)) if !bounds.0.is_empty() => (id, bounds),
+            (Some((_, position)), _) => {
+                let message = "tablet_by = range needs bounds = (value, ...)".to_owned();
+                return Err(invalid(message).at(position));
+            }
+            (None, Some((_, position))) => {
+                let message = "bounds need tablet_by = range (column)".to_owned();
+                return Err(invalid(message).at(position));
+            }
+        };
+        let Some(column) = schema.column_by_id(id) else { return Ok(self.whole) };
+        let given = bounds.len();
+        let count = u32::try_from(given).unwrap_or(u32::MAX).saturating_add(1);
+        if let Some(tablets) = tablet_count.filter(|tablets| *tablets != count) {
+            let message = format!("tablets = {tablets}: {given} bounds make {count} tablets");
+            return Err(refused(message).at(position));
+        }
+        if count > TABLET_COUNT_MAX {
+            let message = format!("{given} bounds: a table has at most {TABLET_COUNT_MAX} tablets");
+            return Err(refused(message).at(position));
+        }
+        let ranges = ranges(column, &bounds).map_err(|error| error.at(position))?;
+        *tablet_count = Some(count);
+        Ok(Some(Division::Range(id, ranges)))
+    }
+}
+
+/// The bounds of `column` that are written as `bounds`.
+fn ranges(column: &Column, bounds: &[ast::Expr]) -> Result<RangeBounds> {
+    let mut values: Vec<ArrayRef> = Vec::with_capacity(bounds.len());
+    for bound in bounds {
+        let value = constant_value(column, bound)?.ok_or_else(|| {
+            let column_type = column.column_type;
+            invalid(format!("bound {bound} is no constant of type {column_type}"))
+        })?;
+        if value.is_null(0) {
+            let message = "a bound is NULL: rows without a value lie in the last tablet".to_owned();
+            return Err(invalid(message));
+        }
+        values.push(value);
+    }
+    let values: Vec<&dyn Array> = values.iter().map(AsRef::as_ref).collect();
+    let keys = RangeBounds::keys_of(&concat(&values)?).map_err(too_long)?;
+    let mut pairs = keys.windows(2).zip(bounds.windows(2));
+    let twisted = pairs.find(|(keys, _)| keys.first() >= keys.last());
+    if let Some((_, [one, other])) = twisted {
+        return Err(invalid(format!("bounds do not ascend: {other} comes behind {one}")));
+    }
+    Ok(RangeBounds::of_keys(&column.column_type.arrow(), keys)?)
+}
+
+/// The error of a value that is too long for a key.
+fn too_long(error: StoreError) -> Error {
+    match error {
+        StoreError::OutOfRange { value, max, .. } => Error::Invalid {
+            message: format!("a bound of {value} bytes is too long: at most {max} are compared"),
+            fault: Fault::TooLong,
+            position: None,
+        },
+        other => other.into(),
+    }
 }
 
 /// The names in a list that is written without quotes around the whole: in the form of the setting `default_device`.
@@ -84,28 +194,50 @@ pub fn placement(options: &ast::CreateTableOptions, schema: &TableSchema) -> Res
 /// # Errors
 /// [`Error::Invalid`] for a name that is empty or comes twice.
 pub fn device_list(text: &str) -> Result<Vec<String>> {
-    distinct(text.split(',').map(|name| name.trim().to_owned()).collect())
+    let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
+    check_distinct(names.iter().map(String::as_str))?;
+    Ok(names)
 }
 
-fn devices(value: &ast::Expr) -> Result<Vec<String>> {
-    let names = match value {
-        ast::Expr::Tuple(names) => names.iter().map(device_name).collect::<Result<_>>()?,
-        ast::Expr::Nested(name) => vec![device_name(name)?],
-        name => vec![device_name(name)?],
-    };
-    distinct(names)
+fn devices(value: &ast::Expr) -> Result<Vec<DeviceShare>> {
+    let shares: Vec<DeviceShare> = listed(value).iter().map(device_share).collect::<Result<_>>()?;
+    check_distinct(shares.iter().map(|share| share.name.as_str()))?;
+    Ok(shares)
 }
 
-fn distinct(names: Vec<String>) -> Result<Vec<String>> {
-    for (place, name) in names.iter().enumerate() {
+/// What is written in parentheses, or the only one without.
+fn listed(value: &ast::Expr) -> Vec<ast::Expr> {
+    match value {
+        ast::Expr::Tuple(all) => all.clone(),
+        ast::Expr::Nested(one) => vec![one.as_ref().clone()],
+        one => vec![one.clone()],
+    }
+}
+
+fn check_distinct<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Result<()> {
+    for (place, name) in names.clone().enumerate() {
         if name.is_empty() {
             return Err(invalid("the name of a device is missing".to_owned()));
         }
-        if names.iter().take(place).any(|before| before == name) {
+        if names.clone().take(place).any(|before| before == name) {
             return Err(invalid(format!("device \"{name}\" is named twice")));
         }
     }
-    Ok(names)
+    Ok(())
+}
+
+/// `name`, or `name * weight`.
+fn device_share(value: &ast::Expr) -> Result<DeviceShare> {
+    let ast::Expr::BinaryOp { left, op: ast::BinaryOperator::Multiply, right } = value else {
+        return Ok(DeviceShare::of(device_name(value)?));
+    };
+    let name = device_name(left)?;
+    let weight = right.to_string().parse::<u32>().ok();
+    let weight = weight.filter(|weight| (1..=TABLET_COUNT_MAX).contains(weight));
+    let weight = weight.ok_or_else(|| {
+        refused(format!("{value}: a device takes 1 to {TABLET_COUNT_MAX} tablets at once"))
+    })?;
+    Ok(DeviceShare { name, weight })
 }
 
 fn device_name(value: &ast::Expr) -> Result<String> {
@@ -125,55 +257,81 @@ fn device_name(value: &ast::Expr) -> Result<String> {
 fn tablet_count(value: &ast::Expr) -> Result<u32> {
     let number = value.to_string();
     let count = number.parse().ok().filter(|count| (1..=TABLET_COUNT_MAX).contains(count));
-    count.ok_or_else(|| Error::Invalid {
-        message: format!("tablets = {number}: a table has 1 to {TABLET_COUNT_MAX} tablets"),
-        fault: Fault::Parameter,
-        position: None,
+    count.ok_or_else(|| {
+        refused(format!("tablets = {number}: a table has 1 to {TABLET_COUNT_MAX} tablets"))
     })
 }
 
-fn division(value: &ast::Expr, schema: &TableSchema) -> Result<Division> {
-    match value {
-        ast::Expr::Identifier(name) if fold(name) == "load_order" => Ok(Division::LoadOrder),
-        ast::Expr::Function(function) if function.name.to_string().to_lowercase() == "hash" => {
-            let ast::FunctionArguments::List(list) = &function.args else {
-                return Err(no_division(value));
-            };
-            let mut ids = Vec::with_capacity(list.args.len());
-            for argument in &list.args {
-                let ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(ast::Expr::Identifier(
-                    column,
-                ))) = argument
-                else {
-                    return Err(no_division(value));
-                };
-                ids.push(hash_column(column, schema)?);
-            }
-            if ids.is_empty() {
-                return Err(no_division(value));
-            }
-            Ok(Division::Hash(ids))
+/// What `tablet_by` says.
+enum TabletBy {
+    /// All of a division.
+    Whole(Division),
+    /// The column of ranges, by id.
+    Range(u32),
+}
+
+fn division(value: &ast::Expr, schema: &TableSchema) -> Result<TabletBy> {
+    let function = match value {
+        ast::Expr::Identifier(name) => match fold(name).as_str() {
+            "load_order" => return Ok(TabletBy::Whole(Division::LoadOrder)),
+            "round_robin" => return Ok(TabletBy::Whole(Division::RoundRobin)),
+            _ => return Err(no_division(value)),
+        },
+        ast::Expr::Function(function) => function,
+        _ => return Err(no_division(value)),
+    };
+    let name = function.name.to_string().to_lowercase();
+    let ast::FunctionArguments::List(list) = &function.args else {
+        return Err(no_division(value));
+    };
+    if !["hash", "range"].contains(&name.as_str()) {
+        return Err(no_division(value));
+    }
+    let mut columns = Vec::with_capacity(list.args.len());
+    for argument in &list.args {
+        let ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(ast::Expr::Identifier(column))) =
+            argument
+        else {
+            return Err(no_division(value));
+        };
+        columns.push(dividing_column(column, schema)?);
+    }
+    match (name.as_str(), columns.as_slice()) {
+        ("hash", [_, ..]) => {
+            let ids = columns.iter().map(|column| column.id).collect();
+            Ok(TabletBy::Whole(Division::Hash(ids)))
         }
+        // Its order as a key is none of time.
+        ("range", [column]) if column.column_type == ColumnType::Interval => {
+            Err(unsupported("tablet_by = range of an interval", None))
+        }
+        ("range", [column]) => Ok(TabletBy::Range(column.id)),
         _ => Err(no_division(value)),
     }
 }
 
-fn hash_column(column: &ast::Ident, schema: &TableSchema) -> Result<u32> {
+fn dividing_column<'a>(column: &ast::Ident, schema: &'a TableSchema) -> Result<&'a Column> {
     let name = fold(column);
     let position: Option<Position> = position_of(column.span.start);
     let names = schema.columns.iter().map(|column| column.name.as_str());
     schema
         .column(&name)
-        .map(|column| column.id)
         .ok_or_else(|| Error::unknown_column(&schema.name, &name, names).at(position))
 }
 
 fn no_division(value: &ast::Expr) -> Error {
-    invalid(format!("invalid tablet_by {value}: say hash (column, ...) or load_order"))
+    invalid(format!(
+        "invalid tablet_by {value}: say hash (column, ...), range (column), round_robin or load_order"
+    ))
 }
 
 fn invalid(message: String) -> Error {
     Error::Invalid { message, fault: Fault::Statement, position: None }
+}
+
+/// A number beyond its limits.
+fn refused(message: String) -> Error {
+    Error::Invalid { message, fault: Fault::Parameter, position: None }
 }
 
 fn unsupported(what: &str, hint: Option<&str>) -> Error {

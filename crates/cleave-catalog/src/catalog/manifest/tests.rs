@@ -3,9 +3,12 @@
 use std::fs;
 use std::path::Path;
 
+use arrow::array::{ArrayRef, StringArray};
+use arrow::datatypes::DataType;
 use cleave_media::{BlockAddress, Extent};
 use cleave_store::{
-    Column, ColumnType, PageClass, PageEntry, PageRef, SegmentKind, SegmentRef, VersionRun,
+    Column, ColumnType, PageClass, PageEntry, PageRef, RangeBounds, SegmentKind, SegmentRef,
+    VersionRun,
 };
 use proptest::prelude::{any, prop, proptest};
 
@@ -204,6 +207,81 @@ fn what_is_written_is_read() {
     assert!(read.indexes.iter().all(|index| index.vid_covered == 55));
 }
 
+/// Bounds of `note`, one for two tablets.
+fn ranges() -> proto::Ranges {
+    let values: ArrayRef = Arc::new(StringArray::from(vec!["m"]));
+    proto::Ranges { column: 2, bounds: RangeBounds::keys_of(&values).unwrap() }
+}
+
+#[test]
+fn every_division_is_read_back() {
+    let (directory, state) = written();
+    let bounds = RangeBounds::of_keys(&DataType::Utf8, ranges().bounds).unwrap();
+    for division in [
+        Division::LoadOrder,
+        Division::RoundRobin,
+        Division::Hash(vec![1]),
+        Division::Range(2, bounds),
+    ] {
+        let mut next = state.clone();
+        let table = TableState::clone(state.table("title").unwrap());
+        let table = TableState { division: division.clone(), ..table };
+        next.tables.insert("title".to_owned(), Arc::new(table));
+        replace(directory.path(), &next).unwrap();
+        assert_eq!(read(directory.path()).unwrap().table("title").unwrap().division, division);
+    }
+}
+
+#[test]
+fn the_manifest_of_an_older_build_is_read() {
+    let (directory, state) = written();
+    let mut older = message(&state);
+    older.tables[0].hash_columns = vec![1];
+    for version in [3, 14] {
+        let format = Format { versions: 3..=version, ..MANIFEST_FORMAT };
+        let bytes = format.seal(&older.encode_to_vec());
+        fs::write(directory.path().join("manifest"), bytes).unwrap();
+        let read = read(directory.path()).unwrap();
+        assert_eq!(read.table("title").unwrap().division, Division::Hash(vec![1]));
+    }
+}
+
+#[test]
+fn a_division_that_makes_no_sense_is_refused() {
+    let (directory, state) = written();
+    let fault = |change: &dyn Fn(&mut proto::Table)| {
+        let mut changed = message(&state);
+        changed.tables[0].hash_columns.clear();
+        change(&mut changed.tables[0]);
+        replace_message(directory.path(), &changed).unwrap();
+        read(directory.path()).map(drop).map_err(|error| error.to_string())
+    };
+    let by_range = |table: &mut proto::Table| table.ranges = Some(ranges());
+    assert_eq!(fault(&by_range), Ok(()));
+    let changed = |change: fn(&mut proto::Ranges)| {
+        fault(&|table| {
+            let mut strange = ranges();
+            change(&mut strange);
+            table.ranges = Some(strange);
+        })
+    };
+    for (told, reason) in [
+        (changed(|ranges| ranges.column = 9), "has no column 9"),
+        // An integer.
+        (changed(|ranges| ranges.column = 1), "does not fit"),
+        (changed(|ranges| ranges.bounds.clear()), "there are none"),
+        (changed(|ranges| ranges.bounds.insert(0, vec![1])), "2 tablets, and bounds for 3"),
+        (changed(|ranges| ranges.bounds.push(vec![1])), "do not ascend"),
+        (changed(|ranges| ranges.bounds[0].clear()), "does not fit"),
+        (changed(|ranges| ranges.bounds[0] = vec![u8::MAX]), "one is NULL"),
+        (fault(&|table| (table.ranges, table.round_robin) = (Some(ranges()), true)), "two ways"),
+        (fault(&|table| (table.ranges, table.hash_columns) = (Some(ranges()), vec![1])), "two"),
+    ] {
+        let told = told.unwrap_err();
+        assert!(told.contains(reason), "{reason}: {told}");
+    }
+}
+
 #[test]
 fn extents_are_those_of_the_device_asked_for() {
     let (_directory, state) = written();
@@ -235,10 +313,10 @@ fn another_file_named_manifest_is_no_database() {
 #[test]
 fn a_newer_format_is_told_from_damage() {
     let (directory, _) = written();
-    let newer = Format { versions: 1..=15, ..MANIFEST_FORMAT };
+    let newer = Format { versions: 1..=16, ..MANIFEST_FORMAT };
     fs::write(directory.path().join("manifest"), newer.seal(b"who knows")).unwrap();
     let (message, sqlstate) = refusal(directory.path());
-    assert!(message.contains("written by a newer Cleave: its format is 15"), "{message}");
+    assert!(message.contains("written by a newer Cleave: its format is 16"), "{message}");
     assert_eq!(sqlstate, "XX001");
 }
 

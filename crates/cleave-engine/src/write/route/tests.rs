@@ -6,7 +6,7 @@ use arrow::array::{ArrayRef, AsArray, Int64Array};
 use arrow::datatypes::Int64Type;
 use cleave_catalog::catalog::division::Division;
 use cleave_catalog::catalog::{DeviceId, TabletState};
-use cleave_store::{Column, ColumnType, TableSchema, TabletId, VersionMap};
+use cleave_store::{Column, ColumnType, RangeBounds, TableSchema, TabletId, VersionMap};
 use proptest::prelude::{any, prop, proptest};
 use proptest::prop_assert_eq;
 
@@ -83,6 +83,44 @@ fn one_tablet_takes_batches_as_they_are() {
     let table = table(Division::Hash(vec![1]), &[7]);
     let parts = Router::new(&table).unwrap().route(rows(&table, 0..200_000)).unwrap();
     assert_eq!((parts.len(), parts[0].0, parts[0].1.num_rows()), (1, 0, 200_000));
+}
+
+#[test]
+fn round_robin_each_statement_is_divided_equally() {
+    let table = table(Division::RoundRobin, &[100_000, 0, 7, 7]);
+    let sizes = |parts: &[(usize, RecordBatch)]| {
+        let mut sizes = [0; 4];
+        parts.iter().for_each(|(place, rows)| sizes[*place] += rows.num_rows());
+        sizes
+    };
+    let mut router = Router::new(&table).unwrap();
+    assert_eq!(sizes(&router.route(rows(&table, 0..80_000)).unwrap()), [20_000; 4]);
+    let few = sizes(&router.route_all(rows(&table, 0..10)).unwrap());
+    assert_eq!(few.iter().sum::<usize>(), 10);
+    assert!(few.iter().all(|count| [2, 3].contains(count)), "{few:?}");
+    // One row goes to any of them.
+    let mut hit = [0; 4];
+    for _ in 0..400 {
+        let one = Router::new(&table).unwrap().route_all(rows(&table, 0..1)).unwrap();
+        assert_eq!(one.len(), 1);
+        hit[one[0].0] += 1;
+    }
+    assert!(hit.iter().all(|count| *count > 20), "{hit:?}");
+}
+
+#[test]
+fn by_range_each_row_is_between_its_bounds() {
+    let bounds: ArrayRef = Arc::new(Int64Array::from(vec![0, 100]));
+    let bounds = RangeBounds::keys_of(&bounds).unwrap();
+    let bounds = RangeBounds::of_keys(&ColumnType::BigInt.arrow(), bounds).unwrap();
+    let table = table(Division::Range(1, bounds), &[0, 9, 0]);
+    let mut router = Router::new(&table).unwrap();
+    let parts = router.route(rows(&table, [100, -1, 0, 99, -7, 5000])).unwrap();
+    assert_eq!(values(&parts, 0), [-1, -7]);
+    assert_eq!(values(&parts, 1), [0, 99]);
+    assert_eq!(values(&parts, 2), [100, 5000]);
+    let parts = router.route_all(rows(&table, 0..3)).unwrap();
+    assert_eq!((parts.len(), parts[0].0), (1, 1));
 }
 
 proptest! {

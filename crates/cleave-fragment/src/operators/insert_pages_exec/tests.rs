@@ -47,7 +47,7 @@ fn inserted() -> InsertedRows {
     let columns = (1..=3).map(ColumnRef::User).collect();
     InsertedRows {
         targets: vec![target(12, 1000)],
-        key: Vec::new(),
+        division: RowDivision::LoadOrder,
         class: PageClass::HOT,
         columns: Projection::new(Arc::new(schema), columns),
         replaces: false,
@@ -127,7 +127,7 @@ fn it_crosses_a_link_as_a_root_alone() {
 async fn rows_are_divided_among_the_tablets_of_a_table() {
     let divided = || InsertedRows {
         targets: vec![target(12, 1000), target(13, 5), target(14, 0)],
-        key: vec![0],
+        division: RowDivision::Hash(vec![0]),
         ..inserted()
     };
     let ids = Int64Array::from_iter_values(0..3000);
@@ -169,7 +169,7 @@ async fn rows_are_divided_among_the_tablets_of_a_table() {
     let back = decode_fragment(&encode_fragment(&exec).unwrap(), &task).unwrap();
     assert_eq!(back.downcast_ref::<InsertPagesExec>().unwrap().inserted(), &divided());
     for strange in [
-        InsertedRows { key: vec![3], ..divided() },
+        InsertedRows { division: RowDivision::Hash(vec![3]), ..divided() },
         InsertedRows { replaces: true, ..divided() },
         InsertedRows { targets: Vec::new(), ..divided() },
         InsertedRows { targets: vec![target(12, 0), target(12, 9)], ..divided() },
@@ -217,10 +217,64 @@ async fn in_load_order_partitions_write_to_tablets_of_their_own() {
     // The second partition has the second target alone.
     assert_eq!(counts[1], 4000);
     assert_eq!(counts[0] + counts[2], 2000);
-    for (partitions, strange) in
-        [(2, in_order(1)), (2, InsertedRows { key: vec![0], ..in_order(3) }), (3, in_order(2))]
-    {
+    for (partitions, strange) in [
+        (2, in_order(1)),
+        (2, InsertedRows { division: RowDivision::Hash(vec![0]), ..in_order(3) }),
+        (3, in_order(2)),
+    ] {
         assert!(InsertPagesExec::new(parts(partitions), strange).is_err());
+    }
+}
+
+/// A thousand rows for each of three targets, divided so; the numbers of rows that they get.
+async fn shares(division: RowDivision) -> Vec<u64> {
+    let targets = vec![target(12, 1000), target(13, 5), target(14, 0)];
+    let divided = InsertedRows { targets, division, ..inserted() };
+    let texts: ArrayRef = Arc::new(StringArray::from(vec!["x"; 3000]));
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..3000));
+    let columns = [("id", ids), ("code", Arc::clone(&texts)), ("note", texts)];
+    let rows =
+        RecordBatch::try_from_iter_with_nullable(columns.map(|(name, array)| (name, array, true)));
+    let rows = rows.unwrap();
+    let schema = rows.schema();
+    let broadcast = Arc::new(BroadcastExec::new(2, Arc::clone(&schema))) as Arc<dyn ExecutionPlan>;
+    let exec = InsertPagesExec::new(broadcast, divided.clone()).unwrap();
+    let exec: Arc<dyn ExecutionPlan> = Arc::new(exec);
+    let task = unread_task_context().unwrap();
+    let back = decode_fragment(&encode_fragment(&exec).unwrap(), &task).unwrap();
+    assert_eq!(back.downcast_ref::<InsertPagesExec>().unwrap().inserted(), &divided);
+
+    let part = Arc::new(Rows(rows, 1)) as Arc<dyn PartitionStream>;
+    let source = StreamingTableExec::try_new(schema, vec![part], None, [], false, None).unwrap();
+    let exec = InsertPagesExec::new(Arc::new(source), divided).unwrap();
+    let sink = Arc::new(Counting::default());
+    let told = exec.execute(0, task_writing_to(&sink)).unwrap();
+    let told = told.try_collect::<Vec<_>>().await.unwrap();
+    let rows_of = |pages: &Vec<PageEntry>| -> u64 {
+        pages.iter().map(|entry| u64::from(entry.page.row_count)).sum()
+    };
+    read_inserted(&told, 3).unwrap().iter().map(rows_of).collect()
+}
+
+fn bounds(values: Vec<i64>) -> RangeBounds {
+    let values: ArrayRef = Arc::new(Int64Array::from(values));
+    RangeBounds::of_keys(&DataType::Int64, RangeBounds::keys_of(&values).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn rows_are_divided_by_ranges_and_in_equal_shares() {
+    assert_eq!(shares(RowDivision::Ranges(0, bounds(vec![10, 2500]))).await, [10, 2490, 500]);
+    assert_eq!(shares(RowDivision::EqualShares).await, [1000, 1000, 1000]);
+    let schema = batch(None, "", "", None).schema();
+    let rows = Arc::new(BroadcastExec::new(2, schema)) as Arc<dyn ExecutionPlan>;
+    let targets = vec![target(12, 1000), target(13, 5), target(14, 0)];
+    for division in [
+        RowDivision::Ranges(0, bounds(vec![10])),
+        RowDivision::Ranges(0, bounds(vec![10, 20, 30])),
+        RowDivision::Ranges(3, bounds(vec![10, 20])),
+    ] {
+        let strange = InsertedRows { targets: targets.clone(), division, ..inserted() };
+        assert!(InsertPagesExec::new(Arc::clone(&rows), strange).is_err());
     }
 }
 
