@@ -73,6 +73,7 @@ mod started;
 mod statistics;
 mod subqueries;
 mod system;
+mod tablet_moves;
 mod transaction_locks;
 mod update_fragment;
 mod upsert;

@@ -17,10 +17,11 @@
 //!    says which pages can have versions. [`insert_pages`] adds pages with the rows of a query, which a fragment has
 //!    written. [`logged_values`] redoes page versions on other pages than they were made of;
 //!    [`version_writer`] writes those that the host makes.
-//! 6. [`move_tablets`] copies tablets to other devices, beside readers and writers; [`rebuild_tablets`] those of a
-//!    restored database in place of lost ones.
+//! 6. [`move_tablets`] copies tablets to other devices, beside readers and writers, also where [`balance_tablets`] says
+//!    that they should lie; [`rebuild_tablets`] those of a restored database in place of lost ones.
 //! 7. The [edit](crate::storage_engine::catalog_edit) that they build commits, or leaves no trace.
 
+pub mod balance_tablets;
 pub mod begun;
 pub mod build_index;
 pub mod change_pages;

@@ -1,4 +1,4 @@
-//! Moves the tablets of a table from one device to others, while the table is read and written.
+//! Moves tablets of a table to other devices, while the table is read and written.
 //!
 //! ```text
 //!   newest version ─▶ pages not copied yet ─▶ read, verified ─▶ written elsewhere, synced ─┐
@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use cleave_catalog::catalog::{CatalogState, TableState, TabletState};
+use cleave_catalog::catalog::{CatalogState, DeviceId, TableState, TabletState};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::storage_error::StorageError;
 use cleave_catalog::tasks::joined;
@@ -50,13 +50,33 @@ const WRITE_BYTES: usize = 4 << 20;
 pub struct TableMove {
     engine: Arc<Engine>,
     table: u32,
-    from: Arc<Device>,
-    /// Devices that may take its tablets.
-    targets: Vec<Arc<Device>>,
-    /// By place in the table.
-    copies: BTreeMap<usize, TabletCopy>,
+    moved: MovedTablets,
+    /// By place in the table, with the device that each was copied from.
+    copies: BTreeMap<usize, (Arc<Device>, TabletCopy)>,
     /// The catalog version of which the last copies are.
     held: Option<Arc<CatalogState>>,
+}
+
+/// Which tablets move, and where to.
+#[derive(Debug)]
+pub enum MovedTablets {
+    /// All on a device, each to one of these others.
+    From(DeviceId, Vec<Arc<Device>>),
+    /// Those at these places, each to its device.
+    At(BTreeMap<usize, Arc<Device>>),
+}
+
+impl MovedTablets {
+    /// The devices that may take the tablet `tablet` at `place`; None: it stays.
+    fn targets(&self, place: usize, tablet: &TabletState) -> Option<&[Arc<Device>]> {
+        match self {
+            Self::From(from, targets) => (tablet.device == *from).then_some(targets.as_slice()),
+            Self::At(targets) => {
+                let target = targets.get(&place).filter(|to| to.id() != tablet.device);
+                target.map(std::slice::from_ref)
+            }
+        }
+    }
 }
 
 /// The copies of the pages of one tablet, on one device.
@@ -76,33 +96,29 @@ struct Copied {
 }
 
 impl TableMove {
-    /// Nothing of the table `table` is copied yet, whose tablets on `from` are to go to `targets`.
-    pub fn new(
-        engine: &Arc<Engine>,
-        table: u32,
-        from: Arc<Device>,
-        targets: Vec<Arc<Device>>,
-    ) -> Self {
+    /// Nothing of the table `table` is copied yet, of which `moved` is to move.
+    pub fn new(engine: &Arc<Engine>, table: u32, moved: MovedTablets) -> Self {
         let engine = Arc::clone(engine);
-        Self { engine, table, from, targets, copies: BTreeMap::new(), held: None }
+        Self { engine, table, moved, copies: BTreeMap::new(), held: None }
     }
 
     /// Copies what is not copied yet, and makes it durable; returns the number of pages. None: the table is gone, or
-    /// none of it lies on the device.
+    /// none of it has to move.
     ///
     /// # Errors
     /// Those of the devices, with [`DISK_FULL`] where none of the targets has room for a tablet; a damaged page.
     pub async fn copy(&mut self) -> Result<Option<usize>> {
         let state = self.engine.catalog();
         let Some(table) = state.table_by_id(self.table).map(Arc::clone) else { return Ok(None) };
-        if !table.devices().contains(&self.from.id()) {
+        let mut tablets = table.tablets.iter().enumerate();
+        if !tablets.any(|(place, tablet)| self.moved.targets(place, tablet).is_some()) {
             return Ok(None);
         }
         let count = self.copy_of(&table).await?;
         self.held = Some(state);
         step("move: copied")?;
         if count > 0 {
-            for copy in self.copies.values() {
+            for (_, copy) in self.copies.values() {
                 copy.sync().await?;
             }
         }
@@ -115,12 +131,13 @@ impl TableMove {
         let state = self.engine.catalog();
         let Some(table) = state.table_by_id(self.table) else { return 0 };
         let tablets = table.tablets.iter().enumerate();
-        let here = tablets.filter(|(_, tablet)| tablet.device == self.from.id());
-        here.map(|(place, tablet)| match self.copies.get(&place) {
-            Some(copy) => copy.missing(tablet).len(),
-            None => tablet.segments().map(|segment| segment.page_refs().count()).sum(),
-        })
-        .sum()
+        let moved = tablets.filter(|(place, tablet)| self.moved.targets(*place, tablet).is_some());
+        moved
+            .map(|(place, tablet)| match self.copies.get(&place) {
+                Some((from, copy)) if from.id() == tablet.device => copy.missing(tablet).len(),
+                _ => tablet.segments().map(|segment| segment.page_refs().count()).sum(),
+            })
+            .sum()
     }
 
     /// Copies what is left, and commits the table at its new places; others must not write to it meanwhile.
@@ -132,12 +149,12 @@ impl TableMove {
         let engine = Arc::clone(&self.engine);
         let mut edit = CatalogEdit::begin(&engine).await?;
         let Some(table) = edit.next.table_by_id(self.table).map(Arc::clone) else { return Ok(()) };
-        edit.next.find_writable_table(&table.schema.name)?;
+        edit.next.find_whole_table(&table.schema.name)?;
         self.copy_of(&table).await?;
         let mut changed = TableState::clone(&table);
-        for (place, copy) in std::mem::take(&mut self.copies) {
+        for (place, (from, copy)) in std::mem::take(&mut self.copies) {
             let tablet = changed.tablets.get_mut(place);
-            let Some(tablet) = tablet.filter(|tablet| tablet.device == self.from.id()) else {
+            let Some(tablet) = tablet.filter(|tablet| tablet.device == from.id()) else {
                 continue;
             };
             *tablet = copy.put_in(&mut edit, tablet, |segment| segment.revision)?;
@@ -152,15 +169,15 @@ impl TableMove {
     async fn copy_of(&mut self, table: &TableState) -> Result<usize> {
         let mut count = 0;
         for (place, tablet) in table.tablets.iter().enumerate() {
-            if tablet.device != self.from.id() {
-                continue;
-            }
-            count += match self.copies.get_mut(&place) {
-                Some(copy) => copy.catch_up(&self.from, tablet).await?,
+            let Some(targets) = self.moved.targets(place, tablet) else { continue };
+            // Whoever has moved the tablet meanwhile has put other pages at the old places.
+            let copy = self.copies.get_mut(&place).filter(|(from, _)| from.id() == tablet.device);
+            count += match copy {
+                Some((from, copy)) => copy.catch_up(from, tablet).await?,
                 None => {
-                    let (copy, count) =
-                        TabletCopy::first(&self.from, tablet, &self.targets).await?;
-                    self.copies.insert(place, copy);
+                    let from = self.engine.attached(tablet.device)?;
+                    let (copy, count) = TabletCopy::first(&from, tablet, targets).await?;
+                    self.copies.insert(place, (from, copy));
                     count
                 }
             };

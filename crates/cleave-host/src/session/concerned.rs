@@ -174,6 +174,7 @@ impl Concerned<'_> {
             }
             Define::DropView { .. }
             | Define::DropMaterialized { .. }
+            | Define::PlaceTablets(_)
             | Define::RenameIndex { .. } => {}
         }
     }

@@ -26,7 +26,7 @@ use super::definitions::Definition;
 use super::foreign_key_rules::check_truncate;
 use super::{
     Outcome, Session, alter, definitions, foreign_key_rules, indexes, insert_fragment, locking,
-    materialized, sequences, views,
+    materialized, sequences, tablet_moves, views,
 };
 
 /// Runs a statement that replaces a definition.
@@ -48,6 +48,7 @@ pub(super) async fn run(session: &mut Session, define: Define) -> Result<Outcome
             materialized::drop(session, if_exists, &names, cascade).await
         }
         Define::AlterTable(alter) => Box::pin(alter::alter_table(session, alter)).await,
+        Define::PlaceTablets(place) => Box::pin(tablet_moves::run(session, place)).await,
         Define::RenameIndex { from, to } => alter::rename_index(session, &from, &to).await,
     }
 }

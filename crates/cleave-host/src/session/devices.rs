@@ -1,34 +1,22 @@
 //! CREATE DEVICE, ALTER DEVICE … DRAIN and DROP DEVICE: devices are attached, emptied and removed while the database is
 //! in use. A lost one is [rebuilt](super::rebuild).
 //!
-//! DRAIN [moves](cleave_engine::write::move_tablets) table by table. Copying takes no lock. For the end of its move a
-//! table is locked EXCLUSIVE, so that its writers wait and its readers do not. Writers queue behind that lock, which
-//! itself waits for open transactions that have written the table; so it is given up after [`LOCK_WAIT_MS`], and tried
-//! again after the same time. Each table is committed by itself: what was moved stays moved, whatever happens to the
-//! others, and the same statement goes on with the rest.
+//! DRAIN [moves](super::tablet_moves) table by table. Each table is committed by itself: what was moved stays moved,
+//! whatever happens to the others, and the same statement goes on with the rest.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use cleave_catalog::catalog::log_replicas::LogReplica;
 use cleave_catalog::catalog::{CatalogState, DeviceId, DeviceKind};
-use cleave_catalog::error::{ConflictKind, Error, Fault, Result};
+use cleave_catalog::error::{Error, Fault, Result};
 use cleave_catalog::storage_error::StorageError;
 use cleave_engine::device::Device;
-use cleave_engine::write::move_tablets::TableMove;
-use cleave_fragment::waiting;
+use cleave_engine::write::move_tablets::MovedTablets;
 use cleave_sql::statement::parse::DeviceStatement;
-use cleave_txn::LockMode;
 
+use super::tablet_moves::move_table;
 use super::{Session, rebuild};
 use crate::database::Database;
-
-/// How long writers of a table may wait behind the lock of a move that waits itself, and the pause between two tries.
-const LOCK_WAIT_MS: u64 = 500;
-/// Pages that may be left to copy when the table is locked: what others write meanwhile is as much again.
-const PAGES_LEFT: usize = 64;
-/// Times that a table is copied before it is locked in any case, however much others write.
-const COPIES_MAX: u32 = 8;
 
 /// Runs a statement about a device.
 pub(super) async fn run(session: &mut Session, statement: DeviceStatement) -> Result<()> {
@@ -71,9 +59,8 @@ async fn drain(session: &mut Session, name: &str, to: &[String]) -> Result<()> {
     drop(state);
     // Tables that others create there meanwhile are moved as well.
     while let Some(table) = table_on(&database, from.id()) {
-        let moving = TableMove::new(&database, table, Arc::clone(&from), targets.clone());
-        let moved = move_table(session, moving, table).await;
-        session.statement_locks = None;
+        let moved = MovedTablets::From(from.id(), targets.clone());
+        let moved = move_table(session, table, moved).await;
         moved.map_err(|error| not_drained(&from, &database.catalog(), error))?;
     }
     if let Some(target) = replica_target {
@@ -86,33 +73,6 @@ async fn drain(session: &mut Session, name: &str, to: &[String]) -> Result<()> {
     {
         Some(damaged) => Err(damaged.error().into()),
         None => Ok(()),
-    }
-}
-
-/// Moves one table; waits for its writers as long as `lock_timeout` says.
-async fn move_table(session: &mut Session, mut moving: TableMove, table: u32) -> Result<()> {
-    let (mut copies, mut waited_ms) = (0, 0);
-    loop {
-        let Some(count) = moving.copy().await? else { return Ok(()) };
-        copies += 1;
-        if count > PAGES_LEFT && copies < COPIES_MAX {
-            continue;
-        }
-        let lock_timeout_ms = session.in_force().lock_timeout_ms;
-        let lock = session.locks().lock_table(table, LockMode::Exclusive, LOCK_WAIT_MS);
-        match lock.await {
-            // The last holder may have written all of it anew, as a vacuum does.
-            Ok(()) if moving.left() > PAGES_LEFT && copies < COPIES_MAX => {}
-            Ok(()) => return moving.commit().await,
-            Err(Error::Conflict { kind: ConflictKind::LockTimeout, .. })
-                if lock_timeout_ms == 0 || waited_ms + LOCK_WAIT_MS < lock_timeout_ms =>
-            {
-                waited_ms += LOCK_WAIT_MS;
-                waiting::sleep(Duration::from_millis(LOCK_WAIT_MS)).await;
-            }
-            Err(error) => return Err(error),
-        }
-        session.statement_locks = None;
     }
 }
 

@@ -62,6 +62,7 @@ mod own_tables;
 mod page_filters;
 mod pages;
 mod parts_of_with;
+mod placements;
 mod planning;
 mod prepared;
 mod profile;

@@ -59,6 +59,7 @@ mod sequence;
 mod settings;
 mod symmetric;
 mod system;
+mod tablets;
 mod tokens;
 mod trim;
 mod vacuum;
@@ -88,6 +89,7 @@ pub use refuse::{refuse_in_query, refuse_in_returning};
 pub use sequence::Overriding;
 pub use settings::Scope;
 pub use system::SystemStatement;
+pub use tablets::{PlaceTablets, Placing};
 pub use vacuum::Vacuum;
 pub use without_schema::{names_without_schema, with_schema};
 
@@ -505,6 +507,9 @@ impl Reader<'_> {
                     return Ok(statement);
                 }
                 if let Some(statement) = self.alter_identity()? {
+                    return Ok(statement);
+                }
+                if let Some(statement) = self.alter_tablets()? {
                     return Ok(statement);
                 }
                 let read = self.parser.parse_statement();

@@ -336,6 +336,12 @@ impl Statement {
                 Define::AlterTable(alter) => {
                     definition("ALTER TABLE", Rights::OwnerOf(std::slice::from_ref(&alter.table)))
                 }
+                // A table that moves goes on to be used, so it is not moved within a transaction.
+                Define::PlaceTablets(place) => Properties {
+                    name: place.placing.name(),
+                    place: Place::Outside,
+                    ..definition("ALTER TABLE", Rights::OwnerOf(std::slice::from_ref(&place.table)))
+                },
                 Define::RenameIndex { from, .. } => {
                     definition("ALTER INDEX", Rights::OwnerOfIndexes(std::slice::from_ref(from)))
                 }

@@ -3,7 +3,7 @@
 use cleave_catalog::error::{Error, Result};
 use datafusion::sql::sqlparser::ast;
 
-use super::{CreateMaterialized, Refresh, refuse_in_query};
+use super::{CreateMaterialized, PlaceTablets, Refresh, refuse_in_query};
 use crate::statement::alter::{AlterTable, alter_table};
 use crate::statement::catalog_syntax;
 use crate::statement::ddl::{OnCommit, on_commit, refuse_clauses};
@@ -42,6 +42,8 @@ pub enum Define {
     },
     /// ALTER TABLE.
     AlterTable(AlterTable),
+    /// ALTER TABLE … MOVE TABLET, REBALANCE.
+    PlaceTablets(PlaceTablets),
     /// ALTER INDEX … RENAME TO.
     RenameIndex {
         /// The old name.

@@ -95,7 +95,7 @@ impl Reader<'_> {
     }
 
     /// [TO name, …].
-    fn targets(&mut self) -> Result<Vec<String>> {
+    pub(super) fn targets(&mut self) -> Result<Vec<String>> {
         let mut to = Vec::new();
         if self.take("to") {
             to.push(self.device_name()?);
@@ -112,7 +112,7 @@ impl Reader<'_> {
         whole_path(&self.string(what)?, at)
     }
 
-    fn device_name(&mut self) -> Result<String> {
+    pub(super) fn device_name(&mut self) -> Result<String> {
         match self.parser.peek_token().token {
             Token::Word(_) => {
                 let name = self.parser.parse_identifier();

@@ -4,7 +4,7 @@
 //! Options of CREATE TABLE are put in the order in which the crate reads them; it refuses unknown and repeated ones. An
 //! ALTER TABLE whose first action is about an identity is read here, and has no others.
 
-use cleave_catalog::error::{Error, Result};
+use cleave_catalog::error::{Error, Position, Result};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::definitions::Define;
@@ -62,13 +62,7 @@ impl Reader<'_> {
         if !self.is_alter_identity() {
             return Ok(None);
         }
-        (0..2).for_each(|_| self.parser.advance_token());
-        let if_exists = self.take("if");
-        if if_exists {
-            self.parser.advance_token();
-        }
-        let _ = self.take("only");
-        let (table, position) = self.table()?;
+        let (if_exists, table, position) = self.altered_table()?;
         let mut actions = Vec::new();
         loop {
             if !self.take("alter") {
@@ -87,9 +81,10 @@ impl Reader<'_> {
         Ok(Some(Statement::Define(Box::new(Define::AlterTable(alter)))))
     }
 
-    fn is_alter_identity(&self) -> bool {
+    /// For ALTER TABLE: where the word behind the table's name stands.
+    pub(super) fn behind_altered_table(&self) -> Option<usize> {
         if self.word_at(0) != "alter" || self.word_at(1) != "table" {
-            return false;
+            return None;
         }
         let is = |place: usize, word: &str| self.word_at(place) == word;
         let mut place = 2;
@@ -100,7 +95,22 @@ impl Reader<'_> {
         while self.parser.peek_nth_token(place + 1).token == Token::Period {
             place += 2;
         }
-        place += 1;
+        Some(place + 1)
+    }
+
+    /// The words in front of the actions of ALTER TABLE: whether the table need not be there, its name, and where that
+    /// stands.
+    pub(super) fn altered_table(&mut self) -> Result<(bool, String, Option<Position>)> {
+        (0..2).for_each(|_| self.parser.advance_token());
+        let if_exists = self.if_exists()?;
+        let _ = self.take("only");
+        let (table, position) = self.table()?;
+        Ok((if_exists, table, position))
+    }
+
+    fn is_alter_identity(&self) -> bool {
+        let Some(mut place) = self.behind_altered_table() else { return false };
+        let is = |place: usize, word: &str| self.word_at(place) == word;
         if !is(place, "alter") {
             return false;
         }

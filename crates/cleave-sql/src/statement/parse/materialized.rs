@@ -111,7 +111,7 @@ impl Reader<'_> {
         })
     }
 
-    /// ALTER MATERIALIZED VIEW [IF EXISTS] name { RENAME [COLUMN] … TO … | OWNER TO … }.
+    /// ALTER MATERIALIZED VIEW [IF EXISTS] name { RENAME [COLUMN] … TO … | OWNER TO … | MOVE TABLET … | REBALANCE }.
     fn alter_materialized(&mut self) -> Result<Statement> {
         self.skip_words();
         let if_exists = self.if_exists()?;
@@ -121,6 +121,9 @@ impl Reader<'_> {
             let (name, to) = (table, self.role_name()?);
             let owner = RoleStatement::Owner { kind: "MATERIALIZED VIEW", if_exists, name, to };
             return Ok(Statement::Role(Box::new(owner)));
+        }
+        if self.moves_tablets(0) {
+            return self.place_tablets((if_exists, table, position));
         }
         if !self.take("rename") {
             return Err(Error::unsupported("this form of ALTER MATERIALIZED VIEW"));

@@ -25,6 +25,8 @@ fn only_a_cursor_that_is_not_held_needs_a_block() {
     assert_eq!(place("DECLARE c CURSOR WITH HOLD FOR SELECT 1"), Place::Anywhere);
     assert_eq!(place("BACKUP TO '/b'"), Place::OutsideReading);
     assert_eq!(place("VACUUM t"), Place::Outside);
+    assert_eq!(place("ALTER TABLE t MOVE TABLET 0 TO a"), Place::Outside);
+    assert_eq!(place("ALTER TABLE t ADD COLUMN a int"), Place::Anywhere);
 }
 
 #[test]
