@@ -13,7 +13,8 @@
 //!    with a fragment. [`read_ahead`] reads the next morsels while a scan decodes the present one. [`hand_down`]: hands
 //!    filters learnt by joins and top-k down to the scans below. [`stoppable_joins`]: cancels joins in their midst when
 //!    nobody wants their rows.
-//!    [`filter_history`]: the rows of pages that conditions of earlier scans were true for.
+//!    [`filter_history`]: the rows of pages that conditions of earlier scans were true for. [`queues`]: which engine of
+//!    a storage node helps another one.
 //! 4. [`command`]: the commands of a host to a device, versioned, with a status that names its cause.
 //! 5. [`link`]: how commands and slots cross: in process, or over TCP with TLS and a token. A peer's messages are
 //!    counted before they are decoded: [`field_count`].
@@ -42,6 +43,7 @@ pub mod morsel;
 pub mod operators;
 pub mod page_sink;
 pub mod profile;
+pub mod queues;
 pub mod read_ahead;
 pub mod result_memory;
 pub mod row_locks;
