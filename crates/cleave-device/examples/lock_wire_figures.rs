@@ -154,6 +154,7 @@ fn request(run: u64, snapshot: u64) -> Execute {
         reserved: Vec::new(),
         extensible: false,
         history: cleave_fragment::filter_history::HistoryMode::Off,
+        lends: false,
         partitions: 1,
         memory_bytes: 1 << 20,
         slot_count: 4,
@@ -212,6 +213,7 @@ impl DeviceService for Locker {
             slot_bytes_max: 0,
             transfer_bytes_max: 0,
             owner: None,
+            node: String::new(),
         }))
     }
 

@@ -31,6 +31,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::admission::Admitted;
 use crate::device_error::of_decoding;
+use crate::node::HelpedMorsels;
 use crate::run_space::RunSpace;
 
 /// A run that was not released.
@@ -45,8 +46,7 @@ pub(crate) struct FragmentRun {
     space: Arc<RunSpace>,
     /// Started when the run was requested.
     clock: Stopwatch,
-    /// The streamed morsels, by the number of their input.
-    streamed: OnceLock<(u32, Arc<MorselList>)>,
+    streamed: OnceLock<Streamed>,
     /// The scans that take filters while it runs; gone when nothing works for it any more.
     fed: OnceLock<Weak<FedInputs>>,
     /// The rows that it locks.
@@ -61,6 +61,16 @@ pub(crate) struct FragmentRun {
     why_cancelled: OnceLock<DeviceError>,
     /// True once nothing works for the run any more.
     still: watch::Sender<bool>,
+}
+
+/// The morsels that stream through a run.
+#[derive(Debug)]
+struct Streamed {
+    /// The number of their input.
+    input: u32,
+    morsels: Arc<MorselList>,
+    /// Partitions on lent cores that take from them; gone when nothing works for the run any more.
+    helped: Weak<HelpedMorsels>,
 }
 
 #[derive(Debug, Default)]
@@ -166,10 +176,16 @@ impl FragmentRun {
         self.lock().memory = memory;
     }
 
-    /// Sets the streamed morsels, once.
-    pub(crate) fn streams(&self, input: u32, morsels: Arc<MorselList>) {
+    /// Sets the streamed morsels, and how lent cores take from them, once.
+    pub(crate) fn streams(
+        &self,
+        input: u32,
+        morsels: Arc<MorselList>,
+        helped: Option<&Arc<HelpedMorsels>>,
+    ) {
+        let helped = helped.map(Arc::downgrade).unwrap_or_default();
         // A second call would set the same ones.
-        drop(self.streamed.set((input, morsels)));
+        drop(self.streamed.set(Streamed { input, morsels, helped }));
     }
 
     /// Sets the scans that take filters, once.
@@ -338,11 +354,13 @@ impl FragmentRun {
 
     /// Gives back the morsels of `input` behind the first `keep` that were not begun.
     pub(crate) fn revoke(&self, input: u32, keep: u32) -> Result<Kept, DeviceError> {
-        let Some((_, morsels)) = self.streamed.get().filter(|(streamed, _)| *streamed == input)
-        else {
+        let Some(streamed) = self.streamed.get().filter(|streamed| streamed.input == input) else {
             return Err(self.refused(format!("has no input {input} that streams")));
         };
-        let lease = morsels.keep(keep);
+        let lease = streamed.morsels.keep(keep);
+        if let Some(helped) = streamed.helped.upgrade() {
+            helped.wake();
+        }
         let ring = self.lock();
         let now = ring.stall_since.as_ref().map_or(Duration::ZERO, Stopwatch::elapsed);
         Ok(Kept { lease, stall: ring.stall + now })
@@ -364,7 +382,15 @@ impl FragmentRun {
 
     /// Morsels that it keeps of the streamed input; all if there is none.
     pub(crate) fn kept(&self) -> u32 {
-        self.streamed.get().map_or(u32::MAX, |(_, morsels)| morsels.lease().kept)
+        self.streamed.get().map_or(u32::MAX, |streamed| streamed.morsels.lease().kept)
+    }
+
+    /// Morsels of the streamed input that it has not begun and will begin.
+    pub(crate) fn queued(&self) -> u64 {
+        if *self.cancelled.borrow() || self.lock().outcome.is_some() {
+            return 0;
+        }
+        self.streamed.get().map_or(0, |streamed| u64::from(streamed.morsels.lease().left()))
     }
 
     /// Cancels the run, without waiting until it has stopped.

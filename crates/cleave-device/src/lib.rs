@@ -7,9 +7,10 @@
 //!    [`OwnerRecord`] keeps over a restart.
 //! 3. `reservations`: where the host may write.
 //! 4. `admission`, `memory_budget`: how many bytes runs may have, together and each.
-//! 5. `fragment_run`: one run, its ring of slots and its end. `run_partitions`: the partitions of its pipeline.
+//! 5. `node`: the engines of one process, which lend idle cores to each other's runs.
+//! 6. `fragment_run`: one run, its ring of slots and its end. `run_partitions`: the partitions of its pipeline.
 //!    `run_pages`: the media as the run reads it, counted. `run_space`: where it may write, which the host extends.
-//! 6. [`command_line`]: `cleaved`, and `cleave device-process`, which is the same.
+//! 7. [`command_line`]: `cleaved`, and `cleave device-process`, which is the same.
 //!
 //! Deliberately absent: SQL, planning, transactions, catalogs, placement. The host owns all of them; a device knows
 //! blocks, and fragments while they run. Only the media and the record of its owner survive a restart.
@@ -20,6 +21,7 @@ mod device_error;
 mod fragment_run;
 mod lane_tasks;
 mod memory_budget;
+mod node;
 mod owner_record;
 mod reservations;
 mod reserved_pages;
@@ -30,6 +32,7 @@ pub mod runtime;
 pub mod serve;
 
 pub use command_line::main_with_args;
+pub use node::Node;
 pub use owner_record::{OwnerRecord, OwnerRecordError};
 pub use runtime::{Runtime, RuntimeError, RuntimeOptions};
 pub use serve::{ListenOptions, Listener, LocalListener, LocalOptions, ServeError};

@@ -1,4 +1,7 @@
 //! The pages of one run: reads local media on blocking threads and counts every byte (rule 34).
+//!
+//! Whose threads these are depends on who asks: a partition on a core that another engine of the node lends reads and
+//! verifies there.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cleave_fragment::strip::Strip;
-use cleave_fragment::waiting::spawn_blocking_on;
+use cleave_fragment::waiting::spawn_blocking;
 use cleave_media::{
     AlignedBuffer, BlockAddress, Extent, Media, MediaError, Stopwatch, thread_cpu_time,
 };
@@ -15,7 +18,6 @@ use cleave_store::{
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tokio::runtime::Handle;
 
 /// CPU time of all threads that work for one run.
 #[derive(Debug)]
@@ -122,16 +124,15 @@ pub(crate) struct RunPages {
 }
 
 impl RunPages {
-    /// Pages of `media`, read on the blocking threads of `threads`; CPU time goes to `cpu`.
+    /// Pages of `media`, read on blocking threads of the runtime that asks; CPU time goes to `cpu`.
     pub(crate) fn new(
         media: Arc<dyn Media>,
-        threads: Handle,
         cpu: Arc<CpuTime>,
         cache: Option<Arc<dyn PageCache>>,
     ) -> Self {
         let media = Arc::new(CountedMedia { media, bytes_read: AtomicU64::new(0) });
         let pages = MediaPages::new(Arc::clone(&media) as Arc<dyn Media>);
-        let source = MediaSource { pages, cpu, threads, is_kept: cache.is_some() };
+        let source = MediaSource { pages, cpu, is_kept: cache.is_some() };
         Self { media, source: Arc::new(source), cache, pages_read: AtomicU64::new(0) }
     }
 
@@ -176,8 +177,6 @@ impl PageSource for RunPages {
 struct MediaSource {
     pages: MediaPages,
     cpu: Arc<CpuTime>,
-    /// Blocking threads for media reads, apart from those that serve the host.
-    threads: Handle,
     /// Whether chunks are kept for longer than the run decodes them.
     is_kept: bool,
 }
@@ -188,7 +187,7 @@ impl MediaSource {
         read: impl FnOnce(&MediaPages) -> Result<T, StoreError> + Send + 'static,
     ) -> BoxFuture<'_, Result<T, StoreError>> {
         let (pages, cpu) = (self.pages.clone(), Arc::clone(&self.cpu));
-        let reading = spawn_blocking_on(&self.threads, move || cpu.measure(|| read(&pages)));
+        let reading = spawn_blocking(move || cpu.measure(|| read(&pages)));
         reading
             .map(|joined| match joined {
                 Ok(pages) => pages,

@@ -1,7 +1,8 @@
 //! Runs the partitions of a fragment's pipeline and gathers their batches into slots.
 //!
 //! 1. [`run_partitions`] starts the n partitions of one plan. They share its morsel sources and nothing else (rule 3:
-//!    no exchange), and the thresholds that a TopK tightens.
+//!    no exchange), and the thresholds that a TopK tightens. Those on [lent cores](crate::node) begin with the others,
+//!    and move between the threads of the run's engine and of their helper ([`LentPartition`]).
 //! 2. Each partition gathers batches up to the slot's size, splits larger ones, encodes and offers them to the run's
 //!    ring, where it waits for credit.
 //! 3. When all partitions have ended, the report follows the last slot.
@@ -16,7 +17,10 @@
 //! ([`LaneTasks`]), which end with it. CPU time is measured around every poll of a partition and a lane, so that other
 //! work on the same thread is not counted.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
@@ -35,7 +39,8 @@ use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReserv
 use datafusion_execution::{SendableRecordBatchStream, TaskContext};
 use datafusion_physical_plan::ExecutionPlan;
 use datafusion_physical_plan::stream::RecordBatchStreamAdapter;
-use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::admission::Admitted;
@@ -43,6 +48,7 @@ use crate::device_error::of_engine;
 use crate::fragment_run::{FedInputs, FragmentRun};
 use crate::lane_tasks::LaneTasks;
 use crate::memory_budget::MemoryBudget;
+use crate::node::{HelpedMorsels, LentCore, NodeEngine, PartitionWork};
 use crate::reserved_pages::ReservedPages;
 use crate::run_pages::{CpuTime, RunPages};
 
@@ -62,7 +68,12 @@ pub(crate) struct RunWork {
     pub(crate) task: Arc<TaskContext>,
     /// The scans that take filters while it runs.
     pub(crate) fed: Arc<FedInputs>,
+    /// Partitions on the engine's own cores; those on lent ones come after them.
     pub(crate) partitions: u32,
+    /// The engine that runs it.
+    pub(crate) engine: NodeEngine,
+    /// The streamed morsels, if lent cores may take from them.
+    pub(crate) helped: Option<Arc<HelpedMorsels>>,
     /// Tasks of operators that spill, in at most `lane_count` lanes.
     pub(crate) lanes: Arc<LaneTasks>,
     pub(crate) lane_count: u32,
@@ -84,17 +95,31 @@ pub(crate) async fn run_partitions(work: RunWork) {
     let function_bytes = work.budget.limit_bytes().max(FUNCTION_BYTES_MIN);
     let pool: Arc<dyn MemoryPool> = Arc::new(MemoryBudget::new(function_bytes));
     let results = ResultMemory::of(&pool);
-    for partition in 0..work.partitions as usize {
-        let running = run_partition(
-            partition,
-            Arc::clone(&work.run),
-            Arc::clone(&work.plan),
-            Arc::clone(&work.task),
-            work.slot_bytes,
-        );
+    let lent_count = work.helped.as_ref().map_or(0, |helped| helped.core_count());
+    for partition in 0..work.partitions as usize + lent_count {
+        let core = work.helped.as_ref().and_then(|helped| helped.core(partition)).map(Arc::clone);
+        let output = Output {
+            run: Arc::clone(&work.run),
+            slot_bytes: work.slot_bytes,
+            work: match &core {
+                Some(core) => PartitionWork::Lent(Arc::clone(core)),
+                // An operator that spills works in lanes, for the one partition above it.
+                None => work.engine.work(work.lane_count.max(1)),
+            },
+        };
+        let running =
+            run_partition(partition, Arc::clone(&work.plan), Arc::clone(&work.task), output);
         let stop = work.run.stop().clone();
         let running = results.over(wanted::until(move || stop.is_raised(), running));
-        partitions.spawn(work.cpu.measured(running));
+        let running = work.cpu.measured(running);
+        match core {
+            Some(core) => {
+                partitions.spawn(LentPartition { core, running: running.boxed() }.stay());
+            }
+            None => {
+                partitions.spawn(running.map(Stay::Ended));
+            }
+        }
     }
     let ended = tokio::select! {
         biased;
@@ -108,9 +133,9 @@ pub(crate) async fn run_partitions(work: RunWork) {
         written.stand_still().await;
     }
     let outcome = ended.map(|()| report(&work, &began));
-    let RunWork { run, plan, memory, task, fed, pages, admitted, .. } = work;
+    let RunWork { run, plan, memory, task, fed, pages, helped, admitted, .. } = work;
     // Everything that uses memory is dropped before the memory is released, and that before the end is reported.
-    drop((plan, memory, task, fed, pages, admitted));
+    drop((plan, memory, task, fed, pages, helped, admitted));
     run.finish(outcome);
 }
 
@@ -118,19 +143,22 @@ fn report(work: &RunWork, began: &Stopwatch) -> RunReport {
     use std::sync::atomic::Ordering::Relaxed;
     let output = work.run.output();
     let spilled_bytes_read = work.written.as_ref().map_or(0, ReservedPages::spilled_bytes_read);
+    let morsels = work.counters.morsels.load(Relaxed);
     RunReport {
         rows: output.rows,
         slots: output.slots,
         slot_bytes: output.slot_bytes,
         media_bytes: work.pages.media_bytes() + spilled_bytes_read,
         pages_read: work.pages.pages_read(),
-        morsels: work.counters.morsels.load(Relaxed),
+        morsels,
         rows_scanned: work.counters.rows.load(Relaxed),
         cpu: work.cpu.total(),
         stall: output.stall,
         wall: began.elapsed(),
         peak_memory_bytes: work.budget.peak_bytes() as u64,
         partitions: work.partitions.max(work.lane_count),
+        // Not all that were taken had to be read.
+        lent: work.helped.as_ref().map_or(0, |helped| helped.lent_count()).min(morsels),
         kept: work.run.kept(),
         worked: work.cpu.strip(),
         stalled: output.stalls,
@@ -138,34 +166,81 @@ fn report(work: &RunWork, began: &Stopwatch) -> RunReport {
     }
 }
 
-async fn all_ended(partitions: &mut JoinSet<Result<(), DeviceError>>) -> Result<(), DeviceError> {
+/// How the task of a partition came to its end.
+enum Stay {
+    /// With its partition.
+    Ended(Result<(), DeviceError>),
+    /// The partition goes on elsewhere.
+    Moves(LentPartition),
+}
+
+/// A partition on a core that another engine of the node lends.
+struct LentPartition {
+    core: Arc<LentCore>,
+    running: BoxFuture<'static, Result<(), DeviceError>>,
+}
+
+impl LentPartition {
+    /// Runs on the present threads until it has ended, or belongs on others.
+    async fn stay(mut self) -> Stay {
+        let ended = poll_fn(|context| match self.running.as_mut().poll(context) {
+            Poll::Ready(ended) => Poll::Ready(Some(ended)),
+            Poll::Pending if self.core.is_misplaced() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        })
+        .await;
+        match ended {
+            Some(ended) => Stay::Ended(ended),
+            None => Stay::Moves(self),
+        }
+    }
+}
+
+async fn all_ended(partitions: &mut JoinSet<Stay>) -> Result<(), DeviceError> {
     while let Some(joined) = partitions.join_next().await {
-        joined.unwrap_or_else(|error| Err(of_panic(error)))?;
+        match joined.unwrap_or_else(|error| Stay::Ended(Err(of_lost(error)))) {
+            Stay::Ended(ended) => ended?,
+            Stay::Moves(lent) => {
+                match lent.core.place() {
+                    Some(threads) => partitions.spawn_on(lent.stay(), &threads),
+                    None => partitions.spawn(lent.stay()),
+                };
+            }
+        }
     }
     Ok(())
 }
 
-fn of_panic(error: JoinError) -> DeviceError {
-    let detail = match error.try_into_panic() {
-        Ok(panic) => panic
-            .downcast_ref::<&str>()
-            .map(|text| (*text).to_owned())
-            .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_default(),
-        Err(error) => error.to_string(),
+/// The error of a partition whose task panicked, or ended with the threads of its helper.
+fn of_lost(error: JoinError) -> DeviceError {
+    let Ok(panic) = error.try_into_panic() else {
+        let message = "an engine of the node ended while it helped with the run";
+        return DeviceError::new(DeviceErrorCause::UnknownRun, message);
     };
+    let detail = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_default();
     DeviceError::new(
         DeviceErrorCause::Execution,
         format!("an operator of the fragment broke off: {detail}"),
     )
 }
 
+/// Where a partition puts its rows.
+struct Output {
+    run: Arc<FragmentRun>,
+    slot_bytes: u64,
+    /// What the partition counts as while it does not wait.
+    work: PartitionWork,
+}
+
 async fn run_partition(
     copy: usize,
-    run: Arc<FragmentRun>,
     plan: Arc<dyn ExecutionPlan>,
     task: Arc<TaskContext>,
-    slot_bytes: u64,
+    mut output: Output,
 ) -> Result<(), DeviceError> {
     let mut held = streams_from_recursion(plan.as_ref()).then(|| Held::new(&task));
     let mut batches = plan.execute(copy, task).map_err(of_engine)?;
@@ -179,26 +254,26 @@ async fn run_partition(
             continue;
         }
         let bytes = batch_bytes(&batch);
-        match run.form() {
+        match output.run.form() {
             SlotForm::Batches => {
                 let rows = batch.num_rows() as u64;
-                run.offer(rows, bytes, SlotPayload::Batch(batch)).await;
+                output.offer(rows, bytes, SlotPayload::Batch(batch)).await;
             }
             SlotForm::Encoded => {
                 // Rows without columns, or of NULLs, have no bytes that would bound them.
                 if gathered.rows + batch.num_rows() > SLOT_ROW_COUNT_MAX {
-                    offer_encoded(&run, std::mem::take(&mut gathered), slot_bytes).await?;
+                    output.offer_encoded(std::mem::take(&mut gathered)).await?;
                 }
                 gathered.bytes += bytes;
                 gathered.rows += batch.num_rows();
                 gathered.batches.push(batch);
-                if gathered.bytes >= slot_bytes {
-                    offer_encoded(&run, std::mem::take(&mut gathered), slot_bytes).await?;
+                if gathered.bytes >= output.slot_bytes {
+                    output.offer_encoded(std::mem::take(&mut gathered)).await?;
                 }
             }
         }
     }
-    offer_encoded(&run, gathered, slot_bytes).await
+    output.offer_encoded(gathered).await
 }
 
 /// The memory of rows that wait for the end of a recursion, until all of them were offered.
@@ -232,34 +307,47 @@ struct Gathered {
     rows: usize,
 }
 
-async fn offer_encoded(
-    run: &FragmentRun,
-    gathered: Gathered,
-    slot_bytes: u64,
-) -> Result<(), DeviceError> {
-    let failed = |error: arrow::error::ArrowError| {
-        let message = format!("the result cannot be encoded: {error}");
-        DeviceError::new(DeviceErrorCause::Execution, message)
-    };
-    let Some(first) = gathered.batches.first() else { return Ok(()) };
-    let whole = match gathered.batches.as_slice() {
-        [only] => only.clone(),
-        several => concat_batches(&first.schema(), several).map_err(failed)?,
-    };
-    for piece in pieces(&whole, gathered.bytes, slot_bytes) {
-        let encoded = encode_batch(&piece).map_err(failed)?;
-        if encoded.len() as u64 > ENCODED_SLOT_BYTES_MAX {
-            let message = format!(
-                "a row of the result takes up to {} bytes; a slot holds {ENCODED_SLOT_BYTES_MAX}",
-                encoded.len() / piece.num_rows().max(1),
-            );
-            return Err(DeviceError::new(DeviceErrorCause::Refused, message));
-        }
-        let bytes = encoded.len() as u64;
-        let payload = SlotPayload::Encoded(Payload::new(encoded.into()));
-        run.offer(piece.num_rows() as u64, bytes, payload).await;
+impl Output {
+    /// Offers a slot. While it waits for credit, the partition's core is free for others.
+    async fn offer(&mut self, row_count: u64, bytes: u64, payload: SlotPayload) {
+        let Self { run, work, .. } = self;
+        let mut offering = pin!(run.offer(row_count, bytes, payload));
+        poll_fn(|context| {
+            let polled = offering.as_mut().poll(context);
+            match polled {
+                Poll::Ready(()) => work.go_on(),
+                Poll::Pending => work.rest(),
+            }
+            polled
+        })
+        .await;
     }
-    Ok(())
+
+    async fn offer_encoded(&mut self, gathered: Gathered) -> Result<(), DeviceError> {
+        let failed = |error: arrow::error::ArrowError| {
+            let message = format!("the result cannot be encoded: {error}");
+            DeviceError::new(DeviceErrorCause::Execution, message)
+        };
+        let Some(first) = gathered.batches.first() else { return Ok(()) };
+        let whole = match gathered.batches.as_slice() {
+            [only] => only.clone(),
+            several => concat_batches(&first.schema(), several).map_err(failed)?,
+        };
+        for piece in pieces(&whole, gathered.bytes, self.slot_bytes) {
+            let encoded = encode_batch(&piece).map_err(failed)?;
+            if encoded.len() as u64 > ENCODED_SLOT_BYTES_MAX {
+                let message = format!(
+                    "a row of the result takes up to {} bytes; a slot holds {ENCODED_SLOT_BYTES_MAX}",
+                    encoded.len() / piece.num_rows().max(1),
+                );
+                return Err(DeviceError::new(DeviceErrorCause::Refused, message));
+            }
+            let bytes = encoded.len() as u64;
+            let payload = SlotPayload::Encoded(Payload::new(encoded.into()));
+            self.offer(piece.num_rows() as u64, bytes, payload).await;
+        }
+        Ok(())
+    }
 }
 
 /// Splits `batch`, which has `bytes`, so that no piece of several rows has more than twice `slot_bytes`, and none too

@@ -35,6 +35,7 @@ use tokio::sync::RwLock;
 use crate::admission::Admission;
 use crate::device_error::{of_media, of_store};
 use crate::fragment_run::FragmentRun;
+use crate::node::{Node, NodeEngine};
 use crate::owner_record::{OwnerRecord, OwnerRecordError};
 
 mod execute;
@@ -123,6 +124,7 @@ pub struct Runtime {
     /// What conditions of scans were true for.
     history: Arc<FilterHistory>,
     profiled: profile::Kept,
+    engine: NodeEngine,
     threads: Threads,
 }
 
@@ -159,10 +161,32 @@ impl Drop for ThreadSet {
     }
 }
 
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.engine.leave();
+    }
+}
+
 impl Runtime {
-    /// A device over `media`.
+    /// A device over `media`, in a node of its own.
+    ///
+    /// # Errors
+    /// As [`Runtime::in_node`].
     pub fn new(media: Arc<dyn Media>, options: RuntimeOptions) -> Result<Arc<Self>, RuntimeError> {
+        Self::in_node(media, options, &Node::new(""))
+    }
+
+    /// A device over `media`, as an engine of `node`: those that serve one database lend idle cores to each other.
+    ///
+    /// # Errors
+    /// If the system gives no threads or random bytes, or the owner's record cannot be read.
+    pub fn in_node(
+        media: Arc<dyn Media>,
+        options: RuntimeOptions,
+        node: &Arc<Node>,
+    ) -> Result<Arc<Self>, RuntimeError> {
         let owner = options.owner.read()?.map(Owner::new);
+        let engine = NodeEngine::of(node, options.cores.max(1));
         let cores = options.cores.max(1) as usize;
         let io = ThreadSet::start(
             Builder::new_multi_thread()
@@ -174,20 +198,25 @@ impl Runtime {
             Builder::new_multi_thread()
                 .worker_threads(cores)
                 .max_blocking_threads(MEDIA_THREADS.max(2 * cores))
-                .thread_name("cleave-fragment")
+                // As much as the system shows of a name: whoever divides the machine among engines goes by it.
+                .thread_name(format!("fragment-{}", engine.number()))
                 .thread_stack_size(FRAGMENT_STACK_BYTES)
                 .enable_time(),
         )?;
+        let incarnation = u64::from_le_bytes(random_bytes::<8>()?);
+        engine.serve(owner.as_ref().map(|owner| owner.ownership.database));
+        engine.begin(fragments.handle.clone());
         Ok(Arc::new(Self {
             media,
             cache: Mutex::default(),
-            incarnation: u64::from_le_bytes(random_bytes::<8>()?),
+            incarnation,
             owner: Arc::new(RwLock::new(owner)),
             runs: Mutex::default(),
             ending: Mutex::default(),
             profiled: profile::Kept::default(),
             history: Arc::new(FilterHistory::new(options.filter_history_bytes)),
             admission: Admission::new(options.fragment_memory_bytes, options.admission_wait),
+            engine,
             threads: Threads { io, fragments },
             options,
         }))
@@ -288,6 +317,7 @@ impl Runtime {
             slot_bytes_max: *SLOT_BYTES.end(),
             transfer_bytes_max: TRANSFER_BYTES_MAX,
             owner,
+            node: self.engine.node_name().to_owned(),
         }
     }
 
@@ -299,7 +329,8 @@ impl Runtime {
             let entry = self.enter_to_read(header).await?;
             entry.as_ref().map_or(0, |owner| owner.lock_reservations().block_count())
         };
-        let runs = self.lock_runs().values().map(|run| run.status()).collect();
+        let (runs, queues): (Vec<_>, Vec<u64>) =
+            self.lock_runs().values().map(|run| (run.status(), run.queued())).unzip();
         Ok(DeviceStatus {
             incarnation: self.incarnation,
             fragment_memory_bytes: self.admission.total_bytes(),
@@ -310,6 +341,7 @@ impl Runtime {
             media_bytes_written: self.media.bytes_written(),
             history: self.history.figures(),
             runs,
+            queue: queues.into_iter().fold(0, u64::saturating_add),
         })
     }
 

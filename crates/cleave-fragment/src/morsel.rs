@@ -55,8 +55,8 @@ pub struct Morsel {
 /// An engine may read an input again: a recursive query once a round, a join whose build side exceeded its memory. Each
 /// reading is a pass of its own, see [`Passes`].
 pub trait MorselSource: Send + Sync {
-    /// The next morsel of `pass`, or `None` when it has no more.
-    fn next(&self, pass: usize) -> BoxFuture<'_, Option<Morsel>>;
+    /// The next morsel of `pass` for `partition`, or `None` when it has no more.
+    fn next(&self, pass: usize, partition: usize) -> BoxFuture<'_, Option<Morsel>>;
 
     /// All morsels of a pass; None: they are not known before they are taken.
     fn list(&self) -> Option<&[Morsel]> {
@@ -74,6 +74,11 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// Morsels that no pass has begun.
+    pub fn left(&self) -> u32 {
+        self.kept.saturating_sub(self.begun)
+    }
+
     /// The position of the next morsel of a pass that has taken `taken`, which then counts as begun.
     pub fn take(&mut self, taken: u32) -> Option<u32> {
         if taken >= self.kept {
@@ -128,13 +133,8 @@ impl MorselList {
         self.lock().lease
     }
 
-    fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl MorselSource for MorselList {
-    fn next(&self, pass: usize) -> BoxFuture<'_, Option<Morsel>> {
+    /// The next morsel of `pass`.
+    pub fn take(&self, pass: usize) -> Option<Morsel> {
         let mut taken = self.lock();
         let Taken { lease, by_pass } = &mut *taken;
         if by_pass.len() > PASS_COUNT_MAX {
@@ -144,7 +144,17 @@ impl MorselSource for MorselList {
         let place = lease.take(*count).and_then(|place| usize::try_from(place).ok());
         let morsel = place.and_then(|place| self.morsels.get(place)).cloned();
         *count += u32::from(morsel.is_some());
-        futures::future::ready(morsel).boxed()
+        morsel
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MorselSource for MorselList {
+    fn next(&self, pass: usize, _partition: usize) -> BoxFuture<'_, Option<Morsel>> {
+        futures::future::ready(self.take(pass)).boxed()
     }
 
     fn list(&self) -> Option<&[Morsel]> {
@@ -186,7 +196,6 @@ mod tests {
     //! The morsels that a pass hands out, and the pass of an execution.
 
     use cleave_store::SegmentId;
-    use futures::executor::block_on;
 
     use super::*;
 
@@ -199,7 +208,7 @@ mod tests {
     #[test]
     fn each_pass_hands_out_every_morsel_once() {
         let list = MorselList::new([morsel(0), morsel(1)]);
-        let next = |pass| block_on(list.next(pass)).map(|morsel| morsel.number);
+        let next = |pass| list.take(pass).map(|morsel| morsel.number);
         assert_eq!(
             [next(0), next(1), next(0), next(0), next(1), next(1)],
             [Some(0), Some(0), Some(1), None, Some(1), None]
@@ -209,7 +218,7 @@ mod tests {
     #[test]
     fn what_was_given_back_is_not_handed_out() {
         let list = MorselList::new((0..6).map(morsel));
-        let next = |pass| block_on(list.next(pass)).map(|morsel| morsel.number);
+        let next = |pass| list.take(pass).map(|morsel| morsel.number);
         assert_eq!([next(0), next(0)], [Some(0), Some(1)]);
         assert_eq!(list.keep(4), Lease { begun: 2, kept: 4 });
         assert_eq!(list.keep(5), Lease { begun: 2, kept: 4 }, "it never grows");

@@ -35,6 +35,7 @@ fn run(slot_count: u32) -> (FragmentRun, UnboundedReceiver<RunEvent>) {
         reserved: Vec::new(),
         extensible: false,
         history: cleave_fragment::filter_history::HistoryMode::Off,
+        lends: false,
     };
     let (sink, events) = SlotSender::channel(SlotForm::Batches);
     let space = RunSpace::new(&request, &Reservations::default(), sink.clone()).unwrap();

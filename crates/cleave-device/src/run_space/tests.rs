@@ -36,6 +36,7 @@ fn request(reserved: Vec<Extent>, extensible: bool) -> Execute {
         reserved,
         extensible,
         history: cleave_fragment::filter_history::HistoryMode::Off,
+        lends: false,
         locks: None,
         partitions: 1,
         memory_bytes: 0,

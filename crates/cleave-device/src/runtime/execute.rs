@@ -47,6 +47,7 @@ use crate::device_error::{of_decoding, of_engine, of_locks};
 use crate::fragment_run::{FedInputs, FragmentRun};
 use crate::lane_tasks::LaneTasks;
 use crate::memory_budget::MemoryBudget;
+use crate::node::{HelpedMorsels, NodeEngine};
 use crate::reservations::Reservations;
 use crate::reserved_pages::ReservedPages;
 use crate::run_pages::{CpuTime, RunPages};
@@ -58,6 +59,10 @@ use crate::run_space::RunSpace;
 const LISTS_BYTES_FREE: usize = 64 << 10;
 /// Morsels that a scan reads ahead: reads wait for media on other threads.
 const READ_AHEAD: usize = 2;
+/// Most cores that other engines of the node lend to one run: the partitions on them take of its memory.
+const LENT_COUNT_MAX: usize = 8;
+/// Morsels for each partition of its own that a run has before others help: a small one is over by then.
+const MORSELS_TO_LEND: usize = 4;
 /// The setting for the rows that operators gather in a batch, and its limit.
 const BATCH_SIZE: &str = "datafusion.execution.batch_size";
 const BATCH_SIZES: std::ops::RangeInclusive<u64> = 1..=65536;
@@ -204,16 +209,13 @@ impl Runtime {
             run.locks_rows(locks.clone());
         }
         let threads = &self.threads.fragments.handle;
+        let engine = self.engine.clone();
         let limit_bytes = usize::try_from(request.memory_bytes).unwrap_or(usize::MAX);
         let budget = Arc::new(MemoryBudget::new(limit_bytes));
         let cpu = Arc::new(CpuTime::by(run.clock().clone()));
         let counters = Arc::new(FragmentCounters::default());
-        let pages = Arc::new(RunPages::new(
-            Arc::clone(&self.media),
-            threads.clone(),
-            Arc::clone(&cpu),
-            self.cache(),
-        ));
+        let media = Arc::clone(&self.media);
+        let pages = Arc::new(RunPages::new(media, Arc::clone(&cpu), self.cache()));
         let written = run.space().is_given().then(|| {
             let (media, threads) = (Arc::clone(&self.media), threads.clone());
             ReservedPages::new(media, threads, Arc::clone(&cpu), Arc::clone(run.space()))
@@ -227,8 +229,10 @@ impl Runtime {
             let written = written.clone();
             let (run, mode) = (Arc::clone(run), request.history);
             let history = Some(HistoryUse::new(&self.history, mode));
+            let engine = engine.clone();
             async move {
-                let given = Given { pages, written, lanes, locks, history, counters, budget };
+                let given =
+                    Given { engine, pages, written, lanes, locks, history, counters, budget };
                 let mut prepared = prepare(&request, run.space(), given, cores)?;
                 let plan = stoppable_joins(&prepared.plan, run.stop(), Start::WhenPolled);
                 prepared.plan = plan.map_err(of_engine)?;
@@ -239,10 +243,10 @@ impl Runtime {
             let message = format!("the fragment cannot be decoded: {error}");
             Err(DeviceError::new(DeviceErrorCause::Unsupported, message))
         };
-        let Prepared { plan, memory, schema, partitions, lane_count, task, streamed, fed } =
+        let Prepared { plan, memory, schema, partitions, lane_count, task, streamed, helped, fed } =
             threads.spawn(preparing).await.unwrap_or_else(broke_off)?;
         if let Some((input, morsels)) = streamed {
-            run.streams(input, morsels);
+            run.streams(input, morsels, helped.as_ref());
         }
         let fed = Arc::new(FedInputs { filters: fed, task: Arc::clone(&task) });
         run.takes_filters(&fed);
@@ -250,6 +254,8 @@ impl Runtime {
         let work = RunWork {
             run: Arc::clone(run),
             partitions,
+            engine,
+            helped,
             lanes,
             lane_count,
             plan,
@@ -283,12 +289,15 @@ struct Prepared {
     task: Arc<TaskContext>,
     /// The streamed input, of which the host may take morsels back.
     streamed: Option<(u32, Arc<MorselList>)>,
+    /// The same, where lent cores may take from it.
+    helped: Option<Arc<HelpedMorsels>>,
     /// The scans that take filters while the run goes on, by input.
     fed: BTreeMap<u32, Arc<FedFilter>>,
 }
 
 /// What a run gives its fragment.
 struct Given {
+    engine: NodeEngine,
     pages: Arc<RunPages>,
     written: Option<ReservedPages>,
     lanes: Arc<LaneTasks>,
@@ -305,11 +314,20 @@ fn prepare(
     given: Given,
     cores: u32,
 ) -> Result<Prepared, DeviceError> {
-    let Given { pages, written, lanes, locks, history, counters, budget } = given;
+    let Given { engine, pages, written, lanes, locks, history, counters, budget } = given;
     let inputs = request.inputs.iter().map(|(number, morsels)| (*number, morsels.as_slice()));
     let index_filters = index_filtered_inputs(&request.index_filters, inputs.clone())
         .map_err(|error| of_decoding(&error))?;
     let lists = morsel_lists(request)?;
+    let may_be_helped = request.lends
+        && request.partitions == 0
+        && !space.is_given()
+        && locks.is_none()
+        && !engine.is_alone();
+    let helped: BTreeMap<u32, Arc<HelpedMorsels>> = match may_be_helped {
+        true => lists.iter().map(|(number, list)| (*number, HelpedMorsels::new(list))).collect(),
+        false => BTreeMap::new(),
+    };
     let order = inputs.map(|(number, morsels)| {
         let filtered = index_filters.get(&number).map(Arc::clone);
         (morsels, filtered, lists.get(&number).map(Arc::clone))
@@ -325,7 +343,10 @@ fn prepare(
         snapshot: Snapshot { commit: request.snapshot },
         inputs: lists
             .iter()
-            .map(|(number, list)| (*number, Arc::clone(list) as Arc<dyn MorselSource>))
+            .map(|(number, list)| match helped.get(number) {
+                Some(helped) => (*number, Arc::clone(helped) as Arc<dyn MorselSource>),
+                None => (*number, Arc::clone(list) as Arc<dyn MorselSource>),
+            })
             .collect(),
         index_filters,
         indexes: index_inputs(&request.indexes).map_err(|error| of_decoding(&error))?,
@@ -365,14 +386,22 @@ fn prepare(
     // An update fragment needs the rows of one page in a row, which a divided join does not keep.
     let may_spill = space.is_given() && !has_changes(&*plan);
     let spills = may_spill && GraceExec::helps(&plan);
-    let (plan, partitions) = if spills {
-        (plan, 1)
+    let (plan, partitions, helped) = if spills {
+        (plan, 1, None)
     } else {
         let partitions = partitions_of(request, cores, &plan);
-        let copied = with_partitions(Arc::clone(&plan), partitions).map_err(of_engine)?;
+        let helped = streamed.as_ref().and_then(|(input, _)| helped.get(input));
+        let helpers = helped.map(|_| helpers_of(&engine, partitions, &plan, request));
+        let helpers = helpers.unwrap_or_default();
+        let all = partitions.saturating_add(u32::try_from(helpers.len()).unwrap_or(u32::MAX));
+        let copied = with_partitions(Arc::clone(&plan), all).map_err(of_engine)?;
         // An operator that merges its inputs has one partition, whatever lies below it.
-        let can_copy = copied.output_partitioning().partition_count() == partitions as usize;
-        if can_copy { (copied, partitions) } else { (plan, 1) }
+        let can_copy = copied.output_partitioning().partition_count() == all as usize;
+        let helped = helped.filter(|_| can_copy && !helpers.is_empty()).map(Arc::clone);
+        if let Some(helped) = &helped {
+            helped.borrow_from(&helpers, &engine, partitions as usize);
+        }
+        if can_copy { (copied, partitions, helped) } else { (plan, 1, None) }
     };
     let mut plan = hand_down_filters(plan, task.session_config().options()).map_err(of_engine)?;
     let mut fed = BTreeMap::new();
@@ -389,7 +418,26 @@ fn prepare(
     }
     let memory = [plan_memory, shipped_memory, lists_memory];
     let lane_count = u32::try_from(lane_count).unwrap_or(1);
-    Ok(Prepared { plan, memory, schema, partitions, lane_count, task, streamed, fed })
+    Ok(Prepared { plan, memory, schema, partitions, lane_count, task, streamed, helped, fed })
+}
+
+/// The engines that may lend cores to a run of `plan` with `own` partitions, as far as it is long enough and correct
+/// with more of them.
+fn helpers_of(
+    engine: &NodeEngine,
+    own: u32,
+    plan: &Arc<dyn ExecutionPlan>,
+    request: &Execute,
+) -> Vec<usize> {
+    let Some(scan) = streamed_scan(plan).map(TableScanExec::scan) else { return Vec::new() };
+    let streamed = request.inputs.iter().find(|(number, _)| *number == scan.input);
+    let morsel_count = streamed.map_or(0, |(_, morsels)| morsels.len());
+    let is_long = morsel_count >= MORSELS_TO_LEND.saturating_mul(own as usize);
+    // A scan that stops at a number of rows is better off with few partitions.
+    match is_long && scan.fetch.is_none() && !sees_all_rows(plan) {
+        true => engine.helpers(LENT_COUNT_MAX),
+        false => Vec::new(),
+    }
 }
 
 /// Whether a part of `plan` changes rows.

@@ -129,6 +129,7 @@ impl Runtime {
         next: Option<Ownership>,
     ) -> Result<Reply, DeviceError> {
         let (record, history) = (self.options.owner.clone(), Arc::clone(&self.history));
+        let engine = self.engine.clone();
         self.on_io_thread(move |_| {
             let of = |owner: Option<&Ownership>| owner.map(|owner| owner.database);
             if of(owner.as_ref().map(|owner| &owner.ownership)) != of(next.as_ref()) {
@@ -139,6 +140,7 @@ impl Runtime {
                 .replace(next)
                 .map_err(|error| DeviceError::new(DeviceErrorCause::Io, error.to_string()))?;
             *owner = next.map(Owner::new);
+            engine.serve(next.map(|next| next.database));
             Ok(Reply::Done)
         })
         .await

@@ -236,6 +236,7 @@ impl Bench {
             reserved: Vec::new(),
             extensible: false,
             history: cleave_fragment::filter_history::HistoryMode::Off,
+            lends: false,
         }
     }
 

@@ -142,6 +142,7 @@ impl DeviceService for Liar {
                 slot_bytes_max: 0,
                 transfer_bytes_max: 0,
                 owner: None,
+                node: String::new(),
             }));
         }
         assert!(!matches!(self.0, Lie::Panic), "this device panics");

@@ -9,6 +9,7 @@ mod dependencies;
 mod extending;
 mod faults;
 mod fencing;
+mod lending;
 mod local;
 mod lock_rows;
 mod locking;

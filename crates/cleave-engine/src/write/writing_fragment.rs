@@ -160,6 +160,7 @@ impl WritingFragment {
             reserved: vec![reserved],
             extensible: true,
             history: cleave_fragment::filter_history::HistoryMode::Off,
+            lends: false,
         })
     }
 

@@ -321,6 +321,8 @@ pub struct Identity {
     pub transfer_bytes_max: u64,
     /// Its owner; `None` if nobody has claimed it, or the owner gave it up.
     pub owner: Option<Ownership>,
+    /// The name of the storage node that it is an engine of; empty if it has none.
+    pub node: String,
 }
 
 /// Reads address (page, columns).
@@ -372,6 +374,8 @@ pub struct Execute {
     pub history: HistoryMode,
     /// Partitions of the pipeline, all pulling from the same inputs; 0 leaves it to the device.
     pub partitions: u32,
+    /// Whether other engines of the device's node may lend cores to it, if the device chooses the partitions.
+    pub lends: bool,
     /// Bytes that the operators may hold.
     pub memory_bytes: u64,
     /// Slots that may be outstanding, in [`SLOT_COUNT`].

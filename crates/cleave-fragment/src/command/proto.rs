@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use cleave_media::{BlockAddress, Extent};
 use cleave_shmem::{Job, JobId};
-use cleave_store::{ColumnRef, KeyRange, PageRef, SegmentId, SegmentRef, VidGaps};
+use cleave_store::{ColumnRef, PageRef, SegmentId, SegmentRef, VidGaps};
 use prost::Message;
 
 use super::lock_batch::{LOCK_MESSAGE_BYTES_MAX, LockSay};
@@ -17,13 +17,17 @@ use super::message::{
 use super::wire::{Frame, FrameKind};
 use crate::broadcast::Broadcast;
 use crate::filter_history::HistoryMode;
-use crate::index_filter::{IndexFilter, IndexFilteredPart, ScanKeys, Thrift};
-use crate::index_input::{IndexInput, IndexPages};
 use crate::morsel::{Morsel, MorselPage};
 
 pub mod answer;
 mod dead_rows;
 pub mod decoded_size;
+mod indexes;
+
+use indexes::{
+    IndexFilterProto, IndexInputProto, index_filter_from_proto, index_filter_to_proto,
+    index_from_proto, index_to_proto,
+};
 
 #[cfg(test)]
 mod tests;
@@ -265,6 +269,8 @@ struct ExecuteProto {
     history: u32,
     #[prost(message, optional, tag = "20")]
     locks: Option<RunLocksProto>,
+    #[prost(bool, tag = "21")]
+    lends: bool,
 }
 
 /// Without a job the run locks by batches.
@@ -286,76 +292,6 @@ struct BroadcastProto {
     schema: Bytes,
     #[prost(uint32, tag = "3")]
     piece_count: u32,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct IndexFilterProto {
-    #[prost(uint32, tag = "1")]
-    input: u32,
-    #[prost(message, repeated, tag = "2")]
-    ranges: Vec<KeyRangeProto>,
-    #[prost(message, repeated, tag = "3")]
-    parts: Vec<IndexFilteredPartProto>,
-    #[prost(message, optional, tag = "4")]
-    keys: Option<ScanKeysProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct ScanKeysProto {
-    #[prost(string, tag = "1")]
-    index: String,
-    #[prost(uint32, tag = "2")]
-    column: u32,
-    #[prost(bool, tag = "3")]
-    descending: bool,
-    #[prost(bool, tag = "4")]
-    nulls_first: bool,
-    #[prost(uint64, tag = "5")]
-    rows_per_key: u64,
-    #[prost(uint64, tag = "6")]
-    page_count: u64,
-    #[prost(uint32, tag = "7")]
-    thrift: u32,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct KeyRangeProto {
-    #[prost(bytes = "vec", tag = "1")]
-    from: Vec<u8>,
-    #[prost(bytes = "vec", optional, tag = "2")]
-    below: Option<Vec<u8>>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct IndexFilteredPartProto {
-    #[prost(uint32, repeated, tag = "1")]
-    segments: Vec<u32>,
-    #[prost(message, repeated, tag = "2")]
-    runs: Vec<IndexPagesProto>,
-    #[prost(uint64, repeated, tag = "3")]
-    rows: Vec<u64>,
-    #[prost(uint32, repeated, tag = "4")]
-    hot: Vec<u32>,
-    #[prost(uint64, tag = "5")]
-    vid_covered: u64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct IndexInputProto {
-    #[prost(uint32, tag = "1")]
-    number: u32,
-    #[prost(message, repeated, tag = "2")]
-    runs: Vec<IndexPagesProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct IndexPagesProto {
-    #[prost(message, optional, tag = "1")]
-    segment: Option<SegmentProto>,
-    #[prost(message, repeated, tag = "2")]
-    pages: Vec<PageProto>,
-    #[prost(bytes = "vec", repeated, tag = "3")]
-    fences: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -555,6 +491,7 @@ pub fn encode_execute(request: u64, execute: Execute) -> Frame {
         broadcasts,
         shipped,
         locks: execute.locks.map(locks_to_proto),
+        lends: execute.lends,
     };
     Frame { kind: FrameKind::Execute, request, head: head.encode_to_vec().into(), parts }
 }
@@ -628,6 +565,7 @@ pub fn decode_execute(frame: Frame) -> Decoded<Execute> {
         broadcasts,
         shipped,
         locks: message.locks.map(locks_from_proto).transpose()?,
+        lends: message.lends,
     })
 }
 
@@ -806,90 +744,6 @@ fn morsel_from_proto(morsel: MorselProto) -> Decoded<Morsel> {
         number: morsel.number,
         segment: segment_from_proto(morsel.segment)?,
         pages: pages.collect::<Decoded<_>>()?,
-    })
-}
-
-fn index_to_proto(input: IndexInput) -> IndexInputProto {
-    let runs = input.runs.into_iter().map(index_pages_to_proto).collect();
-    IndexInputProto { number: input.number, runs }
-}
-
-fn index_from_proto(input: IndexInputProto) -> Decoded<IndexInput> {
-    let runs = input.runs.into_iter().map(index_pages_from_proto).collect::<Decoded<_>>()?;
-    Ok(IndexInput { number: input.number, runs })
-}
-
-fn index_pages_to_proto(run: IndexPages) -> IndexPagesProto {
-    IndexPagesProto {
-        segment: Some(segment_to_proto(run.segment)),
-        pages: run.pages.into_iter().map(page_to_proto).collect(),
-        fences: run.fences,
-    }
-}
-
-fn index_pages_from_proto(run: IndexPagesProto) -> Decoded<IndexPages> {
-    Ok(IndexPages {
-        segment: segment_from_proto(run.segment)?,
-        pages: run.pages.into_iter().map(page_from_proto).collect::<Decoded<_>>()?,
-        fences: run.fences,
-    })
-}
-
-fn index_filter_to_proto(index_filter: IndexFilter) -> IndexFilterProto {
-    let range = |range: KeyRange| KeyRangeProto { from: range.from, below: range.below };
-    let part = |part: IndexFilteredPart| IndexFilteredPartProto {
-        segments: part.segments.into_iter().map(|segment| segment.0).collect(),
-        runs: part.runs.into_iter().map(index_pages_to_proto).collect(),
-        rows: part.rows,
-        hot: part.hot.into_iter().map(|segment| segment.0).collect(),
-        vid_covered: part.vid_covered,
-    };
-    let keys = index_filter.keys.map(|keys| ScanKeysProto {
-        index: keys.index,
-        column: keys.column,
-        descending: keys.descending,
-        nulls_first: keys.nulls_first,
-        rows_per_key: keys.rows_per_key,
-        page_count: keys.page_count,
-        thrift: keys.thrift.code(),
-    });
-    IndexFilterProto {
-        input: index_filter.input,
-        keys,
-        ranges: index_filter.ranges.into_iter().map(range).collect(),
-        parts: index_filter.parts.into_iter().map(part).collect(),
-    }
-}
-
-fn index_filter_from_proto(index_filter: IndexFilterProto) -> Decoded<IndexFilter> {
-    let range = |range: KeyRangeProto| KeyRange { from: range.from, below: range.below };
-    let part = |part: IndexFilteredPartProto| {
-        Ok(IndexFilteredPart {
-            segments: part.segments.into_iter().map(SegmentId).collect(),
-            runs: part.runs.into_iter().map(index_pages_from_proto).collect::<Decoded<_>>()?,
-            rows: part.rows,
-            hot: part.hot.into_iter().map(SegmentId).collect(),
-            vid_covered: part.vid_covered,
-        })
-    };
-    let keys = |keys: ScanKeysProto| {
-        let thrift = Thrift::from_code(keys.thrift)
-            .ok_or(MalformedMessage::Field("thrift of an index filter"))?;
-        Decoded::Ok(ScanKeys {
-            index: keys.index,
-            column: keys.column,
-            descending: keys.descending,
-            nulls_first: keys.nulls_first,
-            rows_per_key: keys.rows_per_key,
-            page_count: keys.page_count,
-            thrift,
-        })
-    };
-    Ok(IndexFilter {
-        input: index_filter.input,
-        keys: index_filter.keys.map(keys).transpose()?,
-        ranges: index_filter.ranges.into_iter().map(range).collect(),
-        parts: index_filter.parts.into_iter().map(part).collect::<Decoded<_>>()?,
     })
 }
 

@@ -155,8 +155,10 @@ pub struct RunReport {
     pub wall: Duration,
     /// Most bytes that its operators held at once.
     pub peak_memory_bytes: u64,
-    /// Partitions of the pipeline that ran.
+    /// Partitions of the pipeline that ran on the device's own cores.
     pub partitions: u32,
+    /// Morsels that other engines of the device's node took.
+    pub lent: u64,
     /// Morsels that it kept of the streamed input, from the front: the last answer to revoke (rule 11).
     pub kept: u32,
     /// CPU time of its threads, in nanoseconds, from when the run was requested.
@@ -165,6 +167,14 @@ pub struct RunReport {
     pub stalled: Strip,
     /// Metrics of its operators.
     pub operators: Vec<OperatorMetric>,
+}
+
+impl RunReport {
+    /// What other engines of the device's node did of it, in words; None: nothing.
+    pub fn lent_text(&self) -> Option<String> {
+        let Self { lent, morsels, .. } = self;
+        (*lent > 0).then(|| format!("{lent} of {morsels} morsels"))
+    }
 }
 
 /// One metric of one operator, folded over partitions.
@@ -297,6 +307,8 @@ pub struct DeviceStatus {
     pub history: HistoryFigures,
     /// Runs that were not released, by number.
     pub runs: Vec<RunStatus>,
+    /// Morsels that its runs have not begun, of the inputs that stream through them.
+    pub queue: u64,
 }
 
 /// The status of one run.

@@ -466,6 +466,7 @@ fn execute() -> Execute {
         reserved: vec![extent(9, 4), extent(0, 1)],
         extensible: true,
         history: cleave_fragment::filter_history::HistoryMode::Off,
+        lends: true,
     }
 }
 
@@ -493,6 +494,7 @@ fn replies() -> Vec<Reply> {
             slot_bytes_max: 8,
             transfer_bytes_max: 9,
             owner: Some(Ownership { database: [1; 16], epoch: 2, incarnation: 3 }),
+            node: "node".into(),
         }),
         Reply::Profile(Box::new(SideProfile::assumed(3, 1 << 20))),
         Reply::Status(DeviceStatus {
@@ -518,6 +520,7 @@ fn replies() -> Vec<Reply> {
                 consumed: 1,
                 memory_bytes: 9,
             }],
+            queue: 7,
         }),
     ]
 }
@@ -536,6 +539,7 @@ fn report() -> RunReport {
         wall: Duration::from_secs(10),
         peak_memory_bytes: 11,
         partitions: 12,
+        lent: 4,
         kept: 13,
         worked: Strip::new(Duration::from_millis(2), vec![5, 6]).unwrap_or_default(),
         stalled: Strip::default(),

@@ -394,6 +394,7 @@ async fn lock_on(device: &Device, job: &LockingJob, object: u64, vids: Range<u64
         reserved: Vec::new(),
         extensible: false,
         history: cleave_fragment::filter_history::HistoryMode::Off,
+        lends: false,
         partitions: 1,
         memory_bytes: 4 << 20,
         slot_count: 4,

@@ -493,6 +493,7 @@ impl FragmentExec {
             snapshot: self.context.state().snapshot().commit,
             inputs: numbers.zip(morsels).collect(),
             partitions: u32::from(!self.fragment.may_run_as_partitions),
+            lends: settings.stealing != When::Never && self.fragment.fetch.is_none(),
             memory_bytes: settings.device_memory_bytes.min(room),
             slot_count: settings.slot_count,
             slot_bytes: self.fragment.slot_bytes,

@@ -137,6 +137,7 @@ impl DeviceService for Silent {
                 slot_bytes_max: 0,
                 transfer_bytes_max: 0,
                 owner: None,
+                node: String::new(),
             })),
             Request::Write(_) => std::future::pending().await,
             Request::Reserve { extents } => {

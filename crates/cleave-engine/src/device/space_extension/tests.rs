@@ -59,6 +59,7 @@ impl DeviceService for Asker {
                 slot_bytes_max: 0,
                 transfer_bytes_max: 0,
                 owner: None,
+                node: String::new(),
             })),
             Request::Reserve { extents } => {
                 match extents.iter().any(|extent| extent.end().0 > self.block_count) {
@@ -121,6 +122,7 @@ fn request(claim: &Claim, reserved: Vec<Extent>) -> Execute {
         reserved,
         extensible: true,
         history: cleave_fragment::filter_history::HistoryMode::Off,
+        lends: false,
         locks: None,
         partitions: 1,
         memory_bytes: 0,

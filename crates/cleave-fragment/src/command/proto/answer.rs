@@ -84,6 +84,8 @@ struct IdentityProto {
     transfer_bytes_max: u64,
     #[prost(message, optional, tag = "11")]
     owner: Option<OwnershipProto>,
+    #[prost(string, tag = "12")]
+    node: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -131,6 +133,8 @@ struct StatusProto {
     incarnation: u64,
     #[prost(message, optional, tag = "9")]
     history: Option<HistoryProto>,
+    #[prost(uint64, tag = "10")]
+    queue: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -213,6 +217,8 @@ struct ReportProto {
     worked: Option<StripProto>,
     #[prost(message, optional, tag = "16")]
     stalled: Option<StripProto>,
+    #[prost(uint64, tag = "17")]
+    lent: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -272,6 +278,7 @@ pub fn encode_reply(request: u64, reply: Reply) -> Frame {
                 epoch: owner.epoch,
                 incarnation: owner.incarnation,
             }),
+            node: identity.node,
         }),
         Reply::Read(payloads) => {
             let mut items = Vec::with_capacity(payloads.len());
@@ -341,6 +348,7 @@ pub fn decode_reply(frame: Frame) -> Decoded<Reply> {
             slot_bytes_max: identity.slot_bytes_max,
             transfer_bytes_max: identity.transfer_bytes_max,
             owner: identity.owner.map(owner_from_proto).transpose()?,
+            node: identity.node,
         }),
         AnswerProto::Read(read) => {
             let mut payloads = Vec::new();
@@ -447,6 +455,7 @@ pub fn encode_report(request: u64, report: RunReport) -> Frame {
         wall_ns: nanos(report.wall),
         peak_memory_bytes: report.peak_memory_bytes,
         partitions: report.partitions,
+        lent: report.lent,
         kept: report.kept,
         worked: Some(strip_to_proto(&report.worked)),
         stalled: Some(strip_to_proto(&report.stalled)),
@@ -497,6 +506,7 @@ pub fn decode_report(frame: Frame) -> Decoded<RunReport> {
         wall: Duration::from_nanos(message.wall_ns.min(FIGURE_MAX)),
         peak_memory_bytes: message.peak_memory_bytes.min(FIGURE_MAX),
         partitions: message.partitions,
+        lent: message.lent.min(FIGURE_MAX),
         kept: message.kept,
         worked: strip_from_proto(message.worked)?,
         stalled: strip_from_proto(message.stalled)?,
@@ -561,6 +571,7 @@ fn status_to_proto(status: DeviceStatus) -> StatusProto {
                 memory_bytes: run.memory_bytes,
             })
             .collect(),
+        queue: status.queue,
     }
 }
 
@@ -587,6 +598,7 @@ fn status_from_proto(status: StatusProto) -> Decoded<DeviceStatus> {
         media_bytes_written: status.media_bytes_written,
         history: status.history.map(HistoryFigures::from).unwrap_or_default(),
         runs: runs.collect::<Decoded<_>>()?,
+        queue: status.queue,
     })
 }
 

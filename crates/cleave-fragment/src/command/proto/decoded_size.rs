@@ -15,9 +15,11 @@ use cleave_media::Extent;
 use cleave_store::{ColumnRef, KeyRange, PageRef, SegmentId};
 
 use super::dead_rows::ROWS_MAX;
+use super::indexes::{
+    IndexFilterProto, IndexFilteredPartProto, IndexInputProto, IndexPagesProto, KeyRangeProto,
+};
 use super::{
-    BroadcastProto, ExtentProto, IndexFilterProto, IndexFilteredPartProto, IndexInputProto,
-    IndexPagesProto, InputProto, KeyRangeProto, MorselPageProto, MorselProto, PageProto,
+    BroadcastProto, ExtentProto, InputProto, MorselPageProto, MorselProto, PageProto,
     ReadItemProto, SettingProto,
 };
 use crate::broadcast::Broadcast;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cleave_store::DeadRows;
+use cleave_store::{DeadRows, KeyRange};
 use proptest::prelude::*;
 
 use super::answer::{
@@ -18,6 +18,8 @@ use crate::command::status::{
     RunStatus,
 };
 use crate::filter_history::HistoryFigures;
+use crate::index_filter::{IndexFilter, IndexFilteredPart, ScanKeys, Thrift};
+use crate::index_input::{IndexInput, IndexPages};
 use crate::profile::SideProfile;
 use crate::strip::Strip;
 
@@ -190,6 +192,7 @@ fn execute_comes_back_as_it_was() {
         reserved: vec![page(0).extent, Extent { start: BlockAddress(0), block_count: 1 }],
         extensible: true,
         history: HistoryMode::Always,
+        lends: true,
     };
     assert_eq!(decode_execute(encode_execute(1, execute.clone())).unwrap(), execute);
     let by_batches = Execute { locks: Some(RunLocks::Batches), ..execute.clone() };
@@ -249,6 +252,7 @@ fn every_reply() -> Vec<Reply> {
             slot_bytes_max: 8,
             transfer_bytes_max: 9,
             owner: Some(Ownership { database: [1; 16], epoch: 2, incarnation: u64::MAX }),
+            node: "a node".into(),
         }),
         Reply::Profile(Box::new(SideProfile::assumed(3, 1 << 20))),
         Reply::Status(DeviceStatus {
@@ -277,6 +281,7 @@ fn every_reply() -> Vec<Reply> {
                     memory_bytes: 9,
                 })
                 .collect(),
+            queue: 10,
         }),
     ]
 }
@@ -339,6 +344,7 @@ fn errors_slots_and_reports_come_back_as_they_were() {
         wall: Duration::from_secs(10),
         peak_memory_bytes: 11,
         partitions: 12,
+        lent: 5,
         kept: 7,
         worked: Strip::new(Duration::from_millis(2), vec![5, 6]).unwrap_or_default(),
         stalled: Strip::default(),

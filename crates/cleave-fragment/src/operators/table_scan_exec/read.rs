@@ -116,12 +116,12 @@ pub(super) fn scan_stream(
     input: Arc<dyn MorselSource>,
     pass: usize,
 ) -> BoxStream<'static, Result<RecordBatch>> {
+    let (fetch, partition) = (run.scan.fetch, run.partition);
     let run = Arc::new(run);
-    let fetch = run.scan.fetch;
     // A limited scan reads nothing ahead: the first morsel may be enough.
     let ahead = if fetch.is_some() { 1 } else { run.context.read_ahead.max(1) };
     let morsels = stream::unfold(input, move |input| async move {
-        let morsel = input.next(pass).await?;
+        let morsel = input.next(pass, partition).await?;
         Some((morsel, input))
     });
     let (reader, decoder) = (Arc::clone(&run), Arc::clone(&run));

@@ -345,7 +345,7 @@ impl Stealing {
 }
 
 impl MorselSource for Stealing {
-    fn next(&self, pass: usize) -> BoxFuture<'_, Option<Morsel>> {
+    fn next(&self, pass: usize, _partition: usize) -> BoxFuture<'_, Option<Morsel>> {
         self.next_of(pass).boxed()
     }
 }

@@ -53,7 +53,7 @@ impl World {
                 found.push(next);
             }
         };
-        // A partition takes the next morsel.
+        // A partition takes the next morsel, on a core of the device's own or on one that its node lends it.
         may(&|world| {
             let place = if world.restarted { None } else { world.device.take(world.device.begun) };
             place.is_some_and(|place| world.device_ran.insert(place))

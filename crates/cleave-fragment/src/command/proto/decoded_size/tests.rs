@@ -88,6 +88,7 @@ fn what_hosts_send_counts_for_what_it_is() {
         fed: vec![1, 2, 3],
         first_slot: 0,
         locks: None,
+        lends: false,
     };
     let frame = encode_execute(1, execute.clone());
     let counted = execute_bytes(&frame.head);
