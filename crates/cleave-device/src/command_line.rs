@@ -1,5 +1,7 @@
 //! The program `cleaved`, from its arguments to its exit code. `cleave device-process` is the same program.
 //!
+//! Each `--media` is an engine of its own: to hosts a device, with its own ports. Together they are a [`Node`].
+//!
 //! It makes nothing silently: it reports when it creates a missing media file or identity. It needs no orderly
 //! shutdown: writes that a host was told are synced are on the media, and the host repeats or gives up the others, so a
 //! signal may stop it at any moment.
@@ -14,34 +16,42 @@ use std::time::Duration;
 
 use cleave_fragment::link::{DeviceIdentity, TlsFileError, Token};
 use cleave_media::{DirectFile, MediaError, MediaIdentity, OpenMode, private};
+use futures::future::join_all;
 
+use crate::node::Node;
 use crate::owner_record::{OwnerRecord, OwnerRecordError};
 use crate::runtime::{Runtime, RuntimeError, RuntimeOptions};
 use crate::serve::{ListenOptions, Listener, LocalListener, LocalOptions, Log, ServeError};
 
 const HELP: &str = "\
-cleaved: a Cleave device: serves the blocks of one media, and runs fragments of queries beside them
+cleaved: a Cleave device: serves the blocks of its media, and runs fragments of queries beside them
 
 Usage: cleaved --media FILE --listen HOST:PORT (--token-file FILE | --token-env NAME) [options]
        cleaved --media FILE --local SOCKET [options]
+       cleaved --node NAME --media FILE [its options] --media FILE [its options] ... [options]
+
+To hosts each --media is a device of its own. Those of one process are a node, and lend idle cores to each other.
+The options from --id-file to --port-file are for the --media before them, the others for all.
 
   --media FILE            file or block device that holds the pages; a file is made if it is not there
   --id-file FILE          keeps the media's identity (default: beside the media, as its name with .id); beside
                           it, as its name with .owner, lies whose it is; a block device keeps both itself
-  --overwrite-media       take a block device that holds something else, and lose that
-  --hand-over             forget whose the media is: the next database that asks may have all of it
   --listen HOST:PORT      where hosts connect; port 0 takes a free one
   --local SOCKET          where this user's hosts on this machine connect, through shared memory; may stand
                           beside --listen
+  --cores N               threads that run fragments (default: all cores, divided among the devices)
+  --memory BYTES          memory for fragments, as in 256MiB (default: 256MiB)
+  --filter-history BYTES  memory for which rows conditions were true for (default: 32MiB)
+  --port-file FILE        write the port to FILE once hosts can connect
+
+  --node NAME             the node's name: letters, digits, -, _ and .
+  --overwrite-media       take a block device that holds something else, and lose that
+  --hand-over             forget whose the media is: the next database that asks may have all of it
   --token-file FILE       file with the token that hosts must show (16 characters or more)
   --token-env NAME        environment variable with the token, instead of a file
   --tls-cert FILE         certificate (PEM) to show; required where other machines can connect
   --tls-key FILE          its private key (PEM)
-  --cores N               threads that run fragments (default: all cores)
-  --memory BYTES          memory for fragments, as in 256MiB (default: 256MiB)
-  --filter-history BYTES  memory for which rows conditions were true for (default: 32MiB)
-  --rate-cap BYTES        bytes a second in each direction, as in 125MB (default: none)
-  --port-file FILE        write the port to FILE once hosts can connect
+  --rate-cap BYTES        bytes a second in each direction of each device, as in 125MB (default: none)
   --until-stdin-closes    end when standard input is closed, as by a program that started this one
   --help                  print this
   --version               print the version
@@ -78,22 +88,29 @@ enum Failure {
 /// The parsed arguments.
 #[derive(Debug, Default)]
 struct Options {
-    media: Option<PathBuf>,
-    id_file: Option<PathBuf>,
+    engines: Vec<EngineOptions>,
+    node: Option<String>,
     overwrite_media: bool,
-    listen: Option<String>,
-    local: Option<PathBuf>,
     token_file: Option<PathBuf>,
     token_env: Option<String>,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
+    rate_cap: Option<u64>,
+    until_stdin_closes: bool,
+    hand_over: bool,
+}
+
+/// Those of one media.
+#[derive(Debug, Default)]
+struct EngineOptions {
+    media: Option<PathBuf>,
+    id_file: Option<PathBuf>,
+    listen: Option<String>,
+    local: Option<PathBuf>,
     cores: Option<u32>,
     memory_bytes: Option<u64>,
     filter_history_bytes: Option<u64>,
-    rate_cap: Option<u64>,
     port_file: Option<PathBuf>,
-    until_stdin_closes: bool,
-    hand_over: bool,
 }
 
 #[derive(Debug)]
@@ -133,6 +150,7 @@ fn say(text: &str) {
 
 fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Invocation, Failure> {
     let mut options = Options::default();
+    let mut engine = EngineOptions::default();
     let mut arguments = arguments.peekable();
     while let Some(argument) = arguments.next() {
         let Some(text) = argument.to_str() else {
@@ -164,10 +182,19 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Invocation, Failur
             || inline.clone().or_else(|| arguments.next()).filter(|value| !value.is_empty());
         let missing = || Failure::Usage(format!("{name} needs a value"));
         match name.as_str() {
-            "--media" => options.media = Some(value().ok_or_else(missing)?.into()),
-            "--id-file" => options.id_file = Some(value().ok_or_else(missing)?.into()),
-            "--listen" => options.listen = Some(text_of(&name, value().ok_or_else(missing)?)?),
-            "--local" => options.local = Some(value().ok_or_else(missing)?.into()),
+            "--media" => {
+                let media = value().ok_or_else(missing)?;
+                if engine.media.is_some() {
+                    options.engines.push(std::mem::take(&mut engine));
+                }
+                engine.media = Some(media.into());
+            }
+            "--id-file" => engine.id_file = Some(value().ok_or_else(missing)?.into()),
+            "--listen" => engine.listen = Some(text_of(&name, value().ok_or_else(missing)?)?),
+            "--local" => engine.local = Some(value().ok_or_else(missing)?.into()),
+            "--node" => {
+                options.node = Some(node_name(text_of(&name, value().ok_or_else(missing)?)?)?);
+            }
             "--token-file" => options.token_file = Some(value().ok_or_else(missing)?.into()),
             "--token-env" => {
                 options.token_env = Some(text_of(&name, value().ok_or_else(missing)?)?)
@@ -177,22 +204,35 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Invocation, Failur
             "--cores" => {
                 let text = text_of(&name, value().ok_or_else(missing)?)?;
                 let cores = text.parse().ok().filter(|cores| (1..=1024).contains(cores));
-                options.cores = Some(cores.ok_or_else(|| {
+                engine.cores = Some(cores.ok_or_else(|| {
                     Failure::Usage(format!("--cores takes a number from 1 to 1024, not `{text}`"))
                 })?);
             }
             "--memory" => {
-                options.memory_bytes = Some(bytes_of(&name, value().ok_or_else(missing)?)?)
+                engine.memory_bytes = Some(bytes_of(&name, value().ok_or_else(missing)?)?)
             }
             "--filter-history" => {
-                options.filter_history_bytes = Some(bytes_of(&name, value().ok_or_else(missing)?)?)
+                engine.filter_history_bytes = Some(bytes_of(&name, value().ok_or_else(missing)?)?)
             }
             "--rate-cap" => options.rate_cap = Some(bytes_of(&name, value().ok_or_else(missing)?)?),
-            "--port-file" => options.port_file = Some(value().ok_or_else(missing)?.into()),
+            "--port-file" => engine.port_file = Some(value().ok_or_else(missing)?.into()),
             _ => return Err(Failure::Usage(format!("unknown argument {text}"))),
         }
     }
+    options.engines.push(engine);
     Ok(Invocation::Run(Box::new(options)))
+}
+
+/// Hosts show it before the name of a device, with a colon between them.
+fn node_name(text: String) -> Result<String, Failure> {
+    const BYTES_MAX: usize = 63;
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if text.len() <= BYTES_MAX && text.chars().all(is_allowed) {
+        return Ok(text);
+    }
+    Err(Failure::Usage(format!(
+        "--node takes up to {BYTES_MAX} letters, digits, `-`, `_` and `.`, not `{text}`"
+    )))
 }
 
 fn text_of(name: &str, value: OsString) -> Result<String, Failure> {
@@ -223,66 +263,14 @@ fn bytes_of(name: &str, value: OsString) -> Result<u64, Failure> {
 
 fn run(options: &Options) -> Result<(), Failure> {
     private::keep_to_oneself();
-    let needs = |name: &str| Failure::Usage(format!("{name} is needed"));
-    let media_path = options.media.as_deref().ok_or_else(|| needs("--media"))?;
     let log: Log = Arc::new(say);
-    let remote = match &options.listen {
-        Some(listen) => Some(listen_options(options, listen, &log)?),
-        None if options.local.is_none() => return Err(needs("--listen or --local")),
-        None => {
-            let given = [
-                (options.token_file.is_some(), "--token-file"),
-                (options.token_env.is_some(), "--token-env"),
-                (options.tls_cert.is_some(), "--tls-cert"),
-                (options.tls_key.is_some(), "--tls-key"),
-                (options.port_file.is_some(), "--port-file"),
-            ];
-            match given.iter().find(|(is_given, _)| *is_given) {
-                Some((_, name)) => {
-                    return Err(Failure::Usage(format!("{name} goes with --listen")));
-                }
-                None => None,
-            }
-        }
-    };
-    let id_file = match &options.id_file {
-        Some(path) => path.clone(),
-        None => MediaIdentity::path_beside(media_path),
-    };
-    let media = Arc::new(open_media(media_path, &id_file, options.overwrite_media)?);
-    if let Some(path) = &options.port_file
-        && path.exists()
-    {
-        // The port of a dead device, which nobody who waits for the new one may find.
-        let failed = |source| Failure::File { what: "cannot replace", path: path.clone(), source };
-        std::fs::remove_file(path).map_err(failed)?;
-    }
-    let mut runtime_options = RuntimeOptions::new(device_id(&media, &id_file)?);
-    if options.hand_over {
-        // First, because the present record may be damaged.
-        OwnerRecord::beside_identity(&id_file).replace(None)?;
-    }
-    runtime_options.owner = OwnerRecord::of_media(&media, &id_file)?;
-    if options.hand_over {
-        runtime_options.owner.replace(None)?;
-        say("handed over: the next database that asks may have all of the media");
-    }
-    if let Some(cores) = options.cores {
-        runtime_options.cores = cores;
-    }
-    if let Some(bytes) = options.memory_bytes {
-        runtime_options.fragment_memory_bytes = bytes;
-    }
-    if let Some(bytes) = options.filter_history_bytes {
-        runtime_options.filter_history_bytes = bytes;
-    }
-    let summary = format!(
-        "media {}, {} cores and {} bytes for fragments",
-        media_path.display(),
-        runtime_options.cores,
-        runtime_options.fragment_memory_bytes
-    );
-    let runtime = Runtime::new(media, runtime_options)?;
+    let remote = |engine| remote_options(options, engine, &log);
+    // All of them before any media is made.
+    let remotes = options.engines.iter().map(remote).collect::<Result<Vec<_>, Failure>>()?;
+    let node = Node::new(options.node.clone().unwrap_or_default());
+    let engines = options.engines.iter().zip(remotes);
+    let engines = engines.map(|(given, remote)| Engine::open(options, given, remote, &node));
+    let engines = engines.collect::<Result<Vec<_>, Failure>>()?;
     // The sockets' own thread; fragments and media have others.
     let threads = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -291,45 +279,14 @@ fn run(options: &Options) -> Result<(), Failure> {
         .build()
         .map_err(Failure::Threads)?;
     threads.block_on(async {
-        // Both before anything is reported: the device is then reachable on all ways.
-        let local = match &options.local {
-            Some(socket) => {
-                let socket = socket.clone();
-                let local_options = LocalOptions { socket, rate_cap: options.rate_cap, log };
-                Some(LocalListener::bind(Arc::clone(&runtime) as _, local_options).await?)
-            }
-            None => None,
-        };
-        let remote = match remote {
-            Some(listen_options) => {
-                let with_tls =
-                    if listen_options.identity.is_some() { "with TLS" } else { "without TLS" };
-                Some((Listener::bind(runtime, listen_options).await?, with_tls))
-            }
-            None => None,
-        };
-        if let Some(socket) = &options.local {
-            say(&format!("listening on {} for this user; {summary}", socket.display()));
+        // All before anything is reported: the node is then reachable on all ways.
+        let mut listening = Vec::new();
+        for engine in engines {
+            listening.push(engine.listen(options.rate_cap, &log).await?);
         }
-        if let Some((listener, with_tls)) = &remote {
-            let address = listener.local_address();
-            say(&format!("listening on {address} {with_tls}; {summary}"));
-            if let Some(path) = &options.port_file {
-                write_port(path, address.port())?;
-            }
-        }
+        listening.iter().try_for_each(Listening::report)?;
         let serving = async {
-            let serve_remote = async {
-                if let Some((listener, _)) = remote {
-                    listener.serve().await;
-                }
-            };
-            let serve_local = async {
-                if let Some(listener) = local {
-                    listener.serve().await;
-                }
-            };
-            futures::future::join(serve_remote, serve_local).await;
+            join_all(listening.into_iter().map(Listening::serve)).await;
         };
         if options.until_stdin_closes {
             let closed = stdin_closed()?;
@@ -342,6 +299,160 @@ fn run(options: &Options) -> Result<(), Failure> {
         }
         Ok(())
     })
+}
+
+/// An engine that may serve.
+struct Engine<'a> {
+    given: &'a EngineOptions,
+    remote: Option<ListenOptions>,
+    runtime: Arc<Runtime>,
+    summary: String,
+}
+
+impl<'a> Engine<'a> {
+    /// Opens the media of `given`, for an engine of `node`.
+    fn open(
+        options: &Options,
+        given: &'a EngineOptions,
+        remote: Option<ListenOptions>,
+        node: &Arc<Node>,
+    ) -> Result<Self, Failure> {
+        let media_path = given.media.as_deref().ok_or_else(|| needed("--media"))?;
+        let id_file = match &given.id_file {
+            Some(path) => path.clone(),
+            None => MediaIdentity::path_beside(media_path),
+        };
+        let media = Arc::new(open_media(media_path, &id_file, options.overwrite_media)?);
+        if let Some(path) = &given.port_file
+            && path.exists()
+        {
+            // The port of a dead device, which nobody who waits for the new one may find.
+            let failed =
+                |source| Failure::File { what: "cannot replace", path: path.clone(), source };
+            std::fs::remove_file(path).map_err(failed)?;
+        }
+        let mut runtime_options = RuntimeOptions::new(device_id(&media, &id_file)?);
+        if options.hand_over {
+            // First, because the present record may be damaged.
+            OwnerRecord::beside_identity(&id_file).replace(None)?;
+        }
+        runtime_options.owner = OwnerRecord::of_media(&media, &id_file)?;
+        if options.hand_over {
+            runtime_options.owner.replace(None)?;
+            say("handed over: the next database that asks may have all of the media");
+        }
+        let engine_count = u32::try_from(options.engines.len()).unwrap_or(u32::MAX);
+        let share = runtime_options.cores / engine_count.max(1);
+        runtime_options.cores = given.cores.unwrap_or(share.max(1));
+        if let Some(bytes) = given.memory_bytes {
+            runtime_options.fragment_memory_bytes = bytes;
+        }
+        if let Some(bytes) = given.filter_history_bytes {
+            runtime_options.filter_history_bytes = bytes;
+        }
+        let summary = format!(
+            "media {}, {} cores and {} bytes for fragments",
+            media_path.display(),
+            runtime_options.cores,
+            runtime_options.fragment_memory_bytes
+        );
+        let runtime = Runtime::in_node(media, runtime_options, node)?;
+        Ok(Self { given, remote, runtime, summary })
+    }
+
+    async fn listen(self, rate_cap: Option<u64>, log: &Log) -> Result<Listening<'a>, Failure> {
+        let Self { given, remote, runtime, summary } = self;
+        let local = match &given.local {
+            Some(socket) => {
+                let options =
+                    LocalOptions { socket: socket.clone(), rate_cap, log: Arc::clone(log) };
+                Some(LocalListener::bind(Arc::clone(&runtime) as _, options).await?)
+            }
+            None => None,
+        };
+        let remote = match remote {
+            Some(options) => {
+                let with_tls = if options.identity.is_some() { "with TLS" } else { "without TLS" };
+                Some((Listener::bind(runtime, options).await?, with_tls))
+            }
+            None => None,
+        };
+        Ok(Listening { given, local, remote, summary })
+    }
+}
+
+/// An engine that hosts can reach.
+struct Listening<'a> {
+    given: &'a EngineOptions,
+    local: Option<LocalListener>,
+    /// Whether with TLS, in words.
+    remote: Option<(Listener, &'static str)>,
+    summary: String,
+}
+
+impl Listening<'_> {
+    fn report(&self) -> Result<(), Failure> {
+        let summary = &self.summary;
+        if let Some(socket) = &self.given.local {
+            say(&format!("listening on {} for this user; {summary}", socket.display()));
+        }
+        if let Some((listener, with_tls)) = &self.remote {
+            let address = listener.local_address();
+            say(&format!("listening on {address} {with_tls}; {summary}"));
+            if let Some(path) = &self.given.port_file {
+                write_port(path, address.port())?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn serve(self) {
+        let Self { local, remote, .. } = self;
+        let serve_remote = async {
+            if let Some((listener, _)) = remote {
+                listener.serve().await;
+            }
+        };
+        let serve_local = async {
+            if let Some(listener) = local {
+                listener.serve().await;
+            }
+        };
+        futures::future::join(serve_remote, serve_local).await;
+    }
+}
+
+fn needed(name: &str) -> Failure {
+    Failure::Usage(format!("{name} is needed"))
+}
+
+/// How other machines reach `engine`; None: they do not.
+fn remote_options(
+    options: &Options,
+    engine: &EngineOptions,
+    log: &Log,
+) -> Result<Option<ListenOptions>, Failure> {
+    if engine.media.is_none() {
+        return Err(needed("--media"));
+    }
+    if let Some(listen) = &engine.listen {
+        return listen_options(options, listen, log).map(Some);
+    }
+    if engine.local.is_none() {
+        return Err(needed("--listen or --local"));
+    }
+    let listens = options.engines.iter().any(|engine| engine.listen.is_some());
+    let given = [
+        (options.token_file.is_some() && !listens, "--token-file"),
+        (options.token_env.is_some() && !listens, "--token-env"),
+        (options.tls_cert.is_some() && !listens, "--tls-cert"),
+        (options.tls_key.is_some() && !listens, "--tls-key"),
+        (engine.port_file.is_some(), "--port-file"),
+    ];
+    match given.iter().find(|(is_given, _)| *is_given) {
+        Some((_, name)) => Err(Failure::Usage(format!("{name} goes with --listen"))),
+        None => Ok(None),
+    }
 }
 
 /// The options for connections from other machines.

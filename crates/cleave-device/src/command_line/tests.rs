@@ -21,16 +21,37 @@ fn values_follow_or_are_joined() {
         "--filter-history=1MB",
     ]);
     let options = options.unwrap();
-    assert_eq!(options.media.as_deref(), Some(Path::new("m")));
-    assert_eq!(options.listen.as_deref(), Some("[::1]:0"));
-    assert_eq!((options.cores, options.memory_bytes), (Some(3), Some(1 << 30)));
-    assert_eq!(options.filter_history_bytes, Some(1_000_000));
+    let [engine] = options.engines.as_slice() else { panic!("{options:?}") };
+    assert_eq!(engine.media.as_deref(), Some(Path::new("m")));
+    assert_eq!(engine.listen.as_deref(), Some("[::1]:0"));
+    assert_eq!((engine.cores, engine.memory_bytes), (Some(3), Some(1 << 30)));
+    assert_eq!(engine.filter_history_bytes, Some(1_000_000));
     assert!(!options.until_stdin_closes);
     assert!(parsed(&["--until-stdin-closes"]).unwrap().until_stdin_closes);
     assert!(parsed(&["--until-stdin-closes=yes"]).is_err());
     assert!(!options.overwrite_media);
     assert!(parsed(&["--overwrite-media"]).unwrap().overwrite_media);
     assert!(parsed(&["--media="]).is_err());
+}
+
+#[test]
+fn options_belong_to_the_media_before_them() {
+    let first = ["--cores=2", "--media", "a", "--listen", "h:1", "--node", "n-1.x_y"];
+    let second = ["--token-env=T", "--media=b", "--local", "s", "--cores", "1", "--port-file=p"];
+    let options = parsed(&[first, second].concat()).unwrap();
+    let [a, b] = options.engines.as_slice() else { panic!("{options:?}") };
+    assert_eq!(
+        (a.media.as_deref(), b.media.as_deref()),
+        (Some(Path::new("a")), Some(Path::new("b")))
+    );
+    assert_eq!((a.cores, b.cores), (Some(2), Some(1)), "one before all media is of the first");
+    assert_eq!((a.listen.as_deref(), b.listen.as_deref()), (Some("h:1"), None));
+    assert!(a.local.is_none() && b.local.is_some() && a.port_file.is_none());
+    assert_eq!(options.node.as_deref(), Some("n-1.x_y"));
+    assert_eq!(options.token_env.as_deref(), Some("T"));
+    for name in ["a:b", "a b", "ä", &"n".repeat(64)] {
+        assert!(parsed(&["--node", name]).is_err(), "{name}");
+    }
 }
 
 #[test]

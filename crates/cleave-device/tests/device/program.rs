@@ -20,15 +20,16 @@ use cleave_fragment::command::wire::{
     Frame, FrameKind, read_frame, read_welcome, write_frame, write_hello,
 };
 use cleave_fragment::command::{
-    CommandHeader, DeviceErrorCause, Ownership, Payload, Reply, Request,
+    CommandHeader, DeviceErrorCause, Execute, Ownership, Payload, Reply, Request,
 };
-use cleave_fragment::link::{Link, LinkError, Token};
+use cleave_fragment::link::{AbandonedRuns, Link, LinkError, Token};
 use cleave_media::BLOCK_SIZE;
 use cleave_media::files::write_durably;
 use tokio::net::TcpStream;
 
 use crate::bench::{
-    Bench, Credentials, ROW_COUNT, TOKEN, drain, extent, memory, scan, table_pages,
+    Bench, Credentials, ROW_COUNT, TOKEN, connect_remote, drain, extent, memory, scan, table_pages,
+    token,
 };
 
 struct Place {
@@ -251,6 +252,37 @@ async fn a_fragment_of_more_structures_than_memory_leaves_it_as_it_was() {
 }
 
 #[tokio::test]
+async fn each_media_is_a_device_and_all_are_a_node() {
+    let place = Place::new();
+    let mut command = place.command("127.0.0.1:0");
+    command.args(["--node", "n1", "--media"]).arg(place.path("second"));
+    command.args(["--listen", "127.0.0.1:0", "--cores=1", "--port-file"]).arg(place.path("port2"));
+    let mut process = Process(command.spawn().unwrap());
+    let mut benches = Vec::new();
+    let mut devices = Vec::new();
+    for (name, cores) in [("port", 2), ("port2", 1)] {
+        let port = port(&mut process, &place.path(name)).await;
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let link = connect_remote(address, token(), None, None, AbandonedRuns::default());
+        let bench = Bench::of(link.await.unwrap(), memory(), None).await;
+        let Reply::Identity(identity) = bench.call(Request::Identify).await.unwrap() else {
+            panic!()
+        };
+        assert_eq!((identity.node.as_str(), identity.cores), ("n1", cores));
+        devices.push(identity.device);
+        benches.push(bench);
+    }
+    assert_ne!(devices[0], devices[1]);
+    let morsels = benches[1].load().await;
+    let request = benches[1].request(1, &scan(None), &morsels);
+    let request = Execute { partitions: 0, lends: true, ..request };
+    let mut stream = benches[1].execute(request).await;
+    assert_eq!(drain(&mut stream).await.unwrap(), (0..ROW_COUNT).collect::<Vec<_>>());
+    assert_eq!(stream.report().unwrap().partitions, 1);
+    assert!(place.path("second.id").exists());
+}
+
+#[tokio::test]
 async fn it_ends_with_the_program_that_started_it() {
     let place = Place::new();
     let mut command = place.command("127.0.0.1:0");
@@ -291,6 +323,8 @@ fn misuse_is_explained() {
         (&["--listen", "127.0.0.1:0"], "--media is needed"),
         (&["--media", "x", "--listen", "nonsense", "--token-env", "X"], "HOST:PORT"),
         (&["--cores", "0"], "from 1 to 1024"),
+        (&["--node", "n1:d1"], "--node takes up to 63 letters"),
+        (&["--media", "x", "--local", "s", "--media", "y"], "--listen or --local is needed"),
         (&["--memory", "12 parsecs"], "--memory takes bytes"),
         (&["--rate-cap", "99999999999999999999"], "--rate-cap takes bytes"),
         (&["--frobnicate"], "unknown argument --frobnicate"),
