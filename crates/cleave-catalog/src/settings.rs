@@ -562,7 +562,7 @@ pub const LIST: &[Setting] = &[
     timeouts::STATEMENT,
     Setting {
         name: "stealing",
-        description: "Whether an idle host takes over morsels of running fragments: on (by cost), off or always",
+        description: "Whether idle hosts and devices take morsels of running fragments: on (by cost), off or always",
         values: WHEN,
         get: |settings| when_text(settings.stealing),
         set: |settings, value| settings.stealing = value.when(),

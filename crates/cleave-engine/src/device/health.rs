@@ -131,6 +131,11 @@ impl Told {
         usable.collect::<Vec<_>>().join(", ")
     }
 
+    /// The name of the storage node that it is an engine of.
+    fn node(&self) -> Option<String> {
+        Some(self.identity.node.clone()).filter(|name| !name.is_empty())
+    }
+
     /// Fragments that have not come to their end.
     fn run_count(&self) -> usize {
         let states = self.status.runs.iter().map(|run| run.state);
@@ -162,6 +167,7 @@ fn as_batch(devices: &[Health]) -> Result<RecordBatch> {
         ("name", false, texts(|device| Some(device.name.clone()))),
         ("kind", false, texts(|device| Some(device.mode.to_string()))),
         ("address", true, texts(address)),
+        ("node", true, texts(|device| device.told().and_then(Told::node))),
         ("state", false, texts(|device| Some(device.state().to_owned()))),
         ("error", true, texts(|device| device.told.as_ref().err().map(Error::to_string))),
         ("cores", true, counts(|told| usize::try_from(told.identity.cores).unwrap_or(usize::MAX))),
@@ -173,6 +179,7 @@ fn as_batch(devices: &[Health]) -> Result<RecordBatch> {
         ),
         ("capabilities", true, texts(|device| device.told().map(Told::capabilities))),
         ("runs", true, counts(Told::run_count)),
+        ("queue", true, numbers(|device| Some(device.told()?.status.queue))),
         ("used_bytes", false, numbers(|device| Some(bytes(device.space.used_blocks)))),
         ("retired_bytes", false, numbers(|device| Some(bytes(device.space.retired_blocks)))),
         ("media_bytes_read", true, numbers(|device| Some(device.told()?.status.media_bytes_read))),

@@ -57,6 +57,7 @@ mod many_changes;
 mod many_result_sets;
 mod materialized_views;
 mod no_room;
+mod nodes;
 mod open;
 mod own_tables;
 mod page_filters;

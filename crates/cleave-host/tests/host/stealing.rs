@@ -18,23 +18,28 @@ pub(crate) async fn two_tables(
     database.add_device("nas", device).await.unwrap();
     let mut session = database.session();
     run(&mut session, "SET default_device = 'nas'").await;
-    run(&mut session, "CREATE TABLE few (id int PRIMARY KEY, kind int)").await;
-    run(&mut session, "CREATE TABLE many (id int PRIMARY KEY, few int, note text)").await;
+    fill(&mut session).await;
+    (directory, database, served, session)
+}
+
+/// Makes the two tables on the session's device.
+pub(crate) async fn fill(session: &mut Session) {
+    run(session, "CREATE TABLE few (id int PRIMARY KEY, kind int)").await;
+    run(session, "CREATE TABLE many (id int PRIMARY KEY, few int, note text)").await;
     // Each statement begins a page of its own.
     for first in (1..60_000).step_by(2000) {
         let last = first + 1999;
         let numbers = format!("FROM generate_series({first}, {last}) AS s(v)");
         if first < 4000 {
-            run(&mut session, &format!("INSERT INTO few SELECT v, v % 7 {numbers}")).await;
+            run(session, &format!("INSERT INTO few SELECT v, v % 7 {numbers}")).await;
         }
         let row = "v, nullif(v % 5000, 0), 'note ' || v || repeat('x', v % 90)";
-        run(&mut session, &format!("INSERT INTO many SELECT {row} {numbers}")).await;
+        run(session, &format!("INSERT INTO many SELECT {row} {numbers}")).await;
     }
-    (directory, database, served, session)
 }
 
 /// Statements, and whether both sides may share the streamed rows of one of their fragments.
-const STATEMENTS: [(&str, bool); 11] = [
+pub(crate) const STATEMENTS: [(&str, bool); 11] = [
     ("SELECT id, note FROM many WHERE id % 3 = 0", true),
     ("SELECT count(*), sum(id), min(note) FROM many WHERE note LIKE '%9%'", true),
     ("SELECT few, count(*), max(note) FROM many GROUP BY few", true),

@@ -547,6 +547,7 @@ fn report_lines(report: &RunReport, slot_bytes: u32) -> Vec<(String, String)> {
     let mut lines: Vec<_> = indexes.map(|figures| line("index", figures.to_string())).collect();
     let history = HistoryCounts::of_metrics(operators());
     lines.extend(history.map(|counts| line("filter history", counts.to_string())));
+    lines.extend(report.lent_text().map(|lent| line("other engines", lent)));
     lines.extend([
         line("rows scanned", report.rows_scanned.to_string()),
         line("page reads", report.pages_read.to_string()),
