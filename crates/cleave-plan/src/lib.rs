@@ -10,6 +10,7 @@
 //! 4. [`profile`]: what host, device and link can do. [`cost`]: what a split of the plan costs on them.
 //! 5. [`split`]: which operators of a physical plan run on a device, the cuts, and the reasons for what stays on the
 //!    host.
+//! 6. [`batch`]: which queries of a batch run at once.
 //!
 //! Deliberately absent: I/O, clocks, catalogs. Facts about tables come in through [`TableFacts`].
 
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 use datafusion_common::ScalarValue;
 
+pub mod batch;
 pub mod cardinality;
 pub mod cost;
 pub mod join_order;
