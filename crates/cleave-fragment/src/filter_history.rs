@@ -12,6 +12,7 @@
 //!    has it, so that conditions that never come again cost nothing.
 //! 3. [`FilterHistory::rows`] answers a formula for one page from what is known of its leaves;
 //!    [`FilterHistory::note`] adds a leaf.
+//! 4. Scans that are under way at the same time evaluate each other's leaves on the pages that they read (`live`).
 //!
 //! Invariants: rows are noted before visibility, for all rows of a page, and pages never change once something names
 //! them, so that nothing here is ever out of date: dead rows are left out afterwards, by each reader for itself. A page
@@ -22,6 +23,7 @@
 
 pub(crate) mod counts;
 mod formula;
+pub(crate) mod live;
 mod rows;
 mod store;
 

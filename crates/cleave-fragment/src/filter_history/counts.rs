@@ -8,6 +8,8 @@ pub(crate) const ANSWERED: &str = "history_answered";
 pub(crate) const UNREAD: &str = "history_unread";
 /// Pages of which something was noted.
 pub(crate) const NOTED: &str = "history_noted";
+/// Pages of which something was noted that only other scans asked.
+pub(crate) const SHARED: &str = "history_shared";
 
 /// Pages of scans, by what the history did for them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,6 +20,8 @@ pub struct HistoryCounts {
     pub unread: u64,
     /// Something was noted of them.
     pub noted: u64,
+    /// Conditions of other scans, which were under way, were evaluated on them.
+    pub shared: u64,
 }
 
 impl HistoryCounts {
@@ -29,6 +33,7 @@ impl HistoryCounts {
                 ANSWERED => counts.answered += count,
                 UNREAD => counts.unread += count,
                 NOTED => counts.noted += count,
+                SHARED => counts.shared += count,
                 _ => {}
             }
         }
@@ -38,7 +43,11 @@ impl HistoryCounts {
 
 impl fmt::Display for HistoryCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { answered, unread, noted } = self;
-        write!(f, "{unread} pages not read, {answered} answered, {noted} noted")
+        let Self { answered, unread, noted, shared } = self;
+        write!(f, "{unread} pages not read, {answered} answered, {noted} noted")?;
+        match shared {
+            0 => Ok(()),
+            _ => write!(f, ", {shared} for other scans"),
+        }
     }
 }

@@ -12,6 +12,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::formula::{Formula, Leaf, LeafKey};
+use super::live::{LiveScans, Registered};
 use super::rows::LeafRows;
 
 /// Bytes of the history of a side, unless its options say otherwise.
@@ -72,6 +73,11 @@ impl PageKey {
     pub fn row_count(&self) -> u32 {
         self.row_count
     }
+
+    /// Its segment, and its number there.
+    pub(super) fn place(&self) -> (u32, u32) {
+        (self.segment, self.page)
+    }
 }
 
 /// The history of a side, as one run uses it.
@@ -81,13 +87,15 @@ pub struct HistoryUse {
     mode: HistoryMode,
     /// The run's number: its scans and their partitions count a leaf once.
     run: u64,
+    /// Its scans that others see, by input.
+    scans: Arc<Mutex<HashMap<u32, Registered>>>,
 }
 
 impl HistoryUse {
     /// `history`, for one more run.
     pub fn new(history: &Arc<FilterHistory>, mode: HistoryMode) -> Self {
         let run = history.runs.fetch_add(1, Relaxed) + 1;
-        Self { history: Arc::clone(history), mode, run }
+        Self { history: Arc::clone(history), mode, run, scans: Arc::default() }
     }
 
     /// The history; None: it is not to be used.
@@ -102,6 +110,18 @@ impl HistoryUse {
         for leaf in formula.leaves_mut() {
             leaves.number(leaf, (self.mode, self.run));
         }
+    }
+
+    pub(super) fn owner(&self) -> &Arc<FilterHistory> {
+        &self.history
+    }
+
+    pub(super) fn run(&self) -> u64 {
+        self.run
+    }
+
+    pub(super) fn scans(&self) -> MutexGuard<'_, HashMap<u32, Registered>> {
+        self.scans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -160,6 +180,7 @@ pub struct FilterHistory {
     entries: Cache<EntryKey, Arc<LeafRows>, EntryBytes>,
     bytes_max: u64,
     leaves: Mutex<Leaves>,
+    live: LiveScans,
     runs: AtomicU64,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -179,6 +200,7 @@ impl FilterHistory {
             entries: Cache::with_weighter(expected.max(1), bytes_max, EntryBytes),
             bytes_max,
             leaves: Mutex::default(),
+            live: LiveScans::default(),
             runs: AtomicU64::default(),
             hits: AtomicU64::default(),
             misses: AtomicU64::default(),
@@ -229,6 +251,21 @@ impl FilterHistory {
         self.entries.get(&key).filter(|rows| rows.row_count == page.row_count)
     }
 
+    /// Whether anything can be kept.
+    pub(crate) fn has_room(&self) -> bool {
+        self.bytes_max > 0
+    }
+
+    /// Whether it is known for which rows of `page` `leaf` is true. This is no question that counts.
+    pub(crate) fn knows(&self, leaf: &Leaf, page: &PageKey) -> bool {
+        self.entries.contains_key(&EntryKey { page: *page, leaf: leaf.id })
+    }
+
+    /// The scans under way.
+    pub(crate) fn live(&self) -> &LiveScans {
+        &self.live
+    }
+
     /// Notes the `rows` of `page` for which the plain form of `leaf` is true, and for which it is NULL.
     pub fn note(&self, leaf: &Leaf, page: &PageKey, rows: LeafRows) {
         if leaf.id != LeafId::default() && rows.row_count == page.row_count {
@@ -240,6 +277,7 @@ impl FilterHistory {
     pub fn clear(&self) {
         // Numbers are not given twice: scans that still run may note what they have.
         self.leaves().columns.clear();
+        self.live.clear();
         self.entries.clear();
     }
 

@@ -46,6 +46,7 @@ mod filters_above;
 mod history;
 mod read;
 pub(crate) mod scan_page;
+mod shared_scan;
 
 use filters_above::FiltersAbove;
 

@@ -80,6 +80,7 @@ mod row_locks;
 mod sampled_statistics;
 mod sequences;
 mod settings;
+mod shared_scans;
 mod shipped_blocks;
 mod shipped_delta;
 mod side_by_side;

@@ -1,12 +1,16 @@
 //! A scan's own conditions and the [filter history](crate::filter_history): what is known of a page before it is read,
 //! and what is noted of it.
 //!
+//! A scan with others of its table under way [shares](super::shared_scan) with them: leaves that they ask of a page are
+//! noted as its own are.
+//!
 //! Only conditions before the first that may fail take part: one behind it is not evaluated where that one fails, so
 //! its answer may not leave rows out before.
 //!
 //! Invariant: rows are those of the scan without a history.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::Array;
 use arrow::buffer::BooleanBuffer;
@@ -18,10 +22,12 @@ use datafusion_physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBu
 use super::TableScan;
 use super::condition::Condition;
 use super::scan_page::{ScanPage, external};
+use super::shared_scan::SharedScan;
+use crate::filter_history::live::{AskedLeaf, Claim, Turn};
 use crate::filter_history::{
     FilterHistory, Formula, HistoryUse, Leaf, LeafKind, LeafRows, PageKey, RowSet, counts,
 };
-use crate::morsel::MorselPage;
+use crate::morsel::{Morsel, MorselPage, MorselSource};
 
 /// Conditions that take part: as many as a mask has bits.
 pub(super) const CONDITIONS_MAX: usize = 64;
@@ -35,9 +41,37 @@ pub(super) struct ScanHistory {
     asked: Vec<Option<Asked>>,
     /// Whether these are all.
     is_complete: bool,
+    /// What it does for other scans, and they for it.
+    shared: Option<SharedScan>,
     answered_pages: Count,
     unread_pages: Count,
     noted_pages: Count,
+    shared_pages: Count,
+}
+
+/// Whether a scan shares what it evaluates with others of its table.
+pub(super) struct Shares<'a> {
+    /// Its input; None: it may end before it has read all of it, and shares nothing.
+    pub(super) morsels: Option<&'a Arc<dyn MorselSource>>,
+    /// Whether it waits for what others evaluate.
+    pub(super) waits: bool,
+}
+
+/// How leaves are evaluated on a page.
+#[derive(Clone, Copy)]
+struct Within<'a> {
+    key: &'a PageKey,
+    overflow: &'a OverflowValues,
+    batch_size: usize,
+    /// The leaves that other scans ask of it.
+    wanted: &'a [Arc<AskedLeaf>],
+}
+
+impl Within<'_> {
+    /// Whether what `leaf` is true for is to be noted.
+    fn notes(&self, leaf: &Leaf) -> bool {
+        leaf.is_noted || self.wanted.iter().any(|other| other.leaf.id == leaf.id)
+    }
 }
 
 /// A condition that takes part.
@@ -83,6 +117,7 @@ impl ScanHistory {
         used: Option<&HistoryUse>,
         scan: &TableScan,
         conditions: impl Iterator<Item = (&'a Arc<dyn PhysicalExpr>, &'a Arc<Condition>)>,
+        shares: Shares<'_>,
         (metrics, partition): (&ExecutionPlanMetricsSet, usize),
     ) -> Result<Option<Self>> {
         let Some((used, history)) = used.and_then(|used| Some((used, used.history()?))) else {
@@ -110,25 +145,90 @@ impl ScanHistory {
         if asked.iter().all(Option::is_none) {
             return Ok(None);
         }
+        let shared = shares.morsels.filter(|_| history.has_room()).map(|morsels| {
+            let leaves = asked.iter().flatten().flat_map(|asked| asked.formula.leaves());
+            let leaves = leaves.cloned().collect();
+            SharedScan::begin((used, history), scan, leaves, (morsels, shares.waits))
+        });
         let counter = |name| MetricBuilder::new(metrics).counter(name, partition);
         Ok(Some(Self {
             history: Arc::clone(history),
             asked,
             is_complete,
+            shared,
             answered_pages: counter(counts::ANSWERED),
             unread_pages: counter(counts::UNREAD),
             noted_pages: counter(counts::NOTED),
+            shared_pages: counter(counts::SHARED),
         }))
+    }
+
+    /// The scan begins to read `morsel`: first it waits for another one that is about to evaluate its conditions there,
+    /// within limits. Others wait for this one until the claim is dropped.
+    pub(super) async fn begins(&self, morsel: &Morsel) -> Option<Claim> {
+        let shared = self.shared.as_ref()?;
+        let first = morsel.pages.first();
+        let first = first.filter(|_| shared.may_wait());
+        let first = first.and_then(|page| PageKey::of(&morsel.segment, &page.page));
+        let claim = match first {
+            Some(page) if !self.is_settled(&page) => self.claim(shared, page).await,
+            _ => None,
+        };
+        shared.begins(morsel.number);
+        claim
+    }
+
+    async fn claim(&self, shared: &SharedScan, page: PageKey) -> Option<Claim> {
+        let held = match shared.turn(page) {
+            Turn::Own(claim) => return Some(claim),
+            Turn::Beside => return None,
+            Turn::Wait(held) => held,
+        };
+        if !shared.waits_for(&page, held).await {
+            return None;
+        }
+        let is_answered = self.is_settled(&page);
+        shared.has_waited(is_answered);
+        if is_answered {
+            return None;
+        }
+        match shared.turn(page) {
+            Turn::Own(claim) => Some(claim),
+            Turn::Beside | Turn::Wait(_) => None,
+        }
+    }
+
+    /// Whether no condition is left to be evaluated on `page`.
+    fn is_settled(&self, page: &PageKey) -> bool {
+        let known = self.known_of(page);
+        known.is_whole || !known.may_have_rows()
+    }
+
+    /// It has read a morsel and evaluated its conditions, in this time.
+    pub(super) fn has_read(&self, time: Duration) {
+        if let Some(shared) = &self.shared {
+            shared.has_read(time);
+        }
     }
 
     /// What is known of `page`, before it is read.
     pub(super) fn known(&self, segment: &SegmentRef, page: &MorselPage) -> KnownRows {
         let Some(key) = PageKey::of(segment, &page.page) else { return KnownRows::default() };
-        let mut known = KnownRows { page: Some(key), ..KnownRows::default() };
+        let known = self.known_of(&key);
+        if !known.may_have_rows() {
+            self.unread_pages.add(1);
+        } else if known.is_whole {
+            self.answered_pages.add(1);
+        }
+        known
+    }
+
+    fn known_of(&self, key: &PageKey) -> KnownRows {
+        let mut known = KnownRows { page: Some(*key), ..KnownRows::default() };
         let (mut count, mut rows) = (0, None);
         for (index, asked) in self.asked.iter().enumerate() {
             let Some(Asked { formula, .. }) = asked else { continue };
-            let Some((left, is_exact)) = self.history.rows(formula, &key) else { continue };
+            let Some((left, is_exact)) = self.history.rows(formula, key) else { continue };
             if is_exact {
                 known.answered |= 1 << index;
                 count += 1;
@@ -140,16 +240,12 @@ impl ScanHistory {
         }
         known.is_whole = self.is_complete && count == self.asked.len();
         known.rows = rows;
-        if !known.may_have_rows() {
-            self.unread_pages.add(1);
-        } else if known.is_whole {
-            self.answered_pages.add(1);
-        }
         known
     }
 
     /// The rows of `kept`, all that are visible and that an index may have found, which the history leaves. It notes
-    /// what is not known yet, where most rows are kept; then [`KnownRows::answered`] of the page has that too.
+    /// what is not known yet, where most rows are kept; then [`KnownRows::answered`] of the page has that too. What
+    /// other scans ask of the page is noted with it.
     pub(super) fn narrow(
         &self,
         page: &mut ScanPage<'_>,
@@ -179,15 +275,17 @@ impl ScanHistory {
             (Some(kept), Some(known)) => Some(&kept & &known),
             (kept, known) => kept.or(known),
         };
+        let shared = self.shared.as_ref().filter(|_| notes);
+        let wanted = shared.map(|shared| shared.wanted(&key)).unwrap_or_default();
+        let within = Within { key: &key, overflow, batch_size, wanted: &wanted };
         let mut has_noted = false;
         for (index, asked) in self.asked.iter().enumerate() {
             let is_answered = page.known.answered & (1 << index) != 0;
             let Some(asked) = asked.as_ref().filter(|_| notes && !is_answered) else { continue };
-            if !asked.formula.leaves().iter().any(|leaf| leaf.is_noted) {
+            if !asked.formula.leaves().iter().any(|leaf| within.notes(leaf)) {
                 continue;
             }
             let mut leaves = asked.leaves.iter();
-            let within = (&key, overflow, batch_size);
             let rows = self.evaluated(&asked.formula, &mut leaves, page, within)?;
             page.known.answered |= 1 << index;
             has_noted = true;
@@ -197,7 +295,23 @@ impl ScanHistory {
             });
         }
         self.noted_pages.add(usize::from(has_noted));
+        let mut has_shared = false;
+        for other in &wanted {
+            has_shared |= self.note_for(other, page, within);
+        }
+        self.shared_pages.add(usize::from(has_shared));
         Ok(kept)
+    }
+
+    /// Evaluates on `page` a leaf that another scan asks, if its column was read; whether it was noted.
+    fn note_for(&self, other: &AskedLeaf, page: &mut ScanPage<'_>, within: Within<'_>) -> bool {
+        let is_open = !self.history.knows(&other.leaf, within.key);
+        let shared = self.shared.as_ref().filter(|_| is_open);
+        let condition = shared.and_then(|shared| shared.condition(other, page));
+        let Some(condition) = condition else { return false };
+        let Ok(rows) = evaluated_leaf(&other.leaf, &condition, page, within) else { return false };
+        self.history.note(&other.leaf, within.key, rows);
+        true
     }
 
     /// The rows of `page` for which `formula` is true: of its leaves, those not known are evaluated and noted.
@@ -206,7 +320,7 @@ impl ScanHistory {
         formula: &Formula,
         leaves: &mut impl Iterator<Item = &'a Arc<Condition>>,
         page: &mut ScanPage<'_>,
-        within: (&PageKey, &OverflowValues, usize),
+        within: Within<'_>,
     ) -> Result<BooleanBuffer> {
         let (parts, is_and) = match formula {
             Formula::Leaf(leaf) => return self.leaf(leaf, leaves.next(), page, within),
@@ -230,27 +344,37 @@ impl ScanHistory {
         leaf: &Leaf,
         condition: Option<&Arc<Condition>>,
         page: &mut ScanPage<'_>,
-        (key, overflow, batch_size): (&PageKey, &OverflowValues, usize),
+        within: Within<'_>,
     ) -> Result<BooleanBuffer> {
-        if let Some(rows) = self.history.leaf_rows(leaf, key) {
+        if let Some(rows) = self.history.leaf_rows(leaf, within.key) {
             return Ok(rows);
         }
         let Some(condition) = condition else {
             return internal_err!("a leaf of a condition has no condition");
         };
-        let all = BooleanBuffer::new_set(page.row_count());
-        let is_true = condition.narrow(page, all, overflow, batch_size)?;
-        let is_null = match leaf.key.kind {
-            LeafKind::IsNull => RowSet::None,
-            _ => nulls(page, ColumnRef::User(leaf.key.column))?,
-        };
-        let rows = LeafRows { is_true: RowSet::of(&is_true), is_null, row_count: key.row_count() };
+        let rows = evaluated_leaf(leaf, condition, page, within)?;
         let answer = rows.rows(leaf.is_negated);
-        if leaf.is_noted {
-            self.history.note(leaf, key, rows);
+        if within.notes(leaf) {
+            self.history.note(leaf, within.key, rows);
         }
         Ok(answer)
     }
+}
+
+/// The rows of `page` for which the plain form of `leaf`, which is `condition`, is true, and for which it is NULL.
+fn evaluated_leaf(
+    leaf: &Leaf,
+    condition: &Condition,
+    page: &mut ScanPage<'_>,
+    Within { key, overflow, batch_size, .. }: Within<'_>,
+) -> Result<LeafRows> {
+    let all = BooleanBuffer::new_set(page.row_count());
+    let is_true = condition.narrow(page, all, overflow, batch_size)?;
+    let is_null = match leaf.key.kind {
+        LeafKind::IsNull => RowSet::None,
+        _ => nulls(page, ColumnRef::User(leaf.key.column))?,
+    };
+    Ok(LeafRows { is_true: RowSet::of(&is_true), is_null, row_count: key.row_count() })
 }
 
 /// The rows of `page` whose value of `column`, which is open, is NULL.

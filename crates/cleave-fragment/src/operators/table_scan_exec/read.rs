@@ -11,6 +11,7 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
+use cleave_media::Stopwatch;
 use cleave_store::{ColumnRef, OverflowValues, PageColumns, PageRead, Pick};
 use datafusion_common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion_execution::TaskContext;
@@ -25,7 +26,7 @@ use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 use super::condition::Condition;
 use super::conditions::Conditions;
 use super::filters_above::FiltersAbove;
-use super::history::{CONDITIONS_MAX, KnownRows, ScanHistory};
+use super::history::{CONDITIONS_MAX, KnownRows, ScanHistory, Shares};
 use super::scan_page::{ScanPage, external, read_overflow};
 use super::{References, TableScan, version_columns};
 use crate::expressions::key_set::compact::is_implied;
@@ -85,8 +86,14 @@ impl ScanRun {
         let conditions = asked.iter().map(|expr| Ok(Arc::new(Condition::new(expr, &scan.filter)?)));
         let conditions = conditions.collect::<Result<Vec<_>>>()?;
         let taken = asked.into_iter().zip(&conditions);
-        let history =
-            ScanHistory::of(context.history.as_ref(), &scan, taken, (metrics, partition))?;
+        // One that may leave pages out, by an index or for its limit, has nothing for others and nothing to wait for.
+        let reads_all = scan.fetch.is_none() && !context.index_filters.contains_key(&scan.input);
+        let shares = Shares {
+            morsels: context.inputs.get(&scan.input).filter(|_| reads_all),
+            waits: filters_above.filters().is_empty(),
+        };
+        let used = context.history.as_ref();
+        let history = ScanHistory::of(used, &scan, taken, shares, (metrics, partition))?;
         Ok(Self {
             conditions: Conditions::new(conditions),
             history,
@@ -238,10 +245,18 @@ impl ScanRun {
                 morsel.number, morsel.segment.table_id, self.scan.table_id
             )));
         }
+        let claim = match &self.history {
+            Some(history) => history.begins(&morsel).await,
+            None => None,
+        };
         let known = self.leave_known(&mut morsel);
         if morsel.pages.is_empty() {
             return Ok(SelectedPages::none());
         }
+        let evaluates = !known.iter().all(KnownRows::is_whole);
+        // Nothing is evaluated that others may wait for.
+        let claim = claim.filter(|_| evaluates);
+        let reading = Stopwatch::start();
         let row_count: u64 =
             morsel.pages.iter().map(|page| self.rows_looked_at(&morsel, page)).sum();
         self.context.counters.add_morsel(morsel.pages.len() as u64, row_count);
@@ -285,6 +300,10 @@ impl ScanRun {
             for page in &mut pages {
                 self.select(page, &filter_values)?;
             }
+        }
+        drop(claim);
+        if let Some(history) = self.history.as_ref().filter(|_| evaluates) {
+            history.has_read(reading.elapsed());
         }
         pages.retain(ScanPage::has_rows);
         if self.scan.predicate.is_some() {

@@ -470,3 +470,4 @@ fn a_filter_is_taken_apart_once_a_generation() {
 mod dead;
 mod early_keys;
 mod history;
+mod shared;

@@ -13,7 +13,7 @@ use super::*;
 use crate::filter_history::{FilterHistory, HistoryMode};
 
 /// A condition over `k`, whose type is `k`, and `n`; `seed` chooses it.
-fn condition(table: &Stored, seed: u64, depth: u32) -> Arc<dyn PhysicalExpr> {
+pub(super) fn condition(table: &Stored, seed: u64, depth: u32) -> Arc<dyn PhysicalExpr> {
     let part = |shift: u32, of: u64| (seed >> shift) % of;
     let next =
         |salt: u64| seed.wrapping_add(salt).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
@@ -106,9 +106,9 @@ proptest! {
 
 /// Counts the chunks that are read of `k`, and the pages.
 #[derive(Debug)]
-struct Counted {
-    pages: MediaPages,
-    read: Arc<(AtomicUsize, AtomicUsize)>,
+pub(super) struct Counted {
+    pub(super) pages: MediaPages,
+    pub(super) read: Arc<(AtomicUsize, AtomicUsize)>,
 }
 
 impl PageSource for Counted {
