@@ -10,7 +10,8 @@
 //! 4. [`profile`]: what host, device and link can do. [`cost`]: what a split of the plan costs on them.
 //! 5. [`split`]: which operators of a physical plan run on a device, the cuts, and the reasons for what stays on the
 //!    host.
-//! 6. [`batch`]: which queries of a batch run at once.
+//! 6. [`pace`]: how many morsels of a run the host takes, and when, while both sides work.
+//! 7. [`batch`]: which queries of a batch run at once.
 //!
 //! Deliberately absent: I/O, clocks, catalogs. Facts about tables come in through [`TableFacts`].
 
@@ -22,6 +23,7 @@ pub mod batch;
 pub mod cardinality;
 pub mod cost;
 pub mod join_order;
+pub mod pace;
 pub mod profile;
 pub mod split;
 pub mod statistics;

@@ -8,7 +8,7 @@
 //!                                 kept ◀── revoke
 //! ```
 //!
-//! 1. [`Stealing::begins`] waits until it would pay that the host takes part ([`pace`]).
+//! 1. [`Stealing::begins`] waits until it would pay that the host takes part ([`pace`](cleave_plan::pace)).
 //! 2. Its operators pull from [`Stealing`], as from any [`MorselSource`]. Where it has none left, it tells the device
 //!    to keep fewer ([`Request::Revoke`]); the device answers how many it does keep, which is never fewer than it has
 //!    begun.
@@ -32,14 +32,12 @@ use cleave_fragment::link::Link;
 use cleave_fragment::{Lease, Morsel, MorselSource};
 use cleave_media::Stopwatch;
 use cleave_plan::cost::Sharing;
+use cleave_plan::pace::{Observed, Pace, Part, Step};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-mod pace;
 #[cfg(test)]
 mod tests;
-
-use pace::{Observed, Pace, Step};
 
 use cleave_engine::device::Device;
 
@@ -89,35 +87,6 @@ struct SharedMorsels {
     deaf: bool,
     /// Nothing more is taken.
     over: bool,
-}
-
-/// The host's view of its part: which morsels are its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Part {
-    /// What the device has, as it last answered; it may have begun more by now.
-    lease: Lease,
-}
-
-impl Part {
-    fn new(morsel_count: u32) -> Self {
-        Self { lease: Lease { begun: 0, kept: morsel_count } }
-    }
-
-    /// The device has answered: the morsels that are the host's now, from and below which place.
-    fn answered(&mut self, answer: Lease) -> std::ops::Range<u32> {
-        let before = self.lease.kept;
-        // A late answer names more than the device has by now.
-        self.lease.kept = before.min(answer.kept);
-        self.lease.begun = self.lease.begun.max(answer.begun).min(self.lease.kept);
-        self.lease.kept..before
-    }
-
-    /// The device's run is gone and has given no rows: the host gets all its morsels.
-    fn lost(&mut self) -> std::ops::Range<u32> {
-        let kept = self.lease.kept;
-        self.lease = Lease::default();
-        0..kept
-    }
 }
 
 impl Stealing {

@@ -13,12 +13,17 @@
 //! 4. *A run that cannot be divided* is taken as a whole or not at all ([`Pace::recall`]): the host then begins at the
 //!    first morsel, so all of its own time must be less than what the device has left, by the same doubts.
 //!
+//! [`Part`] says which morsels are the host's by what the device has answered. Statements decide by this code, and so
+//! does the simulation of many devices (`cleave simulate`).
+//!
 //! Invariant: pure figures, no clock and no I/O. Source: rule 11; `docs/design/split-and-cost.md`.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use cleave_fragment::Lease;
-use cleave_plan::cost::Sharing;
+
+use crate::cost::Sharing;
 
 /// Work of one lease of the host: short beside what a wrong estimate costs, long beside a round trip.
 const LEASE_S: f64 = 0.03;
@@ -35,7 +40,7 @@ const PAUSE_S: (f64, f64) = (0.002, 0.05);
 
 /// What is to be done now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub enum Step {
     /// Take so many morsels, from the end.
     Take(u32),
     /// Look again after this time.
@@ -46,26 +51,56 @@ pub(super) enum Step {
 
 /// The observations of a run so far.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Observed {
+pub struct Observed {
     /// The morsels left to the device, as last reported.
-    pub(super) lease: Lease,
+    pub lease: Lease,
     /// Seconds since the run was accepted.
-    pub(super) elapsed_s: f64,
+    pub elapsed_s: f64,
     /// Morsels that the device had begun when it was first seen to have begun any, and the seconds since then.
-    pub(super) streams: Option<(u32, f64)>,
+    pub streams: Option<(u32, f64)>,
     /// Of these, what the device has waited for slots to be consumed since it was last asked, as a share.
-    pub(super) stalled: f64,
+    pub stalled: f64,
     /// Morsels that the host has done.
-    pub(super) host_done: f64,
+    pub host_done: f64,
     /// Seconds during which the host was at work on those that it has taken.
-    pub(super) host_s: f64,
+    pub host_s: f64,
     /// Whether the host has taken in what joins collect.
-    pub(super) host_begun: bool,
+    pub host_begun: bool,
+}
+
+/// The host's view of its part in a run: which morsels are its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Part {
+    /// What the device has, as it last answered; it may have begun more by now.
+    pub lease: Lease,
+}
+
+impl Part {
+    /// Of a run over `morsel_count` morsels, all of which the device has.
+    pub fn new(morsel_count: u32) -> Self {
+        Self { lease: Lease { begun: 0, kept: morsel_count } }
+    }
+
+    /// The device has answered: the morsels that are the host's now, from and below which place.
+    pub fn answered(&mut self, answer: Lease) -> Range<u32> {
+        let before = self.lease.kept;
+        // A late answer names more than the device has by now.
+        self.lease.kept = before.min(answer.kept);
+        self.lease.begun = self.lease.begun.max(answer.begun).min(self.lease.kept);
+        self.lease.kept..before
+    }
+
+    /// The device's run is gone and has given no rows: the host gets all its morsels.
+    pub fn lost(&mut self) -> Range<u32> {
+        let kept = self.lease.kept;
+        self.lease = Lease::default();
+        0..kept
+    }
 }
 
 /// The predicted pace of both sides.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pace {
+pub struct Pace {
     sharing: Sharing,
     /// Predicted seconds a morsel.
     device_s: f64,
@@ -76,14 +111,14 @@ pub(super) struct Pace {
 
 impl Pace {
     /// For a run over `morsel_count` morsels, of all that `sharing` speaks of.
-    pub(super) fn new(sharing: Sharing, morsel_count: usize, always: bool) -> Self {
+    pub fn new(sharing: Sharing, morsel_count: usize, always: bool) -> Self {
         let count = (morsel_count as f64).max(1.0);
         let each = |seconds: f64| (seconds / count).max(1e-6);
         Self { device_s: each(sharing.device_s), host_s: each(sharing.host_s), sharing, always }
     }
 
     /// What the host should do now.
-    pub(super) fn step(&self, seen: &Observed) -> Step {
+    pub fn step(&self, seen: &Observed) -> Step {
         let left = f64::from(seen.lease.kept.saturating_sub(seen.lease.begun));
         if left == 0.0 {
             return Step::Over;
@@ -116,7 +151,7 @@ impl Pace {
 
     /// Whether the host should run all of it from the beginning, while no row of the device's was given out: it takes
     /// all that the device has, or waits and looks again.
-    pub(super) fn recall(&self, seen: &Observed) -> Step {
+    pub fn recall(&self, seen: &Observed) -> Step {
         let left = f64::from(seen.lease.kept.saturating_sub(seen.lease.begun));
         if left == 0.0 {
             return Step::Over;
