@@ -210,14 +210,25 @@ fn key_of(device: &Device, identity: &Identity) -> String {
 
 /// The profile in the file at `path`, if there is one, it is sound, and of `key`.
 fn read(path: &Path, key: &str) -> Option<Profile> {
-    let bytes = std::fs::read(path).ok()?;
-    let (_, message) = FORMAT.open(&bytes).ok()?;
-    let stored = Stored::decode(message).ok().filter(|stored| stored.key == key)?;
-    Some(Profile {
+    let (stored, profile) = decode(&std::fs::read(path).ok()?)?;
+    (stored.key == key).then_some(profile)
+}
+
+/// The profile in the bytes of a file `device-<id>.profile`, wherever it was measured; None if they hold none of a
+/// device behind a link.
+pub fn of_file(bytes: &[u8]) -> Option<Profile> {
+    decode(bytes).map(|(_, profile)| profile)
+}
+
+fn decode(bytes: &[u8]) -> Option<(Stored, Profile)> {
+    let (_, message) = FORMAT.open(bytes).ok()?;
+    let stored = Stored::decode(message).ok()?;
+    let profile = Profile {
         host: SideProfile::from_bytes(&stored.host).ok()?,
         device: SideProfile::from_bytes(&stored.device).ok()?,
         link: LinkProfile::from_bytes(&stored.link).ok()?,
-    })
+    };
+    Some((stored, profile))
 }
 
 fn write(path: &Path, key: &str, profile: &Profile) -> std::io::Result<()> {

@@ -1,7 +1,7 @@
 //! Tests of the profile of a device: measured on request, stored in a file, and measured again if the file cannot be
 //! used.
 
-use cleave_host::device::profile::{Figure, Origin};
+use cleave_host::device::profile::{Figure, Origin, of_file};
 
 use crate::devices::{FAR, with_nas};
 use crate::support::{assert_no_leak, open, row};
@@ -36,8 +36,10 @@ async fn a_profile_is_measured_once_and_outlives_the_process() {
 
     // Damage loses the profile and nothing else.
     let mut bytes = std::fs::read(&path).unwrap();
+    assert_eq!(of_file(&bytes).as_ref(), Some(&*again));
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
+    assert_eq!(of_file(&bytes), None);
     std::fs::write(&path, bytes).unwrap();
     let database = open(directory.path()).await;
     let anew = database.profile(id, false).await.unwrap();
