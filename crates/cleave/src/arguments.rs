@@ -22,6 +22,7 @@ use crate::demo::DemoOptions;
 use crate::serve::ServeOptions;
 use crate::shell::Source;
 use crate::shell::format::Format;
+use crate::simulate::SimulateOptions;
 
 /// A parsed invocation.
 #[derive(Debug)]
@@ -111,6 +112,8 @@ pub(crate) enum Command {
     Inspect(InspectCommand),
     /// `cleave device`.
     Device(DeviceOptions),
+    /// `cleave simulate`.
+    Simulate(Box<SimulateOptions>),
     /// `cleave device-process`: the program `cleaved`.
     DeviceProcess {
         /// Its own arguments.
@@ -144,6 +147,7 @@ pub(crate) fn parse(
         Subcommands::Check(options) => Command::Check(options),
         Subcommands::Inspect(options) => Command::Inspect(options),
         Subcommands::Device(options) => Command::Device(options),
+        Subcommands::Simulate(options) => Command::Simulate(options),
         Subcommands::DeviceProcess { arguments } => Command::DeviceProcess { arguments },
     };
     Ok(Invocation { place: line.place, command })
@@ -196,6 +200,8 @@ enum Subcommands {
     Inspect(InspectCommand),
     /// Attach, list and manage storage devices
     Device(DeviceOptions),
+    /// Simulate statements over many devices in virtual time
+    Simulate(Box<SimulateOptions>),
     /// Run as a storage device (the program `cleaved`)
     #[command(hide = true)]
     DeviceProcess {

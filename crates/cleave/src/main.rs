@@ -9,7 +9,8 @@
 //!    `backup`, `restore`, `check`, `inspect`, `device` and `user`; [`demo`] is `cleave demo`, [`mod@bench`] `cleave
 //!    bench`.
 //! 4. [`generate`] computes the databases that `generate` and `demo` load.
-//! 5. [`failure`] holds the failures that end a command.
+//! 5. [`simulate`] is `cleave simulate`, which opens no database.
+//! 6. [`failure`] holds the failures that end a command.
 
 // A connection's future contains those of everything that a statement may do, nested.
 #![recursion_limit = "256"]
@@ -24,6 +25,7 @@ mod generate;
 mod open;
 mod serve;
 mod shell;
+mod simulate;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -123,6 +125,7 @@ async fn run(invocation: Invocation) -> Result<(), Failure> {
         Command::Check(options) => commands::check::run(&options, &place).await,
         Command::Inspect(options) => commands::inspect::run(&options, &place).await,
         Command::Device(options) => commands::device::run(&options, &place).await,
+        Command::Simulate(options) => simulate::run(&options),
         // Handled before there is a runtime: the device builds its own.
         Command::DeviceProcess { .. } => Ok(()),
     }

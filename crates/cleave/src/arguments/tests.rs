@@ -68,6 +68,9 @@ fn misuse_is_refused() {
         "cleave generate particles --rows 0",
         "cleave load",
         "cleave advise",
+        "cleave simulate --devices 1,0",
+        "cleave simulate --slow 3",
+        "cleave simulate --placement 0,0",
     ] {
         let error = parsed(line).unwrap_err();
         assert!(error.use_stderr(), "{line}");

@@ -18,6 +18,7 @@ mod private;
 mod program;
 mod serve;
 mod shell;
+mod simulate;
 mod soundness;
 mod tidy;
 mod tools;
