@@ -57,7 +57,7 @@ def main():
     if not bench.CLEAVE.exists():
         sys.exit(f"{bench.CLEAVE} is not there: run `cargo build --release`, or set CLEAVE_BINARY")
     try:
-        testbed.check_permitted(argparse.Namespace(clean=False, cpu=options.cpu, host_cpu=options.host_cpu))
+        testbed.check_permitted(testbed.options_of(cpu=options.cpu, host_cpu=options.host_cpu))
         testbed.remove_leftovers()
         measure(options)
     except testbed.NotPermitted as error:

@@ -1,43 +1,44 @@
 #!/usr/bin/env python3
-"""A testbed on one machine: a host and a device with a link, a processor and a disk of given speed between them.
+"""A testbed on one machine: a host and devices with links, processors and disks of given speed.
 
     scripts/testbed.py --rate 1gbit --cpu 25% --read-mbps 200 -- COMMAND...
-    scripts/testbed.py --self-test     everything at once, in under half a minute; exit code 77 if not permitted
+    scripts/testbed.py --devices 4 --nodes 2 --rate 1gbit --cpu 20% -- COMMAND...
+    scripts/testbed.py --self-test     everything at once, in about half a minute; exit code 77 if not permitted
     scripts/testbed.py --clean         removes what killed runs and --keep left behind
 
-Two network namespaces are joined by a veth pair that token buckets shape at both ends. `cleaved` runs in the one called
-device, inside a CPU quota and an I/O limit; COMMAND runs in the one called host. Each limit is measured before COMMAND
-starts, and a limit that does not hold ends the run, because its figures would be worthless. Neither namespace has a
-route to the outside. COMMAND finds the device through
+COMMAND runs in a network namespace called host. Each storage node is a namespace too, joined with the host by a veth
+pair that token buckets shape at both ends; there is one, called device, unless --nodes says otherwise. Each device is a
+process of `cleaved` on its node, inside a CPU quota and an I/O limit of its own. Each limit is measured before COMMAND
+starts, those of all devices at the same time, and a limit that does not hold ends the run, because its figures would be
+worthless. No namespace has a route to the outside. COMMAND finds the devices through
 
-    CLEAVE_TESTBED_ADDRESS      the device's address, for `cleave device add --address`
-    CLEAVE_TESTBED_TOKEN_FILE   its token, for --token-file
-    CLEAVE_TESTBED_CA           its certificate, for --ca
-    CLEAVE_TESTBED_DIR          the folder of --state, which holds them and the media
+    CLEAVE_TESTBED_ADDRESS        the first device's address, for `cleave device add --address`
+    CLEAVE_TESTBED_ADDRESSES      those of all devices with spaces between, those of the first node first
+    CLEAVE_TESTBED_NODE_ADDRESSES with --node-cpu: those of the nodes' own processors
+    CLEAVE_TESTBED_TOKEN_FILE     the token of all of them, for --token-file
+    CLEAVE_TESTBED_CA             their certificate, for --ca
+    CLEAVE_TESTBED_DIR            the folder of --state, which holds them and the media
 
 Needs root, iproute2, openssl, and control groups (version 1 or 2) with the controllers of the requested limits. netem
-is not available everywhere, so --delay-ms is a proxy in user space, on the device's side of the link.
+is not available everywhere, so --delay-ms is a proxy in user space, on the devices' side of the link.
 """
 
 import argparse
-import collections
 import contextlib
 import ctypes
 import fcntl
-import mmap
 import os
 import re
 import secrets
 import shutil
 import signal
-import socket
-import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
@@ -45,8 +46,14 @@ RUNS = Path("/run/cleave-testbed")
 CGROUPS = Path("/sys/fs/cgroup")
 NAME = "cleave-testbed-"
 
-HOST_ADDRESS, DEVICE_ADDRESS = "10.99.0.1", "10.99.0.2"
+# The last parts of the host's and the first node's address; the next node has those four further on.
+ADDRESS, HOST_PART, NODE_PART = "10.99.0.{}", 1, 2
+# Of a node's first device, of the proxy in front of it, of measurements; the next device has those ten further on.
 PORT, PROXY_PORT, PROBE_PORT = 7700, 7701, 7702
+PORTS_APART = 10
+# One digit of the links' names.
+NODES_MAX = 9
+DEVICES_MAX = 64
 
 # How far a measured limit may lie from the one asked for, as shares of it. A link carries headers
 # and an I/O limit is refilled in bursts.
@@ -55,6 +62,9 @@ CPU_TOLERANCE = (0.15, 0.10)
 DISK_TOLERANCE = (0.15, 0.15)
 DELAY_TOLERANCE_MS = 1.0        # above; never below
 ATTEMPTS = 6                    # other work on the machine can spoil a measurement, not six
+
+# How the threads of an engine that run fragments are called, with its number in the process.
+FRAGMENT_THREADS = "fragment-"
 
 CPU_PERIOD_US = 5000            # a quota is slow, not late
 CPU_QUOTA_MIN_US = 1000         # what the kernel takes
@@ -72,24 +82,7 @@ class NotPermitted(Failed):
 
 def main():
     split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n\n")[0], epilog="After `--` comes the command to run, on the host's side.")
-    parser.add_argument("--rate", type=rate_bits, help="what the link carries in each direction, as in 1gbit")
-    parser.add_argument("--delay-ms", type=float, help="added to each direction, by a proxy in user space")
-    parser.add_argument("--cpu", type=cpu_share, help="the device's share of a core, as in 25%% or 150%%")
-    parser.add_argument("--host-cpu", type=cpu_share, help="the command's share of a core, with all that it starts")
-    parser.add_argument("--read-mbps", type=float, help="million bytes a second that the device may read")
-    parser.add_argument("--write-mbps", type=float, help="million bytes a second that the device may write")
-    parser.add_argument("--cores", type=int, help="threads that run fragments (cleaved --cores)")
-    parser.add_argument("--memory", help="memory for fragments (cleaved --memory)")
-    parser.add_argument("--state", type=Path, help="folder of media, token and certificate; kept (default: a new "
-                        "one, removed at the end)")
-    parser.add_argument("--device", type=Path, help="the program: cleaved, or cleave (default: CLEAVE_BINARY, or "
-                        "what cargo built last)")
-    parser.add_argument("--no-device", action="store_true", help="start no device; the command gets a bare link")
-    parser.add_argument("--keep", action="store_true", help="leave all standing after the command")
-    parser.add_argument("--self-test", action="store_true", help="check the testbed itself")
-    parser.add_argument("--clean", action="store_true", help="remove what killed runs and --keep left behind")
+    parser = arguments()
     options = parser.parse_args(sys.argv[1:split])
     command = sys.argv[split + 1:]
     # A signal becomes an exception, so that whatever ends a run, it cleans up.
@@ -113,6 +106,41 @@ def main():
         return 2
 
 
+def arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0], epilog="After `--` comes the command to run, on the host's side.")
+    parser.add_argument("--devices", type=int, default=1, help="how many devices (default: 1)")
+    parser.add_argument("--nodes", type=int, default=1, help="on how many storage nodes, each with a link (default: 1)")
+    parser.add_argument("--rate", type=rate_bits, help="what a node's link carries in each direction, as in 1gbit")
+    parser.add_argument("--delay-ms", type=float, help="added to each direction, by a proxy in user space")
+    parser.add_argument("--cpu", type=cpu_share, help="each device's share of a core, as in 25%% or 150%%")
+    parser.add_argument("--node-cpu", type=cpu_share, help="starts one more device on each node, its own processor, "
+                        "with this share of a core")
+    parser.add_argument("--host-cpu", type=cpu_share, help="the command's share of a core, with all that it starts")
+    parser.add_argument("--engines", action="store_true", help="the devices of a node are engines of one process, "
+                        "which take work from each other (cleaved --node)")
+    parser.add_argument("--read-mbps", type=float, help="million bytes a second that each device may read")
+    parser.add_argument("--write-mbps", type=float, help="million bytes a second that each device may write")
+    parser.add_argument("--cores", type=int, help="threads of a device that run fragments (cleaved --cores)")
+    parser.add_argument("--memory", help="memory of a device for fragments (cleaved --memory)")
+    parser.add_argument("--state", type=Path, help="folder of media, token and certificate; kept (default: a new "
+                        "one, removed at the end)")
+    parser.add_argument("--device", type=Path, help="the program: cleaved, or cleave (default: CLEAVE_BINARY, or "
+                        "what cargo built last)")
+    parser.add_argument("--no-device", action="store_true", help="start no device; the command gets a bare link")
+    parser.add_argument("--keep", action="store_true", help="leave all standing after the command")
+    parser.add_argument("--self-test", action="store_true", help="check the testbed itself")
+    parser.add_argument("--clean", action="store_true", help="remove what killed runs and --keep left behind")
+    return parser
+
+
+def options_of(**given):
+    """Options for scripts that use this one: as on the command line, parsed, those that are not given by default."""
+    options = arguments().parse_args([])
+    vars(options).update(given)
+    return options
+
+
 def ended_by_signal(number, _frame):
     sys.exit(128 + number)
 
@@ -123,7 +151,7 @@ def run_in_testbed(options, command):
         testbed.verify()
         environment = dict(os.environ)
         if not options.no_device:
-            environment |= testbed.start_device()
+            environment |= testbed.start_devices()
         done = subprocess.run(in_namespace(testbed.host, command), env=environment,
                               preexec_fn=lambda: enter_cgroups(testbed.host_cgroups, dies_with_parent=False))
         if options.keep:
@@ -133,31 +161,71 @@ def run_in_testbed(options, command):
 
 # --- what a testbed is made of -------------------------------------------------------------------
 
+class Node(NamedTuple):
+    """A storage node: its namespace, and both ends of its link (interface, address)."""
+
+    number: int
+    namespace: str
+    host_end: tuple
+    end: tuple
+
+    @property
+    def address(self):
+        return self.end[1]
+
+
+@dataclass
+class Device:
+    """A device of a node, or (with the suffix `-node-1`) that node's own processor."""
+
+    folder: Path
+    suffix: str
+    listen: str
+    node: Node | None = None
+    cores: int | None = None
+    memory: str | None = None
+    cgroups: list = field(default_factory=list)
+
+    def file(self, name, ending=""):
+        return self.folder / f"{name}{self.suffix}{ending}"
+
+
+class Credentials(NamedTuple):
+    """What devices and hosts prove to each other with, in a folder."""
+
+    token: Path
+    certificate: Path
+    key: Path
+
+
 class Testbed:
-    """Namespaces, link, control groups and device of one run; removed at the end, whatever happens."""
+    """Namespaces, links, control groups and devices of one run; removed at the end, whatever happens."""
 
     def __init__(self, options):
         self.options = options
         self.id = str(os.getpid())
-        self.host, self.device = f"{NAME}{self.id}-host", f"{NAME}{self.id}-device"
+        self.host = f"{NAME}{self.id}-host"
+        self.nodes = [self.node(number) for number in range(1, options.nodes + 1)]
         self.kept = False
-        self.processes = []
-        self.cgroups, self.host_cgroups = [], []
+        self.processes, self.proxies = [], []
+        self.devices, self.processors, self.host_cgroups = [], [], []
+
+    def node(self, number):
+        mark = "" if number == 1 else str(number)
+        host, near = (ADDRESS.format(part + 4 * (number - 1)) for part in (HOST_PART, NODE_PART))
+        return Node(number, f"{NAME}{self.id}-device" + (mark and f"-{mark}"), (f"cleave{self.id}h{mark}", host),
+                    (f"cleave{self.id}d{mark}", near))
 
     def __enter__(self):
-        RUNS.mkdir(parents=True, exist_ok=True)
-        # Held while this process lives: a run whose lock can be taken is a leftover.
-        self.lock = open(RUNS / self.id, "w")
-        fcntl.flock(self.lock, fcntl.LOCK_EX)
+        self.lock = lock_run(self.id)
         try:
             self.state = self.make_state()
             if self.options.state is None:
                 # For whoever has to remove what this run leaves.
                 print(self.state, file=self.lock, flush=True)
             self.make_network()
-            self.cgroups = Cgroups(self.id, self.options, self.state).make()
-            host = argparse.Namespace(cpu=self.options.host_cpu, read_mbps=None, write_mbps=None)
-            self.host_cgroups = Cgroups(f"{self.id}-host", host, self.state).make()
+            self.make_devices()
+            self.host_cgroups = Cgroups(f"{self.id}-host", options_of(cpu=self.options.host_cpu), self.state).make()
         except BaseException:
             self.remove()
             raise
@@ -167,16 +235,21 @@ class Testbed:
         if not self.kept:
             self.remove()
 
+    @property
+    def cgroups(self):
+        """Those of the first device."""
+        return self.devices[0].cgroups
+
     def keep(self):
         """Leaves everything running, for --clean to remove."""
         self.kept = True
         (RUNS / f"{self.id}.kept").write_text("")
         print(f"testbed: kept; enter the host's side with `ip netns exec {self.host} COMMAND`; "
-              f"the device listens on {self.address()}; its files are in {self.state}; "
+              f"devices listen on {' '.join(map(self.address, self.devices))}; the files are in {self.state}; "
               f"remove all with `{sys.argv[0]} --clean`", file=sys.stderr)
 
     def remove(self):
-        for process in self.processes:
+        for process in [*self.processes, *self.proxies]:
             process.kill()
             process.wait()
         remove_run(self.id)
@@ -190,106 +263,143 @@ class Testbed:
         return self.options.state.resolve()
 
     def make_network(self):
-        ends = [(self.host, f"cleave{self.id}h", HOST_ADDRESS), (self.device, f"cleave{self.id}d", DEVICE_ADDRESS)]
-        for namespace, _, _ in ends:
-            ip("netns", "add", namespace)
-        ip("link", "add", ends[0][1], "netns", self.host, "type", "veth", "peer", "name", ends[1][1],
-           "netns", self.device)
-        for namespace, interface, address in ends:
-            ip("-n", namespace, "address", "add", f"{address}/30", "dev", interface)
-            ip("-n", namespace, "link", "set", interface, "up")
-            ip("-n", namespace, "link", "set", "lo", "up")
-            if self.options.rate:
-                shape(namespace, interface, self.options.rate)
+        ip("netns", "add", self.host)
+        ip("-n", self.host, "link", "set", "lo", "up")
+        for node in self.nodes:
+            ip("netns", "add", node.namespace)
+            ip("-n", node.namespace, "link", "set", "lo", "up")
+            ip("link", "add", node.host_end[0], "netns", self.host, "type", "veth", "peer", "name", node.end[0],
+               "netns", node.namespace)
+            for namespace, (interface, address) in ((self.host, node.host_end), (node.namespace, node.end)):
+                ip("-n", namespace, "address", "add", f"{address}/30", "dev", interface)
+                ip("-n", namespace, "link", "set", interface, "up")
+                if self.options.rate:
+                    shape(namespace, interface, self.options.rate)
 
-    def verify(self):
+    def make_devices(self):
+        options, count = self.options, self.options.devices
+        for number in range(count):
+            node = self.nodes[node_of(number, count, len(self.nodes))]
+            before = sum(device.node is node for device in self.devices)
+            self.devices.append(self.make_device("" if number == 0 else f"-{number + 1}", node, before, options))
+        for node in self.nodes if options.node_cpu else []:
+            before = sum(device.node is node for device in self.devices)
+            limits = options_of(cpu=options.node_cpu, read_mbps=options.read_mbps, write_mbps=options.write_mbps)
+            self.processors.append(self.make_device(f"-node-{node.number}", node, before, limits))
+
+    def make_device(self, suffix, node, before, limits):
+        """A device of a node that has some `before` it."""
+        groups = Cgroups(self.id + suffix, limits, self.state).make()
+        cores = self.options.cores if limits is self.options else None
+        return Device(self.state, suffix, f"{node.address}:{PORT + PORTS_APART * before}", node, cores,
+                      self.options.memory, groups)
+
+    def verify(self, attempts=ATTEMPTS):
         """Measures every requested limit, and fails if one does not hold."""
-        for name, holds in self.checks():
-            for attempt in range(ATTEMPTS):
-                good, text = holds()
-                last = attempt == ATTEMPTS - 1
-                verdict = "" if good else (": this testbed does not hold" if last else ": off, measuring again")
-                print(f"testbed: {name}: {text}{verdict}", file=sys.stderr)
-                if good:
-                    break
-                if last:
-                    raise Failed(f"{name} is not what was asked for; the machine may be too busy, or the limit "
-                                 "may not reach what it should limit")
+        verify(self.checks(), attempts)
 
     def checks(self):
-        checks = [("link, host to device", lambda: self.link_holds(self.host, self.device)),
-                  ("link, device to host", lambda: self.link_holds(self.device, self.host))]
-        if self.options.cpu:
-            checks.append(("CPU", lambda: cpu_holds(self.cgroups, self.options.cpu)))
-        if self.options.host_cpu:
-            checks.append(("CPU of the host", lambda: cpu_holds(self.host_cgroups, self.options.host_cpu)))
-        if self.options.read_mbps:
-            checks.append(("reading", lambda: self.disk_holds("read", self.options.read_mbps)))
-        if self.options.write_mbps:
-            checks.append(("writing", lambda: self.disk_holds("write", self.options.write_mbps)))
-        if self.options.delay_ms:
-            checks.append(("delay", self.delay_holds))
+        options, checks = self.options, []
+        for node in self.nodes:
+            of = f" of node {node.number}" if len(self.nodes) > 1 else ""
+            checks += [(f"link{of}, host to device",
+                        lambda node=node: self.link_holds(self.host, node.namespace, node.end)),
+                       (f"link{of}, device to host",
+                        lambda node=node: self.link_holds(node.namespace, self.host, node.host_end))]
+        if options.cpu:
+            name = "CPU" if len(self.devices) == 1 else f"CPU of {len(self.devices)} devices at once"
+            checks.append((name, lambda: cpus_hold([device.cgroups for device in self.devices], options.cpu)))
+        if options.node_cpu:
+            groups = [processor.cgroups for processor in self.processors]
+            checks.append(("CPU of the nodes", lambda: cpus_hold(groups, options.node_cpu)))
+        if options.host_cpu:
+            checks.append(("CPU of the host", lambda: cpus_hold([self.host_cgroups], options.host_cpu)))
+        for device in [*self.devices, *self.processors]:
+            of = device.suffix.replace("-", " ")
+            for direction, wanted in (("read", options.read_mbps), ("write", options.write_mbps)):
+                if wanted:
+                    name = f"{'reading' if direction == 'read' else 'writing'}{of}"
+                    checks.append((name, lambda device=device, direction=direction, wanted=wanted:
+                                   self.disk_holds(device.cgroups, direction, wanted)))
+        if options.delay_ms:
+            checks += [("delay" + (f" of node {node.number}" if len(self.nodes) > 1 else ""),
+                        lambda node=node: self.delay_holds(node)) for node in self.nodes]
         return checks
 
-    def link_holds(self, source, sink):
+    def link_holds(self, source, sink, end):
         wanted = self.options.rate
         # Half a second of the rate asked for, within reason where none was.
         size = min(max((wanted or 8_000_000_000) // 16, 1 << 20), 512 << 20)
-        address = DEVICE_ADDRESS if sink == self.device else HOST_ADDRESS
-        bits, round_trip_ms = measure_link(source, sink, address, size)
+        bits, round_trip_ms = measure_link(source, sink, end[1], size)
         text = f"{bits / 1e6:.0f} Mbit/s, round trip {round_trip_ms:.2f} ms"
         if not wanted:
             return True, text + ", not limited"
         return within(bits, wanted, LINK_TOLERANCE), text + asked(wanted / 1e6, "Mbit/s", LINK_TOLERANCE)
 
-    def disk_holds(self, direction, wanted_mbps):
-        rate = measure_disk(self.cgroups, self.state, direction, wanted_mbps)
+    def disk_holds(self, groups, direction, wanted_mbps):
+        rate = measure_disk(groups, self.state, direction, wanted_mbps)
         return (within(rate, wanted_mbps, DISK_TOLERANCE),
                 f"{rate:.1f} MB/s, direct" + asked(wanted_mbps, "MB/s", DISK_TOLERANCE))
 
-    def delay_holds(self):
-        with Spawned([], in_namespace(self.device, probe("echo", DEVICE_ADDRESS, PROBE_PORT))) as _:
-            with Spawned([], in_namespace(self.device, self.proxy(PROBE_PORT))) as _:
-                round_trip_ms = float(output(self.host, probe("ping", DEVICE_ADDRESS, PROXY_PORT)))
+    def delay_holds(self, node):
+        with Spawned([], in_namespace(node.namespace, probe("echo", node.address, PROBE_PORT))) as _:
+            with Spawned([], in_namespace(node.namespace, self.proxy(node.address, PROXY_PORT, PROBE_PORT))) as _:
+                round_trip_ms = float(output(self.host, probe("ping", node.address, PROXY_PORT)))
         wanted = 2 * self.options.delay_ms
         return (wanted <= round_trip_ms <= wanted + 2 * DELAY_TOLERANCE_MS,
                 f"round trip {round_trip_ms:.2f} ms, {wanted:g} ms asked for (up to {2 * DELAY_TOLERANCE_MS:g} more)")
 
-    def proxy(self, port):
-        return probe("proxy", DEVICE_ADDRESS, PROXY_PORT, port, self.options.delay_ms)
+    def proxy(self, address, listen_port, port):
+        return probe("proxy", address, listen_port, port, self.options.delay_ms)
 
-    def address(self):
-        return f"{DEVICE_ADDRESS}:{PROXY_PORT if self.options.delay_ms else PORT}"
+    def address(self, device):
+        """Where the host reaches a device."""
+        address, port = device.listen.split(":")
+        return f"{address}:{int(port) + (PROXY_PORT - PORT if self.options.delay_ms else 0)}"
 
-    def start_device(self):
-        """Starts the device; returns what COMMAND needs to know of it."""
-        token, certificate, key = (self.state / name for name in ("token", "certificate.pem", "key.pem"))
-        if not token.exists():
-            make_credentials(token, certificate, key)
-        port_file = self.state / "port"
-        port_file.unlink(missing_ok=True)
-        arguments = ["--media", self.state / "pages.media", "--listen", f"{DEVICE_ADDRESS}:{PORT}", "--token-file",
-                     token, "--tls-cert", certificate, "--tls-key", key, "--port-file", port_file]
-        for name, value in (("--cores", self.options.cores), ("--memory", self.options.memory)):
-            if value is not None:
-                arguments += [name, value]
-        program = device_program(self.options.device)
-        log = open(self.state / "device.log", "ab")
-        device = subprocess.Popen(as_text(in_namespace(self.device, program + arguments)), stdin=subprocess.DEVNULL,
-                                  stdout=log, stderr=log, start_new_session=True,
-                                  preexec_fn=lambda: enter_cgroups(self.cgroups,
-                                      dies_with_parent=not self.options.keep))
-        self.processes.append(device)
-        if self.options.delay_ms:
-            self.processes.append(subprocess.Popen(as_text(in_namespace(self.device, self.proxy(PORT))),
-                                                   stdin=subprocess.DEVNULL, start_new_session=True))
-        deadline = time.monotonic() + 60
-        while not port_file.exists():
-            if device.poll() is not None or time.monotonic() > deadline:
-                raise Failed("the device does not start: " + (self.state / "device.log").read_text()[-2000:])
-            time.sleep(0.02)
-        return {"CLEAVE_TESTBED_ADDRESS": self.address(), "CLEAVE_TESTBED_TOKEN_FILE": str(token),
-                "CLEAVE_TESTBED_CA": str(certificate), "CLEAVE_TESTBED_DIR": str(self.state)}
+    def start_devices(self):
+        """Starts the devices; returns what COMMAND needs to know of them."""
+        addresses = [ADDRESS.format(NODE_PART + 4 * number) for number in range(NODES_MAX)]
+        credentials = make_credentials(self.state, addresses)
+        # Of a node in one process, or each in its own; a node's own processor is apart.
+        together = [[device for device in self.devices if device.node is node] for node in self.nodes]
+        processes = together if self.options.engines else [[device] for device in self.devices]
+        for devices in [*processes, *([one] for one in self.processors)]:
+            node = devices[0].node
+            if self.options.delay_ms:
+                for device in devices:
+                    port = int(device.listen.split(":")[1])
+                    command = in_namespace(node.namespace, self.proxy(node.address, port + PROXY_PORT - PORT, port))
+                    self.proxies.append(subprocess.Popen(as_text(command), stdin=subprocess.DEVNULL,
+                                                         start_new_session=True))
+            name = f"node-{node.number}" if len(devices) > 1 else None
+            self.processes.append(start_cleaved(self.options.device, devices, credentials, name,
+                                                in_namespace(node.namespace, []), not self.options.keep))
+        return {"CLEAVE_TESTBED_ADDRESS": self.address(self.devices[0]),
+                "CLEAVE_TESTBED_ADDRESSES": " ".join(map(self.address, self.devices)),
+                "CLEAVE_TESTBED_NODE_ADDRESSES": " ".join(map(self.address, self.processors)),
+                "CLEAVE_TESTBED_TOKEN_FILE": str(credentials.token),
+                "CLEAVE_TESTBED_CA": str(credentials.certificate), "CLEAVE_TESTBED_DIR": str(self.state)}
+
+
+def verify(checks, attempts=ATTEMPTS):
+    """Makes checks, which are names with functions that tell whether a limit holds; fails if one does not."""
+    for name, holds in checks:
+        for attempt in range(attempts):
+            good, text = holds()
+            last = attempt == attempts - 1
+            verdict = "" if good else (": this testbed does not hold" if last else ": off, measuring again")
+            print(f"testbed: {name}: {text}{verdict}", file=sys.stderr)
+            if good:
+                break
+            if last:
+                raise Failed(f"{name} is not what was asked for; the machine may be too busy, or the limit "
+                             "may not reach what it should limit")
+
+
+def node_of(device, devices, nodes):
+    """The node, from 0, of a device, from 0: those of the first node come first."""
+    return device * nodes // devices
 
 
 def shape(namespace, interface, rate, verb="add"):
@@ -299,14 +409,15 @@ def shape(namespace, interface, rate, verb="add"):
          "burst", burst, "latency", "50ms")
 
 
-def cpu_holds(groups, wanted):
-    share = measure_cpu(groups)
+def cpus_hold(sides, wanted):
+    """Whether each of some sides, which are lists of control groups, gets its share while all of them compute."""
+    shares = measure_cpus(sides)
     period, _ = cpu_quota(wanted)
-    text = f"{share:.1%} of a core in periods of {period / 1000:g} ms"
+    text = f"{', '.join(f'{share:.1%}' for share in shares)} of a core in periods of {period / 1000:g} ms"
     if period > CPU_PERIOD_US:
         text += (f" (the kernel takes no quota below {CPU_QUOTA_MIN_US / 1000:g} ms, so a share this small "
                  "comes late as well as slow)")
-    return within(share, wanted, CPU_TOLERANCE), text + asked(wanted * 100, "%", CPU_TOLERANCE)
+    return all(within(share, wanted, CPU_TOLERANCE) for share in shares), text + asked(wanted * 100, "%", CPU_TOLERANCE)
 
 
 def within(measured, wanted, tolerance):
@@ -410,18 +521,18 @@ def measure_link(source, sink, address, size):
         return float(receiver.communicate(timeout=60)[0]), round_trip_ms
 
 
-def measure_cpu(groups):
-    """The share of a core that loops get on all cores together, in the same second."""
-    spinners = [Spawned(groups, probe("spin", 1.0)) for _ in range(os.cpu_count())]
+def measure_cpus(sides):
+    """The share of a core that loops of each side get on all cores together, all in the same second."""
+    spinners = [[Spawned(groups, probe("spin", 1.0)) for _ in range(os.cpu_count())] for groups in sides]
     with contextlib.ExitStack() as stack:
-        running = [stack.enter_context(spinner) for spinner in spinners]
+        running = [[stack.enter_context(spinner) for spinner in side] for side in spinners]
         # Starting takes of the quota too, and a loop that runs before the others has all of it to itself.
-        for process in running:
+        for process in [one for side in running for one in side]:
             process.stdout.readline()
         start = time.monotonic() + 0.1
-        for process in running:
+        for process in [one for side in running for one in side]:
             print(start, file=process.stdin, flush=True)
-        return sum(float(process.communicate(timeout=120)[0]) for process in running)
+        return [sum(float(process.communicate(timeout=120)[0]) for process in side) for side in running]
 
 
 def measure_disk(groups, folder, direction, wanted_mbps):
@@ -438,7 +549,7 @@ def measure_disk(groups, folder, direction, wanted_mbps):
 
 
 class Spawned:
-    """A process of this script, in control groups, ended with the block."""
+    """A process of probes.py, in control groups, ended with the block."""
 
     def __init__(self, groups, command):
         self.groups, self.command = groups, command
@@ -454,171 +565,19 @@ class Spawned:
 
 
 def probe(*arguments):
-    """Runs this script again, as one side of a measurement."""
-    return [sys.executable, __file__, "--probe", *arguments]
-
-
-def probe_main(kind, *arguments):
-    {"receive": probe_receive, "send": probe_send, "spin": probe_spin, "disk": probe_disk, "echo": probe_echo,
-     "ping": probe_ping, "proxy": probe_proxy}[kind](*arguments)
-
-
-def probe_receive(address, port, size):
-    """Answers pings until the transfer comes; prints its bits a second without the bucket's initial content."""
-    connection = accept(address, port)
-    size, received, buffer = int(size), 0, bytearray(1 << 20)
-    for _ in range(PINGS):
-        connection.sendall(connection.recv(1))
-    head, start, counted = size // 5, None, 0
-    while received < size:
-        count = connection.recv_into(buffer)
-        if count == 0:
-            sys.exit("the transfer ended early")
-        received += count
-        if start is None and received >= head:
-            start, counted = time.perf_counter(), received
-    print((received - counted) * 8 / (time.perf_counter() - start))
-
-
-def probe_send(address, port, size):
-    connection = connect(address, port)
-    print(round_trip_ms(connection))
-    left, chunk = int(size), bytes(1 << 18)
-    while left > 0:
-        connection.sendall(chunk[:left])
-        left -= len(chunk)
-    connection.shutdown(socket.SHUT_WR)
-    connection.recv(1)
-
-
-def probe_echo(address, port):
-    connection = accept(address, port)
-    while data := connection.recv(1):
-        connection.sendall(data)
-
-
-def probe_ping(address, port):
-    print(round_trip_ms(connect(address, port)))
-
-
-PINGS = 20
-
-
-def round_trip_ms(connection):
-    times = []
-    for _ in range(PINGS):
-        start = time.perf_counter()
-        connection.sendall(b"x")
-        connection.recv(1)
-        times.append((time.perf_counter() - start) * 1e3)
-    return statistics.median(times)
-
-
-def accept(address, port):
-    listener = socket.create_server((address, int(port)))
-    connection, _ = listener.accept()
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
-
-
-def connect(address, port):
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            connection = socket.create_connection((address, int(port)))
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return connection
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
-
-
-def probe_spin(seconds):
-    """Reports that it is ready, reads when to start, and prints its share of a core over `seconds` from then."""
-    print("ready", flush=True)
-    start = float(sys.stdin.readline())
-    end = start + float(seconds)
-    time.sleep(max(0.0, start - time.monotonic()))
-    used = time.process_time()
-    while time.monotonic() < end:
-        pass
-    print((time.process_time() - used) / (time.monotonic() - start))
-
-
-def probe_disk(direction, path, mebibytes):
-    block = 1 << 20
-    buffer = mmap.mmap(-1, block)
-    flags = os.O_RDONLY if direction == "read" else os.O_WRONLY | os.O_CREAT
-    file = os.open(path, flags | os.O_DIRECT, 0o600)
-    start = time.perf_counter()
-    for number in range(int(mebibytes)):
-        transfer = os.preadv if direction == "read" else os.pwritev
-        if transfer(file, [buffer], number * block) != block:
-            sys.exit("a short transfer")
-    print(int(mebibytes) * block / (time.perf_counter() - start) / 1e6)
-    os.close(file)
-
-
-# --- the proxy that adds delay -------------------------------------------------------------------
-
-def probe_proxy(address, listen_port, port, delay_ms):
-    """Forwards bytes after a delay, in both directions, connection by connection."""
-    listener = socket.create_server((address, int(listen_port)))
-    while True:
-        near, _ = listener.accept()
-        try:
-            far = connect(address, port)
-        except OSError:
-            near.close()
-            continue
-        near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for source, sink in ((near, far), (far, near)):
-            threading.Thread(target=hand_on, args=(source, sink, float(delay_ms) / 1e3), daemon=True).start()
-
-
-PROXY_BYTES_MAX = 64 << 20
-
-
-def hand_on(source, sink, delay):
-    waiting, ready = collections.deque(), threading.Condition()
-
-    def write():
-        while True:
-            with ready:
-                ready.wait_for(lambda: waiting)
-                due, data = waiting.popleft()
-                ready.notify_all()
-            if (wait := due - time.monotonic()) > 0:
-                time.sleep(wait)
-            try:
-                if not data:
-                    sink.shutdown(socket.SHUT_WR)
-                    return
-                sink.sendall(data)
-            except OSError:
-                # The far side is gone: so is this connection, in both directions.
-                with contextlib.suppress(OSError):
-                    source.shutdown(socket.SHUT_RDWR)
-                return
-
-    writer = threading.Thread(target=write, daemon=True)
-    writer.start()
-    data = b"-"
-    while data:
-        try:
-            data = source.recv(1 << 18)
-        except OSError:
-            data = b""
-        with ready:
-            # Bounded by what a link of its rate holds on the way, and by this.
-            while sum(len(chunk) for _, chunk in waiting) > PROXY_BYTES_MAX and writer.is_alive():
-                ready.wait(0.1)
-            waiting.append((time.monotonic() + delay, data))
-            ready.notify_all()
+    """The command of one side of a measurement."""
+    return [sys.executable, Path(__file__).with_name("probes.py"), *arguments]
 
 
 # --- leaving nothing behind ----------------------------------------------------------------------
+
+def lock_run(run_id):
+    """The lock that a run holds while its process lives: a run whose lock can be taken is a leftover."""
+    RUNS.mkdir(parents=True, exist_ok=True)
+    lock = open(RUNS / run_id, "w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
+
 
 def remove_leftovers(kept_too=False):
     """Removes what killed runs have left: their locks can be taken."""
@@ -642,10 +601,9 @@ def remove_leftovers(kept_too=False):
 
 def remove_run(run_id):
     """Ends the processes inside a run's namespaces and groups, which only that run made, and removes both."""
-    namespaces = [f"{NAME}{run_id}-host", f"{NAME}{run_id}-device"]
-    groups = [path / (NAME + run_id + side) for path in (CGROUPS, CGROUPS / "cpu", CGROUPS / "blkio")
-              for side in ("", "-host")]
-    standing = [name for name in namespaces if Path("/run/netns", name).exists()]
+    standing = [path.name for path in Path("/run/netns").glob(f"{NAME}{run_id}-*")]
+    groups = [group for parent in (CGROUPS, CGROUPS / "cpu", CGROUPS / "blkio")
+              for pattern in ("", "-*") for group in parent.glob(NAME + run_id + pattern)]
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         left = [pid for name in standing for pid in tool("ip", "netns", "pids", name).split()]
@@ -683,9 +641,26 @@ def check_permitted(options):
         ip("netns", "delete", trial)
     except Failed as error:
         raise NotPermitted(str(error)) from error
-    for name, share in (("--cpu", options.cpu), ("--host-cpu", options.host_cpu)):
-        if share and share >= os.cpu_count():
-            raise Failed(f"{name} {share:.0%} is no limit: there are {os.cpu_count()} cores")
+    check_possible(options)
+
+
+def check_possible(options):
+    """Fails for numbers and limits that are none."""
+    if not 1 <= options.nodes <= min(options.devices, NODES_MAX) or options.devices > DEVICES_MAX:
+        raise Failed(f"{options.devices} devices on {options.nodes} nodes: up to {DEVICES_MAX} on up to {NODES_MAX}, "
+                     "and a node has one")
+    for name, share, count in (("--cpu", options.cpu, options.devices), ("--host-cpu", options.host_cpu, 1),
+                               ("--node-cpu", options.node_cpu, options.nodes)):
+        if share and share * count >= os.cpu_count():
+            raise Failed(f"{name} {share:.0%}, {count} times, is no limit: there are {os.cpu_count()} cores"
+                         if count > 1 else f"{name} {share:.0%} is no limit: there are {os.cpu_count()} cores")
+    if options.devices > 1 and (options.cpu or 0) * options.devices + (options.host_cpu or 0) > os.cpu_count():
+        raise Failed(f"{options.devices} devices and the host cannot have their shares at once: there are "
+                     f"{os.cpu_count()} cores")
+    if options.engines and not knows_nodes(options.device):
+        raise Failed("--engines: this `cleaved` has no --node")
+    if options.engines and options.cpu and (CGROUPS / "cgroup.controllers").exists():
+        raise NotPermitted("shares of the engines of one process need control groups of version 1")
 
 
 def device_program(given):
@@ -702,13 +677,77 @@ def device_program(given):
     raise Failed("there is no device program: run `cargo build --release`, or give --device")
 
 
-def make_credentials(token, certificate, key):
-    token.write_text(secrets.token_hex(16))
-    tool("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", 30,
-         "-subj", "/CN=cleave-testbed", "-addext", f"subjectAltName=IP:{DEVICE_ADDRESS}", "-keyout", key,
-         "-out", certificate)
-    token.chmod(0o600)
-    key.chmod(0o600)
+def knows_nodes(given):
+    """Whether the device program can have several engines in a process."""
+    program = device_program(given)
+    # `cleave` has a help of its own.
+    asked = ["--help"] if len(program) == 1 else ["--", "--help"]
+    return "--node" in tool(*program, *asked)
+
+
+def make_credentials(folder, addresses):
+    """Token, certificate and key in a folder, as they are there or new ones, for devices at these addresses."""
+    made = Credentials(*(folder / name for name in ("token", "certificate.pem", "key.pem")))
+    if not made.token.exists():
+        tool("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", 30,
+             "-subj", "/CN=cleave-testbed", "-addext",
+             "subjectAltName=" + ",".join(f"IP:{address}" for address in addresses), "-keyout", made.key,
+             "-out", made.certificate)
+        made.token.write_text(secrets.token_hex(16))
+        made.token.chmod(0o600)
+        made.key.chmod(0o600)
+    return made
+
+
+def start_cleaved(program, devices, credentials, node=None, before=(), dies_with_parent=True):
+    """Starts a process with one device, or with the engines of a node; returns it once hosts can connect.
+
+    Ports are in the devices' files called `port`. `before` are words in front of the command.
+    """
+    command = [*before, *device_program(program), *(["--node", node] if node else []), "--token-file",
+               credentials.token, "--tls-cert", credentials.certificate, "--tls-key", credentials.key]
+    for device in devices:
+        device.file("port").unlink(missing_ok=True)
+        command += ["--media", device.file("pages", ".media"), "--listen", device.listen, "--port-file",
+                    device.file("port")]
+        for name, value in (("--cores", device.cores), ("--memory", device.memory)):
+            if value is not None:
+                command += [name, value]
+    # A share of one engine is that of its threads.
+    groups = devices[0].cgroups if len(devices) == 1 else []
+    log = devices[0].file("device", ".log")
+    with open(log, "ab") as complaints:
+        process = subprocess.Popen(as_text(command), stdin=subprocess.DEVNULL, stdout=complaints, stderr=complaints,
+                                   start_new_session=True, preexec_fn=lambda: enter_cgroups(groups, dies_with_parent))
+    try:
+        deadline = time.monotonic() + 60
+        while not all(device.file("port").exists() and device.file("port").read_text().strip() for device in devices):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise Failed("the device does not start: " + log.read_text()[-2000:])
+            time.sleep(0.02)
+        if len(devices) > 1:
+            limit_engines(process.pid, [device.cgroups for device in devices])
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    return process
+
+
+def limit_engines(process, groups_of):
+    """Puts the threads of each engine that run fragments into its control groups; threads that they start follow."""
+    if not any(groups_of):
+        return
+    threads = {}
+    for place in Path(f"/proc/{process}/task").iterdir():
+        if found := re.fullmatch(FRAGMENT_THREADS + r"(\d+)", (place / "comm").read_text().strip()):
+            threads.setdefault(int(found[1]), []).append(place.name)
+    if len(threads) != len(groups_of):
+        raise Failed(f"the threads of {len(groups_of)} engines cannot be told apart: those of {len(threads)} are found")
+    for number, groups in zip(sorted(threads), groups_of):
+        for group in groups:
+            for thread in threads[number]:
+                (group / "tasks").write_text(thread)
 
 
 def in_namespace(namespace, command):
@@ -752,6 +791,7 @@ def cpu_share(text):
 # --- the testbed's own test ----------------------------------------------------------------------
 
 SELF_TEST = ["--rate", "200mbit", "--cpu", "25%", "--host-cpu", "20%", "--read-mbps", "50", "--write-mbps", "40"]
+SELF_TEST_NODES = ["--devices", "3", "--nodes", "2", "--rate", "200mbit", "--cpu", "25%", "--node-cpu", "50%"]
 
 
 def self_test(options):
@@ -773,19 +813,28 @@ def self_test(options):
                   f"'{cleave}' sql --db '{place}' --format csv --set split=h0 -c 'SELECT sum(a) FROM t' | grep -qx 43 "
                   "&& exit 7")
         expect(again(SELF_TEST + device + ["--delay-ms", "5", "--", "sh", "-c", script]), 7, "a run with a device")
-    # 2. A limit that does not bite is found: the link is made faster behind the testbed's back.
-    parsed = argparse.Namespace(rate=rate_bits("100mbit"), cpu=None, host_cpu=None, read_mbps=None, write_mbps=None,
-                                delay_ms=None, state=None)
+        # 2. The same with a table over three devices on two nodes, beside the processors of both.
+        place = Path(folder) / "many"
+        script = (f"'{cleave}' sql --create --db '{place}' -c 'SELECT 1' >/dev/null && number=0 && "
+                  "for address in $CLEAVE_TESTBED_ADDRESSES $CLEAVE_TESTBED_NODE_ADDRESSES; do "
+                  f"number=$((number + 1)); '{cleave}' device add d$number --db '{place}' --address $address "
+                  "--token-file $CLEAVE_TESTBED_TOKEN_FILE --ca $CLEAVE_TESTBED_CA || exit 1; done; "
+                  f"'{cleave}' sql --db '{place}' --set default_device=d1,d2,d3,d4,d5 -c 'CREATE TABLE t (a bigint)' "
+                  "-c 'INSERT INTO t SELECT i FROM generate_series(1, 100000) AS g (i)' && "
+                  f"'{cleave}' sql --db '{place}' --format csv --set split=h0 -c 'SELECT sum(a) FROM t' | "
+                  "grep -qx 5000050000 && exit $number")
+        expect(again(SELF_TEST_NODES + device + ["--", "sh", "-c", script]), 5, "a run with three devices")
+    # 3. Limits that do not bite are found: a link, and one of two devices, are made faster behind the testbed's back.
+    parsed = options_of(rate=rate_bits("100mbit"))
     with Testbed(parsed) as testbed:
-        shape(testbed.host, f"cleave{testbed.id}h", 2 * parsed.rate, "change")
-        try:
-            testbed.verify()
-            raise AssertionError("a link of twice the rate passed")
-        except Failed:
-            pass
-    # 3. A run that is killed leaves its namespaces, and the next one removes them, with what runs inside.
-    killed = again(["--rate", "100mbit", "--no-device", "--", "sh", "-c",
-                    "sleep 1000 & kill -9 $(ps -o ppid= -p $$)"], stdout=subprocess.DEVNULL)
+        shape(testbed.host, testbed.nodes[0].host_end[0], 2 * parsed.rate, "change")
+        expect_off(testbed, "a link of twice the rate")
+    with Testbed(options_of(devices=2, cpu=0.4)) as testbed:
+        set_cpu(testbed.devices[1].cgroups[0], 0.8)
+        expect_off(testbed, "a device with twice its share")
+    # 4. A run that is killed leaves its namespaces, and the next one removes them, with what runs inside.
+    killed = again(["--rate", "100mbit", "--no-device", "--devices", "2", "--nodes", "2", "--cpu", "40%", "--", "sh",
+                    "-c", "sleep 1000 & kill -9 $(ps -o ppid= -p $$)"], stdout=subprocess.DEVNULL)
     expect(killed, -signal.SIGKILL, "a run that is killed")
     if standing() == before:
         raise AssertionError("the killed run left nothing: the test tests nothing")
@@ -794,6 +843,14 @@ def self_test(options):
         raise AssertionError(f"left behind: {standing()}, before: {before}")
     print(f"testbed: self-test passed in {time.monotonic() - started:.0f} s")
     return 0
+
+
+def expect_off(testbed, what):
+    try:
+        testbed.verify(attempts=2)
+    except Failed:
+        return
+    raise AssertionError(f"{what} passed")
 
 
 def again(arguments, **others):
@@ -813,7 +870,4 @@ def standing():
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--probe"]:
-        probe_main(*sys.argv[2:])
-    else:
-        sys.exit(main())
+    sys.exit(main())

@@ -6,7 +6,6 @@ its pool is empty; the device reads its media by direct I/O. The time is the one
 execution; the start of the process, the opening of the database and the handshake are in `wall_ms` only.
 """
 
-import argparse
 import contextlib
 import csv
 import hashlib
@@ -43,7 +42,7 @@ class Data:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         with open_testbed(self.device, None, None, None) as bed:
-            far = bed.start_device()
+            far = bed.start_devices()
             inside = ["--db", self.database]
             steps = [["sql", "--create", *inside, "-c", "SELECT 1"],
                      ["device", "add", "far", *inside, "--address", far["CLEAVE_TESTBED_ADDRESS"], "--token-file",
@@ -64,9 +63,8 @@ class Data:
 
 
 def open_testbed(state, rate, device_share, host_share):
-    return testbed.Testbed(argparse.Namespace(
-        rate=testbed.rate_bits(rate) if rate else None, cpu=device_share, host_cpu=host_share, delay_ms=None,
-        read_mbps=None, write_mbps=None, cores=None, memory=None, state=state, device=device_program(), keep=False))
+    return testbed.Testbed(testbed.options_of(rate=testbed.rate_bits(rate) if rate else None, cpu=device_share,
+                                              host_cpu=host_share, state=state, device=device_program()))
 
 
 def device_program():
@@ -90,7 +88,7 @@ class Place:
         try:
             if self.verify:
                 self.bed.verify()
-            self.bed.start_device()
+            self.bed.start_devices()
             self.profile()
             # The program's own pages come into memory here, in no measurement.
             testbed.output(self.bed.host, self.command(["-c", "SELECT 1"]))
@@ -194,7 +192,7 @@ class Place:
         """Restarts a device that has ended, with the same media."""
         if self.bed.processes[0].poll() is not None:
             self.bed.processes.pop(0).wait()
-            self.bed.start_device()
+            self.bed.start_devices()
 
     def give(self, way):
         """Gives both sides the way's shares of a core."""
