@@ -79,7 +79,7 @@ def main():
     with tempfile.TemporaryDirectory(dir=bench.WORK, prefix="update-") as folder:
         if options.quick:
             options.results = options.results or Path(folder) / "results"
-        options.results = options.results or report.DEFAULT_FOLDER
+        options.results = options.results or report.UPDATES.folder
         with Bench(options, psycopg, Path(folder)) as run:
             for name in options.experiments:
                 run.perform(name, EXPERIMENTS[name])
@@ -141,7 +141,7 @@ def arguments():
     if unknown := [name for name in options.experiments if name not in EXPERIMENTS]:
         parser.error(f"there is no experiment {', '.join(unknown)}: choose from {', '.join(EXPERIMENTS)}")
     if options.command == "report":
-        options.results = options.results or report.DEFAULT_FOLDER
+        options.results = options.results or report.UPDATES.folder
     return options
 
 

@@ -1,4 +1,4 @@
-"""Pictures as SVG: heat maps, bars and lines, readable on light and on dark pages, without a library.
+"""Pictures as SVG: heat maps, bars, lines and curves, readable on light and on dark pages, without a library.
 
 Colours are classes, defined once for both kinds of pages. Every cell also shows its figure or sign, so that nothing
 depends on telling red from green. Coordinates are pixels.
@@ -146,6 +146,52 @@ def lines(title, series, unit, marks=(), notes=()):
         body.append(text(12, base + 62 + 15 * number, note))
     wide = max([left + wide + 20, at, 24 + 8.5 * len(title)] + [12 + 6 * len(note) for note in notes])
     return picture(title, wide, base + 62 + 15 * len(notes), body)
+
+
+def curves(title, series, x_name, unit, notes=()):
+    """Lines over a share, both scales logarithmic. `series` is [(name, [(x, (value, low, high))])]."""
+    left, top, plot, wide = 64, 64, 260, 560
+    points = [(x, value) for _, found in series for x, values in found for value in values if x > 0 and value > 0]
+    x_least, x_steps = decades([x for x, _ in points])
+    y_least, y_steps = decades([y for _, y in points])
+    base, body = top + plot, []
+
+    def place(x, y):
+        return (left + wide * (math.log10(x) - x_least) / x_steps, base - plot * (math.log10(y) - y_least) / y_steps)
+
+    for step in range(y_steps + 1):
+        _, y = place(10 ** x_least, 10 ** (y_least + step))
+        body += [line(left, y, left + wide, y, "grid"),
+                 text(left - 6, y + 4, f"{10.0 ** (y_least + step):g}", anchor="end")]
+    for step in range(x_steps + 1):
+        x, _ = place(10 ** (x_least + step), 10 ** y_least)
+        body += [line(x, top, x, base, "grid"),
+                 text(x, base + 16, f"{100 * 10.0 ** (x_least + step):g} %", anchor="middle")]
+    body += [text(12, top - 14, unit), text(left + wide, base + 32, x_name, anchor="end"),
+             line(left, base, left + wide, base, "axis")]
+    at = left
+    for number, (name, found) in enumerate(series):
+        at_points = [(*place(x, values[0]), x, values) for x, values in sorted(found) if x > 0 and min(values) > 0]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _, _ in at_points)
+        body.append(hovering(f'<polyline points="{path}" class="line l{number % 7}"/>', name))
+        for x, y, share, (value, low, high) in at_points:
+            body.append(line(x, place(share, low)[1], x, place(share, high)[1], f"l{number % 7}"))
+            body.append(hovering(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" class="s{number % 7}"/>',
+                                 f"{name}, {100 * share:.3g} %: {value:.3g} {unit} ({low:.3g} to {high:.3g})"))
+        body += [rect(at, base + 46, 12, 12, f"s{number % 7}"), text(at + 16, base + 56, name)]
+        at += 34 + 6.5 * len(name)
+    for number, note in enumerate(notes):
+        body.append(text(12, base + 78 + 15 * number, note))
+    wide = max([left + wide + 20, at, 24 + 8.5 * len(title)] + [12 + 6 * len(note) for note in notes])
+    return picture(title, wide, base + 78 + 15 * len(notes), body)
+
+
+def decades(values):
+    """(the power of ten at or below the least value, how many powers of ten further on the largest lies)."""
+    if not values:
+        return 0, 1
+    least = math.floor(math.log10(min(values)) + 1e-9)
+    return least, max(1, math.ceil(math.log10(max(values)) - 1e-9) - least)
 
 
 def drawn(found):

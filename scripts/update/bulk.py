@@ -82,7 +82,7 @@ def explained(session, way, statement):
     found["device_operators"] = sum(part["runs_on"] != "host" for part in json.loads(text)["plan"])
     return {f"statement_{name}": found[name] for name in
             ("to_host_bytes", "to_device_bytes", "media_bytes", "host_memory_bytes", "host_cpu_ms", "device_cpu_ms",
-             "total_ms", "device_operators") if name in found}
+             "total_ms", "rows", "device_operators") if name in found}
 
 
 def for_update(run):

@@ -56,13 +56,14 @@ def resident(processes):
 
 
 def interface_traffic(prefix):
-    """Bytes of the network interface whose name begins so: (received, sent)."""
+    """Bytes of the network interfaces whose names begin so: (received, sent), or None if there is none."""
+    found = []
     for line in Path("/proc/net/dev").read_text().splitlines():
         name, _, counts = line.partition(":")
         if name.strip().startswith(prefix):
             fields = counts.split()
-            return int(fields[0]), int(fields[8])
-    return None
+            found.append((int(fields[0]), int(fields[8])))
+    return tuple(map(sum, zip(*found))) if found else None
 
 
 def connection_traffic(port):

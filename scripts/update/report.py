@@ -10,6 +10,7 @@ import re
 import statistics
 import textwrap
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import bench
@@ -36,17 +37,24 @@ class Figure(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """A column of ratios: the figure, the ways that it is set against, and whether less is better."""
+    """A column of ratios: the figure, the ways that it is set against, and whether less is better.
+
+    With a `base`, it is set against the same way in the case that has these values. `divisor` names what in the case
+    the ratio is divided by: over a base of one device, a speed-up by the devices is the efficiency of each.
+    """
 
     figure: str
     against: tuple
     heading: str
     less_is_better: bool
+    base: tuple = ()
+    divisor: str | None = None
 
 
 @dataclass(frozen=True)
 class Spec:
-    """How an experiment is shown. `picture` is ("bars", figure, unit) or ("lines", unit)."""
+    """How an experiment is shown. `picture` is ("bars", figure, unit), ("lines", unit) over time, or ("curves", figure,
+    unit, what in the case the figure is drawn over)."""
 
     title: str
     figures: tuple
@@ -165,6 +173,21 @@ SPECS = {
 }
 
 
+@dataclass(frozen=True)
+class Study:
+    """The experiments that one page is about: how they are shown, how files of pictures begin, what captions say of the
+    options, as {text: option}, and where the measurements are."""
+
+    specs: dict
+    prefix: str
+    captions: dict
+    folder: Path
+
+
+UPDATES = Study(SPECS, "updates", {"rows": "rows", "narrow rows": "narrow_rows", "buffers": "buffers",
+                                   "clients": "clients", "theta": "theta"}, bench.WORK / "update")
+
+
 def runs(folder):
     """All runs of a folder, the oldest first."""
     found = []
@@ -175,23 +198,23 @@ def runs(folder):
     return sorted(found, key=lambda run: run["at"])
 
 
-def newest(found):
+def newest(found, study=UPDATES):
     """[(experiment, run)]: for each experiment and timing mode the newest run that has records of it, in the order of
-    SPECS."""
+    the study."""
     chosen = {}
     for run in found:
         for name in run["experiments"]:
             if any(record["experiment"] == name for record in run["records"]):
                 chosen[name, run["timing"]] = run
-    return [(name, run) for spec in SPECS for (name, _), run in sorted(chosen.items(), key=lambda item: item[0])
+    return [(name, run) for spec in study.specs for (name, _), run in sorted(chosen.items(), key=lambda item: item[0])
             if name == spec]
 
 
 class View:
     """The records of one experiment in one run."""
 
-    def __init__(self, name, run):
-        self.name, self.run, self.spec = name, run, SPECS[name]
+    def __init__(self, name, run, study=UPDATES):
+        self.name, self.run, self.study, self.spec = name, run, study, study.specs[name]
         self.records = [record for record in run["records"] if record["experiment"] == name]
         self.cases, self.ways = [], []
         for record in self.records:
@@ -216,14 +239,15 @@ class View:
     def ratio(self, case, way, wanted):
         """(median, least, largest) of the rounds' ratios, or None."""
         reference = next((one for one in wanted.against if self.system(one) == self.system(way)
-                          or len(wanted.against) == 1), None)
-        if reference is None or reference == way:
+                          or len(wanted.against) == 1), way if wanted.base else None)
+        other = case | dict(wanted.base)
+        if reference is None or (other, reference) == (case, way):
             return None
-        ours, theirs = (self.values(case, one, (wanted.figure,)) for one in (way, reference))
+        ours, theirs = (self.values(*one, (wanted.figure,)) for one in ((case, way), (other, reference)))
         shared = sorted(set(ours) & set(theirs))
         pair = [theirs[number] for number in shared], [ours[number] for number in shared]
         top, bottom = pair if wanted.less_is_better else pair[::-1]
-        return timelines.spread([a / b for a, b in zip(top, bottom) if b])
+        return timelines.spread([a / b / case.get(wanted.divisor, 1) for a, b in zip(top, bottom) if b])
 
     def system(self, way):
         return next((record["system"] for record in self.records if record["way"] == way), None)
@@ -232,8 +256,7 @@ class View:
         """What the figures depend on."""
         run, options = self.run, self.run["options"]
         machine = run["machine"]
-        shown = {"rows": options["rows"], "narrow rows": options["narrow_rows"], "buffers": options["buffers"],
-                 "clients": options["clients"], "theta": options["theta"]}
+        shown = {text: options[name] for text, name in self.study.captions.items()}
         rounds = max(record["round"] for record in self.records)
         notes = [note["text"] for note in run["notes"] if note["experiment"] == self.name]
         build = " Debug build: these figures say nothing about speed." if machine["debug_build"] else ""
@@ -250,7 +273,8 @@ def table(view):
     varied = [name for name in names if len({str(case.get(name)) for case in view.cases}) > 1 or len(names) == 1]
     rows = [(case, way) for case in view.cases for way in view.ways if view.of(case, way)]
     columns = [(one.heading, lambda case, way, one=one: cell(view, case, way, one)) for one in spec.figures]
-    columns += [(one.heading, lambda case, way, one=one: spread_text(view.ratio(case, way, one), "times"))
+    columns += [(one.heading, lambda case, way, one=one: spread_text(view.ratio(case, way, one),
+                                                                     "share" if one.divisor else "times"))
                 for one in spec.ratios]
     filled = [(heading, [value(case, way) for case, way in rows]) for heading, value in columns]
     filled = [(heading, values) for heading, values in filled if any(values)]
@@ -311,7 +335,7 @@ def written(value, kind):
 def pictures(view):
     """{name of the file: picture}."""
     kind, *rest = view.spec.picture
-    stem = f"updates-{view.name}-{re.sub(r'[^a-z0-9]+', '-', view.run['timing'].lower()).strip('-')}"
+    stem = f"{view.study.prefix}-{view.name}-{re.sub(r'[^a-z0-9]+', '-', view.run['timing'].lower()).strip('-')}"
     title = f"{view.spec.title} ({view.run['timing']})"
     if kind == "bars":
         name, unit = rest
@@ -320,6 +344,12 @@ def pictures(view):
                   for case in view.cases]
         groups = [(label, found) for label, found in groups if found]
         return {f"{stem}.svg": svg.bars(title, groups, view.ways, unit)} if groups else {}
+    if kind == "curves":
+        name, unit, over = rest
+        series = [(way, [(case[over], timelines.spread(values.values())) for case in view.cases
+                         if (values := view.values(case, way, (name,)))]) for way in view.ways]
+        notes = ["Both scales are logarithmic. Upright: the least and the largest of the rounds."]
+        return {f"{stem}.svg": svg.curves(title, series, over, unit, notes)}
     found = {}
     for number in range(0, len(view.cases), math.ceil(len(view.cases) / PICTURES_MAX)):
         case = view.cases[number]
@@ -360,11 +390,11 @@ def short(view, case):
     return ", ".join(case_text(name, value) for name, value in (varied or case).items())
 
 
-def section(name, found, folder):
+def section(name, found, folder, study=UPDATES):
     """The Markdown of all runs of one experiment; pictures lie in `folder`, relative to the page."""
     parts = []
     for run in found:
-        view = View(name, run)
+        view = View(name, run, study)
         parts.append(wrapped(view.caption()))
         parts.append(table(view))
         parts += [f"![{view.spec.title}, {view.run['timing']}]({folder}/{file})" for file in pictures(view)]
@@ -375,9 +405,9 @@ def wrapped(text):
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def write(folder, docs=None):
+def write(folder, docs=None, study=UPDATES):
     """Tables and pictures of all runs in the folder; with `docs`, a page whose marked parts are filled."""
-    chosen = newest(runs(folder))
+    chosen = newest(runs(folder), study)
     if not chosen:
         raise SystemExit(f"there are no measurements in {folder}")
     by_name = {}
@@ -387,17 +417,18 @@ def write(folder, docs=None):
     beside.mkdir(parents=True, exist_ok=True)
     for name, found in by_name.items():
         for run in found:
-            for file, picture in pictures(View(name, run)).items():
+            for file, picture in pictures(View(name, run, study)).items():
                 (beside / file).write_text(picture)
     if docs:
         text = docs.read_text()
         for name, found in by_name.items():
-            text = filled(text, name, section(name, found, "experiments"))
+            text = filled(text, name, section(name, found, "experiments", study))
         docs.write_text(text)
         print(f"filled {docs}")
-    summary = "\n\n".join(f"## {SPECS[name].title}\n\n{section(name, found, '.')}" for name, found in by_name.items())
+    summary = "\n\n".join(f"## {study.specs[name].title}\n\n{section(name, found, '.', study)}"
+                          for name, found in by_name.items())
     (folder / "summary.md").write_text(summary + "\n")
-    print(f"wrote {folder.name}/summary.md and {len(list(beside.glob('updates-*.svg')))} pictures")
+    print(f"wrote {folder.name}/summary.md and {len(list(beside.glob(f'{study.prefix}-*.svg')))} pictures")
 
 
 def filled(page, name, text):
@@ -408,5 +439,3 @@ def filled(page, name, text):
         raise SystemExit(f"the page has no part between {begin} and {end}")
     return pattern.sub(lambda found: f"{found[1]}\n{text}\n\n{found[2]}", page)
 
-
-DEFAULT_FOLDER = bench.WORK / "update"

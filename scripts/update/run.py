@@ -27,6 +27,8 @@ SHOWN = ["seconds", "abort_seconds", "overhead", "reads_kept", "updates_kept", "
 class Bench:
     """Everything that experiments share: `with Bench(options, psycopg, folder) as run`."""
 
+    program = "scripts/bench_update.py"
+
     def __init__(self, options, psycopg, folder):
         self.options, self.psycopg, self.folder = options, psycopg, folder
         self.records, self.notes, self.done = [], [], []
@@ -34,8 +36,8 @@ class Bench:
 
     def __enter__(self):
         try:
-            place = places.of_options(self.options)
-            self.place, self.timing = place, place.timing
+            self.place = place = self.find_place()
+            self.timing = place.timing
             self.systems["Cleave"] = systems.Cleave(self.psycopg, self.folder / "cleave", self.options.buffers, place)
             if not self.options.without_postgresql:
                 self.systems["PostgreSQL"] = systems.PostgreSQL(self.psycopg, self.folder / "postgresql",
@@ -45,13 +47,16 @@ class Bench:
             raise
         build, commit = ndp_places.build_of()
         self.head = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "build": build, "commit": commit,
-                     "command": command_line(), "machine": machine(), "timing": self.timing,
+                     "command": command_line(self.program), "machine": machine(), "timing": self.timing,
                      "place": self.options.place,
                      "options": {name: value for name, value in vars(self.options).items()
                                  if not isinstance(value, Path)}}
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
         self.path = self.options.results / f"{stamp}-{os.getpid()}-{'-'.join(self.options.experiments)[:60]}.json"
         return self
+
+    def find_place(self):
+        return places.of_options(self.options)
 
     def __exit__(self, *_):
         for system in self.systems.values():
@@ -115,9 +120,9 @@ class Bench:
                     figures = measure(way, self.systems[way.system])
                 except (self.psycopg.errors.FeatureNotSupported, self.psycopg.errors.InvalidParameterValue) as fault:
                     refused.add(way)
-                    self.note(f"{way.name} ({said(case)}) cannot run: {fault.diag.message_primary}")
+                    self.note(f"{way.name} ({said(case | way.case)}) cannot run: {fault.diag.message_primary}")
                     continue
-                self.add(experiment, case, way, number + 1, figures)
+                self.add(experiment, case | way.case, way, number + 1, figures)
 
     def add(self, experiment, case, way, number, figures):
         record = {"experiment": experiment, "case": case, "way": way.name, "system": way.system,
@@ -144,9 +149,9 @@ def said(case):
                      for name, value in case.items())
 
 
-def command_line():
+def command_line(program):
     """The command without the folders of this machine."""
-    words = ["scripts/bench_update.py"]
+    words = [program]
     for before, word in zip(sys.argv, sys.argv[1:]):
         if before not in FOLDERS and word.split("=")[0] not in FOLDERS:
             words.append(word)

@@ -251,7 +251,7 @@ def pictures_are_well_formed():
         equal(sorted(path.name for path in folder.glob("*.svg")), sorted([*bars, *lines]))
 
 
-def check_measured(folder, experiments):
+def check_measured(folder, experiments, study=report.UPDATES):
     """Each experiment of a run has records with figures, or a note that says why not; the report takes them."""
     [run] = report.runs(folder)
     equal(run["experiments"], experiments)
@@ -263,6 +263,6 @@ def check_measured(folder, experiments):
             if not record["seconds"] > 0:
                 raise AssertionError(f"{name}: no time in {record}")
     with contextlib.redirect_stdout(io.StringIO()):
-        report.write(folder)
+        report.write(folder, study=study)
     for path in folder.glob("*.svg"):
         xml.fromstring(path.read_text())

@@ -145,6 +145,13 @@ class Cleave(System):
         with (self.folder / "again.log").open("a") as log:
             self.process = subprocess.Popen([str(part) for part in command], stderr=log)
 
+    def run_closed(self, *arguments):
+        """Runs another command of the program over the database, which only one program has open, and goes on."""
+        self.end()
+        servers.output([bench.CLEAVE, *arguments, "--db", self.path])
+        self.start_again()
+        self.await_answer("SELECT 1")
+
     def start_device(self):
         self.place.start(self.folder / "device")
 

@@ -17,6 +17,8 @@ class Way:
     system: str = "Cleave"
     settings: dict = field(default_factory=dict, hash=False)
     host_has_both: bool = False
+    # What its records have besides the case of the round, where ways that alternate differ in more than settings.
+    case: dict = field(default_factory=dict, hash=False)
 
     def missing(self, system):
         """The settings that the server does not know."""
