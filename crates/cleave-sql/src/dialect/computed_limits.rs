@@ -199,13 +199,20 @@ fn condition(query: &ast::Query) -> Option<Expr> {
         return None;
     }
     let within = count.map(|count| {
+        let is_skipping = skipped.is_some();
         let last = match skipped {
             Some(skipped) => binary(skipped, BinaryOperator::Plus, whole(&count)),
             None => whole(&count),
         };
+        let mut within = binary(numbered, BinaryOperator::LtEq, last);
+        if ties.is_some() && is_skipping {
+            // Equals of the last row that is skipped are none of the rows behind it.
+            let is_any = binary(whole(&count), BinaryOperator::Gt, zero());
+            within = binary(within, BinaryOperator::And, is_any);
+        }
         // LIMIT NULL is none.
         let all = Expr::value(ast::Value::Boolean(true));
-        call("coalesce", vec![binary(numbered, BinaryOperator::LtEq, last), all])
+        call("coalesce", vec![within, all])
     });
     match (behind, within) {
         (Some(behind), Some(within)) => Some(binary(behind, BinaryOperator::And, within)),
