@@ -171,6 +171,50 @@ async fn an_insert_killed_at_any_instant_is_there_or_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refresh_amid_result_sets_killed_at_any_instant_is_there_or_not() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let database = open(directory.path()).await;
+        run(
+            &mut database.session(),
+            "CREATE TABLE t (id int PRIMARY KEY, v int, note text);
+             INSERT INTO t SELECT i, 0, md5(i::text) FROM generate_series(1, 3000) AS g (i);
+             CREATE MATERIALIZED VIEW m AS SELECT v, count(*) AS n FROM t GROUP BY v",
+        )
+        .await;
+    }
+    let last = |said: &[String], what: &str| -> u64 {
+        let numbers = said.iter().filter_map(|line| line.strip_prefix(what)?.parse().ok());
+        numbers.max().unwrap_or(0)
+    };
+    let mut random = SplitMix64::new(0x5e75);
+    let (mut before, mut refreshed) = (0, 0);
+    for round in 0..6 {
+        let lines = 1 + random.below(12);
+        let linger = Duration::from_micros(random.below(20_000));
+        let said = run_and_kill("crash::child_refresh", directory.path(), lines, linger);
+        before = before.max(last(&said, "updated "));
+        refreshed = refreshed.max(last(&said, "refreshed "));
+
+        let database = open(directory.path()).await;
+        let mut session = database.session();
+        let sets = row(&mut session, "SELECT count(*), min(owner) FROM cleave.result_sets").await;
+        assert_eq!(sets, "1,materialized view", "round {round}");
+        let now: u64 = row(&mut session, "SELECT min(v) FROM t").await.parse().unwrap();
+        let all = row(&mut session, "SELECT count(*), max(v) FROM t").await;
+        assert_eq!(all, format!("3000,{now}"), "round {round}: half an update after {said:?}");
+        assert!((before..=before + 1).contains(&now), "round {round}: {now} after {said:?}");
+        let view = row(&mut session, "SELECT count(*), sum(n), min(v) FROM m").await;
+        let of = view.strip_prefix("1,3000,").map(|of| of.parse::<u64>().unwrap());
+        let is_whole = of.is_some_and(|of| (refreshed..=now).contains(&of));
+        assert!(is_whole, "round {round}: the view has {view} of {now} after {said:?}");
+        assert_sound(&database, directory.path()).await;
+        before = now;
+    }
+    assert!(refreshed > 0, "some refresh was finished");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "is run, and killed, by a_load_killed_at_any_instant_is_there_or_not"]
 async fn child_load() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };
@@ -203,5 +247,32 @@ async fn child_insert() {
         run(&mut session, &format!("INSERT INTO t VALUES {}", values.join(", "))).await;
         id += 3;
         say(&format!("inserted up to {id}"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "is run, and killed, by a_refresh_amid_result_sets_killed_at_any_instant_is_there_or_not"]
+async fn child_refresh() {
+    let Some(directory) = std::env::var_os(DIRECTORY) else { return };
+    let database = open_forgetful(Path::new(&directory)).await;
+    let mut session = database.session();
+    let settings = "SET stages = always; SET result_reuse = on; SET update_placement = device";
+    run(&mut session, settings).await;
+    let mut v: u64 = row(&mut session, "SELECT max(v) FROM t").await.parse().unwrap();
+    let staged = "WITH x AS MATERIALIZED (SELECT v, note FROM t)
+        SELECT count(*), min(a.v), max(b.v) FROM x a JOIN x b ON a.note = b.note";
+    loop {
+        v += 1;
+        run(&mut session, &format!("UPDATE t SET v = {v}")).await;
+        say(&format!("updated {v}"));
+        let held = "CLOSE ALL; DECLARE c CURSOR WITH HOLD FOR SELECT id, note FROM t";
+        run(&mut session, held).await;
+        say("declared");
+        assert_eq!(row(&mut session, staged).await, format!("3000,{v},{v}"));
+        say("staged");
+        let method = if v.is_multiple_of(2) { "all" } else { "changes" };
+        run(&mut session, &format!("SET refresh_method = {method}; REFRESH MATERIALIZED VIEW m"))
+            .await;
+        say(&format!("refreshed {v}"));
     }
 }
