@@ -7,11 +7,13 @@
     scripts/differences.py --sql "SELECT 1 + '1'"   this one alone
     scripts/differences.py self-test            checks of the script itself, without servers
 
-Each statement runs on PostgreSQL, and on Cleave with `split` host, h0, ndp and auto. Compared are rows, types and
-errors. Each difference is shrunk to the smallest statement that still has it; differences of one shape count as one and
-are printed with their number. Those of differences/known.py are documented, with their reasons. The exit code is 1 if
-any other is a wrong row, a type, an internal error or an answer where PostgreSQL has an error, or if there are more of
-the others than --refused for 10,000 statements. `--report FILE` writes all of them as JSON.
+Each statement runs on PostgreSQL, and on Cleave with `split` host, h0, ndp and auto. Every third one also runs twice
+with `stages` and `result_reuse`: as a query of WITH, unless it has an order, which is written to the device, and found
+there. Compared are rows, types and errors. Each difference is shrunk to the smallest statement that still has it;
+differences of one shape count as one and are printed with their number. Those of differences/known.py are documented,
+with their reasons. The exit code is 1 if any other is a wrong row, a type, an internal error or an answer where
+PostgreSQL has an error, or if there are more of the others than --refused for 10,000 statements. `--report FILE` writes
+all of them as JSON.
 
 Needs psycopg, which it installs into target/clients, PostgreSQL (`scripts/install_peers.sh postgresql`), and a build of
 Cleave (CLEAVE_BINARY).
@@ -32,6 +34,10 @@ from differences.systems import System, running
 from differences.trees import node, shrunk
 
 SPLITS = ["host", "h0", "ndp", "auto"]
+# Of so many statements one runs with these too, so often: what is held is used again.
+REUSED_EACH, REUSED_TIMES = 3, 2
+REUSED = ["stages = 'always'", "result_reuse = on", "look_up_rows = 0"]
+ACTIVITY = "SELECT what, count FROM cleave.activity WHERE what IN ('stages', 'reused stages', 'reused results')"
 # What a split says that cannot run a statement.
 CANNOT = re.compile(r"split|ndp|fragment", re.IGNORECASE)
 # A statement that ends in an order of all its columns, by their places.
@@ -51,10 +57,11 @@ def main():
     with running([binary]) as (peer, own):
         expected = System(psycopg, "PostgreSQL", peer)
         found = [System(psycopg, split, own, [f"split = '{split}'"]) for split in SPLITS]
+        reused = System(psycopg, "auto, reused", own, REUSED)
         for sql in tables.statements(random.Random(options.seed)):
             for system in (expected, found[0]):
                 system.execute(sql)
-        sys.exit(Run(expected, found, options).all())
+        sys.exit(Run(expected, (found, reused), options).all())
 
 
 def arguments():
@@ -74,8 +81,9 @@ def arguments():
 class Run:
     """The statements of a run, and what came of them."""
 
-    def __init__(self, expected, found, options):
-        self.expected, self.found, self.options = expected, found, options
+    def __init__(self, expected, asked, options):
+        self.expected, self.options = expected, options
+        self.found, self.reused = asked
         self.count = 0
         # By kind and shape: a statement, its answers, how often.
         self.differences = {}
@@ -125,8 +133,11 @@ class Run:
         """The first difference of any split, and which."""
         is_ordered = ORDERED.search(sql) is not None
         expected = self.expected.answer(sql)
-        for system in self.found:
-            found = system.answer(sql)
+        is_reused = self.options.sql or self.count % REUSED_EACH == 0
+        asked = [(system, sql) for system in self.found]
+        asked += [(self.reused, sql if is_ordered else staged(sql))] * (REUSED_TIMES if is_reused else 0)
+        for system, own in asked:
+            found = system.answer(own)
             if found.is_error and system.name in ("h0", "ndp") and CANNOT.search(found.message):
                 continue
             difference = outcomes.difference(expected, found, is_ordered)
@@ -142,12 +153,18 @@ class Run:
             print(f"  {entry['sql']}\n  PostgreSQL: {entry['postgresql']}\n  Cleave:     {entry['cleave']}")
         unknown = reports.unknown(found)
         each = 10_000 / max(self.count, 1)
-        print(f"\n{self.count} statements, seed {self.options.seed}. For 10,000 statements, without those known:")
+        print(f"\nOf {self.count // REUSED_EACH} statements:", dict(self.reused.answer(ACTIVITY).rows))
+        print(f"{self.count} statements, seed {self.options.seed}. For 10,000 statements, without those known:")
         for kind in outcomes.KINDS:
             print(f"  {kind:9} {unknown[kind] * each:8.1f}   with them {self.numbers[kind] * each:8.1f}")
         if self.options.report:
             self.options.report.write_text(json.dumps({"count": self.count, "differences": found}, indent=1))
         return reports.exit_code(unknown, self.count, WORST, self.options.refused)
+
+
+def staged(sql):
+    """The same rows by a query of WITH, which becomes a stage: in no order."""
+    return f"WITH staged AS MATERIALIZED ({sql}) SELECT * FROM staged"
 
 
 def shape(sql, difference):

@@ -10,11 +10,13 @@
 Clients move money between accounts, insert, delete, upsert, take numbers, define tables and roles, insert and delete
 parents with children, back up, fail, vanish within blocks, COPY and pipelines, and ask the device for sums. Update
 fragments change the wages of whole teams, and delete whole shifts. Parcels are loaded, by COPY and by fragments, while
-others of them change. The sum of all accounts and of all wages never changes for any reader, nor do two wages of a team
-ever differ, or two rows of a shift, and each load is there as a whole. Each client's acknowledged transactions and
-loads are there after each kill, and at most the one besides them that was not yet acknowledged. Sequence numbers never
-repeat. Sampled resources of two minutes and more must not be larger in the last third of the time than in the second by
-more than a tolerance. Ends with 1 on any violation. Needs psycopg, which it installs into target/clients.
+others of them change. A materialized view of all wages is refreshed; queries of WITH and the rows of held cursors are
+written to the device, and used again. The sum of all accounts and of all wages never changes for any reader, nor do two
+wages of a team ever differ, or two rows of a shift, and each load is there as a whole. Each client's acknowledged
+transactions and loads are there after each kill, and at most the one besides them that was not yet acknowledged; no
+result that is used again lacks them. Sequence numbers never repeat. No result set outlives its client. Sampled
+resources of two minutes and more must not be larger in the last third of the time than in the second by more than a
+tolerance. Ends with 1 on any violation. Needs psycopg, which it installs into target/clients.
 """
 
 import argparse
@@ -37,13 +39,18 @@ ACCOUNTS, EACH = 500, 1000
 TEAMS, MEMBERS, SHIFT = 4, 2000, 300
 # Rows of a load by COPY, so many that they are written beside writers, and by a fragment.
 COPIED, INSERTED = 12_000, 2000
-FRAGMENTS = "SELECT count FROM cleave.activity WHERE what = 'update fragments'"
+ACTIVITY = "SELECT what, count FROM cleave.activity WHERE what IN ('update fragments', 'stages', 'reused stages')"
 # Rows that a reader must not find.
 TORN_TEAMS = ("SELECT team, min(amount), max(amount), count(*) FROM wage GROUP BY team "
               f"HAVING min(amount) <> max(amount) OR count(*) <> {MEMBERS}")
 TORN_SHIFTS = ("SELECT client, min(n), max(n), count(*) FROM shift GROUP BY client "
                f"HAVING min(n) <> max(n) OR count(*) <> {SHIFT}")
 TORN_LOADS = "SELECT load, count(*), max(size) FROM parcel GROUP BY load HAVING count(*) <> max(size)"
+PAYROLL = "SELECT team, count(*) AS n, sum(amount) AS amount FROM wage GROUP BY team"
+STAGED_WAGES = """WITH x AS MATERIALIZED (SELECT team, amount FROM wage), y AS (SELECT min(amount) AS least, max(amount)
+AS most, sum(amount) AS total FROM x GROUP BY team) SELECT sum(total), count(*) FILTER (WHERE least <> most) FROM y"""
+# Result sets of clients.
+RESULT_SETS = "SELECT name, owner, statement FROM cleave.result_sets WHERE owner IN ('run', 'cursor')"
 # What may be lost to a conflict, and is tried again.
 RETRIED = {"40001", "40P01", "55P03"}
 # By how much what is sampled may grow: a share, and an amount.
@@ -68,6 +75,7 @@ CREATE TABLE parcel (id bigint PRIMARY KEY, client int NOT NULL, load bigint NOT
 CREATE INDEX parcel_load ON parcel (load);
 INSERT INTO wage SELECT i, i % {TEAMS}, {EACH}, 'note' FROM generate_series(1, {TEAMS * MEMBERS}) AS g (i);
 INSERT INTO account SELECT i, {EACH}, 'note ' || i % 50 FROM generate_series(1, {ACCOUNTS}) AS g (i);
+CREATE MATERIALIZED VIEW payroll AS {PAYROLL};
 """
 # Far more often than by default.
 AUTOVACUUM = "ALTER SYSTEM SET autovacuum = on; ALTER SYSTEM SET autovacuum_naptime = 5;"
@@ -81,8 +89,8 @@ class Run:
         self.port = None
         self.is_over = threading.Event()
         self.faults, self.counts = [], {}
-        # Those that the server has counted since it was started last, when it was last asked.
-        self.fragments = 0
+        # The most that a server has counted between two starts, of each thing.
+        self.activity = {}
         self.guard = threading.Lock()
 
     def fault(self, text):
@@ -90,9 +98,10 @@ class Run:
             self.faults.append(text)
         self.is_over.set()
 
-    def note_fragments(self, psycopg):
+    def note_activity(self, psycopg):
         with psycopg.connect(self.address.format(port=self.port), connect_timeout=10) as connection:
-            self.fragments = max(self.fragments, connection.execute(FRAGMENTS).fetchone()[0])
+            for what, count in connection.execute(ACTIVITY):
+                self.activity[what] = max(self.activity.get(what, 0), count)
 
     def count(self, kind):
         with self.guard:
@@ -113,7 +122,7 @@ class Client:
                  (self.forget, 1),
                  (self.raise_family, 3), (self.leave_family, 2), (self.define, 1), (self.roles, 1), (self.fail, 2),
                  (self.vanish, 2), (self.raise_wages, 2), (self.note_wage, 3), (self.change_shift, 1), (self.torn, 2),
-                 (self.load, 1), (self.move_parcel, 4)]
+                 (self.load, 1), (self.move_parcel, 4), (self.refresh, 1), (self.staged, 3), (self.hold, 1)]
         if number == 0:
             kinds.append((self.back_up, 1))
         self.kinds, self.weights = zip(*kinds)
@@ -245,6 +254,50 @@ class Client:
                                         "%% 5 = %s) RETURNING n", [self.random.randrange(5)]).fetchall()
         assert len(found) <= 1, f"{found} parcels have one key"
         self.connection.commit()
+
+    def refresh(self):
+        """The view has the rows of its query, from whatever it is refreshed."""
+        execute = self.connection.execute
+        if self.random.random() < 0.5:
+            execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            execute("REFRESH MATERIALIZED VIEW payroll")
+            found = execute(f"SELECT * FROM payroll EXCEPT {PAYROLL}").fetchall()
+            assert found == [], f"the view has {found}"
+        else:
+            execute(f"SET LOCAL refresh_method = {self.random.choice(['changes', 'all', 'auto'])}")
+            execute("REFRESH MATERIALIZED VIEW payroll")
+        found = execute("SELECT count(*), sum(n), sum(amount) FROM payroll").fetchone()
+        assert found == (TEAMS, TEAMS * MEMBERS, TEAMS * MEMBERS * EACH), f"the view has {found}"
+        self.connection.commit()
+
+    def on_device(self):
+        """Results are written to the device, and held for others."""
+        for setting in ["split = auto", "stages = always", "result_reuse = on"]:
+            self.connection.execute(f"SET LOCAL {setting}")
+
+    def staged(self):
+        self.on_device()
+        done = self.connection.execute("WITH x AS MATERIALIZED (SELECT id, done FROM client) SELECT max(done) FROM x "
+                                       "WHERE id = %s", [self.number]).fetchone()[0] or 0
+        assert done == self.done, f"a stage knows of {done} transactions, {self.done} are acknowledged"
+        found = self.connection.execute(STAGED_WAGES).fetchone()
+        assert found == (TEAMS * MEMBERS * EACH, 0), f"wages of a stage are {found}"
+        self.connection.commit()
+
+    def hold(self):
+        """A held cursor gives the rows of one moment, whatever becomes of them."""
+        execute = self.connection.execute
+        execute("CLOSE ALL")
+        self.on_device()
+        execute("DECLARE held CURSOR WITH HOLD FOR SELECT team, amount FROM wage")
+        self.connection.commit()
+        self.note_wage()
+        rows = execute("FETCH 10 FROM held").fetchall() + execute("FETCH ALL FROM held").fetchall()
+        execute("CLOSE held")
+        self.connection.commit()
+        assert len(rows) == TEAMS * MEMBERS and sum(amount for _, amount in rows) == TEAMS * MEMBERS * EACH, (
+            f"a held cursor has {len(rows)} wages, {sum(amount for _, amount in rows)} in all")
+        assert len(set(rows)) == TEAMS, f"wages of a held cursor are {set(rows)}"
 
     def torn(self):
         for sql in [TORN_TEAMS, TORN_SHIFTS, TORN_LOADS]:
@@ -390,7 +443,7 @@ class Client:
         """Disconnects silently, in a block that has changed rows, or amid an answer."""
         self.connection.execute("UPDATE account SET balance = balance - 7 WHERE id = %s",
                                 [self.random.randrange(1, ACCOUNTS + 1)])
-        wire, how = self.connection.pgconn, self.random.randrange(4)
+        wire, how = self.connection.pgconn, self.random.randrange(6)
         if how == 0:
             wire.send_query(b"SELECT a.id, b.id FROM account AS a, account AS b")
         elif how == 1:
@@ -409,6 +462,13 @@ class Client:
                 wire.send_query_params(b"UPDATE account SET balance = balance - 1 WHERE id = $1",
                                        [b"%d" % self.random.randrange(1, ACCOUNTS + 1)])
             wire.flush()
+        elif how == 3:
+            # Amid rows that a device has written, and before they are.
+            wire.exec_(b"SET stages = always; SET split = auto; "
+                       b"DECLARE left_over CURSOR WITH HOLD FOR SELECT * FROM wage")
+            if self.random.random() < 0.5:
+                wire.send_query(b"FETCH 100 FROM left_over; WITH x AS MATERIALIZED (SELECT id, note FROM wage) SELECT "
+                                b"a.note, b.note FROM x AS a, x AS b")
         with socket.socket(fileno=os.dup(self.connection.fileno())) as stream:
             stream.shutdown(socket.SHUT_RDWR)
         self.connection.close()
@@ -426,6 +486,15 @@ def sample(process, database):
         "log MB": size(list((database / "log").iterdir())),
         "device MB": size([database / "device-0.media"]),
     }
+
+
+def left_behind(psycopg, run):
+    """Result sets of clients that have gone, in words."""
+    with psycopg.connect(run.address.format(port=run.port), connect_timeout=10, autocommit=True) as connection:
+        end = time.monotonic() + 20
+        while (found := connection.execute(RESULT_SETS).fetchall()) and time.monotonic() < end:
+            time.sleep(0.1)
+        return [f"the result set {name} of a {owner} is left of {statement}" for name, owner, statement in found]
 
 
 def grown(samples, with_space, is_long):
@@ -462,7 +531,7 @@ def soak(psycopg, options):
             while time.monotonic() < end and not run.is_over.is_set():
                 if options.kill_every:
                     time.sleep(options.kill_every * dice.uniform(0.5, 1.5))
-                    run.note_fragments(psycopg)
+                    run.note_activity(psycopg)
                     process.send_signal(signal.SIGKILL)
                     process.wait()
                     kills += 1
@@ -470,7 +539,7 @@ def soak(psycopg, options):
                 else:
                     time.sleep(min(1, options.minutes * 2))
                     assert process.poll() is None, "the server has ended"
-                    run.note_fragments(psycopg)
+                    run.note_activity(psycopg)
                     samples.append(sample(process, database))
             if options.kill_every:
                 # Everybody looks once more.
@@ -479,13 +548,14 @@ def soak(psycopg, options):
             run.is_over.set()
             for thread in threads:
                 thread.join(60)
+            left = left_behind(psycopg, run) if process.poll() is None and not run.faults else []
             code = servers.stop(process)
-        faults = run.faults + [f"the server ended with {code}"] * (code != 0) + [
+        faults = run.faults + left + [f"the server ended with {code}"] * (code != 0) + [
             f"client {client.number} hangs" for client, thread in zip(clients, threads) if thread.is_alive()]
         print("   ", ", ".join(f"{count} {name}" for name, count in sorted(run.counts.items())), f"{kills} kills"
-              if kills else "", f"{run.fragments} update fragments")
-        if not faults and not run.fragments:
-            faults.append("no update fragment has run")
+              if kills else "", ", ".join(f"{count} {what}" for what, count in run.activity.items()))
+        if not faults:
+            faults += [f"there were no {what}" for what in ("update fragments", "stages") if not run.activity.get(what)]
         if samples and not faults:
             faults += grown(samples, options.space, options.minutes >= 2)
         if not faults:
