@@ -28,7 +28,7 @@ use crate::suggest::nearest;
 use crate::value::ValueError;
 use codes::{engine_sqlstate, schema_sqlstate};
 pub use no_operator::NoOperator;
-use shown::{At, Hint, Meant, Missing, Near, engine_message};
+use shown::{AndOthers, At, Hint, Meant, Missing, Near, engine_message};
 
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -191,6 +191,17 @@ pub enum Error {
         kind: ConflictKind,
         /// The cycle of waits, or a hint.
         detail: Option<String>,
+    },
+    /// A query of a batch, the first of those that failed: see its error.
+    #[error("query {number} of the batch{}: {source}", AndOthers(*others))]
+    InBatch {
+        /// The query's number, from 1.
+        number: usize,
+        /// Queries behind it that failed too.
+        others: usize,
+        /// Its error.
+        #[source]
+        source: Box<Error>,
     },
     /// A statement exceeded `statement_timeout` (57014): raise the limit, or find the cause.
     #[error("canceling statement due to statement timeout")]
@@ -491,6 +502,7 @@ impl Error {
             Self::Violation { rule: Rule::Check, .. } => "23514",
             Self::Violation { rule: Rule::ForeignKey, .. } => "23503",
             Self::Conflict { kind, .. } => kind.sqlstate(),
+            Self::InBatch { source, .. } => source.sqlstate(),
             Self::StatementTimeout => "57014",
             Self::Schema(error) => schema_sqlstate(error),
             Self::Io { source, .. } => match source.kind() {
@@ -514,6 +526,7 @@ impl Error {
             | Self::Literal { position, .. }
             | Self::UnknownName { position, .. } => *position,
             Self::NoOperator(found) => found.position,
+            Self::InBatch { source, .. } => source.position(),
             _ => None,
         }
     }
@@ -524,6 +537,7 @@ impl Error {
         match self {
             Self::Unsupported { hint, .. } => hint.clone(),
             Self::NoOperator(_) => Some(NoOperator::HINT.to_owned()),
+            Self::InBatch { source, .. } => source.hint(),
             Self::Invalid { fault: Fault::Assigned, .. } => Some(Fault::ASSIGNED_HINT.to_owned()),
             Self::UnknownName { suggestion: Some(name), .. } => {
                 Some(format!("did you mean \"{name}\"?"))

@@ -7,6 +7,7 @@
 //! Source: `docs/design/split-and-cost.md`.
 
 mod allowed;
+mod batches;
 mod bytes;
 mod custom;
 mod for_clients;
@@ -37,6 +38,7 @@ use crate::error::{Error, NameKind, Result};
 use crate::sequence_values::SequenceValues;
 use crate::session_objects::SessionObjects;
 use crate::value::parse;
+pub use batches::BatchLimits;
 use bytes::{GIB, KIB, MIB};
 pub use bytes::{bytes_text, parse_bytes};
 use custom::CustomSettings;
@@ -337,6 +339,7 @@ pub const LIST: &[Setting] = &[
             }
         },
     },
+    batches::REUSE_MIN,
     Setting {
         name: "batch_size",
         description: "Rows per batch between operators",
@@ -344,6 +347,7 @@ pub const LIST: &[Setting] = &[
         get: |settings| settings.batch_size.to_string(),
         set: |settings, value| settings.batch_size = value.number_u32(),
     },
+    batches::SIZE_MAX,
     Setting {
         name: "broadcast_bytes",
         description: "Bytes of rows that the host may send to a fragment for a join; 0: the host runs such joins",

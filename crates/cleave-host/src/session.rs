@@ -7,8 +7,8 @@
 //!    [`statistics`]. Rows in go to [`insert`] (and [`upsert`]) and [`copy`]. Rows out come from [`look_ups`] or,
 //!    planned, from [`select`](cleave_query::select); rows that a query locks go through [`locking`]. [`prepared`]
 //!    keeps statements that run again with other values, [`started`] streams rows, [`cursors`] give some rows at a
-//!    time. A handler is a function that takes what it needs: the database, settings or the cursors. It takes the
-//!    session if it runs other statements or takes part in a transaction.
+//!    time, a [`batch`] runs several queries at once. A handler is a function that takes what it needs: the database,
+//!    settings or the cursors. It takes the session if it runs other statements or takes part in a transaction.
 //! 4. The [transaction](block) decides what a statement reads and what becomes of the rows that it changes;
 //!    [`definitions`] does the same for what a statement defines.
 //!
@@ -19,6 +19,7 @@ mod alter;
 mod alter_identity;
 mod alter_rules;
 mod background;
+mod batch;
 mod block;
 mod changed_rows;
 mod changing_with;
@@ -181,6 +182,8 @@ pub struct Session {
     asked: Option<Arc<CheckedStatement>>,
     /// In a lock so that the futures of statements may move between threads; never locked.
     client: Mutex<ClientStreams>,
+    /// The batch whose rows are being given. In a lock for the same reason.
+    batch: Mutex<Option<batch::Batch>>,
     /// Its block is one statement with RETURNING.
     returns_alone: bool,
     /// How many sessions its thread serves; None: not known, or several threads may poll the session.
@@ -249,6 +252,7 @@ impl Session {
             references: References::default(),
             asked: None,
             client: Mutex::default(),
+            batch: Mutex::default(),
             returns_alone: false,
             thread_sessions: None,
             settings_version: 0,
@@ -342,18 +346,35 @@ impl Session {
     /// Those of the script's text or of a statement; the statements before it are done.
     pub fn run<'a>(&'a mut self, sql: &'a str) -> BoxFuture<'a, Result<Vec<Outcome>>> {
         Box::pin(async move {
+            let mut outcomes = Vec::new();
+            self.run_into(sql, &mut outcomes).await?;
+            Ok(outcomes)
+        })
+    }
+
+    /// As [`Session::run`], with the outcomes also of statements before one that fails: a batch of queries that has
+    /// failed has the rows of the others.
+    ///
+    /// # Errors
+    /// Those of [`Session::run`].
+    pub fn run_into<'a>(
+        &'a mut self,
+        sql: &'a str,
+        outcomes: &'a mut Vec<Outcome>,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
             if self.block.is_none()
                 && let Some(outcome) = look_ups::look_up(self, sql).await
             {
-                return Ok(vec![outcome]);
+                outcomes.push(outcome);
+                return Ok(());
             }
-            let mut outcomes = Vec::new();
             for parsed in parse_script_in(sql, Some(&self.settings.client.database))? {
                 let position = parsed.position;
                 let outcome = Box::pin(self.run_hinted(parsed)).await;
                 outcomes.push(outcome.map_err(|error| error.at(Some(position)))?);
             }
-            Ok(outcomes)
+            Ok(())
         })
     }
 
@@ -411,7 +432,9 @@ impl Session {
         let mut hints = self.prepared.hints_of(&parsed.statement).to_vec();
         hints.append(&mut parsed.hints);
         let ends = parsed.statement.properties().place.is_in_failed_block();
-        if !ends {
+        // They go on with what BATCH BEGIN has begun.
+        let goes_on = matches!(parsed.statement, Statement::Batched | Statement::BatchEnd);
+        if !ends && !goes_on {
             self.begin_statement()?;
         }
         self.hinted = under(&self.settings, &hints)?;
@@ -445,6 +468,7 @@ impl Session {
         self.note_began();
         self.asked = None;
         (self.parts, self.measuring) = (None, None);
+        batch::forget(self);
         own::forget_own(self);
         Ok(())
     }
@@ -613,6 +637,9 @@ impl Session {
                 self.cursors.close(name.as_deref())?;
                 Ok(Outcome::done(tag))
             }
+            Statement::Batch(queries) => Box::pin(batch::run(self, queries)).await,
+            Statement::Batched => Box::pin(batch::next(self)).await?.collect().await,
+            Statement::BatchEnd => batch::end(self),
             Statement::Vacuum(vacuum) => Box::pin(vacuum::run(self, vacuum)).await,
             Statement::Nothing { tag } => Ok(Outcome::done(tag)),
             Statement::Begin(modes) => block::begin(self, modes),

@@ -21,6 +21,9 @@ pub(super) struct Hint<'a>(pub(super) Option<&'a str>);
 /// `; did you mean "title"?` after an unknown name that is near to one that exists.
 pub(super) struct Meant<'a>(pub(super) &'a Option<String>);
 
+/// ` (and 2 others)` behind the first one of several.
+pub(super) struct AndOthers(pub(super) usize);
+
 /// A name that nothing has, and what it was looked for in.
 pub(super) struct Missing<'a> {
     pub(super) kind: NameKind,
@@ -62,6 +65,16 @@ impl fmt::Display for Hint<'_> {
 impl fmt::Display for Meant<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.as_ref().map_or(Ok(()), |name| write!(formatter, "; did you mean \"{name}\"?"))
+    }
+}
+
+impl fmt::Display for AndOthers {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            1 => formatter.write_str(" (and another one)"),
+            count => write!(formatter, " (and {count} others)"),
+        }
     }
 }
 

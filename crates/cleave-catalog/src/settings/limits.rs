@@ -1,6 +1,6 @@
 //! Limits of the statements of a session.
 
-use super::{RefreshMethod, ResultReuse, Setting, Values};
+use super::{BatchLimits, RefreshMethod, ResultReuse, Setting, Values};
 
 /// Most tablets of a table: each has a hot segment in the manifest, and a load takes memory for each.
 pub const TABLET_COUNT_MAX: u32 = 64;
@@ -23,6 +23,8 @@ pub struct Limits {
     pub refresh: RefreshMethod,
     /// `populate`: CREATE MATERIALIZED VIEW returns before its rows are there.
     pub populates_in_background: bool,
+    /// `batch_reuse_min` and `batch_size_max`.
+    pub batches: BatchLimits,
 }
 
 impl Default for Limits {
@@ -35,6 +37,7 @@ impl Default for Limits {
             reuse: ResultReuse::default(),
             refresh: RefreshMethod::default(),
             populates_in_background: false,
+            batches: BatchLimits::default(),
         }
     }
 }

@@ -39,7 +39,7 @@ impl Charge {
     }
 
     /// An empty reservation for `what`.
-    fn named(database: &Database, what: &'static str) -> Self {
+    pub(super) fn named(database: &Database, what: &'static str) -> Self {
         let pool = Arc::clone(&database.query_runtime().memory_pool);
         let reservation = MemoryConsumer::new(what).register(&pool);
         Self { what, pool, reservation }

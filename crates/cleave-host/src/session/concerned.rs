@@ -119,6 +119,9 @@ impl Concerned<'_> {
                 }
                 Copy::To { source: CopySource::Query(query), .. } => self.part(query),
             },
+            Statement::Batch(queries) => {
+                queries.iter().for_each(|query| self.note(&query.statement));
+            }
             Statement::Explain { statement, .. } => self.note(statement),
             Statement::Prepare(prepare) => self.note(&prepare.statement),
             Statement::Execute(execute) => {

@@ -42,8 +42,8 @@ use super::charge::Charge;
 use super::concerned::patiently;
 use super::cursors::CursorRows;
 use super::{
-    Outcome, Session, block, locking, look_ups, prepared, ranges, rights, search_path, shapes,
-    subqueries, under, within,
+    Outcome, Session, batch, block, locking, look_ups, prepared, ranges, rights, search_path,
+    shapes, subqueries, under, within,
 };
 use crate::database::Database;
 
@@ -115,6 +115,10 @@ impl Session {
                     let started = self.end_statement(started).await;
                     self.hinted = None;
                     started
+                }
+                Statement::Batched => {
+                    let started = Box::pin(batch::next(self)).await;
+                    self.end_statement(started).await
                 }
                 Statement::Fetch(fetch) => {
                     self.begin_statement()?;
@@ -210,26 +214,7 @@ pub(super) async fn start_query(
     query: &ast::Query,
     text: &str,
 ) -> Result<Started> {
-    locking::wait_for_tables(session, query).await?;
-    if session.in_force().index_scan != When::Never {
-        let live = session.live().await?;
-        if let Some(point) = session.point_queries.detect(query, text, &live.state)
-            && let Some(outcome) = look_ups::run_point_query(session, live, &point).await?
-        {
-            return Ok(outcome.into());
-        }
-    }
-    if let Some((template, values)) = ranges::range_of(session, query, false)
-        && let Some(outcome) = Box::pin(ranges::run_range(session, &template, &values)).await?
-    {
-        return Ok(outcome.into());
-    }
-    if let Some((nested, values)) = subqueries::nested_of(session, query)
-        && let Some(outcome) = Box::pin(subqueries::run_nested(session, &nested, &values)).await?
-    {
-        return Ok(outcome.into());
-    }
-    if let Some(outcome) = Box::pin(shapes::run_shape(session, query, text)).await? {
+    if let Some(outcome) = without_plan(session, query, text).await? {
         return Ok(outcome.into());
     }
     let view = session.view().await?;
@@ -241,6 +226,34 @@ pub(super) async fn start_query(
         text,
     )
     .await
+}
+
+/// Runs a query that needs no plan. Before, it waits for those that hold its tables back.
+pub(super) async fn without_plan(
+    session: &mut Session,
+    query: &ast::Query,
+    text: &str,
+) -> Result<Option<Outcome>> {
+    locking::wait_for_tables(session, query).await?;
+    if session.in_force().index_scan != When::Never {
+        let live = session.live().await?;
+        if let Some(point) = session.point_queries.detect(query, text, &live.state)
+            && let Some(outcome) = look_ups::run_point_query(session, live, &point).await?
+        {
+            return Ok(Some(outcome));
+        }
+    }
+    if let Some((template, values)) = ranges::range_of(session, query, false)
+        && let Some(outcome) = Box::pin(ranges::run_range(session, &template, &values)).await?
+    {
+        return Ok(Some(outcome));
+    }
+    if let Some((nested, values)) = subqueries::nested_of(session, query)
+        && let Some(outcome) = Box::pin(subqueries::run_nested(session, &nested, &values)).await?
+    {
+        return Ok(Some(outcome));
+    }
+    Box::pin(shapes::run_shape(session, query, text)).await
 }
 
 /// The outcome of a statement, with its rows charged until they are sent. They exist already and cannot be refused, so
@@ -262,9 +275,7 @@ pub(super) async fn started(
     text: &str,
 ) -> Result<Started> {
     let running = Box::pin(run_logged(database, settings, asked, text)).await?;
-    let schema = running.described_schema();
-    let source = Source::Running(Box::new(running));
-    Ok(Started::Rows(ResultRows { schema, source }))
+    Ok(Started::Rows(ResultRows::running(running)))
 }
 
 /// The names, values and durations that a query of `set_config` sets.
@@ -347,6 +358,17 @@ impl ResultRows {
     #[must_use]
     pub fn schema(&self) -> SchemaRef {
         SchemaRef::clone(&self.schema)
+    }
+
+    /// Those of a query that runs.
+    pub(super) fn running(running: RunningQuery) -> Self {
+        let schema = running.described_schema();
+        Self { schema, source: Source::Running(Box::new(running)) }
+    }
+
+    /// Rows that are made, with their charge.
+    pub(super) fn made(schema: SchemaRef, batches: Vec<RecordBatch>, charge: Charge) -> Self {
+        Self { schema, source: Source::Made(batches.into(), Some(charge)) }
     }
 
     /// Up to `left` rows of a cursor; None: all that are left.

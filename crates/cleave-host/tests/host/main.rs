@@ -6,6 +6,7 @@
 
 mod archive;
 mod backup;
+mod batches;
 mod betweenness;
 mod blocked_tables;
 mod bound_errors;

@@ -68,6 +68,7 @@ use tokio::sync::OnceCell;
 use super::feeding::{Feeding, OpenFilters};
 use super::figures::{FragmentFigures, HostTimeline};
 use super::given_rows::GivenRows;
+use super::memory_share;
 use super::prepared_fragment::PreparedFragment;
 use super::sent_rows::{Gathering, SentRows};
 use super::shared_run::{Begin, Failure, SharedRun};
@@ -486,7 +487,7 @@ impl FragmentExec {
             }
         }
         let numbers = inputs.iter().map(|(number, _)| *number);
-        Ok(Execute {
+        let mut execute = Execute {
             header: device.next_run(),
             build: build_id(),
             fragment: prepared.bytes.clone(),
@@ -508,7 +509,10 @@ impl FragmentExec {
             reserved: Vec::new(),
             extensible: false,
             history: settings.history_mode(),
-        })
+        };
+        let company = self.context.company();
+        execute.memory_bytes = memory_share::share_of(&execute, &self.fragment.plan, company);
+        Ok(execute)
     }
 
     /// All of its input as one part, for the host.

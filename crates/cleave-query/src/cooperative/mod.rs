@@ -4,7 +4,7 @@
 //! the pages, with the [`sent_rows`] that its joins need from elsewhere, and takes the rows of a [`shared_run`].
 //! Meanwhile the host may be [`stealing`] morsels, and [`feeding`] the run tightened filters; [`spill_space`] is where
 //! fragments that outgrow their memory spill; [`figures`] are measured on the way. A run that is
-//! lost is made again on the host without its [`given_rows`].
+//! lost is made again on the host without its [`given_rows`]. Queries of a batch ask for [`memory_share`]s.
 //!
 //! A query that is one fragment as a whole ([`whole_fragment`]) may get a root that writes pages or
 //! locks rows: for [`changing`] rows, [`inserting`] or [`locking`] them. Rows that change may be [`found_rows`] of the
@@ -19,6 +19,7 @@ pub mod fragment_exec;
 mod given_rows;
 pub mod inserting;
 pub mod locking;
+mod memory_share;
 mod prepared_fragment;
 pub mod replacing;
 mod same_division;

@@ -32,6 +32,7 @@ use datafusion::sql::sqlparser::ast;
 
 mod advisory_functions;
 mod backend_functions;
+mod batch;
 mod compiled;
 mod constant_row;
 mod deferred;
@@ -81,6 +82,7 @@ mod views;
 mod with_parts;
 mod with_scan_exec;
 
+pub use batch::{LoggedQuery, least_memory};
 pub use deferred::DeferredQuery;
 pub use describe::{Described, all_known, describe, describe_over};
 pub use explain::{ExplainedChange, Measured, explain, explain_look_up, explained_columns};
@@ -604,32 +606,8 @@ pub async fn run_logged(
     asked: QueryRequest<'_>,
     text: &str,
 ) -> Result<RunningQuery> {
-    let mut record = database.query_log().begin(settings, text);
-    let run = async {
-        let mut planned = plan(database, settings, asked, Purpose::Statement).await?;
-        if let Some(record) = &mut record {
-            record.planned(&planned);
-        }
-        if let Some(to_hold) = &mut planned.to_hold {
-            to_hold.note_text(text);
-        }
-        if let Some(staging) = &mut planned.staging {
-            staging.note_text(text);
-        }
-        planned.run(false).await
-    };
-    match run.await {
-        Ok(mut running) => {
-            running.record = record;
-            Ok(running)
-        }
-        Err(error) => {
-            if let Some(record) = record {
-                record.fail(error.sqlstate());
-            }
-            Err(error)
-        }
-    }
+    let planned = LoggedQuery::plan(database, settings, asked, text).await?;
+    planned.run(1).await
 }
 
 /// The tables that `statement` names; of one that does not exist, the error names the nearest that does.

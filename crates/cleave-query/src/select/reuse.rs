@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::same_rows::TableRows;
-use cleave_catalog::settings::{Client, ResultReuse, Settings};
+use cleave_catalog::settings::{BatchLimits, Client, ResultReuse, Settings};
 use cleave_media::Stopwatch;
 use cleave_plan::profile::Origin;
 use cleave_plan::split::PlacedCuts;
@@ -166,6 +166,7 @@ pub(super) fn of_anybody(settings: &Settings) -> Settings {
     settings.transaction = None;
     settings.application_name = String::new();
     settings.limits.reuse = ResultReuse::default();
+    settings.limits.batches = BatchLimits::default();
     settings
 }
 

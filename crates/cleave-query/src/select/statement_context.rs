@@ -6,6 +6,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cleave_catalog::catalog::index_definition::IndexDefinition;
@@ -77,6 +78,8 @@ pub struct StatementContext {
     part_rows: Mutex<BTreeMap<String, f64>>,
     /// What is known of the columns of stages, by table.
     of_stages: BTreeMap<u32, Arc<TableStatistics>>,
+    /// How many queries run at once of the batch that it is of; 0: it is of none.
+    company: Arc<AtomicU32>,
 }
 
 /// The pages that conditions leave of a table.
@@ -132,6 +135,7 @@ impl StatementContext {
             bound_parts: Arc::default(),
             part_rows: Mutex::default(),
             of_stages: BTreeMap::new(),
+            company: Arc::default(),
         })
     }
 
@@ -190,6 +194,7 @@ impl StatementContext {
             bound_parts: Arc::default(),
             part_rows: Mutex::new(self.part_rows().clone()),
             of_stages: self.of_stages.clone(),
+            company: Arc::clone(&self.company),
         }
     }
 
@@ -205,6 +210,16 @@ impl StatementContext {
 
     fn part_rows(&self) -> MutexGuard<'_, BTreeMap<String, f64>> {
         self.part_rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says how many queries of a batch run at once, this one included.
+    pub(super) fn set_company(&self, company: u32) {
+        self.company.store(company, Relaxed);
+    }
+
+    /// How many queries of a batch run at once, this one included.
+    pub(crate) fn company(&self) -> u32 {
+        self.company.load(Relaxed).max(1)
     }
 
     /// The memory to which its functions charge their results while it runs.

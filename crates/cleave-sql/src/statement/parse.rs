@@ -30,6 +30,7 @@ use crate::statement::roles::RoleStatement;
 use crate::statement::sequence::SequenceStatement;
 use crate::statement::upsert::OnConflict;
 
+mod batch;
 mod comment;
 mod cursors;
 mod definitions;
@@ -237,6 +238,12 @@ pub enum Statement {
         /// The cursor; None: all.
         name: Option<String>,
     },
+    /// BATCH BEGIN, with the queries up to BATCH END.
+    Batch(Vec<ParsedStatement>),
+    /// Gives the rows of the next query of a batch, in whose place it stands.
+    Batched,
+    /// BATCH END.
+    BatchEnd,
     /// VACUUM.
     Vacuum(Vacuum),
     /// CHECKPOINT.
@@ -384,7 +391,7 @@ pub fn parse_script_in(script: &str, database: Option<&str>) -> Result<Vec<Parse
             return Err(dialect::too_many_readings());
         }
         if first.token == Token::EOF {
-            return Ok(statements);
+            return batch::gathered(statements);
         }
         let start = cursor.offset_of(first.span.start);
         let position = position_of(first.span.start).unwrap_or(Position { line: 1, column: 1 });
@@ -479,6 +486,7 @@ impl Reader<'_> {
                 parse_copy(self).map(|copy| Statement::Copy(Box::new(copy)))
             }
             "begin" | "start" => self.begin(),
+            "batch" => self.batch(),
             "set" => self.set(),
             "reset" => self.reset(),
             "show" => self.show(),

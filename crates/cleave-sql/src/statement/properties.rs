@@ -294,6 +294,10 @@ impl Statement {
             },
             Self::CloseCursor { name: Some(_) } => own("CLOSE CURSOR"),
             Self::CloseCursor { name: None } => own("CLOSE CURSOR ALL"),
+            // The rights of each query are checked by themselves.
+            Self::Batch(_) => own("BATCH BEGIN"),
+            Self::Batched => Properties { rights: Rights::Itself, ..row(Tag::Counted("SELECT")) },
+            Self::BatchEnd => own("BATCH END"),
 
             Self::CreateTable(create) => {
                 definition("CREATE TABLE", created(create.temporary.is_some()))

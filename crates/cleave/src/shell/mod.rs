@@ -229,27 +229,25 @@ impl Shell {
         let output: Box<dyn Write + Send> = Box::new(self.out.clone());
         self.session.set_client_streams(ClientStreams { input, output: Some(output) });
         let interrupt = Arc::clone(&self.interrupt);
+        let mut outcomes = Vec::new();
         // Dropping the statement's future stops it, on both sides of the link.
         let result = tokio::select! {
-            result = self.session.run(statement.text) => result,
+            result = self.session.run_into(statement.text, &mut outcomes) => result,
             () = interrupt.notified() => {
                 writeln!(io::stderr(), "stopped")?;
                 return Err(Failure::Reported);
             }
         };
-        match result {
-            Ok(outcomes) => {
-                let has_tags = self.layout.format == Format::Table
-                    && !statements::copies_to_client(statement.text);
-                for outcome in outcomes {
-                    self.show(outcome, has_tags)?;
-                }
-            }
-            Err(error) => {
-                self.out.flush()?;
-                write!(io::stderr(), "{}", complaint::complaint(&error, statement, origin))?;
-                return Err(Failure::Reported);
-            }
+        let has_tags =
+            self.layout.format == Format::Table && !statements::copies_to_client(statement.text);
+        // Queries of a batch have rows also where one of them has failed.
+        for outcome in outcomes {
+            self.show(outcome, has_tags)?;
+        }
+        if let Err(error) = result {
+            self.out.flush()?;
+            write!(io::stderr(), "{}", complaint::complaint(&error, statement, origin))?;
+            return Err(Failure::Reported);
         }
         if self.is_timing {
             let milliseconds = stopwatch.elapsed().as_secs_f64() * 1e3;

@@ -1,4 +1,5 @@
-//! Splits SQL text into whole statements: where each ends, and whether the last one is finished.
+//! Splits SQL text into whole statements: where each ends, and whether the last one is finished. A batch is one, from
+//! `BATCH BEGIN` to `BATCH END`.
 //!
 //! It knows just enough of PostgreSQL's lexical rules to find the semicolons that end statements: string constants
 //! (also `E'…'` and `$tag$…$tag$`), quoted names, `--` and nested `/* */` comments. The meaning of statements is left
@@ -20,16 +21,25 @@ pub(crate) struct Statement<'a> {
 pub(crate) fn split(text: &str) -> (Vec<Statement<'_>>, bool) {
     let mut statements = Vec::new();
     let mut start: Option<usize> = None;
+    // Of the statement within a batch.
+    let mut own_start: Option<usize> = None;
+    let mut in_batch = false;
     let mut inside_token = false;
     let mut at = 0;
     while let Some(character) = text[at..].chars().next() {
         let token = token(&text[at..]);
         if character == ';' {
-            if let Some(start) = start.take() {
+            let own = own_start.take().map_or("", |start| &text[start..at]);
+            in_batch = match in_batch {
+                false => is_of_words(own, ["batch", "begin"]),
+                true => !is_of_words(own, ["batch", "end"]),
+            };
+            if let Some(start) = start.take_if(|_| !in_batch) {
                 statements.push(statement(text, start, at));
             }
         } else if !character.is_whitespace() && !token.is_comment {
             start.get_or_insert(at);
+            own_start.get_or_insert(at);
         }
         inside_token = !token.is_closed;
         at += token.length;
@@ -72,6 +82,13 @@ fn is_copy(text: &str, is_meant: impl Fn(&parsed::Copy) -> bool) -> bool {
                 _ => false,
             })
         })
+}
+
+/// Whether a statement has these words and no others.
+fn is_of_words(statement: &str, words: [&str; 2]) -> bool {
+    let mut found = statement.split_whitespace();
+    let is_next = |word: &str| found.next().is_some_and(|next| next.eq_ignore_ascii_case(word));
+    words.into_iter().all(is_next) && found.next().is_none()
 }
 
 fn statement(text: &str, start: usize, end: usize) -> Statement<'_> {

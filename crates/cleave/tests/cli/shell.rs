@@ -35,6 +35,19 @@ fn csv_and_json_are_nothing_but_rows() {
 }
 
 #[test]
+fn a_batch_shows_the_rows_of_each_query_and_then_what_failed() {
+    let place = tempdir().unwrap();
+    sql(place.path(), &["-c", PEOPLE]).ok();
+    let script = "BATCH BEGIN;
+        SELECT name FROM people WHERE id = 1; SELECT count(*) AS n FROM people WHERE born IS NULL;
+        BATCH END; SELECT 3 AS three";
+    let out = sql(place.path(), &["--format", "csv", "-c", script]).ok();
+    assert_eq!(out, "name\nAda\nn\n1\nthree\n3\n");
+    let failing = "BATCH BEGIN; SELECT 1 / (id - id) FROM people; SELECT 2 AS two; BATCH END";
+    sql(place.path(), &["-c", failing]).fails(3);
+}
+
+#[test]
 fn files_commands_and_standard_input_are_sources() {
     let place = tempdir().unwrap();
     let directory = place.path().join("db");

@@ -113,6 +113,12 @@ impl Complaint {
 
     /// An error of the database, found in the statements of `sql`.
     pub(crate) fn of(error: &Error, sql: &str) -> Self {
+        if let Error::InBatch { source, .. } = error {
+            let (whole, cause) = (error.to_string(), source.to_string());
+            let mut complaint = Self::of(source, sql);
+            complaint.message.insert_str(0, whole.strip_suffix(&cause).unwrap_or_default());
+            return complaint;
+        }
         let place = error.position();
         let hint = error.hint();
         let whole = error.to_string();
@@ -220,5 +226,10 @@ mod tests {
         assert_eq!(complaint.hint.as_deref(), Some("did you mean \"name\"?"));
         assert_eq!(complaint.about.position, Some(18));
         assert_eq!(complaint.sqlstate, "42703");
+        let error = Error::InBatch { number: 7, others: 1, source: Box::new(error) };
+        let whole = "query 7 of the batch (and another one): column \"nam\" of relation \"t\" does not exist";
+        let in_batch = Complaint::of(&error, sql);
+        assert_eq!(in_batch.message, whole);
+        assert_eq!((in_batch.hint, in_batch.about.position), (complaint.hint, Some(18)));
     }
 }

@@ -33,6 +33,16 @@ fn semicolons_inside_quotes_and_comments_do_not() {
 }
 
 #[test]
+fn a_batch_is_one_statement() {
+    let batch = "BATCH BEGIN; SELECT 1;; SELECT ';' ; batch  end";
+    let all = format!("SELECT 0; {batch} ; SELECT 2; BATCH END; SELECT 3");
+    assert_eq!(texts(&all), ["SELECT 0", batch, "SELECT 2", "BATCH END", "SELECT 3"]);
+    assert!(is_open("BATCH BEGIN; SELECT 1;") && is_open("BATCH BEGIN;") && is_open(batch));
+    assert!(!is_open(&format!("{batch};")));
+    assert_eq!(texts("BATCH BEGIN; SELECT 1; "), ["BATCH BEGIN; SELECT 1;"]);
+}
+
+#[test]
 fn rows_of_copy_end_at_a_backslash_and_a_dot() {
     let script = "1\ta;\r\n\n\\.x\n\\.\r\nSELECT 1;\n";
     let mut lines = script.split_inclusive('\n');

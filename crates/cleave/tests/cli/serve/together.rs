@@ -59,6 +59,35 @@ fn a_failure_undoes_what_came_with_it() {
 }
 
 #[test]
+fn queries_of_a_batch_are_answered_in_their_order_and_fail_at_its_end() {
+    let (_folder, server) = served();
+    let mut client = server.client();
+    client.query(
+        "CREATE TABLE t (a int PRIMARY KEY, b int);
+         INSERT INTO t SELECT v, v % 7 FROM generate_series(1, 1000) AS s (v)",
+    );
+    let given = |values: &[&str]| -> Vec<Vec<Option<String>>> {
+        values.iter().map(|value| vec![Some((*value).to_owned())]).collect()
+    };
+    let answer = client.query(
+        "BATCH BEGIN; SELECT count(*) FROM t WHERE b = 3; SELECT 1 / (b - b) FROM t;
+         SELECT a FROM t WHERE a = 5; SELECT sum(a) FROM t WHERE b < 2; BATCH END; SELECT 1",
+    );
+    assert_eq!(answer.tags, ["BATCH BEGIN", "SELECT 1", "FAILED", "SELECT 1", "SELECT 1"]);
+    assert_eq!(answer.rows, given(&["143", "5", "142285"]));
+    assert_eq!((field(&answer.error, 'C'), answer.state), ("22012", 'I'));
+    let message = field(&answer.error, 'M');
+    assert!(message.starts_with("query 2 of the batch: "), "{message}");
+    let answer = client.query("SELECT 8; BATCH BEGIN; SELECT 9; BATCH END; SELECT 10");
+    assert_eq!(answer.rows, given(&["8", "9", "10"]));
+    assert_eq!(answer.tags, ["SELECT 1", "BATCH BEGIN", "SELECT 1", "BATCH END", "SELECT 1"]);
+    // By the extended protocol statements come one by one.
+    let refused = pipeline(&mut client, &["BATCH BEGIN; SELECT 1; BATCH END"]);
+    assert_eq!(field(&refused.error, 'C'), "42601");
+    assert_eq!(client.value("SELECT 11"), "11");
+}
+
+#[test]
 fn cursors_give_some_rows_at_a_time() {
     let (_folder, server) = served();
     let mut client = server.client();

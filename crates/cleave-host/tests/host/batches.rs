@@ -1,0 +1,223 @@
+//! Tests of batches: the rows of each query are those of it alone, in the order of the queries; one that fails stops no
+//! other; what does not fit memory runs in its turn.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cleave_host::{Database, Error, OpenOptions, Outcome, Session};
+
+use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
+use crate::support::{embedded, fresh, refused, rows, run, text_of};
+
+/// The embedded device with three others, and the table `grains` over the four.
+async fn with_four(database: &Arc<Database>, outside: &Path) -> Vec<Served> {
+    let token = token_file(outside, TOKEN);
+    let mut served = Vec::new();
+    for (name, number) in [("a", 1), ("b", 2), ("c", 3)] {
+        let media = outside.join(format!("{name}.media"));
+        let device = Served::start(&media, [number; 16], anywhere()).await;
+        database.add_device(name, remote(device.address, token.clone())).await.unwrap();
+        served.push(device);
+    }
+    let mut session = database.session();
+    run(
+        &mut session,
+        "CREATE TABLE grains (id int PRIMARY KEY, x real, z real, ke real, kind text)
+             WITH (devices = (embedded, a, b, c), tablets = 4, tablet_by = hash (id));
+         INSERT INTO grains SELECT v, v * 7 % 100 / 100.0, v * 13 % 50, nullif(v * 37 % 1000, 5) / 1000.0,
+             CASE v % 9 WHEN 0 THEN NULL ELSE 'k' || v % 9 END FROM generate_series(1, 40000) AS s(v);
+         CREATE TABLE kinds (kind text PRIMARY KEY, weight int);
+         INSERT INTO kinds SELECT 'k' || v, v * v FROM generate_series(1, 8) AS s(v);
+         DELETE FROM grains WHERE id % 11 = 0; CHECKPOINT",
+    )
+    .await;
+    served
+}
+
+const QUERIES: [&str; 14] = [
+    "SELECT x FROM grains WHERE ke > 0.99 ORDER BY id",
+    "SELECT z FROM grains WHERE x > 0.97 ORDER BY id",
+    "SELECT count(*), min(id) FROM grains WHERE ke > 0.2",
+    "SELECT z FROM grains WHERE x > 0.98 AND ke < 0.5 ORDER BY id",
+    "SELECT id FROM grains WHERE id = 17",
+    "SELECT z, count(*) FROM grains WHERE x < 0.8 GROUP BY z ORDER BY z",
+    "SELECT count(x) FROM grains WHERE NOT ke < 0.9",
+    "SELECT 1 AS one",
+    "VALUES (2), (3)",
+    "SELECT kind, sum(weight) FROM grains NATURAL JOIN kinds WHERE ke > 0.9 GROUP BY kind ORDER BY kind",
+    "WITH w AS (SELECT id FROM grains WHERE kind = 'k3') SELECT count(*) FROM w WHERE id % 2 = 0",
+    "SELECT id FROM grains WHERE kind LIKE '%3' ORDER BY ke DESC NULLS LAST, id LIMIT 5",
+    "SELECT weight FROM kinds ORDER BY weight",
+    "SELECT count(*) FROM grains WHERE kind IS NULL",
+];
+
+fn batch(queries: &[&str]) -> String {
+    format!("BATCH BEGIN; {}; BATCH END", queries.join("; "))
+}
+
+/// The outcomes of a script, rows as text, and its error.
+async fn outcomes(session: &mut Session, sql: &str) -> (Vec<Vec<String>>, Option<Error>) {
+    let mut outcomes = Vec::new();
+    let error = session.run_into(sql, &mut outcomes).await.err();
+    let shown = outcomes.into_iter().map(|outcome| match outcome {
+        Outcome::Rows { batches, .. } => text_of(&batches),
+        Outcome::Done { tag } => vec![tag],
+    });
+    (shown.collect(), error)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_query_has_the_rows_that_it_has_alone() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let _served = with_four(&database, outside.path()).await;
+    let mut session = database.session();
+    for settings in [
+        "SET split = auto",
+        "SET split = h0",
+        "SET split = host",
+        "SET split = h0; SET batch_reuse_min = 0",
+        "SET split = h0; SET batch_reuse_min = 0; SET batch_size_max = 1",
+        "SET split = h0; SET batch_size_max = 64; SET filter_history = off; SET stealing = off",
+        "SET split = auto; SET filter_history = always; SET index_scan = off; SET stealing = always",
+    ] {
+        run(&mut session, &format!("RESET ALL; {settings}")).await;
+        let mut alone = vec![vec!["BATCH BEGIN".to_owned()]];
+        for query in QUERIES {
+            alone.push(rows(&mut session, query).await);
+        }
+        alone.push(vec!["BATCH END".to_owned()]);
+        for round in 0..2 {
+            let (found, error) = outcomes(&mut session, &batch(&QUERIES)).await;
+            assert!(error.is_none(), "{settings}: {error:?}");
+            assert_eq!(found, alone, "{settings}, {round}");
+        }
+        // In a transaction block, which sees its own changes.
+        let script = format!(
+            "BEGIN; DELETE FROM grains WHERE id = 17; {}; ROLLBACK",
+            batch(&[
+                "SELECT count(*) FROM grains WHERE id < 20",
+                "SELECT id FROM grains WHERE id = 17"
+            ])
+        );
+        let (found, error) = outcomes(&mut session, &script).await;
+        assert!(error.is_none(), "{settings}: {error:?}");
+        assert_eq!(found[3..5], [vec!["17".to_owned()], vec![]], "{settings}");
+    }
+    // Others beside it.
+    let mut other = database.session();
+    let script = batch(&QUERIES);
+    let both =
+        futures::future::join(outcomes(&mut session, &script), outcomes(&mut other, &script));
+    let ((one, _), (two, _)) = both.await;
+    assert_eq!(one, two);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_that_fails_stops_no_other() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(
+        &mut session,
+        "CREATE TABLE t (a int PRIMARY KEY, b int); CREATE TABLE hidden (a int);
+         INSERT INTO t SELECT v, v % 7 FROM generate_series(1, 500) AS s(v); SET index_scan = off",
+    )
+    .await;
+    let mut queries: Vec<String> =
+        (0..200).map(|number| format!("SELECT count(*) + {number} FROM t WHERE b = 3")).collect();
+    queries[120] = "SELECT sum(1 / (b - 3)) FROM t".to_owned();
+    let texts: Vec<&str> = queries.iter().map(String::as_str).collect();
+    let (found, error) = outcomes(&mut session, &batch(&texts)).await;
+    let error = error.unwrap();
+    assert_eq!(error.sqlstate(), "22012");
+    assert!(error.to_string().starts_with("query 121 of the batch: "), "{error}");
+    // BATCH END has no outcome.
+    assert_eq!(found.len(), 201);
+    for (number, rows) in found[1..].iter().enumerate() {
+        let expected = match number {
+            120 => "FAILED".to_owned(),
+            _ => (72 + number).to_string(),
+        };
+        assert_eq!(rows, &[expected]);
+    }
+    // A statement before has no part in it, and one behind does not run.
+    let script = format!(
+        "{}; SELECT 5",
+        batch(&["SELECT nothing FROM t", "SELECT 1", "SELECT 1 / 0 FROM t"])
+    );
+    let (found, error) = outcomes(&mut session, &script).await;
+    let error = error.unwrap();
+    assert_eq!((error.sqlstate(), found.len()), ("42703", 4));
+    assert!(error.to_string().starts_with("query 1 of the batch (and another one): "), "{error}");
+    assert_eq!(found[2], ["1"]);
+    // The block fails with it.
+    let failed = format!("BEGIN; {}", batch(&["SELECT 1 / (b - b) FROM t", "SELECT 4"]));
+    let (found, error) = outcomes(&mut session, &failed).await;
+    assert_eq!((error.unwrap().sqlstate(), &found[3]), ("22012", &vec!["4".to_owned()]));
+    assert_eq!(refused(&mut session, "SELECT 1").await.sqlstate(), "25P02");
+    run(&mut session, "ROLLBACK").await;
+    // Rights are those of each query.
+    run(&mut session, "CREATE ROLE clerk; GRANT SELECT ON t TO clerk; SET ROLE clerk").await;
+    let (found, error) =
+        outcomes(&mut session, &batch(&["SELECT count(*) FROM hidden", "SELECT count(*) FROM t"]))
+            .await;
+    assert_eq!(error.unwrap().sqlstate(), "42501");
+    assert_eq!(found[1..], [vec!["FAILED".to_owned()], vec!["500".to_owned()]]);
+    run(&mut session, "RESET ROLE").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hints_hold_for_one_query_or_for_the_batch() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (a int); INSERT INTO t VALUES (1)").await;
+    let script = "/*+ application_name(all) */ BATCH BEGIN;
+        SELECT current_setting('application_name'), a FROM t;
+        /*+ application_name(one) */ SELECT current_setting('application_name'), a FROM t;
+        SELECT current_setting('application_name'), a FROM t; BATCH END;
+        SELECT current_setting('application_name'), a FROM t";
+    let (found, error) = outcomes(&mut session, script).await;
+    assert!(error.is_none(), "{error:?}");
+    let names: Vec<&str> = found.iter().map(|rows| rows[0].as_str()).collect();
+    assert_eq!(names, ["BATCH BEGIN", "all,1", "one,1", "all,1", "BATCH END", ",1"]);
+    assert_eq!(refused(&mut session, "BATCH BEGIN; SELECT 1").await.sqlstate(), "42601");
+    assert_eq!(refused(&mut session, "PREPARE p AS BATCH BEGIN").await.sqlstate(), "0A000");
+    // Nothing of a batch is left.
+    assert_eq!(rows(&mut session, "SELECT 7").await, ["7"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_do_not_fit_memory_come_in_their_turn() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = OpenOptions::new(embedded()).create(true).query_memory_bytes(16 << 20);
+    let database = Database::open(directory.path(), options).await.unwrap();
+    let mut session = database.session();
+    run(
+        &mut session,
+        "CREATE TABLE t (a int PRIMARY KEY, note text);
+         INSERT INTO t SELECT v, repeat(md5(v::text), 12) FROM generate_series(1, 12000) AS s(v);
+         CHECKPOINT; SET index_scan = off",
+    )
+    .await;
+    // Each has about 4.5 MB of rows, and a batch keeps an eighth of 16 MiB.
+    let large = "SELECT a, note FROM t WHERE a > 0";
+    let small = ["SELECT count(*) FROM t WHERE a > 5", "SELECT sum(a) FROM t WHERE a < 9"];
+    let mut expected = rows(&mut session, large).await;
+    expected.sort();
+    let queries = [large, small[0], large, small[1], large];
+    let (mut found, error) = outcomes(&mut session, &batch(&queries)).await;
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!((&found[2], &found[4]), (&vec!["11995".to_owned()], &vec!["36".to_owned()]));
+    for place in [1, 3, 5] {
+        found[place].sort();
+        assert!(found[place] == expected, "query {place}");
+    }
+    // The tasks of queries that were given up end by themselves.
+    for _ in 0..500 {
+        if database.query_runtime().memory_pool.reserved() == 0 {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("memory of a batch is not given back");
+}

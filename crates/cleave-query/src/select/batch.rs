@@ -1,0 +1,164 @@
+//! A query between its planning and its run, as the queries of a batch are: what it shares with the others decides when
+//! it runs ([`cleave_plan::batch`]).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cleave_catalog::catalog::DeviceId;
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::Settings;
+use cleave_fragment::TableScanExec;
+use cleave_plan::batch::BatchQuery;
+use cleave_plan::split::row_bytes;
+use cleave_store::ColumnRef;
+use datafusion::physical_plan::ExecutionPlan;
+
+use super::{PlannedQuery, Purpose, QueryRequest, RunningQuery, plan};
+use crate::cooperative::fragment_exec::FragmentExec;
+use crate::query_engine::QueryEngine;
+use crate::query_log::OpenRecord;
+
+/// Bytes of a plan, about, without its lists of pages.
+const PLAN_BYTES: usize = 64 << 10;
+/// The same of a page: it is listed for its scan, and for the part on its device.
+const PAGE_BYTES: usize = 64;
+
+/// A planned query with its record in the query log.
+pub struct LoggedQuery {
+    planned: Box<PlannedQuery>,
+    record: Option<OpenRecord>,
+}
+
+impl LoggedQuery {
+    /// Plans a query, which is entered in the query log as `text`, whatever becomes of it.
+    ///
+    /// # Errors
+    /// Those of planning it.
+    pub async fn plan(
+        database: &Arc<QueryEngine>,
+        settings: &Settings,
+        asked: QueryRequest<'_>,
+        text: &str,
+    ) -> Result<Self> {
+        let mut record = database.query_log().begin(settings, text);
+        match Box::pin(plan(database, settings, asked, Purpose::Statement)).await {
+            Ok(mut planned) => {
+                if let Some(record) = &mut record {
+                    record.planned(&planned);
+                }
+                if let Some(to_hold) = &mut planned.to_hold {
+                    to_hold.note_text(text);
+                }
+                if let Some(staging) = &mut planned.staging {
+                    staging.note_text(text);
+                }
+                Ok(Self { planned: Box::new(planned), record })
+            }
+            Err(error) => {
+                if let Some(record) = record {
+                    record.fail(error.sqlstate());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Starts it, as one of `company` queries of a batch that run at once.
+    ///
+    /// # Errors
+    /// Those of starting it.
+    pub async fn run(self, company: u32) -> Result<RunningQuery> {
+        let Self { planned, record } = self;
+        planned.context.set_company(company);
+        match Box::pin((*planned).run(false)).await {
+            Ok(mut running) => {
+                running.record = record;
+                Ok(running)
+            }
+            Err(error) => {
+                if let Some(record) = record {
+                    record.fail(error.sqlstate());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// What decides its place in a batch: the columns of its scans, and the devices with their pages.
+    #[must_use]
+    pub fn about(&self) -> BatchQuery {
+        let mut about = BatchQuery::default();
+        for context in self.planned.contexts() {
+            for input in context.inputs() {
+                about.devices.extend(input.input.devices().into_iter().map(|device| device.0));
+            }
+        }
+        self.each_plan(|plan| note_columns(plan, &mut about));
+        about
+    }
+
+    /// Bytes that it holds until it runs, about.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        let contexts = self.planned.contexts();
+        let inputs = contexts.iter().flat_map(|context| context.inputs());
+        let pages = inputs.map(|input| input.input.pages_left()).sum::<usize>();
+        PLAN_BYTES + pages.saturating_mul(PAGE_BYTES)
+    }
+
+    /// Bytes that are expected of its rows.
+    #[must_use]
+    pub fn expected_bytes(&self) -> f64 {
+        self.planned.row_estimate() * row_bytes(&self.planned.cuts.plan.schema())
+    }
+
+    /// Bytes that its fragments ask of a device, among `company` queries that run at once.
+    #[must_use]
+    pub fn memory_asked(&self, company: u32) -> u64 {
+        let mut asked = 0;
+        self.each_plan(|plan| asked += asked_of_devices(plan, company));
+        asked
+    }
+
+    /// Calls `of` with its plan and those of its queries of WITH.
+    fn each_plan(&self, mut of: impl FnMut(&Arc<dyn ExecutionPlan>)) {
+        of(&self.planned.cuts.plan);
+        for rows in &self.planned.with {
+            rows.with_query(|query| of(&query.cuts.plan));
+        }
+    }
+}
+
+/// Bytes for fragments of the one of `devices` that has the least; None: there is none, or one cannot be asked.
+pub async fn least_memory(database: &Arc<QueryEngine>, devices: &BTreeSet<u32>) -> Option<u64> {
+    let mut least: Option<u64> = None;
+    for device in devices {
+        let device = database.attached(DeviceId(*device)).ok()?;
+        let bytes = device.identity().await.ok()?.fragment_memory_bytes;
+        least = Some(least.map_or(bytes, |least| least.min(bytes)));
+    }
+    least
+}
+
+/// Notes the columns of the scans of `plan`.
+fn note_columns(plan: &Arc<dyn ExecutionPlan>, about: &mut BatchQuery) {
+    if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
+        let scan = scan.scan();
+        let named = |column: &ColumnRef| match column {
+            ColumnRef::User(id) => Some((scan.table_id, *id)),
+            ColumnRef::Vid | ColumnRef::Commit => None,
+        };
+        about.filters.extend(scan.filter.columns.iter().filter_map(named));
+        about.outputs.extend(scan.output.columns.iter().filter_map(named));
+    }
+    if let Some(fragment) = plan.downcast_ref::<FragmentExec>() {
+        note_columns(fragment.device_plan(), about);
+    }
+    plan.children().into_iter().for_each(|child| note_columns(child, about));
+}
+
+fn asked_of_devices(plan: &Arc<dyn ExecutionPlan>, company: u32) -> u64 {
+    let own = plan.downcast_ref::<FragmentExec>().map_or(0, |cut| cut.memory_asked(company));
+    let below = plan.children().into_iter().map(|child| asked_of_devices(child, company));
+    own + below.sum::<u64>()
+}
