@@ -3,8 +3,9 @@
 //! 1. [`SpaceMap::with_used`] takes every extent that the database's manifest names; all other space below the highest
 //!    of them is free.
 //! 2. [`SpaceMap::allocate`] takes the first hole that is large enough, else space behind the high-water mark.
-//! 3. [`SpaceMap::take`] takes one that something names already.
-//! 4. [`SpaceMap::free`] returns an extent and joins it with free neighbours.
+//! 3. [`SpaceMap::allocate_common`] takes the first hole that several devices have in common.
+//! 4. [`SpaceMap::take`] takes one that something names already.
+//! 5. [`SpaceMap::free`] returns an extent and joins it with free neighbours.
 //!
 //! Invariants: free extents neither touch nor overlap, and all lie below the high-water mark; no block is both free and
 //! used. The host owns this map and never stores it: it is the complement of the extents in the manifest, so a crash
@@ -106,6 +107,40 @@ impl SpaceMap {
         };
         self.used_blocks = self.used_blocks.saturating_add(wanted);
         Extent { start: BlockAddress(start), block_count }
+    }
+
+    /// Takes `block_count` blocks (0 counts as 1) at one address in all of `maps`: the lowest at which they are free in
+    /// each of them, which is behind all high-water marks at the latest.
+    pub fn allocate_common(maps: &mut [&mut Self], block_count: u32) -> Extent {
+        let block_count = block_count.max(1);
+        let mut start = 0;
+        loop {
+            let next = maps.iter().map(|map| map.fit(start, block_count)).max().unwrap_or(start);
+            if next == start {
+                break;
+            }
+            start = next;
+        }
+        let extent = Extent { start: BlockAddress(start), block_count };
+        for map in maps.iter_mut() {
+            let taken = map.take(extent);
+            debug_assert!(taken.is_ok(), "it is free in each of them: {taken:?}");
+        }
+        extent
+    }
+
+    /// The lowest address, `from` or above, at which `block_count` blocks are free. Takes nothing.
+    #[must_use]
+    pub fn fit(&self, from: u64, block_count: u32) -> u64 {
+        let wanted = u64::from(block_count.max(1));
+        // The hole below may reach beyond `from`.
+        let below = self.free.range(..from).next_back();
+        let found = below.into_iter().chain(self.free.range(from..)).find_map(|(hole, length)| {
+            let start = from.max(*hole);
+            let end = hole.saturating_add(*length);
+            (end.saturating_sub(start) >= wanted).then_some(start)
+        });
+        found.unwrap_or_else(|| self.high_water.max(from))
     }
 
     /// Takes just `extent`.

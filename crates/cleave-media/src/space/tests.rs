@@ -68,6 +68,56 @@ proptest! {
     }
 
     #[test]
+    fn what_is_taken_in_several_maps_is_the_lowest_that_is_free_in_all(
+        steps in prop::collection::vec((0_usize..5, 1_u32..9, any::<usize>()), 1..80),
+    ) {
+        let mut maps =
+            [(); 3].map(|()| (SpaceMap::default(), BTreeSet::<u64>::new(), Vec::<Extent>::new()));
+        let mut common: Vec<Extent> = Vec::new();
+        for (kind, block_count, pick) in steps {
+            if let Some((map, used, own)) = maps.get_mut(kind) {
+                // One device by itself takes space, or gives some back.
+                if pick % 3 == 0 && !own.is_empty() {
+                    let old = own.swap_remove(pick % own.len());
+                    map.free(old).unwrap();
+                    for block in old.start.0..old.end().0 {
+                        prop_assert!(used.remove(&block));
+                    }
+                } else {
+                    let new = map.allocate(block_count);
+                    used.extend(new.start.0..new.end().0);
+                    own.push(new);
+                }
+            } else if kind == 3 && !common.is_empty() {
+                let old = common.swap_remove(pick % common.len());
+                for (map, used, _) in &mut maps {
+                    map.free(old).unwrap();
+                    for block in old.start.0..old.end().0 {
+                        prop_assert!(used.remove(&block));
+                    }
+                }
+            } else {
+                let is_free = |start: u64| {
+                    let mut blocks = start..start + u64::from(block_count);
+                    blocks.all(|block| maps.iter().all(|(_, used, _)| !used.contains(&block)))
+                };
+                let lowest = (0..).find(|start| is_free(*start)).unwrap();
+                let mut all: Vec<&mut SpaceMap> = maps.iter_mut().map(|(map, ..)| map).collect();
+                let new = SpaceMap::allocate_common(&mut all, block_count);
+                prop_assert_eq!(new, extent(lowest, block_count));
+                for (_, used, _) in &mut maps {
+                    used.extend(new.start.0..new.end().0);
+                }
+                common.push(new);
+            }
+            for (map, used, _) in &maps {
+                prop_assert_eq!(map.used_blocks(), used.len() as u64);
+                prop_assert_eq!(map.high_water(), used.last().map_or(0, |block| block + 1));
+            }
+        }
+    }
+
+    #[test]
     fn agrees_with_a_set_of_blocks(steps in prop::collection::vec((any::<bool>(), 1_u32..9, any::<usize>()), 1..80)) {
         let mut map = SpaceMap::default();
         let mut used = BTreeSet::new();
