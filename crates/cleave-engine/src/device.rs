@@ -195,6 +195,11 @@ impl Device {
         holders.is_some_and(|holders| holders.give_up(Some(self.id())))
     }
 
+    /// Expects its media to have so many blocks.
+    pub(crate) fn expect_blocks(&mut self, block_count: u64) {
+        self.block_count_min = block_count;
+    }
+
     /// Its number in this database.
     pub fn id(&self) -> DeviceId {
         self.entry.id
@@ -205,12 +210,12 @@ impl Device {
         &self.entry.name
     }
 
-    /// How it is attached.
+    /// How it is attached; of a mirror, how its copies are, the database's own device not being one.
     pub fn mode(&self) -> AttachMode {
         match self.entry.kind {
             DeviceKind::Embedded => AttachMode::Embedded,
             DeviceKind::Local(_) => AttachMode::Local,
-            DeviceKind::Remote(_) => AttachMode::Remote,
+            DeviceKind::Remote(_) | DeviceKind::Mirror(_) => AttachMode::Remote,
         }
     }
 
@@ -743,6 +748,10 @@ async fn connect(
             let ca_pem = remote.ca_pem.as_ref().map(String::as_bytes);
             let link = ConnectedLink::remote(address, token, ca_pem, remote.rate_cap, abandoned);
             connected(entry, link).await
+        }
+        DeviceKind::Mirror(_) => {
+            let reason = "a mirror is reached by its copies".to_owned();
+            Err(StorageError::Attach { device: entry.name.clone(), reason }.into())
         }
     }
 }

@@ -686,8 +686,8 @@ fn reopen(directory: &Path) -> Result<(CatalogState, LogStart)> {
 /// rate. The database must not be open; that it is the same device is verified when it is connected next.
 ///
 /// # Errors
-/// [`StorageError::InUse`], [`Error::UnknownName`], [`StorageError::Attach`] for the embedded device, and those of
-/// reading and writing the manifest.
+/// [`StorageError::InUse`], [`Error::UnknownName`], [`StorageError::Attach`] for the embedded device and for a mirror,
+/// and those of reading and writing the manifest.
 pub async fn change_device(directory: &Path, name: &str, way: impl Into<DeviceKind>) -> Result<()> {
     if !manifest::exists(directory) {
         check_place(directory, false)?;
@@ -699,9 +699,14 @@ pub async fn change_device(directory: &Path, name: &str, way: impl Into<DeviceKi
     let Some(entry) = state.devices.values_mut().find(|device| device.name == name) else {
         return Err(Error::unknown(NameKind::Device, name, names.iter().map(String::as_str)));
     };
-    if entry.kind == DeviceKind::Embedded {
-        let reason = "it is the database's own, in this process".to_owned();
-        return Err(StorageError::Attach { device: name.to_owned(), reason }.into());
+    let reason = match entry.kind {
+        DeviceKind::Embedded => Some("it is the database's own, in this process"),
+        DeviceKind::Mirror(_) => Some("it is a mirror, which is reached by its copies"),
+        DeviceKind::Local(_) | DeviceKind::Remote(_) => None,
+    };
+    if let Some(reason) = reason {
+        let (device, reason) = (name.to_owned(), reason.to_owned());
+        return Err(StorageError::Attach { device, reason }.into());
     }
     entry.kind = way.into();
     state.generation += 1;
@@ -772,23 +777,29 @@ pub fn attach(
     directory: &Path,
     embedded: &EmbeddedFactory,
 ) -> Result<Device> {
-    let mut used = state.extents(entry.id);
-    let kept = state.upkeep.kept.get(&entry.id);
-    let kept = device::free_of(kept.cloned().unwrap_or_default(), &used);
+    let id = entry.id;
+    let mut used = state.extents(id);
+    let kept_of = |place: DeviceId| state.upkeep.kept.get(&place).cloned().unwrap_or_default();
+    let kept = device::free_of(kept_of(id), &used);
     used.extend(&kept);
+    // What is kept of a mirror waits there, and is in use here as well.
+    for mirror in state.places_on(id).filter(|place| *place != id) {
+        used.extend(device::free_of(kept_of(mirror), &used));
+    }
     let epoch = if incarnation.is_some() { state.epoch } else { LOOKING_EPOCH };
     let incarnation = Ownership {
         database: state.database.0,
         epoch,
         incarnation: incarnation.unwrap_or_default(),
     };
-    let unknown_of = state.unknown_space_of(entry.id);
     let device = Device::new(entry, incarnation, used, directory, Arc::clone(embedded));
-    let device = device.map_err(|error| {
+    let mut device = device.map_err(|error| {
         let (path, reason) = (directory.join("manifest"), error.to_string());
         StorageError::Damaged { path, reason }
     })?;
-    device.set_unknown_space(unknown_of);
+    let present = state.extents_present(id);
+    device.expect_blocks(present.iter().map(|extent| extent.end().0).max().unwrap_or(0));
+    device.set_unknown_space(state.unknown_space_of(id));
     device.keep(kept);
     Ok(device)
 }

@@ -32,6 +32,7 @@ use super::comments::Comments;
 use super::damage::{DamagedIndex, DamagedTable, Occupied};
 use super::division::Division;
 use super::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY};
+use super::mirror::{self, Mirror};
 use super::rights::Rights;
 use super::rules::TableRules;
 use super::sequence::Sequence;
@@ -328,7 +329,7 @@ pub fn message(state: &CatalogState) -> proto::Manifest {
 
 fn encode_device(device: &DeviceEntry) -> proto::Device {
     let remote = match &device.kind {
-        DeviceKind::Embedded | DeviceKind::Local(_) => None,
+        DeviceKind::Embedded | DeviceKind::Local(_) | DeviceKind::Mirror(_) => None,
         DeviceKind::Remote(remote) => Some(proto::Remote {
             host: remote.host.clone(),
             port: u32::from(remote.port),
@@ -342,7 +343,7 @@ fn encode_device(device: &DeviceEntry) -> proto::Device {
             socket: local.socket.to_string_lossy().into_owned(),
             rate_cap: local.rate_cap,
         }),
-        DeviceKind::Embedded | DeviceKind::Remote(_) => None,
+        DeviceKind::Embedded | DeviceKind::Remote(_) | DeviceKind::Mirror(_) => None,
     };
     proto::Device {
         id: device.id.0,
@@ -350,6 +351,7 @@ fn encode_device(device: &DeviceEntry) -> proto::Device {
         identity: device.identity.to_vec(),
         remote,
         local,
+        mirror: device.mirror().map(Mirror::encode),
     }
 }
 
@@ -466,6 +468,7 @@ impl Decoder<'_> {
             let entry = self.device(device)?;
             devices.insert(entry.id, entry);
         }
+        mirror::check(&devices).map_err(|reason| self.damaged(&reason))?;
         let (mut tables, mut damaged) = (BTreeMap::new(), BTreeMap::new());
         for table in manifest.tables {
             let name = TableSchema::decode(&table.schema).ok().map(|schema| schema.name);
@@ -519,16 +522,14 @@ impl Decoder<'_> {
     }
 
     fn device(&self, device: proto::Device) -> Result<DeviceEntry> {
-        let kind = match (device.remote, device.local) {
-            (None, None) => DeviceKind::Embedded,
-            (None, Some(local)) => DeviceKind::Local(LocalDevice {
+        let kind = match (device.remote, device.local, device.mirror) {
+            (None, None, None) => DeviceKind::Embedded,
+            (None, None, Some(mirror)) => DeviceKind::Mirror(Mirror::decode(&mirror)),
+            (None, Some(local), None) => DeviceKind::Local(LocalDevice {
                 socket: PathBuf::from(local.socket),
                 rate_cap: local.rate_cap,
             }),
-            (Some(_), Some(_)) => {
-                return Err(self.damaged("a device is both on this machine and elsewhere"));
-            }
-            (Some(remote), None) => DeviceKind::Remote(RemoteDevice {
+            (Some(remote), None, None) => DeviceKind::Remote(RemoteDevice {
                 host: remote.host,
                 port: u16::try_from(remote.port)
                     .map_err(|_| self.damaged(&format!("{} is no port", remote.port)))?,
@@ -536,6 +537,7 @@ impl Decoder<'_> {
                 ca_pem: remote.ca_pem,
                 rate_cap: remote.rate_cap,
             }),
+            _ => return Err(self.damaged("a device is both on this machine and elsewhere")),
         };
         let identity = device
             .identity

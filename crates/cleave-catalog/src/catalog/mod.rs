@@ -25,6 +25,7 @@ pub mod division;
 pub mod index_definition;
 pub mod log_replicas;
 pub mod manifest;
+pub mod mirror;
 pub mod proto;
 pub mod reserved_ids;
 pub mod rewrites;
@@ -36,7 +37,7 @@ pub mod table_changes;
 pub mod upkeep;
 pub mod view;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,6 +57,7 @@ use damage::{DamagedIndex, DamagedTable, Occupied};
 use division::Division;
 use index_definition::IndexDefinition;
 use manifest::SegmentFile;
+use mirror::Mirror;
 use rewrites::Rewrites;
 use rights::Rights;
 use rules::{Referenced, TableRules};
@@ -105,6 +107,8 @@ pub enum DeviceKind {
     Local(LocalDevice),
     /// A `cleaved` process over TCP.
     Remote(RemoteDevice),
+    /// By other devices, each of which has all of its pages.
+    Mirror(Mirror),
 }
 
 impl From<LocalDevice> for DeviceKind {
@@ -144,12 +148,21 @@ pub struct RemoteDevice {
 }
 
 impl DeviceEntry {
-    /// `host:port`, `local:` and a socket's path, or `embedded`.
+    /// `host:port`, `local:` and a socket's path, `embedded` or `mirror`.
     pub fn address(&self) -> String {
         match &self.kind {
             DeviceKind::Embedded => "embedded".to_owned(),
             DeviceKind::Local(local) => address_of(&local.socket),
             DeviceKind::Remote(remote) => format!("{}:{}", remote.host, remote.port),
+            DeviceKind::Mirror(_) => "mirror".to_owned(),
+        }
+    }
+
+    /// Its copies, if it is a mirror.
+    pub fn mirror(&self) -> Option<&Mirror> {
+        match &self.kind {
+            DeviceKind::Mirror(mirror) => Some(mirror),
+            DeviceKind::Embedded | DeviceKind::Local(_) | DeviceKind::Remote(_) => None,
         }
     }
 }
@@ -411,15 +424,36 @@ impl CatalogState {
         Snapshot::OF_STATE
     }
 
-    /// Every extent of this version on `device`. Free space is the complement.
+    /// The devices whose pages lie on the media of `device`: itself, and the mirrors that it is a copy of.
+    pub fn places_on(&self, device: DeviceId) -> impl Iterator<Item = DeviceId> {
+        let is_copied =
+            move |entry: &&DeviceEntry| entry.mirror().is_some_and(|mirror| mirror.has(device));
+        std::iter::once(device).chain(self.devices().filter(is_copied).map(|entry| entry.id))
+    }
+
+    /// Every extent of this version on `device`, also as a copy of mirrors. Free space is the complement.
     pub fn extents(&self, device: DeviceId) -> Vec<Extent> {
+        self.extents_at(&self.places_on(device).collect())
+    }
+
+    /// Those of these whose pages `device` has: not of mirrors that it is a stale copy of.
+    pub fn extents_present(&self, device: DeviceId) -> Vec<Extent> {
+        let is_present = |place: &DeviceId| {
+            let entry = self.devices.get(place).and_then(DeviceEntry::mirror);
+            entry.is_none_or(|mirror| !mirror.is_stale(device))
+        };
+        self.extents_at(&self.places_on(device).filter(is_present).collect())
+    }
+
+    /// The extents of what lies on one of `places`.
+    fn extents_at(&self, places: &BTreeSet<DeviceId>) -> Vec<Extent> {
         self.tables
             .values()
             .flat_map(|table| &table.tablets)
-            .filter(|tablet| tablet.device == device)
+            .filter(|tablet| places.contains(&tablet.device))
             .flat_map(|tablet| tablet.extents())
-            .chain(self.damaged_extents(device))
-            .chain(self.replica_extents(device))
+            .chain(places.iter().flat_map(|place| self.damaged_extents(*place)))
+            .chain(places.iter().flat_map(|place| self.replica_extents(*place)))
             .collect()
     }
 
@@ -437,8 +471,9 @@ impl CatalogState {
 
     /// A table whose extents on `device` are unknown, if there is one: then no space there may be taken for free.
     pub fn unknown_space_of(&self, device: DeviceId) -> Option<&str> {
-        let mut here = self.damaged_space().filter(|(_, space)| space.device == device);
-        here.find(|(_, space)| !space.is_known).map(|(table, _)| table)
+        let places: BTreeSet<DeviceId> = self.places_on(device).collect();
+        let mut unknown = self.damaged_space().filter(|(_, space)| !space.is_known);
+        unknown.find(|(_, space)| places.contains(&space.device)).map(|(table, _)| table)
     }
 
     /// Segments of damaged parts, according to the manifest.

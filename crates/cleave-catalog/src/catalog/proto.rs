@@ -224,9 +224,31 @@ pub struct Device {
     /// Present: over TCP.
     #[prost(message, optional, tag = "4")]
     pub remote: Option<Remote>,
-    /// Present: on this machine. Neither: embedded.
+    /// Present: on this machine.
     #[prost(message, optional, tag = "5")]
     pub local: Option<Local>,
+    /// Present: by other devices. None of these: embedded. Since format 15.
+    #[prost(message, optional, tag = "6")]
+    pub mirror: Option<Mirror>,
+}
+
+/// The devices that have the pages of a mirror.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Mirror {
+    /// At least two.
+    #[prost(message, repeated, tag = "1")]
+    pub copies: Vec<MirrorCopy>,
+}
+
+/// One of them.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct MirrorCopy {
+    /// The device's number.
+    #[prost(uint32, tag = "1")]
+    pub device: u32,
+    /// It lacks pages.
+    #[prost(bool, tag = "2")]
+    pub is_stale: bool,
 }
 
 /// Connection data of a device on this machine.

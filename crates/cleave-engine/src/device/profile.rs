@@ -135,7 +135,7 @@ impl Engine {
     }
 
     async fn measure(&self, device: &Arc<Device>, again: bool) -> Result<Profile> {
-        let mut sample = self.catalog().extents(device.id());
+        let mut sample = self.catalog().extents_present(device.id());
         // The largest ones: a read in order must not end after a block.
         sample.sort_by_key(|extent| (std::cmp::Reverse(extent.block_count), extent.start));
         sample.truncate(SAMPLE_EXTENTS);
@@ -192,7 +192,7 @@ fn key_of(device: &Device, identity: &Identity) -> String {
         std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
     });
     let rate_cap = match &device.entry.kind {
-        DeviceKind::Embedded => None,
+        DeviceKind::Embedded | DeviceKind::Mirror(_) => None,
         DeviceKind::Local(local) => local.rate_cap,
         DeviceKind::Remote(remote) => remote.rate_cap,
     };

@@ -74,13 +74,17 @@ struct OfTransaction {
 }
 
 impl SharedLocks {
-    /// An empty table; None where there is no memory for it: such a device takes no jobs that lock.
+    /// An empty table; None where there is no memory for it, and for a mirror, whose copies would each have one for the
+    /// same rows: such a device takes no jobs that lock.
     fn new(kind: &DeviceKind, number: u32, locks: &Arc<Locks>) -> Option<Self> {
+        if matches!(kind, DeviceKind::Mirror(_)) {
+            return None;
+        }
         let shape = TableShape::default();
         let is_remote = matches!(kind, DeviceKind::Remote(_));
         let in_a_file = match kind {
             DeviceKind::Local(_) => HostLocks::create(shape).ok(),
-            DeviceKind::Embedded | DeviceKind::Remote(_) => None,
+            DeviceKind::Embedded | DeviceKind::Remote(_) | DeviceKind::Mirror(_) => None,
         };
         // Without a memory file its runs lock by batches.
         let (host, device) = in_a_file.or_else(|| HostLocks::embedded(shape).ok())?;

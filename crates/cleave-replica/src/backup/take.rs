@@ -136,6 +136,7 @@ fn alone(manifest: &mut proto::Manifest) {
         identity: vec![0; 16],
         remote: None,
         local: None,
+        mirror: None,
     }];
     manifest.next_device = 1;
     manifest.log_position = 0;

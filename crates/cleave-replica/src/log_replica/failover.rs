@@ -304,7 +304,7 @@ impl<'a> Taking<'a> {
         let mut witnesses = Witnesses::default();
         for device in manifest.devices.iter().filter(|device| device.id != self.entry.id.0) {
             let Some(entry) = manifest::device_entry(device) else { continue };
-            if matches!(entry.kind, DeviceKind::Embedded) {
+            if matches!(entry.kind, DeviceKind::Embedded | DeviceKind::Mirror(_)) {
                 continue;
             }
             let other = looking(&entry, self.owner.database, self.directory, self.options)?;
@@ -423,7 +423,7 @@ impl<'a> Taking<'a> {
         let mut epoch = manifest.epoch;
         for device in manifest.devices.iter().filter(|device| device.id != self.entry.id.0) {
             let Some(entry) = manifest::device_entry(device) else { continue };
-            if matches!(entry.kind, DeviceKind::Embedded) {
+            if matches!(entry.kind, DeviceKind::Embedded | DeviceKind::Mirror(_)) {
                 continue;
             }
             self.restore_incarnations(found, entry.id).await?;
@@ -591,6 +591,7 @@ fn give_up_own_device(
             identity,
             remote: None,
             local: Some(proto::Local { socket, rate_cap: None }),
+            mirror: None,
         });
         manifest.next_device += 1;
     }

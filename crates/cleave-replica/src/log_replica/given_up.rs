@@ -35,7 +35,8 @@ use super::{INCARNATION_WAIT, aligned, drawn_id, found};
 /// [`StorageError::Superseded`](cleave_catalog::storage_error::StorageError::Superseded): another host has taken the
 /// database over.
 pub(super) async fn answering(database: &Arc<Engine>) -> Result<Vec<Arc<Device>>> {
-    let elsewhere = database.devices().into_iter().filter(|device| !is_own(device));
+    let is_elsewhere = |device: &Arc<Device>| !is_own(device) && device.entry().mirror().is_none();
+    let elsewhere = database.devices().into_iter().filter(is_elsewhere);
     let asked = elsewhere.map(|device| async move {
         let answer = async {
             match device.incarnation().await {

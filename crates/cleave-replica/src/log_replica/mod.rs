@@ -392,6 +392,10 @@ impl LogReplicas {
                     elsewhere";
                 return Err(fault(&device, reason));
             }
+            if device.entry().mirror().is_some() {
+                let reason = "it is a mirror, and has no media of its own; name one of its copies, or several";
+                return Err(fault(&device, reason));
+            }
             // One that does not answer now is refused now.
             device.link().await?;
             wanted.push(device.id().0);

@@ -15,6 +15,7 @@ use proptest::prelude::{any, prop, proptest};
 use super::*;
 use crate::catalog::autovacuum::Autovacuum;
 use crate::catalog::log_replicas::LogReplica;
+use crate::catalog::mirror::MirrorCopy;
 
 fn schema(name: &str, table_id: u32) -> TableSchema {
     let column = |id: u32, name: &str, column_type, not_null| Column {
@@ -289,6 +290,63 @@ fn extents_are_those_of_the_device_asked_for() {
     let copy = Extent { start: BlockAddress(1 << 20), block_count: 9000 };
     assert_eq!(state.extents(DeviceId(1)), [extent(10), extent(20), copy]);
     assert_eq!(state.extents(DeviceId(0)), []);
+}
+
+/// A mirror with these copies: the number of each, and whether it is stale.
+fn mirror(copies: &[(u32, bool)]) -> DeviceEntry {
+    let copy =
+        |(id, is_stale): &(u32, bool)| MirrorCopy { device: DeviceId(*id), is_stale: *is_stale };
+    let mirror = Mirror { copies: copies.iter().map(copy).collect() };
+    DeviceEntry {
+        id: DeviceId(3),
+        name: "both".to_owned(),
+        identity: [0; 16],
+        kind: DeviceKind::Mirror(mirror),
+    }
+}
+
+#[test]
+fn the_space_of_a_mirror_is_in_use_on_each_of_its_copies() {
+    let (directory, mut state) = written();
+    state.devices.insert(DeviceId(3), mirror(&[(1, false), (2, true)]));
+    let mut table = TableState::clone(state.table("title").unwrap());
+    let heap = vec![Arc::new(segment(4, 7, false))];
+    let tablet = TabletState::clone(&table.tablets[1]);
+    table.tablets[1] = Arc::new(TabletState { device: DeviceId(3), heap, ..tablet });
+    state.tables.insert("title".to_owned(), Arc::new(table));
+    replace(directory.path(), &state).unwrap();
+    let read = read(directory.path()).unwrap();
+    assert_eq!(read.devices, state.devices);
+    let extent = |start| Extent { start: BlockAddress(start), block_count: 4 };
+    let copy = Extent { start: BlockAddress(1 << 20), block_count: 9000 };
+    assert_eq!(read.extents(DeviceId(3)), [extent(40)]);
+    assert_eq!(read.extents(DeviceId(1)), [extent(10), extent(20), extent(40), copy]);
+    assert_eq!(read.extents(DeviceId(2)), [extent(40)]);
+    // It has none of them yet.
+    assert_eq!(read.extents_present(DeviceId(2)), []);
+    assert_eq!(read.extents_present(DeviceId(1)), read.extents(DeviceId(1)));
+    assert_eq!(read.tables_on(DeviceId(2)), Vec::<String>::new());
+    assert_eq!(read.places_on(DeviceId(0)).collect::<Vec<_>>(), [DeviceId(0)]);
+}
+
+#[test]
+fn a_mirror_that_cannot_be_is_refused() {
+    let (directory, mut state) = written();
+    for (copies, reason) in [
+        (&[(1, false)][..], "less than two copies"),
+        (&[(1, false), (7, false)][..], "no device 7"),
+        (&[(1, false), (1, true)][..], "device 1 is a copy twice"),
+        (&[(1, false), (0, false)][..], "device 0 cannot be a copy"),
+        (&[(1, false), (3, false)][..], "device 3 cannot be a copy"),
+        (&[(1, true), (2, true)][..], "all of its copies lack pages"),
+    ] {
+        state.devices.insert(DeviceId(3), mirror(copies));
+        replace(directory.path(), &state).unwrap();
+        let (message, sqlstate) = refusal(directory.path());
+        assert!(message.contains("mirror \"both\": "), "{message}");
+        assert!(message.contains(reason), "{message}");
+        assert_eq!(sqlstate, "XX001");
+    }
 }
 
 #[test]
