@@ -8,6 +8,7 @@
 //!    than the device takes.
 //! 3. [`Claim`] is space that one statement took and has not committed yet. [`whole_pages`] reads pages past all
 //!    caches.
+//! 4. A [mirror] has no link of its own: what is asked of it is asked of its copies, which are devices as well.
 //!
 //! The host owns physical space: the [`SpaceMap`] is rebuilt each time the database is opened as the complement of what
 //! the manifest names, so nothing can leak. Space that a commit retires waits until no catalog version that names it is
@@ -47,6 +48,7 @@ mod claimed_run;
 pub mod health;
 mod incarnations;
 pub mod lock_figures;
+mod mirror;
 pub mod profile;
 pub mod shared_locks;
 mod space_extension;
@@ -60,6 +62,9 @@ pub use claim::{Claim, DISK_FULL, PendingWrite, free_of, may_have_happened};
 pub use claimed_run::ClaimedRun;
 use incarnations::Incarnations;
 pub use incarnations::{knows_incarnation, note_incarnation};
+use mirror::Mirror;
+pub use mirror::is_link_of_one_copy;
+pub(crate) use mirror::is_of_one_copy;
 pub use profile::Known;
 use shared_locks::SharedLocks;
 pub(crate) use writing_fragment::{Written, WrittenFragment};
@@ -107,6 +112,10 @@ pub struct Device {
     locks: OnceLock<Option<SharedLocks>>,
     /// Who is asked for space where it is full. They hold devices themselves.
     space_holders: OnceLock<Weak<SpaceHolders>>,
+    /// The copies that it is reached by, if it is a mirror.
+    mirror: Option<Mirror>,
+    /// The mirrors that it is a copy of.
+    mirrors: Mutex<Vec<Weak<Self>>>,
     media: PathBuf,
     embedded: EmbeddedFactory,
 }
@@ -179,6 +188,8 @@ impl Device {
             profile: Known::default(),
             locks: OnceLock::new(),
             space_holders: OnceLock::new(),
+            mirror: None,
+            mirrors: Mutex::default(),
             embedded,
         })
     }
@@ -191,8 +202,10 @@ impl Device {
 
     /// Has others give up what they hold on it and can do without. Whether there was any.
     fn makes_room(&self) -> bool {
-        let holders = self.space_holders.get().and_then(Weak::upgrade);
-        holders.is_some_and(|holders| holders.give_up(Some(self.id())))
+        let Some(holders) = self.space_holders.get().and_then(Weak::upgrade) else { return false };
+        let ids = self.sharing_media().into_iter();
+        let had_any: Vec<bool> = ids.map(|id| holders.give_up(Some(id))).collect();
+        had_any.contains(&true)
     }
 
     /// Expects its media to have so many blocks.
@@ -210,12 +223,13 @@ impl Device {
         &self.entry.name
     }
 
-    /// How it is attached; of a mirror, how its copies are, the database's own device not being one.
+    /// How it is attached; of a mirror, how its first copy is.
     pub fn mode(&self) -> AttachMode {
         match self.entry.kind {
             DeviceKind::Embedded => AttachMode::Embedded,
             DeviceKind::Local(_) => AttachMode::Local,
-            DeviceKind::Remote(_) | DeviceKind::Mirror(_) => AttachMode::Remote,
+            DeviceKind::Remote(_) => AttachMode::Remote,
+            DeviceKind::Mirror(_) => self.mirror.as_ref().map_or(AttachMode::Remote, Mirror::mode),
         }
     }
 
@@ -247,12 +261,18 @@ impl Device {
     /// [`StorageError::DeviceLost`], [`StorageError::OtherDevice`], [`StorageError::Token`],
     /// [`StorageError::OtherOwner`], [`StorageError::Copied`], [`StorageError::Superseded`].
     pub async fn link(&self) -> Result<Arc<dyn Link>> {
-        Ok(self.connection().await?.link)
+        match &self.mirror {
+            Some(mirror) => mirror.link().await,
+            None => Ok(self.connection().await?.link),
+        }
     }
 
     /// Whether there is a link to it, which may be lost by now.
     pub fn is_connected(&self) -> bool {
-        self.connected().is_some()
+        match &self.mirror {
+            Some(mirror) => mirror.current().iter().any(|copy| copy.is_connected()),
+            None => self.connected().is_some(),
+        }
     }
 
     /// The device's description of itself when it was connected.
@@ -260,11 +280,17 @@ impl Device {
     /// # Errors
     /// As [`Device::link`].
     pub async fn identity(&self) -> Result<Arc<Identity>> {
-        Ok(self.connection().await?.identity)
+        match &self.mirror {
+            Some(mirror) => mirror.identity().await,
+            None => Ok(self.connection().await?.identity),
+        }
     }
 
     /// Bytes and commands that crossed the link so far; nothing while it was never connected.
     pub fn traffic(&self) -> cleave_fragment::link::Traffic {
+        if let Some(mirror) = &self.mirror {
+            return mirror.traffic();
+        }
         match &*self.connected() {
             Some(connection) => connection.link.traffic(),
             None => cleave_fragment::link::Traffic::default(),
@@ -368,6 +394,10 @@ impl Device {
     /// # Errors
     /// As [`Device::call`].
     pub async fn give_up(&self) -> Result<()> {
+        if self.mirror.is_some() {
+            // Its copies stay this database's.
+            return Ok(());
+        }
         let outcome = self.done("be given up", Request::GiveUp).await;
         self.incarnations.remove();
         // As with the incarnations: its number is never another device's.
@@ -392,6 +422,9 @@ impl Device {
     /// [`StorageError::DeviceLost`], [`StorageError::Refused`], [`StorageError::OtherDevice`], or those
     /// of [`Device::link`].
     pub async fn call(&self, action: &'static str, request: Request) -> Result<Reply> {
+        if let Some(mirror) = &self.mirror {
+            return mirror.call(action, request).await;
+        }
         let again = match &request {
             Request::Read(items) => Some(Request::Read(items.clone())),
             Request::Status => Some(Request::Status),
@@ -456,7 +489,7 @@ impl Device {
     /// # Errors
     /// [`StorageError::OtherDevice`]; that it cannot be asked is no error.
     pub(crate) async fn check_identity(&self) -> Result<()> {
-        if self.mode() == AttachMode::Embedded {
+        if self.mode() == AttachMode::Embedded || self.mirror.is_some() {
             return Ok(());
         }
         let Ok(link) = self.link().await else { return Ok(()) };
@@ -498,6 +531,9 @@ impl Device {
 
     /// Forgets `link`, if it is still the one in use, so that the next command connects anew.
     pub async fn forget(&self, link: &Arc<dyn Link>) {
+        if let Some(mirror) = &self.mirror {
+            return mirror.forget(link).await;
+        }
         let mut place = self.connected();
         if place.as_ref().is_some_and(|connection| Arc::ptr_eq(&connection.link, link)) {
             *place = None;
@@ -568,7 +604,10 @@ impl Device {
     /// # Errors
     /// As [`Device::call`].
     pub async fn block_count(&self) -> Result<u64> {
-        Ok(self.status().await?.block_count)
+        match &self.mirror {
+            Some(mirror) => mirror.block_count().await,
+            None => Ok(self.status().await?.block_count),
+        }
     }
 
     /// Tells the device that this database will write to `extents`.
@@ -576,7 +615,10 @@ impl Device {
     /// # Errors
     /// As [`Device::call`].
     pub async fn reserve(&self, extents: Vec<Extent>) -> Result<()> {
-        self.done("reserve space", Request::Reserve { extents }).await
+        match &self.mirror {
+            Some(mirror) => mirror.reserve(extents).await,
+            None => self.done("reserve space", Request::Reserve { extents }).await,
+        }
     }
 
     async fn done(&self, action: &'static str, request: Request) -> Result<()> {
@@ -586,15 +628,23 @@ impl Device {
         }
     }
 
-    /// How much of the device is in use.
+    /// How much of the device is in use, also as a copy of mirrors.
     pub fn space(&self) -> SpaceStatus {
-        let space = self.space_map();
-        SpaceStatus {
-            used_blocks: space.map.used_blocks(),
-            retired_blocks: space.retired.iter().map(|(_, e)| u64::from(e.block_count)).sum(),
-            doubtful_blocks: space.doubtful_blocks,
-            high_water: space.map.high_water(),
+        let mut status = {
+            let space = self.space_map();
+            SpaceStatus {
+                used_blocks: space.map.used_blocks(),
+                retired_blocks: space.retired.iter().map(|(_, e)| u64::from(e.block_count)).sum(),
+                doubtful_blocks: space.doubtful_blocks,
+                high_water: space.map.high_water(),
+            }
+        };
+        for mirror in self.mirrors() {
+            let of_mirror = mirror.space();
+            status.retired_blocks += of_mirror.retired_blocks;
+            status.doubtful_blocks += of_mirror.doubtful_blocks;
         }
+        status
     }
 
     /// Frees `extents` once no catalog version older than `generation` is held.
@@ -604,15 +654,11 @@ impl Device {
 
     /// Frees what was retired at or before `generation`, that of the oldest catalog version still held.
     pub(crate) fn reclaim(&self, generation: u64) {
-        let mut space = self.space_map();
-        let waiting = std::mem::take(&mut space.retired);
-        for (retired_at, extent) in waiting {
-            if retired_at <= generation {
-                space.free(extent);
-            } else {
-                space.retired.push((retired_at, extent));
-            }
-        }
+        let free: Vec<(u64, Extent)> = {
+            let mut space = self.space_map();
+            space.retired.extract_if(.., |(retired_at, _)| *retired_at <= generation).collect()
+        };
+        free.into_iter().for_each(|(_, extent)| self.let_free(extent));
     }
 
     /// Takes space that the log names, and no manifest, also from what is [kept](Device::keep): that was let go before
@@ -632,7 +678,14 @@ impl Device {
             let rest = free_of(vec![kept], &[extent]);
             space.retired.extend(rest.into_iter().map(|rest| (NEVER, rest)));
         }
-        free.into_iter().try_for_each(|extent| space.map.take(extent))
+        free.iter().try_for_each(|extent| space.map.take(*extent))?;
+        drop(space);
+        // What is kept of a mirror is in use on its copies.
+        for copy in self.mirror.iter().flat_map(Mirror::copies) {
+            let mut space = copy.space_map();
+            free.iter().try_for_each(|extent| space.map.take(*extent))?;
+        }
+        Ok(())
     }
 
     /// Lets `extents`, which are in use and which nothing here names, wait for [`Device::let_go_of_kept`].
@@ -654,6 +707,8 @@ impl Device {
     /// # Errors
     /// [`StorageError::SpaceUnknown`].
     fn check_space_known(&self) -> Result<()> {
+        let mut copies = self.mirror.iter().flat_map(Mirror::copies);
+        copies.try_for_each(|copy| copy.check_space_known())?;
         match &self.space_map().unknown_of {
             None => Ok(()),
             Some(table) => {

@@ -321,12 +321,23 @@ impl Engine {
             CatalogState { tables: BTreeMap::new(), damaged: BTreeMap::new(), ..state.clone() };
         let is_usable = incarnation.is_some() || state.devices().all(is_consistent);
         let named = if is_usable { &state } else { &nothing };
-        let (mut devices, locks, versions) = (BTreeMap::new(), Locks::new(), Versions::default());
-        for entry in state.devices() {
-            let device = attach(named, incarnation, entry.clone(), directory, &embedded)?;
+        let mut devices: BTreeMap<DeviceId, Arc<HostPages>> = BTreeMap::new();
+        let (locks, versions) = (Locks::new(), Versions::default());
+        // Mirrors last: they are reached by the others.
+        let is_mirror = |entry: &&DeviceEntry| entry.mirror().is_some();
+        let plain = state.devices().filter(|entry| !is_mirror(entry));
+        for entry in plain.chain(state.devices().filter(is_mirror)) {
+            let mut device = attach(named, incarnation, entry.clone(), directory, &embedded)?;
+            if let Some(mirror) = entry.mirror() {
+                let copies = mirror.copies.iter().filter_map(|copy| devices.get(&copy.device));
+                let copies = copies.map(|pages| Arc::clone(pages.device())).collect();
+                device = device.mirroring(mirror, copies);
+            }
+            let device = Arc::new(device);
             device.set_timeout(options.device_timeout);
             device.share(&locks, &versions.space_holders);
-            devices.insert(entry.id, host_pages(Arc::new(device), &pool, Stack::Native));
+            device.join_copies();
+            devices.insert(entry.id, host_pages(device, &pool, Stack::Native));
         }
         let spills = spill_folder(directory, incarnation.is_some());
         let state = Arc::new(state);
@@ -476,6 +487,7 @@ impl Engine {
     /// Adds `device` to the database, before a catalog version that names it is published.
     pub(crate) fn adopt(&self, device: Arc<Device>) {
         device.share(&self.locks, &self.versions.space_holders);
+        device.join_copies();
         let (id, pages) = (device.id(), host_pages(device, &self.pool, Stack::Native));
         self.devices.write().unwrap_or_else(PoisonError::into_inner).insert(id, pages);
     }

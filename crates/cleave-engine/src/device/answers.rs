@@ -118,17 +118,27 @@ impl Device {
 
     /// Whether it has not answered in time, and has not yet.
     pub(crate) fn owes_answer(&self) -> bool {
-        self.answers.is_owed()
+        match &self.mirror {
+            Some(mirror) => mirror.current().iter().all(|copy| copy.owes_answer()),
+            None => self.answers.is_owed(),
+        }
     }
 
     /// How much longer its own tables' statements wait for what it owes: what is left of the timeout, and a moment in
     /// any case, since it may just be back.
     pub(crate) fn wait_left(&self) -> Duration {
+        if let Some(mirror) = &self.mirror {
+            let left = mirror.current().iter().map(|copy| copy.wait_left()).max();
+            return left.unwrap_or_else(|| self.timeout());
+        }
         self.answers.left(self.timeout()).max(WRITER_WAIT.min(self.timeout()))
     }
 
     /// Whether it owes no answer, at once or within `patience`.
     pub(crate) async fn has_answered(&self, patience: Duration) -> bool {
+        if let Some(mirror) = &self.mirror {
+            return mirror.has_answered(patience).await;
+        }
         let mut owed = self.answers.owed.subscribe();
         // The sender lives as long as the device does.
         let answered = waiting::timeout(patience, owed.wait_for(BTreeMap::is_empty)).await;
@@ -138,6 +148,9 @@ impl Device {
     /// # Errors
     /// [`StorageError::Unanswered`] where it has owed an answer for as long as it is waited for.
     pub(crate) fn check_answers(&self, action: &'static str) -> Result<()> {
+        if let Some(mirror) = &self.mirror {
+            return mirror.unless_all(|copy| copy.check_answers(action));
+        }
         match self.answers.is_owed() && self.answers.left(self.timeout()).is_zero() {
             true => Err(self.unanswered(action, self.timeout())),
             false => Ok(()),
@@ -147,6 +160,9 @@ impl Device {
     /// # Errors
     /// The same, where it is not a sync alone that it owes.
     pub(crate) fn check_writes(&self) -> Result<()> {
+        if let Some(mirror) = &self.mirror {
+            return mirror.unless_all(Self::check_writes);
+        }
         match self.answers.owed.borrow().values().any(|command| command.is_of_pages) {
             true => self.check_answers("write"),
             false => Ok(()),
@@ -166,6 +182,9 @@ impl Device {
     /// # Errors
     /// As above.
     pub(crate) async fn sync_within(&self, patience: Duration) -> Result<()> {
+        if let Some(mirror) = &self.mirror {
+            return mirror.sync_within(patience).await;
+        }
         let begun = SystemClock.now();
         if !self.has_answered(self.answers.left(patience)).await {
             return Err(self.unanswered("sync", patience));
@@ -203,6 +222,10 @@ impl Device {
     /// Notes that it did not do in time what it was asked for, whatever that was: it owes an answer until it has synced
     /// what it has.
     pub(crate) fn note_slow(self: &Arc<Self>) {
+        if let Some(mirror) = &self.mirror {
+            mirror.current().iter().for_each(Self::note_slow);
+            return;
+        }
         if self.answers.is_owed() {
             return;
         }

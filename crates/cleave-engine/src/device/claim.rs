@@ -336,7 +336,7 @@ impl PendingWrite {
     }
 }
 
-async fn ended<T>(ended: oneshot::Receiver<Result<T>>) -> Result<T> {
+pub(super) async fn ended<T>(ended: oneshot::Receiver<Result<T>>) -> Result<T> {
     ended.await.unwrap_or_else(|_| {
         let error = std::io::Error::other("the program is shutting down");
         Err(Error::io("write to", Path::new("a device"), error))

@@ -28,6 +28,7 @@ pub use cleave_plan::profile::{
 use cleave_store::Format;
 use datafusion_common::utils::get_available_parallelism;
 use datafusion_execution::memory_pool::MemoryLimit;
+use futures::FutureExt;
 use futures::future::try_join_all;
 use prost::Message;
 use tokio::runtime::Handle;
@@ -69,15 +70,21 @@ struct Stored {
 
 impl Engine {
     /// The profile of this host, the device `id` and the link between them; measured where it is not known, or `again`,
-    /// which takes about half a second.
+    /// which takes about half a second. Of a mirror it is that of the copy that is read.
     ///
     /// # Errors
     /// Those of [`Device::call`].
     pub async fn profile(&self, id: DeviceId, again: bool) -> Result<Arc<Profile>> {
-        if let Some(profile) = self.known_profile(id).await?.filter(|_| !again) {
+        let device = self.attached(id)?;
+        device.ask(|device| self.profile_of(device, again).boxed()).await
+    }
+
+    /// The same of `device`, which is no mirror.
+    async fn profile_of(&self, device: Arc<Device>, again: bool) -> Result<Arc<Profile>> {
+        let known = self.known_profile_of(Arc::clone(&device)).await?;
+        if let Some(profile) = known.filter(|_| !again) {
             return Ok(profile);
         }
-        let device = self.attached(id)?;
         let mut known = device.profile.lock().await;
         // Another statement may have measured meanwhile.
         if let Some(profile) = known.as_ref().filter(|_| !again) {
@@ -86,7 +93,7 @@ impl Engine {
         let profile = self.measure(&device, again).await?;
         let key = key_of(&device, device.identity().await?.as_ref());
         // Where it cannot be written, it is measured again next time.
-        drop(write(&self.profile_path(id), &key, &profile));
+        drop(write(&self.profile_path(device.id()), &key, &profile));
         let profile = Arc::new(of_mode(profile, device.mode()));
         *known = Some(Arc::clone(&profile));
         Ok(profile)
@@ -98,6 +105,11 @@ impl Engine {
     /// As [`Engine::profile`].
     pub async fn known_profile(&self, id: DeviceId) -> Result<Option<Arc<Profile>>> {
         let device = self.attached(id)?;
+        device.ask(|device| self.known_profile_of(device).boxed()).await
+    }
+
+    /// The same of `device`, which is no mirror.
+    async fn known_profile_of(&self, device: Arc<Device>) -> Result<Option<Arc<Profile>>> {
         if simulation::is_active() {
             return Ok(Some(Arc::new(of_mode(Profile::assumed(), device.mode()))));
         }
@@ -111,6 +123,9 @@ impl Engine {
     pub(super) async fn measured_profile(&self, device: &Device) -> Option<Arc<Profile>> {
         if simulation::is_active() {
             return None;
+        }
+        if let Some((copy, _)) = device.copies().into_iter().find(|(_, is_stale)| !is_stale) {
+            return Box::pin(self.measured_profile(&copy)).await;
         }
         let mut known = device.profile.try_lock().ok()?;
         self.read_profile(device, &mut known).await.ok()?;

@@ -1,0 +1,194 @@
+//! Which copies of a mirror fail, which are asked, and the space that they share.
+
+use std::path::Path;
+
+use cleave_catalog::catalog::{DeviceEntry, DeviceKind, LocalDevice};
+use cleave_fragment::command::Ownership;
+use cleave_fragment::link::DeviceService;
+use cleave_media::BlockAddress;
+use futures::future::pending;
+
+use super::*;
+use crate::device::DISK_FULL;
+
+fn nobody(_: &Path) -> Result<Arc<dyn DeviceService>> {
+    panic!("these devices are elsewhere");
+}
+
+/// Device `number`, which does not answer.
+fn device(number: u32, kind: DeviceKind) -> Device {
+    let name = format!("d{number}");
+    let entry = DeviceEntry { id: DeviceId(number), name, identity: [1; 16], kind };
+    let incarnation = Ownership { database: [3; 16], epoch: 1, incarnation: 1 };
+    Device::new(entry, incarnation, Vec::new(), Path::new("nowhere"), Arc::new(nobody)).unwrap()
+}
+
+/// A mirror of two devices, and these.
+fn mirror_of_two(number: u32) -> (Arc<Device>, [Arc<Device>; 2]) {
+    let copies = [1, 2].map(|number| {
+        let local = LocalDevice { socket: "/no/such/socket".into(), rate_cap: None };
+        Arc::new(device(number, local.into()))
+    });
+    let of = mirror::Mirror::new(copies.iter().map(|copy| copy.id()));
+    let made = device(number, DeviceKind::Mirror(of.clone())).mirroring(&of, copies.to_vec());
+    let made = Arc::new(made);
+    made.join_copies();
+    (made, copies)
+}
+
+fn copies_of(device: &Device) -> &Mirror {
+    device.mirror.as_ref().unwrap()
+}
+
+fn lost(copy: &Device) -> Error {
+    copy.unanswered("write", Duration::ZERO)
+}
+
+fn full(copy: &Device) -> Error {
+    let source = DeviceError::new(DeviceErrorCause::OutOfSpace, "full".to_owned());
+    let (device, address) = (copy.name().to_owned(), copy.entry().address());
+    StorageError::Refused { device, address, action: "reserve space", source }.into()
+}
+
+fn extent(start: u64, block_count: u32) -> Extent {
+    Extent { start: BlockAddress(start), block_count }
+}
+
+#[test]
+fn a_copy_that_misses_what_another_one_has_done_has_failed() {
+    let (device, [a, b]) = mirror_of_two(7);
+    let (mirror, ids) = (copies_of(&device), [a.id(), b.id()]);
+    let error =
+        mirror.settle::<u8>(vec![(ids[0], Err(lost(&a))), (ids[1], Err(lost(&b)))]).unwrap_err();
+    assert!(error.to_string().contains("\"d1\""), "the first one is told: {error}");
+    let error = mirror.settle(vec![(ids[0], Ok(1)), (ids[1], Err(full(&b)))]).unwrap_err();
+    assert_eq!(error.sqlstate(), DISK_FULL);
+    assert!(device.failed_copies().is_empty(), "nobody has done what another has not");
+
+    let done = mirror.settle(vec![(ids[0], Ok(1)), (ids[1], Err(lost(&b)))]).unwrap();
+    assert_eq!(done, [(ids[0], 1)]);
+    let failed = BTreeSet::from([ids[1]]);
+    assert_eq!(device.failed_copies(), failed);
+    assert_eq!(device.readers().iter().map(|copy| copy.id()).collect::<Vec<_>>(), [ids[0]]);
+    // Begun before that. What the failed copy alone has done is of no use, and the other one is the last.
+    mirror.settle(vec![(ids[0], Err(lost(&a))), (ids[1], Ok(1))]).unwrap_err();
+    assert_eq!(device.failed_copies(), failed);
+    let done = mirror.settle(vec![(ids[1], Ok(2)), (ids[0], Ok(1))]).unwrap();
+    assert_eq!(done, [(ids[0], 1)]);
+
+    device.note_current(ids[1]);
+    let done = mirror.settle(vec![(ids[0], Ok(1)), (ids[1], Ok(2))]).unwrap();
+    assert_eq!(done.len(), 2);
+    assert!(device.copies().iter().all(|(_, is_stale)| !is_stale));
+}
+
+#[test]
+fn a_stale_copy_is_neither_read_nor_written() {
+    let (_, copies) = mirror_of_two(7);
+    let mut of = mirror::Mirror::new(copies.iter().map(|copy| copy.id()));
+    of.copies[0].is_stale = true;
+    let device = device(8, DeviceKind::Mirror(of.clone())).mirroring(&of, copies.to_vec());
+    let current: Vec<DeviceId> = copies_of(&device).current().iter().map(|it| it.id()).collect();
+    assert_eq!(current, [DeviceId(2)]);
+}
+
+#[test]
+fn runs_of_mirrors_and_their_copies_have_different_numbers() {
+    let (first, [a, b]) = mirror_of_two(7);
+    let (second, _) = mirror_of_two(8);
+    let mut runs = BTreeSet::new();
+    for device in [&first, &second, &a] {
+        for _ in 0..3 {
+            assert!(runs.insert(device.next_run().run), "{}", device.name());
+        }
+    }
+    assert!(!runs.insert(b.next_run().run), "another device counts for itself");
+}
+
+#[test]
+fn space_is_taken_and_let_free_on_all_copies() {
+    let (device, [a, b]) = mirror_of_two(7);
+    assert_eq!((a.take_free(3), b.take_free(1)), (extent(0, 3), extent(0, 1)));
+    let taken = device.take_free(4);
+    assert_eq!(taken, extent(3, 4), "the first hole of both");
+    assert_eq!((a.take_free(2), b.take_free(2)), (extent(7, 2), extent(1, 2)));
+    // A write to one block of it may still arrive.
+    device.doubt(extent(5, 1));
+    device.let_free(taken);
+    assert_eq!(device.space().doubtful_blocks, 1);
+    assert_eq!((a.space().doubtful_blocks, b.space().doubtful_blocks), (1, 1));
+    assert_eq!(device.take_free(2), extent(3, 2));
+    assert_eq!(device.take_free(2), extent(9, 2));
+
+    // What waits for its last reader counts on the copies as well.
+    device.retire(5, [extent(3, 2)]);
+    device.reclaim(4);
+    let retired = [&device, &a, &b].map(|device| device.space().retired_blocks);
+    assert_eq!(retired, [2; 3]);
+    device.reclaim(5);
+    let used = [&device, &a, &b].map(|device| device.space().used_blocks);
+    assert_eq!(used, [3, 8, 6]);
+
+    device.retire(9, [extent(9, 2)]);
+    device.dissolve();
+    drop(device);
+    for (copy, used_blocks) in [(&a, 6), (&b, 4)] {
+        let space = copy.space();
+        assert_eq!((space.used_blocks, space.doubtful_blocks), (used_blocks, 1));
+    }
+}
+
+#[test]
+fn space_that_the_log_names_is_taken_on_all_copies() {
+    let (device, [a, b]) = mirror_of_two(7);
+    device.take_named(extent(4, 2)).unwrap();
+    assert_eq!([&device, &a, &b].map(|device| device.space().used_blocks), [2; 3]);
+    a.take_free(1);
+    device.take_named(extent(0, 1)).unwrap_err();
+}
+
+#[tokio::test]
+async fn a_copy_that_is_late_is_waited_for_a_moment_more() {
+    let (device, [a, b]) = mirror_of_two(7);
+    let (mirror, slow) = (copies_of(&device), b.id());
+    let work = move |copy: Arc<Device>| {
+        async move {
+            if copy.id() == slow {
+                pending::<()>().await;
+            }
+            Ok::<(), Error>(())
+        }
+        .boxed()
+    };
+    let wait = ("write", Duration::from_millis(50));
+    let outcomes = mirror.each(&mirror.current(), wait, work).await;
+    let told: Vec<_> = outcomes.iter().map(|(id, outcome)| (*id, outcome.is_ok())).collect();
+    assert_eq!(told, [(a.id(), true), (b.id(), false)]);
+    mirror.settle(outcomes).unwrap();
+    assert_eq!(device.failed_copies(), BTreeSet::from([b.id()]));
+}
+
+#[tokio::test]
+async fn another_copy_is_asked_where_one_fails_or_is_late() {
+    let (device, [a, b]) = mirror_of_two(7);
+    let first = a.id();
+    let asked = device.ask(move |copy| {
+        async move { if copy.id() == first { Err(lost(&copy)) } else { Ok(copy.id()) } }.boxed()
+    });
+    assert_eq!(asked.await.unwrap(), b.id());
+    let asked = device.ask(move |copy| {
+        async move {
+            if copy.id() == first {
+                pending::<()>().await;
+            }
+            Ok(copy.id())
+        }
+        .boxed()
+    });
+    assert_eq!(asked.await.unwrap(), b.id());
+    let error = device.ask(|copy| async move { Err::<(), _>(lost(&copy)) }.boxed()).await;
+    assert!(error.unwrap_err().to_string().contains("\"d1\""), "the first error");
+    // What is no copy's fault is told at once.
+    let error = device.ask(|copy| async move { Err::<(), _>(full(&copy)) }.boxed()).await;
+    assert_eq!(error.unwrap_err().sqlstate(), DISK_FULL);
+}
