@@ -64,7 +64,6 @@ use incarnations::Incarnations;
 pub use incarnations::{knows_incarnation, note_incarnation};
 use mirror::Mirror;
 pub use mirror::is_link_of_one_copy;
-pub(crate) use mirror::is_of_one_copy;
 pub use profile::Known;
 use shared_locks::SharedLocks;
 pub(crate) use writing_fragment::{Written, WrittenFragment};

@@ -1,5 +1,7 @@
-//! Space that a statement took on one device, and the writes into it.
+//! Space that a statement took on one device, and the writes into it. On a mirror it is space of all copies, of which
+//! the claim knows what each [lacks](copies).
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,6 +16,8 @@ use cleave_media::{BlockAddress, Extent};
 use tokio::sync::{oneshot, watch};
 
 use super::Device;
+
+mod copies;
 
 /// SQLSTATE of a device without space.
 pub const DISK_FULL: &str = "53100";
@@ -36,8 +40,11 @@ impl HeldSpace for Claim {}
 #[derive(Debug, Default)]
 struct ClaimState {
     extents: Vec<Extent>,
-    /// The start number of the remote device that took the first reservation.
-    incarnation: Option<u64>,
+    /// The start number of the remote device, or of each copy of a mirror, when it took its first reservation; None: it
+    /// has been restarted since.
+    incarnations: BTreeMap<DeviceId, Option<u64>>,
+    /// What copies of a mirror have not got of the extents.
+    lacking: BTreeMap<DeviceId, Vec<Extent>>,
     /// Writes that were begun and have no outcome yet.
     unfinished_writes: usize,
     /// A write may reach the device after its link was lost.
@@ -60,7 +67,7 @@ impl Claim {
     /// As [`Device::call`], with [`DISK_FULL`] where there is no room; [`StorageError::Restarted`] as
     /// [`Claim::sync_written`]; [`StorageError::SpaceUnknown`].
     pub async fn acquire(&self, block_count: u32) -> Result<Extent> {
-        let _turn = self.device.acquiring.lock().await;
+        let _turns = self.device.space_turns().await;
         match self.acquire_what_is_free(block_count).await {
             Err(error) if error.sqlstate() == DISK_FULL && self.device.makes_room() => {
                 self.acquire_what_is_free(block_count).await
@@ -78,7 +85,7 @@ impl Claim {
     }
 
     fn take(&self, block_count: u32) -> Extent {
-        let extent = self.device.space_map().map.allocate(block_count);
+        let extent = self.device.take_free(block_count);
         self.state().extents.push(extent);
         extent
     }
@@ -86,8 +93,11 @@ impl Claim {
     /// Tells the device that the statement will write to `extent`, which was taken.
     async fn reserve(&self, extent: Extent) -> Result<()> {
         self.device.check_space_known()?;
+        if let Some(mirror) = &self.device.mirror {
+            return self.reserve_on_copies(mirror, extent).await;
+        }
         let reserved = self.device.reserve(vec![extent]);
-        let is_known = self.state().incarnation.is_some();
+        let is_known = self.state().incarnations.contains_key(&self.device.id());
         if is_known || self.device.mode() == AttachMode::Embedded {
             return reserved.await;
         }
@@ -96,8 +106,20 @@ impl Claim {
         let asked = Box::pin(self.device.incarnation());
         let (incarnation, ()) = futures::future::try_join(asked, reserved).await?;
         // Pages and keys reserve for themselves, and may both have been the first.
-        let first = *self.state().incarnation.get_or_insert(incarnation);
-        if first == incarnation { Ok(()) } else { Err(self.device.restarted()) }
+        match self.note_start(self.device.id(), incarnation) {
+            true => Ok(()),
+            false => Err(self.device.restarted()),
+        }
+    }
+
+    /// Notes the start number that a device had before a write there; false: it was another one before.
+    fn note_start(&self, device: DeviceId, incarnation: u64) -> bool {
+        let mut state = self.state();
+        let first = state.incarnations.entry(device).or_insert(Some(incarnation));
+        if *first != Some(incarnation) {
+            *first = None;
+        }
+        first.is_some()
     }
 
     /// Makes all that was written durable.
@@ -105,7 +127,7 @@ impl Claim {
     /// # Errors
     /// As [`Device::call`]; [`StorageError::Restarted`] where the device was restarted since the first reservation, and
     /// may have lost writes that it had acknowledged.
-    pub async fn sync_written(&self) -> Result<()> {
+    pub async fn sync_written(self: &Arc<Self>) -> Result<()> {
         self.sync_written_within(self.device.timeout()).await
     }
 
@@ -113,35 +135,68 @@ impl Claim {
     ///
     /// # Errors
     /// As above.
-    pub(crate) async fn sync_written_within(&self, patience: Duration) -> Result<()> {
+    pub(crate) async fn sync_written_within(self: &Arc<Self>, patience: Duration) -> Result<()> {
+        if let Some(mirror) = &self.device.mirror {
+            return self.sync_on_copies(mirror, patience).await;
+        }
         self.device.sync_within(patience).await?;
         if self.device.mode() == AttachMode::Embedded {
             // It ends with this process, and all statements with it.
             return Ok(());
         }
         let incarnation = self.device.incarnation().await?;
-        let first = self.state().incarnation;
-        if first == Some(incarnation) { Ok(()) } else { Err(self.device.restarted()) }
+        match self.start_of(self.device.id()) {
+            Some(Some(first)) if first == incarnation => Ok(()),
+            _ => Err(self.device.restarted()),
+        }
     }
 
-    /// Whether the device has not been restarted since it was first written to.
+    /// The start number that a device had when it took the first reservation; None: it took none; Some(None): it has
+    /// been restarted since.
+    fn start_of(&self, device: DeviceId) -> Option<Option<u64>> {
+        self.state().incarnations.get(&device).copied()
+    }
+
+    /// Whether the device has not been restarted since it was first written to; of a mirror, a copy that has all of it.
     pub async fn is_of_this_start(&self) -> bool {
+        if let Some(mirror) = &self.device.mirror {
+            return self.is_on_a_copy(mirror).await;
+        }
         if self.device.mode() == AttachMode::Embedded {
             return true;
         }
         let incarnation = self.device.incarnation().await.ok();
-        incarnation.is_some() && self.state().incarnation == incarnation
+        incarnation.is_some() && self.start_of(self.device.id()) == Some(incarnation)
     }
 
     /// Gives back `part` of an extent that was taken: no write to it is under way, and none will be begun.
     pub fn give_back(&self, part: Extent) {
+        if self.give_up(part) {
+            self.device.let_free(part);
+        }
+    }
+
+    /// Gives back the `space` of a fragment that is left to the host. If the fragment `may_write` there still, it stays
+    /// in use until the database is next opened.
+    pub(crate) fn give_back_of_run(&self, space: Vec<Extent>, may_write: bool) {
+        for extent in space {
+            if !may_write {
+                self.give_back(extent);
+            } else if self.give_up(extent) {
+                self.device.space_map().doubtful_blocks += u64::from(extent.block_count);
+            }
+        }
+    }
+
+    /// Makes `part` of an extent that was taken the statement's no more; false: there is none of it.
+    fn give_up(&self, part: Extent) -> bool {
         if part.block_count == 0 {
-            return;
+            return false;
         }
         let mut state = self.state();
         let Some(place) = state.extents.iter().position(|extent| extent.contains(part)) else {
             debug_assert!(false, "{part} was not claimed");
-            return;
+            return false;
         };
         let whole = state.extents.swap_remove(place);
         let before = part.start.0 - whole.start.0;
@@ -151,15 +206,26 @@ impl Claim {
                 state.extents.push(Extent { start: BlockAddress(start), block_count });
             }
         }
-        drop(state);
-        self.device.space_map().free(part);
+        for lacking in state.lacking.values_mut() {
+            *lacking = free_of(std::mem::take(lacking), &[part]);
+        }
+        true
     }
 
     /// Begins to write `bytes` at `start`, inside of what was taken and reserved. The write goes on to
     /// its end even if nobody waits for it any more.
     pub fn begin_write(self: &Arc<Self>, start: BlockAddress, bytes: Bytes) -> PendingWrite {
-        let device = Arc::clone(&self.device);
-        PendingWrite { ended: self.begin(async move { device.write(start, bytes).await }) }
+        let ended = match self.device.is_mirror() {
+            true => {
+                let claim = Arc::clone(self);
+                self.begin(async move { claim.write_on_copies(start, bytes).await })
+            }
+            false => {
+                let device = Arc::clone(&self.device);
+                self.begin(async move { device.write(start, bytes).await })
+            }
+        };
+        PendingWrite { ended }
     }
 
     /// Sends a command that may write to what was taken and reserved, and waits for its answer. It goes on to its end
@@ -240,7 +306,9 @@ impl Claim {
 
     /// The manifest names the space now: it is no longer the statement's.
     pub fn commit(&self) {
-        self.state().extents.clear();
+        let mut state = self.state();
+        state.extents.clear();
+        state.lacking.clear();
     }
 
     /// The manifest names `named`, ascending, of the space now; the rest is the transaction's still.
@@ -248,6 +316,9 @@ impl Claim {
         let mut state = self.state();
         let extents = std::mem::take(&mut state.extents);
         state.extents = extents.into_iter().flat_map(|extent| gaps(extent, named)).collect();
+        for lacking in state.lacking.values_mut() {
+            *lacking = free_of(std::mem::take(lacking), named);
+        }
     }
 
     /// Gives back all but `named`, which ascend: nobody reads or writes the rest.
@@ -358,12 +429,11 @@ impl Drop for Claim {
     fn drop(&mut self) {
         let state = std::mem::take(&mut *self.state());
         let is_doubtful = state.doubtful || state.unfinished_writes > 0;
-        let mut space = self.device.space_map();
         for extent in state.extents {
             if is_doubtful {
-                space.doubtful_blocks += u64::from(extent.block_count);
+                self.device.space_map().doubtful_blocks += u64::from(extent.block_count);
             } else {
-                space.free(extent);
+                self.device.let_free(extent);
             }
         }
     }

@@ -5,6 +5,8 @@
 //! device has reported how the run ended, which it does once the run has stopped. Dropping it earlier stops the run, in
 //! a task that holds the claim until that is answered. Where the device does not answer any more, the space stays
 //! unusable until the database is next opened, as after [a fragment that writes pages](super::writing_fragment).
+//!
+//! Of a mirror one copy has what the run writes. Nobody else reads it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +19,9 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, pending};
 use tokio::runtime::Handle;
 
-use super::Claim;
 use super::claim::UnderWay;
 use super::space_extension::{GivenSpace, extend_space};
+use super::{Claim, Device};
 
 /// See the [module](self).
 pub struct ClaimedRun {
@@ -27,6 +29,8 @@ pub struct ClaimedRun {
     stream: Option<Box<RunStream>>,
     /// Until the run has stopped.
     space: Option<(Arc<Claim>, UnderWay)>,
+    /// Where it runs; None: a copy of a mirror, to which its link leads no more.
+    device: Option<Arc<Device>>,
     /// Extends its space; ends where that fails.
     extending: BoxFuture<'static, LinkError>,
 }
@@ -46,10 +50,11 @@ impl ClaimedRun {
         block_count_max: u64,
     ) -> Result<Self, LinkError> {
         let under_way = claim.enter_write();
+        let device = claim.device.copy_of(link);
         let given = GivenSpace::new(request.reserved.clone());
         let (run, extended) = (request.header, Arc::clone(&claim));
         let space = Some((claim, under_way));
-        let mut begun = Self { run, stream: None, space, extending: pending().boxed() };
+        let mut begun = Self { run, stream: None, space, device, extending: pending().boxed() };
         match link.execute(request).await {
             Ok(stream) => {
                 // First: where it has other rows, the run is stopped as it is when this is dropped.
@@ -120,14 +125,17 @@ impl Drop for ClaimedRun {
     fn drop(&mut self) {
         let Some((claim, under_way)) = self.space.take() else { return };
         self.extending = pending().boxed();
-        let (run, stream) = (self.run, self.stream.take());
+        let (run, stream, device) = (self.run, self.stream.take(), self.device.take());
         let Ok(runtime) = Handle::try_current() else {
             // The device cannot be asked any more.
             claim.finish_write(true);
             return;
         };
         let stop = async move {
-            let may_write = !claim.stopped(run).await;
+            let may_write = match &device {
+                Some(device) => !claim.stopped(device, run).await,
+                None => true,
+            };
             // Held until then: its end releases the run, and a run that is gone cannot be waited for.
             drop(stream);
             // Not reached by a task that dies, or that a runtime which ends drops: that run stays unfinished.

@@ -197,7 +197,7 @@ impl Mirror {
     }
 
     /// The error of an operation that was begun on copies of which each has failed since.
-    fn none_left(&self) -> Error {
+    pub(super) fn none_left(&self) -> Error {
         let attach = || -> Error {
             let (device, reason) = ("mirror".to_owned(), "it has no copies".to_owned());
             StorageError::Attach { device, reason }.into()
@@ -351,7 +351,7 @@ fn begin<T: Send + 'static>(work: BoxFuture<'static, Result<T>>) -> oneshot::Rec
 /// Whether `error` says something of one copy of a mirror alone, so that another copy may do what it has not: the copy
 /// is lost, late or another device, or what it has does not hold. A full copy is not among these: it fails the
 /// statement.
-pub(crate) fn is_of_one_copy(error: &Error) -> bool {
+fn is_of_one_copy(error: &Error) -> bool {
     let Error::Storage(error) = error else { return false };
     match &**error {
         StorageError::DeviceLost { .. }
@@ -425,6 +425,21 @@ impl Device {
             Some(mirror) => mirror.readers(),
             None => vec![Arc::clone(self)],
         }
+    }
+
+    /// A device to which a link leads, and the link: itself, or a current copy of a mirror.
+    ///
+    /// # Errors
+    /// As [`Device::link`].
+    pub(super) async fn linked(self: &Arc<Self>) -> Result<(Arc<Self>, Arc<dyn Link>)> {
+        let linked = self.ask(|device| {
+            async move {
+                let link = device.link().await?;
+                Ok::<_, Error>((device, link))
+            }
+            .boxed()
+        });
+        linked.await
     }
 
     /// The device that `link` leads to: itself, or a copy of a mirror. None: no copy has that link any more.

@@ -7,6 +7,9 @@
 //! for as long as it may lock: the space has no other use, and the job's number no other owner, before the device has
 //! reported that the run has stopped. A caller that gives up waiting stops the run. Where the device does not answer
 //! any more, the space stays unusable until the database is next opened: a write may still arrive.
+//!
+//! Of a mirror one copy runs the fragment; what that has written is copied to the others before the run counts as
+//! ended.
 
 use std::sync::Arc;
 
@@ -19,9 +22,9 @@ use cleave_fragment::link::LinkError;
 use cleave_media::{BLOCK_SIZE, Extent};
 use tokio::sync::oneshot;
 
-use super::Claim;
 use super::shared_locks::LockingJob;
 use super::space_extension::{GivenSpace, extend_space};
+use super::{Claim, Device};
 
 /// Bytes of a fragment's answer besides its pages: the filter over the keys of a run.
 const BYTES_BESIDE: u64 = 64 << 20;
@@ -30,6 +33,8 @@ const BYTES_BESIDE: u64 = 64 << 20;
 pub(crate) struct WrittenFragment {
     pub(crate) outcome: Written,
     pub(crate) space: Vec<Extent>,
+    /// It has not confirmed that it has stopped.
+    pub(crate) may_write: bool,
 }
 
 /// The outcome of a fragment that writes.
@@ -123,15 +128,21 @@ impl Claim {
         let (wanted, given_up) = oneshot::channel::<()>();
         let under_way = self.enter_write();
         let run = async move {
-            let (outcome, may_write) =
+            let (outcome, may_write, device) =
                 claim.run_to_its_end((request, job), rows, &given, given_up).await;
+            if let Some(device) = &device {
+                claim.note_written_on(device.id(), &given.extents());
+            }
+            if matches!(outcome, Ok(Written::Rows(_))) {
+                claim.complete_copies().await;
+            }
             // Not reached by a task that dies, or that a runtime which ends drops: that run stays unfinished.
             claim.finish_write(may_write);
             // First: a caller that sees the fragment finished finds the space free.
             drop(claim);
             drop(under_way);
             // The receiver is gone where the statement was cancelled.
-            drop(done.send(outcome));
+            drop(done.send((outcome, may_write)));
         };
         #[expect(
             clippy::disallowed_methods,
@@ -139,28 +150,29 @@ impl Claim {
                       statement must not cancel this task; the claim that it holds is what owns it"
         )]
         drop(tokio::spawn(run));
-        let outcome = ended.await.unwrap_or_else(|_| {
-            Ok(Written::Failed(LinkError::Lost {
+        let (outcome, may_write) = ended.await.unwrap_or_else(|_| {
+            let lost = LinkError::Lost {
                 address: self.device.entry.address(),
                 detail: "the program is shutting down".to_owned(),
-            }))
+            };
+            (Ok(Written::Failed(lost)), true)
         });
         drop(wanted);
-        Ok(WrittenFragment { outcome: outcome?, space: space.extents() })
+        Ok(WrittenFragment { outcome: outcome?, space: space.extents(), may_write })
     }
 
-    /// The outcome, and whether the run may still write.
+    /// The outcome, whether the run may still write, and the device that it runs on, if it was sent there.
     async fn run_to_its_end(
         self: &Arc<Self>,
         (request, job): (Execute, Option<Arc<LockingJob>>),
         (schema, kind): (SchemaRef, Rows),
         space: &GivenSpace,
         mut given_up: oneshot::Receiver<()>,
-    ) -> (Result<Written>, bool) {
+    ) -> (Result<Written>, bool, Option<Arc<Device>>) {
         let run = request.header;
-        let link = match self.device.link().await {
-            Ok(link) => link,
-            Err(error) => return (Err(error), false),
+        let (device, link) = match self.device.linked().await {
+            Ok(linked) => linked,
+            Err(error) => return (Err(error), false, None),
         };
         let executed = match &job {
             Some(job) => link.execute_locking(request, Arc::clone(job.hosted())).await,
@@ -174,12 +186,12 @@ impl Claim {
                 // A run that the device refused, or that was never sent, does not exist.
                 let is_told = error.device_error().is_some();
                 let is_told = is_told || matches!(error, LinkError::TooLarge { .. });
-                let may_write = !is_told && !self.stopped(run).await;
+                let may_write = !is_told && !self.stopped(&device, run).await;
                 if !may_write {
                     has_stopped();
                 }
-                self.device.forget_if_useless(&link, &error).await;
-                return (Ok(Written::Failed(error)), may_write);
+                device.forget_if_useless(&link, &error).await;
+                return (Ok(Written::Failed(error)), may_write, Some(device));
             }
         };
         let mut kept = Kept::default();
@@ -208,23 +220,27 @@ impl Claim {
                         break (!is_too_much).then(|| self.too_much());
                     }
                 }
-                Ok(None) => return (Ok(Written::Rows(kept.batches)), false),
+                Ok(None) => return (Ok(Written::Rows(kept.batches)), false, Some(device)),
                 Err(error) => break Some(error),
             }
         };
         drop(extending);
         // The stream is held until then: its end releases the run, and a run that is gone cannot be waited for.
-        let may_write = !has_ended && !self.stopped(run).await;
+        let may_write = !has_ended && !self.stopped(&device, run).await;
         if !may_write {
             has_stopped();
         }
         drop(stream);
-        if is_too_much {
-            return (Ok(Written::TooMuch), may_write);
-        }
-        let Some(error) = failure else { return (Ok(Written::Rows(Vec::new())), may_write) };
-        self.device.forget_if_useless(&link, &error).await;
-        (Ok(Written::Failed(error)), may_write)
+        let outcome = match failure {
+            _ if is_too_much => Written::TooMuch,
+            // Nobody waits for it.
+            None => Written::Rows(Vec::new()),
+            Some(error) => {
+                device.forget_if_useless(&link, &error).await;
+                Written::Failed(error)
+            }
+        };
+        (Ok(outcome), may_write, Some(device))
     }
 
     fn too_much(&self) -> LinkError {
@@ -234,15 +250,15 @@ impl Claim {
         }
     }
 
-    /// Stops `run`; returns whether the device has confirmed that it has stopped.
-    pub(super) async fn stopped(&self, run: CommandHeader) -> bool {
+    /// Stops `run` on `device`; returns whether that has confirmed that the run has stopped.
+    pub(super) async fn stopped(&self, device: &Device, run: CommandHeader) -> bool {
         // Once more over a new connection, where the present one is lost.
         for _ in 0..2 {
-            let Ok(link) = self.device.link().await else { return false };
+            let Ok(link) = device.link().await else { return false };
             let header = CommandHeader { run: run.run, ..self.device.header() };
             match link.call(Command::new(header, Request::Cancel)).await {
                 Ok(_) => return true,
-                Err(error) => self.device.forget_if_useless(&link, &error).await,
+                Err(error) => device.forget_if_useless(&link, &error).await,
             }
         }
         false

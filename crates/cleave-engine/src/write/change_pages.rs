@@ -34,7 +34,7 @@ use super::page_versions::TableVersions;
 use super::vid_set::VidSet;
 use super::writing_fragment::{ClaimedPages, give_back_unused};
 use crate::device::shared_locks::LockingJob;
-use crate::device::{Claim, DISK_FULL, Device, Written, WrittenFragment};
+use crate::device::{Claim, DISK_FULL, Device, Written, WrittenFragment, is_link_of_one_copy};
 use crate::storage_engine::catalog_edit::CatalogEdit;
 
 /// What a device has reported.
@@ -68,14 +68,15 @@ pub async fn on_device(
     let header = device.next_run();
     let request = Execute { header, reserved: vec![reserved], extensible: true, ..request };
     let kept = job.map(Arc::clone);
-    let WrittenFragment { outcome, space } = claim.run_fragment(request, rows, kept).await?;
+    let WrittenFragment { outcome, space, may_write } =
+        claim.run_fragment(request, rows, kept).await?;
     match outcome {
         Written::Rows(rows) => return Ok(Some(Reported { rows, space })),
         // The space stays with the claim, which knows whether a write may still be under way.
         Written::Failed(error) => is_left_to_the_host(device, job, error)?,
         Written::TooMuch => {}
     }
-    space.into_iter().for_each(|extent| claim.give_back(extent));
+    claim.give_back_of_run(space, may_write);
     Ok(None)
 }
 
@@ -126,7 +127,9 @@ fn is_left_to_the_host(
     use DeviceErrorCause::{DivideByZero, Execution, InvalidValue, OutOfReserved, Overflow};
     let is_ours =
         matches!(cause, Some(OutOfReserved | Execution | DivideByZero | Overflow | InvalidValue));
-    match is_ours || error.is_refusal() {
+    // The host reads another copy.
+    let is_of_one_copy = device.is_mirror() && is_link_of_one_copy(&error);
+    match is_ours || error.is_refusal() || is_of_one_copy {
         true => Ok(()),
         false => Err(fault(device, error)),
     }

@@ -32,7 +32,9 @@ use tokio::sync::Mutex;
 
 use super::key_run::AHEAD_BLOCKS;
 use super::segment_sink::SegmentSink;
-use crate::device::{Claim, DISK_FULL, Device, Written, WrittenFragment, free_of};
+use crate::device::{
+    Claim, DISK_FULL, Device, Written, WrittenFragment, free_of, is_link_of_one_copy,
+};
 use crate::storage_engine::Engine;
 
 /// Of the blocks that a fragment is expected to fill, the part that it may fill beyond: one in so many, and a few.
@@ -112,7 +114,7 @@ impl WritingFragment {
             reserved => reserved?,
         };
         let request = self.request(sides, fragment, reserved).await?;
-        let WrittenFragment { outcome, space } =
+        let WrittenFragment { outcome, space, may_write } =
             claim.run_fragment(request, (self.plan.schema(), None), None).await?;
         let error = match outcome {
             Written::Rows(rows) => return Ok(Some((rows, space))),
@@ -124,11 +126,13 @@ impl WritingFragment {
         // Full, and there is no more space; or a key that comes twice, above all: here it gets its name.
         let is_ours =
             matches!(cause, Some(DeviceErrorCause::OutOfReserved | DeviceErrorCause::Execution));
-        if !is_ours && !error.is_refusal() {
+        // The host reads another copy.
+        let is_of_one_copy = sides.device.is_mirror() && is_link_of_one_copy(&error);
+        if !is_ours && !error.is_refusal() && !is_of_one_copy {
             // The space stays with the claim, which knows whether a write may still be under way.
             return Err(sides.device.fault(self.what, error));
         }
-        space.into_iter().for_each(|extent| claim.give_back(extent));
+        claim.give_back_of_run(space, may_write);
         Ok(None)
     }
 

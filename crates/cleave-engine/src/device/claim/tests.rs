@@ -1,5 +1,6 @@
 //! Tests of claims: a device that restarts is noticed, and only the right part of their space stays in doubt.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -15,6 +16,7 @@ use cleave_fragment::link::{DeviceService, SlotSender, Token};
 use cleave_media::BLOCK_SIZE;
 
 use super::*;
+use crate::device::whole_pages::blocks;
 use crate::device::{EmbeddedFactory, testing};
 
 const TOKEN: &str = "a-token-that-nobody-guesses-0123456789";
@@ -213,4 +215,99 @@ fn a_command_that_never_left_leaves_no_doubt() {
     assert!(!may_have_happened(&failed(LinkError::TooLarge { what, bytes: 2, bytes_max: 1 })));
     let (device, detail) = ("nas".to_owned(), "a strange frame".to_owned());
     assert!(may_have_happened(&failed(LinkError::Protocol { device, detail })));
+}
+
+/// Device `id` of the database in `outside`, served at `address`.
+fn served_device(id: u32, address: SocketAddr, outside: &Path) -> Arc<Device> {
+    let token_file = outside.join("token");
+    cleave_media::files::write_durably(&token_file, TOKEN.as_bytes()).unwrap();
+    let kind = DeviceKind::Remote(RemoteDevice {
+        host: address.ip().to_string(),
+        port: address.port(),
+        token_file: Some(token_file),
+        ca_pem: None,
+        rate_cap: None,
+    });
+    let entry = DeviceEntry { id: DeviceId(id), name: format!("d{id}"), identity: NAS, kind };
+    let incarnation = Ownership { database: [3; 16], epoch: 1, incarnation: 1 };
+    Arc::new(Device::new(entry, incarnation, Vec::new(), outside, Arc::new(nobody)).unwrap())
+}
+
+/// The mirror of `copies`.
+fn mirror_of(copies: &[Arc<Device>], outside: &Path) -> Arc<Device> {
+    let of = cleave_catalog::catalog::mirror::Mirror::new(copies.iter().map(|copy| copy.id()));
+    let kind = DeviceKind::Mirror(of.clone());
+    let entry = DeviceEntry { id: DeviceId(9), name: "both".to_owned(), identity: [0; 16], kind };
+    let incarnation = Ownership { database: [3; 16], epoch: 1, incarnation: 1 };
+    let made = Device::new(entry, incarnation, Vec::new(), outside, Arc::new(nobody)).unwrap();
+    let made = Arc::new(made.mirroring(&of, copies.to_vec()));
+    made.join_copies();
+    made
+}
+
+/// Has `copy` fail, as where it misses what another one has done.
+fn fail(mirror: &Device, copy: &Device) {
+    let of = mirror.mirror.as_ref().unwrap();
+    let outcomes = of.current().into_iter().map(|it| match it.id() == copy.id() {
+        true => (it.id(), Err(copy.unanswered("write", Duration::ZERO))),
+        false => (it.id(), Ok(())),
+    });
+    of.settle(outcomes.collect()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_copy_lacks_is_copied_before_it_counts_as_synced() {
+    let outside = tempfile::tempdir().unwrap();
+    let anywhere = "127.0.0.1:0".parse().unwrap();
+    let paths = ["a", "b"].map(|name| outside.path().join(name));
+    let a = Served::start(paths[0].clone(), anywhere).await;
+    let b = Served::start(paths[1].clone(), anywhere).await;
+    let copies = [(1, a.address), (2, b.address)]
+        .map(|(id, address)| served_device(id, address, outside.path()));
+    let both = mirror_of(&copies, outside.path());
+    let claim = Arc::new(Claim::new(Arc::clone(&both)));
+    let first = claim.acquire(4).await.unwrap();
+    let page = |byte: u8| Bytes::from(vec![byte; 2 * BLOCK_SIZE]);
+    let [one, two] =
+        [0, 2].map(|from| Extent { start: BlockAddress(first.start.0 + from), block_count: 2 });
+    claim.write(one.start, page(1)).await.unwrap();
+    for copy in &copies {
+        assert_eq!(blocks(copy, one).await.unwrap(), page(1), "{}", copy.name());
+    }
+    // Written while one copy has failed, and synced when it is back.
+    fail(&both, &copies[1]);
+    claim.write(two.start, page(2)).await.unwrap();
+    let later = claim.acquire(2).await.unwrap();
+    claim.write(later.start, page(3)).await.unwrap();
+    assert_ne!(blocks(&copies[1], two).await.unwrap(), page(2));
+    both.note_current(copies[1].id());
+    claim.give_back(two);
+    let again = claim.acquire(2).await.unwrap();
+    assert_eq!(again, two);
+    claim.write(again.start, page(4)).await.unwrap();
+    claim.sync_written().await.unwrap();
+    assert!(both.failed_copies().is_empty());
+    for (extent, byte) in [(one, 1), (two, 4), (later, 3)] {
+        assert_eq!(blocks(&copies[1], extent).await.unwrap(), page(byte), "{extent}");
+    }
+
+    // A copy that was restarted may have lost what was not synced: it fails, and the other one does not.
+    claim.write(one.start, page(5)).await.unwrap();
+    let address = b.address;
+    b.stop().await;
+    let b = Served::start(paths[1].clone(), address).await;
+    copies[1].incarnation().await.unwrap();
+    claim.sync_written().await.unwrap();
+    assert_eq!(both.failed_copies(), BTreeSet::from([copies[1].id()]));
+    // The last one is asked again for as long as it takes.
+    let address = a.address;
+    a.stop().await;
+    let error = claim.write(one.start, page(6)).await.unwrap_err();
+    assert!(error.to_string().contains("\"d1\""), "{error}");
+    let _a = Served::start(paths[0].clone(), address).await;
+    copies[0].incarnation().await.unwrap();
+    let error = claim.sync_written().await.unwrap_err();
+    assert!(error.to_string().contains("was restarted while the statement wrote"), "{error}");
+    assert_eq!(both.failed_copies(), BTreeSet::from([copies[1].id()]));
+    drop(b);
 }

@@ -1,0 +1,293 @@
+//! Claims on a mirror: what is written goes to all current copies, and the claim knows what each copy has not got.
+//!
+//! ```text
+//!  written by the host   ─▶ each current copy ─▶ lacking on those that have not done it, and on stale ones
+//!  written by a fragment ─▶ the copy that runs it ─▶ lacking on all others ─▶ copied when the run has ended
+//!  sync                  ─▶ what a current copy lacks is copied there ─▶ each is synced, and was not restarted
+//! ```
+//!
+//! 1. A copy that is stale when space is taken, and current when that is written, reserves it then.
+//! 2. A copy that is stale when pages are written, and current when they are synced, gets them from another one.
+//!
+//! Invariant: after a sync each copy that is still current has all of the claim durable. A sync for a commit is made
+//! under the writer lock, under which alone a copy becomes current.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use cleave_catalog::catalog::DeviceId;
+use cleave_catalog::error::{Error, Result};
+use cleave_fragment::waiting;
+use cleave_media::{BLOCK_SIZE, BlockAddress, Extent};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::{Claim, ended, free_of, may_have_happened};
+use crate::device::Device;
+use crate::device::mirror::{COPY_SYNC_WAIT, COPY_WAIT, Mirror, Outcomes};
+use crate::device::whole_pages::blocks;
+
+/// Blocks that are copied from one copy to another at once: 1 MiB.
+const PIECE_BLOCKS: u32 = 256;
+
+/// Why a copy did not get what it lacks.
+enum Missed {
+    /// It does not take it.
+    Itself(Error),
+    /// No other copy gives it.
+    Source(Error),
+}
+
+impl Claim {
+    /// Reserves `extent` on all current copies.
+    ///
+    /// # Errors
+    /// Those of the copies, if none has done it.
+    pub(super) async fn reserve_on_copies(&self, mirror: &Mirror, extent: Extent) -> Result<()> {
+        let current = mirror.current();
+        let known = self.state().incarnations.clone();
+        let reserving = mirror.each(&current, ("reserve space", COPY_WAIT), move |copy| {
+            let is_known = known.contains_key(&copy.id());
+            async move { reserve(&copy, extent, is_known).await }.boxed()
+        });
+        for (copy, start) in mirror.settle(reserving.await)? {
+            self.note_start_of(copy, start);
+        }
+        Ok(())
+    }
+
+    fn note_start_of(&self, copy: DeviceId, start: Option<u64>) {
+        if let Some(start) = start {
+            // One that was restarted meanwhile fails when it is synced.
+            self.note_start(copy, start);
+        }
+    }
+
+    /// Writes `bytes` at `start` on all current copies.
+    ///
+    /// # Errors
+    /// Those of the copies, if none has done it.
+    pub(super) async fn write_on_copies(&self, start: BlockAddress, bytes: Bytes) -> Result<()> {
+        let Some(mirror) = &self.device.mirror else { return Ok(()) };
+        let block_count = u32::try_from(bytes.len() / BLOCK_SIZE).unwrap_or(u32::MAX);
+        let extent = Extent { start, block_count };
+        let current = mirror.current();
+        let known = self.state().incarnations.clone();
+        let writing = mirror.each(&current, ("write", COPY_WAIT), move |copy| {
+            let (is_known, bytes) = (known.contains_key(&copy.id()), bytes.clone());
+            async move { write(&copy, extent, bytes, is_known).await }.boxed()
+        });
+        let outcomes = writing.await;
+        if outcomes.iter().any(|(_, outcome)| outcome.as_ref().is_err_and(may_still_happen)) {
+            mirror.doubt(extent);
+        }
+        let done = mirror.settle(outcomes)?;
+        for (copy, start) in &done {
+            self.note_start_of(*copy, *start);
+        }
+        self.note_lacking(mirror, &[extent], |copy| done.iter().all(|(done, _)| *done != copy));
+        Ok(())
+    }
+
+    /// Notes that a fragment on `copy` has written to `extents`, and that the other copies lack them.
+    pub(in crate::device) fn note_written_on(&self, copy: DeviceId, extents: &[Extent]) {
+        if let Some(mirror) = &self.device.mirror {
+            self.note_lacking(mirror, extents, |other| other != copy);
+        }
+    }
+
+    fn note_lacking(&self, mirror: &Mirror, extents: &[Extent], lacks: impl Fn(DeviceId) -> bool) {
+        let mut state = self.state();
+        for copy in mirror.copies().iter().map(|copy| copy.id()).filter(|copy| lacks(*copy)) {
+            let lacking = state.lacking.entry(copy).or_default();
+            for extent in extents {
+                let goes_on = |last: &&mut Extent| {
+                    let count = last.block_count.checked_add(extent.block_count);
+                    last.end() == extent.start && count.is_some()
+                };
+                match lacking.last_mut().filter(goes_on) {
+                    Some(last) => last.block_count += extent.block_count,
+                    None => lacking.push(*extent),
+                }
+            }
+        }
+    }
+
+    /// Copies what current copies lack to them. One that does not take it has failed; what cannot be read now is tried
+    /// again by the next sync.
+    pub(in crate::device) async fn complete_copies(self: &Arc<Self>) {
+        let Some(mirror) = &self.device.mirror else { return };
+        let mut outcomes = Outcomes::new();
+        for copy in mirror.current() {
+            match self.complete(mirror, &copy, copy.timeout()).await {
+                Ok(()) => outcomes.push((copy.id(), Ok(()))),
+                Err(Missed::Itself(error)) => outcomes.push((copy.id(), Err(error))),
+                Err(Missed::Source(_)) => {}
+            }
+        }
+        drop(mirror.settle(outcomes));
+    }
+
+    /// Makes all that was written durable on the current copies.
+    ///
+    /// # Errors
+    /// Those of the copies, if none has done it.
+    pub(super) async fn sync_on_copies(
+        self: &Arc<Self>,
+        mirror: &Mirror,
+        patience: Duration,
+    ) -> Result<()> {
+        let (mut outcomes, mut complete) = (Outcomes::new(), Vec::new());
+        for copy in mirror.current() {
+            match self.complete(mirror, &copy, patience).await {
+                Ok(()) => complete.push(copy),
+                // Where another copy has it durable, this one has missed it, for whatever reason.
+                Err(Missed::Itself(error) | Missed::Source(error)) => {
+                    outcomes.push((copy.id(), Err(error)));
+                }
+            }
+        }
+        let starts = self.state().incarnations.clone();
+        let syncing = mirror.each(&complete, ("sync", COPY_SYNC_WAIT), move |copy| {
+            let start = starts.get(&copy.id()).copied();
+            async move {
+                copy.sync_within(patience).await?;
+                let incarnation = copy.incarnation().await?;
+                match start {
+                    Some(start) if start != Some(incarnation) => Err(copy.restarted()),
+                    // None: it has been given nothing of this.
+                    _ => Ok(()),
+                }
+            }
+            .boxed()
+        });
+        outcomes.extend(syncing.await);
+        mirror.settle(outcomes).map(drop)
+    }
+
+    /// Whether a current copy that has not been restarted has all that was written.
+    pub(super) async fn is_on_a_copy(&self, mirror: &Mirror) -> bool {
+        for copy in mirror.current() {
+            if self.lacking_on(copy.id()).is_empty()
+                && let Ok(incarnation) = copy.incarnation().await
+                && self.start_of(copy.id()) == Some(Some(incarnation))
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn lacking_on(&self, copy: DeviceId) -> Vec<Extent> {
+        self.state().lacking.get(&copy).cloned().unwrap_or_default()
+    }
+
+    /// Gives `copy` what it lacks, each piece within `patience`.
+    fn complete<'a>(
+        self: &'a Arc<Self>,
+        mirror: &'a Mirror,
+        copy: &'a Arc<Device>,
+        patience: Duration,
+    ) -> BoxFuture<'a, Result<(), Missed>> {
+        async move {
+            for extent in self.lacking_on(copy.id()) {
+                for piece in pieces(extent) {
+                    let bytes = self.read_from_another(mirror, copy.id(), piece).await?;
+                    let given = self.give(mirror, copy, (piece, bytes), patience).await;
+                    given.map_err(Missed::Itself)?;
+                    let mut state = self.state();
+                    let lacking = state.lacking.entry(copy.id()).or_default();
+                    *lacking = free_of(std::mem::take(lacking), &[piece]);
+                }
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    /// Reads `piece` from a current copy other than `copy` that has it.
+    async fn read_from_another(
+        &self,
+        mirror: &Mirror,
+        copy: DeviceId,
+        piece: Extent,
+    ) -> Result<Bytes, Missed> {
+        let mut first = None;
+        for other in mirror.current().into_iter().filter(|other| other.id() != copy) {
+            if self.lacking_on(other.id()).iter().any(|lacking| lacking.overlaps(piece)) {
+                continue;
+            }
+            match blocks(&other, piece).await {
+                Ok(bytes) => return Ok(bytes),
+                Err(error) => first = first.or(Some(error)),
+            }
+        }
+        Err(Missed::Source(first.unwrap_or_else(|| mirror.none_left())))
+    }
+
+    /// Writes `piece` to `copy`, which may not have reserved it.
+    async fn give(
+        self: &Arc<Self>,
+        mirror: &Mirror,
+        copy: &Arc<Device>,
+        (piece, bytes): (Extent, Bytes),
+        patience: Duration,
+    ) -> Result<()> {
+        let late = || copy.unanswered("write", patience);
+        let is_known = self.start_of(copy.id()).is_some();
+        let reserving = Box::pin(reserve(copy, piece, is_known));
+        let reserved = waiting::timeout(patience, reserving).await;
+        self.note_start_of(copy.id(), reserved.unwrap_or_else(|| Err(late()))?);
+        // It holds the claim until it is answered, whoever waits. Doubt is noted for this piece alone.
+        let writing = Arc::clone(copy);
+        let written = self.begin(async move { Ok(writing.write(piece.start, bytes).await) });
+        let outcome = match waiting::timeout(patience, ended(written)).await {
+            Some(outcome) => outcome?,
+            None => {
+                copy.note_slow();
+                Err(late())
+            }
+        };
+        if outcome.as_ref().is_err_and(may_still_happen) {
+            mirror.doubt(piece);
+        }
+        outcome
+    }
+}
+
+/// Reserves `extent` on `copy`; returns its start number, unless that is known.
+async fn reserve(copy: &Device, extent: Extent, is_known: bool) -> Result<Option<u64>> {
+    let reserved = copy.reserve(vec![extent]);
+    if is_known {
+        return reserved.await.map(|()| None);
+    }
+    // As for a device alone: asked before anything is written.
+    let asked = Box::pin(copy.incarnation());
+    let (incarnation, ()) = futures::future::try_join(asked, reserved).await?;
+    Ok(Some(incarnation))
+}
+
+/// Writes `bytes` to `extent` of `copy`. One that has reserved nothing of the claim was stale until now: it reserves
+/// this first, and its start number is returned.
+async fn write(copy: &Device, extent: Extent, bytes: Bytes, is_known: bool) -> Result<Option<u64>> {
+    if is_known {
+        return copy.write(extent.start, bytes).await.map(|()| None);
+    }
+    let start = reserve(copy, extent, false).await?;
+    copy.write(extent.start, bytes).await?;
+    Ok(start)
+}
+
+/// Whether a write that failed on one copy may still reach its media.
+fn may_still_happen(error: &Error) -> bool {
+    may_have_happened(error) || error.is_unanswered()
+}
+
+/// Parts of `extent` that are copied at once.
+fn pieces(extent: Extent) -> impl Iterator<Item = Extent> {
+    (0..extent.block_count).step_by(PIECE_BLOCKS as usize).map(move |from| {
+        let start = BlockAddress(extent.start.0.saturating_add(u64::from(from)));
+        Extent { start, block_count: PIECE_BLOCKS.min(extent.block_count - from) }
+    })
+}
