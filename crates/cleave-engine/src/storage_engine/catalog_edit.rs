@@ -44,6 +44,8 @@ pub struct CatalogEdit {
     pub(super) claims: BTreeMap<DeviceId, Arc<Claim>>,
     /// Devices that the database has from this commit on.
     pub devices: Vec<Arc<Device>>,
+    /// Mirrors and copies of theirs that have every page from this commit on.
+    pub(crate) resynchronised: Vec<(DeviceId, DeviceId)>,
     /// Keys that enter memtables with the commit.
     pub keys: Vec<PendingKeys>,
     /// The log's note of its changes, where it replaces the manifest.
@@ -148,6 +150,7 @@ impl CatalogEdit {
             next,
             claims: BTreeMap::new(),
             devices: Vec::new(),
+            resynchronised: Vec::new(),
             keys: Vec::new(),
             logged: Logged::default(),
             makes_room: false,

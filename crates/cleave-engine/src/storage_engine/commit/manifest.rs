@@ -2,7 +2,7 @@
 //! all that was logged before.
 //!
 //! 1. [`commit`] makes durable what the manifest will name: pages on all devices, and the log up to the place from
-//!    which it will be read.
+//!    which it will be read. Copies of mirrors that have missed something become stale in this manifest.
 //! 2. [`swap_manifest`] writes the directories of sealed segments, replaces the manifest, publishes the catalog
 //!    version, and gives up the log and space that it no longer needs. From the first file on it cannot be cancelled:
 //!    it runs to its end on a thread of its own, whether or not the session still waits.
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use cleave_catalog::catalog::manifest;
 use cleave_catalog::catalog::manifest::ReplaceError;
-use cleave_catalog::catalog::{CatalogState, DeviceId};
+use cleave_catalog::catalog::{CatalogState, DeviceId, DeviceKind};
 use cleave_catalog::commitment;
 use cleave_catalog::error::{Error, Result};
 use cleave_fragment::waiting;
@@ -85,6 +85,7 @@ pub(super) async fn commit(mut edit: CatalogEdit) -> Result<Published> {
     Step::Validate.enter()?;
     Step::Log.enter()?;
     sync_pages(&edit).await?;
+    note_stale(&mut edit);
     harden_log(&mut edit).await?;
     if matches!(edit.logged, Logged::Nowhere) {
         edit.logged = database.keeper.copy_changes(&database, &edit.base, &edit.next).await;
@@ -126,6 +127,23 @@ async fn sync_pages(edit: &CatalogEdit) -> Result<()> {
         return Err(error);
     }
     Ok(())
+}
+
+/// Says in the catalog version of `edit`, whose pages are synced, which copies of mirrors lack some. A copy that fails
+/// from now on has all that this manifest will name.
+fn note_stale(edit: &mut CatalogEdit) {
+    let CatalogEdit { database, next, resynchronised, .. } = edit;
+    for entry in next.devices.values_mut() {
+        let id = entry.id;
+        let DeviceKind::Mirror(mirror) = &mut entry.kind else { continue };
+        // None: this commit adds it.
+        let Some(device) = database.device(id) else { continue };
+        let failed = device.failed_copies();
+        for copy in &mut mirror.copies {
+            let is_whole_again = resynchronised.contains(&(id, copy.device));
+            copy.is_stale = failed.contains(&copy.device) && !is_whole_again;
+        }
+    }
 }
 
 /// Makes the log durable up to the place from which the manifest will say that it is read.
@@ -216,6 +234,12 @@ fn publish_manifest(mut edit: CatalogEdit) -> Arc<CatalogState> {
     // Here, where nothing can be cancelled: a catalog version never names a device that is not attached.
     for device in std::mem::take(&mut edit.devices) {
         database.adopt(device);
+    }
+    // What is written on this version goes to them too. What was written before, and is named later, is synced anew.
+    for (mirror, copy) in std::mem::take(&mut edit.resynchronised) {
+        if let Some(device) = database.device(mirror) {
+            device.note_current(copy);
+        }
     }
     let is_kept = |segment: &SegmentId, revision: u32| {
         edit.next.files.get(segment).is_some_and(|file| file.revision == revision)

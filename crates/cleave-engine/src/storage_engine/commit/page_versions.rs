@@ -9,8 +9,8 @@
 //! The pages are durable before the record is, so recovery needs only their references. The delta stays as it is: no
 //! other writer waits for a page. Deleted rows that are still in the delta die there. [`commit`] leaves to the
 //! [manifest](super::manifest) what the log does not take: transactions that have defined or inserted more, pages that
-//! the manifest on disk does not know, and records that would be large. A host that goes on from a log replica reads
-//! the same devices. The readers of an archive do not: while one is set, the pages are
+//! the manifest on disk does not know, those of mirrors, and records that would be large. A host that goes on from a log
+//! replica reads the same devices. The readers of an archive do not: while one is set, the pages are
 //! [copied](crate::storage_engine::log_keeper::LogKeeper::copy_pages) behind the record.
 //!
 //! Invariants: as for [small] commits, nothing waits and nothing fails between record and publication. Space of
@@ -21,7 +21,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cleave_catalog::catalog::{DeviceId, TableState};
+use cleave_catalog::catalog::{CatalogState, DeviceId, TableState};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::UpdateLogging;
 use cleave_media::Extent;
@@ -58,7 +58,8 @@ pub struct RedonePages {
 pub(super) async fn commit(engine: &Arc<Engine>, rows: RowChanges<'_>) -> Result<Published> {
     let versions = rows.defined.map_or_else(|| Some(Vec::new()), Defines::page_versions);
     // What takes its time is done before the lock, and not in vain.
-    let versions = versions.filter(|versions| versions.is_empty() || may_name_pages(engine));
+    let may_take = |versions: &Vec<_>| may_name_pages(engine) && !lie_on_mirrors(engine, versions);
+    let versions = versions.filter(|versions| versions.is_empty() || may_take(versions));
     let Some(versions) = versions else {
         return Box::pin(manifest::commit_rows(engine, rows)).await;
     };
@@ -124,7 +125,10 @@ impl Engine {
     pub fn unlogged_pages(&self, table: &TableState, rows_max: u64) -> Option<Vec<u64>> {
         let durable = self.durable();
         let durable = durable.table_by_id(table.schema.table_id)?;
-        if !may_name_pages(self) || durable.tablets.len() < table.tablets.len() {
+        if !may_name_pages(self)
+            || lies_on_mirror(&self.catalog(), table)
+            || durable.tablets.len() < table.tablets.len()
+        {
             return None;
         }
         let firsts =
@@ -197,7 +201,23 @@ fn takes(engine: &Engine, versions: &[(u32, &TableVersions)]) -> bool {
         let space = device.space();
         space.retired_blocks <= RETIRED_BLOCKS_MIN.max(space.used_blocks / RETIRED_SHARE)
     });
-    may_name_pages(engine) && has_room && versions.iter().all(is_known)
+    may_name_pages(engine)
+        && !lie_on_mirrors(engine, versions)
+        && has_room
+        && versions.iter().all(is_known)
+}
+
+/// Whether `versions` are of tables on mirrors. The manifest before a record may call a copy current that has missed
+/// pages which the record would name.
+fn lie_on_mirrors(engine: &Engine, versions: &[(u32, &TableVersions)]) -> bool {
+    let state = engine.catalog();
+    let mut tables = versions.iter().filter_map(|(id, _)| state.table_by_id(*id));
+    tables.any(|table| lies_on_mirror(&state, table))
+}
+
+fn lies_on_mirror(state: &CatalogState, table: &TableState) -> bool {
+    let mut entries = table.devices().into_iter().filter_map(|id| state.devices.get(&id));
+    entries.any(|entry| entry.mirror().is_some())
 }
 
 /// Puts `redone` in place of the pages of what is committed.
