@@ -14,38 +14,70 @@ use cleave_store::{
     ColumnRef, PageColumns, PageHeader, PageKind, PageRead, PageRef, SegmentRef, consolidated,
     parse_header,
 };
+use futures::FutureExt;
 
 /// Blocks that one command asks for: 4 MiB.
 const READ_BLOCK_COUNT: u32 = 1024;
 
-/// Reads one page, and verifies all of it; returns it as it is to be copied: a page version with the chunks that it
-/// shares, as a page of its own.
+/// Reads one page, of a mirror from a copy that has it, and verifies all of it; returns it as it is to be copied: a page
+/// version with the chunks that it shares, as a page of its own.
 ///
 /// # Errors
 /// Those of the device; [`StoreError::Corrupt`](cleave_store::StoreError::Corrupt) for a page that does not hold.
 pub async fn whole_page(
+    device: &Arc<Device>,
+    segment: SegmentRef,
+    page: PageRef,
+) -> Result<(PageRef, Bytes)> {
+    device.ask(|device| async move { whole_page_of(&device, segment, page).await }.boxed()).await
+}
+
+async fn whole_page_of(
     device: &Device,
     segment: SegmentRef,
     page: PageRef,
 ) -> Result<(PageRef, Bytes)> {
+    let (parts, columns) = verified(device, segment, page).await?;
+    let bytes = parts.first().map(|(_, bytes)| bytes.clone()).unwrap_or_default();
+    let Some((read, columns)) = columns.filter(|_| parts.len() > 1) else {
+        return Ok((page, bytes));
+    };
+    let whole = consolidated(&read, &columns)?;
+    let page = whole.page_ref(page.extent.start);
+    Ok((page, whole.bytes.into_bytes()))
+}
+
+/// Reads one page, and verifies all of it; returns its blocks as they lie there, with those that it shares.
+///
+/// # Errors
+/// As [`whole_page`].
+pub(crate) async fn verified_blocks(
+    device: &Device,
+    segment: SegmentRef,
+    page: PageRef,
+) -> Result<PageBlocks> {
+    Ok(verified(device, segment, page).await?.0)
+}
+
+/// The blocks of a page, and its columns; None: it has long values.
+async fn verified(
+    device: &Device,
+    segment: SegmentRef,
+    page: PageRef,
+) -> Result<(PageBlocks, Option<(PageRead, PageColumns)>)> {
     let bytes = blocks(device, page.extent).await?;
     let header = Arc::new(parse_header(&bytes, &page, &segment)?);
     if header.kind == PageKind::Overflow {
         overflow_payload(&segment, &page, &bytes)?;
-        return Ok((page, bytes));
+        return Ok((vec![(page.extent.start, bytes)], None));
     }
     let with_bytes = header.chunks.iter().filter(|entry| entry.length > 0);
     let columns = with_bytes.map(|entry| entry.column).collect();
     let read = PageRead { segment, page, columns };
-    let parts = with_shared(device, &header, page, bytes.clone()).await?;
+    let parts = with_shared(device, &header, page, bytes).await?;
     let chunks = read.columns.iter().map(|column| chunk(&header, &parts, *column)).collect();
-    let columns = PageColumns::verify_with_header(&read, Arc::clone(&header), chunks)?;
-    if header.shared_extents().is_empty() {
-        return Ok((page, bytes));
-    }
-    let whole = consolidated(&read, &columns)?;
-    let page = whole.page_ref(page.extent.start);
-    Ok((page, whole.bytes.into_bytes()))
+    let columns = PageColumns::verify_with_header(&read, header, chunks)?;
+    Ok((parts, Some((read, columns))))
 }
 
 /// Blocks of the media, in commands of a bounded size.

@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use cleave_catalog::error::Result;
+use cleave_catalog::error::{Error, Result};
 use cleave_fragment::command::{ReadItem, ReadPayload};
 use cleave_media::{BLOCK_SIZE, BlockAddress, Extent};
 use cleave_store::PageRead;
@@ -23,6 +23,7 @@ use super::HostPages;
 use super::linked::checked;
 use super::partial::{PartialPage, WholePage};
 use crate::buffer_pool::{CachedPart, Part};
+use crate::device::Device;
 
 /// Most reads ahead that one page source holds.
 const AHEAD_COUNT: usize = 4;
@@ -54,6 +55,9 @@ impl HostPages {
         reads: &[PageRead],
         pages: &mut [PartialPage],
     ) -> Result<()> {
+        if self.device.is_mirror() {
+            return self.fetch_from_copies(reads, pages).await;
+        }
         let mut missing = Vec::new();
         for (read, page) in reads.iter().zip(pages).filter(|(_, page)| !page.is_complete()) {
             let early = self.ahead().covering(read.page.extent);
@@ -66,34 +70,55 @@ impl HostPages {
         let mut fetched = self.device.read(items).await?.into_iter();
         for (read, page, early) in missing {
             let mut whole = match early {
-                None => self.believe(read, fetched.next()).await?,
+                None => self.believe(&self.device, read, fetched.next()).await?,
                 Some(early) => match self.believe_early(read, early).await {
                     Some(whole) => whole,
                     None => {
                         let item = ReadItem::Blocks(read.page.extent);
                         let again = self.device.read(vec![item]).await?.into_iter().next();
-                        self.believe(read, again).await?
+                        self.believe(&self.device, read, again).await?
                     }
                 },
             };
-            self.fetch_shared(&mut whole).await?;
+            self.fetch_shared(&self.device, &mut whole).await?;
             page.fill_whole(whole.columns(read)?);
             self.pool.put(self.key(&read.page, Part::Whole), CachedPart::Page(Arc::new(whole)));
         }
         Ok(())
     }
 
+    /// The same of a mirror: each page from a copy that has it, and none ahead.
+    async fn fetch_from_copies(&self, reads: &[PageRead], pages: &mut [PartialPage]) -> Result<()> {
+        for (read, page) in reads.iter().zip(pages).filter(|(_, page)| !page.is_complete()) {
+            let fetched = self.device.ask(|copy| {
+                async move {
+                    let item = ReadItem::Blocks(read.page.extent);
+                    let payload = copy.read(vec![item]).await?.into_iter().next();
+                    let mut whole = self.believe(&copy, read, payload).await?;
+                    self.fetch_shared(&copy, &mut whole).await?;
+                    let columns = whole.columns(read)?;
+                    Ok::<_, Error>((whole, columns))
+                }
+                .boxed()
+            });
+            let (whole, columns) = fetched.await?;
+            page.fill_whole(columns);
+            self.pool.put(self.key(&read.page, Part::Whole), CachedPart::Page(Arc::new(whole)));
+        }
+        Ok(())
+    }
+
     /// Reads what a page version shares with earlier ones.
-    async fn fetch_shared(&self, whole: &mut WholePage) -> Result<()> {
+    async fn fetch_shared(&self, device: &Device, whole: &mut WholePage) -> Result<()> {
         let extents = whole.shared_extents();
         if extents.is_empty() {
             return Ok(());
         }
         let items = extents.iter().map(|extent| ReadItem::Blocks(*extent)).collect();
-        let fetched = self.device.read(items).await?;
+        let fetched = device.read(items).await?;
         for (extent, payload) in extents.iter().zip(fetched) {
             let ReadPayload::Blocks(blocks) = payload else {
-                return Err(self.device.strange_payload("columns where blocks were asked for"));
+                return Err(device.strange_payload("columns where blocks were asked for"));
             };
             self.note_link(blocks.len());
             whole.add_shared(extent.start, blocks);
@@ -101,14 +126,19 @@ impl HostPages {
         Ok(())
     }
 
-    /// The page out of what the device answered.
-    async fn believe(&self, read: &PageRead, payload: Option<ReadPayload>) -> Result<WholePage> {
+    /// The page out of what `device` answered.
+    async fn believe(
+        &self,
+        device: &Device,
+        read: &PageRead,
+        payload: Option<ReadPayload>,
+    ) -> Result<WholePage> {
         match payload {
             Some(ReadPayload::Blocks(blocks)) => {
                 self.note_link(blocks.len());
-                checked(&self.device, WholePage::new(read, blocks)).await
+                checked(device, WholePage::new(read, blocks)).await
             }
-            _ => Err(self.device.strange_payload("columns where blocks were asked for")),
+            _ => Err(device.strange_payload("columns where blocks were asked for")),
         }
     }
 

@@ -29,36 +29,63 @@ impl LinkedPages {
         Self { device, counters }
     }
 
-    /// The chunks asked for, and nothing else.
+    /// The chunks asked for, and nothing else; of a mirror from a copy that has them.
     async fn read_columns(&self, reads: Vec<PageRead>) -> Result<Vec<PageColumns>> {
+        if !self.device.is_mirror() {
+            return self.columns_of(&self.device, reads).await;
+        }
+        let columns = self.device.ask(|copy| {
+            let reads = reads.clone();
+            async move { self.columns_of(&copy, reads).await }.boxed()
+        });
+        columns.await
+    }
+
+    async fn columns_of(&self, device: &Device, reads: Vec<PageRead>) -> Result<Vec<PageColumns>> {
         let items = reads.iter().map(|read| ReadItem::Columns {
             page: read.page,
             segment: read.segment,
             columns: read.columns.clone(),
         });
-        let payloads = self.device.read(items.collect()).await?;
+        let payloads = device.read(items.collect()).await?;
         let mut pages = Vec::with_capacity(reads.len());
         for (read, payload) in reads.iter().zip(payloads) {
             self.counters.note_link(payload.byte_count());
             let ReadPayload::Columns { header, chunks } = payload else {
-                return Err(self.device.strange_payload("blocks where columns were asked for"));
+                return Err(device.strange_payload("blocks where columns were asked for"));
             };
             let verified = PageColumns::verify(read, RawColumns { header, chunks });
-            pages.push(checked(&self.device, verified).await?);
+            pages.push(checked(device, verified).await?);
         }
         Ok(pages)
     }
 
     async fn read_payloads(&self, segment: SegmentRef, pages: Vec<PageRef>) -> Result<Vec<Bytes>> {
+        if !self.device.is_mirror() {
+            return self.payloads_of(&self.device, segment, pages).await;
+        }
+        let payloads = self.device.ask(|copy| {
+            let pages = pages.clone();
+            async move { self.payloads_of(&copy, segment, pages).await }.boxed()
+        });
+        payloads.await
+    }
+
+    async fn payloads_of(
+        &self,
+        device: &Device,
+        segment: SegmentRef,
+        pages: Vec<PageRef>,
+    ) -> Result<Vec<Bytes>> {
         let items = pages.iter().map(|page| ReadItem::Blocks(page.extent)).collect();
-        let blocks = self.device.read(items).await?;
+        let blocks = device.read(items).await?;
         let mut payloads = Vec::with_capacity(pages.len());
         for (page, block) in pages.iter().zip(blocks) {
             self.counters.note_link(block.byte_count());
             let ReadPayload::Blocks(block) = block else {
-                return Err(self.device.strange_payload("columns where blocks were asked for"));
+                return Err(device.strange_payload("columns where blocks were asked for"));
             };
-            payloads.push(checked(&self.device, overflow_payload(&segment, page, &block)).await?);
+            payloads.push(checked(device, overflow_payload(&segment, page, &block)).await?);
         }
         Ok(payloads)
     }

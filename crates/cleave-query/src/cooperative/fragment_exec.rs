@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use cleave_catalog::catalog::DeviceId;
 use cleave_catalog::error::Error;
 use cleave_catalog::settings::Split;
-use cleave_engine::device::Device;
+use cleave_engine::device::{Device, is_link_of_one_copy};
 use cleave_fragment::command::{CommandHeader, DeviceError, DeviceErrorCause, Execute, RunReport};
 use cleave_fragment::fragment::travelling_settings;
 use cleave_fragment::link::{AttachMode, Link, LinkError};
@@ -300,7 +300,8 @@ impl FragmentExec {
                     }
                     Err(Failure::Device(error)) => {
                         let given = shared.has_device_rows().then(|| shared.given());
-                        if !may_be_redone(&error) || given.as_ref().is_some_and(Option::is_none) {
+                        let is_lost = given.as_ref().is_some_and(Option::is_none);
+                        if !may_be_redone(&part.device, &error) || is_lost {
                             return Err(self.fault(part, link, error).await);
                         }
                         let given = given.flatten();
@@ -456,7 +457,8 @@ impl FragmentExec {
                 let run = Box::new(SharedRun::new(stream, feeding, by_host, given, clock));
                 Ok(Run::OnDevice { link, run, figures })
             }
-            Err(error) if error.is_refusal() => {
+            Err(error) if error.is_refusal() || is_of_one_copy(device, &error) => {
+                device.forget_if_useless(&link, &error).await;
                 let figures = FragmentFigures { refused: Some(error.to_string()), ..figures };
                 self.run_on_host(prepared, part, task, figures)
             }
@@ -666,12 +668,18 @@ fn never_prepared() -> DataFusionError {
     DataFusionError::Internal("a fragment ran that was never made".to_owned())
 }
 
-/// Whether the host may run the whole part instead, as it was given no rows of the run: the device refuses, or has lost
-/// the run. Where its pages cannot be reached either, reading them fails.
-fn may_be_redone(error: &LinkError) -> bool {
+/// Whether the host may run the whole part instead, as it was given no rows of the run on `device`: that refuses, or has
+/// lost the run. Where its pages cannot be reached either, reading them fails.
+fn may_be_redone(device: &Device, error: &LinkError) -> bool {
     let is_unknown =
         error.device_error().is_some_and(|error| error.cause == DeviceErrorCause::UnknownRun);
-    error.is_refusal() || is_unknown || matches!(error, LinkError::Lost { .. })
+    let is_lost = is_unknown || matches!(error, LinkError::Lost { .. });
+    error.is_refusal() || is_lost || is_of_one_copy(device, error)
+}
+
+/// Whether `error` is one copy's of the mirror `device`: the host reads another copy.
+fn is_of_one_copy(device: &Device, error: &LinkError) -> bool {
+    device.is_mirror() && is_link_of_one_copy(error)
 }
 
 /// The error as the host's own operators would have given it, where an expression is at fault.
