@@ -593,7 +593,7 @@ impl Engine {
     }
 
     /// Catalog versions in use, the newest among them.
-    fn held_states(&self) -> impl Iterator<Item = Arc<CatalogState>> {
+    pub(crate) fn held_states(&self) -> impl Iterator<Item = Arc<CatalogState>> {
         let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         let held: Vec<_> = published.iter().filter_map(|(_, state)| state.upgrade()).collect();
         held.into_iter()

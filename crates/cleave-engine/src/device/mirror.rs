@@ -11,8 +11,8 @@
 //!    and is neither read nor written any more. If no current copy has done it, the operation fails and no copy does.
 //! 2. What reads asks one current copy, and another where that does not answer, answers late, or gives what does not
 //!    hold ([`Device::ask`]).
-//! 3. The next manifest says that a failed copy is *stale*, in the same commit that names pages which it lacks.
-//!    Resynchronised, it is current again.
+//! 3. The next manifest says that a failed copy is *stale*, in the same commit that names pages which it lacks. A
+//!    [resynchronisation](crate::write::resync) makes it current again.
 //! 4. Space is taken on all copies at once, at addresses that are free on each. Space that is let free is free on each,
 //!    but for blocks where a copy may still write what it was sent before it failed.
 //!
@@ -25,7 +25,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cleave_catalog::catalog::{DeviceId, mirror};
+use bytes::Bytes;
+use cleave_catalog::catalog::{DeviceId, HeldSpace, mirror};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::storage_error::StorageError;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause, Identity, Reply, Request};
@@ -39,7 +40,7 @@ use futures::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
 
 use super::claim::ended;
-use super::{Device, free_of};
+use super::{Device, free_of, may_have_happened};
 
 /// How much longer a copy gets for what another one has done, at least: less than a holder of the writer lock waits for
 /// a device.
@@ -348,6 +349,11 @@ fn begin<T: Send + 'static>(work: BoxFuture<'static, Result<T>>) -> oneshot::Rec
     ended
 }
 
+/// Whether a write that failed on one copy may still reach its media.
+pub(super) fn may_still_happen(error: &Error) -> bool {
+    may_have_happened(error) || error.is_unanswered()
+}
+
 /// Whether `error` says something of one copy of a mirror alone, so that another copy may do what it has not: the copy
 /// is lost, late or another device, or what it has does not hold. A full copy is not among these: it fails the
 /// statement.
@@ -478,9 +484,40 @@ impl Device {
     }
 
     /// Notes that a write to `extent` may still arrive at a copy: it stays in use until the database is next opened.
-    pub(crate) fn doubt(&self, extent: Extent) {
+    pub(super) fn doubt(&self, extent: Extent) {
         if let Some(mirror) = &self.mirror {
             mirror.doubt(extent);
+        }
+    }
+
+    /// Writes at `extent` to `copy` what another copy has there. The write holds `held`, which keeps the blocks from
+    /// being used for anything else, until it is answered, whoever waits for it.
+    ///
+    /// # Errors
+    /// Those of the copy.
+    pub(crate) async fn restore_on(
+        self: &Arc<Self>,
+        copy: &Arc<Self>,
+        (extent, bytes): (Extent, Bytes),
+        held: Arc<dyn HeldSpace>,
+    ) -> Result<()> {
+        copy.reserve(vec![extent]).await?;
+        let (mirror, writing) = (Arc::clone(self), Arc::clone(copy));
+        let write = async move {
+            let outcome = writing.write(extent.start, bytes).await;
+            if outcome.as_ref().is_err_and(may_still_happen) {
+                mirror.doubt(extent);
+            }
+            drop(held);
+            outcome
+        };
+        let patience = copy.timeout();
+        match waiting::timeout(patience, ended(begin(write.boxed()))).await {
+            Some(outcome) => outcome,
+            None => {
+                copy.note_slow();
+                Err(copy.unanswered("write", patience))
+            }
         }
     }
 

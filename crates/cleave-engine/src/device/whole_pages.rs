@@ -19,8 +19,8 @@ use futures::FutureExt;
 /// Blocks that one command asks for: 4 MiB.
 const READ_BLOCK_COUNT: u32 = 1024;
 
-/// Reads one page, of a mirror from a copy that has it, and verifies all of it; returns it as it is to be copied: a page
-/// version with the chunks that it shares, as a page of its own.
+/// Reads one page, of a mirror from a copy that has it, and verifies all of it; returns it as it is to be copied: a
+/// page version with the chunks that it shares, as a page of its own.
 ///
 /// # Errors
 /// Those of the device; [`StoreError::Corrupt`](cleave_store::StoreError::Corrupt) for a page that does not hold.

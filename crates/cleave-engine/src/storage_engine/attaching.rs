@@ -1,4 +1,4 @@
-//! Devices of an open database: attached, and removed.
+//! Devices of an open database: attached, made mirrors of others, and removed.
 //!
 //! Either is one commit with a manifest. A device is connected as this database's before the manifest names it, and is
 //! removed when nothing lies there and nobody reads what lay there: another database may write to it at once.
@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use cleave_catalog::catalog::log_replicas::LogReplica;
+use cleave_catalog::catalog::mirror::Mirror;
 use cleave_catalog::catalog::{DeviceEntry, DeviceId, DeviceKind};
 use cleave_catalog::error::{Error, NameKind, Result};
 use cleave_catalog::storage_error::StorageError;
@@ -28,16 +29,7 @@ impl Engine {
         way: impl Into<DeviceKind>,
     ) -> Result<Arc<Device>> {
         let mut edit = CatalogEdit::begin(self).await?;
-        if name.is_empty() {
-            return Err(StorageError::Attach {
-                device: name.to_owned(),
-                reason: "a device needs a name".to_owned(),
-            }
-            .into());
-        }
-        if edit.next.device_named(name).is_some() {
-            return Err(Error::NameTaken { kind: NameKind::Device, name: name.to_owned() });
-        }
+        check_name(&edit, name)?;
         let mut entry = DeviceEntry {
             id: edit.device_id()?,
             name: name.to_owned(),
@@ -47,11 +39,7 @@ impl Engine {
         let (_, identity) = device::identify(&entry, &self.directory, &self.embedded).await?;
         entry.identity = identity.device;
         if let Some(known) = edit.next.devices().find(|d| d.identity == entry.identity) {
-            return Err(StorageError::Attach {
-                device: name.to_owned(),
-                reason: format!("it is attached already, as \"{}\"", known.name),
-            }
-            .into());
+            return Err(refused(name, &format!("it is attached already, as \"{}\"", known.name)));
         }
         let device = Arc::new(attach(
             &edit.next,
@@ -72,29 +60,85 @@ impl Engine {
         Ok(device)
     }
 
-    /// Removes the remote device `name`, on which no table may lie, and lets other databases have it.
+    /// Adds a mirror under `name`, of which the devices called so are the copies. Nothing lies on it yet.
+    ///
+    /// # Errors
+    /// [`Error::NameTaken`], [`Error::UnknownName`], [`StorageError::Attach`] for devices that cannot be the copies of
+    /// one, and whatever keeps these from answering.
+    pub async fn add_mirror(
+        self: &Arc<Self>,
+        name: &str,
+        copies: &[String],
+    ) -> Result<Arc<Device>> {
+        let mut edit = CatalogEdit::begin(self).await?;
+        check_name(&edit, name)?;
+        let mut devices: Vec<Arc<Device>> = Vec::with_capacity(copies.len());
+        for copy in copies {
+            let device = self.device_named(copy)?;
+            let is_twice = devices.iter().any(|known| Arc::ptr_eq(known, &device));
+            let reason = match device.entry().kind {
+                DeviceKind::Embedded => Some("the database's own device cannot be a copy"),
+                DeviceKind::Mirror(_) => Some("a mirror cannot be a copy of another one"),
+                DeviceKind::Local(_) | DeviceKind::Remote(_) => {
+                    is_twice.then_some("it is named twice")
+                }
+            };
+            if let Some(reason) = reason {
+                return Err(refused(copy, reason));
+            }
+            // A link may be lost without anybody knowing it yet.
+            device.status().await?;
+            devices.push(device);
+        }
+        if devices.len() < 2 {
+            return Err(refused(name, "a mirror needs two copies or more: mirrors = 'a, b'"));
+        }
+        let mirror = Mirror::new(devices.iter().map(|device| device.id()));
+        let entry = DeviceEntry {
+            id: edit.device_id()?,
+            name: name.to_owned(),
+            identity: [0; 16],
+            kind: DeviceKind::Mirror(mirror.clone()),
+        };
+        let (id, place) = (entry.id, &self.directory);
+        let made = attach(&edit.next, self.incarnation, entry.clone(), place, &self.embedded)?;
+        let device = Arc::new(made.mirroring(&mirror, devices));
+        device.set_timeout(self.device_timeout);
+        edit.next.devices.insert(id, entry);
+        edit.devices.push(Arc::clone(&device));
+        self.commit(Changes::settings(edit)).await?;
+        Ok(device)
+    }
+
+    /// Removes the remote device or mirror `name`, on which no table may lie, and lets other databases have a device.
+    /// The copies of a mirror stay.
     ///
     /// Returns why the device could not be told, if so: it goes on believing that it is this database's.
     ///
     /// # Errors
     /// [`Error::UnknownName`], [`StorageError::HoldsTables`], [`StorageError::StillRead`],
-    /// [`StorageError::Attach`] for the embedded device, and those of a commit.
+    /// [`StorageError::Attach`] for the embedded device and for a copy of a mirror, and those of a commit.
     pub async fn remove_device(self: &Arc<Self>, name: &str) -> Result<Option<Error>> {
         let mut edit = CatalogEdit::begin(self).await?;
         let device = self.device_named(name)?;
         if device.id() == DeviceId::EMBEDDED {
-            return Err(StorageError::Attach {
-                device: name.to_owned(),
-                reason: "it is the database's own, and stays".to_owned(),
-            }
-            .into());
+            return Err(refused(name, "it is the database's own, and stays"));
+        }
+        let is_copied =
+            |entry: &&DeviceEntry| entry.mirror().is_some_and(|mirror| mirror.has(device.id()));
+        if let Some(mirror) = edit.next.devices().find(is_copied) {
+            let of = &mirror.name;
+            let reason = format!("it is a copy of mirror \"{of}\"; DROP DEVICE \"{of}\" first");
+            return Err(refused(name, &reason));
         }
         // A replica on it that was given up, and notes of others, go with it.
         let is_over = |copy: &LogReplica| copy.device == device.id().0 && copy.is_ended;
         edit.next.upkeep.log_replicas.retain(|copy| !is_over(copy));
         if edit.next.replica_extents(device.id()).next().is_some() {
-            let reason = "it has a log replica; ALTER SYSTEM RESET log_replica first".to_owned();
-            return Err(StorageError::Attach { device: name.to_owned(), reason }.into());
+            return Err(refused(
+                name,
+                "it has a log replica; ALTER SYSTEM RESET log_replica first",
+            ));
         }
         let tables = edit.next.tables_on(device.id());
         if !tables.is_empty() {
@@ -120,6 +164,25 @@ impl Engine {
         }
         edit.next.devices.remove(&device.id());
         self.commit(Changes::settings(edit)).await?;
+        device.dissolve();
         Ok(device.give_up().await.err())
     }
+}
+
+/// Refuses `name` for a device that `edit` is to add.
+///
+/// # Errors
+/// [`Error::NameTaken`], [`StorageError::Attach`] for none.
+fn check_name(edit: &CatalogEdit, name: &str) -> Result<()> {
+    if name.is_empty() {
+        return Err(refused(name, "a device needs a name"));
+    }
+    match edit.next.device_named(name) {
+        Some(_) => Err(Error::NameTaken { kind: NameKind::Device, name: name.to_owned() }),
+        None => Ok(()),
+    }
+}
+
+fn refused(device: &str, reason: &str) -> Error {
+    StorageError::Attach { device: device.to_owned(), reason: reason.to_owned() }.into()
 }

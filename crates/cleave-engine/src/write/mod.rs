@@ -18,7 +18,8 @@
 //!    written. [`logged_values`] redoes page versions on other pages than they were made of;
 //!    [`version_writer`] writes those that the host makes.
 //! 6. [`move_tablets`] copies tablets to other devices, beside readers and writers, also where [`balance_tablets`] says
-//!    that they should lie; [`rebuild_tablets`] those of a restored database in place of lost ones.
+//!    that they should lie; [`rebuild_tablets`] those of a restored database in place of lost ones. [`resync`] gives a
+//!    copy of a mirror the pages that it lacks.
 //! 7. The [edit](crate::storage_engine::catalog_edit) that they build commits, or leaves no trace.
 
 pub mod balance_tablets;
@@ -36,6 +37,7 @@ pub mod move_tablets;
 mod new_rows;
 pub mod page_versions;
 pub mod rebuild_tablets;
+pub mod resync;
 pub mod route;
 pub(crate) mod segment_sink;
 pub mod settled_pages;

@@ -1,5 +1,6 @@
 //! CREATE DEVICE, ALTER DEVICE … DRAIN and DROP DEVICE: devices are attached, emptied and removed while the database is
-//! in use. A lost one is [rebuilt](super::rebuild).
+//! in use. A lost one is [rebuilt](super::rebuild), and copies of a mirror are
+//! [resynchronised](cleave_engine::write::resync).
 //!
 //! DRAIN [moves](super::tablet_moves) table by table. Each table is committed by itself: what was moved stays moved,
 //! whatever happens to the others, and the same statement goes on with the rest.
@@ -12,6 +13,7 @@ use cleave_catalog::error::{Error, Fault, Result};
 use cleave_catalog::storage_error::StorageError;
 use cleave_engine::device::Device;
 use cleave_engine::write::move_tablets::MovedTablets;
+use cleave_engine::write::resync::resync;
 use cleave_sql::statement::parse::DeviceStatement;
 
 use super::tablet_moves::move_table;
@@ -24,6 +26,18 @@ pub(super) async fn run(session: &mut Session, statement: DeviceStatement) -> Re
         DeviceStatement::Create { name, way, ca } => {
             let way = with_certificate(way, ca)?;
             session.database.add_device(&name, way).await.map(drop)
+        }
+        DeviceStatement::CreateMirror { name, copies } => {
+            session.database.add_mirror(&name, &copies).await.map(drop)
+        }
+        DeviceStatement::Resync { name } => {
+            let database = Arc::clone(&session.database);
+            let mirror = database.device_named(&name)?;
+            if !mirror.is_mirror() {
+                let message = format!("device \"{name}\" is no mirror");
+                return Err(Error::Invalid { message, fault: Fault::Parameter, position: None });
+            }
+            resync(&database, &mirror, true).await.map(drop)
         }
         DeviceStatement::Drain { name, to } => drain(session, &name, &to).await,
         DeviceStatement::Rebuild { name, to, backup, archive } => {
@@ -84,8 +98,8 @@ fn table_on(database: &Database, device: DeviceId) -> Option<u32> {
 }
 
 /// The devices that take the tablets of `from`, which is to be drained or rebuilt, as `verb` says: those called
-/// `names`, or, without names, those that answer. The database's own device is among these only where there is no
-/// other: on a device outside, fragments have cores of their own.
+/// `names`, or, without names, those that answer, and for a mirror the other mirrors. The database's own device is
+/// among these only where there is no other: on a device outside, fragments have cores of their own.
 pub(super) async fn targets(
     database: &Database,
     from: &Arc<Device>,
@@ -111,7 +125,8 @@ pub(super) async fn targets(
     }
     let mut own = None;
     for device in database.devices() {
-        if device.id() == from.id() || device.link().await.is_err() {
+        let is_alike = device.is_mirror() == from.is_mirror();
+        if device.id() == from.id() || !is_alike || device.link().await.is_err() {
             continue;
         }
         match device.id() {

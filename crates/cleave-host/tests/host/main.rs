@@ -57,6 +57,7 @@ mod lying_devices;
 mod many_changes;
 mod many_result_sets;
 mod materialized_views;
+mod mirrors;
 mod no_room;
 mod nodes;
 mod open;

@@ -668,8 +668,8 @@ fn never_prepared() -> DataFusionError {
     DataFusionError::Internal("a fragment ran that was never made".to_owned())
 }
 
-/// Whether the host may run the whole part instead, as it was given no rows of the run on `device`: that refuses, or has
-/// lost the run. Where its pages cannot be reached either, reading them fails.
+/// Whether the host may run the whole part instead, as it was given no rows of the run on `device`: that refuses, or
+/// has lost the run. Where its pages cannot be reached either, reading them fails.
 fn may_be_redone(device: &Device, error: &LinkError) -> bool {
     let is_unknown =
         error.device_error().is_some_and(|error| error.cause == DeviceErrorCause::UnknownRun);

@@ -381,10 +381,12 @@ impl Statement {
 
             Self::Device(statement) => {
                 let tag = match **statement {
-                    DeviceStatement::Create { .. } => "CREATE DEVICE",
-                    DeviceStatement::Drain { .. } | DeviceStatement::Rebuild { .. } => {
-                        "ALTER DEVICE"
+                    DeviceStatement::Create { .. } | DeviceStatement::CreateMirror { .. } => {
+                        "CREATE DEVICE"
                     }
+                    DeviceStatement::Drain { .. }
+                    | DeviceStatement::Rebuild { .. }
+                    | DeviceStatement::Resync { .. } => "ALTER DEVICE",
                     DeviceStatement::Drop { .. } => "DROP DEVICE",
                 };
                 system(tag, "CREATE, ALTER and DROP DEVICE")

@@ -23,9 +23,9 @@ use cleave_media::{BLOCK_SIZE, BlockAddress, Extent};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::{Claim, ended, free_of, may_have_happened};
+use super::{Claim, ended, free_of};
 use crate::device::Device;
-use crate::device::mirror::{COPY_SYNC_WAIT, COPY_WAIT, Mirror, Outcomes};
+use crate::device::mirror::{COPY_SYNC_WAIT, COPY_WAIT, Mirror, Outcomes, may_still_happen};
 use crate::device::whole_pages::blocks;
 
 /// Blocks that are copied from one copy to another at once: 1 MiB.
@@ -240,19 +240,22 @@ impl Claim {
         let reserved = waiting::timeout(patience, reserving).await;
         self.note_start_of(copy.id(), reserved.unwrap_or_else(|| Err(late()))?);
         // It holds the claim until it is answered, whoever waits. Doubt is noted for this piece alone.
-        let writing = Arc::clone(copy);
-        let written = self.begin(async move { Ok(writing.write(piece.start, bytes).await) });
-        let outcome = match waiting::timeout(patience, ended(written)).await {
+        let (writing, of) = (Arc::clone(copy), Arc::clone(&self.device));
+        let written = self.begin(async move {
+            let outcome = writing.write(piece.start, bytes).await;
+            if outcome.as_ref().is_err_and(may_still_happen) {
+                of.doubt(piece);
+            }
+            Ok(outcome)
+        });
+        match waiting::timeout(patience, ended(written)).await {
             Some(outcome) => outcome?,
             None => {
                 copy.note_slow();
+                mirror.doubt(piece);
                 Err(late())
             }
-        };
-        if outcome.as_ref().is_err_and(may_still_happen) {
-            mirror.doubt(piece);
         }
-        outcome
     }
 }
 
@@ -277,11 +280,6 @@ async fn write(copy: &Device, extent: Extent, bytes: Bytes, is_known: bool) -> R
     let start = reserve(copy, extent, false).await?;
     copy.write(extent.start, bytes).await?;
     Ok(start)
-}
-
-/// Whether a write that failed on one copy may still reach its media.
-fn may_still_happen(error: &Error) -> bool {
-    may_have_happened(error) || error.is_unanswered()
 }
 
 /// Parts of `extent` that are copied at once.

@@ -9,8 +9,8 @@
 //! The pages are durable before the record is, so recovery needs only their references. The delta stays as it is: no
 //! other writer waits for a page. Deleted rows that are still in the delta die there. [`commit`] leaves to the
 //! [manifest](super::manifest) what the log does not take: transactions that have defined or inserted more, pages that
-//! the manifest on disk does not know, those of mirrors, and records that would be large. A host that goes on from a log
-//! replica reads the same devices. The readers of an archive do not: while one is set, the pages are
+//! the manifest on disk does not know, those of mirrors, and records that would be large. A host that goes on from a
+//! log replica reads the same devices. The readers of an archive do not: while one is set, the pages are
 //! [copied](crate::storage_engine::log_keeper::LogKeeper::copy_pages) behind the record.
 //!
 //! Invariants: as for [small] commits, nothing waits and nothing fails between record and publication. Space of

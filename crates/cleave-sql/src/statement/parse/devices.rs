@@ -1,5 +1,5 @@
-//! CREATE DEVICE, ALTER DEVICE … DRAIN and REBUILD, DROP DEVICE: devices of an open database. PostgreSQL has no such
-//! statements.
+//! CREATE DEVICE, ALTER DEVICE … DRAIN, REBUILD and RESYNC, DROP DEVICE: devices of an open database. PostgreSQL has no
+//! such statements.
 
 use std::path::PathBuf;
 
@@ -21,6 +21,13 @@ pub enum DeviceStatement {
         /// File of the certificate that a remote device's descends from.
         ca: Option<PathBuf>,
     },
+    /// CREATE DEVICE name WITH (mirrors = 'name, name, …').
+    CreateMirror {
+        /// Its name in the database.
+        name: String,
+        /// The devices that are its copies, in the order in which they are read.
+        copies: Vec<String>,
+    },
     /// ALTER DEVICE name DRAIN [TO name, …].
     Drain {
         /// The device.
@@ -39,6 +46,11 @@ pub enum DeviceStatement {
         /// The folder of the archived log; None: that of `archive_directory`.
         archive: Option<PathBuf>,
     },
+    /// ALTER DEVICE name RESYNC.
+    Resync {
+        /// The mirror.
+        name: String,
+    },
     /// DROP DEVICE [IF EXISTS] name.
     Drop {
         /// The device.
@@ -55,6 +67,7 @@ struct Options {
     local: Option<PathBuf>,
     token_file: Option<PathBuf>,
     ca: Option<PathBuf>,
+    mirrors: Option<Vec<String>>,
 }
 
 impl Reader<'_> {
@@ -82,8 +95,10 @@ impl Reader<'_> {
                         false => None,
                     };
                     DeviceStatement::Rebuild { name, to, backup, archive }
+                } else if self.take("resync") {
+                    DeviceStatement::Resync { name }
                 } else {
-                    return Err(self.expected("DRAIN or REBUILD"));
+                    return Err(self.expected("DRAIN, REBUILD or RESYNC"));
                 }
             }
             _ => {
@@ -139,16 +154,15 @@ impl Reader<'_> {
                 return Err(self.expected("a comma or a closing parenthesis"));
             }
         }
-        let (way, ca) = options.way().map_err(|error| error.at(start))?;
-        Ok(DeviceStatement::Create { name, way, ca })
+        options.statement(name).map_err(|error| error.at(start))
     }
 
     /// One of `name = 'value'`, into `options`.
     fn device_option(&mut self, options: &mut Options) -> Result<()> {
         let at = position_of(self.parser.peek_token().span.start);
         let option = self.word_at(0);
-        if !["address", "local", "token_file", "ca"].contains(&option.as_str()) {
-            return Err(self.expected("address, local, token_file or ca"));
+        if !["address", "local", "token_file", "ca", "mirrors"].contains(&option.as_str()) {
+            return Err(self.expected("address, local, token_file, ca or mirrors"));
         }
         self.parser.advance_token();
         if !self.parser.consume_token(&Token::Eq) {
@@ -160,6 +174,7 @@ impl Reader<'_> {
             "address" => options.address.replace(address(&value, value_at)?).is_some(),
             "local" => options.local.replace(whole_path(&value, value_at)?).is_some(),
             "token_file" => options.token_file.replace(whole_path(&value, value_at)?).is_some(),
+            "mirrors" => options.mirrors.replace(names(&value, value_at)?).is_some(),
             _ => options.ca.replace(whole_path(&value, value_at)?).is_some(),
         };
         match is_twice {
@@ -170,26 +185,46 @@ impl Reader<'_> {
 }
 
 impl Options {
-    /// How the device is reached, and the file of its certificate.
-    fn way(self) -> Result<(DeviceKind, Option<PathBuf>)> {
+    /// The statement that makes the device `name` with them.
+    fn statement(self, name: String) -> Result<DeviceStatement> {
         match self {
-            Self { address: Some((host, port)), local: None, token_file, ca } => {
-                let remote = RemoteDevice { host, port, token_file, ca_pem: None, rate_cap: None };
-                Ok((remote.into(), ca))
+            Self {
+                address: None,
+                local: None,
+                token_file: None,
+                ca: None,
+                mirrors: Some(copies),
+            } => Ok(DeviceStatement::CreateMirror { name, copies }),
+            Self { mirrors: Some(_), .. } => {
+                let message = "mirrors stands alone: a mirror has the addresses, tokens and certificates of its copies";
+                Err(invalid(message.to_owned(), None))
             }
-            Self { address: None, local: Some(socket), token_file: None, ca: None } => {
-                Ok((LocalDevice { socket, rate_cap: None }.into(), None))
+            Self { address: Some((host, port)), local: None, token_file, ca, .. } => {
+                let remote = RemoteDevice { host, port, token_file, ca_pem: None, rate_cap: None };
+                Ok(DeviceStatement::Create { name, way: remote.into(), ca })
+            }
+            Self { address: None, local: Some(socket), token_file: None, ca: None, .. } => {
+                let local = LocalDevice { socket, rate_cap: None };
+                Ok(DeviceStatement::Create { name, way: local.into(), ca: None })
             }
             Self { local: Some(_), .. } => {
                 let message = "local stands alone: a device on this machine has no address, token or certificate";
                 Err(invalid(message.to_owned(), None))
             }
             _ => {
-                let message =
-                    "a device needs address = 'host:port', or local = '/path/of/its/socket'";
+                let message = "a device needs address = 'host:port', or local = '/path/of/its/socket', or mirrors";
                 Err(invalid(message.to_owned(), None))
             }
         }
+    }
+}
+
+/// Names of devices, separated by commas, as the setting `default_device` has them.
+fn names(text: &str, at: Option<Position>) -> Result<Vec<String>> {
+    let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
+    match names.iter().any(String::is_empty) {
+        true => Err(invalid(format!("'{text}' is no list of devices: write 'name, name'"), at)),
+        false => Ok(names),
     }
 }
 

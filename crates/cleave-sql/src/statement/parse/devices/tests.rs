@@ -58,9 +58,21 @@ fn a_device_has_an_address_or_a_socket() {
 }
 
 #[test]
+fn a_mirror_has_copies() {
+    let copies = vec!["nas".to_owned(), "San".to_owned()];
+    let made = DeviceStatement::CreateMirror { name: "both".to_owned(), copies };
+    assert_eq!(read("CREATE DEVICE both WITH (mirrors = 'nas,San')"), made);
+    assert_eq!(
+        read("alter device Both resync"),
+        DeviceStatement::Resync { name: "both".to_owned() }
+    );
+}
+
+#[test]
 fn contradictions_are_refused_where_they_stand() {
     for (sql, code, words) in [
-        ("ALTER DEVICE nas", "42601", "expected DRAIN or REBUILD"),
+        ("ALTER DEVICE nas", "42601", "expected DRAIN, REBUILD or RESYNC"),
+        ("ALTER DEVICE nas RESYNC san", "42601", "the end of the statement"),
         ("ALTER DEVICE nas REBUILD", "42601", "expected FROM"),
         ("ALTER DEVICE nas REBUILD FROM san", "42601", "the folder of a backup"),
         ("ALTER DEVICE nas REBUILD FROM 'b'", "22023", "'b' is not a whole path: begin it with /"),
@@ -70,8 +82,15 @@ fn contradictions_are_refused_where_they_stand() {
         ("ALTER DEVICE nas DRAIN san", "42601", "the end of the statement"),
         ("DROP DEVICE nas, san", "42601", "the end of the statement"),
         ("CREATE DEVICE nas", "42601", "expected WITH"),
-        ("CREATE DEVICE nas WITH ()", "42601", "address, local, token_file or ca"),
-        ("CREATE DEVICE nas WITH (rate = '1')", "42601", "address, local, token_file or ca"),
+        ("CREATE DEVICE nas WITH ()", "42601", "address, local, token_file, ca or mirrors"),
+        (
+            "CREATE DEVICE nas WITH (rate = '1')",
+            "42601",
+            "address, local, token_file, ca or mirrors",
+        ),
+        ("CREATE DEVICE m WITH (mirrors = 'a, ')", "22023", "'a, ' is no list of devices"),
+        ("CREATE DEVICE m WITH (mirrors = 'a, b', ca = '/c')", "22023", "mirrors stands alone"),
+        ("CREATE DEVICE m WITH (mirrors = 'a', mirrors = 'b')", "22023", "given twice"),
         ("CREATE DEVICE nas WITH (address = 'x')", "22023", "'x' is not an address"),
         ("CREATE DEVICE nas WITH (address = 'x:0')", "22023", "'x:0' is not an address"),
         ("CREATE DEVICE nas WITH (token_file = '/t')", "22023", "needs address"),
