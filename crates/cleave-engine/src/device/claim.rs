@@ -45,6 +45,8 @@ struct ClaimState {
     incarnations: BTreeMap<DeviceId, Option<u64>>,
     /// What copies of a mirror have not got of the extents.
     lacking: BTreeMap<DeviceId, Vec<Extent>>,
+    /// Parts of that which are being copied.
+    copying: Vec<Extent>,
     /// Writes that were begun and have no outcome yet.
     unfinished_writes: usize,
     /// A write may reach the device after its link was lost.
@@ -209,6 +211,9 @@ impl Claim {
         for lacking in state.lacking.values_mut() {
             *lacking = free_of(std::mem::take(lacking), &[part]);
         }
+        // The copy may get it when it has another use already.
+        let copying = state.copying.iter().filter(|piece| piece.overlaps(part));
+        copying.for_each(|piece| self.device.doubt(*piece));
         true
     }
 

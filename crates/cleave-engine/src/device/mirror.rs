@@ -63,7 +63,7 @@ pub(super) struct Mirror {
 struct MirrorState {
     /// Copies that have missed something since, or are stale in the manifest.
     failed: BTreeSet<DeviceId>,
-    /// Where a copy may still write what it was sent before it failed.
+    /// Where a copy may still write what it was sent before it failed; without overlaps.
     doubtful: Vec<Extent>,
 }
 
@@ -102,7 +102,9 @@ impl Mirror {
 
     /// Notes that a write to `extent` may still arrive at a copy.
     pub(super) fn doubt(&self, extent: Extent) {
-        self.state().doubtful.push(extent);
+        let mut state = self.state();
+        let new = free_of(vec![extent], &state.doubtful);
+        state.doubtful.extend(new);
     }
 
     /// Runs `work`, which is called `action`, on all `targets` at once. It goes on to its end on each; but once one has
@@ -187,7 +189,7 @@ impl Mirror {
             }
             asked.extend(next.map(&ask));
             match within((!is_last).then_some(ASK_WAIT), asked.next()).await {
-                Some(Err(error)) if is_of_one_copy(&error) => {
+                Some(Err(error)) if is_of_one_copy(&error) || is_refused(&error) => {
                     first.get_or_insert(error);
                 }
                 Some(outcome) => return outcome,
@@ -375,6 +377,13 @@ fn is_of_one_copy(error: &Error) -> bool {
         StorageError::Refused { source, .. } => is_cause_of_one_copy(source),
         _ => false,
     }
+}
+
+/// Whether a copy says that a read makes no sense: of pages that it lacks, behind the end of its media.
+fn is_refused(error: &Error) -> bool {
+    let Error::Storage(error) = error else { return false };
+    let StorageError::Refused { source, .. } = &**error else { return false };
+    source.cause == DeviceErrorCause::Refused
 }
 
 /// The same of what a link to one copy gave, for what the host can do with another one.

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! 1. A copy that is stale when space is taken, and current when that is written, reserves it then.
-//! 2. A copy that is stale when pages are written, and current when they are synced, gets them from another one.
+//! 2. A copy that is stale when pages are written, and current when they are synced, gets them from another one, which
+//!    must not have been restarted since it got them.
 //!
 //! Invariant: after a sync each copy that is still current has all of the claim durable. A sync for a commit is made
 //! under the writer lock, under which alone a copy becomes current.
@@ -191,34 +192,53 @@ impl Claim {
         patience: Duration,
     ) -> BoxFuture<'a, Result<(), Missed>> {
         async move {
-            for extent in self.lacking_on(copy.id()) {
-                for piece in pieces(extent) {
-                    let bytes = self.read_from_another(mirror, copy.id(), piece).await?;
-                    let given = self.give(mirror, copy, (piece, bytes), patience).await;
-                    given.map_err(Missed::Itself)?;
-                    let mut state = self.state();
-                    let lacking = state.lacking.entry(copy.id()).or_default();
-                    *lacking = free_of(std::mem::take(lacking), &[piece]);
-                }
+            while let Some(copying) = self.begin_copying(copy.id()) {
+                let piece = copying.piece;
+                let bytes = self.read_from_another(mirror, copy.id(), piece, patience).await?;
+                let given = self.give(mirror, copy, (copying, bytes), patience).await;
+                given.map_err(Missed::Itself)?;
+                let mut state = self.state();
+                let lacking = state.lacking.entry(copy.id()).or_default();
+                *lacking = free_of(std::mem::take(lacking), &[piece]);
             }
             Ok(())
         }
         .boxed()
     }
 
-    /// Reads `piece` from a current copy other than `copy` that has it.
+    /// The next piece that `copy` lacks. It is not used for anything else while it is copied.
+    fn begin_copying(self: &Arc<Self>, copy: DeviceId) -> Option<Copying> {
+        let mut state = self.state();
+        let first = *state.lacking.get(&copy)?.first()?;
+        let piece = Extent { block_count: first.block_count.min(PIECE_BLOCKS), ..first };
+        state.copying.push(piece);
+        Some(Copying { claim: Arc::clone(self), piece })
+    }
+
+    /// Reads `piece` from a current copy other than `copy` that has it, and has not been restarted since.
     async fn read_from_another(
         &self,
         mirror: &Mirror,
         copy: DeviceId,
         piece: Extent,
+        patience: Duration,
     ) -> Result<Bytes, Missed> {
         let mut first = None;
         for other in mirror.current().into_iter().filter(|other| other.id() != copy) {
             if self.lacking_on(other.id()).iter().any(|lacking| lacking.overlaps(piece)) {
                 continue;
             }
-            match blocks(&other, piece).await {
+            let reading = Box::pin(async {
+                let bytes = blocks(&other, piece).await?;
+                // Asked behind the read: what was not synced may be gone after a restart.
+                let incarnation = other.incarnation().await?;
+                match self.start_of(other.id()) == Some(Some(incarnation)) {
+                    true => Ok(bytes),
+                    false => Err(other.restarted()),
+                }
+            });
+            let read = waiting::timeout(patience, reading).await;
+            match read.unwrap_or_else(|| Err(other.unanswered("read", patience))) {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) => first = first.or(Some(error)),
             }
@@ -226,14 +246,15 @@ impl Claim {
         Err(Missed::Source(first.unwrap_or_else(|| mirror.none_left())))
     }
 
-    /// Writes `piece` to `copy`, which may not have reserved it.
+    /// Writes a piece to `copy`, which may not have reserved it.
     async fn give(
         self: &Arc<Self>,
         mirror: &Mirror,
         copy: &Arc<Device>,
-        (piece, bytes): (Extent, Bytes),
+        (copying, bytes): (Copying, Bytes),
         patience: Duration,
     ) -> Result<()> {
+        let piece = copying.piece;
         let late = || copy.unanswered("write", patience);
         let is_known = self.start_of(copy.id()).is_some();
         let reserving = Box::pin(reserve(copy, piece, is_known));
@@ -246,6 +267,7 @@ impl Claim {
             if outcome.as_ref().is_err_and(may_still_happen) {
                 of.doubt(piece);
             }
+            drop(copying);
             Ok(outcome)
         });
         match waiting::timeout(patience, ended(written)).await {
@@ -255,6 +277,22 @@ impl Claim {
                 mirror.doubt(piece);
                 Err(late())
             }
+        }
+    }
+}
+
+/// A piece that is being copied to a copy that lacks it.
+struct Copying {
+    claim: Arc<Claim>,
+    piece: Extent,
+}
+
+impl Drop for Copying {
+    fn drop(&mut self) {
+        let mut state = self.claim.state();
+        let place = state.copying.iter().position(|piece| *piece == self.piece);
+        if let Some(place) = place {
+            state.copying.swap_remove(place);
         }
     }
 }
@@ -280,12 +318,4 @@ async fn write(copy: &Device, extent: Extent, bytes: Bytes, is_known: bool) -> R
     let start = reserve(copy, extent, false).await?;
     copy.write(extent.start, bytes).await?;
     Ok(start)
-}
-
-/// Parts of `extent` that are copied at once.
-fn pieces(extent: Extent) -> impl Iterator<Item = Extent> {
-    (0..extent.block_count).step_by(PIECE_BLOCKS as usize).map(move |from| {
-        let start = BlockAddress(extent.start.0.saturating_add(u64::from(from)));
-        Extent { start, block_count: PIECE_BLOCKS.min(extent.block_count - from) }
-    })
 }
