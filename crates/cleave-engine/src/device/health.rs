@@ -4,6 +4,8 @@
 //!    would (`--device-timeout`), so one that hangs neither fails the statement nor holds it up for longer.
 //! 2. A device that does not answer has a row all the same: with the reason, with what the host knows of it, and NULL
 //!    for what only the device could tell.
+//! 3. A mirror has a row of its own, with its copies and which of them lack pages, and NULL for what these tell in
+//!    theirs.
 //!
 //! Invariant: nothing is measured for it, and figures that are assumed are not shown. Of the way to a device only the
 //! address is told; deliberately absent are its token and its certificate.
@@ -11,7 +13,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
-use cleave_catalog::error::{Error, Result};
+use cleave_catalog::error::Result;
 use cleave_fragment::command::message::CAPABILITY_FRAGMENTS;
 use cleave_fragment::command::{DeviceStatus, Identity, RunState};
 use cleave_fragment::link::{AttachMode, Traffic};
@@ -31,6 +33,8 @@ struct Health {
     name: String,
     mode: AttachMode,
     address: String,
+    /// Of a mirror, the names of its copies, and whether each lacks pages.
+    copies: Option<Vec<(String, bool)>>,
     space: SpaceStatus,
     /// Since the host connected; None: it is not connected.
     traffic: Option<Traffic>,
@@ -57,10 +61,10 @@ pub async fn batch(engine: &Engine) -> Result<RecordBatch> {
     as_batch(&join_all(asked).await)
 }
 
-/// The names of all devices with what each tells of itself, or why it has not.
+/// The names of all devices with what each tells of itself, or why it has not. A mirror has no state of its own.
 pub async fn statuses(engine: &Engine) -> Vec<(String, Result<DeviceStatus>)> {
     let devices = engine.devices();
-    let asked = devices.iter().map(async |device| {
+    let asked = devices.iter().filter(|device| !device.is_mirror()).map(async |device| {
         let told = within_patience(device, device.status()).await;
         (device.name().to_owned(), told)
     });
@@ -78,12 +82,20 @@ async fn within_patience<T>(device: &Device, asking: impl Future<Output = Result
 impl Health {
     async fn of(engine: &Engine, device: &Device) -> Self {
         let told = within_patience(device, Told::by(engine, device)).await;
+        let copies = device.is_mirror().then(|| device.copies());
+        let copies = copies.map(|copies| {
+            let named =
+                copies.into_iter().map(|(copy, is_stale)| (copy.name().to_owned(), is_stale));
+            named.collect::<Vec<_>>()
+        });
+        let is_alone = copies.is_none() && device.is_connected();
         Self {
             name: device.name().to_owned(),
             mode: device.mode(),
             address: device.entry().address(),
+            copies,
             space: device.space(),
-            traffic: device.is_connected().then(|| device.traffic()),
+            traffic: is_alone.then(|| device.traffic()),
             owes_answer: device.owes_answer(),
             told,
         }
@@ -92,13 +104,53 @@ impl Health {
     fn state(&self) -> &'static str {
         match (&self.told, self.owes_answer) {
             (Err(_), _) => "offline",
+            (Ok(_), _) if self.stale().next().is_some() => "degraded",
             (Ok(_), true) => "slow",
             (Ok(_), false) => "online",
         }
     }
 
+    /// The copies of a mirror that lack pages.
+    fn stale(&self) -> impl Iterator<Item = &str> {
+        let copies = self.copies.iter().flatten().filter(|(_, is_stale)| *is_stale);
+        copies.map(|(name, _)| name.as_str())
+    }
+
+    fn kind(&self) -> String {
+        match self.copies {
+            Some(_) => "mirror".to_owned(),
+            None => self.mode.to_string(),
+        }
+    }
+
+    /// How it is reached, by a mirror's copies.
+    fn address(&self) -> Option<String> {
+        match &self.copies {
+            Some(copies) => {
+                let names: Vec<&str> = copies.iter().map(|(name, _)| name.as_str()).collect();
+                Some(names.join(", "))
+            }
+            None => (self.mode != AttachMode::Embedded).then(|| self.address.clone()),
+        }
+    }
+
+    /// Why it cannot be used, or not all of it.
+    fn error(&self) -> Option<String> {
+        let stale: Vec<&str> = self.stale().collect();
+        match &self.told {
+            Err(error) => Some(error.to_string()),
+            Ok(_) if stale.is_empty() => None,
+            Ok(_) => Some(format!(
+                "of its copies, {} lack pages; ALTER DEVICE \"{}\" RESYNC gives them these",
+                stale.join(", "),
+                self.name
+            )),
+        }
+    }
+
+    /// What it tells of itself alone: copies do so in rows of their own.
     fn told(&self) -> Option<&Told> {
-        self.told.as_ref().ok()
+        self.told.as_ref().ok().filter(|_| self.copies.is_none())
     }
 
     /// The link's figures, if they were measured.
@@ -161,15 +213,13 @@ fn as_batch(devices: &[Health]) -> Result<RecordBatch> {
     let rates = |of: fn(&Health) -> Option<f64>| -> ArrayRef {
         Arc::new(devices.iter().map(of).collect::<Float64Array>())
     };
-    let address =
-        |device: &Health| (device.mode != AttachMode::Embedded).then(|| device.address.clone());
     let columns = [
         ("name", false, texts(|device| Some(device.name.clone()))),
-        ("kind", false, texts(|device| Some(device.mode.to_string()))),
-        ("address", true, texts(address)),
+        ("kind", false, texts(|device| Some(device.kind()))),
+        ("address", true, texts(Health::address)),
         ("node", true, texts(|device| device.told().and_then(Told::node))),
         ("state", false, texts(|device| Some(device.state().to_owned()))),
-        ("error", true, texts(|device| device.told.as_ref().err().map(Error::to_string))),
+        ("error", true, texts(Health::error)),
         ("cores", true, counts(|told| usize::try_from(told.identity.cores).unwrap_or(usize::MAX))),
         ("memory_bytes", true, numbers(|device| Some(device.told()?.status.fragment_memory_bytes))),
         (

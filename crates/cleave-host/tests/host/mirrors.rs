@@ -169,6 +169,9 @@ async fn a_copy_that_has_missed_writes_is_stale_until_it_is_resynchronised() {
     .await;
     run(&mut session, "UPDATE t SET note = note || '?' WHERE id % 7 = 1; CHECKPOINT").await;
     assert_eq!(stale(&database), ["b"]);
+    let shown = "SELECT kind, address, state, error FROM cleave.devices WHERE name = 'm'";
+    let shown = row(&mut session, shown).await;
+    assert!(shown.starts_with("mirror,a, b,degraded,of its copies, b lack pages"), "{shown}");
     let before = picture(&mut session).await;
     drop((session, database));
 
