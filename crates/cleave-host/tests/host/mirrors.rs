@@ -267,11 +267,15 @@ async fn damage_on_one_copy_is_read_around_and_repaired() {
     assert_eq!(picture(&mut session).await, before);
     run(&mut session, "RESET stack").await;
     assert_eq!(stale(&database), Vec::<String>::new());
+    let report = database.check(&CheckOptions::default()).await.unwrap();
+    assert!(!report.is_clean());
+    let mut devices = report.findings.kept().iter().map(|finding| finding.place.device.as_deref());
+    assert!(devices.all(|device| device == Some("a")), "{:#?}", report.findings);
     resync(&mut session).await;
+    assert_clean(&database).await;
     b.stop().await;
     database.buffer_pool().clear();
     in_each_split(&mut session, &before).await;
-    assert_clean(&database).await;
 
     // On both copies nothing is left to read, of this table.
     run(&mut session, "CREATE TABLE near (id int PRIMARY KEY); INSERT INTO near VALUES (1)").await;

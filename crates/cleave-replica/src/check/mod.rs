@@ -7,7 +7,8 @@
 //!    of the rest.
 //! 2. [`space`]: no block belongs to two pages, lies beyond the media, or is taken for free.
 //! 3. [`maps`]: every VID of a version map has its row's place in a directory, every chain ends.
-//! 4. [`pages`]: each page is read as blocks, past the buffer pool: checksums, values, bounds, versions.
+//! 4. [`pages`]: each page is read as blocks, past the buffer pool: checksums, values, bounds, versions. On a mirror it
+//!    is read on each copy that is not stale.
 //! 5. [`indexes`]: each entry points to a row with that very key, and each row is found.
 //! 6. [`unique`]: no two tablets of a table have the same key of a unique index.
 //!
@@ -25,7 +26,7 @@ mod unique;
 use std::path::Path;
 use std::sync::Arc;
 
-use cleave_catalog::catalog::{CatalogState, TableState, TabletState};
+use cleave_catalog::catalog::{CatalogState, DeviceEntry, TableState, TabletState};
 use cleave_catalog::error::Result;
 use cleave_engine::device::Device;
 use cleave_engine::storage_engine::snapshot::SnapshotKind;
@@ -35,6 +36,7 @@ use datafusion_common::utils::get_available_parallelism;
 
 pub use finding::{Fault, Finding, Findings, Place};
 
+use pages::Damaged;
 use space::Moment;
 
 /// How thoroughly a database is checked, and with how much.
@@ -159,21 +161,37 @@ async fn run(
     let mut unreachable = space::check(database, moment, &mut report).await;
     let state = &moment.state;
     files::check_statistics(state, database.directory(), &mut report);
-    let mut done = Progress::new(state, options);
+    let mut done = Progress::new(database, state, options);
     for table in state.tables() {
         report.counts.tables += 1;
         let mut checked = Vec::with_capacity(table.tablets.len());
         for tablet in &table.tablets {
             let Some(device) = database.device(tablet.device) else { continue };
-            let work = Arc::new(Work::new(state, table, tablet, device));
-            maps::check(&work, &mut report);
-            if unreachable.contains(&tablet.device) {
-                continue;
+            let work = |device| Arc::new(Work::new(state, table, tablet, device));
+            maps::check(&work(Arc::clone(&device)), &mut report);
+            let entry = state.devices.get(&tablet.device).and_then(DeviceEntry::mirror);
+            let readers = device.readers();
+            if readers.is_empty() {
+                let fault = Fault::Unreachable("none of its copies is current".to_owned());
+                report.findings.add(work(Arc::clone(&device)).place(), fault);
             }
-            let damaged = pages::check(&work, options, &mut done, &mut report).await;
-            if damaged.unreachable {
-                unreachable.insert(tablet.device);
-            } else if !options.quick {
+            let mut best: Option<(Arc<Work>, Damaged)> = None;
+            for copy in readers {
+                let id = copy.id();
+                // One that has become current since need not have all pages of this version.
+                let was_stale = entry.is_some_and(|mirror| mirror.is_stale(id));
+                if was_stale || unreachable.contains(&id) {
+                    continue;
+                }
+                let work = work(copy);
+                let damaged = pages::check(&work, options, &mut done, &mut report).await;
+                if damaged.unreachable {
+                    unreachable.insert(id);
+                } else if best.as_ref().is_none_or(|(_, best)| !best.is_empty()) {
+                    best = Some((work, damaged));
+                }
+            }
+            if let Some((work, damaged)) = best.filter(|_| !options.quick) {
                 maps::check_rows(&work, &damaged, &mut report);
                 indexes::check(&work, &damaged, options, &mut report).await;
                 checked.push((work, damaged));
@@ -243,11 +261,14 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(state: &CatalogState, options: &CheckOptions) -> Self {
+    fn new(database: &Engine, state: &CatalogState, options: &CheckOptions) -> Self {
         let tablets = state.tables().flat_map(|table| &table.tablets);
-        let segments = tablets.flat_map(|tablet| tablet.segments());
-        let total = segments.map(|segment| segment.pages.len() as u64).sum();
-        Self { done: 0, total, tell: options.progress.clone() }
+        let pages = tablets.map(|tablet| {
+            let copies = database.device(tablet.device).map_or(1, |device| device.readers().len());
+            let pages = tablet.segments().map(|segment| segment.pages.len() as u64);
+            pages.sum::<u64>().saturating_mul(copies as u64)
+        });
+        Self { done: 0, total: pages.sum(), tell: options.progress.clone() }
     }
 
     fn page(&mut self) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cleave_catalog::catalog::{CatalogState, DeviceId};
+use cleave_catalog::catalog::{CatalogState, DeviceEntry, DeviceId};
 use cleave_engine::device::{Device, SpaceStatus};
 use cleave_engine::storage_engine::Engine;
 use cleave_media::Extent;
@@ -17,6 +17,8 @@ struct Owned<'a> {
     table: &'a str,
     segment: SegmentId,
     page: u32,
+    /// The device has it: it does not lie on a mirror of which the device is a stale copy.
+    is_present: bool,
 }
 
 /// The newest catalog version, and how much of each device was in use at that moment.
@@ -34,7 +36,7 @@ pub(super) async fn moment(database: &Engine) -> Moment {
 }
 
 /// Compares the extents of the catalog version with the media and with the map of free space; returns the devices that
-/// do not answer.
+/// do not answer. Pages of a mirror are on each of its copies.
 pub(super) async fn check(
     database: &Engine,
     moment: &Moment,
@@ -42,7 +44,7 @@ pub(super) async fn check(
 ) -> BTreeSet<DeviceId> {
     let mut unreachable = BTreeSet::new();
     let Moment { state, spaces } = moment;
-    for device in database.devices() {
+    for device in database.devices().into_iter().filter(|device| !device.is_mirror()) {
         let mut owned = owned(state, device.id());
         owned.sort_by_key(|owned| owned.extent);
         report.counts.blocks +=
@@ -88,7 +90,8 @@ pub(super) async fn check(
         }
         match device.block_count().await {
             Ok(block_count) => {
-                for page in owned.iter().filter(|page| page.extent.end().0 > block_count) {
+                let present = owned.iter().filter(|page| page.is_present);
+                for page in present.filter(|page| page.extent.end().0 > block_count) {
                     let fault = format!(
                         "its {} lie beyond the media, which has {block_count} blocks",
                         page.extent
@@ -108,8 +111,11 @@ pub(super) async fn check(
 
 fn owned(state: &CatalogState, device: DeviceId) -> Vec<Owned<'_>> {
     let mut owned = Vec::new();
+    let places: BTreeSet<DeviceId> = state.places_on(device).collect();
     for table in state.tables() {
-        for tablet in table.tablets.iter().filter(|tablet| tablet.device == device) {
+        for tablet in table.tablets.iter().filter(|tablet| places.contains(&tablet.device)) {
+            let entry = state.devices.get(&tablet.device).and_then(DeviceEntry::mirror);
+            let is_present = entry.is_none_or(|mirror| !mirror.is_stale(device));
             for segment in tablet.segments() {
                 for entry in &segment.pages {
                     let overflow = entry.overflow.iter().map(|page| (page.page, page.extent));
@@ -120,6 +126,7 @@ fn owned(state: &CatalogState, device: DeviceId) -> Vec<Owned<'_>> {
                         table: &table.schema.name,
                         segment: segment.segment,
                         page,
+                        is_present,
                     }));
                 }
             }
