@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cleave_catalog::error::Result;
+use cleave_engine::write::resync::resync_stale;
 use cleave_query::query_engine::QueryEngine;
 use cleave_replica::backup;
 use cleave_replica::backup::BackupSummary;
@@ -82,6 +83,14 @@ impl Database {
     /// Those of a commit; SQLSTATE 55006 after another host has failed the database over.
     pub fn look_after_replicas(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.replication.replicas.look_after(self))
+    }
+
+    /// Gives the stale copies of mirrors what they lack, where they answer. A server calls it periodically.
+    ///
+    /// # Errors
+    /// As [`resync_stale`].
+    pub fn resync_mirrors(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(resync_stale(self))
     }
 }
 

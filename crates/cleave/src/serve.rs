@@ -60,6 +60,8 @@ const SPARE_COUNT: usize = 64;
 /// The interval of checks of log replicas: when a device is back that was offline when its replica was given up, the
 /// replica ends.
 const REPLICAS_PAUSE: Duration = Duration::from_secs(5);
+/// The least interval of tries to give stale copies of mirrors what they lack.
+const MIRRORS_PAUSE: Duration = Duration::from_secs(5);
 /// The least interval of checks for tables that are due for ANALYZE.
 const ANALYZE_PAUSE: Duration = Duration::from_secs(10);
 /// Failures of ANALYZE that are remembered, so that they are not logged again.
@@ -304,6 +306,7 @@ impl Server {
         upkeep.spawn_on(Arc::clone(self).vacuum_by_itself(), &self.runtime);
         upkeep.spawn_on(Arc::clone(self).analyze_by_itself(), &self.runtime);
         upkeep.spawn_on(Arc::clone(self).look_after_replicas(), &self.runtime);
+        upkeep.spawn_on(Arc::clone(self).resync_mirrors(), &self.runtime);
         let front = Front::default();
         let mut connections = JoinSet::new();
         loop {
@@ -401,6 +404,27 @@ impl Server {
             let failure = failure.map(|error| error.to_string()).unwrap_or_default();
             if failure != told && !failure.is_empty() {
                 self.log(&format!("cannot look after log replicas: {failure}"));
+            }
+            told = failure;
+        }
+    }
+
+    /// Gives stale copies of mirrors what they lack, periodically. After an error, which may come after all pages have
+    /// been read, for at most a quarter of the time.
+    async fn resync_mirrors(self: Arc<Self>) {
+        let mut told = String::new();
+        let mut pause = MIRRORS_PAUSE;
+        loop {
+            tokio::time::sleep(pause).await;
+            let stopwatch = Stopwatch::start();
+            let failure = self.database.resync_mirrors().await.err();
+            pause = MIRRORS_PAUSE;
+            if failure.is_some() {
+                pause = pause.max(3 * stopwatch.elapsed());
+            }
+            let failure = failure.map(|error| error.to_string()).unwrap_or_default();
+            if failure != told && !failure.is_empty() {
+                self.log(&format!("cannot resynchronise mirrors: {failure}"));
             }
             told = failure;
         }

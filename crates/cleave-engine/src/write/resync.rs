@@ -78,6 +78,20 @@ pub async fn resync(engine: &Arc<Engine>, mirror: &Arc<Device>, all: bool) -> Re
     first.map_or(Ok(written), Err)
 }
 
+/// Gives the stale copies of all mirrors what they lack.
+///
+/// # Errors
+/// Those of [`resync`]: the first, when all mirrors are done.
+pub async fn resync_stale(engine: &Arc<Engine>) -> Result<()> {
+    let mut first = None;
+    for mirror in engine.devices() {
+        if let Err(error) = resync(engine, &mirror, false).await {
+            first = first.or(Some(error));
+        }
+    }
+    first.map_or(Ok(()), Err)
+}
+
 /// One copy on its way. See the module's description.
 struct Resync {
     engine: Arc<Engine>,
