@@ -407,7 +407,7 @@ impl Device {
         let stale = mirror.copies.iter().filter(|copy| copy.is_stale).map(|copy| copy.device);
         let state = MirrorState { failed: stale.collect(), doubtful: Vec::new() };
         // A copy tells runs apart by their numbers, and has those of its own tables and of other mirrors.
-        let first = u64::from(self.entry.id.0) << 40 | 1;
+        let first = (u64::from(self.entry.id.0) << 40) | 1;
         (self.run, self.sequence) = (AtomicU64::new(first), AtomicU64::new(first));
         self.mirror = Some(Mirror { copies, state: Mutex::new(state) });
         self

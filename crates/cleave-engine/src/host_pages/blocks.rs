@@ -89,7 +89,10 @@ impl HostPages {
 
     /// The same of a mirror: each page from a copy that has it, and none ahead.
     async fn fetch_from_copies(&self, reads: &[PageRead], pages: &mut [PartialPage]) -> Result<()> {
-        for (read, page) in reads.iter().zip(pages).filter(|(_, page)| !page.is_complete()) {
+        for (read, page) in reads.iter().zip(pages) {
+            if page.is_complete() {
+                continue;
+            }
             let fetched = self.device.ask(|copy| {
                 async move {
                     let item = ReadItem::Blocks(read.page.extent);

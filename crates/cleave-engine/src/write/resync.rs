@@ -149,7 +149,7 @@ impl Resync {
         }
         let count = pages.len();
         let (mirror, copy) = (Arc::clone(&self.mirror), Arc::clone(&self.copy));
-        let restored = stream::iter(pages).map(|(key, (segment, page, held))| {
+        let outcomes = stream::iter(pages).map(|(key, (segment, page, held))| {
             let (mirror, copy) = (Arc::clone(&mirror), Arc::clone(&copy));
             async move {
                 let restoring = SpawnedTask::spawn(async move {
@@ -158,8 +158,8 @@ impl Resync {
                 (key, joined(restoring.join().await))
             }
         });
-        let mut restored = std::pin::pin!(restored.buffer_unordered(PAGES_AT_ONCE));
-        while let Some((key, outcome)) = restored.next().await {
+        let mut outcomes = std::pin::pin!(outcomes.buffer_unordered(PAGES_AT_ONCE));
+        while let Some((key, outcome)) = outcomes.next().await {
             match outcome? {
                 Ok(is_written) => {
                     self.seen.insert(key);
