@@ -19,7 +19,7 @@ use cleave_fragment::waiting;
 use cleave_sql::statement::parse::{PlaceTablets, Placing};
 use cleave_txn::LockMode;
 
-use super::{Outcome, Session};
+use super::{Outcome, Session, rights};
 use crate::database::Database;
 
 /// How long writers of a table may wait behind the lock of a move that waits itself, and the pause between two tries.
@@ -36,6 +36,7 @@ pub(super) async fn run(session: &mut Session, statement: PlaceTablets) -> Resul
     let database = Arc::clone(&session.database);
     let table = {
         let state = session.names();
+        rights::check_on(session, &state)?;
         if if_exists && !state.has_table_named(&name) {
             return Ok(done);
         }

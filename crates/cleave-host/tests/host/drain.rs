@@ -359,6 +359,27 @@ async fn readers_and_writers_go_on_while_tables_move_to_and_fro() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_table_is_committed_on_a_device_that_was_removed() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, database) = fresh().await;
+    let (_nas, _) = attach_nas(&database, outside.path()).await;
+    let (mut session, mut other) = (database.session(), database.session());
+    // It has no rows, and so no space there that would keep the device.
+    run(&mut session, "BEGIN; CREATE TABLE t (id int PRIMARY KEY) WITH (device = nas)").await;
+    run(&mut other, "DROP DEVICE nas").await;
+    let error = refused(&mut session, "COMMIT").await;
+    assert_eq!(error.sqlstate(), "55000", "{error}");
+    assert!(error.to_string().contains("\"t\" was to lie on a device"), "{error}");
+    assert_eq!(refused(&mut session, "SELECT * FROM t").await.sqlstate(), "42P01");
+    drop((session, other, database));
+    let database = open(directory.path()).await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)").await;
+    assert_eq!(row(&mut session, "SELECT * FROM t").await, "1");
+    assert_clean(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_drained_is_refused() {
     let outside = tempfile::tempdir().unwrap();
     let (_directory, database, nas, _) = with_nas(outside.path()).await;

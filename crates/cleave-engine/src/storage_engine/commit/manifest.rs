@@ -7,17 +7,17 @@
 //!    version, and gives up the log and space that it no longer needs. From the first file on it cannot be cancelled:
 //!    it runs to its end on a thread of its own, whether or not the session still waits.
 //!
-//! Invariant: a manifest names nothing that is not durable; where it is not known which manifest is on disk, the
-//! database stops. Source: rule 25, `docs/design/versions-and-commit.md`.
+//! Invariants: a manifest names nothing that is not durable, and no device that it does not list; where it is not known
+//! which manifest is on disk, the database stops. Source: rule 25, `docs/design/versions-and-commit.md`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cleave_catalog::catalog::manifest;
 use cleave_catalog::catalog::manifest::ReplaceError;
-use cleave_catalog::catalog::{CatalogState, DeviceId, DeviceKind};
+use cleave_catalog::catalog::{CatalogState, DeviceId, DeviceKind, TableState};
 use cleave_catalog::commitment;
-use cleave_catalog::error::{Error, Result};
+use cleave_catalog::error::{Error, Fault, Result};
 use cleave_fragment::waiting;
 use cleave_media::{Clock, SystemClock};
 use cleave_store::{SegmentDirectory, SegmentId};
@@ -83,6 +83,7 @@ pub(super) async fn settings(mut edit: CatalogEdit) -> Result<Published> {
 pub(super) async fn commit(mut edit: CatalogEdit) -> Result<Published> {
     let database = Arc::clone(&edit.database);
     Step::Validate.enter()?;
+    check_devices(&edit.next)?;
     Step::Log.enter()?;
     sync_pages(&edit).await?;
     note_stale(&mut edit);
@@ -109,6 +110,20 @@ pub(super) async fn commit(mut edit: CatalogEdit) -> Result<Published> {
     }
     let log_end = state.log_end;
     Ok(Published { state, log_end })
+}
+
+/// Refuses a table on a device that `next` does not list: no incarnation could read that manifest. A tablet without
+/// pages has no space on its device, so that nothing has kept that from being removed since the statement chose it.
+fn check_devices(next: &CatalogState) -> Result<()> {
+    let is_listed = |table: &TableState| {
+        table.tablets.iter().all(|tablet| next.devices.contains_key(&tablet.device))
+    };
+    let Some(table) = next.tables.values().find(|table| !is_listed(table)) else { return Ok(()) };
+    let message = format!(
+        "table \"{}\" was to lie on a device that was removed meanwhile",
+        table.schema.name
+    );
+    Err(Error::Invalid { message, fault: Fault::State, position: None })
 }
 
 /// Makes durable the pages that the manifest will name: those of `edit`, and those of small commits before it.
