@@ -261,11 +261,11 @@ async fn cores_of_a_device_write_a_stage_together() {
     run(&mut session, "SET stages = off").await;
     let expected = rows(&mut session, staged).await;
     run(&mut session, "SET stages = always").await;
-    for (memory, cores) in [("64MB", " by 2 cores"), ("16MB", " by 2 cores")] {
+    for memory in ["64MB", "16MB"] {
         run(&mut session, &format!("SET device_memory = '{memory}'")).await;
         assert_eq!(rows(&mut session, staged).await, expected, "{memory}");
         let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {staged}")).await.concat();
-        assert!(plan.contains(cores), "{memory}: {plan}");
+        assert!(plan.contains("written to 2 tablets in "), "{memory}: {plan}");
     }
     // What is known of its columns: a key has as many values as rows.
     let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {staged}")).await.concat();

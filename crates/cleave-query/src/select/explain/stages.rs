@@ -35,13 +35,13 @@ pub(super) fn lines(query: &PlannedQuery) -> Vec<(String, String)> {
                 time(set.cost)
             ),
             false => {
+                // Not the cores: each has tablets of its own, but where operators spill, one core writes to all.
                 let tablets = set.table.tablets.iter();
-                let written = tablets.filter(|tablet| tablet.row_count() > 0).count();
-                let cores = match written.div_ceil(set.device_count().max(1)) {
-                    0 | 1 => String::new(),
-                    cores => format!(" by {cores} cores"),
+                let tablets = match tablets.filter(|tablet| tablet.row_count() > 0).count() {
+                    written if written > set.device_count() => format!(" to {written} tablets"),
+                    _ => String::new(),
                 };
-                format!("written in {}{cores}", time(stage.elapsed))
+                format!("written{tablets} in {}", time(stage.elapsed))
             }
         };
         let text = format!(
