@@ -283,6 +283,49 @@ async fn tables_over_several_devices_get_the_rows_that_statements_insert() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_by_range_stay_where_bounds_are_the_same() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let _served = attach_two(&database, outside.path()).await;
+    let mut session = database.session();
+    let with = |devices: &str, bounds: &str| {
+        format!("WITH (devices = ({devices}), tablet_by = range (id), bounds = ({bounds}))")
+    };
+    let along = with("nas, san", "1000, 2000, 3000");
+    for sql in [
+        format!("CREATE TABLE r (id int, note text) {along}").as_str(),
+        "INSERT INTO r SELECT v, 'note ' || v FROM generate_series(0, 3999) AS s(v)",
+        "CHECKPOINT",
+        // In the delta, and without a value.
+        "INSERT INTO r VALUES (-1, 'low'), (2500, 'third'), (NULL, 'none')",
+        "SET update_placement = device",
+    ] {
+        run(&mut session, sql).await;
+    }
+    for (clause, by_fragments) in [
+        (along.clone(), true),
+        (with("nas, san", "1000, 2000, 3001"), false),
+        (with("san, nas", "1000, 2000, 3000"), false),
+        ("WITH (devices = (nas, san), tablet_by = round_robin)".to_owned(), false),
+    ] {
+        let before = fragments(&database).await;
+        run(&mut session, &format!("CREATE TABLE c {clause} AS SELECT note, id FROM r")).await;
+        let made = fragments(&database).await - before;
+        assert_eq!(made, if by_fragments { 2 } else { 0 }, "{clause}");
+        for condition in ["true", "id < 1000", "id BETWEEN 2000 AND 2999", "id IS NULL"] {
+            let figures =
+                |t| format!("SELECT count(*), sum(id), max(note) FROM {t} WHERE {condition}");
+            let expected = row(&mut session, &figures("r")).await;
+            assert_eq!(row(&mut session, &figures("c")).await, expected, "{clause} {condition}");
+        }
+        let report = database.check(&CheckOptions::default()).await.unwrap();
+        assert!(report.is_clean(), "{clause}: {:#?}", report.findings);
+        run(&mut session, "DROP TABLE c").await;
+    }
+    assert_no_leak_soon(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn explain_names_the_devices_that_write() {
     let outside = tempfile::tempdir().unwrap();
     let (_directory, database) = fresh().await;
