@@ -17,7 +17,7 @@
 //! holds up no other. The scans of a run may be locked when the table's are; no other lock is taken within one.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -32,6 +32,9 @@ use crate::morsel::MorselSource;
 const OTHERS_MAX: usize = 16;
 /// Most leaves of a scan that others see.
 const LEAVES_MAX: usize = 32;
+/// Most pages on which others work for a scan that begins no morsel meanwhile: about as many as a history keeps where
+/// pages are large. Rows of a cursor may be fetched much later, or never.
+const AHEAD_MAX: u32 = 4096;
 /// The longest wait for another scan, and the shortest limit of one.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 const WAIT_MIN: Duration = Duration::from_millis(1);
@@ -55,6 +58,8 @@ pub(crate) struct LiveScan {
     places: OnceLock<Vec<(u32, u32, u32)>>,
     /// Morsels that it has begun to read.
     begun: Mutex<HashSet<u32>>,
+    /// Pages on which others have worked for it since it began the last one.
+    ahead: AtomicU32,
     patience: Mutex<Patience>,
 }
 
@@ -85,6 +90,17 @@ impl LiveScan {
     /// It begins to read this morsel.
     pub(crate) fn begins(&self, morsel: u32) {
         self.begun().insert(morsel);
+        self.ahead.store(0, Relaxed);
+    }
+
+    /// Another scan evaluates leaves of it on a page.
+    pub(crate) fn is_served(&self) {
+        self.ahead.fetch_add(1, Relaxed);
+    }
+
+    /// Whether others still work for it.
+    fn goes_on(&self) -> bool {
+        self.ahead.load(Relaxed) < AHEAD_MAX
     }
 
     /// It has read a morsel and evaluated its conditions by itself, in this time.
@@ -217,14 +233,15 @@ pub(crate) struct Held {
 }
 
 impl LiveScans {
-    /// Scans of the same table as `scan`, of other runs: the oldest ones.
+    /// Scans of the same table as `scan`, of other runs: the oldest ones that go on.
     pub(crate) fn beside(&self, scan: &LiveScan) -> Vec<Arc<LiveScan>> {
         if self.count.load(Relaxed) < 2 {
             return Vec::new();
         }
         let tables = self.tables();
         let of_table = tables.get(&scan.table_id).map_or(&[][..], Vec::as_slice).iter();
-        of_table.filter(|other| other.run != scan.run).take(OTHERS_MAX).cloned().collect()
+        let others = of_table.filter(|other| other.run != scan.run && other.goes_on());
+        others.take(OTHERS_MAX).cloned().collect()
     }
 
     /// Whether `page` is for `scan` to evaluate, which then has a claim to it.
@@ -324,6 +341,7 @@ impl HistoryUse {
                 morsels: Arc::downgrade(morsels),
                 places: OnceLock::new(),
                 begun: Mutex::default(),
+                ahead: AtomicU32::default(),
                 patience: Mutex::default(),
             });
             self.owner().live().add(&scan);

@@ -97,6 +97,22 @@ fn a_scan_wants_the_pages_of_its_list_that_it_has_not_begun() {
     assert!(live.beside(&third).is_empty());
 }
 
+#[test]
+fn others_work_for_a_scan_that_stands_still_on_so_many_pages() {
+    let history = Arc::new(FilterHistory::new(1 << 20));
+    let listed = morsels(3);
+    let (_one, still) = begin(&history, &[1], 5, &listed);
+    let (_two, other) = begin(&history, &[1], 6, &listed);
+    let is_seen = || !history.live().beside(&other).is_empty();
+    for _ in 0..AHEAD_MAX {
+        assert!(is_seen());
+        still.is_served();
+    }
+    assert!(!is_seen());
+    still.begins(0);
+    assert!(is_seen());
+}
+
 fn held(turn: Turn) -> Held {
     match turn {
         Turn::Wait(held) => held,

@@ -59,9 +59,13 @@ impl SharedScan {
     pub(super) fn wanted(&self, page: &PageKey) -> Vec<Arc<AskedLeaf>> {
         let mut wanted: Vec<Arc<AskedLeaf>> = Vec::new();
         for other in self.history.live().beside(&self.own) {
+            if wanted.len() == LEAVES_MAX {
+                break;
+            }
             if !other.wants(page) {
                 continue;
             }
+            let before = wanted.len();
             for asked in other.asked() {
                 let is_same = |known: &Arc<AskedLeaf>| known.leaf.id == asked.leaf.id;
                 if wanted.iter().any(is_same) || self.history.knows(&asked.leaf, page) {
@@ -69,8 +73,11 @@ impl SharedScan {
                 }
                 wanted.push(Arc::clone(asked));
                 if wanted.len() == LEAVES_MAX {
-                    return wanted;
+                    break;
                 }
+            }
+            if wanted.len() > before {
+                other.is_served();
             }
         }
         wanted
