@@ -27,6 +27,10 @@ use world::World;
 /// Most devices of a simulation, and most morsels of all its statements.
 const DEVICES_MAX: i64 = 100_000;
 const MORSELS_MAX: u64 = 100_000_000;
+/// Most runs of fragments, of which all are remembered.
+const RUNS_MAX: u64 = 2_000_000;
+/// Most bytes of rows or pages of a morsel.
+const MORSEL_BYTES_MAX: u64 = 1 << 30;
 /// Core time of a device before the first morsel of a run: what a fragment takes beside its operators
 /// (`docs/benchmarks.md`, processor time of a device).
 const START_MS: f64 = 2.0;
@@ -132,10 +136,10 @@ struct CostOptions {
     #[arg(long, value_name = "SHARE", default_value_t = 4e-6, value_parser = share)]
     selectivity: f64,
     /// Bytes of rows that a morsel gives [default: 512, or by the profile]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = morsel_bytes)]
     result_bytes: Option<u64>,
     /// Bytes of pages of a morsel, where the host reads them [default: 1MB, or by the profile]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = morsel_bytes)]
     page_bytes: Option<u64>,
     /// Bytes of a slot [default: 256kB, or by the profile]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
@@ -196,12 +200,24 @@ impl SimulateOptions {
                 format!("{morsels} morsels in all are more than the {MORSELS_MAX} that may be");
             return Err(Failure::Usage(message));
         }
+        let runs = devices as u64 * u64::from(self.statements);
+        if runs > RUNS_MAX {
+            let message = format!("{runs} runs in all are more than the {RUNS_MAX} that may be");
+            return Err(Failure::Usage(message));
+        }
         let scan =
             Scan { rows: costs.rows, columns: costs.columns, selectivity: costs.selectivity };
         let priced = profile.and_then(|profile| scan.price(profile, costs.slot_count));
         let ms = |given: Option<f64>, priced: Option<u64>, default: f64| {
             given.map(|ms| nanoseconds(ms / 1e3)).or(priced).unwrap_or(nanoseconds(default / 1e3))
         };
+        let result_bytes = costs.result_bytes.or(priced.map(|p| p.result_bytes)).unwrap_or(512);
+        let slot_bytes = costs.slot_bytes.or(priced.map(|p| p.slot_bytes)).unwrap_or(256 << 10);
+        let slot_bytes = slot_bytes.max(1);
+        if morsels.saturating_mul(result_bytes / slot_bytes) > MORSELS_MAX {
+            let message = format!("rows of {result_bytes} bytes a morsel take too many slots");
+            return Err(Failure::Usage(message));
+        }
         // What is given for this number of devices counts: others have it at another place, or not at all.
         let is_there = |device: &usize| *device < devices;
         Ok(Scenario {
@@ -221,13 +237,9 @@ impl SimulateOptions {
                 None => nanoseconds(START_MS / 1e3),
             },
             slow: self.slow.iter().filter(|(device, _)| is_there(device)).copied().collect(),
-            result_bytes: costs.result_bytes.or(priced.map(|p| p.result_bytes)).unwrap_or(512),
+            result_bytes,
             page_bytes: costs.page_bytes.or(priced.map(|p| p.page_bytes)).unwrap_or(1 << 20),
-            slot_bytes: costs
-                .slot_bytes
-                .or(priced.map(|p| p.slot_bytes))
-                .unwrap_or(256 << 10)
-                .max(1),
+            slot_bytes,
             slot_count: costs.slot_count,
             node_rate: costs
                 .link
@@ -317,6 +329,14 @@ fn lost(text: &str) -> Result<(usize, f64), String> {
 /// Devices are counted from 0.
 fn place(text: &str) -> Result<usize, String> {
     text.trim().parse().map_err(|_| format!("{text} is no number of a device; the first is 0"))
+}
+
+fn morsel_bytes(text: &str) -> Result<u64, String> {
+    let count = bytes(text)?;
+    match count <= MORSEL_BYTES_MAX {
+        true => Ok(count),
+        false => Err(format!("a morsel has up to {MORSEL_BYTES_MAX} bytes")),
+    }
 }
 
 fn share(text: &str) -> Result<f64, String> {

@@ -262,8 +262,8 @@ impl Wire {
     fn carry(&mut self, now: u64, bytes: u64) -> u64 {
         let takes = takes_ns(bytes, self.bytes_per_second);
         self.free_at = self.free_at.max(now).saturating_add(takes);
-        self.busy_ns += takes;
-        self.bytes += bytes;
+        self.busy_ns = self.busy_ns.saturating_add(takes);
+        self.bytes = self.bytes.saturating_add(bytes);
         self.free_at
     }
 }
@@ -426,7 +426,7 @@ impl<'a> World<'a> {
             busy_ns: self.devices.iter().map(|device| device.busy_ns).collect(),
             host_busy_ns: self.host.busy_ns,
             link_busy_ns: self.host.up.busy_ns,
-            link_bytes: self.host.up.bytes + self.host.down.bytes,
+            link_bytes: self.host.up.bytes.saturating_add(self.host.down.bytes),
             ..self.figures
         }
     }
@@ -436,7 +436,7 @@ impl<'a> World<'a> {
             Event::ToNode { node, run, down, bytes } => {
                 if !self.nodes[node].is_lost {
                     let through = self.nodes[node].down.carry(self.now, bytes);
-                    self.at(through + self.hop_ns(), Event::AtNode { node, run, down });
+                    self.after(through, self.hop_ns(), Event::AtNode { node, run, down });
                 }
             }
             Event::AtNode { node, run, down } => {
@@ -447,7 +447,7 @@ impl<'a> World<'a> {
             }
             Event::ToHost { run, up, bytes } => {
                 let through = self.host.up.carry(self.now, bytes);
-                self.at(through + self.hop_ns(), Event::AtHost { run, up });
+                self.after(through, self.hop_ns(), Event::AtHost { run, up });
             }
             Event::AtHost { run, up } => self.arrive(run, up),
             Event::Done { device, piece, ns } => {
@@ -563,7 +563,7 @@ impl<'a> World<'a> {
             device.ready.clear();
             device.runs.clear();
         }
-        self.at(self.now + NOTICE_NS, Event::Noticed { node });
+        self.after(self.now, NOTICE_NS, Event::Noticed { node });
     }
 
     /// The connections to a node are gone: what ran there is run over the pages of a mirror, or fails.
@@ -608,7 +608,7 @@ impl<'a> World<'a> {
         self.figures.messages += 1;
         let node = self.devices[self.runs[run].device].node;
         let through = self.host.down.carry(self.now, bytes);
-        self.at(through + self.hop_ns(), Event::ToNode { node, run, down, bytes });
+        self.after(through, self.hop_ns(), Event::ToNode { node, run, down, bytes });
     }
 
     /// A device's message about a run, to the host.
@@ -621,7 +621,12 @@ impl<'a> World<'a> {
         self.figures.messages += 1;
         let node = self.devices[self.runs[run].device].node;
         let through = self.nodes[node].up.carry(self.now, bytes);
-        self.at(through + self.hop_ns(), Event::ToHost { run, up, bytes });
+        self.after(through, self.hop_ns(), Event::ToHost { run, up, bytes });
+    }
+
+    /// As much later than `time`, or at the end of all time.
+    fn after(&mut self, time: u64, ns: u64, event: Event) {
+        self.at(time.saturating_add(ns), event);
     }
 
     fn at(&mut self, time: u64, event: Event) {

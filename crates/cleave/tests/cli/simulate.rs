@@ -85,4 +85,16 @@ fn a_measured_profile_is_read_and_others_are_refused() {
     assert!(cleave(&["simulate", "--published", "abacus"]).fails(1).contains("smartssd"));
     let many = cleave(&["simulate", "--devices", "100000", "--statements", "100000"]);
     assert!(many.fails(1).contains("more than the 100000000"));
+    let runs = ["simulate", "--devices", "1000", "--statements", "100000", "--morsels", "1"];
+    assert!(cleave(&runs).fails(1).contains("100000000 runs"));
+    let slots = ["simulate", "--devices", "1000", "--result-bytes", "1GB", "--slot-bytes", "1"];
+    assert!(cleave(&slots).fails(1).contains("too many slots"));
+    assert!(cleave(&["simulate", "--page-bytes", "2GB"]).fails(1).contains("1073741824"));
+}
+
+#[test]
+fn times_beyond_all_time_are_no_error() {
+    let options = ["--devices", "1", "--morsels", "4", "--stealing", "off", "--morsel-ms", "1e9"];
+    let found = lines(&[&options[..], &["--slow", "0=1e6"]].concat());
+    assert_eq!(found[0]["by_own"], 4, "{found:?}");
 }

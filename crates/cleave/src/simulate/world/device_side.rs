@@ -39,7 +39,8 @@ impl World<'_> {
     /// A core of `device` is done with a piece.
     pub(super) fn done(&mut self, device: usize, piece: Piece, ns: u64) {
         self.devices[device].free_cores += 1;
-        self.devices[device].busy_ns += ns;
+        let busy_ns = &mut self.devices[device].busy_ns;
+        *busy_ns = busy_ns.saturating_add(ns);
         match piece {
             Piece::Start { run } => self.start(run),
             Piece::Morsel { run, partition } => {
@@ -274,7 +275,7 @@ impl World<'_> {
             };
             let ns = times(takes, self.devices[device].slowness);
             self.devices[device].free_cores -= 1;
-            self.at(self.now + ns, Event::Done { device, piece, ns });
+            self.after(self.now, ns, Event::Done { device, piece, ns });
         }
     }
 

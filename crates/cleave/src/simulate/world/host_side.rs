@@ -124,7 +124,7 @@ impl World<'_> {
     /// A core of the host is done with a job.
     pub(super) fn host_done(&mut self, job: Job, ns: u64) {
         self.host.free_cores += 1;
-        self.host.busy_ns += ns;
+        self.host.busy_ns = self.host.busy_ns.saturating_add(ns);
         match job {
             // A lost device's part is the host's: only pages are asked for.
             Job::Send(run, down) if self.runs[run].host.takes(down) => self.send(run, down),
@@ -195,7 +195,7 @@ impl World<'_> {
                 host.is_asking = true;
                 let attempt = host.attempt;
                 let pause_ns = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
-                self.at(self.now.saturating_add(pause_ns), Event::Look { run, attempt });
+                self.after(self.now, pause_ns, Event::Look { run, attempt });
             }
         }
     }
@@ -309,7 +309,7 @@ impl World<'_> {
                 Job::Send(_, Down::Execute) => costs.run_ns,
                 Job::Send(..) => costs.message_ns,
                 Job::Take(_, Up::Slot { bytes }) => {
-                    costs.message_ns + takes_ns(bytes, costs.decode_rate)
+                    costs.message_ns.saturating_add(takes_ns(bytes, costs.decode_rate))
                 }
                 Job::Take(..) => costs.message_ns,
                 Job::Morsel { run, place, .. } => {
@@ -319,7 +319,7 @@ impl World<'_> {
                 }
             };
             self.host.free_cores -= 1;
-            self.at(self.now + ns, Event::HostDone { job, ns });
+            self.after(self.now, ns, Event::HostDone { job, ns });
         }
     }
 }
