@@ -433,9 +433,11 @@ fn helpers_of(
     let streamed = request.inputs.iter().find(|(number, _)| *number == scan.input);
     let morsel_count = streamed.map_or(0, |(_, morsels)| morsels.len());
     let is_long = morsel_count >= MORSELS_TO_LEND.saturating_mul(own as usize);
+    // Each partition takes as many as it reads ahead: further ones would find none.
+    let count = (morsel_count / READ_AHEAD).saturating_sub(own as usize).min(LENT_COUNT_MAX);
     // A scan that stops at a number of rows is better off with few partitions.
     match is_long && scan.fetch.is_none() && !sees_all_rows(plan) {
-        true => engine.helpers(LENT_COUNT_MAX),
+        true => engine.helpers(count),
         false => Vec::new(),
     }
 }

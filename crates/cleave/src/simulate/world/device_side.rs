@@ -108,8 +108,9 @@ impl World<'_> {
         let morsels = self.runs[run].lease.kept;
         let own = self.scenario.cores.min(morsels).max(1) as usize;
         let has_many = morsels as usize >= MORSELS_FOR_LOANS * own;
+        let loans_max = (morsels as usize / HELD_MAX).saturating_sub(own).min(LOANS_MAX);
         let helpers = match self.scenario.stealing.is_by_node() && has_many {
-            true => self.nodes[node].engines.helpers(number, LOANS_MAX, |_| true),
+            true => self.nodes[node].engines.helpers(number, loans_max, |_| true),
             false => Vec::new(),
         };
         let loans = helpers.into_iter().map(|helper| Loan { helper, engine: number });
