@@ -71,7 +71,53 @@ impl Engine {
         copies: &[String],
     ) -> Result<Arc<Device>> {
         let mut edit = CatalogEdit::begin(self).await?;
-        check_name(&edit, name)?;
+        let device = self.make_mirror(&mut edit, name, copies).await?;
+        self.commit(Changes::settings(edit)).await?;
+        Ok(device)
+    }
+
+    /// The mirror whose copies are those called `copies`, in this order; of several the first one.
+    pub fn mirror_of(&self, copies: &[String]) -> Option<Arc<Device>> {
+        let is_it = |device: &Arc<Device>| {
+            let own = device.copies();
+            device.is_mirror()
+                && own.iter().map(|(copy, _)| copy.name()).eq(copies.iter().map(String::as_str))
+        };
+        self.devices().into_iter().find(is_it)
+    }
+
+    /// For each list of copies the [mirror of these](Engine::mirror_of). Those that are not there are made by one
+    /// commit, and have the names of their copies.
+    ///
+    /// # Errors
+    /// As [`Engine::add_mirror`]; then none is made.
+    pub async fn mirrors_of(self: &Arc<Self>, lists: &[Vec<String>]) -> Result<Vec<Arc<Device>>> {
+        let mut edit = CatalogEdit::begin(self).await?;
+        let mut mirrors = Vec::with_capacity(lists.len());
+        for copies in lists {
+            let mirror = match self.mirror_of(copies) {
+                Some(mirror) => mirror,
+                None => self.make_mirror(&mut edit, &copies.join("+"), copies).await?,
+            };
+            mirrors.push(mirror);
+        }
+        if !edit.devices.is_empty() {
+            self.commit(Changes::settings(edit)).await?;
+        }
+        Ok(mirrors)
+    }
+
+    /// A new mirror, which is there once `edit` is committed.
+    ///
+    /// # Errors
+    /// As [`Engine::add_mirror`].
+    async fn make_mirror(
+        &self,
+        edit: &mut CatalogEdit,
+        name: &str,
+        copies: &[String],
+    ) -> Result<Arc<Device>> {
+        check_name(edit, name)?;
         let mut devices: Vec<Arc<Device>> = Vec::with_capacity(copies.len());
         for copy in copies {
             let device = self.device_named(copy)?;
@@ -106,7 +152,6 @@ impl Engine {
         device.set_timeout(self.device_timeout);
         edit.next.devices.insert(id, entry);
         edit.devices.push(Arc::clone(&device));
-        self.commit(Changes::settings(edit)).await?;
         Ok(device)
     }
 

@@ -17,13 +17,15 @@ use cleave_catalog::settings::Settings;
 use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
 use cleave_engine::write::build_index::{build_index, build_index_within};
 use cleave_sql::statement::ddl::check_class;
-use cleave_sql::statement::placement::{DeviceShare, device_list};
+use cleave_sql::statement::placement::{DeviceShare, Placement, device_list};
 use cleave_sql::statement::{CreateIndex, CreateTable};
 use cleave_store::{TableSchema, TabletId};
 
 use super::definitions::Definition;
 use super::foreign_key_rules::{Own, drop_references};
-use super::{Outcome, Session, block, definitions, foreign_key_rules, locking, rules, sequences};
+use super::{
+    Outcome, Session, block, definitions, foreign_key_rules, locking, roles, rules, sequences,
+};
 use crate::database::Database;
 
 /// Runs CREATE TABLE.
@@ -39,6 +41,10 @@ pub(super) async fn new_table(
     session: &mut Session,
     mut create: CreateTable,
 ) -> Result<Option<(Definition, Arc<TableSchema>)>> {
+    if let Some(count) = create.placement.mirrors.filter(|count| *count > 1) {
+        let devices = Box::pin(on_mirrors(session, &create.placement, count)).await?;
+        create.placement.devices = devices;
+    }
     let name = &create.schema.name;
     let names: &[&str] = if create.temporary.is_some() { &[] } else { &[name] };
     foreign_key_rules::hold_referenced(session, name, create.foreign_keys.iter()).await?;
@@ -79,6 +85,61 @@ pub(super) async fn new_table(
     Ok(Some((definition, schema)))
 }
 
+/// The mirrors of `count` copies over the devices of `placement`, each with the weight of the one that is read first:
+/// of each device and those behind it, in a ring. Those that there are not yet are made, and stay, whatever becomes of
+/// the table. Before its definition begins: they are committed by themselves.
+async fn on_mirrors(
+    session: &Session,
+    placement: &Placement,
+    count: u32,
+) -> Result<Vec<DeviceShare>> {
+    session.check_may_write("CREATE TABLE")?;
+    let database = &session.database;
+    let mut shares = shares(placement, session.in_force())?;
+    let names: Vec<String> = shares.iter().map(|share| share.name.clone()).collect();
+    names.iter().try_for_each(|name| database.device_named(name).map(drop))?;
+    let copy_count = usize::try_from(count).unwrap_or(usize::MAX);
+    if copy_count > names.len() {
+        let message = format!(
+            "mirrors = {count} over {} devices ({}): each copy of a page lies on another one",
+            names.len(),
+            names.join(", ")
+        );
+        return Err(Error::Invalid { message, fault: Fault::Parameter, position: None });
+    }
+    let from = |first: usize| -> Vec<String> {
+        names.iter().cycle().skip(first).take(copy_count).cloned().collect()
+    };
+    let ring: Vec<Vec<String>> = (0..names.len()).map(from).collect();
+    let known: Option<Vec<_>> = ring.iter().map(|copies| database.mirror_of(copies)).collect();
+    let mirrors = match known {
+        Some(mirrors) => mirrors,
+        None if database.catalog().rights.is_superuser(roles::actor(&session.settings)) => {
+            database.mirrors_of(&ring).await?
+        }
+        None => {
+            return Err(roles::refused(
+                "must be superuser to make mirrors; name devices of which there are some",
+            ));
+        }
+    };
+    for (share, mirror) in shares.iter_mut().zip(&mirrors) {
+        mirror.name().clone_into(&mut share.name);
+    }
+    Ok(shares)
+}
+
+/// The devices that `placement` names, or else `settings`.
+fn shares(placement: &Placement, settings: &Settings) -> Result<Vec<DeviceShare>> {
+    match placement.devices.as_slice() {
+        [] => {
+            let names = device_list(&settings.default_device)?.into_iter();
+            Ok(names.map(DeviceShare::of).collect())
+        }
+        shares => Ok(shares.to_vec()),
+    }
+}
+
 /// The device of each tablet of a new table: by the devices' weights, and in turn.
 fn tablets(
     database: &Database,
@@ -86,13 +147,7 @@ fn tablets(
     create: &CreateTable,
 ) -> Result<Vec<DeviceId>> {
     let placement = &create.placement;
-    let shares: Vec<DeviceShare> = match placement.devices.as_slice() {
-        [] => {
-            let names = device_list(&settings.default_device)?.into_iter();
-            names.map(DeviceShare::of).collect()
-        }
-        shares => shares.to_vec(),
-    };
+    let shares = shares(placement, settings)?;
     let device = |share: &DeviceShare| Ok(database.device_named(&share.name)?.id());
     let devices: Vec<DeviceId> = shares.iter().map(device).collect::<Result<_>>()?;
     let weights: Vec<u32> = shares.iter().map(|share| share.weight).collect();

@@ -1,5 +1,5 @@
 //! Placement of a new table: `WITH (devices = (nas * 3, san), tablets = 4, tablet_by = hash (id))`, or
-//! `WITH (tablet_by = range (id), bounds = (1000, 2000))`.
+//! `WITH (tablet_by = range (id), bounds = (1000, 2000))`, each also with `mirrors = 2`.
 //!
 //! The syntax is PostgreSQL's for storage parameters, because a table lies on any number of devices and a tablespace is
 //! one name. PostgreSQL's own parameters concern pages that are changed in place, and its vacuum. Those that tools send
@@ -21,6 +21,8 @@ use crate::statement::names::{fold, position_of};
 pub struct Placement {
     /// The devices, no two the same; none: not given.
     pub devices: Vec<DeviceShare>,
+    /// How many of the devices have each page, 1 or more.
+    pub mirrors: Option<u32>,
     /// Tablets, from 1 to [`TABLET_COUNT_MAX`]; where bounds are given, as many as these make.
     pub tablet_count: Option<u32>,
     /// What decides the tablet of a row.
@@ -86,6 +88,10 @@ pub fn placement(options: &ast::CreateTableOptions, schema: &TableSchema) -> Res
                 let devices = devices(value).map_err(|error| error.at(position))?;
                 std::mem::replace(&mut placement.devices, devices).is_empty()
             }
+            "mirrors" => {
+                let count = mirror_count(value).map_err(|error| error.at(position))?;
+                placement.mirrors.replace(count).is_none()
+            }
             "tablets" => {
                 let count = tablet_count(value).map_err(|error| error.at(position))?;
                 placement.tablet_count.replace(count).is_none()
@@ -102,7 +108,7 @@ pub fn placement(options: &ast::CreateTableOptions, schema: &TableSchema) -> Res
             "fillfactor" | "parallel_workers" | "toast_tuple_target" => true,
             name if name.starts_with("autovacuum_") => true,
             _ => {
-                let hint = "there are device (or devices), tablets, tablet_by and bounds";
+                let hint = "there are device (or devices), mirrors, tablets, tablet_by and bounds";
                 let what = format!("storage parameter \"{name}\"");
                 return Err(unsupported(&what, Some(hint)).at(position));
             }
@@ -251,6 +257,14 @@ fn device_name(value: &ast::Expr) -> Result<String> {
     };
     name.ok_or_else(|| {
         invalid(format!("{value} is not the name of a device: say (a, b) for several"))
+    })
+}
+
+fn mirror_count(value: &ast::Expr) -> Result<u32> {
+    let number = value.to_string();
+    let count = number.parse::<u32>().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| {
+        refused(format!("mirrors = {number}: it is the number of devices that have each page"))
     })
 }
 
