@@ -1,14 +1,16 @@
 //! The rows of the table `cleave.tablets`: a snapshot's tables in, one row a tablet out.
 //!
 //! Everybody may read it, since names and sizes of tables are in `pg_class` as well. As there, rows are counted only
-//! for roles that may read the table. No device is asked. Pages that are shipped with a snapshot lie on no device, and
-//! are not counted.
+//! for roles that may read the table. No device is asked. The copies of a mirror are as they are now. Pages that are
+//! shipped with a snapshot lie on no device, and are not counted.
 
 use std::sync::Arc;
 
 use cleave_catalog::catalog::rights::Privilege;
-use cleave_catalog::catalog::{CatalogState, TableState, TabletState};
+use cleave_catalog::catalog::{CatalogState, DeviceId, TableState, TabletState};
 use cleave_catalog::error::Result;
+use cleave_engine::device::Device;
+use cleave_engine::storage_engine::Engine;
 use datafusion::arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
 
 use super::pg_catalog;
@@ -22,6 +24,8 @@ struct Listed {
     table: String,
     tablet: u32,
     device: String,
+    /// Of a mirror, the devices that have its pages.
+    copies: Option<String>,
     /// How the table is divided; None: it is not.
     division: Option<String>,
     /// None: the asker may not know.
@@ -39,11 +43,15 @@ struct Listed {
 /// None that a statement is to blame for.
 pub(super) fn batch(context: &StatementContext) -> Result<RecordBatch> {
     let (state, view) = (context.state(), pg_catalog::view(context));
+    let engine = context.database().storage();
     let mut listed = Vec::new();
     for table in state.tables() {
         let may_count = view.may(table.schema.table_id, Privilege::Select);
         let tablets = table.tablets.iter();
-        listed.extend(tablets.map(|tablet| Listed::of(state, table, tablet, may_count)));
+        listed.extend(tablets.map(|tablet| Listed {
+            copies: copies_of(engine, tablet.device),
+            ..Listed::of(state, table, tablet, may_count)
+        }));
     }
     as_batch(&listed)
 }
@@ -59,6 +67,7 @@ impl Listed {
             table: table.schema.name.clone(),
             tablet: tablet.id.0,
             device: device.map_or_else(|| tablet.device.to_string(), |device| device.name.clone()),
+            copies: None,
             division: is_divided.then(|| table.division.describe(&table.schema)),
             rows: may_count.then(|| tablet.row_count()),
             bytes: extents.map(|extent| extent.bytes() as u64).sum(),
@@ -66,6 +75,17 @@ impl Listed {
             pages: heap().map(|segment| segment.pages.len() as u64).sum(),
         }
     }
+}
+
+/// The copies of the mirror `device`, and which of them lack pages; None: it is no mirror.
+fn copies_of(engine: &Engine, device: DeviceId) -> Option<String> {
+    let mirror = engine.device(device).filter(|device| device.is_mirror())?;
+    let told = |(copy, is_stale): (Arc<Device>, bool)| match is_stale {
+        true => format!("{} (stale)", copy.name()),
+        false => copy.name().to_owned(),
+    };
+    let copies: Vec<String> = mirror.copies().into_iter().map(told).collect();
+    Some(copies.join(", "))
 }
 
 fn as_batch(tablets: &[Listed]) -> Result<RecordBatch> {
@@ -83,6 +103,7 @@ fn as_batch(tablets: &[Listed]) -> Result<RecordBatch> {
         ("table_name", false, texts(|tablet| Some(&tablet.table))),
         ("tablet", false, counts(|tablet| i32::try_from(tablet.tablet).unwrap_or(i32::MAX))),
         ("device", false, texts(|tablet| Some(&tablet.device))),
+        ("copies", true, texts(|tablet| tablet.copies.as_deref())),
         ("division", true, texts(|tablet| tablet.division.as_deref())),
         ("rows", true, numbers(|tablet| tablet.rows)),
         ("bytes", false, numbers(|tablet| Some(tablet.bytes))),
