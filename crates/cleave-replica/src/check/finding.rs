@@ -1,5 +1,6 @@
 //! A finding of a check: what does not hold, where, and what to do about it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -32,8 +33,23 @@ pub struct Place {
     pub column: Option<String>,
     /// The device.
     pub device: Option<String>,
+    /// The mirror that this device is a copy of, where that is what was checked.
+    pub mirror: Option<String>,
     /// Where the page begins on it.
     pub address: Option<BlockAddress>,
+}
+
+impl Finding {
+    /// What to do about it there.
+    #[must_use]
+    pub fn advice(&self) -> Cow<'static, str> {
+        match (&self.fault, &self.place.mirror) {
+            (Fault::Page(_) | Fault::Media(_), Some(mirror)) => Cow::Owned(format!(
+                "ALTER DEVICE \"{mirror}\" RESYNC writes it anew, as another copy has it"
+            )),
+            (fault, _) => Cow::Borrowed(fault.advice()),
+        }
+    }
 }
 
 /// What does not hold.
@@ -98,7 +114,7 @@ impl Fault {
         }
     }
 
-    /// What to do about it.
+    /// What to do about it, wherever it is; [`Finding::advice`] knows more.
     #[must_use]
     pub fn advice(&self) -> &'static str {
         match self {

@@ -240,9 +240,12 @@ impl Work {
 
     /// The tablet as a place.
     fn place(&self) -> Place {
+        let entry = self.state.devices.get(&self.tablet.device);
+        let mirror = entry.filter(|entry| entry.mirror().is_some());
         Place {
             table: Some(self.table.schema.name.clone()),
             device: Some(self.device.name().to_owned()),
+            mirror: mirror.map(|entry| entry.name.clone()),
             ..Place::default()
         }
     }

@@ -91,7 +91,7 @@ pub(crate) async fn restore(options: &RestoreOptions, place: &Place) -> Result<(
         let report = report.map_err(Failure::Open)?;
         let mut out = std::io::stdout().lock();
         for finding in report.findings.kept() {
-            writeln!(out, "{finding}\n  {}", finding.fault.advice())?;
+            writeln!(out, "{finding}\n  {}", finding.advice())?;
         }
         if report.findings.count() > 0 {
             return Err(Failure::Faults(report.findings.count()));

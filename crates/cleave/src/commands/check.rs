@@ -52,7 +52,7 @@ pub(crate) async fn run(command: &CheckCommand, place: &Place) -> Result<(), Fai
         if command.json {
             writeln!(out, "{}", json(finding))?;
         } else {
-            writeln!(out, "{finding}\n  {}", finding.fault.advice())?;
+            writeln!(out, "{finding}\n  {}", finding.advice())?;
         }
     }
     // Standard error may be closed; the findings were printed all the same.
@@ -118,7 +118,7 @@ fn json(finding: &cleave_host::check::Finding) -> String {
     let mut fields = vec![
         ("fault", quoted(finding.fault.kind())),
         ("message", quoted(&finding.fault.to_string())),
-        ("advice", quoted(finding.fault.advice())),
+        ("advice", quoted(&finding.advice())),
     ];
     let mut text = |name, value: Option<String>| {
         if let Some(value) = value {
@@ -130,6 +130,7 @@ fn json(finding: &cleave_host::check::Finding) -> String {
     text("index", place.index.clone());
     text("column", place.column.clone());
     text("device", place.device.clone());
+    text("mirror", place.mirror.clone());
     let mut number = |name, value: Option<u64>| {
         if let Some(value) = value {
             fields.push((name, value.to_string()));
