@@ -16,7 +16,7 @@ use datafusion::common::runtime::SpawnedTask;
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
 use crate::drain::{assert_clean, devices_of, filled, in_each_split, picture};
-use crate::support::{batches, fresh, numbered, open, refused, row, run};
+use crate::support::{batches, fresh, numbered, open, refused, row, rows, run};
 
 /// A device elsewhere, which can be stopped, spoilt and started again.
 struct Elsewhere {
@@ -102,6 +102,17 @@ async fn resync(session: &mut Session) {
         }
     }
     run(session, "ALTER DEVICE m RESYNC").await;
+}
+
+/// Gives stale copies what they lack, as a server does it by itself.
+async fn catch_up(database: &Database) {
+    for _ in 0..50 {
+        if database.resync_mirrors().await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    database.resync_mirrors().await.unwrap();
 }
 
 /// The blocks of m's pages: the first, and the one behind the last.
@@ -200,12 +211,7 @@ async fn a_copy_that_has_missed_writes_is_stale_until_it_is_resynchronised() {
     assert_eq!(database.resync_mirrors().await.unwrap_err().sqlstate(), "58030");
     assert_eq!(stale(&database), ["a"]);
     a.start().await;
-    for _ in 0..50 {
-        if database.resync_mirrors().await.is_ok() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    catch_up(&database).await;
     assert_eq!(stale(&database), Vec::<String>::new());
     b.stop().await;
     database.buffer_pool().clear();
@@ -279,6 +285,8 @@ async fn damage_on_one_copy_is_read_around_and_repaired() {
     assert!(!report.is_clean());
     let mut devices = report.findings.kept().iter().map(|finding| finding.place.device.as_deref());
     assert!(devices.all(|device| device == Some("a")), "{:#?}", report.findings);
+    let mut advice = report.findings.kept().iter().map(|finding| finding.advice());
+    assert!(advice.all(|advice| advice.contains("ALTER DEVICE \"m\" RESYNC")));
     resync(&mut session).await;
     assert_clean(&database).await;
     b.stop().await;
@@ -433,4 +441,180 @@ async fn what_can_be_no_mirror_is_refused() {
     let error = refused(&mut session, "CREATE DEVICE x WITH (mirrors = 'a, b')").await;
     assert_eq!(error.sqlstate(), "58030", "{error}");
     assert_eq!(row(&mut session, "SELECT count(*) FROM t").await, "1");
+}
+
+/// The devices a, b and c, no mirror of these, and where they lie.
+async fn three(database: &Arc<Database>) -> (tempfile::TempDir, [Elsewhere; 3]) {
+    let outside = tempfile::tempdir().unwrap();
+    let a = Elsewhere::attached(database, outside.path(), "a").await;
+    let b = Elsewhere::attached(database, outside.path(), "b").await;
+    let c = Elsewhere::attached(database, outside.path(), "c").await;
+    (outside, [a, b, c])
+}
+
+/// Waits until all devices answer: one that has just come back need not do so at once.
+async fn all_answer(database: &Database) {
+    for device in database.devices() {
+        for _ in 0..50 {
+            if device.status().await.is_ok() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        device.status().await.unwrap();
+    }
+}
+
+/// The names of all mirrors, in the order in which they were made.
+fn mirrors(database: &Database) -> Vec<String> {
+    let devices = database.devices().into_iter().filter(|device| device.is_mirror());
+    devices.map(|device| device.name().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_says_how_many_of_its_devices_have_each_page() {
+    let (directory, database) = fresh().await;
+    let (_outside, [mut a, mut b, mut c]) = three(&database).await;
+    let mut session = database.session();
+    filled(&mut session, "WITH (devices = (a, b, c), mirrors = 2)").await;
+    run(&mut session, "CHECKPOINT").await;
+    assert_eq!(devices_of(&database, "t"), ["a+b", "b+c", "c+a"]);
+    let copies = "SELECT device, copies FROM cleave.tablets WHERE table_name = 't' ORDER BY tablet";
+    assert_eq!(rows(&mut session, copies).await, ["a+b,a, b", "b+c,b, c", "c+a,c, a"]);
+    assert_clean(&database).await;
+    let before = picture(&mut session).await;
+    for lost in [&mut a, &mut b, &mut c] {
+        lost.stop().await;
+        database.buffer_pool().clear();
+        in_each_split(&mut session, &before).await;
+        lost.start().await;
+        all_answer(&database).await;
+    }
+
+    b.stop().await;
+    run(
+        &mut session,
+        "INSERT INTO t SELECT i, 'since ' || i, i FROM generate_series(70001, 75000) AS g (i)",
+    )
+    .await;
+    run(&mut session, "CHECKPOINT").await;
+    let lacking = ["a+b,a, b (stale)", "b+c,b (stale), c", "c+a,c, a"];
+    assert_eq!(rows(&mut session, copies).await, lacking);
+    let before = picture(&mut session).await;
+    // Mirrors that are there take a table meanwhile. Of new ones all are made, or none.
+    run(&mut session, "CREATE TABLE u (id int) WITH (devices = (a, b, c), mirrors = 2)").await;
+    let other = "CREATE TABLE v (id int) WITH (devices = (c, b, a), mirrors = 2)";
+    assert_eq!(refused(&mut session, other).await.sqlstate(), "58030");
+    assert_eq!(mirrors(&database), ["a+b", "b+c", "c+a"]);
+    b.start().await;
+    all_answer(&database).await;
+    catch_up(&database).await;
+    assert_eq!(rows(&mut session, copies).await, ["a+b,a, b", "b+c,b, c", "c+a,c, a"]);
+    run(&mut session, other).await;
+    assert_eq!(devices_of(&database, "v"), ["c+b", "b+a", "a+c"]);
+    drop((session, database));
+    c.stop().await;
+    let database = open(directory.path()).await;
+    in_each_split(&mut database.session(), &before).await;
+    c.start().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_way_to_make_and_divide_a_table_takes_mirrors() {
+    let (directory, database) = fresh().await;
+    let (_outside, [mut a, _b, _c]) = three(&database).await;
+    let mut session = database.session();
+    // One that is there is taken, whatever its name.
+    run(&mut session, "CREATE DEVICE both WITH (mirrors = 'a, b')").await;
+    run(
+        &mut session,
+        "CREATE TABLE r (id int, note text)
+             WITH (mirrors = 2, devices = (a, b), tablet_by = range (id), bounds = (3000))",
+    )
+    .await;
+    run(
+        &mut session,
+        "INSERT INTO r SELECT i, 'note ' || i FROM generate_series(1, 9000) AS g (i)",
+    )
+    .await;
+    assert_eq!(devices_of(&database, "r"), ["both", "b+a"]);
+    run(
+        &mut session,
+        "CREATE TABLE s WITH (devices = (a * 2, b, c), mirrors = 3, tablet_by = round_robin)
+             AS SELECT * FROM r",
+    )
+    .await;
+    let mut placed = devices_of(&database, "s");
+    placed.sort_unstable();
+    assert_eq!(placed, ["a+b+c", "a+b+c", "b+c+a", "c+a+b"]);
+    run(
+        &mut session,
+        "CREATE MATERIALIZED VIEW w WITH (devices = (b, c), mirrors = 2)
+             AS SELECT id % 10 AS k, count(*) AS n FROM r GROUP BY 1",
+    )
+    .await;
+    assert_eq!(devices_of(&database, "w"), ["b+c", "c+b"]);
+    run(&mut session, "SET default_device = 'a, b'; CREATE TABLE d (id int) WITH (mirrors = 2)")
+        .await;
+    assert_eq!(devices_of(&database, "d"), ["both", "b+a"]);
+    run(&mut session, "CREATE TABLE e (id int) WITH (mirrors = 1)").await;
+    assert_eq!(devices_of(&database, "e"), ["a", "b"]);
+    // Within a block as well; the mirrors are not part of it.
+    run(
+        &mut session,
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM r;
+         CREATE TABLE f (id int) WITH (devices = (c, a), mirrors = 2);
+         INSERT INTO f VALUES (1), (2)",
+    )
+    .await;
+    assert_eq!(row(&mut session, "SELECT sum(id) FROM f").await, "3");
+    run(&mut session, "ROLLBACK").await;
+    let made = ["both", "b+a", "a+b+c", "b+c+a", "c+a+b", "b+c", "c+b", "c+a", "a+c"];
+    assert_eq!(mirrors(&database), made);
+    drop((session, database));
+
+    a.stop().await;
+    let database = open(directory.path()).await;
+    let mut session = database.session();
+    assert_eq!(mirrors(&database), made);
+    for table in ["r", "s"] {
+        let all = format!("SELECT count(*), sum(id), count(DISTINCT note) FROM {table}");
+        assert_eq!(row(&mut session, &all).await, "9000,40504500,9000", "{table}");
+    }
+    assert_eq!(row(&mut session, "SELECT sum(n) FROM w").await, "9000");
+    a.start().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_cannot_be_mirrored_is_refused() {
+    let (_directory, database) = fresh().await;
+    let (_outside, _three) = three(&database).await;
+    let mut session = database.session();
+    run(&mut session, "CREATE DEVICE \"b+c\" WITH (mirrors = 'a, b')").await;
+    for (with, code, words) in [
+        ("devices = (a, b), mirrors = 3", "22023", "mirrors = 3 over 2 devices (a, b)"),
+        ("device = 'b+c', mirrors = 2", "22023", "mirrors = 2 over 1 devices"),
+        ("devices = (a, b), mirrors = 0", "22023", "mirrors = 0"),
+        ("devices = (a, b), mirrors = -1", "22023", "mirrors = -1"),
+        ("devices = (a, d), mirrors = 2", "42704", "\"d\""),
+        ("devices = (a, c, embedded), mirrors = 2", "22023", "the database's own device"),
+        ("devices = (a, 'b+c'), mirrors = 2", "22023", "a mirror cannot be a copy"),
+        ("devices = (b, c), mirrors = 2", "42710", "\"b+c\""),
+    ] {
+        let sql = format!("CREATE TABLE t (id int) WITH ({with})");
+        let error = refused(&mut session, &sql).await;
+        assert_eq!(error.sqlstate(), code, "{sql}: {error}");
+        assert!(error.to_string().contains(words), "{sql}: {error}");
+    }
+    assert_eq!(mirrors(&database), ["b+c"]);
+
+    run(&mut session, "CREATE ROLE bob LOGIN; GRANT CREATE ON SCHEMA public TO bob").await;
+    let mut bob = database.session();
+    bob.log_in("bob").unwrap();
+    let sql = "CREATE TABLE t (id int) WITH (devices = (a, c), mirrors = 2)";
+    assert_eq!(refused(&mut bob, sql).await.sqlstate(), "42501");
+    assert_eq!(mirrors(&database), ["b+c"]);
+    run(&mut session, "CREATE TABLE u (id int) WITH (devices = (a, c), mirrors = 2)").await;
+    run(&mut bob, sql).await;
+    assert_eq!(devices_of(&database, "t"), ["a+c", "c+a"]);
 }
