@@ -660,23 +660,20 @@ impl Device {
         free.into_iter().for_each(|(_, extent)| self.let_free(extent));
     }
 
-    /// Takes space that the log names, and no manifest, also from what is [kept](Device::keep): that was let go before
-    /// the record was made.
+    /// Takes space that the log names, and no manifest, also from what is [kept](Device::keep), there or of a mirror:
+    /// that was let go before the record was made.
     ///
     /// # Errors
     /// [`SpaceError`]: it is in use.
     pub(crate) fn take_named(&self, extent: Extent) -> Result<(), SpaceError> {
-        let mut space = self.space_map();
-        let mut free = vec![extent];
-        for (at, kept) in std::mem::take(&mut space.retired) {
-            if at != NEVER {
-                space.retired.push((at, kept));
-                continue;
-            }
-            free = free_of(free, &[kept]);
-            let rest = free_of(vec![kept], &[extent]);
-            space.retired.extend(rest.into_iter().map(|rest| (NEVER, rest)));
+        let mut free = free_of(vec![extent], &self.unkept(extent));
+        for mirror in self.mirrors() {
+            // It was let go of on all copies, and taken on this one alone.
+            let unkept = mirror.unkept(extent);
+            unkept.iter().for_each(|part| mirror.let_free_but(*part, Some(self.id())));
+            free = free_of(free, &unkept);
         }
+        let mut space = self.space_map();
         free.iter().try_for_each(|extent| space.map.take(*extent))?;
         drop(space);
         // What is kept of a mirror is in use on its copies.
@@ -685,6 +682,22 @@ impl Device {
             free.iter().try_for_each(|extent| space.map.take(*extent))?;
         }
         Ok(())
+    }
+
+    /// Takes the parts of `extent` out of what is [kept](Device::keep), and returns them: they are in use still.
+    fn unkept(&self, extent: Extent) -> Vec<Extent> {
+        let mut space = self.space_map();
+        let mut parts = Vec::new();
+        for (at, kept) in std::mem::take(&mut space.retired) {
+            if at != NEVER {
+                space.retired.push((at, kept));
+                continue;
+            }
+            let rest = free_of(vec![kept], &[extent]);
+            parts.extend(free_of(vec![kept], &rest));
+            space.retired.extend(rest.into_iter().map(|rest| (NEVER, rest)));
+        }
+        parts
     }
 
     /// Lets `extents`, which are in use and which nothing here names, wait for [`Device::let_go_of_kept`].

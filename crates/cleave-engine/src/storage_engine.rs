@@ -51,7 +51,7 @@ use cleave_fragment::command::{LOOKING_EPOCH, Ownership};
 use cleave_fragment::link::Link;
 use cleave_fragment::profile::SideProfile;
 use cleave_fragment::waiting;
-use cleave_media::{MediaError, SpaceMap};
+use cleave_media::{Extent, MediaError, SpaceMap};
 use cleave_plan::TableStatistics;
 use cleave_store::PageSource;
 use cleave_txn::{Dependencies, Locks, LogReader, TransactionId, Wal};
@@ -791,12 +791,11 @@ pub fn attach(
 ) -> Result<Device> {
     let id = entry.id;
     let mut used = state.extents(id);
-    let kept_of = |place: DeviceId| state.upkeep.kept.get(&place).cloned().unwrap_or_default();
-    let kept = device::free_of(kept_of(id), &used);
+    let kept = kept_on(state, id);
     used.extend(&kept);
     // What is kept of a mirror waits there, and is in use here as well.
     for mirror in state.places_on(id).filter(|place| *place != id) {
-        used.extend(device::free_of(kept_of(mirror), &used));
+        used.extend(device::free_of(kept_on(state, mirror), &used));
     }
     let epoch = if incarnation.is_some() { state.epoch } else { LOOKING_EPOCH };
     let incarnation = Ownership {
@@ -814,4 +813,19 @@ pub fn attach(
     device.set_unknown_space(state.unknown_space_of(id));
     device.keep(kept);
     Ok(device)
+}
+
+/// What is kept of `place` beside what `state` names. Of a mirror it is also beside what is named or kept of a copy
+/// alone: that has taken it since it was let go of, by a record of the log.
+fn kept_on(state: &CatalogState, place: DeviceId) -> Vec<Extent> {
+    let Some(kept) = state.upkeep.kept.get(&place) else { return Vec::new() };
+    let mut kept = device::free_of(kept.clone(), &state.extents(place));
+    let mirror = state.devices.get(&place).and_then(DeviceEntry::mirror);
+    for copy in mirror.into_iter().flat_map(|mirror| &mirror.copies) {
+        kept = device::free_of(kept, &state.extents(copy.device));
+        if let Some(of_copy) = state.upkeep.kept.get(&copy.device) {
+            kept = device::free_of(kept, of_copy);
+        }
+    }
+    kept
 }

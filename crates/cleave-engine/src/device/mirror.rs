@@ -544,6 +544,11 @@ impl Device {
 
     /// Lets go of space, on all copies of a mirror: of it first, so that what is free on each copy is free there.
     pub(super) fn let_free(&self, extent: Extent) {
+        self.let_free_but(extent, None);
+    }
+
+    /// The same, but that it stays in use on the copy `taken_on`, for something else than the mirror.
+    pub(super) fn let_free_but(&self, extent: Extent, taken_on: Option<DeviceId>) {
         let Some(mirror) = &self.mirror else {
             self.space_map().free(extent);
             return;
@@ -555,7 +560,7 @@ impl Device {
             space.doubtful_blocks += u64::from(extent.block_count).saturating_sub(free_blocks);
             free.iter().for_each(|part| space.free(*part));
         }
-        for copy in &mirror.copies {
+        for copy in mirror.copies.iter().filter(|copy| Some(copy.id()) != taken_on) {
             let mut space = copy.space_map();
             free.iter().for_each(|part| space.free(*part));
         }

@@ -2,33 +2,38 @@
 
 use std::path::Path;
 
-use cleave_catalog::catalog::{DeviceEntry, DeviceKind, LocalDevice};
+use cleave_catalog::catalog::log_replicas::LogReplica;
+use cleave_catalog::catalog::{CatalogState, DeviceEntry, DeviceKind, LocalDevice};
 use cleave_fragment::command::Ownership;
 use cleave_fragment::link::DeviceService;
 use cleave_media::BlockAddress;
 use futures::future::pending;
 
 use super::*;
-use crate::device::DISK_FULL;
+use crate::device::testing::fresh;
+use crate::device::{DISK_FULL, EmbeddedFactory};
+use crate::storage_engine::attach;
 
 fn nobody(_: &Path) -> Result<Arc<dyn DeviceService>> {
     panic!("these devices are elsewhere");
 }
 
+fn entry(number: u32) -> DeviceEntry {
+    let (id, name) = (DeviceId(number), format!("d{number}"));
+    let local = LocalDevice { socket: "/no/such/socket".into(), rate_cap: None };
+    DeviceEntry { id, name, identity: [1; 16], kind: local.into() }
+}
+
 /// Device `number`, which does not answer.
 fn device(number: u32, kind: DeviceKind) -> Device {
-    let name = format!("d{number}");
-    let entry = DeviceEntry { id: DeviceId(number), name, identity: [1; 16], kind };
+    let entry = DeviceEntry { kind, ..entry(number) };
     let incarnation = Ownership { database: [3; 16], epoch: 1, incarnation: 1 };
     Device::new(entry, incarnation, Vec::new(), Path::new("nowhere"), Arc::new(nobody)).unwrap()
 }
 
 /// A mirror of two devices, and these.
 fn mirror_of_two(number: u32) -> (Arc<Device>, [Arc<Device>; 2]) {
-    let copies = [1, 2].map(|number| {
-        let local = LocalDevice { socket: "/no/such/socket".into(), rate_cap: None };
-        Arc::new(device(number, local.into()))
-    });
+    let copies = [1, 2].map(|number| Arc::new(device(number, entry(number).kind)));
     let of = mirror::Mirror::new(copies.iter().map(|copy| copy.id()));
     let made = device(number, DeviceKind::Mirror(of.clone())).mirroring(&of, copies.to_vec());
     let made = Arc::new(made);
@@ -145,6 +150,45 @@ fn space_that_the_log_names_is_taken_on_all_copies() {
     assert_eq!([&device, &a, &b].map(|device| device.space().used_blocks), [2; 3]);
     a.take_free(1);
     device.take_named(extent(0, 1)).unwrap_err();
+}
+
+#[test]
+fn space_that_was_kept_of_a_mirror_is_taken_on_the_copy_that_the_log_names() {
+    let (device, [a, b]) = mirror_of_two(7);
+    let kept = device.take_free(4);
+    device.keep(vec![kept]);
+    a.take_named(extent(1, 2)).unwrap();
+    let used = || [&device, &a, &b].map(|device| device.space().used_blocks);
+    assert_eq!(used(), [2, 4, 2]);
+    device.let_go_of_kept();
+    device.reclaim(0);
+    assert_eq!(used(), [0, 2, 0], "what the log names stays");
+    assert_eq!(device.take_free(2), extent(3, 2), "free on both");
+    b.take_named(extent(3, 1)).unwrap_err();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_copy_has_taken_of_a_mirrors_kept_space_is_its_own() {
+    let (_directory, database) = fresh().await;
+    let mut state = CatalogState::clone(&database.catalog());
+    let (_, [a, b]) = mirror_of_two(7);
+    let of = mirror::Mirror::new([a.id(), b.id()]);
+    let mirror = DeviceEntry { kind: DeviceKind::Mirror(of), ..entry(7) };
+    let entries = [a.entry().clone(), b.entry().clone(), mirror];
+    state.devices.extend(entries.iter().map(|entry| (entry.id, entry.clone())));
+    state.upkeep.kept.insert(DeviceId(7), vec![extent(0, 8)]);
+    state.upkeep.kept.insert(a.id(), vec![extent(2, 2)]);
+    // The copy a has this one in use.
+    let arenas = vec![extent(4, 2)];
+    let replica =
+        LogReplica { device: a.id().0, id: [5; 16], arenas, is_ended: false, gives_up: None };
+    state.upkeep.log_replicas.push(replica);
+    let embedded: EmbeddedFactory = Arc::new(nobody);
+    let space = entries.map(|entry| {
+        let device = attach(&state, Some(1), entry, Path::new("nowhere"), &embedded).unwrap();
+        (device.space().used_blocks, device.space().retired_blocks)
+    });
+    assert_eq!(space, [(8, 2), (4, 0), (4, 4)]);
 }
 
 #[tokio::test]
