@@ -49,6 +49,8 @@ pub(super) const COPY_WAIT: Duration = Duration::from_millis(1500);
 pub(super) const COPY_SYNC_WAIT: Duration = Duration::from_secs(4);
 /// The same as a multiple of the time that the other one took.
 const COPY_WAIT_SHARE: u32 = 4;
+/// How long the others that ask a copy for space are waited for: with [`COPY_WAIT`] less than that holder waits.
+const TURN_WAIT: Duration = Duration::from_millis(200);
 /// How long one copy alone is asked, before another one is asked beside it.
 const ASK_WAIT: Duration = Duration::from_secs(1);
 
@@ -597,13 +599,15 @@ impl Device {
         mirrors.iter().filter_map(|mirror| mirror.upgrade()).collect()
     }
 
-    /// Waits until nobody else asks for space there.
+    /// Waits until nobody else asks for space there; for each copy of a mirror [`TURN_WAIT`] at most. Whoever has its
+    /// turn may wait for a copy that hangs: that this one hangs too is found out by asking it.
     pub(super) async fn space_turns(&self) -> Vec<tokio::sync::MutexGuard<'_, ()>> {
         let Some(mirror) = &self.mirror else { return vec![self.acquiring.lock().await] };
+        let failed = self.failed_copies();
         let mut turns = Vec::with_capacity(mirror.copies.len());
         // By number, so that two mirrors do not wait for each other.
-        for copy in mirror.by_id() {
-            turns.push(copy.acquiring.lock().await);
+        for copy in mirror.by_id().into_iter().filter(|copy| !failed.contains(&copy.id())) {
+            turns.extend(waiting::timeout(TURN_WAIT, copy.acquiring.lock()).await);
         }
         turns
     }

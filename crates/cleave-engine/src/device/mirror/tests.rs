@@ -192,6 +192,17 @@ async fn what_a_copy_has_taken_of_a_mirrors_kept_space_is_its_own() {
 }
 
 #[tokio::test]
+async fn a_copy_that_hangs_while_others_ask_it_for_space_is_not_waited_for() {
+    let (device, [_, b]) = mirror_of_two(7);
+    let asking = b.space_turns().await;
+    assert_eq!(device.space_turns().await.len(), 1);
+    drop(asking);
+    assert_eq!(device.space_turns().await.len(), 2);
+    copies_of(&device).state().failed.insert(b.id());
+    assert_eq!(device.space_turns().await.len(), 1, "nobody asks it");
+}
+
+#[tokio::test]
 async fn a_copy_that_is_late_is_waited_for_a_moment_more() {
     let (device, [a, b]) = mirror_of_two(7);
     let (mirror, slow) = (copies_of(&device), b.id());
