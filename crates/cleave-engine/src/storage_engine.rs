@@ -492,8 +492,10 @@ impl Engine {
         self.devices.write().unwrap_or_else(PoisonError::into_inner).insert(id, pages);
     }
 
-    /// Drops the devices that `state`, which is published, does not name.
+    /// Drops the devices that `state`, which is published, does not name. Nobody reads what lay there.
     pub(crate) fn disown(&self, state: &CatalogState) {
+        let is_gone = |device: &&Arc<Device>| !state.devices.contains_key(&device.id());
+        self.devices().iter().filter(is_gone).for_each(|device| device.dissolve());
         let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
         devices.retain(|id, _| state.devices.contains_key(id));
     }

@@ -40,7 +40,7 @@ use futures::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
 
 use super::claim::ended;
-use super::{Device, free_of, may_have_happened};
+use super::{Device, NEVER, free_of, may_have_happened};
 
 /// How much longer a copy gets for what another one has done, at least: less than a holder of the writer lock waits for
 /// a device.
@@ -568,12 +568,17 @@ impl Device {
         }
     }
 
-    /// Lets go of all that waits on a mirror that is removed, and that nobody reads. What may still be written to is
-    /// its copies' from now on.
+    /// Lets go of all that waits on a mirror that is removed, and that nobody reads. What may still be written to, and
+    /// what is kept for log replicas, is its copies' from now on.
     pub(crate) fn dissolve(&self) {
         let Some(mirror) = &self.mirror else { return };
         let retired = std::mem::take(&mut self.space_map().retired);
-        retired.into_iter().for_each(|(_, extent)| self.let_free(extent));
+        for (at, extent) in retired {
+            match at {
+                NEVER => mirror.copies.iter().for_each(|copy| copy.keep(vec![extent])),
+                _ => self.let_free(extent),
+            }
+        }
         let doubtful_blocks = std::mem::take(&mut self.space_map().doubtful_blocks);
         for copy in &mirror.copies {
             copy.space_map().doubtful_blocks += doubtful_blocks;

@@ -209,7 +209,6 @@ impl Engine {
         }
         edit.next.devices.remove(&device.id());
         self.commit(Changes::settings(edit)).await?;
-        device.dissolve();
         Ok(device.give_up().await.err())
     }
 }

@@ -134,12 +134,14 @@ fn space_is_taken_and_let_free_on_all_copies() {
     let used = [&device, &a, &b].map(|device| device.space().used_blocks);
     assert_eq!(used, [3, 8, 6]);
 
-    device.retire(9, [extent(9, 2)]);
+    device.retire(9, [extent(9, 1)]);
+    device.keep(vec![extent(10, 1)]);
     device.dissolve();
     drop(device);
-    for (copy, used_blocks) in [(&a, 6), (&b, 4)] {
+    for (copy, used_blocks) in [(&a, 7), (&b, 5)] {
         let space = copy.space();
-        assert_eq!((space.used_blocks, space.doubtful_blocks), (used_blocks, 1));
+        let waits = (space.doubtful_blocks, space.retired_blocks);
+        assert_eq!((space.used_blocks, waits), (used_blocks, (1, 1)));
     }
 }
 
