@@ -155,9 +155,10 @@ fn replica_target(
     if !has_replica(from.id()) {
         return Ok(None);
     }
-    let free = targets
-        .iter()
-        .find(|device| device.id() != DeviceId::EMBEDDED && !has_replica(device.id()));
+    let takes_it = |device: &&Arc<Device>| {
+        device.id() != DeviceId::EMBEDDED && !device.is_mirror() && !has_replica(device.id())
+    };
+    let free = targets.iter().find(takes_it);
     match free {
         Some(device) => Ok(Some(Arc::clone(device))),
         None => {

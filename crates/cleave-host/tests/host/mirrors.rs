@@ -437,6 +437,16 @@ async fn what_can_be_no_mirror_is_refused() {
         assert!(error.to_string().contains(words), "{sql}: {error}");
     }
     run(&mut session, "ROLLBACK").await;
+    // Before a table is moved.
+    run(
+        &mut session,
+        "ALTER SYSTEM SET log_replica = 'a'; CREATE TABLE u (id int) WITH (device = a)",
+    )
+    .await;
+    let error = refused(&mut session, "ALTER DEVICE a DRAIN TO m").await;
+    assert!(error.to_string().contains("none of the other devices can take"), "{error}");
+    assert_eq!(devices_of(&database, "u"), ["a"]);
+    run(&mut session, "ALTER SYSTEM RESET log_replica").await;
     b.stop().await;
     let error = refused(&mut session, "CREATE DEVICE x WITH (mirrors = 'a, b')").await;
     assert_eq!(error.sqlstate(), "58030", "{error}");
