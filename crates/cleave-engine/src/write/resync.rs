@@ -251,6 +251,7 @@ async fn restored(
         Err(error) if is_of_place(&error) => error,
         Err(error) => return Err(Failed::Copy(error)),
     };
+    let mut unread = None;
     for other in mirror.readers().into_iter().filter(|other| other.id() != copy.id()) {
         let parts = match verified_blocks(&other, segment, page).await {
             Ok(parts) => parts,
@@ -258,7 +259,11 @@ async fn restored(
                 damage = error;
                 continue;
             }
-            Err(error) => return Err(Failed::Copy(error)),
+            // A third one may have it.
+            Err(error) => {
+                unread.get_or_insert(error);
+                continue;
+            }
         };
         for (start, bytes) in parts {
             let block_count = u32::try_from(bytes.len() / BLOCK_SIZE).unwrap_or(u32::MAX);
@@ -268,7 +273,7 @@ async fn restored(
         }
         return Ok(true);
     }
-    Err(Failed::Page(damage))
+    Err(unread.map_or(Failed::Page(damage), Failed::Copy))
 }
 
 /// Whether `error`, of reading a page, is of what lies at its place, and not of the whole device.
