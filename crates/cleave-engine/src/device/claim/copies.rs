@@ -184,7 +184,7 @@ impl Claim {
         self.state().lacking.get(&copy).cloned().unwrap_or_default()
     }
 
-    /// Gives `copy` what it lacks, each piece within `patience`.
+    /// Gives `copy` what it lacks, each piece read within `patience`.
     fn complete<'a>(
         self: &'a Arc<Self>,
         mirror: &'a Mirror,
@@ -195,7 +195,9 @@ impl Claim {
             while let Some(copying) = self.begin_copying(copy.id()) {
                 let piece = copying.piece;
                 let bytes = self.read_from_another(mirror, copy.id(), piece, patience).await?;
-                let given = self.give(mirror, copy, (copying, bytes), patience).await;
+                // As long as for a sync: another copy has it.
+                let wait = patience.min(COPY_SYNC_WAIT);
+                let given = self.give(mirror, copy, (copying, bytes), wait).await;
                 given.map_err(Missed::Itself)?;
                 let mut state = self.state();
                 let lacking = state.lacking.entry(copy.id()).or_default();
