@@ -268,7 +268,7 @@ impl Mirror {
         async move {
             let current = self.current();
             let syncing = self.each(&current, ("sync", COPY_SYNC_WAIT), |copy| {
-                async move { copy.sync_within(patience).await }.boxed()
+                async move { sync(&copy, patience).await }.boxed()
             });
             self.settle(syncing.await).map(drop)
         }
@@ -327,6 +327,17 @@ impl Mirror {
             received_bytes: sum.received_bytes.saturating_add(one.received_bytes),
             commands: sum.commands.saturating_add(one.commands),
         })
+    }
+}
+
+/// Syncs `copy`, over a new link where that which it had turns out to be lost. Whoever has written there verifies that
+/// it was not restarted.
+pub(super) async fn sync(copy: &Device, patience: Duration) -> Result<()> {
+    match copy.sync_within(patience).await {
+        Err(Error::Storage(error)) if error.is_device_lost() => {
+            Box::pin(copy.sync_within(patience)).await
+        }
+        outcome => outcome,
     }
 }
 

@@ -26,7 +26,7 @@ use futures::future::BoxFuture;
 
 use super::{Claim, ended, free_of};
 use crate::device::Device;
-use crate::device::mirror::{COPY_SYNC_WAIT, COPY_WAIT, Mirror, Outcomes, may_still_happen};
+use crate::device::mirror::{COPY_SYNC_WAIT, COPY_WAIT, Mirror, Outcomes, may_still_happen, sync};
 use crate::device::whole_pages::blocks;
 
 /// Blocks that are copied from one copy to another at once: 1 MiB.
@@ -153,7 +153,7 @@ impl Claim {
         let syncing = mirror.each(&complete, ("sync", COPY_SYNC_WAIT), move |copy| {
             let start = starts.get(&copy.id()).copied();
             async move {
-                copy.sync_within(patience).await?;
+                sync(&copy, patience).await?;
                 let incarnation = copy.incarnation().await?;
                 match start {
                     Some(start) if start != Some(incarnation) => Err(copy.restarted()),
@@ -301,6 +301,16 @@ impl Drop for Copying {
 
 /// Reserves `extent` on `copy`; returns its start number, unless that is known.
 async fn reserve(copy: &Device, extent: Extent, is_known: bool) -> Result<Option<u64>> {
+    match reserve_once(copy, extent, is_known).await {
+        // A link that was lost shows at its next use. The copy may be there, and is not given up for that.
+        Err(Error::Storage(error)) if error.is_device_lost() => {
+            Box::pin(reserve_once(copy, extent, is_known)).await
+        }
+        outcome => outcome,
+    }
+}
+
+async fn reserve_once(copy: &Device, extent: Extent, is_known: bool) -> Result<Option<u64>> {
     let reserved = copy.reserve(vec![extent]);
     if is_known {
         return reserved.await.map(|()| None);
