@@ -155,6 +155,7 @@ fn request(run: u64, snapshot: u64) -> Execute {
         extensible: false,
         history: cleave_fragment::filter_history::HistoryMode::Off,
         lends: false,
+        homes: Vec::new(),
         partitions: 1,
         memory_bytes: 1 << 20,
         slot_count: 4,

@@ -9,6 +9,8 @@ use cleave_media::MediaError;
 use cleave_store::{FrameError, StoreError};
 use datafusion_common::DataFusionError;
 
+use crate::node::HomeUnreachable;
+
 /// An error of the engine that ran a fragment.
 pub(crate) fn of_engine(error: DataFusionError) -> DeviceError {
     let root = error.find_root();
@@ -85,6 +87,9 @@ pub(crate) fn of_store(error: &StoreError) -> DeviceError {
         }
         StoreError::Corrupt { .. } | StoreError::Frame(_) => DeviceErrorCause::Corrupt,
         StoreError::Media { source, .. } => cause_of_media(source),
+        StoreError::Source(source) if source.is::<HomeUnreachable>() => {
+            DeviceErrorCause::Unsupported
+        }
         StoreError::Source(_) => DeviceErrorCause::Io,
         StoreError::Mismatch { .. } | StoreError::OutOfRange { .. } => DeviceErrorCause::Refused,
         _ => DeviceErrorCause::Execution,

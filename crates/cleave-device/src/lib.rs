@@ -9,7 +9,8 @@
 //! 4. `admission`, `memory_budget`: how many bytes runs may have, together and each.
 //! 5. `node`: the engines of one process, which lend idle cores to each other's runs.
 //! 6. `fragment_run`: one run, its ring of slots and its end. `run_partitions`: the partitions of its pipeline.
-//!    `run_pages`: the media as the run reads it, counted. `run_space`: where it may write, which the host extends.
+//!    `run_pages`: the media as the run reads it, counted; `home_pages`: those of other devices of the node too.
+//!    `run_space`: where it may write, which the host extends.
 //! 7. [`command_line`]: `cleaved`, and `cleave device-process`, which is the same.
 //!
 //! Deliberately absent: SQL, planning, transactions, catalogs, placement. The host owns all of them; a device knows
@@ -19,6 +20,7 @@ mod admission;
 pub mod command_line;
 mod device_error;
 mod fragment_run;
+mod home_pages;
 mod lane_tasks;
 mod memory_budget;
 mod node;

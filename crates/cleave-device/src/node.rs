@@ -18,6 +18,8 @@
 //! 3. After each morsel it asks whether it goes on. When its helper has own work, or no morsel is left, the task moves
 //!    back, with what it has begun. While its rows wait for the host, it counts as lent no more.
 //!
+//! Besides, a run reads pages on the media of another engine's device, its [`Sibling`], where the host says so.
+//!
 //! Invariants: an engine helps runs of its own database only. All partitions of a run take from one list, so each
 //! morsel is handed out once, and the host revokes from all of them as from one. They end with the run: a claim or a
 //! cancellation waits for those elsewhere too. Deliberately absent: messages between engines.
@@ -29,12 +31,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 
+use cleave_fragment::command::Ownership;
 use cleave_fragment::queues::{Engines, Loan};
 use cleave_fragment::{Morsel, MorselList, MorselSource};
+use cleave_media::Media;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::task::AtomicWaker;
 use tokio::runtime::Handle;
+
+mod sibling;
+
+pub(crate) use sibling::{HomeUnreachable, Sibling};
 
 /// The pass over a run's morsels that lent cores take part in. Later ones read what is in memory or is small.
 const LENT_PASS: usize = 0;
@@ -62,8 +70,17 @@ struct NodeState {
 struct Member {
     /// Its fragment threads; None: it has ended, or has not begun.
     threads: Option<Handle>,
-    /// The database that owns it.
-    database: Option<[u8; 16]>,
+    /// Its device and the media of that, likewise.
+    home: Option<Home>,
+    /// Who owns it.
+    owner: Option<Ownership>,
+}
+
+/// Where the pages of a device lie.
+#[derive(Debug)]
+struct Home {
+    device: [u8; 16],
+    media: Arc<dyn Media>,
 }
 
 #[derive(Debug)]
@@ -156,7 +173,8 @@ impl NodeState {
     /// Whether the helper of `loan` is there, and of the database that the run is of.
     fn may_lend(&self, loan: Loan) -> bool {
         let member = |number: usize| self.members.get(number);
-        let database = |number: usize| member(number).and_then(|member| member.database);
+        let owner = |number: usize| member(number).and_then(|member| member.owner);
+        let database = |number: usize| owner(number).map(|owner| owner.database);
         let is_there = member(loan.helper).is_some_and(|helper| helper.threads.is_some());
         let of_helper = database(loan.helper);
         is_there && of_helper.is_some() && of_helper == database(loan.engine)
@@ -205,15 +223,21 @@ impl NodeEngine {
         self.change(|member| member.threads = Some(threads));
     }
 
+    /// The pages of the device `device` lie on `media`, where the others may read them from now on.
+    pub(crate) fn open(&self, device: [u8; 16], media: &Arc<dyn Media>) {
+        let home = Home { device, media: Arc::clone(media) };
+        self.change(|member| member.home = Some(home));
+    }
+
     /// It has ended.
     pub(crate) fn leave(&self) {
-        self.change(|member| member.threads = None);
+        self.change(|member| (member.threads, member.home) = (None, None));
         self.node.lock().engines.leave(self.number);
     }
 
-    /// `database` owns it.
-    pub(crate) fn serve(&self, database: Option<[u8; 16]>) {
-        self.change(|member| member.database = database);
+    /// `owner` owns it.
+    pub(crate) fn serve(&self, owner: Option<Ownership>) {
+        self.change(|member| member.owner = owner);
         self.node.lock().settle();
     }
 

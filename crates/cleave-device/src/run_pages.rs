@@ -136,6 +136,11 @@ impl RunPages {
         Self { media, source: Arc::new(source), cache, pages_read: AtomicU64::new(0) }
     }
 
+    /// Pages of `media`, other ones, for the same run; no cache has them.
+    pub(crate) fn beside(&self, media: Arc<dyn Media>) -> Self {
+        Self::new(media, Arc::clone(&self.source.cpu), None)
+    }
+
     /// Bytes that came from the media.
     pub(crate) fn media_bytes(&self) -> u64 {
         self.media.bytes_read()

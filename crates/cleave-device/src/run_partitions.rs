@@ -46,11 +46,12 @@ use tokio::task::{JoinError, JoinSet};
 use crate::admission::Admitted;
 use crate::device_error::of_engine;
 use crate::fragment_run::{FedInputs, FragmentRun};
+use crate::home_pages::HomePages;
 use crate::lane_tasks::LaneTasks;
 use crate::memory_budget::MemoryBudget;
 use crate::node::{HelpedMorsels, LentCore, NodeEngine, PartitionWork};
 use crate::reserved_pages::ReservedPages;
-use crate::run_pages::{CpuTime, RunPages};
+use crate::run_pages::CpuTime;
 
 /// Most rows of a slot.
 const SLOT_ROW_COUNT_MAX: usize = BARE_ROW_COUNT_MAX;
@@ -78,7 +79,7 @@ pub(crate) struct RunWork {
     pub(crate) lanes: Arc<LaneTasks>,
     pub(crate) lane_count: u32,
     pub(crate) slot_bytes: u64,
-    pub(crate) pages: Arc<RunPages>,
+    pub(crate) pages: Arc<HomePages>,
     /// The pages that it writes, if any.
     pub(crate) written: Option<ReservedPages>,
     pub(crate) counters: Arc<FragmentCounters>,
@@ -149,6 +150,7 @@ fn report(work: &RunWork, began: &Stopwatch) -> RunReport {
         slots: output.slots,
         slot_bytes: output.slot_bytes,
         media_bytes: work.pages.media_bytes() + spilled_bytes_read,
+        foreign_bytes: work.pages.foreign_bytes(),
         pages_read: work.pages.pages_read(),
         morsels,
         rows_scanned: work.counters.rows.load(Relaxed),

@@ -204,7 +204,8 @@ impl Runtime {
                 .enable_time(),
         )?;
         let incarnation = u64::from_le_bytes(random_bytes::<8>()?);
-        engine.serve(owner.as_ref().map(|owner| owner.ownership.database));
+        engine.serve(owner.as_ref().map(|owner| owner.ownership));
+        engine.open(options.device_id, &media);
         engine.begin(fragments.handle.clone());
         Ok(Arc::new(Self {
             media,

@@ -36,6 +36,7 @@ fn run(slot_count: u32) -> (FragmentRun, UnboundedReceiver<RunEvent>) {
         extensible: false,
         history: cleave_fragment::filter_history::HistoryMode::Off,
         lends: false,
+        homes: Vec::new(),
     };
     let (sink, events) = SlotSender::channel(SlotForm::Batches);
     let space = RunSpace::new(&request, &Reservations::default(), sink.clone()).unwrap();

@@ -3,11 +3,12 @@
 use std::pin::Pin;
 use std::task::Waker;
 
+use cleave_media::Memory;
 use cleave_store::{SegmentId, SegmentRef};
 
 use super::*;
 
-const DATABASE: [u8; 16] = [7; 16];
+const OWNER: Ownership = Ownership { database: [7; 16], epoch: 1, incarnation: 5 };
 
 fn morsel(number: u32) -> Morsel {
     let segment = SegmentRef { table_id: 1, segment: SegmentId(1), schema_version: 1, commit: 1 };
@@ -20,7 +21,7 @@ fn helped(count: u32) -> ([NodeEngine; 2], Arc<HelpedMorsels>) {
     let engines = [(); 2].map(|()| {
         let engine = NodeEngine::of(&node, 1);
         engine.begin(Handle::current());
-        engine.serve(Some(DATABASE));
+        engine.serve(Some(OWNER));
         engine
     });
     let morsels = HelpedMorsels::new(&MorselList::new((0..count).map(morsel)));
@@ -77,10 +78,10 @@ async fn an_engine_helps_its_own_database_while_it_is_there() {
     let core = Arc::clone(morsels.core(1).unwrap());
     assert!(poll(&morsels, 1).is_pending() && core.place().is_some());
     assert_eq!(poll(&morsels, 1), Poll::Ready(Some(0)));
-    helper.serve(Some([8; 16]));
+    helper.serve(Some(Ownership { database: [8; 16], ..OWNER }));
     assert_eq!(own.helpers(8), [0_usize; 0]);
     assert!(poll(&morsels, 1).is_pending() && core.is_misplaced() && core.place().is_none());
-    helper.serve(Some(DATABASE));
+    helper.serve(Some(OWNER));
     assert!(core.is_misplaced() && core.place().is_some());
     helper.leave();
     assert!(poll(&morsels, 1).is_pending() && core.is_misplaced() && core.place().is_none());
@@ -99,4 +100,28 @@ async fn a_run_that_is_over_leaves_nothing() {
     drop(morsels);
     let state = own.node.lock();
     assert!(state.runs.is_empty() && state.waiting.is_empty());
+}
+
+#[tokio::test]
+async fn a_sibling_is_read_while_the_same_incarnation_has_it() {
+    let ([own, other], _morsels) = helped(1);
+    let media: Arc<dyn Media> = Arc::new(Memory::new());
+    let found = |device: u8, owner| own.sibling([device; 16], owner);
+    let why = |device: u8, owner| found(device, owner).unwrap_err().to_string();
+    assert!(why(2, OWNER).contains("no other device of this node"));
+    own.open([1; 16], &media);
+    other.open([2; 16], &media);
+    assert!(why(1, OWNER).contains("no other device of this node"), "it is its own");
+    let sibling = found(2, OWNER).unwrap();
+    assert!(sibling.media().is_ok() && sibling.device() == [2; 16]);
+    let next = Ownership { epoch: 2, ..OWNER };
+    other.serve(Some(next));
+    assert!(sibling.media().unwrap_err().to_string().contains("does not have it"));
+    assert!(why(2, OWNER).contains("does not have it") && found(2, next).is_ok());
+    other.serve(None);
+    assert!(found(2, next).is_err());
+    other.serve(Some(OWNER));
+    other.leave();
+    let text = sibling.media().unwrap_err().to_string();
+    assert!(text.starts_with("pages on device 0202") && text.contains("no other device"), "{text}");
 }

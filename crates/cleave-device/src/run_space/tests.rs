@@ -37,6 +37,7 @@ fn request(reserved: Vec<Extent>, extensible: bool) -> Execute {
         extensible,
         history: cleave_fragment::filter_history::HistoryMode::Off,
         lends: false,
+        homes: Vec::new(),
         locks: None,
         partitions: 1,
         memory_bytes: 0,

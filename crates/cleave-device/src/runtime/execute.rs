@@ -29,7 +29,7 @@ use cleave_fragment::{
     stoppable_joins, streamed_input, with_partitions,
 };
 use cleave_media::Extent;
-use cleave_store::{ShippedPages, Snapshot};
+use cleave_store::{PageSource, ShippedPages, Snapshot};
 use datafusion_execution::TaskContext;
 use datafusion_execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
@@ -45,6 +45,7 @@ use super::{
 use crate::admission::Admitted;
 use crate::device_error::{of_decoding, of_engine, of_locks};
 use crate::fragment_run::{FedInputs, FragmentRun};
+use crate::home_pages::HomePages;
 use crate::lane_tasks::LaneTasks;
 use crate::memory_budget::MemoryBudget;
 use crate::node::{HelpedMorsels, NodeEngine};
@@ -215,15 +216,14 @@ impl Runtime {
         let cpu = Arc::new(CpuTime::by(run.clock().clone()));
         let counters = Arc::new(FragmentCounters::default());
         let media = Arc::clone(&self.media);
-        let pages = Arc::new(RunPages::new(media, Arc::clone(&cpu), self.cache()));
+        let pages = RunPages::new(media, Arc::clone(&cpu), self.cache());
         let written = run.space().is_given().then(|| {
             let (media, threads) = (Arc::clone(&self.media), threads.clone());
             ReservedPages::new(media, threads, Arc::clone(&cpu), Arc::clone(run.space()))
         });
         let lanes = LaneTasks::new(Arc::clone(&cpu));
         let preparing = {
-            let (request, pages, cores) =
-                (Arc::clone(request), Arc::clone(&pages), self.options.cores);
+            let (request, cores) = (Arc::clone(request), self.options.cores);
             let lanes = Arc::clone(&lanes);
             let (counters, budget) = (Arc::clone(&counters), Arc::clone(&budget));
             let written = written.clone();
@@ -243,8 +243,18 @@ impl Runtime {
             let message = format!("the fragment cannot be decoded: {error}");
             Err(DeviceError::new(DeviceErrorCause::Unsupported, message))
         };
-        let Prepared { plan, memory, schema, partitions, lane_count, task, streamed, helped, fed } =
-            threads.spawn(preparing).await.unwrap_or_else(broke_off)?;
+        let Prepared {
+            plan,
+            pages,
+            memory,
+            schema,
+            partitions,
+            lane_count,
+            task,
+            streamed,
+            helped,
+            fed,
+        } = threads.spawn(preparing).await.unwrap_or_else(broke_off)?;
         if let Some((input, morsels)) = streamed {
             run.streams(input, morsels, helped.as_ref());
         }
@@ -280,6 +290,8 @@ impl Runtime {
 struct Prepared {
     /// With the requested partitions.
     plan: Arc<dyn ExecutionPlan>,
+    /// What it reads.
+    pages: Arc<HomePages>,
     /// The memory for it, for shipped pages, and for the lists of its inputs.
     memory: [MemoryReservation; 3],
     schema: SchemaRef,
@@ -298,7 +310,7 @@ struct Prepared {
 /// What a run gives its fragment.
 struct Given {
     engine: NodeEngine,
-    pages: Arc<RunPages>,
+    pages: RunPages,
     written: Option<ReservedPages>,
     lanes: Arc<LaneTasks>,
     locks: Option<RowLocks>,
@@ -315,6 +327,7 @@ fn prepare(
     cores: u32,
 ) -> Result<Prepared, DeviceError> {
     let Given { engine, pages, written, lanes, locks, history, counters, budget } = given;
+    let pages = Arc::new(HomePages::new(pages, &engine, request)?);
     let inputs = request.inputs.iter().map(|(number, morsels)| (*number, morsels.as_slice()));
     let index_filters = index_filtered_inputs(&request.index_filters, inputs.clone())
         .map_err(|error| of_decoding(&error))?;
@@ -333,13 +346,14 @@ fn prepare(
         (morsels, filtered, lists.get(&number).map(Arc::clone))
     });
     let memory = Arc::clone(&budget) as Arc<dyn MemoryPool>;
-    let lists_memory = reserve_lists(request.held_bytes() + space.held_bytes(), &memory)?;
+    let lists_bytes = request.held_bytes() + space.held_bytes() + pages.held_bytes();
+    let lists_memory = reserve_lists(lists_bytes, &memory)?;
     let (shipped, shipped_memory) = shipped_pages(request, &memory)?;
-    let pages = shipped.over(pages);
+    let read = shipped.over(Arc::clone(&pages) as Arc<dyn PageSource>);
     let broadcasts =
         broadcast_inputs(&request.broadcasts, &memory).map_err(|error| of_decoding(&error))?;
     let context = FragmentContext {
-        pages: Arc::new(ReadAheadPages::new(pages, order, &memory)),
+        pages: Arc::new(ReadAheadPages::new(read, order, &memory)),
         snapshot: Snapshot { commit: request.snapshot },
         inputs: lists
             .iter()
@@ -374,6 +388,9 @@ fn prepare(
     let plan_memory =
         reserve_plan(&request.fragment, &task).map_err(|error| of_decoding(&error))?;
     let plan = decode_fragment(&request.fragment, &task).map_err(|error| of_decoding(&error))?;
+    if !request.homes.is_empty() && has_changes(&*plan) {
+        return Err(refused("rows are changed where their pages lie".to_owned()));
+    }
     BroadcastExec::check(&plan, &context).map_err(|error| of_decoding(&error))?;
     let partitions = plan.output_partitioning().partition_count();
     if partitions != 1 {
@@ -418,7 +435,18 @@ fn prepare(
     }
     let memory = [plan_memory, shipped_memory, lists_memory];
     let lane_count = u32::try_from(lane_count).unwrap_or(1);
-    Ok(Prepared { plan, memory, schema, partitions, lane_count, task, streamed, helped, fed })
+    Ok(Prepared {
+        plan,
+        pages,
+        memory,
+        schema,
+        partitions,
+        lane_count,
+        task,
+        streamed,
+        helped,
+        fed,
+    })
 }
 
 /// The engines that may lend cores to a run of `plan` with `own` partitions, as far as it is long enough and correct

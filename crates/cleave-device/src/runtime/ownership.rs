@@ -140,7 +140,7 @@ impl Runtime {
                 .replace(next)
                 .map_err(|error| DeviceError::new(DeviceErrorCause::Io, error.to_string()))?;
             *owner = next.map(Owner::new);
-            engine.serve(next.map(|next| next.database));
+            engine.serve(next);
             Ok(Reply::Done)
         })
         .await

@@ -237,6 +237,7 @@ impl Bench {
             extensible: false,
             history: cleave_fragment::filter_history::HistoryMode::Off,
             lends: false,
+            homes: Vec::new(),
         }
     }
 

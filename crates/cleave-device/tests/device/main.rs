@@ -9,6 +9,7 @@ mod dependencies;
 mod extending;
 mod faults;
 mod fencing;
+mod homes;
 mod lending;
 mod local;
 mod lock_rows;

@@ -165,6 +165,7 @@ impl WritingFragment {
             extensible: true,
             history: cleave_fragment::filter_history::HistoryMode::Off,
             lends: false,
+            homes: Vec::new(),
         })
     }
 

@@ -14,6 +14,7 @@ use cleave_media::{BlockAddress, Extent};
 use cleave_shmem::Job;
 use cleave_store::{ColumnRef, PageRef, SegmentRef};
 
+use super::homes::PageHome;
 use super::lock_batch::{LockCall, LockSay};
 use super::status::{DeviceStatus, RunReport};
 use crate::broadcast::Broadcast;
@@ -358,6 +359,8 @@ pub struct Execute {
     pub snapshot: u64,
     /// Morsels by the input number that the fragment's leaves name.
     pub inputs: Vec<(u32, Vec<Morsel>)>,
+    /// Where those of their pages lie that are not on the device's own media.
+    pub homes: Vec<PageHome>,
     /// The index filters of inputs.
     pub index_filters: Vec<IndexFilter>,
     /// The index pages that it reads.
@@ -434,7 +437,8 @@ impl Execute {
             size_of_val(index_filter) + ranges.sum::<usize>() + parts.sum::<usize>()
         });
         let indexes = self.indexes.iter().map(|index| size_of_val(index) + runs(&index.runs));
-        morsels.chain(index_filters).chain(indexes).sum()
+        let homes = self.homes.iter().map(PageHome::held_bytes);
+        morsels.chain(index_filters).chain(indexes).chain(homes).sum()
     }
 }
 

@@ -6,7 +6,7 @@
 //! 3. [`proto`]: the same as protobuf, for links that carry bytes.
 //! 4. [`slot`]: encodes and decodes batches as Arrow IPC. [`arrow_message`]: checks Arrow IPC before it is decoded.
 //! 5. [`wire`]: the frames that carry those bytes, and the handshake before the first of them.
-//! 6. [`lock_batch`]: locks of a remote device, many at a time.
+//! 6. [`lock_batch`]: locks of a remote device, many at a time. [`homes`]: pages that lie on another device's media.
 //!
 //! Names follow NVMe and SNIA where one exists: identify, read, write; sync is NVMe's Flush, execute SNIA's Execute
 //! Program, release its Release Resource.
@@ -16,6 +16,7 @@
 //! anything that only one kind of link could do.
 
 pub mod arrow_message;
+pub mod homes;
 pub mod lock_batch;
 pub mod message;
 pub mod proto;
@@ -23,6 +24,7 @@ pub mod slot;
 pub mod status;
 pub mod wire;
 
+pub use homes::PageHome;
 pub use lock_batch::{
     LockAnswer, LockAnswers, LockBatch, LockCall, LockGrant, LockRefusal, LockSay,
 };

@@ -22,8 +22,10 @@ use crate::morsel::{Morsel, MorselPage};
 pub mod answer;
 mod dead_rows;
 pub mod decoded_size;
+mod homes;
 mod indexes;
 
+use homes::{PageHomeProto, home_from_proto, home_to_proto};
 use indexes::{
     IndexFilterProto, IndexInputProto, index_filter_from_proto, index_filter_to_proto,
     index_from_proto, index_to_proto,
@@ -271,6 +273,8 @@ struct ExecuteProto {
     locks: Option<RunLocksProto>,
     #[prost(bool, tag = "21")]
     lends: bool,
+    #[prost(message, repeated, tag = "22")]
+    homes: Vec<PageHomeProto>,
 }
 
 /// Without a job the run locks by batches.
@@ -492,6 +496,7 @@ pub fn encode_execute(request: u64, execute: Execute) -> Frame {
         shipped,
         locks: execute.locks.map(locks_to_proto),
         lends: execute.lends,
+        homes: execute.homes.into_iter().map(home_to_proto).collect(),
     };
     Frame { kind: FrameKind::Execute, request, head: head.encode_to_vec().into(), parts }
 }
@@ -566,6 +571,7 @@ pub fn decode_execute(frame: Frame) -> Decoded<Execute> {
         shipped,
         locks: message.locks.map(locks_from_proto).transpose()?,
         lends: message.lends,
+        homes: message.homes.into_iter().map(home_from_proto).collect::<Decoded<_>>()?,
     })
 }
 

@@ -139,8 +139,10 @@ pub struct RunReport {
     pub slots: u64,
     /// Bytes of all slots, as they crossed.
     pub slot_bytes: u64,
-    /// Bytes that the run requested of the media.
+    /// Bytes that the run requested of media.
     pub media_bytes: u64,
+    /// Of these, bytes of the media of other devices of the node.
+    pub foreign_bytes: u64,
     /// Pages that it read.
     pub pages_read: u64,
     /// Morsels that it took.

@@ -26,8 +26,8 @@ use cleave_fragment::command::wire::{
 use cleave_fragment::command::{
     Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, Identity, Kept,
     LockAnswer, LockAnswers, LockBatch, LockCall, LockGrant, LockRefusal, LockSay, MetricKind,
-    OperatorMetric, Ownership, Payload, ReadItem, ReadPayload, Reply, Request, RunLocks, RunReport,
-    RunState, RunStatus, ShippedPage, Slot, SlotPayload, SpaceNeed, WriteItem,
+    OperatorMetric, Ownership, PageHome, Payload, ReadItem, ReadPayload, Reply, Request, RunLocks,
+    RunReport, RunState, RunStatus, ShippedPage, Slot, SlotPayload, SpaceNeed, WriteItem,
 };
 use cleave_fragment::filter_history::HistoryFigures;
 use cleave_fragment::link::Token;
@@ -467,6 +467,7 @@ fn execute() -> Execute {
         extensible: true,
         history: cleave_fragment::filter_history::HistoryMode::Off,
         lends: true,
+        homes: vec![PageHome { device: [8; 16], segments: vec![SegmentId(4)] }],
     }
 }
 
@@ -531,6 +532,7 @@ fn report() -> RunReport {
         slots: 2,
         slot_bytes: 3,
         media_bytes: 4,
+        foreign_bytes: 2,
         pages_read: 5,
         morsels: 6,
         rows_scanned: 7,

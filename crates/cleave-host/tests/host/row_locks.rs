@@ -395,6 +395,7 @@ async fn lock_on(device: &Device, job: &LockingJob, object: u64, vids: Range<u64
         extensible: false,
         history: cleave_fragment::filter_history::HistoryMode::Off,
         lends: false,
+        homes: Vec::new(),
         partitions: 1,
         memory_bytes: 4 << 20,
         slot_count: 4,

@@ -123,6 +123,7 @@ fn request(claim: &Claim, reserved: Vec<Extent>) -> Execute {
         extensible: true,
         history: cleave_fragment::filter_history::HistoryMode::Off,
         lends: false,
+        homes: Vec::new(),
         locks: None,
         partitions: 1,
         memory_bytes: 0,

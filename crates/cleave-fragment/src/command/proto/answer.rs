@@ -219,6 +219,8 @@ struct ReportProto {
     stalled: Option<StripProto>,
     #[prost(uint64, tag = "17")]
     lent: u64,
+    #[prost(uint64, tag = "18")]
+    foreign_bytes: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -447,6 +449,7 @@ pub fn encode_report(request: u64, report: RunReport) -> Frame {
         slots: report.slots,
         slot_bytes: report.slot_bytes,
         media_bytes: report.media_bytes,
+        foreign_bytes: report.foreign_bytes,
         pages_read: report.pages_read,
         morsels: report.morsels,
         rows_scanned: report.rows_scanned,
@@ -498,6 +501,7 @@ pub fn decode_report(frame: Frame) -> Decoded<RunReport> {
         slots: message.slots,
         slot_bytes: message.slot_bytes.min(FIGURE_MAX),
         media_bytes: message.media_bytes.min(FIGURE_MAX),
+        foreign_bytes: message.foreign_bytes.min(FIGURE_MAX),
         pages_read: message.pages_read.min(FIGURE_MAX),
         morsels: message.morsels.min(FIGURE_MAX),
         rows_scanned: message.rows_scanned.min(FIGURE_MAX),

@@ -15,6 +15,7 @@ use cleave_media::Extent;
 use cleave_store::{ColumnRef, KeyRange, PageRef, SegmentId};
 
 use super::dead_rows::ROWS_MAX;
+use super::homes::PageHomeProto;
 use super::indexes::{
     IndexFilterProto, IndexFilteredPartProto, IndexInputProto, IndexPagesProto, KeyRangeProto,
 };
@@ -23,6 +24,7 @@ use super::{
     ReadItemProto, SettingProto,
 };
 use crate::broadcast::Broadcast;
+use crate::command::homes::PageHome;
 use crate::command::message::{ReadItem, ShippedPage, WriteItem};
 use crate::field_count::take_varint;
 use crate::index_filter::{IndexFilter, IndexFilteredPart};
@@ -46,6 +48,7 @@ pub fn execute_bytes(head: &[u8]) -> u64 {
             14 => field.number_count() * both::<u32, u32>(),
             15 => both::<BroadcastProto, Broadcast>(),
             16 => field.number_count() * both::<u64, ShippedPage>(),
+            22 => both::<PageHomeProto, PageHome>().saturating_add(each(field, home_bytes)),
             _ => 0,
         })
         .fold(0, u64::saturating_add)
@@ -111,6 +114,10 @@ fn morsel_page_bytes(page: Field<'_>) -> u64 {
     });
     let bits = u64::from(is_dead) * (row_count.min(u64::from(ROWS_MAX)) / 4 + BESIDE);
     bytes.saturating_add(bits).saturating_add(BESIDE)
+}
+
+fn home_bytes(tag: u64, field: Field<'_>) -> u64 {
+    if tag == 2 { field.number_count() * both::<u32, SegmentId>() } else { 0 }
 }
 
 fn index_bytes(tag: u64, field: Field<'_>) -> u64 {

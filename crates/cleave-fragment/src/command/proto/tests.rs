@@ -10,6 +10,7 @@ use super::answer::{
     encode_reply, encode_report, encode_slot,
 };
 use super::*;
+use crate::command::homes::PageHome;
 use crate::command::message::{
     Identity, Ownership, ReadPayload, Reply, Slot, SlotPayload, SpaceNeed,
 };
@@ -193,8 +194,14 @@ fn execute_comes_back_as_it_was() {
         extensible: true,
         history: HistoryMode::Always,
         lends: true,
+        homes: vec![
+            PageHome { device: [8; 16], segments: vec![SegmentId(4), SegmentId(0)] },
+            PageHome { device: [9; 16], segments: Vec::new() },
+        ],
     };
     assert_eq!(decode_execute(encode_execute(1, execute.clone())).unwrap(), execute);
+    let short = PageHomeProto { device: Bytes::from_static(&[8; 15]), ..Default::default() };
+    assert!(home_from_proto(short).unwrap_err().to_string().contains("device"));
     let by_batches = Execute { locks: Some(RunLocks::Batches), ..execute.clone() };
     assert_eq!(decode_execute(encode_execute(1, by_batches.clone())).unwrap(), by_batches);
     let locks = RunLocksProto { job: Some(u32::MAX), epoch: 1, goes_on: false };
@@ -336,6 +343,7 @@ fn errors_slots_and_reports_come_back_as_they_were() {
         slots: 2,
         slot_bytes: 3,
         media_bytes: 4,
+        foreign_bytes: 3,
         pages_read: 5,
         morsels: 6,
         rows_scanned: 7,

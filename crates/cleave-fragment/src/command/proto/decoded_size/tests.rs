@@ -30,6 +30,10 @@ fn numbers_count_by_what_they_become() {
     // Every repeated number of an execute: fed, shipped, and those of pages, parts and runs.
     let page = |tag| inside(3, &inside(2, &inside(3, &inside(tag, &numbers))));
     let part = |tag| inside(13, &inside(3, &inside(tag, &numbers)));
+    let segments = inside(2, &numbers);
+    let mut home = vec![0xb2, 0x01];
+    prost::encoding::encode_varint(segments.len() as u64, &mut home);
+    home.extend(segments);
     for head in [
         inside(14, &numbers),
         [&[0x82, 0x01, 0x80, 0x80, 0x40], numbers.as_slice()].concat(),
@@ -39,6 +43,7 @@ fn numbers_count_by_what_they_become() {
         part(1),
         part(3),
         part(4),
+        home,
     ] {
         let counted = execute_bytes(&head);
         assert!(counted >= becomes, "{counted} of {becomes}");
@@ -89,6 +94,7 @@ fn what_hosts_send_counts_for_what_it_is() {
         first_slot: 0,
         locks: None,
         lends: false,
+        homes: Vec::new(),
     };
     let frame = encode_execute(1, execute.clone());
     let counted = execute_bytes(&frame.head);
