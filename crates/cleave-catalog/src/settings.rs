@@ -10,6 +10,7 @@ mod allowed;
 mod batches;
 mod bytes;
 mod custom;
+mod devices;
 mod for_clients;
 mod interval_style;
 mod join_order;
@@ -42,6 +43,7 @@ pub use batches::BatchLimits;
 use bytes::{GIB, KIB, MIB};
 pub use bytes::{bytes_text, parse_bytes};
 use custom::CustomSettings;
+pub use devices::Computers;
 use for_clients::only_means;
 pub use interval_style::IntervalStyle;
 pub use limits::{Limits, TABLET_COUNT_MAX};
@@ -138,6 +140,8 @@ pub struct Settings {
     pub shipped_delta_bytes: u64,
     /// `broadcast_bytes`: bytes of rows that may be sent to one run of a fragment on a device; 0: none.
     pub broadcast_bytes: u64,
+    /// `compute_on`: see [`Settings::computers`].
+    pub compute_on: String,
     /// `default_device`: names of the devices of new tables, separated by commas.
     pub default_device: String,
     /// `default_tablets`: tablets of a new table; 0: one per device.
@@ -358,6 +362,7 @@ pub const LIST: &[Setting] = &[
     fixed("bytea_output", "How bytes are written", "hex"),
     for_clients::CHECK_FUNCTION_BODIES,
     fixed("client_encoding", "Encoding of text to and from the client", "UTF8"),
+    devices::COMPUTE_ON,
     Setting {
         name: "cost_strategy",
         description: "Cost model of split = auto: makespan (predicted finish time) or paper (hybridNDP's equations)",
@@ -371,17 +376,7 @@ pub const LIST: &[Setting] = &[
         },
     },
     fixed("DateStyle", "How dates are written and read", "ISO, MDY"),
-    Setting {
-        name: "default_device",
-        description: "Device for the rows of new tables; several names, separated by commas, divide a table",
-        values: Values::Text,
-        get: |settings| settings.default_device.clone(),
-        set: |settings, value| {
-            if let Value::Text(text) = value {
-                settings.default_device = text;
-            }
-        },
-    },
+    devices::DEFAULT_DEVICE,
     limits::STATISTICS_TARGET,
     for_clients::DEFAULT_TABLE_ACCESS_METHOD,
     for_clients::DEFAULT_TABLESPACE,
@@ -626,6 +621,7 @@ impl Default for Settings {
             batch_size: 8192,
             broadcast_bytes: 16 * MIB,
             shipped_delta_bytes: MIB,
+            compute_on: String::new(),
             default_device: "embedded".to_owned(),
             default_tablets: 0,
             default_transaction_isolation: Isolation::ReadCommitted,

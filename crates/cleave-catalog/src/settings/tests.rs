@@ -1,6 +1,8 @@
 //! Every setting accepts its default; every refusal lists the allowed values.
 
-use super::{LIST, Settings, Split, Stack, Values, When, bytes_text, parse_bytes, presets};
+use super::{
+    Computers, LIST, Settings, Split, Stack, Values, When, bytes_text, parse_bytes, presets,
+};
 
 #[test]
 fn every_value_shown_can_be_set_again() {
@@ -71,6 +73,27 @@ fn forms_of_transfer_ask_of_other_settings_what_they_need() {
     assert!(rows.sends_rows_alone() && !asked("auto", "auto").sends_rows_alone());
     // A forced split says what goes where.
     assert!(!asked("rows", "h1").sends_rows_alone());
+}
+
+#[test]
+fn devices_that_compute_are_named_local_or_any() {
+    let of = |text: &str, split: &str| {
+        let mut settings = Settings::default();
+        settings.set("compute_on", text).unwrap();
+        settings.set("split", split).unwrap();
+        settings.for_prescribed()
+    };
+    assert_eq!(of(" ", "auto").computers(), Computers::Any);
+    assert_eq!(of("Local", "auto").computers(), Computers::Local);
+    assert_eq!(of(" n1:a, n2:b ", "auto").computers(), Computers::Named("n1:a, n2:b"));
+    let named = of("n1:a", "auto");
+    assert!(named.is_prescribed() && named.sends_rows_alone() && named.stealing == When::Never);
+    let forced = of("n1:a", "h1");
+    assert!(forced.is_prescribed() && !forced.sends_rows_alone());
+    // Nothing runs on a device there.
+    let host = of("n1:a", "host");
+    assert!(!host.is_prescribed() && host.stealing == When::WherePays);
+    assert_eq!(of("", "auto").stealing, When::WherePays);
 }
 
 #[test]

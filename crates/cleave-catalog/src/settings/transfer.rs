@@ -70,6 +70,7 @@ impl Settings {
     /// Whether a split is to be chosen that leaves no scan to the host.
     #[must_use]
     pub fn sends_rows_alone(&self) -> bool {
-        self.transfer == Transfer::Rows && self.split_in_force() == Split::Auto
+        let is_asked = self.transfer == Transfer::Rows || self.is_prescribed();
+        is_asked && self.split_in_force() == Split::Auto
     }
 }

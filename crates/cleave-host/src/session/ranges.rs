@@ -242,6 +242,7 @@ pub(super) fn takes_ranges(settings: &Settings) -> bool {
         && settings.split == Split::Auto
         && settings.stack == Stack::Ndp
         && settings.transfer == Transfer::Auto
+        && settings.compute_on.is_empty()
         && settings.ndp
 }
 

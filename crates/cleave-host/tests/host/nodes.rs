@@ -1,4 +1,5 @@
-//! Tests of storage nodes: devices of one process help each other, with the same rows, and the database shows them.
+//! Tests of storage nodes: devices of one process help each other and read each other's pages, with the same rows, and
+//! the database shows them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,33 +11,47 @@ use cleave_media::Memory;
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
 use crate::stealing::{STATEMENTS, fill};
-use crate::support::{assert_no_leak, fresh, rows, run, runtime_options, sorted};
+use crate::support::{assert_no_leak, fresh, refused, row, rows, run, runtime_options, sorted};
 
 /// A database with two devices of a node, of one core each.
 async fn on_a_node(outside: &Path) -> (tempfile::TempDir, Arc<Database>, [Served; 2], Session) {
     let (directory, database) = fresh().await;
     let node = Node::new("n1");
-    let served = async |name: &str, identity: [u8; 16]| {
-        let node = Arc::clone(&node);
-        let device = move || {
-            let options = RuntimeOptions { cores: 1, ..runtime_options(identity) };
-            let runtime = Runtime::in_node(Arc::new(Memory::new()), options, &node);
-            runtime.unwrap() as Arc<dyn DeviceService>
-        };
-        let served = Served::of(device, anywhere()).await;
-        let device = remote(served.address, token_file(outside, TOKEN));
-        database.add_device(name, device).await.unwrap();
-        served
-    };
-    let served = [served("n1:a", [1; 16]).await, served("n1:b", [2; 16]).await];
+    let served = [
+        attach(&database, outside, &node, ("n1:a", [1; 16])).await,
+        attach(&database, outside, &node, ("n1:b", [2; 16])).await,
+    ];
     let session = database.session();
     (directory, database, served, session)
 }
 
+/// A device of `node` with one core, which the database has by this name.
+async fn attach(
+    database: &Arc<Database>,
+    outside: &Path,
+    node: &Arc<Node>,
+    (name, identity): (&str, [u8; 16]),
+) -> Served {
+    let node = Arc::clone(node);
+    let device = move || {
+        let options = RuntimeOptions { cores: 1, ..runtime_options(identity) };
+        let runtime = Runtime::in_node(Arc::new(Memory::new()), options, &node);
+        runtime.unwrap() as Arc<dyn DeviceService>
+    };
+    let served = Served::of(device, anywhere()).await;
+    let device = remote(served.address, token_file(outside, TOKEN));
+    database.add_device(name, device).await.unwrap();
+    served
+}
+
+/// The plan of `sql` with its figures.
+async fn analyzed(session: &mut Session, sql: &str) -> String {
+    rows(session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n")
+}
+
 /// Whether `sql` says that another device of the node took part.
 async fn is_helped(session: &mut Session, sql: &str) -> bool {
-    let plan = rows(session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
-    plan.contains("  other engines: ")
+    analyzed(session, sql).await.contains("  other engines: ")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -95,4 +110,148 @@ async fn devices_are_listed_with_their_node() {
     }
     let gone = "SELECT name, node, queue FROM cleave.devices WHERE state = 'offline' ORDER BY name";
     assert_eq!(rows(&mut session, gone).await, ["n1:a,NULL,NULL", "n1:b,NULL,NULL"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_are_the_same_whichever_devices_are_named() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, _served, mut session) = on_a_node(outside.path()).await;
+    run(&mut session, "SET default_device = 'n1:a'").await;
+    fill(&mut session).await;
+    for (sql, _) in STATEMENTS {
+        run(&mut session, "SET split = host; RESET compute_on").await;
+        let expected = sorted(&mut session, sql).await;
+        run(&mut session, "RESET split; SET stealing = always").await;
+        for named in ["local", "n1:a", "n1:b", "n1:a, n1:b", "embedded, n1:b", "embedded"] {
+            run(&mut session, &format!("SET compute_on = '{named}'")).await;
+            database.buffer_pool().clear();
+            assert_eq!(sorted(&mut session, sql).await, expected, "{named}: {sql}");
+        }
+    }
+    assert_no_leak(&database);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_is_named_reads_the_pages_of_its_node_itself() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, _served, mut session) = on_a_node(outside.path()).await;
+    run(&mut session, "SET default_device = 'n1:a'").await;
+    fill(&mut session).await;
+    let (sql, _) = STATEMENTS[1];
+    run(&mut session, "SET compute_on = 'n1:b'; SET stealing = always").await;
+    database.buffer_pool().clear();
+    let plan = analyzed(&mut session, sql).await;
+    for said in [
+        "FragmentExec: device=n1:b (pages of n1:a)",
+        "on the devices that are named",
+        "  bytes at other media: ",
+        ", 0 misses, ",
+    ] {
+        assert!(plan.contains(said), "{said}: {plan}");
+    }
+    for unsaid in ["ran on the host", "host took", "other engines", "decided again"] {
+        assert!(!plan.contains(unsaid), "{unsaid}: {plan}");
+    }
+    // A device that is named itself computes over its own.
+    run(&mut session, "SET compute_on = 'n1:b, n1:a'").await;
+    let plan = analyzed(&mut session, sql).await;
+    assert!(plan.contains("FragmentExec: device=n1:a "), "{plan}");
+    assert!(!plan.contains("pages of") && !plan.contains("other media"), "{plan}");
+    // Also where no link is spared.
+    run(&mut session, "RESET ALL; CREATE TABLE near (id int, v int)").await;
+    run(&mut session, "INSERT INTO near SELECT s, s % 7 FROM generate_series(1, 20000) s").await;
+    let hinted = "SELECT /*+ compute_on(local) */ count(*) FROM near WHERE v = 3";
+    let plan = analyzed(&mut session, hinted).await;
+    assert!(plan.contains("FragmentExec: device=embedded"), "{plan}");
+    assert_eq!(row(&mut session, hinted).await, "2857");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_device_runs_a_statement_over_tables_of_several() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, _database, _served, mut session) = on_a_node(outside.path()).await;
+    run(
+        &mut session,
+        "CREATE TABLE one (id int PRIMARY KEY, v int) WITH (devices = 'n1:a');
+         CREATE TABLE other (id int PRIMARY KEY, w int) WITH (devices = 'n1:b');
+         CREATE TABLE divided (id int PRIMARY KEY, v int)
+             WITH (devices = ('n1:a', 'n1:b'), tablets = 4);
+         INSERT INTO one SELECT s, s % 10 FROM generate_series(1, 20000) s;
+         INSERT INTO other SELECT s, s % 3 FROM generate_series(1, 20000) s;
+         INSERT INTO divided SELECT s, s % 10 FROM generate_series(1, 20000) s",
+    )
+    .await;
+    let statements = [
+        "SELECT sum(v * w), count(*) FROM one JOIN other ON one.id = other.id",
+        "SELECT v, count(*), min(id), max(id) FROM divided GROUP BY v",
+    ];
+    for sql in statements {
+        let expected = sorted(&mut session, sql).await;
+        run(&mut session, "SET split = ndp").await;
+        assert_eq!(refused(&mut session, sql).await.sqlstate(), "0A000");
+        for named in ["n1:a", "n1:b"] {
+            run(&mut session, &format!("SET compute_on = '{named}'")).await;
+            assert_eq!(sorted(&mut session, sql).await, expected, "{named}: {sql}");
+            let plan = analyzed(&mut session, sql).await;
+            let home = if named == "n1:a" { "n1:b" } else { "n1:a" };
+            let said = format!("FragmentExec: device={named} (pages of {home})");
+            assert!(plan.contains(&said), "{plan}");
+            assert!(!plan.contains("ran on the host"), "{plan}");
+        }
+        run(&mut session, "RESET ALL").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_that_a_named_device_cannot_reach_are_read_by_the_host() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, served, mut session) = on_a_node(outside.path()).await;
+    let far = attach(&database, outside.path(), &Node::new("n2"), ("n2:a", [3; 16])).await;
+    run(&mut session, "SET default_device = 'n1:a'").await;
+    fill(&mut session).await;
+    let (sql, _) = STATEMENTS[1];
+    let expected = row(&mut session, sql).await;
+    run(&mut session, "SET compute_on = 'n2:a'").await;
+    assert_eq!(row(&mut session, sql).await, expected);
+    let plan = analyzed(&mut session, sql).await;
+    let said = ["ran on the host: ", "it is no other device of this node"];
+    assert!(said.iter().all(|said| plan.contains(said)), "{plan}");
+    for (named, state) in [("n1:c", "42704"), ("n1:b, n1:b", "42601"), ("n1:b,", "42601")] {
+        run(&mut session, &format!("SET compute_on = '{named}'")).await;
+        let error = refused(&mut session, sql).await;
+        assert_eq!(error.sqlstate(), state, "{named}: {error}");
+    }
+    // One that is gone is not replaced.
+    far.stop().await;
+    run(&mut session, "SET compute_on = 'n2:a'").await;
+    assert_eq!(refused(&mut session, sql).await.sqlstate(), "58030");
+    run(&mut session, "RESET compute_on").await;
+    assert_eq!(row(&mut session, sql).await, expected);
+    drop(served);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn named_devices_of_a_node_take_the_pages_of_another_in_turns() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let node = Node::new("n1");
+    let mut served = Vec::new();
+    for device in [("n1:a", [1; 16]), ("n1:b", [2; 16]), ("n1:c", [3; 16])] {
+        served.push(attach(&database, outside.path(), &node, device).await);
+    }
+    let mut session = database.session();
+    run(&mut session, "SET default_device = 'n1:a'").await;
+    fill(&mut session).await;
+    for (sql, _) in STATEMENTS {
+        run(&mut session, "SET split = host").await;
+        let expected = sorted(&mut session, sql).await;
+        run(&mut session, "RESET split; SET compute_on = 'n1:b, n1:c'").await;
+        assert_eq!(sorted(&mut session, sql).await, expected, "{sql}");
+        run(&mut session, "SET split = h0").await;
+        let plan = analyzed(&mut session, sql).await;
+        let said = "FragmentExec: device=n1:b (pages of n1:a), n1:c (pages of n1:a)";
+        assert!(plan.contains(said) && !plan.contains("ran on the host"), "{plan}");
+        run(&mut session, "RESET compute_on").await;
+    }
+    drop(served);
 }

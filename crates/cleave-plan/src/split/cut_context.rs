@@ -10,7 +10,7 @@ use super::{CutWeight, FragmentPlan, When};
 use crate::cost::{AskedColumn, CostStrategy, Limits as CostLimits, ScanWork};
 use crate::profile::Profile;
 
-/// A device that holds pages of a scan.
+/// A device that runs fragments over pages of a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanShare {
     /// Its name.
@@ -29,7 +29,13 @@ pub trait CutContext {
     fn rows_only(&self) -> bool {
         false
     }
-    /// The devices that hold pages of the scan, at least one.
+    /// Whether the statement names the devices that run fragments: `auto` then leaves no scan to the host, and one that
+    /// they cannot run is an error.
+    fn is_prescribed(&self) -> bool {
+        false
+    }
+    /// The devices that run fragments over pages of the scan, at least one: those that hold them, unless the statement
+    /// names others.
     fn shares(&self, scan: &TableScanExec) -> Vec<ScanShare>;
     /// Different values in `column` of the table of `scan`, all rows.
     fn distinct_count(&self, _scan: &TableScanExec, _column: &str) -> Option<f64> {

@@ -104,6 +104,9 @@ pub fn place_cuts(
     context: &dyn CutContext,
 ) -> Result<PlacedCuts, PlaceCutsError> {
     let plan = NumberedPlan::new(&plan, context);
+    if split == Split::Auto && context.is_prescribed() {
+        candidate(&plan, Split::H0).map_err(|why| refused(split, why))?;
+    }
     // Priced once, for the choice, for EXPLAIN, for the sharing of fragments between the sides and for slot sizes.
     let is_priced = price_all
         || match split {
@@ -121,13 +124,7 @@ pub fn place_cuts(
             (choice.candidate, choice.priced)
         }
         (forced, pricing) => {
-            let found = candidate(&plan, forced);
-            let refused = |Obstacle { operator, reason }| PlaceCutsError::Forced {
-                split: forced,
-                operator,
-                reason,
-            };
-            let found = found.map_err(refused)?;
+            let found = candidate(&plan, forced).map_err(|why| refused(forced, why))?;
             let pricing = pricing.as_ref().filter(|_| price_all);
             let priced = pricing.map(|pricing| price(pricing, &found, context)).unwrap_or_default();
             (found, priced)
@@ -137,6 +134,7 @@ pub fn place_cuts(
         Split::Auto if context.shares_host() => {
             "the device shares the host's memory: no bytes to save".to_owned()
         }
+        Split::Auto if context.is_prescribed() => "on the devices that are named".to_owned(),
         Split::Auto if context.rows_only() => "rows alone, as the settings ask".to_owned(),
         Split::Auto => comparison(&priced, context.cost_strategy()),
         Split::Ndp => "the whole statement, as asked".to_owned(),
@@ -164,6 +162,10 @@ pub fn place_cuts(
     let placed = placing.place(0)?;
     let decisions = placing.decisions;
     Ok(PlacedCuts { plan: placed, decisions, priced })
+}
+
+fn refused(split: Split, Obstacle { operator, reason }: Obstacle) -> PlaceCutsError {
+    PlaceCutsError::Forced { split, operator, reason }
 }
 
 /// The choice against the alternatives, in words.

@@ -10,9 +10,10 @@
 //!    ([`FragmentPlan::dynamic_filters`]) go down with the fragment and rule out pages once more. Build sides of the
 //!    fragment's joins that do not lie on these devices are made by the host then ([`sent_rows`](super::sent_rows)):
 //!    plans of its own, which are this node's inputs.
-//! 2. Each device that holds pages of the scan has a [part](FragmentPart), and all of them run at once; the scans of a
-//!    fragment that joins lie on one device. [`Execute`] carries the fragment, the snapshot and the device's morsels of
-//!    every scan; the device admits it.
+//! 2. Each device that holds pages of the scan, or that the statement names for them, has a [part](FragmentPart), and
+//!    all of them run at once; a fragment that joins several scans has one. [`Execute`] carries the fragment, the
+//!    snapshot and the part's morsels of every scan, and says which pages lie [elsewhere](super::homes); the device
+//!    admits it.
 //! 3. The partitions of this node share the parts: each has some for itself, or several have one, from whose stream of
 //!    slots they take batches as they come.
 //! 4. Where both sides may work on it, the host takes morsels of the device's while it is idle
@@ -68,6 +69,7 @@ use tokio::sync::OnceCell;
 use super::feeding::{Feeding, OpenFilters};
 use super::figures::{FragmentFigures, HostTimeline};
 use super::given_rows::GivenRows;
+use super::homes::homes;
 use super::memory_share;
 use super::prepared_fragment::PreparedFragment;
 use super::sent_rows::{Gathering, SentRows};
@@ -95,12 +97,13 @@ pub struct FragmentExec {
     metrics: ExecutionPlanMetricsSet,
 }
 
-/// The part of a fragment's input on one device.
+/// The part of a fragment's input that one device runs it over.
 #[derive(Debug, Clone)]
 pub struct FragmentPart {
     /// The device.
     pub device: Arc<Device>,
-    /// The pages that lie there, for each scan of the fragment in its order: the number of its morsel input.
+    /// The pages, which lie there unless the statement names the devices that compute, for each scan of the fragment in
+    /// its order: the number of its morsel input.
     pub inputs: Vec<(u32, StatementInput)>,
     /// It runs the fragment; else the host does, and reads these pages.
     pub on_device: bool,
@@ -214,6 +217,16 @@ impl FragmentExec {
     fn names(&self, on_device: bool) -> String {
         let parts = self.parts.iter().filter(|part| part.on_device == on_device);
         parts.map(|part| part.device.name()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The devices that run the fragment, and where pages lie that are not their own.
+    fn devices_and_homes(&self) -> String {
+        let parts = self.parts.iter().filter(|part| part.on_device);
+        let names = parts.map(|part| match part.homes(&self.context).as_slice() {
+            [] => part.device.name().to_owned(),
+            homes => format!("{} (pages of {})", part.device.name(), homes.join(", ")),
+        });
+        names.collect::<Vec<_>>().join(", ")
     }
 
     pub(super) fn pass(&self, number: usize) -> Arc<Pass> {
@@ -489,12 +502,15 @@ impl FragmentExec {
             }
         }
         let numbers = inputs.iter().map(|(number, _)| *number);
+        let named = (morsels.as_slice(), index_filters.as_slice());
+        let homes = homes(&self.context, device, inputs, named).map_err(external)?;
         let mut execute = Execute {
             header: device.next_run(),
             build: build_id(),
             fragment: prepared.bytes.clone(),
             snapshot: self.context.state().snapshot().commit,
             inputs: numbers.zip(morsels).collect(),
+            homes,
             partitions: u32::from(!self.fragment.may_run_as_partitions),
             lends: settings.stealing != When::Never && self.fragment.fetch.is_none(),
             memory_bytes: settings.device_memory_bytes.min(room),
@@ -711,7 +727,7 @@ impl fmt::Debug for FragmentExec {
 
 impl DisplayAs for FragmentExec {
     fn fmt_as(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FragmentExec: device={}", self.device_names())?;
+        write!(f, "FragmentExec: device={}", self.devices_and_homes())?;
         if self.parts.iter().any(|part| !part.on_device) {
             write!(f, ", on the host={}", self.names(false))?;
         }

@@ -267,7 +267,8 @@ impl InsertFragments {
     }
 
     fn lie_as(&self, table: &TableState) -> bool {
-        lie_as(&self.rows, self.each.first().part(), table)
+        let are_at_home = self.each.all().all(|one| one.part().is_at_home());
+        are_at_home && lie_as(&self.rows, self.each.first().part(), table)
     }
 
     /// Where each fragment writes, in the table that `schema` describes, which `edit` alone has. None: one of the

@@ -63,6 +63,8 @@ pub(crate) fn at_root(settings: &Settings) -> Settings {
         transfer: Transfer::Auto,
         stealing: When::Never,
         late_materialisation: When::Never,
+        // Rows change, and are locked, where their pages lie.
+        compute_on: String::new(),
         ..settings.clone()
     }
 }
@@ -70,7 +72,7 @@ pub(crate) fn at_root(settings: &Settings) -> Settings {
 /// Settings that put a cut at the root of a plan whose rows may be made by several devices of `database`, each for
 /// itself, the more likely ones first.
 pub(crate) fn at_roots(database: &QueryEngine, settings: &Settings) -> Vec<Settings> {
-    let whole = at_root(settings);
+    let whole = Settings { compute_on: settings.compute_on.clone(), ..at_root(settings) };
     let has_several = database.devices().len() > 1;
     // The host makes what joins collect, and sends it.
     let over_joins = has_several.then(|| Settings { split: Split::ALL_JOINS, ..whole.clone() });

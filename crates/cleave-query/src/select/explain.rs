@@ -548,6 +548,8 @@ fn report_lines(report: &RunReport, slot_bytes: u32) -> Vec<(String, String)> {
     let history = HistoryCounts::of_metrics(operators());
     lines.extend(history.map(|counts| line("filter history", counts.to_string())));
     lines.extend(report.lent_text().map(|lent| line("other engines", lent)));
+    let foreign = Some(report.foreign_bytes).filter(|count| *count > 0);
+    lines.extend(foreign.map(|count| line("bytes at other media", bytes(count))));
     lines.extend([
         line("rows scanned", report.rows_scanned.to_string()),
         line("page reads", report.pages_read.to_string()),

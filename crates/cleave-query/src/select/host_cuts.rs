@@ -1,7 +1,7 @@
 //! The host's answers to the planner while it places cuts: devices, their builds, and what is in the buffer pool.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -28,6 +28,7 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use super::planned_input::PlannedInput;
+use super::prescribed;
 use super::statement_context::{StatementContext, StatementInput};
 use crate::cooperative::fragment_exec::{FragmentExec, FragmentPart};
 use crate::planner;
@@ -46,6 +47,8 @@ const GROUP_COUNT: f64 = 10_000.0;
 pub(super) struct HostCuts {
     context: Arc<StatementContext>,
     devices: BTreeMap<DeviceId, DeviceFacts>,
+    /// Where the statement names the devices that run fragments: those that take the pages of a device.
+    takers: BTreeMap<DeviceId, Vec<DeviceId>>,
     limits: Limits,
     profile: Profile,
     fragment_count: AtomicUsize,
@@ -56,12 +59,14 @@ struct DeviceFacts {
     device: Arc<Device>,
     mode: AttachMode,
     refusal: Option<String>,
+    /// The name of its node, if it has one.
+    node: String,
     cores: u32,
     fragment_memory_bytes: u64,
 }
 
 impl HostCuts {
-    /// Connects every device that the statement reads, and, if splits are to be priced, gets its profile.
+    /// Connects every device that the statement reads or names, and, if splits are to be priced, gets its profile.
     pub(super) async fn new(
         context: Arc<StatementContext>,
         prices_splits: bool,
@@ -74,18 +79,35 @@ impl HostCuts {
                 }
             }
         }
-        let far = devices.iter().find(|(_, facts)| facts.mode != AttachMode::Embedded);
+        let mut takers = BTreeMap::new();
+        if !devices.is_empty() {
+            let named = prescribed::named(&context)?;
+            for device in &named {
+                if let Entry::Vacant(unknown) = devices.entry(device.id()) {
+                    unknown.insert(DeviceFacts::of(Arc::clone(device)).await?);
+                }
+            }
+            let named: Vec<DeviceId> = named.iter().map(|device| device.id()).collect();
+            let nodes = devices.iter().map(|(id, facts)| (*id, facts.node.as_str())).collect();
+            takers = prescribed::takers(&named, &nodes);
+        }
+        let compute: BTreeSet<DeviceId> = takers.values().flatten().copied().collect();
+        let computes = |id: &DeviceId| compute.is_empty() || compute.contains(id);
+        let of_fragments = || devices.iter().filter(|entry| computes(entry.0));
+        let far = of_fragments().find(|(_, facts)| facts.mode != AttachMode::Embedded);
+        let far = far.map(|(id, _)| *id);
+        let limits = limits(&context, of_fragments().map(|(_, facts)| facts));
         let profile = match far {
-            Some((id, _)) if prices_splits => profile(&context, *id).await?,
+            Some(id) if prices_splits => profile(&context, id).await?,
             // Nothing is measured for a split that is forced.
-            Some((id, _)) => {
-                let known = context.database().known_profile(*id).await?;
+            Some(id) => {
+                let known = context.database().known_profile(id).await?;
                 known.map_or_else(Profile::assumed, |known| Profile::clone(&known))
             }
             None => Profile { link: LinkProfile::embedded(), ..Profile::assumed() },
         };
-        let limits = limits(&context, devices.values());
-        Ok(Self { context, devices, limits, profile, fragment_count: AtomicUsize::new(0) })
+        let fragment_count = AtomicUsize::new(0);
+        Ok(Self { context, devices, takers, limits, profile, fragment_count })
     }
 
     /// The origin of the statement's figures: measured only if those of both sides and of the link were.
@@ -98,12 +120,29 @@ impl HostCuts {
         origins.into_iter().find(|origin| *origin != Origin::Measured).unwrap_or(Origin::Measured)
     }
 
-    /// The parts of the input of `scan`, each with the device that it lies on.
+    /// `input` by the devices that run fragments over it, of which there is at least one.
+    fn divided(&self, input: &PlannedInput) -> Vec<(DeviceId, PlannedInput)> {
+        let homes = input.devices();
+        if self.takers.is_empty() {
+            return homes.into_iter().map(|id| (id, input.on_device(id))).collect();
+        }
+        let takers = homes.iter().filter_map(|home| self.takers.get(home)).flatten();
+        let takers: BTreeSet<DeviceId> = takers.copied().collect();
+        let parts = takers.into_iter().map(|id| (id, input.taken_by(id, &self.takers)));
+        let mut parts: Vec<_> = parts.collect();
+        // There may be fewer pages than devices that take them in turns.
+        match parts.iter().any(|(_, part)| part.pages_left() > 0) {
+            true => parts.retain(|(_, part)| part.pages_left() > 0),
+            false => parts.truncate(1),
+        }
+        parts
+    }
+
+    /// The parts of the input of `scan`, each with the device that runs fragments over it.
     fn parts_of(&self, scan: &TableScanExec) -> Result<Vec<(&DeviceFacts, StatementInput)>> {
         let whole = self.context.input(scan.scan().input)?;
         let all_rows = whole.input.rows_left() as f64;
-        let share = |id: DeviceId| {
-            let input = whole.input.on_device(id);
+        let share = |(id, input): (DeviceId, PlannedInput)| {
             let row_estimate = match input.rows_left() as f64 {
                 rows if rows < all_rows => whole.row_estimate * rows / all_rows,
                 _ => whole.row_estimate,
@@ -111,7 +150,7 @@ impl HostCuts {
             let facts = self.devices.get(&id)?;
             Some((facts, StatementInput { input: Arc::new(input), row_estimate }))
         };
-        Ok(whole.input.devices().into_iter().filter_map(share).collect())
+        Ok(self.divided(&whole.input).into_iter().filter_map(share).collect())
     }
 }
 
@@ -132,7 +171,8 @@ impl DeviceFacts {
             None
         };
         let (cores, fragment_memory_bytes) = (identity.cores, identity.fragment_memory_bytes);
-        Ok(Self { device, mode, refusal, cores, fragment_memory_bytes })
+        let node = identity.node.clone();
+        Ok(Self { device, mode, refusal, node, cores, fragment_memory_bytes })
     }
 }
 
@@ -143,6 +183,10 @@ impl CutContext for HostCuts {
 
     fn rows_only(&self) -> bool {
         self.context.settings().sends_rows_alone()
+    }
+
+    fn is_prescribed(&self) -> bool {
+        self.context.settings().is_prescribed()
     }
 
     fn shares(&self, scan: &TableScanExec) -> Vec<ScanShare> {
@@ -190,8 +234,8 @@ impl CutContext for HostCuts {
         let Ok(planned) = self.context.input(named.input) else { return ScanWork::default() };
         let input = &planned.input;
         let (chunk_bytes, held_bytes) = self.chunk_bytes(scan, input, planned.row_estimate);
-        let devices = input.devices();
-        let most = devices.iter().map(|id| input.on_device(*id).pages_left()).max().unwrap_or(0);
+        let parts = self.divided(input);
+        let most = parts.iter().map(|(_, part)| part.pages_left()).max().unwrap_or(0);
         let share_beside = 1.0 - most as f64 / input.pages_left().max(1) as f64;
         ScanWork {
             table: named.table.clone(),
@@ -205,7 +249,7 @@ impl CutContext for HostCuts {
             held_bytes,
             conditions: Conditions::default(),
             looked_up: input.index.as_ref().map_or(0.0, |(index, _)| index.entry_count as f64),
-            devices_beside: devices.len().saturating_sub(1) as f64,
+            devices_beside: parts.len().saturating_sub(1) as f64,
             share_beside: if most > 0 { share_beside } else { 0.0 },
         }
     }
@@ -219,7 +263,9 @@ impl CutContext for HostCuts {
     }
 
     fn shares_host(&self) -> bool {
-        self.devices.values().all(|facts| facts.mode == AttachMode::Embedded)
+        // A device that is named runs fragments, wherever it is.
+        !self.is_prescribed()
+            && self.devices.values().all(|facts| facts.mode == AttachMode::Embedded)
     }
 
     fn cost_strategy(&self) -> CostStrategy {

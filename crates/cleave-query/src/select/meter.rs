@@ -10,6 +10,7 @@ use cleave_fragment::link::AttachMode;
 use cleave_media::clock::{Stopwatch, process_cpu_time};
 
 use super::PlannedQuery;
+use super::prescribed;
 use super::statement_context::StatementContext;
 use crate::cooperative::figures::QueryFigures;
 
@@ -93,7 +94,10 @@ fn statement_devices(
 ) -> Result<Vec<Arc<cleave_engine::device::Device>>> {
     let Some(context) = contexts.first() else { return Ok(Vec::new()) };
     let inputs = contexts.iter().flat_map(|context| context.inputs());
-    let ids: BTreeSet<_> = inputs.flat_map(|input| input.input.devices()).collect();
+    let mut ids: BTreeSet<_> = inputs.flat_map(|input| input.input.devices()).collect();
+    if !ids.is_empty() {
+        ids.extend(prescribed::named(context)?.iter().map(|device| device.id()));
+    }
     ids.into_iter().map(|id| context.database().attached(id)).collect()
 }
 

@@ -59,6 +59,7 @@ mod page_filter;
 pub mod pg_catalog;
 mod placed;
 mod planned_input;
+mod prescribed;
 mod result_functions;
 mod result_names;
 mod reuse;

@@ -256,6 +256,12 @@ impl Planning<'_> {
             }
         };
         let cuts = placed.map_err(|error| match error {
+            PlaceCutsError::Forced { split: Split::Auto, operator, reason } => {
+                let asked = &self.settings.compute_on;
+                Error::unsupported(format!(
+                    "compute_on \"{asked}\" cannot run this statement: {operator}: {reason}"
+                ))
+            }
             PlaceCutsError::Forced { .. } => Error::unsupported(error.to_string()),
             PlaceCutsError::Plan(error) => Error::from(error),
         })?;

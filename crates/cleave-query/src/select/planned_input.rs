@@ -165,6 +165,35 @@ impl PlannedInput {
         Self { pages, page_count, ..self.clone() }
     }
 
+    /// The part of the input that `device` takes, where `takers` says of a device which ones take its pages, page by
+    /// page in turns.
+    pub(super) fn taken_by(
+        &self,
+        device: DeviceId,
+        takers: &BTreeMap<DeviceId, Vec<DeviceId>>,
+    ) -> Self {
+        let of_home = |place: usize| {
+            let home = self.table.tablets.get(place)?.device;
+            takers.get(&home).map(|takers| (home, takers))
+        };
+        let mut turns: BTreeMap<DeviceId, usize> = BTreeMap::new();
+        let is_taken = |page: &&InputPage| {
+            let Some((home, takers)) = of_home(page.tablet) else { return false };
+            let turn = turns.entry(home).or_default();
+            let taker = takers.get(*turn);
+            *turn = (*turn + 1) % takers.len().max(1);
+            taker == Some(&device)
+        };
+        let pages = self.pages.iter().filter(is_taken).copied().collect();
+        let shares = self.table.tablets.iter().enumerate().filter_map(|(place, tablet)| {
+            let (_, takers) = of_home(place).filter(|(_, takers)| takers.contains(&device))?;
+            let page_count: usize = tablet.heap.iter().map(|heap| heap.pages.len()).sum();
+            Some(page_count.div_ceil(takers.len().max(1)))
+        });
+        let page_count = shares.sum();
+        Self { pages, page_count, ..self.clone() }
+    }
+
     /// The input without the pages that cannot have a row for which `predicate`, over the columns of
     /// `filter`, is true. A predicate that zones say nothing about leaves all.
     pub fn pruned(&self, filter: &Projection, predicate: &Arc<dyn PhysicalExpr>) -> Result<Self> {

@@ -122,7 +122,7 @@ impl StatementContext {
             given,
             database,
             view,
-            settings: settings.for_transfer(),
+            settings: settings.for_transfer().for_prescribed(),
             inputs: Mutex::default(),
             figures: Arc::default(),
             column_facts: Mutex::default(),

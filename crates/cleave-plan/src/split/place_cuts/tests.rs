@@ -38,6 +38,7 @@ struct Told {
     alone: Vec<(&'static str, usize)>,
     key_filters: When,
     rows_only: bool,
+    is_prescribed: bool,
     fragments: Mutex<Vec<FragmentPlan>>,
 }
 
@@ -52,6 +53,7 @@ impl Default for Told {
             alone: Vec::new(),
             key_filters: When::WherePays,
             rows_only: false,
+            is_prescribed: false,
             fragments: Mutex::default(),
         }
     }
@@ -60,6 +62,10 @@ impl Default for Told {
 impl CutContext for Told {
     fn rows_only(&self) -> bool {
         self.rows_only
+    }
+
+    fn is_prescribed(&self) -> bool {
+        self.is_prescribed
     }
 
     fn shares(&self, scan: &TableScanExec) -> Vec<ScanShare> {
@@ -569,6 +575,26 @@ fn rows_alone_leave_no_scan_to_the_host() {
     };
     place_cuts(scan("t", None, 2), Split::Auto, false, &told).unwrap();
     assert_eq!(told.fragments.lock().unwrap()[0].on_device, [false, true, true]);
+}
+
+#[test]
+fn devices_that_are_named_run_every_scan_or_none() {
+    let named = |refusal: Option<&str>| Told {
+        rows_only: true,
+        is_prescribed: true,
+        refusal: refusal.map(str::to_owned),
+        result_bytes: vec![2e6, 2e6],
+        link_is_free: vec![false, false],
+        ..Told::default()
+    };
+    let told = named(None);
+    let placed = place_cuts(scan("t", None, 2), Split::Auto, false, &told).unwrap();
+    assert_eq!(told.fragments.lock().unwrap()[0].on_device, [true, true]);
+    assert!(placed.decisions[0].reason.contains("on the devices that are named"));
+    let told = named(Some("d0 serves pages only"));
+    let error = place_cuts(scan("t", None, 2), Split::Auto, false, &told).unwrap_err();
+    let PlaceCutsError::Forced { operator, reason, .. } = error else { panic!("{error}") };
+    assert_eq!((operator.as_str(), reason.as_str()), ("TableScanExec", "d0 serves pages only"));
 }
 
 #[test]

@@ -81,3 +81,16 @@ fn long_values_count_for_a_morsel() {
     assert_eq!(pages(100), [2, 1], "416 KiB each");
     assert_eq!(pages(200), [1, 1, 1], "816 KiB each");
 }
+
+#[test]
+fn devices_take_pages_in_turns() {
+    let (input, takers) = (input(0), [(DeviceId(0), vec![DeviceId(4), DeviceId(2)])]);
+    let takers = BTreeMap::from(takers);
+    let taken = |device: u32| -> (Vec<u64>, usize) {
+        let part = input.taken_by(DeviceId(device), &takers);
+        (part.entries().map(|(_, entry)| entry.vid_first).collect(), part.page_count)
+    };
+    assert_eq!(taken(4), (vec![1, 21], 2));
+    assert_eq!(taken(2), (vec![11], 2));
+    assert_eq!(taken(0), (Vec::new(), 0));
+}
