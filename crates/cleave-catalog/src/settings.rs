@@ -43,7 +43,7 @@ pub use batches::BatchLimits;
 use bytes::{GIB, KIB, MIB};
 pub use bytes::{bytes_text, parse_bytes};
 use custom::CustomSettings;
-pub use devices::Computers;
+pub use devices::Prescribed;
 use for_clients::only_means;
 pub use interval_style::IntervalStyle;
 pub use limits::{Limits, TABLET_COUNT_MAX};
@@ -142,6 +142,8 @@ pub struct Settings {
     pub broadcast_bytes: u64,
     /// `compute_on`: see [`Settings::computers`].
     pub compute_on: String,
+    /// `output_on`: see [`Settings::outputs`].
+    pub output_on: String,
     /// `default_device`: names of the devices of new tables, separated by commas.
     pub default_device: String,
     /// `default_tablets`: tablets of a new table; 0: one per device.
@@ -483,6 +485,7 @@ pub const LIST: &[Setting] = &[
         get: |settings| if settings.ndp { "on" } else { "off" }.to_owned(),
         set: |settings, value| settings.ndp = matches!(value, Value::Word(0)),
     },
+    devices::OUTPUT_ON,
     stack::PAGE_FILTER,
     limits::PLAN_OPERATORS,
     result_sets::POPULATE,
@@ -622,6 +625,7 @@ impl Default for Settings {
             broadcast_bytes: 16 * MIB,
             shipped_delta_bytes: MIB,
             compute_on: String::new(),
+            output_on: String::new(),
             default_device: "embedded".to_owned(),
             default_tablets: 0,
             default_transaction_isolation: Isolation::ReadCommitted,

@@ -53,6 +53,7 @@ mod lost_waits;
 mod materialized;
 mod modify;
 mod modify_row;
+mod output;
 mod place;
 mod prepared;
 mod ranges;
@@ -437,6 +438,7 @@ impl Session {
         if !ends && !goes_on {
             self.begin_statement()?;
         }
+        output::check_hints(Some(&parsed.statement), &hints)?;
         self.hinted = under(&self.settings, &hints)?;
         parsed.hints = hints;
         let is_own = returning::begin_returning(self, &parsed.statement);

@@ -1,21 +1,33 @@
-//! The settings that name devices: which ones compute (`compute_on`), and where new tables lie (`default_device`).
+//! The settings that name devices: which ones compute (`compute_on`), which ones keep the rows that a statement makes
+//! (`output_on`), and where new tables lie (`default_device`).
 //!
-//! Source: CORD, whose statements name the devices that compute, or `LOCAL` (prescriptive execution).
+//! Source: CORD, whose statements name the devices that compute and the one that keeps the output, or `LOCAL` for both
+//! (prescriptive execution).
 
 use super::{Setting, Settings, Split, Value, Values, When};
 
-/// The word for the devices where the pages lie.
+/// The word for the devices that are there anyway.
 const LOCAL: &str = "local";
 
-/// The devices that run fragments.
+/// What a statement says of the devices for something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Computers<'a> {
-    /// Wherever it is expected to be soonest, the host included.
+pub enum Prescribed<'a> {
+    /// Nothing.
     Any,
-    /// Each device over the pages that lie there.
+    /// The devices that are there anyway: that have the pages, or that make the rows.
     Local,
     /// Those of this list of names, with commas between them.
     Named(&'a str),
+}
+
+impl<'a> Prescribed<'a> {
+    fn of(text: &'a str) -> Self {
+        match text {
+            "" => Self::Any,
+            word if word.eq_ignore_ascii_case(LOCAL) => Self::Local,
+            names => Self::Named(names),
+        }
+    }
 }
 
 /// `compute_on`.
@@ -44,21 +56,37 @@ pub(super) const DEFAULT_DEVICE: Setting = Setting {
     },
 };
 
-impl Settings {
-    /// The devices that run fragments, as `compute_on` has it.
-    #[must_use]
-    pub fn computers(&self) -> Computers<'_> {
-        match self.compute_on.as_str() {
-            "" => Computers::Any,
-            word if word.eq_ignore_ascii_case(LOCAL) => Computers::Local,
-            names => Computers::Named(names),
+/// `output_on`.
+pub(super) const OUTPUT_ON: Setting = Setting {
+    name: "output_on",
+    description: "Devices that keep rows which a statement makes: names, or local (that make them); empty: as placed",
+    values: Values::Text,
+    get: |settings| settings.output_on.clone(),
+    set: |settings, value| {
+        if let Value::Text(text) = value {
+            settings.output_on = text;
         }
+    },
+};
+
+impl Settings {
+    /// The devices that run fragments, as `compute_on` has it: chosen by cost, each over its own pages, or these.
+    #[must_use]
+    pub fn computers(&self) -> Prescribed<'_> {
+        Prescribed::of(&self.compute_on)
+    }
+
+    /// The devices that keep the rows that a statement makes, as `output_on` has it: those of new tables, those that
+    /// make the rows, or these.
+    #[must_use]
+    pub fn outputs(&self) -> Prescribed<'_> {
+        Prescribed::of(&self.output_on)
     }
 
     /// Whether the devices that run fragments are named, and fragments may be sent.
     #[must_use]
     pub fn is_prescribed(&self) -> bool {
-        self.computers() != Computers::Any && self.split_in_force() != Split::Host
+        self.computers() != Prescribed::Any && self.split_in_force() != Split::Host
     }
 
     /// The same with what naming devices asks of other settings.

@@ -1,7 +1,7 @@
 //! Every setting accepts its default; every refusal lists the allowed values.
 
 use super::{
-    Computers, LIST, Settings, Split, Stack, Values, When, bytes_text, parse_bytes, presets,
+    LIST, Prescribed, Settings, Split, Stack, Values, When, bytes_text, parse_bytes, presets,
 };
 
 #[test]
@@ -83,9 +83,9 @@ fn devices_that_compute_are_named_local_or_any() {
         settings.set("split", split).unwrap();
         settings.for_prescribed()
     };
-    assert_eq!(of(" ", "auto").computers(), Computers::Any);
-    assert_eq!(of("Local", "auto").computers(), Computers::Local);
-    assert_eq!(of(" n1:a, n2:b ", "auto").computers(), Computers::Named("n1:a, n2:b"));
+    assert_eq!(of(" ", "auto").computers(), Prescribed::Any);
+    assert_eq!(of("Local", "auto").computers(), Prescribed::Local);
+    assert_eq!(of(" n1:a, n2:b ", "auto").computers(), Prescribed::Named("n1:a, n2:b"));
     let named = of("n1:a", "auto");
     assert!(named.is_prescribed() && named.sends_rows_alone() && named.stealing == When::Never);
     let forced = of("n1:a", "h1");
@@ -94,6 +94,10 @@ fn devices_that_compute_are_named_local_or_any() {
     let host = of("n1:a", "host");
     assert!(!host.is_prescribed() && host.stealing == When::WherePays);
     assert_eq!(of("", "auto").stealing, When::WherePays);
+    let mut output = Settings::default();
+    assert_eq!(output.outputs(), Prescribed::Any);
+    output.set("output_on", "LOCAL").unwrap();
+    assert_eq!((output.outputs(), output.is_prescribed()), (Prescribed::Local, false));
 }
 
 #[test]

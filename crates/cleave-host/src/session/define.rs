@@ -26,7 +26,7 @@ use super::definitions::Definition;
 use super::foreign_key_rules::check_truncate;
 use super::{
     Outcome, Session, alter, definitions, foreign_key_rules, indexes, insert_fragment, locking,
-    materialized, sequences, tablet_moves, views,
+    materialized, output, sequences, tablet_moves, views,
 };
 
 /// Runs a statement that replaces a definition.
@@ -69,7 +69,7 @@ pub(super) async fn create_table_as(
         temporary: create.temporary,
         ..table_of_rows(create.table, columns, &create.options)?
     };
-    filling.place(&settings, &mut create.placement);
+    filling.place(&settings, &mut create.placement)?;
     let Some((definition, schema)) = indexes::new_table(session, create).await? else {
         return Ok(Outcome::done("CREATE TABLE AS"));
     };
@@ -144,10 +144,18 @@ impl Filling {
         Ok(Self { by_fragments, running: None })
     }
 
-    /// Puts a new table on the devices that make its rows, if there are several, so that the rows stay there: where
-    /// neither the statement, whose `placement` this is, nor `settings` say anything else.
-    pub(super) fn place(&self, settings: &Settings, placement: &mut Placement) {
-        let Some(fragments) = &self.by_fragments else { return };
+    /// Puts a new table where `settings` have the rows of the statement, whose `placement` this is; where neither says
+    /// anything, on the devices that make its rows, if there are several, so that the rows stay there.
+    ///
+    /// # Errors
+    /// As [`output::place`].
+    pub(super) fn place(&self, settings: &Settings, placement: &mut Placement) -> Result<()> {
+        let fragments = self.by_fragments.as_ref();
+        let makers = fragments.map(|all| all.devices().map(|device| device.name()));
+        if output::place(settings, makers, placement)? {
+            return Ok(());
+        }
+        let Some(fragments) = fragments else { return Ok(()) };
         let shares = fragments.devices().map(|device| DeviceShare::of(device.name().to_owned()));
         let shares: Vec<DeviceShare> = shares.collect();
         let usual = Settings::default();
@@ -157,6 +165,7 @@ impl Filling {
         if is_free && shares.len() > 1 {
             placement.devices = shares;
         }
+        Ok(())
     }
 
     /// Of the table that `schema` describes.
@@ -188,7 +197,8 @@ impl Filling {
         (schema, asked): (&Arc<TableSchema>, QueryRequest<'_>),
     ) -> Result<(Definition, u64)> {
         if let Some(fragments) = &self.by_fragments {
-            let filled = insert_fragment::fill(session, &mut definition, schema, fragments);
+            let rows = (schema, fragments);
+            let filled = insert_fragment::fill(session, settings, &mut definition, rows);
             if let Some(inserted) = Box::pin(filled).await? {
                 return Ok((definition, inserted.count));
             }

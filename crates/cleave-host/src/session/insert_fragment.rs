@@ -15,6 +15,9 @@
 //!    ([`insert_pages`]), in one change. Foreign keys are checked by a query over all rows, as for a load.
 //! 5. For RETURNING the [rows](Inserted::rows) are read back from the new pages.
 //!
+//! Under `output_on = local` the rows are inserted by fragments, whatever that costs: a statement that cannot be run so
+//! is an [error](super::output).
+//!
 //! A value that its column refuses, a broken check, and a device that refuses send the statement back to the rows:
 //! there it fails with the error that names them, or succeeds. Source: Update NDP, section 4; CORD (output that stays
 //! on the devices that compute it).
@@ -55,7 +58,10 @@ use super::foreign_keys::load::{CheckedLoad, hold_targets};
 use super::insert::conform_of;
 use super::transaction_locks::{LOCKED_ROWS_MAX, table_key};
 use super::update_fragment::placement::{Placement, figures};
-use super::{Session, define, identity, locking, serializable};
+use super::{Session, define, identity, locking, output, serializable};
+
+/// What cannot stay where it is made.
+const ROWS_ELSEWHERE: &str = "rows that devices cannot write to tablets of the table there";
 
 /// What fragments have inserted.
 #[derive(Debug)]
@@ -116,12 +122,15 @@ pub(super) async fn run(
 ) -> Result<Option<Inserted>> {
     let names = session.names();
     let table = names.find_writable_table(&insert.table)?;
+    check_output(session, table, insert)?;
     if table.schema.table_id != schema.table_id || !is_considered(session, table, insert) {
-        return Ok(None);
+        return by_rows(session, insert);
     }
     let view = session.view().await?;
     let planned = planned(session, &view, table, (insert, parameters));
-    let Some((fragments, placement)) = Box::pin(planned).await? else { return Ok(None) };
+    let Some((fragments, placement)) = Box::pin(planned).await? else {
+        return by_rows(session, insert);
+    };
     if !placement.is_by_pages() {
         return Ok(None);
     }
@@ -151,11 +160,30 @@ pub(super) async fn explained(
 ) -> Result<Option<ExplainedChange>> {
     let names = session.names();
     let table = names.find_writable_table(&insert.table)?;
+    check_output(session, table, insert)?;
     if !is_considered(session, table, insert) {
-        return Ok(None);
+        return by_rows(session, insert);
     }
     let planned = Box::pin(planned(session, view, table, (insert, parameters))).await?;
-    planned.map(|(fragments, placement)| shown(&fragments, placement, insert)).transpose()
+    let Some((fragments, placement)) = planned else { return by_rows(session, insert) };
+    shown(&fragments, placement, insert).map(Some)
+}
+
+/// Refuses `insert` into `table` where the settings have its rows elsewhere.
+fn check_output(session: &Session, table: &TableState, insert: &Insert) -> Result<()> {
+    match insert.source.as_ref().is_some_and(|query| is_query(query)) {
+        true => output::check_table(session, table),
+        false => Ok(()),
+    }
+}
+
+/// The statement is to insert its rows itself, unless they were to stay where they are made.
+fn by_rows<T>(session: &Session, insert: &Insert) -> Result<Option<T>> {
+    let is_local = output::is_local(session.in_force());
+    match is_local && insert.source.as_ref().is_some_and(|query| is_query(query)) {
+        true => Err(output::not_local(ROWS_ELSEWHERE)),
+        false => Ok(None),
+    }
 }
 
 fn shown(
@@ -186,11 +214,20 @@ fn is_considered(session: &Session, table: &TableState, insert: &Insert) -> bool
         && is_plain
         && table.damaged.is_empty()
         && table.rules.foreign_keys.iter().all(|key| !key.timing.is_deferrable())
-        && table.tablets.iter().any(|tablet| may_pay(session, tablet.device))
+        && (asked(session.in_force()) == UpdatePlacement::Device
+            || table.tablets.iter().any(|tablet| may_pay(session, tablet.device)))
+}
+
+/// Where the settings have rows made: on devices in any case, if they are to stay there.
+fn asked(settings: &Settings) -> UpdatePlacement {
+    match output::is_local(settings) {
+        true => UpdatePlacement::Device,
+        false => settings.update_placement,
+    }
 }
 
 /// Whether the query is more than rows that are written out.
-fn is_query(query: &ast::Query) -> bool {
+pub(super) fn is_query(query: &ast::Query) -> bool {
     !matches!(query.body.as_ref(), ast::SetExpr::Values(_))
 }
 
@@ -207,9 +244,10 @@ pub(super) fn may_pay(session: &Session, device: cleave_catalog::catalog::Device
     }
 }
 
-/// Whether that may pay on one of the devices where `planned` has rows.
-fn pays_somewhere(session: &Session, planned: &InsertingQuery) -> bool {
-    planned.devices().any(|device| may_pay(session, device.id()))
+/// Whether `settings` ask for fragments, or they may pay on one of the devices where `planned` has rows.
+fn pays_somewhere(session: &Session, settings: &Settings, planned: &InsertingQuery) -> bool {
+    asked(settings) == UpdatePlacement::Device
+        || planned.devices().any(|device| may_pay(session, device.id()))
 }
 
 /// The fragments of `insert`, and the choice; None: there are none.
@@ -223,7 +261,7 @@ async fn planned(
     let (database, settings) = (session.database.queries(), session.in_force());
     let asked = QueryRequest { query, parameters, view: Some(view) };
     let planned = Box::pin(plan_insert(database, settings, asked)).await;
-    let Some(planned) = planned.filter(|planned| pays_somewhere(session, planned)) else {
+    let Some(planned) = planned.filter(|planned| pays_somewhere(session, settings, planned)) else {
         return Ok(None);
     };
     // Whatever is wrong with the columns, the statement finds out itself.
@@ -239,13 +277,13 @@ async fn planned(
     let Some(fragments) = fragments.filter(|fragments| fragments.fit(table)) else {
         return Ok(None);
     };
-    let placement = placement(session, &fragments).await?;
+    let placement = placement(settings, &fragments).await?;
     Ok(placement.map(|placement| (fragments, placement)))
 }
 
 /// The choice for `fragments`; None: their rows are few.
-async fn placement(session: &Session, fragments: &InsertFragments) -> Result<Option<Placement>> {
-    let asked = session.in_force().update_placement;
+async fn placement(settings: &Settings, fragments: &InsertFragments) -> Result<Option<Placement>> {
+    let asked = asked(settings);
     let rows = fragments.row_estimate();
     if asked != UpdatePlacement::Device && rows <= LOCKED_ROWS_MAX as f64 {
         return Ok(None);
@@ -301,7 +339,7 @@ async fn alone(
     locking::lock_loads(session, schema.table_id).await?;
     let (settings, database) = (session.shared_settings(), Arc::clone(&session.database));
     let begun = fragments.begin_beside(&database, &settings, schema)?;
-    let Some((load, to)) = begun else { return Ok(None) };
+    let Some((load, to)) = begun else { return no_place(&settings) };
     let Some(inserted) = fragments.run(to).await? else { return Ok(None) };
     note(session, fragments);
     Box::pin(serializable::prepare_load(session, schema.table_id)).await?;
@@ -309,6 +347,14 @@ async fn alone(
     let loaded = load.commit(inserted, &check).await;
     serializable::end_load(session.tracked(), &loaded);
     Ok(Some(Inserted { count: loaded?, from: Vec::new() }))
+}
+
+/// The table has no place for rows where they are made: they are inserted on the host, unless they were to stay there.
+fn no_place<T>(settings: &Settings) -> Result<Option<T>> {
+    match output::is_local(settings) {
+        true => Err(output::not_local(ROWS_ELSEWHERE)),
+        false => Ok(None),
+    }
 }
 
 /// Counts `fragments`, which have run.
@@ -323,7 +369,7 @@ async fn in_block(
     fragments: &InsertFragments,
 ) -> Result<Option<Inserted>> {
     if !many::may_move(session, table.schema.table_id) {
-        return Ok(None);
+        return no_place(session.in_force());
     }
     let is_own = own::begin_own(session);
     let (inserted, taken) = match Box::pin(insert(session, table, fragments)).await {
@@ -344,7 +390,8 @@ async fn insert(
     fragments: &InsertFragments,
 ) -> Result<Option<Inserted>> {
     let schema = &table.schema;
-    let waits = session.in_force().update_placement == UpdatePlacement::Device;
+    let settings = session.shared_settings();
+    let waits = asked(&settings) == UpdatePlacement::Device;
     if !waits && !session.owns(schema.table_id) {
         session.table_mark = None;
         if !session.locks().try_lock(table_key(table), LockMode::Exclusive)? {
@@ -364,7 +411,8 @@ async fn insert(
     if refers {
         hold_targets(session, schema.table_id).await?;
     }
-    let Some(inserted) = fill(session, &mut definition, schema, fragments).await? else {
+    let rows = (schema, fragments);
+    let Some(inserted) = fill(session, &settings, &mut definition, rows).await? else {
         return Ok(None);
     };
     if refers {
@@ -383,12 +431,12 @@ pub(super) async fn of_new_table(
     settings: &Settings,
     asked: QueryRequest<'_>,
 ) -> Result<Option<InsertFragments>> {
-    if settings.update_placement == UpdatePlacement::Host || !is_query(asked.query) {
+    if self::asked(settings) == UpdatePlacement::Host || !is_query(asked.query) {
         return Ok(None);
     }
     let database = session.database.queries();
     let planned = Box::pin(plan_insert(database, settings, asked)).await;
-    let Some(planned) = planned.filter(|planned| pays_somewhere(session, planned)) else {
+    let Some(planned) = planned.filter(|planned| pays_somewhere(session, settings, planned)) else {
         return Ok(None);
     };
     let Ok(columns) = define::columns_of(&planned.schema()) else { return Ok(None) };
@@ -398,7 +446,7 @@ pub(super) async fn of_new_table(
     let Some(fragments) = planned.into_table(&Arc::new(schema), &sources, &[])? else {
         return Ok(None);
     };
-    let placement = placement(session, &fragments).await?;
+    let placement = placement(settings, &fragments).await?;
     Ok(placement.filter(Placement::is_by_pages).map(|_| fragments))
 }
 
@@ -409,15 +457,15 @@ pub(super) async fn of_new_table(
 /// Those of the fragments, and of a report that cannot be of this table.
 pub(super) async fn fill(
     session: &Session,
+    settings: &Arc<Settings>,
     definition: &mut Definition,
-    schema: &Arc<TableSchema>,
-    fragments: &InsertFragments,
+    (schema, fragments): (&Arc<TableSchema>, &InsertFragments),
 ) -> Result<Option<Inserted>> {
-    let (settings, edit) = (session.shared_settings(), &mut definition.edit);
-    let Some(to) = fragments.begin(edit, &settings, schema)? else { return Ok(None) };
+    let edit = &mut definition.edit;
+    let Some(to) = fragments.begin(edit, settings, schema)? else { return no_place(settings) };
     let from = to.iter().flat_map(Destination::first_vids).collect();
     let Some(inserted) = fragments.run(to).await? else { return Ok(None) };
     note(session, fragments);
-    let count = insert_pages::add(edit, &settings, schema, inserted).await?;
+    let count = insert_pages::add(edit, settings, schema, inserted).await?;
     Ok(Some(Inserted { count, from }))
 }

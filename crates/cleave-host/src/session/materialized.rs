@@ -76,7 +76,7 @@ pub(super) async fn create(session: &mut Session, create: CreateMaterialized) ->
         if_not_exists: create.if_not_exists,
         ..table_of_rows(create.name, columns, &create.options)?
     };
-    filling.place(&settings, &mut table.placement);
+    filling.place(&settings, &mut table.placement)?;
     let Some((mut definition, schema)) = indexes::new_table(session, table).await? else {
         return Ok(done);
     };
@@ -313,6 +313,8 @@ pub(super) fn all_rows() -> Result<Box<ast::Query>> {
 fn as_owner(session: &Session, state: &CatalogState, view: &ViewState) -> Result<Arc<Settings>> {
     let owner = rights::check_view(session, state, view)?;
     let mut settings = session.in_force().clone();
+    // The view lies where it lies.
+    settings.output_on.clear();
     let acting = &mut settings.client.acting;
     acting.role = (owner != FIRST).then_some(owner);
     let name = state.rights.role(owner).map(|role| role.name.clone());

@@ -52,7 +52,7 @@ use super::rights::Allowed;
 use super::subqueries::{NestedChange, NestedQuery};
 use super::{
     Outcome, Session, Started, changing_with, cursors, define, explain, insert, locked_parts,
-    locking, look_ups, modify, modify_row, ranges, returning, rights, search_path, started,
+    locking, look_ups, modify, modify_row, output, ranges, returning, rights, search_path, started,
     subqueries, under, upsert, within,
 };
 
@@ -337,6 +337,7 @@ impl Session {
     ) -> BoxFuture<'a, Result<Started>> {
         Box::pin(async move {
             let known = Arc::clone(self.prepared.find(name)?);
+            output::check_hints(Some(known.statement()), &known.source.hints)?;
             self.hinted = under(&self.settings, &known.source.hints)?;
             self.begin_statement()?;
             let is_own = returning::begin_returning(self, known.statement());

@@ -42,8 +42,8 @@ use super::charge::Charge;
 use super::concerned::patiently;
 use super::cursors::CursorRows;
 use super::{
-    Outcome, Session, batch, block, locking, look_ups, prepared, ranges, rights, search_path,
-    shapes, subqueries, under, within,
+    Outcome, Session, batch, block, locking, look_ups, output, prepared, ranges, rights,
+    search_path, shapes, subqueries, under, within,
 };
 use crate::database::Database;
 
@@ -101,6 +101,7 @@ impl Session {
                     self.begin_statement()?;
                     set_configs(self, &query, &Parameters::default())?;
                     let hints = std::mem::take(&mut parsed.hints);
+                    output::check_hints(None, &hints)?;
                     self.hinted = under(&self.settings, &hints)?;
                     let limit_ms = self.in_force().statement_timeout_ms;
                     let (database, tables) =

@@ -255,3 +255,60 @@ async fn named_devices_of_a_node_take_the_pages_of_another_in_turns() {
     }
     drop(served);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_stay_where_the_statement_says() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, _served, mut session) = on_a_node(outside.path()).await;
+    run(&mut session, "SET default_device = 'n1:a'").await;
+    fill(&mut session).await;
+    let devices = async |session: &mut Session, table: &str| {
+        let of = format!("FROM cleave.tablets WHERE table_name = '{table}'");
+        rows(session, &format!("SELECT DISTINCT device {of} ORDER BY device")).await
+    };
+    let even = "SELECT id, note FROM many WHERE id % 2 = 0";
+    let expected = row(&mut session, &format!("SELECT count(*), sum(id) FROM ({even}) e")).await;
+    // On the device that makes them, though their pages lie on another one.
+    let hints = "/*+ compute_on(n1:b) output_on(local) */";
+    run(&mut session, &format!("CREATE TABLE made AS {hints} {even}")).await;
+    assert_eq!(devices(&mut session, "made").await, ["n1:b"]);
+    assert_eq!(row(&mut session, "SELECT count(*), sum(id) FROM made").await, expected);
+    // Where it names a device, by way of the host if need be.
+    run(&mut session, &format!("CREATE TABLE named AS /*+ output_on(n1:b) */ {even}")).await;
+    assert_eq!(devices(&mut session, "named").await, ["n1:b"]);
+    assert_eq!(row(&mut session, "SELECT count(*), sum(id) FROM named").await, expected);
+    // The table says itself where it lies.
+    let placed = "CREATE TABLE placed WITH (devices = 'n1:a') AS";
+    run(&mut session, &format!("{placed} /*+ output_on(n1:b) */ {even}")).await;
+    assert_eq!(devices(&mut session, "placed").await, ["n1:a"]);
+
+    let odd = "INTO made SELECT id, note FROM many WHERE id % 2 = 1";
+    let local = refused(&mut session, &format!("INSERT /*+ output_on(local) */ {odd}")).await;
+    assert_eq!(local.sqlstate(), "0A000", "made on n1:a: {local}");
+    let named = refused(&mut session, &format!("INSERT /*+ output_on(n1:a) */ {odd}")).await;
+    assert!(named.sqlstate() == "0A000" && named.to_string().contains("n1:b"), "{named}");
+    let plan = rows(&mut session, &format!("EXPLAIN INSERT {hints} {odd}")).await.join("\n");
+    assert!(plan.contains("Insert into made by a fragment"), "{plan}");
+    assert!(plan.contains("FragmentExec: device=n1:b (pages of n1:a)"), "{plan}");
+    run(&mut session, &format!("INSERT {hints} {odd}")).await;
+    run(&mut session, &format!("INSERT /*+ output_on(n1:b) */ {odd}")).await;
+    run(&mut session, &format!("BEGIN; INSERT {hints} {odd}; COMMIT")).await;
+    assert_eq!(row(&mut session, "SELECT count(*) FROM made").await, "120000");
+
+    for sql in [
+        "SELECT /*+ output_on(local) */ count(*) FROM many",
+        "INSERT /*+ output_on(local) */ INTO made VALUES (1, 'a')",
+        "CREATE TABLE made_here AS SELECT /*+ output_on(local) */ s FROM generate_series(1, 9) s",
+    ] {
+        let error = refused(&mut session, sql).await;
+        assert_eq!(error.sqlstate(), "0A000", "{sql}: {error}");
+    }
+    let error =
+        refused(&mut session, &format!("CREATE TABLE x AS /*+ output_on(y) */ {even}")).await;
+    assert_eq!(error.sqlstate(), "42704", "{error}");
+    // As a setting it is about statements that keep rows.
+    run(&mut session, "SET output_on = 'local'").await;
+    assert_eq!(row(&mut session, "SELECT count(*) FROM many").await, "60000");
+    run(&mut session, "INSERT INTO made VALUES (1, 'a')").await;
+    assert_no_leak(&database);
+}

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use cleave_catalog::catalog::DeviceId;
 use cleave_catalog::error::Result;
-use cleave_catalog::settings::Computers;
+use cleave_catalog::settings::Prescribed;
 use cleave_engine::device::Device;
 use cleave_sql::statement::placement::device_list;
 
@@ -28,7 +28,7 @@ use super::statement_context::StatementContext;
 pub(super) fn named(context: &StatementContext) -> Result<Vec<Arc<Device>>> {
     let settings = context.settings();
     match settings.computers() {
-        Computers::Named(names) if settings.is_prescribed() => {
+        Prescribed::Named(names) if settings.is_prescribed() => {
             let names = device_list(names)?;
             names.iter().map(|name| context.database().device_named(name)).collect()
         }
