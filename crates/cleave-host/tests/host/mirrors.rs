@@ -342,8 +342,11 @@ async fn writers_and_readers_go_on_while_copies_are_lost_and_come_back() {
                             };
                             assert_eq!(text_of(batches), ["50000"]);
                         }
-                        // A run that is lost behind a part of its counts is not made again.
-                        Err(error) => assert_eq!(error.sqlstate(), "58030", "{error}"),
+                        // A run that is lost behind a part of its counts is not made again. It is no read.
+                        Err(error) => {
+                            assert_eq!(error.sqlstate(), "58030", "{error}");
+                            continue;
+                        }
                     },
                 }
                 count += 1;
