@@ -356,8 +356,7 @@ impl InsertFragments {
     }
 
     /// Runs the fragments. Their rows become a result set, each device having those that it made, in `tablet_count`
-    /// tablets: as many of its cores may write. None: as for
-    /// [`Self::run`].
+    /// tablets: as many of its cores may write. None: as for [`Self::run`].
     ///
     /// # Errors
     /// As [`Self::run`]; a report that cannot be of these rows.

@@ -12,7 +12,7 @@
 //!
 //!  rows of a query that are inserted:
 //!  by rows    pages read by all cores of the device + link, twice + rows encoded by a core of the host
-//!  by pages   pages read and rows encoded by one core of the device for each tablet that may get them
+//!  by pages   pages read and rows encoded by cores of the device: as many as write a stage, one for a table
 //! ```
 //!
 //! Finding the rows is part of all and left out. The constants that are marked so were fitted to measurements with an

@@ -1,6 +1,6 @@
 //! `cleave.release_results`, for one statement: held results are let go of, and their memory and space are free.
 //!
-//! [`register`] gives it to the engine if a query calls it. It is volatile, and no device knows it.
+//! [`register`] gives it to DataFusion if a query calls it. It is volatile, and no device knows it.
 
 use std::sync::Arc;
 

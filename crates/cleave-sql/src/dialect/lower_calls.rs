@@ -288,7 +288,7 @@ pub(super) fn given(function: &ast::Function) -> Option<Vec<Expr>> {
     args.collect()
 }
 
-/// Makes one identifier of the name of a function in the schema `cleave`: the engine finds names of several as they are
+/// Makes one identifier of the name of a function in the schema `cleave`: DataFusion finds names of several as they are
 /// written.
 fn name_by_one(name: &mut ast::ObjectName) {
     use ast::ObjectNamePart::Identifier;
