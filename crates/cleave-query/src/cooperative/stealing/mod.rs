@@ -224,12 +224,14 @@ impl Stealing {
         let began = state.began.as_ref().map_or(Duration::ZERO, Stopwatch::elapsed);
         let now = self.clock.elapsed();
         let streams = state.streams;
+        let host_done = (given_out - under_way).max(0.0);
         Observed {
             lease: state.part.lease,
             elapsed_s: now.as_secs_f64(),
             streams: streams.map(|(begun, at)| (begun, now.saturating_sub(at).as_secs_f64())),
             stalled: state.stalled,
-            host_done: (given_out - under_way).max(0.0),
+            host_done,
+            host_pending: state.taken.len() as f64 - host_done,
             host_s: began.saturating_sub(state.idle + now_idle).as_secs_f64(),
             host_begun: state.began.is_some(),
         }

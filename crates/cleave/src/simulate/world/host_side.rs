@@ -340,6 +340,7 @@ impl HostPart {
             streams: self.streams.map(|(begun, at)| (begun, seconds(now - at))),
             stalled: self.stalled,
             host_done: f64::from(self.done),
+            host_pending: self.taken.len() as f64 - f64::from(self.done),
             host_s: seconds(at_work.saturating_sub(self.idle_ns + now_idle)),
             host_begun: self.began_ns.is_some(),
         }
