@@ -11,7 +11,10 @@
 //!    when they are given out. So the slower side loses work, whichever it is. Its partitions read ahead: what it has
 //!    taken and not done counts as its work too, or it would be at that when the device is done.
 //! 3. A device that waits for the host or for the link does not need help: nothing is taken from it.
-//! 4. *A run that cannot be divided* is taken as a whole or not at all ([`Pace::recall`]): the host then begins at the
+//! 4. A device reads and sends the pages that the host takes, which costs it work too: a device with a share of a core
+//!    may lose more by that than the host wins. So the host first watches the device at work alone, and takes nothing
+//!    more where both together are not faster.
+//! 5. *A run that cannot be divided* is taken as a whole or not at all ([`Pace::recall`]): the host then begins at the
 //!    first morsel, so all of its own time must be less than what the device has left, by the same doubts.
 //!
 //! [`Part`] says which morsels are the host's by what the device has answered. Statements decide by this code, and so
@@ -36,6 +39,18 @@ const DOUBT: f64 = 2.0;
 const SOONER: f64 = 0.9;
 /// A device that has waited for this share of the time needs no help.
 const STALLED: f64 = 0.3;
+/// The host takes part where, by the paces, it would do at least this share of the work: less is not worth what its
+/// reads cost the device.
+const LEAST_SHARE: f64 = 0.2;
+/// Morsels by which the device shows its pace alone, at least, and one in so many of all.
+const ALONE_MIN: u32 = 4;
+const ALONE_SHARE: u32 = 8;
+/// It is compared after the time in which the device alone would begin so many more.
+const BESIDE_MIN: f64 = 4.0;
+/// With fewer morsels than this left nobody waits for that.
+const WATCHED_MIN: f64 = 16.0;
+/// The host goes on where both do at least so many times as much as the device did alone.
+const HELPS: f64 = 1.1;
 /// How long the host waits before it looks again, at least and at most.
 const PAUSE_S: (f64, f64) = (0.002, 0.05);
 
@@ -67,8 +82,9 @@ pub struct Observed {
     pub host_pending: f64,
     /// Seconds during which the host was at work on those that it has taken.
     pub host_s: f64,
-    /// Whether the host has taken in what joins collect.
-    pub host_begun: bool,
+    /// Morsels that the device had begun when the host, which has taken in what joins collect, began its first one, and
+    /// the seconds since then.
+    pub host_began: Option<(u32, f64)>,
 }
 
 /// The host's view of its part in a run: which morsels are its own.
@@ -132,14 +148,25 @@ impl Pace {
         let begun = f64::from(seen.lease.begun);
         let (device_s, device_left_s) = self.device_left(seen, left);
         let host_s = (seen.host_s + self.host_s * DOUBT) / (seen.host_done + 1.0);
-        let build_s = if seen.host_begun { 0.0 } else { self.sharing.host_before_s };
+        let build_s = if seen.host_began.is_some() { 0.0 } else { self.sharing.host_before_s };
         let host_before_s = build_s + seen.host_pending * host_s;
         if seen.stalled > STALLED {
             return wait(device_left_s / 4.0);
         }
         // Where the prediction leaves nothing to the host, the run itself has to show that it is slower.
         let is_worth = self.sharing.host_share() > 0.0 || begun > 0.0;
-        if !seen.host_begun && (!is_worth || device_left_s < WORTH * (host_before_s + host_s)) {
+        if seen.host_began.is_none()
+            && (!is_worth || device_left_s < WORTH * (host_before_s + host_s))
+        {
+            return wait(device_left_s / 4.0);
+        }
+        if device_s < LEAST_SHARE * (device_s + host_s) {
+            return wait(device_left_s / 4.0);
+        }
+        if self.watches(seen, left) {
+            return wait(device_s);
+        }
+        if !helps(seen) {
             return wait(device_left_s / 4.0);
         }
         let share = (device_left_s - host_before_s) / (device_s + host_s);
@@ -151,6 +178,22 @@ impl Pace {
         #[expect(clippy::cast_possible_truncation, reason = "no more than what is left, a u32")]
         let count = share.min(lease).min(left) as u32;
         Step::Take(count)
+    }
+
+    /// Whether the host still waits for the device to show its pace alone: not longer than that should take.
+    fn watches(&self, seen: &Observed, left: f64) -> bool {
+        let waited_s = (0, seen.elapsed_s - self.sharing.device_before_s);
+        let (first, at_work_s) = seen.streams.unwrap_or(waited_s);
+        let begun = seen.lease.begun.saturating_sub(first);
+        // A host that is expected to be faster helps sooner than longer watching would tell.
+        let enough = match self.host_s < self.device_s {
+            true => ALONE_MIN,
+            false => ALONE_MIN.max(seen.lease.kept / ALONE_SHARE),
+        };
+        seen.host_began.is_none()
+            && begun < enough
+            && left >= WATCHED_MIN
+            && at_work_s < DOUBT * f64::from(enough) * self.device_s
     }
 
     /// Whether the host should run all of it from the beginning, while no row of the device's was given out: it takes
@@ -182,6 +225,23 @@ impl Pace {
     }
 }
 
+/// Whether both together have done more than the device did alone, as far as that can be told.
+fn helps(seen: &Observed) -> bool {
+    let (Some((first, since_first_s)), Some((then, beside_s))) = (seen.streams, seen.host_began)
+    else {
+        return true;
+    };
+    let alone = then.saturating_sub(first);
+    if alone < ALONE_MIN || seen.host_done < 1.0 {
+        return true;
+    }
+    // Morsels are counted whole: half a one may be missing at either end.
+    let alone = f64::from(alone) - 0.5;
+    let times = beside_s / (since_first_s - beside_s).max(f64::MIN_POSITIVE);
+    let both = f64::from(seen.lease.begun.saturating_sub(then)) + seen.host_done + 0.5;
+    alone * times < BESIDE_MIN || both >= HELPS * alone * times
+}
+
 /// Look again after so many seconds, within bounds.
 fn wait(seconds: f64) -> Step {
     Step::Wait(Duration::from_secs_f64(seconds.clamp(PAUSE_S.0, PAUSE_S.1)))
@@ -206,18 +266,19 @@ mod tests {
             host_done: 0.0,
             host_pending: 0.0,
             host_s: 0.0,
-            host_begun: false,
+            host_began: None,
         }
     }
 
     /// Runs both sides at their true pace, seconds a morsel, one worker each; how long it takes. The host reads so many
-    /// morsels ahead of the one that it is at.
-    fn run(pace: Pace, count: u32, (device_s, host_s): (f64, f64), ahead: u32) -> f64 {
+    /// morsels ahead of the one that it is at, and each costs the device `page_s`.
+    fn run(pace: Pace, count: u32, (device_s, host_s): (f64, f64), ahead: u32, page_s: f64) -> f64 {
         let mut lease = Lease { begun: 0, kept: count };
         let (mut device_free_s, mut asks_s, mut now_s): (f64, f64, f64) = (0.0, 0.0, 0.0);
         let (mut taken, mut given_out, mut done) = (0_u32, 0_u32, 0_u32);
         // When the morsel that the host is at is done, and its work so far.
         let (mut host_free_s, mut host_work_s) = (f64::INFINITY, 0.0);
+        let mut host_began = None;
         for _ in 0..1_000_000 {
             while device_free_s <= now_s && lease.take(lease.begun).is_some() {
                 device_free_s = now_s + device_s;
@@ -232,6 +293,8 @@ mod tests {
                 asks_s = f64::INFINITY;
             } else if asks_s <= now_s && given_out < taken {
                 given_out += 1;
+                host_began.get_or_insert((lease.begun, now_s));
+                device_free_s = device_free_s.max(now_s) + page_s;
                 host_free_s = host_free_s.min(now_s + host_s);
             } else if asks_s <= now_s {
                 let at_work_s =
@@ -240,7 +303,7 @@ mod tests {
                     host_done: f64::from(done),
                     host_pending: f64::from(taken - done),
                     host_s: host_work_s + at_work_s,
-                    host_begun: given_out > 0,
+                    host_began: host_began.map(|(begun, at)| (begun, now_s - at)),
                     ..seen(lease.begun, lease.kept, now_s)
                 };
                 match pace.step(&known) {
@@ -269,10 +332,12 @@ mod tests {
     fn both_sides_end_together_whatever_was_predicted() {
         for true_s in [(0.02, 0.005), (0.005, 0.02), (0.01, 0.01), (0.05, 0.004)] {
             let (device_s, host_s) = true_s;
-            let best = 200.0 / (1.0 / device_s + 1.0 / host_s);
+            // A share of the host of no more than a fifth is left to the device.
+            let host_rate = if host_s < 4.0 * device_s { 1.0 / host_s } else { 0.0 };
+            let best = 200.0 / (1.0 / device_s + host_rate);
             for (wrong, ahead) in [0.1, 1.0, 10.0].into_iter().flat_map(|w| [(w, 0), (w, 3)]) {
                 let predicted = sharing(200.0 * device_s * wrong, 200.0 * host_s);
-                let took = run(Pace::new(predicted, 200, false), 200, true_s, ahead);
+                let took = run(Pace::new(predicted, 200, false), 200, true_s, ahead, 0.0);
                 assert!(
                     took <= 1.15 * best + 0.05,
                     "device {device_s}, host {host_s}, off by {wrong}, {ahead} ahead: {took} s, at best {best} s"
@@ -286,8 +351,20 @@ mod tests {
         // Four morsels are under way on the host at any time, and it may only be of a little help.
         let predicted = sharing(30.0 * 0.005, 30.0 * 0.008);
         for host_s in [0.008, 0.016, 0.03] {
-            let took = run(Pace::new(predicted, 30, false), 30, (0.005, host_s), 3);
+            let took = run(Pace::new(predicted, 30, false), 30, (0.005, host_s), 3, 0.0);
             assert!(took <= 30.0 * 0.005 * 1.1, "host {host_s}: {took} s, the device alone 0.15 s");
+        }
+    }
+
+    #[test]
+    fn a_device_that_loses_more_by_sending_pages_than_the_host_wins_is_left_alone() {
+        for (host_s, page_s) in [(0.01, 0.003), (0.01, 0.006), (0.004, 0.006)] {
+            let predicted = sharing(200.0 * 0.003, 200.0 * host_s);
+            let took = run(Pace::new(predicted, 200, false), 200, (0.003, host_s), 3, page_s);
+            assert!(
+                took <= 0.6 * 1.1,
+                "host {host_s}, {page_s} a page: {took} s, the device alone 0.6 s"
+            );
         }
     }
 

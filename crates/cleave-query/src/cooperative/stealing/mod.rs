@@ -79,6 +79,8 @@ struct SharedMorsels {
     streams: Option<(u32, Duration)>,
     /// Since when the host is at work on what it has taken, idle times left out.
     began: Option<Stopwatch>,
+    /// Morsels that the device had begun then, as it had answered.
+    begun_then: u32,
     idle: Duration,
     idle_since: Option<Stopwatch>,
     /// Partitions that wait for a morsel.
@@ -116,6 +118,7 @@ impl Stealing {
                 stalled: 0.0,
                 streams: None,
                 began: None,
+                begun_then: 0,
                 idle: Duration::ZERO,
                 idle_since: None,
                 waiting: 0,
@@ -233,7 +236,10 @@ impl Stealing {
             host_done,
             host_pending: state.taken.len() as f64 - host_done,
             host_s: began.saturating_sub(state.idle + now_idle).as_secs_f64(),
-            host_begun: state.began.is_some(),
+            host_began: state
+                .began
+                .as_ref()
+                .map(|began| (state.begun_then, began.elapsed().as_secs_f64())),
         }
     }
 
@@ -274,7 +280,10 @@ impl Stealing {
         if let Some(given) = state.given_out.get_mut(pass) {
             *given += 1;
         }
-        state.began.get_or_insert_with(Stopwatch::start);
+        if state.began.is_none() {
+            state.began = Some(Stopwatch::start());
+            state.begun_then = state.part.lease.begun;
+        }
         self.morsels.get(usize::try_from(place).ok()?).cloned()
     }
 

@@ -41,11 +41,12 @@ pub(super) struct HostPart {
     /// The device is lost: what it says does not count.
     is_redone: bool,
     /// As in `Stealing`: the device's stalls when it was last asked, and when that was; the morsels begun when it was
-    /// first seen to have begun any, and when; since when the host is at work, idle times left out.
+    /// first seen to have begun any, and when; those begun when the host was first at work, since when, and its idle
+    /// times.
     stall: (u64, u64),
     stalled: f64,
     streams: Option<(u32, u64)>,
-    began_ns: Option<u64>,
+    began: Option<(u32, u64)>,
     idle_ns: u64,
     idle_since: Option<u64>,
 }
@@ -80,7 +81,7 @@ impl World<'_> {
             stall: (0, self.now),
             stalled: 0.0,
             streams: None,
-            began_ns: None,
+            began: None,
             idle_ns: 0,
             idle_since: None,
         };
@@ -223,7 +224,7 @@ impl World<'_> {
             }
             host.given_out += 1;
             host.free -= 1;
-            host.began_ns.get_or_insert(now);
+            host.began.get_or_insert((host.part.lease.begun, now));
             if let Some(since) = host.idle_since.take() {
                 host.idle_ns += now - since;
             }
@@ -333,7 +334,7 @@ impl HostPart {
     /// What both sides have done so far.
     fn seen(&self, now: u64) -> Observed {
         let now_idle = self.idle_since.map_or(0, |since| now - since);
-        let at_work = self.began_ns.map_or(0, |began| now - began);
+        let at_work = self.began.map_or(0, |(_, began)| now - began);
         Observed {
             lease: self.part.lease,
             elapsed_s: seconds(now - self.asked_ns),
@@ -342,7 +343,7 @@ impl HostPart {
             host_done: f64::from(self.done),
             host_pending: self.taken.len() as f64 - f64::from(self.done),
             host_s: seconds(at_work.saturating_sub(self.idle_ns + now_idle)),
-            host_begun: self.began_ns.is_some(),
+            host_began: self.began.map(|(begun, at)| (begun, seconds(now - at))),
         }
     }
 }
