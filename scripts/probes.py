@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The small processes of the testbed: one side of a measurement, and the proxy that adds a delay.
+"""The small processes of the testbed: one side of a measurement, the proxy that adds a delay, and what limits engines.
 
 scripts/testbed.py starts them in namespaces and control groups; what one finds, it prints.
 
@@ -8,12 +8,14 @@ scripts/testbed.py starts them in namespaces and control groups; what one finds,
     spin            a loop for a time, for the share of a core that it gets
     disk            direct I/O
     proxy           forwards bytes after a delay
+    limit           puts the threads of a process's engines into their control groups as they come
 """
 
 import collections
 import contextlib
 import mmap
 import os
+import select
 import socket
 import statistics
 import sys
@@ -23,10 +25,15 @@ import time
 PINGS = 20
 PROXY_BYTES_MAX = 64 << 20
 
+# How the threads of an engine that run fragments are called, with its number in the process.
+FRAGMENT_THREADS = "fragment-"
+# A thread has the group and the name of the one that began it until it runs, which with a share of a core may be later.
+LIMIT_EVERY_MS, LIMIT_LOOKS = 20, 50
+
 
 def main(kind, *arguments):
     {"receive": probe_receive, "send": probe_send, "spin": probe_spin, "disk": probe_disk, "echo": probe_echo,
-     "ping": probe_ping, "proxy": probe_proxy}[kind](*arguments)
+     "ping": probe_ping, "proxy": probe_proxy, "limit": probe_limit}[kind](*arguments)
 
 
 def probe_receive(address, port, size):
@@ -174,6 +181,38 @@ def hand_on(source, sink, delay):
                 ready.wait(0.1)
             waiting.append((time.monotonic() + delay, data))
             ready.notify_all()
+
+
+def probe_limit(process, *engines):
+    """Puts the threads that run fragments into the control groups of their engine (`2=/GROUP:/GROUP`), until the
+    process ends. A thread that another part of the process begins has the groups of that part."""
+    groups_of = {FRAGMENT_THREADS + number: groups.split(":") for number, groups in
+                 (engine.split("=", 1) for engine in engines)}
+    try:
+        ended = select.poll()
+        ended.register(os.pidfd_open(int(process)), select.POLLIN)
+    except ProcessLookupError:
+        return
+    tasks, seen = f"/proc/{process}/task", {}
+    while not ended.poll(LIMIT_EVERY_MS):
+        with contextlib.suppress(OSError):
+            seen = {thread: seen.get(thread, (0, None)) for thread in os.listdir(tasks)}
+        for thread, (looks, known) in seen.items():
+            if looks == LIMIT_LOOKS:
+                continue
+            name = None
+            # It may end at any moment.
+            with contextlib.suppress(OSError):
+                name = read(f"{tasks}/{thread}/comm").strip()
+                for group in groups_of.get(name, []) if name != known else []:
+                    with open(f"{group}/tasks", "w") as file:
+                        file.write(thread)
+            seen[thread] = (looks + 1, name)
+
+
+def read(path):
+    with open(path) as file:
+        return file.read()
 
 
 if __name__ == "__main__":

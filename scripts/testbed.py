@@ -40,6 +40,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from probes import FRAGMENT_THREADS
+
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 RUNS = Path("/run/cleave-testbed")
@@ -62,9 +64,6 @@ CPU_TOLERANCE = (0.15, 0.10)
 DISK_TOLERANCE = (0.15, 0.15)
 DELAY_TOLERANCE_MS = 1.0        # above; never below
 ATTEMPTS = 6                    # other work on the machine can spoil a measurement, not six
-
-# How the threads of an engine that run fragments are called, with its number in the process.
-FRAGMENT_THREADS = "fragment-"
 
 CPU_PERIOD_US = 5000            # a quota is slow, not late
 CPU_QUOTA_MIN_US = 1000         # what the kernel takes
@@ -725,8 +724,8 @@ def start_cleaved(program, devices, credentials, node=None, before=(), dies_with
             if process.poll() is not None or time.monotonic() > deadline:
                 raise Failed("the device does not start: " + log.read_text()[-2000:])
             time.sleep(0.02)
-        if len(devices) > 1:
-            limit_engines(process.pid, [device.cgroups for device in devices])
+        if len(devices) > 1 and devices[0].cgroups:
+            process.limiting = limit_engines(process.pid, [device.cgroups for device in devices])
     except BaseException:
         process.kill()
         process.wait()
@@ -735,19 +734,22 @@ def start_cleaved(program, devices, credentials, node=None, before=(), dies_with
 
 
 def limit_engines(process, groups_of):
-    """Puts the threads of each engine that run fragments into its control groups; threads that they start follow."""
-    if not any(groups_of):
-        return
+    """Puts the threads of each engine that run fragments into its control groups, and starts a process that does so
+    with later ones: those that a thread without a limit begins have none."""
     threads = {}
     for place in Path(f"/proc/{process}/task").iterdir():
         if found := re.fullmatch(FRAGMENT_THREADS + r"(\d+)", (place / "comm").read_text().strip()):
             threads.setdefault(int(found[1]), []).append(place.name)
     if len(threads) != len(groups_of):
         raise Failed(f"the threads of {len(groups_of)} engines cannot be told apart: those of {len(threads)} are found")
-    for number, groups in zip(sorted(threads), groups_of):
+    engines = dict(zip(sorted(threads), groups_of))
+    for number, groups in engines.items():
         for group in groups:
             for thread in threads[number]:
                 (group / "tasks").write_text(thread)
+    limits = [f"{number}={':'.join(map(str, groups))}" for number, groups in engines.items() if groups]
+    return subprocess.Popen(as_text(probe("limit", process, *limits)), stdin=subprocess.DEVNULL,
+                            start_new_session=True)
 
 
 def in_namespace(namespace, command):
@@ -832,7 +834,10 @@ def self_test(options):
     with Testbed(options_of(devices=2, cpu=0.4)) as testbed:
         set_cpu(testbed.devices[1].cgroups[0], 0.8)
         expect_off(testbed, "a device with twice its share")
-    # 4. A run that is killed leaves its namespaces, and the next one removes them, with what runs inside.
+    # 4. A thread of an engine that comes later, and at first has another name, is in its engine's group too.
+    with Testbed(options_of(devices=2, cpu=0.4, no_device=True)) as testbed:
+        expect_limited(testbed)
+    # 5. A run that is killed leaves its namespaces, and the next one removes them, with what runs inside.
     killed = again(["--rate", "100mbit", "--no-device", "--devices", "2", "--nodes", "2", "--cpu", "40%", "--", "sh",
                     "-c", "sleep 1000 & kill -9 $(ps -o ppid= -p $$)"], stdout=subprocess.DEVNULL)
     expect(killed, -signal.SIGKILL, "a run that is killed")
@@ -851,6 +856,27 @@ def expect_off(testbed, what):
     except Failed:
         return
     raise AssertionError(f"{what} passed")
+
+
+ENGINES = """
+import ctypes, threading, time
+def engine(number, later=()):
+    ctypes.CDLL(None).prctl(15, f"fragment-{number}".encode())
+    time.sleep(0.5)
+    [threading.Thread(target=engine, args=[one]).start() for one in later]
+    time.sleep(60)
+[threading.Thread(target=engine, args=[number, [5]]).start() for number in (3, 5)]
+"""
+
+
+def expect_limited(testbed):
+    groups = [device.cgroups for device in testbed.devices]
+    with Spawned([], [sys.executable, "-c", ENGINES]) as process:
+        time.sleep(0.3)
+        limiting = limit_engines(process.pid, groups)
+        time.sleep(0.7)
+        found = [len((group / "tasks").read_text().split()) for [group] in groups]
+    expect((found, limiting.wait(10)), ([1, 3], 0), "the threads of two engines")
 
 
 def again(arguments, **others):

@@ -13,6 +13,8 @@ transfers; a capped link by what the device's profile says of it.
 import contextlib
 import json
 import os
+import re
+import time
 from pathlib import Path
 
 import bench
@@ -27,6 +29,8 @@ from .topology import Topology
 NAMES = ["remote", "testbed"]
 # A cap refills in bursts.
 CAP_TOLERANCE = 0.1
+# Until a new thread is in its control groups.
+SETTLING_SECONDS = 2
 
 
 def of_options(options, has_processors):
@@ -80,17 +84,31 @@ class Place:
             raise testbed.Failed(f"the link of {name} carries {rate / 1e6:.1f} MB/s, more than its cap")
 
     def check_shares(self):
-        """Fails if a thread that runs fragments is outside of all shares. Engines of a process have theirs by thread,
-        and a new one that another part of the process has started would be such."""
-        for process in self.processes() if self.cpu else []:
-            for place in Path(f"/proc/{process}/task").iterdir():
-                with contextlib.suppress(OSError):
-                    if (place / "comm").read_text().startswith(testbed.FRAGMENT_THREADS) and testbed.NAME not in (
-                            place / "cgroup").read_text():
-                        raise testbed.Failed(f"a thread of process {process} runs fragments without a limit")
+        """Fails if threads that run fragments are outside of all shares, or in those of another engine. Engines of a
+        process have theirs by thread, and new threads are put there within a moment."""
+        deadline = time.monotonic() + SETTLING_SECONDS
+        while stray := [fault for process in self.processes() if self.cpu for fault in stray_threads(process)]:
+            if time.monotonic() > deadline:
+                raise testbed.Failed("; ".join(stray))
+            time.sleep(0.1)
 
     def kill(self):
         raise AssertionError("no experiment kills these devices")
+
+
+def stray_threads(process):
+    """What is wrong with the control groups of a process's threads that run fragments."""
+    groups_of = {}
+    for place in Path(f"/proc/{process}/task").iterdir():
+        # It may end at any moment.
+        with contextlib.suppress(OSError):
+            name, groups = ((place / file).read_text().strip() for file in ("comm", "cgroup"))
+            if name.startswith(testbed.FRAGMENT_THREADS):
+                groups_of.setdefault(name, set()).add(tuple(sorted(set(re.findall(testbed.NAME + r"\S+", groups)))))
+    return ([f"a thread {name} of process {process} runs fragments without a limit"
+             for name, groups in groups_of.items() if () in groups]
+            + [f"the threads {name} of process {process} are in the control groups {sorted(groups)}"
+               for name, groups in groups_of.items() if len(groups) > 1 and () not in groups])
 
 
 class Remote(Place):
