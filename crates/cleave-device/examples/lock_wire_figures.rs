@@ -24,8 +24,8 @@ use cleave_fragment::build_id;
 use cleave_fragment::command::message::RunEvent;
 use cleave_fragment::command::wire::PROTOCOL_VERSION;
 use cleave_fragment::command::{
-    Command, CommandHeader, DeviceError, DeviceErrorCause, Execute, Identity, LockRefusal, Reply,
-    Request,
+    Command, CommandHeader, DeviceError, DeviceErrorCause, Execute, Identity, LockRefusal, Outputs,
+    Reply, Request,
 };
 use cleave_fragment::link::{
     AbandonedRuns, ConnectedLink, DeviceIdentity, DeviceService, Link, RemoteAddress, SlotSender,
@@ -156,6 +156,11 @@ fn request(run: u64, snapshot: u64) -> Execute {
         history: cleave_fragment::filter_history::HistoryMode::Off,
         lends: false,
         homes: Vec::new(),
+        peers: Vec::new(),
+        peer_rows: Vec::new(),
+        outputs: Outputs::One,
+        output: 0,
+        attaches: false,
         partitions: 1,
         memory_bytes: 1 << 20,
         slot_count: 4,

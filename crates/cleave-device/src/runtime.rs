@@ -414,7 +414,7 @@ impl DeviceService for Runtime {
                 self.on_io_thread(|media| media.sync().map_err(|error| of_media(&error))).await?;
                 Ok(Reply::Done)
             }
-            Request::Fetch { consumed } => {
+            Request::Fetch { consumed, .. } => {
                 drop(self.enter(&header).await?);
                 let run = self.run(&header).ok_or_else(|| unknown_run(&header))?;
                 run.consumed(consumed);
@@ -447,6 +447,11 @@ impl DeviceService for Runtime {
                 }
                 Ok(Reply::Done)
             }
+            Request::Grant(_) | Request::EndGrant { .. } => {
+                drop(self.enter(&header).await?);
+                let message = "this device gives nothing to other devices";
+                Err(DeviceError::new(DeviceErrorCause::Unsupported, message))
+            }
             Request::Locks(say) => {
                 drop(self.enter(&header).await?);
                 self.steer(Command::new(header, Request::Locks(say)));
@@ -473,7 +478,7 @@ impl DeviceService for Runtime {
 
     fn steer(&self, command: Command) {
         match command.request {
-            Request::Fetch { consumed } => {
+            Request::Fetch { consumed, .. } => {
                 if let Some(run) = self.run(&command.header) {
                     run.consumed(consumed);
                 }

@@ -462,30 +462,30 @@ impl Outbound {
     }
 }
 
-/// Slots of one run that were given to the socket, including those before the first one requested.
+/// Slots of one output of a run that were given to the socket, including those before the first one requested.
 type SentSlots = Arc<AtomicU64>;
 
 /// The counts of a connection's runs. A host cannot have consumed what was not sent: without this check, one that
 /// claims so would have all slots made and kept for it in memory.
 #[derive(Debug, Clone, Default)]
-struct SentByRun(Arc<Mutex<BTreeMap<RunKey, SentSlots>>>);
+struct SentByRun(Arc<Mutex<BTreeMap<(RunKey, u32), SentSlots>>>);
 
 impl SentByRun {
-    /// Begins to count for `run`, which continues with slot `first`.
-    fn begin(&self, run: RunKey, first: u64) -> SentSlots {
+    /// Begins to count for an output of a run, which continues with slot `first`.
+    fn begin(&self, output: (RunKey, u32), first: u64) -> SentSlots {
         let sent = Arc::new(AtomicU64::new(first));
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Counts of ended runs have no other holder.
         counts.retain(|_, sent| Arc::strong_count(sent) > 1);
-        counts.insert(run, Arc::clone(&sent));
+        counts.insert(output, Arc::clone(&sent));
         sent
     }
 
     /// `command` with its consumed count limited to the slots sent.
     fn believe(&self, mut command: Command) -> Command {
-        if let Request::Fetch { consumed } = &mut command.request {
+        if let Request::Fetch { consumed, output } = &mut command.request {
             let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let sent = counts.get(&command.header.run_key());
+            let sent = counts.get(&(command.header.run_key(), *output));
             let sent = sent.map_or(0, |sent| sent.load(Ordering::Relaxed));
             *consumed = sent.min(*consumed);
         }
@@ -733,7 +733,7 @@ async fn serve_run(
     outbound: mpsc::UnboundedSender<Outbound>,
 ) {
     let (header, first_slot) = (execute.header, execute.first_slot);
-    let run = header.run_key();
+    let output = (header.run_key(), execute.output);
     let Starting { permit, answered, sent, table } = starting;
     let (slots, mut events) = SlotSender::channel(SlotForm::Encoded);
     let slots = slots.sharing(table.as_ref());
@@ -754,7 +754,7 @@ async fn serve_run(
             return;
         }
     };
-    let sent = sent.begin(run, first_slot);
+    let sent = sent.begin(output, first_slot);
     drop(answered);
     if outbound.send(Outbound::with(permit, accepted)).is_err() {
         return;

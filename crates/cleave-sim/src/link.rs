@@ -353,7 +353,16 @@ fn name_of(command: &Command) -> String {
         }
         Request::Sync => "sync".to_owned(),
         Request::Reserve { extents } => format!("reserve {extents:?}"),
-        Request::Fetch { consumed } => format!("fetch {consumed} of run {}", header.run),
+        Request::Fetch { consumed, output } => {
+            format!("fetch {consumed} of output {output} of run {}", header.run)
+        }
+        Request::Grant(grant) => format!(
+            "grant {} of {} extents and {} outputs",
+            grant.number,
+            grant.extents.len(),
+            grant.outputs.len()
+        ),
+        Request::EndGrant { number } => format!("end of grant {number}"),
         Request::Revoke { input, keep } => {
             format!("revoke all but {keep} of input {input} of run {}", header.run)
         }

@@ -2,6 +2,7 @@
 
 use arrow::array::{Int32Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
+use cleave_fragment::command::Outputs;
 use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -37,6 +38,11 @@ fn run(slot_count: u32) -> (FragmentRun, UnboundedReceiver<RunEvent>) {
         history: cleave_fragment::filter_history::HistoryMode::Off,
         lends: false,
         homes: Vec::new(),
+        peers: Vec::new(),
+        peer_rows: Vec::new(),
+        outputs: Outputs::One,
+        output: 0,
+        attaches: false,
     };
     let (sink, events) = SlotSender::channel(SlotForm::Batches);
     let space = RunSpace::new(&request, &Reservations::default(), sink.clone()).unwrap();

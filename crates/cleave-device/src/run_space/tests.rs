@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cleave_fragment::command::CommandHeader;
+use cleave_fragment::command::{CommandHeader, Outputs};
 use cleave_fragment::link::SlotForm;
 use cleave_fragment::{IndexPages, build_id};
 use cleave_store::{PageRef, SegmentId, SegmentRef};
@@ -38,6 +38,11 @@ fn request(reserved: Vec<Extent>, extensible: bool) -> Execute {
         history: cleave_fragment::filter_history::HistoryMode::Off,
         lends: false,
         homes: Vec::new(),
+        peers: Vec::new(),
+        peer_rows: Vec::new(),
+        outputs: Outputs::One,
+        output: 0,
+        attaches: false,
         locks: None,
         partitions: 1,
         memory_bytes: 0,

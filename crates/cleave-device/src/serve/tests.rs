@@ -51,14 +51,14 @@ async fn a_frame_may_take_its_time_as_long_as_it_comes() {
 fn a_host_is_believed_to_have_consumed_what_was_sent() {
     let header = |run| CommandHeader { run, ..CommandHeader::default() };
     let believed = |counts: &SentByRun, run, consumed| {
-        let command = Command::new(header(run), Request::Fetch { consumed });
+        let command = Command::new(header(run), Request::Fetch { consumed, output: 0 });
         match counts.believe(command).request {
-            Request::Fetch { consumed } => consumed,
+            Request::Fetch { consumed, .. } => consumed,
             other => panic!("{other:?}"),
         }
     };
     let counts = SentByRun::default();
-    let sent = counts.begin(header(1).run_key(), 5);
+    let sent = counts.begin((header(1).run_key(), 0), 5);
     assert_eq!(believed(&counts, 1, u64::MAX), 5);
     sent.fetch_max(9, Ordering::Relaxed);
     assert_eq!(believed(&counts, 1, 8), 8);
@@ -66,6 +66,6 @@ fn a_host_is_believed_to_have_consumed_what_was_sent() {
     assert_eq!(believed(&counts, 2, 10), 0, "of another run nothing was sent");
     // A run that has ended is forgotten when the next begins.
     drop(sent);
-    let _next = counts.begin(header(2).run_key(), 0);
+    let _next = counts.begin((header(2).run_key(), 0), 0);
     assert_eq!(believed(&counts, 1, 10), 0);
 }

@@ -13,8 +13,8 @@ use cleave_device::{
     ListenOptions, Listener, LocalListener, LocalOptions, Runtime, RuntimeOptions,
 };
 use cleave_fragment::command::{
-    Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, LockSay, Payload,
-    ReadItem, ReadPayload, Reply, Request, RunState, WriteItem,
+    Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, LockSay, Outputs,
+    Payload, ReadItem, ReadPayload, Reply, Request, RunState, WriteItem,
 };
 use cleave_fragment::ending::end_in_background;
 use cleave_fragment::link::{
@@ -238,6 +238,11 @@ impl Bench {
             history: cleave_fragment::filter_history::HistoryMode::Off,
             lends: false,
             homes: Vec::new(),
+            peers: Vec::new(),
+            peer_rows: Vec::new(),
+            outputs: Outputs::One,
+            output: 0,
+            attaches: false,
         }
     }
 
@@ -282,7 +287,7 @@ pub(crate) fn every_request() -> Vec<Request> {
         Request::Write(vec![write_item(0, &[9; BLOCK_SIZE])]),
         Request::Sync,
         Request::Reserve { extents: vec![extent(0, 64)] },
-        Request::Fetch { consumed: 1 },
+        Request::Fetch { consumed: 1, output: 0 },
         Request::Feed { input: 0, generation: 1, filter: Vec::new().into() },
         Request::Revoke { input: 0, keep: 1 },
         Request::Extend { number: 1, extents: vec![extent(0, 1)] },

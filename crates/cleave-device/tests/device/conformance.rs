@@ -165,7 +165,7 @@ async fn requests_that_make_no_sense_are_refused(bench: Bench) {
     let nobody = Command::new(CommandHeader::default(), Request::Sync);
     assert_eq!(device_error(bench.link.call(nobody).await).0, Refused);
     // For a missing run, fetch is an error; cancel and release have nothing to do.
-    let fetch = bench.call_run(9, Request::Fetch { consumed: 1 }).await;
+    let fetch = bench.call_run(9, Request::Fetch { consumed: 1, output: 0 }).await;
     assert_eq!(device_error(fetch).0, UnknownRun);
     assert_eq!(bench.call_run(9, Request::Cancel).await.unwrap(), Reply::Done);
     assert_eq!(bench.call_run(9, Request::Release).await.unwrap(), Reply::Done);

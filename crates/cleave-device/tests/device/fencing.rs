@@ -175,7 +175,7 @@ async fn a_copy_that_steers_a_run_of_the_same_number_does_not_reach_it() {
     bench.reach(1, RunState::Stalled).await;
     // Neither is answered, and so neither is refused.
     let copy = bench.copy(1, INCARNATION);
-    device.steer(Command::new(copy.header_of_run(1), Request::Fetch { consumed: 1000 }));
+    device.steer(Command::new(copy.header_of_run(1), Request::Fetch { consumed: 1000, output: 0 }));
     device.steer(Command::new(copy.header_of_run(1), Request::Release));
     assert_eq!(bench.status().await.runs.first().unwrap().consumed, 0);
     assert_eq!(drain(&mut stream).await.unwrap().len(), usize::try_from(ROW_COUNT).unwrap());

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::{Settings, Split, Stack};
 use cleave_fragment::command::message::CAPABILITY_FRAGMENTS;
-use cleave_fragment::command::{DeviceErrorCause, Execute};
+use cleave_fragment::command::{DeviceErrorCause, Execute, Outputs};
 use cleave_fragment::{
     FragmentContext, IndexInput, Morsel, MorselList, MorselPage, MorselSource, PageSink, RowPlaces,
     build_id, encode_fragment, fragment_task_context, index_inputs,
@@ -166,6 +166,11 @@ impl WritingFragment {
             history: cleave_fragment::filter_history::HistoryMode::Off,
             lends: false,
             homes: Vec::new(),
+            peers: Vec::new(),
+            peer_rows: Vec::new(),
+            outputs: Outputs::One,
+            output: 0,
+            attaches: false,
         })
     }
 

@@ -4,8 +4,8 @@
 //! zeros to reserved space; a claim by the incarnation that owns the device, and a give-up by one that does not, change
 //! nothing; a repeated write stores the same bytes at the same place; reserve is a union; fetch carries a total, of
 //! which the larger wins; revoke carries a count of which the smaller wins; a fed filter replaces older ones only; a
-//! repeated extension is the one that the run has; lock messages state what is final; cancel and release of what is
-//! gone succeed; a repeated execute attaches to the existing run.
+//! repeated extension is the one that the run has; a repeated grant is the one that the device has; lock messages state
+//! what is final; cancel and release of what is gone succeed; a repeated execute attaches to the existing run.
 
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use cleave_store::{ColumnRef, PageRef, SegmentRef};
 
 use super::homes::PageHome;
 use super::lock_batch::{LockCall, LockSay};
+use super::peers::{Outputs, Peer, PeerRows, PeerSecret};
 use super::status::{DeviceStatus, RunReport};
 use crate::broadcast::Broadcast;
 use crate::filter_history::HistoryMode;
@@ -104,11 +105,13 @@ pub enum Request {
         /// The extents, chosen by the host, which owns physical space.
         extents: Vec<Extent>,
     },
-    /// Slots of the header's run that the host has consumed, in total: the device may have
+    /// Slots of an output of the header's run that its listener has consumed, in total: the device may have
     /// `slot_count` more outstanding than that (the credits). → [`Reply::Done`]
     Fetch {
         /// Slots consumed since the run began.
         consumed: u64,
+        /// Which output.
+        output: u32,
     },
     /// Give back the morsels of an input of the header's run behind the first `keep` that were not begun. The host
     /// takes them, so they are never begun afterwards (rule 11). → [`Reply::Kept`]
@@ -135,6 +138,14 @@ pub enum Request {
         /// then fails.
         extents: Vec<Extent>,
     },
+    /// Lets another device have something of this one ([`peers`](super::peers)). A repeated one must be the same. →
+    /// [`Reply::Done`]
+    Grant(Grant),
+    /// Ends the grant of this number; one that is gone succeeds. → [`Reply::Done`]
+    EndGrant {
+        /// The number.
+        number: u64,
+    },
     /// The outcome of locks that the header's run asked for. Nobody waits for the reply. → [`Reply::Done`]
     Locks(LockSay),
     /// Stop the header's run; its outcome stays until released. → [`Reply::Done`], once it has stopped
@@ -153,6 +164,19 @@ pub enum Request {
         /// Reserved space that may be overwritten, to measure writes; without it they are not measured.
         scratch: Option<Extent>,
     },
+}
+
+/// What a device lets another one have that shows the secret. It ends with the incarnation that gave it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// Its number, unique within the incarnation.
+    pub number: u64,
+    /// What the bearer shows, and only its host and the two devices know.
+    pub secret: PeerSecret,
+    /// The blocks that may be read, and the pages that lie within.
+    pub extents: Vec<Extent>,
+    /// The outputs that may be attached to, each as run and output.
+    pub outputs: Vec<(u64, u32)>,
 }
 
 /// One thing to read.
@@ -346,7 +370,7 @@ pub const SHIPPED_BYTES_MAX: u64 = 16 << 20;
 /// Most partitions of a pipeline.
 pub const PARTITIONS_MAX: u32 = 256;
 
-/// Runs a fragment. A repeated one attaches to the run that the first began.
+/// Runs a fragment. A repeated one attaches to the run that the first began, and so does one that says so.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Execute {
     /// Who asks; `run` identifies the run.
@@ -361,6 +385,17 @@ pub struct Execute {
     pub inputs: Vec<(u32, Vec<Morsel>)>,
     /// Where those of their pages lie that are not on the device's own media.
     pub homes: Vec<PageHome>,
+    /// How the devices are reached that `homes` and `peer_rows` name; a home that is not among them is of the same
+    /// node.
+    pub peers: Vec<Peer>,
+    /// Inputs whose rows come from runs of devices.
+    pub peer_rows: Vec<PeerRows>,
+    /// Where its rows go.
+    pub outputs: Outputs,
+    /// The output that the sender of this execute listens to.
+    pub output: u32,
+    /// Whether it only attaches to a run that exists. Such an execute has no fragment and no inputs.
+    pub attaches: bool,
     /// The index filters of inputs.
     pub index_filters: Vec<IndexFilter>,
     /// The index pages that it reads.
@@ -438,7 +473,8 @@ impl Execute {
         });
         let indexes = self.indexes.iter().map(|index| size_of_val(index) + runs(&index.runs));
         let homes = self.homes.iter().map(PageHome::held_bytes);
-        morsels.chain(index_filters).chain(indexes).chain(homes).sum()
+        let lists = morsels.chain(index_filters).chain(indexes).chain(homes);
+        lists.sum::<usize>() + self.peer_bytes()
     }
 }
 

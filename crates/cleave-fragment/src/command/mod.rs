@@ -7,6 +7,7 @@
 //! 4. [`slot`]: encodes and decodes batches as Arrow IPC. [`arrow_message`]: checks Arrow IPC before it is decoded.
 //! 5. [`wire`]: the frames that carry those bytes, and the handshake before the first of them.
 //! 6. [`lock_batch`]: locks of a remote device, many at a time. [`homes`]: pages that lie on another device's media.
+//!    [`peers`]: what devices take from each other.
 //!
 //! Names follow NVMe and SNIA where one exists: identify, read, write; sync is NVMe's Flush, execute SNIA's Execute
 //! Program, release its Release Resource.
@@ -19,6 +20,7 @@ pub mod arrow_message;
 pub mod homes;
 pub mod lock_batch;
 pub mod message;
+pub mod peers;
 pub mod proto;
 pub mod slot;
 pub mod status;
@@ -29,10 +31,11 @@ pub use lock_batch::{
     LockAnswer, LockAnswers, LockBatch, LockCall, LockGrant, LockRefusal, LockSay,
 };
 pub use message::{
-    Command, CommandHeader, Execute, Identity, Kept, LOOKING_EPOCH, Ownership, Payload, ReadItem,
-    ReadPayload, Reply, Request, RunKey, RunLocks, ShippedPage, Slot, SlotPayload, SpaceNeed,
-    WriteItem,
+    Command, CommandHeader, Execute, Grant, Identity, Kept, LOOKING_EPOCH, Ownership, Payload,
+    ReadItem, ReadPayload, Reply, Request, RunKey, RunLocks, ShippedPage, Slot, SlotPayload,
+    SpaceNeed, WriteItem,
 };
+pub use peers::{Outputs, Peer, PeerAddress, PeerRows, PeerSecret, PeerStream, PeerWay};
 pub use status::{
     DeviceError, DeviceErrorCause, DeviceStatus, MetricKind, OperatorMetric, RunReport, RunState,
     RunStatus,

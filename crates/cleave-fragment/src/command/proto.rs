@@ -24,11 +24,18 @@ mod dead_rows;
 pub mod decoded_size;
 mod homes;
 mod indexes;
+mod peers;
 
 use homes::{PageHomeProto, home_from_proto, home_to_proto};
 use indexes::{
     IndexFilterProto, IndexInputProto, index_filter_from_proto, index_filter_to_proto,
     index_from_proto, index_to_proto,
+};
+
+use peers::{
+    FetchProto, GrantProto, OutputsProto, PeerProto, PeerRowsProto, grant_from_proto,
+    grant_to_proto, outputs_from_proto, outputs_to_proto, peer_rows_from_proto, peer_rows_to_proto,
+    peer_to_proto, peers_from_proto,
 };
 
 #[cfg(test)]
@@ -77,7 +84,7 @@ struct CommandProto {
     header: Option<HeaderProto>,
     #[prost(
         oneof = "RequestProto",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 150"
+        tags = "2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 150"
     )]
     request: Option<RequestProto>,
 }
@@ -94,8 +101,6 @@ enum RequestProto {
     Sync(EmptyProto),
     #[prost(message, tag = "6")]
     Reserve(ReserveProto),
-    #[prost(uint64, tag = "7")]
-    Fetch(u64),
     #[prost(message, tag = "8")]
     Cancel(EmptyProto),
     #[prost(message, tag = "9")]
@@ -114,6 +119,12 @@ enum RequestProto {
     Feed(FeedProto),
     #[prost(message, tag = "16")]
     Extend(ExtendProto),
+    #[prost(message, tag = "17")]
+    Fetch(FetchProto),
+    #[prost(message, tag = "18")]
+    Grant(GrantProto),
+    #[prost(fixed64, tag = "19")]
+    EndGrant(u64),
     /// The lock message is the one part.
     #[prost(message, tag = "150")]
     Locks(EmptyProto),
@@ -275,6 +286,16 @@ struct ExecuteProto {
     lends: bool,
     #[prost(message, repeated, tag = "22")]
     homes: Vec<PageHomeProto>,
+    #[prost(message, repeated, tag = "23")]
+    peers: Vec<PeerProto>,
+    #[prost(message, repeated, tag = "24")]
+    peer_rows: Vec<PeerRowsProto>,
+    #[prost(message, optional, tag = "25")]
+    outputs: Option<OutputsProto>,
+    #[prost(uint32, tag = "26")]
+    output: u32,
+    #[prost(bool, tag = "27")]
+    attaches: bool,
 }
 
 /// Without a job the run locks by batches.
@@ -363,7 +384,7 @@ pub fn encode_command(request: u64, command: Command) -> Frame {
         Request::Reserve { extents } => RequestProto::Reserve(ReserveProto {
             extents: extents.into_iter().map(extent_to_proto).collect(),
         }),
-        Request::Fetch { consumed } => RequestProto::Fetch(consumed),
+        Request::Fetch { consumed, output } => RequestProto::Fetch(FetchProto { consumed, output }),
         Request::Revoke { input, keep } => RequestProto::Revoke(RevokeProto { input, keep }),
         Request::Feed { input, generation, filter } => {
             parts = vec![Payload::new(filter)];
@@ -373,6 +394,8 @@ pub fn encode_command(request: u64, command: Command) -> Frame {
             number,
             extents: extents.into_iter().map(extent_to_proto).collect(),
         }),
+        Request::Grant(grant) => RequestProto::Grant(grant_to_proto(grant)),
+        Request::EndGrant { number } => RequestProto::EndGrant(number),
         Request::Locks(say) => {
             parts = vec![Payload::new(say.encode().into())];
             RequestProto::Locks(EmptyProto {})
@@ -414,7 +437,9 @@ pub fn decode_command(frame: Frame) -> Decoded<Command> {
         RequestProto::Reserve(reserve) => {
             Request::Reserve { extents: reserve.extents.iter().map(extent_from_proto).collect() }
         }
-        RequestProto::Fetch(consumed) => Request::Fetch { consumed },
+        RequestProto::Fetch(FetchProto { consumed, output }) => Request::Fetch { consumed, output },
+        RequestProto::Grant(grant) => grant_from_proto(grant)?,
+        RequestProto::EndGrant(number) => Request::EndGrant { number },
         RequestProto::Revoke(RevokeProto { input, keep }) => Request::Revoke { input, keep },
         RequestProto::Feed(FeedProto { input, generation }) => {
             let filter = parts.next().ok_or(MalformedMessage::Parts)?;
@@ -497,6 +522,11 @@ pub fn encode_execute(request: u64, execute: Execute) -> Frame {
         locks: execute.locks.map(locks_to_proto),
         lends: execute.lends,
         homes: execute.homes.into_iter().map(home_to_proto).collect(),
+        peers: execute.peers.into_iter().map(peer_to_proto).collect(),
+        peer_rows: execute.peer_rows.into_iter().map(peer_rows_to_proto).collect(),
+        outputs: outputs_to_proto(execute.outputs),
+        output: execute.output,
+        attaches: execute.attaches,
     };
     Frame { kind: FrameKind::Execute, request, head: head.encode_to_vec().into(), parts }
 }
@@ -572,6 +602,11 @@ pub fn decode_execute(frame: Frame) -> Decoded<Execute> {
         locks: message.locks.map(locks_from_proto).transpose()?,
         lends: message.lends,
         homes: message.homes.into_iter().map(home_from_proto).collect::<Decoded<_>>()?,
+        peers: peers_from_proto(message.peers)?,
+        peer_rows: peer_rows_from_proto(message.peer_rows)?,
+        outputs: outputs_from_proto(message.outputs)?,
+        output: message.output,
+        attaches: message.attaches,
     })
 }
 

@@ -72,10 +72,13 @@ pub enum DeviceErrorCause {
     LockNotAvailable,
     /// Another transaction has had a row for longer than the fragment was to wait: the statement's fault.
     LockTimeout,
+    /// Another device that the run takes pages or rows from cannot be reached, was lost, or sent what is wrong: run it
+    /// on the host.
+    Peer,
 }
 
 impl DeviceErrorCause {
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 21] = [
         Self::NotReserved,
         Self::Corrupt,
         Self::Refused,
@@ -96,6 +99,7 @@ impl DeviceErrorCause {
         Self::OutOfReserved,
         Self::LockNotAvailable,
         Self::LockTimeout,
+        Self::Peer,
     ];
 
     /// Its number on the wire.
@@ -121,6 +125,7 @@ impl DeviceErrorCause {
             Self::OutOfReserved => 18,
             Self::LockNotAvailable => 19,
             Self::LockTimeout => 20,
+            Self::Peer => 21,
         }
     }
 
@@ -141,7 +146,7 @@ pub struct RunReport {
     pub slot_bytes: u64,
     /// Bytes that the run requested of media.
     pub media_bytes: u64,
-    /// Of these, bytes of the media of other devices of the node.
+    /// Of these, bytes of the media of other devices.
     pub foreign_bytes: u64,
     /// Pages that it read.
     pub pages_read: u64,

@@ -9,18 +9,23 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::command::{CommandHeader, RunKey};
 
-/// The latest attempt at each run of one link.
+/// The latest attempt at each output of each run of one link.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
     next: AtomicU64,
-    latest: Mutex<BTreeMap<RunKey, Speaker>>,
+    latest: Mutex<BTreeMap<Key, Speaker>>,
 }
+
+/// An output of a run.
+type Key = (RunKey, u32);
 
 /// One execute of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attempt {
     /// Above 0 and unique.
     pub(crate) number: u64,
+    /// The output that it listens to.
+    pub(crate) output: u32,
 }
 
 /// The attempt that controls a run.
@@ -39,28 +44,30 @@ struct Before {
 }
 
 impl Attempts {
-    /// Enters an attempt at the header's run, which now controls it.
-    pub(crate) fn begin(&self, header: &CommandHeader) -> Attempt {
-        let number = self.next_number();
+    /// Enters an attempt at an output of the header's run, which now controls it.
+    pub(crate) fn begin(&self, header: &CommandHeader, output: u32) -> Attempt {
+        let attempt = Attempt { number: self.next_number(), output };
+        let (number, key) = (attempt.number, key(header, attempt));
         let mut latest = self.lock();
-        let before = latest.get(&header.run_key()).map(|speaker| speaker.number);
+        let before = latest.get(&key).map(|speaker| speaker.number);
         let before = before.map(|number| Before { number, is_over: false });
-        latest.insert(header.run_key(), Speaker { number, before });
-        Attempt { number }
+        latest.insert(key, Speaker { number, before });
+        attempt
     }
 
     /// The device refused `attempt`: the attempt before it takes control again. Returns true if the stream of that one
     /// has ended meanwhile: then nobody controls the run, and it must be released.
     pub(crate) fn withdraw(&self, header: &CommandHeader, attempt: Attempt) -> bool {
+        let key = key(header, attempt);
         let mut latest = self.lock();
-        match latest.get(&header.run_key()).copied() {
+        match latest.get(&key).copied() {
             Some(speaker) if speaker.number == attempt.number => match speaker.before {
                 Some(Before { number, is_over: false }) => {
-                    latest.insert(header.run_key(), Speaker { number, before: None });
+                    latest.insert(key, Speaker { number, before: None });
                     false
                 }
                 before => {
-                    latest.remove(&header.run_key());
+                    latest.remove(&key);
                     before.is_some()
                 }
             },
@@ -70,15 +77,17 @@ impl Attempts {
 
     /// Whether `attempt` controls the header's run.
     pub(crate) fn speaks(&self, header: &CommandHeader, attempt: Attempt) -> bool {
-        self.lock().get(&header.run_key()).is_some_and(|speaker| speaker.number == attempt.number)
+        let latest = self.lock();
+        latest.get(&key(header, attempt)).is_some_and(|speaker| speaker.number == attempt.number)
     }
 
     /// Whether `attempt` still controlled the header's run; from now on none does.
     pub(crate) fn end(&self, header: &CommandHeader, attempt: Attempt) -> bool {
+        let key = key(header, attempt);
         let mut latest = self.lock();
-        let Some(speaker) = latest.get_mut(&header.run_key()) else { return false };
+        let Some(speaker) = latest.get_mut(&key) else { return false };
         if speaker.number == attempt.number {
-            latest.remove(&header.run_key());
+            latest.remove(&key);
             return true;
         }
         if let Some(before) = &mut speaker.before
@@ -97,6 +106,10 @@ impl Attempts {
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<RunKey, Speaker>> {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn key(header: &CommandHeader, attempt: Attempt) -> Key {
+    (header.run_key(), attempt.output)
 }
 
 #[cfg(test)]

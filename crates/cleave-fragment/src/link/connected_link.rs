@@ -294,7 +294,7 @@ impl ConnectedLink {
         mut request: Execute,
         job: Option<Arc<HostedJob>>,
     ) -> Result<RunStream, LinkError> {
-        let (header, first_slot) = (request.header, request.first_slot);
+        let (header, first_slot, output) = (request.header, request.first_slot, request.output);
         let (slot_count, slot_bytes) = (request.slot_count, request.slot_bytes);
         let needs = SpaceNeeds::of(&request);
         // Before a connection exists that would release it; back on the list if none is made.
@@ -311,7 +311,7 @@ impl ConnectedLink {
             return Err(refusal);
         }
         resuming.goes_on();
-        let attempt = self.shared.attempts.begin(&header);
+        let attempt = self.shared.attempts.begin(&header, output);
         frame.request = attempt.number;
         self.shared.commands.fetch_add(1, Ordering::Relaxed);
         if let Some(job) = &job {
@@ -485,7 +485,8 @@ impl RunControl for ConnectionControl {
             return;
         }
         self.connection.grant(self.attempt.number, slots, u64::from(self.slot_count));
-        let command = Command::new(self.header, Request::Fetch { consumed: slots });
+        let fetch = Request::Fetch { consumed: slots, output: self.attempt.output };
+        let command = Command::new(self.header, fetch);
         self.connection.post(encode_command(0, command));
     }
 

@@ -141,7 +141,7 @@ impl EmbeddedLink {
             device: Arc::clone(&self.device),
             header,
             attempts: Arc::clone(&self.attempts),
-            attempt: self.attempts.begin(&header),
+            attempt: self.attempts.begin(&header, request.output),
         });
         let attempt = control.attempt;
         let mut end_guard = EndGuard(Some(Arc::clone(&control) as Arc<dyn RunControl>));
@@ -183,7 +183,8 @@ impl RunControl for EmbeddedControl {
         if !self.attempts.speaks(&self.header, self.attempt) {
             return;
         }
-        self.device.steer(Command::new(self.header, Request::Fetch { consumed: slots }));
+        let fetch = Request::Fetch { consumed: slots, output: self.attempt.output };
+        self.device.steer(Command::new(self.header, fetch));
     }
 
     fn end(&self) {

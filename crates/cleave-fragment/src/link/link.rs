@@ -285,6 +285,7 @@ impl LinkError {
                 DeviceErrorCause::Refused
                     | DeviceErrorCause::OutOfMemory
                     | DeviceErrorCause::Unsupported
+                    | DeviceErrorCause::Peer
             )
         })
     }

@@ -24,10 +24,11 @@ use cleave_fragment::command::wire::{
     Frame, FrameKind, read_frame, read_hello, read_welcome, write_frame, write_hello,
 };
 use cleave_fragment::command::{
-    Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, Identity, Kept,
-    LockAnswer, LockAnswers, LockBatch, LockCall, LockGrant, LockRefusal, LockSay, MetricKind,
-    OperatorMetric, Ownership, PageHome, Payload, ReadItem, ReadPayload, Reply, Request, RunLocks,
-    RunReport, RunState, RunStatus, ShippedPage, Slot, SlotPayload, SpaceNeed, WriteItem,
+    Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, Grant, Identity,
+    Kept, LockAnswer, LockAnswers, LockBatch, LockCall, LockGrant, LockRefusal, LockSay,
+    MetricKind, OperatorMetric, Outputs, Ownership, PageHome, Payload, Peer, PeerAddress, PeerRows,
+    PeerSecret, PeerStream, PeerWay, ReadItem, ReadPayload, Reply, Request, RunLocks, RunReport,
+    RunState, RunStatus, ShippedPage, Slot, SlotPayload, SpaceNeed, WriteItem,
 };
 use cleave_fragment::filter_history::HistoryFigures;
 use cleave_fragment::link::Token;
@@ -366,7 +367,14 @@ fn requests() -> Vec<Request> {
         Request::Write(vec![write(0, b"one"), write(u64::MAX, b"")]),
         Request::Sync,
         Request::Reserve { extents: vec![extent(0, 4), extent(9, u32::MAX)] },
-        Request::Fetch { consumed: 12 },
+        Request::Fetch { consumed: 12, output: 1 },
+        Request::Grant(Grant {
+            number: 5,
+            secret: PeerSecret([7; 32]),
+            extents: vec![extent(0, 4), extent(9, u32::MAX)],
+            outputs: vec![(1, 0), (u64::MAX, 63)],
+        }),
+        Request::EndGrant { number: u64::MAX },
         Request::Feed { input: 1, generation: 9, filter: Bytes::from_static(b"filter") },
         Request::Revoke { input: 2, keep: u32::MAX },
         Request::Extend { number: 3, extents: vec![extent(1 << 40, 4096), extent(9, 1)] },
@@ -468,6 +476,26 @@ fn execute() -> Execute {
         history: cleave_fragment::filter_history::HistoryMode::Off,
         lends: true,
         homes: vec![PageHome { device: [8; 16], segments: vec![SegmentId(4)] }],
+        peers: vec![
+            Peer { device: [7; 16], way: PeerWay::Node },
+            Peer {
+                device: [8; 16],
+                way: PeerWay::Link(PeerAddress {
+                    host: "storage1".into(),
+                    port: 7432,
+                    ca_pem: Some("a certificate".into()),
+                    grant: 5,
+                    secret: PeerSecret([7; 32]),
+                }),
+            },
+        ],
+        peer_rows: vec![PeerRows {
+            input: 9,
+            streams: vec![PeerStream { device: [7; 16], run: 4, output: 1 }],
+        }],
+        outputs: Outputs::ByHash { columns: vec![0, 2], count: 3 },
+        output: 2,
+        attaches: false,
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{RecordBatch, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema};
 use cleave_device::{LocalListener, LocalOptions, Runtime};
-use cleave_fragment::command::{Execute, LockBatch, LockCall};
+use cleave_fragment::command::{Execute, LockBatch, LockCall, Outputs};
 use cleave_fragment::link::RunStream;
 use cleave_fragment::{
     BroadcastExec, BroadcastRows, LockRowsExec, LockWaitPolicy, RowsToLock, build_id,
@@ -396,6 +396,11 @@ async fn lock_on(device: &Device, job: &LockingJob, object: u64, vids: Range<u64
         history: cleave_fragment::filter_history::HistoryMode::Off,
         lends: false,
         homes: Vec::new(),
+        peers: Vec::new(),
+        peer_rows: Vec::new(),
+        outputs: Outputs::One,
+        output: 0,
+        attaches: false,
         partitions: 1,
         memory_bytes: 4 << 20,
         slot_count: 4,

@@ -35,7 +35,9 @@ use cleave_catalog::catalog::DeviceId;
 use cleave_catalog::error::Error;
 use cleave_catalog::settings::Split;
 use cleave_engine::device::{Device, is_link_of_one_copy};
-use cleave_fragment::command::{CommandHeader, DeviceError, DeviceErrorCause, Execute, RunReport};
+use cleave_fragment::command::{
+    CommandHeader, DeviceError, DeviceErrorCause, Execute, Outputs, RunReport,
+};
 use cleave_fragment::fragment::travelling_settings;
 use cleave_fragment::link::{AttachMode, Link, LinkError};
 use cleave_fragment::{Morsel, MorselPage, MorselSource, Passes, TableScanExec, build_id};
@@ -511,6 +513,11 @@ impl FragmentExec {
             snapshot: self.context.state().snapshot().commit,
             inputs: numbers.zip(morsels).collect(),
             homes,
+            peers: Vec::new(),
+            peer_rows: Vec::new(),
+            outputs: Outputs::One,
+            output: 0,
+            attaches: false,
             partitions: u32::from(!self.fragment.may_run_as_partitions),
             lends: settings.stealing != When::Never && self.fragment.fetch.is_none(),
             memory_bytes: settings.device_memory_bytes.min(room),

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use cleave_catalog::catalog::{DeviceEntry, DeviceId, DeviceKind};
 use cleave_fragment::build_id;
 use cleave_fragment::command::message::RunEvent;
-use cleave_fragment::command::{Execute, Identity, Ownership};
+use cleave_fragment::command::{Execute, Identity, Outputs, Ownership};
 use cleave_fragment::link::{DeviceService, SlotSender};
 use cleave_media::BlockAddress;
 
@@ -124,6 +124,11 @@ fn request(claim: &Claim, reserved: Vec<Extent>) -> Execute {
         history: cleave_fragment::filter_history::HistoryMode::Off,
         lends: false,
         homes: Vec::new(),
+        peers: Vec::new(),
+        peer_rows: Vec::new(),
+        outputs: Outputs::One,
+        output: 0,
+        attaches: false,
         locks: None,
         partitions: 1,
         memory_bytes: 0,

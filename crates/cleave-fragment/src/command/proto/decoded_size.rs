@@ -19,6 +19,7 @@ use super::homes::PageHomeProto;
 use super::indexes::{
     IndexFilterProto, IndexFilteredPartProto, IndexInputProto, IndexPagesProto, KeyRangeProto,
 };
+use super::peers::{GrantedOutputProto, OutputsProto, PeerProto, PeerRowsProto, PeerStreamProto};
 use super::{
     BroadcastProto, ExtentProto, InputProto, MorselPageProto, MorselProto, PageProto,
     ReadItemProto, SettingProto,
@@ -26,6 +27,7 @@ use super::{
 use crate::broadcast::Broadcast;
 use crate::command::homes::PageHome;
 use crate::command::message::{ReadItem, ShippedPage, WriteItem};
+use crate::command::peers::{Outputs, Peer, PeerRows, PeerStream};
 use crate::field_count::take_varint;
 use crate::index_filter::{IndexFilter, IndexFilteredPart};
 use crate::index_input::{IndexInput, IndexPages};
@@ -49,6 +51,9 @@ pub fn execute_bytes(head: &[u8]) -> u64 {
             15 => both::<BroadcastProto, Broadcast>(),
             16 => field.number_count() * both::<u64, ShippedPage>(),
             22 => both::<PageHomeProto, PageHome>().saturating_add(each(field, home_bytes)),
+            23 => both::<PeerProto, Peer>().saturating_add(field.length() * 2),
+            24 => both::<PeerRowsProto, PeerRows>().saturating_add(each(field, peer_rows_bytes)),
+            25 => both::<OutputsProto, Outputs>().saturating_add(each(field, outputs_bytes)),
             _ => 0,
         })
         .fold(0, u64::saturating_add)
@@ -70,6 +75,11 @@ pub fn command_bytes(head: &[u8]) -> u64 {
         6 => each(field, |tag, _| if tag == 1 { both::<ExtentProto, Extent>() } else { 0 }),
         13 => each(field, |tag, _| if tag == 3 { both::<ExtentProto, Extent>() } else { 0 }),
         16 => each(field, |tag, _| if tag == 2 { both::<ExtentProto, Extent>() } else { 0 }),
+        18 => each(field, |tag, _| match tag {
+            3 => both::<ExtentProto, Extent>(),
+            4 => both::<GrantedOutputProto, (u64, u32)>(),
+            _ => 0,
+        }),
         _ => 0,
     };
     fields(head).map(request).fold(0, u64::saturating_add)
@@ -118,6 +128,14 @@ fn morsel_page_bytes(page: Field<'_>) -> u64 {
 
 fn home_bytes(tag: u64, field: Field<'_>) -> u64 {
     if tag == 2 { field.number_count() * both::<u32, SegmentId>() } else { 0 }
+}
+
+fn peer_rows_bytes(tag: u64, _: Field<'_>) -> u64 {
+    if tag == 2 { both::<PeerStreamProto, PeerStream>() } else { 0 }
+}
+
+fn outputs_bytes(tag: u64, field: Field<'_>) -> u64 {
+    if tag == 2 { field.number_count() * both::<u32, u32>() } else { 0 }
 }
 
 fn index_bytes(tag: u64, field: Field<'_>) -> u64 {

@@ -12,7 +12,11 @@ use super::answer::{
 use super::*;
 use crate::command::homes::PageHome;
 use crate::command::message::{
-    Identity, Ownership, ReadPayload, Reply, Slot, SlotPayload, SpaceNeed,
+    Grant, Identity, Ownership, ReadPayload, Reply, Slot, SlotPayload, SpaceNeed,
+};
+use crate::command::peers::{
+    GRANTED_MAX, OUTPUTS_MAX, Outputs, PEER_HOST_BYTES_MAX, PEER_STREAMS_MAX, PEERS_MAX, Peer,
+    PeerAddress, PeerRows, PeerSecret, PeerStream, PeerWay,
 };
 use crate::command::status::{
     DeviceError, DeviceErrorCause, DeviceStatus, MetricKind, OperatorMetric, RunReport, RunState,
@@ -48,6 +52,25 @@ fn segment() -> SegmentRef {
     SegmentRef { table_id: 1, segment: SegmentId(2), schema_version: 3, commit: 4 }
 }
 
+fn grant() -> Grant {
+    Grant {
+        number: 1 << 40,
+        secret: PeerSecret([0xab; 32]),
+        extents: vec![page(0).extent, Extent { start: BlockAddress(0), block_count: 1 }],
+        outputs: vec![(u64::MAX, 0), (1, u32::MAX)],
+    }
+}
+
+fn address() -> PeerAddress {
+    PeerAddress {
+        host: "storage1".into(),
+        port: u16::MAX,
+        ca_pem: Some("a certificate".into()),
+        grant: u64::MAX,
+        secret: PeerSecret([7; 32]),
+    }
+}
+
 fn every_request() -> Vec<Request> {
     let columns =
         vec![ColumnRef::User(0), ColumnRef::User(u32::MAX), ColumnRef::Vid, ColumnRef::Commit];
@@ -66,8 +89,11 @@ fn every_request() -> Vec<Request> {
         Request::Write(vec![write(0, b"one"), write(u64::MAX, b"")]),
         Request::Sync,
         Request::Reserve { extents: vec![page(0).extent, page(0).extent] },
-        Request::Fetch { consumed: 0 },
-        Request::Fetch { consumed: u64::MAX },
+        Request::Fetch { consumed: 0, output: 0 },
+        Request::Fetch { consumed: u64::MAX, output: u32::MAX },
+        Request::Grant(grant()),
+        Request::Grant(Grant { extents: Vec::new(), outputs: Vec::new(), ..grant() }),
+        Request::EndGrant { number: u64::MAX },
         Request::Extend { number: 1, extents: vec![page(0).extent, page(1).extent] },
         Request::Extend { number: u32::MAX, extents: Vec::new() },
         Request::Cancel,
@@ -198,12 +224,31 @@ fn execute_comes_back_as_it_was() {
             PageHome { device: [8; 16], segments: vec![SegmentId(4), SegmentId(0)] },
             PageHome { device: [9; 16], segments: Vec::new() },
         ],
+        peers: vec![
+            Peer { device: [8; 16], way: PeerWay::Link(address()) },
+            Peer { device: [9; 16], way: PeerWay::Link(PeerAddress { ca_pem: None, ..address() }) },
+            Peer { device: [10; 16], way: PeerWay::Node },
+        ],
+        peer_rows: vec![
+            PeerRows {
+                input: 6,
+                streams: vec![PeerStream { device: [9; 16], run: u64::MAX, output: 63 }],
+            },
+            PeerRows { input: 7, streams: Vec::new() },
+        ],
+        outputs: Outputs::ByHash { columns: vec![0, u32::MAX], count: 64 },
+        output: 63,
+        attaches: true,
     };
     assert_eq!(decode_execute(encode_execute(1, execute.clone())).unwrap(), execute);
     let short = PageHomeProto { device: Bytes::from_static(&[8; 15]), ..Default::default() };
     assert!(home_from_proto(short).unwrap_err().to_string().contains("device"));
     let by_batches = Execute { locks: Some(RunLocks::Batches), ..execute.clone() };
     assert_eq!(decode_execute(encode_execute(1, by_batches.clone())).unwrap(), by_batches);
+    let copies = Execute { outputs: Outputs::Copies(2), ..execute.clone() };
+    assert_eq!(decode_execute(encode_execute(1, copies.clone())).unwrap(), copies);
+    let attaching = Execute::attaching(header(), 5, (4, 4096));
+    assert_eq!(decode_execute(encode_execute(1, attaching.clone())).unwrap(), attaching);
     let locks = RunLocksProto { job: Some(u32::MAX), epoch: 1, goes_on: false };
     assert!(locks_from_proto(locks).unwrap_err().to_string().contains("job"));
     let mut spoilt = encode_execute(1, execute.clone());
@@ -224,6 +269,40 @@ fn execute_comes_back_as_it_was() {
     let mut without = encode_execute(1, execute);
     without.parts.clear();
     assert_eq!(decode_execute(without).unwrap_err(), MalformedMessage::Parts);
+}
+
+/// What no host sends: more than may be, or what names nothing.
+#[test]
+fn peers_and_grants_beyond_their_bounds_are_refused() {
+    let refused = |execute: Execute| decode_execute(encode_execute(1, execute)).unwrap_err();
+    let plain = || Execute::attaching(header(), 0, (1, 4096));
+    let at = |address| Peer { device: [1; 16], way: PeerWay::Link(address) };
+    let peer = || Peer { device: [1; 16], way: PeerWay::Node };
+    let error = refused(Execute { peers: vec![peer(); PEERS_MAX + 1], ..plain() });
+    assert_eq!(error, MalformedMessage::Field("number of peers"));
+    for host in [String::new(), "x".repeat(PEER_HOST_BYTES_MAX + 1)] {
+        let error =
+            refused(Execute { peers: vec![at(PeerAddress { host, ..address() })], ..plain() });
+        assert_eq!(error, MalformedMessage::Field("address of a peer"));
+    }
+    let error =
+        refused(Execute { peers: vec![at(PeerAddress { port: 0, ..address() })], ..plain() });
+    assert_eq!(error, MalformedMessage::Field("port of a peer"));
+    let stream = |output| PeerStream { device: [1; 16], run: 1, output };
+    let rows = |streams| vec![PeerRows { input: 0, streams }];
+    let peer_rows = rows(vec![stream(0); PEER_STREAMS_MAX + 1]);
+    let error = refused(Execute { peer_rows, ..plain() });
+    assert_eq!(error, MalformedMessage::Field("number of streams from peers"));
+    let error = refused(Execute { peer_rows: rows(vec![stream(OUTPUTS_MAX)]), ..plain() });
+    assert_eq!(error, MalformedMessage::Field("output of a stream"));
+    for count in [0, OUTPUTS_MAX + 1] {
+        let error = refused(Execute { outputs: Outputs::Copies(count), ..plain() });
+        assert_eq!(error, MalformedMessage::Field("division of rows among outputs"));
+    }
+    let large = Grant { outputs: vec![(1, 1); GRANTED_MAX + 1], ..grant() };
+    let frame = encode_command(1, Command::new(header(), Request::Grant(large)));
+    let error = MalformedMessage::Field("number of extents or outputs of a grant");
+    assert_eq!(decode_command(frame).unwrap_err(), error);
 }
 
 fn every_reply() -> Vec<Reply> {
@@ -322,7 +401,7 @@ fn errors_slots_and_reports_come_back_as_they_were() {
         assert_eq!(decode_error(encode_error(FrameKind::Error, 1, &error)).unwrap(), error);
         code += 1;
     }
-    assert_eq!(code, 21, "every cause has its number");
+    assert_eq!(code, 22, "every cause has its number");
     let slot = Slot {
         number: 5,
         row_count: 6,

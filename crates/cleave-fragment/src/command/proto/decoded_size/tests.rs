@@ -5,7 +5,8 @@ use cleave_media::BlockAddress;
 use prost::Message;
 
 use super::*;
-use crate::command::message::{CommandHeader, Execute, Request};
+use crate::command::message::{CommandHeader, Execute, Grant, Request};
+use crate::command::peers::{PeerAddress, PeerSecret, PeerWay};
 use crate::command::proto::{ExecuteProto, decode_execute, encode_command, encode_execute};
 use crate::command::wire::{Frame, FrameKind};
 use crate::command::{Command, ReadItem};
@@ -34,6 +35,11 @@ fn numbers_count_by_what_they_become() {
     let mut home = vec![0xb2, 0x01];
     prost::encoding::encode_varint(segments.len() as u64, &mut home);
     home.extend(segments);
+    // Columns by which rows are divided.
+    let columns = inside(2, &numbers);
+    let mut outputs = vec![0xca, 0x01];
+    prost::encoding::encode_varint(columns.len() as u64, &mut outputs);
+    outputs.extend(columns);
     for head in [
         inside(14, &numbers),
         [&[0x82, 0x01, 0x80, 0x80, 0x40], numbers.as_slice()].concat(),
@@ -44,6 +50,7 @@ fn numbers_count_by_what_they_become() {
         part(3),
         part(4),
         home,
+        outputs,
     ] {
         let counted = execute_bytes(&head);
         assert!(counted >= becomes, "{counted} of {becomes}");
@@ -95,7 +102,31 @@ fn what_hosts_send_counts_for_what_it_is() {
         locks: None,
         lends: false,
         homes: Vec::new(),
+        peers: Vec::new(),
+        peer_rows: Vec::new(),
+        outputs: Outputs::One,
+        output: 0,
+        attaches: false,
     };
+    let peer = Peer {
+        device: [1; 16],
+        way: PeerWay::Link(PeerAddress {
+            host: "x".repeat(200),
+            port: 1,
+            ca_pem: Some("x".repeat(4000)),
+            grant: 1,
+            secret: PeerSecret([1; 32]),
+        }),
+    };
+    let streams = vec![PeerStream { device: [1; 16], run: 1, output: 1 }; 1000];
+    let peer_rows = vec![PeerRows { input: 1, streams }];
+    let with_peers = Execute { peers: vec![peer; 100], peer_rows, ..execute.clone() };
+    let frame = encode_execute(1, with_peers.clone());
+    let held = 100 * (size_of::<Peer>() as u64 + 4200) + 1000 * size_of::<PeerStream>() as u64;
+    let rest = 1000 * size_of::<Extent>() as u64;
+    let counted = execute_bytes(&frame.head);
+    assert!((held..10 * (held + rest)).contains(&counted), "{counted} for {held}");
+    assert_eq!(decode_execute(frame).unwrap(), with_peers);
     let frame = encode_execute(1, execute.clone());
     let counted = execute_bytes(&frame.head);
     let held = 1000 * size_of::<Extent>() as u64;
@@ -107,6 +138,14 @@ fn what_hosts_send_counts_for_what_it_is() {
     let extension = Request::Extend { number: 1, extents: extents.clone() };
     let extension = encode_command(1, Command::new(header(), extension));
     assert!((held..10 * held).contains(&command_bytes(&extension.head)));
+    let grant = Grant {
+        number: 1,
+        secret: PeerSecret([1; 32]),
+        extents: extents.clone(),
+        outputs: vec![(1, 1); 1000],
+    };
+    let grant = encode_command(1, Command::new(header(), Request::Grant(grant)));
+    assert!((2 * held..20 * held).contains(&command_bytes(&grant.head)));
     let reads = extents.into_iter().map(ReadItem::Blocks).collect();
     let read = encode_command(1, Command::new(header(), Request::Read(reads)));
     assert!(command_bytes(&read.head) >= 1000 * size_of::<ReadItem>() as u64);
