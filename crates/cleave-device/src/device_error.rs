@@ -104,9 +104,9 @@ pub(crate) fn of_media(error: &MediaError) -> DeviceError {
 
 fn cause_of_media(error: &MediaError) -> DeviceErrorCause {
     match error {
-        MediaError::OutOfRange { .. } | MediaError::NotWholeBlocks { .. } => {
-            DeviceErrorCause::Refused
-        }
+        MediaError::OutOfRange { .. }
+        | MediaError::NotWholeBlocks { .. }
+        | MediaError::Withheld { .. } => DeviceErrorCause::Refused,
         MediaError::Full { .. } => DeviceErrorCause::OutOfSpace,
         _ => DeviceErrorCause::Io,
     }

@@ -5,7 +5,7 @@
 //! 1. [`serve`]: a listener, TLS and the token, or shared memory; commands and runs of one connection side by side.
 //! 2. [`runtime`]: [`Runtime`], the implementation of every command; ownership by database and epoch, which
 //!    [`OwnerRecord`] keeps over a restart.
-//! 3. `reservations`: where the host may write.
+//! 3. `reservations`: where the host may write; `grants`: what it lets other devices have.
 //! 4. `admission`, `memory_budget`: how many bytes runs may have, together and each.
 //! 5. `node`: the engines of one process, which lend idle cores to each other's runs.
 //! 6. `fragment_run`: one run, its ring of slots and its end. `run_partitions`: the partitions of its pipeline.
@@ -20,6 +20,7 @@ mod admission;
 pub mod command_line;
 mod device_error;
 mod fragment_run;
+mod grants;
 mod home_pages;
 mod lane_tasks;
 mod memory_budget;

@@ -8,7 +8,7 @@ use cleave_media::Extent;
 const RUNS_MAX: usize = 1 << 20;
 
 /// Disjoint ranges of blocks that are not adjacent: first block → block behind the last.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reservations {
     runs: BTreeMap<u64, u64>,
 }
@@ -48,6 +48,11 @@ impl Reservations {
             .range(..=extent.start.0)
             .next_back()
             .is_some_and(|(_, end)| extent.end().0 <= *end)
+    }
+
+    /// Ranges of blocks.
+    pub(crate) fn run_count(&self) -> usize {
+        self.runs.len()
     }
 
     /// Blocks reserved.

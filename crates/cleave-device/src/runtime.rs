@@ -40,9 +40,11 @@ use crate::owner_record::{OwnerRecord, OwnerRecordError};
 
 mod execute;
 mod ownership;
+mod peer_service;
 mod profile;
 
 use ownership::{Entry, Owner};
+use peer_service::PeerService;
 
 /// Most runs that may be kept unreleased.
 const RUNS_MAX: usize = 1024;
@@ -249,15 +251,21 @@ impl Runtime {
             })
     }
 
-    async fn read(&self, items: Vec<ReadItem>) -> Result<Reply, DeviceError> {
+    /// Reads `items` from `media`, which are the device's own, as far as the reader may read them.
+    async fn read(
+        &self,
+        media: Arc<dyn Media>,
+        items: Vec<ReadItem>,
+    ) -> Result<Reply, DeviceError> {
         let blocks = items.iter().map(|item| match item {
             ReadItem::Blocks(extent) => extent.bytes() as u64,
             ReadItem::Columns { .. } => 0,
         });
         check_transfer("read", blocks.fold(0, u64::saturating_add))?;
         items.iter().try_for_each(check_item)?;
-        let pages = MediaPages::new(Arc::clone(&self.media));
-        let payloads = self.on_io_thread(move |media| read_items(media, &pages, items)).await?;
+        let pages = MediaPages::new(Arc::clone(&media));
+        let payloads =
+            self.on_io_thread(move |_| read_items(media.as_ref(), &pages, items)).await?;
         Ok(Reply::Read(payloads))
     }
 
@@ -399,7 +407,7 @@ impl DeviceService for Runtime {
             }
             Request::Read(items) => {
                 let _entry = self.enter_to_read(&header).await?;
-                self.read(items).await
+                self.read(Arc::clone(&self.media), items).await
             }
             Request::Write(items) => {
                 let entry = self.enter(&header).await?;
@@ -447,10 +455,17 @@ impl DeviceService for Runtime {
                 }
                 Ok(Reply::Done)
             }
-            Request::Grant(_) | Request::EndGrant { .. } => {
-                drop(self.enter(&header).await?);
-                let message = "this device gives nothing to other devices";
-                Err(DeviceError::new(DeviceErrorCause::Unsupported, message))
+            Request::Grant(grant) => {
+                let entry = self.enter(&header).await?;
+                entry.as_ref().map_or(Ok(()), |owner| owner.lock_grants().add(grant))?;
+                Ok(Reply::Done)
+            }
+            Request::EndGrant { number } => {
+                let entry = self.enter(&header).await?;
+                if let Some(owner) = entry.as_ref() {
+                    owner.lock_grants().end(number);
+                }
+                Ok(Reply::Done)
             }
             Request::Locks(say) => {
                 drop(self.enter(&header).await?);
@@ -470,6 +485,11 @@ impl DeviceService for Runtime {
 
     async fn execute(&self, request: Execute, slots: SlotSender) -> Result<SchemaRef, DeviceError> {
         self.begin_run(request, slots).await
+    }
+
+    fn peer(self: Arc<Self>, shown: &[u8]) -> Option<Arc<dyn DeviceService>> {
+        let service = PeerService::of(&self, shown)?;
+        Some(Arc::new(service))
     }
 
     fn use_cache(&self, cache: Arc<dyn PageCache>) {

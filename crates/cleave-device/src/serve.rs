@@ -32,7 +32,7 @@ use cleave_fragment::command::proto::decoded_size::{command_bytes, execute_bytes
 use cleave_fragment::command::proto::{MalformedMessage, decode_command, decode_execute};
 use cleave_fragment::command::slot::encode_schema;
 use cleave_fragment::command::wire::{
-    Frame, FrameKind, Hello, WireError, read_frame, read_hello, write_frame, write_welcome,
+    Frame, FrameKind, Hello, WireError, read_frame, read_hello_of, write_frame, write_welcome,
 };
 use cleave_fragment::command::{
     Command, DeviceError, DeviceErrorCause, Execute, ReadItem, Request, RunKey,
@@ -353,7 +353,7 @@ impl Entrance for TcpListener {
         let granted = Granted { bytes: &bytes, executing: &gate.executing, table: None };
         match &gate.acceptor {
             None => {
-                greet(&gate, &since, &mut socket).await?;
+                let device = greet(device, &gate, &since, &mut socket).await?;
                 serve_greeted(device, entry, granted, socket).await
             }
             Some(acceptor) => {
@@ -361,21 +361,31 @@ impl Entrance for TcpListener {
                     .await
                     .map_err(|_| "no TLS handshake in time".to_owned())?
                     .map_err(|error| format!("no TLS: {error}"))?;
-                greet(&gate, &since, &mut socket).await?;
+                let device = greet(device, &gate, &since, &mut socket).await?;
                 serve_greeted(device, entry, granted, socket).await
             }
         }
     }
 }
 
-/// Reads the hello and answers it; an error if the peer may not continue.
+/// Reads the hello and answers it: `device`, or what another device may have of it. An error if the peer may not
+/// continue.
 async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
+    device: Arc<dyn DeviceService>,
     gate: &Gate,
     since: &Stopwatch,
     socket: &mut S,
-) -> Result<(), String> {
+) -> Result<Arc<dyn DeviceService>, String> {
+    let mut peer = None;
     let greeting = async {
-        let hello = read_hello(socket, gate.token.as_ref()).await?;
+        let is_known = |shown: &[u8]| match &gate.token {
+            Some(token) if !token.matches(shown) => {
+                peer = Arc::clone(&device).peer(shown);
+                peer.is_some()
+            }
+            _ => true,
+        };
+        let hello = read_hello_of(socket, is_known).await?;
         write_welcome(socket, hello.status()).await?;
         Ok::<_, WireError>(hello)
     };
@@ -384,7 +394,7 @@ async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
         .map_err(|_| "no token in time".to_owned())?
         .map_err(|error| format!("no hello: {error}"))?;
     if hello == Hello::Accepted {
-        return Ok(());
+        return Ok(peer.unwrap_or(device));
     }
     // Lets the peer read the answer before the connection is reset while it still sends.
     let _closing = timeout(Duration::from_secs(1), socket.shutdown()).await;

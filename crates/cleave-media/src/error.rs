@@ -74,6 +74,12 @@ pub enum MediaError {
         /// Blocks that exist.
         block_count: u64,
     },
+    /// Blocks that the caller may not have: a mistake of the caller.
+    #[error("{extent} were not granted")]
+    Withheld {
+        /// The requested extent.
+        extent: Extent,
+    },
     /// A write whose length is not a whole number of blocks: a mistake of the caller.
     #[error("a write of {length} bytes is not a whole number of blocks")]
     NotWholeBlocks {

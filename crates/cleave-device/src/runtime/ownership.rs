@@ -19,6 +19,7 @@ use cleave_fragment::command::{
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 
 use super::{Runtime, refused};
+use crate::grants::Grants;
 use crate::reservations::Reservations;
 
 /// The database that owns the device.
@@ -26,19 +27,25 @@ use crate::reservations::Reservations;
 pub(super) struct Owner {
     pub(super) ownership: Ownership,
     reservations: Mutex<Reservations>,
+    grants: Mutex<Grants>,
 }
 
 /// Held by a command while it works.
 pub(super) type Entry = OwnedRwLockReadGuard<Option<Owner>>;
 
 impl Owner {
-    /// An owner without reservations.
+    /// An owner without reservations and grants.
     pub(super) fn new(ownership: Ownership) -> Self {
-        Self { ownership, reservations: Mutex::default() }
+        let grants = Mutex::new(Grants::of(ownership));
+        Self { ownership, reservations: Mutex::default(), grants }
     }
 
     pub(super) fn lock_reservations(&self) -> MutexGuard<'_, Reservations> {
         self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn lock_grants(&self) -> MutexGuard<'_, Grants> {
+        self.grants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -129,7 +129,7 @@ impl Entrance for UnixListener {
             return Err(format!("refused: it is of user {user}"));
         }
         let since = Stopwatch::start();
-        greet(&gate, &since, &mut socket).await?;
+        let device = greet(device, &gate, &since, &mut socket).await?;
         let taking = take_over(&mut socket, &gate.tables);
         let table = timeout(GREETING_LIMIT.saturating_sub(since.elapsed()), taking)
             .await

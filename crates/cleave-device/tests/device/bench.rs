@@ -13,8 +13,8 @@ use cleave_device::{
     ListenOptions, Listener, LocalListener, LocalOptions, Runtime, RuntimeOptions,
 };
 use cleave_fragment::command::{
-    Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, LockSay, Outputs,
-    Payload, ReadItem, ReadPayload, Reply, Request, RunState, WriteItem,
+    Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, Grant, LockSay,
+    Outputs, Payload, PeerSecret, ReadItem, ReadPayload, Reply, Request, RunState, WriteItem,
 };
 use cleave_fragment::ending::end_in_background;
 use cleave_fragment::link::{
@@ -292,6 +292,13 @@ pub(crate) fn every_request() -> Vec<Request> {
         Request::Revoke { input: 0, keep: 1 },
         Request::Extend { number: 1, extents: vec![extent(0, 1)] },
         Request::Locks(LockSay::Released),
+        Request::Grant(Grant {
+            number: 1,
+            secret: PeerSecret([7; 32]),
+            extents: vec![extent(0, 1)],
+            outputs: Vec::new(),
+        }),
+        Request::EndGrant { number: 1 },
         Request::Cancel,
         Request::Release,
         Request::Status,

@@ -9,6 +9,7 @@ mod dependencies;
 mod extending;
 mod faults;
 mod fencing;
+mod grants;
 mod homes;
 mod lending;
 mod local;

@@ -375,9 +375,23 @@ pub async fn write_hello<W: AsyncWrite + Unpin>(
 }
 
 /// Reads a hello and compares its token with `token`; if that is none, accepts any.
+///
+/// # Errors
+/// Those of reading.
 pub async fn read_hello<R: AsyncRead + Unpin>(
     reader: &mut R,
     token: Option<&Token>,
+) -> Result<Hello, WireError> {
+    read_hello_of(reader, |shown| token.is_none_or(|token| token.matches(shown))).await
+}
+
+/// Reads a hello and accepts what it shows in place of a token if `is_known` says so.
+///
+/// # Errors
+/// Those of reading.
+pub async fn read_hello_of<R: AsyncRead + Unpin>(
+    reader: &mut R,
+    is_known: impl FnOnce(&[u8]) -> bool,
 ) -> Result<Hello, WireError> {
     let mut start = [0; 8];
     reader.read_exact(&mut start).await?;
@@ -390,11 +404,7 @@ pub async fn read_hello<R: AsyncRead + Unpin>(
     }
     let token_length = reader.read_u16_le().await?;
     let shown = read_bytes(reader, u32::from(token_length)).await?;
-    Ok(if token.is_none_or(|token| token.matches(&shown)) {
-        Hello::Accepted
-    } else {
-        Hello::WrongToken
-    })
+    Ok(if is_known(&shown) { Hello::Accepted } else { Hello::WrongToken })
 }
 
 /// Writes a welcome of `status`.

@@ -70,6 +70,14 @@ pub trait DeviceService: Send + Sync + fmt::Debug {
     /// stop. Others are ignored.
     fn steer(&self, command: Command);
 
+    /// The service for another device that has shown this in place of a token: what a [grant] is good for. None: it
+    /// is none.
+    ///
+    /// [grant]: crate::command::Request::Grant
+    fn peer(self: Arc<Self>, _shown: &[u8]) -> Option<Arc<dyn DeviceService>> {
+        None
+    }
+
     /// Gives the device a cache for its pages, if it lives in the process of a host that has one. Other devices have
     /// none, and are never asked.
     fn use_cache(&self, cache: Arc<dyn PageCache>) {
