@@ -10,6 +10,7 @@ use cleave_store::{FrameError, StoreError};
 use datafusion_common::DataFusionError;
 
 use crate::node::HomeUnreachable;
+use crate::peers::PeerFault;
 
 /// An error of the engine that ran a fragment.
 pub(crate) fn of_engine(error: DataFusionError) -> DeviceError {
@@ -89,6 +90,10 @@ pub(crate) fn of_store(error: &StoreError) -> DeviceError {
         StoreError::Media { source, .. } => cause_of_media(source),
         StoreError::Source(source) if source.is::<HomeUnreachable>() => {
             DeviceErrorCause::Unsupported
+        }
+        // Its words name that device.
+        StoreError::Source(source) if source.is::<PeerFault>() => {
+            return DeviceError::new(DeviceErrorCause::Peer, source.to_string());
         }
         StoreError::Source(_) => DeviceErrorCause::Io,
         StoreError::Mismatch { .. } | StoreError::OutOfRange { .. } => DeviceErrorCause::Refused,

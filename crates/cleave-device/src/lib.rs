@@ -10,7 +10,7 @@
 //! 5. `node`: the engines of one process, which lend idle cores to each other's runs.
 //! 6. `fragment_run`: one run, its ring of slots and its end. `run_partitions`: the partitions of its pipeline.
 //!    `run_pages`: the media as the run reads it, counted; `home_pages`: those of other devices of the node too.
-//!    `run_space`: where it may write, which the host extends.
+//!    `run_space`: where it may write, which the host extends. `peers`: links to other devices, and their pages.
 //! 7. [`command_line`]: `cleaved`, and `cleave device-process`, which is the same.
 //!
 //! Deliberately absent: SQL, planning, transactions, catalogs, placement. The host owns all of them; a device knows
@@ -26,6 +26,7 @@ mod lane_tasks;
 mod memory_budget;
 mod node;
 mod owner_record;
+mod peers;
 mod reservations;
 mod reserved_pages;
 mod run_pages;

@@ -18,20 +18,22 @@
 //! 3. After each morsel it asks whether it goes on. When its helper has own work, or no morsel is left, the task moves
 //!    back, with what it has begun. While its rows wait for the host, it counts as lent no more.
 //!
-//! Besides, a run reads pages on the media of another engine's device, its [`Sibling`], where the host says so.
+//! Besides, a run reads pages on the media of another engine's device, its [`Sibling`], where the host says so, and
+//! takes rows of runs of the other engines, and of its own ([`NodeEngine::service`]).
 //!
 //! Invariants: an engine helps runs of its own database only. All partitions of a run take from one list, so each
 //! morsel is handed out once, and the host revokes from all of them as from one. They end with the run: a claim or a
-//! cancellation waits for those elsewhere too. Deliberately absent: messages between engines.
+//! cancellation waits for those elsewhere too. An engine keeps none of the others alive.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll};
 
 use cleave_fragment::command::Ownership;
+use cleave_fragment::link::DeviceService;
 use cleave_fragment::queues::{Engines, Loan};
 use cleave_fragment::{Morsel, MorselList, MorselSource};
 use cleave_media::Media;
@@ -72,6 +74,8 @@ struct Member {
     threads: Option<Handle>,
     /// Its device and the media of that, likewise.
     home: Option<Home>,
+    /// How its device is asked for rows, likewise.
+    service: Option<Weak<dyn DeviceService>>,
     /// Who owns it.
     owner: Option<Ownership>,
 }
@@ -229,9 +233,16 @@ impl NodeEngine {
         self.change(|member| member.home = Some(home));
     }
 
+    /// The others ask `service` for rows of its runs from now on.
+    pub(crate) fn answer(&self, service: Weak<dyn DeviceService>) {
+        self.change(|member| member.service = Some(service));
+    }
+
     /// It has ended.
     pub(crate) fn leave(&self) {
-        self.change(|member| (member.threads, member.home) = (None, None));
+        self.change(|member| {
+            (member.threads, member.home, member.service) = (None, None, None);
+        });
         self.node.lock().engines.leave(self.number);
     }
 

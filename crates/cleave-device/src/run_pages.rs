@@ -141,6 +141,11 @@ impl RunPages {
         Self::new(media, Arc::clone(&self.source.cpu), None)
     }
 
+    /// The CPU time of its run.
+    pub(crate) fn cpu(&self) -> &Arc<CpuTime> {
+        &self.source.cpu
+    }
+
     /// Bytes that came from the media.
     pub(crate) fn media_bytes(&self) -> u64 {
         self.media.bytes_read()

@@ -37,6 +37,7 @@ use crate::device_error::{of_media, of_store};
 use crate::fragment_run::FragmentRun;
 use crate::node::{Node, NodeEngine};
 use crate::owner_record::{OwnerRecord, OwnerRecordError};
+use crate::peers::PeerLinks;
 
 mod execute;
 mod ownership;
@@ -127,6 +128,8 @@ pub struct Runtime {
     history: Arc<FilterHistory>,
     profiled: profile::Kept,
     engine: NodeEngine,
+    /// Its links to other devices.
+    peers: Arc<PeerLinks>,
     threads: Threads,
 }
 
@@ -209,7 +212,7 @@ impl Runtime {
         engine.serve(owner.as_ref().map(|owner| owner.ownership));
         engine.open(options.device_id, &media);
         engine.begin(fragments.handle.clone());
-        Ok(Arc::new(Self {
+        let device = Arc::new(Self {
             media,
             cache: Mutex::default(),
             incarnation,
@@ -219,10 +222,14 @@ impl Runtime {
             profiled: profile::Kept::default(),
             history: Arc::new(FilterHistory::new(options.filter_history_bytes)),
             admission: Admission::new(options.fragment_memory_bytes, options.admission_wait),
+            peers: Arc::new(PeerLinks::of(engine.clone())),
             engine,
             threads: Threads { io, fragments },
             options,
-        }))
+        });
+        let service: Weak<Self> = Arc::downgrade(&device);
+        device.engine.answer(service);
+        Ok(device)
     }
 
     /// The media that it serves.

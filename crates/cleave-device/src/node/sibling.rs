@@ -7,9 +7,10 @@
 //! next may write over its pages; a read that is under way then fails the checksum of its page.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use cleave_fragment::command::Ownership;
+use cleave_fragment::link::DeviceService;
 use cleave_media::Media;
 
 use super::{Node, NodeEngine};
@@ -23,7 +24,7 @@ pub(crate) struct Sibling {
     owner: Ownership,
 }
 
-/// A device whose pages a run cannot read: the host runs the fragment.
+/// A device whose pages or rows a run cannot have: the host runs the fragment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HomeUnreachable {
     device: [u8; 16],
@@ -31,6 +32,7 @@ pub(crate) struct HomeUnreachable {
 }
 
 const NOT_HERE: &str = "it is no other device of this node";
+const NO_ENGINE: &str = "it is no device of this node";
 const NOT_OWNED: &str = "the incarnation of the database that asks does not have it";
 
 impl NodeEngine {
@@ -55,6 +57,26 @@ impl NodeEngine {
         let number = number.ok_or(HomeUnreachable { device, reason: NOT_HERE })?;
         let sibling = Sibling { node: Arc::clone(&self.node), number, device, owner };
         sibling.media().map(|_| sibling)
+    }
+
+    /// The device `device` of the node, which may be this engine's, for a run of `owner`.
+    ///
+    /// # Errors
+    /// If it is not there, or not `owner`'s.
+    pub(crate) fn service(
+        &self,
+        device: [u8; 16],
+        owner: Ownership,
+    ) -> Result<Weak<dyn DeviceService>, HomeUnreachable> {
+        let state = self.node.lock();
+        let mut members = state.members.iter();
+        let found = members.find(|member| member.home.as_ref().is_some_and(|h| h.device == device));
+        let service = found.and_then(|member| Some((member, member.service.clone()?)));
+        match service {
+            Some((member, service)) if member.owner == Some(owner) => Ok(service),
+            Some(_) => Err(HomeUnreachable { device, reason: NOT_OWNED }),
+            None => Err(HomeUnreachable { device, reason: NO_ENGINE }),
+        }
     }
 }
 
@@ -83,7 +105,7 @@ impl Sibling {
 
 impl fmt::Display for HomeUnreachable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("pages on device ")?;
+        f.write_str("what is on device ")?;
         self.device.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
         write!(f, " cannot be read from here: {}", self.reason)
     }

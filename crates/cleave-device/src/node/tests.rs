@@ -123,5 +123,8 @@ async fn a_sibling_is_read_while_the_same_incarnation_has_it() {
     other.serve(Some(OWNER));
     other.leave();
     let text = sibling.media().unwrap_err().to_string();
-    assert!(text.starts_with("pages on device 0202") && text.contains("no other device"), "{text}");
+    assert!(
+        text.starts_with("what is on device 0202") && text.contains("no other device"),
+        "{text}"
+    );
 }

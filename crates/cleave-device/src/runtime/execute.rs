@@ -49,6 +49,7 @@ use crate::home_pages::HomePages;
 use crate::lane_tasks::LaneTasks;
 use crate::memory_budget::MemoryBudget;
 use crate::node::{HelpedMorsels, NodeEngine};
+use crate::peers::PeerLinks;
 use crate::reservations::Reservations;
 use crate::reserved_pages::ReservedPages;
 use crate::run_pages::{CpuTime, RunPages};
@@ -210,7 +211,7 @@ impl Runtime {
             run.locks_rows(locks.clone());
         }
         let threads = &self.threads.fragments.handle;
-        let engine = self.engine.clone();
+        let (engine, peers) = (self.engine.clone(), Arc::clone(&self.peers));
         let limit_bytes = usize::try_from(request.memory_bytes).unwrap_or(usize::MAX);
         let budget = Arc::new(MemoryBudget::new(limit_bytes));
         let cpu = Arc::new(CpuTime::by(run.clock().clone()));
@@ -231,8 +232,17 @@ impl Runtime {
             let history = Some(HistoryUse::new(&self.history, mode));
             let engine = engine.clone();
             async move {
-                let given =
-                    Given { engine, pages, written, lanes, locks, history, counters, budget };
+                let given = Given {
+                    engine,
+                    peers,
+                    pages,
+                    written,
+                    lanes,
+                    locks,
+                    history,
+                    counters,
+                    budget,
+                };
                 let mut prepared = prepare(&request, run.space(), given, cores)?;
                 let plan = stoppable_joins(&prepared.plan, run.stop(), Start::WhenPolled);
                 prepared.plan = plan.map_err(of_engine)?;
@@ -310,6 +320,7 @@ struct Prepared {
 /// What a run gives its fragment.
 struct Given {
     engine: NodeEngine,
+    peers: Arc<PeerLinks>,
     pages: RunPages,
     written: Option<ReservedPages>,
     lanes: Arc<LaneTasks>,
@@ -326,8 +337,8 @@ fn prepare(
     given: Given,
     cores: u32,
 ) -> Result<Prepared, DeviceError> {
-    let Given { engine, pages, written, lanes, locks, history, counters, budget } = given;
-    let pages = Arc::new(HomePages::new(pages, &engine, request)?);
+    let Given { engine, peers, pages, written, lanes, locks, history, counters, budget } = given;
+    let pages = Arc::new(HomePages::new(pages, (&engine, &peers), request)?);
     let inputs = request.inputs.iter().map(|(number, morsels)| (*number, morsels.as_slice()));
     let index_filters = index_filtered_inputs(&request.index_filters, inputs.clone())
         .map_err(|error| of_decoding(&error))?;

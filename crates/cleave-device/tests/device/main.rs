@@ -16,6 +16,7 @@ mod local;
 mod lock_rows;
 mod locking;
 mod merging;
+mod peer_pages;
 mod peers;
 mod profile;
 mod program;

@@ -1,9 +1,9 @@
 //! A link over a connection of any kind: sends commands and runs, receives answers and slots.
 //!
 //! All commands and runs of a link share one connection, told apart by their request numbers. The connection's tasks
-//! run on a thread of their own, because on the host's workers a link starves. A connection that breaks fails
-//! everything under way with [`LinkError::Lost`]; the next use opens a new one, and releases the runs that were
-//! abandoned with the old.
+//! run on a thread of their own, because on the host's workers a link starves; those from a device to others share one
+//! ([`ConnectedLink::to_peer`]). A connection that breaks fails everything under way with [`LinkError::Lost`]; the next
+//! use opens a new one, and releases the runs that were abandoned with the old.
 //!
 //! Invariant: every connection begins by identifying the device, and nothing else is sent before the answer. Another
 //! device than before is [`LinkError::OtherDevice`]; a device of another build gets no fragments over that connection
@@ -93,7 +93,9 @@ impl AbandonedRuns {
 #[derive(Debug)]
 pub struct ConnectedLink {
     shared: Arc<Shared>,
-    /// Taken when the link is dropped.
+    /// Where the connection's tasks run.
+    threads: Handle,
+    /// The link's own thread, if it has one; taken when the link is dropped.
     runtime: Option<Runtime>,
 }
 
@@ -130,6 +132,13 @@ impl ConnectedLink {
         {
             let _detached = runtime.spawn(bell);
         }
+        let mut link = Self::on(dial, abandoned, runtime.handle().clone());
+        link.runtime = Some(runtime);
+        Ok(link)
+    }
+
+    /// The same, with the connection's tasks on `threads`.
+    pub(super) fn on(dial: Dial, abandoned: AbandonedRuns, threads: Handle) -> Self {
         let shared = Arc::new(Shared {
             dial,
             commands: AtomicU64::new(0),
@@ -138,7 +147,7 @@ impl ConnectedLink {
             state: Mutex::default(),
             abandoned,
         });
-        Ok(Self { shared, runtime: Some(runtime) })
+        Self { shared, threads, runtime: None }
     }
 
     /// The link, after it has connected and released the runs that earlier links abandoned.
@@ -166,9 +175,8 @@ impl ConnectedLink {
         }
         let closed =
             || LinkError::Lost { address: self.device(), detail: "the link was closed".to_owned() };
-        let handle: &Handle = self.runtime.as_ref().map(Runtime::handle).ok_or_else(closed)?;
-        // On the link's own runtime, where its sockets belong. It continues if the caller is cancelled.
-        let opening = handle.spawn(open_connection(Arc::clone(&self.shared)));
+        // On the runtime where its sockets belong. It continues if the caller is cancelled.
+        let opening = self.threads.spawn(open_connection(Arc::clone(&self.shared)));
         opening.await.map_err(|_| closed())?
     }
 
@@ -249,6 +257,15 @@ impl Shared {
 
     fn lock(&self) -> MutexGuard<'_, LinkInner> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Shared {
+    /// A connection may have been opened after its link was dropped.
+    fn drop(&mut self) {
+        if let Some(connection) = self.lock().connection.take() {
+            connection.fail("the link was closed");
+        }
     }
 }
 
@@ -371,9 +388,7 @@ impl ConnectedLink {
                 connection.post_within(encode_command(0, command));
             }
         }));
-        if let Some(runtime) = &self.runtime {
-            let _detached = runtime.spawn(pump);
-        }
+        let _detached = self.threads.spawn(pump);
     }
 }
 

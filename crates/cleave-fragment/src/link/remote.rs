@@ -6,10 +6,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
+
 use super::connected_link::{AbandonedRuns, ConnectedLink};
 use super::dial::{Dial, Way};
 use super::link::LinkError;
 use super::tls::{Token, client_config};
+use crate::command::PeerAddress;
 
 /// Where a device listens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -77,6 +80,19 @@ impl ConnectedLink {
         let tls = ca_pem.map(client_config).transpose()?;
         let dial = Dial::new(Way::Tcp { address, token, tls }, rate_cap);
         Ok(Arc::new(Self::new(dial, abandoned)?))
+    }
+
+    /// A link from a device to another one, which shows a grant in place of a token. Its connection's tasks run on
+    /// `threads`, whose runtime drives sockets and time.
+    ///
+    /// # Errors
+    /// [`LinkError::Credentials`] for a malformed certificate.
+    pub fn to_peer(address: &PeerAddress, threads: Handle) -> Result<Arc<Self>, LinkError> {
+        let token = Token::new(&address.credential(), "a grant")?;
+        let tls = address.ca_pem.as_ref().map(|pem| client_config(pem.as_bytes())).transpose()?;
+        let at = RemoteAddress { host: address.host.clone(), port: address.port };
+        let dial = Dial::new(Way::Tcp { address: at, token, tls }, None);
+        Ok(Arc::new(Self::on(dial, AbandonedRuns::default(), threads)))
     }
 }
 
