@@ -4,8 +4,16 @@
 //!    no exchange), and the thresholds that a TopK tightens. Those on [lent cores](crate::node) begin with the others,
 //!    and move between the threads of the run's engine and of their helper ([`LentPartition`]).
 //! 2. Each partition gathers batches up to the slot's size, splits larger ones, encodes and offers them to the run's
-//!    ring, where it waits for credit.
+//!    ring, where it waits for credit. If the run has several outputs, each gets the same slots, or the rows of a batch
+//!    are [divided](crate::row_division) first, and gathered for each output.
 //! 3. When all partitions have ended, the report follows the last slot.
+//!
+//! A partition that waits for credit of one output makes nothing for the others meanwhile, so the slowest reader sets
+//! the pace of all. No cycle of waits can come of it as long as these rules hold, which are those of who plans and of
+//! [`peer_rows`](crate::peer_rows): a run waits only for the readers of its outputs; a reader takes what comes of all
+//! streams of an input at once, and waits for its own readers only with rows in hand; the outputs of one run feed one
+//! input, so that no reader leaves them for later; whoever reads the last outputs takes them all at once too. An output
+//! that nobody wants any more is closed, and holds up nothing.
 //!
 //! Rows that stream from a recursion are held until it is over ([`Held`]): only then is it known that its memory
 //! suffices, and until a row has left, the host may run the fragment instead.
@@ -18,6 +26,7 @@
 //! work on the same thread is not counted.
 
 use std::future::poll_fn;
+use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -28,7 +37,7 @@ use cleave_fragment::command::arrow_message::BARE_ROW_COUNT_MAX;
 use cleave_fragment::command::message::{ENCODED_SLOT_BYTES_MAX, SlotPayload};
 use cleave_fragment::command::slot::{batch_bytes, encode_batch};
 use cleave_fragment::command::status::operator_metrics;
-use cleave_fragment::command::{DeviceError, DeviceErrorCause, Payload, RunReport};
+use cleave_fragment::command::{DeviceError, DeviceErrorCause, Outputs, Payload, RunReport};
 use cleave_fragment::link::SlotForm;
 use cleave_fragment::result_memory::ResultMemory;
 use cleave_fragment::{FragmentCounters, streams_from_recursion, wanted};
@@ -51,6 +60,7 @@ use crate::lane_tasks::LaneTasks;
 use crate::memory_budget::MemoryBudget;
 use crate::node::{HelpedMorsels, LentCore, NodeEngine, PartitionWork};
 use crate::reserved_pages::ReservedPages;
+use crate::row_division::RowDivision;
 use crate::run_pages::CpuTime;
 
 /// Most rows of a slot.
@@ -78,7 +88,6 @@ pub(crate) struct RunWork {
     /// Tasks of operators that spill, in at most `lane_count` lanes.
     pub(crate) lanes: Arc<LaneTasks>,
     pub(crate) lane_count: u32,
-    pub(crate) slot_bytes: u64,
     pub(crate) pages: Arc<HomePages>,
     /// The pages that it writes, if any.
     pub(crate) written: Option<ReservedPages>,
@@ -101,7 +110,6 @@ pub(crate) async fn run_partitions(work: RunWork) {
         let core = work.helped.as_ref().and_then(|helped| helped.core(partition)).map(Arc::clone);
         let output = Output {
             run: Arc::clone(&work.run),
-            slot_bytes: work.slot_bytes,
             work: match &core {
                 Some(core) => PartitionWork::Lent(Arc::clone(core)),
                 // An operator that spills works in lanes, for the one partition above it.
@@ -233,7 +241,6 @@ fn of_lost(error: JoinError) -> DeviceError {
 /// Where a partition puts its rows.
 struct Output {
     run: Arc<FragmentRun>,
-    slot_bytes: u64,
     /// What the partition counts as while it does not wait.
     work: PartitionWork,
 }
@@ -245,9 +252,13 @@ async fn run_partition(
     mut output: Output,
 ) -> Result<(), DeviceError> {
     let mut held = streams_from_recursion(plan.as_ref()).then(|| Held::new(&task));
+    let pool = Arc::clone(task.memory_pool());
     let mut batches = plan.execute(copy, task).map_err(of_engine)?;
     if let Some(held) = &mut held {
         batches = held.until_over(batches).await.map_err(of_engine)?;
+    }
+    if output.run.outputs() != &Outputs::One {
+        return send_to_peers(batches, &mut output, &pool).await;
     }
     let mut gathered = Gathered::default();
     while let Some(batch) = batches.next().await {
@@ -255,27 +266,60 @@ async fn run_partition(
         if batch.num_rows() == 0 {
             continue;
         }
-        let bytes = batch_bytes(&batch);
         match output.run.form() {
             SlotForm::Batches => {
-                let rows = batch.num_rows() as u64;
-                output.offer(rows, bytes, SlotPayload::Batch(batch)).await;
+                let (rows, bytes) = (batch.num_rows() as u64, batch_bytes(&batch));
+                output.offer(0, rows, bytes, SlotPayload::Batch(batch)).await;
             }
-            SlotForm::Encoded => {
-                // Rows without columns, or of NULLs, have no bytes that would bound them.
-                if gathered.rows + batch.num_rows() > SLOT_ROW_COUNT_MAX {
-                    output.offer_encoded(std::mem::take(&mut gathered)).await?;
-                }
-                gathered.bytes += bytes;
-                gathered.rows += batch.num_rows();
-                gathered.batches.push(batch);
-                if gathered.bytes >= output.slot_bytes {
-                    output.offer_encoded(std::mem::take(&mut gathered)).await?;
-                }
-            }
+            SlotForm::Encoded => output.gather(0..1, &mut gathered, batch).await?,
         }
     }
-    output.offer_encoded(gathered).await
+    output.offer_encoded(0..1, gathered).await
+}
+
+/// Sends the rows of `batches` to the outputs of the run, which are for other devices. Rows that are gathered for one
+/// of several outputs are charged to `pool`.
+async fn send_to_peers(
+    mut batches: SendableRecordBatchStream,
+    output: &mut Output,
+    pool: &Arc<dyn MemoryPool>,
+) -> Result<(), DeviceError> {
+    let outputs = output.run.outputs().clone();
+    let mut division = RowDivision::of(&outputs, &batches.schema())?;
+    let count = outputs.count() as usize;
+    let memory = MemoryConsumer::new("rows for other devices").register(pool);
+    let mut gathered: Vec<Gathered> = Vec::new();
+    gathered.resize_with(if division.is_some() { count } else { 1 }, Gathered::default);
+    while let Some(batch) = batches.next().await {
+        let batch = batch.map_err(of_engine)?;
+        if batch.num_rows() == 0 {
+            continue;
+        }
+        let Some(division) = &mut division else {
+            for whole in &mut gathered {
+                output.gather(0..count, whole, batch.clone()).await?;
+            }
+            continue;
+        };
+        for (place, rows) in division.divide(&batch).map_err(of_engine)? {
+            let Some(own) = gathered.get_mut(place) else { continue };
+            output.gather(place..place + 1, own, rows).await?;
+        }
+        let held = gathered.iter().map(|own| usize::try_from(own.bytes).unwrap_or(usize::MAX));
+        let held = held.fold(0, usize::saturating_add);
+        if memory.try_resize(held).is_err() {
+            // Smaller slots, rather than no rows.
+            for (place, own) in gathered.iter_mut().enumerate() {
+                output.offer_encoded(place..place + 1, std::mem::take(own)).await?;
+            }
+            memory.free();
+        }
+    }
+    for (place, own) in gathered.into_iter().enumerate() {
+        let outputs = if division.is_some() { place..place + 1 } else { 0..count };
+        output.offer_encoded(outputs, own).await?;
+    }
+    Ok(())
 }
 
 /// The memory of rows that wait for the end of a recursion, until all of them were offered.
@@ -311,9 +355,9 @@ struct Gathered {
 
 impl Output {
     /// Offers a slot. While it waits for credit, the partition's core is free for others.
-    async fn offer(&mut self, row_count: u64, bytes: u64, payload: SlotPayload) {
-        let Self { run, work, .. } = self;
-        let mut offering = pin!(run.offer(row_count, bytes, payload));
+    async fn offer(&mut self, output: usize, row_count: u64, bytes: u64, payload: SlotPayload) {
+        let Self { run, work } = self;
+        let mut offering = pin!(run.offer(output, row_count, bytes, payload));
         poll_fn(|context| {
             let polled = offering.as_mut().poll(context);
             match polled {
@@ -325,7 +369,32 @@ impl Output {
         .await;
     }
 
-    async fn offer_encoded(&mut self, gathered: Gathered) -> Result<(), DeviceError> {
+    /// Adds `batch` to the rows gathered for `outputs`, and offers these once they are enough.
+    async fn gather(
+        &mut self,
+        outputs: Range<usize>,
+        gathered: &mut Gathered,
+        batch: RecordBatch,
+    ) -> Result<(), DeviceError> {
+        // Rows without columns, or of NULLs, have no bytes that would bound them.
+        if gathered.rows + batch.num_rows() > SLOT_ROW_COUNT_MAX {
+            self.offer_encoded(outputs.clone(), std::mem::take(gathered)).await?;
+        }
+        gathered.bytes += batch_bytes(&batch);
+        gathered.rows += batch.num_rows();
+        gathered.batches.push(batch);
+        if gathered.bytes >= self.run.slot_bytes() {
+            self.offer_encoded(outputs, std::mem::take(gathered)).await?;
+        }
+        Ok(())
+    }
+
+    /// Offers the rows to each of `outputs`.
+    async fn offer_encoded(
+        &mut self,
+        outputs: Range<usize>,
+        gathered: Gathered,
+    ) -> Result<(), DeviceError> {
         let failed = |error: arrow::error::ArrowError| {
             let message = format!("the result cannot be encoded: {error}");
             DeviceError::new(DeviceErrorCause::Execution, message)
@@ -335,7 +404,7 @@ impl Output {
             [only] => only.clone(),
             several => concat_batches(&first.schema(), several).map_err(failed)?,
         };
-        for piece in pieces(&whole, gathered.bytes, self.slot_bytes) {
+        for piece in pieces(&whole, gathered.bytes, self.run.slot_bytes()) {
             let encoded = encode_batch(&piece).map_err(failed)?;
             if encoded.len() as u64 > ENCODED_SLOT_BYTES_MAX {
                 let message = format!(
@@ -346,7 +415,9 @@ impl Output {
             }
             let bytes = encoded.len() as u64;
             let payload = SlotPayload::Encoded(Payload::new(encoded.into()));
-            self.offer(piece.num_rows() as u64, bytes, payload).await;
+            for output in outputs.clone() {
+                self.offer(output, piece.num_rows() as u64, bytes, payload.clone()).await;
+            }
         }
         Ok(())
     }

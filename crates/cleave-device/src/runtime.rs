@@ -429,10 +429,10 @@ impl DeviceService for Runtime {
                 self.on_io_thread(|media| media.sync().map_err(|error| of_media(&error))).await?;
                 Ok(Reply::Done)
             }
-            Request::Fetch { consumed, .. } => {
+            Request::Fetch { consumed, output } => {
                 drop(self.enter(&header).await?);
                 let run = self.run(&header).ok_or_else(|| unknown_run(&header))?;
-                run.consumed(consumed);
+                run.consumed(output, consumed);
                 Ok(Reply::Done)
             }
             Request::Revoke { input, keep } => {
@@ -505,9 +505,9 @@ impl DeviceService for Runtime {
 
     fn steer(&self, command: Command) {
         match command.request {
-            Request::Fetch { consumed, .. } => {
+            Request::Fetch { consumed, output } => {
                 if let Some(run) = self.run(&command.header) {
-                    run.consumed(consumed);
+                    run.consumed(output, consumed);
                 }
             }
             Request::Release => {

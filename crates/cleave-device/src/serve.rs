@@ -497,7 +497,10 @@ impl SentByRun {
             let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let sent = counts.get(&(command.header.run_key(), *output));
             let sent = sent.map_or(0, |sent| sent.load(Ordering::Relaxed));
-            *consumed = sent.min(*consumed);
+            // The largest number closes an output, and says nothing of a run whose rows the host gets.
+            if *consumed < u64::MAX {
+                *consumed = sent.min(*consumed);
+            }
         }
         command
     }
@@ -744,6 +747,7 @@ async fn serve_run(
 ) {
     let (header, first_slot) = (execute.header, execute.first_slot);
     let output = (header.run_key(), execute.output);
+    let begins = !execute.attaches;
     let Starting { permit, answered, sent, table } = starting;
     let (slots, mut events) = SlotSender::channel(SlotForm::Encoded);
     let slots = slots.sharing(table.as_ref());
@@ -751,7 +755,7 @@ async fn serve_run(
     let accepted = executing.await.unwrap_or_else(|_panic| Err(internal()));
     let accepted = accepted.and_then(|schema| {
         let said = accepted_frame(request, &schema);
-        if said.is_err() {
+        if said.is_err() && begins {
             device.steer(Command::new(header, Request::Release));
         }
         said

@@ -2,7 +2,8 @@
 //!
 //! 1. The request's figures are checked, its header enters the epoch, and the space that it may write to must be its
 //!    own.
-//! 2. An existing run of the same number takes the new listener; else a new run is entered.
+//! 2. An existing run of the same number takes the new listener; else a new run is entered. An execute that attaches
+//!    only to an output of a run begins none.
 //! 3. [`Admission`](crate::admission::Admission) reserves its memory: operators and slots. Runs without a listener give
 //!    way first.
 //! 4. On a fragment thread the fragment is decoded (which refuses operators that no device runs) and its context built:
@@ -13,8 +14,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use arrow::datatypes::SchemaRef;
+use cleave_fragment::command::peers::OUTPUTS_MAX;
 use cleave_fragment::command::{
-    CommandHeader, DeviceError, DeviceErrorCause, Execute, Reply, RunKey,
+    CommandHeader, DeviceError, DeviceErrorCause, Execute, Outputs, Reply, RunKey,
 };
 use cleave_fragment::fed_filter::FedFilter;
 use cleave_fragment::filter_history::HistoryUse;
@@ -24,7 +26,7 @@ use cleave_fragment::run_tasks::RunTasks;
 use cleave_fragment::{
     BroadcastExec, ChangePagesExec, FragmentContext, FragmentCounters, GraceExec, IndexInput,
     InsertPagesExec, MorselList, MorselSource, PageSink, ReadAheadPages, RowPlaces, SpillSpace,
-    Start, TableScanExec, WriteRunExec, broadcast_inputs, build_id, decode_fragment,
+    Start, TableScanExec, WriteRowsExec, WriteRunExec, broadcast_inputs, build_id, decode_fragment,
     fragment_task_context, hand_down_filters, index_filtered_inputs, index_inputs, reserve_plan,
     stoppable_joins, streamed_input, with_partitions,
 };
@@ -52,6 +54,7 @@ use crate::node::{HelpedMorsels, NodeEngine};
 use crate::peers::PeerLinks;
 use crate::reservations::Reservations;
 use crate::reserved_pages::ReservedPages;
+use crate::row_division::RowDivision;
 use crate::run_pages::{CpuTime, RunPages};
 use crate::run_partitions::{RunWork, run_partitions};
 use crate::run_space::RunSpace;
@@ -77,6 +80,9 @@ impl Runtime {
     ) -> Result<SchemaRef, DeviceError> {
         check_build(&request)?;
         check_figures(&request)?;
+        if request.attaches {
+            return self.attach_output(&request, &slots).await;
+        }
         let request = Arc::new(request);
         let entry = self.enter(&request.header).await?;
         let space = match entry.as_ref() {
@@ -105,6 +111,20 @@ impl Runtime {
             Err(error) => Err(error),
         };
         entered.finish(accepted)
+    }
+
+    /// Makes `slots` the listener of an output of the run that `request` attaches to.
+    async fn attach_output(
+        &self,
+        request: &Execute,
+        slots: &SlotSender,
+    ) -> Result<SchemaRef, DeviceError> {
+        let header = &request.header;
+        drop(self.enter(header).await?);
+        let run = self.run(header).ok_or_else(|| unknown_run(header))?;
+        let schema = run.accepted().await?;
+        run.attach_output(request, slots)?;
+        Ok(schema)
     }
 
     /// The run of the request's number, and whether it is new.
@@ -282,7 +302,6 @@ impl Runtime {
             memory,
             task,
             fed,
-            slot_bytes: u64::from(request.slot_bytes),
             pages,
             written,
             counters,
@@ -408,6 +427,12 @@ fn prepare(
         return Err(refused(format!("the fragment has {partitions} partitions and not one")));
     }
     let schema = plan.schema();
+    if request.outputs != Outputs::One {
+        if is_written(&*plan) {
+            return Err(refused("what a fragment has written only its host hears".to_owned()));
+        }
+        RowDivision::of(&request.outputs, &schema)?;
+    }
     let streamed = streamed_scan(&plan).map(|scan| scan.scan().input);
     let streamed = streamed.and_then(|input| Some((input, Arc::clone(lists.get(&input)?))));
     // Operators that spill have one partition, and run in lanes below it.
@@ -479,6 +504,12 @@ fn helpers_of(
         true => engine.helpers(count),
         false => Vec::new(),
     }
+}
+
+/// Whether the rows of `plan` describe what it has written.
+fn is_written(plan: &dyn ExecutionPlan) -> bool {
+    let writes = plan.is::<WriteRunExec>() || plan.is::<WriteRowsExec>();
+    writes || plan.is::<InsertPagesExec>() || has_changes(plan)
 }
 
 /// Whether a part of `plan` changes rows.
@@ -573,6 +604,15 @@ fn check_figures(request: &Execute) -> Result<(), DeviceError> {
             0,
             u64::from(PARTITIONS_MAX),
         ));
+    }
+    let outputs = request.outputs.count();
+    if !(1..=OUTPUTS_MAX).contains(&outputs) {
+        return Err(outside("outputs", u64::from(outputs), 1, u64::from(OUTPUTS_MAX)));
+    }
+    if let Outputs::ByHash { columns, .. } = &request.outputs
+        && columns.is_empty()
+    {
+        return Err(refused("rows are to be divided by the hash of no column".to_owned()));
     }
     for (_, morsels) in &request.inputs {
         for page in morsels.iter().flat_map(|morsel| &morsel.pages) {

@@ -108,7 +108,8 @@ pub enum Request {
     /// Slots of an output of the header's run that its listener has consumed, in total: the device may have
     /// `slot_count` more outstanding than that (the credits). → [`Reply::Done`]
     Fetch {
-        /// Slots consumed since the run began.
+        /// Slots consumed since the run began. The largest number closes an output that was attached to: its listener
+        /// wants no more, and rows for it are dropped.
         consumed: u64,
         /// Which output.
         output: u32,

@@ -215,6 +215,11 @@ impl Execute {
         }
     }
 
+    /// The output that it attaches to, if it only does that.
+    pub fn attached_output(&self) -> Option<u32> {
+        self.attaches.then_some(self.output)
+    }
+
     /// Bytes of memory that a run holds for the devices from which it takes something.
     pub(super) fn peer_bytes(&self) -> usize {
         let peers = self.peers.iter().map(|peer| match &peer.way {

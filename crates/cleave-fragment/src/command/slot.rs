@@ -106,7 +106,10 @@ pub fn encode_batch(batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
 }
 
 /// The same rows without the rest of their buffers. Slices of other types than views are cut by the encoder itself.
-pub(crate) fn compact(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+///
+/// # Errors
+/// Arrow's, for a batch that is not sound.
+pub fn compact(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     let columns = batch.columns().iter().map(compact_column).collect::<Result<_, _>>()?;
     let options =
         arrow::record_batch::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));

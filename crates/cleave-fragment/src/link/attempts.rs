@@ -16,16 +16,16 @@ pub(crate) struct Attempts {
     latest: Mutex<BTreeMap<Key, Speaker>>,
 }
 
-/// An output of a run.
-type Key = (RunKey, u32);
+/// An output of a run that was attached to, or the run itself.
+type Key = (RunKey, Option<u32>);
 
 /// One execute of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attempt {
     /// Above 0 and unique.
     pub(crate) number: u64,
-    /// The output that it listens to.
-    pub(crate) output: u32,
+    /// The output that it attaches to; None if it began the run.
+    pub(crate) output: Option<u32>,
 }
 
 /// The attempt that controls a run.
@@ -44,8 +44,8 @@ struct Before {
 }
 
 impl Attempts {
-    /// Enters an attempt at an output of the header's run, which now controls it.
-    pub(crate) fn begin(&self, header: &CommandHeader, output: u32) -> Attempt {
+    /// Enters an attempt at the header's run, or at an output of it, which now controls it.
+    pub(crate) fn begin(&self, header: &CommandHeader, output: Option<u32>) -> Attempt {
         let attempt = Attempt { number: self.next_number(), output };
         let (number, key) = (attempt.number, key(header, attempt));
         let mut latest = self.lock();
@@ -103,7 +103,7 @@ impl Attempts {
         self.next.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<RunKey, Speaker>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, Speaker>> {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -311,11 +311,12 @@ impl ConnectedLink {
         mut request: Execute,
         job: Option<Arc<HostedJob>>,
     ) -> Result<RunStream, LinkError> {
-        let (header, first_slot, output) = (request.header, request.first_slot, request.output);
+        let (header, first_slot) = (request.header, request.first_slot);
+        let output = request.attached_output();
         let (slot_count, slot_bytes) = (request.slot_count, request.slot_bytes);
         let needs = SpaceNeeds::of(&request);
         // Before a connection exists that would release it; back on the list if none is made.
-        let resuming = Resuming::new(&self.shared.abandoned, header);
+        let resuming = output.is_none().then(|| Resuming::new(&self.shared.abandoned, header));
         let connection = self.connection().await?;
         let locks = job.as_ref().map(|job| job.run_locks(connection.has_table())).transpose();
         request.locks = locks.map_err(|error| LinkError::Device {
@@ -327,7 +328,9 @@ impl ConnectedLink {
         if let Some(refusal) = self.shared.refusal_of_fragments() {
             return Err(refusal);
         }
-        resuming.goes_on();
+        if let Some(resuming) = resuming {
+            resuming.goes_on();
+        }
         let attempt = self.shared.attempts.begin(&header, output);
         frame.request = attempt.number;
         self.shared.commands.fetch_add(1, Ordering::Relaxed);
@@ -355,7 +358,7 @@ impl ConnectedLink {
             if let Some(starting) = starting {
                 starting.was_refused();
             }
-            if self.shared.attempts.withdraw(&header, attempt) {
+            if self.shared.attempts.withdraw(&header, attempt) && output.is_none() {
                 self.shared.release(&connection, header);
             }
         }
@@ -500,14 +503,17 @@ impl RunControl for ConnectionControl {
             return;
         }
         self.connection.grant(self.attempt.number, slots, u64::from(self.slot_count));
-        let fetch = Request::Fetch { consumed: slots, output: self.attempt.output };
+        let output = self.attempt.output.unwrap_or_default();
+        let fetch = Request::Fetch { consumed: slots, output };
         let command = Command::new(self.header, fetch);
         self.connection.post(encode_command(0, command));
     }
 
     fn end(&self) {
         self.connection.forget(self.attempt.number);
-        if !self.shared.attempts.end(&self.header, self.attempt) {
+        let controlled = self.shared.attempts.end(&self.header, self.attempt);
+        // Who has attached may come again, and the run belongs to its host.
+        if !controlled || self.attempt.output.is_some() {
             return;
         }
         self.shared.release(&self.connection, self.header);

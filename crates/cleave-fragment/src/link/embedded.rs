@@ -141,7 +141,7 @@ impl EmbeddedLink {
             device: Arc::clone(&self.device),
             header,
             attempts: Arc::clone(&self.attempts),
-            attempt: self.attempts.begin(&header, request.output),
+            attempt: self.attempts.begin(&header, request.attached_output()),
         });
         let attempt = control.attempt;
         let mut end_guard = EndGuard(Some(Arc::clone(&control) as Arc<dyn RunControl>));
@@ -151,7 +151,8 @@ impl EmbeddedLink {
         if let (Err(_), Some(starting)) = (&accepted, starting) {
             starting.was_refused();
         }
-        if accepted.is_err() && self.attempts.withdraw(&header, attempt) {
+        let is_nobodys = accepted.is_err() && self.attempts.withdraw(&header, attempt);
+        if is_nobodys && attempt.output.is_none() {
             self.device.steer(Command::new(header, Request::Release));
         }
         let schema = accepted.map_err(failed)?;
@@ -183,12 +184,15 @@ impl RunControl for EmbeddedControl {
         if !self.attempts.speaks(&self.header, self.attempt) {
             return;
         }
-        let fetch = Request::Fetch { consumed: slots, output: self.attempt.output };
+        let output = self.attempt.output.unwrap_or_default();
+        let fetch = Request::Fetch { consumed: slots, output };
         self.device.steer(Command::new(self.header, fetch));
     }
 
     fn end(&self) {
-        if self.attempts.end(&self.header, self.attempt) {
+        let controlled = self.attempts.end(&self.header, self.attempt);
+        // Who has attached may come again, and the run belongs to its host.
+        if controlled && self.attempt.output.is_none() {
             self.device.steer(Command::new(self.header, Request::Release));
         }
     }

@@ -446,7 +446,7 @@ impl Drop for EndGuard {
     }
 }
 
-/// The result of a run as it arrives. Dropping it ends the run.
+/// The result of a run as it arrives. Dropping it ends the run, unless it only attaches to an output.
 #[derive(Debug)]
 pub struct RunStream {
     device: String,
