@@ -52,6 +52,7 @@ use crate::operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};
 use crate::operators::insert_pages_exec::InsertPagesExec;
 use crate::operators::lock_rows_exec::LockRowsExec;
 use crate::operators::merge_runs_exec::MergeRunsExec;
+use crate::operators::peer_rows::PeerRowsExec;
 use crate::operators::recursion_exec::{RecursionExec, WorkingTableExec, open_reference};
 use crate::operators::sort_keys_exec::SortKeysExec;
 use crate::operators::table_scan_exec::{References, TableScan, TableScanExec};
@@ -61,7 +62,7 @@ use crate::operators::write_run_exec::WriteRunExec;
 /// Version of the engine whose plans the fragments are. A test compares it with the lock file.
 const ENGINE_VERSION: &str = "55.2.0";
 /// Version of [`FragmentNode`] and of what surrounds it.
-const CODEC_VERSION: u32 = 11;
+const CODEC_VERSION: u32 = 12;
 /// Largest fragment that is decoded.
 pub const FRAGMENT_BYTES_MAX: usize = 16 << 20;
 
@@ -85,9 +86,10 @@ pub const EXPRESSION_COUNT_MAX: usize = 1024;
 const DELIMITER_BYTES_MAX: usize = 1024;
 
 /// Operators of the engine that a device runs, by the name they give themselves.
-const DEVICE_OPERATORS: [&str; 25] = [
+const DEVICE_OPERATORS: [&str; 26] = [
     "TableScanExec",
     "BroadcastExec",
+    "PeerRowsExec",
     "FetchColumnsExec",
     "MergeRunsExec",
     "WriteRunExec",
@@ -499,7 +501,7 @@ enum Keys {
 /// Wire form of an operator that is not the engine's own. The engine encodes its input, if it has one.
 #[derive(Clone, PartialEq, Message)]
 struct FragmentNode {
-    #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 20, 30, 31, 40")]
+    #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 20, 30, 31, 40, 50")]
     operator: Option<OperatorNode>,
 }
 
@@ -531,6 +533,8 @@ enum OperatorNode {
     WorkingTable(WorkingTableNode),
     #[prost(message, tag = "40")]
     SortKeys(SortKeysNode),
+    #[prost(message, tag = "50")]
+    PeerRows(PeerRowsNode),
 }
 
 /// Wire form of a [`BroadcastExec`].
@@ -692,6 +696,7 @@ impl PhysicalExtensionCodec for FragmentCodec {
             Some(OperatorNode::SortKeys(node)) => return sorted_keys::decode(node, inputs),
             Some(OperatorNode::DenseAggregate(_)) => return decode_dense_aggregate(inputs),
             Some(OperatorNode::Broadcast(node)) => return decode_broadcast(node),
+            Some(OperatorNode::PeerRows(node)) => return peer_rows::decode(node),
             Some(OperatorNode::FetchColumns(node)) => return decode_fetch_columns(*node, inputs),
             None => return Err(DataFusionError::Plan("an operator without a kind".into())),
         };
@@ -753,6 +758,8 @@ impl PhysicalExtensionCodec for FragmentCodec {
         } else if let Some(exec) = node.downcast_ref::<BroadcastExec>() {
             let schema = Some(exec.schema().as_ref().try_into()?);
             OperatorNode::Broadcast(BroadcastNode { input: exec.input(), schema })
+        } else if let Some(exec) = node.downcast_ref::<PeerRowsExec>() {
+            OperatorNode::PeerRows(peer_rows::encode(exec)?)
         } else if node.is::<DenseAggregateExec>() {
             OperatorNode::DenseAggregate(DenseAggregateNode {})
         } else if let Some(exec) = node.downcast_ref::<FetchColumnsExec>() {
@@ -869,6 +876,7 @@ mod changed_pages;
 mod inserted_rows;
 mod literals;
 mod locked_rows;
+mod peer_rows;
 mod projections;
 mod recursions;
 mod sorted_keys;
@@ -880,6 +888,7 @@ use inserted_rows::InsertPagesNode;
 pub(crate) use literals::has_sound_width;
 use literals::{check_literal, check_width, type_made_of};
 use locked_rows::LockRowsNode;
+use peer_rows::PeerRowsNode;
 use projections::{AbsentNode, decode_absent, decode_projection, encode_absent, named_columns};
 use recursions::{RecursionNode, WorkingTableNode};
 use sorted_keys::SortKeysNode;

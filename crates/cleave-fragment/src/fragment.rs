@@ -28,6 +28,7 @@ use crate::filter_history::HistoryUse;
 use crate::index_filter::{IndexFilter, IndexFilteredInput};
 use crate::index_input::IndexInput;
 use crate::morsel::{Morsel, MorselSource};
+use crate::operators::peer_rows::{PeerRowInputs, PeerRowsExec};
 use crate::operators::recursion_exec::RecursionExec;
 use crate::operators::table_scan_exec::TableScanExec;
 use crate::page_sink::PageSink;
@@ -50,6 +51,8 @@ pub struct FragmentContext {
     pub indexes: BTreeMap<u32, Arc<IndexInput>>,
     /// Broadcast rows, by the number that leaves name.
     pub broadcasts: BroadcastInputs,
+    /// Rows of runs on other devices, by the number that leaves name.
+    pub peer_rows: PeerRowInputs,
     /// Where a fragment that writes puts its pages.
     pub sink: Option<Arc<dyn PageSink>>,
     /// Where operators put rows that do not fit their memory.
@@ -254,13 +257,19 @@ pub fn fragment_task_context(
 
 /// The context in which a fragment is decoded only to be shown: it has no morsels, and no pages are asked for.
 pub fn unread_task_context() -> Result<Arc<TaskContext>> {
-    let context = Arc::new(FragmentContext {
+    fragment_task_context(Arc::new(unread_context()), Arc::new(RuntimeEnv::default()), &[])
+}
+
+/// The context of such a fragment.
+pub(crate) fn unread_context() -> FragmentContext {
+    FragmentContext {
         pages: Arc::new(NoPages),
         snapshot: Snapshot { commit: 0 },
         inputs: BTreeMap::new(),
         index_filters: BTreeMap::new(),
         indexes: BTreeMap::new(),
         broadcasts: BroadcastInputs::new(),
+        peer_rows: PeerRowInputs::new(),
         sink: None,
         spill: None,
         tasks: None,
@@ -269,8 +278,7 @@ pub fn unread_task_context() -> Result<Arc<TaskContext>> {
         places: RowPlaces::default(),
         history: None,
         counters: Arc::default(),
-    });
-    fragment_task_context(context, Arc::new(RuntimeEnv::default()), &[])
+    }
 }
 
 /// A page source that is never asked.
@@ -306,9 +314,9 @@ pub fn streams_from_recursion(plan: &dyn ExecutionPlan) -> bool {
         || streamed_input(plan).is_some_and(|input| streams_from_recursion(input.as_ref()))
 }
 
-/// `plan` with `partitions` partitions at the streamed scan, which share its morsel input and its dynamic filters: each
-/// partition of the result is one partition of the pipeline. A join's collected side is collected once for all
-/// partitions. A plan that streams from a recursion keeps its one partition.
+/// `plan` with `partitions` partitions at the streamed scan, which share its morsel input and its dynamic filters, or
+/// at the rows of other devices that stream: each partition of the result is one partition of the pipeline. A join's
+/// collected side is collected once for all partitions. A plan that streams from a recursion keeps its one partition.
 pub fn with_partitions(
     plan: Arc<dyn ExecutionPlan>,
     partitions: u32,
@@ -316,6 +324,10 @@ pub fn with_partitions(
     if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
         let copied = scan.with_partitions(usize::try_from(partitions).unwrap_or(usize::MAX));
         return Ok(Arc::new(copied.with_dynamic_filters(scan.dynamic_filters().to_vec())));
+    }
+    if let Some(rows) = plan.downcast_ref::<PeerRowsExec>() {
+        let partitions = usize::try_from(partitions).unwrap_or(usize::MAX);
+        return Ok(Arc::new(rows.with_partitions(partitions)));
     }
     if streamed_input(plan.as_ref()).is_none() {
         return Ok(plan);

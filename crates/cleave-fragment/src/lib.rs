@@ -85,6 +85,7 @@ pub use operators::lock_rows_exec::{
 pub use operators::merge_runs_exec::MergeRunsExec;
 pub use operators::new_values::{RefusedRow, RefusedValue};
 pub use operators::page_writing::{read_written, written_schema};
+pub use operators::peer_rows::{PeerRowInputs, PeerRowSource, PeerRowsExec};
 pub use operators::placed_run::PlacedRun;
 pub use operators::recursion_exec::{RecursionExec, WorkingTableExec, referred_to};
 pub use operators::sort_keys_exec::{KeyOrder, SortKeysExec};

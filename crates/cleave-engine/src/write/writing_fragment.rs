@@ -194,6 +194,7 @@ impl WritingFragment {
             inputs: self.inputs.iter().map(|(number, input)| (*number, morsels(input))).collect(),
             index_filters: Default::default(),
             indexes: index_inputs(&self.indexes)?,
+            peer_rows: Default::default(),
             broadcasts: Default::default(),
             sink: Some(pages),
             spill: None,

@@ -14,6 +14,7 @@ pub mod lock_rows_exec;
 pub mod merge_runs_exec;
 pub mod new_values;
 pub mod page_writing;
+pub mod peer_rows;
 pub mod placed_run;
 pub mod recursion_exec;
 pub mod sort_keys_exec;

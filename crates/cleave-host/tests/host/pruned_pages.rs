@@ -59,6 +59,7 @@ fn context(
         index_filters: index_filter.map(filtered).into_iter().collect(),
         inputs: [(0, MorselList::new(morsels) as _)].into(),
         indexes: Default::default(),
+        peer_rows: Default::default(),
         broadcasts: Default::default(),
         sink: Some(Arc::new(Behind(Arc::clone(media)))),
         spill: None,

@@ -555,6 +555,7 @@ impl StatementContext {
             inputs: lists.chain(shared).collect(),
             index_filters,
             indexes: BTreeMap::new(),
+            peer_rows: Default::default(),
             broadcasts,
             sink,
             spill: None,

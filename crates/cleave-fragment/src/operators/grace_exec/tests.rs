@@ -82,6 +82,7 @@ fn task_with(
         inputs: none,
         index_filters: Default::default(),
         indexes: Default::default(),
+        peer_rows: Default::default(),
         broadcasts: Default::default(),
         sink: None,
         spill: Some(Arc::clone(space) as Arc<dyn SpillSpace>),

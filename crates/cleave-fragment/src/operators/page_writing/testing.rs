@@ -71,6 +71,7 @@ pub(crate) fn task_writing_to(sink: &Arc<Counting>) -> Arc<TaskContext> {
         inputs: BTreeMap::new(),
         index_filters: BTreeMap::new(),
         indexes: BTreeMap::new(),
+        peer_rows: Default::default(),
         broadcasts: Default::default(),
         sink: Some(Arc::clone(sink) as Arc<dyn PageSink>),
         spill: None,

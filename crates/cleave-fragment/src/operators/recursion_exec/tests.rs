@@ -54,6 +54,7 @@ fn task(memory_bytes: Option<usize>, start: &[i32], links: &[[i32; 2]]) -> Arc<T
         inputs: BTreeMap::new(),
         index_filters: BTreeMap::new(),
         indexes: BTreeMap::new(),
+        peer_rows: Default::default(),
         broadcasts,
         sink: None,
         spill: None,

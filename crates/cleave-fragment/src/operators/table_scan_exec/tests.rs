@@ -264,6 +264,7 @@ fn context_over(
         inputs: BTreeMap::from([(3, MorselList::new(table.morsels.clone()) as _)]),
         index_filters: BTreeMap::new(),
         indexes: BTreeMap::new(),
+        peer_rows: Default::default(),
         broadcasts: BTreeMap::new(),
         sink: None,
         spill: None,
