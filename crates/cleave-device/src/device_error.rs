@@ -20,6 +20,8 @@ pub(crate) fn of_engine(error: DataFusionError) -> DeviceError {
         DataFusionError::External(source) => match source.downcast_ref::<StoreError>() {
             Some(store) => return of_store(store),
             None if let Some(why) = source.downcast_ref::<LockRefusal>() => return of_locks(why),
+            // Of rows that other devices were to send.
+            None if let Some(own) = source.downcast_ref::<DeviceError>() => return own.clone(),
             None if source.is::<OutOfReservedPages>() => DeviceErrorCause::OutOfReserved,
             // The host's words for it are these.
             None if source.is::<RowNotFree>() => {

@@ -394,8 +394,8 @@ impl FragmentRun {
         }
     }
 
-    /// The listener of `output` has consumed the slots below `total`. The largest number says that it wants no more; the
-    /// host then ends the run.
+    /// The listener of `output` has consumed the slots below `total`. The largest number says that it wants no more; a
+    /// host ends the run instead.
     pub(crate) fn consumed(&self, output: u32, total: u64) {
         let is_news = {
             let mut rows = self.lock();

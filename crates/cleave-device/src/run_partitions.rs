@@ -59,6 +59,7 @@ use crate::home_pages::HomePages;
 use crate::lane_tasks::LaneTasks;
 use crate::memory_budget::MemoryBudget;
 use crate::node::{HelpedMorsels, LentCore, NodeEngine, PartitionWork};
+use crate::peer_rows::PeerSources;
 use crate::reserved_pages::ReservedPages;
 use crate::row_division::RowDivision;
 use crate::run_pages::CpuTime;
@@ -89,6 +90,8 @@ pub(crate) struct RunWork {
     pub(crate) lanes: Arc<LaneTasks>,
     pub(crate) lane_count: u32,
     pub(crate) pages: Arc<HomePages>,
+    /// The rows that it takes from other runs.
+    pub(crate) sources: PeerSources,
     /// The pages that it writes, if any.
     pub(crate) written: Option<ReservedPages>,
     pub(crate) counters: Arc<FragmentCounters>,
@@ -141,10 +144,11 @@ pub(crate) async fn run_partitions(work: RunWork) {
         // Writes continue when their partition is gone.
         written.stand_still().await;
     }
+    work.sources.end().await;
     let outcome = ended.map(|()| report(&work, &began));
-    let RunWork { run, plan, memory, task, fed, pages, helped, admitted, .. } = work;
+    let RunWork { run, plan, memory, task, fed, pages, sources, helped, admitted, .. } = work;
     // Everything that uses memory is dropped before the memory is released, and that before the end is reported.
-    drop((plan, memory, task, fed, pages, helped, admitted));
+    drop((plan, memory, task, fed, pages, sources, helped, admitted));
     run.finish(outcome);
 }
 

@@ -25,10 +25,11 @@ use cleave_fragment::row_locks::RowLocks;
 use cleave_fragment::run_tasks::RunTasks;
 use cleave_fragment::{
     BroadcastExec, ChangePagesExec, FragmentContext, FragmentCounters, GraceExec, IndexInput,
-    InsertPagesExec, MorselList, MorselSource, PageSink, ReadAheadPages, RowPlaces, SpillSpace,
-    Start, TableScanExec, WriteRowsExec, WriteRunExec, broadcast_inputs, build_id, decode_fragment,
-    fragment_task_context, hand_down_filters, index_filtered_inputs, index_inputs, reserve_plan,
-    stoppable_joins, streamed_input, with_partitions,
+    InsertPagesExec, MorselList, MorselSource, PageSink, PeerRowInputs, PeerRowsExec,
+    ReadAheadPages, RowPlaces, SpillSpace, Start, TableScanExec, WriteRowsExec, WriteRunExec,
+    broadcast_inputs, build_id, decode_fragment, fragment_task_context, hand_down_filters,
+    index_filtered_inputs, index_inputs, reserve_plan, stoppable_joins, streamed_input,
+    with_partitions,
 };
 use cleave_media::Extent;
 use cleave_store::{PageSource, ShippedPages, Snapshot};
@@ -51,6 +52,7 @@ use crate::home_pages::HomePages;
 use crate::lane_tasks::LaneTasks;
 use crate::memory_budget::MemoryBudget;
 use crate::node::{HelpedMorsels, NodeEngine};
+use crate::peer_rows::PeerSources;
 use crate::peers::PeerLinks;
 use crate::reservations::Reservations;
 use crate::reserved_pages::ReservedPages;
@@ -236,6 +238,9 @@ impl Runtime {
         let budget = Arc::new(MemoryBudget::new(limit_bytes));
         let cpu = Arc::new(CpuTime::by(run.clock().clone()));
         let counters = Arc::new(FragmentCounters::default());
+        let pool = Arc::clone(&budget) as Arc<dyn MemoryPool>;
+        let link_to = |device| self.peers.link(request, device);
+        let sources = PeerSources::new(request, self.options.device_id, &pool, link_to)?;
         let media = Arc::clone(&self.media);
         let pages = RunPages::new(media, Arc::clone(&cpu), self.cache());
         let written = run.space().is_given().then(|| {
@@ -251,11 +256,13 @@ impl Runtime {
             let (run, mode) = (Arc::clone(run), request.history);
             let history = Some(HistoryUse::new(&self.history, mode));
             let engine = engine.clone();
+            let peer_rows = sources.inputs();
             async move {
                 let given = Given {
                     engine,
                     peers,
                     pages,
+                    peer_rows,
                     written,
                     lanes,
                     locks,
@@ -303,6 +310,7 @@ impl Runtime {
             task,
             fed,
             pages,
+            sources,
             written,
             counters,
             budget,
@@ -341,6 +349,7 @@ struct Given {
     engine: NodeEngine,
     peers: Arc<PeerLinks>,
     pages: RunPages,
+    peer_rows: PeerRowInputs,
     written: Option<ReservedPages>,
     lanes: Arc<LaneTasks>,
     locks: Option<RowLocks>,
@@ -356,7 +365,8 @@ fn prepare(
     given: Given,
     cores: u32,
 ) -> Result<Prepared, DeviceError> {
-    let Given { engine, peers, pages, written, lanes, locks, history, counters, budget } = given;
+    let Given { engine, peers, pages, peer_rows, written, lanes, locks, history, counters, budget } =
+        given;
     let pages = Arc::new(HomePages::new(pages, (&engine, &peers), request)?);
     let inputs = request.inputs.iter().map(|(number, morsels)| (*number, morsels.as_slice()));
     let index_filters = index_filtered_inputs(&request.index_filters, inputs.clone())
@@ -395,6 +405,7 @@ fn prepare(
         index_filters,
         indexes: index_inputs(&request.indexes).map_err(|error| of_decoding(&error))?,
         broadcasts,
+        peer_rows,
         sink: written.clone().map(|written| Arc::new(written) as Arc<dyn PageSink>),
         spill: written.map(|written| Arc::new(written) as Arc<dyn SpillSpace>),
         tasks: Some(lanes as Arc<dyn RunTasks>),
@@ -422,6 +433,7 @@ fn prepare(
         return Err(refused("rows are changed where their pages lie".to_owned()));
     }
     BroadcastExec::check(&plan, &context).map_err(|error| of_decoding(&error))?;
+    PeerRowsExec::check(&plan, &context).map_err(|error| of_decoding(&error))?;
     let partitions = plan.output_partitioning().partition_count();
     if partitions != 1 {
         return Err(refused(format!("the fragment has {partitions} partitions and not one")));
@@ -654,8 +666,8 @@ fn morsel_lists(request: &Execute) -> Result<BTreeMap<u32, Arc<MorselList>>, Dev
     Ok(lists)
 }
 
-/// Partitions to run: as many as requested, but not more than morsels and tablets that rows are inserted into, and one
-/// for a pipeline that must see all rows.
+/// Partitions to run: as many as requested, but not more than tablets that rows are inserted into, nor than morsels
+/// where a scan streams, and one for a pipeline that must see all rows.
 fn partitions_of(request: &Execute, cores: u32, plan: &Arc<dyn ExecutionPlan>) -> u32 {
     if sees_all_rows(plan) {
         return 1;
@@ -664,7 +676,9 @@ fn partitions_of(request: &Execute, cores: u32, plan: &Arc<dyn ExecutionPlan>) -
     let streamed = streamed_scan(plan).map(|scan| scan.scan().input);
     let inputs = request.inputs.iter().filter(|(number, _)| streamed.is_none_or(|s| s == *number));
     let morsels = inputs.map(|(_, morsels)| morsels.len()).max().unwrap_or(0);
-    let most = writers_max(plan).map_or(morsels, |writers| morsels.min(writers));
+    // How much comes of other devices is not known.
+    let shares = if streamed_leaf(plan).is::<PeerRowsExec>() { usize::MAX } else { morsels };
+    let most = writers_max(plan).map_or(shares, |writers| shares.min(writers));
     wanted.min(u32::try_from(most).unwrap_or(u32::MAX)).clamp(1, PARTITIONS_MAX)
 }
 
@@ -687,8 +701,10 @@ fn sees_all_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// The scan whose morsels the partitions of `plan` share.
 fn streamed_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<&TableScanExec> {
-    match streamed_input(plan.as_ref()) {
-        Some(input) => streamed_scan(input),
-        None => plan.downcast_ref(),
-    }
+    streamed_leaf(plan).downcast_ref()
+}
+
+/// The leaf whose rows the partitions of `plan` share.
+fn streamed_leaf(plan: &Arc<dyn ExecutionPlan>) -> &Arc<dyn ExecutionPlan> {
+    streamed_input(plan.as_ref()).map_or(plan, streamed_leaf)
 }

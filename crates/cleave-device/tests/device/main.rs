@@ -17,6 +17,7 @@ mod lock_rows;
 mod locking;
 mod merging;
 mod peer_pages;
+mod peer_rows;
 mod peers;
 mod profile;
 mod program;

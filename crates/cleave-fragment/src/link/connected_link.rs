@@ -372,6 +372,7 @@ impl ConnectedLink {
             first_slot,
             slot_count,
             slot_bytes,
+            is_attached: output.is_some(),
             received: None,
             needs,
         }))

@@ -164,6 +164,7 @@ impl EmbeddedLink {
             first_slot,
             slot_count,
             slot_bytes,
+            is_attached: attempt.output.is_some(),
             received: Some((Arc::clone(&self.bytes), self.rate_cap.clone())),
             needs,
         }))

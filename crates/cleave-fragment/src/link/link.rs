@@ -486,6 +486,8 @@ pub(crate) struct AcceptedRun {
     pub(crate) first_slot: u64,
     pub(crate) slot_count: u32,
     pub(crate) slot_bytes: u32,
+    /// Whether it is attached to: how many slots the run may have outstanding is then its own affair.
+    pub(crate) is_attached: bool,
     /// Counts and paces batches that cross no wire.
     pub(crate) received: Option<(Arc<ByteCounters>, Option<Arc<RateCap>>)>,
     /// If it may be extended.
@@ -504,7 +506,7 @@ impl RunStream {
             paced: None,
             next_slot: run.first_slot,
             told: run.first_slot,
-            tell_every: u64::from(run.slot_count / 4).max(1),
+            tell_every: if run.is_attached { 1 } else { u64::from(run.slot_count / 4).max(1) },
             untold_bytes: 0,
             tell_bytes: (u64::from(run.slot_count) * u64::from(run.slot_bytes) / 4).max(1),
             report: None,
