@@ -38,6 +38,7 @@ use futures::stream::{BoxStream, SelectAll, select_all, try_unfold};
 use futures::{FutureExt, StreamExt};
 
 use crate::device_error::of_engine;
+use crate::peers::peer_error;
 
 /// How long a reader waits before each attempt to attach again: a connection that does not come back soon is lost.
 const WAITS_MS: [u64; 6] = [0, 50, 100, 200, 400, 800];
@@ -260,9 +261,8 @@ impl Producer {
         if let Some(error) = own.filter(is_of_rows) {
             return error.clone();
         }
-        let (run, device) = (self.attach.header.run, Hex(self.device));
-        let message = format!("rows of run {run} on device {device} did not come: {error}");
-        DeviceError::new(DeviceErrorCause::Peer, message)
+        let run = self.attach.header.run;
+        peer_error(self.device, &format!("rows of its run {run} did not come: {error}"))
     }
 }
 
@@ -304,15 +304,6 @@ impl Reader {
         self.stream = Some(stream);
         self.is_attached = true;
         Ok(())
-    }
-}
-
-/// A device's id as hexadecimal digits.
-struct Hex([u8; 16]);
-
-impl fmt::Display for Hex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

@@ -404,7 +404,8 @@ async fn a_run_that_loses_its_producer_fails_and_names_the_device() {
     drop(host);
     let (cause, text) = device_error(timeout(LONG, drain(&mut reader)).await.unwrap());
     assert_eq!(cause, DeviceErrorCause::Peer, "{text}");
-    assert!(text.contains("rows of run 1 on device 01010101"), "{text}");
+    assert!(text.contains("device, 01010101") && text.contains("rows of its run 1"), "{text}");
+    drop(reader);
     // One that never was.
     let request = three.request(1, 3, &peer_rows(3), rows);
     let mut reader = three.devices[1].execute(request).await;
