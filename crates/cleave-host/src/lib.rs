@@ -11,7 +11,7 @@
 //!
 //! 1. [`session`]: a connection's settings; runs one statement after the other.
 //! 2. [`database`]: an open database directory with its sessions. [`login`]: who may connect. [`autovacuum`]: automatic
-//!    VACUUM.
+//!    VACUUM. [`rebalance`]: tablets that move by themselves.
 //! 3. What programs use of the layers below has the same names here: [`catalog`], [`error`], [`settings`], [`value`],
 //!    [`statement`], [`copy`], [`device`], [`query_log`], [`backup`], [`check`], [`inspect`], [`log_replica`].
 //!
@@ -22,6 +22,7 @@ pub mod autovacuum;
 pub mod database;
 pub mod login;
 mod paced;
+pub mod rebalance;
 pub mod session;
 
 pub use autovacuum::Changes;

@@ -64,7 +64,7 @@ const REPLICAS_PAUSE: Duration = Duration::from_secs(5);
 const MIRRORS_PAUSE: Duration = Duration::from_secs(5);
 /// The least interval of checks for tables that are due for ANALYZE.
 const ANALYZE_PAUSE: Duration = Duration::from_secs(10);
-/// Failures of ANALYZE that are remembered, so that they are not logged again.
+/// Failures of ANALYZE, and of moves of tablets, that are remembered, so that they are not logged again.
 const TOLD_MAX: usize = 256;
 
 /// What all connections of a server share.
@@ -307,6 +307,7 @@ impl Server {
         upkeep.spawn_on(Arc::clone(self).analyze_by_itself(), &self.runtime);
         upkeep.spawn_on(Arc::clone(self).look_after_replicas(), &self.runtime);
         upkeep.spawn_on(Arc::clone(self).resync_mirrors(), &self.runtime);
+        upkeep.spawn_on(Arc::clone(self).rebalance_by_itself(), &self.runtime);
         let front = Front::default();
         let mut connections = JoinSet::new();
         loop {
@@ -427,6 +428,28 @@ impl Server {
                 self.log(&format!("cannot resynchronise mirrors: {failure}"));
             }
             told = failure;
+        }
+    }
+
+    /// Moves tablets of tables that ask to be balanced, periodically. After an error, which may come after all pages
+    /// have been read, for at most a quarter of the time.
+    async fn rebalance_by_itself(self: Arc<Self>) {
+        let mut told = BTreeSet::new();
+        let mut rest = Duration::ZERO;
+        loop {
+            tokio::time::sleep(self.database.rebalance_settings().pause().max(rest)).await;
+            let stopwatch = Stopwatch::start();
+            let failures = self.database.rebalance(&|line: &str| self.log(line)).await;
+            rest = if failures.is_empty() { Duration::ZERO } else { 3 * stopwatch.elapsed() };
+            for (table, error) in failures {
+                let line = format!("cannot balance the tablets of \"{table}\": {error}");
+                if told.len() >= TOLD_MAX {
+                    told.clear();
+                }
+                if told.insert(line.clone()) {
+                    self.log(&line);
+                }
+            }
         }
     }
 

@@ -16,7 +16,7 @@ const ANALYZE_SCALE_FACTOR: &str = "autovacuum_analyze_scale_factor";
 const ANALYZE_THRESHOLD: &str = "autovacuum_analyze_threshold";
 
 /// The stored value of a scale factor of 1.
-const SCALE_ONE: u32 = 10_000;
+pub(super) const SCALE_ONE: u32 = 10_000;
 
 /// Settings of automatic vacuum; None: PostgreSQL's default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -148,11 +148,11 @@ impl Autovacuum {
     }
 }
 
-const FACTORS: &str = "a number from 0 to 100";
+pub(super) const FACTORS: &str = "a number from 0 to 100";
 const ROWS: &str = "a whole number of rows from 0 to 2147483647";
 
 /// Whether a setting is on; None if `text` does not say so.
-fn switch(text: &str) -> Option<bool> {
+pub fn switch(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "on" | "true" | "yes" | "1" => Some(true),
         "off" | "false" | "no" | "0" => Some(false),
@@ -165,7 +165,7 @@ fn rows(text: &str) -> Option<u64> {
 }
 
 /// A factor in ten-thousandths.
-fn scale(text: &str) -> Option<u32> {
+pub(super) fn scale(text: &str) -> Option<u32> {
     let factor: f64 = text.parse().ok().filter(|factor| (0.0..=100.0).contains(factor))?;
     #[expect(
         clippy::cast_possible_truncation,
@@ -177,7 +177,10 @@ fn scale(text: &str) -> Option<u32> {
 }
 
 /// The value of a setting, None inside for the default; None if it is no valid value.
-fn parsed<T>(value: Option<&str>, parse: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
+pub(super) fn parsed<T>(
+    value: Option<&str>,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Option<Option<T>> {
     match value {
         None => Some(None),
         Some(text) => parse(text).map(Some),

@@ -409,6 +409,7 @@ fn encode_table(table: &TableState, state: &CatalogState) -> proto::Table {
         ranges,
         rules: table.rules.encode(),
         materialized: table.materialized.as_ref().map(|query| query.encode()),
+        is_balanced: table.is_balanced,
     }
 }
 
@@ -600,7 +601,17 @@ impl Decoder<'_> {
         let indexes = indexes.map(Arc::clone).collect();
         let damaged = damaged.into_iter().map(Arc::new).collect();
         let materialized = materialized.map(Arc::new);
-        let table = TableState { schema, indexes, tablets, division, damaged, rules, materialized };
+        let is_balanced = table.is_balanced;
+        let table = TableState {
+            schema,
+            indexes,
+            tablets,
+            division,
+            damaged,
+            rules,
+            materialized,
+            is_balanced,
+        };
         Ok(Decoded::Sound(table))
     }
 

@@ -27,6 +27,7 @@ pub mod log_replicas;
 pub mod manifest;
 pub mod mirror;
 pub mod proto;
+pub mod rebalance;
 pub mod reserved_ids;
 pub mod rewrites;
 pub mod rights;
@@ -512,6 +513,8 @@ pub struct TableState {
     pub rules: Arc<TableRules>,
     /// The query of its rows, if it is a materialized view.
     pub materialized: Option<Arc<Materialized>>,
+    /// Its tablets move by themselves for its devices to have about as many rows each ([`rebalance`]).
+    pub is_balanced: bool,
 }
 
 impl TableState {
@@ -552,13 +555,15 @@ impl TableState {
             .iter()
             .map(|id| state.devices.get(id).map_or_else(|| id.to_string(), |d| d.name.clone()))
             .collect();
-        match self.tablets.len() {
-            1 => names.join(", "),
+        let names = names.join(", ");
+        let placement = match self.tablets.len() {
+            1 => names,
             count => {
                 let division = self.division.describe(&self.schema);
-                format!("{}: {count} tablets by {division}", names.join(", "))
+                format!("{names}: {count} tablets by {division}")
             }
-        }
+        };
+        if self.is_balanced { format!("{placement}, rebalance = on") } else { placement }
     }
 
     /// The devices on which it lies, in the order of its tablets.

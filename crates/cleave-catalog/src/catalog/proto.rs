@@ -179,6 +179,32 @@ pub struct Upkeep {
     /// The highest epoch of the hosts before the last failover; 0: there was none.
     #[prost(uint64, tag = "132")]
     pub failover_epoch: u64,
+    /// Settings of automatic rebalancing; absent: the defaults.
+    #[prost(message, optional, tag = "140")]
+    pub rebalance: Option<Rebalance>,
+}
+
+/// Settings of automatic rebalancing.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Rebalance {
+    /// Whether tablets move by themselves; absent: yes.
+    #[prost(bool, optional, tag = "1")]
+    pub is_on: Option<bool>,
+    /// Seconds between two checks.
+    #[prost(uint32, optional, tag = "2")]
+    pub naptime_s: Option<u32>,
+    /// Share of its part of a table that a device may have in addition, in ten-thousandths.
+    #[prost(uint32, optional, tag = "3")]
+    pub threshold: Option<u32>,
+    /// Bytes of the smallest table that is balanced.
+    #[prost(uint64, optional, tag = "4")]
+    pub min_bytes: Option<u64>,
+    /// Bytes that are copied a second; 0: no limit.
+    #[prost(uint64, optional, tag = "5")]
+    pub rate: Option<u64>,
+    /// Numbers of devices that get no tablets by themselves.
+    #[prost(uint32, repeated, tag = "6")]
+    pub drained: Vec<u32>,
 }
 
 /// Space of one device that only manifests in log replicas may still use.
@@ -303,6 +329,9 @@ pub struct Table {
     /// The ranges of a column that decide in which tablet a row lies. Since format 15.
     #[prost(message, optional, tag = "13")]
     pub ranges: Option<Ranges>,
+    /// Its tablets move by themselves.
+    #[prost(bool, tag = "14")]
+    pub is_balanced: bool,
     /// Constraints on its rows; None: none. Since format 6.
     #[prost(message, optional, tag = "20")]
     pub rules: Option<TableRules>,

@@ -8,6 +8,7 @@ use cleave_media::Extent;
 use super::autovacuum::Autovacuum;
 use super::log_replicas::{KeptSpace, LogReplica};
 use super::manifest::blocks;
+use super::rebalance::Rebalance;
 use super::{DeviceId, proto};
 
 /// See the module's description.
@@ -23,6 +24,8 @@ pub struct Upkeep {
     pub version_retention_s: u32,
     /// Settings of automatic vacuum.
     pub autovacuum: Autovacuum,
+    /// Settings of automatic rebalancing.
+    pub rebalance: Rebalance,
     /// Log replicas on devices.
     pub log_replicas: Vec<LogReplica>,
     /// Space that only manifests in log replicas still use: not reused before these have a newer manifest.
@@ -53,6 +56,7 @@ impl Upkeep {
             log_replicas: self.log_replicas.iter().map(LogReplica::encode).collect(),
             kept: self.kept.iter().map(kept_message).collect(),
             failover_epoch: self.failover_epoch,
+            rebalance: self.rebalance.encode(),
         };
         (*self != Self::default()).then_some(message)
     }
@@ -81,6 +85,7 @@ impl Upkeep {
                 .collect::<Option<_>>()?,
             kept: message.kept.iter().map(kept_of).collect::<Option<_>>()?,
             failover_epoch: message.failover_epoch,
+            rebalance: Rebalance::decode(message.rebalance),
         })
     }
 }

@@ -24,12 +24,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use cleave_catalog::catalog::{CatalogState, DeviceId, TableState, TabletState};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::storage_error::StorageError;
 use cleave_catalog::tasks::joined;
+use cleave_fragment::waiting;
+use cleave_media::clock::Stopwatch;
 use cleave_media::{BLOCK_SIZE, BlockAddress, simulation};
 use cleave_store::{PageRef, SegmentDirectory, SegmentId, SegmentRef};
 use datafusion_common_runtime::SpawnedTask;
@@ -51,6 +54,8 @@ pub struct TableMove {
     engine: Arc<Engine>,
     table: u32,
     moved: MovedTablets,
+    /// Bytes that are copied a second before the table is locked; None: as many as can be.
+    rate: Option<u64>,
     /// By place in the table, with the device that each was copied from.
     copies: BTreeMap<usize, (Arc<Device>, TabletCopy)>,
     /// The catalog version of which the last copies are.
@@ -99,7 +104,14 @@ impl TableMove {
     /// Nothing of the table `table` is copied yet, of which `moved` is to move.
     pub fn new(engine: &Arc<Engine>, table: u32, moved: MovedTablets) -> Self {
         let engine = Arc::clone(engine);
-        Self { engine, table, moved, copies: BTreeMap::new(), held: None }
+        Self { engine, table, moved, rate: None, copies: BTreeMap::new(), held: None }
+    }
+
+    /// Copies at most `rate` bytes a second, so that others get most of the devices; None: as many as can be. What is
+    /// left for the commit is copied without a limit, since writers wait for it.
+    #[must_use]
+    pub fn at_rate(self, rate: Option<u64>) -> Self {
+        Self { rate, ..self }
     }
 
     /// Copies what is not copied yet, and makes it durable; returns the number of pages. None: the table is gone, or
@@ -114,7 +126,7 @@ impl TableMove {
         if !tablets.any(|(place, tablet)| self.moved.targets(place, tablet).is_some()) {
             return Ok(None);
         }
-        let count = self.copy_of(&table).await?;
+        let count = self.copy_of(&table, self.rate).await?;
         self.held = Some(state);
         step("move: copied")?;
         if count > 0 {
@@ -150,7 +162,7 @@ impl TableMove {
         let mut edit = CatalogEdit::begin(&engine).await?;
         let Some(table) = edit.next.table_by_id(self.table).map(Arc::clone) else { return Ok(()) };
         edit.next.find_whole_table(&table.schema.name)?;
-        self.copy_of(&table).await?;
+        self.copy_of(&table, None).await?;
         let mut changed = TableState::clone(&table);
         for (place, (from, copy)) in std::mem::take(&mut self.copies) {
             let tablet = changed.tablets.get_mut(place);
@@ -166,17 +178,17 @@ impl TableMove {
         engine.commit(Changes::settings(edit)).await.map(drop)
     }
 
-    async fn copy_of(&mut self, table: &TableState) -> Result<usize> {
+    async fn copy_of(&mut self, table: &TableState, rate: Option<u64>) -> Result<usize> {
         let mut count = 0;
         for (place, tablet) in table.tablets.iter().enumerate() {
             let Some(targets) = self.moved.targets(place, tablet) else { continue };
             // Whoever has moved the tablet meanwhile has put other pages at the old places.
             let copy = self.copies.get_mut(&place).filter(|(from, _)| from.id() == tablet.device);
             count += match copy {
-                Some((from, copy)) => copy.catch_up(from, tablet).await?,
+                Some((from, copy)) => copy.catch_up(from, tablet, rate).await?,
                 None => {
                     let from = self.engine.attached(tablet.device)?;
-                    let (copy, count) = TabletCopy::first(&from, tablet, targets).await?;
+                    let (copy, count) = TabletCopy::first(&from, tablet, targets, rate).await?;
                     self.copies.insert(place, (from, copy));
                     count
                 }
@@ -187,8 +199,8 @@ impl TableMove {
 }
 
 impl TabletCopy {
-    /// Copies a tablet from `source` to the emptiest of the devices `targets` that have room for it; returns the number
-    /// of its pages too.
+    /// Copies a tablet from `source` to the emptiest of the devices `targets` that have room for it, at most `rate`
+    /// bytes a second; returns the number of its pages too.
     ///
     /// # Errors
     /// As [`TableMove::copy`].
@@ -196,13 +208,14 @@ impl TabletCopy {
         source: &Arc<Device>,
         tablet: &TabletState,
         targets: &[Arc<Device>],
+        rate: Option<u64>,
     ) -> Result<(Self, usize)> {
         let mut targets = targets.to_vec();
         targets.sort_by_key(|device| device.space().used_blocks);
         let mut full = None;
         for device in targets {
             let mut copy = Self::new(device);
-            match copy.catch_up(source, tablet).await {
+            match copy.catch_up(source, tablet, rate).await {
                 Ok(count) => return Ok((copy, count)),
                 Err(error) if error.sqlstate() == DISK_FULL => full = Some(error),
                 Err(error) => return Err(error),
@@ -236,7 +249,12 @@ impl TabletCopy {
     }
 
     /// Copies the pages of `tablet` from `source` that are not copied; returns their number.
-    async fn catch_up(&mut self, source: &Arc<Device>, tablet: &TabletState) -> Result<usize> {
+    async fn catch_up(
+        &mut self,
+        source: &Arc<Device>,
+        tablet: &TabletState,
+        rate: Option<u64>,
+    ) -> Result<usize> {
         let missing = self.missing(tablet);
         let count = missing.len();
         let keys: Vec<PageKey> =
@@ -252,6 +270,7 @@ impl TabletCopy {
         let mut reads = std::pin::pin!(reads.buffered(PAGES_AT_ONCE));
         let mut batch = Batch::default();
         let mut last = None;
+        let mut pace = Pace { rate, stopwatch: Stopwatch::start(), bytes: 0 };
         for (key, (_, from)) in keys.into_iter().zip(missing) {
             let Some(read) = reads.next().await else { break };
             let (page, bytes) = read?;
@@ -259,6 +278,7 @@ impl TabletCopy {
                 self.write(std::mem::take(&mut batch), &mut last).await?;
             }
             batch.add((key, from, page), &bytes);
+            pace.copied(bytes.len()).await;
         }
         if !batch.bytes.is_empty() {
             self.write(batch, &mut last).await?;
@@ -365,6 +385,28 @@ impl Batch {
     fn add(&mut self, page: (PageKey, PageRef, PageRef), bytes: &Bytes) {
         self.bytes.extend_from_slice(bytes);
         self.pages.push(page);
+    }
+}
+
+/// How fast pages are copied.
+struct Pace {
+    /// Bytes a second; None: as many as can be.
+    rate: Option<u64>,
+    stopwatch: Stopwatch,
+    /// What was copied.
+    bytes: u64,
+}
+
+impl Pace {
+    /// Waits until `more` bytes may have been copied.
+    async fn copied(&mut self, more: usize) {
+        self.bytes = self.bytes.saturating_add(more as u64);
+        let Some(rate) = self.rate else { return };
+        let due_ms = self.bytes.saturating_mul(1000) / rate.max(1);
+        let early = Duration::from_millis(due_ms).saturating_sub(self.stopwatch.elapsed());
+        if !early.is_zero() {
+            waiting::sleep(early).await;
+        }
     }
 }
 

@@ -85,7 +85,7 @@ impl Rebuild {
         let lost = self.checked(&restored, table)?;
         let source = self.restored.attached(DeviceId::EMBEDDED)?;
         for (place, tablet) in lost {
-            let (copy, _) = TabletCopy::first(&source, &tablet, &self.targets).await?;
+            let (copy, _) = TabletCopy::first(&source, &tablet, &self.targets, None).await?;
             copy.sync().await?;
             self.copies.insert((table, place), (copy, tablet));
         }

@@ -1,9 +1,10 @@
-//! CREATE DEVICE, ALTER DEVICE … DRAIN and DROP DEVICE: devices are attached, emptied and removed while the database is
-//! in use. A lost one is [rebuilt](super::rebuild), and copies of a mirror are
+//! CREATE DEVICE, ALTER DEVICE … DRAIN and UNDRAIN, and DROP DEVICE: devices are attached, emptied and removed while
+//! the database is in use. A lost one is [rebuilt](super::rebuild), and copies of a mirror are
 //! [resynchronised](cleave_engine::write::resync).
 //!
 //! DRAIN [moves](super::tablet_moves) table by table. Each table is committed by itself: what was moved stays moved,
-//! whatever happens to the others, and the same statement goes on with the rest.
+//! whatever happens to the others, and the same statement goes on with the rest. From its begin the device is noted as
+//! drained, so that [rebalancing](crate::rebalance) does not fill it again, until UNDRAIN.
 
 use std::sync::Arc;
 
@@ -12,6 +13,8 @@ use cleave_catalog::catalog::{CatalogState, DeviceId, DeviceKind};
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_catalog::storage_error::StorageError;
 use cleave_engine::device::Device;
+use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
+use cleave_engine::storage_engine::commit::Changes;
 use cleave_engine::write::move_tablets::MovedTablets;
 use cleave_engine::write::resync::resync;
 use cleave_sql::statement::parse::DeviceStatement;
@@ -40,6 +43,11 @@ pub(super) async fn run(session: &mut Session, statement: DeviceStatement) -> Re
             resync(&database, &mirror, true).await.map(drop)
         }
         DeviceStatement::Drain { name, to } => drain(session, &name, &to).await,
+        DeviceStatement::Undrain { name } => {
+            let database = Arc::clone(&session.database);
+            let device = database.device_named(&name)?.id();
+            note_drained(&database, device, false).await
+        }
         DeviceStatement::Rebuild { name, to, backup, archive } => {
             rebuild::run(session, &name, &to, backup, archive).await
         }
@@ -71,6 +79,7 @@ async fn drain(session: &mut Session, name: &str, to: &[String]) -> Result<()> {
     }
     let replica_target = replica_target(&state, &from, &targets)?;
     drop(state);
+    note_drained(&database, from.id(), true).await?;
     // Tables that others create there meanwhile are moved as well.
     while let Some(table) = table_on(&database, from.id()) {
         let moved = MovedTablets::From(from.id(), targets.clone());
@@ -88,6 +97,21 @@ async fn drain(session: &mut Session, name: &str, to: &[String]) -> Result<()> {
         Some(damaged) => Err(damaged.error().into()),
         None => Ok(()),
     }
+}
+
+/// Notes whether `device` is drained, so that it gets no tablets by itself. Devices that are gone are forgotten.
+async fn note_drained(database: &Arc<Database>, device: DeviceId, is_drained: bool) -> Result<()> {
+    if database.catalog().upkeep.rebalance.drained.contains(&device) == is_drained {
+        return Ok(());
+    }
+    let mut edit = CatalogEdit::begin(database).await?;
+    let mut drained = std::mem::take(&mut edit.next.upkeep.rebalance.drained);
+    drained.retain(|known| *known != device && edit.next.devices.contains_key(known));
+    if is_drained {
+        drained.insert(device);
+    }
+    edit.next.upkeep.rebalance.drained = drained;
+    database.commit(Changes::settings(edit)).await.map(drop)
 }
 
 /// A table with a tablet on `device` that can be moved.

@@ -77,7 +77,11 @@ pub(super) async fn new_table(
     let rules =
         Arc::new(foreign_key_rules::with_foreign_keys(session, &edit.next, &own, rules, given)?);
     let schema = Arc::clone(&table.schema);
-    edit.put_table(TableState { rules, ..table });
+    let is_balanced = create.placement.is_balanced.unwrap_or_default();
+    if is_balanced && create.temporary.is_some() {
+        return Err(Error::unsupported("rebalance of a temporary table"));
+    }
+    edit.put_table(TableState { rules, is_balanced, ..table });
     if let Some(on_commit) = create.temporary {
         let own = sequences::owned_by(&edit.next, table_id).map(|sequence| sequence.id);
         definition.temporary.extend(own.chain([table_id]).map(|id| (id, on_commit)));
@@ -395,5 +399,14 @@ fn empty_table(
         tablets.push(Arc::new(TabletState::empty(TabletId(id), *device, own)));
     }
     let (damaged, rules) = (Vec::new(), Arc::default());
-    Ok(TableState { schema, indexes, tablets, division, damaged, rules, materialized: None })
+    Ok(TableState {
+        schema,
+        indexes,
+        tablets,
+        division,
+        damaged,
+        rules,
+        materialized: None,
+        is_balanced: false,
+    })
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cleave_catalog::catalog::autovacuum::Autovacuum;
+use cleave_catalog::catalog::rebalance::Rebalance;
 use cleave_catalog::error::{Error, NameKind, Result};
 use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
 use cleave_engine::storage_engine::commit::Changes;
@@ -41,6 +42,12 @@ async fn alter(database: &Arc<Database>, name: &str, value: Option<String>) -> R
         database.commit(Changes::settings(edit)).await?;
         return Ok(());
     }
+    if Rebalance::NAMES.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+        let mut edit = CatalogEdit::begin(database).await?;
+        edit.next.upkeep.rebalance.set(name, value.as_deref())?;
+        database.commit(Changes::settings(edit)).await?;
+        return Ok(());
+    }
     if name.eq_ignore_ascii_case(LOG_COPY) {
         let value = value.unwrap_or_default();
         let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -50,7 +57,7 @@ async fn alter(database: &Arc<Database>, name: &str, value: Option<String>) -> R
     }
     if !name.eq_ignore_ascii_case(ARCHIVE_DIRECTORY) {
         let names = [ARCHIVE_DIRECTORY, LOG_COPY, VERSION_RETENTION];
-        let names = names.into_iter().chain(Autovacuum::NAMES);
+        let names = names.into_iter().chain(Autovacuum::NAMES).chain(Rebalance::NAMES);
         return Err(Error::unknown(NameKind::Setting, name, names));
     }
     let directory = value.filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -118,6 +125,9 @@ pub(super) fn show(database: &Database, seen_log: &AtomicU64, name: &str) -> Opt
         return Some(state.upkeep.version_retention_s.to_string());
     }
     if let Some(shown) = state.upkeep.autovacuum.show(name) {
+        return Some(shown);
+    }
+    if let Some(shown) = state.upkeep.rebalance.show(name) {
         return Some(shown);
     }
     let directory = state.upkeep.archive_directory.as_ref();

@@ -72,6 +72,7 @@ mod profile;
 mod pruned_pages;
 mod query_log;
 mod ranges;
+mod rebalance;
 mod rebuild;
 mod recursion;
 mod reopened;

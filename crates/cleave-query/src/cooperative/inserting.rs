@@ -407,6 +407,7 @@ fn empty_table<'a>(
         damaged: Vec::new(),
         rules: Arc::default(),
         materialized: None,
+        is_balanced: false,
     }
 }
 

@@ -57,6 +57,7 @@ fn table(name: &str, columns: &[(&str, ColumnType)], key: &[u32]) -> Arc<TableSt
         damaged: Vec::new(),
         rules: Arc::default(),
         materialized: None,
+        is_balanced: false,
     })
 }
 

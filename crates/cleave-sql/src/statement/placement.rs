@@ -1,5 +1,5 @@
 //! Placement of a new table: `WITH (devices = (nas * 3, san), tablets = 4, tablet_by = hash (id))`, or
-//! `WITH (tablet_by = range (id), bounds = (1000, 2000))`, each also with `mirrors = 2`.
+//! `WITH (tablet_by = range (id), bounds = (1000, 2000))`, each also with `mirrors = 2` and `rebalance = on`.
 //!
 //! The syntax is PostgreSQL's for storage parameters, because a table lies on any number of devices and a tablespace is
 //! one name. PostgreSQL's own parameters concern pages that are changed in place, and its vacuum. Those that tools send
@@ -8,6 +8,7 @@
 
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::concat;
+use cleave_catalog::catalog::autovacuum::switch;
 use cleave_catalog::catalog::division::{Division, TABLET_COUNT_MAX};
 use cleave_catalog::error::{Error, Fault, Position, Result};
 use cleave_store::{Column, ColumnType, RangeBounds, StoreError, TableSchema};
@@ -27,6 +28,8 @@ pub struct Placement {
     pub tablet_count: Option<u32>,
     /// What decides the tablet of a row.
     pub division: Option<Division>,
+    /// Whether its tablets move by themselves to devices with fewer rows; None: not given, they do not.
+    pub is_balanced: Option<bool>,
 }
 
 /// A device, and how many of the tablets it takes beside others.
@@ -104,11 +107,18 @@ pub fn placement(options: &ast::CreateTableOptions, schema: &TableSchema) -> Res
                 }
                 is_new
             }
+            "rebalance" => {
+                let text = value.to_string();
+                let is_on = switch(text.trim_matches('\'')).ok_or_else(|| {
+                    invalid(format!("rebalance = {text}: say on or off")).at(position)
+                })?;
+                placement.is_balanced.replace(is_on).is_none()
+            }
             "bounds" => given.bounds.replace((listed(value), position)).is_none(),
             "fillfactor" | "parallel_workers" | "toast_tuple_target" => true,
             name if name.starts_with("autovacuum_") => true,
             _ => {
-                let hint = "there are device (or devices), mirrors, tablets, tablet_by and bounds";
+                let hint = "there are device (or devices), mirrors, tablets, tablet_by, bounds and rebalance";
                 let what = format!("storage parameter \"{name}\"");
                 return Err(unsupported(&what, Some(hint)).at(position));
             }
@@ -120,6 +130,10 @@ pub fn placement(options: &ast::CreateTableOptions, schema: &TableSchema) -> Res
         }
     }
     placement.division = given.division(schema, &mut placement.tablet_count)?;
+    if placement.is_balanced == Some(true) && placement.devices.iter().any(|one| one.weight > 1) {
+        let message = "rebalance = on gives all devices as many rows: it has no weights".to_owned();
+        return Err(invalid(message));
+    }
     Ok(placement)
 }
 

@@ -385,6 +385,7 @@ impl Statement {
                         "CREATE DEVICE"
                     }
                     DeviceStatement::Drain { .. }
+                    | DeviceStatement::Undrain { .. }
                     | DeviceStatement::Rebuild { .. }
                     | DeviceStatement::Resync { .. } => "ALTER DEVICE",
                     DeviceStatement::Drop { .. } => "DROP DEVICE",

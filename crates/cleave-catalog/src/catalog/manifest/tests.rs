@@ -1,5 +1,6 @@
 //! The manifest file: a written one is read; anything else is refused by name.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -16,6 +17,7 @@ use super::*;
 use crate::catalog::autovacuum::Autovacuum;
 use crate::catalog::log_replicas::LogReplica;
 use crate::catalog::mirror::MirrorCopy;
+use crate::catalog::rebalance::Rebalance;
 
 fn schema(name: &str, table_id: u32) -> TableSchema {
     let column = |id: u32, name: &str, column_type, not_null| Column {
@@ -108,6 +110,7 @@ fn state(directory: &Path) -> CatalogState {
         damaged: Vec::new(),
         rules: Arc::default(),
         materialized: None,
+        is_balanced: true,
     };
     let device = |id: u32, name: &str, kind| {
         let entry = DeviceEntry {
@@ -164,6 +167,12 @@ fn state(directory: &Path) -> CatalogState {
                 vec![Extent { start: BlockAddress(100), block_count: 3 }],
             )]),
             failover_epoch: 3,
+            rebalance: Rebalance {
+                is_on: Some(false),
+                rate: Some(0),
+                drained: BTreeSet::from([DeviceId(1)]),
+                ..Rebalance::default()
+            },
         },
         rights: Arc::default(),
         comments: Default::default(),
@@ -196,10 +205,12 @@ fn what_is_written_is_read() {
     assert_eq!((read.next_table, read.next_segment, read.next_device), (8, 3, 3));
     assert_eq!(read.devices, state.devices);
     assert_eq!(read.files, state.files);
+    assert_eq!(read.upkeep, state.upkeep);
     let (read, wrote) = (read.table("title").unwrap(), state.table("title").unwrap());
     assert_eq!(read.schema, wrote.schema);
     assert_eq!((&read.division, read.tablets.len()), (&Division::Hash(vec![2, 1]), 2));
     assert_eq!(read.tablets[1].device, DeviceId(2));
+    assert!(read.is_balanced);
     let (read, wrote) = (&read.tablets[0], &wrote.tablets[0]);
     assert_eq!(read.heap, wrote.heap);
     assert_eq!(read.version_map, wrote.version_map);

@@ -41,7 +41,48 @@ fn tablets_leave_devices_that_are_not_named() {
     assert!(moved(&tablets, 0).is_empty());
 }
 
+/// The next step for tablets with so many rows, on devices of these numbers, which may have a fifth more than a share.
+fn next(tablets: &[(u32, u64)], count: u32) -> Option<(usize, u32)> {
+    let tablets: Vec<_> = tablets.iter().map(|(device, rows)| (DeviceId(*device), *rows)).collect();
+    let step = step(&tablets, &devices(count), |share| share + share / 5);
+    step.map(|(place, device)| (place, device.0))
+}
+
+#[test]
+fn single_steps_are_worth_what_they_copy() {
+    // Other devices first, the largest tablet first.
+    assert_eq!(next(&[(0, 900), (0, 900), (7, 5), (7, 6)], 2), Some((3, 1)));
+    assert_eq!(next(&[(0, 100), (0, 100), (0, 100), (0, 100)], 2), Some((0, 1)));
+    assert_eq!(next(&[(1, 100), (0, 100), (0, 100), (0, 100)], 2), Some((1, 1)));
+    assert_eq!(next(&[(1, 100), (1, 100), (0, 100), (0, 100)], 2), None);
+    // Below the threshold.
+    assert_eq!(next(&[(0, 119), (1, 81)], 2), None);
+    // REBALANCE would: one row less for 45 that are copied.
+    let tablets = [(0, 60), (0, 45), (1, 59)];
+    assert_eq!(moved(&tablets, 2), [(1, 1)]);
+    assert_eq!(next(&tablets, 2), None);
+    assert_eq!(next(&[(0, 5)], 0), None);
+}
+
 proptest! {
+    #[test]
+    fn steps_come_to_an_end(
+        tablets in vec((0u32..6, 0u64..1000), 1..40),
+        count in 1u32..5,
+    ) {
+        let mut lie: Vec<_> = tablets.iter().map(|(at, rows)| (DeviceId(*at), *rows)).collect();
+        let mut steps = 0;
+        while let Some((place, device)) = step(&lie, &devices(count), |share| share + share / 5) {
+            let before = std::mem::replace(&mut lie[place].0, device);
+            prop_assert!(before != device);
+            steps += 1;
+            prop_assert!(steps <= 40 * 40, "{tablets:?}");
+            let back = step(&lie, &devices(count), |share| share + share / 5);
+            prop_assert!(back != Some((place, before)), "{tablets:?}");
+        }
+        prop_assert!(lie.iter().all(|(device, _)| device.0 < count));
+    }
+
     #[test]
     fn what_is_balanced_stays(
         tablets in vec((0u32..6, 0u64..1000), 1..40),

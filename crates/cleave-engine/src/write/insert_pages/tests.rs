@@ -82,6 +82,7 @@ fn divided(division: Division, devices: &[u32]) -> TableState {
         damaged: Vec::new(),
         rules: Arc::default(),
         materialized: None,
+        is_balanced: false,
     }
 }
 

@@ -49,6 +49,7 @@ fn table(division: Division, given: &[u64]) -> TableState {
         damaged: Vec::new(),
         rules: Arc::default(),
         materialized: None,
+        is_balanced: false,
     }
 }
 

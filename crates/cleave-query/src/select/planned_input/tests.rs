@@ -68,6 +68,7 @@ fn input(overflow_blocks: u32) -> PlannedInput {
         damaged: Vec::new(),
         rules: Arc::default(),
         materialized: None,
+        is_balanced: false,
     };
     PlannedInput::new(Arc::new(table))
 }

@@ -42,7 +42,7 @@ pub enum Define {
     },
     /// ALTER TABLE.
     AlterTable(AlterTable),
-    /// ALTER TABLE … MOVE TABLET, REBALANCE.
+    /// ALTER TABLE … MOVE TABLET, REBALANCE, SET (rebalance).
     PlaceTablets(PlaceTablets),
     /// ALTER INDEX … RENAME TO.
     RenameIndex {

@@ -1,5 +1,5 @@
-//! CREATE DEVICE, ALTER DEVICE … DRAIN, REBUILD and RESYNC, DROP DEVICE: devices of an open database. PostgreSQL has no
-//! such statements.
+//! CREATE DEVICE, ALTER DEVICE … DRAIN, UNDRAIN, REBUILD and RESYNC, DROP DEVICE: devices of an open database.
+//! PostgreSQL has no such statements.
 
 use std::path::PathBuf;
 
@@ -34,6 +34,11 @@ pub enum DeviceStatement {
         name: String,
         /// Where its tablets go; empty: to the others.
         to: Vec<String>,
+    },
+    /// ALTER DEVICE name UNDRAIN: it may get tablets by itself again.
+    Undrain {
+        /// The device.
+        name: String,
     },
     /// ALTER DEVICE name REBUILD [TO name, …] FROM 'backup' [ARCHIVE 'folder'].
     Rebuild {
@@ -86,6 +91,8 @@ impl Reader<'_> {
                 let name = self.device_name()?;
                 if self.take("drain") {
                     DeviceStatement::Drain { name, to: self.targets()? }
+                } else if self.take("undrain") {
+                    DeviceStatement::Undrain { name }
                 } else if self.take("rebuild") {
                     let to = self.targets()?;
                     self.must_take("from")?;
@@ -98,7 +105,7 @@ impl Reader<'_> {
                 } else if self.take("resync") {
                     DeviceStatement::Resync { name }
                 } else {
-                    return Err(self.expected("DRAIN, REBUILD or RESYNC"));
+                    return Err(self.expected("DRAIN, UNDRAIN, REBUILD or RESYNC"));
                 }
             }
             _ => {

@@ -111,7 +111,8 @@ impl Reader<'_> {
         })
     }
 
-    /// ALTER MATERIALIZED VIEW [IF EXISTS] name { RENAME [COLUMN] … TO … | OWNER TO … | MOVE TABLET … | REBALANCE }.
+    /// ALTER MATERIALIZED VIEW [IF EXISTS] name { RENAME [COLUMN] … TO … | OWNER TO … | MOVE TABLET … | REBALANCE | SET
+    /// (rebalance …) }.
     fn alter_materialized(&mut self) -> Result<Statement> {
         self.skip_words();
         let if_exists = self.if_exists()?;
@@ -123,7 +124,7 @@ impl Reader<'_> {
             return Ok(Statement::Role(Box::new(owner)));
         }
         if self.moves_tablets(0) {
-            return self.place_tablets((if_exists, table, position));
+            return self.place_tablets((if_exists, table, position), true);
         }
         if !self.take("rename") {
             return Err(Error::unsupported("this form of ALTER MATERIALIZED VIEW"));

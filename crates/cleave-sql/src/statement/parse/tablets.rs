@@ -1,6 +1,7 @@
-//! ALTER TABLE … MOVE TABLET and REBALANCE: tablets of a table go to other devices. PostgreSQL has no such actions, and
-//! a statement has no other action beside them.
+//! ALTER TABLE … MOVE TABLET, REBALANCE and SET (rebalance = …): tablets of a table go to other devices. PostgreSQL has
+//! no such actions, and a statement has no other action beside them.
 
+use cleave_catalog::catalog::autovacuum::switch;
 use cleave_catalog::error::{Position, Result};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
@@ -14,6 +15,8 @@ pub struct PlaceTablets {
     pub table: String,
     /// A table that does not exist is no error.
     pub if_exists: bool,
+    /// ALTER MATERIALIZED VIEW: it must be one.
+    pub is_materialized: bool,
     /// Where the table's name stands.
     pub position: Option<Position>,
     /// Which tablets go where.
@@ -35,6 +38,8 @@ pub enum Placing {
         /// The devices; empty: those on which the table lies.
         to: Vec<String>,
     },
+    /// SET (rebalance = on | off), or RESET (rebalance): whether they move by themselves.
+    ByItself(bool),
 }
 
 impl Placing {
@@ -44,6 +49,7 @@ impl Placing {
         match self {
             Self::Move { .. } => "ALTER TABLE ... MOVE TABLET",
             Self::Rebalance { .. } => "ALTER TABLE ... REBALANCE",
+            Self::ByItself(_) => "ALTER TABLE ... SET (rebalance)",
         }
     }
 }
@@ -56,25 +62,35 @@ impl Reader<'_> {
             return Ok(None);
         }
         let altered = self.altered_table()?;
-        self.place_tablets(altered).map(Some)
+        self.place_tablets(altered, false).map(Some)
     }
 
-    /// Whether MOVE TABLET or REBALANCE stands `place` tokens ahead.
+    /// Whether MOVE TABLET, REBALANCE, SET (rebalance or RESET (rebalance stands `place` tokens ahead.
     pub(super) fn moves_tablets(&self, place: usize) -> bool {
         match self.word_at(place).as_str() {
             "rebalance" => true,
             "move" => self.word_at(place + 1) == "tablet",
+            "set" | "reset" => {
+                self.parser.peek_nth_token(place + 1).token == Token::LParen
+                    && self.word_at(place + 2) == "rebalance"
+            }
             _ => false,
         }
     }
 
-    /// What stands behind the name of the table, which need not be there, and whose name stands at `position`.
+    /// What stands behind the name of the table, which need not be there, and whose name stands at `position`; whether
+    /// it must be a materialized view.
     pub(super) fn place_tablets(
         &mut self,
         (if_exists, table, position): (bool, String, Option<Position>),
+        is_materialized: bool,
     ) -> Result<Statement> {
         let placing = if self.take("rebalance") {
             Placing::Rebalance { to: self.targets()? }
+        } else if self.take("set") {
+            Placing::ByItself(self.by_itself(true)?)
+        } else if self.take("reset") {
+            Placing::ByItself(self.by_itself(false)?)
         } else {
             self.must_take("move")?;
             self.must_take("tablet")?;
@@ -85,8 +101,28 @@ impl Reader<'_> {
             self.must_take("to")?;
             Placing::Move { tablets, to: self.device_name()? }
         };
-        let place = PlaceTablets { table, if_exists, position, placing };
+        let place = PlaceTablets { table, if_exists, is_materialized, position, placing };
         Ok(Statement::Define(Box::new(Define::PlaceTablets(place))))
+    }
+
+    /// `(rebalance)`, or, where it may have a value, `(rebalance = on | off)`: what it is set to.
+    fn by_itself(&mut self, may_have_value: bool) -> Result<bool> {
+        self.parser.advance_token();
+        self.must_take("rebalance")?;
+        let mut is_on = may_have_value;
+        if may_have_value && self.parser.consume_token(&Token::Eq) {
+            let value = match self.parser.peek_token().token {
+                Token::Word(word) => word.value,
+                Token::Number(text, _) | Token::SingleQuotedString(text) => text,
+                _ => String::new(),
+            };
+            is_on = switch(&value).ok_or_else(|| self.expected("on or off"))?;
+            self.parser.advance_token();
+        }
+        match self.parser.consume_token(&Token::RParen) {
+            true => Ok(is_on),
+            false => Err(self.expected("a closing parenthesis")),
+        }
     }
 
     fn tablet_number(&mut self) -> Result<u32> {

@@ -71,7 +71,7 @@ fn a_mirror_has_copies() {
 #[test]
 fn contradictions_are_refused_where_they_stand() {
     for (sql, code, words) in [
-        ("ALTER DEVICE nas", "42601", "expected DRAIN, REBUILD or RESYNC"),
+        ("ALTER DEVICE nas", "42601", "expected DRAIN, UNDRAIN, REBUILD or RESYNC"),
         ("ALTER DEVICE nas RESYNC san", "42601", "the end of the statement"),
         ("ALTER DEVICE nas REBUILD", "42601", "expected FROM"),
         ("ALTER DEVICE nas REBUILD FROM san", "42601", "the folder of a backup"),
