@@ -272,6 +272,13 @@ pub struct Setting {
     set: fn(&mut Settings, Value),
 }
 
+/// Puts the value of a setting that is a text into its `place`.
+fn put_text(place: &mut String, value: Value) {
+    if let Value::Text(text) = value {
+        *place = text;
+    }
+}
+
 /// The values of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {
@@ -328,22 +335,14 @@ pub const LIST: &[Setting] = &[
         description: "Name of the client program, shown in the list of sessions",
         values: Values::Text,
         get: |settings| settings.application_name.clone(),
-        set: |settings, value| {
-            if let Value::Text(text) = value {
-                settings.application_name = text;
-            }
-        },
+        set: |settings, value| put_text(&mut settings.application_name, value),
     },
     Setting {
         name: "as_of",
         description: "Queries read the database as of this time, within version_retention; empty: as it is now",
         values: Values::Time,
         get: |settings| settings.as_of.clone(),
-        set: |settings, value| {
-            if let Value::Text(text) = value {
-                settings.as_of = text;
-            }
-        },
+        set: |settings, value| put_text(&mut settings.as_of, value),
     },
     batches::REUSE_MIN,
     Setting {

@@ -19,9 +19,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute, PageHome, PeerWay};
+use cleave_fragment::scattered_reads::in_order;
 use cleave_store::{PageColumns, PageRead, PageRef, PageSource, SegmentId, SegmentRef, StoreError};
 use futures::FutureExt;
-use futures::future::{BoxFuture, ready, try_join_all};
+use futures::future::{BoxFuture, ready};
 
 use crate::node::{HomeUnreachable, NodeEngine, Sibling};
 use crate::peers::{PeerLinks, PeerPages};
@@ -177,23 +178,15 @@ impl PageSource for HomePages {
             numbers.push(number);
             asked.push(read);
         }
-        let mut under_way = Vec::with_capacity(by_home.len());
+        let mut parts = Vec::with_capacity(by_home.len());
         for (place, (numbers, asked)) in by_home {
             let source = match self.at(place) {
                 Ok(source) => source,
                 Err(error) => return ready(Err(error)).boxed(),
             };
-            under_way.push(async move {
-                let pages = source.read(asked).await?;
-                Ok::<_, StoreError>(numbers.into_iter().zip(pages))
-            });
+            parts.push((numbers, source.read(asked)));
         }
-        async move {
-            let answers = try_join_all(under_way).await?;
-            let in_order: BTreeMap<usize, PageColumns> = answers.into_iter().flatten().collect();
-            Ok(in_order.into_values().collect())
-        }
-        .boxed()
+        in_order(parts).boxed()
     }
 
     fn read_overflow(

@@ -10,9 +10,9 @@
 //! 3. [`morsel`]: the units of input that partitions of a pipeline share (rule 3). [`index_filter`]: which rows of them
 //!    an index keeps. [`index_input`]: the index pages that a merge reads; [`page_sink`]: where it writes pages.
 //!    [`spill_space`]: where operators put rows that do not fit their memory. [`broadcast`]: rows that the host sends
-//!    with a fragment. [`read_ahead`] reads the next morsels while a scan decodes the present one. [`hand_down`]: hands
-//!    filters learnt by joins and top-k down to the scans below. [`stoppable_joins`]: cancels joins in their midst when
-//!    nobody wants their rows.
+//!    with a fragment. [`read_ahead`] reads the next morsels while a scan decodes the present one.
+//!    [`scattered_reads`] puts pages of several places in order. [`hand_down`]: hands filters learnt by joins and top-k
+//!    down to the scans below. [`stoppable_joins`]: cancels joins in their midst when nobody wants their rows.
 //!    [`filter_history`]: the rows of pages that conditions of earlier scans were true for. [`queues`]: which engine of
 //!    a storage node helps another one.
 //! 4. [`command`]: the commands of a host to a device, versioned, with a status that names its cause.
@@ -49,6 +49,7 @@ pub mod result_memory;
 pub mod row_locks;
 pub mod row_places;
 pub mod run_tasks;
+pub mod scattered_reads;
 pub mod spill_space;
 pub mod strip;
 pub mod waiting;

@@ -4,7 +4,7 @@
 //! Source: CORD, whose statements name the devices that compute and the one that keeps the output, or `LOCAL` for both
 //! (prescriptive execution).
 
-use super::{Setting, Settings, Split, Value, Values, When};
+use super::{Setting, Settings, Split, Values, When, put_text};
 
 /// The word for the devices that are there anyway.
 const LOCAL: &str = "local";
@@ -36,11 +36,7 @@ pub(super) const COMPUTE_ON: Setting = Setting {
     description: "Devices that run fragments: names, separated by commas, or local (where pages lie); empty: by cost",
     values: Values::Text,
     get: |settings| settings.compute_on.clone(),
-    set: |settings, value| {
-        if let Value::Text(text) = value {
-            settings.compute_on = text;
-        }
-    },
+    set: |settings, value| put_text(&mut settings.compute_on, value),
 };
 
 /// `default_device`.
@@ -49,11 +45,7 @@ pub(super) const DEFAULT_DEVICE: Setting = Setting {
     description: "Device for the rows of new tables; several names, separated by commas, divide a table",
     values: Values::Text,
     get: |settings| settings.default_device.clone(),
-    set: |settings, value| {
-        if let Value::Text(text) = value {
-            settings.default_device = text;
-        }
-    },
+    set: |settings, value| put_text(&mut settings.default_device, value),
 };
 
 /// `output_on`.
@@ -62,11 +54,7 @@ pub(super) const OUTPUT_ON: Setting = Setting {
     description: "Devices that keep rows which a statement makes: names, or local (that make them); empty: as placed",
     values: Values::Text,
     get: |settings| settings.output_on.clone(),
-    set: |settings, value| {
-        if let Value::Text(text) = value {
-            settings.output_on = text;
-        }
-    },
+    set: |settings, value| put_text(&mut settings.output_on, value),
 };
 
 impl Settings {

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use cleave_catalog::catalog::DeviceId;
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::Stack;
+use cleave_fragment::scattered_reads::in_order;
 use cleave_store::{PageColumns, PageRead, PageRef, PageSource, SegmentId, SegmentRef, StoreError};
 use futures::FutureExt;
-use futures::future::{BoxFuture, ready, try_join_all};
+use futures::future::{BoxFuture, ready};
 
 use crate::storage_engine::Engine;
 
@@ -84,16 +85,9 @@ impl PageSource for RoutedPages {
                 }
             }
         }
-        async move {
-            let answers = by_source.into_iter().map(|asked| async move {
-                let pages = asked.source.read(asked.reads).await?;
-                Ok::<_, StoreError>(asked.places.into_iter().zip(pages))
-            });
-            let answers = try_join_all(answers).await?;
-            let in_order: BTreeMap<usize, PageColumns> = answers.into_iter().flatten().collect();
-            Ok(in_order.into_values().collect())
-        }
-        .boxed()
+        let parts =
+            by_source.into_iter().map(|asked| (asked.places, asked.source.read(asked.reads)));
+        in_order(parts.collect()).boxed()
     }
 
     fn read_overflow(

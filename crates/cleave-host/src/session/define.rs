@@ -150,20 +150,20 @@ impl Filling {
     /// # Errors
     /// As [`output::place`].
     pub(super) fn place(&self, settings: &Settings, placement: &mut Placement) -> Result<()> {
-        let fragments = self.by_fragments.as_ref();
-        let makers = fragments.map(|all| all.devices().map(|device| device.name()));
-        if output::place(settings, makers, placement)? {
+        let makers = self
+            .by_fragments
+            .as_ref()
+            .map(|all| DeviceShare::of_all(all.devices().map(|device| device.name().to_owned())));
+        if output::place(settings, makers.as_deref(), placement)? {
             return Ok(());
         }
-        let Some(fragments) = fragments else { return Ok(()) };
-        let shares = fragments.devices().map(|device| DeviceShare::of(device.name().to_owned()));
-        let shares: Vec<DeviceShare> = shares.collect();
+        let Some(makers) = makers else { return Ok(()) };
         let usual = Settings::default();
         let is_free = *placement == Placement::default()
             && settings.default_device == usual.default_device
             && settings.default_tablets == usual.default_tablets;
-        if is_free && shares.len() > 1 {
-            placement.devices = shares;
+        if is_free && makers.len() > 1 {
+            placement.devices = makers;
         }
         Ok(())
     }

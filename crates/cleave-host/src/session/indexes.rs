@@ -136,10 +136,7 @@ async fn on_mirrors(
 /// The devices that `placement` names, or else `settings`.
 fn shares(placement: &Placement, settings: &Settings) -> Result<Vec<DeviceShare>> {
     match placement.devices.as_slice() {
-        [] => {
-            let names = device_list(&settings.default_device)?.into_iter();
-            Ok(names.map(DeviceShare::of).collect())
-        }
+        [] => Ok(DeviceShare::of_all(device_list(&settings.default_device)?)),
         shares => Ok(shares.to_vec()),
     }
 }

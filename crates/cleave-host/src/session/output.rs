@@ -61,20 +61,19 @@ fn keeps_rows(statement: &Statement) -> bool {
 ///
 /// # Errors
 /// [`Error::Unsupported`] for rows that the host makes and that are to stay where they are made; those of the names.
-pub(super) fn place<'a>(
+pub(super) fn place(
     settings: &Settings,
-    makers: Option<impl Iterator<Item = &'a str>>,
+    makers: Option<&[DeviceShare]>,
     placement: &mut Placement,
 ) -> Result<bool> {
     if settings.outputs() == Prescribed::Any || !placement.devices.is_empty() {
         return Ok(!placement.devices.is_empty());
     }
-    let names: Vec<String> = match (settings.outputs(), makers) {
-        (Prescribed::Named(names), _) => device_list(names)?,
-        (_, Some(makers)) => makers.map(str::to_owned).collect(),
+    placement.devices = match (settings.outputs(), makers) {
+        (Prescribed::Named(names), _) => DeviceShare::of_all(device_list(names)?),
+        (_, Some(makers)) => makers.to_vec(),
         (_, None) => return Err(not_local("rows that the host makes")),
     };
-    placement.devices = names.into_iter().map(DeviceShare::of).collect();
     Ok(true)
 }
 

@@ -47,6 +47,12 @@ impl DeviceShare {
     pub fn of(name: String) -> Self {
         Self { name, weight: 1 }
     }
+
+    /// Those of the devices called `names`.
+    #[must_use]
+    pub fn of_all(names: impl IntoIterator<Item = String>) -> Vec<Self> {
+        names.into_iter().map(Self::of).collect()
+    }
 }
 
 /// What is read of a division before all parameters are.
