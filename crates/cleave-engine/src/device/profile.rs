@@ -229,8 +229,7 @@ fn read(path: &Path, key: &str) -> Option<Profile> {
     (stored.key == key).then_some(profile)
 }
 
-/// The profile in the bytes of a file `device-<id>.profile`, wherever it was measured; None if they hold none of a
-/// device behind a link.
+/// The profile in the bytes of a file `device-<id>.profile`, wherever it was measured; None if they hold none.
 pub fn of_file(bytes: &[u8]) -> Option<Profile> {
     decode(bytes).map(|(_, profile)| profile)
 }

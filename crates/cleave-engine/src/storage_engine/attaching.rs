@@ -162,9 +162,10 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::UnknownName`], [`StorageError::HoldsTables`], [`StorageError::StillRead`],
-    /// [`StorageError::Attach`] for the embedded device and for a copy of a mirror, and those of a commit.
+    /// [`StorageError::Attach`] for the embedded device, for a copy of a mirror, and for a mirror whose pages a log
+    /// replica still needs; those of a commit.
     pub async fn remove_device(self: &Arc<Self>, name: &str) -> Result<Option<Error>> {
-        let mut edit = CatalogEdit::begin(self).await?;
+        let mut edit = self.begin_without_kept(name).await?;
         let device = self.device_named(name)?;
         if device.id() == DeviceId::EMBEDDED {
             return Err(refused(name, "it is the database's own, and stays"));
@@ -210,6 +211,30 @@ impl Engine {
         edit.next.devices.remove(&device.id());
         self.commit(Changes::settings(edit)).await?;
         Ok(device.give_up().await.err())
+    }
+
+    /// An edit in which no log replica has a manifest that names pages of `name`, if that is a mirror. Its copies stay
+    /// with the database, and what is kept of a mirror is known by its number alone: after a crash, others would write
+    /// over what such a manifest leads to.
+    async fn begin_without_kept(self: &Arc<Self>, name: &str) -> Result<CatalogEdit> {
+        let mirror = self.device_named(name).ok().filter(|device| device.is_mirror());
+        let mut edit = CatalogEdit::begin(self).await?;
+        let Some(mirror) = mirror else { return Ok(edit) };
+        // The first of these has the replicas follow, and the next one finds that they have.
+        for _ in 0..2 {
+            if !edit.next.upkeep.kept.contains_key(&mirror.id()) {
+                return Ok(edit);
+            }
+            self.commit(Changes::settings(edit)).await?;
+            edit = CatalogEdit::begin(self).await?;
+        }
+        match edit.next.upkeep.kept.contains_key(&mirror.id()) {
+            false => Ok(edit),
+            true => Err(refused(
+                name,
+                "a log replica still needs pages that lay on it; DROP DEVICE again once it has caught up",
+            )),
+        }
     }
 }
 

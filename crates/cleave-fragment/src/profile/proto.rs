@@ -113,8 +113,11 @@ impl SideProfile {
 }
 
 impl LinkProfile {
-    /// Encodes the profile of a link that is not embedded.
+    /// Encodes the profile; that of no link has no bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
+        if self.is_embedded {
+            return Vec::new();
+        }
         let (handshake_bytes, handshake_s) = self.handshakes.iter().copied().unzip();
         let link = LinkProto {
             origin: origin_code(self.origin),
@@ -131,6 +134,9 @@ impl LinkProfile {
     /// # Errors
     /// [`MalformedMessage`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, MalformedMessage> {
+        if bytes.is_empty() {
+            return Ok(Self::embedded());
+        }
         let link = LinkProto::decode(bytes)?;
         let is_time = |time: f64| time.is_finite() && time >= 0.0;
         let counts = (link.handshake_bytes.len(), link.handshake_s.len());

@@ -1,6 +1,6 @@
 //! Figures by name.
 
-use super::{FIGURE_COUNT, Figure, Origin, SideProfile};
+use super::{FIGURE_COUNT, Figure, LinkProfile, Origin, SideProfile};
 
 #[test]
 fn figures_stand_at_their_place_and_have_names_of_their_own() {
@@ -8,6 +8,18 @@ fn figures_stand_at_their_place_and_have_names_of_their_own() {
     assert_eq!(names.len(), FIGURE_COUNT);
     for (place, figure) in Figure::ALL.into_iter().enumerate() {
         assert_eq!(figure as usize, place);
+    }
+}
+
+#[test]
+fn links_are_read_as_they_were_written() {
+    let measured = LinkProfile { handshakes: vec![(4096, 1e-4)], ..LinkProfile::assumed() };
+    for link in [LinkProfile::embedded(), LinkProfile::assumed(), measured] {
+        assert_eq!(LinkProfile::from_bytes(&link.to_bytes()).unwrap(), link);
+    }
+    for bytes_per_second in [f64::INFINITY, f64::NAN, 0.0] {
+        let link = LinkProfile { bytes_per_second, ..LinkProfile::assumed() };
+        assert!(LinkProfile::from_bytes(&link.to_bytes()).is_err());
     }
 }
 

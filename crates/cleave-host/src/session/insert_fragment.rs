@@ -277,18 +277,22 @@ async fn planned(
     let Some(fragments) = fragments.filter(|fragments| fragments.fit(table)) else {
         return Ok(None);
     };
-    let placement = placement(settings, &fragments).await?;
+    let placement = placement(settings, &fragments, Some(table)).await?;
     Ok(placement.map(|placement| (fragments, placement)))
 }
 
-/// The choice for `fragments`; None: their rows are few.
-async fn placement(settings: &Settings, fragments: &InsertFragments) -> Result<Option<Placement>> {
+/// The choice for `fragments`, which insert into `table`, or into a new one; None: their rows are few.
+async fn placement(
+    settings: &Settings,
+    fragments: &InsertFragments,
+    table: Option<&TableState>,
+) -> Result<Option<Placement>> {
     let asked = asked(settings);
     let rows = fragments.row_estimate();
     if asked != UpdatePlacement::Device && rows <= LOCKED_ROWS_MAX as f64 {
         return Ok(None);
     }
-    let cost = fragments.cost().await?;
+    let cost = fragments.cost(table).await?;
     Ok(Some(Placement { rows, cost, asked, by_pages: true, by_keys: false }))
 }
 
@@ -446,7 +450,7 @@ pub(super) async fn of_new_table(
     let Some(fragments) = planned.into_table(&Arc::new(schema), &sources, &[])? else {
         return Ok(None);
     };
-    let placement = placement(settings, &fragments).await?;
+    let placement = placement(settings, &fragments, None).await?;
     Ok(placement.filter(Placement::is_by_pages).map(|_| fragments))
 }
 

@@ -39,11 +39,15 @@ const COPIES_MAX: u32 = 8;
 /// Runs ALTER TABLE … MOVE TABLET, REBALANCE or SET (rebalance).
 pub(super) async fn run(session: &mut Session, statement: PlaceTablets) -> Result<Outcome> {
     let done = Outcome::done("ALTER TABLE");
-    let PlaceTablets { table: name, if_exists, position, placing } = statement;
+    let PlaceTablets { table: name, if_exists, is_materialized, position, placing } = statement;
     let database = Arc::clone(&session.database);
     let table = {
         let state = session.names();
         rights::check_on(session, &state)?;
+        let is_view = state.table(&name).is_some_and(|table| table.materialized.is_some());
+        if is_materialized && !is_view && state.is_name_taken(&name) {
+            return Err(super::indexes::wrong_kind(&name, "a materialized view").at(position));
+        }
         if if_exists && !state.has_table_named(&name) {
             return Ok(done);
         }

@@ -462,6 +462,31 @@ async fn what_can_be_no_mirror_is_refused() {
     assert_eq!(row(&mut session, "SELECT count(*) FROM t").await, "1");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mirror_is_removed_once_log_replicas_need_no_page_of_it() {
+    let (directory, database) = fresh().await;
+    let (_outside, [_a, _b, mut c]) = three(&database).await;
+    let mut session = database.session();
+    run(&mut session, "CREATE DEVICE m WITH (mirrors = 'a, b')").await;
+    filled(&mut session, "WITH (device = m)").await;
+    run(&mut session, "ALTER SYSTEM SET log_replica = 'c'; CHECKPOINT").await;
+    run(&mut session, "CREATE TABLE u (id int) WITH (device = a); DROP TABLE t").await;
+    let mirror = database.device_named("m").unwrap().id();
+    assert!(database.catalog().upkeep.kept.contains_key(&mirror));
+    c.stop().await;
+    // The replica cannot follow, and has a manifest with pages of the mirror.
+    assert!(session.run("DROP DEVICE m").await.is_err());
+    assert_eq!(mirrors(&database), ["m"]);
+    c.start().await;
+    all_answer(&database).await;
+    run(&mut session, "DROP DEVICE m").await;
+    assert_eq!(mirrors(&database), Vec::<String>::new());
+    drop((session, database));
+    let database = open(directory.path()).await;
+    assert_clean(&database).await;
+    assert_eq!(row(&mut database.session(), "SELECT count(*) FROM u").await, "0");
+}
+
 /// The devices a, b and c, no mirror of these, and where they lie.
 async fn three(database: &Arc<Database>) -> (tempfile::TempDir, [Elsewhere; 3]) {
     let outside = tempfile::tempdir().unwrap();

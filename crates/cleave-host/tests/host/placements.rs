@@ -329,6 +329,13 @@ async fn a_move_that_is_refused_leaves_the_table_where_it_was() {
         ("ALTER TABLE v REBALANCE", "42809", "is not a table"),
         ("ALTER TABLE tt REBALANCE", "42P01", "\"tt\""),
         (
+            "ALTER MATERIALIZED VIEW t MOVE TABLET 0 TO nas",
+            "42809",
+            "\"t\" is not a materialized view",
+        ),
+        ("ALTER MATERIALIZED VIEW IF EXISTS v REBALANCE", "42809", "is not a materialized view"),
+        ("ALTER MATERIALIZED VIEW tt REBALANCE", "42P01", "\"tt\""),
+        (
             "BEGIN; ALTER TABLE t REBALANCE",
             "25001",
             "REBALANCE cannot run inside a transaction block",

@@ -52,10 +52,14 @@ async fn a_profile_is_measured_once_and_outlives_the_process() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_embedded_device_has_the_hosts_cores_and_no_link() {
     let outside = tempfile::tempdir().unwrap();
-    let (_directory, database, _served, _) = with_nas(outside.path()).await;
+    let (directory, database, _served, _) = with_nas(outside.path()).await;
     let embedded = cleave_host::DeviceId::EMBEDDED;
     let profile = database.profile(embedded, false).await.unwrap();
     assert!(profile.link.is_embedded);
     assert_eq!(profile.host, profile.device);
     assert_no_leak(&database);
+    drop(database);
+    // It is not measured again.
+    let database = open(directory.path()).await;
+    assert_eq!(database.profile(embedded, false).await.unwrap(), profile);
 }

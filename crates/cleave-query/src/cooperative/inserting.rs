@@ -31,7 +31,7 @@ use std::iter;
 use std::sync::Arc;
 
 use cleave_catalog::catalog::division::Division;
-use cleave_catalog::catalog::{TableState, TabletState};
+use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::Settings;
 use cleave_engine::device::Device;
@@ -234,20 +234,33 @@ impl InsertFragments {
         Ok(Arc::new(self.each.with_root(self.root(&no_target(&self.table))?)))
     }
 
-    /// What it costs to insert the rows in either way. Figures of devices that are not known are assumed.
+    /// What it costs to insert the rows into `table` in either way; None: into a new one, of which each device has one
+    /// tablet. Figures of devices that are not known are assumed.
     ///
     /// # Errors
     /// Those of a device that is not attached.
-    pub async fn cost(&self) -> Result<UpdateCost> {
+    pub async fn cost(&self, table: Option<&TableState>) -> Result<UpdateCost> {
         let mut each = Vec::new();
         for one in self.each.all() {
             let inputs = &one.part().inputs;
             let read = inputs.iter().map(|(_, input)| input.input.bytes_left() as f64);
             let bytes = one.row_estimate() * self.row_bytes();
-            let inserted = BulkInsert { bytes, bytes_read: read.sum(), writers: 1.0 };
+            let writers = table.map_or(1, |table| self.writers(table, one.device().id())) as f64;
+            let inserted = BulkInsert { bytes, bytes_read: read.sum(), writers };
             each.push((inserted, one.profile().await?));
         }
         Ok(UpdateCost::of_insert(&each))
+    }
+
+    /// The most cores of `device` that write to `table`: each to tablets of its own, where it does not matter which one
+    /// a row goes to.
+    fn writers(&self, table: &TableState, device: DeviceId) -> usize {
+        match table.division {
+            Division::LoadOrder => {
+                insert_pages::places_on(table, device, false).map_or(1, |places| places.len())
+            }
+            Division::RoundRobin | Division::Hash(_) | Division::Range(..) => 1,
+        }
     }
 
     fn row_bytes(&self) -> f64 {
@@ -282,9 +295,7 @@ impl InsertFragments {
         settings: &Settings,
         schema: &TableSchema,
     ) -> Result<Option<Vec<Destination>>> {
-        let devices: Vec<Arc<Device>> = self.devices().map(Arc::clone).collect();
-        let made = MadeOn { devices: &devices, lie_as: &|table| self.lie_as(table) };
-        Destination::begin(edit, settings, schema, made)
+        self.with_makers(|made| Destination::begin(edit, settings, schema, made))
     }
 
     /// The same beside the writers of the table.
@@ -297,9 +308,13 @@ impl InsertFragments {
         settings: &Arc<Settings>,
         schema: &TableSchema,
     ) -> Result<Option<(PageLoad, Vec<Destination>)>> {
+        self.with_makers(|made| PageLoad::begin(database, settings, schema, made))
+    }
+
+    /// What `begin` does with the devices that make the rows.
+    fn with_makers<T>(&self, begin: impl FnOnce(MadeOn<'_>) -> T) -> T {
         let devices: Vec<Arc<Device>> = self.devices().map(Arc::clone).collect();
-        let made = MadeOn { devices: &devices, lie_as: &|table| self.lie_as(table) };
-        PageLoad::begin(database, settings, schema, made)
+        begin(MadeOn { devices: &devices, lie_as: &|table| self.lie_as(table) })
     }
 
     /// Runs the fragments, all at once, each of which writes where its one of `to` says. None: a device refuses its

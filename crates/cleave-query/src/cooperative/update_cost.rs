@@ -12,7 +12,8 @@
 //!
 //!  rows of a query that are inserted:
 //!  by rows    pages read by all cores of the device + link, twice + rows encoded by a core of the host
-//!  by pages   pages read and rows encoded by cores of the device: as many as write a stage, one for a table
+//!  by pages   pages read and rows encoded by cores of the device: as many as write a stage,
+//!              or as a table in load order has tablets there
 //! ```
 //!
 //! Finding the rows is part of all and left out. The constants that are marked so were fitted to measurements with an

@@ -215,9 +215,10 @@ impl Staging {
                 let profile = database.known_profile(*id).await?;
                 let profile = profile.map_or_else(Profile::assumed, |known| Profile::clone(&known));
                 link_s = link_s.max(own_bytes / profile.link.bytes_per_second.max(1.0));
-                writers = writers.max(writers_of(own_rows, &profile));
-                let own = BulkInsert { bytes: own_bytes, bytes_read: 0.0, writers: writers as f64 };
-                each.push((own, profile));
+                let own_writers = writers_of(own_rows, &profile);
+                writers = writers.max(own_writers);
+                let writers = own_writers as f64;
+                each.push((BulkInsert { bytes: own_bytes, bytes_read: 0.0, writers }, profile));
             }
             let cost = UpdateCost::of_insert(&each);
             let offer = Offer {
