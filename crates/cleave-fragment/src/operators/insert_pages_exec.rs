@@ -26,8 +26,8 @@
 //! ```
 //!
 //! Invariants: pages have VIDs in their headers, so the table is the transaction's own, and one partition alone has the
-//! rows of a tablet. Memory is a page or two for each tablet, out of the fragment's budget. Source: Update NDP,
-//! section 4, and `docs/design/versions-and-commit.md`.
+//! rows of a tablet. Memory is a page or two for each tablet that gets rows, out of the fragment's budget. Source:
+//! Update NDP, section 4, and `docs/design/versions-and-commit.md`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -485,7 +485,7 @@ impl ExecutionPlan for InsertPagesExec {
             let writer = SegmentWriter::of_columns(*segment, &columns.schema, &ids, *class, 0);
             let writer = writer.map_err(external)?;
             let baseline = BaselineMetrics::new(&self.metrics, partition);
-            pages.push(PageWriting::new(writer, Arc::clone(&sink), baseline, &task)?);
+            pages.push(PageWriting::new(writer, Arc::clone(&sink), baseline, &task));
         }
         let rows = self.rows.execute(partition, task)?;
         let inserting = Inserting {

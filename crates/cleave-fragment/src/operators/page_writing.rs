@@ -3,7 +3,8 @@
 //! [`PageWriting::push`] hands the pages that become full to the context's [`PageSink`]; [`PageWriting::finish`] those
 //! of the remaining rows. [`PageWriting::report`] encodes the entries, which [`read_written`] reads on the host.
 //!
-//! Invariant: memory is a page or two, out of the fragment's budget.
+//! Invariant: memory is a page or two, out of the fragment's budget, once there are rows: a tablet that gets none takes
+//! none.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use prost::Message;
 use super::table_scan_exec::scan_page::external;
 use crate::page_sink::PageSink;
 
-/// Memory of a writer besides the rows that wait for their page.
+/// Memory of a writer that has got rows besides those that wait for their page.
 const WRITER_BYTES: usize = 1 << 20;
 /// Waiting rows, and the page that is made of them.
 const COPIES: usize = 2;
@@ -79,19 +80,17 @@ impl PageWriting {
         sink: Arc<dyn PageSink>,
         baseline: BaselineMetrics,
         task: &TaskContext,
-    ) -> Result<Self> {
-        let memory = MemoryConsumer::new("writing pages").register(task.memory_pool());
-        memory.try_grow(WRITER_BYTES)?;
-        Ok(Self {
+    ) -> Self {
+        Self {
             writer: Some(writer),
             sink,
             overflow: BTreeMap::new(),
             placed: BinaryBuilder::new(),
             placed_count: 0,
             baseline,
-            memory,
+            memory: MemoryConsumer::new("writing pages").register(task.memory_pool()),
             waiting_bytes: 0,
-        })
+        }
     }
 
     /// Whether rows may follow before the next report.

@@ -180,7 +180,7 @@ impl ExecutionPlan for WriteRowsExec {
         let writer = SegmentWriter::of_columns(*segment, &schema, columns, *class, numbers.start);
         let writer = writer.map_err(external)?.with_pages_below(numbers.end);
         let baseline = BaselineMetrics::new(&self.metrics, partition);
-        let pages = PageWriting::new(writer, sink, baseline, &task)?;
+        let pages = PageWriting::new(writer, sink, baseline, &task);
         let rows = self.rows.execute(partition, task)?;
         let writing = Writing { rows, pages, vid_last: None };
         let batches = stream::try_unfold(writing, |mut writing| async {

@@ -1,6 +1,8 @@
 //! Tests of limits on what a client's statements make grow; a session continues after each refusal.
 
-use crate::support::{fresh, refused, row, run};
+use cleave_host::{Database, OpenOptions};
+
+use crate::support::{embedded, fresh, refused, row, run};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_has_so_many_advisory_locks() {
@@ -69,6 +71,31 @@ async fn a_session_keeps_so_many_cursors() {
     assert_eq!(error.sqlstate(), "54000", "{error}");
     run(&mut session, "CLOSE c3; DECLARE c CURSOR WITH HOLD FOR SELECT 3").await;
     assert_eq!(row(&mut session, "FETCH c").await, "3");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn held_cursors_of_all_sessions_share_the_memory_of_queries() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = OpenOptions::new(embedded()).create(true).query_memory_bytes(8 << 20);
+    let database = Database::open(&directory.path().join("db"), options).await.unwrap();
+    let (mut session, mut other) = (database.session(), database.session());
+    let declare = |number| format!("DECLARE c{number} CURSOR WITH HOLD FOR SELECT 1");
+    let mut refusal = None;
+    for number in 0..100 {
+        match session.run(&declare(number)).await {
+            Ok(_) => assert!(number < 90),
+            Err(error) => refusal = refusal.or(Some((number, error))),
+        }
+    }
+    let (count, error) = refusal.unwrap();
+    assert!(count > 10 && error.sqlstate() == "53200", "{count}: {error}");
+    assert!(error.to_string().contains("cursors WITH HOLD"), "{error}");
+    assert_eq!(refused(&mut other, &declare(0)).await.sqlstate(), "53200");
+    // Others go on, and what is closed is given back.
+    run(&mut other, "BEGIN; DECLARE c CURSOR FOR SELECT 1; COMMIT").await;
+    run(&mut session, "CLOSE ALL").await;
+    run(&mut other, &declare(0)).await;
+    assert_eq!(row(&mut other, "FETCH c0").await, "1");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
