@@ -53,11 +53,12 @@ def main():
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, testbed.ended_by_signal)
     try:
-        if options.place == "testbed" and "CLEAVE_TESTBED_DIR" not in os.environ:
-            return in_testbed(options)
+        # Before the testbed, from which no packages can be had.
         psycopg = servers.psycopg()
         if psycopg is None:
             sys.exit("psycopg cannot be installed")
+        if options.place == "testbed" and "CLEAVE_TESTBED_DIR" not in os.environ:
+            return in_testbed(options)
         measure(options, psycopg)
     except testbed.NotPermitted as error:
         print(f"bench_cord: not permitted here: {error}", file=sys.stderr)

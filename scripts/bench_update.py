@@ -70,11 +70,12 @@ def main():
         self_test.run()
     if not bench.CLEAVE.exists():
         sys.exit(f"{bench.CLEAVE} is not there: run `cargo build --release`, or set CLEAVE_BINARY")
-    if options.place == "testbed" and "CLEAVE_TESTBED_DIR" not in os.environ:
-        return in_testbed(options)
+    # Before the testbed, from which no packages can be had.
     psycopg = servers.psycopg()
     if psycopg is None:
         sys.exit("psycopg cannot be installed")
+    if options.place == "testbed" and "CLEAVE_TESTBED_DIR" not in os.environ:
+        return in_testbed(options)
     bench.WORK.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=bench.WORK, prefix="update-") as folder:
         if options.quick:
