@@ -1,7 +1,8 @@
 //! Pages that a fragment reads and that do not lie on the media of the device that runs it.
 //!
-//! A host names the device on whose media a segment lies, its *home*. The device that runs the fragment reads the pages
-//! there that came with the fragment, and no others; one that cannot reach a home refuses the fragment.
+//! A host names the device on whose media a segment lies, its *home*: of the same node, or one that
+//! [`Execute::peers`](super::Execute::peers) says how to reach. The device that runs the fragment reads the pages there
+//! that came with the fragment, and no others; one that cannot reach a home refuses the fragment.
 
 use cleave_store::SegmentId;
 

@@ -65,6 +65,7 @@ mod own_tables;
 mod page_filters;
 mod pages;
 mod parts_of_with;
+mod peers;
 mod placements;
 mod planning;
 mod prepared;

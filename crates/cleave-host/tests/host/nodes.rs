@@ -26,7 +26,7 @@ async fn on_a_node(outside: &Path) -> (tempfile::TempDir, Arc<Database>, [Served
 }
 
 /// A device of `node` with one core, which the database has by this name.
-async fn attach(
+pub(crate) async fn attach(
     database: &Arc<Database>,
     outside: &Path,
     node: &Arc<Node>,
@@ -45,7 +45,7 @@ async fn attach(
 }
 
 /// The plan of `sql` with its figures.
-async fn analyzed(session: &mut Session, sql: &str) -> String {
+pub(crate) async fn analyzed(session: &mut Session, sql: &str) -> String {
     rows(session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n")
 }
 
@@ -207,7 +207,7 @@ async fn pages_that_a_named_device_cannot_reach_are_read_by_the_host() {
     let outside = tempfile::tempdir().unwrap();
     let (_directory, database, served, mut session) = on_a_node(outside.path()).await;
     let far = attach(&database, outside.path(), &Node::new("n2"), ("n2:a", [3; 16])).await;
-    run(&mut session, "SET default_device = 'n1:a'").await;
+    // On the embedded device, which has no address.
     fill(&mut session).await;
     let (sql, _) = STATEMENTS[1];
     let expected = row(&mut session, sql).await;

@@ -73,6 +73,7 @@ use super::figures::{FragmentFigures, HostTimeline};
 use super::given_rows::GivenRows;
 use super::homes::homes;
 use super::memory_share;
+use super::peers::PeerGrants;
 use super::prepared_fragment::PreparedFragment;
 use super::sent_rows::{Gathering, SentRows};
 use super::shared_run::{Begin, Failure, SharedRun};
@@ -447,11 +448,12 @@ impl FragmentExec {
         let is_followed = shares || recall.is_some();
         let streamed =
             if is_followed { morsels.last().cloned().unwrap_or_default() } else { Vec::new() };
-        let request = self.request(prepared, device, (&inputs, morsels), task).await?;
+        let mut request = self.request(prepared, device, (&inputs, morsels), task).await?;
+        let grants = PeerGrants::give(&self.context, device, &inputs, &mut request).await;
         let link = device.link().await.map_err(external)?;
         let spill = (&prepared.plan, self.context.settings().device_spill_bytes);
         let clock = Stopwatch::start();
-        match DeviceRun::begin(device, &link, request, spill).await {
+        match DeviceRun::begin(device, &link, (request, grants), spill).await {
             Ok(stream) => {
                 let run = stream.header();
                 let shares = shares && !stream.has_space();

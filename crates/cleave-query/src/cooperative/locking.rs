@@ -82,7 +82,7 @@ impl LockingQuery {
         if prepared.rows.sent.is_err() {
             return Ok(None);
         }
-        let (request, _) = self.whole.request(&self.node, &prepared, &task).await?;
+        let (request, _grants, _) = self.whole.request(&self.node, &prepared, &task).await?;
         let rows = (self.schema(), self.whole.query_memory_max());
         locked_on_device(self.device(), request, rows, job).await
     }

@@ -5,7 +5,7 @@
 //! Meanwhile the host may be [`stealing`] morsels, and [`feeding`] the run tightened filters; [`spill_space`] is where
 //! fragments that outgrow their memory spill; [`figures`] are measured on the way. A run that is lost is made again on
 //! the host without its [`given_rows`]. Queries of a batch ask for [`memory_share`]s. Pages may lie on other devices
-//! than the one that runs a fragment: their [`homes`].
+//! than the one that runs a fragment: their [`homes`], which it reads as their [`peers`] if they are of other nodes.
 //!
 //! A query that is one fragment as a whole ([`whole_fragment`]) may get a root that writes pages or
 //! locks rows: for [`changing`] rows, [`inserting`] or [`locking`] them. Rows that change may be [`found_rows`] of the
@@ -22,6 +22,7 @@ mod homes;
 pub mod inserting;
 pub mod locking;
 mod memory_share;
+mod peers;
 mod prepared_fragment;
 pub mod replacing;
 mod same_division;

@@ -23,6 +23,8 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use cleave_engine::device::{Claim, ClaimedRun, Device};
 
+use super::peers::PeerGrants;
+
 /// Blocks that are asked for at first, for each that the fragment reads: pages are compressed, spilled rows are not.
 const BLOCKS_FOR_ONE: u64 = 4;
 /// And beyond those.
@@ -38,6 +40,8 @@ pub(crate) struct DeviceRun {
     run: Run,
     /// How it may be begun again, until its first row is there.
     again: Option<Again>,
+    /// What other devices let it have, as long as it runs.
+    _grants: PeerGrants,
     waited: Duration,
 }
 
@@ -57,14 +61,14 @@ struct Again {
 }
 
 impl DeviceRun {
-    /// Begins `request`, which carries `plan`, with at most `spill_bytes` of space.
+    /// Begins `request`, which carries `plan` and shows `grants`, with at most `spill_bytes` of space.
     ///
     /// # Errors
     /// Those of the link and the device.
     pub(crate) async fn begin(
         device: &Arc<Device>,
         link: &Arc<dyn Link>,
-        request: Execute,
+        (request, grants): (Execute, PeerGrants),
         (plan, spill_bytes): (&Arc<dyn ExecutionPlan>, u64),
     ) -> Result<Self, LinkError> {
         let block_count_max = spill_bytes / BLOCK_SIZE as u64;
@@ -73,8 +77,16 @@ impl DeviceRun {
             helps.then(|| Again { request: request.clone(), block_count_max, failure: None });
         let (device, link) = (Arc::clone(device), Arc::clone(link));
         let (header, schema) = (request.header, plan.schema());
-        let mut begun =
-            Self { device, link, header, schema, run: Run::Over, again, waited: Duration::ZERO };
+        let mut begun = Self {
+            device,
+            link,
+            header,
+            schema,
+            run: Run::Over,
+            again,
+            _grants: grants,
+            waited: Duration::ZERO,
+        };
         match begun.link.execute(request).await {
             Ok(mut stream) => {
                 stream.expect_rows(Arc::clone(&begun.schema))?;

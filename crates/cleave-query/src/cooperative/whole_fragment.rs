@@ -32,6 +32,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use super::changing::{is_target, keeps_page_order};
 use super::fragment_exec::{FragmentExec, FragmentPart, KEY_FILTER_SHARE};
+use super::peers::PeerGrants;
 use super::prepared_fragment::PreparedFragment;
 use super::sent_rows::SentRows;
 use crate::planner;
@@ -309,7 +310,7 @@ impl WholeFragment {
         if !self.is_on_device || prepared.rows.sent.is_err() {
             return Ok(None);
         }
-        let (request, streamed) = self.request(node, prepared, task).await?;
+        let (request, _grants, streamed) = self.request(node, prepared, task).await?;
         let (device, plan) = (self.device(), node.device_plan());
         let returns = plan.downcast_ref::<ChangePagesExec>();
         let returns = returns.is_some_and(|changing| changing.changed().returned.is_some());
@@ -322,7 +323,7 @@ impl WholeFragment {
         self.planned.context.database().query_memory_max() as u64
     }
 
-    /// The command that runs `node`, and the morsels of what streams.
+    /// The command that runs `node`, what other devices let it have, and the morsels of what streams.
     ///
     /// # Errors
     /// Those of a device that cannot be asked what it is.
@@ -331,13 +332,15 @@ impl WholeFragment {
         node: &FragmentExec,
         prepared: &PreparedFragment,
         task: &TaskContext,
-    ) -> Result<(Execute, Vec<Morsel>)> {
+    ) -> Result<(Execute, PeerGrants, Vec<Morsel>)> {
         let inputs = prepared.inputs(&self.part)?;
         let morsels: Vec<Vec<Morsel>> =
             inputs.iter().map(|(_, input)| input.input.morsels()).collect();
         let streamed = morsels.last().cloned().unwrap_or_default();
-        let request = node.request(prepared, self.device(), (&inputs, morsels), task).await?;
-        Ok((request, streamed))
+        let device = self.device();
+        let mut request = node.request(prepared, device, (&inputs, morsels), task).await?;
+        let grants = PeerGrants::give(&node.context, device, &inputs, &mut request).await;
+        Ok((request, grants, streamed))
     }
 
     /// What it runs in on the host.

@@ -1,0 +1,147 @@
+//! What the host lets another device have on this one: the blocks that a fragment reads there, and outputs of runs, in;
+//! an address with a secret out, for as long as the grant is held.
+//!
+//! Invariant: a grant is ended when it is dropped, whatever became of its run. Where that cannot be told to the device,
+//! it ends there with this incarnation at the latest. The device's token stays here.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use cleave_catalog::catalog::{DeviceKind, RemoteDevice};
+use cleave_catalog::error::Result;
+use cleave_fragment::build_id;
+use cleave_fragment::command::peers::GRANTED_MAX;
+use cleave_fragment::command::{Grant, PeerAddress, PeerSecret, Reply, Request};
+use cleave_media::{Extent, random_bytes};
+use tokio::runtime::Handle;
+
+use super::Device;
+
+/// A grant on a device, which ends when this is dropped.
+#[derive(Debug)]
+pub struct DeviceGrant {
+    device: Arc<Device>,
+    number: u64,
+}
+
+impl Device {
+    /// Lets the device `bearer` have what lies in `extents` of this one, and `outputs` of its runs, each as run and
+    /// output. None: it could not reach this one, which has no address for others, or is of another build; they are too
+    /// many; or the system has no random bytes for a secret.
+    ///
+    /// # Errors
+    /// As [`Device::call`].
+    pub async fn grant(
+        self: &Arc<Self>,
+        bearer: &Self,
+        extents: Vec<Extent>,
+        outputs: Vec<(u64, u32)>,
+    ) -> Result<Option<(PeerAddress, DeviceGrant)>> {
+        let DeviceKind::Remote(remote) = &self.entry.kind else { return Ok(None) };
+        let extents = joined(extents);
+        let are_too_many = extents.len().max(outputs.len()) > GRANTED_MAX;
+        if are_too_many || !is_reachable(remote, bearer) {
+            return Ok(None);
+        }
+        if self.identity().await?.build != build_id() {
+            return Ok(None);
+        }
+        let Ok(secret) = random_bytes().map(PeerSecret) else { return Ok(None) };
+        // Unique among its grants, as each is a command.
+        let number = self.header().sequence;
+        let given = DeviceGrant { device: Arc::clone(self), number };
+        let action = "let another device read pages";
+        let grant = Grant { number, secret: secret.clone(), extents, outputs };
+        match self.call_within(self.timeout(), action, Request::Grant(grant)).await? {
+            Reply::Done => {}
+            other => return Err(self.strange(&other, action)),
+        }
+        let RemoteDevice { host, port, ca_pem, .. } = remote.clone();
+        Ok(Some((PeerAddress { host, port, ca_pem, grant: number, secret }, given)))
+    }
+
+    async fn end_grant(&self, number: u64) {
+        let request = Request::EndGrant { number };
+        // A device that is lost ends it with this incarnation.
+        drop(self.call_within(self.timeout(), "end a grant", request).await);
+    }
+}
+
+impl Drop for DeviceGrant {
+    fn drop(&mut self) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        let (device, number) = (Arc::clone(&self.device), self.number);
+        // Detached on purpose: nobody waits for it.
+        drop(runtime.spawn(async move { device.end_grant(number).await }));
+    }
+}
+
+/// Whether `bearer` gets to `remote` by the address that this host has. The embedded device is this host: what it reads
+/// elsewhere, the host's buffer pool has or keeps.
+fn is_reachable(remote: &RemoteDevice, bearer: &Device) -> bool {
+    match &bearer.entry.kind {
+        DeviceKind::Remote(bearer) => !is_loopback(&remote.host) || is_loopback(&bearer.host),
+        DeviceKind::Local(_) => true,
+        DeviceKind::Embedded | DeviceKind::Mirror(_) => false,
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// The blocks of `extents`, ascending and in as few as possible.
+fn joined(mut extents: Vec<Extent>) -> Vec<Extent> {
+    extents.sort_unstable_by_key(|extent| extent.start);
+    let mut joined: Vec<Extent> = Vec::new();
+    for extent in extents {
+        let before = joined.last().filter(|last| extent.start <= last.end());
+        let both = before.and_then(|last| {
+            let end = last.end().max(extent.end());
+            let block_count = u32::try_from(end.0.saturating_sub(last.start.0)).ok()?;
+            Some(Extent { start: last.start, block_count })
+        });
+        match (both, joined.last_mut()) {
+            (Some(both), Some(last)) => *last = both,
+            _ => joined.push(extent),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    //! How extents are joined, and who may reach whom is tested where there are devices.
+
+    use cleave_media::BlockAddress;
+
+    use super::*;
+
+    fn extent(start: u64, block_count: u32) -> Extent {
+        Extent { start: BlockAddress(start), block_count }
+    }
+
+    #[test]
+    fn extents_are_joined_where_they_touch() {
+        let apart = vec![extent(9, 1), extent(0, 4), extent(4, 2), extent(5, 1), extent(7, 2)];
+        assert_eq!(joined(apart), [extent(0, 6), extent(7, 3)]);
+        // No extent is larger than one can be.
+        let large = vec![extent(0, u32::MAX), extent(u64::from(u32::MAX), 2)];
+        assert_eq!(joined(large.clone()), large);
+        assert_eq!(joined(Vec::new()), []);
+    }
+
+    #[test]
+    fn addresses_of_this_machine_are_known() {
+        for (host, is_here) in [
+            ("localhost", true),
+            ("127.0.0.1", true),
+            ("127.3.2.1", true),
+            ("::1", true),
+            ("10.0.0.1", false),
+            ("storage1", false),
+        ] {
+            assert_eq!(is_loopback(host), is_here, "{host}");
+        }
+    }
+}
