@@ -6,9 +6,8 @@
 //!                                      pages on n3:a ─▶ n1:a, n1:b, n2:a   likewise: there is none of its node
 //! ```
 //!
-//! A device reads the pages of its node as its own, and those of other nodes over a link
-//! ([`peers`](crate::cooperative)). It refuses a fragment over pages that it cannot reach, and the host runs it: that is
-//! slower, and never wrong.
+//! A device reads the pages of its node as its own, and those of other nodes over a link. It refuses a fragment over
+//! pages that it cannot reach, and the host runs it: that is slower, and never wrong.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
