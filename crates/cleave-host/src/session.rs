@@ -640,7 +640,7 @@ impl Session {
                 Ok(Outcome::done(tag))
             }
             Statement::Batch(queries) => Box::pin(batch::run(self, queries)).await,
-            Statement::Batched => Box::pin(batch::next(self)).await?.collect().await,
+            Statement::Batched => Box::pin(batch::next_outcome(self)).await,
             Statement::BatchEnd => batch::end(self),
             Statement::Vacuum(vacuum) => Box::pin(vacuum::run(self, vacuum)).await,
             Statement::Nothing { tag } => Ok(Outcome::done(tag)),

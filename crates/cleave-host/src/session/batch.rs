@@ -9,7 +9,8 @@
 //! ```
 //!
 //! 1. [`run`] checks and plans the queries one after the other, all on one snapshot. One that needs no plan is answered
-//!    at once. Plans are made ahead as far as they fit a share of the memory of queries.
+//!    at once, while there is room for its rows. Plans are made ahead as far as they fit a share of the memory of
+//!    queries. A query whose functions do something is only run in its turn.
 //! 2. [`groups`] puts queries together that share columns, and [`Course`] lets groups on different devices run beside
 //!    each other. Within a group, scans [share what they evaluate](cleave_fragment::filter_history) because they are
 //!    under way at the same time.
@@ -28,7 +29,9 @@ use cleave_catalog::error::{Error, Fault, Position, Result};
 use cleave_catalog::settings::{BatchLimits, Settings};
 use cleave_engine::write::begun::byte_count;
 use cleave_plan::batch::{BatchQuery, Course, groups};
-use cleave_query::select::{LoggedQuery, QueryRequest, ReadView, least_memory, run_logged};
+use cleave_query::select::{
+    LoggedQuery, QueryRequest, ReadView, has_effects, least_memory, run_logged,
+};
 use cleave_sql::statement::{Parameters, ParsedStatement, Statement};
 use datafusion::sql::sqlparser::ast;
 use futures::future::join_all;
@@ -37,8 +40,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::charge::{Charge, share_of};
+use super::concerned::patiently;
 use super::started::{self, ResultRows, Started, charged};
-use super::{Outcome, Session, rights, search_path, under};
+use super::{Outcome, Session, output, rights, search_path, under};
 use crate::database::Database;
 
 /// The command tag of a query that has failed. Its error comes at the end.
@@ -64,6 +68,8 @@ enum Answer {
     Made(Started),
     /// It has more rows than fit, and runs in its turn.
     Later(Box<Asked>),
+    /// Nothing of it was done ahead.
+    InTurn(Box<Unplanned>),
     Failed,
 }
 
@@ -86,11 +92,21 @@ struct Asked {
     plan: Option<LoggedQuery>,
 }
 
+/// A query that is planned in its turn.
+struct Unplanned {
+    position: Position,
+    query: Box<ast::Query>,
+    text: String,
+    settings: Settings,
+}
+
 /// What a query needs.
 enum Ready {
     /// No plan.
     Made(Outcome),
     Planned(Box<Asked>),
+    /// Its turn.
+    InTurn(Box<Unplanned>),
 }
 
 /// What the groups of a batch have in common.
@@ -128,11 +144,14 @@ pub(super) async fn run(session: &mut Session, queries: Vec<ParsedStatement>) ->
     let (mut planned, mut held, mut view) = (Vec::new(), 0, None);
     for (place, parsed) in queries.into_iter().enumerate() {
         let position = parsed.position;
-        match Box::pin(ready(session, (place, parsed), &mut view)).await {
+        let known = (&mut view, &*sides.room);
+        match Box::pin(ready(session, (place, parsed), known)).await {
             Ok(Ready::Made(outcome)) => {
+                sides.room.give(&outcome);
                 let made = charged(&session.database, outcome);
                 answers.put(place, Ok(Answer::Made(made)));
             }
+            Ok(Ready::InTurn(query)) => answers.put(place, Ok(Answer::InTurn(query))),
             Ok(Ready::Planned(asked)) => {
                 let bytes = asked.plan.as_ref().map_or(0, LoggedQuery::held_bytes);
                 if held + bytes > bytes_max || plans.set(held + bytes).is_err() {
@@ -154,8 +173,31 @@ pub(super) async fn run(session: &mut Session, queries: Vec<ParsedStatement>) ->
     Ok(Outcome::done("BATCH BEGIN"))
 }
 
-/// The rows of the next query of the batch.
+/// The rows of the next query of the batch, once it has the first of them: until then, its failure stops no other.
 pub(super) async fn next(session: &mut Session) -> Result<Started> {
+    let (place, started) = Box::pin(taken(session)).await?;
+    let begun = match started {
+        Ok(Started::Rows(rows)) => {
+            let runtime = session.runtime.clone().unwrap_or_else(Handle::current);
+            rows.on(&runtime).begun().await.map(Started::Rows)
+        }
+        other => other,
+    };
+    Ok(begun.unwrap_or_else(|error| failed(session, place, error).into()))
+}
+
+/// All rows of the next query of the batch.
+pub(super) async fn next_outcome(session: &mut Session) -> Result<Outcome> {
+    let (place, started) = Box::pin(taken(session)).await?;
+    let outcome = match started {
+        Ok(started) => started.collect().await,
+        Err(error) => Err(error),
+    };
+    Ok(outcome.unwrap_or_else(|error| failed(session, place, error)))
+}
+
+/// The place of the next query of the batch, and its rows.
+async fn taken(session: &mut Session) -> Result<((usize, Option<Position>), Result<Started>)> {
     let database = Arc::clone(&session.database);
     let taken = slot(session).as_mut().and_then(|batch| {
         let answer = batch.answers.pop_front()?;
@@ -170,22 +212,30 @@ pub(super) async fn next(session: &mut Session) -> Result<Started> {
             position: None,
         });
     };
-    match answer {
-        Answer::Made(started) => Ok(started),
-        Answer::Failed => Ok(Started::Done { tag: FAILED.to_owned() }),
+    Ok(match answer {
+        Answer::Made(started) => ((place, None), Ok(started)),
+        Answer::Failed => ((place, None), Ok(Outcome::done(FAILED).into())),
         Answer::Later(asked) => {
-            let position = asked.position;
-            match Box::pin(asked.start(&database)).await {
-                Ok(rows) => Ok(Started::Rows(rows)),
-                Err(error) => {
-                    if let Some(batch) = slot(session) {
-                        Failure::note(&mut batch.failure, place, error.at(Some(position)));
-                    }
-                    Ok(Started::Done { tag: FAILED.to_owned() })
-                }
-            }
+            let position = Some(asked.position);
+            ((place, position), Box::pin(asked.start(&database)).await.map(Started::Rows))
         }
+        Answer::InTurn(query) => {
+            let position = Some(query.position);
+            ((place, position), Box::pin(query.start(session)).await)
+        }
+    })
+}
+
+/// The answer of the query at this place, which has failed.
+fn failed(
+    session: &mut Session,
+    (place, position): (usize, Option<Position>),
+    error: Error,
+) -> Outcome {
+    if let Some(batch) = slot(session) {
+        Failure::note(&mut batch.failure, place, error.at(position));
     }
+    Outcome::done(FAILED)
 }
 
 /// The end of the batch.
@@ -217,17 +267,18 @@ fn slot(session: &mut Session) -> &mut Option<Batch> {
 async fn ready(
     session: &mut Session,
     (place, parsed): (usize, ParsedStatement),
-    view: &mut Option<(String, ReadView)>,
+    known: (&mut Option<(String, ReadView)>, &Room),
 ) -> Result<Ready> {
     let ParsedStatement { statement, text, position, hints } = parsed;
     let Statement::Query(query) = statement else {
         return Err(Error::unsupported("a batch of anything but queries"));
     };
+    output::check_hints(None, &hints)?;
     let outer = session.hinted.clone();
     if let Some(own) = under(session.in_force(), &hints)? {
         session.hinted = Some(own);
     }
-    let planned = Box::pin(planned(session, &query, &text, view)).await;
+    let planned = Box::pin(planned(session, &query, &text, known)).await;
     let settings = session.in_force().clone();
     session.hinted = outer;
     Ok(match planned? {
@@ -236,6 +287,7 @@ async fn ready(
             let plan = Some(*plan);
             Ready::Planned(Box::new(Asked { place, position, query, text, settings, view, plan }))
         }
+        Planned::InTurn => Ready::InTurn(Box::new(Unplanned { position, query, text, settings })),
     })
 }
 
@@ -243,17 +295,21 @@ async fn ready(
 enum Planned {
     Made(Outcome),
     Query(Box<LoggedQuery>, ReadView),
+    InTurn,
 }
 
 async fn planned(
     session: &mut Session,
     query: &ast::Query,
     text: &str,
-    view: &mut Option<(String, ReadView)>,
+    (view, room): (&mut Option<(String, ReadView)>, &Room),
 ) -> Result<Planned> {
     search_path::check_path(session, text)?;
     rights::check_rights(session, || Statement::Query(Box::new(query.clone()))).await?;
     started::set_configs(session, query, &Parameters::default())?;
+    if room.is_full() || has_effects(query) {
+        return Ok(Planned::InTurn);
+    }
     if let Some(outcome) = Box::pin(started::without_plan(session, query, text)).await? {
         return Ok(Planned::Made(outcome));
     }
@@ -368,6 +424,23 @@ impl Asked {
     }
 }
 
+impl Unplanned {
+    /// Its rows, as those of a statement that begins now.
+    async fn start(self, session: &mut Session) -> Result<Started> {
+        let Self { query, text, settings, .. } = self;
+        let outer = session.hinted.replace(settings);
+        let (database, tables) = (Arc::clone(&session.database), session.concerned_by(&query));
+        let started = async {
+            search_path::check_path(session, &text)?;
+            rights::check_rights(session, || Statement::Query(query.clone())).await?;
+            started::start_query(session, &query, &text).await
+        };
+        let started = patiently(&database, tables, Box::pin(started)).await;
+        session.hinted = outer;
+        started
+    }
+}
+
 /// All rows of a query; None: they do not fit.
 async fn collected(plan: LoggedQuery, company: u32, sides: &Sides) -> Result<Option<ResultRows>> {
     let mut rows = ResultRows::running(plan.run(company).await?).on(&sides.runtime);
@@ -383,6 +456,20 @@ async fn collected(plan: LoggedQuery, company: u32, sides: &Sides) -> Result<Opt
     }
     share.keep();
     Ok(Some(ResultRows::made(rows.schema(), batches, charge)))
+}
+
+impl Room {
+    /// Takes what exists already, for good.
+    fn give(&self, outcome: &Outcome) {
+        if let Outcome::Rows { batches, .. } = outcome {
+            let bytes = batches.iter().map(byte_count).sum::<usize>();
+            self.taken.fetch_add(bytes, Relaxed);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.taken.load(Relaxed) >= self.bytes_max
+    }
 }
 
 /// What the rows of one query take of the room, given back when it is dropped.

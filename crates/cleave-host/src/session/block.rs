@@ -485,8 +485,8 @@ pub(super) fn check_not_failed(session: &Session) -> Result<()> {
 /// Records that a statement of a block has failed. An implicit block is undone at once. Another one keeps what ROLLBACK
 /// TO its last savepoint leaves: nobody can commit the rest, and others may wait for it.
 pub(super) fn note_failure(session: &mut Session) {
-    session.returns_alone = false;
-    (session.parts, session.measuring) = (None, None);
+    (session.returns_alone, session.parts, session.measuring) = (false, None, None);
+    super::batch::forget(session);
     match &mut session.block {
         Some(block) if block.implicit => undo_block(session),
         Some(block) => {

@@ -62,6 +62,8 @@ pub enum Started {
 /// Rows of a statement, some of which may not be computed yet.
 pub struct ResultRows {
     schema: SchemaRef,
+    /// Rows before those of the source.
+    ahead: Option<RecordBatch>,
     source: Source,
 }
 
@@ -347,7 +349,7 @@ impl From<Outcome> for Started {
     fn from(outcome: Outcome) -> Self {
         match outcome {
             Outcome::Rows { schema, batches } => {
-                Self::Rows(ResultRows { schema, source: Source::Made(batches.into(), None) })
+                Self::Rows(ResultRows::of(schema, Source::Made(batches.into(), None)))
             }
             Outcome::Done { tag } => Self::Done { tag },
         }
@@ -361,15 +363,19 @@ impl ResultRows {
         SchemaRef::clone(&self.schema)
     }
 
+    fn of(schema: SchemaRef, source: Source) -> Self {
+        Self { schema, ahead: None, source }
+    }
+
     /// Those of a query that runs.
     pub(super) fn running(running: RunningQuery) -> Self {
         let schema = running.described_schema();
-        Self { schema, source: Source::Running(Box::new(running)) }
+        Self::of(schema, Source::Running(Box::new(running)))
     }
 
     /// Rows that are made, with their charge.
     pub(super) fn made(schema: SchemaRef, batches: Vec<RecordBatch>, charge: Charge) -> Self {
-        Self { schema, source: Source::Made(batches.into(), Some(charge)) }
+        Self::of(schema, Source::Made(batches.into(), Some(charge)))
     }
 
     /// Up to `left` rows of a cursor; None: all that are left.
@@ -378,7 +384,7 @@ impl ResultRows {
         cursor: Arc<Mutex<CursorRows>>,
         left: Option<u64>,
     ) -> Self {
-        Self { schema, source: Source::Cursor { cursor, left } }
+        Self::of(schema, Source::Cursor { cursor, left })
     }
 
     /// The rows of `query`, which the threads of `runtime` begin at once to compute.
@@ -396,7 +402,7 @@ impl ResultRows {
         // Dropping the task stops its query.
         task.spawn_on(giving, runtime);
         let source = Source::Elsewhere { batches, _stop: StopOnDrop::from(&Stop::default()), task };
-        Self { schema, source }
+        Self::of(schema, source)
     }
 
     /// The same, computed by the threads of `runtime`; the caller's thread only waits for them. Rows computed already
@@ -411,7 +417,15 @@ impl ResultRows {
         let giving = async move { give_rows(*running, &give).await };
         task.spawn_on(wanted::until(move || is_stopped.is_raised(), giving), runtime);
         let source = Source::Elsewhere { batches, _stop: stop, task };
-        Self { schema: self.schema, source }
+        Self { schema: self.schema, ahead: self.ahead, source }
+    }
+
+    /// The same once the first of them are computed, or the error of computing these.
+    pub(super) async fn begun(mut self) -> Result<Self> {
+        if self.ahead.is_none() && !matches!(self.source, Source::Made(..)) {
+            self.ahead = self.next().await?;
+        }
+        Ok(self)
     }
 
     /// The next rows, if they are computed already; an inner None: the rows are at their end; an outer None: not
@@ -419,7 +433,7 @@ impl ResultRows {
     pub fn next_at_hand(&mut self) -> Option<Option<RecordBatch>> {
         match &mut self.source {
             Source::Made(batches, _) => Some(batches.pop_front()),
-            _ => None,
+            _ => self.ahead.take().map(Some),
         }
     }
 
@@ -433,6 +447,9 @@ impl ResultRows {
     )]
     pub fn next(&mut self) -> BoxFuture<'_, Result<Option<RecordBatch>>> {
         Box::pin(async move {
+            if let Some(batch) = self.ahead.take() {
+                return Ok(Some(batch));
+            }
             match &mut self.source {
                 Source::Made(batches, _) => Ok(batches.pop_front()),
                 Source::Running(running) => running.next().await,
@@ -487,7 +504,7 @@ mod tests {
             });
             let _stop = StopOnDrop::from(&Stop::default());
             let source = Source::Elsewhere { batches, _stop, task };
-            let mut rows = ResultRows { schema: SchemaRef::clone(&schema), source };
+            let mut rows = ResultRows::of(SchemaRef::clone(&schema), source);
             assert!(rows.next().await.unwrap().is_some());
             let end = rows.next().await;
             match panics {

@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cleave_host::{Database, Error, OpenOptions, Outcome, Session};
+use cleave_host::statement::parse_script;
+use cleave_host::{Database, Error, OpenOptions, Outcome, Session, Started};
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
 use crate::support::{embedded, fresh, refused, rows, run, text_of};
@@ -220,4 +221,89 @@ async fn rows_that_do_not_fit_memory_come_in_their_turn() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     panic!("memory of a batch is not given back");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn look_ups_that_do_not_fit_memory_wait_for_their_turn() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = OpenOptions::new(embedded()).create(true).query_memory_bytes(16 << 20);
+    let database = Database::open(directory.path(), options).await.unwrap();
+    let mut session = database.session();
+    run(
+        &mut session,
+        "CREATE TABLE t (a int PRIMARY KEY, note text);
+         INSERT INTO t SELECT v, repeat(md5(v::text), 12000) FROM generate_series(1, 20) AS s(v)",
+    )
+    .await;
+    let queries: Vec<String> =
+        (1..=20).map(|key| format!("SELECT note FROM t WHERE a = {key}")).collect();
+    let mut expected = Vec::new();
+    for query in &queries {
+        expected.push(rows(&mut session, query).await);
+    }
+    let texts: Vec<&str> = queries.iter().map(String::as_str).collect();
+    let script = batch(&texts);
+    let in_use = || database.query_runtime().memory_pool.reserved();
+    let mut statements = parse_script(&script).unwrap().into_iter();
+    session.start(statements.next().unwrap()).await.unwrap();
+    // An eighth of 16 MiB, and the last row that fitted no more.
+    assert!((1 << 20..3 << 20).contains(&in_use()), "{}", in_use());
+    for (parsed, expected) in statements.by_ref().take(20).zip(&expected) {
+        let Started::Rows(mut found) = session.start(parsed).await.unwrap() else {
+            panic!("no rows")
+        };
+        let mut batches = Vec::new();
+        while let Some(batch) = found.next().await.unwrap() {
+            batches.push(batch);
+        }
+        assert!(text_of(&batches) == *expected);
+    }
+    session.start(statements.next().unwrap()).await.unwrap();
+    assert_eq!(in_use(), 0);
+    // Rows that nobody will take, as their script has failed, are let go of.
+    session.start(parse_script(&script).unwrap().remove(0)).await.unwrap();
+    assert!(in_use() > 1 << 20);
+    session.fail_block();
+    assert_eq!(in_use(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn functions_that_do_something_are_called_once_and_in_order() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(
+        &mut session,
+        "CREATE SEQUENCE s; CREATE TABLE t (a int); SET index_scan = off;
+         INSERT INTO t SELECT v FROM generate_series(1, 3) AS g(v)",
+    )
+    .await;
+    let queries = [
+        "SELECT currval('s') + count(*) FROM t",
+        "SELECT nextval('s'), max(a) FROM t",
+        "SELECT currval('s') + count(*) FROM t",
+        "SELECT count(*) FROM t",
+        "SELECT pg_catalog.nextval('s')",
+        "SELECT setval('s', 40)",
+        "/*+ application_name(one) */ SELECT nextval('s'), current_setting('application_name')",
+    ];
+    let (found, error) = outcomes(&mut session, &batch(&queries)).await;
+    assert_eq!(error.unwrap().sqlstate(), "55000");
+    let found: Vec<&str> = found[1..].iter().map(|rows| rows[0].as_str()).collect();
+    assert_eq!(found, ["FAILED", "1,3", "4", "3", "2", "40", "41,one"]);
+    assert_eq!(rows(&mut session, "SELECT current_setting('application_name')").await, [""]);
+    // As the server runs it: one that fails in its turn stops no other.
+    let script = batch(&["SELECT nextval('s') / 0", "SELECT nextval('s')"]);
+    let mut tags = Vec::new();
+    let mut error = None;
+    for parsed in parse_script(&script).unwrap() {
+        match session.start(parsed).await {
+            Ok(Started::Done { tag }) => tags.push(tag),
+            Ok(Started::Rows(_)) => tags.push("rows".to_owned()),
+            Err(other) => error = Some(other),
+        }
+    }
+    assert_eq!(
+        (tags.join(" ").as_str(), error.unwrap().sqlstate()),
+        ("BATCH BEGIN FAILED rows", "22012")
+    );
 }

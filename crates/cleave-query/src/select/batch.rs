@@ -12,8 +12,13 @@ use cleave_plan::batch::BatchQuery;
 use cleave_plan::split::row_bytes;
 use cleave_store::ColumnRef;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::sql::sqlparser::ast;
 
-use super::{PlannedQuery, Purpose, QueryRequest, RunningQuery, plan};
+use super::statement_function::called;
+use super::{
+    PlannedQuery, Purpose, QueryRequest, RunningQuery, advisory_functions, backend_functions, plan,
+    result_functions, sequence_functions,
+};
 use crate::cooperative::fragment_exec::FragmentExec;
 use crate::query_engine::QueryEngine;
 use crate::query_log::OpenRecord;
@@ -127,6 +132,19 @@ impl LoggedQuery {
             rows.with_query(|query| of(&query.cuts.plan));
         }
     }
+}
+
+/// Whether `query` itself calls a function that does something: takes a lock or a number, ends a session. It must be
+/// called once, and after those of the queries before.
+#[must_use]
+pub fn has_effects(query: &ast::Query) -> bool {
+    let known = |name: &str| {
+        let name = name.strip_prefix("pg_catalog.").unwrap_or(name);
+        let of_locks = advisory_functions::NAMES.into_iter().chain(backend_functions::NAMES);
+        let mut all = of_locks.chain(sequence_functions::NAMES).chain([result_functions::NAME]);
+        all.find(|known| *known == name)
+    };
+    !called(query, known).is_empty()
 }
 
 /// Bytes for fragments of the one of `devices` that has the least; None: there is none, or one cannot be asked.

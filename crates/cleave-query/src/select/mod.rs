@@ -83,7 +83,7 @@ mod views;
 mod with_parts;
 mod with_scan_exec;
 
-pub use batch::{LoggedQuery, least_memory};
+pub use batch::{LoggedQuery, has_effects, least_memory};
 pub use deferred::DeferredQuery;
 pub use describe::{Described, all_known, describe, describe_over};
 pub use explain::{ExplainedChange, Measured, explain, explain_look_up, explained_columns};
