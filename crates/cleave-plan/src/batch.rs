@@ -24,7 +24,7 @@ const SCORE_OUTPUT: u64 = 1;
 /// A query of a batch, as far as it decides its place.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BatchQuery {
-    /// Devices that have pages of it.
+    /// Devices that have pages of it, or run fragments of it.
     pub devices: BTreeSet<u32>,
     /// Columns in conditions of its scans: table and column.
     pub filters: BTreeSet<(u32, u32)>,

@@ -89,7 +89,8 @@ impl LoggedQuery {
         }
     }
 
-    /// What decides its place in a batch: the columns of its scans, and the devices with their pages.
+    /// What decides its place in a batch: the columns of its scans, the devices with their pages, and those that
+    /// run its fragments.
     #[must_use]
     pub fn about(&self) -> BatchQuery {
         let mut about = BatchQuery::default();
@@ -158,7 +159,7 @@ pub async fn least_memory(database: &Arc<QueryEngine>, devices: &BTreeSet<u32>) 
     least
 }
 
-/// Notes the columns of the scans of `plan`.
+/// Notes the columns of the scans of `plan`, and the devices that run fragments of it.
 fn note_columns(plan: &Arc<dyn ExecutionPlan>, about: &mut BatchQuery) {
     if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
         let scan = scan.scan();
@@ -170,6 +171,9 @@ fn note_columns(plan: &Arc<dyn ExecutionPlan>, about: &mut BatchQuery) {
         about.outputs.extend(scan.output.columns.iter().filter_map(named));
     }
     if let Some(fragment) = plan.downcast_ref::<FragmentExec>() {
+        // Under `compute_on` these are others than those with its pages.
+        let devices = fragment.devices().into_iter().flatten();
+        about.devices.extend(devices.map(|device| device.0));
         note_columns(fragment.device_plan(), about);
     }
     plan.children().into_iter().for_each(|child| note_columns(child, about));
