@@ -41,7 +41,7 @@ The options from --id-file to --port-file are for the --media before them, the o
                           beside --listen
   --cores N               threads that run fragments (default: all cores, divided among the devices)
   --memory BYTES          memory for fragments, as in 256MiB (default: 256MiB)
-  --filter-history BYTES  memory for which rows conditions were true for (default: 32MiB)
+  --filter-history BYTES  memory for which rows conditions were true for (default: 32MiB; 0: none)
   --port-file FILE        write the port to FILE once hosts can connect
 
   --node NAME             the node's name: letters, digits, -, _ and .
@@ -212,7 +212,10 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Invocation, Failur
                 engine.memory_bytes = Some(bytes_of(&name, value().ok_or_else(missing)?)?)
             }
             "--filter-history" => {
-                engine.filter_history_bytes = Some(bytes_of(&name, value().ok_or_else(missing)?)?)
+                let size = value().ok_or_else(missing)?;
+                let is_none = size == "0";
+                let bytes = if is_none { 0 } else { bytes_of(&name, size)? };
+                engine.filter_history_bytes = Some(bytes);
             }
             "--rate-cap" => options.rate_cap = Some(bytes_of(&name, value().ok_or_else(missing)?)?),
             "--port-file" => engine.port_file = Some(value().ok_or_else(missing)?.into()),

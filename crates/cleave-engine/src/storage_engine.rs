@@ -48,6 +48,7 @@ use cleave_catalog::query_memory::query_runtime;
 use cleave_catalog::settings::Stack;
 use cleave_catalog::storage_error::StorageError;
 use cleave_fragment::command::{LOOKING_EPOCH, Ownership};
+use cleave_fragment::filter_history::{FILTER_HISTORY_BYTES, FilterHistory};
 use cleave_fragment::link::Link;
 use cleave_fragment::profile::SideProfile;
 use cleave_fragment::waiting;
@@ -110,6 +111,8 @@ pub struct OpenOptions {
     pub buffer_pool_bytes: u64,
     /// Bytes that the operators of all queries may hold on the host.
     pub query_memory_bytes: u64,
+    /// Bytes of the host's [filter history](cleave_fragment::filter_history); 0: it has none.
+    pub filter_history_bytes: u64,
     /// How long a device is waited for that does not answer.
     pub device_timeout: Duration,
 }
@@ -122,6 +125,7 @@ impl OpenOptions {
             embedded,
             buffer_pool_bytes: BUFFER_POOL_BYTES_DEFAULT,
             query_memory_bytes: QUERY_MEMORY_BYTES_DEFAULT,
+            filter_history_bytes: FILTER_HISTORY_BYTES,
             device_timeout: DEVICE_TIMEOUT_DEFAULT,
         }
     }
@@ -144,6 +148,13 @@ impl OpenOptions {
     #[must_use]
     pub fn query_memory_bytes(mut self, bytes: u64) -> Self {
         self.query_memory_bytes = bytes;
+        self
+    }
+
+    /// Bytes of the host's filter history; 0: it has none.
+    #[must_use]
+    pub fn filter_history_bytes(mut self, bytes: u64) -> Self {
+        self.filter_history_bytes = bytes;
         self
     }
 
@@ -183,6 +194,7 @@ pub struct Engine {
     published: Mutex<VecDeque<(u64, Weak<CatalogState>)>>,
     devices: RwLock<BTreeMap<DeviceId, Arc<HostPages>>>,
     pool: Arc<BufferPool>,
+    filter_history: Arc<FilterHistory>,
     statistics: StatisticsStore,
     runtime: Arc<RuntimeEnv>,
     pub(crate) last_shipped: LastShipped,
@@ -354,6 +366,7 @@ impl Engine {
             rewritten_count: AtomicU64::new(0),
             devices: RwLock::new(devices),
             pool,
+            filter_history: Arc::new(FilterHistory::new(options.filter_history_bytes)),
             runtime: query_runtime(options.query_memory_bytes, spills)?,
             last_shipped: LastShipped::default(),
             host_profile: Known::default(),
@@ -406,6 +419,11 @@ impl Engine {
     /// The buffer pool that all sessions share.
     pub fn buffer_pool(&self) -> &Arc<BufferPool> {
         &self.pool
+    }
+
+    /// What conditions of the host's scans were true for.
+    pub fn filter_history(&self) -> &Arc<FilterHistory> {
+        &self.filter_history
     }
 
     /// What ANALYZE found of the table `table_id`.

@@ -11,7 +11,6 @@ use cleave_catalog::backends::Backends;
 use cleave_catalog::catalog::TableState;
 use cleave_engine::space_holders::SpaceHolder;
 use cleave_engine::storage_engine::Engine;
-use cleave_fragment::filter_history::{FILTER_HISTORY_BYTES, FilterHistory};
 use cleave_sql::copy::InputMemory;
 
 use crate::planner::LastStates;
@@ -32,8 +31,6 @@ pub struct QueryEngine {
     pub(crate) results: HeldResults,
     /// Results on devices.
     pub(crate) result_sets: Arc<ResultSets>,
-    /// What conditions of the host's scans were true for.
-    pub(crate) filter_history: Arc<FilterHistory>,
     /// Materialized views whose rows are made in the background.
     pub populations: Arc<Populations>,
     /// The rows of small tables.
@@ -53,7 +50,6 @@ impl QueryEngine {
         Arc::new(Self {
             engine,
             result_sets,
-            filter_history: Arc::new(FilterHistory::new(FILTER_HISTORY_BYTES)),
             query_log: Arc::default(),
             optimised: OptimisedPlans::default(),
             last_states: LastStates::default(),

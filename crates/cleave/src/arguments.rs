@@ -48,6 +48,9 @@ pub(crate) struct Place {
     /// Memory for running queries, besides the page cache, as in 256MB
     #[arg(long, value_name = "BYTES", value_parser = bytes, global = true)]
     pub(crate) query_memory: Option<u64>,
+    /// Memory for which rows conditions of the host's scans were true for, as in 32MB; 0: none
+    #[arg(long, value_name = "BYTES", value_parser = bytes, global = true)]
+    pub(crate) filter_history: Option<u64>,
     /// Seconds to wait for a device that does not answer; 60 by default
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), global = true)]
     pub(crate) device_timeout: Option<u32>,
@@ -60,6 +63,8 @@ pub(crate) struct MemoryBudgets {
     pub(crate) buffer_pool: Option<u64>,
     /// Memory of operators, in bytes.
     pub(crate) query: Option<u64>,
+    /// The filter history, in bytes.
+    pub(crate) filter_history: Option<u64>,
     /// The time limit of a device, in seconds.
     pub(crate) device_timeout: Option<u32>,
 }
@@ -67,8 +72,12 @@ pub(crate) struct MemoryBudgets {
 impl Place {
     /// The given budgets.
     pub(crate) fn memory(&self) -> MemoryBudgets {
-        let (buffer_pool, query) = (self.buffer_pool, self.query_memory);
-        MemoryBudgets { buffer_pool, query, device_timeout: self.device_timeout }
+        MemoryBudgets {
+            buffer_pool: self.buffer_pool,
+            query: self.query_memory,
+            filter_history: self.filter_history,
+            device_timeout: self.device_timeout,
+        }
     }
 }
 
@@ -148,7 +157,13 @@ pub(crate) fn parse(
         Subcommands::Inspect(options) => Command::Inspect(options),
         Subcommands::Device(options) => Command::Device(options),
         Subcommands::Simulate(options) => Command::Simulate(options),
-        Subcommands::DeviceProcess { arguments } => Command::DeviceProcess { arguments },
+        Subcommands::DeviceProcess { mut arguments } => {
+            // Where it stands first, it was taken for the host's option of that name.
+            if let Some(bytes) = line.place.filter_history {
+                arguments.insert(0, format!("--filter-history={bytes}").into());
+            }
+            Command::DeviceProcess { arguments }
+        }
     };
     Ok(Invocation { place: line.place, command })
 }

@@ -111,6 +111,9 @@ pub(crate) fn open_options(create: Create, memory: MemoryBudgets) -> OpenOptions
     if let Some(bytes) = memory.query {
         options = options.query_memory_bytes(bytes);
     }
+    if let Some(bytes) = memory.filter_history {
+        options = options.filter_history_bytes(bytes);
+    }
     if let Some(seconds) = memory.device_timeout {
         options = options.device_timeout(Duration::from_secs(u64::from(seconds)));
     }

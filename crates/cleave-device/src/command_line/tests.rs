@@ -26,6 +26,9 @@ fn values_follow_or_are_joined() {
     assert_eq!(engine.listen.as_deref(), Some("[::1]:0"));
     assert_eq!((engine.cores, engine.memory_bytes), (Some(3), Some(1 << 30)));
     assert_eq!(engine.filter_history_bytes, Some(1_000_000));
+    let none = parsed(&["--filter-history=0"]).unwrap();
+    assert_eq!(none.engines.first().and_then(|engine| engine.filter_history_bytes), Some(0));
+    assert!(parsed(&["--filter-history=-1"]).is_err() && parsed(&["--memory=0"]).is_err());
     assert!(!options.until_stdin_closes);
     assert!(parsed(&["--until-stdin-closes"]).unwrap().until_stdin_closes);
     assert!(parsed(&["--until-stdin-closes=yes"]).is_err());

@@ -111,6 +111,7 @@ impl Engine {
         OpenOptions::new(Arc::clone(&self.embedded))
             .buffer_pool_bytes(BUFFER_POOL_BYTES_BESIDE)
             .query_memory_bytes(QUERY_MEMORY_BYTES_BESIDE)
+            .filter_history_bytes(0)
             .device_timeout(self.device_timeout)
     }
 }

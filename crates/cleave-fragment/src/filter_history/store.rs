@@ -98,9 +98,9 @@ impl HistoryUse {
         Self { history: Arc::clone(history), mode, run, scans: Arc::default() }
     }
 
-    /// The history; None: it is not to be used.
+    /// The history; None: it is not to be used, or keeps nothing.
     pub(crate) fn history(&self) -> Option<&Arc<FilterHistory>> {
-        (self.mode != HistoryMode::Off).then_some(&self.history)
+        (self.mode != HistoryMode::Off && self.history.bytes_max > 0).then_some(&self.history)
     }
 
     /// Numbers the leaves of `formula`, which a scan of the run begins to evaluate, and finds the wider ones that are
@@ -249,11 +249,6 @@ impl FilterHistory {
     fn get(&self, leaf: LeafId, page: &PageKey) -> Option<Arc<LeafRows>> {
         let key = EntryKey { page: *page, leaf };
         self.entries.get(&key).filter(|rows| rows.row_count == page.row_count)
-    }
-
-    /// Whether anything can be kept.
-    pub(crate) fn has_room(&self) -> bool {
-        self.bytes_max > 0
     }
 
     /// Whether it is known for which rows of `page` `leaf` is true. This is no question that counts.

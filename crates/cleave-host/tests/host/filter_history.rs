@@ -1,10 +1,10 @@
 //! Tests of the filter history: scans on either side give the rows of scans without it while rows change, and leave
 //! pages unread.
 
-use cleave_host::Session;
+use cleave_host::{Database, OpenOptions, Session};
 
 use crate::devices::attach_nas;
-use crate::support::{fresh, refused, rows, run};
+use crate::support::{embedded, fresh, refused, row, rows, run};
 
 /// Zone maps say nothing of these.
 const CONDITIONS: [&str; 6] = [
@@ -117,4 +117,26 @@ async fn pages_are_not_read_again_for_the_same_condition() {
     assert_eq!(counts(&mut session, sql).await, [0, 0, 0]);
     run(&mut session, "RESET filter_history; SET stack = blk; RESET split").await;
     assert_eq!(counts(&mut session, sql).await, [0, 0, 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_host_keeps_as_much_as_its_size_says() {
+    for (bytes, keeps) in [(0, "f"), (1 << 20, "t")] {
+        let directory = tempfile::tempdir().unwrap();
+        let options = OpenOptions::new(embedded()).create(true).filter_history_bytes(bytes);
+        let database = Database::open(directory.path(), options).await.unwrap();
+        let mut session = database.session();
+        run(
+            &mut session,
+            "CREATE TABLE near (id int PRIMARY KEY, tag text);
+             INSERT INTO near SELECT v, 'tag ' || v FROM generate_series(1, 20000) AS s(v);
+             CHECKPOINT; SET split = host; SET index_scan = off; SET filter_history = always",
+        )
+        .await;
+        let sql = "SELECT count(*) FROM near WHERE tag LIKE '%77%'";
+        let first = rows(&mut session, sql).await;
+        assert_eq!(rows(&mut session, sql).await, first, "{bytes}");
+        let kept = "SELECT bytes_max, conditions > 0, entries > 0 FROM cleave.filter_history WHERE device IS NULL";
+        assert_eq!(row(&mut session, kept).await, format!("{bytes},{keeps},{keeps}"));
+    }
 }

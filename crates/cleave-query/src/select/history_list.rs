@@ -23,7 +23,7 @@ const HOST: &str = "";
 /// # Errors
 /// None that a statement or a device can cause.
 pub(super) async fn batch(database: &QueryEngine) -> Result<RecordBatch> {
-    let mut rows = vec![(HOST.to_owned(), Ok(database.filter_history.figures()))];
+    let mut rows = vec![(HOST.to_owned(), Ok(database.filter_history().figures()))];
     let devices = health::statuses(database.storage()).await.into_iter();
     rows.extend(devices.map(|(name, status)| (name, status.map(|status| status.history))));
     as_batch(&rows)

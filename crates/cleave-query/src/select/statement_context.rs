@@ -564,7 +564,7 @@ impl StatementContext {
             places: RowPlaces::default(),
             read_ahead,
             history: Some(HistoryUse::new(
-                &self.database.filter_history,
+                self.database.filter_history(),
                 self.settings.history_mode(),
             )),
             counters: Arc::new(FragmentCounters::default()),

@@ -44,6 +44,10 @@ fn the_database_may_stand_before_the_command() {
     let invocation = parsed("cleave --db d --buffer-pool 64MB sql").unwrap();
     assert_eq!(invocation.place.directory, Some(PathBuf::from("d")));
     assert_eq!(invocation.place.buffer_pool, Some(64 << 20));
+    for (size, bytes) in [("16MB", 16 << 20), ("0", 0)] {
+        let invocation = parsed(&format!("cleave serve --db d --filter-history {size}")).unwrap();
+        assert_eq!(invocation.place.memory().filter_history, Some(bytes));
+    }
 }
 
 #[test]
@@ -51,6 +55,9 @@ fn a_device_process_gets_its_arguments_as_they_are() {
     let invocation = parsed("cleave device-process --listen 127.0.0.1:0 --db x").unwrap();
     let Command::DeviceProcess { arguments } = invocation.command else { panic!() };
     assert_eq!(arguments, ["--listen", "127.0.0.1:0", "--db", "x"]);
+    let invocation = parsed("cleave device-process --filter-history 1kB --media m").unwrap();
+    let Command::DeviceProcess { arguments } = invocation.command else { panic!() };
+    assert_eq!(arguments, ["--filter-history=1024", "--media", "m"]);
 }
 
 #[test]
@@ -62,6 +69,8 @@ fn misuse_is_refused() {
         "cleave sql --set split",
         "cleave sql --set =h0",
         "cleave sql --buffer-pool much",
+        "cleave sql --filter-history -1",
+        "cleave serve --db d --filter-history 1.5MB",
         "cleave demo --rate fast",
         "cleave generate imdb",
         "cleave generate tpch",

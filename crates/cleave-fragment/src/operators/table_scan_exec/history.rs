@@ -145,7 +145,7 @@ impl ScanHistory {
         if asked.iter().all(Option::is_none) {
             return Ok(None);
         }
-        let shared = shares.morsels.filter(|_| history.has_room()).map(|morsels| {
+        let shared = shares.morsels.map(|morsels| {
             let leaves = asked.iter().flatten().flat_map(|asked| asked.formula.leaves());
             let leaves = leaves.cloned().collect();
             SharedScan::begin((used, history), scan, leaves, (morsels, shares.waits))
