@@ -116,6 +116,8 @@ pub struct Runtime {
     media: Arc<dyn Media>,
     /// The host's buffer pool, in the host's process.
     cache: Mutex<Option<Arc<dyn PageCache>>>,
+    /// The host's filter history, in the host's process: used instead of its own.
+    host_history: Mutex<Option<Arc<FilterHistory>>>,
     options: RuntimeOptions,
     /// Differs with every start, so that a host notices a restart.
     incarnation: u64,
@@ -215,6 +217,7 @@ impl Runtime {
         let device = Arc::new(Self {
             media,
             cache: Mutex::default(),
+            host_history: Mutex::default(),
             incarnation,
             owner: Arc::new(RwLock::new(owner)),
             runs: Mutex::default(),
@@ -240,6 +243,12 @@ impl Runtime {
     /// The page cache of its process.
     fn cache(&self) -> Option<Arc<dyn PageCache>> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The filter history that its runs use.
+    fn used_history(&self) -> Arc<FilterHistory> {
+        let of_host = self.host_history.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        of_host.unwrap_or_else(|| Arc::clone(&self.history))
     }
 
     // ---- host I/O ------------------------------------------------------------------------------
@@ -355,7 +364,7 @@ impl Runtime {
             reserved_block_count,
             media_bytes_read: self.media.bytes_read(),
             media_bytes_written: self.media.bytes_written(),
-            history: self.history.figures(),
+            history: self.used_history().figures(),
             runs,
             queue: queues.into_iter().fold(0, u64::saturating_add),
         })
@@ -501,6 +510,10 @@ impl DeviceService for Runtime {
 
     fn use_cache(&self, cache: Arc<dyn PageCache>) {
         *self.cache.lock().unwrap_or_else(PoisonError::into_inner) = Some(cache);
+    }
+
+    fn use_history(&self, history: Arc<FilterHistory>) {
+        *self.host_history.lock().unwrap_or_else(PoisonError::into_inner) = Some(history);
     }
 
     fn steer(&self, command: Command) {

@@ -111,7 +111,8 @@ pub struct OpenOptions {
     pub buffer_pool_bytes: u64,
     /// Bytes that the operators of all queries may hold on the host.
     pub query_memory_bytes: u64,
-    /// Bytes of the host's [filter history](cleave_fragment::filter_history); 0: it has none.
+    /// Bytes of the [filter history](cleave_fragment::filter_history) of the host and the embedded device; 0: they have
+    /// none.
     pub filter_history_bytes: u64,
     /// How long a device is waited for that does not answer.
     pub device_timeout: Duration,
@@ -151,7 +152,7 @@ impl OpenOptions {
         self
     }
 
-    /// Bytes of the host's filter history; 0: it has none.
+    /// Bytes of the filter history of the host and the embedded device; 0: they have none.
     #[must_use]
     pub fn filter_history_bytes(mut self, bytes: u64) -> Self {
         self.filter_history_bytes = bytes;
@@ -325,7 +326,8 @@ impl Engine {
         (incarnation, keeper): (Option<u64>, Arc<dyn LogKeeper>),
     ) -> Result<Arc<Self>> {
         let pool = Arc::new(BufferPool::new(options.buffer_pool_bytes));
-        let embedded = sharing(options.embedded, &pool);
+        let filter_history = Arc::new(FilterHistory::new(options.filter_history_bytes));
+        let embedded = sharing(options.embedded, &pool, &filter_history);
         // Where two pages claim the same blocks, the free ones are not known; looking needs none.
         let is_consistent =
             |device: &DeviceEntry| SpaceMap::with_used(state.extents(device.id)).is_ok();
@@ -366,7 +368,7 @@ impl Engine {
             rewritten_count: AtomicU64::new(0),
             devices: RwLock::new(devices),
             pool,
-            filter_history: Arc::new(FilterHistory::new(options.filter_history_bytes)),
+            filter_history,
             runtime: query_runtime(options.query_memory_bytes, spills)?,
             last_shipped: LastShipped::default(),
             host_profile: Known::default(),
@@ -421,7 +423,7 @@ impl Engine {
         &self.pool
     }
 
-    /// What conditions of the host's scans were true for.
+    /// What conditions of scans of the host and of the embedded device were true for.
     pub fn filter_history(&self) -> &Arc<FilterHistory> {
         &self.filter_history
     }
@@ -641,13 +643,19 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// Makes embedded devices that keep their pages in `pool`, where the host finds them too.
-fn sharing(embedded: EmbeddedFactory, pool: &Arc<BufferPool>) -> EmbeddedFactory {
-    let pool = Arc::clone(pool);
+/// Makes embedded devices that keep their pages in `pool`, where the host finds them too, and what conditions were true
+/// for in `history`.
+fn sharing(
+    embedded: EmbeddedFactory,
+    pool: &Arc<BufferPool>,
+    history: &Arc<FilterHistory>,
+) -> EmbeddedFactory {
+    let (pool, history) = (Arc::clone(pool), Arc::clone(history));
     Arc::new(move |media: &Path| {
         let service = embedded(media)?;
         let pages = PooledPages::new(DeviceId::EMBEDDED, Arc::clone(&pool));
         service.use_cache(Arc::new(pages));
+        service.use_history(Arc::clone(&history));
         Ok(service)
     })
 }

@@ -48,7 +48,7 @@ pub(crate) struct Place {
     /// Memory for running queries, besides the page cache, as in 256MB
     #[arg(long, value_name = "BYTES", value_parser = bytes, global = true)]
     pub(crate) query_memory: Option<u64>,
-    /// Memory for which rows conditions of the host's scans were true for, as in 32MB; 0: none
+    /// Memory for which rows the conditions of scans in this process were true for, as in 32MB; 0: none
     #[arg(long, value_name = "BYTES", value_parser = bytes, global = true)]
     pub(crate) filter_history: Option<u64>,
     /// Seconds to wait for a device that does not answer; 60 by default

@@ -144,6 +144,8 @@ fn embedded_device() -> EmbeddedFactory {
         let identity = MediaIdentity::of_media(&media, &beside).map_err(failed("identify"))?;
         let mut options = RuntimeOptions::new(identity.bytes);
         options.fragment_memory_bytes = FRAGMENT_MEMORY_BYTES;
+        // It uses the host's.
+        options.filter_history_bytes = 0;
         let runtime = Runtime::new(Arc::new(media), options)
             .map_err(|error| Error::io("serve", media_path, io::Error::other(error)))?;
         Ok(runtime as _)

@@ -254,7 +254,7 @@ impl Runtime {
             let (counters, budget) = (Arc::clone(&counters), Arc::clone(&budget));
             let written = written.clone();
             let (run, mode) = (Arc::clone(run), request.history);
-            let history = Some(HistoryUse::new(&self.history, mode));
+            let history = Some(HistoryUse::new(&self.used_history(), mode));
             let engine = engine.clone();
             let peer_rows = sources.inputs();
             async move {

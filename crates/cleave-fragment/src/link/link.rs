@@ -25,6 +25,7 @@ use crate::command::slot::{SlotDecoder, batch_bytes};
 use crate::command::{
     Command, DeviceError, DeviceErrorCause, Execute, Reply, RunReport, Slot, SlotPayload, SpaceNeed,
 };
+use crate::filter_history::FilterHistory;
 use crate::link::expected_rows::{check_columns, check_rows, with_nulls};
 use crate::link::metered::ByteCounters;
 use crate::link::token_bucket::RateCap;
@@ -82,6 +83,12 @@ pub trait DeviceService: Send + Sync + fmt::Debug {
     /// none, and are never asked.
     fn use_cache(&self, cache: Arc<dyn PageCache>) {
         drop(cache);
+    }
+
+    /// Gives the device the [filter history](crate::filter_history) of the host, if it lives in its process: both
+    /// evaluate conditions on the same pages.
+    fn use_history(&self, history: Arc<FilterHistory>) {
+        drop(history);
     }
 }
 

@@ -140,3 +140,30 @@ async fn the_host_keeps_as_much_as_its_size_says() {
         assert_eq!(row(&mut session, kept).await, format!("{bytes},{keeps},{keeps}"));
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_embedded_device_and_its_host_share_what_they_know() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(
+        &mut session,
+        "CREATE TABLE near (id int PRIMARY KEY, tag text, note text);
+         INSERT INTO near SELECT v, CASE WHEN v / 1000 = 7 THEN 'ax' ELSE 'az' END || v, repeat(md5(v::text), 9)
+             FROM generate_series(1, 60000) AS s(v);
+         CHECKPOINT; SET index_scan = off; SET filter_history = always",
+    )
+    .await;
+    for (condition, first, second) in
+        [("tag LIKE '%x%'", "h0", "host"), ("tag LIKE '%x7%'", "host", "h0")]
+    {
+        let sql = format!("SELECT id, note FROM near WHERE {condition}");
+        run(&mut session, &format!("SET split = {first}")).await;
+        let [_, _, noted] = counts(&mut session, &sql).await;
+        assert!(noted > 5, "{condition}: {noted}");
+        run(&mut session, &format!("SET split = {second}")).await;
+        let [unread, answered, noted_again] = counts(&mut session, &sql).await;
+        assert_eq!((unread + answered, noted_again), (noted, 0), "{condition}");
+    }
+    let listed = "SELECT device, conditions, entries > 0 FROM cleave.filter_history";
+    assert_eq!(rows(&mut session, listed).await, ["NULL,2,t"]);
+}

@@ -2,10 +2,11 @@
 //! of which rows conditions were true for.
 //!
 //! The devices are asked as for `cleave.devices`. One that does not answer in time has a row with NULLs, and why it has
-//! not answered.
+//! not answered. The embedded device uses the history of the host, whose row stands for both.
 
 use std::sync::Arc;
 
+use cleave_catalog::catalog::DeviceId;
 use cleave_catalog::error::{Error, Result};
 use cleave_engine::device::health;
 use cleave_fragment::filter_history::HistoryFigures;
@@ -24,7 +25,10 @@ const HOST: &str = "";
 /// None that a statement or a device can cause.
 pub(super) async fn batch(database: &QueryEngine) -> Result<RecordBatch> {
     let mut rows = vec![(HOST.to_owned(), Ok(database.filter_history().figures()))];
+    let embedded = database.device(DeviceId::EMBEDDED);
+    let shares = |name: &str| embedded.as_ref().is_some_and(|device| device.name() == name);
     let devices = health::statuses(database.storage()).await.into_iter();
+    let devices = devices.filter(|(name, _)| !shares(name));
     rows.extend(devices.map(|(name, status)| (name, status.map(|status| status.history))));
     as_batch(&rows)
 }
