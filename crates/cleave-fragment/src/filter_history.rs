@@ -13,6 +13,7 @@
 //! 3. [`FilterHistory::rows`] answers a formula for one page from what is known of its leaves;
 //!    [`FilterHistory::note`] adds a leaf.
 //! 4. Scans that are under way at the same time evaluate each other's leaves on the pages that they read (`live`).
+//! 5. [`FilterHistory::foresee`] tells the planner how much of a scan is known.
 //!
 //! Invariants: rows are noted before visibility, for all rows of a page, and pages never change once something names
 //! them, so that nothing here is ever out of date: dead rows are left out afterwards, by each reader for itself. A page
@@ -22,12 +23,14 @@
 //! Source: CORD, section V-E; `docs/design/filter-history.md`.
 
 pub(crate) mod counts;
+mod foreseen;
 mod formula;
 pub(crate) mod live;
 mod rows;
 mod store;
 
 pub use counts::HistoryCounts;
+pub use foreseen::KnownCount;
 pub use formula::{CompareWith, Formula, Leaf, LeafKey, LeafKind};
 pub use rows::{LeafRows, RowSet};
 pub use store::{

@@ -13,6 +13,7 @@ use cleave_engine::space_holders::SpaceHolder;
 use cleave_engine::storage_engine::Engine;
 use cleave_sql::copy::InputMemory;
 
+use crate::device_histories::DeviceHistories;
 use crate::planner::LastStates;
 use crate::populations::Populations;
 use crate::query_log::QueryLog;
@@ -31,6 +32,8 @@ pub struct QueryEngine {
     pub(crate) results: HeldResults,
     /// Results on devices.
     pub(crate) result_sets: Arc<ResultSets>,
+    /// What devices know of conditions.
+    pub(crate) device_histories: DeviceHistories,
     /// Materialized views whose rows are made in the background.
     pub populations: Arc<Populations>,
     /// The rows of small tables.
@@ -54,6 +57,7 @@ impl QueryEngine {
             optimised: OptimisedPlans::default(),
             last_states: LastStates::default(),
             results: HeldResults::default(),
+            device_histories: DeviceHistories::default(),
             populations: Arc::default(),
             small_tables: SmallTables::default(),
             backends: Arc::default(),

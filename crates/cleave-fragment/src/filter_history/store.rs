@@ -246,6 +246,26 @@ impl FilterHistory {
         found.map(|rows| rows.rows(leaf.is_negated))
     }
 
+    /// As [`Self::leaf_rows`], without counting.
+    pub(super) fn peek(&self, leaf: &Leaf, page: &PageKey) -> Option<BooleanBuffer> {
+        let rows = self.entries.peek(&EntryKey { page: *page, leaf: leaf.id })?;
+        (rows.row_count == page.row_count).then(|| rows.rows(leaf.is_negated))
+    }
+
+    /// Whether anything may be known of the table `table_id`.
+    pub fn may_know(&self, table_id: u32) -> bool {
+        !self.entries.is_empty()
+            && self.leaves().columns.keys().any(|(table, _)| *table == table_id)
+    }
+
+    /// Gives the leaves of `formula` the numbers that they have.
+    pub(super) fn recognise(&self, formula: &mut Formula) {
+        let leaves = self.leaves();
+        for leaf in formula.leaves_mut() {
+            leaf.id = leaves.id_of(&leaf.key).unwrap_or_default();
+        }
+    }
+
     fn get(&self, leaf: LeafId, page: &PageKey) -> Option<Arc<LeafRows>> {
         let key = EntryKey { page: *page, leaf };
         self.entries.get(&key).filter(|rows| rows.row_count == page.row_count)
@@ -294,6 +314,11 @@ impl FilterHistory {
 }
 
 impl Leaves {
+    fn id_of(&self, key: &LeafKey) -> Option<LeafId> {
+        let column = self.columns.get(&(key.table_id, key.column))?;
+        column.iter().find(|known| known.key == *key).map(|known| known.id)
+    }
+
     fn number(&mut self, leaf: &mut Leaf, (mode, run): (HistoryMode, u64)) {
         if self.columns.len() >= COLUMNS_MAX {
             self.columns.clear();

@@ -167,3 +167,77 @@ async fn an_embedded_device_and_its_host_share_what_they_know() {
     let listed = "SELECT device, conditions, entries > 0 FROM cleave.filter_history";
     assert_eq!(rows(&mut session, listed).await, ["NULL,2,t"]);
 }
+
+/// The predicted time of the splits `host` and `h0` of `sql`.
+async fn prices(session: &mut Session, sql: &str) -> [f64; 2] {
+    let json = row(session, &format!("EXPLAIN (FORMAT JSON) {sql}")).await;
+    ["host", "h0"].map(|split| {
+        let (_, candidate) =
+            json.split_once(&format!("\"split\":\"{split}\",\"finish_ms\":")).unwrap();
+        candidate.split(',').next().unwrap().parse().unwrap()
+    })
+}
+
+/// The same with the filter history, and without.
+async fn prices_with_and_without(session: &mut Session, sql: &str) -> ([f64; 2], [f64; 2]) {
+    run(session, "SET split = auto; SET filter_history = always").await;
+    let with = prices(session, sql).await;
+    run(session, "SET filter_history = off").await;
+    let without = prices(session, sql).await;
+    run(session, "SET filter_history = always").await;
+    (with, without)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_side_that_knows_the_conditions_is_predicted_to_be_sooner() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let (_served, _) = attach_nas(&database, outside.path()).await;
+    let mut session = database.session();
+    run(
+        &mut session,
+        "SET default_device = 'nas'; CREATE TABLE far (id int PRIMARY KEY, tag text, note text);
+         INSERT INTO far SELECT v, CASE WHEN v / 1000 = 7 THEN 'ax' ELSE 'az' END || v, repeat(md5(v::text), 9)
+             FROM generate_series(1, 60000) AS s(v);
+         CHECKPOINT; SET index_scan = off; SET stealing = off; SET page_filter = off",
+    )
+    .await;
+    let sql = "SELECT id, note FROM far WHERE tag LIKE '%x%'";
+    let (with, without) = prices_with_and_without(&mut session, sql).await;
+    assert_eq!(with, without, "nothing is known yet");
+    run(&mut session, "SET split = host").await;
+    let found = rows(&mut session, sql).await;
+    assert_eq!(found.len(), 1000);
+    let (with, without) = prices_with_and_without(&mut session, sql).await;
+    assert!(with[0] < without[0] * 0.9, "{with:?}, {without:?}");
+    assert_eq!(with[1], without[1], "the device has not evaluated it");
+    run(&mut session, "SET split = h0").await;
+    assert_eq!(rows(&mut session, sql).await.len(), 1000);
+    let (with, without) = prices_with_and_without(&mut session, sql).await;
+    assert!(with[0] < without[0] && with[1] < without[1], "{with:?}, {without:?}");
+    // Another condition, and one that fails, are not known.
+    for other in ["tag LIKE '%y%'", "tag LIKE '%x%' AND 1 / id > 0"] {
+        let sql = format!("SELECT id, note FROM far WHERE {other}");
+        let (with, without) = prices_with_and_without(&mut session, &sql).await;
+        assert_eq!(with, without, "{other}");
+    }
+    // The choice does not go back and forth, nor do the rows change.
+    run(&mut session, "SET split = auto").await;
+    let chosen = async |session: &mut Session| {
+        let json = row(session, &format!("EXPLAIN (FORMAT JSON) {sql}")).await;
+        let candidates = json.split("{\"split\":").skip(1);
+        let taken = candidates.filter(|candidate| candidate.contains("\"chosen\":true"));
+        taken.map(|candidate| candidate.split(',').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let mut expected = found;
+    expected.sort();
+    let mut choices = Vec::new();
+    for _ in 0..4 {
+        let mut again = rows(&mut session, sql).await;
+        again.sort();
+        assert_eq!(again, expected);
+        choices.push(chosen(&mut session).await);
+    }
+    choices.dedup();
+    assert_eq!(choices.len(), 1, "{choices:?}");
+}

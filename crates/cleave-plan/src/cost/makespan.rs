@@ -389,6 +389,8 @@ impl<'a> Walk<'a> {
 
     /// A scan on the host: chunks that it does not hold come over the link.
     fn read(&self, scan: &ScanWork, row_bytes: f64) -> Stream {
+        let scan = scan.with(&scan.known_on_host);
+        let scan = &*scan;
         let share = absent(scan);
         let pages = scan.pages.max(scan.looked_up.min(scan.rows));
         let bytes = scan.chunk_bytes * share;
@@ -528,6 +530,9 @@ impl<'a> Walk<'a> {
     /// The same as [`Walk::open`] inside a fragment.
     fn open_inside(&self, place: usize, node: &'a ShapeNode, inside: &mut Inside) {
         if let Work::Scan(scan) = &node.work {
+            inside.pages += scan.pages.max(1.0);
+            let scan = scan.with(&scan.known_on_device);
+            let scan = &*scan;
             inside.core_s += self.device.scan(scan, node.row_bytes);
             if !self.profile.link.is_embedded {
                 inside.done_s += SCAN_CORE_S / self.device_cores.min(1.0);
@@ -536,7 +541,6 @@ impl<'a> Walk<'a> {
             // An embedded device reads through the host's pool.
             let share = if self.profile.link.is_embedded { absent(scan) } else { 1.0 };
             inside.media_s += self.media(scan) * share;
-            inside.pages += scan.pages.max(1.0);
             inside.share_beside = scan.share_beside;
             return;
         }

@@ -3,6 +3,8 @@
 //! A shape is made once a statement; each candidate split is one [`Placement`] over it. Both are plain figures, so that
 //! equal inputs give equal costs and a test can write them by hand.
 
+use super::KnownPages;
+
 /// A plan: operators in preorder, the root first.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PlanShape {
@@ -97,6 +99,10 @@ pub struct ScanWork {
     pub devices_beside: f64,
     /// Share of its pages that lie on others than the device that has most of them: they are read beside those.
     pub share_beside: f64,
+    /// What the host's filter history knows of its conditions.
+    pub known_on_host: KnownPages,
+    /// What that of the device knows; of several devices, that of the one which knows least.
+    pub known_on_device: KnownPages,
 }
 
 /// The conditions on a row.

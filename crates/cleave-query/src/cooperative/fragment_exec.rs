@@ -38,6 +38,7 @@ use cleave_engine::device::{Device, is_link_of_one_copy};
 use cleave_fragment::command::{
     CommandHeader, DeviceError, DeviceErrorCause, Execute, Outputs, RunReport,
 };
+use cleave_fragment::filter_history::HistoryMode;
 use cleave_fragment::fragment::travelling_settings;
 use cleave_fragment::link::{AttachMode, Link, LinkError};
 use cleave_fragment::{Morsel, MorselPage, MorselSource, Passes, TableScanExec, build_id};
@@ -341,7 +342,10 @@ impl FragmentExec {
             };
             match &batch {
                 Some(batch) => figures.rows += batch.num_rows() as u64,
-                None => self.file(figures),
+                None => {
+                    self.file(figures);
+                    self.note_history(part, figures);
+                }
             }
             return Ok(batch);
         }
@@ -359,6 +363,25 @@ impl FragmentExec {
         let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         reports.extend(figures.report.clone());
         self.context.figures().add(figures.clone());
+    }
+
+    /// Notes which conditions the device of `part` knows since its run, of which `figures` tell.
+    fn note_history(&self, part: &FragmentPart, figures: &FragmentFigures) {
+        let is_off = self.context.settings().history_mode() == HistoryMode::Off;
+        let report = figures.report.as_ref();
+        // The embedded device has the history of the host.
+        let is_far = figures.mode != AttachMode::Embedded;
+        let Some(report) = report.filter(|_| is_far && !is_off) else { return };
+        // What the host took of the pages that stream is not the device's.
+        let streamed = self.fragment.scans.last().map(|scan| scan.scan.scan().input);
+        let (taken, morsels) = figures.stolen;
+        let histories = &self.context.database().device_histories;
+        histories.note_run(part.device.id(), (&self.fragment.plan, report), |number| {
+            let input = part.inputs.iter().find(|(input, _)| *input == number);
+            let pages = input.map_or(0, |(_, input)| input.input.pages_left());
+            let taken = if streamed == Some(number) { pages * taken / morsels.max(1) } else { 0 };
+            pages.saturating_sub(taken) as u64
+        });
     }
 
     /// Ends the runs of the parts at `places`, whose rows are not needed any more.

@@ -33,6 +33,8 @@ use super::statement_context::{StatementContext, StatementInput};
 use crate::cooperative::fragment_exec::{FragmentExec, FragmentPart};
 use crate::planner;
 
+mod known_pages;
+
 /// Share of its rows that a scan is taken to keep once the keys of the join above are known, where nothing tells how
 /// many there are.
 const KEYS_KEEP: f64 = 0.25;
@@ -237,6 +239,7 @@ impl CutContext for HostCuts {
         let parts = self.divided(input);
         let most = parts.iter().map(|(_, part)| part.pages_left()).max().unwrap_or(0);
         let share_beside = 1.0 - most as f64 / input.pages_left().max(1) as f64;
+        let known = self.known_pages(named, &planned, &parts);
         ScanWork {
             table: named.table.clone(),
             rows: input.rows_left() as f64 * input.share_read(),
@@ -251,6 +254,8 @@ impl CutContext for HostCuts {
             looked_up: input.index.as_ref().map_or(0.0, |(index, _)| index.entry_count as f64),
             devices_beside: parts.len().saturating_sub(1) as f64,
             share_beside: if most > 0 { share_beside } else { 0.0 },
+            known_on_host: self.priced(&known.on_host, named, &planned, chunk_bytes),
+            known_on_device: self.priced(&known.on_device, named, &planned, chunk_bytes),
         }
     }
 
@@ -402,7 +407,9 @@ impl HostCuts {
         let Ok(planned) = self.context.input(scan.scan().input) else { return 0.0 };
         let (bytes, held_bytes) = self.chunk_bytes(scan, &planned.input, planned.row_estimate);
         let pages = planned.input.pages_left().max(1) as f64;
-        (bytes - held_bytes).max(0.0) * (-planned.row_estimate / pages).exp()
+        // Of pages whose conditions it knows, it reads no others anyway.
+        let asked = 1.0 - self.known_pages(scan.scan(), &planned, &[]).on_host.share;
+        (bytes - held_bytes).max(0.0) * asked * (-planned.row_estimate / pages).exp()
     }
 
     /// Bytes that the link carries in a second.

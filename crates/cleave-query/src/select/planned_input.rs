@@ -12,6 +12,7 @@ use std::sync::Arc;
 use cleave_catalog::catalog::index_definition::IndexDefinition;
 use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
 use cleave_catalog::index::newest;
+use cleave_fragment::filter_history::PageKey;
 use cleave_fragment::{
     IndexFilter, IndexFilteredPart, IndexPages, Morsel, MorselPage, ScanKeys, Thrift,
 };
@@ -429,6 +430,15 @@ impl PlannedInput {
         self.pages.iter().filter_map(|page| {
             let tablet = self.table.tablets.get(page.tablet)?;
             Some((tablet.device, tablet.heap.get(page.segment)?.pages.get(page.page)?))
+        })
+    }
+
+    /// About `count` of the pages left, evenly spread, as a filter history knows them.
+    pub fn spread_pages(&self, count: usize) -> impl Iterator<Item = PageKey> {
+        let every = self.pages.len().div_ceil(count.max(1)).max(1);
+        self.pages.iter().step_by(every).filter_map(|page| {
+            let (segment, entry) = self.entry(*page)?;
+            PageKey::of(&segment.segment_ref(), &entry.page)
         })
     }
 

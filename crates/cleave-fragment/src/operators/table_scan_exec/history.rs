@@ -16,13 +16,14 @@ use arrow::array::Array;
 use arrow::buffer::BooleanBuffer;
 use cleave_store::{ColumnRef, OverflowValues, Pick, SegmentRef};
 use datafusion_common::{Result, internal_err};
-use datafusion_physical_expr::PhysicalExpr;
+use datafusion_physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion_physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 
 use super::TableScan;
 use super::condition::Condition;
 use super::scan_page::{ScanPage, external};
 use super::shared_scan::SharedScan;
+use crate::expressions::key_set::compact::is_implied;
 use crate::filter_history::live::{AskedLeaf, Claim, Turn};
 use crate::filter_history::{
     FilterHistory, Formula, HistoryUse, Leaf, LeafKind, LeafRows, PageKey, RowSet, counts,
@@ -108,6 +109,15 @@ impl KnownRows {
     /// The conditions that need not be evaluated: bits by their index.
     pub(super) fn answered(&self) -> u64 {
         self.answered
+    }
+}
+
+impl TableScan {
+    /// Its conditions as a filter history knows them; None: it has none, or one that takes no part.
+    pub fn formulas(&self) -> Option<Vec<Formula>> {
+        let parts = split_conjunction(self.predicate.as_ref()?);
+        let asked = parts.iter().filter(|part| !is_implied(part, parts.iter().copied()));
+        asked.map(|part| Formula::of(part, self.table_id, &self.filter)).collect()
     }
 }
 

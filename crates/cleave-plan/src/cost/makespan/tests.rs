@@ -3,7 +3,10 @@
 use cleave_media::Stopwatch;
 use proptest::prelude::*;
 
-use crate::cost::{Limits, Placement, PlanShape, Prediction, ScanWork, ShapeNode, SlotSize, Work};
+use crate::cost::{
+    Conditions, KnownPages, Limits, Placement, PlanShape, Prediction, ScanWork, ShapeNode,
+    SlotSize, Work,
+};
 use crate::profile::{Accelerator, Figure, LinkProfile, Profile, SideProfile};
 
 use super::{Sharing, predict, sharing};
@@ -87,6 +90,33 @@ fn selective_scan_is_the_devices_and_a_full_one_the_hosts() {
     };
     assert!(of(1e3, true).finish < of(1e3, false).finish / 3.0);
     assert!(of(1e7, true).finish > of(1e7, false).finish);
+}
+
+#[test]
+fn what_a_side_knows_of_conditions_makes_it_cheaper_and_not_the_other() {
+    let profile = Profile::assumed();
+    let known = KnownPages { share: 0.9, read: 0.1, bytes: 0.1 };
+    let priced = |on_host: KnownPages, on_device: KnownPages| {
+        let mut node = scan(1e7, 1e3);
+        if let Work::Scan(scan) = &mut node.work {
+            scan.conditions = Conditions { patterns: 1.0, ..Conditions::default() };
+            (scan.known_on_host, scan.known_on_device) = (on_host, on_device);
+        }
+        let shape = PlanShape { nodes: vec![node] };
+        let side = |device| predict(&shape, &on(&[device]), &profile, &limits()).finish;
+        (side(false), side(true))
+    };
+    let nothing = KnownPages::default();
+    let (host, device) = priced(nothing, nothing);
+    let of_host = priced(known, nothing);
+    assert!(of_host.0 < host * 0.3, "{of_host:?} of {host}");
+    assert_eq!(of_host.1, device);
+    let of_device = priced(nothing, known);
+    assert!(of_device.1 < device * 0.4, "{of_device:?} of {device}");
+    assert_eq!(of_device.0, host);
+    // The more is known, the less a scan takes; all of it still takes something.
+    let shares = [0.2, 0.5, 1.0].map(|share| priced(KnownPages { share, ..known }, nothing).0);
+    assert!(shares.windows(2).all(|pair| pair[1] < pair[0]) && shares[2] > 0.0, "{shares:?}");
 }
 
 #[test]
