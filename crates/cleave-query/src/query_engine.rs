@@ -14,6 +14,7 @@ use cleave_engine::storage_engine::Engine;
 use cleave_sql::copy::InputMemory;
 
 use crate::device_histories::DeviceHistories;
+use crate::lent_cores::LentCores;
 use crate::planner::LastStates;
 use crate::populations::Populations;
 use crate::query_log::QueryLog;
@@ -34,6 +35,8 @@ pub struct QueryEngine {
     pub(crate) result_sets: Arc<ResultSets>,
     /// What devices know of conditions.
     pub(crate) device_histories: DeviceHistories,
+    /// How much others did of the runs of devices.
+    pub(crate) lent_cores: LentCores,
     /// Materialized views whose rows are made in the background.
     pub populations: Arc<Populations>,
     /// The rows of small tables.
@@ -58,6 +61,7 @@ impl QueryEngine {
             last_states: LastStates::default(),
             results: HeldResults::default(),
             device_histories: DeviceHistories::default(),
+            lent_cores: LentCores::default(),
             populations: Arc::default(),
             small_tables: SmallTables::default(),
             backends: Arc::default(),

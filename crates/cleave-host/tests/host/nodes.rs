@@ -89,6 +89,42 @@ async fn rows_are_the_same_whichever_device_of_the_node_works() {
     assert_no_leak(&database);
 }
 
+/// The time that a device is predicted to work for `sql` under `h0`, with no page on the host.
+async fn predicted_ms(database: &Database, session: &mut Session, sql: &str) -> f64 {
+    database.buffer_pool().clear();
+    let json = row(session, &format!("EXPLAIN (FORMAT JSON) {sql}")).await;
+    let (_, candidate) = json.split_once("\"split\":\"h0\"").unwrap();
+    let (_, busy) = candidate.split_once("\"device_ms\":").unwrap();
+    busy.split(',').next().unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_was_helped_is_predicted_to_be_sooner() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, _served, mut session) = on_a_node(outside.path()).await;
+    run(&mut session, "SET default_device = 'n1:a'; SET filter_history = off").await;
+    fill(&mut session).await;
+    let (sql, _) = STATEMENTS[0];
+    let alone = predicted_ms(&database, &mut session, sql).await;
+    assert!(alone > 0.0);
+    run(&mut session, "SET stealing = off; SET split = h0").await;
+    run(&mut session, sql).await;
+    run(&mut session, "RESET stealing; RESET split").await;
+    let unhelped = predicted_ms(&database, &mut session, sql).await;
+    assert!((unhelped - alone).abs() < 1e-6, "{unhelped} and {alone}");
+    // On a busy machine a device may be done before the other one's thread runs.
+    let mut attempts = 1000;
+    while predicted_ms(&database, &mut session, sql).await >= alone {
+        attempts -= 1;
+        assert!(attempts > 0, "the idle device never helped");
+        run(&mut session, "SET split = h0").await;
+        run(&mut session, sql).await;
+        run(&mut session, "RESET split").await;
+    }
+    run(&mut session, "SET stealing = off").await;
+    assert_no_leak(&database);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn devices_are_listed_with_their_node() {
     let outside = tempfile::tempdir().unwrap();

@@ -21,6 +21,8 @@ pub struct Limits {
     pub host_threads: u32,
     /// The host takes morsels of fragments that may be shared, where it is idle.
     pub shares_work: bool,
+    /// Share of the morsels of a long run that other engines of the device's node are expected to take, below 1.
+    pub lent_share: f64,
     /// Bytes of rows that the host may send to one run of a fragment; 0: none.
     pub broadcast_bytes: u64,
     /// A split must be predicted to take less than this share of the host's time.

@@ -40,6 +40,12 @@ const REQUESTS_AHEAD: f64 = 4.0;
 const FRAGMENT_CORE_S: f64 = 0.0012;
 /// The same for each of its scans, which is opened and has a morsel list of its own.
 const SCAN_CORE_S: f64 = 0.0006;
+/// Pages for each own partition of a run that is long enough for others to help it, and those that each partition reads
+/// at a time; as devices have it.
+const PAGES_TO_LEND: f64 = 4.0;
+const PAGES_AHEAD: f64 = 2.0;
+/// Others are taken to do no more of a run than this.
+const LENT_SHARE_MAX: f64 = 0.8;
 /// Least share of its cores that a device has for a fragment, however many others run.
 const LOAD_SHARE_MIN: f64 = 0.05;
 
@@ -616,10 +622,17 @@ impl<'a> Walk<'a> {
         inside.built_s = inside.done_s;
     }
 
-    /// Seconds of a fragment's open stream: partitions share the pages, and the media feed them.
+    /// Seconds of a fragment's open stream: partitions share the pages, cores of other engines help with many of them,
+    /// and the media feed them.
     fn streamed(&self, inside: &Inside) -> f64 {
-        let partitions = self.partitions.min(inside.pages.max(1.0)).min(self.device_cores);
-        (inside.core_s / partitions).max(inside.media_s) * (1.0 - inside.share_beside)
+        let own = self.partitions.min(inside.pages.max(1.0)).min(self.device_cores);
+        let lent = self.limits.lent_share.clamp(0.0, LENT_SHARE_MAX);
+        let is_helped = inside.pages >= self.partitions * PAGES_TO_LEND;
+        let at_once = match is_helped && lent > 0.0 {
+            true => (own / (1.0 - lent)).min(inside.pages / PAGES_AHEAD).max(own),
+            false => own,
+        };
+        (inside.core_s / at_once).max(inside.media_s) * (1.0 - inside.share_beside)
     }
 
     /// Ends a stream and advances the clock. Returns when its first piece was through.

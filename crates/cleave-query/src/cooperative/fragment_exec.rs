@@ -344,7 +344,7 @@ impl FragmentExec {
                 Some(batch) => figures.rows += batch.num_rows() as u64,
                 None => {
                     self.file(figures);
-                    self.note_history(part, figures);
+                    self.note_run(part, figures);
                 }
             }
             return Ok(batch);
@@ -365,13 +365,20 @@ impl FragmentExec {
         self.context.figures().add(figures.clone());
     }
 
-    /// Notes which conditions the device of `part` knows since its run, of which `figures` tell.
-    fn note_history(&self, part: &FragmentPart, figures: &FragmentFigures) {
-        let is_off = self.context.settings().history_mode() == HistoryMode::Off;
+    /// Notes for later plans how the run on the device of `part` went, of which `figures` tell: how much others helped
+    /// it, and which conditions it knows since.
+    fn note_run(&self, part: &FragmentPart, figures: &FragmentFigures) {
         let report = figures.report.as_ref();
-        // The embedded device has the history of the host.
+        // The embedded device has the history and the cores of the host.
         let is_far = figures.mode != AttachMode::Embedded;
-        let Some(report) = report.filter(|_| is_far && !is_off) else { return };
+        let Some(report) = report.filter(|_| is_far) else { return };
+        let settings = self.context.settings();
+        if settings.stealing != When::Never && self.fragment.fetch.is_none() {
+            self.context.database().lent_cores.note_run(part.device.id(), report);
+        }
+        if settings.history_mode() == HistoryMode::Off {
+            return;
+        }
         // What the host took of the pages that stream is not the device's.
         let streamed = self.fragment.scans.last().map(|scan| scan.scan.scan().input);
         let (taken, morsels) = figures.stolen;

@@ -329,6 +329,13 @@ fn limits<'a>(
     };
     let ring_bytes = u64::from(settings.slot_count) * u64::from(slot_bytes_max);
     let room = memory.saturating_sub(ring_bytes);
+    let shares_work = settings.stealing != When::Never;
+    let mut each = devices.clone();
+    // Several may be engines of one node, which then help each other only where one of them is done.
+    let lent_share = match (each.next(), each.next()) {
+        (Some(only), None) if shares_work => context.database().lent_cores.share(only.device.id()),
+        _ => 0.0,
+    };
     Limits {
         device_memory_bytes: settings.device_memory_bytes.min(room),
         host_memory_bytes: context.database().query_memory_max() as u64,
@@ -337,7 +344,8 @@ fn limits<'a>(
         slot_count: settings.slot_count,
         device_partitions: devices.map(|facts| facts.cores).min().unwrap_or(1),
         host_threads: u32::try_from(planner::host_partitions(settings)).unwrap_or(u32::MAX),
-        shares_work: settings.stealing != When::Never,
+        shares_work,
+        lent_share,
         broadcast_bytes: settings.broadcast_bytes,
         cut_share_max: context.split_margin().share_max,
     }

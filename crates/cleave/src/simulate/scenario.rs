@@ -180,6 +180,7 @@ impl Scan {
             device_partitions: 1,
             host_threads: profile.host.cores,
             shares_work: false,
+            lent_share: 0.0,
             broadcast_bytes: 0,
             cut_share_max: 1.0,
         };

@@ -21,6 +21,7 @@ fn limits() -> Limits {
         device_partitions: 2,
         host_threads: 2,
         shares_work: false,
+        lent_share: 0.0,
         cut_share_max: 0.57,
         broadcast_bytes: 16 << 20,
     }
@@ -117,6 +118,24 @@ fn what_a_side_knows_of_conditions_makes_it_cheaper_and_not_the_other() {
     // The more is known, the less a scan takes; all of it still takes something.
     let shares = [0.2, 0.5, 1.0].map(|share| priced(KnownPages { share, ..known }, nothing).0);
     assert!(shares.windows(2).all(|pair| pair[1] < pair[0]) && shares[2] > 0.0, "{shares:?}");
+}
+
+#[test]
+fn cores_of_others_make_long_runs_sooner_as_far_as_the_media_go() {
+    let profile = Profile::assumed();
+    let busy = |rows: f64, lent_share: f64| {
+        let mut node = scan(rows, rows / 1000.0);
+        if let Work::Scan(scan) = &mut node.work {
+            scan.conditions = Conditions { patterns: 4.0, ..Conditions::default() };
+        }
+        let limits = Limits { lent_share, ..limits() };
+        predict(&PlanShape { nodes: vec![node] }, &on(&[true]), &profile, &limits).device_busy
+    };
+    let (alone, helped) = (busy(1e7, 0.0), busy(1e7, 0.5));
+    assert!(helped < alone * 0.7 && helped > alone * 0.3, "{helped} of {alone}");
+    // Two pages are nothing to help with.
+    assert_eq!(busy(1e5, 0.5), busy(1e5, 0.0));
+    assert!(busy(1e7, 1.0) > 0.0, "never all of it");
 }
 
 #[test]

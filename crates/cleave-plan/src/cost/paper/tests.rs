@@ -164,6 +164,7 @@ fn a_profile_gives_table_2() {
         device_partitions: 1,
         host_threads: 4,
         shares_work: false,
+        lent_share: 0.0,
         cut_share_max: 0.57,
         broadcast_bytes: 16 << 20,
     };

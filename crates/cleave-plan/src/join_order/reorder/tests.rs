@@ -236,6 +236,7 @@ fn an_order_whose_first_join_lies_on_the_device_is_offered_where_less_crosses() 
         device_partitions: 2,
         host_threads: 2,
         shares_work: false,
+        lent_share: 0.0,
         cut_share_max: 0.57,
         broadcast_bytes: 0,
     };

@@ -121,6 +121,7 @@ impl CutContext for Told {
             device_partitions: 2,
             host_threads: 2,
             shares_work: false,
+            lent_share: 0.0,
             cut_share_max: 0.57,
             broadcast_bytes: self.broadcast_bytes,
         }

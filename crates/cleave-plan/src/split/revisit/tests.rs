@@ -36,6 +36,7 @@ fn scan(planned: Side, share: f64) -> Revisit {
         device_partitions: 2,
         host_threads: 2,
         shares_work: false,
+        lent_share: 0.0,
         cut_share_max: 0.57,
         broadcast_bytes: 16 << 20,
     };
