@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use cleave_device::{
-    ListenOptions, Listener, LocalListener, LocalOptions, Runtime, RuntimeOptions,
+    ListenOptions, Listener, LocalListener, LocalOptions, Node, Runtime, RuntimeOptions,
 };
 use cleave_fragment::link::tls::Token;
 use cleave_host::value::text::value_text;
@@ -39,6 +39,10 @@ enum On {
     Remote,
     /// Five tablets each, on the embedded device and a remote one.
     Divided,
+    /// The same, on four devices of two storage nodes.
+    Nodes,
+    /// A mirror of two remote devices.
+    Mirrored,
 }
 
 /// A name, settings, and on what kind of device the tables lie.
@@ -91,8 +95,8 @@ const CONFIGURATIONS: [Configuration; 10] = [
         ],
         On::Remote,
     ),
-    // Other join orders, and a host that takes morsels of the device.
-    ("remote_other_orders", &[("join_order_with_split", "always"), FLUSHED], On::Remote),
+    // Other join orders, a host that takes morsels of the device, and pages that lie on two copies.
+    ("mirrored_other_orders", &[("join_order_with_split", "always"), FLUSHED], On::Mirrored),
     // Tables over two devices: broadcasts, and the merged rows of several fragments.
     (
         "divided_every_split",
@@ -104,10 +108,18 @@ const CONFIGURATIONS: [Configuration; 10] = [
         ],
         On::Divided,
     ),
+    // Four devices of two nodes, whose morsels the host takes, and which note what conditions are true for.
     (
-        "divided_h0",
-        &[("default_tablets", "5"), ("split", "h0"), ("threads", "1"), FLUSHED],
-        On::Divided,
+        "four_devices",
+        &[
+            ("default_tablets", "5"),
+            ("split", "h0"),
+            ("threads", "1"),
+            ("stealing", "always"),
+            ("filter_history", "always"),
+            FLUSHED,
+        ],
+        On::Nodes,
     ),
 ];
 
@@ -184,13 +196,14 @@ fn run_file(
     runtime.block_on(runner.run_file_async(file))
 }
 
-/// A database of its own, with a device beside it if asked for.
+/// A database of its own, with devices beside it if asked for.
 struct Place {
     database: Arc<Database>,
+    /// The `default_device` of its sessions.
     device: &'static str,
-    /// The listener of the second device; it ends with this.
-    _listener: JoinSet<()>,
-    _directory: TempDir,
+    /// Those of the devices beside it; they end with this.
+    listeners: JoinSet<()>,
+    directory: TempDir,
 }
 
 impl Place {
@@ -198,44 +211,70 @@ impl Place {
         let directory = tempfile::tempdir().unwrap();
         let embedded: EmbeddedFactory = Arc::new(|_| Ok(device(1) as _));
         let options = OpenOptions::new(embedded).create(true);
-        let mut listeners = JoinSet::new();
         let database = Database::open(&directory.path().join("db"), options).await.unwrap();
-        if on == On::Local {
-            let socket = directory.path().join("device.sock");
-            let options =
-                LocalOptions { socket: socket.clone(), rate_cap: None, log: Arc::new(|_| ()) };
-            listeners.spawn(LocalListener::bind(device(2), options).await.unwrap().serve());
-            let near = LocalDevice { socket, rate_cap: None };
-            database.add_device("beside", near).await.unwrap();
-        }
-        if matches!(on, On::Remote | On::Divided) {
-            let token_file = directory.path().join("token");
-            cleave_media::files::write_durably(&token_file, b"0123456789abcdef0123456789abcdef")
-                .unwrap();
-            let options = ListenOptions {
-                address: "127.0.0.1:0".parse().unwrap(),
-                identity: None,
-                token: Token::from_file(&token_file).unwrap(),
-                rate_cap: None,
-                log: Arc::new(|_| ()),
-            };
-            let listener = Listener::bind(device(2), options).await.unwrap();
-            let remote = RemoteDevice {
-                host: "127.0.0.1".into(),
-                port: listener.local_address().port(),
-                token_file: Some(token_file),
-                ca_pem: None,
-                rate_cap: None,
-            };
-            listeners.spawn(listener.serve());
-            database.add_device("beside", remote).await.unwrap();
-        }
-        let device = match on {
+        let device_names = match on {
             On::Embedded => "embedded",
             On::Local | On::Remote => "beside",
             On::Divided => "embedded, beside",
+            On::Nodes => "n1:a, n1:b, n2:c, n2:d",
+            On::Mirrored => "m",
         };
-        Self { database, device, _listener: listeners, _directory: directory }
+        let listeners = JoinSet::new();
+        let mut place = Self { database, device: device_names, listeners, directory };
+        match on {
+            On::Embedded => {}
+            On::Local => place.attach_local(device(2)).await,
+            On::Remote | On::Divided => place.attach("beside", device(2)).await,
+            On::Nodes => {
+                for (node, names) in [("n1", ["n1:a", "n1:b"]), ("n2", ["n2:c", "n2:d"])] {
+                    let node = Node::new(node);
+                    for name in names {
+                        place.attach(name, device_of(&node, name)).await;
+                    }
+                }
+            }
+            On::Mirrored => {
+                place.attach("a", device(2)).await;
+                place.attach("b", device(3)).await;
+                let mut session = place.database.session();
+                session.run("CREATE DEVICE m WITH (mirrors = 'a, b')").await.unwrap();
+            }
+        }
+        place
+    }
+
+    /// Attaches `runtime` as device `beside`, through shared memory.
+    async fn attach_local(&mut self, runtime: Arc<Runtime>) {
+        let socket = self.directory.path().join("device.sock");
+        let options =
+            LocalOptions { socket: socket.clone(), rate_cap: None, log: Arc::new(|_| ()) };
+        self.listeners.spawn(LocalListener::bind(runtime, options).await.unwrap().serve());
+        let near = LocalDevice { socket, rate_cap: None };
+        self.database.add_device("beside", near).await.unwrap();
+    }
+
+    /// Attaches `runtime` as device `name`, over a link.
+    async fn attach(&mut self, name: &str, runtime: Arc<Runtime>) {
+        let token_file = self.directory.path().join("token");
+        cleave_media::files::write_durably(&token_file, b"0123456789abcdef0123456789abcdef")
+            .unwrap();
+        let options = ListenOptions {
+            address: "127.0.0.1:0".parse().unwrap(),
+            identity: None,
+            token: Token::from_file(&token_file).unwrap(),
+            rate_cap: None,
+            log: Arc::new(|_| ()),
+        };
+        let listener = Listener::bind(runtime, options).await.unwrap();
+        let remote = RemoteDevice {
+            host: "127.0.0.1".into(),
+            port: listener.local_address().port(),
+            token_file: Some(token_file),
+            ca_pem: None,
+            rate_cap: None,
+        };
+        self.listeners.spawn(listener.serve());
+        self.database.add_device(name, remote).await.unwrap();
     }
 
     fn connection(self: Arc<Self>, settings: &[(&str, &str)]) -> Connection {
@@ -358,6 +397,13 @@ fn are_alike(rows: &[Vec<String>], expected: &[Vec<String>]) -> bool {
 
 fn device(id: u8) -> Arc<Runtime> {
     Runtime::new(Arc::new(Memory::new()), RuntimeOptions::new([id; 16])).unwrap()
+}
+
+/// A device of `node`, with one core.
+fn device_of(node: &Arc<Node>, name: &str) -> Arc<Runtime> {
+    let id = name.bytes().next_back().unwrap();
+    let options = RuntimeOptions { cores: 1, io_threads: 2, ..RuntimeOptions::new([id; 16]) };
+    Runtime::in_node(Arc::new(Memory::new()), options, node).unwrap()
 }
 
 struct Connection {
