@@ -6,8 +6,8 @@
 //! 1. [`world`]: the clock, the seeded randomness, the trace; [`executor`]: the one thread that runs everything.
 //! 2. [`media`]: blocks with live and durable contents, which fail, tear and lose writes. [`files`]: the same for the
 //!    host's own files.
-//! 3. [`machine`]: the remote device, which is killed, loses power and comes back. [`link`]: the link to it, which
-//!    delays, loses and repeats commands and replies.
+//! 3. [`machine`]: a remote device, which is killed, loses power and comes back; in some seeds two, with the copies of
+//!    a mirror. [`link`]: the link to it, which delays, loses and repeats commands and replies.
 //! 4. [`model`]: the expected content of the database. [`workload`]: statements and blocks, with their effect on it.
 //! 5. [`run`]: one seed: statements, faults, crashes, and the comparison with the model after each.
 //!

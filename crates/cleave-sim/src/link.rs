@@ -1,4 +1,4 @@
-//! The link to the remote machine: a [`Link`] over which commands and replies are late, lost or served twice.
+//! The link to a remote machine: a [`Link`] over which commands and replies are late, lost or served twice.
 //!
 //! ```text
 //!  call ─▶ wait ─▶ (lost? twice? late?) ─▶ Runtime::call ─▶ wait ─▶ (lost?) ─▶ reply
@@ -35,7 +35,6 @@ use crate::world::{self, LinkFault};
 
 /// How often a message looks whether its machine still hangs.
 const HANG_STEP: Duration = Duration::from_millis(500);
-const ADDRESS: &str = "far:1";
 /// The text of a [`DeviceError`] that stands for a lost connection.
 const LOST: &str = "simulated: lost";
 
@@ -55,7 +54,7 @@ impl SimLink {
         world::log("link: dial");
         if machine.runtime().is_none() || !world::with(world::SimWorld::host_has_power) {
             let source = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-            return Err(LinkError::Connect { address: ADDRESS.to_owned(), source });
+            return Err(LinkError::Connect { address: address_of(machine), source });
         }
         let way = Arc::new(Way { machine: Arc::clone(machine) });
         let streams = EmbeddedLink::new(Arc::clone(&way) as Arc<dyn DeviceService>, None);
@@ -68,7 +67,7 @@ impl Link for SimLink {
     async fn call(&self, command: Command) -> Result<Reply, LinkError> {
         match self.way.call(command).await {
             Ok(reply) => Ok(reply),
-            Err(error) => Err(link_error(error)),
+            Err(error) => Err(self.link_error(error)),
         }
     }
 
@@ -96,14 +95,14 @@ impl Link for SimLink {
     }
 
     fn device(&self) -> String {
-        ADDRESS.to_owned()
+        address_of(&self.way.machine)
     }
 }
 
 impl SimLink {
     fn failed(&self, header: CommandHeader, error: LinkError) -> LinkError {
         let error = match error {
-            LinkError::Device { source, .. } => link_error(source),
+            LinkError::Device { source, .. } => self.link_error(source),
             other => other,
         };
         if matches!(error, LinkError::Lost { .. }) {
@@ -112,18 +111,18 @@ impl SimLink {
         }
         error
     }
-}
 
-fn link_error(error: DeviceError) -> LinkError {
-    if error.message == LOST {
-        lost()
-    } else {
-        LinkError::Device { device: ADDRESS.to_owned(), source: error }
+    fn link_error(&self, error: DeviceError) -> LinkError {
+        if error.message == LOST {
+            self.way.lost()
+        } else {
+            LinkError::Device { device: self.device(), source: error }
+        }
     }
 }
 
-fn lost() -> LinkError {
-    LinkError::Lost { address: ADDRESS.to_owned(), detail: "the simulation broke it".to_owned() }
+fn address_of(machine: &Machine) -> String {
+    format!("{}:1", machine.name())
 }
 
 fn lost_on_the_way() -> DeviceError {
@@ -168,6 +167,11 @@ impl Way {
         lost_on_the_way()
     }
 
+    fn lost(&self) -> LinkError {
+        let detail = "the simulation broke it".to_owned();
+        LinkError::Lost { address: address_of(&self.machine), detail }
+    }
+
     fn device(&self) -> Result<Arc<cleave_device::Runtime>, DeviceError> {
         self.machine.runtime().ok_or_else(lost_on_the_way)
     }
@@ -206,9 +210,9 @@ impl DeviceService for Way {
             detached(async move {
                 sleep(late).await;
                 if let Some(device) = machine.runtime() {
-                    world::log(format_args!("far: hears late: {}", name_of(&again)));
+                    machine.log(format_args!("hears late: {}", name_of(&again)));
                     let outcome = device.call(again).await;
-                    world::log(format_args!("far: answers nobody: {}", outcome_of(&outcome)));
+                    machine.log(format_args!("answers nobody: {}", outcome_of(&outcome)));
                 }
             });
             return Err(self.lose(&name));
@@ -216,9 +220,10 @@ impl DeviceService for Way {
         let device = self.device()?;
         // On the device, whatever becomes of the connection.
         let twice = fault == Some(LinkFault::Twice) || world::happens(|rates| rates.command_twice);
+        let machine = Arc::clone(&self.machine);
         let served = detached(async move {
             if twice {
-                world::log(format_args!("far: hears twice: {}", name_of(&command)));
+                machine.log(format_args!("hears twice: {}", name_of(&command)));
                 drop(device.call(command.clone()).await);
             }
             device.call(command).await
@@ -257,9 +262,10 @@ impl DeviceService for Way {
         let form = if world::below(2) == 0 { SlotForm::Encoded } else { SlotForm::Batches };
         let (sender, mut events) = SlotSender::channel(form);
         let twice = fault == Some(LinkFault::Twice) || world::happens(|rates| rates.command_twice);
+        let machine = Arc::clone(&self.machine);
         let accepting = detached(async move {
             if twice {
-                world::log("far: hears the execute twice");
+                machine.log("hears the execute twice");
                 let (unheard, _) = SlotSender::channel(form);
                 drop(device.execute(request.clone(), unheard).await);
             }
@@ -296,7 +302,7 @@ impl DeviceService for Way {
                         slots.send(event);
                     }
                     Err(_) => {
-                        slots.send(RunEvent::Lost(lost()));
+                        slots.send(RunEvent::Lost(way.lost()));
                         return;
                     }
                 }
@@ -314,7 +320,7 @@ impl DeviceService for Way {
             if let Some(device) = machine.runtime()
                 && world::with(world::SimWorld::host_has_power)
             {
-                world::log(format_args!("far: is steered: {}", name_of(&command)));
+                machine.log(format_args!("is steered: {}", name_of(&command)));
                 device.steer(command);
             }
         });

@@ -1,8 +1,9 @@
-//! The remote machine: a device over its own media that is killed, loses power and is started again while others run.
+//! A remote machine: a device over its own media that is killed, loses power and is started again while others run.
 //!
 //! Its identity stays; each start is a new [`Runtime`], as each start of `cleaved` is. Work left over from a dead start
 //! finds its media gone.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,14 +12,19 @@ use cleave_media::{Clock, Media, SystemClock};
 use tokio::sync::watch;
 
 use crate::media::SimMedia;
-use crate::world;
+use crate::world::{self, Disk};
 
 /// Identity of the remote device.
 pub const FAR: [u8; 16] = [0xfa; 16];
+/// That of the second one.
+const OTHER: [u8; 16] = [0x07; 16];
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Machine {
+    /// The name by which a host reaches it.
+    name: &'static str,
+    identity: [u8; 16],
     media: Arc<SimMedia>,
     runtime: Mutex<Option<Arc<Runtime>>>,
     /// Durable before every answer, so it survives every restart.
@@ -36,11 +42,23 @@ pub fn runtime_options(device: [u8; 16]) -> RuntimeOptions {
 }
 
 impl Machine {
-    /// A running machine, over empty media.
+    /// The running machine `far`, over empty media.
     #[must_use]
     pub fn start() -> Arc<Self> {
+        Self::start_on("far", FAR, Disk::Far)
+    }
+
+    /// The running machine `other`, over empty media on a disk of its own.
+    #[must_use]
+    pub fn start_other() -> Arc<Self> {
+        Self::start_on("other", OTHER, Disk::Other)
+    }
+
+    fn start_on(name: &'static str, identity: [u8; 16], disk: Disk) -> Arc<Self> {
         let machine = Arc::new(Self {
-            media: SimMedia::new("far", false),
+            name,
+            identity,
+            media: SimMedia::on(name, disk),
             runtime: Mutex::default(),
             owner: OwnerRecord::in_process(),
             connection: watch::Sender::new(0),
@@ -48,6 +66,16 @@ impl Machine {
         });
         machine.boot();
         machine
+    }
+
+    /// The name by which a host reaches it.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The disk with its media.
+    pub fn disk(&self) -> Disk {
+        self.media.disk()
     }
 
     /// Starts the device, if it is not running.
@@ -59,15 +87,16 @@ impl Machine {
         if runtime.is_some() {
             return;
         }
-        world::log("far: starts");
+        self.log("starts");
         let media = self.media.attach() as Arc<dyn Media>;
-        let options = RuntimeOptions { owner: self.owner.clone(), ..runtime_options(FAR) };
+        let options =
+            RuntimeOptions { owner: self.owner.clone(), ..runtime_options(self.identity) };
         *runtime = Some(Runtime::new(media, options).expect("a device starts"));
     }
 
     /// Ends the device at once; with its power, media lose what was not synced.
     pub fn kill(&self, with_power: bool) {
-        world::log(if with_power { "far: loses its power" } else { "far: is killed" });
+        self.log(if with_power { "loses its power" } else { "is killed" });
         drop(self.lock().take());
         if with_power {
             self.media.lose_power();
@@ -87,7 +116,7 @@ impl Machine {
 
     /// Lets messages to it and from it wait for so long, on connections that last.
     pub fn hang(&self, time: Duration) {
-        world::log(format_args!("far: hangs for {time:?}"));
+        self.log(format_args!("hangs for {time:?}"));
         *self.hang_lock() = SystemClock.now() + time;
     }
 
@@ -107,7 +136,7 @@ impl Machine {
 
     /// Breaks every connection to it.
     pub fn break_connections(&self) {
-        world::log("far: connections break");
+        self.log("connections break");
         self.connection.send_modify(|count| *count += 1);
     }
 
@@ -121,6 +150,11 @@ impl Machine {
         let mut receiver = self.connection.subscribe();
         receiver.mark_unchanged();
         receiver
+    }
+
+    /// Writes into the trace what it does.
+    pub(crate) fn log(&self, what: impl fmt::Display) {
+        world::log(format_args!("{}: {what}", self.name));
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Arc<Runtime>>> {

@@ -27,8 +27,8 @@ use crate::world::{self, Change, Disk};
 #[derive(Debug)]
 pub struct SimMedia {
     name: &'static str,
-    /// Whether it belongs to the host, and so loses power with it.
-    is_hosts: bool,
+    /// What it lies on. The host's loses power with it.
+    disk: Disk,
     blocks: Mutex<Blocks>,
 }
 
@@ -49,7 +49,19 @@ impl SimMedia {
     /// Empty media; `is_hosts` if it loses its power with the host.
     #[must_use]
     pub fn new(name: &'static str, is_hosts: bool) -> Arc<Self> {
-        Arc::new(Self { name, is_hosts, blocks: Mutex::default() })
+        Self::on(name, if is_hosts { Disk::Host } else { Disk::Far })
+    }
+
+    /// Empty media on `disk`.
+    #[must_use]
+    pub fn on(name: &'static str, disk: Disk) -> Arc<Self> {
+        Arc::new(Self { name, disk, blocks: Mutex::default() })
+    }
+
+    /// What it lies on.
+    #[must_use]
+    pub fn disk(&self) -> Disk {
+        self.disk
     }
 
     /// The media for a process that starts now. Older handles fail from here on.
@@ -93,6 +105,10 @@ impl SimMedia {
         self.lock().wants_restart
     }
 
+    fn is_hosts(&self) -> bool {
+        self.disk == Disk::Host
+    }
+
     fn lock(&self) -> MutexGuard<'_, Blocks> {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -112,13 +128,13 @@ impl Attached {
     /// The blocks, unless this handle's process has ended.
     fn blocks(&self, operation: &'static str) -> Result<MutexGuard<'_, Blocks>, MediaError> {
         let blocks = self.media.lock();
-        let has_power = !self.media.is_hosts || world::with(world::SimWorld::host_has_power);
+        let has_power = !self.media.is_hosts() || world::with(world::SimWorld::host_has_power);
         if blocks.life == self.life && has_power { Ok(blocks) } else { Err(fails(operation)) }
     }
 
     /// How much of a change is done.
     fn change(&self, operation: &'static str) -> Result<Change, MediaError> {
-        if !self.media.is_hosts {
+        if !self.media.is_hosts() {
             return Ok(Change::Whole);
         }
         match world::with(world::SimWorld::host_change) {
@@ -254,10 +270,9 @@ impl Media for Attached {
 
     fn grow_to(&self, block_count: u64) -> Result<(), MediaError> {
         let change = self.change("grow")?;
-        let disk = if self.media.is_hosts { Disk::Host } else { Disk::Far };
         let growth = block_count.saturating_sub(self.block_count()) * BLOCK_SIZE as u64;
         let growth = i64::try_from(growth).unwrap_or(i64::MAX);
-        let is_full = !world::with(|world| world.takes_room(disk, growth));
+        let is_full = !world::with(|world| world.takes_room(self.media.disk, growth));
         if is_full || change == Change::Part || world::happens(|rates| rates.sync_error) {
             self.log(format_args!("grow to {block_count}: the disk is full"));
             let source = io::Error::from(io::ErrorKind::StorageFull);

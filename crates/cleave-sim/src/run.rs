@@ -1,8 +1,9 @@
 //! Runs one seed: statements, faults and crashes in a world of their own, compared with the model after each.
 //!
-//! 1. A database is made, and the remote device attached, without faults.
+//! 1. A database is made, and the remote device attached, without faults; in some seeds two, and a mirror of them
+//!    ([`machines`]).
 //! 2. Each step runs one statement under the faults that the seed drew, perhaps with an event beside it: a power
-//!    failure of the host at its n-th change of media and files, a kill of the host or of the remote machine at a given
+//!    failure of the host at its n-th change of media and files, a kill of the host or of a remote machine at a given
 //!    time, broken connections, a remote machine that hangs, or a disk that is full from here on.
 //! 3. An acknowledged statement counts. A failed one has no effect, unless the host died or the database stopped
 //!    meanwhile: then the next check shows whether it is there, whole or not at all.
@@ -23,7 +24,6 @@ use std::time::Duration;
 
 use arrow::array::ArrayRef;
 use cleave_device::Runtime;
-use cleave_fragment::command::{Command, CommandHeader, Reply, Request};
 use cleave_fragment::link::{DeviceService, RemoteAddress, simulate_network};
 use cleave_fragment::waiting::{sleep, timeout};
 use cleave_host::activity::Act;
@@ -39,15 +39,15 @@ use futures::future::{Either, select};
 
 use self::said::Said;
 use crate::executor;
-use crate::link::SimLink;
 use crate::machine::{Machine, runtime_options};
 use crate::media::SimMedia;
 use crate::model::{Effect, Model, Query};
-use crate::workload::{DEVICES, Kind, Step, WAYS, Workload, may_be_refused};
+use crate::workload::{DEVICES, Kind, MIRRORED, Step, WAYS, Workload, may_be_refused};
 use crate::world::{self, Disk, LinkFault, Rates, SimWorld};
 
 mod backups;
 mod failovers;
+mod machines;
 mod said;
 
 /// Stack of the thread on which everything runs: operators walk expressions by recursion.
@@ -73,6 +73,8 @@ pub struct Report {
     pub commands: u64,
     /// Statements of the kind of the first word that fragments have made changes for.
     pub by_fragments: BTreeMap<String, u32>,
+    /// Copies of a mirror that lacked pages when the run looked.
+    pub stale_copies: u32,
 }
 
 /// What a run found.
@@ -218,7 +220,8 @@ struct Simulation {
     place: PathBuf,
     folder: PathBuf,
     near: Arc<SimMedia>,
-    machine: Arc<Machine>,
+    /// One, or the two with the copies of a mirror.
+    machines: Vec<Arc<Machine>>,
     model: Model,
     /// An effect that may or may not have happened.
     uncertain: Option<Effect>,
@@ -226,6 +229,7 @@ struct Simulation {
     backups: Vec<backups::Taken>,
     statements: (u32, u32),
     by_fragments: BTreeMap<String, u32>,
+    stale_copies: u32,
     crashes: u32,
     /// Events since the last check, which ends all of them.
     events: u32,
@@ -245,27 +249,35 @@ impl Simulation {
         let mut random = SplitMix64::new(seed ^ 0x5eed);
         let loses_hosts = matches!(cut, Some(Cut::Hosts));
         let cut = cut.filter(|_| !loses_hosts);
-        let machine = Machine::start();
+        // A seed of each swept kind, and of those that repeat themselves, has a mirror.
+        let has_mirror = seed % 4 == 3 && !loses_hosts && !world.media_lies();
+        let machines = machines::started(has_mirror);
         let _network = simulate_network({
-            let machine = Arc::clone(&machine);
-            Rc::new(move |_: &RemoteAddress| SimLink::dial(&machine))
+            let machines = machines.clone();
+            Rc::new(move |address: &RemoteAddress| machines::dial(&machines, address))
         });
+        let devices: &'static [&'static str] = match (loses_hosts, has_mirror) {
+            // Data on a host is lost with it.
+            (true, _) => &["far"],
+            (false, true) => MIRRORED,
+            (false, false) => DEVICES,
+        };
         let run = Self {
             rates: Some(Rates::draw(&mut random)).filter(|_| cut.is_none()).unwrap_or_default(),
             random,
             cut: None,
-            // Data on a host is lost with it.
-            workload: Workload::new(seed, if loses_hosts { &["far"] } else { DEVICES }),
+            workload: Workload::new(seed, devices),
             place: folder.join("db"),
             folder: folder.to_owned(),
             near: SimMedia::new("near", true),
-            machine,
+            machines,
             model: Model::default(),
             uncertain: None,
             open: None,
             backups: Vec::new(),
             statements: (0, 0),
             by_fragments: BTreeMap::new(),
+            stale_copies: 0,
             crashes: 0,
             events: 0,
             near_device: Arc::default(),
@@ -277,11 +289,7 @@ impl Simulation {
     async fn all(mut self, cut: Option<Cut>, world: &Rc<SimWorld>) -> Found<Report> {
         world.log(&format_args!("{:?}", self.rates));
         Box::pin(self.reopen()).await?;
-        let database = Arc::clone(self.session()?.database());
-        Box::pin(database.add_device("far", failovers::far()))
-            .await
-            .map_err(|error| format!("no device: {error}"))?;
-        drop(database);
+        self.attach_machines().await?;
         if self.lost_hosts.is_some() {
             self.asked("ALTER SYSTEM SET log_replica = 'far'").await?;
         }
@@ -310,7 +318,10 @@ impl Simulation {
             if self.lost_hosts.is_some() && self.random.below(8) == 0 {
                 Box::pin(self.lose_host(world)).await?;
             }
-            let step = self.workload.next(&self.model, &self.folder);
+            let step = match self.resynchronisation() {
+                Some(step) => step,
+                None => self.workload.next(&self.model, &self.folder),
+            };
             Box::pin(self.step(world, &step)).await?;
             let looks_in = if self.cut.is_none() { 4 } else { 12 };
             let may_look = !matches!(self.cut, Some(Cut::Power(_)));
@@ -327,11 +338,13 @@ impl Simulation {
             None => self.crash(world, true).await?,
         }
         Box::pin(self.look(world)).await?;
+        Box::pin(self.make_copies_current()).await?;
         Box::pin(self.check()).await?;
         self.close().await;
         Box::pin(self.check_backups(world)).await?;
-        let Self { statements, crashes, by_fragments, .. } = self;
-        Ok(Report { trace: Vec::new(), statements, crashes, changes, commands, by_fragments })
+        let Self { statements, crashes, by_fragments, stale_copies, .. } = self;
+        let trace = Vec::new();
+        Ok(Report { trace, statements, crashes, changes, commands, by_fragments, stale_copies })
     }
 
     // ---- one statement -------------------------------------------------------------------------
@@ -397,7 +410,7 @@ impl Simulation {
         world.set_host_power(true);
         // Half the time, a device with a failed sync is restarted now, as its operator would after the error.
         if self.random.below(2) == 0 {
-            self.machine.restart_if_asked();
+            self.machines.iter().for_each(|machine| machine.restart_if_asked());
         }
         Ok(())
     }
@@ -449,25 +462,28 @@ impl Simulation {
             22..36 => {
                 let with_power = self.random.below(2) == 0;
                 self.events += 1;
-                let machine = Arc::clone(&self.machine);
-                beside(async move {
-                    sleep(soon).await;
-                    machine.kill(with_power);
-                    sleep(later).await;
-                    machine.boot();
-                });
+                for machine in self.some_machines() {
+                    beside(async move {
+                        sleep(soon).await;
+                        machine.kill(with_power);
+                        sleep(later).await;
+                        machine.boot();
+                    });
+                }
             }
             36..46 => {
                 self.events += 1;
-                let machine = Arc::clone(&self.machine);
-                beside(async move {
-                    sleep(soon).await;
-                    machine.break_connections();
-                });
+                for machine in self.some_machines() {
+                    beside(async move {
+                        sleep(soon).await;
+                        machine.break_connections();
+                    });
+                }
             }
             46..54 => {
                 // Until the next check.
-                let disk = if self.random.below(3) > 0 { Disk::Host } else { Disk::Far };
+                let is_hosts = self.random.below(3) > 0;
+                let disk = if is_hosts { Disk::Host } else { self.a_machine().disk() };
                 let scale = 8 + self.random.below(14);
                 let bytes = self.random.below(1_u64 << scale);
                 world.log(&format_args!("event: {disk:?} has {bytes} bytes left"));
@@ -475,11 +491,12 @@ impl Simulation {
             }
             54..60 => {
                 self.events += 1;
-                let machine = Arc::clone(&self.machine);
-                beside(async move {
-                    sleep(soon).await;
-                    machine.hang(later * 400);
-                });
+                for machine in self.some_machines() {
+                    beside(async move {
+                        sleep(soon).await;
+                        machine.hang(later * 400);
+                    });
+                }
             }
             _ => {}
         }
@@ -541,7 +558,8 @@ impl Simulation {
                 let is_full = !is_read && world::with(SimWorld::is_short_of_room);
                 is_full || self.rates.sync_error > 0 || !world::with(SimWorld::host_has_power)
             }
-            "XX001" => self.rates.read_flip > 0,
+            // A copy of a mirror may lack a result set that the other one, which is lost, has.
+            "XX001" => self.rates.read_flip > 0 || self.has_mirror(),
             _ => false,
         };
         if is_expected { Ok(()) } else { Err(format!("{}: {code}: {error}", step.sql)) }
@@ -594,17 +612,19 @@ impl Simulation {
         world.set_rates(Rates::default());
         world.let_link_rest(true);
         world.set_host_power(true);
-        self.machine.go_on();
-        self.machine.boot();
-        self.machine.restart_if_asked();
+        for machine in &self.machines {
+            machine.go_on();
+            machine.boot();
+            machine.restart_if_asked();
+        }
         if self.open.is_none() && world.is_short_of_room() {
             // A full disk does not keep a database from opening.
             Box::pin(self.reopen()).await?;
         }
-        [Disk::Host, Disk::Far].into_iter().for_each(|disk| world.set_room(disk, None));
+        Disk::ALL.into_iter().for_each(|disk| world.set_room(disk, None));
         sleep(CALM).await;
         // An event that came only now.
-        self.machine.go_on();
+        self.machines.iter().for_each(|machine| machine.go_on());
         if self.open.is_none() {
             Box::pin(self.reopen()).await?;
         }
@@ -648,6 +668,7 @@ impl Simulation {
         }
         // An effect that was not found by now has not happened.
         self.uncertain = None;
+        Box::pin(self.look_at_copies()).await?;
         let database = Arc::clone(self.session()?.database());
         let flushed = timeout(STATEMENT_LIMIT, database.snapshot(SnapshotKind::Flushed)).await;
         let flushed =
@@ -729,26 +750,6 @@ impl Simulation {
             Some(finding) => Err(format!("a check finds: {finding}")),
             None => Ok(()),
         }
-    }
-
-    /// Checks that no device has a run that nobody waits for, or memory without a run.
-    async fn check_devices(&self) -> Found<()> {
-        let near = self.near_device.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        for (name, device) in [("near", near), ("far", self.machine.runtime())] {
-            let Some(device) = device else { return Err(format!("{name} does not run")) };
-            let asked = Command::new(CommandHeader::default(), Request::Status);
-            let Ok(Reply::Status(status)) = device.call(asked).await else {
-                return Err(format!("{name} does not say how it is"));
-            };
-            let (free, all) = (status.fragment_memory_bytes_free, status.fragment_memory_bytes);
-            if !status.runs.is_empty() || free != all {
-                return Err(format!(
-                    "{name}: {free} of {all} bytes are free, runs {:?}",
-                    status.runs
-                ));
-            }
-        }
-        Ok(())
     }
 
     // ---- opening and closing -------------------------------------------------------------------

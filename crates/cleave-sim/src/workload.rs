@@ -11,6 +11,9 @@ use crate::world::index;
 /// Devices of tables: one, or divided over both.
 pub const DEVICES: &[&str] = &["embedded", "far", "embedded, far"];
 
+/// The same where `m` is a mirror, of which `far` has a copy.
+pub const MIRRORED: &[&str] = &["m", "embedded, m", "far, m"];
+
 /// All combinations of settings under which the same query must give the same rows.
 pub const WAYS: [&[(&str, &str)]; 7] = [
     &[("stack", "blk"), SHIPPED, ALONE],

@@ -136,7 +136,7 @@ pub struct SimWorld {
     /// Whether commands are neither counted nor fail.
     link_rests: Cell<bool>,
     /// Free bytes of each disk; None if unlimited.
-    room: [Cell<Option<i64>>; 2],
+    room: [Cell<Option<i64>>; Disk::ALL.len()],
     files: SimFiles,
     /// The waker of the main task, and whether nothing can wake it any more.
     main: RefCell<Option<Waker>>,
@@ -390,6 +390,13 @@ pub enum Disk {
     Host,
     /// With the media of the remote device.
     Far,
+    /// With those of the second one.
+    Other,
+}
+
+impl Disk {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Host, Self::Far, Self::Other];
 }
 
 /// How much of a change is done.

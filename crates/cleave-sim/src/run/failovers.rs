@@ -9,17 +9,11 @@ use std::rc::Rc;
 use cleave_fragment::waiting::{sleep, timeout};
 use cleave_host::log_replica::FailoverSource;
 use cleave_host::replication::fail_over;
-use cleave_host::{Error, RemoteDevice, StorageError};
+use cleave_host::{Error, StorageError};
 
-use super::{CALM, Found, STATEMENT_LIMIT, Simulation};
+use super::{CALM, Found, STATEMENT_LIMIT, Simulation, machines};
 use crate::media::SimMedia;
 use crate::world::{Disk, Rates, SimWorld};
-
-/// The address of the remote device.
-pub(super) fn far() -> RemoteDevice {
-    let host = "far".to_owned();
-    RemoteDevice { host, port: 1, token_file: None, ca_pem: None, rate_cap: None }
-}
 
 /// Whether a statement is committed here but not on the replica.
 pub(super) fn is_not_replicated(error: &Error) -> bool {
@@ -42,8 +36,10 @@ impl Simulation {
         self.place = self.folder.join(format!("host{number}"));
         self.near = SimMedia::new("near", true);
         world.set_host_power(true);
-        self.machine.boot();
-        self.machine.restart_if_asked();
+        for machine in &self.machines {
+            machine.boot();
+            machine.restart_if_asked();
+        }
         let mut is_there = false;
         while self.random.below(2) == 0 && !is_there {
             world.set_rates(self.rates);
@@ -60,10 +56,10 @@ impl Simulation {
                 self.near.lose_power();
             }
             world.set_host_power(true);
-            self.machine.restart_if_asked();
+            self.machines.iter().for_each(|machine| machine.restart_if_asked());
         }
         world.set_rates(Rates::default());
-        [Disk::Host, Disk::Far].into_iter().for_each(|disk| world.set_room(disk, None));
+        Disk::ALL.into_iter().for_each(|disk| world.set_room(disk, None));
         sleep(CALM).await;
         if !is_there {
             match self.failed_over().await? {
@@ -81,7 +77,7 @@ impl Simulation {
 
     async fn failed_over(&self) -> Found<Result<(), Error>> {
         // No host has ever committed without the replica.
-        let from = FailoverSource { way: far().into(), accepts_stale: true };
+        let from = FailoverSource { way: machines::way_to("far").into(), accepts_stale: true };
         let options = self.options();
         let taking = timeout(STATEMENT_LIMIT, Box::pin(fail_over(&self.place, &from, &options)));
         Ok(taking.await.ok_or("a failover hangs")?.map(drop))
