@@ -7,6 +7,8 @@ use cleave_fragment::Lease;
 
 use super::Part;
 
+mod lent;
+
 const COUNT: u32 = 4;
 /// Messages of each kind that may be on their way at once.
 const UNDER_WAY_MAX: usize = 3;
@@ -53,7 +55,7 @@ impl World {
                 found.push(next);
             }
         };
-        // A partition takes the next morsel, on a core of the device's own or on one that its node lends it.
+        // A partition takes the next morsel.
         may(&|world| {
             let place = if world.restarted { None } else { world.device.take(world.device.begun) };
             place.is_some_and(|place| world.device_ran.insert(place))
