@@ -19,8 +19,9 @@
 //! 4. Where both sides may work on it, the host takes morsels of the device's while it is idle
 //!    ([`stealing`](super::stealing)).
 //! 5. A device that refuses the fragment, or loses it, is no error: the host runs the same operators over its own page
-//!    source (rule 13), and the figures say so. Rows that were given out by then are left out ([`GivenRows`]). A
-//!    fragment run that lacks memory first gets space to spill ([`DeviceRun`]).
+//!    source (rule 13), and the figures say so. Rows that were given out by then are left out ([`GivenRows`]); those
+//!    that could not be are not given out before the run has ended ([`HeldRows`]). A fragment run that lacks memory
+//!    first gets space to spill ([`DeviceRun`]).
 //! 6. A run that cannot be divided, and of which no row has come while the host could be done with all of it sooner, is
 //!    given up, and the host runs the same operators ([`Stealing::recalls`]).
 //!
@@ -72,6 +73,7 @@ use tokio::sync::OnceCell;
 use super::feeding::{Feeding, OpenFilters};
 use super::figures::{FragmentFigures, HostTimeline};
 use super::given_rows::GivenRows;
+use super::held_rows::HeldRows;
 use super::homes::homes;
 use super::memory_share;
 use super::peers::PeerGrants;
@@ -498,10 +500,14 @@ impl FragmentExec {
                 let (own, open) = (Arc::clone(device), &prepared.open);
                 let feeding = Feeding::new(own, Arc::clone(&link), run, open);
                 let by_host = (helper.flatten(), watch);
-                let given = (device.mode() != AttachMode::Embedded)
-                    .then(|| GivenRows::of_run(&*self.fragment.plan))
-                    .flatten();
-                let run = Box::new(SharedRun::new(stream, feeding, by_host, given, clock));
+                let kept = match device.mode() {
+                    AttachMode::Embedded => (None, None),
+                    _ => {
+                        let held = HeldRows::of_run(&*self.fragment.plan, task.memory_pool());
+                        (GivenRows::of_run(&*self.fragment.plan), held)
+                    }
+                };
+                let run = Box::new(SharedRun::new(stream, feeding, by_host, kept, clock));
                 Ok(Run::OnDevice { link, run, figures })
             }
             Err(error) if error.is_refusal() || is_of_one_copy(device, &error) => {

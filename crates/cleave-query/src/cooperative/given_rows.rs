@@ -9,18 +9,25 @@
 //! row that was given out is counted by a hash of 128 bits; of equal rows any may stand for another. So the host makes
 //! all rows again, and leaves out as many of each as were given.
 //!
-//! Deliberately absent: fragments with aggregates, whose partial states differ from run to run; runs that have given
-//! [`ROWS_MAX`] rows; the embedded device, which is lost only with the process. These end the statement.
+//! Partial states differ from run to run, so rows of them are [held](super::held_rows) until the run has ended, where
+//! there are few. Which rows a limit keeps differs too: those that were given and those that another run gives beside
+//! them are all rows of the input, and enough.
+//!
+//! Deliberately absent: fragments that hand on rows while they run, above operators whose rows differ (a sum of floats,
+//! a window); runs that have given [`ROWS_MAX`] rows; the embedded device, which is lost only with the process. These
+//! end the statement.
 
 use std::collections::HashMap;
 use std::fmt;
 
+use cleave_fragment::DenseAggregateExec;
 use datafusion::arrow::array::{BooleanArray, RecordBatch};
 use datafusion::arrow::compute::filter_record_batch;
 use datafusion::common::hash_utils::{RandomState, create_hashes};
 use datafusion::error::Result;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use rustc_hash::FxBuildHasher;
@@ -109,11 +116,43 @@ fn hashes([one, other]: &[Vec<u64>; 2]) -> impl Iterator<Item = [u64; 2]> {
     one.iter().zip(other).map(|(one, other)| [*one, *other])
 }
 
-/// Whether `plan` has the same rows each time: none of its operators makes partial states.
-fn has_same_rows(plan: &dyn ExecutionPlan) -> bool {
-    let name = plan.name();
-    !["Aggregate", "Recursion", "Window"].iter().any(|kind| name.contains(kind))
-        && plan.children().into_iter().all(|input| has_same_rows(&**input))
+/// Whether `plan` has the same rows each time, in whatever order its input comes: its aggregates are complete, and
+/// exact.
+pub(super) fn has_same_rows(plan: &dyn ExecutionPlan) -> bool {
+    has_same(plan, false)
+}
+
+/// The same of a part of a plan. `is_merged`: an aggregate makes one of the partial states that it gives.
+fn has_same(plan: &dyn ExecutionPlan, is_merged: bool) -> bool {
+    let is_merged_below = match plan.downcast_ref::<AggregateExec>() {
+        Some(aggregate) => {
+            let is_partial =
+                matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::PartialReduce);
+            if is_partial && !is_merged || !is_exact(aggregate) {
+                return false;
+            }
+            true
+        }
+        None if plan.is::<DenseAggregateExec>() => is_merged,
+        None => {
+            let name = plan.name();
+            if ["Aggregate", "Recursion", "Window"].iter().any(|kind| name.contains(kind)) {
+                return false;
+            }
+            is_merged && ["Coalesce", "Repartition"].iter().any(|kind| name.starts_with(kind))
+        }
+    };
+    plan.children().into_iter().all(|input| has_same(&**input, is_merged_below))
+}
+
+/// Whether neither the groups of `aggregate` nor what it makes of them depends on the order of its input.
+fn is_exact(aggregate: &AggregateExec) -> bool {
+    let is_exact =
+        |function: &str| matches!(function, "count" | "exact_sum" | "max" | "min" | "sum");
+    let schema = aggregate.schema();
+    let mut types = schema.fields().iter().map(|field| field.data_type());
+    aggregate.aggr_expr().iter().all(|made| is_exact(made.fun().name()))
+        && types.all(|data_type| !data_type.is_floating() && !data_type.is_nested())
 }
 
 #[cfg(test)]

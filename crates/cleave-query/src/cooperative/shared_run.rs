@@ -3,7 +3,8 @@
 //!
 //! Slots come first: they wait in a ring. The host's own pipeline over the morsels that it takes ([`Stealing`]) runs in
 //! tasks of its own once that pays; its rows are taken where no slot is ready. When the run has finished, morsels that
-//! the host learns of only then are run too: so each morsel's rows come out once.
+//! the host learns of only then are run too: so each morsel's rows come out once. Rows of the device that could not be
+//! left out of another run are [held](super::held_rows) until its run has finished.
 //!
 //! Invariant: the host's part ends without error only if all that it has taken was run. An error of it before it has
 //! taken anything (its build sides did not fit, say) leaves everything to the device. A run that outgrew its memory is
@@ -23,6 +24,7 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use super::feeding::Feeding;
 use super::figures::{FragmentFigures, HostTimeline};
 use super::given_rows::GivenRows;
+use super::held_rows::HeldRows;
 use super::spill_space::DeviceRun;
 use super::stealing::Stealing;
 
@@ -35,10 +37,12 @@ pub(super) type Help = (Arc<Stealing>, Begin);
 /// See the [module](self).
 pub(super) struct SharedRun {
     stream: Box<DeviceRun>,
-    /// Rows that came from the device.
+    /// Rows of the device that were given out.
     device_rows: u64,
     /// All that were given out, if the run can be made again without them.
     given: Option<GivenRows>,
+    /// Rows of the device that were not, if another run would have others.
+    held: Option<HeldRows>,
     device_is_over: bool,
     feeding: Feeding,
     helper: Option<Helper>,
@@ -73,12 +77,13 @@ pub(super) enum Failure {
 
 impl SharedRun {
     /// The rows of `stream`. The host takes part where `helper` says what to take, and how to run it; where `watch`
-    /// says that the device is far behind, there are no rows. `given` notes what is given out.
+    /// says that the device is far behind, there are no rows. `given` notes what is given out, and `held` keeps what is
+    /// not before the run has ended.
     pub(super) fn new(
         stream: DeviceRun,
         feeding: Feeding,
         (helper, watch): (Option<Help>, Option<Arc<Stealing>>),
-        given: Option<GivenRows>,
+        (given, held): (Option<GivenRows>, Option<HeldRows>),
         clock: Stopwatch,
     ) -> Self {
         let helper = helper.map(|(stealing, begin)| {
@@ -89,6 +94,7 @@ impl SharedRun {
             stream: Box::new(stream),
             device_rows: 0,
             given,
+            held,
             device_is_over: false,
             feeding,
             helper,
@@ -119,6 +125,10 @@ impl SharedRun {
             self.feeding.look();
         }
         loop {
+            if let Some(batch) = self.held.as_mut().and_then(HeldRows::next) {
+                self.device_rows += batch.num_rows() as u64;
+                return Ok(Some(batch));
+            }
             let own = self.helper.as_mut().and_then(|helper| helper.rows.as_mut());
             let came = match (self.device_is_over, own) {
                 (true, None) => {
@@ -153,11 +163,19 @@ impl SharedRun {
             match came {
                 Either::Left(Ok(Some(batch))) => {
                     self.watch = None;
-                    self.device_rows += batch.num_rows() as u64;
-                    return Ok(Some(batch));
+                    match self.held.as_mut().filter(|held| !held.is_released()) {
+                        Some(held) => held.push(batch),
+                        None => {
+                            self.device_rows += batch.num_rows() as u64;
+                            return Ok(Some(batch));
+                        }
+                    }
                 }
                 Either::Left(Ok(None)) => {
                     self.device_is_over = true;
+                    if let Some(held) = &mut self.held {
+                        held.release();
+                    }
                     if let (Some(helper), Some(report)) = (&self.helper, self.stream.report()) {
                         helper.stealing.ended(report.kept);
                     }
@@ -208,6 +226,8 @@ impl SharedRun {
             return false;
         }
         helper.stealing.take_rest();
+        // The host makes these, too.
+        self.held = None;
         self.device_is_over = true;
         true
     }
