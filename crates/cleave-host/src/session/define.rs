@@ -11,7 +11,7 @@ use cleave_catalog::index::TabletIndex;
 use cleave_catalog::settings::Settings;
 use cleave_query::cooperative::inserting::InsertFragments;
 use cleave_query::select;
-use cleave_query::select::{ColumnOrigin, QueryRequest, RunningQuery};
+use cleave_query::select::{ColumnOrigin, Measured, QueryRequest, RunningQuery};
 use cleave_sql::dialect::sql_type;
 use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::parse::{CreateTableAs, Define, Truncate};
@@ -24,6 +24,7 @@ use futures::stream;
 
 use super::definitions::Definition;
 use super::foreign_key_rules::check_truncate;
+use super::update_fragment::placement::figures;
 use super::{
     Outcome, Session, alter, definitions, foreign_key_rules, indexes, insert_fragment, locking,
     materialized, output, sequences, tablet_moves, views,
@@ -125,8 +126,7 @@ impl Filling {
             let columns = fragments.table().columns.clone();
             return Ok((planned, columns));
         }
-        let running = select::run_query(&session.database, settings, asked);
-        let running = Box::pin(running).await?;
+        let running = run_query(session, settings, asked).await?;
         let columns = columns_of(&running.schema())?;
         Ok((Self { by_fragments: None, running: Some(running) }, columns))
     }
@@ -200,25 +200,46 @@ impl Filling {
             let rows = (schema, fragments);
             let filled = insert_fragment::fill(session, settings, &mut definition, rows);
             if let Some(inserted) = Box::pin(filled).await? {
+                if let Some(measuring) = &session.measuring {
+                    let what = format!("Rows of {}", schema.name);
+                    let shown = insert_fragment::shown_of_new(&what, fragments)?;
+                    let count = fragments.devices().count();
+                    measuring.put(shown.measured(figures(inserted.count, count)));
+                }
                 return Ok((definition, inserted.count));
             }
         }
         let running = match self.running {
             Some(running) => running,
-            None => {
-                let query = select::run_query(&session.database, settings, asked);
-                Box::pin(query).await?
-            }
+            None => run_query(session, settings, asked).await?,
         };
         let (count, now_us) = (schema.columns.len(), session.moment().now_us);
         let fitted = Conform::by_position(schema, &[], count, now_us)?;
-        let rows = stream::try_unfold((running, fitted), |(mut running, fitted)| async move {
-            let Some(batch) = running.next().await? else { return Ok(None) };
+        let source = (running, fitted, session.measuring.clone());
+        let rows = stream::try_unfold(source, |(mut running, fitted, measuring)| async move {
+            let Some(batch) = running.next().await? else {
+                if let Some(measuring) = &measuring {
+                    measuring.put(Measured::of(&mut running).await?);
+                }
+                return Ok(None);
+            };
             let rows = fitted.rows(&batch)?;
-            Ok(Some((rows, (running, fitted))))
+            Ok(Some((rows, (running, fitted, measuring))))
         });
         let checks = Arc::clone(session.database.queries());
         Box::pin(definition.load(checks, settings, schema, (Vec::new(), rows.boxed()))).await
+    }
+}
+
+/// Runs the query of `asked`, with figures if EXPLAIN ANALYZE shows them.
+async fn run_query(
+    session: &Session,
+    settings: &Settings,
+    asked: QueryRequest<'_>,
+) -> Result<RunningQuery> {
+    match session.measuring {
+        Some(_) => Box::pin(select::run_measured(&session.database, settings, asked)).await,
+        None => Box::pin(select::run_query(&session.database, settings, asked)).await,
     }
 }
 

@@ -27,6 +27,10 @@ use super::{
     prepared, ranges, replacing_fragment, serializable, subqueries,
 };
 
+mod new_table;
+
+use new_table::NewTable;
+
 /// Where the query of a statement that changes rows is put after it has run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Measuring(Arc<Mutex<Option<Measured>>>);
@@ -115,6 +119,10 @@ pub(super) async fn run(
         let (schema, batches) = select::explain_look_up(what, None, format)?;
         return Ok(Outcome::Rows { schema, batches });
     }
+    if let Some(new) = NewTable::of(&statement) {
+        let none = Parameters::default();
+        return Box::pin(new_table::explain(session, (&new, &none), analyze, format)).await;
+    }
     let range = match &statement {
         Statement::Query(query) => ranges::range_of(session, query, false),
         _ => None,
@@ -162,6 +170,9 @@ pub(super) async fn run_prepared(
     if analyze && let Some(changes) = Changes::of(prepared.statement()) {
         let by_prepared = Some((prepared, parameters));
         return Box::pin(explain_run(session, changes, by_prepared, format)).await;
+    }
+    if let Some(new) = NewTable::of(prepared.statement()) {
+        return Box::pin(new_table::explain(session, (&new, parameters), analyze, format)).await;
     }
     let may_be_looked_up = prepared.range().is_some()
         || prepared.nested().is_some()

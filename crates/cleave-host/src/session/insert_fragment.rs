@@ -191,17 +191,32 @@ fn shown(
     placement: Placement,
     insert: &Insert,
 ) -> Result<ExplainedChange> {
-    let names: Vec<&str> = fragments.devices().map(|device| device.name()).collect();
-    let by = match names.as_slice() {
-        [_] => "a fragment".to_owned(),
-        names => format!("fragments that write on {}", names.join(", ")),
-    };
+    let by = writers(fragments);
     let fragments = match placement.is_by_pages() {
         true => vec![(fragments.shown()?, fragments.estimates())],
         false => Vec::new(),
     };
     let what = format!("Insert into {} by {by}", insert.table);
     Ok(ExplainedChange { what, fragments, placement: placement.ways("new", "the table") })
+}
+
+/// The way in which `fragments` make the rows of a new table, for EXPLAIN; `what` says what the statement does.
+///
+/// # Errors
+/// Those of encoding them.
+pub(super) fn shown_of_new(what: &str, fragments: &InsertFragments) -> Result<ExplainedChange> {
+    let what = format!("{what} by {}", writers(fragments));
+    let shown = vec![(fragments.shown()?, fragments.estimates())];
+    Ok(ExplainedChange { what, fragments: shown, placement: Vec::new() })
+}
+
+/// Who writes the rows of `fragments`.
+fn writers(fragments: &InsertFragments) -> String {
+    let names: Vec<&str> = fragments.devices().map(|device| device.name()).collect();
+    match names.as_slice() {
+        [_] => "a fragment".to_owned(),
+        names => format!("fragments that write on {}", names.join(", ")),
+    }
 }
 
 /// Whether fragments may be the way in which `insert` inserts rows into `table`.

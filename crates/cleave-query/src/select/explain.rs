@@ -3,6 +3,7 @@
 mod page_filters;
 mod stages;
 mod timeline;
+mod unrun;
 mod used_statistics;
 
 use std::collections::BTreeMap;

@@ -50,7 +50,7 @@ impl Reader<'_> {
         let unsupported = || Error::Unsupported {
             what: "EXPLAIN of this statement".into(),
             hint: Some(
-                "it explains SELECT, VALUES, WITH, INSERT, UPDATE, DELETE, EXECUTE and REFRESH"
+                "it explains queries, INSERT, UPDATE, DELETE, EXECUTE, REFRESH and CREATE TABLE AS"
                     .into(),
             ),
             position,
@@ -60,7 +60,10 @@ impl Reader<'_> {
             return Err(unsupported());
         }
         match self.statement()? {
-            Statement::Define(define) if matches!(*define, Define::Refresh(_)) && !analyze => {
+            Statement::Define(define)
+                if matches!(*define, Define::CreateTableAs(_) | Define::CreateMaterialized(_))
+                    || (matches!(*define, Define::Refresh(_)) && !analyze) =>
+            {
                 let statement = Box::new(Statement::Define(define));
                 Ok(Statement::Explain { analyze, verbose, format, statement })
             }
