@@ -158,6 +158,8 @@ pub struct Settings {
     pub transaction: Option<TransactionModes>,
     /// `dense_aggregates`: aggregates may work on encoded pages.
     pub dense_aggregates: bool,
+    /// `exchange`: whether devices join rows that they send to each other.
+    pub exchange: When,
     /// `index_scan`: whether look-ups and scans may go through indexes.
     pub index_scan: When,
     /// `key_filters`: whether join keys are sent to devices as Bloom filters.
@@ -412,6 +414,7 @@ pub const LIST: &[Setting] = &[
         get: |settings| bytes_text(settings.device_spill_bytes),
         set: |settings, value| settings.device_spill_bytes = value.number(),
     },
+    devices::EXCHANGE,
     fixed("extra_float_digits", "Floats are written with all digits that they need", "1"),
     stack::FILTER_HISTORY,
     timeouts::IDLE_IN_TRANSACTION,
@@ -561,13 +564,7 @@ pub const LIST: &[Setting] = &[
     result_sets::STAGES,
     fixed("standard_conforming_strings", "Backslashes in '...' are plain characters", "on"),
     timeouts::STATEMENT,
-    Setting {
-        name: "stealing",
-        description: "Whether idle hosts and devices take morsels of running fragments: on (by cost), off or always",
-        values: WHEN,
-        get: |settings| when_text(settings.stealing),
-        set: |settings, value| settings.stealing = value.when(),
-    },
+    devices::STEALING,
     for_clients::SYNCHRONIZE_SEQSCANS,
     Setting {
         name: "threads",
@@ -632,6 +629,7 @@ impl Default for Settings {
             default_transaction_deferrable: false,
             transaction: None,
             dense_aggregates: true,
+            exchange: When::Never,
             index_scan: When::WherePays,
             key_filters: When::WherePays,
             late_materialisation: When::WherePays,

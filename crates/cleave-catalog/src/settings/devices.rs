@@ -1,10 +1,11 @@
 //! The settings that name devices: which ones compute (`compute_on`), which ones keep the rows that a statement makes
-//! (`output_on`), and where new tables lie (`default_device`).
+//! (`output_on`), and where new tables lie (`default_device`); and those of how devices work together (`stealing`,
+//! `exchange`).
 //!
 //! Source: CORD, whose statements name the devices that compute and the one that keeps the output, or `LOCAL` for both
 //! (prescriptive execution).
 
-use super::{Setting, Settings, Split, Values, When, put_text};
+use super::{Setting, Settings, Split, Values, WHEN, When, put_text, when_text};
 
 /// The word for the devices that are there anyway.
 const LOCAL: &str = "local";
@@ -46,6 +47,24 @@ pub(super) const DEFAULT_DEVICE: Setting = Setting {
     values: Values::Text,
     get: |settings| settings.default_device.clone(),
     set: |settings, value| put_text(&mut settings.default_device, value),
+};
+
+/// `exchange`.
+pub(super) const EXCHANGE: Setting = Setting {
+    name: "exchange",
+    description: "Whether devices join rows that they send to each other: on (by cost), off or always",
+    values: WHEN,
+    get: |settings| when_text(settings.exchange),
+    set: |settings, value| settings.exchange = value.when(),
+};
+
+/// `stealing`.
+pub(super) const STEALING: Setting = Setting {
+    name: "stealing",
+    description: "Whether idle hosts and devices take morsels of running fragments: on (by cost), off or always",
+    values: WHEN,
+    get: |settings| when_text(settings.stealing),
+    set: |settings, value| settings.stealing = value.when(),
 };
 
 /// `output_on`.

@@ -42,6 +42,8 @@ pub struct FragmentFigures {
     pub broadcast: Option<(usize, u64)>,
     /// Rows that came over the cut, or from the host's own part.
     pub rows: u64,
+    /// Its rows went to other devices, and not to the host.
+    pub is_for_devices: bool,
     /// The host's view of it; the device's work is in its report.
     pub timeline: HostTimeline,
     /// Bloom filters of keys that went down with it, and their bytes.

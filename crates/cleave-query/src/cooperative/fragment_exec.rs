@@ -91,7 +91,7 @@ pub(super) const KEY_FILTER_SHARE: u64 = 64;
 /// Runs a fragment on its devices; see the [module](self).
 #[derive(Clone)]
 pub struct FragmentExec {
-    number: usize,
+    pub(super) number: usize,
     pub(super) fragment: FragmentPlan,
     pub(super) parts: Arc<[FragmentPart]>,
     pub(super) context: Arc<StatementContext>,
@@ -141,7 +141,7 @@ enum Run {
 
 /// What the host's operators above `plan` may rely on, whichever part a row comes from: columns that are the same in
 /// all rows, and columns that are equal in each. The order of rows is lost.
-fn known_of_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<EquivalenceProperties> {
+pub(super) fn known_of_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<EquivalenceProperties> {
     let properties = plan.equivalence_properties();
     let uniform = |of: &ConstExpr| matches!(of.across_partitions, AcrossPartitions::Uniform(_));
     // The engine does not say that of computed constants.
@@ -215,6 +215,23 @@ impl FragmentExec {
         self.fragment.fetch.is_none().then(|| parts.collect())
     }
 
+    /// The devices that run it over all parts of its input, where all of its rows are wanted. None: the host has a
+    /// part in it, or only so many rows are wanted.
+    pub(crate) fn computers(&self) -> Option<Vec<Arc<Device>>> {
+        let are_all = self.fragment.fetch.is_none() && self.parts.iter().all(|part| part.on_device);
+        are_all.then(|| self.parts.iter().map(|part| Arc::clone(&part.device)).collect())
+    }
+
+    /// Names of the tables that it reads.
+    pub(crate) fn tables(&self) -> String {
+        self.fragment.tables()
+    }
+
+    /// Rows expected of it, where something was to be priced.
+    pub(crate) fn row_estimate(&self) -> Option<f64> {
+        self.fragment.row_estimate
+    }
+
     /// What the devices measured of finished runs.
     pub fn reports(&self) -> Vec<RunReport> {
         self.reports.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -223,16 +240,6 @@ impl FragmentExec {
     fn names(&self, on_device: bool) -> String {
         let parts = self.parts.iter().filter(|part| part.on_device == on_device);
         parts.map(|part| part.device.name()).collect::<Vec<_>>().join(", ")
-    }
-
-    /// The devices that run the fragment, and where pages lie that are not their own.
-    fn devices_and_homes(&self) -> String {
-        let parts = self.parts.iter().filter(|part| part.on_device);
-        let names = parts.map(|part| match part.homes(&self.context).as_slice() {
-            [] => part.device.name().to_owned(),
-            homes => format!("{} (pages of {})", part.device.name(), homes.join(", ")),
-        });
-        names.collect::<Vec<_>>().join(", ")
     }
 
     pub(super) fn pass(&self, number: usize) -> Arc<Pass> {
@@ -361,7 +368,8 @@ impl FragmentExec {
         })
     }
 
-    fn file(&self, figures: &FragmentFigures) {
+    /// Keeps what is known of a run that is over.
+    pub(super) fn file(&self, figures: &FragmentFigures) {
         let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         reports.extend(figures.report.clone());
         self.context.figures().add(figures.clone());
@@ -454,6 +462,7 @@ impl FragmentExec {
             broadcast: (!self.fragment.broadcasts.is_empty())
                 .then(|| (prepared.rows.row_count(), prepared.rows.byte_count)),
             rows: 0,
+            is_for_devices: false,
             timeline: HostTimeline::default(),
             key_filters: prepared.key_filters,
             filters_fed: 0,
@@ -731,7 +740,7 @@ fn never_prepared() -> DataFusionError {
 
 /// Whether the host may run the whole part instead, as it was given no rows of the run on `device`: that refuses, or
 /// has lost the run. Where its pages cannot be reached either, reading them fails.
-fn may_be_redone(device: &Device, error: &LinkError) -> bool {
+pub(super) fn may_be_redone(device: &Device, error: &LinkError) -> bool {
     let is_unknown =
         error.device_error().is_some_and(|error| error.cause == DeviceErrorCause::UnknownRun);
     let is_lost = is_unknown || matches!(error, LinkError::Lost { .. });
@@ -744,7 +753,7 @@ fn is_of_one_copy(device: &Device, error: &LinkError) -> bool {
 }
 
 /// The error as the host's own operators would have given it, where an expression is at fault.
-fn expression_fault(error: &DeviceError) -> Option<DataFusionError> {
+pub(super) fn expression_fault(error: &DeviceError) -> Option<DataFusionError> {
     let message = || error.message.clone();
     let arrow = match error.cause {
         DeviceErrorCause::DivideByZero => ArrowError::DivideByZero,
@@ -756,7 +765,7 @@ fn expression_fault(error: &DeviceError) -> Option<DataFusionError> {
     Some(DataFusionError::from(arrow))
 }
 
-fn external(error: Error) -> DataFusionError {
+pub(super) fn external(error: Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 

@@ -6,7 +6,8 @@
 //! fragments that outgrow their memory spill; [`figures`] are measured on the way. A run that is lost is made again on
 //! the host without its [`given_rows`]; where that cannot be, it has [`held_rows`]. Queries of a batch ask for
 //! [`memory_share`]s. Pages may lie on other devices than the one that runs a fragment: their [`homes`], which it reads
-//! as their [`peers`] if they are of other nodes.
+//! as their [`peers`] if they are of other nodes. Two fragments may send their rows to devices that join them, and not
+//! to the host: [`exchanges`].
 //!
 //! A query that is one fragment as a whole ([`whole_fragment`]) may get a root that writes pages or
 //! locks rows: for [`changing`] rows, [`inserting`] or [`locking`] them. Rows that change may be [`found_rows`] of the
@@ -14,6 +15,7 @@
 //! whether a table that is divided by values has them there. [`update_cost`] predicts what pays.
 
 pub mod changing;
+pub mod exchanges;
 mod feeding;
 pub mod figures;
 pub mod found_rows;

@@ -90,7 +90,7 @@ fn extents_at(
 }
 
 /// Whether the two are engines of one node, which read each other's media.
-async fn is_of_one_node(one: &Device, other: &Device) -> bool {
+pub(super) async fn is_of_one_node(one: &Device, other: &Device) -> bool {
     let (Ok(one), Ok(other)) = (one.identity().await, other.identity().await) else { return false };
     !one.node.is_empty() && one.node == other.node
 }

@@ -1,12 +1,12 @@
 //! EXPLAIN: the plan with its cuts, the reason for each, and, with ANALYZE, what was measured.
 
+mod below_cuts;
 mod page_filters;
 mod stages;
 mod timeline;
 mod unrun;
 mod used_statistics;
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use cleave_catalog::settings::{Settings, bytes_text};
 use cleave_fragment::command::RunReport;
 use cleave_fragment::command::status::metrics_sets;
 use cleave_fragment::filter_history::HistoryCounts;
-use cleave_fragment::{BroadcastExec, IndexFigures, TableScanExec};
+use cleave_fragment::{IndexFigures, TableScanExec};
 use cleave_plan::PlanEstimates;
 use cleave_plan::cardinality::estimate_rows_with;
 use cleave_plan::cost::{CostStrategy, Prediction};
@@ -28,6 +28,7 @@ use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 
+use self::below_cuts::{Sources, fragment_of, fragments};
 use super::index_choice::IndexChoice;
 use super::{
     ComparedOrders, PlannedQuery, PricedOrder, QueryRequest, RunningQuery, has_link, plan_shown,
@@ -243,15 +244,6 @@ fn shown(lines: Vec<String>) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])
         .map_err(datafusion::error::DataFusionError::from)?;
     Ok((schema, vec![batch]))
-}
-
-/// The fragments of `plan` as they are sent, in hexadecimal digits.
-fn fragments(plan: &Arc<dyn ExecutionPlan>, lines: &mut Vec<String>) -> Result<()> {
-    if let Some(fragment) = plan.downcast_ref::<FragmentExec>() {
-        let bytes = cleave_fragment::encode_fragment(fragment.device_plan())?;
-        lines.push(bytes.iter().map(|byte| format!("{byte:02x}")).collect());
-    }
-    plan.children().into_iter().try_for_each(|child| fragments(child, lines))
 }
 
 /// The text below the plan, as titled groups of name and value.
@@ -505,7 +497,13 @@ fn fragment_lines(
         ),
         line("pages sent", format!("{} of {}", fragment.pages.1, fragment.pages.0)),
         line("plan", bytes(fragment.fragment_bytes as u64)),
-        line("rows", fragment.rows.to_string()),
+        line(
+            "rows",
+            match fragment.is_for_devices {
+                true => format!("{}, to other devices", fragment.rows),
+                false => fragment.rows.to_string(),
+            },
+        ),
     ];
     if let Some(why) = &fragment.turned {
         let side = if fragment.is_planned_here { "the device" } else { "the host" };
@@ -587,14 +585,9 @@ fn plan_nodes(
 ) -> Vec<PlanNode> {
     let mut nodes = Vec::new();
     collect_host(plan, 0, analyzed, &mut nodes);
-    let mut broadcasts = BTreeMap::new();
-    collect_broadcasts(plan, &mut broadcasts);
-    let fragment = |node: &Arc<dyn ExecutionPlan>| match node.downcast_ref::<BroadcastExec>() {
-        Some(leaf) => broadcasts.get(&leaf.input()).cloned(),
-        None => Some(Arc::clone(node.downcast_ref::<FragmentExec>()?.device_plan())),
-    };
     leave_out_bypassed(&mut nodes);
-    let rows = estimate_rows_with(plan, known, &fragment);
+    let sources = Sources::of(plan);
+    let rows = estimate_rows_with(plan, known, &|node| sources.below(node));
     nodes.iter_mut().zip(rows).for_each(|(node, rows)| node.estimate = Some(rows));
     nodes
 }
@@ -618,18 +611,6 @@ fn leave_out_bypassed(nodes: &mut [PlanNode]) {
     }
 }
 
-/// The plans that make what is broadcast, by number.
-fn collect_broadcasts(
-    plan: &Arc<dyn ExecutionPlan>,
-    found: &mut BTreeMap<u32, Arc<dyn ExecutionPlan>>,
-) {
-    if let Some(fragment) = plan.downcast_ref::<FragmentExec>() {
-        let made = fragment.broadcasts().iter();
-        found.extend(made.map(|made| (made.input, Arc::clone(&made.plan))));
-    }
-    plan.children().into_iter().for_each(|child| collect_broadcasts(child, found));
-}
-
 fn collect_host(
     plan: &Arc<dyn ExecutionPlan>,
     depth: usize,
@@ -638,11 +619,12 @@ fn collect_host(
 ) {
     let metrics = if analyzed { plan.metrics() } else { None };
     nodes.push(node(plan, depth, None, metrics));
-    if let Some(fragment) = plan.downcast_ref::<FragmentExec>() {
+    if let Some(fragment) = fragment_of(plan) {
         let mut metrics = device_metrics(fragment);
         metrics.reverse();
-        let plan = fragment.device_plan();
-        collect_device(plan, depth + 1, (fragment, analyzed), &mut metrics, nodes);
+        let sources = Sources::of(plan);
+        let below = (fragment, &sources, analyzed);
+        collect_device(fragment.device_plan(), depth + 1, below, &mut metrics, nodes);
         return;
     }
     for child in plan.children() {
@@ -667,23 +649,22 @@ fn device_metrics(fragment: &FragmentExec) -> Vec<MetricsSet> {
     together
 }
 
-/// The nodes of `fragment` from `plan` on; what is broadcast beneath the leaf that names it. `metrics` holds those of
-/// the nodes to come, the next one last.
+/// The nodes of `fragment` from `plan` on; what is broadcast or exchanged beneath the leaf that names it. `metrics`
+/// holds those of the nodes to come, the next one last.
 fn collect_device(
     plan: &Arc<dyn ExecutionPlan>,
     depth: usize,
-    (fragment, analyzed): (&FragmentExec, bool),
+    (fragment, sources, analyzed): (&FragmentExec, &Sources, bool),
     metrics: &mut Vec<MetricsSet>,
     nodes: &mut Vec<PlanNode>,
 ) {
     let own = metrics.pop();
     nodes.push(node(plan, depth, Some(fragment.device_names()), own));
-    if let Some(leaf) = plan.downcast_ref::<BroadcastExec>() {
-        let made = fragment.broadcasts().iter().find(|made| made.input == leaf.input());
-        made.into_iter().for_each(|made| collect_host(&made.plan, depth + 1, analyzed, nodes));
+    if let Some(source) = sources.of_leaf(plan) {
+        collect_host(&source, depth + 1, analyzed, nodes);
     }
     for child in plan.children() {
-        collect_device(child, depth + 1, (fragment, analyzed), metrics, nodes);
+        collect_device(child, depth + 1, (fragment, sources, analyzed), metrics, nodes);
     }
 }
 

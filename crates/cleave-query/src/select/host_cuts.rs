@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cleave_catalog::catalog::DeviceId;
+use cleave_catalog::catalog::{DeviceId, DeviceKind};
 use cleave_catalog::error::Error;
 use cleave_engine::device::Device;
 use cleave_fragment::command::message::{CAPABILITY_FRAGMENTS, ENCODED_SLOT_BYTES_MAX};
@@ -302,7 +302,7 @@ impl CutContext for HostCuts {
             let message = "a fragment over tables that no one device holds".to_owned();
             return Err(DataFusionError::Internal(message));
         }
-        let number = self.fragment_count.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = self.next_number();
         let context = Arc::clone(&self.context);
         Ok(Arc::new(FragmentExec::new(number, fragment, parts, context)))
     }
@@ -418,6 +418,27 @@ impl HostCuts {
         // Of pages whose conditions it knows, it reads no others anyway.
         let asked = 1.0 - self.known_pages(scan.scan(), &planned, &[]).on_host.share;
         (bytes - held_bytes).max(0.0) * asked * (-planned.row_estimate / pages).exp()
+    }
+
+    /// The number of the next fragment.
+    pub(super) fn next_number(&self) -> usize {
+        self.fragment_count.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Whether each of `devices` may take rows of the others: they are of one node, or have addresses.
+    pub(super) fn reach_each_other(&self, devices: &[Arc<Device>]) -> bool {
+        let node = |device: &Arc<Device>| {
+            self.devices.get(&device.id()).map_or("", |facts| facts.node.as_str())
+        };
+        let nodes: BTreeSet<&str> = devices.iter().map(node).collect();
+        let are_of_one_node = nodes.len() == 1 && !nodes.contains("");
+        are_of_one_node
+            || devices.iter().all(|device| matches!(device.entry().kind, DeviceKind::Remote(_)))
+    }
+
+    /// Whether all devices are in this process.
+    pub(super) fn has_no_link(&self) -> bool {
+        self.profile.link.is_embedded
     }
 
     /// Bytes that the link carries in a second.

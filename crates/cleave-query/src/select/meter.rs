@@ -60,7 +60,9 @@ impl Meter {
             .filter_map(|fragment| fragment.report.as_ref())
             .map(|report| report.cpu)
             .sum();
-        let slot_bytes: u64 = reports().map(|report| report.slot_bytes).sum();
+        let taken = fragments.iter().filter(|fragment| !fragment.is_for_devices);
+        let taken = taken.filter_map(|fragment| fragment.report.as_ref());
+        let slot_bytes: u64 = taken.map(|report| report.slot_bytes).sum();
         let fragment_media: u64 = reports().map(|report| report.media_bytes).sum();
         let pool = context.database().buffer_pool().status().since(&self.pool);
         QueryFigures {

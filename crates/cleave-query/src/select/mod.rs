@@ -37,6 +37,7 @@ mod compiled;
 mod constant_row;
 mod deferred;
 mod describe;
+mod exchanges;
 mod explain;
 mod history_list;
 mod host_cuts;

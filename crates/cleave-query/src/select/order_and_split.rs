@@ -32,7 +32,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use super::host_cuts::HostCuts;
 use super::planned_input::page_order::order_pages;
 use super::statement_context::StatementContext;
-use super::{constant_row, index_offers, join_method};
+use super::{constant_row, exchanges, index_offers, join_method};
 use crate::planner;
 
 /// Another order must be predicted to take at most this share of the time: it was chosen for its cuts, and joins more
@@ -255,7 +255,7 @@ impl Planning<'_> {
                 _ => break placed,
             }
         };
-        let cuts = placed.map_err(|error| match error {
+        let placed = placed.map_err(|error| match error {
             PlaceCutsError::Forced { split: Split::Auto, operator, reason } => {
                 let asked = &self.settings.compute_on;
                 Error::unsupported(format!(
@@ -265,6 +265,7 @@ impl Planning<'_> {
             PlaceCutsError::Forced { .. } => Error::unsupported(error.to_string()),
             PlaceCutsError::Plan(error) => Error::from(error),
         })?;
+        let cuts = exchanges::place(placed, self.context, cuts)?;
         Ok(Divided { cuts, profile, orders: ComparedOrders::default() })
     }
 }

@@ -1,0 +1,763 @@
+//! A join of rows that lie on several devices, made by these devices: two fragments in, whose rows go from device to
+//! device by a hash of the join's keys; the rows of the join out, and of what follows it on the devices.
+//!
+//! ```text
+//!   host    ExchangeExec ◀═ rows of all consumers as they come
+//!   b, c      consumers: HashJoinExec over PeerRowsExec 0 and 1, one on each device
+//!   b, c      producers: the left fragment over b's morsels, over c's; the right one likewise
+//! ```
+//!
+//! 1. On the first poll each part of both fragments begins, as a producer with one output for each consumer; then the
+//!    consumers are let in where the producers are ([`Device::grant`]), and begin. So no run waits for one that is
+//!    waiting itself.
+//! 2. The host takes the rows of all consumers as they come, so that none holds another up, and keeps the streams of
+//!    the producers until the consumers have ended.
+//! 3. Where a device refuses, or a run is lost, all runs are ended, and the same rows come by way of the host
+//!    (rule 13): the plan that the exchange replaces. Rows that were given out by then are left out ([`GivenRows`]).
+//!    Partial aggregates differ from run to run, so that their rows are kept until all have come, up to
+//!    [`HELD_BYTES_MAX`].
+//!
+//! Invariants: rows come in no order, each once. No morsel is taken of a producer, and no run is begun again in the
+//! place of another: its rows come once.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cleave_catalog::catalog::DeviceId;
+use cleave_engine::device::{Device, DeviceGrant};
+use cleave_fragment::command::{Execute, Outputs, Peer, PeerRows, PeerStream, PeerWay, RunReport};
+use cleave_fragment::link::{AttachMode, Link, LinkError, RunStream};
+use cleave_fragment::waiting::timeout;
+use cleave_fragment::{BroadcastInputs, Passes};
+use cleave_plan::split::FragmentPlan;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::utils::memory::get_record_batch_memory_size;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, reset_plan_states};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
+    PlanProperties, execute_stream,
+};
+use futures::StreamExt;
+use futures::future::try_join_all;
+use futures::stream::{BoxStream, SelectAll, select_all, unfold};
+
+use super::figures::{FragmentFigures, HostTimeline};
+use super::fragment_exec::{
+    FragmentExec, FragmentPart, KEY_FILTER_SHARE, expression_fault, external, known_of_rows,
+    may_be_redone,
+};
+use super::given_rows::GivenRows;
+use super::peers::{PeerGrants, is_of_one_node};
+use super::prepared_fragment::PreparedFragment;
+use super::sent_rows::SentRows;
+use crate::select::StatementContext;
+
+/// Most bytes of rows that are kept until all consumers have ended.
+const HELD_BYTES_MAX: usize = 16 << 20;
+/// Largest slot between devices: a consumer has one ring's memory for each side, beside its own.
+const SLOT_BYTES_MAX: u32 = 256 << 10;
+/// Parts of a device's memory for fragments: a consumer may have two of them, and each of two producers one.
+const MEMORY_PARTS: u64 = 4;
+/// How long the end of a producer is waited for whose rows are not wanted any more. Its figures are lost else.
+const END_LIMIT: Duration = Duration::from_secs(1);
+
+/// Runs a join on the devices that have its rows; see the [module](self).
+#[derive(Clone)]
+pub struct ExchangeExec {
+    /// What each device runs over the rows that it is sent; it has one part for each, without pages.
+    consumer: FragmentExec,
+    sides: [ExchangedSide; 2],
+    /// The plan that it replaces, whose two fragments are the producers.
+    by_host: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+    passes: Arc<Passes>,
+    /// By pass: an operator that reads its input again gets other runs.
+    begun: Arc<Mutex<BTreeMap<usize, Arc<Pass>>>>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+/// How the rows of one side go to the consumers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExchangedSide {
+    /// The number by which the consumers name them, of all those of the statement.
+    pub input: u32,
+    /// Places of the columns by whose hash they are divided.
+    pub columns: Vec<u32>,
+}
+
+/// One reading of the node's rows, which its partitions share.
+struct Pass {
+    number: usize,
+    rows: tokio::sync::Mutex<Rows>,
+}
+
+enum Rows {
+    /// Nobody has asked yet.
+    Unasked,
+    /// The consumers make them.
+    Coming(Box<Coming>),
+    /// The host does.
+    ByHost(SendableRecordBatchStream),
+    /// All were given out, or it failed.
+    Over,
+}
+
+/// Why there are no rows by exchange.
+enum Trouble {
+    /// A device refuses or is lost: they come by way of the host.
+    Refused(String),
+    /// The statement fails.
+    Fails(DataFusionError),
+}
+
+impl From<DataFusionError> for Trouble {
+    fn from(error: DataFusionError) -> Self {
+        Self::Fails(error)
+    }
+}
+
+/// A run on a device.
+struct Run {
+    device: Arc<Device>,
+    link: Arc<dyn Link>,
+    figures: FragmentFigures,
+}
+
+struct Producer {
+    origin: Origin,
+    run: Run,
+    /// Brings no rows.
+    stream: RunStream,
+    _homes: PeerGrants,
+}
+
+/// Where consumers find the rows of a producer.
+#[derive(Clone)]
+struct Origin {
+    /// Its place among the sides.
+    side: usize,
+    device: Arc<Device>,
+    /// The number of the run.
+    number: u64,
+}
+
+/// What comes of a consumer.
+enum Event {
+    Rows(usize, RecordBatch),
+    Ended(usize, Option<RunReport>, Duration),
+    Failed(usize, LinkError),
+}
+
+/// The runs of an exchange. Dropped in this order: consumers, producers, and what lets the ones in at the others.
+struct Coming {
+    events: SelectAll<BoxStream<'static, Event>>,
+    consumers: Vec<Run>,
+    producers: Vec<Producer>,
+    _grants: Vec<DeviceGrant>,
+    /// What was given out, if the rows can be made again without it.
+    given: Option<GivenRows>,
+    /// Rows that are kept until all have come; None: rows are given out as they come.
+    held: Option<Vec<RecordBatch>>,
+    held_bytes: usize,
+    memory: MemoryReservation,
+    ready: VecDeque<RecordBatch>,
+    /// Whether rows were given out before all had come.
+    has_given: bool,
+}
+
+impl ExchangeExec {
+    /// The node, the statement's fragment `number`, for `plan` on each of `devices`, over what `by_host` has of
+    /// fragments: the two `sides` in their order. `plan` makes the rows of `by_host`, all devices together.
+    pub fn new(
+        number: usize,
+        plan: Arc<dyn ExecutionPlan>,
+        sides: [ExchangedSide; 2],
+        devices: &[Arc<Device>],
+        by_host: Arc<dyn ExecutionPlan>,
+        context: Arc<StatementContext>,
+    ) -> Self {
+        let partition_count = by_host.output_partitioning().partition_count();
+        let slot_bytes = fragments_of(&by_host).iter().filter_map(|node| {
+            let producer = node.downcast_ref::<FragmentExec>()?;
+            Some(producer.fragment.slot_bytes.min(SLOT_BYTES_MAX))
+        });
+        let fragment = FragmentPlan {
+            plan,
+            scans: Vec::new(),
+            partition_count,
+            may_run_as_partitions: true,
+            fetch: None,
+            on_device: vec![true; devices.len()],
+            slot_bytes: slot_bytes.max().unwrap_or(SLOT_BYTES_MAX),
+            broadcasts: Vec::new(),
+            row_estimate: None,
+            sharing: None,
+            recall: None,
+            revisit: None,
+        };
+        let parts = devices.iter().map(|device| FragmentPart {
+            device: Arc::clone(device),
+            inputs: Vec::new(),
+            on_device: true,
+        });
+        let properties = PlanProperties::new(
+            known_of_rows(&by_host)
+                .unwrap_or_else(|_| EquivalenceProperties::new(by_host.schema())),
+            Partitioning::UnknownPartitioning(partition_count),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Self {
+            consumer: FragmentExec::new(number, fragment, parts.collect(), context),
+            sides,
+            by_host,
+            properties: Arc::new(properties),
+            passes: Arc::default(),
+            begun: Arc::default(),
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
+    }
+
+    /// What each of the devices runs over the rows that it is sent.
+    pub fn consumer(&self) -> &FragmentExec {
+        &self.consumer
+    }
+
+    /// The fragments whose rows are exchanged, each with the number by which the consumers name them.
+    pub fn producers(&self) -> Vec<(u32, Arc<dyn ExecutionPlan>)> {
+        let inputs = self.sides.iter().map(|side| side.input);
+        inputs.zip(fragments_of(&self.by_host)).collect()
+    }
+
+    /// The names of the columns by whose hash the rows of the first side are divided.
+    fn keys(&self) -> String {
+        let nodes = fragments_of(&self.by_host);
+        let Some(schema) = nodes.first().map(|node| node.schema()) else { return String::new() };
+        let [first, _] = &self.sides;
+        let places = first.columns.iter().filter_map(|place| usize::try_from(*place).ok());
+        let names = places.filter_map(|place| Some(schema.fields().get(place)?.name().as_str()));
+        names.collect::<Vec<_>>().join(", ")
+    }
+
+    fn context(&self) -> &Arc<StatementContext> {
+        &self.consumer.context
+    }
+
+    fn pass(&self, number: usize) -> Arc<Pass> {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let pass = begun.entry(number).or_insert_with(|| {
+            Arc::new(Pass { number, rows: tokio::sync::Mutex::new(Rows::Unasked) })
+        });
+        Arc::clone(pass)
+    }
+
+    /// The next batch, whichever partition asks.
+    async fn next_batch(
+        &self,
+        pass: &Pass,
+        task: &Arc<TaskContext>,
+    ) -> Result<Option<RecordBatch>> {
+        let mut rows = pass.rows.lock().await;
+        let next = self.advance(pass.number, &mut rows, task).await;
+        if !matches!(next, Ok(Some(_))) {
+            *rows = Rows::Over;
+        }
+        next
+    }
+
+    async fn advance(
+        &self,
+        pass: usize,
+        rows: &mut Rows,
+        task: &Arc<TaskContext>,
+    ) -> Result<Option<RecordBatch>> {
+        loop {
+            let (why, given) = match rows {
+                Rows::Over => return Ok(None),
+                Rows::ByHost(stream) => return stream.next().await.transpose(),
+                Rows::Unasked => match self.begin(task).await {
+                    Ok(coming) => {
+                        *rows = Rows::Coming(Box::new(coming));
+                        continue;
+                    }
+                    Err(Trouble::Refused(why)) => (why, None),
+                    Err(Trouble::Fails(error)) => return Err(error),
+                },
+                Rows::Coming(coming) => match coming.next().await {
+                    Ok(Some(batch)) => return Ok(Some(batch)),
+                    Ok(None) => {
+                        self.file(coming).await;
+                        return Ok(None);
+                    }
+                    Err((place, error)) => coming.give_up(place, error).await?,
+                },
+            };
+            // The runs end with what is replaced.
+            *rows = Rows::ByHost(self.begin_by_host(pass, why, given, task)?);
+        }
+    }
+
+    /// The rows by way of the host, without those that were given out.
+    fn begin_by_host(
+        &self,
+        pass: usize,
+        why: String,
+        given: Option<GivenRows>,
+        task: &Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let names = self.consumer.device_names();
+        let figures = self.figures(&self.consumer, (names, self.tables()), 0);
+        self.context().figures().add(FragmentFigures { refused: Some(why), ..figures });
+        let plan = match pass {
+            0 => Arc::clone(&self.by_host),
+            // A join keeps what it has collected.
+            _ => reset_plan_states(Arc::clone(&self.by_host))?,
+        };
+        let rows = execute_stream(plan, Arc::clone(task))?;
+        Ok(match given {
+            Some(given) => given.left_of(rows),
+            None => rows,
+        })
+    }
+
+    fn tables(&self) -> String {
+        let nodes = fragments_of(&self.by_host);
+        let producers = nodes.iter().filter_map(|node| node.downcast_ref::<FragmentExec>());
+        producers.map(|producer| producer.fragment.tables()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The figures of a run of `node` on `device` that is going to begin.
+    fn figures(
+        &self,
+        node: &FragmentExec,
+        (device, table): (String, String),
+        fragment_bytes: usize,
+    ) -> FragmentFigures {
+        let mode = node.parts.first().map(|part| part.device.mode());
+        FragmentFigures {
+            number: node.number,
+            table,
+            device,
+            mode: mode.unwrap_or(AttachMode::Remote),
+            report: None,
+            is_planned_here: false,
+            turned: None,
+            refused: None,
+            pages: (0, 0),
+            fragment_bytes,
+            slot_bytes: self.consumer.fragment.slot_bytes,
+            broadcast: None,
+            rows: 0,
+            is_for_devices: false,
+            timeline: HostTimeline::default(),
+            key_filters: (0, 0),
+            filters_fed: 0,
+            stolen: (0, 0),
+            stolen_rows: 0,
+            left_alone: None,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// Begins all runs.
+    async fn begin(&self, task: &Arc<TaskContext>) -> Result<Coming, Trouble> {
+        let nodes = fragments_of(&self.by_host);
+        let nodes: Vec<&FragmentExec> =
+            nodes.iter().filter_map(|node| node.downcast_ref::<FragmentExec>()).collect();
+        let mut prepared = Vec::with_capacity(nodes.len());
+        for node in &nodes {
+            prepared.push(prepared_of(node, task).await?);
+        }
+        let mut beginning = Vec::new();
+        for (side, (node, prepared)) in nodes.iter().zip(&prepared).enumerate() {
+            for (place, part) in node.parts.iter().enumerate() {
+                beginning.push(self.begin_producer(side, (*node, prepared), (place, part), task));
+            }
+        }
+        let producers = try_join_all(beginning).await?;
+        let producers: Vec<Producer> = producers.into_iter().flatten().collect();
+        let rows = SentRows { inputs: BroadcastInputs::new(), sent: Ok(Vec::new()), byte_count: 0 };
+        let own = PreparedFragment::new(&self.consumer.fragment, Arc::new(rows), 0)?;
+        let origins: Vec<Origin> =
+            producers.iter().map(|producer| producer.origin.clone()).collect();
+        let places = 0..self.consumer.parts.len();
+        let beginning = places.map(|place| self.begin_consumer(place, &own, &origins, task));
+        let begun = try_join_all(beginning).await?;
+        let (mut events, mut consumers, mut grants) = (Vec::new(), Vec::new(), Vec::new());
+        for (place, (run, stream, given)) in begun.into_iter().enumerate() {
+            events.push(events_of(place, stream));
+            consumers.push(run);
+            grants.extend(given);
+        }
+        let given = GivenRows::of_run(&*self.consumer.fragment.plan);
+        Ok(Coming {
+            events: select_all(events),
+            consumers,
+            producers,
+            _grants: grants,
+            held: given.is_none().then(Vec::new),
+            given,
+            held_bytes: 0,
+            memory: MemoryConsumer::new("rows of devices").register(task.memory_pool()),
+            ready: VecDeque::new(),
+            has_given: false,
+        })
+    }
+
+    /// Begins the run of `node`, a fragment of one side, over `part`; None: it would have no rows.
+    async fn begin_producer(
+        &self,
+        side: usize,
+        (node, prepared): (&FragmentExec, &PreparedFragment),
+        (place, part): (usize, &FragmentPart),
+        task: &Arc<TaskContext>,
+    ) -> Result<Option<Producer>, Trouble> {
+        let inputs = prepared.inputs(part)?;
+        let pages_left: usize = inputs.iter().map(|(_, input)| input.input.pages_left()).sum();
+        if pages_left == 0 && place > 0 {
+            return Ok(None);
+        }
+        let page_count: usize = inputs.iter().map(|(_, input)| input.input.page_count).sum();
+        let morsels = inputs.iter().map(|(_, input)| input.input.morsels()).collect();
+        let device = &part.device;
+        let mut request = node.request(prepared, device, (&inputs, morsels), task).await?;
+        let columns = self.sides.get(side).map(|side| side.columns.clone()).unwrap_or_default();
+        let count = u32::try_from(self.consumer.parts.len()).unwrap_or(u32::MAX);
+        request.outputs = Outputs::ByHash { columns, count };
+        self.as_one_of_three(device, &mut request, 1).await?;
+        let homes = PeerGrants::give(self.context(), device, &inputs, &mut request).await;
+        let origin = Origin { side, device: Arc::clone(device), number: request.header.run };
+        let named = (device.name().to_owned(), node.fragment.tables());
+        let figures = FragmentFigures {
+            pages: (page_count, pages_left),
+            is_for_devices: true,
+            key_filters: prepared.key_filters,
+            ..self.figures(node, named, prepared.bytes.len())
+        };
+        let (run, stream) = begun(device, request, node.device_plan(), figures).await?;
+        Ok(Some(Producer { origin, run, stream, _homes: homes }))
+    }
+
+    /// Begins the consumer at `place`, which takes that output of all producers, the `origins`, and what lets it in
+    /// there.
+    async fn begin_consumer(
+        &self,
+        place: usize,
+        prepared: &PreparedFragment,
+        origins: &[Origin],
+        task: &Arc<TaskContext>,
+    ) -> Result<(Run, RunStream, Vec<DeviceGrant>), Trouble> {
+        let part = self.consumer.parts.get(place);
+        let device = part.map(|part| &part.device).ok_or_else(no_consumer)?;
+        let output = u32::try_from(place).unwrap_or(u32::MAX);
+        let mut request = self.consumer.request(prepared, device, (&[], Vec::new()), task).await?;
+        self.as_one_of_three(device, &mut request, 2).await?;
+        let mut runs: BTreeMap<DeviceId, (&Arc<Device>, Vec<(u64, u32)>)> = BTreeMap::new();
+        for Origin { device: home, number, .. } in origins {
+            let known = runs.entry(home.id()).or_insert_with(|| (home, Vec::new()));
+            known.1.push((*number, output));
+        }
+        let mut grants = Vec::new();
+        for (home, outputs) in runs.into_values() {
+            if home.id() == device.id() || is_of_one_node(home, device).await {
+                continue;
+            }
+            let given = home.grant(device, Vec::new(), outputs).await;
+            let given = given.map_err(|error| Trouble::Refused(error.to_string()))?;
+            let Some((address, grant)) = given else {
+                return Err(Trouble::Refused(format!(
+                    "device \"{}\" cannot reach device \"{}\"",
+                    device.name(),
+                    home.name()
+                )));
+            };
+            let way = PeerWay::Link(address);
+            request.peers.push(Peer { device: home.entry().identity, way });
+            grants.push(grant);
+        }
+        let of_side = |(number, side): (usize, &ExchangedSide)| {
+            let own = origins.iter().filter(|origin| origin.side == number);
+            let streams = own.map(|origin| PeerStream {
+                device: origin.device.entry().identity,
+                run: origin.number,
+                output,
+            });
+            PeerRows { input: side.input, streams: streams.collect() }
+        };
+        request.peer_rows = self.sides.iter().enumerate().map(of_side).collect();
+        let named = (device.name().to_owned(), format!("rows of {}", self.tables()));
+        let figures = self.figures(&self.consumer, named, prepared.bytes.len());
+        let plan = self.consumer.device_plan();
+        let (run, stream) = begun(device, request, plan, figures).await?;
+        Ok((run, stream, grants))
+    }
+
+    /// Makes `request` one of up to three runs of the exchange on `device`, with so many parts of its memory. Nobody
+    /// takes morsels of it, and no filters are fed to it.
+    async fn as_one_of_three(
+        &self,
+        device: &Device,
+        request: &mut Execute,
+        parts: u64,
+    ) -> Result<(), Trouble> {
+        request.slot_bytes = self.consumer.fragment.slot_bytes;
+        request.lends = false;
+        request.fed = Vec::new();
+        let identity = device.identity().await.map_err(external)?;
+        let ring_bytes = u64::from(request.slot_count) * u64::from(request.slot_bytes);
+        let room = identity.fragment_memory_bytes.saturating_sub(3 * ring_bytes);
+        request.memory_bytes = request.memory_bytes.min(room / MEMORY_PARTS * parts);
+        Ok(())
+    }
+
+    /// Keeps the figures of all runs, whose consumers have ended.
+    async fn file(&self, coming: &mut Coming) {
+        let nodes = fragments_of(&self.by_host);
+        for consumer in coming.consumers.drain(..) {
+            self.consumer.file(&consumer.figures);
+        }
+        for mut producer in coming.producers.drain(..) {
+            let ends = async { while let Ok(Some(_)) = producer.stream.next().await {} };
+            // It may have more rows than were wanted.
+            let is_over = timeout(END_LIMIT, ends).await.is_some();
+            let figures = &mut producer.run.figures;
+            figures.report = producer.stream.report().filter(|_| is_over).cloned();
+            figures.rows = figures.report.as_ref().map_or(0, |report| report.rows);
+            let node = nodes.get(producer.origin.side);
+            if let Some(node) = node.and_then(|node| node.downcast_ref::<FragmentExec>()) {
+                node.file(figures);
+            }
+        }
+    }
+}
+
+impl Coming {
+    /// The next rows; an error with the place of the consumer that it is of.
+    async fn next(&mut self) -> Result<Option<RecordBatch>, (usize, LinkError)> {
+        loop {
+            if let Some(batch) = self.ready.pop_front() {
+                return Ok(Some(batch));
+            }
+            match self.events.next().await {
+                None => match self.held.take() {
+                    Some(held) => self.ready.extend(held),
+                    None => return Ok(None),
+                },
+                Some(Event::Rows(place, batch)) => {
+                    if let Some(run) = self.consumers.get_mut(place) {
+                        run.figures.rows += batch.num_rows() as u64;
+                    }
+                    self.take(batch);
+                }
+                Some(Event::Ended(place, report, waited)) => {
+                    if let Some(run) = self.consumers.get_mut(place) {
+                        run.figures.report = report;
+                        run.figures.waited = waited;
+                    }
+                }
+                Some(Event::Failed(place, error)) => return Err((place, error)),
+            }
+        }
+    }
+
+    /// Keeps `batch`, or makes it ready to be given out.
+    fn take(&mut self, batch: RecordBatch) {
+        if let Some(held) = &mut self.held {
+            let bytes = get_record_batch_memory_size(&batch);
+            let fits = self.held_bytes + bytes <= HELD_BYTES_MAX;
+            if fits && self.memory.try_grow(bytes).is_ok() {
+                self.held_bytes += bytes;
+                held.push(batch);
+                return;
+            }
+            self.ready.extend(self.held.take().into_iter().flatten());
+        }
+        if let Some(given) = &mut self.given {
+            given.note(&batch);
+        }
+        self.has_given = true;
+        self.ready.push_back(batch);
+    }
+
+    /// Why the rows come by way of the host, and what to leave out of them, after `error` of the consumer at `place`.
+    async fn give_up(
+        &mut self,
+        place: usize,
+        error: LinkError,
+    ) -> Result<(String, Option<GivenRows>)> {
+        let run = self.consumers.get(place).ok_or_else(no_consumer)?;
+        let may_be_redone = may_redo(&run.device, &run.link, &error).await?;
+        let given = self.given.take().filter(|given| given.known_count().is_some());
+        match given {
+            _ if may_be_redone && !self.has_given => Ok((error.to_string(), None)),
+            Some(given) if may_be_redone => Ok((format!("{error}, after {given}"), Some(given))),
+            _ => Err(external(run.device.fault("join rows of other devices", error))),
+        }
+    }
+}
+
+/// Begins `request`, whose rows are those of `plan`.
+async fn begun(
+    device: &Arc<Device>,
+    request: Execute,
+    plan: &Arc<dyn ExecutionPlan>,
+    figures: FragmentFigures,
+) -> Result<(Run, RunStream), Trouble> {
+    let link = device.link().await.map_err(external)?;
+    let begun = link.execute(request).await.and_then(|mut stream| {
+        stream.expect_rows(plan.schema())?;
+        Ok(stream)
+    });
+    let error = match begun {
+        Ok(stream) => return Ok((Run { device: Arc::clone(device), link, figures }, stream)),
+        Err(error) => error,
+    };
+    Err(match may_redo(device, &link, &error).await? {
+        true => Trouble::Refused(error.to_string()),
+        false => Trouble::Fails(external(device.fault("run a fragment", error))),
+    })
+}
+
+/// Whether the rows may come by way of the host, after `error` over `link`.
+///
+/// # Errors
+/// The statement's, where an expression is at fault.
+async fn may_redo(device: &Device, link: &Arc<dyn Link>, error: &LinkError) -> Result<bool> {
+    if let Some(fault) = error.device_error().and_then(expression_fault) {
+        return Err(fault);
+    }
+    device.forget_if_useless(link, error).await;
+    Ok(may_be_redone(device, error) || error.is_unreachable())
+}
+
+/// `node` as it is sent.
+async fn prepared_of(
+    node: &FragmentExec,
+    task: &Arc<TaskContext>,
+) -> Result<PreparedFragment, Trouble> {
+    let rows = node.rows_to_send(&node.pass(0), task).await?;
+    if let Err(why) = &rows.sent {
+        return Err(Trouble::Refused(why.clone()));
+    }
+    let bytes_max = node.context.settings().device_memory_bytes / KEY_FILTER_SHARE;
+    let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+    Ok(PreparedFragment::new(&node.fragment, rows, bytes_max)?)
+}
+
+/// What comes over `stream`, the consumer's at `place`.
+fn events_of(place: usize, stream: RunStream) -> BoxStream<'static, Event> {
+    let next = move |stream: Option<RunStream>| async move {
+        let mut stream = stream?;
+        match stream.next().await {
+            Ok(Some(batch)) => Some((Event::Rows(place, batch), Some(stream))),
+            Ok(None) => {
+                let (report, waited) = (stream.report().cloned(), stream.waited());
+                Some((Event::Ended(place, report, waited), None))
+            }
+            Err(error) => Some((Event::Failed(place, error), None)),
+        }
+    };
+    unfold(Some(stream), next).boxed()
+}
+
+/// The fragments of `plan` in their order.
+fn fragments_of(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPlan>> {
+    if plan.is::<FragmentExec>() {
+        return vec![Arc::clone(plan)];
+    }
+    plan.children().into_iter().flat_map(fragments_of).collect()
+}
+
+fn no_consumer() -> DataFusionError {
+    DataFusionError::Internal("an exchange without this consumer".to_owned())
+}
+
+impl fmt::Debug for ExchangeExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExchangeExec")
+            .field("consumer", &self.consumer)
+            .field("sides", &self.sides)
+            .field("by_host", &self.by_host)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for ExchangeExec {
+    fn fmt_as(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (names, keys) = (self.consumer.device_names(), self.keys());
+        write!(f, "ExchangeExec: devices={names}, by hash of ({keys})")
+    }
+}
+
+impl ExecutionPlan for ExchangeExec {
+    fn name(&self) -> &'static str {
+        "ExchangeExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    /// What runs instead where the devices cannot.
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.by_host]
+    }
+
+    fn apply_expressions(
+        &self,
+        _visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut changed = Self::clone(&self);
+        if let Some(plan) = children.into_iter().next() {
+            changed.by_host = plan;
+        }
+        Arc::new(changed).reset_state()
+    }
+
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut fresh = Self::clone(&self);
+        fresh.passes = Arc::default();
+        fresh.begun = Arc::default();
+        fresh.metrics = ExecutionPlanMetricsSet::new();
+        Ok(Arc::new(fresh))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        task: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let metrics = BaselineMetrics::new(&self.metrics, partition);
+        let pass = self.pass(self.passes.begin(partition));
+        let taker = (self.clone(), pass, task, metrics);
+        let batches = unfold(taker, |taker| async {
+            let (this, pass, task, metrics) = &taker;
+            let batch = this.next_batch(pass, task).await.transpose()?;
+            if let Ok(batch) = &batch {
+                metrics.record_output(batch.num_rows());
+            }
+            Some((batch, taker))
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}
