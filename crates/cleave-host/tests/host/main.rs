@@ -26,6 +26,7 @@ mod devices;
 mod divided_results;
 mod drain;
 mod durability;
+mod exchanges;
 mod explained_changes;
 mod failover;
 mod fencing;

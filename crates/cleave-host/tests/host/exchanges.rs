@@ -1,0 +1,270 @@
+//! Tests of joins whose rows go from device to device: they are the rows that the host's join makes, whatever the
+//! kind of join, the keys and the devices' behaviour.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use cleave_device::{Node, Runtime};
+use cleave_fragment::command::{Command, DeviceError, DeviceErrorCause, Execute, Reply};
+use cleave_fragment::link::{DeviceService, SlotSender};
+use cleave_host::{Database, Session};
+use cleave_media::Memory;
+
+use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
+use crate::nodes::{analyzed, attach};
+use crate::support::{assert_no_leak, fresh, row, rows, run, runtime_options, sorted};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// A database with three devices.
+struct Three {
+    _directory: tempfile::TempDir,
+    _outside: tempfile::TempDir,
+    served: Vec<Served>,
+    database: Arc<Database>,
+    session: Session,
+}
+
+/// What the third device does not do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refuses {
+    Nothing,
+    /// It lets no other device in.
+    Peers,
+    /// It sends rows to the host alone.
+    Outputs,
+}
+
+#[derive(Debug)]
+struct Refusing(Arc<dyn DeviceService>, Refuses);
+
+#[async_trait]
+impl DeviceService for Refusing {
+    async fn call(&self, command: Command) -> Result<Reply, DeviceError> {
+        self.0.call(command).await
+    }
+
+    async fn execute(&self, request: Execute, slots: SlotSender) -> Result<SchemaRef, DeviceError> {
+        if self.1 == Refuses::Outputs && request.outputs.count() > 1 {
+            let message = "rows go to the host alone".to_owned();
+            return Err(DeviceError::new(DeviceErrorCause::Refused, message));
+        }
+        self.0.execute(request, slots).await
+    }
+
+    fn steer(&self, command: Command) {
+        self.0.steer(command);
+    }
+
+    fn peer(self: Arc<Self>, shown: &[u8]) -> Option<Arc<dyn DeviceService>> {
+        Arc::clone(&self.0).peer(shown).filter(|_| self.1 != Refuses::Peers)
+    }
+}
+
+impl Three {
+    async fn new(refuses: Refuses) -> Self {
+        let (directory, database) = fresh().await;
+        let outside = tempfile::tempdir().unwrap();
+        let mut served = Vec::new();
+        for (number, name) in (1..).zip(NAMES) {
+            let refuses = if number == 3 { refuses } else { Refuses::Nothing };
+            served.push(attach_refusing(&database, outside.path(), (name, number), refuses).await);
+        }
+        let session = database.session();
+        let mut three =
+            Self { _directory: directory, _outside: outside, served, database, session };
+        three.fill().await;
+        three.run("SET split = h0; SET threads = 2; SET stealing = off").await;
+        three
+    }
+
+    async fn run(&mut self, sql: &str) {
+        run(&mut self.session, sql).await;
+    }
+
+    /// Keys of one in seven rows are NULL, and one key has many rows.
+    async fn fill(&mut self) {
+        let over = |devices: &str| {
+            format!("WITH (devices = ({devices}), tablets = 4, tablet_by = hash (id))")
+        };
+        for sql in [
+            format!("CREATE TABLE l (id int PRIMARY KEY, k int, w text, v int) {}", over("a, b")),
+            format!("CREATE TABLE r (id int PRIMARY KEY, k int, w text, v int) {}", over("b, c")),
+            format!("CREATE TABLE nobody (id int PRIMARY KEY, k int, v int) {}", over("a, c")),
+            "INSERT INTO l SELECT s, CASE WHEN s % 7 = 0 THEN NULL WHEN s % 3 = 0 THEN 5 ELSE s END, \
+             'w' || s % 100, s FROM generate_series(1, 4000) s"
+                .to_owned(),
+            "INSERT INTO r SELECT s, CASE WHEN s % 7 = 1 THEN NULL WHEN s % 200 = 0 THEN 5 \
+             ELSE s * 2 END, 'w' || s % 150, s FROM generate_series(1, 3000) s"
+                .to_owned(),
+        ] {
+            self.run(&sql).await;
+        }
+    }
+
+    async fn assert_same(&mut self, sql: &str) {
+        self.run("SET exchange = off").await;
+        let expected = sorted(&mut self.session, sql).await;
+        self.run("SET exchange = always").await;
+        assert_eq!(sorted(&mut self.session, sql).await, expected, "{sql}");
+    }
+}
+
+async fn attach_refusing(
+    database: &Arc<Database>,
+    outside: &Path,
+    (name, number): (&str, u8),
+    refuses: Refuses,
+) -> Served {
+    let device = move || {
+        let runtime = Runtime::new(Arc::new(Memory::new()), runtime_options([number; 16]));
+        Arc::new(Refusing(runtime.unwrap(), refuses)) as Arc<dyn DeviceService>
+    };
+    let served = Served::of(device, anywhere()).await;
+    let device = remote(served.address, token_file(outside, TOKEN));
+    database.add_device(name, device).await.unwrap();
+    served
+}
+
+/// Each of them is made by exchange; of the last two, one side has no rows.
+const JOINS: [&str; 14] = [
+    "SELECT l.id, r.id FROM l JOIN r ON l.k = r.k",
+    "SELECT l.id, r.id FROM l LEFT JOIN r ON l.k = r.k",
+    "SELECT l.id, r.id FROM l RIGHT JOIN r ON l.k = r.k",
+    "SELECT l.id, r.id FROM l FULL JOIN r ON l.k = r.k",
+    "SELECT l.id FROM l WHERE EXISTS (SELECT 1 FROM r WHERE r.k = l.k)",
+    "SELECT l.id FROM l WHERE NOT EXISTS (SELECT 1 FROM r WHERE r.k = l.k)",
+    "SELECT r.id FROM r WHERE EXISTS (SELECT 1 FROM l WHERE r.k = l.k)",
+    "SELECT r.id FROM r WHERE NOT EXISTS (SELECT 1 FROM l WHERE r.k = l.k)",
+    "SELECT l.w, r.id, l.v + r.v FROM l JOIN r ON l.w = r.w AND l.k = r.k WHERE l.v < 3000",
+    "SELECT l.id, r.id FROM l JOIN r ON l.k = r.k AND l.v < r.v",
+    "SELECT count(*), sum(l.v), max(r.w) FROM l JOIN r ON l.k = r.k",
+    "SELECT l.w, count(*), sum(r.v) FROM l JOIN r ON l.k = r.k GROUP BY l.w",
+    "SELECT l.id, n.id FROM l LEFT JOIN nobody n ON l.k = n.k WHERE l.id < 500",
+    "SELECT count(*) FROM l JOIN nobody n ON l.k = n.k",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_are_the_same_by_exchange_and_by_the_host() {
+    let mut three = Three::new(Refuses::Nothing).await;
+    for sql in JOINS {
+        three.assert_same(sql).await;
+        if sql.contains("nobody") {
+            continue;
+        }
+        let plan = analyzed(&mut three.session, sql).await;
+        assert!(plan.contains("ExchangeExec: devices="), "{plan}");
+        assert!(!plan.contains("ran on the host"), "{plan}");
+    }
+    assert_no_leak(&three.database);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_of_the_own_transaction_are_exchanged_too() {
+    let mut three = Three::new(Refuses::Nothing).await;
+    three
+        .run(
+            "BEGIN;
+             INSERT INTO l SELECT s, s, 'own', s FROM generate_series(5001, 5100) s;
+             INSERT INTO r SELECT s, s, 'own', s FROM generate_series(5051, 5200) s;
+             DELETE FROM r WHERE id % 5 = 0",
+        )
+        .await;
+    for sql in JOINS {
+        three.assert_same(sql).await;
+    }
+    let sql = "SELECT count(*) FROM l JOIN r ON l.k = r.k WHERE l.w = 'own' AND r.w = 'own'";
+    assert_eq!(row(&mut three.session, sql).await, "40");
+    three.run("ROLLBACK").await;
+    three.assert_same(JOINS[0]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn explain_shows_who_sends_and_who_joins() {
+    let mut three = Three::new(Refuses::Nothing).await;
+    three.run("SET exchange = always").await;
+    let sql = "SELECT l.w, count(*) FROM l JOIN r ON l.k = r.k GROUP BY l.w";
+    let plan = rows(&mut three.session, &format!("EXPLAIN {sql}")).await.join("\n");
+    let place = |what: &str| {
+        let found = plan.lines().position(|line| line.contains(what));
+        found.unwrap_or_else(|| panic!("no {what} in {plan}"))
+    };
+    let exchange = place("ExchangeExec: devices=");
+    let join = place("HashJoinExec: ");
+    let sent = place("PeerRowsExec: ");
+    assert!(exchange < join && join < sent && sent < place("FragmentExec: device="), "{plan}");
+    assert!(plan.contains("by hash of (k)"), "{plan}");
+    assert_eq!(plan.matches("PeerRowsExec: rows=").count(), 2, "{plan}");
+    let plan = analyzed(&mut three.session, sql).await;
+    assert!(plan.contains(", to other devices"), "{plan}");
+    // A statement may ask for it by itself.
+    three.run("SET exchange = off").await;
+    let plan = rows(&mut three.session, &format!("EXPLAIN {sql}")).await.join("\n");
+    assert!(!plan.contains("ExchangeExec"), "{plan}");
+    let hinted = sql.replacen("SELECT", "SELECT /*+ exchange(always) */", 1);
+    let plan = rows(&mut three.session, &format!("EXPLAIN {hinted}")).await.join("\n");
+    assert!(plan.contains("ExchangeExec"), "{plan}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_host_joins_where_a_device_does_not_take_part() {
+    for (refuses, why) in
+        [(Refuses::Peers, "another device, 0303"), (Refuses::Outputs, "rows go to the host alone")]
+    {
+        let mut three = Three::new(refuses).await;
+        for sql in [JOINS[0], JOINS[3], JOINS[10], JOINS[11]] {
+            three.assert_same(sql).await;
+            let plan = analyzed(&mut three.session, sql).await;
+            assert!(plan.contains("ran on the host: ") && plan.contains(why), "{why}: {plan}");
+        }
+        assert_no_leak(&three.database);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_device_fails_the_statement_and_no_other() {
+    let mut three = Three::new(Refuses::Nothing).await;
+    three.run("SET exchange = always").await;
+    let expected = row(&mut three.session, JOINS[10]).await;
+    assert_eq!(row(&mut three.session, JOINS[10]).await, expected);
+    three.served.pop().unwrap().stop().await;
+    let error = three.session.run(JOINS[10]).await.unwrap_err();
+    assert_eq!(error.sqlstate(), "58030", "{error}");
+    let alone = "SELECT count(*) FROM l";
+    assert_eq!(row(&mut three.session, alone).await, "4000");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_end_with_a_statement_that_is_not_read_to_its_end() {
+    let mut three = Three::new(Refuses::Nothing).await;
+    three.run("SET exchange = always").await;
+    let cursor = format!("BEGIN; DECLARE c CURSOR FOR {}", JOINS[1]);
+    for _ in 0..3 {
+        three.run(&cursor).await;
+        assert_eq!(rows(&mut three.session, "FETCH 3 FROM c").await.len(), 3);
+        three.run("ROLLBACK").await;
+    }
+    three.assert_same(JOINS[1]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn devices_of_one_node_exchange_rows_without_a_link() {
+    let (directory, database) = fresh().await;
+    let outside = tempfile::tempdir().unwrap();
+    let node = Node::new("n1");
+    let mut served = Vec::new();
+    for (number, name) in (1..).zip(NAMES) {
+        served.push(attach(&database, outside.path(), &node, (name, [number; 16])).await);
+    }
+    let session = database.session();
+    let mut three = Three { _directory: directory, _outside: outside, served, database, session };
+    three.fill().await;
+    three.run("SET split = h0; SET threads = 2; SET stealing = off").await;
+    for sql in JOINS {
+        three.assert_same(sql).await;
+    }
+    let plan = analyzed(&mut three.session, JOINS[0]).await;
+    assert!(plan.contains("ExchangeExec") && !plan.contains("ran on the host"), "{plan}");
+}
