@@ -14,8 +14,7 @@
 //!    the producers until the consumers have ended.
 //! 3. Where a device refuses, or a run is lost, all runs are ended, and the same rows come by way of the host
 //!    (rule 13): the plan that the exchange replaces. Rows that were given out by then are left out ([`GivenRows`]).
-//!    Partial aggregates differ from run to run, so that their rows are kept until all have come, up to
-//!    [`HELD_BYTES_MAX`].
+//!    Partial aggregates differ from run to run, so that their rows are kept until all have come, up to 16 MiB.
 //!
 //! Invariants: rows come in no order, each once. No morsel is taken of a producer, and no run is begun again in the
 //! place of another: its rows come once.
@@ -186,7 +185,8 @@ impl ExchangeExec {
         context: Arc<StatementContext>,
     ) -> Self {
         let partition_count = by_host.output_partitioning().partition_count();
-        let slot_bytes = fragments_of(&by_host).iter().filter_map(|node| {
+        let fragments = fragments_of(&by_host);
+        let slot_bytes = fragments.iter().filter_map(|node| {
             let producer = node.downcast_ref::<FragmentExec>()?;
             Some(producer.fragment.slot_bytes.min(SLOT_BYTES_MAX))
         });
@@ -284,7 +284,7 @@ impl ExchangeExec {
             let (why, given) = match rows {
                 Rows::Over => return Ok(None),
                 Rows::ByHost(stream) => return stream.next().await.transpose(),
-                Rows::Unasked => match self.begin(task).await {
+                Rows::Unasked => match Box::pin(self.begin(task)).await {
                     Ok(coming) => {
                         *rows = Rows::Coming(Box::new(coming));
                         continue;
@@ -461,13 +461,12 @@ impl ExchangeExec {
         let output = u32::try_from(place).unwrap_or(u32::MAX);
         let mut request = self.consumer.request(prepared, device, (&[], Vec::new()), task).await?;
         self.as_one_of_three(device, &mut request, 2).await?;
-        let mut runs: BTreeMap<DeviceId, (&Arc<Device>, Vec<(u64, u32)>)> = BTreeMap::new();
-        for Origin { device: home, number, .. } in origins {
-            let known = runs.entry(home.id()).or_insert_with(|| (home, Vec::new()));
-            known.1.push((*number, output));
-        }
+        let homes: BTreeMap<DeviceId, &Arc<Device>> =
+            origins.iter().map(|origin| (origin.device.id(), &origin.device)).collect();
         let mut grants = Vec::new();
-        for (home, outputs) in runs.into_values() {
+        for home in homes.into_values() {
+            let own = origins.iter().filter(|origin| origin.device.id() == home.id());
+            let outputs = own.map(|origin| (origin.number, output)).collect();
             if home.id() == device.id() || is_of_one_node(home, device).await {
                 continue;
             }
@@ -531,7 +530,6 @@ impl ExchangeExec {
             let is_over = timeout(END_LIMIT, ends).await.is_some();
             let figures = &mut producer.run.figures;
             figures.report = producer.stream.report().filter(|_| is_over).cloned();
-            figures.rows = figures.report.as_ref().map_or(0, |report| report.rows);
             let node = nodes.get(producer.origin.side);
             if let Some(node) = node.and_then(|node| node.downcast_ref::<FragmentExec>()) {
                 node.file(figures);

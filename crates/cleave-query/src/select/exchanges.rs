@@ -92,7 +92,8 @@ impl Placing<'_> {
         if inputs.is_empty() {
             return Ok(plan);
         }
-        let inputs = inputs.into_iter().map(|input| self.place(input)).collect::<Result<_>>()?;
+        let inputs: Vec<Arc<dyn ExecutionPlan>> =
+            inputs.into_iter().map(|input| self.place(input)).collect::<Result<_>>()?;
         replace_children_if_necessary(plan, inputs)
     }
 
@@ -146,13 +147,11 @@ impl Placing<'_> {
             return Ok(None);
         }
         let Some(input) = plan.children().into_iter().next() else { return Ok(None) };
-        let Some(found) = self.exchangeable(input)?.filter(|found| !found.is_aggregated) else {
-            return Ok(None);
-        };
+        let found = self.exchangeable(input)?;
+        let Some(mut found) = found.filter(|found| !found.is_aggregated) else { return Ok(None) };
         if passes {
             return Ok(Some(found));
         }
-        let mut found = found;
         found.plan = replace_children_if_necessary(Arc::clone(plan), vec![found.plan])?;
         if check_device_operator(found.plan.as_ref()).is_some() {
             return Ok(None);

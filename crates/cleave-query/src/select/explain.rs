@@ -499,9 +499,10 @@ fn fragment_lines(
         line("plan", bytes(fragment.fragment_bytes as u64)),
         line(
             "rows",
-            match fragment.is_for_devices {
-                true => format!("{}, to other devices", fragment.rows),
-                false => fragment.rows.to_string(),
+            match (&fragment.report, fragment.is_for_devices) {
+                (Some(sent), true) => format!("to other devices, {}", bytes(sent.slot_bytes)),
+                (None, true) => "to other devices".to_owned(),
+                (_, false) => fragment.rows.to_string(),
             },
         ),
     ];
