@@ -1,10 +1,15 @@
 //! Tests of the filter history: scans on either side give the rows of scans without it while rows change, and leave
-//! pages unread.
+//! pages unread; whatever is asked, it takes no more memory than it may.
 
+use std::sync::Arc;
+
+use cleave_device::{Runtime, RuntimeOptions};
+use cleave_fragment::link::DeviceService;
 use cleave_host::{Database, OpenOptions, Session};
+use cleave_media::Memory;
 
-use crate::devices::attach_nas;
-use crate::support::{embedded, fresh, refused, row, rows, run};
+use crate::devices::{Served, TOKEN, anywhere, attach_nas, remote, token_file};
+use crate::support::{embedded, fresh, refused, row, rows, run, runtime_options};
 
 /// Zone maps say nothing of these.
 const CONDITIONS: [&str; 6] = [
@@ -240,4 +245,56 @@ async fn a_side_that_knows_the_conditions_is_predicted_to_be_sooner() {
     }
     choices.dedup();
     assert_eq!(choices.len(), 1, "{choices:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conditions_of_any_number_and_size_take_the_memory_that_there_is() {
+    const BYTES: u64 = 64 << 10;
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let device = || {
+        let options = RuntimeOptions { filter_history_bytes: BYTES, ..runtime_options([1; 16]) };
+        Runtime::new(Arc::new(Memory::new()), options).unwrap() as Arc<dyn DeviceService>
+    };
+    let served = Served::of(device, anywhere()).await;
+    let way = remote(served.address, token_file(outside.path(), TOKEN));
+    database.add_device("nas", way).await.unwrap();
+    let mut session = database.session();
+    run(
+        &mut session,
+        "CREATE TABLE far (id int PRIMARY KEY, tag text, w int) WITH (device = nas);
+         INSERT INTO far SELECT v, 'k' || v * 7919 % 10007, nullif(v * 37 % 997, 5)
+             FROM generate_series(1, 20000) AS s(v);
+         CHECKPOINT; SET split = h0; SET index_scan = off",
+    )
+    .await;
+    let long = "y".repeat(4000);
+    let list: Vec<String> = (0..3000).map(|number| (3 * number).to_string()).collect();
+    let either: Vec<String> = (0..200).map(|number| format!("w <> {number} OR id < 9")).collect();
+    let mut conditions = vec![
+        format!("tag LIKE '%{long}%' OR tag = '{long}'"),
+        format!("w IN ({})", list.join(", ")),
+        either.join(" AND "),
+        format!("{}w > 50{}", "NOT (w IS NULL OR ".repeat(60), ")".repeat(60)),
+    ];
+    // More than are numbered for a column, and than there is room for.
+    for number in 0..80 {
+        conditions.push(format!("w <> {number} AND tag LIKE '%{number}7%' AND tag <> 'k{number}'"));
+    }
+    for condition in &conditions {
+        let sql = format!("SELECT count(*), sum(id) FROM far WHERE {condition}");
+        run(&mut session, "SET filter_history = off").await;
+        let expected = row(&mut session, &sql).await;
+        run(&mut session, "SET filter_history = always").await;
+        for _ in 0..2 {
+            assert_eq!(row(&mut session, &sql).await, expected, "{condition}");
+        }
+    }
+    let figures =
+        "SELECT conditions, bytes, bytes_max FROM cleave.filter_history WHERE device = 'nas'";
+    let figures = row(&mut session, figures).await;
+    let figures: Vec<u64> = figures.split(',').map(|number| number.parse().unwrap()).collect();
+    assert!((65..=3 * 64).contains(&figures[0]), "{figures:?}");
+    assert!((BYTES / 2..=BYTES).contains(&figures[1]), "{figures:?}");
+    assert_eq!(figures[2], BYTES);
 }

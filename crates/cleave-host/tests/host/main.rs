@@ -56,6 +56,7 @@ mod log;
 mod long_values;
 mod lying_devices;
 mod many_changes;
+mod many_devices;
 mod many_result_sets;
 mod materialized_views;
 mod mirrors;
