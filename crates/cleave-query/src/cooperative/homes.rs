@@ -13,7 +13,7 @@ use cleave_fragment::command::PageHome;
 use cleave_fragment::{IndexFilter, Morsel};
 use cleave_store::SegmentId;
 
-use super::fragment_exec::FragmentPart;
+use super::fragment_exec::{FragmentExec, FragmentPart};
 use crate::select::{StatementContext, StatementInput};
 
 /// The homes of what `device` is to read elsewhere: of the segments of `morsels` and `index_filters`, which are of
@@ -64,5 +64,17 @@ impl FragmentPart {
     pub(super) fn is_at_home(&self) -> bool {
         let mut pages = self.inputs.iter().flat_map(|(_, input)| input.input.entries());
         pages.all(|(home, _)| home == self.device.id())
+    }
+}
+
+impl FragmentExec {
+    /// The devices that run the fragment, and where pages lie that are not their own.
+    pub(super) fn devices_and_homes(&self) -> String {
+        let parts = self.parts.iter().filter(|part| part.on_device);
+        let names = parts.map(|part| match part.homes(&self.context).as_slice() {
+            [] => part.device.name().to_owned(),
+            homes => format!("{} (pages of {})", part.device.name(), homes.join(", ")),
+        });
+        names.collect::<Vec<_>>().join(", ")
     }
 }

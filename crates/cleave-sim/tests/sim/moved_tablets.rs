@@ -84,7 +84,10 @@ async fn moved(
     let (_machine, _network, database) = with_far(host).await;
     let mut session = database.session();
     let create = format!("CREATE TABLE t (id int PRIMARY KEY, note text) WITH (device = {from})");
+    let drain = format!("ALTER DEVICE {from} DRAIN TO {to}");
     for sql in [
+        // Notes that it is drained, so that the steps below are those of the move.
+        drain.as_str(),
         create.as_str(),
         "CREATE INDEX t_note ON t (note)",
         "INSERT INTO t SELECT i, 'note ' || i FROM generate_series(1, 2000) AS g (i)",
@@ -95,7 +98,6 @@ async fn moved(
         run(&mut session, sql).await.unwrap();
     }
     let before = rows(&mut session, ALL).await.unwrap();
-    let drain = format!("ALTER DEVICE {from} DRAIN TO {to}");
     world.fail_step(step, fault);
     let outcome = run(&mut session, &drain).await;
     assert!(world.has_failed_step(), "{told}: the step is one of the move: {outcome:?}");
