@@ -19,7 +19,7 @@
 //! Invariants: rows come in no order, each once. No morsel is taken of a producer, and no run is begun again in the
 //! place of another: its rows come once.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -33,9 +33,7 @@ use cleave_fragment::{BroadcastInputs, Passes};
 use cleave_plan::split::FragmentPlan;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::utils::memory::get_record_batch_memory_size;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, reset_plan_states};
@@ -55,13 +53,14 @@ use super::fragment_exec::{
     may_be_redone,
 };
 use super::given_rows::GivenRows;
+use super::held_rows::{HeldMax, HeldRows};
 use super::peers::{PeerGrants, is_of_one_node};
 use super::prepared_fragment::PreparedFragment;
 use super::sent_rows::SentRows;
 use crate::select::StatementContext;
 
-/// Most bytes of rows that are kept until all consumers have ended.
-const HELD_BYTES_MAX: usize = 16 << 20;
+/// Most of the rows that are kept until all consumers have ended.
+const HELD_MAX: HeldMax = HeldMax { rows: usize::MAX, bytes: 16 << 20 };
 /// Largest slot between devices: a consumer has one ring's memory for each side, beside its own.
 const SLOT_BYTES_MAX: u32 = 256 << 10;
 /// Parts of a device's memory for fragments: a consumer may have two of them, and each of two producers one.
@@ -165,10 +164,7 @@ struct Coming {
     /// What was given out, if the rows can be made again without it.
     given: Option<GivenRows>,
     /// Rows that are kept until all have come; None: rows are given out as they come.
-    held: Option<Vec<RecordBatch>>,
-    held_bytes: usize,
-    memory: MemoryReservation,
-    ready: VecDeque<RecordBatch>,
+    held: Option<HeldRows>,
     /// Whether rows were given out before all had come.
     has_given: bool,
 }
@@ -399,16 +395,14 @@ impl ExchangeExec {
             grants.extend(given);
         }
         let given = GivenRows::of_run(&*self.consumer.fragment.plan);
+        let held = given.is_none().then(|| HeldRows::new(HELD_MAX, task.memory_pool()));
         Ok(Coming {
             events: select_all(events),
             consumers,
             producers,
             _grants: grants,
-            held: given.is_none().then(Vec::new),
+            held,
             given,
-            held_bytes: 0,
-            memory: MemoryConsumer::new("rows of devices").register(task.memory_pool()),
-            ready: VecDeque::new(),
             has_given: false,
         })
     }
@@ -542,19 +536,27 @@ impl Coming {
     /// The next rows; an error with the place of the consumer that it is of.
     async fn next(&mut self) -> Result<Option<RecordBatch>, (usize, LinkError)> {
         loop {
-            if let Some(batch) = self.ready.pop_front() {
+            if let Some(batch) = self.held.as_mut().and_then(HeldRows::next) {
                 return Ok(Some(batch));
             }
             match self.events.next().await {
-                None => match self.held.take() {
-                    Some(held) => self.ready.extend(held),
+                None => match self.held.as_mut().filter(|held| !held.is_released()) {
+                    Some(held) => held.release(),
                     None => return Ok(None),
                 },
                 Some(Event::Rows(place, batch)) => {
                     if let Some(run) = self.consumers.get_mut(place) {
                         run.figures.rows += batch.num_rows() as u64;
                     }
-                    self.take(batch);
+                    if let Some(given) = &mut self.given {
+                        given.note(&batch);
+                    }
+                    let Some(held) = &mut self.held else {
+                        self.has_given = true;
+                        return Ok(Some(batch));
+                    };
+                    held.push(batch);
+                    self.has_given |= held.is_released();
                 }
                 Some(Event::Ended(place, report, waited)) => {
                     if let Some(run) = self.consumers.get_mut(place) {
@@ -565,25 +567,6 @@ impl Coming {
                 Some(Event::Failed(place, error)) => return Err((place, error)),
             }
         }
-    }
-
-    /// Keeps `batch`, or makes it ready to be given out.
-    fn take(&mut self, batch: RecordBatch) {
-        if let Some(held) = &mut self.held {
-            let bytes = get_record_batch_memory_size(&batch);
-            let fits = self.held_bytes + bytes <= HELD_BYTES_MAX;
-            if fits && self.memory.try_grow(bytes).is_ok() {
-                self.held_bytes += bytes;
-                held.push(batch);
-                return;
-            }
-            self.ready.extend(self.held.take().into_iter().flatten());
-        }
-        if let Some(given) = &mut self.given {
-            given.note(&batch);
-        }
-        self.has_given = true;
-        self.ready.push_back(batch);
     }
 
     /// Why the rows come by way of the host, and what to leave out of them, after `error` of the consumer at `place`.

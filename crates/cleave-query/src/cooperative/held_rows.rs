@@ -9,7 +9,7 @@
 //! These are partial states, above all. An aggregate gives its rows when all of its input was read, so that holding
 //! them delays nothing but what the host makes of the first of them.
 //!
-//! Invariant: no more than [`ROWS_MAX`] rows or [`BYTES_MAX`] bytes are held, nor more than the memory of queries has
+//! Invariant: no more rows or bytes than [`HeldMax`] says are held, nor more than the memory of queries has
 //! room for. A run that has more gives them out as they come, and the statement ends with it if it is lost then.
 
 use std::collections::VecDeque;
@@ -24,16 +24,24 @@ use datafusion::physical_plan::execution_plan::EmissionType;
 
 use super::given_rows::has_same_rows;
 
-/// Most rows that are held.
+/// Most rows that are held of one run.
 const ROWS_MAX: usize = 1 << 18;
 /// Most bytes that are held of one run.
 const BYTES_MAX: usize = 64 << 20;
+
+/// How much is held at most.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HeldMax {
+    pub(super) rows: usize,
+    pub(super) bytes: usize,
+}
 
 /// See the module's description.
 pub(super) struct HeldRows {
     batches: VecDeque<RecordBatch>,
     row_count: usize,
     byte_count: usize,
+    most: HeldMax,
     memory: MemoryReservation,
     /// They are given out.
     is_released: bool,
@@ -44,14 +52,17 @@ impl HeldRows {
     /// before its end.
     pub(super) fn of_run(plan: &dyn ExecutionPlan, pool: &Arc<dyn MemoryPool>) -> Option<Self> {
         let comes_at_the_end = plan.properties().emission_type == EmissionType::Final;
-        (comes_at_the_end && !has_same_rows(plan)).then(|| Self::new(pool))
+        let most = HeldMax { rows: ROWS_MAX, bytes: BYTES_MAX };
+        (comes_at_the_end && !has_same_rows(plan)).then(|| Self::new(most, pool))
     }
 
-    fn new(pool: &Arc<dyn MemoryPool>) -> Self {
+    /// Holds so much, in memory of `pool`.
+    pub(super) fn new(most: HeldMax, pool: &Arc<dyn MemoryPool>) -> Self {
         Self {
             batches: VecDeque::new(),
             row_count: 0,
             byte_count: 0,
+            most,
             memory: MemoryConsumer::new("rows of a fragment").register(pool),
             is_released: false,
         }
@@ -63,8 +74,8 @@ impl HeldRows {
         self.row_count = self.row_count.saturating_add(batch.num_rows());
         self.byte_count = self.byte_count.saturating_add(byte_count);
         self.batches.push_back(batch);
-        if self.row_count > ROWS_MAX
-            || self.byte_count > BYTES_MAX
+        if self.row_count > self.most.rows
+            || self.byte_count > self.most.bytes
             || self.memory.try_grow(byte_count).is_err()
         {
             self.release();
@@ -121,7 +132,8 @@ mod tests {
 
     fn with_room(pool_bytes: usize) -> (HeldRows, Arc<dyn MemoryPool>) {
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(pool_bytes));
-        (HeldRows::new(&pool), pool)
+        let most = HeldMax { rows: ROWS_MAX, bytes: BYTES_MAX };
+        (HeldRows::new(most, &pool), pool)
     }
 
     #[test]
