@@ -4,11 +4,11 @@
 //! A core that is given back takes along the morsel that it has begun, so it is the same taker elsewhere. One whose
 //! engine ends takes the run with it.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use cleave_fragment::Lease;
 
-use super::Part;
+use super::{Part, count_states};
 
 const COUNT: u32 = 3;
 const UNDER_WAY_MAX: usize = 2;
@@ -146,15 +146,6 @@ impl World {
 
 #[test]
 fn every_morsel_is_run_once_with_lent_cores_too() {
-    let mut known = BTreeSet::from([World::new()]);
-    let mut open = VecDeque::from([World::new()]);
-    while let Some(world) = open.pop_front() {
-        world.check();
-        for next in world.next() {
-            if known.insert(next.clone()) {
-                open.push_back(next);
-            }
-        }
-    }
-    assert!(known.len() > 50_000, "only {} states were seen", known.len());
+    let known = count_states(World::new(), World::check, World::next);
+    assert!(known > 50_000, "only {known} states were seen");
 }
