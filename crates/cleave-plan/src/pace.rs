@@ -155,19 +155,13 @@ impl Pace {
         }
         // Where the prediction leaves nothing to the host, the run itself has to show that it is slower.
         let is_worth = self.sharing.host_share() > 0.0 || begun > 0.0;
-        if seen.host_began.is_none()
-            && (!is_worth || device_left_s < WORTH * (host_before_s + host_s))
-        {
-            return wait(device_left_s / 4.0);
-        }
-        if device_s < LEAST_SHARE * (device_s + host_s) {
+        let is_late = seen.host_began.is_none() && device_left_s < WORTH * (host_before_s + host_s);
+        let is_little = device_s < LEAST_SHARE * (device_s + host_s);
+        if (seen.host_began.is_none() && !is_worth) || is_late || is_little || !helps(seen) {
             return wait(device_left_s / 4.0);
         }
         if self.watches(seen, left) {
             return wait(device_s);
-        }
-        if !helps(seen) {
-            return wait(device_left_s / 4.0);
         }
         let share = (device_left_s - host_before_s) / (device_s + host_s);
         if share < 1.0 {

@@ -77,10 +77,9 @@ struct SharedMorsels {
     stalled: f64,
     /// The morsels begun when the device was first seen to have begun any, and the time of that.
     streams: Option<(u32, Duration)>,
-    /// Since when the host is at work on what it has taken, idle times left out.
-    began: Option<Stopwatch>,
-    /// Morsels that the device had begun then, as it had answered.
-    begun_then: u32,
+    /// Morsels that the device had begun, as it had answered, when the host began to work on what it has taken, and the
+    /// time since then, idle times included.
+    began: Option<(u32, Stopwatch)>,
     idle: Duration,
     idle_since: Option<Stopwatch>,
     /// Partitions that wait for a morsel.
@@ -118,7 +117,6 @@ impl Stealing {
                 stalled: 0.0,
                 streams: None,
                 began: None,
-                begun_then: 0,
                 idle: Duration::ZERO,
                 idle_since: None,
                 waiting: 0,
@@ -224,7 +222,8 @@ impl Stealing {
         // Each partition reads one morsel ahead of the one that it decodes.
         let under_way = f64::from(2 * self.partitions - state.waiting.min(self.partitions));
         let now_idle = state.idle_since.as_ref().map_or(Duration::ZERO, Stopwatch::elapsed);
-        let began = state.began.as_ref().map_or(Duration::ZERO, Stopwatch::elapsed);
+        let began = state.began.as_ref().map(|(begun, clock)| (*begun, clock.elapsed()));
+        let at_work = began.map_or(Duration::ZERO, |(_, since)| since);
         let now = self.clock.elapsed();
         let streams = state.streams;
         let host_done = (given_out - under_way).max(0.0);
@@ -235,11 +234,8 @@ impl Stealing {
             stalled: state.stalled,
             host_done,
             host_pending: state.taken.len() as f64 - host_done,
-            host_s: began.saturating_sub(state.idle + now_idle).as_secs_f64(),
-            host_began: state
-                .began
-                .as_ref()
-                .map(|began| (state.begun_then, began.elapsed().as_secs_f64())),
+            host_s: at_work.saturating_sub(state.idle + now_idle).as_secs_f64(),
+            host_began: began.map(|(begun, since)| (begun, since.as_secs_f64())),
         }
     }
 
@@ -280,10 +276,8 @@ impl Stealing {
         if let Some(given) = state.given_out.get_mut(pass) {
             *given += 1;
         }
-        if state.began.is_none() {
-            state.began = Some(Stopwatch::start());
-            state.begun_then = state.part.lease.begun;
-        }
+        let begun = state.part.lease.begun;
+        state.began.get_or_insert_with(|| (begun, Stopwatch::start()));
         self.morsels.get(usize::try_from(place).ok()?).cloned()
     }
 
