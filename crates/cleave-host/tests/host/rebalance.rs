@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use cleave_host::check::CheckOptions;
 use cleave_host::{Database, Session};
 use datafusion::common::runtime::SpawnedTask;
 
 use crate::devices::{Served, attach_nas};
 use crate::drain::{assert_clean, attach_san, devices_of, used};
 use crate::support::{fresh, open, refused, row, run};
-use crate::tablets::with_three;
+use crate::tablets::{flushed, with_three};
 
 const FIGURES: &str = "SELECT count(*), count(DISTINCT id), sum(id % 10) FROM t";
 
@@ -220,7 +221,12 @@ async fn a_device_that_is_lost_amid_a_move_leaves_the_table_where_it_was() {
     let _san = Served::start(&outside.path().join("san.media"), [2; 16], address).await;
     assert_eq!(round(&database).await.0.len(), 4);
     assert_eq!(row(&mut session, FIGURES).await, "80000,80000,360000");
-    assert_clean(&database).await;
+    let report = database.check(&CheckOptions::default()).await.unwrap();
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    // A page that was on its way when the link was lost may still be written: its space on that device stays in use
+    // until the database is next opened, and not a block more.
+    flushed(&database).await;
+    assert_eq!(database.device_named("nas").unwrap().space().doubtful_blocks, 0);
     // Its tablets on a lost device are not taken for gone.
     nas.stop().await;
     assert_eq!(round(&database).await, (vec![], vec![]));
