@@ -10,12 +10,13 @@
 //! all rows again, and leaves out as many of each as were given.
 //!
 //! Partial states differ from run to run, so rows of them are [held](super::held_rows) until the run has ended, where
-//! there are few. Which rows a limit keeps differs too: those that were given and those that another run gives beside
-//! them are all rows of the input, and enough.
+//! there are few. Which rows a limit keeps differs too. Where it is the last that a fragment does, the rows that were
+//! given and those that another run gives beside them are all rows of its input, and enough; whoever takes them keeps
+//! as many as it allows.
 //!
 //! Deliberately absent: fragments that hand on rows while they run, above operators whose rows differ (a sum of floats,
-//! a window); runs that have given [`ROWS_MAX`] rows; the embedded device, which is lost only with the process. These
-//! end the statement.
+//! a window, a limit of an input, an `OFFSET`); runs that have given [`ROWS_MAX`] rows; the embedded device, which is
+//! lost only with the process. These end the statement.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -28,6 +29,8 @@ use datafusion::error::Result;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use rustc_hash::FxBuildHasher;
@@ -117,13 +120,35 @@ fn hashes([one, other]: &[Vec<u64>; 2]) -> impl Iterator<Item = [u64; 2]> {
 }
 
 /// Whether `plan` has the same rows each time, in whatever order its input comes: its aggregates are complete, and
-/// exact.
+/// exact, and only its root limits them, if anything does.
 pub(super) fn has_same_rows(plan: &dyn ExecutionPlan) -> bool {
-    has_same(plan, false)
+    has_same(plan, false, Above::Nothing)
+}
+
+/// What stands above a part of a plan.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Above {
+    /// It is the root.
+    Nothing,
+    /// Limits, and what treats each row alone.
+    Limits,
+    /// What may make other rows of other ones.
+    Others,
 }
 
 /// The same of a part of a plan. `is_merged`: an aggregate makes one of the partial states that it gives.
-fn has_same(plan: &dyn ExecutionPlan, is_merged: bool) -> bool {
+fn has_same(plan: &dyn ExecutionPlan, is_merged: bool, above: Above) -> bool {
+    let limit = plan.downcast_ref::<GlobalLimitExec>();
+    let skips = limit.is_some_and(|limit| limit.skip() > 0);
+    if skips || above == Above::Others && plan.fetch().is_some() {
+        return false;
+    }
+    let is_limit = limit.is_some() || plan.is::<LocalLimitExec>();
+    let above_input = match above {
+        Above::Nothing | Above::Limits if is_limit => Above::Limits,
+        Above::Limits if plan.is::<ProjectionExec>() => Above::Limits,
+        Above::Nothing | Above::Limits | Above::Others => Above::Others,
+    };
     let is_merged_below = match plan.downcast_ref::<AggregateExec>() {
         Some(aggregate) => {
             let is_partial =
@@ -142,7 +167,7 @@ fn has_same(plan: &dyn ExecutionPlan, is_merged: bool) -> bool {
             is_merged && ["Coalesce", "Repartition"].iter().any(|kind| name.starts_with(kind))
         }
     };
-    plan.children().into_iter().all(|input| has_same(&**input, is_merged_below))
+    plan.children().into_iter().all(|input| has_same(&**input, is_merged_below, above_input))
 }
 
 /// Whether neither the groups of `aggregate` nor what it makes of them depends on the order of its input.
@@ -163,6 +188,8 @@ mod tests {
 
     use datafusion::arrow::array::Int32Array;
     use datafusion::arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::physical_plan::empty::EmptyExec;
+    use datafusion::physical_plan::joins::CrossJoinExec;
     use futures::{TryStreamExt, stream};
 
     use super::*;
@@ -195,5 +222,31 @@ mod tests {
         assert_eq!(given.known_count(), Some(ROWS_MAX));
         given.note(&rows.slice(0, 1));
         assert_eq!(given.known_count(), None);
+    }
+
+    #[test]
+    fn what_a_limit_keeps_differs_unless_it_is_the_last() {
+        type Plan = Arc<dyn ExecutionPlan>;
+        let all = || Arc::new(EmptyExec::new(batch(&[]).schema())) as Plan;
+        let limited = |input: Plan, skip: usize| -> Plan {
+            Arc::new(GlobalLimitExec::new(input, skip, Some(5)))
+        };
+        let joined = |one: Plan, other: Plan| Arc::new(CrossJoinExec::new(one, other)) as Plan;
+        for same in [
+            all(),
+            limited(all(), 0),
+            limited(Arc::new(LocalLimitExec::new(all(), 5)), 0),
+            limited(joined(all(), all()), 0),
+        ] {
+            assert!(has_same_rows(&*same), "{same:?}");
+        }
+        for other in [
+            limited(all(), 1),
+            joined(limited(all(), 0), all()),
+            joined(all(), Arc::new(LocalLimitExec::new(all(), 5))),
+            limited(joined(limited(all(), 0), all()), 0),
+        ] {
+            assert!(!has_same_rows(&*other), "{other:?}");
+        }
     }
 }
