@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use cleave_device::{Node, Runtime};
+use cleave_fragment::command::message::RunEvent;
 use cleave_fragment::command::{Command, DeviceError, DeviceErrorCause, Execute, Reply};
 use cleave_fragment::link::{DeviceService, SlotSender};
 use cleave_host::{Database, Session};
@@ -35,6 +36,8 @@ enum Refuses {
     Peers,
     /// It sends rows to the host alone.
     Outputs,
+    /// Its runs over rows of others break after their second slot.
+    ToGoOn,
 }
 
 #[derive(Debug)]
@@ -51,7 +54,24 @@ impl DeviceService for Refusing {
             let message = "rows go to the host alone".to_owned();
             return Err(DeviceError::new(DeviceErrorCause::Refused, message));
         }
-        self.0.execute(request, slots).await
+        if self.1 != Refuses::ToGoOn || request.peer_rows.is_empty() {
+            return self.0.execute(request, slots).await;
+        }
+        let (sender, mut events) = SlotSender::channel(slots.form());
+        let schema = self.0.execute(request, sender).await?;
+        tokio::runtime::Handle::current().spawn(async move {
+            let mut slot_count = 0;
+            while let Some(event) = events.recv().await {
+                slot_count += u32::from(matches!(event, RunEvent::Slot(_)));
+                if slot_count == 3 {
+                    let lost = DeviceError::new(DeviceErrorCause::UnknownRun, "it broke");
+                    slots.send(RunEvent::Failed(lost));
+                    return;
+                }
+                slots.send(event);
+            }
+        });
+        Ok(schema)
     }
 
     fn steer(&self, command: Command) {
@@ -221,6 +241,23 @@ async fn the_host_joins_where_a_device_does_not_take_part() {
         }
         assert_no_leak(&three.database);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_join_that_breaks_after_its_first_rows_gives_each_row_once() {
+    let mut three = Three::new(Refuses::ToGoOn).await;
+    three.run("SET slot_bytes = '1kB'").await;
+    for sql in [JOINS[0], JOINS[1]] {
+        three.assert_same(sql).await;
+        let plan = analyzed(&mut three.session, sql).await;
+        assert!(plan.contains("it broke, after "), "{plan}");
+        assert!(plan.contains("rows, which are left out"), "{plan}");
+    }
+    // Of groups none is given out before all have come.
+    three.assert_same(JOINS[11]).await;
+    let plan = analyzed(&mut three.session, JOINS[11]).await;
+    assert!(!plan.contains("which are left out"), "{plan}");
+    assert_no_leak(&three.database);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

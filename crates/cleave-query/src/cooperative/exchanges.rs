@@ -52,7 +52,7 @@ use super::fragment_exec::{
     FragmentExec, FragmentPart, KEY_FILTER_SHARE, expression_fault, external, known_of_rows,
     may_be_redone,
 };
-use super::given_rows::GivenRows;
+use super::given_rows::{GivenRows, has_same_rows};
 use super::held_rows::{HeldMax, HeldRows};
 use super::peers::{PeerGrants, is_of_one_node};
 use super::prepared_fragment::PreparedFragment;
@@ -394,7 +394,9 @@ impl ExchangeExec {
             consumers.push(run);
             grants.extend(given);
         }
-        let given = GivenRows::of_run(&*self.consumer.fragment.plan);
+        // What the producers have made anew must be the same too.
+        let are_same = nodes.iter().all(|node| has_same_rows(&*node.fragment.plan));
+        let given = GivenRows::of_run(&*self.consumer.fragment.plan).filter(|_| are_same);
         let held = given.is_none().then(|| HeldRows::new(HELD_MAX, task.memory_pool()));
         Ok(Coming {
             events: select_all(events),
