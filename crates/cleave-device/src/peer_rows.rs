@@ -130,8 +130,10 @@ enum Rows {
     Coming(SelectAll<BoxStream<'static, Result<RecordBatch, DeviceError>>>),
     /// All were taken.
     Taken,
-    /// There will be no more, though not all were taken.
+    /// There will be no more, though not all were taken: nobody wants them.
     Ended,
+    /// There will be no more, and no partition may take what came for all there is.
+    Failed(DeviceError),
 }
 
 impl PeerSource {
@@ -149,7 +151,11 @@ impl PeerSource {
             let readers = self.producers.iter().map(|own| own.rows(Arc::clone(schema)));
             *rows = Rows::Coming(select_all(readers));
         }
-        let Rows::Coming(coming) = &mut *rows else { return Poll::Ready(Ok(None)) };
+        let coming = match &mut *rows {
+            Rows::Coming(coming) => coming,
+            Rows::Failed(error) => return Poll::Ready(Err(error.clone())),
+            Rows::Unasked | Rows::Taken | Rows::Ended => return Poll::Ready(Ok(None)),
+        };
         // Before it is asked, so that no wake-up is missed. All that wait are woken: the one that has asked last may
         // want no more by then.
         self.waiting.add(context.waker());
@@ -159,7 +165,7 @@ impl PeerSource {
         };
         let over = match &next {
             Some(Ok(_)) => None,
-            Some(Err(_)) => Some(std::mem::replace(&mut *rows, Rows::Ended)),
+            Some(Err(error)) => Some(std::mem::replace(&mut *rows, Rows::Failed(error.clone()))),
             None => Some(std::mem::replace(&mut *rows, Rows::Taken)),
         };
         drop(rows);

@@ -145,6 +145,7 @@ async fn one_that_stays_lost_or_lies_fails_the_run_with_its_name() {
         let sources = sources(&device, &[1]);
         let error = take(&sources).await.unwrap_err();
         assert_eq!(error.cause, DeviceErrorCause::Peer, "{error}");
+        assert_eq!(take(&sources).await.unwrap_err(), error, "the other partitions get it too");
         assert!(error.message.contains("device, 07070707"), "{error}");
         assert!(error.message.contains("rows of its run 5"), "{error}");
         sources.end().await;

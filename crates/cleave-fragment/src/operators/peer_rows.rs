@@ -37,8 +37,8 @@ pub trait PeerRowSource: Send + Sync + fmt::Debug {
     /// first call begins to take rows of all of them.
     ///
     /// # Errors
-    /// If a run failed, was lost, or sent something else; afterwards there are no rows any more. The future may be
-    /// dropped without losing rows.
+    /// If a run failed, was lost, or sent something else; whoever asks afterwards gets the same error, since a
+    /// partition must not take what has come for all there is. The future may be dropped without losing rows.
     fn next<'a>(&'a self, schema: &'a SchemaRef) -> BoxFuture<'a, Result<Option<RecordBatch>>>;
 }
 
