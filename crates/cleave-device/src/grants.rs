@@ -3,14 +3,15 @@
 //! A [`Grant`] ends when its host ends it, when the owner changes, and when too many are held: then the oldest, which
 //! has the smallest number, gives way. Who was let in by one keeps a [`HeldGrant`], which knows that it has ended.
 //!
-//! Invariant: what the bearers may have is bounded in number and in memory, whatever the host gives.
+//! Invariant: what the bearers may have is bounded in number and in memory, whatever the host gives, and so is the
+//! number of those who bear one grant at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use cleave_fragment::command::{DeviceError, DeviceErrorCause, Grant, Ownership, PeerSecret};
 use cleave_media::Extent;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::reservations::Reservations;
 
@@ -18,6 +19,9 @@ use crate::reservations::Reservations;
 const GRANTS_MAX: usize = 4096;
 /// Most ranges of blocks and outputs in all of them: about 16 MiB.
 const PLACES_MAX: usize = 1 << 18;
+/// Most connections that show one grant. A device has one, and another while it does not know yet that the first is
+/// lost.
+const BEARERS_MAX: usize = 4;
 
 /// The grants of one owner.
 #[derive(Debug)]
@@ -35,7 +39,9 @@ pub(crate) struct HeldGrant {
     secret: PeerSecret,
     extents: Reservations,
     outputs: BTreeSet<(u64, u32)>,
-    has_ended: AtomicBool,
+    has_ended: watch::Sender<bool>,
+    /// For those who bear it.
+    bearers: Arc<Semaphore>,
 }
 
 impl Grants {
@@ -56,7 +62,8 @@ impl Grants {
             secret: grant.secret,
             extents,
             outputs: grant.outputs.into_iter().collect(),
-            has_ended: AtomicBool::new(false),
+            has_ended: watch::Sender::new(false),
+            bearers: Arc::new(Semaphore::new(BEARERS_MAX)),
         };
         if let Some(held) = self.held.get(&grant.number) {
             if held.is_same(&added) {
@@ -80,7 +87,7 @@ impl Grants {
     pub(crate) fn end(&mut self, number: u64) {
         if let Some(held) = self.held.remove(&number) {
             self.place_count = self.place_count.saturating_sub(held.place_count());
-            held.has_ended.store(true, Ordering::Release);
+            held.has_ended.send_replace(true);
         }
     }
 
@@ -93,7 +100,9 @@ impl Grants {
 
 impl Drop for Grants {
     fn drop(&mut self) {
-        self.held.values().for_each(|held| held.has_ended.store(true, Ordering::Release));
+        for held in self.held.values() {
+            held.has_ended.send_replace(true);
+        }
     }
 }
 
@@ -105,7 +114,19 @@ impl HeldGrant {
 
     /// Whether it is over.
     pub(crate) fn has_ended(&self) -> bool {
-        self.has_ended.load(Ordering::Acquire)
+        *self.has_ended.borrow()
+    }
+
+    /// Resolves when it is over.
+    pub(crate) async fn until_over(&self) {
+        let mut ended = self.has_ended.subscribe();
+        // The sender lives as long as `self`.
+        let _closed = ended.wait_for(|has_ended| *has_ended).await;
+    }
+
+    /// A place for one more who bears it; None: there are as many as may be.
+    pub(crate) fn take_place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.bearers).try_acquire_owned().ok()
     }
 
     /// Whether its bearer may read all of `extent`.

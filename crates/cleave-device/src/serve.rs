@@ -63,8 +63,10 @@ const GREETING_LIMIT: Duration = Duration::from_secs(10);
 const TURNED_AWAY_EVERY: Duration = Duration::from_secs(10);
 /// Connections that may wait to be accepted; the system has a bound of its own.
 const BACKLOG_MAX: u32 = 4096;
-/// Connections at once that have shown the token.
+/// Connections at once that have shown the token; and as many of other devices, which take no host's place.
 const CONNECTIONS_MAX: usize = 256;
+/// How long a connection stays whose grant has ended: what is asked in this time is answered with the reason.
+const OVER_LIMIT: Duration = Duration::from_secs(10);
 /// Silence after which a host counts as gone: a host that has nothing to say pings every few seconds.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 /// Bytes that the commands of one connection may have under way, as estimated beforehand; the executes of all
@@ -182,6 +184,37 @@ struct Granted<'a> {
     table: Option<Arc<DeviceLocks>>,
 }
 
+/// Who was let in.
+struct Guest {
+    /// The device, or what another device may have of it.
+    device: Arc<dyn DeviceService>,
+    is_host: bool,
+}
+
+/// Places for those who were let in.
+#[derive(Clone)]
+struct Places {
+    hosts: Arc<Semaphore>,
+    devices: Arc<Semaphore>,
+}
+
+impl Places {
+    fn new() -> Self {
+        let places = || Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        Self { hosts: places(), devices: places() }
+    }
+
+    /// A place for `guest`; an error for the log and for it.
+    fn admit(self, guest: &Guest) -> Result<OwnedSemaphorePermit, String> {
+        let (places, whose) = match guest.is_host {
+            true => (self.hosts, ""),
+            false => (self.devices, " of other devices"),
+        };
+        let place = places.try_acquire_owned();
+        place.map_err(|_| format!("{CONNECTIONS_MAX} connections{whose} are open"))
+    }
+}
+
 /// For executes of all connections of one listener.
 fn executing() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(BYTES_UNDER_WAY_MAX as usize))
@@ -264,7 +297,7 @@ trait Entrance {
 /// Serves all peers of `entrance` until dropped.
 async fn serve_all<E: Entrance>(device: Arc<dyn DeviceService>, gate: Gate, entrance: E) {
     let strangers = Strangers::default();
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Places::new();
     let mut connections = JoinSet::new();
     let mut turned_away = TurnedAwayLog::default();
     loop {
@@ -286,7 +319,7 @@ async fn serve_all<E: Entrance>(device: Arc<dyn DeviceService>, gate: Gate, entr
             tokio::time::sleep(wait).await;
         }
         let (door, away, made_room) = strangers.admit(origin);
-        let entry = Entry { door, places: Arc::clone(&places) };
+        let entry = Entry { door, places: places.clone() };
         let (device, own_gate) = (Arc::clone(&device), gate.clone());
         connections.spawn(async move {
             let log = Arc::clone(&own_gate.log);
@@ -329,7 +362,7 @@ impl TurnedAwayLog {
 struct Entry {
     /// Held until the token was shown.
     door: Place,
-    places: Arc<Semaphore>,
+    places: Places,
 }
 
 impl Entrance for TcpListener {
@@ -353,29 +386,28 @@ impl Entrance for TcpListener {
         let granted = Granted { bytes: &bytes, executing: &gate.executing, table: None };
         match &gate.acceptor {
             None => {
-                let device = greet(device, &gate, &since, &mut socket).await?;
-                serve_greeted(device, entry, granted, socket).await
+                let guest = greet(device, &gate, &since, &mut socket).await?;
+                serve_greeted(guest, entry, granted, socket).await
             }
             Some(acceptor) => {
                 let mut socket = timeout(GREETING_LIMIT, acceptor.accept(socket))
                     .await
                     .map_err(|_| "no TLS handshake in time".to_owned())?
                     .map_err(|error| format!("no TLS: {error}"))?;
-                let device = greet(device, &gate, &since, &mut socket).await?;
-                serve_greeted(device, entry, granted, socket).await
+                let guest = greet(device, &gate, &since, &mut socket).await?;
+                serve_greeted(guest, entry, granted, socket).await
             }
         }
     }
 }
 
-/// Reads the hello and answers it: `device`, or what another device may have of it. An error if the peer may not
-/// continue.
+/// Reads the hello and answers it. An error if the peer may not continue.
 async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
     device: Arc<dyn DeviceService>,
     gate: &Gate,
     since: &Stopwatch,
     socket: &mut S,
-) -> Result<Arc<dyn DeviceService>, String> {
+) -> Result<Guest, String> {
     let mut peer = None;
     let greeting = async {
         let is_known = |shown: &[u8]| match &gate.token {
@@ -394,7 +426,8 @@ async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
         .map_err(|_| "no token in time".to_owned())?
         .map_err(|error| format!("no hello: {error}"))?;
     if hello == Hello::Accepted {
-        return Ok(peer.unwrap_or(device));
+        let is_host = peer.is_none();
+        return Ok(Guest { device: peer.unwrap_or(device), is_host });
     }
     // Lets the peer read the answer before the connection is reset while it still sends.
     let _closing = timeout(Duration::from_secs(1), socket.shutdown()).await;
@@ -407,30 +440,38 @@ async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
 
 /// Serves an authenticated peer; the error is for the log.
 async fn serve_greeted<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
-    device: Arc<dyn DeviceService>,
+    guest: Guest,
     entry: Entry,
     granted: Granted<'_>,
     mut socket: S,
 ) -> Result<(), String> {
-    let Ok(_place) = entry.places.try_acquire_owned() else {
-        let why = format!("{CONNECTIONS_MAX} connections are open");
-        let goodbye = DeviceError::new(DeviceErrorCause::Refused, why.clone());
-        let goodbye = encode_error(FrameKind::Goodbye, 0, &goodbye);
-        let saying = async {
-            write_frame(&mut socket, &goodbye).await?;
-            socket.shutdown().await?;
-            Ok::<_, WireError>(())
-        };
-        let _said = timeout(Duration::from_secs(1), saying).await;
-        return Err(format!("refused: {why}"));
+    let _place = match entry.places.admit(&guest) {
+        Ok(place) => place,
+        Err(why) => {
+            let goodbye = DeviceError::new(DeviceErrorCause::Refused, why.clone());
+            let goodbye = encode_error(FrameKind::Goodbye, 0, &goodbye);
+            let saying = async {
+                write_frame(&mut socket, &goodbye).await?;
+                socket.shutdown().await?;
+                Ok::<_, WireError>(())
+            };
+            let _said = timeout(Duration::from_secs(1), saying).await;
+            return Err(format!("refused: {why}"));
+        }
     };
     drop(entry.door);
+    let device = guest.device;
     let (reader, writer) = tokio::io::split(socket);
     let (outbound, frames) = mpsc::unbounded_channel();
     let mut writing = JoinSet::new();
     writing.spawn(write_frames(frames, writer));
+    let over = async {
+        device.until_over().await;
+        tokio::time::sleep(OVER_LIMIT).await;
+    };
     let ended = tokio::select! {
-        ended = read_frames(device, reader, granted, &outbound) => ended,
+        ended = read_frames(Arc::clone(&device), reader, granted, &outbound) => ended,
+        () = over => Ok(()),
         // A peer that cannot be answered need not be read.
         Some(written) = writing.join_next() => written.unwrap_or(Ok(())),
     };

@@ -21,6 +21,7 @@ use cleave_fragment::command::{
 };
 use cleave_fragment::link::{DeviceService, SlotSender};
 use cleave_media::{AlignedBuffer, BLOCK_SIZE, BlockAddress, Extent, Media, MediaError};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::Runtime;
 use crate::grants::HeldGrant;
@@ -30,16 +31,18 @@ use crate::grants::HeldGrant;
 pub(super) struct PeerService {
     device: Arc<Runtime>,
     grant: Arc<HeldGrant>,
+    _place: OwnedSemaphorePermit,
 }
 
 impl PeerService {
-    /// The service for who has `shown` a grant of `device`; None: it is none.
+    /// The service for who has `shown` a grant of `device`; None: it is none, or too many have shown it.
     pub(super) fn of(device: &Arc<Runtime>, shown: &[u8]) -> Option<Self> {
         let (number, secret) = shown_grant(shown)?;
         // While the owner changes, no grant is good.
         let owner = device.owner.try_read().ok()?;
         let grant = owner.as_ref()?.lock_grants().find(number, &secret)?;
-        Some(Self { device: Arc::clone(device), grant })
+        let place = grant.take_place()?;
+        Some(Self { device: Arc::clone(device), grant, _place: place })
     }
 
     /// Refuses a command that is not of the grant's owner, or comes too late.
@@ -92,6 +95,10 @@ impl DeviceService for PeerService {
         // Nothing else of the request counts.
         let attaching = Execute::attaching(header, output, (slot_count, slot_bytes));
         self.device.execute(Execute { build, first_slot, ..attaching }, slots).await
+    }
+
+    async fn until_over(&self) {
+        self.grant.until_over().await;
     }
 
     fn steer(&self, command: Command) {

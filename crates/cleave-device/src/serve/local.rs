@@ -129,7 +129,7 @@ impl Entrance for UnixListener {
             return Err(format!("refused: it is of user {user}"));
         }
         let since = Stopwatch::start();
-        let device = greet(device, &gate, &since, &mut socket).await?;
+        let guest = greet(device, &gate, &since, &mut socket).await?;
         let taking = take_over(&mut socket, &gate.tables);
         let table = timeout(GREETING_LIMIT.saturating_sub(since.elapsed()), taking)
             .await
@@ -147,6 +147,6 @@ impl Entrance for UnixListener {
         let bytes: Arc<ByteCounters> = Arc::default();
         let stream = Metered::new(stream, Arc::clone(&bytes), gate.cap.clone());
         let granted = Granted { bytes: &bytes, executing: &gate.executing, table };
-        serve_greeted(device, entry, granted, stream).await
+        serve_greeted(guest, entry, granted, stream).await
     }
 }

@@ -237,6 +237,21 @@ async fn a_bearer_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_grant_is_good_for_a_few_connections() {
+    let home = Home::new(None).await;
+    home.grant(vec![home.page(0).extent]).await;
+    let mut bearers = Vec::new();
+    for _ in 0..4 {
+        bearers.push(home.bearer().await);
+    }
+    let refused = home.shows(NUMBER, SECRET).await.unwrap_err();
+    assert!(matches!(refused, LinkError::Unauthenticated { .. }), "{refused}");
+    drop(bearers.pop());
+    // Once the device has seen that one is gone.
+    while home.shows(NUMBER, SECRET).await.is_err() {}
+}
+
+#[tokio::test]
 async fn a_bearer_that_leaves_does_not_end_a_run() {
     let home = Home::new(None).await;
     home.grant(vec![home.page(0).extent]).await;

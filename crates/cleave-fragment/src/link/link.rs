@@ -79,6 +79,12 @@ pub trait DeviceService: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Resolves when whoever was let in is to be served no longer: another device whose grant has ended. Hosts are
+    /// served as long as they like.
+    async fn until_over(&self) {
+        std::future::pending().await
+    }
+
     /// Gives the device a cache for its pages, if it lives in the process of a host that has one. Other devices have
     /// none, and are never asked.
     fn use_cache(&self, cache: Arc<dyn PageCache>) {
