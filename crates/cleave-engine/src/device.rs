@@ -62,6 +62,7 @@ pub use answers::WRITER_WAIT;
 pub use claim::{Claim, DISK_FULL, PendingWrite, free_of, may_have_happened};
 pub use claimed_run::ClaimedRun;
 pub use grants::DeviceGrant;
+use grants::EndingGrants;
 use incarnations::Incarnations;
 pub use incarnations::{knows_incarnation, note_incarnation};
 use mirror::Mirror;
@@ -104,6 +105,7 @@ pub struct Device {
     failures: AtomicU64,
     /// Outlives the links, which are given up where they are lost.
     abandoned: AbandonedRuns,
+    ending_grants: EndingGrants,
     incarnations: Incarnations,
     /// Which commands it has not answered in time.
     answers: Arc<Answers>,
@@ -185,6 +187,7 @@ impl Device {
             connecting: tokio::sync::Mutex::new(None),
             failures: AtomicU64::new(0),
             abandoned: AbandonedRuns::default(),
+            ending_grants: EndingGrants::default(),
             answers: Arc::default(),
             profile: Known::default(),
             locks: OnceLock::new(),
@@ -348,6 +351,7 @@ impl Device {
         // Another device does not belong to this database, and stays so.
         self.compare(&identity)?;
         self.claim(&*link, identity.owner).await?;
+        self.end_grants(&*link).await;
         Ok(Connection { link, identity: Arc::new(identity) })
     }
 

@@ -2,16 +2,18 @@
 //! an address with a secret out, for as long as the grant is held.
 //!
 //! Invariant: a grant is ended when it is dropped, whatever became of its run. Where that cannot be told to the device,
-//! it ends there with this incarnation at the latest. The device's token stays here.
+//! the next connection to it tells it, and it ends there with this incarnation at the latest. The device's token stays
+//! here.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cleave_catalog::catalog::{DeviceKind, RemoteDevice};
 use cleave_catalog::error::Result;
 use cleave_fragment::build_id;
 use cleave_fragment::command::peers::GRANTED_MAX;
-use cleave_fragment::command::{Grant, PeerAddress, PeerSecret, Reply, Request};
+use cleave_fragment::command::{Command, Grant, PeerAddress, PeerSecret, Reply, Request};
+use cleave_fragment::link::Link;
 use cleave_media::{Extent, random_bytes};
 use tokio::runtime::Handle;
 
@@ -22,6 +24,20 @@ use super::Device;
 pub struct DeviceGrant {
     device: Arc<Device>,
     number: u64,
+}
+
+/// Grants that are over here, and of which the device has not said that it knows.
+#[derive(Debug, Default)]
+pub(super) struct EndingGrants(Mutex<Vec<u64>>);
+
+impl EndingGrants {
+    fn remove(&self, number: u64) {
+        self.lock().retain(|ending| *ending != number);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Device {
@@ -50,7 +66,7 @@ impl Device {
         // Unique among its grants, as each is a command.
         let number = self.header().sequence;
         let given = DeviceGrant { device: Arc::clone(self), number };
-        let action = "let another device read pages";
+        let action = "let another device in";
         let grant = Grant { number, secret: secret.clone(), extents, outputs };
         match self.call_within(self.timeout(), action, Request::Grant(grant)).await? {
             Reply::Done => {}
@@ -61,9 +77,23 @@ impl Device {
     }
 
     async fn end_grant(&self, number: u64) {
+        // First, so that a connection that is made meanwhile knows it.
+        self.ending_grants.lock().push(number);
         let request = Request::EndGrant { number };
-        // A device that is lost ends it with this incarnation.
-        drop(self.call_within(self.timeout(), "end a grant", request).await);
+        if self.call_within(self.timeout(), "end a grant", request).await.is_ok() {
+            self.ending_grants.remove(number);
+        }
+    }
+
+    /// Ends over `link`, which is new, the grants of whose end the device may not have heard.
+    pub(super) async fn end_grants(&self, link: &dyn Link) {
+        let ending = self.ending_grants.lock().clone();
+        for number in ending {
+            let command = Command::new(self.header(), Request::EndGrant { number });
+            if link.call(command).await.is_ok() {
+                self.ending_grants.remove(number);
+            }
+        }
     }
 }
 

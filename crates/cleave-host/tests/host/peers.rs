@@ -3,13 +3,15 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use cleave_device::{Node, Runtime, RuntimeOptions};
-use cleave_fragment::command::{Command, DeviceError, Execute, ReadPayload, Reply, Request};
+use cleave_fragment::command::{
+    Command, DeviceError, DeviceErrorCause, Execute, ReadPayload, Reply, Request,
+};
 use cleave_fragment::link::{DeviceService, SlotSender};
 use cleave_host::{Database, Session};
 use cleave_media::Memory;
@@ -42,6 +44,9 @@ enum ToPeers {
 struct Grants {
     given: AtomicU64,
     ended: AtomicU64,
+    /// Of how many the device has not heard that they end, while it does not listen.
+    unheard: AtomicU64,
+    is_deaf: AtomicBool,
 }
 
 impl Grants {
@@ -128,6 +133,12 @@ impl DeviceService for Home {
             Request::EndGrant { .. } => Some(&self.grants.ended),
             _ => None,
         };
+        let ends = matches!(command.request, Request::EndGrant { .. });
+        if ends && self.grants.is_deaf.load(Ordering::Relaxed) {
+            self.grants.unheard.fetch_add(1, Ordering::Relaxed);
+            // The host makes another connection then.
+            return Err(DeviceError::new(DeviceErrorCause::NotClaimed, "it does not listen"));
+        }
         let reply = self.device.call(command).await?;
         if let Some(count) = count {
             count.fetch_add(1, Ordering::Relaxed);
@@ -298,6 +309,21 @@ async fn grants_end_with_a_statement_that_is_not_read_to_its_end() {
     assert_eq!(rows(&mut two.session, "FETCH 3 FROM c").await.len(), 3);
     assert!(two.grants.given() > 0);
     two.run("ROLLBACK").await;
+    two.grants.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_whose_end_was_not_heard_ends_with_the_next_connection() {
+    let mut two = TwoNodes::filled(ToPeers::Honest).await;
+    two.run("SET compute_on = 'n2:a'").await;
+    two.grants.is_deaf.store(true, Ordering::Relaxed);
+    let (sql, _) = STATEMENTS[1];
+    let expected = row(&mut two.session, sql).await;
+    while two.grants.unheard.load(Ordering::Relaxed) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    two.grants.is_deaf.store(false, Ordering::Relaxed);
+    assert_eq!(row(&mut two.session, sql).await, expected);
     two.grants.end().await;
 }
 
