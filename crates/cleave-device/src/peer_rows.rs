@@ -38,7 +38,7 @@ use futures::stream::{BoxStream, SelectAll, select_all, try_unfold};
 use futures::{FutureExt, StreamExt};
 
 use crate::device_error::of_engine;
-use crate::peers::peer_error;
+use crate::peers::{in_words, peer_error};
 
 /// How long a reader waits before each attempt to attach again: a connection that does not come back soon is lost.
 const WAITS_MS: [u64; 6] = [0, 50, 100, 200, 400, 800];
@@ -268,7 +268,8 @@ impl Producer {
             return error.clone();
         }
         let run = self.attach.header.run;
-        peer_error(self.device, &format!("rows of its run {run} did not come: {error}"))
+        let why = in_words(error);
+        peer_error(self.device, &format!("rows of its run {run} did not come: {why}"))
     }
 }
 

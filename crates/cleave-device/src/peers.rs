@@ -79,15 +79,18 @@ impl PeerLinks {
         request: &Execute,
         id: [u8; 16],
     ) -> Result<Arc<dyn Link>, DeviceError> {
-        let failed = |error: &dyn fmt::Display| peer_error(id, error);
         let peer = request.peers.iter().find(|peer| peer.device == id);
         match peer.map(|peer| &peer.way) {
             None | Some(PeerWay::Node) => {
                 let owner = request.header.ownership();
-                let engine = self.engine.service(id, owner).map_err(|error| failed(&error))?;
+                let engine = self.engine.service(id, owner);
+                let engine = engine.map_err(|error| peer_error(id, &error))?;
                 Ok(EmbeddedLink::new(Arc::new(NodeService(engine)), None))
             }
-            Some(PeerWay::Link(address)) => self.connected(address).map_err(|error| failed(&error)),
+            Some(PeerWay::Link(address)) => {
+                let link = self.connected(address);
+                link.map_err(|error| peer_error(id, &in_words(&error)))
+            }
         }
     }
 
@@ -148,6 +151,20 @@ impl Drop for PeerLinks {
 pub(crate) fn peer_error(id: [u8; 16], what: &dyn fmt::Display) -> DeviceError {
     let fault = PeerFault { device: id, what: what.to_string() };
     DeviceError::new(DeviceErrorCause::Peer, fault.to_string())
+}
+
+/// `error` of a link to another device, in words for the user of the host: a link's own are those for a host.
+pub(crate) fn in_words(error: &LinkError) -> String {
+    match error {
+        LinkError::Unauthenticated { address } => {
+            format!("{address} does not know the grant, which has ended or was for another device")
+        }
+        LinkError::Connect { address, source } if source.kind() != io::ErrorKind::Other => {
+            format!("no connection to {address}: {source}; let devices reach each other's ports")
+        }
+        LinkError::Connect { address, source } => format!("no connection to {address}: {source}"),
+        other => other.to_string(),
+    }
 }
 
 /// Another device that a run takes something from, and that failed it.
@@ -263,7 +280,7 @@ impl PeerPages {
         let command = Command::new(self.0.header, Request::Read(items));
         let reply = match timeout(ANSWER_LIMIT, self.0.link.call(command)).await {
             Some(Ok(reply)) => reply,
-            Some(Err(error)) => return Err(self.fault(&error)),
+            Some(Err(error)) => return Err(self.fault(&in_words(&error))),
             None => {
                 let seconds = ANSWER_LIMIT.as_secs();
                 return Err(self.fault(&format!("it did not answer a read within {seconds} s")));

@@ -58,7 +58,7 @@ impl Two {
         let morsels = home.load().await;
         let ca_pem = credentials.map(|credentials| credentials.certificate.clone());
         let two = Self { home, server, computer, morsels, ca_pem };
-        two.grant(two.extents()).await;
+        two.grant(5, two.extents()).await;
         two
     }
 
@@ -67,9 +67,9 @@ impl Two {
         pages.map(|page| page.page.extent).collect()
     }
 
-    async fn grant(&self, extents: Vec<Extent>) {
+    async fn grant(&self, number: u64, extents: Vec<Extent>) {
         let secret = PeerSecret(SECRET);
-        let grant = Grant { number: 5, secret, extents, outputs: Vec::new() };
+        let grant = Grant { number, secret, extents, outputs: Vec::new() };
         assert_eq!(self.home.call(Request::Grant(grant)).await.unwrap(), Reply::Done);
     }
 
@@ -264,7 +264,7 @@ async fn a_home_that_does_not_let_the_device_in_is_a_refusal() {
         PeerAddress { grant: 6, ..two.address() },
     ] {
         let text = two.fault(two.request_at(1, address)).await;
-        assert!(text.contains("refused the token"), "{text}");
+        assert!(text.contains("does not know the grant"), "{text}");
     }
     let pinned = PeerAddress { ca_pem: Some(Credentials::new().certificate), ..two.address() };
     let text = two.fault(two.request_at(1, pinned)).await;
@@ -279,11 +279,11 @@ async fn a_home_that_does_not_let_the_device_in_is_a_refusal() {
 #[tokio::test]
 async fn a_grant_of_less_than_the_run_reads_is_a_refusal() {
     let two = Two::new(None, None).await;
-    two.home.call(Request::EndGrant { number: 5 }).await.unwrap();
     let mut extents = two.extents();
     extents.remove(7);
-    two.grant(extents).await;
-    let text = two.fault(two.request(1)).await;
+    two.grant(6, extents).await;
+    let address = PeerAddress { grant: 6, ..two.address() };
+    let text = two.fault(two.request_at(1, address)).await;
     assert!(text.contains("were not granted"), "{text}");
 }
 
@@ -351,7 +351,7 @@ async fn runs_with_one_grant_share_a_connection_that_ends_with_them() {
     // With the last of them it is closed: what is open has been let in by a grant that is over by now.
     two.home.call(Request::EndGrant { number: 5 }).await.unwrap();
     for run in 9.. {
-        if two.fault(two.request(run)).await.contains("refused the token") {
+        if two.fault(two.request(run)).await.contains("does not know the grant") {
             return;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -284,7 +284,7 @@ async fn all_that_a_fragment_reads_is_granted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_host_answers_where_a_home_fails_the_other_device() {
     for (to_peers, why) in [
-        (ToPeers::LetsNobodyIn, "refused the token"),
+        (ToPeers::LetsNobodyIn, "does not know the grant"),
         (ToPeers::SpoilsPages, "it sent what is wrong"),
     ] {
         let mut two = TwoNodes::filled(to_peers).await;
