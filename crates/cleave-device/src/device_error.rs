@@ -1,4 +1,4 @@
-//! Maps errors of media, store and engine to statuses that a host can act on.
+//! Maps errors of media, store and DataFusion to statuses that a host can act on.
 
 use arrow::error::ArrowError;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause, LockRefusal};
@@ -12,7 +12,7 @@ use datafusion_common::DataFusionError;
 use crate::node::HomeUnreachable;
 use crate::peers::PeerFault;
 
-/// An error of the engine that ran a fragment.
+/// An error of DataFusion, which ran a fragment.
 pub(crate) fn of_engine(error: DataFusionError) -> DeviceError {
     let root = error.find_root();
     let cause = match root {

@@ -415,7 +415,7 @@ fn prepare(
         history,
         counters,
     };
-    // The engine spills to files, a device to the blocks that the host has reserved for the run.
+    // DataFusion spills to files, a device to the blocks that the host has reserved for the run.
     let environment = RuntimeEnvBuilder::new()
         .with_memory_pool(memory)
         .with_disk_manager_builder(
