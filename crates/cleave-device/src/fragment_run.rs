@@ -12,7 +12,8 @@
 //! Slots stay in their ring until they were consumed, so that a repeated execute can send them again (rule 29).
 //! Invariants: slot numbers have no gaps; never more than `slot_count` slots are outstanding, and none is added once
 //! they have the ring's bytes, so that at most one slot exceeds the memory that the run was admitted with; several
-//! rings divide both, and the size of a slot where that is too large for it; after the outcome nothing is offered.
+//! rings divide both, and the size of a slot where that is too large for it, and each may exceed its part by one slot;
+//! after the outcome nothing is offered.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
