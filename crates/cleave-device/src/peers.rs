@@ -199,7 +199,12 @@ impl NodeService {
 impl DeviceService for NodeService {
     async fn call(&self, command: Command) -> Result<Reply, DeviceError> {
         match command.request {
-            Request::Identify | Request::Fetch { .. } => self.engine()?.call(command).await,
+            Request::Identify => self.engine()?.call(command).await,
+            // Not as a call: that waits for a claim, which waits for the run that says so.
+            Request::Fetch { .. } => {
+                self.engine()?.steer(command);
+                Ok(Reply::Done)
+            }
             // A listener that leaves does not end the run.
             Request::Release => Ok(Reply::Done),
             _ => Err(not_for_peers()),
