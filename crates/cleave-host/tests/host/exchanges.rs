@@ -231,7 +231,7 @@ async fn explain_shows_who_sends_and_who_joins() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_host_joins_where_a_device_does_not_take_part() {
     for (refuses, why) in
-        [(Refuses::Peers, "another device, 0303"), (Refuses::Outputs, "rows go to the host alone")]
+        [(Refuses::Peers, "another device, \"c\""), (Refuses::Outputs, "rows go to the host alone")]
     {
         let mut three = Three::new(refuses).await;
         for sql in [JOINS[0], JOINS[3], JOINS[10], JOINS[11]] {

@@ -1,6 +1,7 @@
 //! EXPLAIN: the plan with its cuts, the reason for each, and, with ANALYZE, what was measured.
 
 mod below_cuts;
+mod device_names;
 mod page_filters;
 mod stages;
 mod timeline;
@@ -345,8 +346,10 @@ impl Tail {
             let mut looked_up = Vec::new();
             host_look_ups(&query.cuts.plan, &mut looked_up);
             groups.push(("Indexes", looked_up));
+            let devices = query.context.database().devices();
             for fragment in &figures.fragments {
-                groups.push(("Fragment", fragment_lines(fragment)));
+                let lines = device_names::named(fragment_lines(fragment), &devices);
+                groups.push(("Fragment", lines));
             }
         }
         Self { groups, priced, orders: query.orders.clone(), profile: Some(query.profile) }
