@@ -304,4 +304,12 @@ async fn devices_of_one_node_exchange_rows_without_a_link() {
     }
     let plan = analyzed(&mut three.session, JOINS[0]).await;
     assert!(plan.contains("ExchangeExec") && !plan.contains("ran on the host"), "{plan}");
+    // Nobody can be asked for rows of a mirror.
+    three.run("CREATE DEVICE m WITH (mirrors = 'b, c')").await;
+    three.run("CREATE TABLE twice (id int PRIMARY KEY, k int) WITH (devices = (m))").await;
+    three.run("INSERT INTO twice SELECT s, s FROM generate_series(1, 3000) s").await;
+    let sql = "SELECT l.id, t.id FROM l JOIN twice t ON l.k = t.k";
+    three.assert_same(sql).await;
+    let plan = analyzed(&mut three.session, sql).await;
+    assert!(!plan.contains("ExchangeExec"), "{plan}");
 }

@@ -425,11 +425,15 @@ impl HostCuts {
         self.fragment_count.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Whether each of `devices` may take rows of the others: they are of one node, or have addresses.
+    /// Whether each of `devices` may take rows of the others: they are of one node, or have addresses. A mirror is no
+    /// device that others could ask.
     pub(super) fn reach_each_other(&self, devices: &[Arc<Device>]) -> bool {
         let node = |device: &Arc<Device>| {
             self.devices.get(&device.id()).map_or("", |facts| facts.node.as_str())
         };
+        if devices.iter().any(|device| device.is_mirror()) {
+            return false;
+        }
         let nodes: BTreeSet<&str> = devices.iter().map(node).collect();
         let are_of_one_node = nodes.len() == 1 && !nodes.contains("");
         are_of_one_node
