@@ -22,9 +22,10 @@ use std::collections::HashMap;
 use std::fmt;
 
 use cleave_fragment::DenseAggregateExec;
-use datafusion::arrow::array::{BooleanArray, RecordBatch};
+use datafusion::arrow::array::{Array, BooleanArray, RecordBatch};
 use datafusion::arrow::compute::filter_record_batch;
-use datafusion::common::hash_utils::{RandomState, create_hashes};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::hash_utils::{RandomState, combine_hashes, create_hashes};
 use datafusion::error::Result;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
@@ -40,6 +41,8 @@ const ROWS_MAX: usize = 1 << 18;
 
 /// Two of them make a hash of 128 bits.
 const SEEDS: [u64; 2] = [11, 29];
+/// Stands for a NULL. DataFusion leaves NULLs out of hashes, so that `(1, NULL, 7)` and `(1, 7, NULL)` have one.
+const NULL_HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// See the module's description.
 #[derive(Debug, Default)]
@@ -48,6 +51,8 @@ pub(super) struct GivenRows {
     counts: HashMap<[u64; 2], u32, FxBuildHasher>,
     row_count: usize,
     hashes: [Vec<u64>; 2],
+    /// Of the values of one column.
+    column_hashes: Vec<u64>,
     /// Not all are known.
     is_lost: bool,
 }
@@ -61,7 +66,8 @@ impl GivenRows {
     /// Notes that the rows of `batch` are given out.
     pub(super) fn note(&mut self, batch: &RecordBatch) {
         self.row_count += batch.num_rows();
-        self.is_lost |= self.row_count > ROWS_MAX || self.hash(batch).is_err();
+        let has_hashes = || batch.columns().iter().all(|column| has_hash(column.data_type()));
+        self.is_lost |= self.row_count > ROWS_MAX || !has_hashes() || self.hash(batch).is_err();
         if self.is_lost {
             self.counts = HashMap::default();
             return;
@@ -98,11 +104,19 @@ impl GivenRows {
     }
 
     fn hash(&mut self, batch: &RecordBatch) -> Result<()> {
-        for (hashes, seed) in self.hashes.iter_mut().zip(SEEDS) {
+        let Self { hashes, column_hashes: own, .. } = self;
+        for (hashes, seed) in hashes.iter_mut().zip(SEEDS) {
             hashes.clear();
             hashes.resize(batch.num_rows(), 0);
-            if batch.num_columns() > 0 {
-                create_hashes(batch.columns(), &RandomState::with_seed(seed), hashes)?;
+            for column in batch.columns() {
+                own.clear();
+                own.resize(batch.num_rows(), 0);
+                create_hashes([column], &RandomState::with_seed(seed), own)?;
+                let nulls = column.logical_nulls();
+                for (row, (hash, value)) in hashes.iter_mut().zip(own.iter()).enumerate() {
+                    let is_null = nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
+                    *hash = combine_hashes(*hash, if is_null { NULL_HASH } else { *value });
+                }
             }
         }
         Ok(())
@@ -112,6 +126,17 @@ impl GivenRows {
 impl fmt::Display for GivenRows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} rows, which are left out", self.row_count)
+    }
+}
+
+/// Whether different values of `data_type` have different hashes. NULLs within structures have none, and neither has a
+/// list without elements.
+fn has_hash(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            !item.data_type().is_nested()
+        }
+        other => !other.is_nested(),
     }
 }
 
@@ -186,8 +211,8 @@ mod tests {
 
     use std::sync::Arc;
 
-    use datafusion::arrow::array::Int32Array;
-    use datafusion::arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::arrow::array::{ArrayRef, Int32Array};
+    use datafusion::arrow::datatypes::{Field, Schema};
     use datafusion::physical_plan::empty::EmptyExec;
     use datafusion::physical_plan::joins::CrossJoinExec;
     use futures::{TryStreamExt, stream};
@@ -212,6 +237,30 @@ mod tests {
         let left = given.left_of(Box::pin(RecordBatchStreamAdapter::new(schema, again)));
         let left: Vec<RecordBatch> = left.try_collect().await.unwrap();
         assert_eq!(left, [batch(&[Some(2)]), batch(&[Some(3), None])]);
+    }
+
+    #[tokio::test]
+    async fn rows_are_told_apart_by_where_they_are_null() {
+        let rows = |rows: &[[Option<i32>; 3]]| {
+            let column = |place: usize| {
+                let values = rows.iter().map(|row| row[place]).collect::<Int32Array>();
+                (format!("c{place}"), Arc::new(values) as ArrayRef)
+            };
+            RecordBatch::try_from_iter_with_nullable((0..3).map(|place| {
+                let (name, values) = column(place);
+                (name, values, true)
+            }))
+            .unwrap()
+        };
+        let (one, other) = ([Some(1), None, Some(7)], [Some(1), Some(7), None]);
+        let mut given = GivenRows::default();
+        given.note(&rows(&[one]));
+        let again = rows(&[other, one, [None, Some(1), Some(7)], [None, None, None]]);
+        let schema = again.schema();
+        let again = stream::iter([Ok(again)]);
+        let left = given.left_of(Box::pin(RecordBatchStreamAdapter::new(schema, again)));
+        let left: Vec<RecordBatch> = left.try_collect().await.unwrap();
+        assert_eq!(left, [rows(&[other, [None, Some(1), Some(7)], [None, None, None]])]);
     }
 
     #[test]
