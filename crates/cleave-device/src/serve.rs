@@ -178,8 +178,9 @@ struct Gate {
 struct Granted<'a> {
     /// The counters of its bytes.
     bytes: &'a ByteCounters,
-    /// Bytes of executes that wait to be admitted, of all connections.
-    executing: &'a Arc<Semaphore>,
+    /// Bytes of executes that wait to be admitted, of all connections of hosts; None: they count among the commands of
+    /// the connection.
+    executing: Option<&'a Arc<Semaphore>>,
     /// The lock table that its host shares with this process.
     table: Option<Arc<DeviceLocks>>,
 }
@@ -383,7 +384,7 @@ impl Entrance for TcpListener {
         let bytes = Arc::clone(&entry.door.bytes);
         let mut socket = Metered::new(socket, Arc::clone(&bytes), gate.cap.clone());
         let since = Stopwatch::start();
-        let granted = Granted { bytes: &bytes, executing: &gate.executing, table: None };
+        let granted = Granted { bytes: &bytes, executing: Some(&gate.executing), table: None };
         match &gate.acceptor {
             None => {
                 let guest = greet(device, &gate, &since, &mut socket).await?;
@@ -460,7 +461,10 @@ async fn serve_greeted<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         }
     };
     drop(entry.door);
-    let device = guest.device;
+    let Guest { device, is_host } = guest;
+    // What other devices ask for must not keep a host's runs out.
+    let executing = granted.executing.filter(|_| is_host);
+    let granted = Granted { executing, ..granted };
     let (reader, writer) = tokio::io::split(socket);
     let (outbound, frames) = mpsc::unbounded_channel();
     let mut writing = JoinSet::new();
@@ -596,6 +600,7 @@ async fn read_frames<R: AsyncRead + Unpin>(
     let mut reader = BufReader::with_capacity(64 << 10, reader);
     let Granted { bytes, executing, table } = granted;
     let under_way = Arc::new(Semaphore::new(BYTES_UNDER_WAY_MAX as usize));
+    let executing = executing.unwrap_or(&under_way);
     let remarks = Arc::new(Semaphore::new(REMARKS_MAX));
     let sent = SentByRun::default();
     let mut tasks = JoinSet::new();

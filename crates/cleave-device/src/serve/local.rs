@@ -146,7 +146,7 @@ impl Entrance for UnixListener {
                 .map_err(|error| error.to_string())?;
         let bytes: Arc<ByteCounters> = Arc::default();
         let stream = Metered::new(stream, Arc::clone(&bytes), gate.cap.clone());
-        let granted = Granted { bytes: &bytes, executing: &gate.executing, table };
+        let granted = Granted { bytes: &bytes, executing: Some(&gate.executing), table };
         serve_greeted(guest, entry, granted, stream).await
     }
 }
