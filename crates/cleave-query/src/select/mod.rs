@@ -474,7 +474,7 @@ async fn planned(
 async fn shared_rows(
     context: &Arc<StatementContext>,
     state: &Arc<SessionState>,
-    OptimisedPart { number, name, columns, plan }: OptimisedPart,
+    OptimisedPart { number, name, columns, plan, .. }: OptimisedPart,
     with: &PartRows,
     (price_all, stopwatch): (bool, &Stopwatch),
 ) -> Result<(usize, Arc<SharedRows>)> {

@@ -172,7 +172,9 @@ impl Staging {
         let gain_min = if is_held { GAIN_MIN_HELD } else { GAIN_MIN };
         let mut chosen: BTreeMap<usize, BTreeSet<DeviceId>> = BTreeMap::new();
         for part in &self.parts {
-            let Some(rows) = planned.get(&part.number) else { continue };
+            // The pages would have other types than their readers know.
+            let planned_rows = planned.get(&part.number).filter(|_| part.has_bound_types);
+            let Some(rows) = planned_rows else { continue };
             let of_part = |rows: &Arc<SharedRows>| {
                 let known = planned.iter().find(|(_, known)| Arc::ptr_eq(known, rows));
                 known.and_then(|(number, _)| chosen.get(number).cloned())

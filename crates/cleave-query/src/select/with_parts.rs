@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_fragment::WorkingTableExec;
 use cleave_sql::statement::shared_with::Mark;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{TableReference, internal_err};
@@ -226,6 +226,9 @@ pub(super) struct OptimisedPart {
     pub(super) columns: Vec<usize>,
     /// These columns.
     pub(super) plan: LogicalPlan,
+    /// They have the types that they were bound with. Otherwise constants have given them others, numerics with other
+    /// digits: what reads the rows [converts them](WithScanExec).
+    pub(super) has_bound_types: bool,
 }
 
 /// Optimises those of `parts` that `main`, which is optimised, reads, directly or through others. One that comes later
@@ -244,6 +247,9 @@ pub(super) fn optimised_parts(
             columns = (0..part.plan.schema().fields().len()).collect();
         }
         let columns: Vec<usize> = columns.into_iter().collect();
+        let bound = part.plan.schema();
+        let bound: Vec<DataType> =
+            columns.iter().map(|place| bound.field(*place).data_type().clone()).collect();
         let plan = match columns.len() == part.plan.schema().fields().len() {
             true => part.plan,
             false => {
@@ -257,7 +263,10 @@ pub(super) fn optimised_parts(
         let plan = deep_subqueries::optimised(state.optimizer(), plan, state)?;
         planning::check_size(&plan)?;
         note_columns(&plan, &mut read)?;
-        optimised.push(OptimisedPart { number, name: part.name, columns, plan });
+        let has_bound_types =
+            plan.schema().fields().iter().map(|field| field.data_type()).eq(&bound);
+        let name = part.name;
+        optimised.push(OptimisedPart { number, name, columns, plan, has_bound_types });
     }
     optimised.reverse();
     Ok(optimised)

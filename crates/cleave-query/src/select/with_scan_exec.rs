@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
+use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::error::ArrowError;
 use datafusion::common::Statistics;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -125,8 +127,45 @@ impl ExecutionPlan for WithScanExec {
     }
 }
 
+/// The columns at `places` of `batch` with the types of `schema`: those that the query was bound with. Functions of
+/// constants may give numerics with other digits once they are computed.
 fn projected(batch: &RecordBatch, places: &[usize], schema: &SchemaRef) -> Result<RecordBatch> {
-    let columns = batch.project(places)?.columns().to_vec();
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    let batch_columns = batch.project(places)?;
+    let columns = batch_columns.columns().iter().zip(schema.fields());
+    let columns = columns.map(|(column, field)| match column.data_type() == field.data_type() {
+        true => Ok(Arc::clone(column)),
+        false => cast_with_options(column, field.data_type(), &options),
+    });
+    let columns = columns.collect::<Result<Vec<_>, ArrowError>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Rows with the types that their readers were bound with.
+
+    use datafusion::arrow::array::{Array, ArrayRef, Decimal128Array};
+    use datafusion::arrow::datatypes::{DataType, Field, Schema};
+
+    use super::*;
+
+    #[test]
+    fn numerics_have_the_digits_that_their_readers_know() {
+        let of = |scale: i8| {
+            let field = Field::new("r", DataType::Decimal128(38, scale), true);
+            Arc::new(Schema::new(vec![field]))
+        };
+        let digits = |values: Vec<Option<i128>>, scale: i8| {
+            Decimal128Array::from(values).with_precision_and_scale(38, scale).unwrap()
+        };
+        let column: ArrayRef = Arc::new(digits(vec![Some(15), None], 1));
+        let batch = RecordBatch::try_new(of(1), vec![column]).unwrap();
+        let read = projected(&batch, &[0], &of(3)).unwrap();
+        assert_eq!(read.column(0).to_data(), digits(vec![Some(1500), None], 3).to_data());
+        let column: ArrayRef = Arc::new(digits(vec![Some(10_i128.pow(37))], 0));
+        let batch = RecordBatch::try_new(of(0), vec![column]).unwrap();
+        assert!(projected(&batch, &[0], &of(3)).is_err(), "no value is lost");
+    }
 }
