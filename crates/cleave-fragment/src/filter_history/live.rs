@@ -25,7 +25,7 @@ use cleave_store::{ColumnRef, Projection};
 use tokio::sync::oneshot;
 
 use super::formula::Leaf;
-use super::store::{FilterHistory, HistoryUse, PageKey};
+use super::store::{FilterHistory, HistoryUse, LeafId, PageKey};
 use crate::morsel::MorselSource;
 
 /// Most other scans that one scan works for.
@@ -320,8 +320,8 @@ impl Drop for Registered {
 }
 
 impl HistoryUse {
-    /// Lets others see the scan of the input `input`, which is `morsels`, of the table `table_id`: it asks `leaves`,
-    /// numbered, over the columns `of`. All partitions of the scan are one.
+    /// Lets others see the scan of the input `input`, which is `morsels`, of the table `table_id`: it asks `leaves`
+    /// over the columns `of`. All partitions of the scan are one.
     pub(crate) fn asks(
         &self,
         (table_id, input): (u32, u32),
@@ -331,7 +331,9 @@ impl HistoryUse {
     ) -> Arc<LiveScan> {
         let mut scans = self.scans();
         let registered = scans.entry(input).or_insert_with(|| {
-            let asked = leaves.into_iter().take(LEAVES_MAX);
+            // Of one without a number nothing is noted.
+            let numbered = leaves.into_iter().filter(|leaf| leaf.id != LeafId::default());
+            let asked = numbered.take(LEAVES_MAX);
             let asked = asked.map(|leaf| Arc::new(AskedLeaf { leaf, of: of.clone() }));
             let scan = Arc::new(LiveScan {
                 run: self.run(),

@@ -1,7 +1,7 @@
 //! What is known of the leaves of conditions, by page, within a number of bytes.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +22,11 @@ pub const FILTER_HISTORY_BYTES: u64 = 32 << 20;
 const LEAVES_MAX: usize = 64;
 /// Most columns that have leaves; then all are forgotten.
 const COLUMNS_MAX: usize = 1024;
+/// The keys of leaves may take one in so many bytes of a history.
+const KEYS_SHARE: u64 = 2;
+/// What keys take of a history is a multiple of one in so many of its bytes: the cache gets the rest, and is told so
+/// when that changes.
+const GRANULES: u64 = 64;
 /// Bytes of an entry besides its rows: its key, and what the cache keeps of it.
 const ENTRY_BYTES: u64 = 96;
 /// An entry is expected to have so many bytes.
@@ -108,8 +113,9 @@ impl HistoryUse {
     pub(crate) fn sighted(&self, formula: &mut Formula) {
         let mut leaves = self.history.leaves();
         for leaf in formula.leaves_mut() {
-            leaves.number(leaf, (self.mode, self.run));
+            leaves.number(leaf, (self.mode, self.run), self.history.bytes_max / KEYS_SHARE);
         }
+        self.history.share_room(&mut leaves);
     }
 
     pub(super) fn owner(&self) -> &Arc<FilterHistory> {
@@ -132,7 +138,7 @@ pub struct HistoryFigures {
     pub leaves: u64,
     /// Pairs of page and leaf that are known.
     pub entries: u64,
-    /// Bytes of these.
+    /// Bytes of both.
     pub bytes: u64,
     /// Bytes that they may have.
     pub bytes_max: u64,
@@ -168,11 +174,22 @@ struct Known {
     last: u64,
 }
 
+impl Known {
+    /// Bytes that it takes, about.
+    fn bytes_of(key: &LeafKey) -> u64 {
+        (size_of::<Self>() + key.constant_bytes()) as u64
+    }
+}
+
 #[derive(Debug, Default)]
 struct Leaves {
     /// By table and column.
-    columns: HashMap<(u32, u32), Vec<Known>>,
+    columns: BTreeMap<(u32, u32), Vec<Known>>,
     last_id: u64,
+    /// Bytes of all of them.
+    bytes: u64,
+    /// What the cache does not get for that.
+    bytes_set_aside: u64,
 }
 
 /// See the [module's](super) description.
@@ -254,8 +271,12 @@ impl FilterHistory {
 
     /// Whether anything may be known of the table `table_id`.
     pub fn may_know(&self, table_id: u32) -> bool {
-        !self.entries.is_empty()
-            && self.leaves().columns.keys().any(|(table, _)| *table == table_id)
+        if self.bytes_max == 0 {
+            return false;
+        }
+        let of_table = (table_id, 0)..=(table_id, u32::MAX);
+        let is_numbered = self.leaves().columns.range(of_table).next().is_some();
+        is_numbered && !self.entries.is_empty()
     }
 
     /// Gives the leaves of `formula` the numbers that they have.
@@ -291,17 +312,24 @@ impl FilterHistory {
     /// Forgets everything: the media are another's.
     pub fn clear(&self) {
         // Numbers are not given twice: scans that still run may note what they have.
-        self.leaves().columns.clear();
+        let mut leaves = self.leaves();
+        leaves.forget();
+        self.share_room(&mut leaves);
+        drop(leaves);
         self.live.clear();
         self.entries.clear();
     }
 
     /// Totals.
     pub fn figures(&self) -> HistoryFigures {
+        let leaves = self.leaves();
+        let (count, key_bytes) =
+            (leaves.columns.values().map(Vec::len).sum::<usize>(), leaves.bytes);
+        drop(leaves);
         HistoryFigures {
-            leaves: self.leaves().columns.values().map(|leaves| leaves.len() as u64).sum(),
+            leaves: count as u64,
             entries: self.entries.len() as u64,
-            bytes: self.entries.weight(),
+            bytes: self.entries.weight() + key_bytes,
             bytes_max: self.bytes_max,
             hits: self.hits.load(Relaxed),
             misses: self.misses.load(Relaxed),
@@ -311,6 +339,18 @@ impl FilterHistory {
     fn leaves(&self) -> MutexGuard<'_, Leaves> {
         self.leaves.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Leaves to the cache what the keys of `leaves`, which are its own, do not take.
+    fn share_room(&self, leaves: &mut Leaves) {
+        let set_aside = leaves.bytes.next_multiple_of((self.bytes_max / GRANULES).max(1));
+        if set_aside == leaves.bytes_set_aside {
+            return;
+        }
+        leaves.bytes_set_aside = set_aside;
+        // The cache divides it among its shards, and would round up.
+        let shards = (self.entries.num_shards() as u64).max(1);
+        self.entries.set_capacity(self.bytes_max.saturating_sub(set_aside) / shards * shards);
+    }
 }
 
 impl Leaves {
@@ -319,21 +359,45 @@ impl Leaves {
         column.iter().find(|known| known.key == *key).map(|known| known.id)
     }
 
-    fn number(&mut self, leaf: &mut Leaf, (mode, run): (HistoryMode, u64)) {
-        if self.columns.len() >= COLUMNS_MAX {
-            self.columns.clear();
-        }
-        let last_id = &mut self.last_id;
-        let column = self.columns.entry((leaf.key.table_id, leaf.key.column)).or_default();
-        let place = column.iter().position(|known| known.key == leaf.key).unwrap_or_else(|| {
-            let oldest = column.iter().enumerate().min_by_key(|(_, known)| known.last);
-            if let Some((oldest, _)) = oldest.filter(|_| column.len() >= LEAVES_MAX) {
-                column.swap_remove(oldest);
+    fn forget(&mut self) {
+        self.columns.clear();
+        self.bytes = 0;
+    }
+
+    /// Forgets leaves, the oldest ones of `column` first, until one more of it with `bytes` may be numbered: all take
+    /// `bytes_max` at most. False: it is too large.
+    fn make_room(&mut self, column: (u32, u32), bytes: u64, bytes_max: u64) -> bool {
+        let fits = |all: u64| all.saturating_add(bytes) <= bytes_max;
+        if let Some(known) = self.columns.get_mut(&column) {
+            while known.len() >= LEAVES_MAX || !fits(self.bytes) {
+                let oldest = known.iter().enumerate().min_by_key(|(_, known)| known.last);
+                let Some((oldest, _)) = oldest else { break };
+                let forgotten = known.swap_remove(oldest);
+                self.bytes = self.bytes.saturating_sub(Known::bytes_of(&forgotten.key));
             }
-            *last_id += 1;
-            column.push(Known { key: leaf.key.clone(), id: LeafId(*last_id), runs: 0, last: 0 });
-            column.len() - 1
-        });
+        }
+        let is_new = !self.columns.contains_key(&column);
+        if (is_new && self.columns.len() >= COLUMNS_MAX) || !fits(self.bytes) {
+            self.forget();
+        }
+        fits(self.bytes)
+    }
+
+    /// Gives `leaf` its number, a new one if it has none and the keys of all fit `bytes_max`.
+    fn number(&mut self, leaf: &mut Leaf, (mode, run): (HistoryMode, u64), bytes_max: u64) {
+        let (of, bytes) = ((leaf.key.table_id, leaf.key.column), Known::bytes_of(&leaf.key));
+        let is_new = self.id_of(&leaf.key).is_none();
+        if is_new && !self.make_room(of, bytes, bytes_max) {
+            return;
+        }
+        let column = self.columns.entry(of).or_default();
+        if is_new {
+            self.last_id += 1;
+            self.bytes += bytes;
+            let id = LeafId(self.last_id);
+            column.push(Known { key: leaf.key.clone(), id, runs: 0, last: 0 });
+        }
+        let place = column.iter().position(|known| known.key == leaf.key).unwrap_or(column.len());
         let Some(known) = column.get_mut(place) else { return };
         if known.last < run {
             known.runs += 1;

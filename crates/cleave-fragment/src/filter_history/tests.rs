@@ -1,10 +1,21 @@
-//! Sets of rows come back as they were; complements leave out NULLs; what is implied holds wherever the leaf does.
+//! Sets of rows come back as they were; complements leave out NULLs; what is implied holds wherever the leaf does; keys
+//! take of the room of rows.
+
+use std::sync::Arc;
 
 use arrow::buffer::BooleanBuffer;
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field, Schema};
+use cleave_media::{BlockAddress, Extent};
+use cleave_store::{ColumnRef, PageRef, Projection, SegmentId, SegmentRef};
 use datafusion_common::ScalarValue;
+use datafusion_expr::Operator;
+use datafusion_physical_expr::PhysicalExpr;
+use datafusion_physical_expr::expressions::{BinaryExpr, Column, lit};
 
-use super::{CompareWith, LeafKey, LeafKind, LeafRows, RowSet};
+use super::{
+    CompareWith, FilterHistory, Formula, HistoryMode, HistoryUse, LeafId, LeafKey, LeafKind,
+    LeafRows, PageKey, RowSet,
+};
 
 #[test]
 fn sets_of_rows_come_back_in_few_bytes() {
@@ -80,4 +91,45 @@ fn what_is_implied_holds_wherever_the_leaf_does() {
     // Whichever order these have, none is taken for the other.
     let (minus, plus) = (zero(-0.0), zero(0.0));
     assert!(minus.implies(false, &plus).is_none() || plus.implies(false, &minus).is_none());
+}
+
+/// A run of `history` that asks whether the column `column` is `text`.
+fn asked(history: &Arc<FilterHistory>, column: u32, text: &str) -> Formula {
+    let schema = Arc::new(Schema::new(vec![Field::new("c", DataType::Utf8, true)]));
+    let of = Projection::new(schema, vec![ColumnRef::User(column)]);
+    let own: Arc<dyn PhysicalExpr> = Arc::new(Column::new("c", 0));
+    let expr: Arc<dyn PhysicalExpr> = Arc::new(BinaryExpr::new(own, Operator::Eq, lit(text)));
+    let mut formula = Formula::of(&expr, 1, &of).unwrap();
+    HistoryUse::new(history, HistoryMode::Always).sighted(&mut formula);
+    formula
+}
+
+#[test]
+fn keys_take_of_the_room_of_rows() {
+    const BYTES: u64 = 64 << 10;
+    let history = Arc::new(FilterHistory::new(BYTES));
+    let segment = SegmentRef { table_id: 1, segment: SegmentId(5), schema_version: 1, commit: 1 };
+    let extent = Extent { start: BlockAddress(8), block_count: 8 };
+    let page = PageRef { page: 1, extent, row_count: 10, checksum: 1 };
+    let page = PageKey::of(&segment, &page).unwrap();
+    let rows = || LeafRows { is_true: RowSet::None, is_null: RowSet::None, row_count: 10 };
+    let mut found = 0;
+    for number in 0..1000 {
+        let formula = asked(&history, number % 8, &format!("{number:0>500}"));
+        for leaf in formula.leaves() {
+            history.note(leaf, &page, rows());
+        }
+        found += usize::from(history.rows(&formula, &page).is_some());
+        let figures = history.figures();
+        assert!(figures.bytes <= BYTES && figures.leaves * 500 <= BYTES / 2, "{figures:?}");
+    }
+    let figures = history.figures();
+    assert!(found > 0 && figures.leaves >= 8 && figures.entries >= 8, "{found}: {figures:?}");
+    history.clear();
+    assert_eq!((history.figures().bytes, history.figures().leaves), (0, 0));
+    // There is no room for a key.
+    let small = Arc::new(FilterHistory::new(700));
+    let formula = asked(&small, 1, &"y".repeat(500));
+    assert!(formula.leaves().iter().all(|leaf| leaf.id == LeafId::default()));
+    assert_eq!(small.figures().leaves, 0);
 }
