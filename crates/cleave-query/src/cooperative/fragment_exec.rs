@@ -382,8 +382,12 @@ impl FragmentExec {
         // The embedded device has the history and the cores of the host.
         let is_far = figures.mode != AttachMode::Embedded;
         let Some(report) = report.filter(|_| is_far) else { return };
+        // With a limit it may have left pages out.
+        if self.fragment.fetch.is_some() {
+            return;
+        }
         let settings = self.context.settings();
-        if settings.stealing != When::Never && self.fragment.fetch.is_none() {
+        if settings.stealing != When::Never {
             self.context.database().lent_cores.note_run(part.device.id(), report);
         }
         if settings.history_mode() == HistoryMode::Off {

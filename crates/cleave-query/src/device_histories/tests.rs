@@ -42,8 +42,10 @@ fn the_last_report_counts_and_few_pages_tell_nothing_of_others() {
     histories.note(one, &below(5), 2, 3);
     assert_eq!(histories.pages(one, &below(5)), 2, "some were forgotten");
     histories.note(one, &below(5), 0, 50);
+    assert!(histories.may_know(one, 7), "the other comparison");
     histories.note(one, &below(6), 0, 50);
-    assert!(histories.is_empty());
+    assert!(!histories.may_know(one, 7));
+    assert_eq!(histories.lock().count, 0);
 }
 
 #[test]
@@ -52,6 +54,10 @@ fn no_more_leaves_are_remembered_than_there_is_room_for() {
     for bound in 0..5000 {
         histories.note(DeviceId(1), &below(bound), 1, 1);
     }
-    assert!(histories.lock().len() <= LEAVES_MAX);
+    let known = histories.lock();
+    assert!(known.count <= LEAVES_MAX);
+    assert_eq!(known.pages.values().map(|of_table| of_table.len()).sum::<usize>(), known.count);
+    drop(known);
+    assert!(!histories.may_know(DeviceId(1), 8) && !histories.may_know(DeviceId(2), 7));
     assert_eq!(histories.pages(DeviceId(1), &below(4999)), 1);
 }

@@ -49,14 +49,18 @@ impl HostCuts {
         parts: &[(DeviceId, PlannedInput)],
     ) -> Known {
         let input = &planned.input;
+        if scan.predicate.is_none()
+            || input.index.is_some()
+            || input.pages_left() < PAGES_MIN
+            || self.context.settings().history_mode() == HistoryMode::Off
+        {
+            return Known::default();
+        }
         let database = self.context.database();
         let (history, devices) = (database.filter_history(), &database.device_histories);
         let is_known_here = history.may_know(scan.table_id);
-        if self.context.settings().history_mode() == HistoryMode::Off
-            || input.index.is_some()
-            || input.pages_left() < PAGES_MIN
-            || (!is_known_here && devices.is_empty())
-        {
+        let is_known_there = || parts.iter().any(|(id, _)| devices.may_know(*id, scan.table_id));
+        if !is_known_here && !is_known_there() {
             return Known::default();
         }
         let Some(formulas) = scan.formulas() else { return Known::default() };
