@@ -3,13 +3,14 @@
 //!
 //! 1. [`QueryLog::begin`] opens a record when a query arrives; [`OpenRecord::planned`] adds what its plan says.
 //! 2. [`OpenRecord::end`] adds what was measured, and dropping the record enters it. So an abandoned query is entered
-//!    too, with SQLSTATE 57014.
+//!    too, with SQLSTATE 57014, unless it [begins anew](RunsAgain).
 //! 3. [`QueryLog::batch`] returns the records as rows, the oldest first.
 //!
 //! Invariants: at most [`RECORD_COUNT_MAX`] records and [`TEXT_BYTES_TOTAL_MAX`] bytes of text, the oldest go first. No
 //! device is asked for it. Deliberately absent: a file. The log is empty when the database is opened.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -103,6 +104,19 @@ pub struct OpenRecord {
     record: QueryRecord,
     /// Seconds that the cost model predicted of the plan.
     predicted_s: Option<f64>,
+    /// Whether it is left out; None: nobody may say so.
+    runs_again: Option<RunsAgain>,
+}
+
+/// Says of a query under way that it begins anew later: what it has done is not entered, so that the log has it once.
+#[derive(Debug, Clone, Default)]
+pub struct RunsAgain(Arc<AtomicBool>);
+
+impl RunsAgain {
+    /// It does. Before it is dropped.
+    pub fn note(&self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 impl QueryLog {
@@ -119,6 +133,7 @@ impl QueryLog {
                 ..QueryRecord::default()
             },
             predicted_s: None,
+            runs_again: None,
         })
     }
 
@@ -241,6 +256,11 @@ impl OpenRecord {
         self.predicted_s = self.record.predicted_ms.filter(|_| is_of_run).map(|ms| ms / 1e3);
     }
 
+    /// What is told if the query begins anew later.
+    pub fn runs_again(&mut self) -> RunsAgain {
+        self.runs_again.get_or_insert_default().clone()
+    }
+
     /// The query failed with `sqlstate` before it ran.
     pub fn fail(mut self, sqlstate: &str) {
         self.record.sqlstate = Some(sqlstate.to_owned());
@@ -280,7 +300,10 @@ impl OpenRecord {
 
 impl Drop for OpenRecord {
     fn drop(&mut self) {
-        self.log.enter(std::mem::take(&mut self.record));
+        let is_void = |again: &RunsAgain| again.0.load(Ordering::Acquire);
+        if !self.runs_again.as_ref().is_some_and(is_void) {
+            self.log.enter(std::mem::take(&mut self.record));
+        }
     }
 }
 

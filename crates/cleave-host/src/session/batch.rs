@@ -441,8 +441,13 @@ impl Unplanned {
     }
 }
 
-/// All rows of a query; None: they do not fit.
-async fn collected(plan: LoggedQuery, company: u32, sides: &Sides) -> Result<Option<ResultRows>> {
+/// All rows of a query; None: they do not fit, and it begins anew later.
+async fn collected(
+    mut plan: LoggedQuery,
+    company: u32,
+    sides: &Sides,
+) -> Result<Option<ResultRows>> {
+    let again = plan.runs_again();
     let mut rows = ResultRows::running(plan.run(company).await?).on(&sides.runtime);
     let charge = Charge::named(&sides.database, "the rows of a batch");
     let mut share = Share { room: &sides.room, bytes: 0 };
@@ -450,6 +455,10 @@ async fn collected(plan: LoggedQuery, company: u32, sides: &Sides) -> Result<Opt
     while let Some(batch) = rows.next().await? {
         let bytes = byte_count(&batch);
         if !share.take(bytes) || charge.grow(bytes).is_err() {
+            // Before the rows are let go of.
+            if let Some(again) = again {
+                again.note();
+            }
             return Ok(None);
         }
         batches.push(batch);

@@ -8,7 +8,7 @@ use cleave_host::statement::parse_script;
 use cleave_host::{Database, Error, OpenOptions, Outcome, Session, Started};
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
-use crate::support::{embedded, fresh, refused, rows, run, text_of};
+use crate::support::{embedded, fresh, refused, row, rows, run, text_of};
 
 /// The embedded device with three others, and the table `grains` over the four.
 async fn with_four(database: &Arc<Database>, outside: &Path) -> Vec<Served> {
@@ -213,6 +213,10 @@ async fn rows_that_do_not_fit_memory_come_in_their_turn() {
         found[place].sort();
         assert!(found[place] == expected, "query {place}");
     }
+    // The log has each once, also those that were given up and ran again.
+    let logged = "SELECT count(*), count(sqlstate) FROM cleave.query_log
+                  WHERE text LIKE '%SELECT a, note FROM t WHERE a > 0%' AND text NOT LIKE '%query_log%'";
+    assert_eq!(row(&mut session, logged).await, "4,0");
     // The tasks of queries that were given up end by themselves.
     for _ in 0..500 {
         if database.query_runtime().memory_pool.reserved() == 0 {

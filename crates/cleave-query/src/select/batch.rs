@@ -21,7 +21,7 @@ use super::{
 };
 use crate::cooperative::fragment_exec::FragmentExec;
 use crate::query_engine::QueryEngine;
-use crate::query_log::OpenRecord;
+use crate::query_log::{OpenRecord, RunsAgain};
 
 /// Bytes of a plan, about, without its lists of pages.
 const PLAN_BYTES: usize = 64 << 10;
@@ -87,6 +87,11 @@ impl LoggedQuery {
                 Err(error)
             }
         }
+    }
+
+    /// What is told if it is given up, to begin anew later; None: the query log does not have it.
+    pub fn runs_again(&mut self) -> Option<RunsAgain> {
+        self.record.as_mut().map(OpenRecord::runs_again)
     }
 
     /// What decides its place in a batch: the columns of its scans, the devices with their pages, and those that
