@@ -10,7 +10,7 @@
 //!
 //! 1. [`run`] checks and plans the queries one after the other, all on one snapshot. One that needs no plan is answered
 //!    at once, while there is room for its rows. Plans are made ahead as far as they fit a share of the memory of
-//!    queries. A query whose functions do something is only run in its turn.
+//!    queries. A query whose functions do something, or those of its views, is only run in its turn.
 //! 2. [`groups`] puts queries together that share columns, and [`Course`] lets groups on different devices run beside
 //!    each other. Within a group, scans [share what they evaluate](cleave_fragment::filter_history) because they are
 //!    under way at the same time.
@@ -307,7 +307,7 @@ async fn planned(
     search_path::check_path(session, text)?;
     rights::check_rights(session, || Statement::Query(Box::new(query.clone()))).await?;
     started::set_configs(session, query, &Parameters::default())?;
-    if room.is_full() || has_effects(query) {
+    if room.is_full() || has_effects(query, &session.names()) {
         return Ok(Planned::InTurn);
     }
     if let Some(outcome) = Box::pin(started::without_plan(session, query, text)).await? {

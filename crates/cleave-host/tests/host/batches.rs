@@ -278,9 +278,17 @@ async fn functions_that_do_something_are_called_once_and_in_order() {
     run(
         &mut session,
         "CREATE SEQUENCE s; CREATE TABLE t (a int); SET index_scan = off;
-         INSERT INTO t SELECT v FROM generate_series(1, 3) AS g(v)",
+         INSERT INTO t SELECT v FROM generate_series(1, 3) AS g(v);
+         CREATE SEQUENCE u; CREATE VIEW drawn AS SELECT nextval('u') AS n;
+         CREATE VIEW drawn_again AS SELECT n, n + 1 AS m FROM drawn",
     )
     .await;
+    // Also in views, and views of views.
+    let queries =
+        ["SELECT n FROM drawn_again", "SELECT nextval('u')", "SELECT n FROM public.drawn"];
+    let (found, error) = outcomes(&mut session, &batch(&queries)).await;
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(found[1..4], [["1"], ["2"], ["3"]]);
     let queries = [
         "SELECT currval('s') + count(*) FROM t",
         "SELECT nextval('s'), max(a) FROM t",

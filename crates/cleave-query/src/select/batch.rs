@@ -2,14 +2,19 @@
 //! it runs ([`cleave_plan::batch`]).
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use cleave_catalog::catalog::DeviceId;
+use cleave_catalog::catalog::view::MadeOf;
+use cleave_catalog::catalog::{CatalogState, DeviceId};
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::Settings;
 use cleave_fragment::TableScanExec;
 use cleave_plan::batch::BatchQuery;
 use cleave_plan::split::row_bytes;
+use cleave_sql::statement::names::fold;
+use cleave_sql::statement::parse::parse_query;
+use cleave_sql::visiting::visit_relations;
 use cleave_store::ColumnRef;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::sqlparser::ast;
@@ -140,10 +145,48 @@ impl LoggedQuery {
     }
 }
 
-/// Whether `query` itself calls a function that does something: takes a lock or a number, ends a session. It must be
-/// called once, and after those of the queries before.
+/// Whether `query`, or a view of `state` that it is made of, calls a function that does something: takes a lock or a
+/// number, ends a session. It must be called once, and after those of the queries before.
 #[must_use]
-pub fn has_effects(query: &ast::Query) -> bool {
+pub fn has_effects(query: &ast::Query, state: &CatalogState) -> bool {
+    if calls_effects(query) {
+        return true;
+    }
+    let views = names(query).into_iter().filter_map(|name| state.view(&name));
+    let (mut left, mut seen) = (views.collect::<Vec<_>>(), BTreeSet::new());
+    while let Some(view) = left.pop() {
+        if !seen.insert(view.schema.table_id) {
+            continue;
+        }
+        // What cannot be read is refused when it is bound.
+        let Ok(query) = parse_query(view.query.clone()) else { continue };
+        if calls_effects(&query) {
+            return true;
+        }
+        left.extend(names(&query).into_iter().filter_map(
+            |name| match state.made_of(view, &name) {
+                Some(MadeOf::View(inner)) => Some(inner),
+                Some(MadeOf::Table(_)) | None => None,
+            },
+        ));
+    }
+    false
+}
+
+/// The names of tables and views in `query`, without their schemas.
+fn names(query: &ast::Query) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let _: ControlFlow<()> = visit_relations(query, |name| {
+        if let Some(ast::ObjectNamePart::Identifier(name)) = name.0.last() {
+            names.insert(fold(name));
+        }
+        ControlFlow::Continue(())
+    });
+    names
+}
+
+/// Whether `query` itself does.
+fn calls_effects(query: &ast::Query) -> bool {
     let known = |name: &str| {
         let name = name.strip_prefix("pg_catalog.").unwrap_or(name);
         let of_locks = advisory_functions::NAMES.into_iter().chain(backend_functions::NAMES);
