@@ -11,19 +11,20 @@
 //!    fragment's joins that do not lie on these devices are made by the host then ([`sent_rows`](super::sent_rows)):
 //!    plans of its own, which are this node's inputs.
 //! 2. Each device that holds pages of the scan, or that the statement names for them, has a [part](FragmentPart), and
-//!    all of them run at once; a fragment that joins several scans has one. [`Execute`] carries the fragment, the
+//!    all of them run at once; a fragment that joins several scans has one. The command carries the fragment, the
 //!    snapshot and the part's morsels of every scan, and says which pages lie [elsewhere](super::homes); the device
-//!    admits it.
+//!    admits it ([`beginning`](super::beginning)).
 //! 3. The partitions of this node share the parts: each has some for itself, or several have one, from whose stream of
 //!    slots they take batches as they come.
 //! 4. Where both sides may work on it, the host takes morsels of the device's while it is idle
 //!    ([`stealing`](super::stealing)).
 //! 5. A device that refuses the fragment, or loses it, is no error: the host runs the same operators over its own page
-//!    source (rule 13), and the figures say so. Rows that were given out by then are left out ([`GivenRows`]); those
-//!    that could not be are not given out before the run has ended ([`HeldRows`]). A fragment run that lacks memory
-//!    first gets space to spill ([`DeviceRun`]).
+//!    source (rule 13), and the figures say so. Rows that were given out by then are left out
+//!    ([`given_rows`](super::given_rows)); those that could not be are not given out before the run has ended
+//!    ([`held_rows`](super::held_rows)). A fragment run that lacks memory first gets space to spill
+//!    ([`spill_space`](super::spill_space)).
 //! 6. A run that cannot be divided, and of which no row has come while the host could be done with all of it sooner, is
-//!    given up, and the host runs the same operators ([`Stealing::recalls`]).
+//!    given up, and the host runs the same operators ([`stealing`](super::stealing)).
 //!
 //! Invariant: rows come in no order, each once; at most [`FragmentPlan::fetch`] of them in all. A partition that waits
 //! for one of several parts holds no other partition up: no two have a part in common then.
@@ -34,18 +35,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cleave_catalog::catalog::DeviceId;
 use cleave_catalog::error::Error;
-use cleave_catalog::settings::Split;
 use cleave_engine::device::{Device, is_link_of_one_copy};
-use cleave_fragment::command::{
-    CommandHeader, DeviceError, DeviceErrorCause, Execute, Outputs, RunReport,
-};
+use cleave_fragment::Passes;
+use cleave_fragment::command::{DeviceError, DeviceErrorCause, RunReport};
 use cleave_fragment::filter_history::HistoryMode;
-use cleave_fragment::fragment::travelling_settings;
 use cleave_fragment::link::{AttachMode, Link, LinkError};
-use cleave_fragment::{Morsel, MorselPage, MorselSource, Passes, TableScanExec, build_id};
-use cleave_media::Stopwatch;
-use cleave_plan::cost::Sharing;
-use cleave_plan::split::revisit::Side;
 use cleave_plan::split::{FragmentPlan, PlannedBroadcast, When};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -70,18 +64,10 @@ use datafusion::physical_plan::{
 use futures::StreamExt;
 use tokio::sync::OnceCell;
 
-use super::feeding::{Feeding, OpenFilters};
-use super::figures::{FragmentFigures, HostTimeline};
-use super::given_rows::GivenRows;
-use super::held_rows::HeldRows;
-use super::homes::homes;
-use super::memory_share;
-use super::peers::PeerGrants;
+use super::figures::FragmentFigures;
 use super::prepared_fragment::PreparedFragment;
 use super::sent_rows::{Gathering, SentRows};
-use super::shared_run::{Begin, Failure, SharedRun};
-use super::spill_space::DeviceRun;
-use super::stealing::Stealing;
+use super::shared_run::{Failure, SharedRun};
 use crate::select::{StatementContext, StatementInput};
 
 /// A filter of keys takes at most one in so many bytes of a fragment's memory: with the message that brings it, about
@@ -128,7 +114,7 @@ pub(super) struct Pass {
 }
 
 /// Where the rows of one part come from.
-enum Run {
+pub(super) enum Run {
     /// Not started yet.
     Waiting,
     /// The device sends them, over this link, and the host may make some itself.
@@ -421,277 +407,9 @@ impl FragmentExec {
         }
     }
 
-    /// Starts the part at `place`.
-    async fn start(
-        &self,
-        prepared: &Arc<PreparedFragment>,
-        part: &FragmentPart,
-        place: usize,
-        task: &Arc<TaskContext>,
-    ) -> Result<Run> {
-        // Rows that are too many to be sent are joined once, with all that streams.
-        let whole = match (&prepared.rows.sent, place) {
-            (Ok(_), _) => None,
-            (Err(_), 0) => Some(self.whole()?),
-            (Err(_), _) => return Ok(Run::Over),
-        };
-        let part = whole.as_ref().unwrap_or(part);
-        let inputs = prepared.inputs(part)?;
-        let pages_left: usize = inputs.iter().map(|(_, input)| input.input.pages_left()).sum();
-        if pages_left == 0 && place > 0 {
-            // One part is enough for the result over no rows.
-            return Ok(Run::Over);
-        }
-        let device = &part.device;
-        let revisit = self.fragment.revisit.as_ref();
-        let turn = revisit.map(|revisit| revisit.turn(&prepared.facts(part, &inputs)));
-        let on_device = turn.as_ref().map_or(part.on_device, |turn| turn.side == Side::Device);
-        let turned = turn.and_then(|turn| turn.why);
-        let figures = FragmentFigures {
-            number: self.number,
-            table: self.fragment.tables(),
-            device: device.name().to_owned(),
-            mode: device.mode(),
-            report: None,
-            is_planned_here: !part.on_device,
-            refused: match &prepared.rows.sent {
-                Err(reason) => Some(reason.clone()),
-                Ok(_) if turned.is_some() => None,
-                Ok(_) => (!on_device).then(|| "as the cuts have it".to_owned()),
-            },
-            turned,
-            pages: (inputs.iter().map(|(_, input)| input.input.page_count).sum(), pages_left),
-            fragment_bytes: prepared.bytes.len(),
-            slot_bytes: self.fragment.slot_bytes,
-            broadcast: (!self.fragment.broadcasts.is_empty())
-                .then(|| (prepared.rows.row_count(), prepared.rows.byte_count)),
-            rows: 0,
-            is_for_devices: false,
-            timeline: HostTimeline::default(),
-            key_filters: prepared.key_filters,
-            filters_fed: 0,
-            stolen: (0, 0),
-            stolen_rows: 0,
-            left_alone: None,
-            waited: std::time::Duration::ZERO,
-        };
-        if !on_device {
-            return self.run_on_host(prepared, part, task, figures);
-        }
-        let mut morsels: Vec<Vec<Morsel>> =
-            inputs.iter().map(|(_, input)| input.input.morsels()).collect();
-        let shares = self.shares(part);
-        if let (true, Some(streamed), Some(scan)) =
-            (shares, morsels.last_mut(), self.fragment.scans.last())
-        {
-            if self.context.settings().stealing == When::Always {
-                *streamed = one_page_each(streamed);
-            }
-            self.held_last(streamed, part, &scan.scan);
-        }
-        let recall = self.recall(part);
-        let is_followed = shares || recall.is_some();
-        let streamed =
-            if is_followed { morsels.last().cloned().unwrap_or_default() } else { Vec::new() };
-        let mut request = self.request(prepared, device, (&inputs, morsels), task).await?;
-        let grants = PeerGrants::give(&self.context, device, &inputs, &mut request).await;
-        let link = device.link().await.map_err(external)?;
-        let spill = (&prepared.plan, self.context.settings().device_spill_bytes);
-        let clock = Stopwatch::start();
-        match DeviceRun::begin(device, &link, (request, grants), spill).await {
-            Ok(stream) => {
-                let run = stream.header();
-                let shares = shares && !stream.has_space();
-                let watch = recall.filter(|_| !stream.has_space()).and_then(|recall| {
-                    let (input, _) = inputs.last()?;
-                    let (device, link) = (Arc::clone(device), Arc::clone(&link));
-                    Some(Stealing::new(device, link, run, (*input, streamed.clone()), recall, 1))
-                });
-                let helper = shares.then(|| {
-                    self.helper(prepared, part, (Arc::clone(&link), run), inputs, streamed, task)
-                });
-                let (own, open) = (Arc::clone(device), &prepared.open);
-                let feeding = Feeding::new(own, Arc::clone(&link), run, open);
-                let by_host = (helper.flatten(), watch);
-                let kept = match device.mode() {
-                    AttachMode::Embedded => (None, None),
-                    _ => {
-                        let held = HeldRows::of_run(&*self.fragment.plan, task.memory_pool());
-                        (GivenRows::of_run(&*self.fragment.plan), held)
-                    }
-                };
-                let run = Box::new(SharedRun::new(stream, feeding, by_host, kept, clock));
-                Ok(Run::OnDevice { link, run, figures })
-            }
-            Err(error) if error.is_refusal() || is_of_one_copy(device, &error) => {
-                device.forget_if_useless(&link, &error).await;
-                let figures = FragmentFigures { refused: Some(error.to_string()), ..figures };
-                self.run_on_host(prepared, part, task, figures)
-            }
-            Err(error) => Err(self.fault(part, &link, error).await),
-        }
-    }
-
-    /// The command that starts the fragment on `device` over `inputs`, of which these are the morsels.
-    pub(super) async fn request(
-        &self,
-        prepared: &PreparedFragment,
-        device: &Device,
-        (inputs, morsels): (&[(u32, StatementInput)], Vec<Vec<Morsel>>),
-        task: &TaskContext,
-    ) -> Result<Execute> {
-        let settings = self.context.settings();
-        let ring_bytes = u64::from(settings.slot_count) * u64::from(self.fragment.slot_bytes);
-        let identity = device.identity().await.map_err(external)?;
-        let room = identity.fragment_memory_bytes.saturating_sub(ring_bytes);
-        let mut index_filters = Vec::new();
-        for (((number, input), morsels), planned) in
-            inputs.iter().zip(&morsels).zip(&self.fragment.scans)
-        {
-            let scan = prepared.tightened.get(number).unwrap_or(&planned.scan).with_partitions(1);
-            let scan = scan.with_dynamic_filters(planned.inner_filters());
-            for index_filter in input.input.index_filters(*number, true) {
-                index_filters.extend(index_filter.for_scan(&scan, morsels)?);
-            }
-        }
-        let numbers = inputs.iter().map(|(number, _)| *number);
-        let named = (morsels.as_slice(), index_filters.as_slice());
-        let homes = homes(&self.context, device, inputs, named).map_err(external)?;
-        let mut execute = Execute {
-            header: device.next_run(),
-            build: build_id(),
-            fragment: prepared.bytes.clone(),
-            snapshot: self.context.state().snapshot().commit,
-            inputs: numbers.zip(morsels).collect(),
-            homes,
-            peers: Vec::new(),
-            peer_rows: Vec::new(),
-            outputs: Outputs::One,
-            output: 0,
-            attaches: false,
-            partitions: u32::from(!self.fragment.may_run_as_partitions),
-            lends: settings.stealing != When::Never && self.fragment.fetch.is_none(),
-            memory_bytes: settings.device_memory_bytes.min(room),
-            slot_count: settings.slot_count,
-            slot_bytes: self.fragment.slot_bytes,
-            settings: travelling_settings(task.session_config().options()),
-            first_slot: 0,
-            locks: None,
-            index_filters,
-            fed: prepared.open.iter().map(OpenFilters::input).collect(),
-            indexes: Vec::new(),
-            broadcasts: prepared.rows.sent.clone().unwrap_or_default(),
-            shipped: self.context.shipped_pages(inputs.iter().map(|(_, input)| &*input.input)),
-            reserved: Vec::new(),
-            extensible: false,
-            history: settings.history_mode(),
-        };
-        let company = self.context.company();
-        execute.memory_bytes = memory_share::share_of(&execute, &self.fragment.plan, company);
-        Ok(execute)
-    }
-
-    /// All of its input as one part, for the host.
-    fn whole(&self) -> Result<FragmentPart> {
-        let first = self.parts.first().ok_or_else(never_prepared)?;
-        let numbers = first.inputs.iter().map(|(number, _)| *number);
-        let inputs = numbers.map(|number| Ok((number, self.context.input(number)?)));
-        let inputs = inputs.collect::<Result<_>>()?;
-        Ok(FragmentPart { device: Arc::clone(&first.device), inputs, on_device: false })
-    }
-
-    /// Whether the host may take morsels of what streams through `part`.
-    fn shares(&self, part: &FragmentPart) -> bool {
-        let wanted = self.context.settings().stealing != When::Never;
-        // A device in this process has the same cores.
-        let is_apart = part.device.mode() != AttachMode::Embedded;
-        wanted && is_apart && self.fragment.sharing.is_some() && self.fragment.fetch.is_none()
-    }
-
-    /// What each side takes for the fragment over `part` where the host may take it back as a whole; Some(None): it
-    /// does so whatever that is.
-    fn recall(&self, part: &FragmentPart) -> Option<Option<Sharing>> {
-        let settings = self.context.settings();
-        // A forced split stays where it was forced.
-        let setting = match (settings.stealing, settings.split_in_force()) {
-            (When::WherePays, split) if split != Split::Auto => When::Never,
-            (setting, _) => setting,
-        };
-        let is_apart = part.device.mode() != AttachMode::Embedded;
-        let predicted = self.fragment.recall.filter(|_| is_apart)?;
-        match setting {
-            When::Never => None,
-            When::Always => Some(None),
-            When::WherePays => Some(Some(predicted)),
-        }
-    }
-
-    /// Puts morsels last whose chunks for `scan` are all on the host: it takes from the end.
-    fn held_last(&self, morsels: &mut [Morsel], part: &FragmentPart, scan: &TableScanExec) {
-        let mut columns = scan.scan().output.columns.clone();
-        columns.extend(&scan.scan().filter.columns);
-        columns.sort_unstable();
-        columns.dedup();
-        let pool = self.context.database().buffer_pool();
-        let holds = |page: &MorselPage| {
-            pool.held_count(part.device.id(), &page.page, &columns) == columns.len()
-        };
-        // Shipped pages are on the host in any case.
-        morsels.sort_by_key(|morsel| {
-            morsel.segment.segment.is_shipped() || morsel.pages.iter().all(holds)
-        });
-    }
-
-    /// The host's part in a run over `morsels`, which are of the last of `inputs`; None where there is nothing to
-    /// share.
-    fn helper(
-        &self,
-        prepared: &Arc<PreparedFragment>,
-        part: &FragmentPart,
-        (link, run): (Arc<dyn Link>, CommandHeader),
-        inputs: Vec<(u32, StatementInput)>,
-        morsels: Vec<Morsel>,
-        task: &Arc<TaskContext>,
-    ) -> Option<(Arc<Stealing>, Begin)> {
-        let (input, _) = inputs.last()?;
-        if morsels.len() < 2 {
-            return None;
-        }
-        let always = self.context.settings().stealing == When::Always;
-        let sharing = self.fragment.sharing.filter(|_| !always);
-        let partitions = prepared.host_partitions(task);
-        let device = Arc::clone(&part.device);
-        let streamed = (*input, morsels);
-        let stealing = Stealing::new(device, link, run, streamed, sharing, partitions);
-        let source = Arc::clone(&stealing);
-        let (prepared, context, task) =
-            (Arc::clone(prepared), Arc::clone(&self.context), Arc::clone(task));
-        let begin = move || {
-            let source = Arc::clone(&source);
-            let streamed = (source.input(), source as Arc<dyn MorselSource>);
-            let rows = prepared.rows.inputs.clone();
-            let over = context.fragment_context_of(&inputs, Some(streamed), rows)?;
-            prepared.run_here(over, &task, context.stop())
-        };
-        Some((stealing, Arc::new(begin)))
-    }
-
-    fn run_on_host(
-        &self,
-        prepared: &PreparedFragment,
-        part: &FragmentPart,
-        task: &Arc<TaskContext>,
-        figures: FragmentFigures,
-    ) -> Result<Run> {
-        let (inputs, rows) = (prepared.inputs(part)?, prepared.rows.inputs.clone());
-        let context = self.context.fragment_context_of(&inputs, None, rows)?;
-        let stream = prepared.run_here(context, task, self.context.stop())?;
-        Ok(Run::OnHost { stream, figures })
-    }
-
     /// The statement's error for one that came over `link`, which is given up where it is lost. By now
     /// the device may have another, and that one stays.
-    async fn fault(
+    pub(super) async fn fault(
         &self,
         part: &FragmentPart,
         link: &Arc<dyn Link>,
@@ -730,15 +448,7 @@ fn parts_of(partition: usize, partition_count: usize, part_count: usize) -> Vec<
     (partition..part_count).step_by(partition_count).collect()
 }
 
-/// Morsels of one page each: more to take where there are few.
-fn one_page_each(morsels: &[Morsel]) -> Vec<Morsel> {
-    let pages = morsels.iter().flat_map(|morsel| {
-        morsel.pages.iter().map(|page| Morsel { pages: vec![page.clone()], ..morsel.clone() })
-    });
-    (0..).zip(pages).map(|(number, morsel)| Morsel { number, ..morsel }).collect()
-}
-
-fn never_prepared() -> DataFusionError {
+pub(super) fn never_prepared() -> DataFusionError {
     DataFusionError::Internal("a fragment ran that was never made".to_owned())
 }
 
@@ -752,7 +462,7 @@ pub(super) fn may_be_redone(device: &Device, error: &LinkError) -> bool {
 }
 
 /// Whether `error` is one copy's of the mirror `device`: the host reads another copy.
-fn is_of_one_copy(device: &Device, error: &LinkError) -> bool {
+pub(super) fn is_of_one_copy(device: &Device, error: &LinkError) -> bool {
     device.is_mirror() && is_link_of_one_copy(error)
 }
 

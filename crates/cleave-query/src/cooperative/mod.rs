@@ -1,7 +1,8 @@
 //! The host's half of a split statement: it runs fragments on devices and takes their rows.
 //!
 //! [`fragment_exec`] is the plan node above a cut. It sends a [`prepared_fragment`] to each device that has a part of
-//! the pages, with the [`sent_rows`] that its joins need from elsewhere, and takes the rows of a [`shared_run`].
+//! the pages ([`beginning`]), with the [`sent_rows`] that its joins need from elsewhere, and takes the rows of a
+//! [`shared_run`].
 //! Meanwhile the host may be [`stealing`] morsels, and [`feeding`] the run tightened filters; [`spill_space`] is where
 //! fragments that outgrow their memory spill; [`figures`] are measured on the way. A run that is lost is made again on
 //! the host without its [`given_rows`]; where that cannot be, it has [`held_rows`]. Queries of a batch ask for
@@ -14,6 +15,7 @@
 //! host. Rows that are inserted may be those of several devices, each of which writes its own; [`same_division`] says
 //! whether a table that is divided by values has them there. [`update_cost`] predicts what pays.
 
+mod beginning;
 pub mod changing;
 pub mod exchanges;
 mod feeding;
