@@ -11,8 +11,9 @@
 //! 1. Passes over the pages of all catalog versions in use read every page on the copy, and write those that do not
 //!    hold as they lie on another copy: at the same place, byte for byte. They take no lock, since pages never change.
 //! 2. A stale copy becomes current under the writer lock, in a commit with a manifest. It has every page that this
-//!    manifest names, durably: what is left is written before, and the copy is synced and was not restarted. Claims
-//!    know what they have written without it, and give it that before a commit names it.
+//!    manifest names, durably: what is left is written before, and the copy is synced and was not restarted. It has
+//!    those of all other versions in use as well, which statements may read there from then on. Claims know what they
+//!    have written without it, and give it that before a commit names it.
 //!
 //! Of a copy that is current this is the repair of what a check finds.
 //!
@@ -66,6 +67,7 @@ pub async fn resync(engine: &Arc<Engine>, mirror: &Arc<Device>, all: bool) -> Re
             engine: Arc::clone(engine),
             mirror: Arc::clone(mirror),
             copy,
+            passed: BTreeSet::new(),
             seen: BTreeSet::new(),
             written: 0,
             damage: None,
@@ -97,6 +99,8 @@ struct Resync {
     engine: Arc<Engine>,
     mirror: Arc<Device>,
     copy: Arc<Device>,
+    /// Generations of versions whose pages all hold on the copy: the pass with the writer lock has few left.
+    passed: BTreeSet<u64>,
     /// Pages that hold on the copy.
     seen: BTreeSet<PageKey>,
     /// How many of them had to be written.
@@ -138,7 +142,7 @@ impl Resync {
     /// Gives the copy the pages of `states` that were not seen yet; returns how many were not.
     async fn pass(&mut self, states: &[Arc<CatalogState>]) -> Result<usize> {
         let mut pages = BTreeMap::new();
-        for state in states {
+        for state in states.iter().filter(|state| !self.passed.contains(&state.generation)) {
             check_known(state, self.mirror.id())?;
             for (segment, page) in pages_on(state, self.mirror.id()) {
                 let key = (segment.segment, page.page, page.extent.start, page.checksum);
@@ -171,6 +175,7 @@ impl Resync {
                 Err(Failed::Copy(error)) => return Err(error),
             }
         }
+        self.passed.extend(states.iter().map(|state| state.generation));
         Ok(count)
     }
 
@@ -198,8 +203,9 @@ impl Resync {
             // It was removed meanwhile.
             return Ok(());
         }
-        // All that the manifest will name: nothing else is committed meanwhile.
-        let states = [engine.catalog()];
+        // All that the manifest will name, and what statements read that began since the last pass: nothing else is
+        // committed meanwhile.
+        let states: Vec<_> = engine.held_states().collect();
         let rest = async {
             self.pass(&states).await?;
             self.make_durable(start).await
