@@ -10,7 +10,8 @@
 //!    more. [`Mirror::settle`] then decides, under one lock: a copy that has missed what another has done *has failed*,
 //!    and is neither read nor written any more. If no current copy has done it, the operation fails and no copy does.
 //! 2. What reads asks one current copy, and another where that does not answer, answers late, or gives what does not
-//!    hold ([`Device::ask`]).
+//!    hold ([`Device::ask`]). Where none is left, copies that have become current since are asked, and a copy that was
+//!    lost a moment ago, which may just be restarting, is asked again.
 //! 3. The next manifest says that a failed copy is *stale*, in the same commit that names pages which it lacks. A
 //!    [resynchronisation](crate::write::resync) makes it current again.
 //! 4. Space is taken on all copies at once, at addresses that are free on each. Space that is let free is free on each,
@@ -20,7 +21,7 @@
 //! manifest names. Locks are taken in this order: the space of the mirror, that of its copies by number. Source:
 //! `docs/design/delta-and-snapshots.md`, mirrors.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -53,6 +54,13 @@ const COPY_WAIT_SHARE: u32 = 4;
 const TURN_WAIT: Duration = Duration::from_millis(200);
 /// How long one copy alone is asked, before another one is asked beside it.
 const ASK_WAIT: Duration = Duration::from_secs(1);
+/// How long reads wait for a lost copy that may just be restarting, all of them together, where no other one answers.
+const LOST_WAIT: Duration = Duration::from_secs(1);
+/// Pause before a lost copy is asked again.
+const LOST_PAUSE: Duration = Duration::from_millis(20);
+
+/// SQLSTATE of a page that does not hold.
+const DAMAGED: &str = "XX001";
 
 /// The copies of a mirror. See the [module](self).
 pub(super) struct Mirror {
@@ -61,12 +69,25 @@ pub(super) struct Mirror {
     state: Mutex<MirrorState>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct MirrorState {
     /// Copies that have missed something since, or are stale in the manifest.
     failed: BTreeSet<DeviceId>,
     /// Where a copy may still write what it was sent before it failed; without overlaps.
     doubtful: Vec<Extent>,
+    /// When copies were first found to be lost that have not answered since.
+    lost_since: BTreeMap<DeviceId, Duration>,
+}
+
+/// How copies have failed that were asked one after the other.
+#[derive(Debug, Default)]
+struct Failed {
+    asked: BTreeSet<DeviceId>,
+    lost: BTreeSet<DeviceId>,
+    /// The first error of a copy that gave no page.
+    no_answer: Option<Error>,
+    /// The first of a copy that gave one that does not hold.
+    damage: Option<Error>,
 }
 
 /// What became of an operation on each of the copies that it was for.
@@ -176,29 +197,62 @@ impl Mirror {
     }
 
     /// The first answer that one of the copies gives: each is asked once those before it have failed, or need long.
+    ///
+    /// # Errors
+    /// Where all current copies have failed: that a page does not hold only where none may have it.
     async fn ask<'a, T: Send + 'a>(
         &self,
         ask: impl Fn(Arc<Device>) -> BoxFuture<'a, Result<T>> + Send,
     ) -> Result<T> {
         let mut left = self.readers().into_iter().peekable();
         let mut asked = FuturesUnordered::new();
-        let mut first = None;
+        let mut failed = Failed::default();
         loop {
+            if left.peek().is_none() && asked.is_empty() {
+                if !self.may_answer_yet(&failed) {
+                    return Err(failed.error().unwrap_or_else(|| self.none_left()));
+                }
+                waiting::sleep(LOST_PAUSE).await;
+                failed = Failed::default();
+                left = self.readers().into_iter().peekable();
+            }
             let next = left.next();
             let is_last = left.peek().is_none();
-            if next.is_none() && asked.is_empty() {
-                return Err(first.unwrap_or_else(|| self.none_left()));
+            if let Some(copy) = next {
+                failed.asked.insert(copy.id());
+                let (id, asking) = (copy.id(), ask(copy));
+                asked.push(async move { (id, asking.await) });
             }
-            asked.extend(next.map(&ask));
             match within((!is_last).then_some(ASK_WAIT), asked.next()).await {
-                Some(Err(error)) if is_of_one_copy(&error) || is_refused(&error) => {
-                    first.get_or_insert(error);
+                Some((id, Err(error))) if is_of_one_copy(&error) || is_refused(&error) => {
+                    if is_lost(&error) {
+                        self.state().lost_since.entry(id).or_insert_with(|| SystemClock.now());
+                        failed.lost.insert(id);
+                    }
+                    failed.note(error);
                 }
-                Some(outcome) => return outcome,
+                Some((id, outcome)) => {
+                    if outcome.is_ok() {
+                        self.state().lost_since.remove(&id);
+                    }
+                    return outcome;
+                }
                 // It is late, or none is left.
                 None => {}
             }
         }
+    }
+
+    /// Whether a copy may answer that has not `failed`, or that may be back.
+    fn may_answer_yet(&self, failed: &Failed) -> bool {
+        let now = SystemClock.now();
+        let state = self.state();
+        let mut current = self.copies.iter().map(|copy| copy.id());
+        current.any(|id| {
+            let since = state.lost_since.get(&id).filter(|_| failed.lost.contains(&id));
+            let may_be_back = since.is_some_and(|since| now.saturating_sub(*since) < LOST_WAIT);
+            !state.failed.contains(&id) && (may_be_back || !failed.asked.contains(&id))
+        })
     }
 
     /// The error of an operation that was begun on copies of which each has failed since.
@@ -330,6 +384,18 @@ impl Mirror {
     }
 }
 
+impl Failed {
+    fn note(&mut self, error: Error) {
+        let first =
+            if error.sqlstate() == DAMAGED { &mut self.damage } else { &mut self.no_answer };
+        first.get_or_insert(error);
+    }
+
+    fn error(self) -> Option<Error> {
+        self.no_answer.or(self.damage)
+    }
+}
+
 /// Syncs `copy`, over a new link where that which it had turns out to be lost. Whoever has written there verifies that
 /// it was not restarted.
 pub(super) async fn sync(copy: &Device, patience: Duration) -> Result<()> {
@@ -392,6 +458,10 @@ fn is_of_one_copy(error: &Error) -> bool {
     }
 }
 
+fn is_lost(error: &Error) -> bool {
+    matches!(error, Error::Storage(error) if error.is_device_lost())
+}
+
 /// Whether a copy says that a read makes no sense: of pages that it lacks, behind the end of its media.
 fn is_refused(error: &Error) -> bool {
     let Error::Storage(error) = error else { return false };
@@ -418,7 +488,7 @@ impl Device {
     /// It, as the mirror of `copies`, of which `mirror` says which are stale.
     pub(crate) fn mirroring(mut self, mirror: &mirror::Mirror, copies: Vec<Arc<Self>>) -> Self {
         let stale = mirror.copies.iter().filter(|copy| copy.is_stale).map(|copy| copy.device);
-        let state = MirrorState { failed: stale.collect(), doubtful: Vec::new() };
+        let state = MirrorState { failed: stale.collect(), ..MirrorState::default() };
         // A copy tells runs apart by their numbers, and has those of its own tables and of other mirrors.
         let first = (u64::from(self.entry.id.0) << 40) | 1;
         (self.run, self.sequence) = (AtomicU64::new(first), AtomicU64::new(first));

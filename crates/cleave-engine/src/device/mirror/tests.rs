@@ -1,6 +1,7 @@
 //! Which copies of a mirror fail, which are asked, and the space that they share.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use cleave_catalog::catalog::log_replicas::LogReplica;
 use cleave_catalog::catalog::{CatalogState, DeviceEntry, DeviceKind, LocalDevice};
@@ -49,10 +50,20 @@ fn lost(copy: &Device) -> Error {
     copy.unanswered("write", Duration::ZERO)
 }
 
-fn full(copy: &Device) -> Error {
-    let source = DeviceError::new(DeviceErrorCause::OutOfSpace, "full".to_owned());
+/// It is gone, or is being started again.
+fn gone(copy: &Device) -> Error {
+    let address = copy.entry().address();
+    copy.fault("read", LinkError::Lost { address, detail: "closed".to_owned() })
+}
+
+fn refusal(copy: &Device, cause: DeviceErrorCause) -> Error {
+    let source = DeviceError::new(cause, "refused".to_owned());
     let (device, address) = (copy.name().to_owned(), copy.entry().address());
     StorageError::Refused { device, address, action: "reserve space", source }.into()
+}
+
+fn full(copy: &Device) -> Error {
+    refusal(copy, DeviceErrorCause::OutOfSpace)
 }
 
 fn extent(start: u64, block_count: u32) -> Extent {
@@ -248,4 +259,48 @@ async fn another_copy_is_asked_where_one_fails_or_is_late() {
     // What is no copy's fault is told at once.
     let error = device.ask(|copy| async move { Err::<(), _>(full(&copy)) }.boxed()).await;
     assert_eq!(error.unwrap_err().sqlstate(), DISK_FULL);
+}
+
+#[tokio::test]
+async fn a_copy_that_comes_back_is_asked_again() {
+    let (device, [a, b]) = mirror_of_two(7);
+    let (first, times) = (a.id(), AtomicU64::new(0));
+    // One has a page that does not hold, the other one is being started.
+    let answer = |copy: Arc<Device>, is_back: bool| match (copy.id() == first, is_back) {
+        (true, _) => Err(refusal(&copy, DeviceErrorCause::Corrupt)),
+        (false, false) => Err(gone(&copy)),
+        (false, true) => Ok(copy.id()),
+    };
+    let asked = device.ask(|copy| {
+        let is_back = times.fetch_add(1, Ordering::Relaxed) > 4;
+        async move { answer(copy, is_back) }.boxed()
+    });
+    assert_eq!(asked.await.unwrap(), b.id());
+    // It was lost some time ago, and is waited for no more.
+    let since = SystemClock.now().saturating_sub(LOST_WAIT);
+    copies_of(&device).state().lost_since.insert(b.id(), since);
+    let asked = device.ask(|copy| async move { answer(copy, false) }.boxed());
+    assert_eq!(asked.await.unwrap_err().sqlstate(), "58030", "the page may be there");
+    let damaged = |copy: Arc<Device>| refusal(&copy, DeviceErrorCause::Corrupt);
+    let asked = device.ask(|copy| async move { Err::<(), _>(damaged(copy)) }.boxed());
+    assert_eq!(asked.await.unwrap_err().sqlstate(), "XX001");
+}
+
+#[tokio::test]
+async fn a_copy_that_becomes_current_meanwhile_is_asked() {
+    let (device, [a, b]) = mirror_of_two(7);
+    copies_of(&device).state().failed.insert(a.id());
+    let (mirror, last) = (Arc::clone(&device), b.id());
+    let asked = device.ask(move |copy| {
+        let mirror = Arc::clone(&mirror);
+        async move {
+            if copy.id() == last {
+                mirror.note_current(DeviceId(1));
+                return Err(lost(&copy));
+            }
+            Ok(copy.id())
+        }
+        .boxed()
+    });
+    assert_eq!(asked.await.unwrap(), a.id());
 }
