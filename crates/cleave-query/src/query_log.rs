@@ -278,10 +278,12 @@ impl OpenRecord {
             .iter()
             .filter(|fragment| fragment.refused.is_some() && !fragment.is_planned_here);
         let refused_count = refused.count() as u64;
+        let is_as_planned = refused_count == 0
+            && figures.fragments.iter().all(|fragment| fragment.begun_again.is_none());
         // What ran otherwise than planned, or not to its end, says nothing of the prediction.
         if let Some(predicted_s) = self
             .predicted_s
-            .filter(|_| figures.has_link && refused_count == 0 && self.record.sqlstate.is_none())
+            .filter(|_| figures.has_link && is_as_planned && self.record.sqlstate.is_none())
         {
             let has_cut = figures.fragments.iter().any(|fragment| !fragment.is_planned_here);
             self.log.errors().add(has_cut, predicted_s, figures.elapsed.as_secs_f64());

@@ -59,6 +59,7 @@ mod many_changes;
 mod many_devices;
 mod many_result_sets;
 mod materialized_views;
+mod mirror_runs;
 mod mirrors;
 mod no_room;
 mod nodes;

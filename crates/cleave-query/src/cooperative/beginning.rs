@@ -4,11 +4,17 @@
 //!    which side the part should run.
 //! 2. [`FragmentExec::request`] is the command that the device gets.
 //! 3. Where both sides may work on the part, the host gets ready to take morsels of it.
-//! 4. A device that refuses leaves the part to [the host](FragmentExec::run_on_host).
+//! 4. Of a mirror, the run begins on a current copy, and on [another one](FragmentExec::begin) where that copy fails,
+//!    now or later. What an [earlier](Earlier) run has given out is left out then.
+//! 5. A device that refuses, or the last copy, leaves the part to [the host](FragmentExec::run_on_host).
+//!
+//! Invariant: a run of a part begins at most once on each copy, so that it ends.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cleave_catalog::catalog::DeviceId;
 use cleave_catalog::settings::Split;
 use cleave_engine::device::Device;
 use cleave_fragment::command::{CommandHeader, Execute, Outputs};
@@ -37,6 +43,40 @@ use super::shared_run::{Begin, SharedRun};
 use super::spill_space::DeviceRun;
 use super::stealing::Stealing;
 use crate::select::StatementInput;
+
+/// Where a run takes place.
+pub(super) struct RunsAt {
+    /// The device, or a copy of a mirror.
+    pub(super) device: Arc<Device>,
+    pub(super) link: Arc<dyn Link>,
+    /// Copies on which earlier runs of the same part failed.
+    failed: BTreeSet<DeviceId>,
+}
+
+/// What became of runs of a part that were begun before.
+#[derive(Debug, Default)]
+pub(super) struct Earlier {
+    /// Copies of the part's mirror on which one failed.
+    failed: BTreeSet<DeviceId>,
+    /// The rows that they have given out.
+    pub(super) given: Option<GivenRows>,
+}
+
+/// Why a run did not begin on a device.
+struct Refusal {
+    why: String,
+    /// Another copy of the mirror may run it.
+    is_of_one_copy: bool,
+}
+
+impl RunsAt {
+    /// What is to be known of this run, which has failed and has `given` out these rows, and of those before it.
+    pub(super) fn failed(&mut self, given: Option<GivenRows>) -> Earlier {
+        let mut failed = std::mem::take(&mut self.failed);
+        failed.insert(self.device.id());
+        Earlier { failed, given }
+    }
+}
 
 impl FragmentExec {
     /// Starts the part at `place`.
@@ -91,11 +131,68 @@ impl FragmentExec {
             stolen: (0, 0),
             stolen_rows: 0,
             left_alone: None,
+            begun_again: None,
             waited: Duration::ZERO,
         };
         if !on_device {
-            return self.run_on_host(prepared, part, task, figures);
+            return self.run_on_host(prepared, part, task, figures, None);
         }
+        let (mut figures, mut earlier) = (figures, Earlier::default());
+        let begun = self.begin(prepared, (part, inputs), task, &mut figures, &mut earlier);
+        match Box::pin(begun).await? {
+            Some((at, run)) => Ok(Run::OnDevice { at, run, figures }),
+            None => self.run_on_host(prepared, part, task, figures, None),
+        }
+    }
+
+    /// Begins the run of `part`, of which `inputs` are left, on its device; of a mirror on a copy on which no
+    /// `earlier` one failed. None: the host is to run it, for the reason that the figures say.
+    ///
+    /// # Errors
+    /// Those of the statement, and those of a device that is no mirror and was lost.
+    pub(super) async fn begin(
+        &self,
+        prepared: &Arc<PreparedFragment>,
+        (part, inputs): (&FragmentPart, Vec<(u32, StatementInput)>),
+        task: &Arc<TaskContext>,
+        figures: &mut FragmentFigures,
+        earlier: &mut Earlier,
+    ) -> Result<Option<(RunsAt, Box<SharedRun>)>> {
+        loop {
+            let mut computers = part.device.readers().into_iter();
+            let next = computers.find(|device| !earlier.failed.contains(&device.id()));
+            let Some(at) = next else { return Ok(None) };
+            let given = earlier.given.clone();
+            let over = (part, inputs.as_slice());
+            match self.begin_at(&at, prepared, over, task, given).await? {
+                Ok((link, run)) => {
+                    let failed = std::mem::take(&mut earlier.failed);
+                    if !failed.is_empty() {
+                        figures.begun_again = figures.refused.take();
+                    }
+                    return Ok(Some((RunsAt { device: at, link, failed }, run)));
+                }
+                Err(Refusal { why, is_of_one_copy }) => {
+                    figures.refused = Some(why);
+                    if !is_of_one_copy {
+                        return Ok(None);
+                    }
+                    earlier.failed.insert(at.id());
+                }
+            }
+        }
+    }
+
+    /// Begins it `at` the device of `part` or a copy of that, over `inputs`, without the rows that were `given` out.
+    async fn begin_at(
+        &self,
+        at: &Arc<Device>,
+        prepared: &Arc<PreparedFragment>,
+        (part, inputs): (&FragmentPart, &[(u32, StatementInput)]),
+        task: &Arc<TaskContext>,
+        given: Option<GivenRows>,
+    ) -> Result<std::result::Result<(Arc<dyn Link>, Box<SharedRun>), Refusal>> {
+        let device = &part.device;
         let mut morsels: Vec<Vec<Morsel>> =
             inputs.iter().map(|(_, input)| input.input.morsels()).collect();
         let shares = self.shares(part);
@@ -111,9 +208,15 @@ impl FragmentExec {
         let is_followed = shares || recall.is_some();
         let streamed =
             if is_followed { morsels.last().cloned().unwrap_or_default() } else { Vec::new() };
-        let mut request = self.request(prepared, device, (&inputs, morsels), task).await?;
-        let grants = PeerGrants::give(&self.context, device, &inputs, &mut request).await;
-        let link = device.link().await.map_err(external)?;
+        let link = match at.link().await {
+            Ok(link) => link,
+            Err(error) if device.is_mirror() => {
+                return Ok(Err(Refusal { why: error.to_string(), is_of_one_copy: true }));
+            }
+            Err(error) => return Err(external(error)),
+        };
+        let mut request = self.request(prepared, device, (inputs, morsels), task).await?;
+        let grants = PeerGrants::give(&self.context, device, inputs, &mut request).await;
         let spill = (&prepared.plan, self.context.settings().device_spill_bytes);
         let clock = Stopwatch::start();
         match DeviceRun::begin(device, &link, (request, grants), spill).await {
@@ -126,6 +229,7 @@ impl FragmentExec {
                     Some(Stealing::new(device, link, run, (*input, streamed.clone()), recall, 1))
                 });
                 let helper = shares.then(|| {
+                    let inputs = inputs.to_vec();
                     self.helper(prepared, part, (Arc::clone(&link), run), inputs, streamed, task)
                 });
                 let (own, open) = (Arc::clone(device), &prepared.open);
@@ -138,13 +242,16 @@ impl FragmentExec {
                         (GivenRows::of_run(&*self.fragment.plan), held)
                     }
                 };
-                let run = Box::new(SharedRun::new(stream, feeding, by_host, kept, clock));
-                Ok(Run::OnDevice { link, run, figures })
+                let mut run = SharedRun::new(stream, feeding, by_host, kept, clock);
+                if let Some(given) = given {
+                    run.leave_out(given);
+                }
+                Ok(Ok((link, Box::new(run))))
             }
             Err(error) if error.is_refusal() || is_of_one_copy(device, &error) => {
                 device.forget_if_useless(&link, &error).await;
-                let figures = FragmentFigures { refused: Some(error.to_string()), ..figures };
-                self.run_on_host(prepared, part, task, figures)
+                let is_of_one_copy = is_of_one_copy(device, &error);
+                Ok(Err(Refusal { why: error.to_string(), is_of_one_copy }))
             }
             Err(error) => Err(self.fault(part, &link, error).await),
         }
@@ -294,16 +401,22 @@ impl FragmentExec {
         Some((stealing, Arc::new(begin)))
     }
 
+    /// Runs `part` on the host, without the rows that were `given` out.
     pub(super) fn run_on_host(
         &self,
         prepared: &PreparedFragment,
         part: &FragmentPart,
         task: &Arc<TaskContext>,
         figures: FragmentFigures,
+        given: Option<GivenRows>,
     ) -> Result<Run> {
         let (inputs, rows) = (prepared.inputs(part)?, prepared.rows.inputs.clone());
         let context = self.context.fragment_context_of(&inputs, None, rows)?;
         let stream = prepared.run_here(context, task, self.context.stop())?;
+        let stream = match given {
+            Some(given) => given.left_of(stream),
+            None => stream,
+        };
         Ok(Run::OnHost { stream, figures })
     }
 }

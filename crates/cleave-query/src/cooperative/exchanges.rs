@@ -360,6 +360,7 @@ impl ExchangeExec {
             stolen: (0, 0),
             stolen_rows: 0,
             left_alone: None,
+            begun_again: None,
             waited: Duration::ZERO,
         }
     }

@@ -32,6 +32,8 @@ pub struct FragmentFigures {
     pub turned: Option<String>,
     /// Why the host ran it after all.
     pub refused: Option<String>,
+    /// Why it was begun again on another copy of the mirror.
+    pub begun_again: Option<String>,
     /// Pages of the table on that device, and how many of them were sent as morsels.
     pub pages: (usize, usize),
     /// Bytes of the serialised fragment.

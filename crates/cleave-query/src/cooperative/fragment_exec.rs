@@ -18,10 +18,10 @@
 //!    slots they take batches as they come.
 //! 4. Where both sides may work on it, the host takes morsels of the device's while it is idle
 //!    ([`stealing`](super::stealing)).
-//! 5. A device that refuses the fragment, or loses it, is no error: the host runs the same operators over its own page
-//!    source (rule 13), and the figures say so. Rows that were given out by then are left out
-//!    ([`given_rows`](super::given_rows)); those that could not be are not given out before the run has ended
-//!    ([`held_rows`](super::held_rows)). A fragment run that lacks memory first gets space to spill
+//! 5. A device that refuses the fragment, or loses it, is no error: of a mirror another copy runs it; else the host runs
+//!    the same operators over its own page source (rule 13), and the figures say so. Rows that were given out by then
+//!    are left out ([`given_rows`](super::given_rows)); those that could not be are not given out before the run has
+//!    ended ([`held_rows`](super::held_rows)). A fragment run that lacks memory first gets space to spill
 //!    ([`spill_space`](super::spill_space)).
 //! 6. A run that cannot be divided, and of which no row has come while the host could be done with all of it sooner, is
 //!    given up, and the host runs the same operators ([`stealing`](super::stealing)).
@@ -58,16 +58,17 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, EmptyRecordBatchStream, ExecutionPlan, ExecutionPlanProperties,
-    Partitioning, PlanProperties,
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
+    PlanProperties,
 };
 use futures::StreamExt;
 use tokio::sync::OnceCell;
 
+use super::beginning::RunsAt;
 use super::figures::FragmentFigures;
 use super::prepared_fragment::PreparedFragment;
 use super::sent_rows::{Gathering, SentRows};
-use super::shared_run::{Failure, SharedRun};
+use super::shared_run::{Failure, GivenOut, SharedRun};
 use crate::select::{StatementContext, StatementInput};
 
 /// A filter of keys takes at most one in so many bytes of a fragment's memory: with the message that brings it, about
@@ -117,8 +118,8 @@ pub(super) struct Pass {
 pub(super) enum Run {
     /// Not started yet.
     Waiting,
-    /// The device sends them, over this link, and the host may make some itself.
-    OnDevice { link: Arc<dyn Link>, run: Box<SharedRun>, figures: FragmentFigures },
+    /// The device sends them, or a copy of the mirror, and the host may make some itself.
+    OnDevice { at: RunsAt, run: Box<SharedRun>, figures: FragmentFigures },
     /// The device refused, or should not run it, and the host makes them.
     OnHost { stream: SendableRecordBatchStream, figures: FragmentFigures },
     /// All were given out, or the run failed.
@@ -292,7 +293,7 @@ impl FragmentExec {
                 Run::OnHost { stream, figures } => {
                     (self.up_to_limit(pass, stream.next().await.transpose()?), figures)
                 }
-                Run::OnDevice { link, run: shared, figures } => match shared.next().await {
+                Run::OnDevice { at, run: shared, figures } => match shared.next().await {
                     Ok(batch) => {
                         let batch = self.up_to_limit(pass, batch);
                         if batch.is_none() {
@@ -306,31 +307,47 @@ impl FragmentExec {
                         figures.turned = Some(why.to_owned());
                         figures.is_planned_here = false;
                         let prepared = pass.prepared.get().ok_or_else(never_prepared)?;
+                        let given = shared.given_out().known();
                         // The run ends with what is replaced, and its rows with it.
-                        *run = self.run_on_host(prepared, part, task, figures.clone())?;
+                        *run = self.run_on_host(prepared, part, task, figures.clone(), given)?;
                         continue;
                     }
                     Err(Failure::Device(error)) => {
-                        let given = shared.has_device_rows().then(|| shared.given());
-                        let is_lost = given.as_ref().is_some_and(Option::is_none);
-                        if !may_be_redone(&part.device, &error) || is_lost {
-                            return Err(self.fault(part, link, error).await);
+                        let given = shared.given_out();
+                        let is_lost = matches!(given, GivenOut::Unknown);
+                        if !may_be_redone(&part.device, &error)
+                            || is_lost && !shared.goes_on_without_device()
+                        {
+                            return Err(self.fault(part, &at.link, error).await);
                         }
-                        let given = given.flatten();
-                        figures.refused = Some(match &given {
+                        let given = given.known();
+                        let why = match &given {
                             Some(given) => format!("{error}, after {given}"),
                             None => error.to_string(),
-                        });
-                        part.device.forget_if_useless(link, &error).await;
-                        if given.is_none() && shared.goes_on_without_device() {
+                        };
+                        figures.refused = Some(why.clone());
+                        part.device.forget_if_useless(&at.link, &error).await;
+                        if is_lost {
                             continue;
                         }
                         let prepared = pass.prepared.get().ok_or_else(never_prepared)?;
-                        *run = self.run_on_host(prepared, part, task, figures.clone())?;
-                        if let (Run::OnHost { stream, .. }, Some(given)) = (&mut *run, given) {
-                            let none = Box::pin(EmptyRecordBatchStream::new(self.schema()));
-                            *stream = given.left_of(std::mem::replace(stream, none));
+                        let mut earlier = at.failed(given);
+                        if is_of_one_copy(&part.device, &error) {
+                            let over = (part, prepared.inputs(part)?);
+                            let begun = self.begin(prepared, over, task, figures, &mut earlier);
+                            if let Some((at, begun)) = Box::pin(begun).await? {
+                                let figures = figures.clone();
+                                *run = Run::OnDevice { at, run: begun, figures };
+                                continue;
+                            }
                         }
+                        if shared.goes_on_without_device() {
+                            figures.refused = Some(error.to_string());
+                            continue;
+                        }
+                        figures.refused = Some(why);
+                        let (figures, given) = (figures.clone(), earlier.given);
+                        *run = self.run_on_host(prepared, part, task, figures, given)?;
                         continue;
                     }
                 },
@@ -461,9 +478,13 @@ pub(super) fn may_be_redone(device: &Device, error: &LinkError) -> bool {
     error.is_refusal() || is_lost || is_of_one_copy(device, error)
 }
 
-/// Whether `error` is one copy's of the mirror `device`: the host reads another copy.
+/// Whether `error` is one copy's of the mirror `device`: another copy may run the fragment, and the host reads another
+/// one.
 pub(super) fn is_of_one_copy(device: &Device, error: &LinkError) -> bool {
-    device.is_mirror() && is_link_of_one_copy(error)
+    // A device that is being stopped ends its runs; the host listens to none that it has cancelled itself.
+    let is_cancelled =
+        error.device_error().is_some_and(|error| error.cause == DeviceErrorCause::Cancelled);
+    device.is_mirror() && (is_link_of_one_copy(error) || is_cancelled)
 }
 
 /// The error as the host's own operators would have given it, where an expression is at fault.

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The input of a fragment is a snapshot, so its rows are the same ones when it is made again, in another order. Each
-//! row that was given out is counted by a hash of 128 bits; of equal rows any may stand for another. So the host makes
-//! all rows again, and leaves out as many of each as were given.
+//! row that was given out is counted by a hash of 128 bits; of equal rows any may stand for another. So the host, or
+//! another copy of a mirror, makes all rows again, and as many of each are left out as were given.
 //!
 //! Partial states differ from run to run, so rows of them are [held](super::held_rows) until the run has ended, where
 //! there are few. Which rows a limit keeps differs too. Where it is the last that a fragment does, the rows that were
@@ -45,7 +45,7 @@ const SEEDS: [u64; 2] = [11, 29];
 const NULL_HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// See the module's description.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct GivenRows {
     /// How often each row was given, by its hash.
     counts: HashMap<[u64; 2], u32, FxBuildHasher>,
@@ -89,7 +89,11 @@ impl GivenRows {
         Box::pin(RecordBatchStreamAdapter::new(schema, left))
     }
 
-    fn left_of_batch(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
+    /// The same of one batch of them.
+    ///
+    /// # Errors
+    /// None that a row can cause.
+    pub(super) fn left_of_batch(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
         self.hash(batch)?;
         let Self { counts, hashes: own, .. } = self;
         let is_left = hashes(own).map(|hash| match counts.get_mut(&hash) {

@@ -41,6 +41,8 @@ pub(super) struct SharedRun {
     device_rows: u64,
     /// All that were given out, if the run can be made again without them.
     given: Option<GivenRows>,
+    /// Those of them that a run before this one has given out, and this one makes again.
+    left_out: Option<GivenRows>,
     /// Rows of the device that were not, if another run would have others.
     held: Option<HeldRows>,
     device_is_over: bool,
@@ -75,6 +77,24 @@ pub(super) enum Failure {
     TooSlow,
 }
 
+/// The rows of a part that were given out by the time its run has failed.
+pub(super) enum GivenOut {
+    Nothing,
+    Known(GivenRows),
+    /// Not all are known.
+    Unknown,
+}
+
+impl GivenOut {
+    /// Those that are known.
+    pub(super) fn known(self) -> Option<GivenRows> {
+        match self {
+            Self::Known(given) => Some(given),
+            Self::Nothing | Self::Unknown => None,
+        }
+    }
+}
+
 impl SharedRun {
     /// The rows of `stream`. The host takes part where `helper` says what to take, and how to run it; where `watch`
     /// says that the device is far behind, there are no rows. `given` notes what is given out, and `held` keeps what is
@@ -94,6 +114,7 @@ impl SharedRun {
             stream: Box::new(stream),
             device_rows: 0,
             given,
+            left_out: None,
             held,
             device_is_over: false,
             feeding,
@@ -108,12 +129,15 @@ impl SharedRun {
     /// The next rows, the device's or the host's own.
     pub(super) async fn next(&mut self) -> Result<Option<RecordBatch>, Failure> {
         let asked = self.clock.elapsed();
-        let next = self.wait_for_next().await;
+        let mut next = self.wait_for_next().await;
         let now = self.clock.elapsed();
         self.timeline.waited.add_span(asked, now);
         let slot_bytes = self.stream.slot_bytes();
         self.timeline.arrived.add(now, slot_bytes.saturating_sub(self.slot_bytes));
         self.slot_bytes = slot_bytes;
+        if let (Ok(Some(batch)), Some(left_out)) = (&next, &mut self.left_out) {
+            next = left_out.left_of_batch(batch).map(Some).map_err(Failure::Host);
+        }
         if let (Ok(Some(batch)), Some(given)) = (&next, &mut self.given) {
             given.note(batch);
         }
@@ -232,14 +256,20 @@ impl SharedRun {
         true
     }
 
-    /// The rows that were given out, if all are known: what is left of the run can be made again.
-    pub(super) fn given(&mut self) -> Option<GivenRows> {
-        self.given.take_if(|given| given.known_count().is_some())
+    /// Gives out no more rows than are left of it without `given`, which a run before it has given out.
+    pub(super) fn leave_out(&mut self, given: GivenRows) {
+        self.given = self.given.is_some().then(|| given.clone());
+        self.left_out = Some(given);
     }
 
-    /// Whether rows of the device were given out.
-    pub(super) fn has_device_rows(&self) -> bool {
-        self.device_rows > 0
+    /// What was given out, also by runs before it: what is left can be made again if that is known.
+    pub(super) fn given_out(&mut self) -> GivenOut {
+        let by_host = self.helper.as_ref().map_or(0, |helper| helper.row_count);
+        if self.device_rows == 0 && by_host == 0 && self.left_out.is_none() {
+            return GivenOut::Nothing;
+        }
+        let given = self.given.take_if(|given| given.known_count().is_some());
+        given.map_or(GivenOut::Unknown, GivenOut::Known)
     }
 
     /// Adds the present figures to `figures`.

@@ -519,6 +519,9 @@ fn fragment_lines(
     if let Some(reason) = &fragment.refused {
         lines.push(line("ran on the host", reason.clone()));
     }
+    if let Some(reason) = &fragment.begun_again {
+        lines.push(line("begun again", format!("on another copy: {reason}")));
+    }
     if let (count, filter_bytes) = fragment.key_filters
         && count > 0
     {

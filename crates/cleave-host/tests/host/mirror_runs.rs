@@ -1,0 +1,179 @@
+//! Tests of fragments on a mirror, one copy of which breaks them off: another copy begins them again, or the host does.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use cleave_fragment::command::message::RunEvent;
+use cleave_fragment::command::{Command, DeviceError, DeviceErrorCause, Execute, Reply};
+use cleave_fragment::link::{DeviceService, SlotSender};
+use cleave_host::{Database, Session};
+
+use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
+use crate::support::{embedded_as, fresh, row, rows, run};
+
+/// How a copy treats what it is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Well,
+    /// Runs end with this after their second slot.
+    Breaks(DeviceErrorCause),
+}
+
+/// What a test knows of a copy, and how it is to be.
+#[derive(Debug, Clone)]
+struct Mood {
+    way: Arc<Mutex<Way>>,
+    /// Fragments that it was asked to run.
+    runs: Arc<AtomicU64>,
+}
+
+impl Mood {
+    fn set(&self, way: Way) {
+        *self.way.lock().unwrap() = way;
+    }
+
+    fn way(&self) -> Way {
+        *self.way.lock().unwrap()
+    }
+}
+
+/// A device that is as its mood says.
+#[derive(Debug)]
+struct Moody {
+    device: Arc<dyn DeviceService>,
+    mood: Mood,
+}
+
+#[async_trait]
+impl DeviceService for Moody {
+    async fn call(&self, command: Command) -> Result<Reply, DeviceError> {
+        self.device.call(command).await
+    }
+
+    async fn execute(&self, request: Execute, slots: SlotSender) -> Result<SchemaRef, DeviceError> {
+        self.mood.runs.fetch_add(1, Ordering::Relaxed);
+        let (sender, mut events) = SlotSender::channel(slots.form());
+        let schema = self.device.execute(request, sender).await?;
+        let mood = self.mood.clone();
+        tokio::runtime::Handle::current().spawn(async move {
+            let mut slot_count = 0;
+            while let Some(event) = events.recv().await {
+                slot_count += u32::from(matches!(event, RunEvent::Slot(_)));
+                if let (Way::Breaks(cause), 3) = (mood.way(), slot_count) {
+                    slots.send(RunEvent::Failed(DeviceError::new(cause, "it broke")));
+                    return;
+                }
+                slots.send(event);
+            }
+        });
+        Ok(schema)
+    }
+
+    fn steer(&self, command: Command) {
+        self.device.steer(command);
+    }
+}
+
+/// A database with the mirror m of a and b, and the table t on it.
+struct Mirrored {
+    _outside: tempfile::TempDir,
+    _directory: tempfile::TempDir,
+    _served: [Served; 2],
+    database: Arc<Database>,
+    a: Mood,
+    b: Mood,
+}
+
+async fn attached(database: &Arc<Database>, outside: &Path, name: &str) -> (Served, Mood) {
+    let mood = Mood { way: Arc::new(Mutex::new(Way::Well)), runs: Arc::default() };
+    let (identity, media) = ([name.as_bytes()[0]; 16], outside.join(name).with_extension("media"));
+    let own = mood.clone();
+    let make = move || {
+        let device = embedded_as(identity)(&media).unwrap();
+        Arc::new(Moody { device, mood: own }) as Arc<dyn DeviceService>
+    };
+    let served = Served::of(make, anywhere()).await;
+    let way = remote(served.address, token_file(outside, TOKEN));
+    database.add_device(name, way).await.unwrap();
+    (served, mood)
+}
+
+async fn mirrored() -> Mirrored {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, database) = fresh().await;
+    let (first, a) = attached(&database, outside.path(), "a").await;
+    let (second, b) = attached(&database, outside.path(), "b").await;
+    let mut session = database.session();
+    run(
+        &mut session,
+        "CREATE DEVICE m WITH (mirrors = 'a, b');
+         CREATE TABLE t (id int, note text, ratio double precision) WITH (device = m);
+         INSERT INTO t SELECT i, 'note ' || i, i * 0.5 FROM generate_series(1, 3000) AS g (i);
+         CHECKPOINT; ANALYZE",
+    )
+    .await;
+    let served = [first, second];
+    Mirrored { _outside: outside, _directory: directory, _served: served, database, a, b }
+}
+
+impl Mirrored {
+    /// A session whose fragments run on devices alone, in many slots.
+    async fn session(&self) -> Session {
+        let mut session = self.database.session();
+        run(&mut session, "SET slot_bytes = '1kB'; SET stealing = off; SET split = h0").await;
+        session
+    }
+}
+
+async fn explained(session: &mut Session, sql: &str) -> String {
+    rows(session, &format!("EXPLAIN ANALYZE {sql}")).await.concat()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_breaks_on_one_copy_begins_again_on_another() {
+    use DeviceErrorCause::{Cancelled, Corrupt, Io, UnknownRun};
+    let mirrored = mirrored().await;
+    let mut session = mirrored.session().await;
+    let all = "SELECT id, note, ratio FROM t";
+    let sums = "SELECT id % 700 AS k, avg(ratio), sum(ratio) FROM t GROUP BY 1";
+    let mut expected = rows(&mut session, all).await;
+    expected.sort_unstable();
+    run(&mut session, "SET split = ndp").await;
+    let mut expected_sums = rows(&mut session, sums).await;
+    expected_sums.sort_unstable();
+    for cause in [UnknownRun, Corrupt, Io, Cancelled] {
+        mirrored.a.set(Way::Breaks(cause));
+        run(&mut session, "SET split = h0").await;
+        let before = mirrored.b.runs.load(Ordering::Relaxed);
+        let mut found = rows(&mut session, all).await;
+        found.sort_unstable();
+        assert!(found == expected, "{cause:?}: {} rows", found.len());
+        assert!(mirrored.b.runs.load(Ordering::Relaxed) > before, "{cause:?}");
+        run(&mut session, "SET split = ndp").await;
+        let mut found = rows(&mut session, sums).await;
+        found.sort_unstable();
+        assert_eq!(found, expected_sums, "{cause:?}");
+        let told = explained(&mut session, sums).await;
+        assert!(told.contains("begun again: on another copy: "), "{told}");
+        assert!(!told.contains("left out") && !told.contains("ran on the host"), "{told}");
+    }
+    run(&mut session, "SET split = h0").await;
+    let told = explained(&mut session, all).await;
+    assert!(told.contains("begun again: on another copy: "), "{told}");
+    assert!(told.contains("rows, which are left out"), "{told}");
+    assert!(!told.contains("ran on the host"), "{told}");
+
+    // Where both break, the host makes what is left.
+    mirrored.b.set(Way::Breaks(DeviceErrorCause::UnknownRun));
+    let mut found = rows(&mut session, all).await;
+    found.sort_unstable();
+    assert!(found == expected, "{} rows", found.len());
+    let told = explained(&mut session, all).await;
+    assert!(told.contains("ran on the host: ") && told.contains("left out"), "{told}");
+    mirrored.a.set(Way::Well);
+    let stale = "SELECT state FROM cleave.devices WHERE name = 'm'";
+    assert_eq!(row(&mut session, stale).await, "online");
+}
