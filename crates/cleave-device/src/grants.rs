@@ -3,8 +3,9 @@
 //! A [`Grant`] ends when its host ends it, when the owner changes, and when too many are held: then the oldest, which
 //! has the smallest number, gives way. Who was let in by one keeps a [`HeldGrant`], which knows that it has ended.
 //!
-//! Invariant: what the bearers may have is bounded in number and in memory, whatever the host gives, and so is the
-//! number of those who bear one grant at once.
+//! Invariants: what the bearers may have is bounded in number and in memory, whatever the host gives, and so is the
+//! number of those who bear one grant at once. A grant that has ended is not given again: the command that gave it may
+//! come twice, and late.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,6 +23,8 @@ const PLACES_MAX: usize = 1 << 18;
 /// Most connections that show one grant. A device has one, and another while it does not know yet that the first is
 /// lost.
 const BEARERS_MAX: usize = 4;
+/// Most numbers of ended grants that are known one by one.
+const ENDED_MAX: usize = 4096;
 
 /// The grants of one owner.
 #[derive(Debug)]
@@ -30,6 +33,10 @@ pub(crate) struct Grants {
     held: BTreeMap<u64, Arc<HeldGrant>>,
     /// Ranges of blocks and outputs in them.
     place_count: usize,
+    /// Numbers of those that have ended, which are given no more.
+    ended: BTreeSet<u64>,
+    /// All numbers below this one count as such.
+    ended_below: u64,
 }
 
 /// One grant, as the device holds it.
@@ -47,13 +54,14 @@ pub(crate) struct HeldGrant {
 impl Grants {
     /// None yet, of `owner`.
     pub(crate) fn of(owner: Ownership) -> Self {
-        Self { owner, held: BTreeMap::new(), place_count: 0 }
+        let (held, ended) = (BTreeMap::new(), BTreeSet::new());
+        Self { owner, held, place_count: 0, ended, ended_below: 0 }
     }
 
     /// Adds `grant`; one that is held already changes nothing.
     ///
     /// # Errors
-    /// [`DeviceErrorCause::Refused`] for another one of the same number.
+    /// [`DeviceErrorCause::Refused`] for another one of the same number, and for one that has ended.
     pub(crate) fn add(&mut self, grant: Grant) -> Result<(), DeviceError> {
         let mut extents = Reservations::default();
         grant.extents.into_iter().for_each(|extent| extents.add(extent));
@@ -69,8 +77,10 @@ impl Grants {
             if held.is_same(&added) {
                 return Ok(());
             }
-            let message = format!("grant {} is another one by now", grant.number);
-            return Err(DeviceError::new(DeviceErrorCause::Refused, message));
+            return Err(refused(format!("grant {} is another one by now", grant.number)));
+        }
+        if grant.number < self.ended_below || self.ended.contains(&grant.number) {
+            return Err(refused(format!("grant {} has ended", grant.number)));
         }
         let place_count = added.place_count();
         while let Some(oldest) = self.held.keys().next().copied()
@@ -83,8 +93,16 @@ impl Grants {
         Ok(())
     }
 
-    /// Ends the grant `number`, if it is held.
+    /// Ends the grant `number`, also if it comes only later.
     pub(crate) fn end(&mut self, number: u64) {
+        if number >= self.ended_below {
+            self.ended.insert(number);
+        }
+        while self.ended.len() > ENDED_MAX
+            && let Some(first) = self.ended.pop_first()
+        {
+            self.ended_below = first.saturating_add(1);
+        }
         if let Some(held) = self.held.remove(&number) {
             self.place_count = self.place_count.saturating_sub(held.place_count());
             held.has_ended.send_replace(true);
@@ -148,6 +166,10 @@ impl HeldGrant {
     fn place_count(&self) -> usize {
         self.extents.run_count() + self.outputs.len()
     }
+}
+
+fn refused(message: String) -> DeviceError {
+    DeviceError::new(DeviceErrorCause::Refused, message)
 }
 
 #[cfg(test)]

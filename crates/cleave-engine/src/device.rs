@@ -351,7 +351,7 @@ impl Device {
         // Another device does not belong to this database, and stays so.
         self.compare(&identity)?;
         self.claim(&*link, identity.owner).await?;
-        self.end_grants(&*link).await;
+        self.end_lost_grants(&*link).await;
         Ok(Connection { link, identity: Arc::new(identity) })
     }
 

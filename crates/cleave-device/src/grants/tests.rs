@@ -4,6 +4,8 @@ use cleave_media::BlockAddress;
 
 use super::*;
 
+mod life;
+
 const OWNER: Ownership = Ownership { database: [1; 16], epoch: 1, incarnation: 1 };
 
 fn extent(start: u64, block_count: u32) -> Extent {
@@ -32,6 +34,26 @@ fn a_grant_is_found_by_number_and_secret_until_it_ends() {
     assert!(held.has_ended() && !held.may_read(extent(2, 1)) && !held.may_attach(5, 1));
     assert!(grants.find(1, &secret(7)).is_none());
     assert_eq!(grants.place_count, 0);
+}
+
+#[test]
+fn a_grant_that_has_ended_is_not_given_again() {
+    let mut grants = Grants::of(OWNER);
+    grants.add(grant(1, &[extent(0, 8)])).unwrap();
+    // The second one is ended before it is given.
+    [1, 2].into_iter().for_each(|number| grants.end(number));
+    for number in [1, 2] {
+        let error = grants.add(grant(number, &[extent(0, 8)])).unwrap_err();
+        assert_eq!(error.cause, DeviceErrorCause::Refused);
+    }
+    assert!(grants.held.is_empty());
+    grants.add(grant(3, &[extent(0, 8)])).unwrap();
+    (10..10 + 2 * ENDED_MAX as u64).for_each(|number| grants.end(number));
+    assert_eq!(grants.ended.len(), ENDED_MAX);
+    assert!(grants.add(grant(2, &[])).is_err() && grants.add(grant(11, &[])).is_err());
+    // One that is still held is what it was.
+    grants.add(grant(3, &[extent(0, 8)])).unwrap();
+    assert!(grants.find(3, &secret(7)).is_some());
 }
 
 #[test]

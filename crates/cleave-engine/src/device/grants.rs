@@ -1,12 +1,14 @@
 //! What the host lets another device have on this one: the blocks that a fragment reads there, and outputs of runs, in;
 //! an address with a secret out, for as long as the grant is held.
 //!
-//! Invariant: a grant is ended when it is dropped, whatever became of its run. Where that cannot be told to the device,
-//! the next connection to it tells it, and it ends there with this incarnation at the latest. The device's token stays
+//! Invariant: a grant is ended when it is dropped, whatever became of its run. Where the device does not hear that, it is
+//! told over the next connection; the grant ends there with this incarnation at the latest. The device's token stays
 //! here.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cleave_catalog::catalog::{DeviceKind, RemoteDevice};
 use cleave_catalog::error::Result;
@@ -15,29 +17,19 @@ use cleave_fragment::command::peers::GRANTED_MAX;
 use cleave_fragment::command::{Command, Grant, PeerAddress, PeerSecret, Reply, Request};
 use cleave_fragment::link::Link;
 use cleave_media::{Extent, random_bytes};
+use futures::future::join_all;
 use tokio::runtime::Handle;
 
 use super::Device;
+
+/// Most grants of which is noted that the device may not know their end.
+const ENDING_MAX: usize = 1024;
 
 /// A grant on a device, which ends when this is dropped.
 #[derive(Debug)]
 pub struct DeviceGrant {
     device: Arc<Device>,
     number: u64,
-}
-
-/// Grants that are over here, and of which the device has not said that it knows.
-#[derive(Debug, Default)]
-pub(super) struct EndingGrants(Mutex<Vec<u64>>);
-
-impl EndingGrants {
-    fn remove(&self, number: u64) {
-        self.lock().retain(|ending| *ending != number);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Device {
@@ -66,7 +58,7 @@ impl Device {
         // Unique among its grants, as each is a command.
         let number = self.header().sequence;
         let given = DeviceGrant { device: Arc::clone(self), number };
-        let action = "let another device in";
+        let action = "let another device read pages";
         let grant = Grant { number, secret: secret.clone(), extents, outputs };
         match self.call_within(self.timeout(), action, Request::Grant(grant)).await? {
             Reply::Done => {}
@@ -77,23 +69,24 @@ impl Device {
     }
 
     async fn end_grant(&self, number: u64) {
-        // First, so that a connection that is made meanwhile knows it.
-        self.ending_grants.lock().push(number);
+        self.ending_grants.add(number);
         let request = Request::EndGrant { number };
-        if self.call_within(self.timeout(), "end a grant", request).await.is_ok() {
+        // Nobody waits for it, however long it takes.
+        if self.call_within(Duration::MAX, "end a grant", request).await.is_ok() {
             self.ending_grants.remove(number);
         }
     }
 
-    /// Ends over `link`, which is new, the grants of whose end the device may not have heard.
-    pub(super) async fn end_grants(&self, link: &dyn Link) {
-        let ending = self.ending_grants.lock().clone();
-        for number in ending {
+    /// Ends over `link`, which is a new one, the grants whose end may have been lost with others.
+    pub(super) async fn end_lost_grants(&self, link: &dyn Link) {
+        let numbers: Vec<u64> = self.ending_grants.lock().iter().copied().collect();
+        let ending = numbers.into_iter().map(|number| async move {
             let command = Command::new(self.header(), Request::EndGrant { number });
             if link.call(command).await.is_ok() {
                 self.ending_grants.remove(number);
             }
-        }
+        });
+        join_all(ending).await;
     }
 }
 
@@ -103,6 +96,28 @@ impl Drop for DeviceGrant {
         let (device, number) = (Arc::clone(&self.device), self.number);
         // Detached on purpose: nobody waits for it.
         drop(runtime.spawn(async move { device.end_grant(number).await }));
+    }
+}
+
+/// Numbers of the grants whose end the device may not have heard.
+#[derive(Debug, Default)]
+pub(super) struct EndingGrants(Mutex<BTreeSet<u64>>);
+
+impl EndingGrants {
+    fn add(&self, number: u64) {
+        let mut numbers = self.lock();
+        numbers.insert(number);
+        if numbers.len() > ENDING_MAX {
+            numbers.pop_first();
+        }
+    }
+
+    fn remove(&self, number: u64) {
+        self.lock().remove(&number);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
