@@ -58,6 +58,11 @@ impl Grants {
         Self { owner, held, place_count: 0, ended, ended_below: 0 }
     }
 
+    /// How many are held.
+    pub(crate) fn count(&self) -> usize {
+        self.held.len()
+    }
+
     /// Adds `grant`; one that is held already changes nothing.
     ///
     /// # Errors

@@ -41,5 +41,6 @@ pub mod serve;
 pub use command_line::main_with_args;
 pub use node::Node;
 pub use owner_record::{OwnerRecord, OwnerRecordError};
+pub use peers::PeerConnector;
 pub use runtime::{Runtime, RuntimeError, RuntimeOptions};
 pub use serve::{ListenOptions, Listener, LocalListener, LocalOptions, ServeError};

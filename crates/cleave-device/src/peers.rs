@@ -3,6 +3,7 @@
 //! ```text
 //!   a device's id ─┬─ is no peer, or one of this node ─▶ EmbeddedLink ─▶ the engine of this process, itself too
 //!                  └─ is a peer with an address ───────▶ ConnectedLink ─▶ TLS ─▶ hello: number, secret of the grant
+//!                                                        or what a PeerConnector makes, in a simulation
 //! ```
 //!
 //! 1. [`PeerLinks::link`] finds the link. Runs that show the same grant share one, which is closed when the last of
@@ -30,7 +31,6 @@ use cleave_fragment::command::{
 use cleave_fragment::ending::end_in_background;
 use cleave_fragment::link::{
     ConnectedLink, DeviceService, EmbeddedLink, Link, LinkError, RemoteAddress, SlotSender,
-    dial_simulated,
 };
 use cleave_fragment::waiting::{spawn_blocking, timeout};
 use cleave_media::simulation;
@@ -52,10 +52,21 @@ const READ_BYTES: u64 = 8 << 20;
 /// How long another device may take to answer a read.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
+/// Makes the links of one device to others in the place of TCP: for simulations.
+pub trait PeerConnector: Send + Sync + fmt::Debug {
+    /// The link to the device at `address`, which shows there the grant that the address names. It connects when it is
+    /// first used, and again after a connection was lost.
+    ///
+    /// # Errors
+    /// Those of an address that cannot be used.
+    fn connect(&self, address: &PeerAddress) -> Result<Arc<dyn Link>, LinkError>;
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct PeerLinks {
     engine: NodeEngine,
+    connector: Option<Arc<dyn PeerConnector>>,
     /// Those that runs hold.
     links: Mutex<Vec<(PeerAddress, Weak<dyn Link>)>>,
     /// For the tasks of connections; None: there was none yet.
@@ -63,9 +74,15 @@ pub(crate) struct PeerLinks {
 }
 
 impl PeerLinks {
-    /// No links yet, of the device that `engine` is.
-    pub(crate) fn of(engine: NodeEngine) -> Self {
-        Self { engine, links: Mutex::default(), thread: Mutex::default() }
+    /// No links yet, of the device that `engine` is; they are made by `connector`, or over TCP.
+    pub(crate) fn of(engine: NodeEngine, connector: Option<Arc<dyn PeerConnector>>) -> Self {
+        Self { engine, connector, links: Mutex::default(), thread: Mutex::default() }
+    }
+
+    /// Links to other machines that runs hold.
+    pub(crate) fn count(&self) -> usize {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links.iter().filter(|(_, link)| link.strong_count() > 0).count()
     }
 
     /// The link to the device `id` for the run of `request`, which says how it is reached; without a word of it, it is
@@ -108,8 +125,8 @@ impl PeerLinks {
             let source = io::Error::other(format!("{LINKS_MAX} links to other devices are open"));
             return Err(no_room(source));
         }
-        let link = match dial_simulated(&at) {
-            Some(link) => link?,
+        let link = match &self.connector {
+            Some(connector) => connector.connect(address)?,
             None => {
                 let thread = self.thread().map_err(no_room)?;
                 ConnectedLink::to_peer(address, thread)? as Arc<dyn Link>

@@ -37,7 +37,7 @@ use crate::device_error::{of_media, of_store};
 use crate::fragment_run::FragmentRun;
 use crate::node::{Node, NodeEngine};
 use crate::owner_record::{OwnerRecord, OwnerRecordError};
-use crate::peers::PeerLinks;
+use crate::peers::{PeerConnector, PeerLinks};
 
 mod execute;
 mod ownership;
@@ -76,6 +76,8 @@ pub struct RuntimeOptions {
     pub block_count_max: u64,
     /// The storage of the device's owner.
     pub owner: OwnerRecord,
+    /// What makes the links to other devices; None: TCP.
+    pub peers: Option<Arc<dyn PeerConnector>>,
 }
 
 impl RuntimeOptions {
@@ -92,6 +94,7 @@ impl RuntimeOptions {
             io_threads: 16,
             block_count_max: 1 << 34,
             owner: OwnerRecord::in_process(),
+            peers: None,
         }
     }
 }
@@ -225,7 +228,7 @@ impl Runtime {
             profiled: profile::Kept::default(),
             history: Arc::new(FilterHistory::new(options.filter_history_bytes)),
             admission: Admission::new(options.fragment_memory_bytes, options.admission_wait),
-            peers: Arc::new(PeerLinks::of(engine.clone())),
+            peers: Arc::new(PeerLinks::of(engine.clone(), options.peers.clone())),
             engine,
             threads: Threads { io, fragments },
             options,
@@ -238,6 +241,13 @@ impl Runtime {
     /// The media that it serves.
     pub fn media(&self) -> &Arc<dyn Media> {
         &self.media
+    }
+
+    /// What it holds for other devices and of them: grants that have not ended, and links that runs use.
+    pub async fn held_for_peers(&self) -> (usize, usize) {
+        let grants =
+            self.owner.read().await.as_ref().map_or(0, |owner| owner.lock_grants().count());
+        (grants, self.peers.count())
     }
 
     /// The page cache of its process.
