@@ -7,7 +7,8 @@
 //! 2. [`media`]: blocks with live and durable contents, which fail, tear and lose writes. [`files`]: the same for the
 //!    host's own files.
 //! 3. [`machine`]: a remote device, which is killed, loses power and comes back; in some seeds two, with the copies of
-//!    a mirror. [`link`]: the link to it, which delays, loses and repeats commands and replies.
+//!    a mirror. [`link`]: the link to it, which delays, loses and repeats commands and replies. `peers`: the links of
+//!    machines to each other, over which pages and rows go.
 //! 4. [`model`]: the expected content of the database. [`workload`]: statements and blocks, with their effect on it.
 //! 5. [`run`]: one seed: statements, faults, crashes, and the comparison with the model after each.
 //!
@@ -24,7 +25,6 @@
 //!
 //! Deliberately absent: TCP, TLS and frames, which have fuzzers and tests of their own; persistent bit rot, which is an
 //! error forever and not a state to recover from.
-//! is an error forever and not a state to return from.
 
 pub mod executor;
 pub mod files;
@@ -32,6 +32,7 @@ pub mod link;
 pub mod machine;
 pub mod media;
 pub mod model;
+mod peers;
 pub mod run;
 pub mod workload;
 pub mod world;

@@ -1,4 +1,5 @@
-//! The link to a remote machine: a [`Link`] over which commands and replies are late, lost or served twice.
+//! The link to a remote machine, of a host or of another machine: a [`Link`] over which commands and replies are late,
+//! lost or served twice.
 //!
 //! ```text
 //!  call ─▶ wait ─▶ (lost? twice? late?) ─▶ Runtime::call ─▶ wait ─▶ (lost?) ─▶ reply
@@ -10,7 +11,10 @@
 //! executes it even if nobody gets the reply. Commands under way overtake each other, since each waits by itself; slots
 //! of one run do not.
 //!
-//! Invariant: a host without power sends nothing and receives nothing.
+//! Who speaks is the host, to whom the machine's device itself answers, or a `Peer`, to whom what its grant is good for
+//! does. Messages between machines may also wait because the network carries none in their direction.
+//!
+//! Invariant: a host without power, and a device whose process has ended, send nothing and receive nothing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,16 +31,19 @@ use cleave_fragment::link::{
 };
 use cleave_fragment::row_locks::HostedJob;
 use cleave_fragment::waiting::sleep;
-use futures::future::{Either, select};
+use futures::future::{Either, select, select_all};
 use tokio::sync::watch;
 
 use crate::machine::Machine;
+use crate::peers::Peer;
 use crate::world::{self, LinkFault};
 
-/// How often a message looks whether its machine still hangs.
+/// How often a message that is held up looks whether it still is.
 const HANG_STEP: Duration = Duration::from_millis(500);
 /// The text of a [`DeviceError`] that stands for a lost connection.
 const LOST: &str = "simulated: lost";
+/// That of one which stands for a grant that the device does not have.
+const NOT_LET_IN: &str = "simulated: not let in";
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -56,9 +63,18 @@ impl SimLink {
             let source = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
             return Err(LinkError::Connect { address: address_of(machine), source });
         }
-        let way = Arc::new(Way { machine: Arc::clone(machine) });
+        Ok(Self::over(Way { machine: Arc::clone(machine), from: Speaker::Host }))
+    }
+
+    /// A link of `peer` to `machine`, whether or not that is running.
+    pub(crate) fn between(peer: Peer, machine: Arc<Machine>) -> Arc<dyn Link> {
+        Self::over(Way { machine, from: Speaker::Peer(Arc::new(peer)) })
+    }
+
+    fn over(way: Way) -> Arc<dyn Link> {
+        let way = Arc::new(way);
         let streams = EmbeddedLink::new(Arc::clone(&way) as Arc<dyn DeviceService>, None);
-        Ok(Arc::new(Self { way, streams }))
+        Arc::new(Self { way, streams })
     }
 }
 
@@ -105,7 +121,7 @@ impl SimLink {
             LinkError::Device { source, .. } => self.link_error(source),
             other => other,
         };
-        if matches!(error, LinkError::Lost { .. }) {
+        if matches!((&error, &self.way.from), (LinkError::Lost { .. }, Speaker::Host)) {
             // The device may have it: a later connection releases it.
             self.way.steer(Command::new(header, Request::Release));
         }
@@ -113,10 +129,10 @@ impl SimLink {
     }
 
     fn link_error(&self, error: DeviceError) -> LinkError {
-        if error.message == LOST {
-            self.way.lost()
-        } else {
-            LinkError::Device { device: self.device(), source: error }
+        match error.message.as_str() {
+            LOST => self.way.lost(),
+            NOT_LET_IN => LinkError::Unauthenticated { address: self.device() },
+            _ => LinkError::Device { device: self.device(), source: error },
         }
     }
 }
@@ -129,40 +145,129 @@ fn lost_on_the_way() -> DeviceError {
     DeviceError::new(DeviceErrorCause::Io, LOST)
 }
 
-/// The network between the host and a machine, and the machine's entrance.
+/// The network between who speaks and a machine, and the machine's entrance.
+#[derive(Clone)]
 struct Way {
     machine: Arc<Machine>,
+    from: Speaker,
+}
+
+#[derive(Clone)]
+enum Speaker {
+    Host,
+    /// The device of another machine.
+    Peer(Arc<Peer>),
+}
+
+/// To the machine, or from it.
+#[derive(Clone, Copy)]
+enum Direction {
+    There,
+    Back,
+}
+
+/// The connection that a message is on: it ends when one of the counts of what broke goes up.
+struct Connection {
+    ends: Vec<watch::Receiver<u64>>,
+    counts: Vec<u64>,
+}
+
+impl Connection {
+    fn of(ends: Vec<watch::Receiver<u64>>) -> Self {
+        let counts = ends.iter().map(|end| *end.borrow()).collect();
+        Self { ends, counts }
+    }
+
+    /// Waits for its end.
+    async fn end(&mut self) {
+        let ends = self.ends.iter_mut().map(|end| Box::pin(end.changed()));
+        drop(select_all(ends).await);
+    }
 }
 
 impl Way {
+    /// The connection that is there now.
+    fn connection(&self) -> Connection {
+        Connection::of(match &self.from {
+            Speaker::Host => vec![self.machine.connection()],
+            Speaker::Peer(peer) => {
+                vec![self.machine.peer_connections(), peer.machine_connections(), peer.connection()]
+            }
+        })
+    }
+
     /// Waits for the travel time of a message.
     ///
     /// # Errors
     /// If the connection breaks meanwhile.
-    async fn travel(&self, connection: &mut watch::Receiver<u64>) -> Result<(), DeviceError> {
+    async fn travel(
+        &self,
+        connection: &mut Connection,
+        direction: Direction,
+    ) -> Result<(), DeviceError> {
         let mut delay = Duration::from_micros(10 + world::below(500));
         if world::happens(|rates| rates.long_delay) {
             delay += Duration::from_millis(world::below(2000));
         }
         unless_broken(connection, sleep(delay)).await?;
-        while !self.machine.hangs_for().is_zero() {
+        while !self.held_up_for(direction).is_zero() {
             // It may go on earlier.
-            let moment = self.machine.hangs_for().min(HANG_STEP);
+            let moment = self.held_up_for(direction).min(HANG_STEP);
             unless_broken(connection, sleep(moment)).await?;
         }
-        if world::with(world::SimWorld::host_has_power) { Ok(()) } else { Err(lost_on_the_way()) }
+        if self.is_there() { Ok(()) } else { Err(lost_on_the_way()) }
+    }
+
+    /// How long messages in `direction` wait from now on.
+    fn held_up_for(&self, direction: Direction) -> Duration {
+        let hangs = self.machine.hangs_for();
+        let Speaker::Peer(peer) = &self.from else { return hangs };
+        let (own, other) = (peer.machine().name(), self.machine.name());
+        let (from, to) = match direction {
+            Direction::There => (own, other),
+            Direction::Back => (other, own),
+        };
+        let cut = world::with(|world| world.cut_for(from, to));
+        hangs.max(peer.machine().hangs_for()).max(cut)
+    }
+
+    /// Whether who speaks is still there.
+    fn is_there(&self) -> bool {
+        match &self.from {
+            Speaker::Host => world::with(world::SimWorld::host_has_power),
+            Speaker::Peer(peer) => peer.is_running(),
+        }
+    }
+
+    /// The fault of the message that is sent now, if it is one that is to have one.
+    fn fault(&self) -> Option<LinkFault> {
+        match self.from {
+            Speaker::Host => world::with(world::SimWorld::link_command),
+            Speaker::Peer(_) => world::with(world::SimWorld::peer_command),
+        }
+    }
+
+    /// The same of one that is no command: those of devices count, too.
+    fn fault_of_message(&self) -> Option<LinkFault> {
+        match self.from {
+            Speaker::Host => None,
+            Speaker::Peer(_) => self.fault(),
+        }
     }
 
     /// Breaks the connection of the message under way.
     fn lose(&self, what: &str) -> DeviceError {
-        world::log(format_args!("link: {what} is lost"));
-        self.machine.break_connections();
+        self.log(format_args!("{what} is lost"));
+        match &self.from {
+            Speaker::Host => self.machine.break_host_connections(),
+            Speaker::Peer(peer) => peer.break_connection(),
+        }
         lost_on_the_way()
     }
 
     /// Cuts the power of the machine that has the message.
     fn die(&self, what: &str) -> DeviceError {
-        world::log(format_args!("link: {what} is lost with the machine"));
+        self.log(format_args!("{what} is lost with the machine"));
         self.machine.kill(true);
         lost_on_the_way()
     }
@@ -172,17 +277,105 @@ impl Way {
         LinkError::Lost { address: address_of(&self.machine), detail }
     }
 
-    fn device(&self) -> Result<Arc<cleave_device::Runtime>, DeviceError> {
-        self.machine.runtime().ok_or_else(lost_on_the_way)
+    /// What serves the messages of the connection whose `counts` these are.
+    fn device(&self, counts: &[u64]) -> Result<Arc<dyn DeviceService>, DeviceError> {
+        let device = self.machine.runtime().ok_or_else(lost_on_the_way)?;
+        let Speaker::Peer(peer) = &self.from else {
+            return Ok(device as Arc<dyn DeviceService>);
+        };
+        let let_in = peer.let_in(counts, device);
+        let_in.ok_or_else(|| DeviceError::new(DeviceErrorCause::Unauthenticated, NOT_LET_IN))
+    }
+
+    /// Has `command` served after a while, for nobody. A host's command may come to a later process of the device, but
+    /// not a grant: only the process that was told knows which ones have ended. One of a peer comes to that process
+    /// alone.
+    fn serve_late(&self, command: Command, counts: Vec<u64>) {
+        let (way, start) = (self.clone(), self.machine.start_number());
+        let is_of_process =
+            matches!(self.from, Speaker::Peer(_)) || matches!(command.request, Request::Grant(_));
+        let late = Duration::from_millis(world::below(1500));
+        detached(async move {
+            sleep(late).await;
+            if is_of_process && way.machine.start_number() != start {
+                return;
+            }
+            if let Ok(device) = way.device(&counts) {
+                way.machine.log(format_args!("hears late: {}", name_of(&command)));
+                let outcome = device.call(command).await;
+                way.machine.log(format_args!("answers nobody: {}", outcome_of(&outcome)));
+            }
+        });
+    }
+
+    /// Lets a listener that is gone attach to an output, in the place of one that may have come since.
+    fn attach_late(&self, request: Execute, counts: Vec<u64>) {
+        let (way, start) = (self.clone(), self.machine.start_number());
+        let late = Duration::from_millis(world::below(1500));
+        detached(async move {
+            sleep(late).await;
+            if way.machine.start_number() == start
+                && let Ok(device) = way.device(&counts)
+            {
+                way.machine.log(format_args!("hears late: execute run {}", request.header.run));
+                let (unheard, _) = SlotSender::channel(SlotForm::Encoded);
+                drop(device.execute(request, unheard).await);
+            }
+        });
+    }
+
+    /// Sends what needs no answer to another device. It is lost with its connection alone, overtakes others, and may
+    /// come twice.
+    fn steer_peer(&self, command: Command) {
+        let (way, mut connection, fault) = (self.clone(), self.connection(), self.fault());
+        detached(async move {
+            if way.travel(&mut connection, Direction::There).await.is_err() {
+                return;
+            }
+            let name = name_of(&command);
+            let twice = match fault {
+                Some(LinkFault::DiesBefore | LinkFault::DiesAfter) => {
+                    drop(way.die(&name));
+                    return;
+                }
+                Some(LinkFault::Lost | LinkFault::Unheard | LinkFault::Late) => {
+                    drop(way.lose(&name));
+                    return;
+                }
+                _ if world::happens(|rates| rates.command_lost) => {
+                    drop(way.lose(&name));
+                    return;
+                }
+                Some(LinkFault::Twice) => true,
+                None => world::happens(|rates| rates.command_twice),
+            };
+            let Ok(device) = way.device(&connection.counts) else { return };
+            way.machine.log(format_args!("is steered: {name}"));
+            if twice {
+                device.steer(command.clone());
+            }
+            device.steer(command);
+        });
+    }
+
+    /// Writes into the trace what becomes of a message.
+    fn log(&self, what: impl fmt::Display) {
+        match &self.from {
+            Speaker::Host => world::log(format_args!("link: {what}")),
+            Speaker::Peer(peer) => {
+                let (from, to) = (peer.machine().name(), self.machine.name());
+                world::log(format_args!("{from} to {to}: {what}"));
+            }
+        }
     }
 }
 
 /// The result of `work`, unless the connection breaks first.
 async fn unless_broken<T>(
-    connection: &mut watch::Receiver<u64>,
+    connection: &mut Connection,
     work: impl Future<Output = T>,
 ) -> Result<T, DeviceError> {
-    let (broken, work) = (std::pin::pin!(connection.changed()), std::pin::pin!(work));
+    let (broken, work) = (std::pin::pin!(connection.end()), std::pin::pin!(work));
     match select(broken, work).await {
         Either::Left(_) => Err(lost_on_the_way()),
         Either::Right((output, _)) => Ok(output),
@@ -192,11 +385,11 @@ async fn unless_broken<T>(
 #[async_trait]
 impl DeviceService for Way {
     async fn call(&self, command: Command) -> Result<Reply, DeviceError> {
-        let mut connection = self.machine.connection();
+        let mut connection = self.connection();
         let name = name_of(&command);
-        world::log(format_args!("link: ▶ {name}"));
-        let fault = world::with(world::SimWorld::link_command);
-        self.travel(&mut connection).await?;
+        self.log(format_args!("▶ {name}"));
+        let fault = self.fault();
+        self.travel(&mut connection, Direction::There).await?;
         if fault == Some(LinkFault::Lost) || world::happens(|rates| rates.command_lost) {
             return Err(self.lose(&name));
         }
@@ -204,20 +397,10 @@ impl DeviceService for Way {
             return Err(self.die(&name));
         }
         if fault == Some(LinkFault::Late) || world::happens(|rates| rates.command_late) {
-            let machine = Arc::clone(&self.machine);
-            let late = Duration::from_millis(world::below(1500));
-            let again = command.clone();
-            detached(async move {
-                sleep(late).await;
-                if let Some(device) = machine.runtime() {
-                    machine.log(format_args!("hears late: {}", name_of(&again)));
-                    let outcome = device.call(again).await;
-                    machine.log(format_args!("answers nobody: {}", outcome_of(&outcome)));
-                }
-            });
+            self.serve_late(command, connection.counts.clone());
             return Err(self.lose(&name));
         }
-        let device = self.device()?;
+        let device = self.device(&connection.counts)?;
         // On the device, whatever becomes of the connection.
         let twice = fault == Some(LinkFault::Twice) || world::happens(|rates| rates.command_twice);
         let machine = Arc::clone(&self.machine);
@@ -233,11 +416,14 @@ impl DeviceService for Way {
         if fault == Some(LinkFault::DiesAfter) {
             return Err(self.die(&format!("the reply to {name}")));
         }
-        self.travel(&mut connection).await?;
+        self.travel(&mut connection, Direction::Back).await?;
         if fault == Some(LinkFault::Unheard) || world::happens(|rates| rates.reply_lost) {
             return Err(self.lose(&format!("the reply to {name}")));
         }
-        world::log(format_args!("link: ◀ {name}: {}", outcome_of(&reply)));
+        self.log(format_args!("◀ {name}: {}", outcome_of(&reply)));
+        if let (Speaker::Peer(_), Ok(Reply::Read(_))) = (&self.from, &reply) {
+            world::with(world::SimWorld::note_pages_of_peer);
+        }
         reply
     }
 
@@ -246,19 +432,25 @@ impl DeviceService for Way {
         request: Execute,
         slots: SlotSender,
     ) -> Result<arrow::datatypes::SchemaRef, DeviceError> {
-        let mut connection = self.machine.connection();
+        let mut connection = self.connection();
         // Neither its checksum nor its size: DataFusion numbers filters in flight randomly.
         let name = format!("execute run {}", request.header.run);
-        world::log(format_args!("link: ▶ {name}"));
-        let fault = world::with(world::SimWorld::link_command);
-        self.travel(&mut connection).await?;
+        self.log(format_args!("▶ {name}"));
+        let fault = self.fault();
+        self.travel(&mut connection, Direction::There).await?;
         if fault == Some(LinkFault::Lost) || world::happens(|rates| rates.command_lost) {
             return Err(self.lose(&name));
         }
         if fault == Some(LinkFault::DiesBefore) {
             return Err(self.die(&name));
         }
-        let device = self.device()?;
+        if let Speaker::Peer(_) = &self.from
+            && (fault == Some(LinkFault::Late) || world::happens(|rates| rates.command_late))
+        {
+            self.attach_late(request, connection.counts.clone());
+            return Err(self.lose(&name));
+        }
+        let device = self.device(&connection.counts)?;
         let form = if world::below(2) == 0 { SlotForm::Encoded } else { SlotForm::Batches };
         let (sender, mut events) = SlotSender::channel(form);
         let twice = fault == Some(LinkFault::Twice) || world::happens(|rates| rates.command_twice);
@@ -276,29 +468,39 @@ impl DeviceService for Way {
         if fault == Some(LinkFault::DiesAfter) {
             return Err(self.die(&format!("the answer to {name}")));
         }
-        self.travel(&mut connection).await?;
+        self.travel(&mut connection, Direction::Back).await?;
         let is_unheard = fault == Some(LinkFault::Unheard);
         if is_unheard || world::happens(|rates| rates.reply_lost) {
             return Err(self.lose(&format!("the answer to {name}")));
         }
-        world::log(format_args!("link: ◀ {name}: {}", error_of(accepted.as_ref().err())));
+        self.log(format_args!("◀ {name}: {}", error_of(accepted.as_ref().err())));
         let schema = accepted?;
-        let way = Self { machine: Arc::clone(&self.machine) };
+        if let Speaker::Peer(_) = &self.from {
+            world::with(world::SimWorld::note_rows_of_peer);
+        }
+        let way = self.clone();
         detached(async move {
             loop {
                 let event = unless_broken(&mut connection, events.recv()).await;
                 let arrived = match event {
                     Ok(None) => return,
-                    Ok(Some(event)) => way.travel(&mut connection).await.map(|()| event),
+                    Ok(Some(event)) => {
+                        way.travel(&mut connection, Direction::Back).await.map(|()| event)
+                    }
                     Err(error) => Err(error),
                 };
-                let arrived = arrived.and_then(|event| {
-                    let is_lost = world::happens(|rates| rates.reply_lost);
-                    if is_lost { Err(way.lose("a slot")) } else { Ok(event) }
+                let arrived = arrived.and_then(|event| match way.fault_of_message() {
+                    Some(LinkFault::DiesBefore | LinkFault::DiesAfter) => Err(way.die("a slot")),
+                    Some(LinkFault::Lost | LinkFault::Unheard | LinkFault::Late) => {
+                        Err(way.lose("a slot"))
+                    }
+                    _ if world::happens(|rates| rates.reply_lost) => Err(way.lose("a slot")),
+                    // Slots of a connection come once.
+                    Some(LinkFault::Twice) | None => Ok(event),
                 });
                 match arrived {
                     Ok(event) => {
-                        world::log(format_args!("link: ◀ {}", event_of(&event)));
+                        way.log(format_args!("◀ {}", event_of(&event)));
                         slots.send(event);
                     }
                     Err(_) => {
@@ -312,6 +514,9 @@ impl DeviceService for Way {
     }
 
     fn steer(&self, command: Command) {
+        if let Speaker::Peer(_) = &self.from {
+            return self.steer_peer(command);
+        }
         // Neither waits for an answer, and a later connection repeats what an earlier one lost.
         let machine = Arc::clone(&self.machine);
         let delay = Duration::from_micros(10 + world::below(2000));

@@ -4,7 +4,8 @@
 //! finds its media gone.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use cleave_device::{OwnerRecord, Runtime, RuntimeOptions};
@@ -12,6 +13,7 @@ use cleave_media::{Clock, Media, SystemClock};
 use tokio::sync::watch;
 
 use crate::media::SimMedia;
+use crate::peers::SimPeers;
 use crate::world::{self, Disk};
 
 /// Identity of the remote device.
@@ -29,8 +31,13 @@ pub struct Machine {
     runtime: Mutex<Option<Arc<Runtime>>>,
     /// Durable before every answer, so it survives every restart.
     owner: OwnerRecord,
-    /// Counts how often connections to it broke.
+    /// Counts how often the host's connections to it broke.
     connection: watch::Sender<u64>,
+    /// The same of those between it and other machines.
+    peer_connections: watch::Sender<u64>,
+    /// How often its device was started.
+    starts: AtomicU64,
+    me: Weak<Self>,
     /// Until then, no message comes to it or from it.
     hangs_until: Mutex<Duration>,
 }
@@ -55,15 +62,19 @@ impl Machine {
     }
 
     fn start_on(name: &'static str, identity: [u8; 16], disk: Disk) -> Arc<Self> {
-        let machine = Arc::new(Self {
+        let machine = Arc::new_cyclic(|me| Self {
             name,
             identity,
             media: SimMedia::on(name, disk),
             runtime: Mutex::default(),
             owner: OwnerRecord::in_process(),
             connection: watch::Sender::new(0),
+            peer_connections: watch::Sender::new(0),
+            starts: AtomicU64::new(0),
+            me: Weak::clone(me),
             hangs_until: Mutex::default(),
         });
+        world::with(|world| world.enter(&machine));
         machine.boot();
         machine
     }
@@ -89,8 +100,12 @@ impl Machine {
         }
         self.log("starts");
         let media = self.media.attach() as Arc<dyn Media>;
-        let options =
-            RuntimeOptions { owner: self.owner.clone(), ..runtime_options(self.identity) };
+        let start = self.starts.fetch_add(1, Ordering::Relaxed) + 1;
+        let options = RuntimeOptions {
+            owner: self.owner.clone(),
+            peers: Some(Arc::new(SimPeers::of(Weak::clone(&self.me), start))),
+            ..runtime_options(self.identity)
+        };
         *runtime = Some(Runtime::new(media, options).expect("a device starts"));
     }
 
@@ -134,10 +149,26 @@ impl Machine {
         self.hangs_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Breaks every connection to it.
+    /// Breaks every connection to it, and those that it has made to others.
     pub fn break_connections(&self) {
+        self.break_host_connections();
+        self.peer_connections.send_modify(|count| *count += 1);
+    }
+
+    /// Breaks the host's connections to it.
+    pub(crate) fn break_host_connections(&self) {
         self.log("connections break");
         self.connection.send_modify(|count| *count += 1);
+    }
+
+    /// How often its device was started.
+    pub(crate) fn start_number(&self) -> u64 {
+        self.starts.load(Ordering::Relaxed)
+    }
+
+    /// Whether the device of the start of this number is running.
+    pub(crate) fn is_running_since(&self, start: u64) -> bool {
+        self.runtime().is_some() && self.start_number() == start
     }
 
     /// The device, if it is running.
@@ -145,9 +176,16 @@ impl Machine {
         self.lock().clone()
     }
 
-    /// A receiver that changes when the present connection breaks.
+    /// A receiver that changes when the host's present connection breaks.
     pub fn connection(&self) -> watch::Receiver<u64> {
         let mut receiver = self.connection.subscribe();
+        receiver.mark_unchanged();
+        receiver
+    }
+
+    /// A receiver that changes when the present connections between it and other machines break.
+    pub(crate) fn peer_connections(&self) -> watch::Receiver<u64> {
+        let mut receiver = self.peer_connections.subscribe();
         receiver.mark_unchanged();
         receiver
     }

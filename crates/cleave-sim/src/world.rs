@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::rc::Rc;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use cleave_media::files::Files;
 use cleave_media::simulation::World;
 
 use crate::files::SimFiles;
+use crate::machine::Machine;
 
 /// Simulated time after which a run counts as hanging.
 const LIMIT: Duration = Duration::from_secs(3600);
@@ -100,6 +102,15 @@ impl LinkFault {
         [Self::Lost, Self::Unheard, Self::Late, Self::Twice, Self::DiesBefore, Self::DiesAfter];
 }
 
+/// What devices have had from each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PeersServed {
+    /// Reads of pages that were answered.
+    pub reads: u64,
+    /// Outputs of runs that were attached to.
+    pub outputs: u64,
+}
+
 /// The fault at the beginning of a protocol step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepFault {
@@ -130,9 +141,17 @@ pub struct SimWorld {
     step_fuse: Cell<Option<(&'static str, StepFault)>>,
     /// Whether media acknowledge a sync without doing it.
     media_lies: Cell<bool>,
-    /// How many commands have been sent, and the fault of one of them.
+    /// How many commands hosts have sent, and devices to each other, and the fault of one of them.
     command_count: Cell<u64>,
     link_fuse: Cell<Option<(u64, LinkFault)>>,
+    peer_command_count: Cell<u64>,
+    peer_fuse: Cell<Option<(u64, LinkFault)>>,
+    /// Reads that devices answered one another, and outputs that they let one another attach to.
+    peers_served: Cell<PeersServed>,
+    /// The machines, which others find by their names.
+    machines: RefCell<Vec<Weak<Machine>>>,
+    /// Until when no message goes from one machine to another.
+    cuts: RefCell<BTreeMap<(&'static str, &'static str), Duration>>,
     /// Whether commands are neither counted nor fail.
     link_rests: Cell<bool>,
     /// Free bytes of each disk; None if unlimited.
@@ -193,6 +212,11 @@ impl SimWorld {
             media_lies: Cell::default(),
             command_count: Cell::default(),
             link_fuse: Cell::default(),
+            peer_command_count: Cell::default(),
+            peer_fuse: Cell::default(),
+            peers_served: Cell::default(),
+            machines: RefCell::default(),
+            cuts: RefCell::default(),
             link_rests: Cell::default(),
             room: Default::default(),
             files: SimFiles::new(directory),
@@ -254,13 +278,85 @@ impl SimWorld {
 
     /// Counts a command over the link, and returns its fault.
     pub(crate) fn link_command(&self) -> Option<LinkFault> {
+        self.counted("the link", &self.command_count, &self.link_fuse)
+    }
+
+    /// Applies `fault` to the command of one device to another with this number, counted from 0.
+    pub fn fail_peers_at(&self, number: u64, fault: LinkFault) {
+        self.peer_fuse.set(Some((number, fault)));
+    }
+
+    /// How many commands devices have sent to each other, except while links rest.
+    pub fn peer_command_count(&self) -> u64 {
+        self.peer_command_count.get()
+    }
+
+    /// Counts a command of one device to another, and returns its fault.
+    pub(crate) fn peer_command(&self) -> Option<LinkFault> {
+        self.counted("a link between devices", &self.peer_command_count, &self.peer_fuse)
+    }
+
+    fn counted(
+        &self,
+        what: &str,
+        count: &Cell<u64>,
+        fuse: &Cell<Option<(u64, LinkFault)>>,
+    ) -> Option<LinkFault> {
         if self.link_rests.get() {
             return None;
         }
-        let number = self.command_count.replace(self.command_count.get() + 1);
-        let (_, fault) = self.link_fuse.get().filter(|(at, _)| *at == number)?;
-        self.log(&format_args!("event: the link fails: {fault:?}"));
+        let number = count.replace(count.get() + 1);
+        let (_, fault) = fuse.get().filter(|(at, _)| *at == number)?;
+        self.log(&format_args!("event: {what} fails: {fault:?}"));
         Some(fault)
+    }
+
+    // ---- the network between machines ----------------------------------------------------------
+
+    /// Adds a machine, which others then find.
+    pub(crate) fn enter(&self, machine: &Arc<Machine>) {
+        self.machines.borrow_mut().push(Arc::downgrade(machine));
+    }
+
+    /// The machine of this name that was added last, if it is still there.
+    pub(crate) fn machine(&self, name: &str) -> Option<Arc<Machine>> {
+        let machines = self.machines.borrow();
+        let mut there = machines.iter().rev().filter_map(Weak::upgrade);
+        there.find(|machine| machine.name() == name)
+    }
+
+    /// Holds up the messages from one machine to the other one for so long, on connections that last.
+    pub fn cut(&self, from: &'static str, to: &'static str, time: Duration) {
+        self.log(&format_args!("event: nothing goes from {from} to {to} for {time:?}"));
+        self.cuts.borrow_mut().insert((from, to), self.now.get() + time);
+    }
+
+    /// Lets all messages go.
+    pub fn heal(&self) {
+        self.cuts.borrow_mut().clear();
+    }
+
+    /// How long nothing goes from the one to the other.
+    pub(crate) fn cut_for(&self, from: &'static str, to: &'static str) -> Duration {
+        let until = self.cuts.borrow().get(&(from, to)).copied().unwrap_or_default();
+        until.saturating_sub(self.now.get())
+    }
+
+    /// What devices have had from each other.
+    pub fn peers_served(&self) -> PeersServed {
+        self.peers_served.get()
+    }
+
+    /// Notes that a device has got pages from another one.
+    pub(crate) fn note_pages_of_peer(&self) {
+        let served = self.peers_served.get();
+        self.peers_served.set(PeersServed { reads: served.reads + 1, ..served });
+    }
+
+    /// Notes that a device takes the rows of an output of another one.
+    pub(crate) fn note_rows_of_peer(&self) {
+        let served = self.peers_served.get();
+        self.peers_served.set(PeersServed { outputs: served.outputs + 1, ..served });
     }
 
     /// Sets the free bytes of a disk; None for unlimited.

@@ -4,6 +4,7 @@
 //! them than CI does. `CLEAVE_SIM_CUTS=COUNT` cuts the power at that many changes of each swept seed, and fails the
 //! link at that many commands; `all` at every one.
 
+mod between_devices;
 mod commit_steps;
 mod lost_devices;
 mod mirrors;
