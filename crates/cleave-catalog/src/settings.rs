@@ -158,7 +158,7 @@ pub struct Settings {
     pub transaction: Option<TransactionModes>,
     /// `dense_aggregates`: aggregates may work on encoded pages.
     pub dense_aggregates: bool,
-    /// `exchange`: whether devices join rows that they send to each other.
+    /// `exchange`: whether devices join and group rows that they send to each other.
     pub exchange: When,
     /// `index_scan`: whether look-ups and scans may go through indexes.
     pub index_scan: When,

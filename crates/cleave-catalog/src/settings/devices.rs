@@ -52,7 +52,7 @@ pub(super) const DEFAULT_DEVICE: Setting = Setting {
 /// `exchange`.
 pub(super) const EXCHANGE: Setting = Setting {
     name: "exchange",
-    description: "Whether devices join rows that they send to each other: on (by cost), off or always",
+    description: "Whether devices join and group rows that they send to each other: on (by cost), off or always",
     values: WHEN,
     get: |settings| when_text(settings.exchange),
     set: |settings, value| settings.exchange = value.when(),

@@ -20,17 +20,17 @@ use crate::support::{assert_no_leak, fresh, row, rows, run, runtime_options, sor
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// A database with three devices.
-struct Three {
-    _directory: tempfile::TempDir,
-    _outside: tempfile::TempDir,
-    served: Vec<Served>,
-    database: Arc<Database>,
-    session: Session,
+pub(crate) struct Three {
+    pub(crate) _directory: tempfile::TempDir,
+    pub(crate) _outside: tempfile::TempDir,
+    pub(crate) served: Vec<Served>,
+    pub(crate) database: Arc<Database>,
+    pub(crate) session: Session,
 }
 
 /// What the third device does not do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refuses {
+pub(crate) enum Refuses {
     Nothing,
     /// It lets no other device in.
     Peers,
@@ -38,6 +38,8 @@ enum Refuses {
     Outputs,
     /// Its runs over rows of others break after their second slot.
     ToGoOn,
+    /// It has no memory for rows of other devices.
+    Memory,
 }
 
 #[derive(Debug)]
@@ -53,6 +55,10 @@ impl DeviceService for Refusing {
         if self.1 == Refuses::Outputs && request.outputs.count() > 1 {
             let message = "rows go to the host alone".to_owned();
             return Err(DeviceError::new(DeviceErrorCause::Refused, message));
+        }
+        if self.1 == Refuses::Memory && !request.peer_rows.is_empty() {
+            let message = "no memory for rows of others".to_owned();
+            return Err(DeviceError::new(DeviceErrorCause::OutOfMemory, message));
         }
         if self.1 != Refuses::ToGoOn || request.peer_rows.is_empty() {
             return self.0.execute(request, slots).await;
@@ -84,7 +90,7 @@ impl DeviceService for Refusing {
 }
 
 impl Three {
-    async fn new(refuses: Refuses) -> Self {
+    pub(crate) async fn new(refuses: Refuses) -> Self {
         let (directory, database) = fresh().await;
         let outside = tempfile::tempdir().unwrap();
         let mut served = Vec::new();
@@ -100,12 +106,12 @@ impl Three {
         three
     }
 
-    async fn run(&mut self, sql: &str) {
+    pub(crate) async fn run(&mut self, sql: &str) {
         run(&mut self.session, sql).await;
     }
 
     /// Keys of one in seven rows are NULL, and one key has many rows.
-    async fn fill(&mut self) {
+    pub(crate) async fn fill(&mut self) {
         let over = |devices: &str| {
             format!("WITH (devices = ({devices}), tablets = 4, tablet_by = hash (id))")
         };

@@ -26,6 +26,7 @@ mod devices;
 mod divided_results;
 mod drain;
 mod durability;
+mod exchanged_groups;
 mod exchanges;
 mod explained_changes;
 mod failover;

@@ -1,5 +1,6 @@
-//! A join of rows that lie on several devices, made by these devices: two fragments in, whose rows go from device to
-//! device by a hash of the join's keys; the rows of the join out, and of what follows it on the devices.
+//! A join of rows that lie on several devices, or groups of them, made by these devices: two fragments in, or the one
+//! that has partial groups, whose rows go from device to device by a hash of the join's or the groups' keys; the rows of
+//! the join or the groups out, and of what follows on the devices.
 //!
 //! ```text
 //!   host    ExchangeExec ◀═ rows of all consumers as they come
@@ -7,7 +8,7 @@
 //!   b, c      producers: the left fragment over b's morsels, over c's; the right one likewise
 //! ```
 //!
-//! 1. On the first poll each part of both fragments begins, as a producer with one output for each consumer; then the
+//! 1. On the first poll each part of the fragments begins, as a producer with one output for each consumer; then the
 //!    consumers are let in where the producers are ([`Device::grant`]), and begin. So no run waits for one that is
 //!    waiting itself.
 //! 2. The host takes the rows of all consumers as they come, so that none holds another up, and keeps the streams of
@@ -63,18 +64,19 @@ use crate::select::StatementContext;
 const HELD_MAX: HeldMax = HeldMax { rows: usize::MAX, bytes: 16 << 20 };
 /// Largest slot between devices: a consumer has one ring's memory for each side, beside its own.
 const SLOT_BYTES_MAX: u32 = 256 << 10;
-/// Parts of a device's memory for fragments: a consumer may have two of them, and each of two producers one.
-const MEMORY_PARTS: u64 = 4;
+/// Parts of a device's memory for fragments that a consumer may have; a producer of each side may have one.
+const CONSUMER_PARTS: u64 = 2;
 /// How long the end of a producer is waited for whose rows are not wanted any more. Its figures are lost else.
 const END_LIMIT: Duration = Duration::from_secs(1);
 
-/// Runs a join on the devices that have its rows; see the [module](self).
+/// Runs a join, or an aggregate, on the devices that have its rows; see the [module](self).
 #[derive(Clone)]
 pub struct ExchangeExec {
     /// What each device runs over the rows that it is sent; it has one part for each, without pages.
     consumer: FragmentExec,
-    sides: [ExchangedSide; 2],
-    /// The plan that it replaces, whose two fragments are the producers.
+    /// Of a join two, of groups one.
+    sides: Vec<ExchangedSide>,
+    /// The plan that it replaces, whose fragments are the producers, one for each side.
     by_host: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
     passes: Arc<Passes>,
@@ -171,11 +173,12 @@ struct Coming {
 
 impl ExchangeExec {
     /// The node, the statement's fragment `number`, for `plan` on each of `devices`, over what `by_host` has of
-    /// fragments: the two `sides` in their order. `plan` makes the rows of `by_host`, all devices together.
+    /// fragments: the `sides` in their order. `plan` makes the rows of `by_host`, all devices together, or those of them
+    /// that are wanted.
     pub fn new(
         number: usize,
         plan: Arc<dyn ExecutionPlan>,
-        sides: [ExchangedSide; 2],
+        sides: Vec<ExchangedSide>,
         devices: &[Arc<Device>],
         by_host: Arc<dyn ExecutionPlan>,
         context: Arc<StatementContext>,
@@ -238,7 +241,7 @@ impl ExchangeExec {
     fn keys(&self) -> String {
         let nodes = fragments_of(&self.by_host);
         let Some(schema) = nodes.first().map(|node| node.schema()) else { return String::new() };
-        let [first, _] = &self.sides;
+        let Some(first) = self.sides.first() else { return String::new() };
         let places = first.columns.iter().filter_map(|place| usize::try_from(*place).ok());
         let names = places.filter_map(|place| Some(schema.fields().get(place)?.name().as_str()));
         names.collect::<Vec<_>>().join(", ")
@@ -430,7 +433,7 @@ impl ExchangeExec {
         let columns = self.sides.get(side).map(|side| side.columns.clone()).unwrap_or_default();
         let count = u32::try_from(self.consumer.parts.len()).unwrap_or(u32::MAX);
         request.outputs = Outputs::ByHash { columns, count };
-        self.as_one_of_three(device, &mut request, 1).await?;
+        self.as_one_of_several(device, &mut request, 1).await?;
         let homes = PeerGrants::give(self.context(), device, &inputs, &mut request).await;
         let origin = Origin { side, device: Arc::clone(device), number: request.header.run };
         let named = (device.name().to_owned(), node.fragment.tables());
@@ -457,7 +460,7 @@ impl ExchangeExec {
         let device = part.map(|part| &part.device).ok_or_else(no_consumer)?;
         let output = u32::try_from(place).unwrap_or(u32::MAX);
         let mut request = self.consumer.request(prepared, device, (&[], Vec::new()), task).await?;
-        self.as_one_of_three(device, &mut request, 2).await?;
+        self.as_one_of_several(device, &mut request, CONSUMER_PARTS).await?;
         let homes: BTreeMap<DeviceId, &Arc<Device>> =
             origins.iter().map(|origin| (origin.device.id(), &origin.device)).collect();
         let mut grants = Vec::new();
@@ -497,9 +500,9 @@ impl ExchangeExec {
         Ok((run, stream, grants))
     }
 
-    /// Makes `request` one of up to three runs of the exchange on `device`, with so many parts of its memory. Nobody
-    /// takes morsels of it, and no filters are fed to it.
-    async fn as_one_of_three(
+    /// Makes `request` one of the runs of the exchange on `device`, up to one for each side and a consumer, with so many
+    /// parts of its memory. Nobody takes morsels of it, and no filters are fed to it.
+    async fn as_one_of_several(
         &self,
         device: &Device,
         request: &mut Execute,
@@ -510,8 +513,10 @@ impl ExchangeExec {
         request.fed = Vec::new();
         let identity = device.identity().await.map_err(external)?;
         let ring_bytes = u64::from(request.slot_count) * u64::from(request.slot_bytes);
-        let room = identity.fragment_memory_bytes.saturating_sub(3 * ring_bytes);
-        request.memory_bytes = request.memory_bytes.min(room / MEMORY_PARTS * parts);
+        let producers = self.sides.len() as u64;
+        let room = identity.fragment_memory_bytes.saturating_sub((producers + 1) * ring_bytes);
+        let part = room / (producers + CONSUMER_PARTS);
+        request.memory_bytes = request.memory_bytes.min(part * parts);
         Ok(())
     }
 
@@ -584,7 +589,7 @@ impl Coming {
         match given {
             _ if may_be_redone && !self.has_given => Ok((error.to_string(), None)),
             Some(given) if may_be_redone => Ok((format!("{error}, after {given}"), Some(given))),
-            _ => Err(external(run.device.fault("join rows of other devices", error))),
+            _ => Err(external(run.device.fault("work on rows of other devices", error))),
         }
     }
 }

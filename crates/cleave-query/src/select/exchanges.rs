@@ -1,5 +1,5 @@
-//! Finds joins of the host's plan whose rows may go from device to device: a plan with its cuts in, the same plan out,
-//! with an [`ExchangeExec`] for each such join and for what follows it that devices can do.
+//! Finds joins and groups of the host's plan whose rows may go from device to device: a plan with its cuts in, the same
+//! plan out, with an [`ExchangeExec`] for each of them and for what follows it that devices can do.
 //!
 //! ```text
 //!   AggregateExec(Final)                    host
@@ -8,11 +8,18 @@
 //!         HashJoinExec          │ becomes   ExchangeExec: the same operators on each device, over rows that devices
 //!           FragmentExec        │           send to each other by a hash of the join's keys
 //!           FragmentExec        ┘
+//!
+//!   SortExec(TopK)                          host, and on each device
+//!     FilterExec                ┐
+//!       AggregateExec(Final)    │ becomes   ExchangeExec: complete groups of each device, over partial ones that
+//!         RepartitionExec       │           devices send to each other by a hash of the groups' keys
+//!           FragmentExec        ┘
 //! ```
 //!
 //! Invariant: rows with equal keys meet on one device, so that the join may be one for which this is enough: no join
 //! that must know whether the other side has any NULL. Both sides of a key have one type, as equal values of different
-//! types have different hashes.
+//! types have different hashes. Groups are completed where all of their rows meet: over partial groups that are divided
+//! by all of their keys, or over a join all of whose keys are among theirs.
 
 use std::sync::Arc;
 
@@ -20,12 +27,13 @@ use cleave_catalog::settings::When;
 use cleave_engine::device::Device;
 use cleave_fragment::broadcast::unsendable;
 use cleave_fragment::command::peers::OUTPUTS_MAX;
-use cleave_fragment::{CollectKeysExec, PeerRowsExec, check_device_operator};
+use cleave_fragment::{CollectKeysExec, DenseAggregateExec, PeerRowsExec, check_device_operator};
 use cleave_plan::cardinality::estimate_rows_with;
 use cleave_plan::split::{CutDecision, PlacedCuts, row_bytes};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::JoinType;
 use datafusion::error::Result;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -34,6 +42,8 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 
 use super::host_cuts::HostCuts;
@@ -57,7 +67,7 @@ pub(super) fn place(
     }
     let PlacedCuts { plan, decisions, priced } = cuts;
     let mut placing = Placing { context, host, decisions, input_count: 0 };
-    let plan = placing.place(plan)?;
+    let plan = placing.place(plan, true)?;
     Ok(PlacedCuts { plan, decisions: placing.decisions, priced })
 }
 
@@ -69,21 +79,37 @@ struct Placing<'a> {
     input_count: u32,
 }
 
-/// A join that may be made by exchange, and what may follow it on the devices.
+/// What may be made by exchange: a join or groups, and what may follow it on the devices.
 struct Exchangeable {
     /// What each device runs.
     plan: Arc<dyn ExecutionPlan>,
-    sides: [ExchangedSide; 2],
-    fragments: [Arc<dyn ExecutionPlan>; 2],
+    /// Of a join both, of groups the one that has the partial ones.
+    sides: Vec<ExchangedSide>,
+    /// One for each side.
+    fragments: Vec<Arc<dyn ExecutionPlan>>,
     /// Names of the operators, from the leaves upwards.
     operators: Vec<String>,
     devices: Vec<Arc<Device>>,
-    is_aggregated: bool,
+    made: Made,
+}
+
+/// What the devices make of the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Made {
+    /// Rows of the result, each on one device.
+    Rows,
+    /// Partial groups, of which each device may have all.
+    PartialGroups,
 }
 
 impl Placing<'_> {
-    fn place(&mut self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-        if let Some(exchange) = self.exchange(&plan)? {
+    /// `is_free`: nothing above relies on how the rows of `plan` are divided among partitions.
+    fn place(
+        &mut self,
+        plan: Arc<dyn ExecutionPlan>,
+        is_free: bool,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if let Some(exchange) = self.exchange(&plan, is_free)? {
             return Ok(exchange);
         }
         // What is broadcast to a fragment is a plan of the host's too.
@@ -92,8 +118,9 @@ impl Placing<'_> {
         if inputs.is_empty() {
             return Ok(plan);
         }
+        let is_free = frees_input(&plan, is_free);
         let inputs: Vec<Arc<dyn ExecutionPlan>> =
-            inputs.into_iter().map(|input| self.place(input)).collect::<Result<_>>()?;
+            inputs.into_iter().map(|input| self.place(input, is_free)).collect::<Result<_>>()?;
         replace_children_if_necessary(plan, inputs)
     }
 
@@ -101,18 +128,38 @@ impl Placing<'_> {
     fn exchange(
         &mut self,
         plan: &Arc<dyn ExecutionPlan>,
+        is_free: bool,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        // What is above relies on how rows are divided among partitions.
-        if is_exchange(plan) || matches!(plan.output_partitioning(), Partitioning::Hash(..)) {
+        // The best rows of each device are among the best of all, which the host finds.
+        let top = plan.downcast_ref::<SortExec>().filter(|sort| sort.fetch().is_some());
+        let replaced = top.map_or(plan, SortExec::input);
+        let is_divided = matches!(replaced.output_partitioning(), Partitioning::Hash(..));
+        if is_exchange(plan) || is_divided && !is_free {
             return Ok(None);
         }
-        let Some(found) = self.exchangeable(plan)? else { return Ok(None) };
+        let Some(mut found) = self.exchangeable(replaced)? else { return Ok(None) };
+        if found.plan.schema() != replaced.schema() {
+            return Ok(None);
+        }
+        if let Some(top) = top {
+            if found.made != Made::Rows {
+                return Ok(None);
+            }
+            let sort = SortExec::new(top.expr().clone(), found.plan)
+                .with_fetch(top.fetch())
+                .with_preserve_partitioning(true);
+            found.plan = Arc::new(sort);
+            if check_device_operator(found.plan.as_ref()).is_some() {
+                return Ok(None);
+            }
+            found.operators.push(found.plan.name().to_owned());
+        }
         let pays = match self.context.settings().exchange {
             When::Never => false,
             When::WherePays => self.pays(plan, &found),
             When::Always => true,
         };
-        if !pays || found.plan.schema() != plan.schema() {
+        if !pays {
             return Ok(None);
         }
         let tables = found.fragments.iter().filter_map(|node| node.downcast_ref::<FragmentExec>());
@@ -122,15 +169,19 @@ impl Placing<'_> {
             device_operators: found.operators,
             reason: "rows go from device to device".to_owned(),
         });
-        self.input_count += 2;
-        Ok(Some(Arc::new(ExchangeExec::new(
+        self.input_count += u32::try_from(found.sides.len()).unwrap_or(u32::MAX);
+        let exchange: Arc<dyn ExecutionPlan> = Arc::new(ExchangeExec::new(
             self.host.next_number(),
             found.plan,
             found.sides,
             &found.devices,
-            Arc::clone(plan),
+            Arc::clone(replaced),
             Arc::clone(self.context),
-        ))))
+        ));
+        Ok(Some(match top {
+            Some(_) => replace_children_if_necessary(Arc::clone(plan), vec![exchange])?,
+            None => exchange,
+        }))
     }
 
     fn exchangeable(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Exchangeable>> {
@@ -138,6 +189,9 @@ impl Placing<'_> {
             return self.join(join);
         }
         let aggregate = plan.downcast_ref::<AggregateExec>();
+        if let Some(aggregate) = aggregate.filter(|aggregate| is_final(aggregate)) {
+            return self.groups(aggregate);
+        }
         let is_partial = aggregate.is_some_and(|aggregate| {
             *aggregate.mode() == AggregateMode::Partial && aggregate.limit_options().is_none()
         });
@@ -147,18 +201,87 @@ impl Placing<'_> {
             return Ok(None);
         }
         let Some(input) = plan.children().into_iter().next() else { return Ok(None) };
-        let found = self.exchangeable(input)?;
-        let Some(mut found) = found.filter(|found| !found.is_aggregated) else { return Ok(None) };
+        let Some(mut found) = self.exchangeable(input)? else { return Ok(None) };
         if passes {
             return Ok(Some(found));
         }
-        found.plan = replace_children_if_necessary(Arc::clone(plan), vec![found.plan])?;
-        if check_device_operator(found.plan.as_ref()).is_some() {
+        if found.made != Made::Rows {
             return Ok(None);
         }
-        found.operators.push(plan.name().to_owned());
-        found.is_aggregated = is_partial;
-        Ok(Some(found))
+        found.plan = replace_children_if_necessary(Arc::clone(plan), vec![found.plan])?;
+        if is_partial {
+            found.made = Made::PartialGroups;
+        }
+        Ok(found.with_top())
+    }
+
+    /// The groups that `aggregate` completes, where it has keys.
+    fn groups(&self, aggregate: &AggregateExec) -> Result<Option<Exchangeable>> {
+        if aggregate.limit_options().is_some() || aggregate.group_expr().is_empty() {
+            return Ok(None);
+        }
+        let found = match fragment(aggregate.input()) {
+            Some(partial) => self.partial_groups(aggregate, partial)?,
+            None => {
+                let found = self.exchangeable(aggregate.input())?;
+                found.filter(|found| has_whole_groups(&found.plan))
+            }
+        };
+        let Some(mut found) = found else { return Ok(None) };
+        // One partition of a device has all that comes there.
+        found.plan = Arc::new(AggregateExec::try_new(
+            AggregateMode::Final,
+            aggregate.group_expr().clone(),
+            aggregate.aggr_expr().to_vec(),
+            aggregate.filter_expr().to_vec(),
+            found.plan,
+            aggregate.input_schema(),
+        )?);
+        found.made = Made::Rows;
+        Ok(found.with_top())
+    }
+
+    /// The rows of `partial`, groups that `aggregate` completes, divided by all of their keys.
+    fn partial_groups(
+        &self,
+        aggregate: &AggregateExec,
+        partial: &Arc<dyn ExecutionPlan>,
+    ) -> Result<Option<Exchangeable>> {
+        let schema = partial.schema();
+        let keys = aggregate.group_expr().input_exprs();
+        let columns = keys.iter().map(|key| {
+            let place = key.downcast_ref::<Column>()?.index();
+            let can_be_hashed = has_hash(schema.fields().get(place)?.data_type());
+            u32::try_from(place).ok().filter(|_| can_be_hashed)
+        });
+        let Some(columns) = columns.collect::<Option<Vec<u32>>>() else { return Ok(None) };
+        let Some(devices) = self.devices_of(&[partial]) else { return Ok(None) };
+        let input = self.input_count;
+        let plan = Arc::new(PeerRowsExec::new(input, schema));
+        Ok(Some(Exchangeable {
+            operators: vec![plan.name().to_owned()],
+            plan,
+            sides: vec![ExchangedSide { input, columns }],
+            fragments: vec![Arc::clone(partial)],
+            devices,
+            made: Made::PartialGroups,
+        }))
+    }
+
+    /// The devices that run the `fragments`, which may send each other all of their rows.
+    fn devices_of(&self, fragments: &[&Arc<dyn ExecutionPlan>]) -> Option<Vec<Arc<Device>>> {
+        let mut devices: Vec<Arc<Device>> = Vec::new();
+        for node in fragments {
+            for device in node.downcast_ref::<FragmentExec>()?.computers()? {
+                if devices.iter().all(|known| known.id() != device.id()) {
+                    devices.push(device);
+                }
+            }
+        }
+        let is_sound = 2..=OUTPUTS_MAX as usize;
+        let may_meet = is_sound.contains(&devices.len()) && self.host.reach_each_other(&devices);
+        let are_sendable = fragments.iter().all(|node| unsendable(&node.schema()).is_none());
+        (may_meet && are_sendable).then_some(devices)
     }
 
     /// The join alone.
@@ -181,23 +304,7 @@ impl Placing<'_> {
             return Ok(None);
         };
         let Some((left_columns, right_columns)) = key_columns(join) else { return Ok(None) };
-        let mut devices: Vec<Arc<Device>> = Vec::new();
-        for node in [left, right] {
-            let computers = node.downcast_ref::<FragmentExec>().and_then(FragmentExec::computers);
-            let Some(computers) = computers else { return Ok(None) };
-            for device in computers {
-                if devices.iter().all(|known| known.id() != device.id()) {
-                    devices.push(device);
-                }
-            }
-        }
-        let is_sound = 2..=OUTPUTS_MAX as usize;
-        if !is_sound.contains(&devices.len()) || !self.host.reach_each_other(&devices) {
-            return Ok(None);
-        }
-        if [left, right].iter().any(|node| unsendable(&node.schema()).is_some()) {
-            return Ok(None);
-        }
+        let Some(devices) = self.devices_of(&[left, right]) else { return Ok(None) };
         let [first, second] = [self.input_count, self.input_count + 1];
         let rows = |input, node: &Arc<dyn ExecutionPlan>| {
             Arc::new(PeerRowsExec::new(input, node.schema())) as Arc<dyn ExecutionPlan>
@@ -208,51 +315,156 @@ impl Placing<'_> {
             .with_partition_mode(PartitionMode::CollectLeft)
             .reset_state()
             .build_exec()?;
-        if check_device_operator(plan.as_ref()).is_some() {
-            return Ok(None);
-        }
-        Ok(Some(Exchangeable {
-            operators: vec!["PeerRowsExec".to_owned(), plan.name().to_owned()],
+        let found = Exchangeable {
+            operators: vec!["PeerRowsExec".to_owned()],
             plan,
-            sides: [
+            sides: vec![
                 ExchangedSide { input: first, columns: left_columns },
                 ExchangedSide { input: second, columns: right_columns },
             ],
-            fragments: [Arc::clone(left), Arc::clone(right)],
+            fragments: vec![Arc::clone(left), Arc::clone(right)],
             devices,
-            is_aggregated: false,
-        }))
+            made: Made::Rows,
+        };
+        Ok(found.with_top())
     }
 
     /// Whether the rows of `plan` are expected clearly sooner by exchange. The host's link carries all rows of both
-    /// sides, or only those of the result; links between devices carry them side by side, but for the share that stays
-    /// where it is made. The work of joining is left out: it is divided among the devices.
+    /// sides, or all partial groups of all devices, or only those of the result; links between devices carry them side
+    /// by side, but for the share that stays where it is made. The work of joining and grouping is left out: it is
+    /// divided among the devices.
     fn pays(&self, plan: &Arc<dyn ExecutionPlan>, found: &Exchangeable) -> bool {
         if self.host.has_no_link() {
             return false;
         }
+        let device_count = found.devices.len() as f64;
+        let mut sent_bytes = 0.0;
+        for node in &found.fragments {
+            let Some(fragment) = node.downcast_ref::<FragmentExec>() else { return false };
+            let Some(rows) = fragment.row_estimate() else { return false };
+            let rows = match partial_of(fragment.device_plan()) {
+                // Each device has those groups that its own rows are of.
+                Some(partial) => (rows * device_count).min(self.rows(partial.input())).max(rows),
+                None => rows,
+            };
+            sent_bytes += rows * row_bytes(&node.schema());
+        }
+        let is_of_each = found.made == Made::PartialGroups || found.plan.fetch().is_some();
+        let times = if is_of_each { device_count } else { 1.0 };
+        let result_bytes = self.rows(plan) * row_bytes(&plan.schema()) * times;
+        let rate = self.host.link_bytes_per_second();
+        Traffic { sent_bytes, result_bytes, device_count }.is_sooner_by_exchange(rate)
+    }
+
+    /// Rows expected of `plan`.
+    fn rows(&self, plan: &Arc<dyn ExecutionPlan>) -> f64 {
         let below = |node: &Arc<dyn ExecutionPlan>| {
             Some(Arc::clone(node.downcast_ref::<FragmentExec>()?.device_plan()))
         };
-        let rows = |plan| {
-            let known = self.context.estimates();
-            estimate_rows_with(plan, &known, &below).first().copied().unwrap_or(f64::INFINITY)
-        };
-        let mut bytes = 0.0;
-        for node in &found.fragments {
-            let node = node.downcast_ref::<FragmentExec>();
-            let Some(rows) = node.and_then(FragmentExec::row_estimate) else { return false };
-            bytes += rows * node.map_or(0.0, |node| row_bytes(&node.schema()));
-        }
-        let count = found.devices.len() as f64;
-        // Each device may have all groups.
-        let times = if found.is_aggregated { count } else { 1.0 };
-        let result_bytes = rows(plan) * row_bytes(&plan.schema()) * times;
-        let rate = self.host.link_bytes_per_second();
-        let moved_bytes = bytes * (count - 1.0) / count;
-        let by_exchange = moved_bytes / (count * rate) + result_bytes / rate + BEGIN_S * count;
-        by_exchange * MARGIN < bytes / rate
+        let known = self.context.estimates();
+        estimate_rows_with(plan, &known, &below).first().copied().unwrap_or(f64::INFINITY)
     }
+}
+
+impl Exchangeable {
+    /// It, if a device can run the operator at the top of its plan, which has come last.
+    fn with_top(mut self) -> Option<Self> {
+        self.operators.push(self.plan.name().to_owned());
+        check_device_operator(self.plan.as_ref()).is_none().then_some(self)
+    }
+}
+
+/// What would cross links.
+#[derive(Debug, Clone, Copy)]
+struct Traffic {
+    /// Bytes of what devices send: to the host, or to each other.
+    sent_bytes: f64,
+    /// Bytes of what devices make of it, which go to the host.
+    result_bytes: f64,
+    device_count: f64,
+}
+
+impl Traffic {
+    /// Whether it is clearly sooner from device to device, over links of `rate` bytes in a second.
+    fn is_sooner_by_exchange(self, rate: f64) -> bool {
+        let Self { sent_bytes, result_bytes, device_count } = self;
+        let moved_bytes = sent_bytes * (device_count - 1.0) / device_count;
+        let begin_s = BEGIN_S * device_count;
+        let by_exchange = moved_bytes / (device_count * rate) + result_bytes / rate + begin_s;
+        by_exchange * MARGIN < sent_bytes / rate
+    }
+}
+
+/// Whether nothing above the input of `plan` relies on how its rows are divided among partitions, where nothing above
+/// `plan` does if `is_free`.
+fn frees_input(plan: &Arc<dyn ExecutionPlan>, is_free: bool) -> bool {
+    let is_partial = |aggregate: &AggregateExec| *aggregate.mode() == AggregateMode::Partial;
+    let keeps = plan.is::<ProjectionExec>()
+        || plan.is::<FilterExec>()
+        || plan.is::<SortExec>()
+        || plan.downcast_ref::<AggregateExec>().is_some_and(is_partial);
+    keeps && is_free
+        || plan.is::<RepartitionExec>()
+        || plan.is::<CoalescePartitionsExec>()
+        || plan.is::<SortPreservingMergeExec>()
+}
+
+/// Whether `aggregate` completes partial groups.
+fn is_final(aggregate: &AggregateExec) -> bool {
+    matches!(aggregate.mode(), AggregateMode::Final | AggregateMode::FinalPartitioned)
+}
+
+/// The partial aggregate that makes the rows of `plan`, if one does.
+fn partial_of(plan: &Arc<dyn ExecutionPlan>) -> Option<&AggregateExec> {
+    let dense = plan.downcast_ref::<DenseAggregateExec>();
+    let top = dense.map_or(plan, DenseAggregateExec::aggregate).downcast_ref::<AggregateExec>();
+    top.filter(|aggregate| *aggregate.mode() == AggregateMode::Partial)
+}
+
+/// Whether each device has all rows of the groups of `plan`, a partial aggregate over a join by exchange: all keys of
+/// the join are among those of the groups.
+fn has_whole_groups(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let Some(partial) = partial_of(plan) else { return false };
+    // A set of keys leaves some of them out.
+    if !partial.group_expr().is_single() {
+        return false;
+    }
+    let keys = partial.group_expr().input_exprs();
+    let columns = keys.iter().filter_map(|key| Some(key.downcast_ref::<Column>()?.index()));
+    fix_join_keys(columns.collect(), partial.input())
+}
+
+/// Whether rows of `plan`, which lies above a join by exchange, are of one device if they are equal in these columns.
+fn fix_join_keys(columns: Vec<usize>, plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let through = |projection: Option<&[usize]>| match projection {
+        Some(places) => columns.iter().filter_map(|column| places.get(*column).copied()).collect(),
+        None => columns.clone(),
+    };
+    if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+        return fix_join_keys(through(filter.projection().as_deref()), filter.input());
+    }
+    if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+        let made = columns.iter().filter_map(|column| projection.expr().get(*column));
+        let kept = made.filter_map(|made| Some(made.expr.downcast_ref::<Column>()?.index()));
+        return fix_join_keys(kept.collect(), projection.input());
+    }
+    let Some(join) = plan.downcast_ref::<HashJoinExec>() else { return false };
+    let columns: Vec<usize> = through(join.projection.as_deref());
+    let left_count = join.left().schema().fields().len();
+    join.on().iter().all(|(left, right)| {
+        let place = |key: &Arc<dyn PhysicalExpr>| Some(key.downcast_ref::<Column>()?.index());
+        let (Some(left), Some(right)) = (place(left), place(right)) else { return false };
+        let (has_left, has_right) =
+            (columns.contains(&left), columns.contains(&(left_count + right)));
+        match join.join_type() {
+            JoinType::Inner => has_left || has_right,
+            // Rows without a partner have NULLs for the other side, wherever they are.
+            JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti => has_left,
+            JoinType::Right => has_right,
+            JoinType::RightSemi | JoinType::RightAnti => columns.contains(&right),
+            _ => false,
+        }
+    })
 }
 
 /// The fragment whose rows `plan` has, however these are divided among partitions.
@@ -291,4 +503,30 @@ fn key_columns(join: &HashJoinExec) -> Option<(Vec<u32>, Vec<u32>)> {
 /// Whether devices divide rows by values of `data_type`.
 fn has_hash(data_type: &DataType) -> bool {
     !data_type.is_nested() && !matches!(data_type, DataType::RunEndEncoded(..) | DataType::Float16)
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is worth sending from device to device.
+
+    use super::Traffic;
+
+    const RATE: f64 = 1e8;
+
+    fn is_sooner(sent_bytes: f64, result_bytes: f64, device_count: f64) -> bool {
+        Traffic { sent_bytes, result_bytes, device_count }.is_sooner_by_exchange(RATE)
+    }
+
+    #[test]
+    fn much_that_becomes_little_is_exchanged() {
+        assert!(is_sooner(1e9, 1e6, 2.0));
+        assert!(is_sooner(1e9, 1e8, 8.0));
+    }
+
+    #[test]
+    fn what_is_little_or_stays_much_goes_to_the_host() {
+        assert!(!is_sooner(1e4, 1e2, 2.0), "less than the runs take to begin");
+        assert!(!is_sooner(1e9, 1e9, 8.0), "all of it comes to the host anyway");
+        assert!(!is_sooner(1e6, 1e3, 64.0), "many devices to begin with");
+    }
 }
