@@ -550,7 +550,7 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "split",
-        description: "Where the plan is cut: host, h0, h1, h2, ... (above that many joins), h1+, h2+, ..., ndp or auto",
+        description: "Where the plan is cut: host, h0, h1, h2, ... (above that many joins), h1+, h2+, ..., g0, g1, ... (with groups that are complete on a device), ndp or auto",
         values: Values::Split,
         get: |settings| settings.split.to_string(),
         set: |settings, value| {

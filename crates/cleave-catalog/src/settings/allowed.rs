@@ -28,7 +28,8 @@ impl fmt::Display for Values {
             Self::Time => formatter.write_str("allowed is a time, as in '2026-11-21 20:00:00+00', or nothing"),
             Self::Split => write!(
                 formatter,
-                "allowed are host, h0, h1 to h{SPLIT_JOINS_MAX}, h1+ to h{SPLIT_JOINS_MAX}+, ndp, auto"
+                "allowed are host, h0, h1 to h{SPLIT_JOINS_MAX}, h1+ to h{SPLIT_JOINS_MAX}+, \
+                 g0 to g{SPLIT_JOINS_MAX}, ndp, auto"
             ),
             Self::SearchPath => formatter.write_str("it takes names of schemas with commas between them"),
             Self::JoinOrder => formatter.write_str(

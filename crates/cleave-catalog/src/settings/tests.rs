@@ -127,7 +127,8 @@ fn a_wrong_value_lists_what_is_allowed() {
     assert_eq!(error.sqlstate(), "22023");
     assert_eq!(
         error.to_string(),
-        "invalid value for parameter \"split\": \"h64\"; allowed are host, h0, h1 to h63, h1+ to h63+, ndp, auto"
+        "invalid value for parameter \"split\": \"h64\"; allowed are host, h0, h1 to h63, h1+ to h63+, \
+         g0 to g63, ndp, auto"
     );
     for (name, value, part) in [
         ("threads", "-1", "from 0 to 1024"),

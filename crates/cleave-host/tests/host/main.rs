@@ -16,6 +16,7 @@ mod cached_plans;
 mod check;
 mod comments;
 mod compaction;
+mod complete_groups;
 mod crash;
 mod damaged_files;
 mod dead_rows;

@@ -551,6 +551,7 @@ impl<'a> Walk<'a> {
             return;
         }
         let mut inputs = self.inputs(place, node);
+        let mut share_collected = 1.0;
         if is_join(&node.work) {
             let mut build = Inside::default();
             if let Some(first) = inputs.next()
@@ -567,12 +568,15 @@ impl<'a> Walk<'a> {
             }
             // A build side runs as one partition.
             let build_s = (build.core_s / self.device_cores.min(1.0)).max(build.media_s);
+            // Of rows that meet on several devices, each collects its own.
+            let build_s = build_s * (1.0 - build.share_beside);
+            share_collected = 1.0 - build.share_beside;
             inside.done_s += build.done_s + build_s;
             inside.built_s = inside.done_s;
             inside.done_core_s += build.done_core_s + build.core_s;
             inside.held_bytes += build.held_bytes;
         }
-        inside.held_bytes += held_bytes(self.shape, node, self.partitions);
+        inside.held_bytes += held_bytes(self.shape, node, self.partitions) * share_collected;
         let before = (inside.core_s, inside.media_s);
         for (number, input) in inputs.enumerate() {
             let Some(input_node) = self.shape.nodes.get(input) else { continue };

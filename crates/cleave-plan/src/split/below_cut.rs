@@ -11,7 +11,7 @@ use datafusion_physical_plan::joins::HashJoinExec;
 use datafusion_physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion_physical_plan::sorts::sort::SortExec;
 
-use super::numbered_plan::{is_exchange, is_join, is_stateless};
+use super::numbered_plan::{is_exchange, is_join, is_stateless, makes_whole_groups};
 
 /// Rows that the consumer of `chain` can take at most; a sort's best rows must all be seen.
 pub(super) fn rows_needed(chain: &Arc<dyn ExecutionPlan>) -> Option<usize> {
@@ -32,9 +32,10 @@ pub(super) fn streams_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 /// Whether what streams into the joins of `plan` is treated row by row. Else several partitions would sort, count or
-/// group what each of them has, where the join wants all of it, or wants it in order. A recursion has one partition.
+/// group what each of them has, where the join wants all of it, or wants it in order. A recursion has one partition,
+/// and so have groups that are complete.
 pub(super) fn joins_rows_that_stream(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    if plan.is::<RecursionExec>() {
+    if plan.is::<RecursionExec>() || makes_whole_groups(plan.as_ref()) {
         return false;
     }
     let streamed = streamed_input(plan.as_ref());

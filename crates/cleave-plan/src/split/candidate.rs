@@ -6,6 +6,7 @@
 //! | `h0` | every leaf: a scan, and the chain above it |
 //! | `h1` … `hn` | the first so many joins, with the chain above them; the host reads its own leaves as pages |
 //! | `h1+` … `hn+` | the same, and each of the host's own leaves (rule 8) |
+//! | `g0` … `gn` | as `h0` and `hn+`, and what is above as far as rows are complete on each of several devices |
 //! | `ndp` | everything |
 //!
 //! A recursion counts as a join does: `WITH RECURSIVE` over one table has an `h1`, which runs all of its rounds.
@@ -16,7 +17,7 @@
 
 use std::collections::BTreeSet;
 
-use super::numbered_plan::{NumberedPlan, Obstacle};
+use super::numbered_plan::{NumberedPlan, Obstacle, makes_whole_groups};
 use super::{CutContext, Leaves, Split};
 use crate::cost::Placement;
 
@@ -69,13 +70,20 @@ pub(super) fn candidates(plan: &NumberedPlan, context: &dyn CutContext) -> Vec<C
         found.push(Candidate { split: Split::H0, roots: leaves.iter().copied().collect() });
     }
     for count in 1..=joins.len() {
-        let roots = roots_of(plan, &joins[..count]);
+        let roots = roots_of(plan, &joins[..count], NumberedPlan::top_of);
         let split = Split::Hybrid { joins: count, leaves: Leaves::None };
         found.push(Candidate { split, roots: roots.clone() });
         let own = own_leaves(plan, &leaves, &roots);
         if !own.is_empty() {
             let split = Split::Hybrid { joins: count, leaves: Leaves::All };
             found.push(Candidate { split, roots: roots.union(&own).copied().collect() });
+        }
+    }
+    for count in 0..=joins.len() {
+        let roots = complete_roots(plan, &leaves, &joins[..count]);
+        // Where nothing is complete, it is one of those above.
+        if !found.iter().any(|other| other.roots == roots) {
+            found.push(Candidate { split: Split::Complete { joins: count }, roots });
         }
     }
     if whole(plan).is_ok() {
@@ -114,15 +122,27 @@ pub(super) fn candidate(plan: &NumberedPlan, split: Split) -> Result<Candidate, 
             if joins.is_empty() {
                 return Err(too_few_joins(plan, 0));
             }
-            let roots = roots_of(plan, &joins);
-            roots.union(&own_leaves(plan, &leaves_below(plan), &roots)).copied().collect()
+            complete_roots(plan, &leaves_below(plan), &joins)
+        }
+        Split::Complete { joins: count } => {
+            let (joins, leaves) = (joins_below(plan), leaves_below(plan));
+            let Some(first) = joins.get(..count) else {
+                return Err(too_few_joins(plan, joins.len()));
+            };
+            let mut plain = roots_of(plan, first, NumberedPlan::top_of);
+            plain.extend(own_leaves(plan, &leaves, &plain));
+            let roots = complete_roots(plan, &leaves, first);
+            if roots == plain {
+                return Err(nothing_complete(plan));
+            }
+            roots
         }
         Split::Hybrid { joins: count, leaves } => {
             let joins = joins_below(plan);
             let Some(first) = joins.get(..count) else {
                 return Err(too_few_joins(plan, joins.len()));
             };
-            let mut roots = roots_of(plan, first);
+            let mut roots = roots_of(plan, first, NumberedPlan::top_of);
             if leaves != Leaves::None {
                 roots.extend(own_leaves(plan, &leaves_below(plan), &roots));
             }
@@ -140,7 +160,8 @@ fn scannable(plan: &NumberedPlan, scan: usize) -> Result<(), Obstacle> {
     }
 }
 
-/// Whether the whole plan can run on one device, or on several that need nothing of each other.
+/// Whether the whole plan can run on one device, or on several that need nothing of each other: rows are treated one by
+/// one, or are complete on each.
 fn whole(plan: &NumberedPlan) -> Result<(), Obstacle> {
     if let Some(obstacle) = &plan.nodes[0].obstacle {
         return Err(obstacle.clone());
@@ -159,11 +180,13 @@ fn whole(plan: &NumberedPlan) -> Result<(), Obstacle> {
         let operator = plan.nodes[parent].plan.name().to_owned();
         return Err(Obstacle { operator, reason });
     }
-    let names: Vec<&str> =
-        plan.nodes[first].shares.iter().map(|share| share.device.as_str()).collect();
+    let devices = plan.devices_below(0);
+    let names: Vec<&str> = devices.iter().map(|share| share.device.as_str()).collect();
     let with_state = (0..plan.nodes.len()).find(|number| {
         let node = plan.nodes[*number].plan.as_ref();
-        !super::numbered_plan::is_stateless(node) && !super::numbered_plan::is_exchange(node)
+        !super::numbered_plan::is_stateless(node)
+            && !super::numbered_plan::is_exchange(node)
+            && !plan.groups_at_home(*number)
     });
     match with_state {
         Some(number) if names.len() > 1 => {
@@ -191,9 +214,34 @@ fn too_few_joins(plan: &NumberedPlan, count: usize) -> Obstacle {
     }
 }
 
-/// The topmost operators over `joins`, each with the chain above it.
-fn roots_of(plan: &NumberedPlan, joins: &[usize]) -> BTreeSet<usize> {
-    let tops: Vec<usize> = joins.iter().map(|join| plan.top_of(*join)).collect();
+/// Why no split has rows that are complete on each device.
+fn nothing_complete(plan: &NumberedPlan) -> Obstacle {
+    let is_grouping = |number: &usize| {
+        makes_whole_groups(plan.nodes[*number].plan.as_ref()) && !plan.groups_at_home(*number)
+    };
+    let grouping = (0..plan.nodes.len()).rev().find(is_grouping);
+    let operator = grouping.map_or("the plan", |number| plan.nodes[number].plan.name());
+    let reason = "no groups are complete on each of several devices: rows are not divided among these by columns \
+                  by which they are grouped";
+    Obstacle { operator: operator.to_owned(), reason: reason.to_owned() }
+}
+
+/// The cuts over `joins` and over those of `leaves` that do not lie below them, as far up as rows are complete on each
+/// device.
+fn complete_roots(plan: &NumberedPlan, leaves: &[usize], joins: &[usize]) -> BTreeSet<usize> {
+    let mut roots = roots_of(plan, joins, NumberedPlan::complete_top);
+    let own = own_leaves(plan, leaves, &roots);
+    roots.extend(own.into_iter().map(|leaf| plan.complete_top(plan.base_of(leaf))));
+    roots
+}
+
+/// The topmost operators over `joins`, each with the chain above it up to its `top`.
+fn roots_of(
+    plan: &NumberedPlan,
+    joins: &[usize],
+    top: fn(&NumberedPlan, usize) -> usize,
+) -> BTreeSet<usize> {
+    let tops: Vec<usize> = joins.iter().map(|join| top(plan, *join)).collect();
     let is_within = |top: usize| {
         let others: BTreeSet<usize> = tops.iter().copied().filter(|other| *other != top).collect();
         plan.root_above(&others, top).is_some()

@@ -9,6 +9,9 @@
 //!    of 37 JOB queries a share of 0.8 makes four of them slower than host-only and 0.57 one, at the same gain over all
 //!    (`docs/design/split-and-cost.md`).
 
+use cleave_fragment::DenseAggregateExec;
+use datafusion_physical_plan::aggregates::{AggregateExec, AggregateMode};
+
 use crate::cost::makespan::{predict, recall, sharing, slot_bytes};
 use crate::cost::paper::{self, HardwareModel};
 use crate::cost::{CostStrategy, Limits, PlanShape, Prediction, Sharing};
@@ -119,6 +122,42 @@ pub(super) fn price(
     priced.collect()
 }
 
+/// Corrects the `rows` of partial aggregates below whole groups of several devices. Each group lies on one device, and
+/// each of its `partitions` has a state of it.
+fn count_states(plan: &NumberedPlan, rows: &mut [f64], partitions: f64) {
+    for number in (0..plan.nodes.len()).filter(|number| plan.has_whole_groups(*number)) {
+        let mut between = Vec::new();
+        let mut at = number;
+        while let [input] = plan.nodes[at].inputs.as_slice() {
+            at = *input;
+            let node = plan.nodes[at].plan.as_ref();
+            let aggregate = node.downcast_ref::<AggregateExec>();
+            if aggregate.is_none() && !is_exchange(node) && !node.is::<DenseAggregateExec>() {
+                break;
+            }
+            between.push(at);
+            if aggregate.is_some() {
+                break;
+            }
+        }
+        let Some(partial) = between.last().copied() else { continue };
+        let aggregate = plan.nodes[partial].plan.downcast_ref::<AggregateExec>();
+        let is_partial =
+            aggregate.is_some_and(|aggregate| *aggregate.mode() == AggregateMode::Partial);
+        let input = plan.nodes[partial].inputs.first().and_then(|input| rows.get(*input)).copied();
+        let (Some(input), Some(groups), true) = (input, rows.get(partial).copied(), is_partial)
+        else {
+            continue;
+        };
+        let states = (groups * partitions).min(input).max(groups);
+        for place in between {
+            if let Some(rows) = rows.get_mut(place) {
+                *rows = states;
+            }
+        }
+    }
+}
+
 pub(super) struct Pricing<'a> {
     plan: &'a NumberedPlan,
     shape: PlanShape,
@@ -145,8 +184,10 @@ impl<'a> Pricing<'a> {
                 });
             }
         }
+        let limits = context.limits();
+        count_states(plan, &mut rows, f64::from(limits.device_partitions.max(1)));
         let shape = shape_of(plan, &rows, context);
-        Self { plan, shape, profile: context.profile(), limits: context.limits() }
+        Self { plan, shape, profile: context.profile(), limits }
     }
 
     /// The place of the candidate that is expected to be done first, or of the host where none clearly is.
@@ -234,7 +275,15 @@ impl<'a> Pricing<'a> {
 
     fn price(&self, candidate: Candidate) -> Priced {
         let placement = candidate.placement(self.plan);
-        let prediction = predict(&self.shape, &placement, &self.profile, &self.limits);
+        let alone = match candidate.split {
+            // Complete groups have one partition, which nobody helps.
+            Split::Complete { .. } => {
+                Some(Limits { device_partitions: 1, lent_share: 0.0, ..self.limits.clone() })
+            }
+            _ => None,
+        };
+        let limits = alone.as_ref().unwrap_or(&self.limits);
+        let prediction = predict(&self.shape, &placement, &self.profile, limits);
         Priced { candidate, prediction }
     }
 
@@ -243,7 +292,7 @@ impl<'a> Pricing<'a> {
         let joins = match priced.candidate.split {
             Split::Host => 0,
             Split::Hybrid { joins, .. } => joins,
-            Split::Ndp | Split::Auto => return None,
+            Split::Complete { .. } | Split::Ndp | Split::Auto => return None,
         };
         let mut best: Option<Priced> = None;
         for leaf in leaves_below(self.plan) {

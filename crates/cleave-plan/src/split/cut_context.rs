@@ -6,7 +6,7 @@ use cleave_fragment::TableScanExec;
 use datafusion_common::Result;
 use datafusion_physical_plan::ExecutionPlan;
 
-use super::{CutWeight, FragmentPlan, When};
+use super::{CutWeight, FragmentPlan, ScanDivision, When};
 use crate::cost::{AskedColumn, CostStrategy, Limits as CostLimits, ScanWork};
 use crate::profile::Profile;
 
@@ -37,6 +37,11 @@ pub trait CutContext {
     /// The devices that run fragments over pages of the scan, at least one: those that hold them, unless the statement
     /// names others.
     fn shares(&self, scan: &TableScanExec) -> Vec<ScanShare>;
+    /// How values divide the table of `scan` among these devices, each of which runs fragments over all pages that lie
+    /// there and no others; None: they do not.
+    fn division(&self, _scan: &TableScanExec) -> Option<ScanDivision> {
+        None
+    }
     /// Different values in `column` of the table of `scan`, all rows.
     fn distinct_count(&self, _scan: &TableScanExec, _column: &str) -> Option<f64> {
         None

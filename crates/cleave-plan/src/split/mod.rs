@@ -21,6 +21,7 @@ mod may_share;
 mod numbered_plan;
 mod place_cuts;
 pub mod revisit;
+mod row_homes;
 mod shape_of;
 mod weigh_cut;
 mod when;
@@ -38,6 +39,7 @@ pub use margin::{Margin, PastErrors};
 pub use may_share::divides_rows;
 pub use place_cuts::{PlaceCutsError, PlacedCuts, place_cuts};
 pub use revisit::Revisit;
+pub use row_homes::{ScanDivision, TabletHomes};
 pub use shape_of::{row_bytes, type_bytes};
 pub use weigh_cut::{CutWeight, weigh_cut};
 pub use when::When;
@@ -56,6 +58,12 @@ pub enum Split {
         joins: usize,
         /// What becomes of the other scans.
         leaves: Leaves,
+    },
+    /// The first so many joins, and every other leaf, below cuts that climb as far as rows are complete on each of
+    /// several devices (`g0`, `g1`, …).
+    Complete {
+        /// How many.
+        joins: usize,
     },
     /// One cut at the root.
     Ndp,
@@ -77,7 +85,8 @@ pub enum Leaves {
 impl Split {
     /// A cut over every leaf.
     pub const H0: Self = Self::Hybrid { joins: 0, leaves: Leaves::All };
-    /// A cut over all joins that a device can run, of which there must be one, and over every other leaf.
+    /// A cut over all joins that a device can run, of which there must be one, and over every other leaf, each as far
+    /// up as rows are complete on each device.
     pub const ALL_JOINS: Self = Self::Hybrid { joins: usize::MAX, leaves: Leaves::All };
 }
 
@@ -89,6 +98,7 @@ impl fmt::Display for Split {
             Self::Hybrid { joins, leaves: Leaves::None } => write!(f, "h{joins}"),
             Self::Hybrid { joins, leaves: Leaves::Some } => write!(f, "h{joins}*"),
             Self::Hybrid { joins, leaves: Leaves::All } => write!(f, "h{joins}+"),
+            Self::Complete { joins } => write!(f, "g{joins}"),
             Self::Ndp => f.write_str("ndp"),
             Self::Auto => f.write_str("auto"),
         }
@@ -110,19 +120,30 @@ impl FromStr for Split {
             "auto" => return Ok(Self::Auto),
             _ => {}
         }
+        if let Some(number) = text.strip_prefix('g') {
+            return match joins_of(number) {
+                Some(joins) if joins <= SPLIT_JOINS_MAX => Ok(Self::Complete { joins }),
+                _ => Err(UnknownSplit),
+            };
+        }
         let number = text.strip_prefix('h').ok_or(UnknownSplit)?;
         let (number, leaves) = match number.strip_suffix('+') {
             Some(number) => (number, Leaves::All),
             None => (number, Leaves::None),
         };
-        let is_plain = number.bytes().all(|digit| digit.is_ascii_digit());
-        match number.parse() {
-            Ok(joins) if is_plain && (1..=SPLIT_JOINS_MAX).contains(&joins) => {
+        match joins_of(number) {
+            Some(joins) if (1..=SPLIT_JOINS_MAX).contains(&joins) => {
                 Ok(Self::Hybrid { joins, leaves })
             }
             _ => Err(UnknownSplit),
         }
     }
+}
+
+/// The number of joins in the name of a split: digits alone.
+fn joins_of(number: &str) -> Option<usize> {
+    let is_plain = number.bytes().all(|digit| digit.is_ascii_digit());
+    number.parse().ok().filter(|_| is_plain)
 }
 
 /// What was decided for one scan that stays on the host, or for one fragment.

@@ -22,8 +22,12 @@
 //! device. Its static term may be broadcast. What refers to the working table has other rows in each round; it goes
 //! below a cut with its recursion only, and is never broadcast.
 //!
-//! A join may run on several devices where what streams is treated row by row, and the join hands on rows of its build
-//! side only with rows that stream: each device joins all of what was sent with its own part.
+//! A join whose rows meet on their devices ([`row_homes`](super::row_homes)) collects, on each of several devices, that
+//! device's own rows.
+//!
+//! Any other join may run on several devices where what streams is treated row by row, or is complete on each, and the
+//! join hands on rows of its build side only with rows that stream: each device joins all of what was sent with its own
+//! part.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -32,14 +36,15 @@ use std::sync::Arc;
 use cleave_fragment::broadcast::unsendable;
 use cleave_fragment::codec::check_device_operator;
 use cleave_fragment::{DenseAggregateExec, RecursionExec, TableScanExec, referred_to};
-use datafusion_physical_plan::ExecutionPlan;
 use datafusion_physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion_physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
 use datafusion_physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion_physical_plan::sorts::sort::SortExec;
+use datafusion_physical_plan::{Distribution, ExecutionPlan, ExecutionPlanProperties};
 
 use super::build_keys::BuildKeys;
-use super::may_share::joins_divided_rows;
+use super::may_share::{divides_rows, joins_divided_rows};
+use super::row_homes::{RowHomes, meet};
 use super::{CutContext, ScanShare};
 
 /// The plan.
@@ -65,6 +70,8 @@ pub(super) struct NumberedNode {
     pub(super) broadcast: Option<String>,
     /// Recursions that the subtree refers to and does not have: it runs in their rounds only.
     pub(super) refers_to: Vec<String>,
+    /// Which device makes a row, where each has its own rows of the operator and all of them together are its rows.
+    homes: Option<RowHomes>,
 }
 
 /// Why a subtree cannot run on a device.
@@ -100,6 +107,7 @@ impl NumberedPlan {
             obstacle: None,
             broadcast: None,
             refers_to: Vec::new(),
+            homes: None,
         });
         let inputs: Vec<usize> = plan
             .children()
@@ -129,9 +137,12 @@ impl NumberedPlan {
                 below.or_else(|| self.own_obstacle(number, &inputs))
             }
         };
+        let of_inputs: Vec<_> =
+            inputs.iter().map(|input| self.nodes[*input].homes.as_ref()).collect();
+        let homes = RowHomes::of(plan, &of_inputs, self.meets(plan.as_ref(), &inputs), context);
         let node = &mut self.nodes[number];
         (node.inputs, node.size, node.obstacle) = (inputs, size, obstacle);
-        node.refers_to = refers_to;
+        (node.refers_to, node.homes) = (refers_to, homes);
         number
     }
 
@@ -184,7 +195,9 @@ impl NumberedPlan {
             Some(Obstacle { operator, reason }) => format!("{operator}: {reason}"),
             None => match refused {
                 Some(reason) => reason,
-                None if all.len() <= 1 => return Ok(None),
+                None if all.len() <= 1 || self.meets(join, &[collected, streamed]) => {
+                    return Ok(None);
+                }
                 None => {
                     let names: Vec<&str> = all.into_iter().collect();
                     format!("its inputs lie on several devices ({})", names.join(", "))
@@ -194,7 +207,11 @@ impl NumberedPlan {
         if let Some(reason) = self.unsent(collected, context) {
             return Err(obstacle(format!("{why}, and {reason}")));
         }
-        if devices.len() > 1 && !joins_divided_rows(join) {
+        let is_divided = match self.nodes[streamed].homes {
+            Some(_) => divides_rows(join),
+            None => joins_divided_rows(join),
+        };
+        if devices.len() > 1 && !is_divided {
             let names: Vec<&str> = devices.into_iter().collect();
             let tables = self.tables(streamed).join(", ");
             return Err(obstacle(format!(
@@ -204,6 +221,12 @@ impl NumberedPlan {
             )));
         }
         Ok(Some(why))
+    }
+
+    /// Whether `plan`, over these `inputs`, is a join whose rows lie on the same device.
+    fn meets(&self, plan: &dyn ExecutionPlan, inputs: &[usize]) -> bool {
+        let [collected, streamed] = inputs else { return false };
+        meet(plan, self.nodes[*collected].homes.as_ref(), self.nodes[*streamed].homes.as_ref())
     }
 
     /// Why the static term `first` of the recursion `number`, whose recursive term `again` a device can make, must be
@@ -272,6 +295,37 @@ impl NumberedPlan {
     /// Where the pages lie that a fragment with the root `number` reads.
     fn shares_below(&self, number: usize) -> Vec<&ScanShare> {
         self.below_cut(number).into_iter().flat_map(|place| &self.nodes[place].shares).collect()
+    }
+
+    /// The devices over which what a fragment with the root `number` reads lies: those of what streams come first.
+    pub(super) fn devices_below(&self, number: usize) -> Vec<ScanShare> {
+        let mut found: Vec<ScanShare> = Vec::new();
+        for place in self.below_cut(number).into_iter().rev() {
+            for share in &self.nodes[place].shares {
+                let known = found.iter_mut().find(|known| known.device == share.device);
+                match known {
+                    Some(known) => {
+                        let refusal = known.refusal.take();
+                        known.refusal = refusal.or_else(|| share.refusal.clone());
+                    }
+                    None => found.push(share.clone()),
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether `number` makes groups of rows on several devices, each of them whole on one.
+    pub(super) fn has_whole_groups(&self, number: usize) -> bool {
+        self.nodes[number].homes.is_some()
+            && makes_whole_groups(self.nodes[number].plan.as_ref())
+            && self.devices_below(number).len() > 1
+    }
+
+    /// Whether the operator `number` groups rows, or states of groups, each group on one device.
+    pub(super) fn groups_at_home(&self, number: usize) -> bool {
+        let NumberedNode { plan, homes, .. } = &self.nodes[number];
+        homes.is_some() && (plan.is::<AggregateExec>() || plan.is::<DenseAggregateExec>())
     }
 
     /// The keys that its joins hand down. It reads the statistics of every build side, and is not called where nothing
@@ -373,6 +427,96 @@ impl NumberedPlan {
         top
     }
 
+    /// The scan, join or recursion below the chain whose top is `top`.
+    pub(super) fn base_of(&self, top: usize) -> usize {
+        let mut at = top;
+        while let [input] = self.nodes[at].inputs.as_slice() {
+            at = *input;
+        }
+        at
+    }
+
+    /// As [`NumberedPlan::top_of`], and further up as far as rows are complete on each of several devices: final
+    /// aggregates by the columns that divide the rows, what treats their groups one by one or makes partial results of
+    /// them, and a limit.
+    pub(super) fn complete_top(&self, base: usize) -> usize {
+        let (mut top, mut at) = (self.top_of(base), base);
+        if self.devices_below(base).len() < 2 {
+            return top;
+        }
+        // Whether a final aggregate was passed, and whether what comes are states of groups.
+        let (mut is_grouped, mut has_states) = (false, false);
+        while let Some(parent) = self.nodes[at].parent {
+            at = parent;
+            let node = &self.nodes[at];
+            if node.inputs.len() != 1 || node.obstacle.is_some() {
+                break;
+            }
+            if is_exchange(node.plan.as_ref()) {
+                if node.plan.fetch().is_some() {
+                    break;
+                }
+                continue;
+            }
+            let mode = node.plan.downcast_ref::<AggregateExec>().map(AggregateExec::mode);
+            let mut is_last = false;
+            if mode == Some(&AggregateMode::Partial) {
+                if has_states {
+                    break;
+                }
+                has_states = true;
+            } else if makes_whole_groups(node.plan.as_ref()) {
+                let is_of_states =
+                    matches!(mode, Some(AggregateMode::Final | AggregateMode::FinalPartitioned));
+                if node.homes.is_none() || is_of_states != has_states {
+                    break;
+                }
+                (is_grouped, has_states) = (true, false);
+            } else if !node.plan.is::<DenseAggregateExec>() {
+                let is_sort = node.plan.is::<SortExec>() && node.plan.fetch().is_some();
+                let is_limit =
+                    node.plan.is::<LocalLimitExec>() || node.plan.is::<GlobalLimitExec>();
+                is_last = is_sort || is_limit;
+                if has_states || !is_last && !is_stateless(node.plan.as_ref()) {
+                    break;
+                }
+            }
+            if is_grouped && self.may_be_divided_anew(at) {
+                top = at;
+            }
+            if is_last {
+                break;
+            }
+        }
+        top
+    }
+
+    /// Whether nothing above the operator `number` relies on how its rows are divided among partitions: those of a
+    /// fragment come from any.
+    fn may_be_divided_anew(&self, number: usize) -> bool {
+        let mut at = number;
+        while let Some(parent) = self.nodes[at].parent {
+            if self.nodes[at].plan.output_partitioning().partition_count() < 2 {
+                return true;
+            }
+            let node = &self.nodes[parent];
+            if is_exchange(node.plan.as_ref()) && node.plan.name() != "CooperativeExec" {
+                return true;
+            }
+            let place = node.inputs.iter().position(|input| *input == at).unwrap_or_default();
+            let wanted = node.plan.input_distribution_requirements();
+            let is_free = matches!(
+                wanted.child_distribution(place),
+                None | Some(Distribution::UnspecifiedDistribution | Distribution::SinglePartition)
+            );
+            if !is_free || node.plan.name() == "InterleaveExec" {
+                return false;
+            }
+            at = parent;
+        }
+        true
+    }
+
     /// Names of the operators of the subtree of `number`, what is done first first.
     pub(super) fn operators(&self, number: usize) -> Vec<String> {
         let is_sent = |input: &&usize| self.nodes[**input].broadcast.is_some();
@@ -407,6 +551,12 @@ fn may_follow(node: &dyn ExecutionPlan, input_is_plain: bool) -> bool {
     }
     let is_limit = node.is::<LocalLimitExec>() || node.is::<GlobalLimitExec>();
     input_is_plain && (is_limit || is_stateless(node))
+}
+
+/// Whether `node` is an aggregate that is not partial: its groups are complete where it has all of their rows.
+pub(super) fn makes_whole_groups(node: &dyn ExecutionPlan) -> bool {
+    let mode = node.downcast_ref::<AggregateExec>().map(AggregateExec::mode);
+    mode.is_some_and(|mode| !matches!(mode, AggregateMode::Partial | AggregateMode::PartialReduce))
 }
 
 /// Whether `node` only moves rows between partitions.

@@ -16,6 +16,9 @@
 //! 2. a forced split is one [`candidate`]; [`choose`] picks among all of them for `auto`;
 //! 3. each operator that is the topmost below a cut is replaced by a node that runs it as a fragment.
 //!
+//! Under a split `gk`, complete aggregates go down too, where each of several devices has all rows of its groups. The
+//! rows of the devices are then put one after the other, which the node above every cut does.
+//!
 //! A sort or limit that goes down also stays above: several partitions of the fragment each keep their own best rows,
 //! and the host's operator merges them. Exchanges never go down (rule 3): their inputs are one partition there. A
 //! subtree that is broadcast is replaced by a leaf that names it, and stays a plan of the host's, with cuts of its own.
@@ -214,7 +217,7 @@ struct Placing<'a> {
     keys_wanted: Vec<KeysAbove>,
 }
 
-impl<'a> Placing<'a> {
+impl Placing<'_> {
     /// The operator `number` with what lies below it, fragments in their places.
     fn place(&mut self, number: usize) -> Result<Arc<dyn ExecutionPlan>> {
         let piece = match self.chosen.roots.contains(&number) {
@@ -300,7 +303,7 @@ impl<'a> Placing<'a> {
         let Some(pricing) = self.pricing.filter(|_| self.own_leaves.contains(&number)) else {
             return Ok(None);
         };
-        let [_] = self.shares(number) else { return Ok(None) };
+        let [_] = self.plan.devices_below(number).as_slice() else { return Ok(None) };
         let scans = self.scans(number);
         let revisit = pricing.revisit(number, Side::Host, &scans, self.context);
         if revisit.is_none() {
@@ -323,13 +326,13 @@ impl<'a> Placing<'a> {
     /// The fragment whose root is `number`; None, and a decision that says why, where it pays on no device.
     fn fragment(&mut self, number: usize) -> Result<Option<FragmentPlan>> {
         let (mut fragment, sent) = self.piece(number, self.scans(number))?;
-        let shares = self.shares(number);
+        let shares = self.plan.devices_below(number);
         let mut reason = self.reason.clone();
         let is_free = !self.context.rows_only();
         if self.split == Split::Auto && shares.len() > 1 {
             let on_device = match is_free {
                 true => {
-                    let (on_device, why) = weigh_shares(shares, &self.context.weights(&fragment));
+                    let (on_device, why) = weigh_shares(&shares, &self.context.weights(&fragment));
                     reason = why;
                     on_device
                 }
@@ -342,7 +345,8 @@ impl<'a> Placing<'a> {
             }
             fragment.on_device = on_device;
         }
-        if let (Split::Auto, [_], Some(pricing), true) = (self.split, shares, self.pricing, is_free)
+        if let (Split::Auto, [_], Some(pricing), true) =
+            (self.split, shares.as_slice(), self.pricing, is_free)
         {
             fragment.revisit = pricing.revisit(number, Side::Device, &fragment.scans, self.context);
         }
@@ -404,7 +408,7 @@ impl<'a> Placing<'a> {
                 false => joins_rows_that_stream(&node.plan),
             },
             fetch: if is_whole { node.plan.fetch() } else { rows_needed(&node.plan) },
-            on_device: vec![true; self.shares(number).len()],
+            on_device: vec![true; self.plan.devices_below(number).len()],
             slot_bytes: match self.pricing {
                 Some(pricing) => pricing.slot_bytes(number),
                 None => self.context.limits().slot_size.usual(),
@@ -451,15 +455,6 @@ impl<'a> Placing<'a> {
         for (place, scan) in places.zip(&mut fragment.scans) {
             scan.keys_above = self.keys_above(place, &scan.dynamic_filters);
         }
-    }
-
-    /// The devices over which what streams through `number` lies.
-    fn shares(&self, number: usize) -> &'a [ScanShare] {
-        let plan = self.plan;
-        let mut below = plan.below_cut(number).into_iter().rev();
-        let shares =
-            below.find_map(|place| plan.scan(place).map(|_| plan.nodes[place].shares.as_slice()));
-        shares.unwrap_or_default()
     }
 
     /// The rows of the operator `place` on their way to a fragment, before the cuts in there are placed.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use cleave_catalog::catalog::division::Division;
 use cleave_catalog::catalog::{DeviceId, DeviceKind};
 use cleave_catalog::error::Error;
 use cleave_engine::device::Device;
@@ -17,14 +18,18 @@ use cleave_plan::cost::slots::SLOT_BYTES_AUTO;
 use cleave_plan::cost::{AskedColumn, Conditions, CostStrategy, Limits, ScanWork, SlotSize};
 use cleave_plan::profile::{LinkProfile, Origin, Profile};
 use cleave_plan::split::{
-    CutContext, CutWeight, FragmentPlan, FragmentScan, ScanShare, When, row_bytes, type_bytes,
+    CutContext, CutWeight, FragmentPlan, FragmentScan, ScanDivision, ScanShare, TabletHomes, When,
+    row_bytes, type_bytes,
 };
 use cleave_store::ColumnRef;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use super::planned_input::PlannedInput;
@@ -55,6 +60,9 @@ pub(super) struct HostCuts {
     profile: Profile,
     fragment_count: AtomicUsize,
 }
+
+/// The part of each scan of a fragment, by the number of its input.
+type PartInputs = Vec<(u32, StatementInput)>;
 
 /// The facts about a device before any fragment is sent to it.
 struct DeviceFacts {
@@ -154,6 +162,49 @@ impl HostCuts {
         };
         Ok(self.divided(&whole.input).into_iter().filter_map(share).collect())
     }
+
+    /// The devices that run `fragment`, those of what streams first, each with its part of every scan in their order.
+    fn parts_below(&self, fragment: &FragmentPlan) -> Result<Vec<(&DeviceFacts, PartInputs)>> {
+        let mut of_scans = Vec::with_capacity(fragment.scans.len());
+        for FragmentScan { scan, .. } in &fragment.scans {
+            of_scans.push((scan, self.parts_of(scan)?));
+        }
+        let mut devices: Vec<&DeviceFacts> = Vec::new();
+        for (facts, _) in of_scans.iter().rev().flat_map(|(_, parts)| parts) {
+            if devices.iter().all(|known| !Arc::ptr_eq(&known.device, &facts.device)) {
+                devices.push(*facts);
+            }
+        }
+        let parts = devices.into_iter().map(|facts| {
+            let inputs = of_scans.iter().map(|(scan, parts)| {
+                let mut own = parts.iter();
+                let own = own.find(|(other, _)| Arc::ptr_eq(&other.device, &facts.device));
+                let input = match own {
+                    Some((_, input)) => input.clone(),
+                    None => self.without_pages(scan, facts)?,
+                };
+                Ok((scan.scan().input, input))
+            });
+            Ok((facts, inputs.collect::<Result<_>>()?))
+        });
+        parts.collect()
+    }
+
+    /// The part of the input of `scan` on a device that has none of its pages, but some of a table whose rows meet its
+    /// own there.
+    fn without_pages(&self, scan: &TableScanExec, facts: &DeviceFacts) -> Result<StatementInput> {
+        if self.division(scan).is_none() {
+            return Err(held_by_none());
+        }
+        let whole = self.context.input(scan.scan().input)?;
+        let input = Arc::new(whole.input.on_device(facts.device.id()));
+        Ok(StatementInput { input, row_estimate: 0.0 })
+    }
+}
+
+/// The fault of a fragment over tables of which no device has a part.
+fn held_by_none() -> DataFusionError {
+    DataFusionError::Internal("a fragment over tables that no one device holds".to_owned())
 }
 
 impl DeviceFacts {
@@ -209,6 +260,35 @@ impl CutContext for HostCuts {
         if shares.is_empty() { vec![nowhere("it has no device".to_owned())] } else { shares }
     }
 
+    fn division(&self, scan: &TableScanExec) -> Option<ScanDivision> {
+        // Devices that a statement names take the pages of others in turns.
+        if !self.takers.is_empty() {
+            return None;
+        }
+        let planned = self.context.input(scan.scan().input).ok()?;
+        let table = &planned.input.table;
+        let key = table.division.columns();
+        let types = key
+            .iter()
+            .map(|id| table.schema.column_by_id(*id).map(|column| column.column_type.arrow()));
+        let bounds = match &table.division {
+            Division::LoadOrder | Division::RoundRobin => return None,
+            Division::Hash(_) => None,
+            Division::Range(_, bounds) => Some(bounds.keys().to_vec()),
+        };
+        let places = |id: &u32| {
+            let columns = scan.scan().output.columns.iter().enumerate();
+            let own = columns.filter(|(_, column)| **column == ColumnRef::User(*id));
+            own.map(|(place, _)| place).collect()
+        };
+        let homes = TabletHomes {
+            bounds,
+            types: types.collect::<Option<_>>()?,
+            devices: table.tablets.iter().map(|tablet| tablet.device.0).collect(),
+        };
+        Some(ScanDivision { columns: key.iter().map(places).collect(), homes })
+    }
+
     fn distinct_count(&self, scan: &TableScanExec, column: &str) -> Option<f64> {
         self.context.distinct_count(&scan.scan().table, column)
     }
@@ -219,8 +299,8 @@ impl CutContext for HostCuts {
 
     fn weights(&self, fragment: &FragmentPlan) -> Vec<CutWeight> {
         let Some(scan) = fragment.scans.last() else { return Vec::new() };
-        let parts = self.parts_of(&scan.scan).unwrap_or_default();
-        parts.iter().map(|(facts, part)| self.weight(fragment, scan, facts, part)).collect()
+        let parts = self.parts_below(fragment).unwrap_or_default();
+        parts.iter().map(|(facts, inputs)| self.weight(fragment, scan, facts, inputs)).collect()
     }
 
     fn key_filters(&self) -> When {
@@ -282,25 +362,15 @@ impl CutContext for HostCuts {
     }
 
     fn fragment_exec(&self, fragment: FragmentPlan) -> Result<Arc<dyn ExecutionPlan>> {
-        let mut parts: Vec<FragmentPart> = Vec::new();
-        for FragmentScan { scan, .. } in &fragment.scans {
-            let number = scan.scan().input;
-            for (facts, input) in self.parts_of(scan)? {
-                let known = parts.iter_mut().find(|part| Arc::ptr_eq(&part.device, &facts.device));
-                match known {
-                    Some(part) => part.inputs.push((number, input)),
-                    None => parts.push(FragmentPart {
-                        device: Arc::clone(&facts.device),
-                        inputs: vec![(number, input)],
-                        on_device: fragment.on_device.get(parts.len()).copied().unwrap_or(false),
-                    }),
-                }
-            }
-        }
-        let is_whole = parts.iter().all(|part| part.inputs.len() == fragment.scans.len());
-        if parts.is_empty() || !is_whole {
-            let message = "a fragment over tables that no one device holds".to_owned();
-            return Err(DataFusionError::Internal(message));
+        let parts = self.parts_below(&fragment)?.into_iter().enumerate();
+        let parts = parts.map(|(place, (facts, inputs))| FragmentPart {
+            device: Arc::clone(&facts.device),
+            inputs,
+            on_device: fragment.on_device.get(place).copied().unwrap_or(false),
+        });
+        let parts: Vec<FragmentPart> = parts.collect();
+        if parts.is_empty() {
+            return Err(held_by_none());
         }
         let number = self.next_number();
         let context = Arc::clone(&self.context);
@@ -487,15 +557,24 @@ impl HostCuts {
         fragment: &FragmentPlan,
         scan: &FragmentScan,
         facts: &DeviceFacts,
-        part: &StatementInput,
+        inputs: &[(u32, StatementInput)],
     ) -> CutWeight {
-        let (chunk_bytes, held_bytes) =
-            self.chunk_bytes(&scan.scan, &part.input, part.row_estimate);
+        let (mut chunk_bytes, mut held_bytes) = (0.0, 0.0);
+        for (read, (_, part)) in fragment.scans.iter().zip(inputs) {
+            let (all, held) = self.chunk_bytes(&read.scan, &part.input, part.row_estimate);
+            chunk_bytes += all;
+            held_bytes += held;
+        }
+        let (share, scanned) = match inputs.last() {
+            Some((_, part)) => (self.share_of(&scan.scan, part), part.row_estimate),
+            None => (1.0, 0.0),
+        };
         let link_is_free = facts.mode == AttachMode::Embedded;
-        let rows = match fragment.row_estimate.filter(|_| !fragment.broadcasts.is_empty()) {
+        let joins = !fragment.broadcasts.is_empty() || fragment.scans.len() > 1;
+        let rows = match fragment.row_estimate.filter(|_| joins) {
             // Of what streams, each device joins its part.
-            Some(rows) => rows * self.share_of(&scan.scan, part),
-            None => result_rows(fragment, scan, part.row_estimate),
+            Some(rows) => rows * share,
+            None => result_rows(fragment, scan, scanned, share),
         };
         let sent_bytes: f64 = fragment.broadcasts.iter().filter_map(|b| b.byte_estimate).sum();
         let result_bytes = rows * row_bytes(&fragment.plan.schema()) + sent_bytes;
@@ -526,25 +605,43 @@ fn too_long_for_a_slot(
     ))
 }
 
-/// Rows that are expected to leave `fragment`.
-fn result_rows(fragment: &FragmentPlan, scan: &FragmentScan, scanned: f64) -> f64 {
+/// Rows that are expected to leave `fragment` on a device that has this `share` of what streams, `scanned` rows.
+fn result_rows(fragment: &FragmentPlan, scan: &FragmentScan, scanned: f64, share: f64) -> f64 {
     let mut rows = scanned;
     if !scan.dynamic_filters.is_empty() {
         rows *= scan.filters_keep.unwrap_or(KEYS_KEEP);
     }
-    let helped = fragment.plan.downcast_ref::<DenseAggregateExec>();
-    let top = helped.map_or(&fragment.plan, DenseAggregateExec::aggregate);
-    if let Some(aggregate) = top.downcast_ref::<AggregateExec>() {
+    if let Some((aggregate, is_complete)) = grouping(&fragment.plan) {
         rows = if aggregate.group_expr().is_empty() {
             1.0
         } else {
-            rows.min(group_count(aggregate).unwrap_or(GROUP_COUNT))
+            let groups = group_count(aggregate).unwrap_or(GROUP_COUNT);
+            // Each device has some of the complete groups, or states of any.
+            rows.min(if is_complete { groups * share } else { groups })
         };
     }
     match fragment.fetch.or_else(|| fragment.plan.fetch()) {
         Some(fetch) => rows.min(fetch as f64),
         None => rows,
     }
+}
+
+/// The aggregate that reads the rows of which `plan` gives groups, and whether these are complete.
+fn grouping(plan: &Arc<dyn ExecutionPlan>) -> Option<(&AggregateExec, bool)> {
+    let below = || plan.children().into_iter().next().and_then(grouping);
+    if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
+        return match aggregate.mode() {
+            AggregateMode::Partial | AggregateMode::PartialReduce => Some((aggregate, false)),
+            AggregateMode::Single | AggregateMode::SinglePartitioned => Some((aggregate, true)),
+            AggregateMode::Final | AggregateMode::FinalPartitioned => {
+                below().map(|(partial, _)| (partial, true))
+            }
+        };
+    }
+    let is_dense = plan.is::<DenseAggregateExec>();
+    let hands_on = plan.is::<FilterExec>() || plan.is::<ProjectionExec>() || plan.is::<SortExec>();
+    // Rows of a scan, and what is made of them, are no groups.
+    (is_dense || hands_on).then(below).flatten()
 }
 
 /// Groups that `aggregate` makes, where the distinct counts of the columns of all its keys are known.

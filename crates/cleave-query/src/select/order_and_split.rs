@@ -87,7 +87,7 @@ pub(super) enum Queries {
     /// The statement itself.
     One,
     /// Also those of WITH that run by themselves. A forced split that names joins means those of each, as far as a
-    /// device can run so many.
+    /// device can run so many; one of complete groups is `h0` where there are none.
     Several,
 }
 
@@ -251,6 +251,14 @@ impl Planning<'_> {
                     Split::Hybrid { joins: joins @ 1..=SPLIT_JOINS_MAX, leaves },
                 ) if self.queries == Queries::Several => {
                     split = Split::Hybrid { joins: joins - 1, leaves };
+                }
+                (Err(PlaceCutsError::Forced { .. }), Split::Complete { joins })
+                    if self.queries == Queries::Several =>
+                {
+                    split = match joins {
+                        0 => Split::H0,
+                        joins => Split::Complete { joins: joins - 1 },
+                    };
                 }
                 _ => break placed,
             }

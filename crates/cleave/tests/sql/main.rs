@@ -316,7 +316,8 @@ impl Connection {
             panic!("SHOW gives no row")
         };
         let numbered = (1..=JOIN_COUNT_MAX).flat_map(|n| [format!("h{n}"), format!("h{n}+")]);
-        let splits = ["host", "h0", "ndp"].into_iter().map(str::to_owned).chain(numbered);
+        let splits =
+            ["host", "h0", "ndp", "g0", "g1", "g2"].into_iter().map(str::to_owned).chain(numbered);
         for split in splits {
             self.session.set("split", &split).unwrap();
             match self.run_once(sql).await {

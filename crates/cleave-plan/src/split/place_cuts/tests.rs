@@ -10,6 +10,7 @@ use datafusion_common::config::ConfigOptions;
 use datafusion_common::{JoinType, NullEquality};
 use datafusion_physical_expr::expressions::Column;
 use datafusion_physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion_physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
 use datafusion_physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion_physical_plan::displayable;
 use datafusion_physical_plan::empty::EmptyExec;
@@ -20,7 +21,7 @@ use datafusion_physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion_physical_plan::projection::ProjectionExec;
 use datafusion_physical_plan::sorts::sort::SortExec;
 
-use super::super::{Leaves, When};
+use super::super::{Leaves, ScanDivision, TabletHomes, When};
 use super::*;
 use crate::cost::{Limits as CostLimits, ScanWork};
 use crate::profile::Profile;
@@ -39,6 +40,8 @@ struct Told {
     key_filters: When,
     rows_only: bool,
     is_prescribed: bool,
+    /// Tables are divided among the devices by a hash of their only column.
+    is_hashed: bool,
     fragments: Mutex<Vec<FragmentPlan>>,
 }
 
@@ -54,6 +57,7 @@ impl Default for Told {
             key_filters: When::WherePays,
             rows_only: false,
             is_prescribed: false,
+            is_hashed: false,
             fragments: Mutex::default(),
         }
     }
@@ -78,6 +82,12 @@ impl CutContext for Told {
             Some((_, number)) => vec![share(*number)],
             None => (0..self.result_bytes.len()).map(share).collect(),
         }
+    }
+
+    fn division(&self, _scan: &TableScanExec) -> Option<ScanDivision> {
+        let homes =
+            TabletHomes { bounds: None, types: vec![DataType::Int32], devices: vec![0, 1, 0] };
+        self.is_hashed.then(|| ScanDivision { columns: vec![vec![0]], homes })
     }
 
     fn weights(&self, _fragment: &FragmentPlan) -> Vec<CutWeight> {
@@ -485,7 +495,7 @@ fn a_join_over_several_devices_that_may_not_broadcast_stays_and_says_why() {
 
 #[test]
 fn names_of_splits_are_read_as_they_are_shown() {
-    for name in ["host", "h0", "h1", "h1+", "h63+", "ndp", "auto"] {
+    for name in ["host", "h0", "h1", "h1+", "h63+", "g0", "g63", "ndp", "auto"] {
         assert_eq!(name.parse::<Split>().unwrap().to_string(), name);
     }
     for name in ["", "h", "h64", "h01+x", "h-1", "h+1", "h1*", "h0+", "all"] {
@@ -731,4 +741,95 @@ fn static_term_that_is_not_there_is_broadcast_and_a_round_is_not() {
     // And without a table there is nothing to run where it lies.
     let plan = recursion(constant(), constant());
     place_cuts(plan, "h1".parse().unwrap(), false, &two()).unwrap_err();
+}
+
+/// Groups by `id`, made of partial ones.
+fn grouped(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    let by_id = |mode, input: Arc<dyn ExecutionPlan>| {
+        let id: Arc<dyn PhysicalExpr> = Arc::new(Column::new("id", 0));
+        let by = PhysicalGroupBy::new_single(vec![(id, "id".to_owned())]);
+        let schema = input.schema();
+        let made = AggregateExec::try_new(mode, by, vec![], vec![], input, schema).unwrap();
+        Arc::new(made) as Arc<dyn ExecutionPlan>
+    };
+    let states = Arc::new(CoalescePartitionsExec::new(by_id(AggregateMode::Partial, input)));
+    by_id(AggregateMode::Final, states)
+}
+
+/// A hash join of two scans by their only column.
+fn met(join_type: JoinType) -> Arc<dyn ExecutionPlan> {
+    let id = || Arc::new(Column::new("id", 0)) as Arc<dyn PhysicalExpr>;
+    let (one, other) = (scan("a", None, 1), scan("b", None, 2));
+    let join = HashJoinExecBuilder::new(one, other, vec![(id(), id())], join_type);
+    join.with_partition_mode(PartitionMode::CollectLeft).build_exec().unwrap()
+}
+
+#[test]
+fn groups_by_what_divides_the_rows_go_down_whole() {
+    let hashed = || Told { is_hashed: true, ..two_devices(&[]) };
+    let below = |plan: Arc<dyn ExecutionPlan>, split: &str, told: &Told| {
+        let placed = place_cuts(plan, split.parse().unwrap(), false, told).unwrap();
+        let fragments = std::mem::take(&mut *told.fragments.lock().unwrap());
+        let partitions = fragments[0].may_run_as_partitions;
+        (names(&placed.plan), names(&fragments[0].plan), partitions)
+    };
+    let whole = ["AggregateExec", "AggregateExec", "TableScanExec"].map(str::to_owned);
+    let grouping = || projected(grouped(scan("t", None, 2)));
+    let (above, fragment, partitions) = below(grouping(), "h0", &hashed());
+    assert_eq!(above, ["ProjectionExec", "AggregateExec", "CoalescePartitionsExec", "EmptyExec"]);
+    assert!(fragment == whole[1..] && partitions, "{fragment:?}");
+    for split in ["g0", "ndp"] {
+        let (above, fragment, partitions) = below(grouping(), split, &hashed());
+        assert_eq!(above, ["EmptyExec"], "{split}");
+        assert!(fragment[1..] == whole && !partitions, "{split}: {fragment:?}");
+    }
+    // The best of each device are merged; groups of groups are of the same rows.
+    let top = sorted(grouped(grouped(scan("t", None, 2))), Some(3));
+    let (above, fragment, _) = below(top, "g0", &hashed());
+    assert_eq!(above, ["SortExec", "EmptyExec"]);
+    assert_eq!(fragment.len(), 6, "{fragment:?}");
+    // Where rows are not divided, only so many are wanted, or one device has them all, nothing is complete on each.
+    let one = Told { is_hashed: true, ..Told::default() };
+    for (plan, told) in [
+        (grouping(), two_devices(&[])),
+        (grouped(sorted(scan("t", None, 1), Some(5))), hashed()),
+        (grouped(scan("t", Some(5), 1)), hashed()),
+        (projected(scan("t", None, 1)), hashed()),
+        (grouping(), one),
+    ] {
+        let error = place_cuts(plan, "g0".parse().unwrap(), false, &told).unwrap_err().to_string();
+        assert!(error.contains("no groups are complete on each of several devices"), "{error}");
+    }
+}
+
+#[test]
+fn joins_whose_rows_meet_on_their_devices_send_nothing() {
+    let types = [
+        JoinType::Inner,
+        JoinType::Left,
+        JoinType::Right,
+        JoinType::Full,
+        JoinType::LeftSemi,
+        JoinType::RightAnti,
+    ];
+    for join_type in types {
+        let told = Told { is_hashed: true, broadcast_bytes: 0, ..two_devices(&[]) };
+        place_cuts(met(join_type), "h1".parse().unwrap(), false, &told).unwrap();
+        let fragments = told.fragments.lock().unwrap();
+        let made: Vec<_> =
+            fragments.iter().map(|one| (one.tables(), one.on_device.len())).collect();
+        assert_eq!(made, [("a, b".to_owned(), 2)], "{join_type}");
+        assert!(fragments[0].broadcasts.is_empty(), "{join_type}");
+    }
+    // Groups by a key that may be NULL for want of a match are not those of the device that has it.
+    let told = || Told { is_hashed: true, ..two_devices(&[]) };
+    let complete = |join_type| {
+        place_cuts(grouped(met(join_type)), "g1".parse().unwrap(), false, &told()).is_ok()
+    };
+    assert!(complete(JoinType::Inner) && complete(JoinType::Left) && complete(JoinType::RightSemi));
+    assert!(!complete(JoinType::Right) && !complete(JoinType::Full));
+    // Tables by other values, or on a device alone, are sent.
+    let apart = two_devices(&[]);
+    place_cuts(met(JoinType::Inner), "h1".parse().unwrap(), false, &apart).unwrap();
+    assert_eq!(apart.fragments.lock().unwrap()[0].broadcasts.len(), 1);
 }
