@@ -17,8 +17,9 @@
 //! 5. *A run that cannot be divided* is taken as a whole or not at all ([`Pace::recall`]): the host then begins at the
 //!    first morsel, so all of its own time must be less than what the device has left, by the same doubts.
 //!
-//! [`Part`] says which morsels are the host's by what the device has answered. Statements decide by this code, and so
-//! does the simulation of many devices (`cleave simulate`).
+//! [`Part`] says which morsels are the host's by what the device has answered. What devices of other nodes take of
+//! these is decided in [`leases`]. Statements decide by this code, and so does the simulation of many devices (`cleave
+//! simulate`), without other nodes.
 //!
 //! Invariant: pure figures, no clock and no I/O. Source: rule 11; `docs/design/split-and-cost.md`.
 
@@ -28,6 +29,8 @@ use std::time::Duration;
 use cleave_fragment::Lease;
 
 use crate::cost::Sharing;
+
+pub mod leases;
 
 /// Work of one lease of the host: short beside what a wrong estimate costs, long beside a round trip.
 const LEASE_S: f64 = 0.03;
@@ -53,6 +56,8 @@ const WATCHED_MIN: f64 = 16.0;
 const HELPS: f64 = 1.1;
 /// How long the host waits before it looks again, at least and at most.
 const PAUSE_S: (f64, f64) = (0.002, 0.05);
+/// How long the host waits for others that have morsels which it has taken, at least and at most.
+const PATIENCE_S: (f64, f64) = (0.05, 600.0);
 
 /// What is to be done now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,6 +177,13 @@ impl Pace {
         #[expect(clippy::cast_possible_truncation, reason = "no more than what is left, a u32")]
         let count = share.min(lease).min(left) as u32;
         Step::Take(count)
+    }
+
+    /// How long the host would take for so many morsels, as it was predicted; None: it does not ask what pays.
+    pub fn host_time(&self, morsel_count: usize) -> Option<Duration> {
+        let seconds = self.sharing.host_before_s + self.host_s * morsel_count as f64;
+        let seconds = seconds.clamp(PATIENCE_S.0, PATIENCE_S.1);
+        (!self.always).then(|| Duration::from_secs_f64(seconds))
     }
 
     /// Whether the host still waits for the device to show its pace alone: not longer than that should take.

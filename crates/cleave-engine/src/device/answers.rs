@@ -117,7 +117,7 @@ impl Device {
     }
 
     /// Whether it has not answered in time, and has not yet.
-    pub(crate) fn owes_answer(&self) -> bool {
+    pub fn owes_answer(&self) -> bool {
         match &self.mirror {
             Some(mirror) => mirror.current().iter().all(|copy| copy.owes_answer()),
             None => self.answers.is_owed(),

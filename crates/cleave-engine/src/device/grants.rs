@@ -15,9 +15,9 @@ use cleave_catalog::error::Result;
 use cleave_fragment::build_id;
 use cleave_fragment::command::peers::GRANTED_MAX;
 use cleave_fragment::command::{Command, Grant, PeerAddress, PeerSecret, Reply, Request};
-use cleave_fragment::link::Link;
+use cleave_fragment::link::{Link, LinkError};
 use cleave_media::{Extent, random_bytes};
-use futures::future::join_all;
+use futures::future::try_join_all;
 use tokio::runtime::Handle;
 
 use super::Device;
@@ -68,8 +68,16 @@ impl Device {
         Ok(Some((PeerAddress { host, port, ca_pem, grant: number, secret }, given)))
     }
 
+    /// Whether the device `bearer` has a way to this one, by the addresses that this host has. Whether it gets there,
+    /// it finds out.
+    pub fn has_way_from(&self, bearer: &Self) -> bool {
+        match &self.entry.kind {
+            DeviceKind::Remote(remote) => is_reachable(remote, bearer),
+            DeviceKind::Embedded | DeviceKind::Local(_) | DeviceKind::Mirror(_) => false,
+        }
+    }
+
     async fn end_grant(&self, number: u64) {
-        self.ending_grants.add(number);
         let request = Request::EndGrant { number };
         // Nobody waits for it, however long it takes.
         if self.call_within(Duration::MAX, "end a grant", request).await.is_ok() {
@@ -78,22 +86,35 @@ impl Device {
     }
 
     /// Ends over `link`, which is a new one, the grants whose end may have been lost with others.
-    pub(super) async fn end_lost_grants(&self, link: &dyn Link) {
+    ///
+    /// # Errors
+    /// That this one is lost, too.
+    pub(super) async fn end_lost_grants(
+        &self,
+        link: &dyn Link,
+    ) -> std::result::Result<(), LinkError> {
         let numbers: Vec<u64> = self.ending_grants.lock().iter().copied().collect();
         let ending = numbers.into_iter().map(|number| async move {
             let command = Command::new(self.header(), Request::EndGrant { number });
-            if link.call(command).await.is_ok() {
-                self.ending_grants.remove(number);
+            match link.call(command).await {
+                Err(error) if error.is_unreachable() => Err(error),
+                // A device that refuses it has no grants of this incarnation.
+                _ => {
+                    self.ending_grants.remove(number);
+                    Ok(())
+                }
             }
         });
-        join_all(ending).await;
+        try_join_all(ending).await.map(drop)
     }
 }
 
 impl Drop for DeviceGrant {
     fn drop(&mut self) {
-        let Ok(runtime) = Handle::try_current() else { return };
         let (device, number) = (Arc::clone(&self.device), self.number);
+        // First, so that a connection that is made meanwhile knows it.
+        device.ending_grants.add(number);
+        let Ok(runtime) = Handle::try_current() else { return };
         // Detached on purpose: nobody waits for it.
         drop(runtime.spawn(async move { device.end_grant(number).await }));
     }

@@ -101,6 +101,7 @@ mod sql;
 mod stages;
 mod statistics;
 mod stealing;
+mod stealing_across_nodes;
 mod support;
 mod tablets;
 mod transactions;

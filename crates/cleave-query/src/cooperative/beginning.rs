@@ -39,9 +39,9 @@ use super::homes::homes;
 use super::memory_share;
 use super::peers::PeerGrants;
 use super::prepared_fragment::PreparedFragment;
-use super::shared_run::{Begin, SharedRun};
+use super::shared_run::{Help, SharedRun};
 use super::spill_space::DeviceRun;
-use super::stealing::Stealing;
+use super::stealing::{Stealing, across_nodes};
 use crate::select::StatementInput;
 
 /// Where a run takes place.
@@ -130,6 +130,7 @@ impl FragmentExec {
             filters_fed: 0,
             stolen: (0, 0),
             stolen_rows: 0,
+            done_by_others: Vec::new(),
             left_alone: None,
             begun_again: None,
             waited: Duration::ZERO,
@@ -377,7 +378,7 @@ impl FragmentExec {
         inputs: Vec<(u32, StatementInput)>,
         morsels: Vec<Morsel>,
         task: &Arc<TaskContext>,
-    ) -> Option<(Arc<Stealing>, Begin)> {
+    ) -> Option<Help> {
         let (input, _) = inputs.last()?;
         if morsels.len() < 2 {
             return None;
@@ -388,6 +389,7 @@ impl FragmentExec {
         let device = Arc::clone(&part.device);
         let streamed = (*input, morsels);
         let stealing = Stealing::new(device, link, run, streamed, sharing, partitions);
+        let lent = across_nodes::rows(self, prepared, part, &stealing, &inputs, task);
         let source = Arc::clone(&stealing);
         let (prepared, context, task) =
             (Arc::clone(prepared), Arc::clone(&self.context), Arc::clone(task));
@@ -398,7 +400,7 @@ impl FragmentExec {
             let over = context.fragment_context_of(&inputs, Some(streamed), rows)?;
             prepared.run_here(over, &task, context.stop())
         };
-        Some((stealing, Arc::new(begin)))
+        Some((stealing, Arc::new(begin), lent))
     }
 
     /// Runs `part` on the host, without the rows that were `given` out.

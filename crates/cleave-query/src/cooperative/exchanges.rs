@@ -362,6 +362,7 @@ impl ExchangeExec {
             filters_fed: 0,
             stolen: (0, 0),
             stolen_rows: 0,
+            done_by_others: Vec::new(),
             left_alone: None,
             begun_again: None,
             waited: Duration::ZERO,

@@ -56,6 +56,8 @@ pub struct FragmentFigures {
     pub stolen: (usize, usize),
     /// Rows that the host made of them.
     pub stolen_rows: u64,
+    /// What devices of other nodes took of it and have done, by their names.
+    pub done_by_others: Vec<DoneByOther>,
     /// Why the host, having begun to take part, left everything to the device.
     pub left_alone: Option<String>,
     /// Time that the host waited for slots.
@@ -70,6 +72,30 @@ pub struct HostTimeline {
     pub waited: Strip,
     /// Bytes.
     pub arrived: Strip,
+}
+
+/// What a device of another node has done of a run.
+#[derive(Debug, Clone, Default)]
+pub struct DoneByOther {
+    /// Name of the device.
+    pub device: String,
+    /// Morsels.
+    pub morsels: usize,
+    /// Rows that it made of them.
+    pub rows: u64,
+    /// CPU time for that.
+    pub cpu: Duration,
+    /// Bytes that it read at their home for that.
+    pub foreign_bytes: u64,
+}
+
+impl FragmentFigures {
+    /// Morsels of the device's that it has not done itself, and of how many.
+    pub(crate) fn taken(&self) -> (usize, usize) {
+        let (by_host, all) = self.stolen;
+        let by_others: usize = self.done_by_others.iter().map(|done| done.morsels).sum();
+        (by_host + by_others, all)
+    }
 }
 
 /// Collects the figures of a statement's fragments.

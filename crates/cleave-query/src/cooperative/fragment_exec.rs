@@ -398,7 +398,7 @@ impl FragmentExec {
         }
         // What the host took of the pages that stream is not the device's.
         let streamed = self.fragment.scans.last().map(|scan| scan.scan.scan().input);
-        let (taken, morsels) = figures.stolen;
+        let (taken, morsels) = figures.taken();
         let histories = &self.context.database().device_histories;
         histories.note_run(part.device.id(), (&self.fragment.plan, report), |number| {
             let input = part.inputs.iter().find(|(input, _)| *input == number);

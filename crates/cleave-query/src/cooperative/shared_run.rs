@@ -2,18 +2,21 @@
 //! stream of rows out.
 //!
 //! Slots come first: they wait in a ring. The host's own pipeline over the morsels that it takes ([`Stealing`]) runs in
-//! tasks of its own once that pays; its rows are taken where no slot is ready. When the run has finished, morsels that
-//! the host learns of only then are run too: so each morsel's rows come out once. Rows of the device that could not be
-//! left out of another run are [held](super::held_rows) until its run has finished.
+//! tasks of its own once that pays; its rows are taken where no slot is ready. Some of these morsels may be run by
+//! devices of other nodes ([`across_nodes`](super::stealing::across_nodes)), which give their rows lease by lease. When
+//! the run has finished, morsels that the host learns of only then are run too, and those of leases that came back: so
+//! each morsel's rows come out once. Rows of the device that could not be left out of another run are
+//! [held](super::held_rows) until its run has finished.
 //!
 //! Invariant: the host's part ends without error only if all that it has taken was run. An error of it before it has
-//! taken anything (its build sides did not fit, say) leaves everything to the device. A run that outgrew its memory is
-//! begun again with spill space ([`DeviceRun`]) over the same morsels, so only if the host has taken none of them; from
-//! then on it takes none.
+//! taken anything for itself (its build sides did not fit, say) leaves everything to the device, and to those of other
+//! nodes. A run that outgrew its memory is begun again with spill space ([`DeviceRun`]) over the same morsels, so only
+//! if none of them were taken; from then on none are.
 
 use std::sync::Arc;
 
 use cleave_fragment::link::LinkError;
+use cleave_fragment::waiting;
 use cleave_media::Stopwatch;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::error::Result;
@@ -27,12 +30,13 @@ use super::given_rows::GivenRows;
 use super::held_rows::HeldRows;
 use super::spill_space::DeviceRun;
 use super::stealing::Stealing;
+use super::stealing::across_nodes::LentRows;
 
 /// Makes a stream over the morsels that the host takes.
 pub(super) type Begin = Arc<dyn Fn() -> Result<SendableRecordBatchStream> + Send + Sync>;
 
-/// What the host takes, and how it runs it.
-pub(super) type Help = (Arc<Stealing>, Begin);
+/// What the host takes, how it runs it, and the rows of what it lends to devices of other nodes.
+pub(super) type Help = (Arc<Stealing>, Begin, Option<LentRows>);
 
 /// See the [module](self).
 pub(super) struct SharedRun {
@@ -62,9 +66,21 @@ struct Helper {
     stealing: Arc<Stealing>,
     begin: Begin,
     rows: Option<BoxStream<'static, Result<RecordBatch>>>,
+    /// By devices of other nodes; None: these take no more.
+    lent: Option<LentRows>,
+    /// The rows of a lease that is done.
+    leased: Option<HeldRows>,
     row_count: u64,
     /// Why it has left everything to the device.
     given_up: Option<String>,
+}
+
+/// What came of the host's own part.
+enum Own {
+    /// The next rows that the host has made, if there are more.
+    Host(Option<Result<RecordBatch>>),
+    /// Those of the next lease, if there are more.
+    Lent(Option<HeldRows>),
 }
 
 /// Why there are no more rows.
@@ -106,9 +122,9 @@ impl SharedRun {
         (given, held): (Option<GivenRows>, Option<HeldRows>),
         clock: Stopwatch,
     ) -> Self {
-        let helper = helper.map(|(stealing, begin)| {
+        let helper = helper.map(|(stealing, begin, lent)| {
             let rows = Some(rows(Arc::clone(&stealing), Arc::clone(&begin)));
-            Helper { stealing, begin, rows, row_count: 0, given_up: None }
+            Helper { stealing, begin, rows, lent, leased: None, row_count: 0, given_up: None }
         });
         Self {
             stream: Box::new(stream),
@@ -153,7 +169,10 @@ impl SharedRun {
                 self.device_rows += batch.num_rows() as u64;
                 return Ok(Some(batch));
             }
-            let own = self.helper.as_mut().and_then(|helper| helper.rows.as_mut());
+            if let Some(batch) = self.helper.as_mut().and_then(Helper::leased_rows) {
+                return Ok(Some(batch));
+            }
+            let own = self.helper.as_mut().filter(|helper| helper.is_open());
             let came = match (self.device_is_over, own) {
                 (true, None) => {
                     if !self.helper.as_mut().is_some_and(Helper::begins_again) {
@@ -161,7 +180,7 @@ impl SharedRun {
                     }
                     continue;
                 }
-                (true, Some(own)) => Either::Right(own.next().await),
+                (true, Some(own)) => Either::Right(own.next_at_the_end().await),
                 (false, None) => match self.watch.clone() {
                     None => Either::Left(self.stream.next().await),
                     Some(watch) => {
@@ -178,9 +197,9 @@ impl SharedRun {
                 },
                 (false, Some(own)) => {
                     let slot = std::pin::pin!(self.stream.next());
-                    match select(slot, own.next()).await {
+                    match select(slot, std::pin::pin!(own.next())).await {
                         Either::Left((slot, _)) => Either::Left(slot),
-                        Either::Right((batch, _)) => Either::Right(batch),
+                        Either::Right((came, _)) => Either::Right(came),
                     }
                 }
             };
@@ -207,21 +226,23 @@ impl SharedRun {
                 Either::Left(Err(error)) => {
                     self.begin_again(error).await.map_err(Failure::Device)?
                 }
-                Either::Right(batch) => {
+                Either::Right(came) => {
                     let Some(helper) = &mut self.helper else { continue };
-                    match batch {
-                        Some(Ok(batch)) => {
+                    match came {
+                        Own::Host(Some(Ok(batch))) => {
                             helper.row_count += batch.num_rows() as u64;
                             return Ok(Some(batch));
                         }
-                        Some(Err(error)) if helper.stealing.taken_count() > 0 => {
+                        Own::Host(Some(Err(error))) if helper.stealing.own_count() > 0 => {
                             return Err(Failure::Host(error));
                         }
-                        Some(Err(error)) => {
+                        Own::Host(Some(Err(error))) => {
                             helper.given_up = Some(error.to_string());
                             helper.rows = None;
                         }
-                        None => helper.rows = None,
+                        Own::Host(None) => helper.rows = None,
+                        Own::Lent(None) => helper.lent = None,
+                        Own::Lent(rows) => helper.leased = rows,
                     }
                 }
             }
@@ -279,7 +300,8 @@ impl SharedRun {
         figures.timeline = self.timeline.clone();
         figures.filters_fed = self.feeding.sent_count();
         if let Some(helper) = &self.helper {
-            figures.stolen = (helper.stealing.taken_count(), helper.stealing.morsel_count());
+            figures.stolen = (helper.stealing.own_count(), helper.stealing.morsel_count());
+            figures.done_by_others = helper.stealing.done_by_others();
             figures.stolen_rows = helper.row_count;
             figures.left_alone.clone_from(&helper.given_up);
         }
@@ -287,6 +309,48 @@ impl SharedRun {
 }
 
 impl Helper {
+    /// Whether rows may come, or those who make them may still take morsels.
+    fn is_open(&self) -> bool {
+        self.rows.is_some() || self.lent.is_some()
+    }
+
+    /// The next rows of a lease that is done.
+    fn leased_rows(&mut self) -> Option<RecordBatch> {
+        let batch = self.leased.as_mut().and_then(HeldRows::next);
+        if batch.is_none() {
+            self.leased = None;
+        }
+        batch
+    }
+
+    /// What comes next. Cancel-safe.
+    async fn next(&mut self) -> Own {
+        match (&mut self.rows, &mut self.lent) {
+            (Some(rows), Some(lent)) => match select(rows.next(), lent.next()).await {
+                Either::Left((batch, _)) => Own::Host(batch),
+                Either::Right((rows, _)) => Own::Lent(rows),
+            },
+            (Some(rows), None) => Own::Host(rows.next().await),
+            (None, Some(lent)) => Own::Lent(lent.next().await),
+            (None, None) => Own::Host(None),
+        }
+    }
+
+    /// The same once the device's run is over. Where nothing else is left to do, the host does not wait for leases
+    /// longer than it would take for them itself: what is not done then comes back.
+    async fn next_at_the_end(&mut self) -> Own {
+        if self.rows.is_some() {
+            return self.next().await;
+        }
+        match self.stealing.patience() {
+            Some(patience) => {
+                let came = waiting::timeout(patience, self.next()).await;
+                came.unwrap_or(Own::Lent(None))
+            }
+            None => Own::Lent(None),
+        }
+    }
+
     /// Runs morsels that were taken and given to no reader, if there are any.
     fn begins_again(&mut self) -> bool {
         let begins = self.stealing.has_leftover();

@@ -535,6 +535,12 @@ fn fragment_lines(
     {
         lines.push(line("host took", format!("{taken} of {of} morsels, {rows} rows")));
     }
+    for done in &fragment.done_by_others {
+        let (name, of) = (format!("morsels taken by {}", done.device), fragment.stolen.1);
+        let (rows, pages, cpu) = (done.rows, bytes(done.foreign_bytes), time(done.cpu));
+        let figures = format!("{} of {of}, {rows} rows, {pages} read, {cpu} CPU", done.morsels);
+        lines.push(line(&name, figures));
+    }
     if let Some(reason) = &fragment.left_alone {
         lines.push(line("host took nothing", reason.clone()));
     }

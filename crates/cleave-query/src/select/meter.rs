@@ -53,7 +53,9 @@ impl Meter {
         let of_all = contexts.iter().flat_map(|context| context.figures().fragments());
         let fragments: Vec<_> = of_all.collect();
         let reports = || fragments.iter().filter_map(|fragment| fragment.report.as_ref());
-        let device_cpu: Duration = reports().map(|report| report.cpu).sum();
+        let by_others = fragments.iter().flat_map(|fragment| &fragment.done_by_others);
+        let device_cpu = reports().map(|report| report.cpu).sum::<Duration>()
+            + by_others.map(|done| done.cpu).sum::<Duration>();
         let embedded_cpu: Duration = fragments
             .iter()
             .filter(|fragment| is_embedded(context, &fragment.device))

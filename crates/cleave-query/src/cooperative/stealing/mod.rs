@@ -14,6 +14,8 @@
 //!    begun.
 //! 3. Morsels behind that belong to the host from the answer on, and not before. The run's report is the last answer:
 //!    the host learns there what it was not told until then.
+//! 4. Devices of other nodes may run some of what was taken ([`across_nodes`]). To the device that is taken from, and to
+//!    its messages, that is the host.
 //!
 //! A run that cannot be divided is recalled as a whole ([`Stealing::recalls`]) while none of its rows were given out:
 //! its morsels are counted as above, and its cancellation is the only other message.
@@ -24,6 +26,7 @@
 //! Deliberately absent: which morsels the rows are of that a lost run has given out. The host makes all rows again then
 //! ([`GivenRows`](super::given_rows::GivenRows)).
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,10 +39,15 @@ use cleave_plan::pace::{Observed, Pace, Part, Step};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+pub(super) mod across_nodes;
+mod taken;
 #[cfg(test)]
 mod tests;
 
 use cleave_engine::device::Device;
+
+use super::figures::DoneByOther;
+use taken::TakenMorsels;
 
 /// Pause of a reader that waits for what another one takes.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -68,10 +76,9 @@ struct LeaseRequest {
 
 struct SharedMorsels {
     part: Part,
-    /// Places of morsels that were taken, in the order in which they are given out.
-    taken: Vec<u32>,
-    /// How many of them each pass was given.
-    given_out: Vec<usize>,
+    taken: TakenMorsels,
+    /// What devices of other nodes have done of those, by their names.
+    done_by: BTreeMap<String, DoneByOther>,
     /// Time that partitions have waited for slots, when the device was last asked, and when that was.
     stall: (Duration, Duration),
     stalled: f64,
@@ -111,8 +118,8 @@ impl Stealing {
             clock: Stopwatch::start(),
             state: Mutex::new(SharedMorsels {
                 part: Part::new(count),
-                taken: Vec::new(),
-                given_out: Vec::new(),
+                taken: TakenMorsels::default(),
+                done_by: BTreeMap::new(),
                 stall: (Duration::ZERO, Duration::ZERO),
                 stalled: 0.0,
                 streams: None,
@@ -137,15 +144,33 @@ impl Stealing {
         self.morsels.len()
     }
 
-    /// Morsels that the host has taken.
+    /// Morsels that were taken, for whichever side.
     pub(super) fn taken_count(&self) -> usize {
-        self.lock().taken.len()
+        self.lock().taken.count()
+    }
+
+    /// Those of them that the host runs itself.
+    pub(super) fn own_count(&self) -> usize {
+        self.lock().taken.own_count()
+    }
+
+    /// What devices of other nodes have done of them, by the names of these.
+    pub(super) fn done_by_others(&self) -> Vec<DoneByOther> {
+        self.lock().done_by.values().cloned().collect()
+    }
+
+    /// How long the host, having nothing else to do, waits for what is leased: as long as it would take to do it.
+    /// None: nothing is.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        let leased = self.lock().taken.leased_count();
+        let patience = || self.pace.host_time(leased).unwrap_or_else(|| self.run.device.timeout());
+        (leased > 0).then(patience)
     }
 
     /// Waits until it pays that the host begins; false if it never will.
     pub(super) async fn begins(&self) -> bool {
         loop {
-            if self.taken_count() > 0 {
+            if self.own_count() > 0 {
                 return true;
             }
             match self.step() {
@@ -177,7 +202,7 @@ impl Stealing {
     pub(super) fn ended(&self, kept: u32) {
         let mut state = self.lock();
         let own = state.part.answered(Lease { begun: kept, kept });
-        state.taken.extend(own);
+        state.taken.add(own);
         state.over = true;
     }
 
@@ -185,20 +210,14 @@ impl Stealing {
     pub(super) fn take_rest(&self) {
         let mut state = self.lock();
         let rest = state.part.lost();
-        state.taken.extend(rest);
+        state.taken.add(rest);
         state.over = true;
     }
 
     /// Whether morsels were taken that no reader was given. A reader that finds no more is done, and morsels may come
     /// after that: they need another reader, which begins here.
     pub(super) fn has_leftover(&self) -> bool {
-        let mut state = self.lock();
-        let first = state.given_out.first().copied().unwrap_or_default();
-        let has_leftover = first < state.taken.len();
-        if has_leftover {
-            state.given_out.iter_mut().for_each(|given| *given = first);
-        }
-        has_leftover
+        self.lock().taken.begin_again()
     }
 
     fn step(&self) -> Step {
@@ -218,7 +237,7 @@ impl Stealing {
     /// What both sides have done so far.
     fn seen(&self) -> Observed {
         let state = self.lock();
-        let given_out = state.given_out.first().copied().unwrap_or_default() as f64;
+        let given_out = state.taken.given_count() as f64;
         // Each partition reads one morsel ahead of the one that it decodes.
         let under_way = f64::from(2 * self.partitions - state.waiting.min(self.partitions));
         let now_idle = state.idle_since.as_ref().map_or(Duration::ZERO, Stopwatch::elapsed);
@@ -233,7 +252,7 @@ impl Stealing {
             streams: streams.map(|(begun, at)| (begun, now.saturating_sub(at).as_secs_f64())),
             stalled: state.stalled,
             host_done,
-            host_pending: state.taken.len() as f64 - host_done,
+            host_pending: state.taken.own_count() as f64 - host_done,
             host_s: at_work.saturating_sub(state.idle + now_idle).as_secs_f64(),
             host_began: began.map(|(begun, since)| (begun, since.as_secs_f64())),
         }
@@ -241,8 +260,13 @@ impl Stealing {
 
     /// Asks the device to keep `keep` morsels and notes what it says.
     async fn ask(&self, keep: u32) {
+        self.ask_and_lease(keep, 0).await;
+    }
+
+    /// The same; then leases up to `count` of what was taken.
+    async fn ask_and_lease(&self, keep: u32, count: usize) -> Vec<u32> {
         if self.lock().deaf {
-            return;
+            return Vec::new();
         }
         let LeaseRequest { device, link, run, input } = &self.run;
         let header = CommandHeader { run: run.run, ..device.header() };
@@ -252,32 +276,32 @@ impl Stealing {
         let Ok(Reply::Kept(Kept { lease, stall })) = answer else {
             // The end of the run tells what it may have given back.
             state.deaf = true;
-            return;
+            return Vec::new();
         };
         let now = self.clock.elapsed();
         let (stall_before, asked_before) = std::mem::replace(&mut state.stall, (stall, now));
         let passed = now.saturating_sub(asked_before).as_secs_f64().max(1e-6);
         state.stalled = stall.saturating_sub(stall_before).as_secs_f64() / passed;
         let own = state.part.answered(lease);
-        state.taken.extend(own);
+        state.taken.add(own);
         let begun = state.part.lease.begun;
         if begun > 0 {
             state.streams.get_or_insert((begun, now));
         }
+        // What comes to the host at the end of a run, it does itself.
+        if state.over { Vec::new() } else { state.taken.lease(count) }
     }
 
     /// The next morsel that was taken and not given out in `pass`.
     fn next_taken(&self, pass: usize) -> Option<Morsel> {
         let mut state = self.lock();
-        while state.given_out.len() <= pass {
-            state.given_out.push(0);
-        }
-        let place = state.given_out.get(pass).and_then(|given| state.taken.get(*given)).copied()?;
-        if let Some(given) = state.given_out.get_mut(pass) {
-            *given += 1;
-        }
+        let place = state.taken.next(pass)?;
         let begun = state.part.lease.begun;
         state.began.get_or_insert_with(|| (begun, Stopwatch::start()));
+        self.morsel(place)
+    }
+
+    fn morsel(&self, place: u32) -> Option<Morsel> {
         self.morsels.get(usize::try_from(place).ok()?).cloned()
     }
 
@@ -296,7 +320,7 @@ impl Stealing {
                 continue;
             }
             let _waits = Waits::begin(self);
-            let _asking = self.asking.lock().await;
+            let asking = self.asking.lock().await;
             if let Some(morsel) = self.next_taken(pass) {
                 return Some(morsel);
             }
@@ -306,10 +330,24 @@ impl Stealing {
                 Step::Over => self.lock().over = true,
                 Step::Take(count) => self.ask(kept.saturating_sub(count)).await,
                 Step::Wait(pause) => {
-                    cleave_fragment::waiting::sleep(pause).await;
-                    self.ask(u32::MAX).await;
+                    drop(asking);
+                    self.look_after(pause).await;
                 }
             }
+        }
+    }
+
+    /// Waits so long, and asks what the device has begun, unless it was asked meanwhile.
+    async fn look_after(&self, pause: Duration) {
+        let before = self.lock().stall.1;
+        cleave_fragment::waiting::sleep(pause).await;
+        let _asking = self.asking.lock().await;
+        let is_known = {
+            let state = self.lock();
+            state.over || state.stall.1 != before
+        };
+        if !is_known {
+            self.ask(u32::MAX).await;
         }
     }
 

@@ -7,6 +7,7 @@ use cleave_fragment::Lease;
 
 use super::Part;
 
+mod leases;
 mod lent;
 
 const COUNT: u32 = 4;

@@ -1,0 +1,309 @@
+//! Devices of other nodes that run morsels which the host has taken of a run: a run and idle devices in, rows out.
+//!
+//! ```text
+//!   n1:a   the run ◀── revoke ── host ── a lease: morsels of n1:a, grant ──▶ n2:a   another run of the fragment
+//!     ║                            ▲                                          ║
+//!     ╚══ pages of the lease ══════╪══════════════════════════════════════════╝
+//!                                  ╚═══════════════ rows, when all are there ═╝
+//! ```
+//!
+//! 1. [`rows`] finds devices of other nodes that have a way to the home of the pages. Each takes one lease after the
+//!    other, as many morsels as pay ([`leases`](cleave_plan::pace::leases)), while it has no work of its own.
+//! 2. A lease is taken off the run as the host's own morsels are ([`Stealing`]); from the device's answer on these are
+//!    the host's. The other device runs the same fragment over them, and reads them at their home by a grant
+//!    ([`PeerGrants`]).
+//! 3. Its rows are held until the run has ended, and count from then on. Until then the lease can come back: because
+//!    the device refuses it, is lost, has more rows than are held, or is what everything waits for
+//!    ([`Stealing::patience`]). The host's own partitions run it then.
+//!
+//! Invariant (rule 11): of a lease either all rows are given out, or none and it came back. It comes back by being
+//! dropped ([`Leased`]), so that nothing that ends a run of another device forgets it. Filters that tighten later are
+//! not sent after a lease, which is short; losing one changes no rows (rule 4).
+//! Deliberately absent: devices of the same node, which lend cores instead; the embedded device, which is the host;
+//! pages of a mirror; and what a device could not reach the last time: each run tries once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cleave_engine::device::Device;
+use cleave_fragment::command::{RunReport, RunState};
+use cleave_fragment::{Morsel, build_id, waiting};
+use cleave_media::Stopwatch;
+use cleave_plan::pace::Step;
+use cleave_plan::pace::leases::{LeaseBytes, LeaseCost, LeasePace};
+use cleave_plan::split::When;
+use datafusion::execution::TaskContext;
+use futures::stream::{self, BoxStream, StreamExt};
+
+use super::{PAUSE, Stealing};
+use crate::cooperative::fragment_exec::{FragmentExec, FragmentPart};
+use crate::cooperative::held_rows::{HeldMax, HeldRows};
+use crate::cooperative::peers::{PeerGrants, is_of_one_node};
+use crate::cooperative::prepared_fragment::PreparedFragment;
+use crate::cooperative::spill_space::DeviceRun;
+use crate::select::StatementInput;
+
+/// Most devices that take leases of one run.
+const TAKERS_MAX: usize = 8;
+/// Most rows of a lease that are held until its run has ended: a device that gives more sends little less than pages.
+const HELD_MAX: HeldMax = HeldMax { rows: 1 << 16, bytes: 16 << 20 };
+/// When a device that was at work is asked again.
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
+
+/// Rows of leases, each of which is done.
+pub(in crate::cooperative) type LentRows = BoxStream<'static, HeldRows>;
+
+/// A run of which leases are taken, and what those need.
+struct LentRun {
+    /// Runs the fragment; what it has begun is its own.
+    node: FragmentExec,
+    prepared: Arc<PreparedFragment>,
+    home: Arc<Device>,
+    stealing: Arc<Stealing>,
+    /// The last one streams.
+    inputs: Vec<(u32, StatementInput)>,
+    task: Arc<TaskContext>,
+}
+
+/// A device that takes leases of a run.
+struct Taker {
+    run: Arc<LentRun>,
+    device: Arc<Device>,
+    pace: LeasePace,
+}
+
+/// Morsels that a device of another node has. They come back where this is dropped.
+struct Leased {
+    stealing: Arc<Stealing>,
+    places: Vec<u32>,
+}
+
+/// The rows of leases of the run that `stealing` takes morsels of, which `node` began over `inputs` of `part`. None: no
+/// device of another node could take any.
+pub(in crate::cooperative) fn rows(
+    node: &FragmentExec,
+    prepared: &Arc<PreparedFragment>,
+    part: &FragmentPart,
+    stealing: &Arc<Stealing>,
+    inputs: &[(u32, StatementInput)],
+    task: &Arc<TaskContext>,
+) -> Option<LentRows> {
+    let home = &part.device;
+    let mut takers = node.context.database().devices();
+    takers.retain(|taker| {
+        let is_ready = taker.is_connected() && !taker.owes_answer();
+        taker.id() != home.id() && is_ready && home.has_way_from(taker)
+    });
+    if takers.is_empty() || !part.is_at_home() {
+        return None;
+    }
+    // Not always the same ones.
+    let first = stealing.run.run.run % takers.len() as u64;
+    takers.rotate_left(usize::try_from(first).unwrap_or_default());
+    takers.truncate(TAKERS_MAX);
+    let (number, fragment) = (node.number, node.fragment.clone());
+    let own = FragmentExec::new(number, fragment, node.parts.to_vec(), Arc::clone(&node.context));
+    let run = Arc::new(LentRun {
+        node: own,
+        prepared: Arc::clone(prepared),
+        home: Arc::clone(home),
+        stealing: Arc::clone(stealing),
+        inputs: inputs.to_vec(),
+        task: Arc::clone(task),
+    });
+    let each = takers.into_iter().map(|taker| rows_by(Arc::clone(&run), taker));
+    Some(stream::select_all(each).boxed())
+}
+
+/// The rows of leases that `device` takes.
+fn rows_by(run: Arc<LentRun>, device: Arc<Device>) -> LentRows {
+    let taker = async move { Taker::new(run, device).await };
+    let leases = |taker: Option<Taker>| {
+        stream::unfold(taker, |taker| async move {
+            let mut taker = taker?;
+            let rows = taker.next().await?;
+            Some((rows, Some(taker)))
+        })
+    };
+    stream::once(taker).flat_map(leases).boxed()
+}
+
+impl Taker {
+    /// None: the device cannot run the fragment, is of the node, or nothing tells what a lease costs it.
+    async fn new(run: Arc<LentRun>, device: Arc<Device>) -> Option<Self> {
+        let identity = device.identity().await.ok()?;
+        if identity.build != build_id() || is_of_one_node(&run.home, &device).await {
+            return None;
+        }
+        let cost = match run.node.context.settings().stealing {
+            When::Never => return None,
+            When::Always => None,
+            When::WherePays => Some(run.cost_for(&device).await?),
+        };
+        Some(Self { run, device, pace: LeasePace::new(cost) })
+    }
+
+    /// The rows of the next lease. None: it takes no more.
+    async fn next(&mut self) -> Option<HeldRows> {
+        let stealing = Arc::clone(&self.run.stealing);
+        loop {
+            let count = match stealing.lease_step(&self.pace) {
+                Step::Over => return None,
+                Step::Wait(pause) => {
+                    stealing.look_after(pause).await;
+                    continue;
+                }
+                Step::Take(count) => count,
+            };
+            if !self.is_idle().await? {
+                stealing.look_after(BUSY_PAUSE).await;
+                continue;
+            }
+            let before = stealing.seen();
+            let clock = Stopwatch::start();
+            let Some(lease) = stealing.lease(count).await else {
+                stealing.look_after(PAUSE).await;
+                continue;
+            };
+            let (mut held, report) = Box::pin(self.rows_of(&lease)).await?;
+            let count = lease.places.len();
+            let Some(report) = report else {
+                self.pace.had_too_many_rows(count);
+                continue;
+            };
+            self.pace.took(count, clock.elapsed().as_secs_f64(), &before, &stealing.seen());
+            // Nothing waits between the end of the lease and its rows.
+            held.release();
+            lease.done(self.device.name(), &report);
+            return Some(held);
+        }
+    }
+
+    /// Whether it has nothing else to do. None: it cannot be asked.
+    async fn is_idle(&self) -> Option<bool> {
+        let asking = Box::pin(self.device.status());
+        let status = waiting::timeout(self.device.timeout(), asking).await?.ok()?;
+        // A run whose rows wait for their reader holds no core.
+        let is_at_work = |state: RunState| matches!(state, RunState::Queued | RunState::Running);
+        Some(status.queue == 0 && !status.runs.iter().any(|run| is_at_work(run.state)))
+    }
+
+    /// The rows of all of `lease`, with the report of its run; without, if they are too many. None: the device refuses
+    /// it, or is lost. What is wrong with an expression, the host finds out when it runs the lease itself.
+    async fn rows_of(&self, lease: &Leased) -> Option<(HeldRows, Option<RunReport>)> {
+        let LentRun { node, prepared, inputs, task, .. } = &*self.run;
+        let mut morsels: Vec<Vec<Morsel>> =
+            inputs.iter().map(|(_, input)| input.input.morsels()).collect();
+        *morsels.last_mut()? = lease.morsels();
+        let asked = (inputs.as_slice(), morsels);
+        let mut request = node.request(prepared, &self.device, asked, task).await.ok()?;
+        request.fed = Vec::new();
+        let grants = PeerGrants::give(&node.context, &self.device, inputs, &mut request).await;
+        let link = self.device.link().await.ok()?;
+        let plan = (&prepared.plan, 0);
+        let mut held = HeldRows::new(HELD_MAX, task.memory_pool());
+        let failed = match DeviceRun::begin(&self.device, &link, (request, grants), plan).await {
+            Err(error) => error,
+            Ok(mut run) => loop {
+                match run.next().await {
+                    Ok(Some(batch)) => held.push(batch),
+                    Ok(None) => {
+                        let count = u32::try_from(lease.places.len()).ok()?;
+                        let report = run.report().filter(|report| report.kept == count)?;
+                        return Some((held, Some(report.clone())));
+                    }
+                    Err(error) => break error,
+                }
+                if held.is_released() {
+                    return Some((held, None));
+                }
+            },
+        };
+        self.device.forget_if_useless(&link, &failed).await;
+        None
+    }
+}
+
+impl LentRun {
+    /// What a lease is expected to cost `taker`. None: it, or the home, was not measured.
+    async fn cost_for(&self, taker: &Device) -> Option<LeaseCost> {
+        let Self { node, prepared, home, stealing, inputs, .. } = self;
+        let sharing = node.fragment.sharing?;
+        let database = node.context.database();
+        let of_home = database.known_profile(home.id()).await.ok()??;
+        let of_taker = database.known_profile(taker.id()).await.ok()??;
+        let shipped = node.context.shipped_pages(inputs.iter().map(|(_, input)| &*input.input));
+        let shipped: usize = shipped.iter().map(|page| page.payload.bytes.len()).sum();
+        let messages = (prepared.bytes.len() + shipped) as f64 + prepared.rows.byte_count as f64;
+        let bytes = LeaseBytes { pages: self.page_bytes(), messages };
+        let profiles = (&*of_home, &*of_taker);
+        Some(LeaseCost::predicted(&sharing, stealing.morsel_count(), bytes, profiles))
+    }
+
+    /// Bytes of the chunks that stream, as if all columns had as many.
+    fn page_bytes(&self) -> f64 {
+        let (Some((_, streamed)), Some(planned)) =
+            (self.inputs.last(), self.node.fragment.scans.last())
+        else {
+            return 0.0;
+        };
+        let scan = planned.scan.scan();
+        let mut columns = scan.output.columns.clone();
+        columns.extend(&scan.filter.columns);
+        columns.sort_unstable();
+        columns.dedup();
+        let all = streamed.input.table.schema.columns.len().max(1);
+        streamed.input.bytes_left() as f64 * (columns.len() as f64 / all as f64).min(1.0)
+    }
+}
+
+impl Stealing {
+    /// What a device of another node should do now.
+    fn lease_step(&self, pace: &LeasePace) -> Step {
+        let is_over = {
+            let state = self.lock();
+            state.over || state.deaf
+        };
+        if is_over { Step::Over } else { pace.step(&self.pace, &self.seen()) }
+    }
+
+    /// Takes up to `count` morsels for a device of another node. None: there are none now.
+    async fn lease(self: &Arc<Self>, count: u32) -> Option<Leased> {
+        let _asking = self.asking.lock().await;
+        let keep = {
+            let state = self.lock();
+            if state.over || state.deaf {
+                return None;
+            }
+            state.part.lease.kept.saturating_sub(count)
+        };
+        let places = self.ask_and_lease(keep, count as usize).await;
+        (!places.is_empty()).then(|| Leased { stealing: Arc::clone(self), places })
+    }
+}
+
+impl Leased {
+    fn morsels(&self) -> Vec<Morsel> {
+        self.places.iter().filter_map(|place| self.stealing.morsel(*place)).collect()
+    }
+
+    /// All of them are done by `device`, whose run had this `report`.
+    fn done(mut self, device: &str, report: &RunReport) {
+        let count = std::mem::take(&mut self.places).len();
+        let mut state = self.stealing.lock();
+        state.taken.finish(count);
+        let done = state.done_by.entry(device.to_owned()).or_default();
+        device.clone_into(&mut done.device);
+        done.morsels += count;
+        done.rows += report.rows;
+        done.cpu += report.cpu;
+        done.foreign_bytes += report.foreign_bytes;
+    }
+}
+
+impl Drop for Leased {
+    fn drop(&mut self) {
+        let places = std::mem::take(&mut self.places);
+        self.stealing.lock().taken.give_back(places);
+    }
+}
