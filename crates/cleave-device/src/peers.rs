@@ -173,6 +173,8 @@ pub(crate) fn peer_error(id: [u8; 16], what: &dyn fmt::Display) -> DeviceError {
 /// `error` of a link to another device, in words for the user of the host: a link's own are those for a host.
 pub(crate) fn in_words(error: &LinkError) -> String {
     match error {
+        // It is named anyway, and one of the node would be called embedded.
+        LinkError::Device { source, .. } => source.to_string(),
         LinkError::Unauthenticated { address } => {
             format!("{address} does not know the grant, which has ended or was for another device")
         }
