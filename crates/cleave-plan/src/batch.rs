@@ -14,7 +14,8 @@
 //! queries cost. Source: CORD, algorithm 3; there each storage node groups the queries over its own stripes, here the
 //! host groups them all, and a query has no fragment on a device that has no page of it.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The score of a column that two queries filter by: what is true for its rows is found out once.
 const SCORE_FILTER: u64 = 10;
@@ -46,33 +47,122 @@ impl BatchQuery {
 /// more with the members before. Of several with the greatest score, the first is added.
 #[must_use]
 pub fn groups(queries: &[BatchQuery], reuse_min: u64, size_max: usize) -> Vec<Vec<usize>> {
-    /// A query that is in no group yet, and its score with the members of the group that is being made.
-    struct Left<'a> {
-        place: usize,
-        query: &'a BatchQuery,
-        score: u64,
-    }
-    let left = queries.iter().enumerate();
-    let mut left: Vec<Left<'_>> =
-        left.map(|(place, query)| Left { place, query, score: 0 }).collect();
+    let mut left = Left::of(queries);
     let mut groups = Vec::new();
-    while !left.is_empty() {
-        let first = left.remove(0);
-        let mut group = vec![first.place];
-        let mut added = first.query;
-        left.iter_mut().for_each(|other| other.score = 0);
-        while group.len() < size_max {
-            left.iter_mut().for_each(|other| other.score += added.reuse(other.query));
-            let enough = left.iter().enumerate().filter(|(_, other)| other.score >= reuse_min);
-            // The last of equal ones would win, if they came in their order.
-            let Some((at, _)) = enough.rev().max_by_key(|(_, other)| other.score) else { break };
-            let best = left.remove(at);
-            group.push(best.place);
-            added = best.query;
+    for (place, query) in queries.iter().enumerate() {
+        if !left.take(place) {
+            continue;
         }
+        let mut group = vec![place];
+        let mut added = query;
+        while group.len() < size_max {
+            left.score(added);
+            let Some(best) = left.best(reuse_min) else { break };
+            let Some(query) = queries.get(best).filter(|_| left.take(best)) else { break };
+            group.push(best);
+            added = query;
+        }
+        left.forget_scores();
         groups.push(group);
     }
     groups
+}
+
+/// The queries that are in no group yet. Those that share a column are found by it, and those with the same columns are
+/// one: so a batch of many queries that share nothing, or all, is not compared two by two.
+struct Left {
+    /// By the columns of queries.
+    kinds: Vec<Kind>,
+    /// By place: the kind.
+    kind_of: Vec<usize>,
+    by_filter: BTreeMap<(u32, u32), Vec<usize>>,
+    by_output: BTreeMap<(u32, u32), Vec<usize>>,
+    /// Kinds that score with the group that is being made.
+    scored: Vec<usize>,
+}
+
+/// Queries with the same columns.
+#[derive(Default)]
+struct Kind {
+    /// Places of those that are left.
+    left: BTreeSet<usize>,
+    /// What each scores with the members of the group that is being made.
+    score: u64,
+}
+
+impl Left {
+    fn of(queries: &[BatchQuery]) -> Self {
+        let mut known = BTreeMap::new();
+        let mut left = Self {
+            kinds: Vec::new(),
+            kind_of: Vec::with_capacity(queries.len()),
+            by_filter: BTreeMap::new(),
+            by_output: BTreeMap::new(),
+            scored: Vec::new(),
+        };
+        for (place, query) in queries.iter().enumerate() {
+            let new = left.kinds.len();
+            let kind = *known.entry((&query.filters, &query.outputs)).or_insert(new);
+            if kind == new {
+                left.kinds.push(Kind::default());
+                for column in &query.filters {
+                    left.by_filter.entry(*column).or_default().push(kind);
+                }
+                for column in &query.outputs {
+                    left.by_output.entry(*column).or_default().push(kind);
+                }
+            }
+            if let Some(kind) = left.kinds.get_mut(kind) {
+                kind.left.insert(place);
+            }
+            left.kind_of.push(kind);
+        }
+        left
+    }
+
+    /// Takes the query at `place`; false: it is in a group.
+    fn take(&mut self, place: usize) -> bool {
+        let kind = self.kind_of.get(place).and_then(|kind| self.kinds.get_mut(*kind));
+        kind.is_some_and(|kind| kind.left.remove(&place))
+    }
+
+    /// Adds what each scores with `added`, as [`BatchQuery::reuse`] has it.
+    fn score(&mut self, added: &BatchQuery) {
+        let Self { kinds, by_filter, by_output, scored, .. } = self;
+        let mut add = |sharing: Option<&mut Vec<usize>>, score: u64| {
+            let Some(sharing) = sharing else { return };
+            sharing.retain(|number| {
+                let kind = kinds.get_mut(*number).filter(|kind| !kind.left.is_empty());
+                let Some(kind) = kind else { return false };
+                if kind.score == 0 {
+                    scored.push(*number);
+                }
+                kind.score += score;
+                true
+            });
+        };
+        added.filters.iter().for_each(|column| add(by_filter.get_mut(column), SCORE_FILTER));
+        added.outputs.iter().for_each(|column| add(by_output.get_mut(column), SCORE_OUTPUT));
+    }
+
+    /// The place of the first one with the greatest score, which is `score_min` at least.
+    fn best(&self, score_min: u64) -> Option<usize> {
+        let scored = self.scored.iter().filter_map(|number| self.kinds.get(*number));
+        let firsts = scored.filter_map(|kind| Some((kind.score, Reverse(*kind.left.first()?))));
+        let best = firsts.filter(|(score, _)| *score >= score_min).max();
+        let any = || self.kinds.iter().filter_map(|kind| kind.left.first().copied()).min();
+        // Where none scores, any will do if nothing is asked for.
+        best.map(|(_, Reverse(place))| place).or_else(|| any().filter(|_| score_min == 0))
+    }
+
+    /// Begins with another group.
+    fn forget_scores(&mut self) {
+        for number in self.scored.drain(..) {
+            if let Some(kind) = self.kinds.get_mut(number) {
+                kind.score = 0;
+            }
+        }
+    }
 }
 
 /// The order in which groups begin, while others run.

@@ -1,5 +1,5 @@
-//! Groups of the paper's example; that groups are a partition whatever the queries are; that groups on one device run
-//! one after the other, and those on different devices beside each other.
+//! Groups of the paper's example; that groups are those of the rule, and a partition, whatever the queries are; that
+//! groups on one device run one after the other, and those on different devices beside each other.
 
 use proptest::prelude::{prop, prop_assert, prop_assert_eq, proptest};
 
@@ -66,6 +66,28 @@ fn groups_on_different_devices_run_beside_each_other() {
     assert_eq!(course.begin(), None);
 }
 
+/// [`groups`] by its rule, with each two queries compared.
+fn compared(queries: &[BatchQuery], reuse_min: u64, size_max: usize) -> Vec<Vec<usize>> {
+    let mut left: Vec<usize> = (0..queries.len()).collect();
+    let mut groups = Vec::new();
+    while !left.is_empty() {
+        let mut group = vec![left.remove(0)];
+        while group.len() < size_max {
+            let score = |place: usize| -> u64 {
+                group.iter().map(|member| queries[*member].reuse(&queries[place])).sum()
+            };
+            let enough = left.iter().enumerate().map(|(at, place)| (score(*place), at));
+            let enough = enough.filter(|(score, _)| *score >= reuse_min);
+            let Some((_, at)) = enough.max_by_key(|(score, at)| (*score, Reverse(*at))) else {
+                break;
+            };
+            group.push(left.remove(at));
+        }
+        groups.push(group);
+    }
+    groups
+}
+
 proptest! {
     #[test]
     fn each_query_is_in_one_group_and_begins_once(
@@ -84,6 +106,7 @@ proptest! {
         let query = |(devices, filters, outputs)| BatchQuery { devices, filters, outputs };
         let queries: Vec<BatchQuery> = drawn.into_iter().map(query).collect();
         let made = groups(&queries, reuse_min, size_max);
+        prop_assert_eq!(&made, &compared(&queries, reuse_min, size_max));
         let mut members: Vec<usize> = made.iter().flatten().copied().collect();
         members.sort_unstable();
         prop_assert_eq!(members, (0..queries.len()).collect::<Vec<_>>());
