@@ -97,7 +97,7 @@ struct HeldResult {
     wanted: Box<ToHold>,
     /// What its tables had.
     tables: Vec<TableRows>,
-    rows: HeldRows,
+    rows: ChargedBatches,
     schema: SchemaRef,
     origins: Vec<Option<ColumnOrigin>>,
     state: Arc<SessionState>,
@@ -118,8 +118,9 @@ pub(super) struct ToHold {
     is_known: bool,
 }
 
+/// Batches, and the memory of queries that is taken for their buffers.
 #[derive(Debug)]
-struct HeldRows {
+struct ChargedBatches {
     batches: Vec<RecordBatch>,
     row_count: usize,
     memory: MemoryReservation,
@@ -131,7 +132,7 @@ struct HeldRows {
 #[derive(Debug)]
 pub(super) struct Passing {
     wanted: Box<ToHold>,
-    rows: HeldRows,
+    rows: ChargedBatches,
     bytes_max: u64,
     stopwatch: Stopwatch,
 }
@@ -238,8 +239,12 @@ impl HeldResults {
         }
         let pool = &database.query_runtime().memory_pool;
         let memory = MemoryConsumer::new("held results").register(pool);
-        let rows =
-            HeldRows { batches: Vec::new(), row_count: 0, memory, buffers: FxHashSet::default() };
+        let rows = ChargedBatches {
+            batches: Vec::new(),
+            row_count: 0,
+            memory,
+            buffers: FxHashSet::default(),
+        };
         Some(Box::new(Passing { wanted, rows, bytes_max, stopwatch: Stopwatch::start() }))
     }
 
@@ -321,7 +326,7 @@ impl Held {
     }
 }
 
-impl HeldRows {
+impl ChargedBatches {
     /// Bytes of the buffers of `array` that no array before has.
     fn note_buffers(&mut self, array: &ArrayData) -> usize {
         let nulls = array.nulls().map(|nulls| nulls.buffer());
