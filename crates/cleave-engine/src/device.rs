@@ -48,6 +48,7 @@ mod claimed_run;
 mod grants;
 pub mod health;
 mod incarnations;
+mod load;
 pub mod lock_figures;
 mod mirror;
 pub mod profile;
@@ -65,6 +66,8 @@ pub use grants::DeviceGrant;
 use grants::EndingGrants;
 use incarnations::Incarnations;
 pub use incarnations::{knows_incarnation, note_incarnation};
+pub use load::Busy;
+use load::Load;
 use mirror::Mirror;
 pub use mirror::is_link_of_one_copy;
 pub use profile::Known;
@@ -109,6 +112,7 @@ pub struct Device {
     incarnations: Incarnations,
     /// Which commands it has not answered in time.
     answers: Arc<Answers>,
+    load: Arc<Load>,
     /// Measured or read, for the host that this is.
     profile: Known<Arc<Profile>>,
     /// From when locks of its rows were shared.
@@ -189,6 +193,7 @@ impl Device {
             abandoned: AbandonedRuns::default(),
             ending_grants: EndingGrants::default(),
             answers: Arc::default(),
+            load: Arc::default(),
             profile: Known::default(),
             locks: OnceLock::new(),
             space_holders: OnceLock::new(),
@@ -351,7 +356,8 @@ impl Device {
         // Another device does not belong to this database, and stays so.
         self.compare(&identity)?;
         self.claim(&*link, identity.owner).await?;
-        self.end_lost_grants(&*link).await;
+        let ended = self.end_lost_grants(&*link).await;
+        ended.map_err(|error| self.fault("end a grant", error))?;
         Ok(Connection { link, identity: Arc::new(identity) })
     }
 
@@ -572,7 +578,7 @@ impl Device {
     }
 
     async fn read_one(&self, items: Vec<ReadItem>) -> Result<Vec<ReadPayload>> {
-        let count = items.len();
+        let (count, _busy) = (items.len(), self.busy());
         match self.call("read", Request::Read(items)).await? {
             Reply::Read(payloads) if payloads.len() == count => Ok(payloads),
             other => Err(self.strange(&other, "read")),
@@ -594,7 +600,7 @@ impl Device {
     /// As [`Device::call`].
     pub async fn status(&self) -> Result<DeviceStatus> {
         match self.call("tell its status", Request::Status).await? {
-            Reply::Status(status) => Ok(status),
+            Reply::Status(status) => Ok(self.load.told(status)),
             other => Err(self.strange(&other, "status")),
         }
     }

@@ -9,9 +9,9 @@
 //! 1. What changes a mirror goes to all of its current copies at once. Where one has done it, the others get a moment
 //!    more. [`Mirror::settle`] then decides, under one lock: a copy that has missed what another has done *has failed*,
 //!    and is neither read nor written any more. If no current copy has done it, the operation fails and no copy does.
-//! 2. What reads asks one current copy, and another where that does not answer, answers late, or gives what does not
-//!    hold ([`Device::ask`]). Where none is left, copies that have become current since are asked, and a copy that was
-//!    lost a moment ago, which may just be restarting, is asked again.
+//! 2. What reads asks the current copy that is the least [busy](super::load), and another where that does not answer,
+//!    answers late, or gives what does not hold ([`Device::ask`]). Where none is left, copies that have become current
+//!    since are asked, and a copy that was lost a moment ago, which may just be restarting, is asked again.
 //! 3. The next manifest says that a failed copy is *stale*, in the same commit that names pages which it lacks. A
 //!    [resynchronisation](crate::write::resync) makes it current again.
 //! 4. Space is taken on all copies at once, at addresses that are free on each. Space that is let free is free on each,
@@ -41,6 +41,7 @@ use futures::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
 
 use super::claim::ended;
+use super::load::WAIT_MAX;
 use super::{Device, NEVER, free_of, may_have_happened};
 
 /// How much longer a copy gets for what another one has done, at least: less than a holder of the writer lock waits for
@@ -52,19 +53,19 @@ pub(super) const COPY_SYNC_WAIT: Duration = Duration::from_secs(4);
 const COPY_WAIT_SHARE: u32 = 4;
 /// How long the others that ask a copy for space are waited for: with [`COPY_WAIT`] less than that holder waits.
 const TURN_WAIT: Duration = Duration::from_millis(200);
-/// How long one copy alone is asked, before another one is asked beside it.
-const ASK_WAIT: Duration = Duration::from_secs(1);
 /// How long reads wait for a lost copy that may just be restarting, all of them together, where no other one answers.
 const LOST_WAIT: Duration = Duration::from_secs(1);
 /// Pause before a lost copy is asked again.
 const LOST_PAUSE: Duration = Duration::from_millis(20);
+/// The same while another one is waited for.
+const LOST_PAUSE_BESIDE: Duration = Duration::from_millis(200);
 
 /// SQLSTATE of a page that does not hold.
 const DAMAGED: &str = "XX001";
 
 /// The copies of a mirror. See the [module](self).
 pub(super) struct Mirror {
-    /// In the order in which they are read.
+    /// In the order in which they are read while one is as busy as the other.
     copies: Vec<Arc<Device>>,
     state: Mutex<MirrorState>,
 }
@@ -110,10 +111,14 @@ impl Mirror {
         current.map(Arc::clone).collect()
     }
 
-    /// The same, those that answer first.
+    /// The same, those first that answer, and are the least busy of these; else in their order.
     fn readers(&self) -> Vec<Arc<Device>> {
         let mut readers = self.current();
-        readers.sort_by_key(|copy| !copy.is_connected() || copy.owes_answer());
+        // Once for each: these change at any time.
+        readers.sort_by_cached_key(|copy| {
+            let is_absent = !copy.is_connected() || copy.owes_answer();
+            (is_absent, copy.load.is_late(), copy.load.count())
+        });
         readers
     }
 
@@ -196,49 +201,81 @@ impl Mirror {
         Ok(done)
     }
 
-    /// The first answer that one of the copies gives: each is asked once those before it have failed, or need long.
+    /// The first answer that one of the copies gives: each is asked once those before it have failed, or need long. What
+    /// the others answer later is dropped.
     ///
     /// # Errors
     /// Where all current copies have failed: that a page does not hold only where none may have it.
     async fn ask<'a, T: Send + 'a>(
         &self,
+        is_of_pages: bool,
         ask: impl Fn(Arc<Device>) -> BoxFuture<'a, Result<T>> + Send,
     ) -> Result<T> {
-        let mut left = self.readers().into_iter().peekable();
-        let mut asked = FuturesUnordered::new();
+        let mut left = self.readers().into_iter();
+        let mut next = left.next();
+        let (mut asked, mut under_way) = (FuturesUnordered::new(), BTreeMap::new());
         let mut failed = Failed::default();
         loop {
-            if left.peek().is_none() && asked.is_empty() {
-                if !self.may_answer_yet(&failed) {
+            let mut patience = WAIT_MAX;
+            if let Some(copy) = next.take() {
+                if is_of_pages {
+                    patience = copy.load.patience();
+                }
+                let (id, begun) = (copy.id(), SystemClock.now());
+                failed.asked.insert(id);
+                under_way.insert(id, Arc::clone(&copy));
+                let asking = ask(copy);
+                asked.push(async move { (id, begun, asking.await) });
+            }
+            next = left.next();
+            let wait = match (&next, self.may_answer_yet(&failed)) {
+                (Some(_), _) => Some(patience),
+                (None, true) if asked.is_empty() => Some(LOST_PAUSE),
+                (None, true) => Some(LOST_PAUSE_BESIDE),
+                (None, false) if asked.is_empty() => {
                     return Err(failed.error().unwrap_or_else(|| self.none_left()));
                 }
-                waiting::sleep(LOST_PAUSE).await;
-                failed = Failed::default();
-                left = self.readers().into_iter().peekable();
-            }
-            let next = left.next();
-            let is_last = left.peek().is_none();
-            if let Some(copy) = next {
-                failed.asked.insert(copy.id());
-                let (id, asking) = (copy.id(), ask(copy));
-                asked.push(async move { (id, asking.await) });
-            }
-            match within((!is_last).then_some(ASK_WAIT), asked.next()).await {
-                Some((id, Err(error))) if is_of_one_copy(&error) || is_refused(&error) => {
+                (None, false) => None,
+            };
+            let answered = match wait {
+                Some(pause) if asked.is_empty() => {
+                    waiting::sleep(pause).await;
+                    None
+                }
+                limit => within(limit, asked.next()).await,
+            };
+            match answered {
+                Some((id, _, Err(error))) if is_of_one_copy(&error) || is_refused(&error) => {
+                    under_way.remove(&id);
                     if is_lost(&error) {
                         self.state().lost_since.entry(id).or_insert_with(|| SystemClock.now());
                         failed.lost.insert(id);
                     }
                     failed.note(error);
                 }
-                Some((id, outcome)) => {
+                Some((id, begun, outcome)) => {
                     if outcome.is_ok() {
                         self.state().lost_since.remove(&id);
+                        if let Some(copy) = under_way.get(&id).filter(|_| is_of_pages) {
+                            copy.load.note_read(SystemClock.now().saturating_sub(begun));
+                        }
                     }
                     return outcome;
                 }
-                // It is late, or none is left.
-                None => {}
+                None if next.is_some() => {
+                    // Whatever else is asked of it may take long.
+                    let late = under_way.values().filter(|_| is_of_pages);
+                    late.for_each(|copy| copy.load.note_late());
+                }
+                // Those that may be back are asked again, and those that are current since.
+                None => {
+                    let again = self.readers().into_iter();
+                    let again = again.filter(|copy| !under_way.contains_key(&copy.id()));
+                    left = again.collect::<Vec<_>>().into_iter();
+                    next = left.next();
+                    failed =
+                        Failed { asked: under_way.keys().copied().collect(), ..Failed::default() };
+                }
             }
         }
     }
@@ -277,11 +314,11 @@ impl Mirror {
     }
 
     pub(super) fn link(&self) -> BoxFuture<'_, Result<Arc<dyn Link>>> {
-        self.ask(|copy| async move { copy.link().await }.boxed()).boxed()
+        self.ask(false, |copy| async move { copy.link().await }.boxed()).boxed()
     }
 
     pub(super) fn identity(&self) -> BoxFuture<'_, Result<Arc<Identity>>> {
-        self.ask(|copy| async move { copy.identity().await }.boxed()).boxed()
+        self.ask(false, |copy| async move { copy.identity().await }.boxed()).boxed()
     }
 
     /// One answer of any copy: pages, or a status.
@@ -299,9 +336,14 @@ impl Mirror {
                 return ready(Err(error)).boxed();
             }
         };
-        let asking = self.ask(move |copy| {
+        let is_of_pages = items.is_some();
+        let asking = self.ask(is_of_pages, move |copy| {
             let request = items.clone().map_or(Request::Status, Request::Read);
-            async move { copy.call(action, request).await }.boxed()
+            async move {
+                let _busy = copy.busy();
+                copy.call(action, request).await
+            }
+            .boxed()
         });
         asking.boxed()
     }
@@ -558,7 +600,21 @@ impl Device {
         ask: impl Fn(Arc<Self>) -> BoxFuture<'a, Result<T>> + Send,
     ) -> Result<T> {
         match &self.mirror {
-            Some(mirror) => mirror.ask(ask).await,
+            Some(mirror) => mirror.ask(false, ask).await,
+            None => ask(Arc::clone(self)).await,
+        }
+    }
+
+    /// The same of a read of pages, which no copy takes long for as a rule.
+    ///
+    /// # Errors
+    /// Those of `ask`.
+    pub(crate) async fn ask_pages<'a, T: Send + 'a>(
+        self: &Arc<Self>,
+        ask: impl Fn(Arc<Self>) -> BoxFuture<'a, Result<T>> + Send,
+    ) -> Result<T> {
+        match &self.mirror {
+            Some(mirror) => mirror.ask(true, ask).await,
             None => ask(Arc::clone(self)).await,
         }
     }

@@ -29,7 +29,9 @@ pub async fn whole_page(
     segment: SegmentRef,
     page: PageRef,
 ) -> Result<(PageRef, Bytes)> {
-    device.ask(|device| async move { whole_page_of(&device, segment, page).await }.boxed()).await
+    device
+        .ask_pages(|device| async move { whole_page_of(&device, segment, page).await }.boxed())
+        .await
 }
 
 async fn whole_page_of(

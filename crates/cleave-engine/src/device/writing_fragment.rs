@@ -174,6 +174,7 @@ impl Claim {
             Ok(linked) => linked,
             Err(error) => return (Err(error), false, None),
         };
+        let _busy = device.busy();
         let executed = match &job {
             Some(job) => link.execute_locking(request, Arc::clone(job.hosted())).await,
             None => link.execute(request).await,

@@ -93,7 +93,7 @@ impl HostPages {
             if page.is_complete() {
                 continue;
             }
-            let fetched = self.device.ask(|copy| {
+            let fetched = self.device.ask_pages(|copy| {
                 async move {
                     let item = ReadItem::Blocks(read.page.extent);
                     let payload = copy.read(vec![item]).await?.into_iter().next();

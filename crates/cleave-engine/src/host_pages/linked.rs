@@ -34,7 +34,7 @@ impl LinkedPages {
         if !self.device.is_mirror() {
             return self.columns_of(&self.device, reads).await;
         }
-        let columns = self.device.ask(|copy| {
+        let columns = self.device.ask_pages(|copy| {
             let reads = reads.clone();
             async move { self.columns_of(&copy, reads).await }.boxed()
         });
@@ -64,7 +64,7 @@ impl LinkedPages {
         if !self.device.is_mirror() {
             return self.payloads_of(&self.device, segment, pages).await;
         }
-        let payloads = self.device.ask(|copy| {
+        let payloads = self.device.ask_pages(|copy| {
             let pages = pages.clone();
             async move { self.payloads_of(&copy, segment, pages).await }.boxed()
         });

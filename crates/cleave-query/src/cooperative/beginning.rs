@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use cleave_catalog::catalog::DeviceId;
 use cleave_catalog::settings::Split;
-use cleave_engine::device::Device;
+use cleave_engine::device::{Busy, Device};
 use cleave_fragment::command::{CommandHeader, Execute, Outputs};
 use cleave_fragment::fragment::travelling_settings;
 use cleave_fragment::link::{AttachMode, Link};
@@ -49,6 +49,7 @@ pub(super) struct RunsAt {
     /// The device, or a copy of a mirror.
     pub(super) device: Arc<Device>,
     pub(super) link: Arc<dyn Link>,
+    _busy: Busy,
     /// Copies on which earlier runs of the same part failed.
     failed: BTreeSet<DeviceId>,
 }
@@ -163,7 +164,7 @@ impl FragmentExec {
             let mut computers = part.device.readers().into_iter();
             let next = computers.find(|device| !earlier.failed.contains(&device.id()));
             let Some(at) = next else { return Ok(None) };
-            let given = earlier.given.clone();
+            let (given, busy) = (earlier.given.clone(), at.busy());
             let over = (part, inputs.as_slice());
             match self.begin_at(&at, prepared, over, task, given).await? {
                 Ok((link, run)) => {
@@ -171,7 +172,8 @@ impl FragmentExec {
                     if !failed.is_empty() {
                         figures.begun_again = figures.refused.take();
                     }
-                    return Ok(Some((RunsAt { device: at, link, failed }, run)));
+                    let at = RunsAt { device: at, link, _busy: busy, failed };
+                    return Ok(Some((at, run)));
                 }
                 Err(Refusal { why, is_of_one_copy }) => {
                     figures.refused = Some(why);

@@ -304,3 +304,18 @@ async fn a_copy_that_becomes_current_meanwhile_is_asked() {
     });
     assert_eq!(asked.await.unwrap(), a.id());
 }
+
+#[test]
+fn the_copy_that_is_the_least_busy_is_read_first() {
+    let (device, [a, b]) = mirror_of_two(7);
+    let order = || device.readers().iter().map(|copy| copy.id()).collect::<Vec<_>>();
+    let ids = [a.id(), b.id()];
+    assert_eq!(order(), ids);
+    let busy = a.busy();
+    assert_eq!(order(), [ids[1], ids[0]]);
+    let _busy = b.busy();
+    assert_eq!(order(), ids, "one as the other");
+    drop(busy);
+    a.load.note_late();
+    assert_eq!(order(), [ids[1], ids[0]], "lateness is worse");
+}
