@@ -38,7 +38,7 @@ pub mod workload;
 pub mod world;
 
 pub use run::{
-    Failure, Report, run_seed, run_seed_cut_at, run_seed_failing_at, run_seed_failing_over,
-    run_seed_on_lying_media,
+    Failure, Report, run_seed, run_seed_between_devices, run_seed_cut_at, run_seed_failing_at,
+    run_seed_failing_over, run_seed_on_lying_media,
 };
-pub use world::LinkFault;
+pub use world::{LinkFault, PeersServed};

@@ -392,6 +392,10 @@ pub enum Query {
     Range(String, i64, i64),
     /// The rows of one table joined with those of another whose id is their `v`.
     Join(String, String),
+    /// The same with those that have none there.
+    LeftJoin(String, String),
+    /// For each third `v` the rows of one table with those of another that have it too.
+    JoinGroups(String, String),
     /// A view: the rows of its table from [`VIEW_FROM`] on.
     View(String),
     /// The rows of a materialized view.
@@ -432,6 +436,15 @@ impl Query {
             }
             Self::Join(t, u) => {
                 format!("SELECT a.id, b.v FROM {t} a JOIN {u} b ON a.v = b.id ORDER BY a.id")
+            }
+            Self::LeftJoin(t, u) => {
+                format!("SELECT a.id, b.v FROM {t} a LEFT JOIN {u} b ON a.v = b.id ORDER BY a.id")
+            }
+            Self::JoinGroups(t, u) => {
+                format!(
+                    "SELECT a.v, count(*), sum(b.id) FROM {t} a JOIN {u} b ON a.v = b.v \
+                     WHERE a.v % 3 = 0 GROUP BY a.v ORDER BY a.v"
+                )
             }
         }
     }
@@ -520,6 +533,26 @@ impl Query {
                 let outer = table(t).rows.iter();
                 let joined = outer.filter_map(|(id, row)| Some((id, inner.rows.get(&row.v)?)));
                 joined.map(|(id, row)| format!("{id},{}", row.v)).collect()
+            }
+            Self::LeftJoin(t, u) => {
+                let inner = table(u);
+                let of_inner = |row: &Row| inner.rows.get(&row.v).map(|found| found.v);
+                let outer = table(t).rows.iter();
+                outer.map(|(id, row)| format!("{id},{}", number(of_inner(row)))).collect()
+            }
+            Self::JoinGroups(t, u) => {
+                let mut inner: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
+                for (id, row) in &table(u).rows {
+                    let (count, ids) = inner.entry(row.v).or_default();
+                    (*count, *ids) = (*count + 1, *ids + id);
+                }
+                let mut groups: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
+                for row in table(t).rows.values().filter(|row| row.v % 3 == 0) {
+                    let Some((count, ids)) = inner.get(&row.v) else { continue };
+                    let group = groups.entry(row.v).or_default();
+                    *group = (group.0 + count, group.1 + ids);
+                }
+                groups.into_iter().map(|(v, (count, ids))| format!("{v},{count},{ids}")).collect()
             }
         }
     }

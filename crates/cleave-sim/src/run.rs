@@ -11,6 +11,8 @@
 //!    [`run_seed_failing_at`] has a single fault of the link, at one command.
 //! 5. [`run_seed_failing_over`] has a log replica on the remote device, and loses the host with its folder now and then
 //!    ([`failovers`]).
+//!    [`run_seed_between_devices`] has two machines that read each other's pages and take each other's rows
+//!    ([`between_devices`]).
 //! 6. After each crash, now and then, and at the end, faults pause, everything is started again, and every table is
 //!    read in every [way](WAYS). Then no device has a run or memory that nobody waits for.
 
@@ -22,30 +24,32 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use arrow::array::ArrayRef;
 use cleave_device::Runtime;
 use cleave_fragment::link::{DeviceService, RemoteAddress, simulate_network};
 use cleave_fragment::waiting::{sleep, timeout};
 use cleave_host::activity::Act;
 use cleave_host::check::CheckOptions;
-use cleave_host::value::value_text;
 use cleave_host::{
-    CatalogState, Database, EmbeddedFactory, Error, OpenOptions, Outcome, Session, SnapshotKind,
-    StorageError, TransactionStatus,
+    Database, EmbeddedFactory, Error, OpenOptions, Outcome, Session, SnapshotKind, StorageError,
+    TransactionStatus,
 };
 use cleave_media::{Media, SplitMix64};
 use cleave_txn::LogError;
 use futures::future::{Either, select};
 
+use self::compared::{differing, rows_of, shape_of};
+use self::machines::Layout;
 use self::said::Said;
 use crate::executor;
 use crate::machine::{Machine, runtime_options};
 use crate::media::SimMedia;
 use crate::model::{Effect, Model, Query};
-use crate::workload::{DEVICES, Kind, MIRRORED, Step, WAYS, Workload, may_be_refused};
-use crate::world::{self, Disk, LinkFault, Rates, SimWorld};
+use crate::workload::{DEVICES, Kind, MIRRORED, PEERS, Step, WAYS, Workload, may_be_refused};
+use crate::world::{self, Disk, LinkFault, PeersServed, Rates, SimWorld};
 
 mod backups;
+mod between_devices;
+mod compared;
 mod failovers;
 mod machines;
 mod said;
@@ -75,6 +79,8 @@ pub struct Report {
     pub by_fragments: BTreeMap<String, u32>,
     /// Copies of a mirror that lacked pages when the run looked.
     pub stale_copies: u32,
+    /// What devices have had from each other in its statements.
+    pub between_devices: PeersServed,
 }
 
 /// What a run found.
@@ -130,6 +136,17 @@ pub fn run_seed_failing_over(seed: u64) -> Result<Report, Box<Failure>> {
     run_on(seed, false, Some(Cut::Hosts))
 }
 
+/// Runs `seed` with two remote machines whose devices read each other's pages and take each other's rows.
+///
+/// # Errors
+/// As [`run_seed`].
+///
+/// # Panics
+/// As [`run_seed`].
+pub fn run_seed_between_devices(seed: u64) -> Result<Report, Box<Failure>> {
+    run_on(seed, false, Some(Cut::Peers))
+}
+
 /// Runs `seed` with a single fault: the host's power fails during the change of its media and files with this number;
 /// none, if there are fewer ([`Report::changes`]).
 ///
@@ -163,6 +180,8 @@ pub fn run_seed_failing_at(
 enum Cut {
     /// Random events, and hosts that are lost with their folders.
     Hosts,
+    /// Random events, also in the network between devices.
+    Peers,
     /// The host's power fails at this change.
     Power(u64),
     /// This fault affects the command with this number.
@@ -220,8 +239,8 @@ struct Simulation {
     place: PathBuf,
     folder: PathBuf,
     near: Arc<SimMedia>,
-    /// One, or the two with the copies of a mirror.
     machines: Vec<Arc<Machine>>,
+    layout: Layout,
     model: Model,
     /// An effect that may or may not have happened.
     uncertain: Option<Effect>,
@@ -248,29 +267,36 @@ impl Simulation {
     ) -> Found<Report> {
         let mut random = SplitMix64::new(seed ^ 0x5eed);
         let loses_hosts = matches!(cut, Some(Cut::Hosts));
-        let cut = cut.filter(|_| !loses_hosts);
-        // A seed of each swept kind, and of those that repeat themselves, has a mirror.
-        let has_mirror = seed % 4 == 3 && !loses_hosts && !world.media_lies();
-        let machines = machines::started(has_mirror);
+        let layout = match cut {
+            Some(Cut::Hosts) => Layout::One,
+            Some(Cut::Peers) => Layout::Peers,
+            // A seed of each swept kind, and of those that repeat themselves, has a mirror.
+            _ if seed % 4 == 3 && !world.media_lies() => Layout::Mirror,
+            _ => Layout::One,
+        };
+        let cut = cut.filter(|cut| matches!(cut, Cut::Power(_) | Cut::Link(..)));
+        let machines = machines::started(layout);
         let _network = simulate_network({
             let machines = machines.clone();
             Rc::new(move |address: &RemoteAddress| machines::dial(&machines, address))
         });
-        let devices: &'static [&'static str] = match (loses_hosts, has_mirror) {
+        let devices: &'static [&'static str] = match layout {
             // Data on a host is lost with it.
-            (true, _) => &["far"],
-            (false, true) => MIRRORED,
-            (false, false) => DEVICES,
+            Layout::One if loses_hosts => &["far"],
+            Layout::One => DEVICES,
+            Layout::Mirror => MIRRORED,
+            Layout::Peers => PEERS,
         };
         let run = Self {
             rates: Some(Rates::draw(&mut random)).filter(|_| cut.is_none()).unwrap_or_default(),
             random,
             cut: None,
-            workload: Workload::new(seed, devices),
+            workload: Workload::new(seed, devices, layout == Layout::Peers),
             place: folder.join("db"),
             folder: folder.to_owned(),
             near: SimMedia::new("near", true),
             machines,
+            layout,
             model: Model::default(),
             uncertain: None,
             open: None,
@@ -296,7 +322,7 @@ impl Simulation {
         let before = world.change_count();
         let commands_before = world.command_count();
         self.cut = cut.map(|cut| match cut {
-            Cut::Hosts => cut,
+            Cut::Hosts | Cut::Peers => cut,
             Cut::Power(change) => Cut::Power(before.saturating_add(change)),
             Cut::Link(command, fault) => {
                 world.fail_link_at(commands_before.saturating_add(command), fault);
@@ -343,8 +369,16 @@ impl Simulation {
         self.close().await;
         Box::pin(self.check_backups(world)).await?;
         let Self { statements, crashes, by_fragments, stale_copies, .. } = self;
-        let trace = Vec::new();
-        Ok(Report { trace, statements, crashes, changes, commands, by_fragments, stale_copies })
+        Ok(Report {
+            trace: Vec::new(),
+            statements,
+            crashes,
+            changes,
+            commands,
+            by_fragments,
+            stale_copies,
+            between_devices: world.peers_served(),
+        })
     }
 
     // ---- one statement -------------------------------------------------------------------------
@@ -444,7 +478,7 @@ impl Simulation {
                 self.events += 1;
                 return None;
             }
-            Some(Cut::Hosts) | None => {}
+            Some(Cut::Hosts | Cut::Peers) | None => {}
         }
         let soon = Duration::from_micros(self.random.below(6000));
         let later = Duration::from_millis(self.random.below(200));
@@ -498,6 +532,7 @@ impl Simulation {
                     });
                 }
             }
+            60..75 if self.layout == Layout::Peers => self.network_event(soon, later),
             _ => {}
         }
         None
@@ -617,6 +652,7 @@ impl Simulation {
             machine.boot();
             machine.restart_if_asked();
         }
+        world.heal();
         if self.open.is_none() && world.is_short_of_room() {
             // A full disk does not keep a database from opening.
             Box::pin(self.reopen()).await?;
@@ -625,10 +661,12 @@ impl Simulation {
         sleep(CALM).await;
         // An event that came only now.
         self.machines.iter().for_each(|machine| machine.go_on());
+        world.heal();
         if self.open.is_none() {
             Box::pin(self.reopen()).await?;
         }
         self.settle()?;
+        self.name_no_devices()?;
         let names: Vec<String> = self.model.tables.keys().cloned().collect();
         for (number, way) in WAYS.iter().enumerate() {
             for (name, value) in *way {
@@ -669,6 +707,7 @@ impl Simulation {
         // An effect that was not found by now has not happened.
         self.uncertain = None;
         Box::pin(self.look_at_copies()).await?;
+        Box::pin(self.look_between_devices()).await?;
         let database = Arc::clone(self.session()?.database());
         let flushed = timeout(STATEMENT_LIMIT, database.snapshot(SnapshotKind::Flushed)).await;
         let flushed =
@@ -837,57 +876,6 @@ fn fragment_count(session: &Session) -> u64 {
 fn is_stopped(error: &Error) -> bool {
     let Error::Storage(error) = error else { return false };
     matches!(**error, StorageError::Stopped { .. } | StorageError::Log(LogError::Failed { .. }))
-}
-
-/// The rows of one query, values joined by commas.
-fn rows_of(outcomes: &[Outcome]) -> Found<Vec<String>> {
-    let [Outcome::Rows { batches, .. }] = outcomes else {
-        return Err(format!("no rows but {outcomes:?}"));
-    };
-    let mut found = Vec::new();
-    for batch in batches {
-        for row in 0..batch.num_rows() {
-            let value = |column: &ArrayRef| match value_text(column, row) {
-                Ok(text) => text.unwrap_or_else(|| "NULL".to_owned()),
-                Err(error) => error.to_string(),
-            };
-            found.push(batch.columns().iter().map(value).collect::<Vec<_>>().join(","));
-        }
-    }
-    Ok(found)
-}
-
-fn differing(query: &Query, expected: &[String], found: &[String]) -> String {
-    let missing: Vec<_> = expected.iter().filter(|row| !found.contains(row)).take(5).collect();
-    let surplus: Vec<_> = found.iter().filter(|row| !expected.contains(row)).take(5).collect();
-    format!(
-        "{}: {} rows where {} are due; missing {missing:?}, surplus {surplus:?}",
-        query.sql(),
-        found.len(),
-        expected.len()
-    )
-}
-
-/// See [`Model::shape`].
-fn shape_of(catalog: &CatalogState) -> Vec<String> {
-    let mut lines = Vec::new();
-    for table in catalog.tables() {
-        if table.materialized.is_some() {
-            lines.push(format!("materialized view {}", table.schema.name));
-            continue;
-        }
-        let columns: Vec<_> =
-            table.schema.columns.iter().map(|column| column.name.as_str()).collect();
-        lines.push(format!("table {} ({})", table.schema.name, columns.join(", ")));
-    }
-    let indexes = catalog.indexes();
-    lines.extend(
-        indexes.map(|(table, index)| format!("index {} of {}", index.name, table.schema.name)),
-    );
-    lines.extend(catalog.view_names().map(|name| format!("view {name}")));
-    lines.extend(catalog.sequence_names().map(|name| format!("sequence {name}")));
-    lines.sort();
-    lines
 }
 
 #[expect(clippy::disallowed_methods, reason = "events of the world belong to no statement")]

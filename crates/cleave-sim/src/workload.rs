@@ -14,6 +14,25 @@ pub const DEVICES: &[&str] = &["embedded", "far", "embedded, far"];
 /// The same where `m` is a mirror, of which `far` has a copy.
 pub const MIRRORED: &[&str] = &["m", "embedded, m", "far, m"];
 
+/// Where two machines reach each other.
+pub const PEERS: &[&str] = &["far", "other", "far, other", "other, embedded"];
+
+/// Settings with which devices read pages of each other or take rows of each other: the same queries must give the same
+/// rows.
+pub const PEER_WAYS: [&[(&str, &str)]; 5] = [
+    &[BY_DEVICES, ("split", "auto"), SHIPPED, ALONE, ("compute_on", "far"), ("exchange", "off")],
+    &[BY_DEVICES, ("split", "auto"), FLUSHED, ALONE, ("compute_on", "other"), ("exchange", "off")],
+    &[BY_DEVICES, ("split", "h0"), FLUSHED, ALONE, ("compute_on", ""), EXCHANGED],
+    &[BY_DEVICES, ("split", "h0"), SHIPPED, ALONE, ("compute_on", "far, other"), EXCHANGED],
+    &[BY_DEVICES, ("split", "auto"), FLUSHED, STAGED, ("compute_on", "far, other"), EXCHANGED],
+];
+
+const BY_DEVICES: (&str, &str) = ("stack", "ndp");
+const EXCHANGED: (&str, &str) = ("exchange", "always");
+
+/// What takes both back.
+pub const NO_DEVICES: [(&str, &str); 2] = [("compute_on", ""), ("exchange", "off")];
+
 /// All combinations of settings under which the same query must give the same rows.
 pub const WAYS: [&[(&str, &str)]; 7] = [
     &[("stack", "blk"), SHIPPED, ALONE],
@@ -62,10 +81,14 @@ const BY_FRAGMENTS: [(&str, &str); 4] =
 const WORDS: [&str; 5] =
     ["amber", "birch", "cedar", "dune", "a rather longer note, so that pages differ"];
 
-/// Whether `settings` may be refused: not every plan can end on one device, and not every plan joins.
+/// Whether `settings` may be refused: not every plan can end on one device, not every plan joins, and devices that are
+/// named do not run everything.
 pub fn may_be_refused<V: AsRef<str>>(settings: &[(&str, V)]) -> bool {
-    let is_strict = |split: &str| ["ndp", "h1", "h1+"].contains(&split);
-    settings.iter().any(|(name, value)| *name == "split" && is_strict(value.as_ref()))
+    settings.iter().any(|(name, value)| match *name {
+        "split" => ["ndp", "h1", "h1+"].contains(&value.as_ref()),
+        "compute_on" => !value.as_ref().is_empty(),
+        _ => false,
+    })
 }
 
 /// One statement and its expected outcome.
@@ -111,6 +134,8 @@ pub struct Workload {
     of_fragments: SplitMix64,
     /// What becomes of materialized views.
     of_views: SplitMix64,
+    /// Which queries join, and which devices compute, where devices reach each other.
+    of_peers: Option<SplitMix64>,
     /// Whether the statement is one that fragments are to run.
     is_for_fragments: bool,
     devices: &'static [&'static str],
@@ -122,11 +147,13 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// The statements of `seed`, over tables on `devices`.
+    /// The statements of `seed`, over tables on `devices`, which reach each other if `has_peers`.
     #[must_use]
-    pub fn new(seed: u64, devices: &'static [&'static str]) -> Self {
+    pub fn new(seed: u64, devices: &'static [&'static str], has_peers: bool) -> Self {
+        let of_peers = SplitMix64::new(seed.wrapping_mul(0x3456_789a_bcde_f12f));
         Self {
             devices,
+            of_peers: has_peers.then_some(of_peers),
             random: SplitMix64::new(seed.wrapping_mul(0x1234_5678_9abc_def1)),
             of_updates: SplitMix64::new(seed.wrapping_mul(0x9abc_def1_1234_5679)),
             of_fragments: SplitMix64::new(seed.wrapping_mul(0x5679_1234_9abc_def1)),
@@ -169,6 +196,13 @@ impl Workload {
         step.settings.extend(updates.map(|(name, value)| (name, value.to_owned())));
         if std::mem::take(&mut self.is_for_fragments) {
             step.settings.extend(BY_FRAGMENTS.map(|(name, value)| (name, value.to_owned())));
+        }
+        if let Some(random) = &mut self.of_peers {
+            let computers = ["", "", "", "far", "other", "far, other"];
+            let computers = computers[index(random, computers.len())];
+            let settings = NO_DEVICES.map(|(name, value)| (name, value.to_owned()));
+            step.settings.extend(settings);
+            step.settings.push(("compute_on", computers.to_owned()));
         }
         step
     }
@@ -659,6 +693,19 @@ impl Workload {
             Some(view) if self.of_views.below(8) == 0 => Query::Materialized(view.clone()),
             _ => query,
         };
+        let joins = self.of_peers.as_mut().is_some_and(|random| random.below(2) == 0);
+        let query = match &mut self.of_peers {
+            Some(random) if joins => {
+                let mut table = || tables[index(random, tables.len())].clone();
+                let (one, other) = (table(), table());
+                match random.below(3) {
+                    0 => Query::Join(one, other),
+                    1 => Query::LeftJoin(one, other),
+                    _ => Query::JoinGroups(one, other),
+                }
+            }
+            _ => query,
+        };
         let way = WAYS[index(&mut self.random, WAYS.len())];
         let mut settings: Vec<_> =
             way.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
@@ -674,6 +721,13 @@ impl Workload {
         choose("stealing", &["on", "always", "off"]);
         choose("key_filters", &["on", "always", "off"]);
         choose("late_materialisation", &["on", "always", "off"]);
+        if let Some(random) = &mut self.of_peers {
+            let way: &[(&str, &str)] = match random.below(4) {
+                0 => &NO_DEVICES,
+                _ => PEER_WAYS[index(random, PEER_WAYS.len())],
+            };
+            settings.extend(way.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        }
         Step { settings, sql: query.sql(), kind: Kind::Query(query) }
     }
 

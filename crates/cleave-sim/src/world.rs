@@ -342,21 +342,23 @@ impl SimWorld {
         until.saturating_sub(self.now.get())
     }
 
-    /// What devices have had from each other.
+    /// What devices have had from each other, except while links rest.
     pub fn peers_served(&self) -> PeersServed {
         self.peers_served.get()
     }
 
     /// Notes that a device has got pages from another one.
     pub(crate) fn note_pages_of_peer(&self) {
-        let served = self.peers_served.get();
-        self.peers_served.set(PeersServed { reads: served.reads + 1, ..served });
+        let PeersServed { reads, outputs } = self.peers_served.get();
+        let reads = reads + u64::from(!self.link_rests.get());
+        self.peers_served.set(PeersServed { reads, outputs });
     }
 
     /// Notes that a device takes the rows of an output of another one.
     pub(crate) fn note_rows_of_peer(&self) {
-        let served = self.peers_served.get();
-        self.peers_served.set(PeersServed { outputs: served.outputs + 1, ..served });
+        let PeersServed { reads, outputs } = self.peers_served.get();
+        let outputs = outputs + u64::from(!self.link_rests.get());
+        self.peers_served.set(PeersServed { reads, outputs });
     }
 
     /// Sets the free bytes of a disk; None for unlimited.

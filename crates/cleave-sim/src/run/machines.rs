@@ -1,4 +1,4 @@
-//! The remote machines of a run: one, or two of which a mirror has its copies.
+//! The remote machines of a run: one, or two of which a mirror has its copies, or whose devices reach each other.
 //!
 //! 1. A seed with a mirror has the devices `far` and `other`, and `m`, the mirror of both. Tables lie on it, alone or
 //!    beside other devices. Commands, replies, media and disks of each machine fail by themselves, and an event happens
@@ -26,9 +26,20 @@ const RESYNC: &str = "ALTER DEVICE m RESYNC";
 /// How often that is tried without faults: a copy that has just come back still ends what it did before.
 const TRIES: u32 = 3;
 
+/// Which machines a run has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// One.
+    One,
+    /// Two, with the copies of a mirror.
+    Mirror,
+    /// Two that read each other's pages and take each other's rows.
+    Peers,
+}
+
 /// The running machines of a run.
-pub(super) fn started(has_mirror: bool) -> Vec<Arc<Machine>> {
-    let other = has_mirror.then(Machine::start_other);
+pub(super) fn started(layout: Layout) -> Vec<Arc<Machine>> {
+    let other = (layout != Layout::One).then(Machine::start_other);
     std::iter::once(Machine::start()).chain(other).collect()
 }
 
@@ -66,7 +77,7 @@ impl Simulation {
 
     /// Whether two machines have the copies of a mirror.
     pub(super) fn has_mirror(&self) -> bool {
-        self.machines.len() > 1
+        self.layout == Layout::Mirror
     }
 
     /// One of the machines.
@@ -79,7 +90,7 @@ impl Simulation {
 
     /// One of the machines, or all of them at once.
     pub(super) fn some_machines(&mut self) -> Vec<Arc<Machine>> {
-        if self.has_mirror() && self.random.below(4) == 0 {
+        if self.machines.len() > 1 && self.random.below(4) == 0 {
             return self.machines.clone();
         }
         vec![self.a_machine()]
@@ -92,17 +103,22 @@ impl Simulation {
         is_due.then(|| Step { settings: Vec::new(), sql: RESYNC.to_owned(), kind: nothing })
     }
 
-    /// Counts the copies that lack pages, and makes them current half the time, without faults.
-    pub(super) async fn look_at_copies(&mut self) -> Found<()> {
-        if !self.has_mirror() {
-            return Ok(());
-        }
-        // A device of which nothing was read learns only now of the host that runs now.
+    /// Asks each device how it is. One of which nothing was read learns only now of the host that runs now.
+    pub(super) async fn ask_devices(&mut self) -> Found<()> {
         for device in self.session()?.database().devices() {
             let told = timeout(STATEMENT_LIMIT, Box::pin(device.status())).await;
             let told = told.ok_or_else(|| format!("{} does not answer", device.name()))?;
             told.map_err(|error| format!("without faults, {error}"))?;
         }
+        Ok(())
+    }
+
+    /// Counts the copies that lack pages, and makes them current half the time, without faults.
+    pub(super) async fn look_at_copies(&mut self) -> Found<()> {
+        if !self.has_mirror() {
+            return Ok(());
+        }
+        self.ask_devices().await?;
         let stale = self.lacking_copies()?;
         world::log(format_args!("look: of the mirror's copies, {stale:?} lack pages"));
         if stale.len() == self.machines.len() {
@@ -155,7 +171,7 @@ impl Simulation {
         Ok(stale)
     }
 
-    /// Checks that no device has a run that nobody waits for, or memory without a run.
+    /// Checks that no device has a run that nobody waits for, memory without a run, a grant, or a link to another one.
     pub(super) async fn check_devices(&self) -> Found<()> {
         let near = self.near_device.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
         let far = self.machines.iter().map(|machine| (machine.name(), machine.runtime()));
@@ -171,6 +187,11 @@ impl Simulation {
                     "{name}: {free} of {all} bytes are free, runs {:?}",
                     status.runs
                 ));
+            }
+            let held = device.held_for_peers().await;
+            if held != (0, 0) {
+                let (grants, links) = held;
+                return Err(format!("{name} has {grants} grants and {links} links to others"));
             }
         }
         Ok(())

@@ -19,8 +19,8 @@ use cleave_fragment::waiting::sleep;
 use cleave_sim::executor;
 use cleave_sim::world::SimWorld;
 use cleave_sim::{
-    Failure, LinkFault, Report, run_seed, run_seed_cut_at, run_seed_failing_at,
-    run_seed_failing_over, run_seed_on_lying_media,
+    Failure, LinkFault, PeersServed, Report, run_seed, run_seed_between_devices, run_seed_cut_at,
+    run_seed_failing_at, run_seed_failing_over, run_seed_on_lying_media,
 };
 
 /// Seeds of a run without variables set.
@@ -38,6 +38,10 @@ const REGRESSIONS: &[u64] = &[
 const FAILOVER_REGRESSIONS: &[u64] = &[];
 const TAKEOVER_SEEDS_DEFAULT: u64 = 8;
 
+/// The same of runs in which devices read each other's pages and take each other's rows.
+const PEER_REGRESSIONS: &[u64] = &[];
+const PEER_SEEDS_DEFAULT: u64 = 6;
+
 fn wished(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} takes a number, not `{text}`")))
@@ -48,8 +52,13 @@ type SeedRun = fn(u64) -> Result<Report, Box<Failure>>;
 
 #[test]
 fn a_seed_repeats_itself() {
-    let runs: [(SeedRun, u64); 4] =
-        [(run_seed, 1), (run_seed, 2), (run_seed, 3), (run_seed_failing_over, 1)];
+    let runs: [(SeedRun, u64); 5] = [
+        (run_seed, 1),
+        (run_seed, 2),
+        (run_seed, 3),
+        (run_seed_failing_over, 1),
+        (run_seed_between_devices, 1),
+    ];
     for (run, seed) in runs {
         let seed = wished("CLEAVE_SIM_SEED").unwrap_or(seed);
         let (first, second) = match (run(seed), run(seed)) {
@@ -182,9 +191,9 @@ fn sweep(what: &str, run: impl Fn(u64, Option<u64>) -> Result<u64, Box<Failure>>
 
 #[test]
 fn rows_survive_whatever_happens() {
-    let (seeds, stale_copies) = every_seed(REGRESSIONS, SEEDS_DEFAULT, run_seed);
+    let seen = every_seed(REGRESSIONS, SEEDS_DEFAULT, run_seed);
     // Every fourth seed has a mirror.
-    assert!(seeds < 20 || stale_copies > 0, "no copy of a mirror was ever stale");
+    assert!(seen.seeds < 20 || seen.stale_copies > 0, "no copy of a mirror was ever stale");
 }
 
 #[test]
@@ -192,14 +201,30 @@ fn rows_survive_the_loss_of_hosts() {
     every_seed(FAILOVER_REGRESSIONS, TAKEOVER_SEEDS_DEFAULT, run_seed_failing_over);
 }
 
-/// Runs the chosen seed, or `known` and that many others; how many these are, and how many copies of mirrors they saw
-/// lack pages.
+#[test]
+fn rows_are_right_whatever_happens_between_devices() {
+    let seen = every_seed(PEER_REGRESSIONS, PEER_SEEDS_DEFAULT, run_seed_between_devices);
+    let PeersServed { reads, outputs } = seen.between_devices;
+    let is_enough = (seen.seeds as u64) < PEER_SEEDS_DEFAULT || (reads > 0 && outputs > 0);
+    assert!(is_enough, "devices had {reads} reads and {outputs} outputs of each other");
+}
+
+/// What a number of seeds saw.
+#[derive(Default)]
+struct Seen {
+    seeds: usize,
+    /// Copies of mirrors that lacked pages.
+    stale_copies: u32,
+    between_devices: PeersServed,
+}
+
+/// Runs the chosen seed, or `known` and that many others.
 #[expect(clippy::print_stdout, reason = "what a run of tests has looked at")]
 fn every_seed(
     known: &[u64],
     count_default: u64,
     run: impl Fn(u64) -> Result<Report, Box<Failure>> + Sync,
-) -> (usize, u32) {
+) -> Seen {
     let seeds: Vec<u64> = match (wished("CLEAVE_SIM_SEED"), wished("CLEAVE_SIM_SEEDS")) {
         (Some(seed), _) => vec![seed],
         (None, count) => {
@@ -226,7 +251,8 @@ fn every_seed(
             });
         }
     });
-    let (mut acknowledged, mut failed, mut crashes, mut stale_copies) = (0, 0, 0, 0);
+    let (mut acknowledged, mut failed, mut crashes) = (0, 0, 0);
+    let mut seen = Seen { seeds: seeds.len(), ..Seen::default() };
     let mut by_fragments: BTreeMap<String, u32> = BTreeMap::new();
     let mut failures = Vec::new();
     for result in results.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -235,7 +261,9 @@ fn every_seed(
                 acknowledged += report.statements.0;
                 failed += report.statements.1;
                 crashes += report.crashes;
-                stale_copies += report.stale_copies;
+                seen.stale_copies += report.stale_copies;
+                seen.between_devices.reads += report.between_devices.reads;
+                seen.between_devices.outputs += report.between_devices.outputs;
                 for (kind, count) in report.by_fragments {
                     *by_fragments.entry(kind).or_default() += count;
                 }
@@ -246,8 +274,8 @@ fn every_seed(
     failures.sort_by_key(|failure| failure.seed);
     println!(
         "{} seeds: {acknowledged} statements acknowledged, {failed} failed, {crashes} crashes of the host, \
-         {stale_copies} stale copies; by fragments: {by_fragments:?}",
-        seeds.len()
+         {} stale copies; by fragments: {by_fragments:?}; {:?}",
+        seen.seeds, seen.stale_copies, seen.between_devices
     );
     if let Some(first) = failures.first() {
         let found: Vec<_> = failures.iter().map(|f| format!("{}: {}", f.seed, f.finding)).collect();
@@ -264,5 +292,5 @@ fn every_seed(
         let least = if kind == "SELECT" { 100 } else { 20 };
         assert!(seeds.len() < least || by_fragments.contains_key(kind), "{kind}: {by_fragments:?}");
     }
-    (seeds.len(), stale_copies)
+    seen
 }
