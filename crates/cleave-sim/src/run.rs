@@ -355,6 +355,12 @@ impl Simulation {
                 Box::pin(self.look(world)).await?;
             }
         }
+        // Few seeds draw one that a fragment runs.
+        if let Some(step) = self.workload.lock_many(&self.model) {
+            world.set_rates(self.rates);
+            world.let_link_rest(false);
+            Box::pin(self.step(world, &step)).await?;
+        }
         let changes = world.change_count() - before;
         let commands = world.command_count() - commands_before;
         Box::pin(self.look(world)).await?;

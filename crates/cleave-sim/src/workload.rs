@@ -207,6 +207,20 @@ impl Workload {
         step
     }
 
+    /// Locks many rows of a table where a fragment can do so, if there is one.
+    pub fn lock_many(&mut self, model: &Model) -> Option<Step> {
+        let tables = model.tables.iter().filter(|(name, table)| {
+            // No fragment locks rows of a mirror.
+            let is_one = !table.is_divided && table.devices != "m";
+            is_one && model.children(name).next().is_none() && !table.rows.is_empty()
+        });
+        let (name, _) = tables.max_by_key(|(_, table)| table.rows.len())?;
+        let mut step = self.lock(name);
+        let settings = BY_FRAGMENTS.into_iter().chain(UPDATES[0]).chain(NO_DEVICES);
+        step.settings.extend(settings.map(|(name, value)| (name, value.to_owned())));
+        Some(step)
+    }
+
     /// A statement that changes tables.
     fn change(&mut self, model: &Model, directory: &Path) -> Step {
         let tables: Vec<&String> = model.tables.keys().collect();
