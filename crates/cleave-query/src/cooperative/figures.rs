@@ -87,6 +87,8 @@ pub struct DoneByOther {
     pub cpu: Duration,
     /// Bytes that it read at their home for that.
     pub foreign_bytes: u64,
+    /// Why it has not done the last morsels that it took.
+    pub came_back: Option<String>,
 }
 
 impl FragmentFigures {

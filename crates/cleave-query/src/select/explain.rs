@@ -539,7 +539,9 @@ fn fragment_lines(
         let (name, of) = (format!("morsels taken by {}", done.device), fragment.stolen.1);
         let (rows, pages, cpu) = (done.rows, bytes(done.foreign_bytes), time(done.cpu));
         let figures = format!("{} of {of}, {rows} rows, {pages} read, {cpu} CPU", done.morsels);
-        lines.push(line(&name, figures));
+        lines.extend((done.morsels > 0).then(|| line(&name, figures)));
+        let came_back = format!("morsels back from {}", done.device);
+        lines.extend(done.came_back.iter().map(|why| line(&came_back, why.clone())));
     }
     if let Some(reason) = &fragment.left_alone {
         lines.push(line("host took nothing", reason.clone()));

@@ -48,7 +48,7 @@ const TAKERS_MAX: usize = 8;
 /// Most rows of a lease that are held until its run has ended: a device that gives more sends little less than pages.
 const HELD_MAX: HeldMax = HeldMax { rows: 1 << 16, bytes: 16 << 20 };
 /// When a device that was at work is asked again.
-const BUSY_PAUSE: Duration = Duration::from_millis(20);
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Rows of leases, each of which is done.
 pub(in crate::cooperative) type LentRows = BoxStream<'static, HeldRows>;
@@ -165,8 +165,15 @@ impl Taker {
                 stealing.look_after(PAUSE).await;
                 continue;
             };
-            let (mut held, report) = Box::pin(self.rows_of(&lease)).await?;
-            let count = lease.places.len();
+            let ended = Box::pin(self.rows_of(&lease)).await;
+            let (mut held, report) = match ended {
+                Ok(ended) => ended,
+                Err(why) => {
+                    lease.failed(self.device.name(), why);
+                    return None;
+                }
+            };
+            let count = lease.count();
             let Some(report) = report else {
                 self.pace.had_too_many_rows(count);
                 continue;
@@ -183,23 +190,32 @@ impl Taker {
     async fn is_idle(&self) -> Option<bool> {
         let asking = Box::pin(self.device.status());
         let status = waiting::timeout(self.device.timeout(), asking).await?.ok()?;
-        // A run whose rows wait for their reader holds no core.
+        // A run whose rows wait for their reader holds no core, but memory.
         let is_at_work = |state: RunState| matches!(state, RunState::Queued | RunState::Running);
-        Some(status.queue == 0 && !status.runs.iter().any(|run| is_at_work(run.state)))
+        let asked = self.run.node.memory_asked(1).min(status.fragment_memory_bytes);
+        let has_room = status.fragment_memory_bytes_free >= asked;
+        let has_work = status.queue > 0 || status.runs.iter().any(|run| is_at_work(run.state));
+        Some(has_room && !has_work)
     }
 
-    /// The rows of all of `lease`, with the report of its run; without, if they are too many. None: the device refuses
-    /// it, or is lost. What is wrong with an expression, the host finds out when it runs the lease itself.
-    async fn rows_of(&self, lease: &Leased) -> Option<(HeldRows, Option<RunReport>)> {
+    /// The rows of all of `lease`, with the report of its run; without, if they are too many.
+    ///
+    /// # Errors
+    /// Why there are none: the device refuses the lease, or is lost. What is wrong with an expression, the host finds
+    /// out when it runs the lease itself.
+    async fn rows_of(&self, lease: &Leased) -> Result<(HeldRows, Option<RunReport>), String> {
         let LentRun { node, prepared, inputs, task, .. } = &*self.run;
         let mut morsels: Vec<Vec<Morsel>> =
             inputs.iter().map(|(_, input)| input.input.morsels()).collect();
-        *morsels.last_mut()? = lease.morsels();
+        if let Some(streamed) = morsels.last_mut() {
+            *streamed = lease.morsels();
+        }
         let asked = (inputs.as_slice(), morsels);
-        let mut request = node.request(prepared, &self.device, asked, task).await.ok()?;
+        let request = node.request(prepared, &self.device, asked, task).await;
+        let mut request = request.map_err(|error| error.to_string())?;
         request.fed = Vec::new();
         let grants = PeerGrants::give(&node.context, &self.device, inputs, &mut request).await;
-        let link = self.device.link().await.ok()?;
+        let link = self.device.link().await.map_err(|error| error.to_string())?;
         let plan = (&prepared.plan, 0);
         let mut held = HeldRows::new(HELD_MAX, task.memory_pool());
         let failed = match DeviceRun::begin(&self.device, &link, (request, grants), plan).await {
@@ -208,19 +224,20 @@ impl Taker {
                 match run.next().await {
                     Ok(Some(batch)) => held.push(batch),
                     Ok(None) => {
-                        let count = u32::try_from(lease.places.len()).ok()?;
-                        let report = run.report().filter(|report| report.kept == count)?;
-                        return Some((held, Some(report.clone())));
+                        let kept = |report: &&RunReport| report.kept as usize;
+                        let report = run.report().filter(|report| kept(report) == lease.count());
+                        let report = report.ok_or("its run has not done all of it")?;
+                        return Ok((held, Some(report.clone())));
                     }
                     Err(error) => break error,
                 }
                 if held.is_released() {
-                    return Some((held, None));
+                    return Ok((held, None));
                 }
             },
         };
         self.device.forget_if_useless(&link, &failed).await;
-        None
+        Err(failed.to_string())
     }
 }
 
@@ -283,8 +300,20 @@ impl Stealing {
 }
 
 impl Leased {
+    fn count(&self) -> usize {
+        self.places.len()
+    }
+
     fn morsels(&self) -> Vec<Morsel> {
         self.places.iter().filter_map(|place| self.stealing.morsel(*place)).collect()
+    }
+
+    /// It comes back from `device`, which says why.
+    fn failed(self, device: &str, why: String) {
+        let mut state = self.stealing.lock();
+        let done = state.done_by.entry(device.to_owned()).or_default();
+        device.clone_into(&mut done.device);
+        done.came_back = Some(why);
     }
 
     /// All of them are done by `device`, whose run had this `report`.
