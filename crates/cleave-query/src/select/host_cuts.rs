@@ -185,7 +185,7 @@ impl HostCuts {
                 };
                 Ok((scan.scan().input, input))
             });
-            Ok((facts, inputs.collect::<Result<_>>()?))
+            Ok((facts, inputs.collect::<Result<PartInputs>>()?))
         });
         parts.collect()
     }
