@@ -16,7 +16,7 @@ use cleave_media::Memory;
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
 use crate::nodes::analyzed;
 use crate::support::{
-    answer, assert_no_leak_soon, fresh, refused, row, rows, run, runtime_options,
+    answer, assert_no_leak_soon, fragments, fresh, refused, row, rows, run, runtime_options,
 };
 
 /// A device that runs no fragments while it is told so.
@@ -350,6 +350,27 @@ async fn each_device_keeps_its_own_groups() {
     }
     let devices = "SELECT device FROM cleave.tablets WHERE table_name = 'made' ORDER BY tablet";
     assert_eq!(rows(&mut two.session, devices).await, ["nas", "san"]);
+    // Also where values say on which device a row lies.
+    let kept = "(k int, n bigint) WITH (devices = (nas, san), tablets = 4, tablet_by = hash (k))";
+    two.run(&format!("CREATE TABLE kept {kept}")).await;
+    for (query, stays) in [
+        ("SELECT k, count(*) FROM a GROUP BY k", true),
+        ("SELECT a.k, a.v FROM a JOIN b ON a.k = b.k", true),
+        ("SELECT b.k, a.v FROM a LEFT JOIN b ON a.k = b.k", false),
+        ("SELECT k, count(*) FROM turned GROUP BY k", false),
+    ] {
+        two.run("DELETE FROM kept").await;
+        let before = fragments(&two.database).await;
+        two.run(&format!("INSERT INTO kept {query}")).await;
+        let made = fragments(&two.database).await - before;
+        assert_eq!(made, if stays { 2 } else { 0 }, "{query}");
+        let expected = answer(&mut two.session, query).await;
+        assert_eq!(answer(&mut two.session, "SELECT * FROM kept").await, expected, "{query}");
+        // Each row is where a look-up by its values finds it.
+        let looked_up = row(&mut two.session, "SELECT count(*) FROM kept WHERE k = 40").await;
+        let all = "SELECT count(*) FROM kept WHERE k + 0 = 40";
+        assert_eq!(row(&mut two.session, all).await, looked_up, "{query}");
+    }
     // Other groups have rows on both devices.
     let plan =
         rows(&mut two.session, "EXPLAIN INSERT INTO held SELECT g, count(*) FROM a GROUP BY g");

@@ -6,18 +6,22 @@
 //! ```
 //!
 //! The tablet of a row follows from its key alone ([`TabletKey`](cleave_store::TabletKey)). So it is enough that the
-//! key of the table is that of the fragment's only scan, as it is there, and that both tables are divided among the
-//! same devices in the same way.
+//! key of the table is that of one of the fragment's scans, as it is there, and that both tables are divided among the
+//! same devices in the same way: a device scans rows of its own, whatever it joins them with or groups them by beside
+//! the key.
 
 use std::sync::Arc;
 
 use cleave_catalog::catalog::division::Division;
 use cleave_catalog::catalog::{TableState, TabletState};
-use cleave_fragment::TableScanExec;
+use cleave_fragment::{DenseAggregateExec, TableScanExec};
 use cleave_store::ColumnRef;
+use datafusion::common::JoinType;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 
 use super::fragment_exec::FragmentPart;
@@ -64,7 +68,7 @@ fn over(division: &Division, key: Vec<u32>) -> Option<Division> {
 }
 
 /// The input of the scan of `plan`, and the columns of the scanned table that those at `places` are. None: one is
-/// computed, or rows come through another operator than filters and projections.
+/// computed, may be NULL for want of a match, or comes through another operator.
 fn scanned(plan: &Arc<dyn ExecutionPlan>, places: Vec<usize>) -> Option<(u32, Vec<u32>)> {
     if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
         let scan = scan.scan();
@@ -83,10 +87,46 @@ fn scanned(plan: &Arc<dyn ExecutionPlan>, places: Vec<usize>) -> Option<(u32, Ve
         let below: Option<Vec<usize>> = places.into_iter().map(below).collect();
         return scanned(projection.input(), below?);
     }
+    if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
+        let groups = aggregate.group_expr();
+        // Groups come first; those of some sets have NULL in place of a value.
+        let below = |place: usize| {
+            let (expr, _) = groups.expr().get(place).filter(|_| !groups.has_grouping_set())?;
+            Some(expr.downcast_ref::<Column>()?.index())
+        };
+        let below: Option<Vec<usize>> = places.into_iter().map(below).collect();
+        return scanned(aggregate.input(), below?);
+    }
+    if let Some(dense) = plan.downcast_ref::<DenseAggregateExec>() {
+        return scanned(dense.aggregate(), places);
+    }
+    if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        return scanned_by_join(join, places);
+    }
     let filter = plan.downcast_ref::<FilterExec>()?;
     let below: Option<Vec<usize>> = match filter.projection() {
         Some(kept) => places.into_iter().map(|place| kept.get(place).copied()).collect(),
         None => Some(places),
     };
     scanned(filter.input(), below?)
+}
+
+/// As [`scanned`], of a join: its rows have the key of a row of one side.
+fn scanned_by_join(join: &HashJoinExec, places: Vec<usize>) -> Option<(u32, Vec<u32>)> {
+    let places: Option<Vec<usize>> = match join.projection.as_deref() {
+        Some(kept) => places.into_iter().map(|place| kept.get(place).copied()).collect(),
+        None => Some(places),
+    };
+    let (places, width) = (places?, join.left().schema().fields().len());
+    let is_of_left = |place: &usize| *place < width;
+    let of_right = || places.iter().map(|place| place.checked_sub(width)).collect::<Option<_>>();
+    match join.join_type() {
+        JoinType::Inner | JoinType::Left if places.iter().all(is_of_left) => {
+            scanned(join.left(), places)
+        }
+        JoinType::Inner | JoinType::Right => scanned(join.right(), of_right()?),
+        JoinType::LeftSemi | JoinType::LeftAnti => scanned(join.left(), places),
+        JoinType::RightSemi | JoinType::RightAnti => scanned(join.right(), places),
+        JoinType::Left | JoinType::Full | JoinType::LeftMark | JoinType::RightMark => None,
+    }
 }
