@@ -160,6 +160,8 @@ pub struct Settings {
     pub dense_aggregates: bool,
     /// `exchange`: whether devices join and group rows that they send to each other.
     pub exchange: When,
+    /// `gather`: whether engines of storage nodes merge partial results before they go to the host.
+    pub gather: When,
     /// `index_scan`: whether look-ups and scans may go through indexes.
     pub index_scan: When,
     /// `key_filters`: whether join keys are sent to devices as Bloom filters.
@@ -417,6 +419,7 @@ pub const LIST: &[Setting] = &[
     devices::EXCHANGE,
     fixed("extra_float_digits", "Floats are written with all digits that they need", "1"),
     stack::FILTER_HISTORY,
+    devices::GATHER,
     timeouts::IDLE_IN_TRANSACTION,
     timeouts::IDLE,
     Setting {
@@ -550,7 +553,8 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "split",
-        description: "Where the plan is cut: host, h0, h1, h2, ... (above that many joins), h1+, h2+, ..., g0, g1, ... (with groups that are complete on a device), ndp or auto",
+        description: "Where the plan is cut: host, h0, h1, h2, ... (above that many joins), h1+, h2+, ..., g0, g1, ... \
+                      (above groups that are complete on each device), ndp or auto",
         values: Values::Split,
         get: |settings| settings.split.to_string(),
         set: |settings, value| {
@@ -630,6 +634,7 @@ impl Default for Settings {
             transaction: None,
             dense_aggregates: true,
             exchange: When::Never,
+            gather: When::Never,
             index_scan: When::WherePays,
             key_filters: When::WherePays,
             late_materialisation: When::WherePays,

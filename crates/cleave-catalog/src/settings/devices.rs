@@ -1,6 +1,6 @@
 //! The settings that name devices: which ones compute (`compute_on`), which ones keep the rows that a statement makes
 //! (`output_on`), and where new tables lie (`default_device`); and those of how devices work together (`stealing`,
-//! `exchange`).
+//! `exchange`, `gather`).
 //!
 //! Source: CORD, whose statements name the devices that compute and the one that keeps the output, or `LOCAL` for both
 //! (prescriptive execution).
@@ -56,6 +56,15 @@ pub(super) const EXCHANGE: Setting = Setting {
     values: WHEN,
     get: |settings| when_text(settings.exchange),
     set: |settings, value| settings.exchange = value.when(),
+};
+
+/// `gather`.
+pub(super) const GATHER: Setting = Setting {
+    name: "gather",
+    description: "Whether a device of each node merges partial results for the host: on (by cost), off or always",
+    values: WHEN,
+    get: |settings| when_text(settings.gather),
+    set: |settings, value| settings.gather = value.when(),
 };
 
 /// `stealing`.

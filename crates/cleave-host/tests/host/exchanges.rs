@@ -36,14 +36,15 @@ pub(crate) enum Refuses {
     Peers,
     /// It sends rows to the host alone.
     Outputs,
-    /// Its runs over rows of others break after their second slot.
+    /// Its runs over rows of others break after their first slot.
     ToGoOn,
     /// It has no memory for rows of other devices.
     Memory,
 }
 
+/// A device that does not do something.
 #[derive(Debug)]
-struct Refusing(Arc<dyn DeviceService>, Refuses);
+pub(crate) struct Refusing(pub(crate) Arc<dyn DeviceService>, pub(crate) Refuses);
 
 #[async_trait]
 impl DeviceService for Refusing {
@@ -69,7 +70,7 @@ impl DeviceService for Refusing {
             let mut slot_count = 0;
             while let Some(event) = events.recv().await {
                 slot_count += u32::from(matches!(event, RunEvent::Slot(_)));
-                if slot_count == 3 {
+                if slot_count == 2 {
                     let lost = DeviceError::new(DeviceErrorCause::UnknownRun, "it broke");
                     slots.send(RunEvent::Failed(lost));
                     return;

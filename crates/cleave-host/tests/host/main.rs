@@ -64,6 +64,7 @@ mod materialized_views;
 mod mirror_runs;
 mod mirrors;
 mod no_room;
+mod node_gather;
 mod nodes;
 mod open;
 mod own_tables;

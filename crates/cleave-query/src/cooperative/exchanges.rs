@@ -1,6 +1,6 @@
 //! A join of rows that lie on several devices, or groups of them, made by these devices: two fragments in, or the one
-//! that has partial groups, whose rows go from device to device by a hash of the join's or the groups' keys; the rows of
-//! the join or the groups out, and of what follows on the devices.
+//! that has partial groups, whose rows go from device to device by a hash of the join's or the groups' keys; the rows
+//! of the join or the groups out, and of what follows on the devices.
 //!
 //! ```text
 //!   host    ExchangeExec ◀═ rows of all consumers as they come
@@ -16,6 +16,9 @@
 //! 3. Where a device refuses, or a run is lost, all runs are ended, and the same rows come by way of the host
 //!    (rule 13): the plan that the exchange replaces. Rows that were given out by then are left out ([`GivenRows`]).
 //!    Partial aggregates differ from run to run, so that their rows are kept until all have come, up to 16 MiB.
+//!
+//! Partial results of a fragment are gathered in the same way ([`ExchangeExec::gathering`]): each run has one output,
+//! and the consumer of its node takes it.
 //!
 //! Invariants: rows come in no order, each once. No morsel is taken of a producer, and no run is begun again in the
 //! place of another: its rows come once.
@@ -53,6 +56,7 @@ use super::fragment_exec::{
     FragmentExec, FragmentPart, KEY_FILTER_SHARE, expression_fault, external, known_of_rows,
     may_be_redone,
 };
+use super::gathering::{Gatherer, described};
 use super::given_rows::{GivenRows, has_same_rows};
 use super::held_rows::{HeldMax, HeldRows};
 use super::peers::{PeerGrants, is_of_one_node};
@@ -74,8 +78,10 @@ const END_LIMIT: Duration = Duration::from_secs(1);
 pub struct ExchangeExec {
     /// What each device runs over the rows that it is sent; it has one part for each, without pages.
     consumer: FragmentExec,
-    /// Of a join two, of groups one.
+    /// Of a join two, else one.
     sides: Vec<ExchangedSide>,
+    /// The consumers in their order, if each takes the rows of its node.
+    gatherers: Vec<Gatherer>,
     /// The plan that it replaces, whose fragments are the producers, one for each side.
     by_host: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
@@ -90,7 +96,7 @@ pub struct ExchangeExec {
 pub struct ExchangedSide {
     /// The number by which the consumers name them, of all those of the statement.
     pub input: u32,
-    /// Places of the columns by whose hash they are divided.
+    /// Places of the columns by whose hash they are divided; none where they are gathered.
     pub columns: Vec<u32>,
 }
 
@@ -173,8 +179,8 @@ struct Coming {
 
 impl ExchangeExec {
     /// The node, the statement's fragment `number`, for `plan` on each of `devices`, over what `by_host` has of
-    /// fragments: the `sides` in their order. `plan` makes the rows of `by_host`, all devices together, or those of them
-    /// that are wanted.
+    /// fragments: the `sides` in their order. `plan` makes the rows of `by_host`, all devices together, or those of
+    /// them that are wanted.
     pub fn new(
         number: usize,
         plan: Arc<dyn ExecutionPlan>,
@@ -218,11 +224,40 @@ impl ExchangeExec {
         Self {
             consumer: FragmentExec::new(number, fragment, parts.collect(), context),
             sides,
+            gatherers: Vec::new(),
             by_host,
             properties: Arc::new(properties),
             passes: Arc::default(),
             begun: Arc::default(),
             metrics: ExecutionPlanMetricsSet::new(),
+        }
+    }
+
+    /// The node, the statement's fragment `number`, for `merging` at each of the `gatherers`, over the rows of
+    /// `by_host`, a fragment: the number by which `merging` names them comes with it. It makes rows of the same kind.
+    pub fn gathering(
+        number: usize,
+        (merging, input): (Arc<dyn ExecutionPlan>, u32),
+        gatherers: Vec<Gatherer>,
+        by_host: Arc<dyn ExecutionPlan>,
+        context: Arc<StatementContext>,
+    ) -> Self {
+        let devices: Vec<Arc<Device>> =
+            gatherers.iter().map(|own| Arc::clone(&own.device)).collect();
+        let sides = vec![ExchangedSide { input, columns: Vec::new() }];
+        let mut gather = Self::new(number, merging, sides, &devices, by_host, context);
+        // Several partitions would merge what each of them has taken.
+        gather.consumer.fragment.may_run_as_partitions = false;
+        gather.gatherers = gatherers;
+        gather
+    }
+
+    /// Who runs what the consumers run, in words: devices, or nodes.
+    pub fn runs_on(&self) -> String {
+        let nodes: Vec<&str> = self.gatherers.iter().map(|own| own.node.as_str()).collect();
+        match nodes.is_empty() {
+            true => self.consumer.device_names(),
+            false => format!("node={}", nodes.join(", ")),
         }
     }
 
@@ -433,7 +468,10 @@ impl ExchangeExec {
         let mut request = node.request(prepared, device, (&inputs, morsels), task).await?;
         let columns = self.sides.get(side).map(|side| side.columns.clone()).unwrap_or_default();
         let count = u32::try_from(self.consumer.parts.len()).unwrap_or(u32::MAX);
-        request.outputs = Outputs::ByHash { columns, count };
+        request.outputs = match self.gatherers.is_empty() {
+            true => Outputs::ByHash { columns, count },
+            false => Outputs::Copies(1),
+        };
         self.as_one_of_several(device, &mut request, 1).await?;
         let homes = PeerGrants::give(self.context(), device, &inputs, &mut request).await;
         let origin = Origin { side, device: Arc::clone(device), number: request.header.run };
@@ -459,7 +497,13 @@ impl ExchangeExec {
     ) -> Result<(Run, RunStream, Vec<DeviceGrant>), Trouble> {
         let part = self.consumer.parts.get(place);
         let device = part.map(|part| &part.device).ok_or_else(no_consumer)?;
-        let output = u32::try_from(place).unwrap_or(u32::MAX);
+        let (output, origins): (u32, Vec<&Origin>) = match self.gatherers.get(place) {
+            None => (u32::try_from(place).unwrap_or(u32::MAX), origins.iter().collect()),
+            Some(own) => {
+                let sends = |origin: &&Origin| own.engines.contains(&origin.device.id());
+                (0, origins.iter().filter(sends).collect())
+            }
+        };
         let mut request = self.consumer.request(prepared, device, (&[], Vec::new()), task).await?;
         self.as_one_of_several(device, &mut request, CONSUMER_PARTS).await?;
         let homes: BTreeMap<DeviceId, &Arc<Device>> =
@@ -501,8 +545,8 @@ impl ExchangeExec {
         Ok((run, stream, grants))
     }
 
-    /// Makes `request` one of the runs of the exchange on `device`, up to one for each side and a consumer, with so many
-    /// parts of its memory. Nobody takes morsels of it, and no filters are fed to it.
+    /// Makes `request` one of the runs of the exchange on `device`, up to one for each side and a consumer, with so
+    /// many parts of its memory. Nobody takes morsels of it, and no filters are fed to it.
     async fn as_one_of_several(
         &self,
         device: &Device,
@@ -683,6 +727,9 @@ impl fmt::Debug for ExchangeExec {
 
 impl DisplayAs for ExchangeExec {
     fn fmt_as(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.gatherers.is_empty() {
+            return write!(f, "GatherExec: {}", described(&self.gatherers));
+        }
         let (names, keys) = (self.consumer.device_names(), self.keys());
         write!(f, "ExchangeExec: devices={names}, by hash of ({keys})")
     }
@@ -690,7 +737,7 @@ impl DisplayAs for ExchangeExec {
 
 impl ExecutionPlan for ExchangeExec {
     fn name(&self) -> &'static str {
-        "ExchangeExec"
+        if self.gatherers.is_empty() { "ExchangeExec" } else { "GatherExec" }
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {

@@ -7,8 +7,9 @@
 //! tightened filters; [`spill_space`] is where fragments that outgrow their memory spill; [`figures`] are measured on
 //! the way. A run that is lost is made again on the host without its [`given_rows`]; where that cannot be, it has
 //! [`held_rows`]. Queries of a batch ask for [`memory_share`]s. Pages may lie on other devices than the one that runs a
-//! fragment: their [`homes`], which it reads as their [`peers`] if they are of other nodes. Two fragments may send
-//! their rows to devices that join them, and not to the host: [`exchanges`].
+//! fragment: their [`homes`], which it reads as their [`peers`] if they are of other nodes. Fragments may send their
+//! rows to devices that join or group them, and not to the host: [`exchanges`]; or to an engine of their node that
+//! merges them first: [`gathering`].
 //!
 //! A query that is one fragment as a whole ([`whole_fragment`]) may get a root that writes pages or
 //! locks rows: for [`changing`] rows, [`inserting`] or [`locking`] them. Rows that change may be [`found_rows`] of the
@@ -22,6 +23,7 @@ mod feeding;
 pub mod figures;
 pub mod found_rows;
 pub mod fragment_exec;
+pub mod gathering;
 mod given_rows;
 mod held_rows;
 mod homes;

@@ -20,6 +20,8 @@
 //! that must know whether the other side has any NULL. Both sides of a key have one type, as equal values of different
 //! types have different hashes. Groups are completed where all of their rows meet: over partial groups that are divided
 //! by all of their keys, or over a join all of whose keys are among theirs.
+//!
+//! Partial results that come to the host all the same may be merged on the nodes of their devices: [`gathers`].
 
 use std::sync::Arc;
 
@@ -51,6 +53,8 @@ use super::statement_context::StatementContext;
 use crate::cooperative::exchanges::{ExchangeExec, ExchangedSide};
 use crate::cooperative::fragment_exec::FragmentExec;
 
+mod gathers;
+
 /// Rows by way of the host must be predicted to take so many times as long: the estimates of rows are rough.
 const MARGIN: f64 = 1.5;
 /// Seconds that an exchange takes for each of its devices, to let it in at the others and to begin its runs.
@@ -62,7 +66,8 @@ pub(super) fn place(
     context: &Arc<StatementContext>,
     host: &HostCuts,
 ) -> Result<PlacedCuts> {
-    if context.settings().exchange == When::Never {
+    let settings = context.settings();
+    if settings.exchange == When::Never && settings.gather == When::Never {
         return Ok(cuts);
     }
     let PlacedCuts { plan, decisions, priced } = cuts;
@@ -109,8 +114,16 @@ impl Placing<'_> {
         plan: Arc<dyn ExecutionPlan>,
         is_free: bool,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        if let Some(exchange) = self.exchange(&plan, is_free)? {
-            return Ok(exchange);
+        let exchange = match self.context.settings().exchange {
+            When::Never => None,
+            When::WherePays | When::Always => self.exchange(&plan, is_free)?,
+        };
+        let replaced = match exchange {
+            Some(exchange) => Some(exchange),
+            None => self.gather(&plan)?,
+        };
+        if let Some(replaced) = replaced {
+            return Ok(replaced);
         }
         // What is broadcast to a fragment is a plan of the host's too.
         let inputs: Vec<Arc<dyn ExecutionPlan>> =
@@ -154,12 +167,8 @@ impl Placing<'_> {
             }
             found.operators.push(found.plan.name().to_owned());
         }
-        let pays = match self.context.settings().exchange {
-            When::Never => false,
-            When::WherePays => self.pays(plan, &found),
-            When::Always => true,
-        };
-        if !pays {
+        let by_cost = self.context.settings().exchange == When::WherePays;
+        if by_cost && !self.pays(plan, &found) {
             return Ok(None);
         }
         let tables = found.fragments.iter().filter_map(|node| node.downcast_ref::<FragmentExec>());
@@ -341,12 +350,7 @@ impl Placing<'_> {
         let mut sent_bytes = 0.0;
         for node in &found.fragments {
             let Some(fragment) = node.downcast_ref::<FragmentExec>() else { return false };
-            let Some(rows) = fragment.row_estimate() else { return false };
-            let rows = match partial_of(fragment.device_plan()) {
-                // Each device has those groups that its own rows are of.
-                Some(partial) => (rows * device_count).min(self.rows(partial.input())).max(rows),
-                None => rows,
-            };
+            let Some(rows) = self.rows_sent(fragment, device_count) else { return false };
             sent_bytes += rows * row_bytes(&node.schema());
         }
         let is_of_each = found.made == Made::PartialGroups || found.plan.fetch().is_some();
@@ -354,6 +358,18 @@ impl Placing<'_> {
         let result_bytes = self.rows(plan) * row_bytes(&plan.schema()) * times;
         let rate = self.host.link_bytes_per_second();
         Traffic { sent_bytes, result_bytes, device_count }.is_sooner_by_exchange(rate)
+    }
+
+    /// Rows expected of all runs of `fragment`, on so many devices; None: it was not priced.
+    fn rows_sent(&self, fragment: &FragmentExec, device_count: f64) -> Option<f64> {
+        let rows = fragment.row_estimate()?;
+        let plan = fragment.device_plan();
+        Some(match partial_of(plan) {
+            // Each device has those groups that its own rows are of.
+            Some(partial) => (rows * device_count).min(self.rows(partial.input())).max(rows),
+            None if plan.fetch().is_some() => rows * device_count,
+            None => rows,
+        })
     }
 
     /// Rows expected of `plan`.

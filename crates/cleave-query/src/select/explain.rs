@@ -29,7 +29,7 @@ use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 
-use self::below_cuts::{Sources, fragment_of, fragments};
+use self::below_cuts::{Sources, fragment_of, fragments, runs_on};
 use super::index_choice::IndexChoice;
 use super::{
     ComparedOrders, PlannedQuery, PricedOrder, QueryRequest, RunningQuery, has_link, plan_shown,
@@ -637,8 +637,8 @@ fn collect_host(
     if let Some(fragment) = fragment_of(plan) {
         let mut metrics = device_metrics(fragment);
         metrics.reverse();
-        let sources = Sources::of(plan);
-        let below = (fragment, &sources, analyzed);
+        let (runs_on, sources) = (runs_on(plan), Sources::of(plan));
+        let below = (runs_on.as_str(), &sources, analyzed);
         collect_device(fragment.device_plan(), depth + 1, below, &mut metrics, nodes);
         return;
     }
@@ -664,22 +664,22 @@ fn device_metrics(fragment: &FragmentExec) -> Vec<MetricsSet> {
     together
 }
 
-/// The nodes of `fragment` from `plan` on; what is broadcast or exchanged beneath the leaf that names it. `metrics`
+/// The nodes of a fragment from `plan` on; what is broadcast or exchanged beneath the leaf that names it. `metrics`
 /// holds those of the nodes to come, the next one last.
 fn collect_device(
     plan: &Arc<dyn ExecutionPlan>,
     depth: usize,
-    (fragment, sources, analyzed): (&FragmentExec, &Sources, bool),
+    (runs_on, sources, analyzed): (&str, &Sources, bool),
     metrics: &mut Vec<MetricsSet>,
     nodes: &mut Vec<PlanNode>,
 ) {
     let own = metrics.pop();
-    nodes.push(node(plan, depth, Some(fragment.device_names()), own));
+    nodes.push(node(plan, depth, Some(runs_on.to_owned()), own));
     if let Some(source) = sources.of_leaf(plan) {
         collect_host(&source, depth + 1, analyzed, nodes);
     }
     for child in plan.children() {
-        collect_device(child, depth + 1, (fragment, sources, analyzed), metrics, nodes);
+        collect_device(child, depth + 1, (runs_on, sources, analyzed), metrics, nodes);
     }
 }
 

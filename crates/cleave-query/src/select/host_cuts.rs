@@ -510,6 +510,20 @@ impl HostCuts {
             || devices.iter().all(|device| matches!(device.entry().kind, DeviceKind::Remote(_)))
     }
 
+    /// `devices` with their cores, by the names of their nodes; None: one is of no node.
+    pub(super) fn by_node(
+        &self,
+        devices: &[Arc<Device>],
+    ) -> Option<BTreeMap<String, Vec<(Arc<Device>, u32)>>> {
+        let mut nodes: BTreeMap<String, Vec<(Arc<Device>, u32)>> = BTreeMap::new();
+        for device in devices {
+            let facts = self.devices.get(&device.id()).filter(|facts| !facts.node.is_empty())?;
+            let engine = (Arc::clone(device), facts.cores);
+            nodes.entry(facts.node.clone()).or_default().push(engine);
+        }
+        Some(nodes)
+    }
+
     /// Whether all devices are in this process.
     pub(super) fn has_no_link(&self) -> bool {
         self.profile.link.is_embedded

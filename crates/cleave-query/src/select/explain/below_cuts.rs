@@ -63,6 +63,14 @@ pub(super) fn fragment_of(plan: &Arc<dyn ExecutionPlan>) -> Option<&FragmentExec
     }
 }
 
+/// Who runs what is [below](fragment_of) `plan`: devices, or nodes.
+pub(super) fn runs_on(plan: &Arc<dyn ExecutionPlan>) -> String {
+    match plan.downcast_ref::<ExchangeExec>() {
+        Some(exchange) => exchange.runs_on(),
+        None => fragment_of(plan).map(FragmentExec::device_names).unwrap_or_default(),
+    }
+}
+
 /// The fragments of `plan` as they are sent, in hexadecimal digits.
 pub(super) fn fragments(plan: &Arc<dyn ExecutionPlan>, lines: &mut Vec<String>) -> Result<()> {
     if let Some(fragment) = fragment_of(plan) {
