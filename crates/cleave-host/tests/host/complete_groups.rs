@@ -2,12 +2,12 @@
 //! wherever the rows of a group are, whatever a device does.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use cleave_device::Runtime;
+use cleave_fragment::command::message::RunEvent;
 use cleave_fragment::command::{Command, DeviceError, DeviceErrorCause, Execute, Reply};
 use cleave_fragment::link::{DeviceService, SlotSender};
 use cleave_host::{Database, Session};
@@ -19,22 +19,46 @@ use crate::support::{
     answer, assert_no_leak_soon, fragments, fresh, refused, row, rows, run, runtime_options,
 };
 
-/// A device that runs no fragments while it is told so.
+/// What a device does with fragments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Runs {
+    All,
+    None,
+    /// They are lost after their second slot.
+    Breaking,
+}
+
+/// A device that runs fragments as it is told.
 #[derive(Debug)]
-struct Refusing(Arc<dyn DeviceService>, Arc<AtomicBool>);
+struct Told(Arc<dyn DeviceService>, Arc<Mutex<Runs>>);
 
 #[async_trait]
-impl DeviceService for Refusing {
+impl DeviceService for Told {
     async fn call(&self, command: Command) -> Result<Reply, DeviceError> {
         self.0.call(command).await
     }
 
     async fn execute(&self, request: Execute, slots: SlotSender) -> Result<SchemaRef, DeviceError> {
-        if self.1.load(Ordering::Relaxed) {
+        let runs = *self.1.lock().unwrap();
+        if runs == Runs::None {
             let message = "no fragments today".to_owned();
             return Err(DeviceError::new(DeviceErrorCause::Refused, message));
         }
-        self.0.execute(request, slots).await
+        let (sender, mut events) = SlotSender::channel(slots.form());
+        let schema = self.0.execute(request, sender).await?;
+        tokio::runtime::Handle::current().spawn(async move {
+            let mut slot_count = 0;
+            while let Some(event) = events.recv().await {
+                slot_count += u32::from(matches!(event, RunEvent::Slot(_)));
+                if runs == Runs::Breaking && slot_count == 3 {
+                    let lost = DeviceError::new(DeviceErrorCause::UnknownRun, "it broke");
+                    slots.send(RunEvent::Failed(lost));
+                    return;
+                }
+                slots.send(event);
+            }
+        });
+        Ok(schema)
     }
 
     fn steer(&self, command: Command) {
@@ -48,8 +72,8 @@ struct Two {
     _outside: tempfile::TempDir,
     database: Arc<Database>,
     served: Vec<Served>,
-    /// San runs no fragments.
-    refuses: Arc<AtomicBool>,
+    /// What san does with fragments.
+    san: Arc<Mutex<Runs>>,
     session: Session,
 }
 
@@ -57,16 +81,14 @@ impl Two {
     async fn new() -> Self {
         let (directory, database) = fresh().await;
         let outside = tempfile::tempdir().unwrap();
-        let refuses = Arc::new(AtomicBool::new(false));
+        let (nas, san) = (Arc::new(Mutex::new(Runs::All)), Arc::new(Mutex::new(Runs::All)));
         let mut served = Vec::new();
-        for (number, name, refuses) in
-            [(1, "nas", Arc::default()), (2, "san", Arc::clone(&refuses))]
-        {
-            served.push(attach(&database, outside.path(), (name, number), refuses).await);
+        for (number, name, runs) in [(1, "nas", nas), (2, "san", Arc::clone(&san))] {
+            served.push(attach(&database, outside.path(), (name, number), runs).await);
         }
         let session = database.session();
         let mut two =
-            Self { _directory: directory, _outside: outside, database, served, refuses, session };
+            Self { _directory: directory, _outside: outside, database, served, san, session };
         two.fill().await;
         two
     }
@@ -138,11 +160,11 @@ async fn attach(
     database: &Arc<Database>,
     outside: &Path,
     (name, number): (&str, u8),
-    refuses: Arc<AtomicBool>,
+    runs: Arc<Mutex<Runs>>,
 ) -> Served {
     let device = move || {
         let runtime = Runtime::new(Arc::new(Memory::new()), runtime_options([number; 16]));
-        Arc::new(Refusing(runtime.unwrap(), refuses)) as Arc<dyn DeviceService>
+        Arc::new(Told(runtime.unwrap(), runs)) as Arc<dyn DeviceService>
     };
     let served = Served::of(device, anywhere()).await;
     let device = remote(served.address, token_file(outside, TOKEN));
@@ -277,7 +299,7 @@ async fn rows_that_meet_are_joined_without_a_broadcast() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_host_makes_the_groups_of_a_device_that_refuses() {
     let mut two = Two::new().await;
-    two.refuses.store(true, Ordering::Relaxed);
+    *two.san.lock().unwrap() = Runs::None;
     for (split, sql) in [COMPLETE[0], COMPLETE[3], COMPLETE[8], COMPLETE[12], COMPLETE[16]] {
         two.assert_same(sql, split).await;
         let plan = analyzed(&mut two.session, sql).await;
@@ -286,6 +308,22 @@ async fn the_host_makes_the_groups_of_a_device_that_refuses() {
     for sql in JOINS {
         two.assert_same(sql, "h1").await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups_of_a_run_that_is_lost_midway_come_once() {
+    let mut two = Two::new().await;
+    two.run("SET slot_bytes = '1kB'").await;
+    *two.san.lock().unwrap() = Runs::Breaking;
+    for stealing in ["on", "off"] {
+        two.run(&format!("SET stealing = {stealing}")).await;
+        for (split, sql) in COMPLETE {
+            two.assert_same(sql, split).await;
+        }
+    }
+    two.run("SET split = g0").await;
+    let plan = analyzed(&mut two.session, COMPLETE[0].1).await;
+    assert!(plan.contains("rows, which are left out"), "{plan}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
