@@ -11,7 +11,7 @@
 //! 3. Then it looks again: rows have come and gone, devices too.
 //!
 //! Invariants: nothing is remembered between two moves, so that a restart goes on with what is there. A move is dropped
-//! when its table or the database says `off`. A table one of whose devices does not answer is left as it is, and its
+//! when its table or the database says `off`, or its target is drained. A table one of whose devices does not answer is left as it is, and its
 //! rows are not counted as gone. Settings: [`Rebalance`], `ALTER SYSTEM`.
 
 use std::collections::BTreeMap;
@@ -98,7 +98,7 @@ async fn balance(
         let rate = database.rebalance_settings().rate();
         let mut session = database.session();
         let moving = pin!(session.move_tablets(id, MovedTablets::At(to), rate));
-        match select(moving, pin!(until_unwanted(database, id))).await {
+        match select(moving, pin!(until_unwanted(database, id, target.id()))).await {
             Either::Left((moved, _)) => moved?,
             Either::Right(_) => return Ok(()),
         }
@@ -112,13 +112,14 @@ async fn balance(
     Ok(())
 }
 
-/// Ends when the table `id` is no longer to be balanced.
-async fn until_unwanted(database: &Database, id: u32) {
+/// Ends when the table `id` is no longer to be balanced, or not to the device `target`.
+async fn until_unwanted(database: &Database, id: u32, target: DeviceId) {
     loop {
         waiting::sleep(LOOK_PAUSE).await;
         let state = database.catalog();
-        let table = state.table_by_id(id);
-        if !state.upkeep.rebalance.is_on() || !table.is_some_and(|table| table.is_balanced) {
+        let (settings, table) = (&state.upkeep.rebalance, state.table_by_id(id));
+        let is_wanted = settings.is_on() && !settings.drained.contains(&target);
+        if !is_wanted || !table.is_some_and(|table| table.is_balanced) {
             return;
         }
     }

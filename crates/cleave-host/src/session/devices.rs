@@ -123,7 +123,8 @@ fn table_on(database: &Database, device: DeviceId) -> Option<u32> {
 
 /// The devices that take the tablets of `from`, which is to be drained or rebuilt, as `verb` says: those called
 /// `names`, or, without names, those that answer, and for a mirror the other mirrors. The database's own device is
-/// among these only where there is no other: on a device outside, fragments have cores of their own.
+/// among these only where there is no other: on a device outside, fragments have cores of their own. Those that were
+/// drained themselves are the last resort.
 pub(super) async fn targets(
     database: &Database,
     from: &Arc<Device>,
@@ -147,19 +148,23 @@ pub(super) async fn targets(
     if !names.is_empty() {
         return Ok(targets);
     }
-    let mut own = None;
+    let (mut own, mut drained) = (Vec::new(), Vec::new());
     for device in database.devices() {
         let is_alike = device.is_mirror() == from.is_mirror();
         if device.id() == from.id() || !is_alike || device.link().await.is_err() {
             continue;
         }
+        let is_drained = database.catalog().upkeep.rebalance.drained.contains(&device.id());
         match device.id() {
-            DeviceId::EMBEDDED => own = Some(device),
+            _ if is_drained => drained.push(device),
+            DeviceId::EMBEDDED => own.push(device),
             _ => targets.push(device),
         }
     }
-    if targets.is_empty() {
-        targets.extend(own);
+    for others in [own, drained] {
+        if targets.is_empty() {
+            targets = others;
+        }
     }
     if targets.is_empty() {
         let message =

@@ -178,6 +178,11 @@ async fn a_drained_device_loses_tablets_and_gets_none() {
     assert_eq!(round(&database).await.0.len(), 4);
     assert_eq!((count_on(&database, "nas"), count_on(&database, "san")), (4, 4));
     assert_eq!(row(&mut session, FIGURES).await, "40000,40000,180000");
+    // A device that is drained next does not fill the one before.
+    run(&mut session, "ALTER DEVICE nas DRAIN; ALTER DEVICE san DRAIN").await;
+    assert_eq!((count_on(&database, "embedded"), used(&database, "nas").await), (8, 0));
+    assert_eq!(round(&database).await, (vec![], vec![]));
+    assert_eq!(row(&mut session, FIGURES).await, "40000,40000,180000");
     assert_eq!(refused(&mut session, "ALTER DEVICE none UNDRAIN").await.sqlstate(), "42704");
     assert_clean(&database).await;
 }
@@ -240,7 +245,11 @@ async fn a_restart_or_a_change_of_mind_amid_a_move_leaves_nothing_of_it() {
     let mut session = database.session();
     filled(&mut session, "nas").await;
     run(&mut session, "ALTER SYSTEM SET rebalance_rate = '1MB'").await;
-    for off in ["ALTER SYSTEM SET rebalance = off", "ALTER TABLE t SET (rebalance = off)"] {
+    for off in [
+        "ALTER SYSTEM SET rebalance = off",
+        "ALTER DEVICE san DRAIN",
+        "ALTER TABLE t SET (rebalance = off)",
+    ] {
         let mut holder = database.session();
         run(&mut holder, "BEGIN; LOCK TABLE t IN ROW SHARE MODE").await;
         let moving = Arc::clone(&database);
@@ -256,7 +265,7 @@ async fn a_restart_or_a_change_of_mind_amid_a_move_leaves_nothing_of_it() {
             assert_eq!(used(&database, "san").await, 0);
             run(&mut holder, "ROLLBACK").await;
         }
-        run(&mut session, "ALTER SYSTEM RESET rebalance").await;
+        run(&mut session, "ALTER SYSTEM RESET rebalance; ALTER DEVICE san UNDRAIN").await;
     }
     run(&mut session, "ALTER TABLE t REBALANCE TO nas; ALTER TABLE t SET (rebalance = on)").await;
     let mut holder = database.session();
