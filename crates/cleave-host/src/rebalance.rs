@@ -11,8 +11,8 @@
 //! 3. Then it looks again: rows have come and gone, devices too.
 //!
 //! Invariants: nothing is remembered between two moves, so that a restart goes on with what is there. A move is dropped
-//! when its table or the database says `off`, or its target is drained. A table one of whose devices does not answer is left as it is, and its
-//! rows are not counted as gone. Settings: [`Rebalance`], `ALTER SYSTEM`.
+//! when its table or the database says `off`, or its target is drained. A table one of whose devices does not answer is
+//! left as it is, and its rows are not counted as gone. Settings: [`Rebalance`], `ALTER SYSTEM`.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -78,9 +78,9 @@ impl Database {
 fn concerns(state: &CatalogState, table: &TableState) -> bool {
     let settings = &state.upkeep.rebalance;
     let is_drained = |device: DeviceId| settings.drained.contains(&device);
-    let leaves = table.is_balanced && table.devices().into_iter().any(is_drained);
     settings.is_on()
-        && (leaves || settings.concerns(table))
+        && table.is_balanced
+        && (table.devices().into_iter().any(is_drained) || settings.concerns(table))
         && state.find_whole_table(&table.schema.name).is_ok()
 }
 

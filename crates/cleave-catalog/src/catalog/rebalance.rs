@@ -73,10 +73,12 @@ impl Rebalance {
 
     /// Whether `table` asks to be balanced, and is large enough.
     pub fn concerns(&self, table: &TableState) -> bool {
-        let extents = table.tablets.iter().flat_map(|tablet| tablet.extents());
-        let blocks: u64 = extents.map(|extent| u64::from(extent.block_count)).sum();
-        let bytes = blocks.saturating_mul(BLOCK_SIZE as u64);
-        table.is_balanced && bytes >= self.min_bytes.unwrap_or(MIN_SIZE_DEFAULT)
+        let bytes = || {
+            let extents = table.tablets.iter().flat_map(|tablet| tablet.extents());
+            let blocks: u64 = extents.map(|extent| u64::from(extent.block_count)).sum();
+            blocks.saturating_mul(BLOCK_SIZE as u64)
+        };
+        table.is_balanced && bytes() >= self.min_bytes.unwrap_or(MIN_SIZE_DEFAULT)
     }
 
     /// Sets one of its settings; None: the default.
