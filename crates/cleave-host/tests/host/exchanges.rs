@@ -15,7 +15,9 @@ use cleave_media::Memory;
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
 use crate::nodes::{analyzed, attach};
-use crate::support::{assert_no_leak, fresh, row, rows, run, runtime_options, sorted};
+use crate::support::{
+    assert_no_leak, assert_no_leak_soon, fresh, row, rows, run, runtime_options, sorted,
+};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -265,6 +267,32 @@ async fn a_join_that_breaks_after_its_first_rows_gives_each_row_once() {
     let plan = analyzed(&mut three.session, JOINS[11]).await;
     assert!(!plan.contains("which are left out"), "{plan}");
     assert_no_leak(&three.database);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_build_side_larger_than_memory_is_spilled_by_its_consumers() {
+    let mut three = Three::new(Refuses::Nothing).await;
+    three
+        .run(
+            "CREATE TABLE wide (id int PRIMARY KEY, k int, w text)
+             WITH (devices = (a, b), tablets = 4, tablet_by = hash (id));
+             INSERT INTO wide SELECT s, s % 6000, repeat('x', 150) || s
+             FROM generate_series(1, 12000) s",
+        )
+        .await;
+    let join =
+        "SELECT count(*), min(one.w), max(two.w) FROM wide one JOIN wide two ON one.k = two.k";
+    three.assert_same(join).await;
+    three.run("SET device_memory = '1MB'; SET slot_count = 2; SET slot_bytes = '16kB'").await;
+    three.assert_same(join).await;
+    let plan = analyzed(&mut three.session, join).await;
+    assert!(plan.contains(", spilled=") && !plan.contains("ran on the host"), "{plan}");
+    // Without space to spill, the host joins.
+    three.run("SET device_spill = 0").await;
+    three.assert_same(join).await;
+    let plan = analyzed(&mut three.session, join).await;
+    assert!(!plan.contains(", spilled=") && plan.contains("ran on the host"), "{plan}");
+    assert_no_leak_soon(&three.database).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

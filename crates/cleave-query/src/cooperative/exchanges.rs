@@ -16,12 +16,14 @@
 //! 3. Where a device refuses, or a run is lost, all runs are ended, and the same rows come by way of the host
 //!    (rule 13): the plan that the exchange replaces. Rows that were given out by then are left out ([`GivenRows`]).
 //!    Partial aggregates differ from run to run, so that their rows are kept until all have come, up to 16 MiB.
+//! 4. A consumer that is expected to hold more than its memory begins with space to spill ([`RunRows`]). Where another
+//!    one lacks memory and no row was given out, all runs end, and begin once more with space for the consumers.
 //!
 //! Partial results of a fragment are gathered in the same way ([`ExchangeExec::gathering`]): each run has one output,
 //! and the consumer of its node takes it.
 //!
 //! Invariants: rows come in no order, each once. No morsel is taken of a producer, and no run is begun again in the
-//! place of another: its rows come once.
+//! place of another, while others go on: its rows come once.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,11 +32,13 @@ use std::time::Duration;
 
 use cleave_catalog::catalog::DeviceId;
 use cleave_engine::device::{Device, DeviceGrant};
-use cleave_fragment::command::{Execute, Outputs, Peer, PeerRows, PeerStream, PeerWay, RunReport};
-use cleave_fragment::link::{AttachMode, Link, LinkError, RunStream};
+use cleave_fragment::command::{
+    DeviceErrorCause, Execute, Outputs, Peer, PeerRows, PeerStream, PeerWay, RunReport,
+};
+use cleave_fragment::link::{AttachMode, Link, LinkError};
 use cleave_fragment::waiting::timeout;
-use cleave_fragment::{BroadcastInputs, Passes};
-use cleave_plan::split::FragmentPlan;
+use cleave_fragment::{BroadcastInputs, GraceExec, Passes};
+use cleave_plan::split::{FragmentPlan, row_bytes};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
@@ -61,6 +65,7 @@ use super::given_rows::{GivenRows, has_same_rows};
 use super::held_rows::{HeldMax, HeldRows};
 use super::peers::{PeerGrants, is_of_one_node};
 use super::prepared_fragment::PreparedFragment;
+use super::run_rows::{RunRows, Space};
 use super::sent_rows::SentRows;
 use crate::select::StatementContext;
 
@@ -70,6 +75,8 @@ const HELD_MAX: HeldMax = HeldMax { rows: usize::MAX, bytes: 16 << 20 };
 const SLOT_BYTES_MAX: u32 = 256 << 10;
 /// Parts of a device's memory for fragments that a consumer may have; a producer of each side may have one.
 const CONSUMER_PARTS: u64 = 2;
+/// A consumer holds so many times the bytes of the rows that it collects or groups: beside them, a table of their keys.
+const HELD_TIMES: f64 = 2.0;
 /// How long the end of a producer is waited for whose rows are not wanted any more. Its figures are lost else.
 const END_LIMIT: Duration = Duration::from_secs(1);
 
@@ -107,8 +114,8 @@ struct Pass {
 }
 
 enum Rows {
-    /// Nobody has asked yet.
-    Unasked,
+    /// Nobody has asked yet, or what had begun is to begin again, with space for consumers.
+    Unasked { takes_space: bool },
     /// The consumers make them.
     Coming(Box<Coming>),
     /// The host does.
@@ -142,7 +149,7 @@ struct Producer {
     origin: Origin,
     run: Run,
     /// Brings no rows.
-    stream: RunStream,
+    stream: RunRows,
     _homes: PeerGrants,
 }
 
@@ -159,7 +166,7 @@ struct Origin {
 /// What comes of a consumer.
 enum Event {
     Rows(usize, RecordBatch),
-    Ended(usize, Option<RunReport>, Duration),
+    Ended(usize, Option<Box<RunReport>>, Duration),
     Failed(usize, LinkError),
 }
 
@@ -175,6 +182,8 @@ struct Coming {
     held: Option<HeldRows>,
     /// Whether rows were given out before all had come.
     has_given: bool,
+    /// Whether the consumers were to have space.
+    takes_space: bool,
 }
 
 impl ExchangeExec {
@@ -287,10 +296,11 @@ impl ExchangeExec {
     }
 
     fn pass(&self, number: usize) -> Arc<Pass> {
+        let unasked = Rows::Unasked { takes_space: false };
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        let pass = begun.entry(number).or_insert_with(|| {
-            Arc::new(Pass { number, rows: tokio::sync::Mutex::new(Rows::Unasked) })
-        });
+        let pass = begun
+            .entry(number)
+            .or_insert_with(|| Arc::new(Pass { number, rows: tokio::sync::Mutex::new(unasked) }));
         Arc::clone(pass)
     }
 
@@ -318,19 +328,26 @@ impl ExchangeExec {
             let (why, given) = match rows {
                 Rows::Over => return Ok(None),
                 Rows::ByHost(stream) => return stream.next().await.transpose(),
-                Rows::Unasked => match Box::pin(self.begin(task)).await {
-                    Ok(coming) => {
-                        *rows = Rows::Coming(Box::new(coming));
-                        continue;
+                Rows::Unasked { takes_space } => {
+                    match Box::pin(self.begin(*takes_space, task)).await {
+                        Ok(coming) => {
+                            *rows = Rows::Coming(Box::new(coming));
+                            continue;
+                        }
+                        Err(Trouble::Refused(why)) => (why, None),
+                        Err(Trouble::Fails(error)) => return Err(error),
                     }
-                    Err(Trouble::Refused(why)) => (why, None),
-                    Err(Trouble::Fails(error)) => return Err(error),
-                },
+                }
                 Rows::Coming(coming) => match coming.next().await {
                     Ok(Some(batch)) => return Ok(Some(batch)),
                     Ok(None) => {
                         self.file(coming).await;
                         return Ok(None);
+                    }
+                    Err((_, error)) if coming.may_begin_again(&error) && self.space().is_some() => {
+                        // The memory of the old runs is released before as much is asked for.
+                        *rows = Rows::Unasked { takes_space: true };
+                        continue;
                     }
                     Err((place, error)) => coming.give_up(place, error).await?,
                 },
@@ -404,8 +421,8 @@ impl ExchangeExec {
         }
     }
 
-    /// Begins all runs.
-    async fn begin(&self, task: &Arc<TaskContext>) -> Result<Coming, Trouble> {
+    /// Begins all runs, the consumers with space if they are to have some.
+    async fn begin(&self, takes_space: bool, task: &Arc<TaskContext>) -> Result<Coming, Trouble> {
         let nodes = fragments_of(&self.by_host);
         let nodes: Vec<&FragmentExec> =
             nodes.iter().filter_map(|node| node.downcast_ref::<FragmentExec>()).collect();
@@ -426,7 +443,8 @@ impl ExchangeExec {
         let origins: Vec<Origin> =
             producers.iter().map(|producer| producer.origin.clone()).collect();
         let places = 0..self.consumer.parts.len();
-        let beginning = places.map(|place| self.begin_consumer(place, &own, &origins, task));
+        let own = (&own, takes_space);
+        let beginning = places.map(|place| self.begin_consumer(place, own, &origins, task));
         let begun = try_join_all(beginning).await?;
         let (mut events, mut consumers, mut grants) = (Vec::new(), Vec::new(), Vec::new());
         for (place, (run, stream, given)) in begun.into_iter().enumerate() {
@@ -446,6 +464,7 @@ impl ExchangeExec {
             held,
             given,
             has_given: false,
+            takes_space,
         })
     }
 
@@ -482,19 +501,19 @@ impl ExchangeExec {
             key_filters: prepared.key_filters,
             ..self.figures(node, named, prepared.bytes.len())
         };
-        let (run, stream) = begun(device, request, node.device_plan(), figures).await?;
+        let (run, stream) = begun(device, (request, None), node.device_plan(), figures).await?;
         Ok(Some(Producer { origin, run, stream, _homes: homes }))
     }
 
     /// Begins the consumer at `place`, which takes that output of all producers, the `origins`, and what lets it in
-    /// there.
+    /// there. It has space if it is to have some, or is expected to need it.
     async fn begin_consumer(
         &self,
         place: usize,
-        prepared: &PreparedFragment,
+        (prepared, takes_space): (&PreparedFragment, bool),
         origins: &[Origin],
         task: &Arc<TaskContext>,
-    ) -> Result<(Run, RunStream, Vec<DeviceGrant>), Trouble> {
+    ) -> Result<(Run, RunRows, Vec<DeviceGrant>), Trouble> {
         let part = self.consumer.parts.get(place);
         let device = part.map(|part| &part.device).ok_or_else(no_consumer)?;
         let (output, origins): (u32, Vec<&Origin>) = match self.gatherers.get(place) {
@@ -541,8 +560,26 @@ impl ExchangeExec {
         let named = (device.name().to_owned(), format!("rows of {}", self.tables()));
         let figures = self.figures(&self.consumer, named, prepared.bytes.len());
         let plan = self.consumer.device_plan();
-        let (run, stream) = begun(device, request, plan, figures).await?;
+        let takes_space = takes_space || self.bytes_held() > request.memory_bytes as f64;
+        let space = self.space().filter(|_| takes_space);
+        let (run, stream) = begun(device, (request, space), plan, figures).await?;
         Ok((run, stream, grants))
+    }
+
+    /// Bytes that a consumer is expected to hold of the first side, which a join collects; none where nothing was
+    /// priced.
+    fn bytes_held(&self) -> f64 {
+        let nodes = fragments_of(&self.by_host);
+        let first = nodes.first().and_then(|node| node.downcast_ref::<FragmentExec>());
+        let bytes =
+            first.and_then(|first| Some(first.row_estimate()? * row_bytes(&first.schema())));
+        bytes.unwrap_or(0.0) * HELD_TIMES / self.consumer.parts.len().max(1) as f64
+    }
+
+    /// The space that a consumer may have; None: none would help it.
+    fn space(&self) -> Option<Space> {
+        let bytes = self.context().settings().device_spill_bytes;
+        Space::up_to(bytes).filter(|_| GraceExec::helps(self.consumer.device_plan()))
     }
 
     /// Makes `request` one of the runs of the exchange on `device`, up to one for each side and a consumer, with so
@@ -586,6 +623,13 @@ impl ExchangeExec {
 }
 
 impl Coming {
+    /// Whether consumers with space may get further than these have, of which one has ended with `error`.
+    fn may_begin_again(&self, error: &LinkError) -> bool {
+        let lacks_memory =
+            error.device_error().is_some_and(|error| error.cause == DeviceErrorCause::OutOfMemory);
+        lacks_memory && !self.takes_space && !self.has_given
+    }
+
     /// The next rows; an error with the place of the consumer that it is of.
     async fn next(&mut self) -> Result<Option<RecordBatch>, (usize, LinkError)> {
         loop {
@@ -613,7 +657,7 @@ impl Coming {
                 }
                 Some(Event::Ended(place, report, waited)) => {
                     if let Some(run) = self.consumers.get_mut(place) {
-                        run.figures.report = report;
+                        run.figures.report = report.map(|report| *report);
                         run.figures.waited = waited;
                     }
                 }
@@ -642,16 +686,12 @@ impl Coming {
 /// Begins `request`, whose rows are those of `plan`.
 async fn begun(
     device: &Arc<Device>,
-    request: Execute,
+    (request, space): (Execute, Option<Space>),
     plan: &Arc<dyn ExecutionPlan>,
     figures: FragmentFigures,
-) -> Result<(Run, RunStream), Trouble> {
+) -> Result<(Run, RunRows), Trouble> {
     let link = device.link().await.map_err(external)?;
-    let begun = link.execute(request).await.and_then(|mut stream| {
-        stream.expect_rows(plan.schema())?;
-        Ok(stream)
-    });
-    let error = match begun {
+    let error = match RunRows::begin(device, &link, request, (plan.schema(), space)).await {
         Ok(stream) => return Ok((Run { device: Arc::clone(device), link, figures }, stream)),
         Err(error) => error,
     };
@@ -688,13 +728,13 @@ async fn prepared_of(
 }
 
 /// What comes over `stream`, the consumer's at `place`.
-fn events_of(place: usize, stream: RunStream) -> BoxStream<'static, Event> {
-    let next = move |stream: Option<RunStream>| async move {
+fn events_of(place: usize, stream: RunRows) -> BoxStream<'static, Event> {
+    let next = move |stream: Option<RunRows>| async move {
         let mut stream = stream?;
         match stream.next().await {
             Ok(Some(batch)) => Some((Event::Rows(place, batch), Some(stream))),
             Ok(None) => {
-                let (report, waited) = (stream.report().cloned(), stream.waited());
+                let (report, waited) = (stream.report().cloned().map(Box::new), stream.waited());
                 Some((Event::Ended(place, report, waited), None))
             }
             Err(error) => Some((Event::Failed(place, error), None)),

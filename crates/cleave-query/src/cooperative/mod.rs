@@ -33,6 +33,7 @@ mod memory_share;
 mod peers;
 mod prepared_fragment;
 pub mod replacing;
+mod run_rows;
 mod same_division;
 mod sent_rows;
 mod shared_run;
