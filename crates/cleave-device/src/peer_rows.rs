@@ -19,6 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -89,7 +90,9 @@ impl PeerSources {
                 memory.try_grow(bytes).map_err(of_engine)?;
                 let header = CommandHeader { run, ..request.header };
                 let attach = Execute::attaching(header, output, slots);
-                producers.push(Arc::new(Producer { device, link: link_to(device)?, attach }));
+                let (link, is_own) = (link_to(device)?, device == own);
+                let taken = [const { AtomicU64::new(0) }; 2];
+                producers.push(Arc::new(Producer { device, is_own, link, attach, taken }));
             }
             if by_input.insert(input, Arc::new(PeerSource::new(producers))).is_some() {
                 return Err(refused(format!("rows of input {input} are named twice")));
@@ -102,6 +105,17 @@ impl PeerSources {
     pub(crate) fn inputs(&self) -> PeerRowInputs {
         let source = |source: &Arc<PeerSource>| Arc::clone(source) as Arc<dyn PeerRowSource>;
         self.by_input.iter().map(|(input, own)| (*input, source(own))).collect()
+    }
+
+    /// Slots that were taken of runs of other devices so far, and their bytes.
+    pub(crate) fn taken(&self) -> (u64, u64) {
+        let producers = self.by_input.values().flat_map(|source| &source.producers);
+        let others = producers.filter(|producer| !producer.is_own);
+        others.fold((0, 0), |(slots, bytes), producer| {
+            let [own_slots, own_bytes] = &producer.taken;
+            let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+            (slots + of(own_slots), bytes + of(own_bytes))
+        })
     }
 
     /// Ends all readers, and tells the devices whose rows were not all taken that no more are wanted. One that cannot
@@ -234,9 +248,13 @@ impl Wake for WaitingPartitions {
 #[derive(Debug)]
 struct Producer {
     device: [u8; 16],
+    /// It is the device of the run that takes the rows.
+    is_own: bool,
     link: Arc<dyn Link>,
     /// Attaches to its output, from the first slot on.
     attach: Execute,
+    /// Slots that were taken, and their bytes.
+    taken: [AtomicU64; 2],
 }
 
 impl Producer {
@@ -251,6 +269,12 @@ impl Producer {
             Ok(reader.next().await?.map(|batch| (batch, reader)))
         })
         .boxed()
+    }
+
+    fn note_slot(&self, byte_count: u64) {
+        let [slots, bytes] = &self.taken;
+        slots.fetch_add(1, Ordering::Relaxed);
+        bytes.fetch_add(byte_count, Ordering::Relaxed);
     }
 
     fn failed(&self, error: &LinkError) -> DeviceError {
@@ -287,7 +311,14 @@ impl Reader {
         let mut waits = WAITS_MS.into_iter().map(Duration::from_millis);
         loop {
             let next = match self.stream.as_mut().filter(|_| self.is_attached) {
-                Some(stream) => stream.next().await.map(Some),
+                Some(stream) => {
+                    let before = stream.slot_bytes();
+                    let next = stream.next().await;
+                    if let Ok(Some(_)) = &next {
+                        self.producer.note_slot(stream.slot_bytes().saturating_sub(before));
+                    }
+                    next.map(Some)
+                }
                 None => self.attach().await.map(|()| None),
             };
             let error = match next {

@@ -157,12 +157,15 @@ fn report(work: &RunWork, began: &Stopwatch) -> RunReport {
     let output = work.run.output();
     let spilled_bytes_read = work.written.as_ref().map_or(0, ReservedPages::spilled_bytes_read);
     let morsels = work.counters.morsels.load(Relaxed);
+    let (peer_slots, peer_bytes) = work.sources.taken();
     RunReport {
         rows: output.rows,
         slots: output.slots,
         slot_bytes: output.slot_bytes,
         media_bytes: work.pages.media_bytes() + spilled_bytes_read,
         foreign_bytes: work.pages.foreign_bytes(),
+        peer_slots,
+        peer_bytes,
         pages_read: work.pages.pages_read(),
         morsels,
         rows_scanned: work.counters.rows.load(Relaxed),

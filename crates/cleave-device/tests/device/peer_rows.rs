@@ -323,6 +323,7 @@ async fn a_join_of_two_tables_that_are_divided_anew_reads_no_page() {
             let found = drain(&mut stream).await.unwrap();
             let report = stream.report().unwrap();
             assert_eq!((report.morsels, report.partitions, report.media_bytes), (0, 2, 0));
+            assert!(report.peer_slots > 0 && report.peer_bytes > report.peer_slots, "{report:?}");
             found
         }
     });

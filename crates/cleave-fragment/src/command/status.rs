@@ -148,6 +148,10 @@ pub struct RunReport {
     pub media_bytes: u64,
     /// Of these, bytes of the media of other devices.
     pub foreign_bytes: u64,
+    /// Slots that it took of runs of other devices.
+    pub peer_slots: u64,
+    /// Bytes of these, as they crossed.
+    pub peer_bytes: u64,
     /// Pages that it read.
     pub pages_read: u64,
     /// Morsels that it took.

@@ -561,6 +561,8 @@ fn report() -> RunReport {
         slot_bytes: 3,
         media_bytes: 4,
         foreign_bytes: 2,
+        peer_slots: 3,
+        peer_bytes: 4,
         pages_read: 5,
         morsels: 6,
         rows_scanned: 7,

@@ -564,6 +564,11 @@ fn report_lines(report: &RunReport, slot_bytes: u32) -> Vec<(String, String)> {
     lines.extend(report.lent_text().map(|lent| line("other engines", lent)));
     let foreign = Some(report.foreign_bytes).filter(|count| *count > 0);
     lines.extend(foreign.map(|count| line("bytes at other media", bytes(count))));
+    let sent = (report.peer_slots, bytes(report.peer_bytes));
+    let sent = Some(sent).filter(|(slots, _)| *slots > 0);
+    lines.extend(
+        sent.map(|(slots, of)| line("of other devices", format!("{slots} slots with {of}"))),
+    );
     lines.extend([
         line("rows scanned", report.rows_scanned.to_string()),
         line("page reads", report.pages_read.to_string()),

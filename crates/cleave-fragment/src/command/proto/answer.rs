@@ -221,6 +221,10 @@ struct ReportProto {
     lent: u64,
     #[prost(uint64, tag = "18")]
     foreign_bytes: u64,
+    #[prost(uint64, tag = "19")]
+    peer_slots: u64,
+    #[prost(uint64, tag = "20")]
+    peer_bytes: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -450,6 +454,8 @@ pub fn encode_report(request: u64, report: RunReport) -> Frame {
         slot_bytes: report.slot_bytes,
         media_bytes: report.media_bytes,
         foreign_bytes: report.foreign_bytes,
+        peer_slots: report.peer_slots,
+        peer_bytes: report.peer_bytes,
         pages_read: report.pages_read,
         morsels: report.morsels,
         rows_scanned: report.rows_scanned,
@@ -502,6 +508,8 @@ pub fn decode_report(frame: Frame) -> Decoded<RunReport> {
         slot_bytes: message.slot_bytes.min(FIGURE_MAX),
         media_bytes: message.media_bytes.min(FIGURE_MAX),
         foreign_bytes: message.foreign_bytes.min(FIGURE_MAX),
+        peer_slots: message.peer_slots.min(FIGURE_MAX),
+        peer_bytes: message.peer_bytes.min(FIGURE_MAX),
         pages_read: message.pages_read.min(FIGURE_MAX),
         morsels: message.morsels.min(FIGURE_MAX),
         rows_scanned: message.rows_scanned.min(FIGURE_MAX),

@@ -423,6 +423,8 @@ fn errors_slots_and_reports_come_back_as_they_were() {
         slot_bytes: 3,
         media_bytes: 4,
         foreign_bytes: 3,
+        peer_slots: 2,
+        peer_bytes: 9,
         pages_read: 5,
         morsels: 6,
         rows_scanned: 7,
