@@ -1,8 +1,10 @@
-//! Tests of fragments on a mirror, one copy of which breaks them off: another copy begins them again, or the host does.
+//! Tests of fragments on a mirror, one copy of which breaks them off or hangs: another copy begins them again, or the
+//! host does.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
@@ -20,6 +22,10 @@ enum Way {
     Well,
     /// Runs end with this after their second slot.
     Breaks(DeviceErrorCause),
+    /// Nothing is answered.
+    Silent,
+    /// The same from the second slot of a run on.
+    FallsSilent,
 }
 
 /// What a test knows of a copy, and how it is to be.
@@ -38,6 +44,13 @@ impl Mood {
     fn way(&self) -> Way {
         *self.way.lock().unwrap()
     }
+
+    /// Waits while it is silent.
+    async fn is_heard(&self) {
+        while self.way() == Way::Silent {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
 }
 
 /// A device that is as its mood says.
@@ -50,11 +63,13 @@ struct Moody {
 #[async_trait]
 impl DeviceService for Moody {
     async fn call(&self, command: Command) -> Result<Reply, DeviceError> {
+        self.mood.is_heard().await;
         self.device.call(command).await
     }
 
     async fn execute(&self, request: Execute, slots: SlotSender) -> Result<SchemaRef, DeviceError> {
         self.mood.runs.fetch_add(1, Ordering::Relaxed);
+        self.mood.is_heard().await;
         let (sender, mut events) = SlotSender::channel(slots.form());
         let schema = self.device.execute(request, sender).await?;
         let mood = self.mood.clone();
@@ -66,6 +81,10 @@ impl DeviceService for Moody {
                     slots.send(RunEvent::Failed(DeviceError::new(cause, "it broke")));
                     return;
                 }
+                if let (Way::FallsSilent, 3) = (mood.way(), slot_count) {
+                    mood.set(Way::Silent);
+                }
+                mood.is_heard().await;
                 slots.send(event);
             }
         });
@@ -176,4 +195,41 @@ async fn a_run_that_breaks_on_one_copy_begins_again_on_another() {
     mirrored.a.set(Way::Well);
     let stale = "SELECT state FROM cleave.devices WHERE name = 'm'";
     assert_eq!(row(&mut session, stale).await, "online");
+}
+
+/// What `work` gives, which does not wait for a device that hangs.
+async fn soon<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(50), work).await.expect("another copy answers")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_hangs_is_left_for_another_one() {
+    let mirrored = mirrored().await;
+    let mut session = mirrored.session().await;
+    let all = "SELECT id, note, ratio FROM t";
+    let mut expected = rows(&mut session, all).await;
+    expected.sort_unstable();
+    // Midway, and then before the first row on the other copy, which is asked first by now.
+    let (a, b) = (&mirrored.a, &mirrored.b);
+    for (hangs, other, way) in [(a, b, Way::FallsSilent), (b, a, Way::Silent)] {
+        let before = [hangs, other].map(|copy| copy.runs.load(Ordering::Relaxed));
+        hangs.set(way);
+        let mut found = soon(rows(&mut session, all)).await;
+        found.sort_unstable();
+        assert!(found == expected, "{way:?}: {} rows", found.len());
+        assert_eq!(hangs.way(), Way::Silent);
+        let since = [hangs, other].map(|copy| copy.runs.load(Ordering::Relaxed));
+        assert!(since[0] > before[0] && since[1] > before[1], "{way:?}: {before:?}, {since:?}");
+        hangs.set(Way::Well);
+    }
+    // Reads of the host as well, whichever is asked first.
+    run(&mut session, "SET split = host").await;
+    for hangs in [a, b] {
+        hangs.set(Way::Silent);
+        mirrored.database.buffer_pool().clear();
+        let mut found = soon(rows(&mut session, all)).await;
+        found.sort_unstable();
+        assert!(found == expected, "{} rows", found.len());
+        hangs.set(Way::Well);
+    }
 }

@@ -5,12 +5,14 @@
 //! 2. [`FragmentExec::request`] is the command that the device gets.
 //! 3. Where both sides may work on the part, the host gets ready to take morsels of it.
 //! 4. Of a mirror, the run begins on a current copy, and on [another one](FragmentExec::begin) where that copy fails,
-//!    now or later. What an [earlier](Earlier) run has given out is left out then.
+//!    now or later, or [falls silent](Device::falls_silent). What an [earlier](Earlier) run has given out is left out
+//!    then.
 //! 5. A device that refuses, or the last copy, leaves the part to [the host](FragmentExec::run_on_host).
 //!
 //! Invariant: a run of a part begins at most once on each copy, so that it ends.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,14 +21,16 @@ use cleave_catalog::settings::Split;
 use cleave_engine::device::{Busy, Device};
 use cleave_fragment::command::{CommandHeader, Execute, Outputs};
 use cleave_fragment::fragment::travelling_settings;
-use cleave_fragment::link::{AttachMode, Link};
+use cleave_fragment::link::{AttachMode, Link, LinkError};
 use cleave_fragment::{Morsel, MorselPage, MorselSource, TableScanExec, build_id};
 use cleave_media::Stopwatch;
 use cleave_plan::cost::Sharing;
 use cleave_plan::split::When;
 use cleave_plan::split::revisit::Side;
+use datafusion::arrow::array::RecordBatch;
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
+use futures::future::{Either, select};
 
 use super::feeding::{Feeding, OpenFilters};
 use super::figures::{FragmentFigures, HostTimeline};
@@ -39,7 +43,7 @@ use super::homes::homes;
 use super::memory_share;
 use super::peers::PeerGrants;
 use super::prepared_fragment::PreparedFragment;
-use super::shared_run::{Help, SharedRun};
+use super::shared_run::{Failure, Help, SharedRun};
 use super::spill_space::DeviceRun;
 use super::stealing::{Stealing, across_nodes};
 use crate::select::StatementInput;
@@ -71,6 +75,34 @@ struct Refusal {
 }
 
 impl RunsAt {
+    /// The next rows of `run`, which is of `part`. A copy that has fallen silent has lost it, where another copy may
+    /// run it.
+    pub(super) async fn next(
+        &self,
+        run: &mut SharedRun,
+        part: &FragmentPart,
+    ) -> std::result::Result<Option<RecordBatch>, Failure> {
+        if !part.device.is_mirror() || !run.may_be_made_again() {
+            return run.next().await;
+        }
+        let mut next = pin!(run.next());
+        loop {
+            match select(next.as_mut(), pin!(self.device.falls_silent())).await {
+                Either::Left((next, _)) => return next,
+                Either::Right(_) => {
+                    let mut copies = part.device.readers().into_iter();
+                    let has_failed =
+                        |id: DeviceId| id == self.device.id() || self.failed.contains(&id);
+                    if copies.any(|copy| !has_failed(copy.id())) {
+                        let address = self.device.entry().address();
+                        let detail = "it has fallen silent".to_owned();
+                        return Err(Failure::Device(LinkError::Lost { address, detail }));
+                    }
+                }
+            }
+        }
+    }
+
     /// What is to be known of this run, which has failed and has `given` out these rows, and of those before it.
     pub(super) fn failed(&mut self, given: Option<GivenRows>) -> Earlier {
         let mut failed = std::mem::take(&mut self.failed);
@@ -161,12 +193,13 @@ impl FragmentExec {
         earlier: &mut Earlier,
     ) -> Result<Option<(RunsAt, Box<SharedRun>)>> {
         loop {
-            let mut computers = part.device.readers().into_iter();
-            let next = computers.find(|device| !earlier.failed.contains(&device.id()));
-            let Some(at) = next else { return Ok(None) };
+            let mut left = part.device.readers();
+            left.retain(|device| !earlier.failed.contains(&device.id()));
+            let is_last = left.len() < 2;
+            let Some(at) = left.into_iter().next() else { return Ok(None) };
             let (given, busy) = (earlier.given.clone(), at.busy());
             let over = (part, inputs.as_slice());
-            match self.begin_at(&at, prepared, over, task, given).await? {
+            match self.begin_at((&at, is_last), prepared, over, task, given).await? {
                 Ok((link, run)) => {
                     let failed = std::mem::take(&mut earlier.failed);
                     if !failed.is_empty() {
@@ -186,10 +219,11 @@ impl FragmentExec {
         }
     }
 
-    /// Begins it `at` the device of `part` or a copy of that, over `inputs`, without the rows that were `given` out.
+    /// Begins it `at` the device of `part` or a copy of that, over `inputs`, without the rows that were `given` out. A
+    /// copy that is not the last is not waited for if it does not answer at all.
     async fn begin_at(
         &self,
-        at: &Arc<Device>,
+        (at, is_last): (&Arc<Device>, bool),
         prepared: &Arc<PreparedFragment>,
         (part, inputs): (&FragmentPart, &[(u32, StatementInput)]),
         task: &Arc<TaskContext>,
@@ -211,18 +245,25 @@ impl FragmentExec {
         let is_followed = shares || recall.is_some();
         let streamed =
             if is_followed { morsels.last().cloned().unwrap_or_default() } else { Vec::new() };
-        let link = match at.link().await {
-            Ok(link) => link,
-            Err(error) if device.is_mirror() => {
+        let silent = || {
+            let why = format!("device \"{}\" does not answer", at.name());
+            Ok(Err(Refusal { why, is_of_one_copy: true }))
+        };
+        let link = match unless_silent(at, is_last, at.link()).await {
+            Some(Ok(link)) => link,
+            Some(Err(error)) if device.is_mirror() => {
                 return Ok(Err(Refusal { why: error.to_string(), is_of_one_copy: true }));
             }
-            Err(error) => return Err(external(error)),
+            Some(Err(error)) => return Err(external(error)),
+            None => return silent(),
         };
         let mut request = self.request(prepared, device, (inputs, morsels), task).await?;
         let grants = PeerGrants::give(&self.context, device, inputs, &mut request).await;
         let spill = (&prepared.plan, self.context.settings().device_spill_bytes);
         let clock = Stopwatch::start();
-        match DeviceRun::begin(device, &link, (request, grants), spill).await {
+        let beginning = DeviceRun::begin(device, &link, (request, grants), spill);
+        let Some(begun) = unless_silent(at, is_last, beginning).await else { return silent() };
+        match begun {
             Ok(stream) => {
                 let run = stream.header();
                 let shares = shares && !stream.has_space();
@@ -422,6 +463,17 @@ impl FragmentExec {
             None => stream,
         };
         Ok(Run::OnHost { stream, figures })
+    }
+}
+
+/// What `work` on the device `at` gives; None: it does not answer at all, and is not the `last` that may do it.
+async fn unless_silent<T>(at: &Device, is_last: bool, work: impl Future<Output = T>) -> Option<T> {
+    if is_last {
+        return Some(work.await);
+    }
+    match select(pin!(work), pin!(at.falls_silent())).await {
+        Either::Left((done, _)) => Some(done),
+        Either::Right(_) => None,
     }
 }
 

@@ -293,7 +293,7 @@ impl FragmentExec {
                 Run::OnHost { stream, figures } => {
                     (self.up_to_limit(pass, stream.next().await.transpose()?), figures)
                 }
-                Run::OnDevice { at, run: shared, figures } => match shared.next().await {
+                Run::OnDevice { at, run: shared, figures } => match at.next(shared, part).await {
                     Ok(batch) => {
                         let batch = self.up_to_limit(pass, batch);
                         if batch.is_none() {

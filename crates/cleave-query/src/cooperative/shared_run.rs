@@ -283,10 +283,21 @@ impl SharedRun {
         self.left_out = Some(given);
     }
 
+    /// Whether it, or a run before it, has given out rows.
+    fn has_given(&self) -> bool {
+        let by_host = self.helper.as_ref().map_or(0, |helper| helper.row_count);
+        self.device_rows > 0 || by_host > 0 || self.left_out.is_some()
+    }
+
+    /// Whether it can be made again elsewhere: all rows that were given out are known.
+    pub(super) fn may_be_made_again(&self) -> bool {
+        let given = self.given.as_ref().and_then(GivenRows::known_count);
+        given.is_some() || !self.has_given()
+    }
+
     /// What was given out, also by runs before it: what is left can be made again if that is known.
     pub(super) fn given_out(&mut self) -> GivenOut {
-        let by_host = self.helper.as_ref().map_or(0, |helper| helper.row_count);
-        if self.device_rows == 0 && by_host == 0 && self.left_out.is_none() {
+        if !self.has_given() {
             return GivenOut::Nothing;
         }
         let given = self.given.take_if(|given| given.known_count().is_some());
