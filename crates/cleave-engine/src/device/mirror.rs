@@ -558,6 +558,12 @@ impl Device {
         copies.map(|copy| (Arc::clone(copy), failed.contains(&copy.id()))).collect()
     }
 
+    /// Whether `copy` is a copy of it that lacks no page.
+    pub fn has_current_copy(&self, copy: DeviceId) -> bool {
+        let is_current = |mirror: &Mirror| mirror.current().iter().any(|it| it.id() == copy);
+        self.mirror.as_ref().is_some_and(is_current)
+    }
+
     /// The devices that can be read for it, in the order in which they should be: itself, or the current copies of a
     /// mirror.
     pub fn readers(self: &Arc<Self>) -> Vec<Arc<Self>> {

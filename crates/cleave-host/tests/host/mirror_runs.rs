@@ -233,3 +233,49 @@ async fn a_copy_that_hangs_is_left_for_another_one() {
         hangs.set(Way::Well);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_named_copy_runs_fragments_over_the_pages_of_its_mirror() {
+    let mirrored = mirrored().await;
+    let mut session = mirrored.session().await;
+    run(
+        &mut session,
+        "CREATE TABLE u (id int, w int) WITH (device = a);
+         INSERT INTO u SELECT i, i % 5 FROM generate_series(1, 3000) AS g (i); CHECKPOINT",
+    )
+    .await;
+    let all = "SELECT id, note, ratio FROM t";
+    let joined = "SELECT count(*), sum(t.id * u.w) FROM t JOIN u ON t.id = u.id";
+    run(&mut session, "SET split = host").await;
+    let mut expected = rows(&mut session, all).await;
+    expected.sort_unstable();
+    let expected_sum = row(&mut session, joined).await;
+    let (a, b) = (&mirrored.a, &mirrored.b);
+    for (named, own, other) in [("a", a, b), ("b", b, a)] {
+        run(&mut session, &format!("SET split = h0; SET compute_on = '{named}'")).await;
+        let before = [own, other].map(|copy| copy.runs.load(Ordering::Relaxed));
+        let plan = explained(&mut session, all).await;
+        assert!(plan.contains(&format!("FragmentExec: device={named}")), "{plan}");
+        assert!(!plan.contains("ran on the host") && !plan.contains("(pages of"), "{plan}");
+        let since = [own, other].map(|copy| copy.runs.load(Ordering::Relaxed));
+        assert!(since[0] > before[0] && since[1] == before[1], "{named}: {before:?}, {since:?}");
+        // What it breaks off is finished by the host, from the other copy if need be.
+        own.set(Way::Breaks(DeviceErrorCause::Corrupt));
+        let mut found = rows(&mut session, all).await;
+        found.sort_unstable();
+        assert!(found == expected, "{named}: {} rows", found.len());
+        own.set(Way::Well);
+    }
+    // Its own tables lie there too, as far as cuts go.
+    run(&mut session, "SET split = ndp; SET compute_on = 'a'").await;
+    assert_eq!(row(&mut session, joined).await, expected_sum);
+    let plan = explained(&mut session, joined).await;
+    assert!(plan.contains("FragmentExec: device=a") && !plan.contains("device=m"), "{plan}");
+    assert!(!plan.contains("ran on the host"), "{plan}");
+    // Both copies share the pages.
+    run(&mut session, "SET split = h0; SET compute_on = 'b, a'").await;
+    let mut found = rows(&mut session, all).await;
+    found.sort_unstable();
+    assert!(found == expected, "{} rows", found.len());
+    assert!(!explained(&mut session, all).await.contains("ran on the host"));
+}

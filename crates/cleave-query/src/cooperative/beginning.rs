@@ -35,7 +35,7 @@ use futures::future::{Either, select};
 use super::feeding::{Feeding, OpenFilters};
 use super::figures::{FragmentFigures, HostTimeline};
 use super::fragment_exec::{
-    FragmentExec, FragmentPart, Run, external, is_of_one_copy, never_prepared,
+    FragmentExec, FragmentPart, Run, external, is_of_a_copy, never_prepared,
 };
 use super::given_rows::GivenRows;
 use super::held_rows::HeldRows;
@@ -85,9 +85,9 @@ impl RunsAt {
         if !part.device.is_mirror() || !run.may_be_made_again() {
             return run.next().await;
         }
-        let mut next = pin!(run.next());
+        let mut next = Box::pin(run.next());
         loop {
-            match select(next.as_mut(), pin!(self.device.falls_silent())).await {
+            match select(&mut next, pin!(self.device.falls_silent())).await {
                 Either::Left((next, _)) => return next,
                 Either::Right(_) => {
                     let mut copies = part.device.readers().into_iter();
@@ -249,7 +249,7 @@ impl FragmentExec {
             let why = format!("device \"{}\" does not answer", at.name());
             Ok(Err(Refusal { why, is_of_one_copy: true }))
         };
-        let link = match unless_silent(at, is_last, at.link()).await {
+        let link = match unless_silent(at, is_last, Box::pin(at.link())).await {
             Some(Ok(link)) => link,
             Some(Err(error)) if device.is_mirror() => {
                 return Ok(Err(Refusal { why: error.to_string(), is_of_one_copy: true }));
@@ -261,7 +261,7 @@ impl FragmentExec {
         let grants = PeerGrants::give(&self.context, device, inputs, &mut request).await;
         let spill = (&prepared.plan, self.context.settings().device_spill_bytes);
         let clock = Stopwatch::start();
-        let beginning = DeviceRun::begin(device, &link, (request, grants), spill);
+        let beginning = Box::pin(DeviceRun::begin(device, &link, (request, grants), spill));
         let Some(begun) = unless_silent(at, is_last, beginning).await else { return silent() };
         match begun {
             Ok(stream) => {
@@ -292,9 +292,9 @@ impl FragmentExec {
                 }
                 Ok(Ok((link, Box::new(run))))
             }
-            Err(error) if error.is_refusal() || is_of_one_copy(device, &error) => {
+            Err(error) if error.is_refusal() || self.is_of_one_copy(part, &error) => {
                 device.forget_if_useless(&link, &error).await;
-                let is_of_one_copy = is_of_one_copy(device, &error);
+                let is_of_one_copy = self.is_of_one_copy(part, &error);
                 Ok(Err(Refusal { why: error.to_string(), is_of_one_copy }))
             }
             Err(error) => Err(self.fault(part, &link, error).await),
@@ -358,6 +358,12 @@ impl FragmentExec {
         let company = self.context.company();
         execute.memory_bytes = memory_share::share_of(&execute, &self.fragment.plan, company);
         Ok(execute)
+    }
+
+    /// Whether `error`, of the device of `part` or a copy of that, is of one copy of a mirror alone: another copy may
+    /// run it, or have the pages that the host reads then.
+    pub(super) fn is_of_one_copy(&self, part: &FragmentPart, error: &LinkError) -> bool {
+        is_of_a_copy(error) && (part.device.is_mirror() || part.is_mirrored(&self.context))
     }
 
     /// All of its input as one part, for the host.

@@ -315,9 +315,9 @@ impl FragmentExec {
                     Err(Failure::Device(error)) => {
                         let given = shared.given_out();
                         let is_lost = matches!(given, GivenOut::Unknown);
-                        if !may_be_redone(&part.device, &error)
-                            || is_lost && !shared.goes_on_without_device()
-                        {
+                        let is_of_one_copy = self.is_of_one_copy(part, &error);
+                        let may_be_redone = is_of_one_copy || may_be_redone(&part.device, &error);
+                        if !may_be_redone || is_lost && !shared.goes_on_without_device() {
                             return Err(self.fault(part, &at.link, error).await);
                         }
                         let given = given.known();
@@ -332,7 +332,7 @@ impl FragmentExec {
                         }
                         let prepared = pass.prepared.get().ok_or_else(never_prepared)?;
                         let mut earlier = at.failed(given);
-                        if is_of_one_copy(&part.device, &error) {
+                        if is_of_one_copy {
                             let over = (part, prepared.inputs(part)?);
                             let begun = self.begin(prepared, over, task, figures, &mut earlier);
                             if let Some((at, begun)) = Box::pin(begun).await? {
@@ -475,16 +475,16 @@ pub(super) fn may_be_redone(device: &Device, error: &LinkError) -> bool {
     let is_unknown =
         error.device_error().is_some_and(|error| error.cause == DeviceErrorCause::UnknownRun);
     let is_lost = is_unknown || matches!(error, LinkError::Lost { .. });
-    error.is_refusal() || is_lost || is_of_one_copy(device, error)
+    error.is_refusal() || is_lost || device.is_mirror() && is_of_a_copy(error)
 }
 
-/// Whether `error` is one copy's of the mirror `device`: another copy may run the fragment, and the host reads another
-/// one.
-pub(super) fn is_of_one_copy(device: &Device, error: &LinkError) -> bool {
+/// Whether `error`, of a device that has pages of a mirror, is of that copy alone: another copy may run the fragment, and
+/// the host reads another one.
+pub(super) fn is_of_a_copy(error: &LinkError) -> bool {
     // A device that is being stopped ends its runs; the host listens to none that it has cancelled itself.
     let is_cancelled =
         error.device_error().is_some_and(|error| error.cause == DeviceErrorCause::Cancelled);
-    device.is_mirror() && (is_link_of_one_copy(error) || is_cancelled)
+    is_link_of_one_copy(error) || is_cancelled
 }
 
 /// The error as the host's own operators would have given it, where an expression is at fault.

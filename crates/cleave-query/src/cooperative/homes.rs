@@ -2,7 +2,8 @@
 //! that runs it out.
 //!
 //! Where a statement names the devices that compute, one may run a fragment over pages of others. It must know of each
-//! segment where it lies. Source: CORD (prescriptive execution).
+//! segment where it lies. A current copy of a mirror has the pages of that at the same places, as its own. Source: CORD
+//! (prescriptive execution).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +33,11 @@ pub(super) fn homes(
         heap.chain(input.input.index_segments().map(|(home, segment)| (segment, home)))
     });
     let elsewhere = places.filter(|(_, home)| *home != device.id());
-    let elsewhere: BTreeMap<SegmentId, DeviceId> = elsewhere.collect();
+    let mut elsewhere: BTreeMap<SegmentId, DeviceId> = elsewhere.collect();
+    let others: BTreeSet<DeviceId> = elsewhere.values().copied().collect();
+    let mirrors = others.into_iter().filter(|home| is_copy(context, device, *home));
+    let mirrors: BTreeSet<DeviceId> = mirrors.collect();
+    elsewhere.retain(|_, home| !mirrors.contains(&*home));
     let runs = index_filters.iter().flat_map(|filter| &filter.parts).flat_map(|part| &part.runs);
     let read = morsels.iter().flatten().map(|morsel| morsel.segment.segment);
     let read = read.chain(runs.map(|run| run.segment.segment));
@@ -50,17 +55,30 @@ pub(super) fn homes(
     named.collect()
 }
 
+/// Whether `device` has the pages of `home`, a mirror.
+fn is_copy(context: &StatementContext, device: &Device, home: DeviceId) -> bool {
+    context.database().attached(home).is_ok_and(|home| home.has_current_copy(device.id()))
+}
+
 impl FragmentPart {
     /// Names of the other devices on which pages of it lie.
     pub(super) fn homes(&self, context: &StatementContext) -> Vec<String> {
         let pages = self.inputs.iter().flat_map(|(_, input)| input.input.entries());
         let homes: BTreeSet<DeviceId> = pages.map(|(home, _)| home).collect();
-        let others = homes.into_iter().filter(|home| *home != self.device.id());
+        let others = homes
+            .into_iter()
+            .filter(|home| *home != self.device.id() && !is_copy(context, &self.device, *home));
         let named = others.filter_map(|home| context.database().attached(home).ok());
         named.map(|home| home.name().to_owned()).collect()
     }
 
-    /// Whether its device reads pages of its own media alone.
+    /// Whether pages of it lie on a mirror, so that another copy may have what its device has not.
+    pub(super) fn is_mirrored(&self, context: &StatementContext) -> bool {
+        let mut homes = self.inputs.iter().flat_map(|(_, input)| input.input.devices());
+        homes.any(|home| context.database().attached(home).is_ok_and(|home| home.is_mirror()))
+    }
+
+    /// Whether its device reads pages of its own alone, and none of a mirror.
     pub(super) fn is_at_home(&self) -> bool {
         let mut pages = self.inputs.iter().flat_map(|(_, input)| input.input.entries());
         pages.all(|(home, _)| home == self.device.id())

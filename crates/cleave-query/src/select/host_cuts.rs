@@ -99,7 +99,12 @@ impl HostCuts {
             }
             let named: Vec<DeviceId> = named.iter().map(|device| device.id()).collect();
             let nodes = devices.iter().map(|(id, facts)| (*id, facts.node.as_str())).collect();
-            takers = prescribed::takers(&named, &nodes);
+            let mirrors = devices.iter().filter(|(_, facts)| facts.device.is_mirror());
+            let copies = mirrors.map(|(id, facts)| {
+                let current = facts.device.readers().into_iter().map(|copy| copy.id());
+                (*id, current.collect::<Vec<_>>())
+            });
+            takers = prescribed::takers(&named, &nodes, &copies.collect());
         }
         let compute: BTreeSet<DeviceId> = takers.values().flatten().copied().collect();
         let computes = |id: &DeviceId| compute.is_empty() || compute.contains(id);
@@ -510,14 +515,18 @@ impl HostCuts {
             || devices.iter().all(|device| matches!(device.entry().kind, DeviceKind::Remote(_)))
     }
 
-    /// `devices` with their cores, by the names of their nodes; None: one is of no node.
+    /// `devices` with their cores, by the names of their nodes; None: one is of no node, or is several devices.
     pub(super) fn by_node(
         &self,
         devices: &[Arc<Device>],
     ) -> Option<BTreeMap<String, Vec<(Arc<Device>, u32)>>> {
         let mut nodes: BTreeMap<String, Vec<(Arc<Device>, u32)>> = BTreeMap::new();
         for device in devices {
-            let facts = self.devices.get(&device.id()).filter(|facts| !facts.node.is_empty())?;
+            let is_one = matches!(device.entry().kind, DeviceKind::Remote(_));
+            let facts = self.devices.get(&device.id()).filter(|_| is_one)?;
+            if facts.node.is_empty() {
+                return None;
+            }
             let engine = (Arc::clone(device), facts.cores);
             nodes.entry(facts.node.clone()).or_default().push(engine);
         }

@@ -4,6 +4,7 @@
 //!   compute_on = 'n1:a, n1:b, n2:a'    pages on n1:a ─▶ n1:a               it is named
 //!                                      pages on n1:c ─▶ n1:a, n1:b         page by page in turns: those of its node
 //!                                      pages on n3:a ─▶ n1:a, n1:b, n2:a   likewise: there is none of its node
+//!                                      a mirror of n1:b and n3:a ─▶ n1:b   those of its copies that are named
 //! ```
 //!
 //! A device reads the pages of its node as its own, and those of other nodes over a link. It refuses a fragment over
@@ -37,10 +38,11 @@ pub(super) fn named(context: &StatementContext) -> Result<Vec<Arc<Device>>> {
 }
 
 /// For each device of `nodes`, which has the name of its node or nothing: the `named` ones that run fragments over its
-/// pages. Empty if none are named.
+/// pages. Mirrors have them on these `copies`. Empty if none are named.
 pub(super) fn takers(
     named: &[DeviceId],
     nodes: &BTreeMap<DeviceId, &str>,
+    copies: &BTreeMap<DeviceId, Vec<DeviceId>>,
 ) -> BTreeMap<DeviceId, Vec<DeviceId>> {
     if named.is_empty() {
         return BTreeMap::new();
@@ -48,6 +50,11 @@ pub(super) fn takers(
     let of_home = |(home, node): (&DeviceId, &&str)| {
         if named.contains(home) {
             return (*home, vec![*home]);
+        }
+        let copies = copies.get(home).into_iter().flatten();
+        let copies: Vec<DeviceId> = copies.filter(|copy| named.contains(copy)).copied().collect();
+        if !copies.is_empty() {
+            return (*home, copies);
         }
         let is_beside = |id: &&DeviceId| !node.is_empty() && nodes.get(*id) == Some(node);
         let beside: Vec<DeviceId> = named.iter().filter(is_beside).copied().collect();
@@ -67,7 +74,8 @@ mod tests {
     fn takers_of(named: &[u32]) -> Vec<Vec<u32>> {
         let nodes = (0..).map(DeviceId).zip(NODES).collect();
         let named: Vec<DeviceId> = named.iter().copied().map(DeviceId).collect();
-        let takers = takers(&named, &nodes).into_values();
+        let copies = BTreeMap::from([(DeviceId(4), vec![DeviceId(2), DeviceId(3)])]);
+        let takers = takers(&named, &nodes, &copies).into_values();
         takers.map(|takers| takers.into_iter().map(|taker| taker.0).collect()).collect()
     }
 
@@ -79,8 +87,9 @@ mod tests {
 
     #[test]
     fn others_are_taken_within_the_node_where_one_is_named_there() {
-        let of_both = [vec![0], vec![0], vec![0], vec![3], vec![0, 3]];
-        assert_eq!(takers_of(&[0, 3]), of_both);
+        let of_both = [vec![0], vec![0], vec![0], vec![3], vec![3]];
+        assert_eq!(takers_of(&[0, 3]), of_both, "the last is a mirror of 2 and 3");
+        assert_eq!(takers_of(&[0, 1])[4], [0, 1]);
         assert_eq!(takers_of(&[1, 2])[0], [1, 2]);
         // Without a name no two are of one node.
         assert_eq!(takers_of(&[4]), [[4], [4], [4], [4], [4]]);
