@@ -15,19 +15,23 @@
 //! as many as it allows.
 //!
 //! Deliberately absent: fragments that hand on rows while they run, above operators whose rows differ (a sum of floats,
-//! a window, a limit of an input, an `OFFSET`); runs that have given [`ROWS_MAX`] rows; the embedded device, which is
-//! lost only with the process. These end the statement.
+//! a window, a limit of an input, an `OFFSET`) or with functions of floats whose last digits differ from machine to
+//! machine; runs that have given [`ROWS_MAX`] rows; the embedded device, which is lost only with the process. These end
+//! the statement.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
 use cleave_fragment::DenseAggregateExec;
+use cleave_fragment::walk::Walk;
 use datafusion::arrow::array::{Array, BooleanArray, RecordBatch};
 use datafusion::arrow::compute::filter_record_batch;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::hash_utils::{RandomState, combine_hashes, create_hashes};
 use datafusion::error::Result;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
@@ -38,6 +42,11 @@ use rustc_hash::FxBuildHasher;
 
 /// Most rows that are remembered: with the table of their hashes, 10 MB.
 const ROWS_MAX: usize = 1 << 18;
+
+/// Functions of floats with one value on all machines. The others are those of the system's library, of which a device
+/// may have another one than the host.
+const EXACT_FUNCTIONS: [&str; 10] =
+    ["abs", "ceil", "coalesce", "floor", "greatest", "least", "nullif", "round", "sqrt", "trunc"];
 
 /// Two of them make a hash of 128 bits.
 const SEEDS: [u64; 2] = [11, 29];
@@ -169,13 +178,18 @@ enum Above {
 fn has_same(plan: &dyn ExecutionPlan, is_merged: bool, above: Above) -> bool {
     let limit = plan.downcast_ref::<GlobalLimitExec>();
     let skips = limit.is_some_and(|limit| limit.skip() > 0);
-    if skips || above == Above::Others && plan.fetch().is_some() {
+    let projection = plan.downcast_ref::<ProjectionExec>();
+    let mut made = projection.into_iter().flat_map(|projection| projection.expr());
+    if skips
+        || above == Above::Others && plan.fetch().is_some()
+        || made.any(|made| has_inexact_call(&made.expr))
+    {
         return false;
     }
     let is_limit = limit.is_some() || plan.is::<LocalLimitExec>();
     let above_input = match above {
         Above::Nothing | Above::Limits if is_limit => Above::Limits,
-        Above::Limits if plan.is::<ProjectionExec>() => Above::Limits,
+        Above::Limits if projection.is_some() => Above::Limits,
         Above::Nothing | Above::Limits | Above::Others => Above::Others,
     };
     let is_merged_below = match plan.downcast_ref::<AggregateExec>() {
@@ -199,6 +213,17 @@ fn has_same(plan: &dyn ExecutionPlan, is_merged: bool, above: Above) -> bool {
     plan.children().into_iter().all(|input| has_same(&**input, is_merged_below, above_input))
 }
 
+/// Whether `expr` calls a function of floats that is not [exact](EXACT_FUNCTIONS).
+fn has_inexact_call(expr: &Arc<dyn PhysicalExpr>) -> bool {
+    let found = expr.exists(|part| {
+        let call = part.downcast_ref::<ScalarFunctionExpr>();
+        Ok(call.is_some_and(|call| {
+            call.return_type().is_floating() && !EXACT_FUNCTIONS.contains(&call.fun().name())
+        }))
+    });
+    found.unwrap_or(true)
+}
+
 /// Whether neither the groups of `aggregate` nor what it makes of them depends on the order of its input.
 fn is_exact(aggregate: &AggregateExec) -> bool {
     let is_exact =
@@ -212,8 +237,6 @@ fn is_exact(aggregate: &AggregateExec) -> bool {
 #[cfg(test)]
 mod tests {
     //! Rows that are made again in another order and in other batches, equal ones among them.
-
-    use std::sync::Arc;
 
     use datafusion::arrow::array::{ArrayRef, Int32Array};
     use datafusion::arrow::datatypes::{Field, Schema};
