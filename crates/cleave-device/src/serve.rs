@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use arrow::datatypes::Schema;
 use cleave_fragment::command::message::RunEvent;
+use cleave_fragment::command::peers::shown_grant;
 use cleave_fragment::command::proto::answer::{
     encode_error, encode_need, encode_reply, encode_report, encode_slot,
 };
@@ -409,10 +410,11 @@ async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
     since: &Stopwatch,
     socket: &mut S,
 ) -> Result<Guest, String> {
-    let mut peer = None;
+    let (mut peer, mut shows_grant) = (None, false);
     let greeting = async {
         let is_known = |shown: &[u8]| match &gate.token {
             Some(token) if !token.matches(shown) => {
+                shows_grant = shown_grant(shown).is_some();
                 peer = Arc::clone(&device).peer(shown);
                 peer.is_some()
             }
@@ -433,6 +435,9 @@ async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
     // Lets the peer read the answer before the connection is reset while it still sends.
     let _closing = timeout(Duration::from_secs(1), socket.shutdown()).await;
     Err(match hello {
+        Hello::WrongToken if shows_grant => {
+            "refused: a grant that is over, or none of this device".to_owned()
+        }
         Hello::WrongToken => "refused: wrong token".to_owned(),
         Hello::OtherVersion { version } => format!("refused: protocol version {version}"),
         _ => "refused: it does not speak this protocol".to_owned(),
