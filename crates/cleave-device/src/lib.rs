@@ -10,7 +10,7 @@
 //! 5. `node`: the engines of one process, which lend idle cores to each other's runs.
 //! 6. `fragment_run`: one run, its rings of slots and its end. `run_partitions`: the partitions of its pipeline.
 //!    `row_division`: which of several devices gets which of its rows. `peer_rows`: rows that it takes from others.
-//!    `run_pages`: the media as the run reads it, counted; `home_pages`: those of other devices of the node too.
+//!    `run_pages`: the media as the run reads it, counted; `home_pages`: those of other devices too.
 //!    `run_space`: where it may write, which the host extends. `peers`: links to other devices, and their pages.
 //! 7. [`command_line`]: `cleaved`, and `cleave device-process`, which is the same.
 //!
