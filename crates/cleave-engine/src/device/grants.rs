@@ -33,6 +33,11 @@ pub struct DeviceGrant {
 }
 
 impl Device {
+    /// Whether `bearer` could use a grant on this one: it gets here by the address that the host has.
+    pub fn is_reachable_by(&self, bearer: &Self) -> bool {
+        matches!(&self.entry.kind, DeviceKind::Remote(remote) if is_reachable(remote, bearer))
+    }
+
     /// Lets the device `bearer` have what lies in `extents` of this one, and `outputs` of its runs, each as run and
     /// output. None: it could not reach this one, which has no address for others, or is of another build; they are too
     /// many; or the system has no random bytes for a secret.

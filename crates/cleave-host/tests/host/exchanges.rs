@@ -7,12 +7,8 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use cleave_device::{Node, Runtime};
-<<<<<<< ours
 use cleave_fragment::command::message::RunEvent;
-use cleave_fragment::command::{Command, DeviceError, DeviceErrorCause, Execute, Reply};
-=======
 use cleave_fragment::command::{Command, DeviceError, DeviceErrorCause, Execute, Outputs, Reply};
->>>>>>> theirs
 use cleave_fragment::link::{DeviceService, SlotSender};
 use cleave_host::{Database, Session};
 use cleave_media::Memory;

@@ -31,6 +31,7 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use futures::future::join_all;
 
 use super::planned_input::PlannedInput;
 use super::prescribed;
@@ -49,6 +50,14 @@ const MEASURED_FROM_BYTES: u64 = 256 << 10;
 const RING_SHARE: u64 = 8;
 /// Groups that an aggregate with keys is taken to make, at most, where nothing tells how many there are.
 const GROUP_COUNT: f64 = 10_000.0;
+
+/// An engine of a storage node, and what it has to do.
+pub(super) struct Engine {
+    pub(super) device: Arc<Device>,
+    pub(super) cores: u32,
+    /// Morsels that its runs had not begun when the statement was planned.
+    pub(super) queue: u64,
+}
 
 /// The host's answers for one statement.
 pub(super) struct HostCuts {
@@ -73,6 +82,8 @@ struct DeviceFacts {
     node: String,
     cores: u32,
     fragment_memory_bytes: u64,
+    /// Morsels that its runs have not begun; 0 where nobody wants to know.
+    queue: u64,
 }
 
 impl HostCuts {
@@ -105,6 +116,10 @@ impl HostCuts {
                 (*id, current.collect::<Vec<_>>())
             });
             takers = prescribed::takers(&named, &nodes, &copies.collect());
+        }
+        if context.settings().gather != When::Never && devices.len() > 1 {
+            let asked: Vec<_> = devices.values_mut().map(DeviceFacts::ask_queue).collect();
+            join_all(asked).await;
         }
         let compute: BTreeSet<DeviceId> = takers.values().flatten().copied().collect();
         let computes = |id: &DeviceId| compute.is_empty() || compute.contains(id);
@@ -230,7 +245,20 @@ impl DeviceFacts {
         };
         let (cores, fragment_memory_bytes) = (identity.cores, identity.fragment_memory_bytes);
         let node = identity.node.clone();
-        Ok(Self { device, mode, refusal, node, cores, fragment_memory_bytes })
+        Ok(Self { device, mode, refusal, node, cores, fragment_memory_bytes, queue: 0 })
+    }
+
+    /// Asks an engine of a node how much it has to do.
+    async fn ask_queue(&mut self) {
+        if !self.node.is_empty() && self.is_one() {
+            // One that does not answer is found out when it is to run something.
+            self.queue = self.device.status().await.map_or(0, |status| status.queue);
+        }
+    }
+
+    /// Whether it is one device on another machine, and not a mirror of several.
+    fn is_one(&self) -> bool {
+        matches!(self.device.entry().kind, DeviceKind::Remote(_))
     }
 }
 
@@ -500,34 +528,31 @@ impl HostCuts {
         self.fragment_count.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Whether each of `devices` may take rows of the others: they are of one node, or have addresses. A mirror is no
-    /// device that others could ask.
+    /// Whether each of `devices` may take rows of the others: they are of its node, or it gets to their addresses. A
+    /// mirror is no device that others could ask.
     pub(super) fn reach_each_other(&self, devices: &[Arc<Device>]) -> bool {
         let node = |device: &Arc<Device>| {
             self.devices.get(&device.id()).map_or("", |facts| facts.node.as_str())
         };
-        if devices.iter().any(|device| device.is_mirror()) {
-            return false;
-        }
-        let nodes: BTreeSet<&str> = devices.iter().map(node).collect();
-        let are_of_one_node = nodes.len() == 1 && !nodes.contains("");
-        are_of_one_node
-            || devices.iter().all(|device| matches!(device.entry().kind, DeviceKind::Remote(_)))
+        let is_reached = |home: &Arc<Device>, by: &Arc<Device>| {
+            let are_of_one_node = !node(home).is_empty() && node(home) == node(by);
+            home.id() == by.id() || are_of_one_node || home.is_reachable_by(by)
+        };
+        devices
+            .iter()
+            .all(|home| !home.is_mirror() && devices.iter().all(|by| is_reached(home, by)))
     }
 
-    /// `devices` with their cores, by the names of their nodes; None: one is of no node, or is several devices.
-    pub(super) fn by_node(
-        &self,
-        devices: &[Arc<Device>],
-    ) -> Option<BTreeMap<String, Vec<(Arc<Device>, u32)>>> {
-        let mut nodes: BTreeMap<String, Vec<(Arc<Device>, u32)>> = BTreeMap::new();
+    /// `devices` by the names of their nodes; None: one is of no node, or is several devices.
+    pub(super) fn by_node(&self, devices: &[Arc<Device>]) -> Option<BTreeMap<String, Vec<Engine>>> {
+        let mut nodes: BTreeMap<String, Vec<Engine>> = BTreeMap::new();
         for device in devices {
-            let is_one = matches!(device.entry().kind, DeviceKind::Remote(_));
-            let facts = self.devices.get(&device.id()).filter(|_| is_one)?;
+            let facts = self.devices.get(&device.id()).filter(|facts| facts.is_one())?;
             if facts.node.is_empty() {
                 return None;
             }
-            let engine = (Arc::clone(device), facts.cores);
+            let (device, cores, queue) = (Arc::clone(device), facts.cores, facts.queue);
+            let engine = Engine { device, cores, queue };
             nodes.entry(facts.node.clone()).or_default().push(engine);
         }
         Some(nodes)
