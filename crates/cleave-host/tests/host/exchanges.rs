@@ -211,6 +211,24 @@ async fn rows_of_the_own_transaction_are_exchanged_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_are_the_same_where_the_cost_chooses() {
+    let mut three = Three::new(Refuses::Nothing).await;
+    for sql in [JOINS[0], JOINS[3], JOINS[11]] {
+        three.run("SET split = host").await;
+        let expected = sorted(&mut three.session, sql).await;
+        three.run("SET split = auto").await;
+        for exchange in ["on", "always"] {
+            three.run(&format!("SET exchange = {exchange}")).await;
+            assert_eq!(sorted(&mut three.session, sql).await, expected, "{exchange}: {sql}");
+        }
+    }
+    // So few rows are not worth it.
+    three.run("SET exchange = on").await;
+    let plan = rows(&mut three.session, &format!("EXPLAIN {}", JOINS[3])).await.join("\n");
+    assert!(!plan.contains("ExchangeExec"), "{plan}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn explain_shows_who_sends_and_who_joins() {
     let mut three = Three::new(Refuses::Nothing).await;
     three.run("SET exchange = always").await;
@@ -276,8 +294,8 @@ async fn a_build_side_larger_than_memory_is_spilled_by_its_consumers() {
         .run(
             "CREATE TABLE wide (id int PRIMARY KEY, k int, w text)
              WITH (devices = (a, b), tablets = 4, tablet_by = hash (id));
-             INSERT INTO wide SELECT s, s % 6000, repeat('x', 150) || s
-             FROM generate_series(1, 12000) s",
+             INSERT INTO wide SELECT s, s % 10000, repeat('x', 150) || s
+             FROM generate_series(1, 20000) s",
         )
         .await;
     let join =

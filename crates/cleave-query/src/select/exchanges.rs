@@ -22,6 +22,9 @@
 //! by all of their keys, or over a join all of whose keys are among theirs.
 //!
 //! Partial results that come to the host all the same may be merged on the nodes of their devices: [`gathers`].
+//!
+//! Exchanges are placed once the cuts are. What they save is taken from the time that was predicted of the split, so
+//! that it can be compared with others: [`is_clearly_sooner`].
 
 use std::sync::Arc;
 
@@ -31,6 +34,7 @@ use cleave_fragment::broadcast::unsendable;
 use cleave_fragment::command::peers::OUTPUTS_MAX;
 use cleave_fragment::{CollectKeysExec, DenseAggregateExec, PeerRowsExec, check_device_operator};
 use cleave_plan::cardinality::estimate_rows_with;
+use cleave_plan::cost::Prediction;
 use cleave_plan::split::{CutDecision, PlacedCuts, row_bytes};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::JoinType;
@@ -60,7 +64,7 @@ const MARGIN: f64 = 1.5;
 /// Seconds that an exchange takes for each of its devices, to let it in at the others and to begin its runs.
 const BEGIN_S: f64 = 0.004;
 
-/// `cuts` with exchanges where the statement's settings ask for them.
+/// `cuts` with exchanges where the statement's settings ask for them, and the time predicted of them.
 pub(super) fn place(
     cuts: PlacedCuts,
     context: &Arc<StatementContext>,
@@ -70,10 +74,30 @@ pub(super) fn place(
     if settings.exchange == When::Never && settings.gather == When::Never {
         return Ok(cuts);
     }
-    let PlacedCuts { plan, decisions, priced } = cuts;
-    let mut placing = Placing { context, host, decisions, input_count: 0 };
+    let PlacedCuts { plan, decisions, mut priced } = cuts;
+    let mut placing = Placing { context, host, decisions, input_count: 0, saved_s: 0.0 };
     let plan = placing.place(plan, true)?;
+    for chosen in priced.iter_mut().filter(|priced| priced.is_chosen) {
+        chosen.prediction.finish = finish_without(placing.saved_s, &chosen.prediction);
+    }
     Ok(PlacedCuts { plan, decisions: placing.decisions, priced })
+}
+
+/// When the last row is there, if links carry for so much less time than predicted: what devices do takes as long.
+fn finish_without(saved_s: f64, predicted: &Prediction) -> f64 {
+    (predicted.finish - saved_s).max(predicted.device_busy).min(predicted.finish)
+}
+
+/// Whether `other` is predicted to be done clearly sooner than `cuts`.
+pub(super) fn is_clearly_sooner(other: &PlacedCuts, cuts: &PlacedCuts) -> bool {
+    let finish = |cuts: &PlacedCuts| {
+        let chosen = cuts.priced.iter().find(|priced| priced.is_chosen)?;
+        chosen.prediction.fits.then_some(chosen.prediction.finish)
+    };
+    match (finish(other), finish(cuts)) {
+        (Some(other), Some(own)) => other * MARGIN < own,
+        _ => false,
+    }
 }
 
 struct Placing<'a> {
@@ -82,6 +106,8 @@ struct Placing<'a> {
     decisions: Vec<CutDecision>,
     /// Inputs of consumers so far.
     input_count: u32,
+    /// Seconds that links are expected to carry less, because of all exchanges so far.
+    saved_s: f64,
 }
 
 /// What may be made by exchange: a join or groups, and what may follow it on the devices.
@@ -167,10 +193,12 @@ impl Placing<'_> {
             }
             found.operators.push(found.plan.name().to_owned());
         }
-        let by_cost = self.context.settings().exchange == When::WherePays;
-        if by_cost && !self.pays(plan, &found) {
+        let (traffic, rate) = (self.traffic(plan, &found), self.host.link_bytes_per_second());
+        let pays = traffic.is_some_and(|traffic| traffic.is_sooner_by_exchange(rate));
+        if self.context.settings().exchange == When::WherePays && !pays {
             return Ok(None);
         }
+        self.saved_s += traffic.map_or(0.0, |traffic| traffic.saved_s(rate));
         let tables = found.fragments.iter().filter_map(|node| node.downcast_ref::<FragmentExec>());
         let tables: Vec<String> = tables.map(FragmentExec::tables).collect();
         self.decisions.push(CutDecision {
@@ -338,26 +366,22 @@ impl Placing<'_> {
         Ok(found.with_top())
     }
 
-    /// Whether the rows of `plan` are expected clearly sooner by exchange. The host's link carries all rows of both
-    /// sides, or all partial groups of all devices, or only those of the result; links between devices carry them side
-    /// by side, but for the share that stays where it is made. The work of joining and grouping is left out: it is
-    /// divided among the devices.
-    fn pays(&self, plan: &Arc<dyn ExecutionPlan>, found: &Exchangeable) -> bool {
+    /// What would cross links for the rows of `plan`; None: there are none, or nothing was priced.
+    fn traffic(&self, plan: &Arc<dyn ExecutionPlan>, found: &Exchangeable) -> Option<Traffic> {
         if self.host.has_no_link() {
-            return false;
+            return None;
         }
         let device_count = found.devices.len() as f64;
         let mut sent_bytes = 0.0;
         for node in &found.fragments {
-            let Some(fragment) = node.downcast_ref::<FragmentExec>() else { return false };
-            let Some(rows) = self.rows_sent(fragment, device_count) else { return false };
+            let fragment = node.downcast_ref::<FragmentExec>()?;
+            let rows = self.rows_sent(fragment, device_count)?;
             sent_bytes += rows * row_bytes(&node.schema());
         }
         let is_of_each = found.made == Made::PartialGroups || found.plan.fetch().is_some();
         let times = if is_of_each { device_count } else { 1.0 };
         let result_bytes = self.rows(plan) * row_bytes(&plan.schema()) * times;
-        let rate = self.host.link_bytes_per_second();
-        Traffic { sent_bytes, result_bytes, device_count }.is_sooner_by_exchange(rate)
+        Some(Traffic { sent_bytes, result_bytes, device_count })
     }
 
     /// Rows expected of all runs of `fragment`, on so many devices; None: it was not priced.
@@ -390,7 +414,9 @@ impl Exchangeable {
     }
 }
 
-/// What would cross links.
+/// What would cross links. The host's link carries all rows of both sides, or all partial groups of all devices, or
+/// only those of the result; links between devices carry them side by side, but for the share that stays where it is
+/// made. The work of joining and grouping is left out: it is divided among the devices.
 #[derive(Debug, Clone, Copy)]
 struct Traffic {
     /// Bytes of what devices send: to the host, or to each other.
@@ -401,13 +427,25 @@ struct Traffic {
 }
 
 impl Traffic {
-    /// Whether it is clearly sooner from device to device, over links of `rate` bytes in a second.
-    fn is_sooner_by_exchange(self, rate: f64) -> bool {
+    /// Seconds from device to device, and by way of the host, over links of `rate` bytes in a second.
+    fn seconds(self, rate: f64) -> (f64, f64) {
         let Self { sent_bytes, result_bytes, device_count } = self;
         let moved_bytes = sent_bytes * (device_count - 1.0) / device_count;
         let begin_s = BEGIN_S * device_count;
         let by_exchange = moved_bytes / (device_count * rate) + result_bytes / rate + begin_s;
-        by_exchange * MARGIN < sent_bytes / rate
+        (by_exchange, sent_bytes / rate)
+    }
+
+    /// Whether it is clearly sooner from device to device.
+    fn is_sooner_by_exchange(self, rate: f64) -> bool {
+        let (by_exchange, by_host) = self.seconds(rate);
+        by_exchange * MARGIN < by_host
+    }
+
+    /// Seconds that are saved from device to device.
+    fn saved_s(self, rate: f64) -> f64 {
+        let (by_exchange, by_host) = self.seconds(rate);
+        (by_host - by_exchange).max(0.0)
     }
 }
 
@@ -523,9 +561,11 @@ fn has_hash(data_type: &DataType) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! What is worth sending from device to device.
+    //! What is worth sending from device to device, and what that is worth.
 
-    use super::Traffic;
+    use cleave_plan::cost::Prediction;
+
+    use super::{Traffic, finish_without};
 
     const RATE: f64 = 1e8;
 
@@ -544,5 +584,16 @@ mod tests {
         assert!(!is_sooner(1e4, 1e2, 2.0), "less than the runs take to begin");
         assert!(!is_sooner(1e9, 1e9, 8.0), "all of it comes to the host anyway");
         assert!(!is_sooner(1e6, 1e3, 64.0), "many devices to begin with");
+    }
+
+    #[test]
+    fn what_devices_do_is_not_saved() {
+        let predicted = Prediction { finish: 3.0, device_busy: 1.0, ..Prediction::default() };
+        assert!((finish_without(1.5, &predicted) - 1.5).abs() < 1e-9);
+        assert!((finish_without(2.5, &predicted) - 1.0).abs() < 1e-9);
+        let by_device = Prediction { finish: 3.0, device_busy: 4.0, ..Prediction::default() };
+        assert!((finish_without(1.0, &by_device) - 3.0).abs() < 1e-9);
+        let traffic = Traffic { sent_bytes: 1e8, result_bytes: 1e7, device_count: 2.0 };
+        assert!((traffic.saved_s(1e8) - (1.0 - 0.25 - 0.1 - 0.008)).abs() < 1e-9);
     }
 }

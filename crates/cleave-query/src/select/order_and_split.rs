@@ -6,6 +6,8 @@
 //! 2. With `join_order_with_split`, other orders that a device could prefer are priced ([`Reordered::others`]), by the
 //!    costs of the first plan's scans on either side. The most promising becomes a physical plan with cuts of its own,
 //!    and is taken where it is clearly sooner than the first.
+//! 3. [`exchanges`] are placed in what was chosen. With `exchange = on`, the split whose joins are all above the cuts
+//!    is tried with exchanges, too, and taken where it is clearly sooner with them.
 //!
 //! Orders are compared where splits are: under `split = auto` with the strategy `makespan`, behind a link. The
 //! published equations (`paper`) take the order as it comes.
@@ -20,7 +22,8 @@ use cleave_plan::cost::CostStrategy;
 use cleave_plan::join_order::{Ordered, Others, Reordered, reorder_joins};
 use cleave_plan::profile::Origin;
 use cleave_plan::split::{
-    CutContext, PlaceCutsError, PlacedCuts, SPLIT_JOINS_MAX, Split, leaf_costs, place_cuts,
+    CutContext, PlaceCutsError, PlacedCuts, PricedSplit, SPLIT_JOINS_MAX, Split, leaf_costs,
+    place_cuts,
 };
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
@@ -263,7 +266,7 @@ impl Planning<'_> {
                 _ => break placed,
             }
         };
-        let placed = placed.map_err(|error| match error {
+        let choice = placed.map_err(|error| match error {
             PlaceCutsError::Forced { split: Split::Auto, operator, reason } => {
                 let asked = &self.settings.compute_on;
                 Error::unsupported(format!(
@@ -273,8 +276,33 @@ impl Planning<'_> {
             PlaceCutsError::Forced { .. } => Error::unsupported(error.to_string()),
             PlaceCutsError::Plan(error) => Error::from(error),
         })?;
-        let cuts = exchanges::place(placed, self.context, cuts)?;
+        let own = exchanges::place(choice, self.context, cuts)?;
+        let cuts = self.by_exchange(plan, &own, cuts)?.unwrap_or(own);
         Ok(Divided { cuts, profile, orders: ComparedOrders::default() })
+    }
+
+    /// The split of `plan` that leaves all joins to the host, by exchanges in place of these; None: it is not clearly
+    /// sooner than `own`, the split that was chosen without a thought of exchanges.
+    fn by_exchange(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        own: &PlacedCuts,
+        cuts: &HostCuts,
+    ) -> Result<Option<PlacedCuts>> {
+        let by_cost = self.settings.exchange == When::WherePays
+            && self.split == Split::Auto
+            && self.settings.cost_strategy == CostStrategy::Makespan;
+        let is_other = |priced: &PricedSplit| priced.split == Split::H0 && !priced.is_chosen;
+        if !by_cost || cuts.pages_only().is_some() || !own.priced.iter().any(is_other) {
+            return Ok(None);
+        }
+        // What cannot be had is no alternative.
+        let Ok(mut other) = place_cuts(plan, Split::H0, true, cuts) else { return Ok(None) };
+        for decision in &mut other.decisions {
+            "sooner if devices exchange rows".clone_into(&mut decision.reason);
+        }
+        let other = exchanges::place(other, self.context, cuts)?;
+        Ok(Some(other).filter(|other| exchanges::is_clearly_sooner(other, own)))
     }
 }
 

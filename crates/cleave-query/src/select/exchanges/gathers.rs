@@ -16,7 +16,6 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use cleave_catalog::settings::When;
-use cleave_engine::device::Device;
 use cleave_fragment::command::peers::OUTPUTS_MAX;
 use cleave_fragment::{PeerRowsExec, check_device_operator};
 use cleave_plan::split::{CutDecision, row_bytes};
@@ -29,6 +28,7 @@ use super::{BEGIN_S, MARGIN, Placing, partial_of, unsendable};
 use crate::cooperative::exchanges::ExchangeExec;
 use crate::cooperative::fragment_exec::FragmentExec;
 use crate::cooperative::gathering::{Gatherer, pages_at};
+use crate::select::host_cuts::Engine;
 
 impl Placing<'_> {
     /// The gather of the rows of `plan`, if it is a fragment whose rows are merged on nodes of several engines.
@@ -50,9 +50,11 @@ impl Placing<'_> {
         if check_device_operator(&*merging).is_some() || merging.schema() != plan.schema() {
             return Ok(None);
         }
-        if setting == When::WherePays && !self.gather_pays(fragment, plan, gatherers.len()) {
+        let (gathered_s, sent_s) = self.gather_seconds(fragment, plan, gatherers.len());
+        if setting == When::WherePays && gathered_s * MARGIN >= sent_s {
             return Ok(None);
         }
+        self.saved_s += (sent_s - gathered_s).max(0.0);
         self.decisions.push(CutDecision {
             table: fragment.tables(),
             device_operators: vec![leaf, merging.name().to_owned()],
@@ -68,8 +70,8 @@ impl Placing<'_> {
         ))))
     }
 
-    /// The engine of each node that has least to read for `fragment`, for each of its cores; None: a device is of no
-    /// node, or no node has several.
+    /// The engine of each node that has least to do, for each of its cores: for others, then for `fragment`. None: a
+    /// device is of no node, or no node has several.
     fn gatherers(&self, fragment: &FragmentExec) -> Option<Vec<Gatherer>> {
         let nodes = self.host.by_node(&fragment.computers()?)?;
         let is_sound = nodes.len() <= OUTPUTS_MAX as usize;
@@ -77,35 +79,36 @@ impl Placing<'_> {
             return None;
         }
         let gatherers = nodes.into_iter().map(|(node, engines)| {
-            let busy = |(device, cores): &&(Arc<Device>, u32)| {
-                let pages = pages_at(fragment, device);
-                (pages / (*cores).max(1) as usize, Reverse(*cores))
+            let busy = |engine: &&Engine| {
+                let cores = engine.cores.max(1);
+                let pages = pages_at(fragment, &engine.device);
+                (engine.queue / u64::from(cores), pages / cores as usize, Reverse(cores))
             };
-            let (least, _) = engines.iter().min_by_key(busy)?;
-            let device = Arc::clone(least);
-            let engines = engines.iter().map(|(device, _)| device.id()).collect();
+            let device = Arc::clone(&engines.iter().min_by_key(busy)?.device);
+            let engines = engines.iter().map(|engine| engine.device.id()).collect();
             Some(Gatherer { node, device, engines })
         });
         gatherers.collect()
     }
 
-    /// Whether the rows of `plan`, the `fragment`, are expected clearly sooner if nodes merge them first: the host's
-    /// link carries what is left of each node, and not of each device. Within a node nothing crosses a link.
-    fn gather_pays(
+    /// Seconds that the host's link takes for the rows of `plan`, the `fragment`, if nodes merge them first, and if
+    /// they do not: it carries what is left of each node, or of each device. Within a node nothing crosses a link.
+    /// Zeros: there is no link, or nothing was priced.
+    fn gather_seconds(
         &self,
         fragment: &FragmentExec,
         plan: &Arc<dyn ExecutionPlan>,
         node_count: usize,
-    ) -> bool {
+    ) -> (f64, f64) {
         let devices = fragment.computers().unwrap_or_default().len() as f64;
         let estimates = fragment.row_estimate().zip(self.rows_sent(fragment, devices));
         let Some((rows, sent)) = estimates.filter(|_| !self.host.has_no_link()) else {
-            return false;
+            return (0.0, 0.0);
         };
         let nodes = node_count as f64;
         let gathered = (rows * nodes).min(sent);
         let second = self.host.link_bytes_per_second() / row_bytes(&plan.schema()).max(1.0);
-        (gathered / second + BEGIN_S * nodes) * MARGIN < sent / second
+        (gathered / second + BEGIN_S * nodes, sent / second)
     }
 }
 
