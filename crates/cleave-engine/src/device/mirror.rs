@@ -41,7 +41,7 @@ use futures::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
 
 use super::claim::ended;
-use super::load::WAIT_MAX;
+use super::load::{Busy, WAIT_MAX};
 use super::{Device, NEVER, free_of, may_have_happened};
 
 /// How much longer a copy gets for what another one has done, at least: less than a holder of the writer lock waits for
@@ -68,6 +68,8 @@ pub(super) struct Mirror {
     /// In the order in which they are read while one is as busy as the other.
     copies: Vec<Arc<Device>>,
     state: Mutex<MirrorState>,
+    /// Held while a copy is chosen for something that counts there from then on.
+    choosing: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -201,8 +203,8 @@ impl Mirror {
         Ok(done)
     }
 
-    /// The first answer that one of the copies gives: each is asked once those before it have failed, or need long. What
-    /// the others answer later is dropped.
+    /// The first answer that one of the copies gives: each is asked once those before it have failed, or need long.
+    /// What the others answer later is dropped.
     ///
     /// # Errors
     /// Where all current copies have failed: that a page does not hold only where none may have it.
@@ -534,7 +536,8 @@ impl Device {
         // A copy tells runs apart by their numbers, and has those of its own tables and of other mirrors.
         let first = (u64::from(self.entry.id.0) << 40) | 1;
         (self.run, self.sequence) = (AtomicU64::new(first), AtomicU64::new(first));
-        self.mirror = Some(Mirror { copies, state: Mutex::new(state) });
+        let (state, choosing) = (Mutex::new(state), Mutex::default());
+        self.mirror = Some(Mirror { copies, state, choosing });
         self
     }
 
@@ -571,6 +574,20 @@ impl Device {
             Some(mirror) => mirror.readers(),
             None => vec![Arc::clone(self)],
         }
+    }
+
+    /// The first of [`Device::readers`] that is none of these `but`, busy with something more from now on, and whether
+    /// it is the last one.
+    pub fn next_reader(
+        self: &Arc<Self>,
+        but: &BTreeSet<DeviceId>,
+    ) -> Option<(Arc<Self>, Busy, bool)> {
+        let choosing = self.mirror.as_ref().map(|mirror| mirror.choosing.lock());
+        let mut left = self.readers().into_iter().filter(|reader| !but.contains(&reader.id()));
+        let next = left.next()?;
+        let busy = next.busy();
+        drop(choosing);
+        Some((next, busy, left.next().is_none()))
     }
 
     /// A device to which a link leads, and the link: itself, or a current copy of a mirror.

@@ -14,7 +14,8 @@ use cleave_fragment::link::{DeviceService, SlotSender};
 use cleave_host::{Database, Session};
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
-use crate::support::{embedded_as, fresh, row, rows, run};
+use crate::stealing::{STATEMENTS, fill};
+use crate::support::{embedded_as, fresh, row, rows, run, sorted};
 
 /// How a copy treats what it is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,7 +187,7 @@ async fn a_run_that_breaks_on_one_copy_begins_again_on_another() {
     assert!(!told.contains("ran on the host"), "{told}");
 
     // Where both break, the host makes what is left.
-    mirrored.b.set(Way::Breaks(DeviceErrorCause::UnknownRun));
+    mirrored.b.set(Way::Breaks(UnknownRun));
     let mut found = rows(&mut session, all).await;
     found.sort_unstable();
     assert!(found == expected, "{} rows", found.len());
@@ -278,4 +279,41 @@ async fn a_named_copy_runs_fragments_over_the_pages_of_its_mirror() {
     found.sort_unstable();
     assert!(found == expected, "{} rows", found.len());
     assert!(!explained(&mut session, all).await.contains("ran on the host"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_share_the_pages_of_a_fragment() {
+    let mirrored = mirrored().await;
+    let mut session = mirrored.database.session();
+    run(&mut session, "SET default_device = 'm'").await;
+    fill(&mut session).await;
+    run(&mut session, "CHECKPOINT").await;
+    let runs = || [&mirrored.a, &mirrored.b].map(|copy| copy.runs.load(Ordering::Relaxed));
+    let before = runs();
+    for (sql, _) in STATEMENTS {
+        run(&mut session, "SET split = host").await;
+        let expected = sorted(&mut session, sql).await;
+        run(&mut session, "SET stealing = always").await;
+        for (split, breaks) in [("h0", false), ("ndp", false), ("h0", true)] {
+            run(&mut session, &format!("SET split = {split}")).await;
+            let way = if breaks { Way::Breaks(DeviceErrorCause::UnknownRun) } else { Way::Well };
+            mirrored.b.set(way);
+            if split == "ndp" && session.run(sql).await.is_err() {
+                // It leaves nothing to the host, which some statements need.
+                continue;
+            }
+            let found = sorted(&mut session, sql).await;
+            assert!(found == expected, "{sql}, {split}, {breaks}: {} rows", found.len());
+            mirrored.b.set(Way::Well);
+        }
+    }
+    let since = runs();
+    assert!(since[0] > before[0] && since[1] > before[1], "{before:?}, {since:?}");
+    // In one piece, for comparison.
+    let (sql, _) = STATEMENTS[0];
+    run(&mut session, "SET split = h0; SET stealing = off").await;
+    let before = runs();
+    sorted(&mut session, sql).await;
+    let since = runs();
+    assert_eq!(since.iter().sum::<u64>() - before.iter().sum::<u64>(), 1, "{before:?}, {since:?}");
 }

@@ -193,11 +193,9 @@ impl FragmentExec {
         earlier: &mut Earlier,
     ) -> Result<Option<(RunsAt, Box<SharedRun>)>> {
         loop {
-            let mut left = part.device.readers();
-            left.retain(|device| !earlier.failed.contains(&device.id()));
-            let is_last = left.len() < 2;
-            let Some(at) = left.into_iter().next() else { return Ok(None) };
-            let (given, busy) = (earlier.given.clone(), at.busy());
+            let next = part.device.next_reader(&earlier.failed);
+            let Some((at, busy, is_last)) = next else { return Ok(None) };
+            let given = earlier.given.clone();
             let over = (part, inputs.as_slice());
             match self.begin_at((&at, is_last), prepared, over, task, given).await? {
                 Ok((link, run)) => {

@@ -11,17 +11,18 @@
 //!    fragment's joins that do not lie on these devices are made by the host then ([`sent_rows`](super::sent_rows)):
 //!    plans of its own, which are this node's inputs.
 //! 2. Each device that holds pages of the scan, or that the statement names for them, has a [part](FragmentPart), and
-//!    all of them run at once; a fragment that joins several scans has one. The command carries the fragment, the
-//!    snapshot and the part's morsels of every scan, and says which pages lie [elsewhere](super::homes); the device
-//!    admits it ([`beginning`](super::beginning)).
+//!    all of them run at once; a fragment that joins several scans has one. The copies of a mirror may have a
+//!    [share](super::dividing) of a part each. The command carries the fragment, the snapshot and the part's morsels of
+//!    every scan, and says which pages lie [elsewhere](super::homes); the device admits it
+//!    ([`beginning`](super::beginning)).
 //! 3. The partitions of this node share the parts: each has some for itself, or several have one, from whose stream of
 //!    slots they take batches as they come.
 //! 4. Where both sides may work on it, the host takes morsels of the device's while it is idle
 //!    ([`stealing`](super::stealing)).
-//! 5. A device that refuses the fragment, or loses it, is no error: of a mirror another copy runs it; else the host runs
-//!    the same operators over its own page source (rule 13), and the figures say so. Rows that were given out by then
-//!    are left out ([`given_rows`](super::given_rows)); those that could not be are not given out before the run has
-//!    ended ([`held_rows`](super::held_rows)). A fragment run that lacks memory first gets space to spill
+//! 5. A device that refuses the fragment, or loses it, is no error: of a mirror another copy runs it; else the host
+//!    runs the same operators over its own page source (rule 13), and the figures say so. Rows that were given out by
+//!    then are left out ([`given_rows`](super::given_rows)); those that could not be are not given out before the run
+//!    has ended ([`held_rows`](super::held_rows)). A fragment run that lacks memory first gets space to spill
 //!    ([`spill_space`](super::spill_space)).
 //! 6. A run that cannot be divided, and of which no row has come while the host could be done with all of it sooner, is
 //!    given up, and the host runs the same operators ([`stealing`](super::stealing)).
@@ -108,7 +109,9 @@ pub(super) struct Pass {
     gathering: OnceLock<Gathering>,
     /// Made when the first part starts.
     prepared: OnceCell<Arc<PreparedFragment>>,
-    /// One for each part.
+    /// As they run: those of the node, or [shares](super::dividing) of them.
+    parts: Arc<[FragmentPart]>,
+    /// One for each of them.
     runs: Vec<tokio::sync::Mutex<Run>>,
     /// Rows given out.
     given: Mutex<usize>,
@@ -232,9 +235,10 @@ impl FragmentExec {
     pub(super) fn pass(&self, number: usize) -> Arc<Pass> {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         let pass = begun.entry(number).or_insert_with(|| {
-            let runs = self.parts.iter().map(|_| tokio::sync::Mutex::new(Run::Waiting)).collect();
+            let parts = self.running_parts();
+            let runs = parts.iter().map(|_| tokio::sync::Mutex::new(Run::Waiting)).collect();
             let (gathering, prepared) = (OnceLock::new(), OnceCell::new());
-            Arc::new(Pass { gathering, prepared, runs, given: Mutex::default() })
+            Arc::new(Pass { gathering, prepared, parts, runs, given: Mutex::default() })
         });
         Arc::clone(pass)
     }
@@ -246,7 +250,7 @@ impl FragmentExec {
         place: usize,
         task: &Arc<TaskContext>,
     ) -> Result<Option<RecordBatch>> {
-        let (Some(run), Some(part)) = (pass.runs.get(place), self.parts.get(place)) else {
+        let (Some(run), Some(part)) = (pass.runs.get(place), pass.parts.get(place)) else {
             return Ok(None);
         };
         let mut run = run.lock().await;
@@ -478,8 +482,8 @@ pub(super) fn may_be_redone(device: &Device, error: &LinkError) -> bool {
     error.is_refusal() || is_lost || device.is_mirror() && is_of_a_copy(error)
 }
 
-/// Whether `error`, of a device that has pages of a mirror, is of that copy alone: another copy may run the fragment, and
-/// the host reads another one.
+/// Whether `error`, of a device that has pages of a mirror, is of that copy alone: another copy may run the fragment,
+/// and the host reads another one.
 pub(super) fn is_of_a_copy(error: &LinkError) -> bool {
     // A device that is being stopped ends its runs; the host listens to none that it has cancelled itself.
     let is_cancelled =
@@ -581,7 +585,7 @@ impl ExecutionPlan for FragmentExec {
         let schema: SchemaRef = self.schema();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let pass = self.pass(self.passes.begin(partition));
-        let places = parts_of(partition, self.fragment.partition_count, self.parts.len());
+        let places = parts_of(partition, self.fragment.partition_count, pass.parts.len());
         let parts = places.iter().map(|place| {
             let taker = (self.clone(), Arc::clone(&pass), *place, Arc::clone(&task));
             let rows = futures::stream::unfold(taker, |taker| async {

@@ -166,6 +166,15 @@ impl PlannedInput {
         Self { pages, page_count, ..self.clone() }
     }
 
+    /// The part at `place` of `count` ones of about as many pages, one behind the other.
+    pub(crate) fn share(&self, place: usize, count: usize) -> Self {
+        let bound = |all: usize, place: usize| all.saturating_mul(place) / count.max(1);
+        let bounds = |all: usize| bound(all, place)..bound(all, place.saturating_add(1));
+        let pages = self.pages.get(bounds(self.pages.len())).unwrap_or_default().to_vec();
+        let page_count = bounds(self.page_count).len();
+        Self { pages, page_count, ..self.clone() }
+    }
+
     /// The part of the input that `device` takes, where `takers` says of a device which ones take its pages, page by
     /// page in turns.
     pub(super) fn taken_by(
