@@ -256,6 +256,14 @@ impl FragmentExec {
             None => return silent(),
         };
         let mut request = self.request(prepared, device, (inputs, morsels), task).await?;
+        if device.is_mirror()
+            && let Some(Ok(own)) = unless_silent(at, is_last, Box::pin(at.identity())).await
+        {
+            // Copies may have different amounts of memory.
+            let ring_bytes = u64::from(request.slot_count) * u64::from(request.slot_bytes);
+            let room = own.fragment_memory_bytes.saturating_sub(ring_bytes);
+            request.memory_bytes = request.memory_bytes.min(room);
+        }
         let grants = PeerGrants::give(&self.context, device, inputs, &mut request).await;
         let spill = (&prepared.plan, self.context.settings().device_spill_bytes);
         let clock = Stopwatch::start();
