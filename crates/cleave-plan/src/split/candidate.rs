@@ -17,7 +17,7 @@
 
 use std::collections::BTreeSet;
 
-use super::numbered_plan::{NumberedPlan, Obstacle, makes_whole_groups};
+use super::numbered_plan::{NumberedPlan, Obstacle, is_exchange, is_stateless, makes_whole_groups};
 use super::{CutContext, Leaves, Split};
 use crate::cost::Placement;
 
@@ -184,9 +184,10 @@ fn whole(plan: &NumberedPlan) -> Result<(), Obstacle> {
     let names: Vec<&str> = devices.iter().map(|share| share.device.as_str()).collect();
     let with_state = (0..plan.nodes.len()).find(|number| {
         let node = plan.nodes[*number].plan.as_ref();
-        !super::numbered_plan::is_stateless(node)
-            && !super::numbered_plan::is_exchange(node)
-            && !plan.groups_at_home(*number)
+        // At the root the host counts the rows of all devices.
+        let counts_below_root = *number > 0 && node.fetch().is_some();
+        let passes = is_exchange(node) && !counts_below_root;
+        !is_stateless(node) && !passes && !plan.groups_at_home(*number)
     });
     match with_state {
         Some(number) if names.len() > 1 => {

@@ -803,6 +803,23 @@ fn groups_by_what_divides_the_rows_go_down_whole() {
 }
 
 #[test]
+fn a_limit_within_a_plan_of_several_devices_is_for_all_of_them() {
+    let limited = || -> Arc<dyn ExecutionPlan> {
+        let groups = CoalescePartitionsExec::new(grouped(scan("t", None, 2)));
+        Arc::new(groups.with_fetch(Some(5)))
+    };
+    let hashed = || Told { is_hashed: true, ..two_devices(&[]) };
+    let error = place_cuts(projected(limited()), Split::Ndp, false, &hashed()).unwrap_err();
+    let PlaceCutsError::Forced { operator, reason, .. } = error else { panic!("{error}") };
+    assert_eq!(operator, "CoalescePartitionsExec");
+    assert!(reason.contains("it needs all rows of \"t\""), "{reason}");
+    // The host counts what comes of a cut at the root.
+    let told = hashed();
+    place_cuts(limited(), Split::Ndp, false, &told).unwrap();
+    assert_eq!(told.fragments.lock().unwrap()[0].fetch, Some(5));
+}
+
+#[test]
 fn joins_whose_rows_meet_on_their_devices_send_nothing() {
     let types = [
         JoinType::Inner,
