@@ -297,6 +297,34 @@ async fn rows_that_meet_are_joined_without_a_broadcast() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_of_one_device_meet_those_of_several() {
+    let mut two = Two::new().await;
+    // All rows of `one` are in one tablet, and so on one device, with those of a table that is not divided.
+    for sql in [
+        "CREATE TABLE one (k int, n int) WITH (devices = (nas, san), tablets = 4, tablet_by = hash (k))",
+        "CREATE TABLE on_nas (n int, y int) WITH (device = nas)",
+        "CREATE TABLE on_san (n int, y int) WITH (device = san)",
+        "INSERT INTO one SELECT 40, x % 10 FROM generate_series(1, 200) AS s(x)",
+        "INSERT INTO on_nas SELECT x, x FROM generate_series(3, 7) AS s(x)",
+        "INSERT INTO on_san SELECT * FROM on_nas",
+        "SET join_order = f, one, a",
+    ] {
+        two.run(sql).await;
+    }
+    for table in ["on_nas", "on_san"] {
+        let sql =
+            format!("SELECT f.y, a.v FROM {table} f JOIN one ON f.n = one.n JOIN a ON a.k = one.k");
+        for split in ["h1", "h2", "g2", "auto"] {
+            if split != "g2" {
+                two.assert_same(&sql, split).await;
+            }
+            let groups = sql.replace("f.y, a.v", "a.k, count(*), sum(f.y)") + " GROUP BY a.k";
+            two.assert_same(&groups, split).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_host_makes_the_groups_of_a_device_that_refuses() {
     let mut two = Two::new().await;
     *two.san.lock().unwrap() = Runs::None;
@@ -425,6 +453,8 @@ async fn a_lost_device_fails_the_statement_and_no_other() {
     assert!(
         row(&mut two.session, &format!("SELECT count(*) FROM ({groups}) AS t")).await.len() > 2
     );
+    // Commits of the tables must not wait for the device.
+    two.run("CHECKPOINT").await;
     two.served.pop().unwrap().stop().await;
     let error = refused(&mut two.session, groups).await;
     assert_eq!(error.sqlstate(), "58030", "{error}");

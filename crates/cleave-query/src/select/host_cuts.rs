@@ -210,10 +210,11 @@ impl HostCuts {
         parts.collect()
     }
 
-    /// The part of the input of `scan` on a device that has none of its pages, but some of a table whose rows meet its
-    /// own there.
+    /// The part of the input of `scan` on a device that has none of its pages, but some of another table whose rows are
+    /// joined where they meet. The pages of `scan` may all lie on one other device, with all that they are joined with
+    /// there; then no rows come of them here.
     fn without_pages(&self, scan: &TableScanExec, facts: &DeviceFacts) -> Result<StatementInput> {
-        if self.division(scan).is_none() {
+        if self.division(scan).is_none() && self.parts_of(scan)?.len() > 1 {
             return Err(held_by_none());
         }
         let whole = self.context.input(scan.scan().input)?;
