@@ -79,9 +79,10 @@ pub(super) fn candidates(plan: &NumberedPlan, context: &dyn CutContext) -> Vec<C
             found.push(Candidate { split, roots: roots.union(&own).copied().collect() });
         }
     }
-    for count in 0..=joins.len() {
+    // Where nothing is complete, all of these are among those above.
+    let complete_count = if plan.may_be_complete() { joins.len() + 1 } else { 0 };
+    for count in 0..complete_count {
         let roots = complete_roots(plan, &leaves, &joins[..count]);
-        // Where nothing is complete, it is one of those above.
         if !found.iter().any(|other| other.roots == roots) {
             found.push(Candidate { split: Split::Complete { joins: count }, roots });
         }

@@ -38,7 +38,7 @@ pub trait CutContext {
     /// names others.
     fn shares(&self, scan: &TableScanExec) -> Vec<ScanShare>;
     /// How values divide the table of `scan` among these devices, each of which runs fragments over all pages that lie
-    /// there and no others; None: they do not.
+    /// there and no others; None: they do not, or one device has all rows.
     fn division(&self, _scan: &TableScanExec) -> Option<ScanDivision> {
         None
     }

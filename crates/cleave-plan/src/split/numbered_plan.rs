@@ -50,6 +50,8 @@ use super::{CutContext, ScanShare};
 /// The plan.
 pub(super) struct NumberedPlan {
     pub(super) nodes: Vec<NumberedNode>,
+    /// Whether it matters on which device a row is made.
+    follows_homes: bool,
     /// See [`NumberedPlan::keys`].
     keys: OnceCell<Vec<BuildKeys>>,
 }
@@ -85,7 +87,8 @@ pub(super) struct Obstacle {
 
 impl NumberedPlan {
     pub(super) fn new(plan: &Arc<dyn ExecutionPlan>, context: &dyn CutContext) -> Self {
-        let mut numbered = Self { nodes: Vec::new(), keys: OnceCell::new() };
+        let follows_homes = asks_for_homes(plan.as_ref());
+        let mut numbered = Self { nodes: Vec::new(), follows_homes, keys: OnceCell::new() };
         numbered.add(plan, None, context);
         numbered
     }
@@ -137,13 +140,23 @@ impl NumberedPlan {
                 below.or_else(|| self.own_obstacle(number, &inputs))
             }
         };
-        let of_inputs: Vec<_> =
-            inputs.iter().map(|input| self.nodes[*input].homes.as_ref()).collect();
-        let homes = RowHomes::of(plan, &of_inputs, self.meets(plan.as_ref(), &inputs), context);
+        let homes = self.follows_homes.then(|| self.homes_of(plan, &inputs, context)).flatten();
         let node = &mut self.nodes[number];
         (node.inputs, node.size, node.obstacle) = (inputs, size, obstacle);
         (node.refers_to, node.homes) = (refers_to, homes);
         number
+    }
+
+    /// Which device makes a row of `plan`, over these inputs.
+    fn homes_of(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        inputs: &[usize],
+        context: &dyn CutContext,
+    ) -> Option<RowHomes> {
+        let of_inputs: Vec<_> =
+            inputs.iter().map(|input| self.nodes[*input].homes.as_ref()).collect();
+        RowHomes::of(plan, &of_inputs, self.meets(plan.as_ref(), inputs), context)
     }
 
     /// Why a device cannot run this operator, which is no join, over inputs that it can.
@@ -313,6 +326,11 @@ impl NumberedPlan {
             }
         }
         found
+    }
+
+    /// Whether some operator makes groups that are whole on their devices: else no cut climbs to complete ones.
+    pub(super) fn may_be_complete(&self) -> bool {
+        self.nodes.iter().any(|node| node.homes.is_some() && makes_whole_groups(&*node.plan))
     }
 
     /// Whether `number` makes groups of rows on several devices, each of them whole on one.
@@ -535,6 +553,13 @@ impl NumberedPlan {
         let scans = below.into_iter().filter_map(|node| self.scan(node));
         scans.map(|scan| scan.scan().table.as_str()).collect()
     }
+}
+
+/// Whether `plan` groups rows, or joins them by keys: only then it matters on which device they are made.
+fn asks_for_homes(plan: &dyn ExecutionPlan) -> bool {
+    plan.is::<AggregateExec>()
+        || plan.is::<HashJoinExec>()
+        || plan.children().into_iter().any(|input| asks_for_homes(input.as_ref()))
 }
 
 /// Whether `node` may lie below a cut with what is under it: what reduces rows must see rows of tables, and not what

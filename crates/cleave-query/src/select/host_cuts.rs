@@ -301,6 +301,11 @@ impl CutContext for HostCuts {
         }
         let planned = self.context.input(scan.scan().input).ok()?;
         let table = &planned.input.table;
+        let devices: Vec<u32> = table.tablets.iter().map(|tablet| tablet.device.0).collect();
+        // Where one device has all rows, values need not tell.
+        if devices.iter().all(|device| Some(device) == devices.first()) {
+            return None;
+        }
         let key = table.division.columns();
         let types = key
             .iter()
@@ -315,11 +320,7 @@ impl CutContext for HostCuts {
             let own = columns.filter(|(_, column)| **column == ColumnRef::User(*id));
             own.map(|(place, _)| place).collect()
         };
-        let homes = TabletHomes {
-            bounds,
-            types: types.collect::<Option<_>>()?,
-            devices: table.tablets.iter().map(|tablet| tablet.device.0).collect(),
-        };
+        let homes = TabletHomes { bounds, types: types.collect::<Option<_>>()?, devices };
         Some(ScanDivision { columns: key.iter().map(places).collect(), homes })
     }
 
