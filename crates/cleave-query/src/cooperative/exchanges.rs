@@ -52,7 +52,7 @@ use datafusion::physical_plan::{
     PlanProperties, execute_stream,
 };
 use futures::StreamExt;
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 use futures::stream::{BoxStream, SelectAll, select_all, unfold};
 
 use super::figures::{FragmentFigures, HostTimeline};
@@ -77,7 +77,7 @@ const SLOT_BYTES_MAX: u32 = 256 << 10;
 const CONSUMER_PARTS: u64 = 2;
 /// A consumer holds so many times the bytes of the rows that it collects or groups: beside them, a table of their keys.
 const HELD_TIMES: f64 = 2.0;
-/// How long the end of a producer is waited for whose rows are not wanted any more. Its figures are lost else.
+/// How long the ends of producers are waited for whose rows are not wanted any more. Their figures are lost else.
 const END_LIMIT: Duration = Duration::from_secs(1);
 
 /// Runs a join, or an aggregate, on the devices that have its rows; see the [module](self).
@@ -608,15 +608,17 @@ impl ExchangeExec {
         for consumer in coming.consumers.drain(..) {
             self.consumer.file(&consumer.figures);
         }
-        for mut producer in coming.producers.drain(..) {
+        let ending = coming.producers.drain(..).map(|mut producer| async move {
             let ends = async { while let Ok(Some(_)) = producer.stream.next().await {} };
             // It may have more rows than were wanted.
             let is_over = timeout(END_LIMIT, ends).await.is_some();
-            let figures = &mut producer.run.figures;
-            figures.report = producer.stream.report().filter(|_| is_over).cloned();
+            producer.run.figures.report = producer.stream.report().filter(|_| is_over).cloned();
+            producer
+        });
+        for producer in join_all(ending).await {
             let node = nodes.get(producer.origin.side);
             if let Some(node) = node.and_then(|node| node.downcast_ref::<FragmentExec>()) {
-                node.file(figures);
+                node.file(&producer.run.figures);
             }
         }
     }
