@@ -9,7 +9,8 @@
 //! 6. [`result_sets`]: rows of queries that stay on the devices that made them; [`populations`]: of materialized
 //!    views, made in the background.
 //! 7. `device_histories`: which conditions devices have evaluated before; `lent_cores`: how much others of their node
-//!    helped them. [`query_engine`]: a storage engine with all of this.
+//!    helped them; `exchange_turns`: which exchange begins on them. [`query_engine`]: a storage engine with all of
+//!    this.
 //!
 //! Invariant: a query reads the snapshot that it is handed, and makes nothing visible.
 
@@ -17,6 +18,7 @@ pub mod analyze;
 pub mod check_constraints;
 pub mod cooperative;
 mod device_histories;
+mod exchange_turns;
 mod lent_cores;
 pub mod listed_statistics;
 pub mod planner;

@@ -14,6 +14,7 @@ use cleave_engine::storage_engine::Engine;
 use cleave_sql::copy::InputMemory;
 
 use crate::device_histories::DeviceHistories;
+use crate::exchange_turns::ExchangeTurns;
 use crate::lent_cores::LentCores;
 use crate::planner::LastStates;
 use crate::populations::Populations;
@@ -37,6 +38,8 @@ pub struct QueryEngine {
     pub(crate) device_histories: DeviceHistories,
     /// How much others did of the runs of devices.
     pub(crate) lent_cores: LentCores,
+    /// Which exchange begins on a device.
+    pub(crate) exchange_turns: ExchangeTurns,
     /// Materialized views whose rows are made in the background.
     pub populations: Arc<Populations>,
     /// The rows of small tables.
@@ -62,6 +65,7 @@ impl QueryEngine {
             results: HeldResults::default(),
             device_histories: DeviceHistories::default(),
             lent_cores: LentCores::default(),
+            exchange_turns: ExchangeTurns::default(),
             populations: Arc::default(),
             small_tables: SmallTables::default(),
             backends: Arc::default(),

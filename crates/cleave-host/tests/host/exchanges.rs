@@ -211,6 +211,26 @@ async fn rows_of_the_own_transaction_are_exchanged_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exchanges_that_begin_at_once_have_their_rows() {
+    let mut three = Three::new(Refuses::Nothing).await;
+    // On all devices, and on two of them.
+    let joins = [JOINS[0], "SELECT a.id, b.v FROM r a JOIN r b ON a.k = b.k", JOINS[3], JOINS[10]];
+    let mut expected = Vec::new();
+    for sql in joins {
+        expected.push(sorted(&mut three.session, sql).await);
+    }
+    let running = joins.map(|sql| {
+        let mut session = three.database.session();
+        async move {
+            run(&mut session, "SET split = h0; SET threads = 2; SET exchange = always").await;
+            sorted(&mut session, sql).await
+        }
+    });
+    assert_eq!(futures::future::join_all(running).await, expected);
+    assert_no_leak_soon(&three.database).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_are_the_same_where_the_cost_chooses() {
     let mut three = Three::new(Refuses::Nothing).await;
     for sql in [JOINS[0], JOINS[3], JOINS[11]] {

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! 1. On the first poll each part of the fragments begins, as a producer with one output for each consumer; then the
-//!    consumers are let in where the producers are ([`Device::grant`]), and begin. So no run waits for one that is
-//!    waiting itself.
+//!    consumers are let in where the producers are ([`Device::grant`]), and begin. Meanwhile no other exchange begins
+//!    on these devices, so that no two wait for memory that the other one has (`exchange_turns`).
 //! 2. The host takes the rows of all consumers as they come, so that none holds another up, and keeps the streams of
 //!    the producers until the consumers have ended.
 //! 3. Where a device refuses, or a run is lost, all runs are ended, and the same rows come by way of the host
@@ -25,7 +25,7 @@
 //! Invariants: rows come in no order, each once. No morsel is taken of a producer, and no run is begun again in the
 //! place of another, while others go on: its rows come once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -67,6 +67,7 @@ use super::peers::{PeerGrants, is_of_one_node};
 use super::prepared_fragment::PreparedFragment;
 use super::run_rows::{RunRows, Space};
 use super::sent_rows::SentRows;
+use crate::exchange_turns::Turns;
 use crate::select::StatementContext;
 
 /// Most of the rows that are kept until all consumers have ended.
@@ -79,6 +80,8 @@ const CONSUMER_PARTS: u64 = 2;
 const HELD_TIMES: f64 = 2.0;
 /// How long the ends of producers are waited for whose rows are not wanted any more. Their figures are lost else.
 const END_LIMIT: Duration = Duration::from_secs(1);
+/// How long an exchange waits for others to begin: as long as a device lets a run wait for memory.
+const TURN_LIMIT: Duration = Duration::from_secs(5);
 
 /// Runs a join, or an aggregate, on the devices that have its rows; see the [module](self).
 #[derive(Clone)]
@@ -430,6 +433,8 @@ impl ExchangeExec {
         for node in &nodes {
             prepared.push(prepared_of(node, task).await?);
         }
+        // Not before: what is broadcast may come by other exchanges.
+        let turns = self.turns(&nodes).await?;
         let mut beginning = Vec::new();
         for (side, (node, prepared)) in nodes.iter().zip(&prepared).enumerate() {
             for (place, part) in node.parts.iter().enumerate() {
@@ -446,6 +451,7 @@ impl ExchangeExec {
         let own = (&own, takes_space);
         let beginning = places.map(|place| self.begin_consumer(place, own, &origins, task));
         let begun = try_join_all(beginning).await?;
+        drop(turns);
         let (mut events, mut consumers, mut grants) = (Vec::new(), Vec::new(), Vec::new());
         for (place, (run, stream, given)) in begun.into_iter().enumerate() {
             events.push(events_of(place, stream));
@@ -465,6 +471,17 @@ impl ExchangeExec {
             given,
             has_given: false,
             takes_space,
+        })
+    }
+
+    /// The right to begin the runs of `nodes` and those of the consumers, while no other exchange does on their devices.
+    async fn turns(&self, nodes: &[&FragmentExec]) -> Result<Turns, Trouble> {
+        let parts = nodes.iter().copied().chain([&self.consumer]).flat_map(|node| &*node.parts);
+        let devices: BTreeSet<DeviceId> = parts.map(|part| part.device.id()).collect();
+        let turns = self.context().database().exchange_turns.take(&devices, TURN_LIMIT).await;
+        turns.ok_or_else(|| {
+            let seconds = TURN_LIMIT.as_secs();
+            Trouble::Refused(format!("other exchanges began on its devices for {seconds} s"))
         })
     }
 
