@@ -47,7 +47,7 @@ impl RowDivision {
                 );
                 return Err(DeviceError::new(DeviceErrorCause::Refused, message));
             };
-            if !can_be_hashed(field.data_type()) {
+            if !Outputs::may_divide_by(field.data_type()) {
                 let message = format!(
                     "rows cannot be divided by column \"{}\" of type {}",
                     field.name(),
@@ -92,11 +92,6 @@ impl RowDivision {
 fn output_of(hash: u64, count: usize) -> usize {
     let output = (u128::from(hash) * count as u128) >> u64::BITS;
     usize::try_from(output).unwrap_or_default()
-}
-
-/// Whether equal values of this type have equal hashes, once they have [one form](of_one_form).
-fn can_be_hashed(data_type: &DataType) -> bool {
-    !data_type.is_nested() && !matches!(data_type, DataType::RunEndEncoded(..) | DataType::Float16)
 }
 
 /// The type whose hash values of `data_type` have.

@@ -16,6 +16,7 @@
 use std::fmt;
 use std::hint::black_box;
 
+use arrow::datatypes::DataType;
 use bytes::Bytes;
 
 use super::message::{CommandHeader, Execute};
@@ -176,6 +177,13 @@ impl Outputs {
             Self::One => 1,
             Self::Copies(count) | Self::ByHash { count, .. } => *count,
         }
+    }
+
+    /// Whether rows may be divided by values of `data_type`: equal ones have equal hashes, once devices have brought
+    /// them to one form.
+    pub fn may_divide_by(data_type: &DataType) -> bool {
+        let has_none = matches!(data_type, DataType::RunEndEncoded(..) | DataType::Float16);
+        !data_type.is_nested() && !has_none
     }
 }
 

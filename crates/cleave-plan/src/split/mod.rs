@@ -37,6 +37,7 @@ pub use keys_above::KeysAbove;
 pub use leaf_costs::leaf_costs;
 pub use margin::{Margin, PastErrors};
 pub use may_share::divides_rows;
+pub use numbered_plan::is_exchange;
 pub use place_cuts::{PlaceCutsError, PlacedCuts, place_cuts};
 pub use revisit::Revisit;
 pub use row_homes::{ScanDivision, TabletHomes};

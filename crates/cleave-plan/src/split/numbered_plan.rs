@@ -585,7 +585,7 @@ pub(super) fn makes_whole_groups(node: &dyn ExecutionPlan) -> bool {
 }
 
 /// Whether `node` only moves rows between partitions.
-pub(super) fn is_exchange(node: &dyn ExecutionPlan) -> bool {
+pub fn is_exchange(node: &dyn ExecutionPlan) -> bool {
     matches!(
         node.name(),
         "CoalescePartitionsExec"

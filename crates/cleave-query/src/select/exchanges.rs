@@ -31,12 +31,11 @@ use std::sync::Arc;
 use cleave_catalog::settings::When;
 use cleave_engine::device::Device;
 use cleave_fragment::broadcast::unsendable;
-use cleave_fragment::command::peers::OUTPUTS_MAX;
+use cleave_fragment::command::peers::{OUTPUTS_MAX, Outputs};
 use cleave_fragment::{CollectKeysExec, DenseAggregateExec, PeerRowsExec, check_device_operator};
 use cleave_plan::cardinality::estimate_rows_with;
 use cleave_plan::cost::Prediction;
-use cleave_plan::split::{CutDecision, PlacedCuts, row_bytes};
-use datafusion::arrow::datatypes::DataType;
+use cleave_plan::split::{CutDecision, PlacedCuts, is_exchange, row_bytes};
 use datafusion::common::JoinType;
 use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
@@ -173,7 +172,7 @@ impl Placing<'_> {
         let top = plan.downcast_ref::<SortExec>().filter(|sort| sort.fetch().is_some());
         let replaced = top.map_or(plan, SortExec::input);
         let is_divided = matches!(replaced.output_partitioning(), Partitioning::Hash(..));
-        if is_exchange(plan) || is_divided && !is_free {
+        if only_moves_rows(plan) || is_divided && !is_free {
             return Ok(None);
         }
         let Some(mut found) = self.exchangeable(replaced)? else { return Ok(None) };
@@ -233,7 +232,7 @@ impl Placing<'_> {
             *aggregate.mode() == AggregateMode::Partial && aggregate.limit_options().is_none()
         });
         let is_plain = plan.is::<ProjectionExec>() || plan.is::<FilterExec>();
-        let passes = is_exchange(plan);
+        let passes = only_moves_rows(plan);
         if !(is_partial || is_plain || passes) || plan.fetch().is_some() {
             return Ok(None);
         }
@@ -288,7 +287,7 @@ impl Placing<'_> {
         let keys = aggregate.group_expr().input_exprs();
         let columns = keys.iter().map(|key| {
             let place = key.downcast_ref::<Column>()?.index();
-            let can_be_hashed = has_hash(schema.fields().get(place)?.data_type());
+            let can_be_hashed = Outputs::may_divide_by(schema.fields().get(place)?.data_type());
             u32::try_from(place).ok().filter(|_| can_be_hashed)
         });
         let Some(columns) = columns.collect::<Option<Vec<u32>>>() else { return Ok(None) };
@@ -526,16 +525,14 @@ fn fragment(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
     if plan.is::<FragmentExec>() {
         return Some(plan);
     }
-    let passes = (is_exchange(plan) || plan.is::<CollectKeysExec>()) && plan.fetch().is_none();
+    let passes = (only_moves_rows(plan) || plan.is::<CollectKeysExec>()) && plan.fetch().is_none();
     let input = plan.children().into_iter().next();
     input.filter(|_| passes).and_then(fragment)
 }
 
-/// Whether `plan` hands on the rows of its input as they are.
-fn is_exchange(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.is::<RepartitionExec>()
-        || plan.is::<CoalescePartitionsExec>()
-        || plan.name() == "CoalesceBatchesExec"
+/// Whether `plan` hands on the rows of its input as they are, in no order.
+fn only_moves_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    is_exchange(plan.as_ref()) && !plan.is::<SortPreservingMergeExec>()
 }
 
 /// Places of the key columns of both sides of `join`; None: a key is no plain column, or has no hash that is equal on
@@ -547,16 +544,11 @@ fn key_columns(join: &HashJoinExec) -> Option<(Vec<u32>, Vec<u32>)> {
         let (one, other) = (one.downcast_ref::<Column>()?, other.downcast_ref::<Column>()?);
         let of_left = left.fields().get(one.index())?.data_type();
         let of_right = right.fields().get(other.index())?.data_type();
-        let can_be_hashed = of_left == of_right && has_hash(of_left);
+        let can_be_hashed = of_left == of_right && Outputs::may_divide_by(of_left);
         can_be_hashed.then_some((place(one)?, place(other)?))
     });
     let pairs: Option<Vec<(u32, u32)>> = pairs.collect();
     pairs.filter(|pairs| !pairs.is_empty()).map(|pairs| pairs.into_iter().unzip())
-}
-
-/// Whether devices divide rows by values of `data_type`.
-fn has_hash(data_type: &DataType) -> bool {
-    !data_type.is_nested() && !matches!(data_type, DataType::RunEndEncoded(..) | DataType::Float16)
 }
 
 #[cfg(test)]
