@@ -17,6 +17,7 @@
 
 use std::fmt;
 use std::io;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -33,7 +34,7 @@ use cleave_fragment::link::{
     ConnectedLink, DeviceService, EmbeddedLink, Link, LinkError, RemoteAddress, SlotSender,
 };
 use cleave_fragment::waiting::{spawn_blocking, timeout};
-use cleave_media::simulation;
+use cleave_media::{BLOCK_SIZE, simulation};
 use cleave_store::page::overflow::overflow_payload;
 use cleave_store::{
     PageColumns, PageRead, PageRef, PageSource, RawColumns, SegmentRef, StoreError,
@@ -49,8 +50,11 @@ use crate::run_pages::CpuTime;
 const LINKS_MAX: usize = 256;
 /// Most bytes that one read asks of another device, but for one larger page.
 const READ_BYTES: u64 = 8 << 20;
-/// How long another device may take to answer a read.
+/// How long another device may take for a read while next to nothing comes of it. Behind other reads on a slow link an
+/// answer may take longer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+/// Bytes that a device which answers sends in that time, at least: answers to pings have fewer.
+const PROGRESS_BYTES: u64 = BLOCK_SIZE as u64;
 
 /// Makes the links of one device to others in the place of TCP: for simulations.
 pub trait PeerConnector: Send + Sync + fmt::Debug {
@@ -302,12 +306,14 @@ impl PeerPages {
     async fn ask(&self, items: Vec<ReadItem>) -> Result<Vec<ReadPayload>, StoreError> {
         let count = items.len();
         let command = Command::new(self.0.header, Request::Read(items));
-        let reply = match timeout(ANSWER_LIMIT, self.0.link.call(command)).await {
+        let link = &self.0.link;
+        let received = || link.traffic().received_bytes;
+        let reply = match while_received(link.call(command), received, ANSWER_LIMIT).await {
             Some(Ok(reply)) => reply,
             Some(Err(error)) => return Err(self.fault(&in_words(&error))),
             None => {
                 let seconds = ANSWER_LIMIT.as_secs();
-                return Err(self.fault(&format!("it did not answer a read within {seconds} s")));
+                return Err(self.fault(&format!("it did not go on with a read for {seconds} s")));
             }
         };
         match reply {
@@ -393,6 +399,26 @@ impl PageSource for PeerPages {
         pages: Vec<PageRef>,
     ) -> BoxFuture<'_, Result<Vec<Bytes>, StoreError>> {
         self.clone().read_payloads(segment, pages).boxed()
+    }
+}
+
+/// What comes of `answer`, however long that takes while bytes are `received`; None: for `limit` there were next to none.
+async fn while_received<T>(
+    answer: impl Future<Output = T>,
+    received: impl Fn() -> u64,
+    limit: Duration,
+) -> Option<T> {
+    let mut answer = pin!(answer);
+    let mut before = received();
+    loop {
+        if let Some(answer) = timeout(limit, answer.as_mut()).await {
+            return Some(answer);
+        }
+        let now = received();
+        if now.saturating_sub(before) < PROGRESS_BYTES {
+            return None;
+        }
+        before = now;
     }
 }
 

@@ -1,8 +1,30 @@
-//! How reads are divided among commands. The rest is tested over sockets.
+//! How reads are divided among commands, and how long they are waited for. The rest is tested over sockets.
 
-use cleave_media::{BLOCK_SIZE, BlockAddress, Extent};
+use std::cell::{Cell, RefCell};
+
+use cleave_media::{BlockAddress, Extent};
+use tokio::sync::oneshot;
 
 use super::*;
+
+#[tokio::test]
+async fn an_answer_is_waited_for_while_the_link_gets_on() {
+    for (step, is_there) in [(PROGRESS_BYTES, true), (PROGRESS_BYTES - 1, false)] {
+        let (sender, answer) = oneshot::channel();
+        let (sender, looks) = (RefCell::new(Some(sender)), Cell::new(0));
+        let received = || {
+            looks.set(looks.get() + 1);
+            if looks.get() == 4
+                && let Some(sender) = sender.take()
+            {
+                sender.send(()).unwrap();
+            }
+            looks.get() * step
+        };
+        let found = while_received(answer, received, Duration::ZERO).await;
+        assert_eq!(found, is_there.then_some(Ok(())));
+    }
+}
 
 #[test]
 fn reads_are_divided_in_order_and_none_is_larger_than_it_may_be() {
