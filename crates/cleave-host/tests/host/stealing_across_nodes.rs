@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
@@ -230,5 +231,28 @@ async fn a_device_that_cannot_reach_the_home_takes_nothing() {
         }
     };
     assert!(plan.contains("refused the token"), "{plan}");
+    assert_no_leak(&two.database);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_comes_back_to_a_join_of_no_rows_is_left() {
+    let mut two = TwoNodes::new(Manner::LetsNobodyIn, Manner::Honest).await;
+    // The side that is read first has no rows, and the other one is not read at all.
+    let sql = "SELECT b.id, a.note FROM many a JOIN many b ON a.id = b.few WHERE a.id + a.few < 0";
+    run(&mut two.session, "SET split = h1; SET stealing = always").await;
+    let asking = async {
+        let mut attempts = 1000;
+        loop {
+            attempts -= 1;
+            assert!(attempts > 0, "the idle device was not asked");
+            two.database.buffer_pool().clear();
+            let plan = analyzed(&mut two.session, sql).await;
+            if plan.contains("  morsels back from n2:a: ") {
+                break;
+            }
+        }
+        assert_eq!(sorted(&mut two.session, sql).await, Vec::<String>::new());
+    };
+    tokio::time::timeout(Duration::from_secs(50), asking).await.expect("the run ends");
     assert_no_leak(&two.database);
 }

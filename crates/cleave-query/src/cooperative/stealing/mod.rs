@@ -214,8 +214,8 @@ impl Stealing {
         state.over = true;
     }
 
-    /// Whether morsels were taken that no reader was given. A reader that finds no more is done, and morsels may come
-    /// after that: they need another reader, which begins here.
+    /// Whether morsels were taken that no reader was given, and that one may need. A reader that finds no more is done,
+    /// and morsels may come after that: they need another reader, which begins here.
     pub(super) fn has_leftover(&self) -> bool {
         self.lock().taken.begin_again()
     }

@@ -21,6 +21,8 @@ pub(super) struct TakenMorsels {
     /// How many are leased now, and how many were and are done.
     leased: usize,
     done: usize,
+    /// How many the first pass had been given when partitions last began anew.
+    begun_at: Option<usize>,
 }
 
 impl TakenMorsels {
@@ -65,14 +67,16 @@ impl TakenMorsels {
     }
 
     /// Whether some were given to no partition. Partitions that find no more are done, and morsels may come after that:
-    /// they need others, whose passes begin here.
+    /// they need others, whose passes begin here. Where those were given none, no partition needs any: a join of no rows
+    /// does not read its other side.
     pub(super) fn begin_again(&mut self) -> bool {
         let first = self.given_count();
-        let has_leftover = first < self.own.len();
-        if has_leftover {
-            self.given_out.fill(first);
+        if first >= self.own.len() || self.begun_at == Some(first) {
+            return false;
         }
-        has_leftover
+        self.begun_at = Some(first);
+        self.given_out.fill(first);
+        true
     }
 
     /// Leases up to `count` of those that were given to no partition.

@@ -202,3 +202,17 @@ fn later_passes_read_what_the_first_one_was_given() {
     assert_eq!((taken.count(), taken.own_count(), taken.leased_count()), (4, 4, 0));
     assert_eq!((taken.next(0), taken.lease(1)), (None, Vec::new()));
 }
+
+#[test]
+fn partitions_that_need_no_morsel_are_not_begun_for_ever() {
+    let mut taken = TakenMorsels::default();
+    taken.add([2, 1]);
+    assert_eq!(taken.lease(1), [1]);
+    taken.give_back(vec![1]);
+    assert!(taken.begin_again());
+    assert_eq!(taken.next(0), Some(2));
+    // These had one, and may need the other. The next ones join no rows.
+    assert!(taken.begin_again());
+    assert!(!taken.begin_again());
+    assert_eq!((taken.count(), taken.own_count()), (2, 2));
+}
