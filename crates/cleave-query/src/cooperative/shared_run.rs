@@ -283,6 +283,11 @@ impl SharedRun {
         self.left_out = Some(given);
     }
 
+    /// Whether rows of the device may still come.
+    pub(super) fn waits_for_device(&self) -> bool {
+        !self.device_is_over
+    }
+
     /// Whether it, or a run before it, has given out rows.
     fn has_given(&self) -> bool {
         let by_host = self.helper.as_ref().map_or(0, |helper| helper.row_count);
