@@ -70,7 +70,9 @@ struct Helper {
     lent: Option<LentRows>,
     /// The rows of a lease that is done.
     leased: Option<HeldRows>,
+    /// Rows that the host has made and given out, and those of leases.
     row_count: u64,
+    leased_row_count: u64,
     /// Why it has left everything to the device.
     given_up: Option<String>,
 }
@@ -124,7 +126,16 @@ impl SharedRun {
     ) -> Self {
         let helper = helper.map(|(stealing, begin, lent)| {
             let rows = Some(rows(Arc::clone(&stealing), Arc::clone(&begin)));
-            Helper { stealing, begin, rows, lent, leased: None, row_count: 0, given_up: None }
+            Helper {
+                stealing,
+                begin,
+                rows,
+                lent,
+                leased: None,
+                row_count: 0,
+                leased_row_count: 0,
+                given_up: None,
+            }
         });
         Self {
             stream: Box::new(stream),
@@ -290,8 +301,8 @@ impl SharedRun {
 
     /// Whether it, or a run before it, has given out rows.
     fn has_given(&self) -> bool {
-        let by_host = self.helper.as_ref().map_or(0, |helper| helper.row_count);
-        self.device_rows > 0 || by_host > 0 || self.left_out.is_some()
+        let by_others = self.helper.as_ref().is_some_and(Helper::has_given);
+        self.device_rows > 0 || by_others || self.left_out.is_some()
     }
 
     /// Whether it can be made again elsewhere: all rows that were given out are known.
@@ -330,11 +341,17 @@ impl Helper {
         self.rows.is_some() || self.lent.is_some()
     }
 
+    /// Whether rows of morsels that were taken were given out.
+    fn has_given(&self) -> bool {
+        self.row_count > 0 || self.leased_row_count > 0
+    }
+
     /// The next rows of a lease that is done.
     fn leased_rows(&mut self) -> Option<RecordBatch> {
         let batch = self.leased.as_mut().and_then(HeldRows::next);
-        if batch.is_none() {
-            self.leased = None;
+        match &batch {
+            Some(batch) => self.leased_row_count += batch.num_rows() as u64,
+            None => self.leased = None,
         }
         batch
     }
