@@ -10,8 +10,9 @@
 //!
 //! Invariant: the host's part ends without error only if all that it has taken was run. An error of it before it has
 //! taken anything for itself (its build sides did not fit, say) leaves everything to the device, and to those of other
-//! nodes. A run that outgrew its memory is begun again with spill space ([`DeviceRun`]) over the same morsels, so only
-//! if none of them were taken; from then on none are.
+//! nodes, which begin no more leases; if one comes back, the host tries again. A run that outgrew its memory is begun
+//! again with spill space ([`DeviceRun`]) over the same morsels, so only if none of them were taken; from then on none
+//! are.
 
 use std::sync::Arc;
 
@@ -247,10 +248,7 @@ impl SharedRun {
                         Own::Host(Some(Err(error))) if helper.stealing.own_count() > 0 => {
                             return Err(Failure::Host(error));
                         }
-                        Own::Host(Some(Err(error))) => {
-                            helper.given_up = Some(error.to_string());
-                            helper.rows = None;
-                        }
+                        Own::Host(Some(Err(error))) => helper.gives_up(error.to_string()),
                         Own::Host(None) => helper.rows = None,
                         Own::Lent(None) => helper.lent = None,
                         Own::Lent(rows) => helper.leased = rows,
@@ -341,6 +339,14 @@ impl Helper {
         self.rows.is_some() || self.lent.is_some()
     }
 
+    /// It leaves everything to the devices, because of `why`. Nobody could run a lease that comes back, so that there is
+    /// no other one.
+    fn gives_up(&mut self, why: String) {
+        self.given_up = Some(why);
+        self.rows = None;
+        self.stealing.leases_no_more();
+    }
+
     /// Whether rows of morsels that were taken were given out.
     fn has_given(&self) -> bool {
         self.row_count > 0 || self.leased_row_count > 0
@@ -370,12 +376,13 @@ impl Helper {
     }
 
     /// The same once the device's run is over. Where nothing else is left to do, the host does not wait for leases
-    /// longer than it would take for them itself: what is not done then comes back.
+    /// longer than it would take for them itself: what is not done then comes back. It waits if it could not do that.
     async fn next_at_the_end(&mut self) -> Own {
         if self.rows.is_some() {
             return self.next().await;
         }
         match self.stealing.patience() {
+            Some(_) if self.given_up.is_some() => self.next().await,
             Some(patience) => {
                 let came = waiting::timeout(patience, self.next()).await;
                 came.unwrap_or(Own::Lent(None))

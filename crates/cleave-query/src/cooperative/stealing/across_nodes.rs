@@ -279,7 +279,7 @@ impl Stealing {
     fn lease_step(&self, pace: &LeasePace) -> Step {
         let is_over = {
             let state = self.lock();
-            state.over || state.deaf
+            state.over || state.deaf || state.leases_no_more
         };
         if is_over { Step::Over } else { pace.step(&self.pace, &self.seen()) }
     }
@@ -289,7 +289,7 @@ impl Stealing {
         let _asking = self.asking.lock().await;
         let keep = {
             let state = self.lock();
-            if state.over || state.deaf {
+            if state.over || state.deaf || state.leases_no_more {
                 return None;
             }
             state.part.lease.kept.saturating_sub(count)

@@ -14,8 +14,8 @@
 //!    begun.
 //! 3. Morsels behind that belong to the host from the answer on, and not before. The run's report is the last answer:
 //!    the host learns there what it was not told until then.
-//! 4. Devices of other nodes may run some of what was taken ([`across_nodes`]). To the device that is taken from, and to
-//!    its messages, that is the host.
+//! 4. Devices of other nodes may run some of what was taken ([`across_nodes`]). To the device that is taken from, and
+//!    to its messages, that is the host.
 //!
 //! A run that cannot be divided is recalled as a whole ([`Stealing::recalls`]) while none of its rows were given out:
 //! its morsels are counted as above, and its cancellation is the only other message.
@@ -95,6 +95,8 @@ struct SharedMorsels {
     deaf: bool,
     /// Nothing more is taken.
     over: bool,
+    /// Nothing more is leased.
+    leases_no_more: bool,
 }
 
 impl Stealing {
@@ -129,6 +131,7 @@ impl Stealing {
                 waiting: 0,
                 deaf: false,
                 over: false,
+                leases_no_more: false,
             }),
             asking: tokio::sync::Mutex::new(()),
         })
@@ -212,6 +215,11 @@ impl Stealing {
         let rest = state.part.lost();
         state.taken.add(rest);
         state.over = true;
+    }
+
+    /// Nothing more is leased to devices of other nodes.
+    pub(super) fn leases_no_more(&self) {
+        self.lock().leases_no_more = true;
     }
 
     /// Whether morsels were taken that no reader was given, and that one may need. A reader that finds no more is done,
