@@ -28,7 +28,9 @@ impl FragmentExec {
     /// The parts of its input as they run.
     pub(super) fn running_parts(&self) -> Arc<[FragmentPart]> {
         let stealing = self.context.settings().stealing;
-        let may_share = stealing != When::Never && self.fragment.fetch.is_none();
+        let may_share = stealing != When::Never
+            && self.fragment.fetch.is_none()
+            && self.parts.iter().any(|part| part.device.is_mirror());
         let Some(sharing) = self.fragment.sharing.filter(|_| may_share) else {
             return Arc::clone(&self.parts);
         };

@@ -339,8 +339,8 @@ impl Helper {
         self.rows.is_some() || self.lent.is_some()
     }
 
-    /// It leaves everything to the devices, because of `why`. Nobody could run a lease that comes back, so that there is
-    /// no other one.
+    /// It leaves everything to the devices, because of `why`. There are no more leases: nobody could run one that comes
+    /// back.
     fn gives_up(&mut self, why: String) {
         self.given_up = Some(why);
         self.rows = None;
