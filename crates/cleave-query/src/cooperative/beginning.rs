@@ -256,7 +256,8 @@ impl FragmentExec {
         };
         let link = match unless_silent(at, is_last, Box::pin(at.link())).await {
             Some(Ok(link)) => link,
-            Some(Err(error)) if device.is_mirror() => {
+            // Another copy has the pages: of the mirror, or of one that this device was named for.
+            Some(Err(error)) if device.is_mirror() || part.is_mirrored(&self.context) => {
                 return Ok(Err(Refusal { why: error.to_string(), is_of_one_copy: true }));
             }
             Some(Err(error)) => return Err(external(error)),
