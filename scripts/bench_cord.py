@@ -12,6 +12,7 @@
     uneven       all rows on one of two devices, three quarters, and half, with and without stealing
     history      a query after one with which it has no condition in common, half, an implied one, or all
     batches      four queries one by one, concurrently, and as a batch
+    exchange     a join and groups of rows that have to meet, by way of the host and from device to device
     q6           TPC-H's query 6
 
 The devices are processes of this machine, or on the testbed (`--place`). Runs of all ways alternate; a ratio is the
@@ -30,12 +31,13 @@ from pathlib import Path
 import bench
 import servers
 import testbed
-from cord import places, repeated, report, run, scans, self_test
+from cord import exchanged, places, repeated, report, run, scans, self_test
 from update import report as update_report
 from update import self_test as update_self_test
 
 EXPERIMENTS = {"selectivity": scans.selectivity, "devices": scans.devices, "uneven": scans.uneven,
-               "history": repeated.history, "batches": repeated.batches, "q6": scans.q6}
+               "history": repeated.history, "batches": repeated.batches, "exchange": exchanged.exchange,
+               "q6": scans.q6}
 # What --quick changes.
 QUICK = {"rows": 20_000, "scale": 0.01, "rounds": 1}
 

@@ -30,6 +30,8 @@ SPECS = {
                     (SECONDS, figure("to_host_bytes", "to the host", "bytes"), figure("host_cpu_s", "CPU host", "s"),
                      figure("device_cpu_s", "CPU device", "s")),
                     (Ratio("seconds", (ways.IN_TURN,), "over one by one", True),), ("bars", "seconds", "s")),
+    "exchange": Spec("A join and groups of rows that have to meet", (SECONDS, *STATEMENT),
+                     (Ratio("seconds", (ways.BY_HOST,), "over by way of the host", True),), ("bars", "seconds", "s")),
     "q6": Spec("TPC-H's query 6", (SECONDS, *STATEMENT), PEERS, ("bars", "seconds", "s")),
 }
 CORD = Study(SPECS, "cord", {"rows": "rows", "TPC-H scale": "scale", "host's buffers": "buffers",

@@ -38,14 +38,18 @@ def particles_above(least):
 
 def scan(run, way, system, query, table):
     """The figures of one execution of a query over a table."""
-    text = statement(query, table, way.fetches)
+    found = timed(run, way, system, statement(query, table, way.fetches))
+    run.agree(query, found["statement_rows"])
+    return found
+
+
+def timed(run, way, system, text):
+    """The figures of one execution of a text, which runs once more before its first."""
     with system.connect(way.settings) as session:
         if (way.name, text) not in run.warm:
             result_sets.statement(session, way, text)
             run.warm.add((way.name, text))
-        found = result_sets.statement(session, way, text)
-    run.agree(query, found["statement_rows"])
-    return found
+        return result_sets.statement(session, way, text)
 
 
 def compared(run, found):

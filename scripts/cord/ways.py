@@ -28,6 +28,8 @@ class Scan(Way):
     fetches: bool = False
     # Over the table that lies with the nodes' own processors.
     on_processors: bool = False
+    # Over tables that are divided by the columns by which rows have to meet.
+    divided_by_key: bool = False
 
 
 BASELINE = Scan("baseline", settings=NATIVE | WITHOUT_HISTORY, fetches=True)
@@ -50,3 +52,10 @@ HISTORY = [Way(f"history {value}", settings=ON_DEVICES | {"filter_history": valu
 # Experiment `batches`.
 IN_TURN, TOGETHER, BATCH = "one by one", "concurrently", "batch"
 BATCHES = [Way(name, settings=ON_DEVICES) for name in (IN_TURN, TOGETHER, BATCH)]
+# Experiment `exchange`. A device's memory for a fragment is a half of what it has for all of them.
+BY_HOST = "by way of the host"
+MEETING = {"stealing": "off", "device_memory": "128MB"} | WITHOUT_HISTORY
+EXCHANGED = [Scan("host alone", settings=NATIVE | WITHOUT_HISTORY),
+             Scan(BY_HOST, settings=MEETING | {"split": "h0", "exchange": "off"}),
+             Scan("device to device", settings=MEETING | {"split": "h0", "exchange": "always"}),
+             Scan("divided by key", settings=MEETING, divided_by_key=True)]
