@@ -544,26 +544,29 @@ impl ExchangeExec {
         self.as_one_of_several(device, &mut request, CONSUMER_PARTS).await?;
         let homes: BTreeMap<DeviceId, &Arc<Device>> =
             origins.iter().map(|origin| (origin.device.id(), &origin.device)).collect();
-        let mut grants = Vec::new();
-        for home in homes.into_values() {
+        let granting = homes.into_values().map(|home| {
             let own = origins.iter().filter(|origin| origin.device.id() == home.id());
-            let outputs = own.map(|origin| (origin.number, output)).collect();
-            if home.id() == device.id() || is_of_one_node(home, device).await {
-                continue;
+            let outputs: Vec<(u64, u32)> = own.map(|origin| (origin.number, output)).collect();
+            async move {
+                if home.id() == device.id() || is_of_one_node(home, device).await {
+                    return Ok(None);
+                }
+                let given = home.grant(device, Vec::new(), outputs).await;
+                let given = given.map_err(|error| Trouble::Refused(error.to_string()))?;
+                let Some((address, grant)) = given else {
+                    return Err(Trouble::Refused(format!(
+                        "device \"{}\" cannot reach device \"{}\"",
+                        device.name(),
+                        home.name()
+                    )));
+                };
+                let way = PeerWay::Link(address);
+                Ok::<_, Trouble>(Some((Peer { device: home.entry().identity, way }, grant)))
             }
-            let given = home.grant(device, Vec::new(), outputs).await;
-            let given = given.map_err(|error| Trouble::Refused(error.to_string()))?;
-            let Some((address, grant)) = given else {
-                return Err(Trouble::Refused(format!(
-                    "device \"{}\" cannot reach device \"{}\"",
-                    device.name(),
-                    home.name()
-                )));
-            };
-            let way = PeerWay::Link(address);
-            request.peers.push(Peer { device: home.entry().identity, way });
-            grants.push(grant);
-        }
+        });
+        let granted = try_join_all(granting).await?.into_iter().flatten();
+        let (peers, grants): (Vec<Peer>, Vec<DeviceGrant>) = granted.unzip();
+        request.peers = peers;
         let of_side = |(number, side): (usize, &ExchangedSide)| {
             let own = origins.iter().filter(|origin| origin.side == number);
             let streams = own.map(|origin| PeerStream {
