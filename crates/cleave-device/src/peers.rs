@@ -402,7 +402,7 @@ impl PageSource for PeerPages {
     }
 }
 
-/// What comes of `answer`, however long that takes while bytes are `received`; None: for `limit` there were next to none.
+/// What comes of `answer`, however long that takes while bytes are `received`; None: next to none were for `limit`.
 async fn while_received<T>(
     answer: impl Future<Output = T>,
     received: impl Fn() -> u64,

@@ -474,7 +474,7 @@ impl ExchangeExec {
         })
     }
 
-    /// The right to begin the runs of `nodes` and those of the consumers, while no other exchange does on their devices.
+    /// The right to begin the runs of `nodes` and of the consumers, while no other exchange does on their devices.
     async fn turns(&self, nodes: &[&FragmentExec]) -> Result<Turns, Trouble> {
         let parts = nodes.iter().copied().chain([&self.consumer]).flat_map(|node| &*node.parts);
         let devices: BTreeSet<DeviceId> = parts.map(|part| part.device.id()).collect();
