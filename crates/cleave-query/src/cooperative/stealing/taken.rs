@@ -67,8 +67,8 @@ impl TakenMorsels {
     }
 
     /// Whether some were given to no partition. Partitions that find no more are done, and morsels may come after that:
-    /// they need others, whose passes begin here. Where those were given none, no partition needs any: a join of no rows
-    /// does not read its other side.
+    /// they need others, whose passes begin here. Where those were given none, no partition needs any: a join of no
+    /// rows does not read its other side.
     pub(super) fn begin_again(&mut self) -> bool {
         let first = self.given_count();
         if first >= self.own.len() || self.begun_at == Some(first) {
