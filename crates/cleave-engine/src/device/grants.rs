@@ -1,8 +1,8 @@
 //! What the host lets another device have on this one: the blocks that a fragment reads there, and outputs of runs, in;
 //! an address with a secret out, for as long as the grant is held.
 //!
-//! Invariant: a grant is ended when it is dropped, whatever became of its run. Where the device does not hear that, it is
-//! told over the next connection; the grant ends there with this incarnation at the latest. The device's token stays
+//! Invariant: a grant is ended when it is dropped, whatever became of its run. Where the device does not hear that, it
+//! is told over the next connection; the grant ends there with this incarnation at the latest. The device's token stays
 //! here.
 
 use std::collections::BTreeSet;
@@ -33,7 +33,8 @@ pub struct DeviceGrant {
 }
 
 impl Device {
-    /// Whether `bearer` could use a grant on this one: it gets here by the address that the host has.
+    /// Whether `bearer` could use a grant on this one: it gets here by the address that the host has. Whether it really
+    /// does, it finds out.
     pub fn is_reachable_by(&self, bearer: &Self) -> bool {
         matches!(&self.entry.kind, DeviceKind::Remote(remote) if is_reachable(remote, bearer))
     }
@@ -71,15 +72,6 @@ impl Device {
         }
         let RemoteDevice { host, port, ca_pem, .. } = remote.clone();
         Ok(Some((PeerAddress { host, port, ca_pem, grant: number, secret }, given)))
-    }
-
-    /// Whether the device `bearer` has a way to this one, by the addresses that this host has. Whether it gets there,
-    /// it finds out.
-    pub fn has_way_from(&self, bearer: &Self) -> bool {
-        match &self.entry.kind {
-            DeviceKind::Remote(remote) => is_reachable(remote, bearer),
-            DeviceKind::Embedded | DeviceKind::Local(_) | DeviceKind::Mirror(_) => false,
-        }
     }
 
     async fn end_grant(&self, number: u64) {

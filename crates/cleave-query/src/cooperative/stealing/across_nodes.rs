@@ -92,7 +92,7 @@ pub(in crate::cooperative) fn rows(
     let mut takers = node.context.database().devices();
     takers.retain(|taker| {
         let is_ready = taker.is_connected() && !taker.owes_answer();
-        taker.id() != home.id() && is_ready && home.has_way_from(taker)
+        taker.id() != home.id() && is_ready && home.is_reachable_by(taker)
     });
     if takers.is_empty() || !part.is_at_home() {
         return None;
