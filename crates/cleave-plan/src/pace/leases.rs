@@ -57,6 +57,9 @@ pub struct LeasePace {
 }
 
 impl LeaseCost {
+    /// A lease that costs nothing: where even that does not pay, nothing has to be predicted.
+    pub const NONE: Self = Self { before_s: 0.0, morsel_s: 0.0 };
+
     /// For a run over `morsel_count` morsels at `home`, of all that `sharing` speaks of, as the device of `taker` would
     /// do it.
     pub fn predicted(
@@ -91,9 +94,8 @@ fn power(side: &SideProfile) -> f64 {
 impl LeasePace {
     /// At the cost that was predicted, or whatever it is.
     pub fn new(cost: Option<LeaseCost>) -> Self {
-        let none = LeaseCost { before_s: 0.0, morsel_s: 0.0 };
         Self {
-            cost: cost.unwrap_or(none),
+            cost: cost.unwrap_or(LeaseCost::NONE),
             done: 0.0,
             morsels_s: 0.0,
             most: u32::MAX,
@@ -219,6 +221,10 @@ mod tests {
         let stalled = Observed { stalled: 0.5, ..seen(20, 100) };
         assert!(is_wait(taker(0.0, 0.01).step(&pace(), &stalled)));
         assert_eq!(taker(0.0, 0.01).step(&pace(), &seen(100, 100)), Step::Over);
+        let free = LeasePace::new(Some(LeaseCost::NONE));
+        assert!(is_wait(free.step(&pace(), &seen(2, 100))));
+        assert!(is_wait(free.step(&pace(), &seen(99, 100))));
+        assert!(matches!(free.step(&pace(), &seen(20, 100)), Step::Take(_)));
         // Without a question, at once.
         assert_eq!(LeasePace::new(None).step(&pace(), &seen(0, 100)), Step::Take(2));
     }

@@ -138,7 +138,12 @@ impl Taker {
         let cost = match run.node.context.settings().stealing {
             When::Never => return None,
             When::Always => None,
-            When::WherePays => Some(run.cost_for(&device).await?),
+            When::WherePays => {
+                if !run.may_pay().await {
+                    return None;
+                }
+                Some(run.cost_for(&device).await?)
+            }
         };
         Some(Self { run, device, pace: LeasePace::new(cost) })
     }
@@ -242,6 +247,19 @@ impl Taker {
 }
 
 impl LentRun {
+    /// Waits until a lease would pay if it cost nothing; false if none will. What it costs is not asked of a run that
+    /// is over soon.
+    async fn may_pay(&self) -> bool {
+        let free = LeasePace::new(Some(LeaseCost::NONE));
+        loop {
+            match self.stealing.lease_step(&free) {
+                Step::Over => return false,
+                Step::Wait(pause) => self.stealing.look_after(pause).await,
+                Step::Take(_) => return true,
+            }
+        }
+    }
+
     /// What a lease is expected to cost `taker`. None: it, or the home, was not measured.
     async fn cost_for(&self, taker: &Device) -> Option<LeaseCost> {
         let Self { node, prepared, home, stealing, inputs, .. } = self;
