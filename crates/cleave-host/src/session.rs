@@ -435,7 +435,9 @@ impl Session {
         let ends = parsed.statement.properties().place.is_in_failed_block();
         // They go on with what BATCH BEGIN has begun.
         let goes_on = matches!(parsed.statement, Statement::Batched | Statement::BatchEnd);
-        if !ends && !goes_on {
+        if ends {
+            batch::forget(self);
+        } else if !goes_on {
             self.begin_statement()?;
         }
         output::check_hints(Some(&parsed.statement), &hints)?;
@@ -444,9 +446,12 @@ impl Session {
         let is_own = returning::begin_returning(self, &parsed.statement);
         // The outcome of a commit must not be left unknown.
         let limit_ms = if ends { 0 } else { self.in_force().statement_timeout_ms };
+        let ends_at = if goes_on { batch::ends_at(self) } else { end_after(limit_ms) };
         let (database, tables) = (Arc::clone(&self.database), self.concerned(&parsed.statement));
         let running = patiently(&database, tables, Box::pin(self.run_statement(parsed)));
-        let outcome = within(limit_ms, Box::pin(running)).await;
+        let outcome = before(ends_at, Box::pin(running)).await;
+        // The queries of a batch go on in its time.
+        batch::set_end(self, ends_at);
         let outcome = self.end_statement(outcome).await;
         let outcome = returning::end_returning(self, is_own, outcome).await;
         self.hinted = None;
@@ -693,14 +698,22 @@ fn under(settings: &Settings, hints: &[Hint]) -> Result<Option<Settings>> {
 
 /// The outcome of `statement` within its time limit; 0: no limit.
 async fn within<T>(limit_ms: u32, statement: impl Future<Output = Result<T>>) -> Result<T> {
-    if limit_ms == 0 {
-        return statement.await;
-    }
+    before(end_after(limit_ms), statement).await
+}
+
+/// When the time of a statement that begins now is over, by the system's clock; None, and 0: never.
+fn end_after(limit_ms: u32) -> Option<Duration> {
     let limit = Duration::from_millis(u64::from(limit_ms));
-    let end = SystemClock.now() + limit;
+    (limit_ms > 0).then(|| SystemClock.now() + limit)
+}
+
+/// The outcome of `statement`, whose time is over at `end`; None: never.
+async fn before<T>(end: Option<Duration>, statement: impl Future<Output = Result<T>>) -> Result<T> {
+    let Some(end) = end else { return statement.await };
     let is_late = move || SystemClock.now() >= end;
+    let left = end.saturating_sub(SystemClock.now());
     // A function that takes long sees by itself that it is late.
-    let done = unless(wanted::until(is_late, statement), waiting::sleep(limit)).await;
+    let done = unless(wanted::until(is_late, statement), waiting::sleep(left)).await;
     match done {
         Ok(Err(error)) if is_late() && error.sqlstate() == "57014" => Err(Error::StatementTimeout),
         done => done.unwrap_or(Err(Error::StatementTimeout)),

@@ -42,7 +42,7 @@ use super::charge::Charge;
 use super::concerned::patiently;
 use super::cursors::CursorRows;
 use super::{
-    Outcome, Session, batch, block, locking, look_ups, output, prepared, ranges, rights,
+    Outcome, Session, batch, before, block, locking, look_ups, output, prepared, ranges, rights,
     search_path, shapes, subqueries, under, within,
 };
 use crate::database::Database;
@@ -63,7 +63,9 @@ pub enum Started {
 pub struct ResultRows {
     schema: SchemaRef,
     /// Rows before those of the source.
-    ahead: Option<RecordBatch>,
+    ahead: VecDeque<RecordBatch>,
+    /// The charge of these.
+    charge: Option<Box<Charge>>,
     source: Source,
 }
 
@@ -120,7 +122,8 @@ impl Session {
                     started
                 }
                 Statement::Batched => {
-                    let started = Box::pin(batch::next(self)).await;
+                    let ends_at = batch::ends_at(self);
+                    let started = before(ends_at, Box::pin(batch::next(self))).await;
                     self.end_statement(started).await
                 }
                 Statement::Fetch(fetch) => {
@@ -364,7 +367,7 @@ impl ResultRows {
     }
 
     fn of(schema: SchemaRef, source: Source) -> Self {
-        Self { schema, ahead: None, source }
+        Self { schema, ahead: VecDeque::new(), charge: None, source }
     }
 
     /// Those of a query that runs.
@@ -409,7 +412,11 @@ impl ResultRows {
     /// stay here.
     #[must_use]
     pub fn on(self, runtime: &Handle) -> Self {
-        let Source::Running(running) = self.source else { return self };
+        let Self { schema, ahead, charge, source } = self;
+        let running = match source {
+            Source::Running(running) => running,
+            source => return Self { schema, ahead, charge, source },
+        };
         let is_stopped = running.planned().context.stop().clone();
         let stop = StopOnDrop::from(&is_stopped);
         let (give, batches) = mpsc::channel(AHEAD);
@@ -417,15 +424,21 @@ impl ResultRows {
         let giving = async move { give_rows(*running, &give).await };
         task.spawn_on(wanted::until(move || is_stopped.is_raised(), giving), runtime);
         let source = Source::Elsewhere { batches, _stop: stop, task };
-        Self { schema: self.schema, ahead: self.ahead, source }
+        Self { schema, ahead, charge, source }
     }
 
     /// The same once the first of them are computed, or the error of computing these.
     pub(super) async fn begun(mut self) -> Result<Self> {
-        if self.ahead.is_none() && !matches!(self.source, Source::Made(..)) {
-            self.ahead = self.next().await?;
+        if self.ahead.is_empty() && !matches!(self.source, Source::Made(..)) {
+            let first = self.next().await?;
+            self.ahead.extend(first);
         }
         Ok(self)
+    }
+
+    /// The same behind `batches`, which were taken of it, with their charge.
+    pub(super) fn behind(self, batches: Vec<RecordBatch>, charge: Charge) -> Self {
+        Self { ahead: batches.into(), charge: Some(Box::new(charge)), ..self }
     }
 
     /// The next rows, if they are computed already; an inner None: the rows are at their end; an outer None: not
@@ -433,7 +446,7 @@ impl ResultRows {
     pub fn next_at_hand(&mut self) -> Option<Option<RecordBatch>> {
         match &mut self.source {
             Source::Made(batches, _) => Some(batches.pop_front()),
-            _ => self.ahead.take().map(Some),
+            _ => self.ahead.pop_front().map(Some),
         }
     }
 
@@ -447,9 +460,10 @@ impl ResultRows {
     )]
     pub fn next(&mut self) -> BoxFuture<'_, Result<Option<RecordBatch>>> {
         Box::pin(async move {
-            if let Some(batch) = self.ahead.take() {
+            if let Some(batch) = self.ahead.pop_front() {
                 return Ok(Some(batch));
             }
+            self.charge = None;
             match &mut self.source {
                 Source::Made(batches, _) => Ok(batches.pop_front()),
                 Source::Running(running) => running.next().await,

@@ -1,14 +1,24 @@
 //! Tests of batches: the rows of each query are those of it alone, in the order of the queries; one that fails stops no
-//! other; what does not fit memory runs in its turn.
+//! other; what does not fit memory runs in its turn. Rows come before the whole group is done, and what runs of a batch
+//! ends with it.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use cleave_host::statement::parse_script;
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use cleave_device::Runtime;
+use cleave_fragment::command::{Command, DeviceError, Execute, Reply};
+use cleave_fragment::link::{DeviceService, SlotSender};
+use cleave_host::statement::{ParsedStatement, parse_script};
 use cleave_host::{Database, Error, OpenOptions, Outcome, Session, Started};
+use cleave_media::Memory;
+use futures::FutureExt;
+use tokio::sync::watch;
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
-use crate::support::{embedded, fresh, refused, row, rows, run, text_of};
+use crate::support::{embedded, fresh, refused, row, rows, run, runtime_options, text_of};
 
 /// The embedded device with three others, and the table `grains` over the four.
 async fn with_four(database: &Arc<Database>, outside: &Path) -> Vec<Served> {
@@ -218,13 +228,199 @@ async fn rows_that_do_not_fit_memory_come_in_their_turn() {
                   WHERE text LIKE '%SELECT a, note FROM t WHERE a > 0%' AND text NOT LIKE '%query_log%'";
     assert_eq!(row(&mut session, logged).await, "4,0");
     // The tasks of queries that were given up end by themselves.
+    memory_is_given_back(&database).await;
+}
+
+async fn memory_is_given_back(database: &Database) {
     for _ in 0..500 {
         if database.query_runtime().memory_pool.reserved() == 0 {
             return;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("memory of a batch is not given back");
+}
+
+/// A device that holds the rows of runs back that begin while its gate is closed, until it opens.
+#[derive(Debug)]
+struct Holding {
+    device: Arc<dyn DeviceService>,
+    is_open: watch::Receiver<bool>,
+    /// How many it has held back.
+    held: watch::Sender<u32>,
+}
+
+#[async_trait]
+impl DeviceService for Holding {
+    async fn call(&self, command: Command) -> Result<Reply, DeviceError> {
+        self.device.call(command).await
+    }
+
+    async fn execute(&self, request: Execute, slots: SlotSender) -> Result<SchemaRef, DeviceError> {
+        let is_open = *self.is_open.borrow();
+        if is_open {
+            return self.device.execute(request, slots).await;
+        }
+        let (sender, mut events) = SlotSender::channel(slots.form());
+        let schema = self.device.execute(request, sender).await?;
+        self.held.send_modify(|held| *held += 1);
+        let mut gate = self.is_open.clone();
+        tokio::runtime::Handle::current().spawn(async move {
+            drop(gate.wait_for(|is_open| *is_open).await);
+            while let Some(event) = events.recv().await {
+                slots.send(event);
+            }
+        });
+        Ok(schema)
+    }
+
+    fn steer(&self, command: Command) {
+        self.device.steer(command);
+    }
+}
+
+/// The tables `near`, on the embedded device, and `far`, on one with a gate.
+struct NearAndFar {
+    _outside: tempfile::TempDir,
+    _served: Served,
+    session: Session,
+    gate: watch::Sender<bool>,
+    held: watch::Receiver<u32>,
+}
+
+impl NearAndFar {
+    async fn of(database: &Arc<Database>) -> Self {
+        let outside = tempfile::tempdir().unwrap();
+        let (gate, is_open) = watch::channel(true);
+        let (count, held) = watch::channel(0);
+        let device = move || {
+            let device = Runtime::new(Arc::new(Memory::new()), runtime_options([1; 16])).unwrap();
+            Arc::new(Holding { device, is_open, held: count }) as Arc<dyn DeviceService>
+        };
+        let served = Served::of(device, anywhere()).await;
+        let device = remote(served.address, token_file(outside.path(), TOKEN));
+        database.add_device("nas", device).await.unwrap();
+        let mut session = database.session();
+        // One group has all queries of a batch.
+        run(
+            &mut session,
+            "CREATE TABLE near (id int PRIMARY KEY, v int, note text);
+             CREATE TABLE far (id int PRIMARY KEY, v int) WITH (device = nas);
+             INSERT INTO near SELECT v, v, repeat(md5(v::text), 12) FROM generate_series(1, 12000) AS s(v);
+             INSERT INTO far SELECT v, v FROM generate_series(1, 1000) AS s(v); CHECKPOINT;
+             SET split = h0; SET batch_reuse_min = 0; SET index_scan = off; SET stealing = off",
+        )
+        .await;
+        Self { _outside: outside, _served: served, session, gate, held }
+    }
+
+    /// The outcome of a statement, which does not wait for a gate.
+    async fn soon(&mut self, parsed: ParsedStatement) -> Vec<String> {
+        let outcome = async { self.session.start(parsed).await?.collect().await };
+        match tokio::time::timeout(Duration::from_secs(30), outcome).await.unwrap().unwrap() {
+            Outcome::Rows { batches, .. } => text_of(&batches),
+            Outcome::Done { tag } => vec![tag],
+        }
+    }
+
+    /// Waits until more runs are held back than `before`.
+    async fn holds_more(&mut self, before: u32) {
+        let held = self.held.wait_for(|held| *held > before);
+        drop(tokio::time::timeout(Duration::from_secs(30), held).await.unwrap().unwrap());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_of_the_first_query_come_before_its_group_is_done() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = OpenOptions::new(embedded()).create(true).query_memory_bytes(16 << 20);
+    let database = Database::open(directory.path(), options).await.unwrap();
+    let mut both = NearAndFar::of(&database).await;
+    let queries = [
+        "SELECT count(*) FROM near WHERE v > 5",
+        "SELECT sum(v) FROM far WHERE v > 5",
+        "SELECT 1 / (v - v) FROM far",
+        "SELECT count(*) FROM near WHERE v > 7",
+    ];
+    both.gate.send_replace(false);
+    let mut statements = parse_script(&batch(&queries)).unwrap().into_iter();
+    let mut next = || statements.next().unwrap();
+    assert_eq!(both.soon(next()).await, ["BATCH BEGIN"]);
+    assert_eq!(both.soon(next()).await, ["11995"]);
+    both.holds_more(0).await;
+    both.gate.send_replace(true);
+    assert_eq!(both.soon(next()).await, ["500485"]);
+    // It fails after BATCH BEGIN was answered.
+    assert_eq!(both.soon(next()).await, ["FAILED"]);
+    assert_eq!(both.soon(next()).await, ["11993"]);
+    let error = both.session.start(next()).await.unwrap_err();
+    assert!(error.to_string().starts_with("query 3 of the batch: "), "{error}");
+    assert_eq!(error.sqlstate(), "22012");
+
+    // The first one streams rows that do not fit memory, which would wait for the group if it ran alone.
+    both.gate.send_replace(false);
+    let before = *both.held.borrow();
+    let large = "SELECT v, note FROM near WHERE v > 0";
+    let mut statements = parse_script(&batch(&[large, queries[1]])).unwrap().into_iter();
+    let mut next = || statements.next().unwrap();
+    assert_eq!(both.soon(next()).await, ["BATCH BEGIN"]);
+    let mut found = both.soon(next()).await;
+    both.holds_more(before).await;
+    both.gate.send_replace(true);
+    assert_eq!(both.soon(next()).await, ["500485"]);
+    assert_eq!(both.soon(next()).await, ["BATCH END"]);
+    let mut expected = rows(&mut both.session, large).await;
+    expected.sort();
+    found.sort();
+    assert!(found == expected);
+    memory_is_given_back(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_runs_of_a_batch_ends_with_it() {
+    let (_directory, database) = fresh().await;
+    let mut both = NearAndFar::of(&database).await;
+    let script =
+        batch(&["SELECT count(*) FROM near WHERE v > 5", "SELECT sum(v) FROM far WHERE v > 5"]);
+    let in_use = || database.query_runtime().memory_pool.reserved();
+    both.gate.send_replace(false);
+    for waits in [false, true] {
+        let before = *both.held.borrow();
+        let mut statements = parse_script(&script).unwrap().into_iter();
+        assert_eq!(both.soon(statements.next().unwrap()).await, ["BATCH BEGIN"]);
+        assert_eq!(both.soon(statements.next().unwrap()).await, ["11995"]);
+        both.holds_more(before).await;
+        if waits {
+            let waiting = both.session.start(statements.next().unwrap());
+            assert!(waiting.now_or_never().is_none());
+        }
+        // Its plans.
+        assert!(in_use() > 0);
+        both.session.fail_block();
+        memory_is_given_back(&database).await;
+    }
+    // Its time is over: that of all its queries together.
+    run(&mut both.session, "SET statement_timeout = 300").await;
+    for begin in ["", "BEGIN; "] {
+        let (_, error) = outcomes(&mut both.session, &format!("{begin}{script}")).await;
+        let error = error.unwrap();
+        assert_eq!(error.sqlstate(), "57014", "{error}");
+        memory_is_given_back(&database).await;
+    }
+    assert_eq!(refused(&mut both.session, "SELECT 1").await.sqlstate(), "25P02");
+    run(&mut both.session, "ROLLBACK; RESET statement_timeout").await;
+    // Its session is gone.
+    let mut other = database.session();
+    run(&mut other, "SET split = h0; SET index_scan = off; SET stealing = off").await;
+    let before = *both.held.borrow();
+    other.start(parse_script(&script).unwrap().remove(0)).await.unwrap();
+    both.holds_more(before).await;
+    drop(other);
+    memory_is_given_back(&database).await;
+    both.gate.send_replace(true);
+    let (found, error) = outcomes(&mut both.session, &script).await;
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(found[1..3], [["11995"], ["500485"]]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
