@@ -366,6 +366,14 @@ pub(super) fn set_end(session: &mut Session, ends_at: Option<Duration>) {
     }
 }
 
+impl Session {
+    /// Whether the next query of a batch has no answer yet, so that there is time to send what was given before.
+    pub fn awaits_batch(&mut self) -> bool {
+        let next = slot(self).as_ref().and_then(|batch| batch.answers.front());
+        next.is_some_and(Coming::is_awaited)
+    }
+}
+
 fn slot(session: &mut Session) -> &mut Option<Batch> {
     session.batch.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
@@ -519,6 +527,13 @@ impl Batch {
 impl Coming {
     fn failed() -> Self {
         Self::Here(Answer::Failed)
+    }
+
+    fn is_awaited(&self) -> bool {
+        match self {
+            Self::Here(answer) => matches!(answer, Answer::Later(_) | Answer::InTurn(_)),
+            Self::Begun(coming) => coming.is_empty(),
+        }
     }
 }
 

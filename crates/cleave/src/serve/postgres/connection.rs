@@ -5,9 +5,9 @@
 //!  Parse ─▶ Bind ─▶ Describe ─▶ Execute ─▶ …  ─▶ Sync ─▶ ReadyForQuery      (see `extended`)
 //! ```
 //!
-//! Answers are buffered, and sent when no whole message is left to read. After a failure in the extended protocol, the
-//! session skips messages up to the next Sync. Rows are sent as they are computed: no more of a result is in memory
-//! than what waits to be sent.
+//! Answers are buffered, and sent when no whole message is left to read, or when a query of a batch waits for its
+//! answer. After a failure in the extended protocol, the session skips messages up to the next Sync. Rows are sent as
+//! they are computed: no more of a result is in memory than what waits to be sent.
 //!
 //! Statements that come together are one transaction, as in PostgreSQL: those of a Query message with several, and
 //! those of the extended protocol up to Sync. A single statement commits by itself, which costs less.
@@ -432,6 +432,9 @@ impl Connection {
             let tag = parsed.statement.properties().tag;
             if count > 1 && !block::is_border(&parsed.statement) {
                 self.session.begin_implicit();
+            }
+            if matches!(parsed.statement, Statement::Batched) && self.session.awaits_batch() {
+                self.watch.flush(&mut self.wire).await?;
             }
             let tag = match Box::pin(self.start(parsed, sql)).await? {
                 Started::Rows(rows) => Box::pin(self.send_all(rows, tag, sql)).await?,

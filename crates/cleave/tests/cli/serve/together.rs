@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::client::{Client, field, message};
+use super::client::{Client, field, message, read};
 use super::{bind, execute, parse, served};
 
 /// Sends the messages of statements up to a Sync, each with its own.
@@ -81,6 +81,17 @@ fn queries_of_a_batch_are_answered_in_their_order_and_fail_at_its_end() {
     let answer = client.query("SELECT 8; BATCH BEGIN; SELECT 9; BATCH END; SELECT 10");
     assert_eq!(answer.rows, given(&["8", "9", "10"]));
     assert_eq!(answer.tags, ["SELECT 1", "BATCH BEGIN", "SELECT 1", "BATCH END", "SELECT 1"]);
+    // Rows reach the client while a query behind them waits.
+    let mut other = server.client();
+    other.query("SELECT pg_advisory_lock(7)");
+    client.send(
+        'Q',
+        b"BATCH BEGIN; SELECT count(*) FROM t WHERE b = 3; SELECT pg_advisory_lock(7); BATCH END\0",
+    );
+    let kinds = std::iter::from_fn(|| read(&mut client.stream).map(|(kind, _)| kind));
+    assert_eq!(kinds.take(4).collect::<String>(), "CTDC");
+    other.query("SELECT pg_advisory_unlock(7)");
+    assert_eq!(client.answer().tags, ["SELECT 1", "BATCH END"]);
     // By the extended protocol statements come one by one.
     let refused = pipeline(&mut client, &["BATCH BEGIN; SELECT 1; BATCH END"]);
     assert_eq!(field(&refused.error, 'C'), "42601");
