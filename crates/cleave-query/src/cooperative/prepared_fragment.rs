@@ -182,8 +182,8 @@ impl PreparedFragment {
             task.window_functions().clone(),
             task.runtime_env(),
         );
-        // Operators of its own, one partition each.
-        let plan = with_partitions(Arc::clone(&self.plan), partitions)?;
+        // Operators of its own, one partition each. Joins collect anew: another part may have other rows to collect.
+        let plan = reset_plan_states(with_partitions(Arc::clone(&self.plan), partitions)?)?;
         let plan = hand_down_filters(plan, task.session_config().options())?;
         let plan = stoppable_joins(&self.beneath(plan)?, stop, Start::WhenPolled)?;
         let plan: Arc<dyn ExecutionPlan> = match partitions {
