@@ -10,7 +10,8 @@ COMMAND runs in a network namespace called host. Each storage node is a namespac
 pair that token buckets shape at both ends; there is one, called device, unless --nodes says otherwise. Each device is a
 process of `cleaved` on its node, inside a CPU quota and an I/O limit of its own. Each limit is measured before COMMAND
 starts, those of all devices at the same time, and a limit that does not hold ends the run, because its figures would be
-worthless. No namespace has a route to the outside. COMMAND finds the devices through
+worthless. Nodes reach each other by way of both their links. No namespace has a route to the outside. COMMAND finds
+the devices through
 
     CLEAVE_TESTBED_ADDRESS        the first device's address, for `cleave device add --address`
     CLEAVE_TESTBED_ADDRESSES      those of all devices with spaces between, those of the first node first
@@ -274,6 +275,16 @@ class Testbed:
                 ip("-n", namespace, "link", "set", interface, "up")
                 if self.options.rate:
                     shape(namespace, interface, self.options.rate)
+        if len(self.nodes) > 1:
+            self.join_nodes()
+
+    def join_nodes(self):
+        """Lets nodes reach each other by both their links: the host's side forwards packets, as a switch would."""
+        tool("ip", "netns", "exec", self.host, "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
+        for node in self.nodes:
+            for other in self.nodes:
+                if other is not node:
+                    ip("-n", node.namespace, "route", "add", other.address, "via", node.host_end[1])
 
     def make_devices(self):
         options, count = self.options, self.options.devices
