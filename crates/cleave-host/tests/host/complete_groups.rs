@@ -7,13 +7,12 @@ use std::sync::{Arc, Mutex};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use cleave_device::Runtime;
-use cleave_fragment::command::message::RunEvent;
 use cleave_fragment::command::{Command, DeviceError, DeviceErrorCause, Execute, Reply};
 use cleave_fragment::link::{DeviceService, SlotSender};
 use cleave_host::{Database, Session};
 use cleave_media::Memory;
 
-use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
+use crate::devices::{Served, TOKEN, anywhere, break_at, remote, token_file};
 use crate::nodes::analyzed;
 use crate::support::{
     answer, assert_no_leak_soon, fragments, fresh, refused, row, rows, run, runtime_options,
@@ -44,21 +43,10 @@ impl DeviceService for Told {
             let message = "no fragments today".to_owned();
             return Err(DeviceError::new(DeviceErrorCause::Refused, message));
         }
-        let (sender, mut events) = SlotSender::channel(slots.form());
-        let schema = self.0.execute(request, sender).await?;
-        tokio::runtime::Handle::current().spawn(async move {
-            let mut slot_count = 0;
-            while let Some(event) = events.recv().await {
-                slot_count += u32::from(matches!(event, RunEvent::Slot(_)));
-                if runs == Runs::Breaking && slot_count == 3 {
-                    let lost = DeviceError::new(DeviceErrorCause::UnknownRun, "it broke");
-                    slots.send(RunEvent::Failed(lost));
-                    return;
-                }
-                slots.send(event);
-            }
-        });
-        Ok(schema)
+        match runs {
+            Runs::Breaking => break_at(3, self.0.as_ref(), request, slots).await,
+            Runs::All | Runs::None => self.0.execute(request, slots).await,
+        }
     }
 
     fn steer(&self, command: Command) {

@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrow::datatypes::SchemaRef;
 use cleave_device::{ListenOptions, Listener, OwnerRecord, Runtime, RuntimeOptions};
+use cleave_fragment::command::message::RunEvent;
+use cleave_fragment::command::{DeviceError, DeviceErrorCause, Execute};
 use cleave_fragment::ending::end_in_background;
-use cleave_fragment::link::{DeviceService, Token};
+use cleave_fragment::link::{DeviceService, SlotSender, Token};
 use cleave_host::{Database, Error, RemoteDevice};
 use cleave_media::{DirectFile, Media, MediaError, OpenMode};
 
@@ -16,6 +19,30 @@ use crate::support::{
 };
 
 pub(crate) const TOKEN: &str = "a-token-that-nobody-guesses-0123456789";
+
+/// Runs `request` on `device`, and loses the run in place of its slot number `broken`, counted from 1.
+pub(crate) async fn break_at(
+    broken: u32,
+    device: &dyn DeviceService,
+    request: Execute,
+    slots: SlotSender,
+) -> Result<SchemaRef, DeviceError> {
+    let (sender, mut events) = SlotSender::channel(slots.form());
+    let schema = device.execute(request, sender).await?;
+    tokio::runtime::Handle::current().spawn(async move {
+        let mut slot_count = 0;
+        while let Some(event) = events.recv().await {
+            slot_count += u32::from(matches!(event, RunEvent::Slot(_)));
+            if slot_count == broken {
+                let lost = DeviceError::new(DeviceErrorCause::UnknownRun, "it broke");
+                slots.send(RunEvent::Failed(lost));
+                return;
+            }
+            slots.send(event);
+        }
+    });
+    Ok(schema)
+}
 
 /// A device that listens until it is stopped. Its threads and connections end with it, as those of a process do.
 pub(crate) struct Served {

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use cleave_device::{Node, Runtime};
-use cleave_fragment::command::message::RunEvent;
 use cleave_fragment::command::{Command, DeviceError, DeviceErrorCause, Execute, Outputs, Reply};
 use cleave_fragment::link::{DeviceService, SlotSender};
 use cleave_host::{Database, Session};
 use cleave_media::Memory;
 
-use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
+use crate::devices::{Served, TOKEN, anywhere, break_at, remote, token_file};
 use crate::nodes::{analyzed, attach};
 use crate::support::{
     assert_no_leak, assert_no_leak_soon, fresh, row, rows, run, runtime_options, sorted,
@@ -66,21 +65,7 @@ impl DeviceService for Refusing {
         if self.1 != Refuses::ToGoOn || request.peer_rows.is_empty() {
             return self.0.execute(request, slots).await;
         }
-        let (sender, mut events) = SlotSender::channel(slots.form());
-        let schema = self.0.execute(request, sender).await?;
-        tokio::runtime::Handle::current().spawn(async move {
-            let mut slot_count = 0;
-            while let Some(event) = events.recv().await {
-                slot_count += u32::from(matches!(event, RunEvent::Slot(_)));
-                if slot_count == 2 {
-                    let lost = DeviceError::new(DeviceErrorCause::UnknownRun, "it broke");
-                    slots.send(RunEvent::Failed(lost));
-                    return;
-                }
-                slots.send(event);
-            }
-        });
-        Ok(schema)
+        break_at(2, self.0.as_ref(), request, slots).await
     }
 
     fn steer(&self, command: Command) {
