@@ -6,6 +6,5 @@
     experiments   which ways of which queries are measured how often, in which order
     figures       medians, intervals, comparison of rows: pure functions
     report        CSV, summary and pictures from the measurements
-    svg           the pictures
     self_test     checks of everything that needs no testbed
 """

@@ -2,18 +2,22 @@
 
     measurements.csv        every run
     summary.md, .json       the figures that the matrix is judged by, and all ways that were compared
-    matrix-PLACE.svg        experiment 2: speed-up of each split over host-only (the paper's Fig. 12)
-    quality-PLACE.svg       experiment 3: what was chosen, by how it compares to the best split (Fig. 13)
-    stacks-PLACE.svg        experiment 1 (Fig. 11)
-    two-tables-PLACE.svg    experiments 4 and 5 (Fig. 14 and 15)
-    timeline-*-PLACE.svg    experiment 6: where the time goes on the host, and on the device (Fig. 16)
-    gain.svg                the geometric mean of `auto` over host-only, by link and by the device's share of a core
+    matrix-PLACE.json        experiment 2: speed-up of each split over host-only (the paper's Fig. 12)
+    quality-PLACE.json       experiment 3: what was chosen, by how it compares to the best split (Fig. 13)
+    stacks-PLACE.json        experiment 1 (Fig. 11)
+    two-tables-PLACE.json    experiments 4 and 5 (Fig. 14 and 15)
+    timeline-*-PLACE.json    experiment 6: where the time goes on the host, and on the device (Fig. 16)
+    gain.json               the geometric mean of `auto` over host-only, by link and by the device's share of a core
+
+A picture is described as JSON, and drawn by scripts/plots.py.
 """
 
 import csv
 import json
 
-from . import figures, results, svg, ways
+from plots import describe
+
+from . import figures, results, ways
 
 FIELDS = ["build", "commit", "at", "timing", "experiment", "scale", "link", "device_share", "host_share", "pool_bytes",
           "data_bytes", "query", "way", "run", "planning_ms", "execution_ms", "total_ms", "wall_ms", "rows",
@@ -50,7 +54,7 @@ def write(folder):
         text += as_markdown(view, found)
         pictures(folder, view, found)
     if len(summary) > 1:
-        save(folder / "gain.svg", gain_picture(summary))
+        describe.save(folder, "gain", gain_picture(summary))
     (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     (folder / "summary.md").write_text("\n".join(text) + "\n")
     print("\n".join(text))
@@ -334,18 +338,14 @@ def ends(pair):
 def pictures(folder, view, found):
     slug, title = view.slug(), view.title()
     if found["matrix"]:
-        save(folder / f"matrix-{slug}.svg", matrix_picture(view, found["matrix"], title))
-        save(folder / f"quality-{slug}.svg", quality_picture(chosen_rows(view), title))
+        describe.save(folder, f"matrix-{slug}", matrix_picture(view, found["matrix"], title))
+        describe.save(folder, f"quality-{slug}", quality_picture(chosen_rows(view), title))
     for experiment, head in (("stacks", "Stacks"), ("two-tables", "Join of two tables")):
         if view.queries(experiment):
-            save(folder / f"{experiment}-{slug}.svg", compared_picture(view, experiment, head, title))
+            describe.save(folder, f"{experiment}-{slug}", compared_picture(view, experiment, head, title))
     if view.queries("timeline"):
         for side, picture in timeline_pictures(view, title).items():
-            save(folder / f"timeline-{side}-{slug}.svg", picture)
-
-
-def save(path, picture):
-    path.write_text(picture)
+            describe.save(folder, f"timeline-{side}-{slug}", picture)
 
 
 def matrix_picture(view, rows, title):
@@ -377,8 +377,8 @@ def matrix_picture(view, rows, title):
                     "host-only. equal: host-only "
              "with the device's share of a core added to the host;", "free-disk: that, and a device that serves "
                  "pages without a limit."]
-    return svg.heat_map("Splits against host-only", list(by_query), [*splits, "paper", "auto", "equal", "free-disk"],
-                        cell, HEAT, notes)
+    return describe.cells("Splits against host-only", list(by_query), [*splits, "paper", "auto", "equal", "free-disk"],
+                          cell, HEAT, x="split", y="JOB query", notes=notes)
 
 
 def gain_picture(summary):
@@ -398,8 +398,8 @@ def gain_picture(summary):
     queries = max(judged["queries"] for judged in by_place.values())
     notes = [f"Geometric mean over {queries} JOB queries, `auto` against all work on the host, which has a core.",
              "Rows: the device's share of a core. Timing mode: testbed."]
-    return svg.heat_map("Gain of splitting, by link and device", [f"{share * 100:g}%" for share in shares],
-                        links, cell, HEAT[:-1], notes)
+    return describe.cells("Gain of splitting, by link and device", [f"{share * 100:g}%" for share in shares],
+                          links, cell, HEAT[:-1], x="link", y="device's share of a core", notes=notes)
 
 
 def rate_of(link):
@@ -432,7 +432,8 @@ def quality_picture(qualities, title):
               ("none", "not measured")]
     notes = [title, "auto, run: interleaved runs of `auto`; the other columns: the single forced run of the split "
                     "that EXPLAIN chose."]
-    return svg.heat_map("What was chosen", list(qualities), columns, cell, legend, notes)
+    return describe.cells("What was chosen", list(qualities), columns, cell, legend, x="choice", y="JOB query",
+                          notes=notes)
 
 
 def compared_picture(view, experiment, head, title):
@@ -447,42 +448,47 @@ def compared_picture(view, experiment, head, title):
             elif runs:
                 bars[way] = runs[0]["error_kind"]
         groups.append((query, bars))
-    return svg.bars(head, groups, names, notes=[title, "Planning and execution, median; the line is its 95 % "
-                                                       "interval. equal and "
-                                                "free-disk: host-only at equal silicon."])
+    return describe.bars(head, groups, names, "ms", "JOB query" if experiment == "stacks" else "table and index", [
+        title, "Planning and execution, median; the line is its 95 % interval. equal and free-disk: host-only at equal "
+               "silicon."])
 
 
 def timeline_pictures(view, title):
-    """Where the time of the median run goes, split by split. The first run is left out, because its process also
-    returned rows to compare."""
+    """Where the time of the median run goes, split by split, and between which sums the runs lie. The first run is left
+    out, because its process also returned rows to compare."""
     host, device = [], []
     for query in view.queries("timeline"):
         for way in sorted(view.ways("timeline"), key=ways.split_order):
             runs = [run for run in view.runs("timeline", query, way) if not run["error_kind"]]
             if not runs:
                 if failed := view.runs("timeline", query, way):
-                    host.append((way, {"planning": failed[0]["error_kind"]}))
+                    host.append((way, {"planning": failed[0]["error_kind"]}, None))
                 continue
             runs = [run for run in runs if run["run"] > 1] or runs
-            run = sorted(runs, key=lambda run: run["total_ms"])[(len(runs) - 1) // 2]
-            # Waits are summed over fragments, which may wait at the same time.
-            waits = min(run["host_waited_ms"], run["execution_ms"])
-            host.append((way, parts(planning=run["planning_ms"], works=run["execution_ms"] - waits, waits=waits)))
-            fragments = run["device_cpu_ms"]
-            # The whole process has served pages too.
-            serving = max(run["device_process_cpu_ms"] - fragments, 0.0) if "device_process_cpu_ms" in run else 0.0
-            device.append((way, parts(fragments=fragments, serving=serving, stalled=run["devices_stalled_ms"])))
-    return {"host": svg.bars("The host's time, split by split", host, ["planning", "works", "waits"], stacked=True,
-                             notes=[
-                title, "The median run. waits: for rows of fragments, summed over fragments, at most the whole "
-                       "execution; reading "
-                "pages counts as work."]),
-            "device": svg.bars("The device's time, split by split", device, ["fragments", "serving", "stalled"],
-                               stacked=True, notes=[
-                title, "The median run. fragments: CPU time of fragments; serving: all else that the device's "
-                       "process used of the "
-                "processor, pages and TLS above all;", "stalled: all slots of the ring were full."])}
+            median = sorted(runs, key=lambda run: run["total_ms"])[(len(runs) - 1) // 2]
+            for side, of_run in ((host, host_parts), (device, device_parts)):
+                sums = [sum(of_run(run).values()) for run in runs]
+                side.append((way, {name: (value,) * 3 for name, value in of_run(median).items()},
+                             (min(sums), max(sums))))
+    between = "The median run; the line: between the least and the largest sum."
+    return {"host": describe.bars("The host's time, split by split", host, ["planning", "works", "waits"], "ms",
+                                  "split", [title, f"{between} waits: for rows of fragments, summed over fragments, at "
+                                            "most the whole execution; reading pages counts as work."], stacked=True),
+            "device": describe.bars("The device's time, split by split", device, ["fragments", "serving", "stalled"],
+                                    "ms", "split", [title, f"{between} fragments: CPU time of fragments; serving: all "
+                                                    "else that the device's process used of the processor, pages and "
+                                                    "TLS above all; stalled: all slots of the ring were full."],
+                                    stacked=True)}
 
 
-def parts(**values):
-    return {name: (value, value, value) for name, value in values.items()}
+def host_parts(run):
+    # Waits are summed over fragments, which may wait at the same time.
+    waits = min(run["host_waited_ms"], run["execution_ms"])
+    return {"planning": run["planning_ms"], "works": run["execution_ms"] - waits, "waits": waits}
+
+
+def device_parts(run):
+    fragments = run["device_cpu_ms"]
+    # The whole process has served pages too.
+    serving = max(run["device_process_cpu_ms"] - fragments, 0.0) if "device_process_cpu_ms" in run else 0.0
+    return {"fragments": fragments, "serving": serving, "stalled": run["devices_stalled_ms"]}

@@ -6,16 +6,17 @@ import io
 import contextlib
 import json
 import tempfile
-import xml.etree.ElementTree as xml
 from pathlib import Path
 
-from . import experiments, figures, places, replay, report, results, svg, ways
+from plots import describe
+
+from . import experiments, figures, places, replay, report, results, ways
 
 
 def run():
     tests = [intervals_hold_the_median, a_regression_is_wholly_above, rows_compare_in_any_order, verdicts, splits_sort,
              results_resume, a_torn_line_is_made_again, explain_is_read, a_matrix_goes_on_where_it_was,
-             pictures_are_well_formed,
+             pictures_are_described,
              a_report_says_what_was_measured, rules_are_replayed]
     for test in tests:
         with tempfile.TemporaryDirectory(prefix="cleave-bench-ndp-") as folder:
@@ -184,20 +185,12 @@ def a_matrix_goes_on_where_it_was(folder):
           [8, 8, 1, 1, 7, 7])
 
 
-def pictures_are_well_formed(_):
-    cell = {("a<b", "h0"): ("better1", "1.2x", True, 'says "so" & <more>')}
-    heat = svg.heat_map("A & B", ["a<b", "c"], ["h0", "ndp"], lambda row, column: cell.get((row, column)), report.HEAT)
-    rects = [shape for shape in xml.fromstring(heat).iter() if shape.tag.endswith("rect")]
-    equal(sorted(shape.get("class") for shape in rects if shape.get("class") in ("better1", "best")),
-          ["best", "better1", "better1"])
-    bars = svg.bars("Bars", [("q", {"x": (50.0, 40.0, 60.0), "y": "time-out"})], ["x", "y"])
-    drawn = [shape for shape in xml.fromstring(bars).iter() if shape.get("class") == "s0"]
-    # 50 of a scale that ends at 60, over 220 pixels.
-    equal(drawn[0].get("height"), f"{220 * 50 / 60:.1f}")
-    stacked = svg.bars("Stack", [("q", report.parts(a=30.0, b=30.0))], ["a", "b"], stacked=True)
-    parts = [shape for shape in xml.fromstring(stacked).iter() if shape.get("class") in ("s0", "s1")]
-    equal(float(parts[1].get("y")) + float(parts[1].get("height")), float(parts[0].get("y")))
-    equal([svg.nice_ceiling(value) for value in (60, 61, 0.9, 1000)], [60, 80, 1.0, 1000])
+def pictures_are_described(_):
+    cell = {("a", "h0"): ("better1", "1.2x", True, "faster")}
+    cells = describe.cells("A", ["a", "c"], ["h0", "ndp"], lambda row, column: cell.get((row, column)), report.HEAT)
+    equal([(one["row"], one["column"], one["framed"]) for one in cells["cells"]], [("a", "h0", True)])
+    bars = describe.bars("Bars", [("q", {"x": (50.0, 40.0, 60.0), "y": "time-out"}, (45.0, 55.0))], ["x", "y"], "ms")
+    equal(bars["groups"], [{"label": "q", "values": {"x": [50.0, 40.0, 60.0], "y": "time-out"}, "sum": [45.0, 55.0]}])
 
 
 def a_report_says_what_was_measured(folder):
@@ -212,7 +205,7 @@ def a_report_says_what_was_measured(folder):
           (round(400 / 110, 3), round(300 / 110, 3)))
     # Faster with other rows is no success, nor is a time-out: one of three splits.
     equal(round(judged["cells_par_or_better_share"], 3), 0.333)
-    equal({path.name.split("-0.1-")[0] for path in folder.glob("*.svg")},
+    equal({path.name.split("-0.1-")[0] for path in folder.glob("*.json") if path.name != "summary.json"},
           {"matrix", "quality", "stacks", "two-tables", "timeline-host", "timeline-device"})
     # Where `auto` was ended by its time-out, it is neither near the best nor on par, and it is a regression.
     store = results.Results(folder)
@@ -225,8 +218,8 @@ def a_report_says_what_was_measured(folder):
     judged = json.loads((folder / "summary.json").read_text())[0]["judged"]
     equal([judged[name] for name in ("auto_near_best_share", "auto_par_or_better_share", "regressions", "auto_failed")],
           [0.0, 0.0, ["1a"], {"1a": "time-out"}])
-    for path in folder.glob("*.svg"):
-        xml.fromstring(path.read_text())
+    for path in folder.glob("matrix-*.json"):
+        equal(describe.load(path)["y"], "JOB query")
     with open(folder / "measurements.csv") as file:
         equal(len(list(csv.DictReader(file))), len(results.Results(folder).records))
 

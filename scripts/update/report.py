@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import bench
-from ndp import svg
+from plots import describe
 
 from . import timelines
 from .run import said
@@ -333,7 +333,7 @@ def written(value, kind):
 
 
 def pictures(view):
-    """{name of the file: picture}."""
+    """{name of the file without its suffix: description of the picture}."""
     kind, *rest = view.spec.picture
     stem = f"{view.study.prefix}-{view.name}-{re.sub(r'[^a-z0-9]+', '-', view.run['timing'].lower()).strip('-')}"
     title = f"{view.spec.title} ({view.run['timing']})"
@@ -343,13 +343,12 @@ def pictures(view):
                                        for way in view.ways if view.values(case, way, (name,))})
                   for case in view.cases]
         groups = [(label, found) for label, found in groups if found]
-        return {f"{stem}.svg": svg.bars(title, groups, view.ways, unit)} if groups else {}
+        return {stem: describe.bars(title, groups, view.ways, unit, ", ".join(varied(view)))} if groups else {}
     if kind == "curves":
         name, unit, over = rest
         series = [(way, [(case[over], timelines.spread(values.values())) for case in view.cases
                          if (values := view.values(case, way, (name,)))]) for way in view.ways]
-        notes = ["Both scales are logarithmic. Upright: the least and the largest of the rounds."]
-        return {f"{stem}.svg": svg.curves(title, series, over, unit, notes)}
+        return {stem: describe.curves(title, series, over, unit, ["Upright: the least and the largest of the rounds."])}
     found = {}
     for number in range(0, len(view.cases), math.ceil(len(view.cases) / PICTURES_MAX)):
         case = view.cases[number]
@@ -368,14 +367,29 @@ def pictures_over_time(view, case, stem, title, unit):
             if not rounds:
                 continue
             record = middle_round(rounds)
-            width = record["slices"][1][0] if len(record["slices"]) > 1 else 0
-            series.append((way, [(part[0] + width, of(part)) for part in record["slices"]]))
+            series.append((way, over_rounds(record, rounds.values(), of)))
             marks += [(f"{way}: {moment}", at, len(series) - 1) for moment, at in record["marks"].items()
                       if moment != "over"]
-        if not name or any(y for _, points in series for _, y in points):
-            notes = ["The round with the median time of each way. Upright: when the update began and ended."]
-            found[f"{stem}{name}.svg"] = svg.lines(f"{title}: {said(case)}", series, shown, marks, notes)
+        if not name or any(point[1] for _, points in series for point in points):
+            notes = ["The round with the median time of each way; shaded: between the least and the largest of all "
+                     "rounds. Upright: when the update began and ended."]
+            found[f"{stem}{name}"] = describe.lines(f"{title}: {said(case)}", series, shown, marks, notes)
     return found
+
+
+def over_rounds(record, rounds, of):
+    """[(end of the slice, its figure in `record`, the least, the largest)]; without the last two if the other rounds
+    have other slices."""
+    def width(one):
+        return one["slices"][1][0] if len(one["slices"]) > 1 else 0
+
+    alike = [one["slices"] for one in rounds if width(one) == width(record)]
+    points = []
+    for number, part in enumerate(record["slices"]):
+        figures = [of(slices[number]) for slices in alike if len(slices) > number]
+        spread = (min(figures), max(figures)) if len(alike) > 1 else ()
+        points.append((part[0] + width(record), of(part), *spread))
+    return points
 
 
 def middle_round(rounds):
@@ -383,11 +397,15 @@ def middle_round(rounds):
     return ordered[(len(ordered) - 1) // 2]
 
 
+def varied(view):
+    """The parts of a case that are not the same in all; all of them if there is but one case."""
+    names = list(dict.fromkeys(name for case in view.cases for name in case))
+    return [name for name in names if len({str(case.get(name)) for case in view.cases}) > 1] or names
+
+
 def short(view, case):
     """A case without what is the same in all."""
-    varied = {name: value for name, value in case.items()
-              if len({str(other.get(name)) for other in view.cases}) > 1}
-    return ", ".join(case_text(name, value) for name, value in (varied or case).items())
+    return ", ".join(case_text(name, case[name]) for name in varied(view) if name in case)
 
 
 def section(name, found, folder, study=UPDATES):
@@ -397,7 +415,7 @@ def section(name, found, folder, study=UPDATES):
         view = View(name, run, study)
         parts.append(wrapped(view.caption()))
         parts.append(table(view))
-        parts += [f"![{view.spec.title}, {view.run['timing']}]({folder}/{file})" for file in pictures(view)]
+        parts += [f"![{view.spec.title}, {view.run['timing']}]({folder}/{name}.svg)" for name in pictures(view)]
     return "\n\n".join(parts)
 
 
@@ -413,22 +431,22 @@ def write(folder, docs=None, study=UPDATES):
     by_name = {}
     for name, run in chosen:
         by_name.setdefault(name, []).append(run)
-    beside = docs.parent / "experiments" if docs else folder
+    beside = docs.parent / "experiments" if docs else folder / "pictures"
     beside.mkdir(parents=True, exist_ok=True)
     for name, found in by_name.items():
         for run in found:
             for file, picture in pictures(View(name, run, study)).items():
-                (beside / file).write_text(picture)
+                describe.save(beside, file, picture)
     if docs:
         text = docs.read_text()
         for name, found in by_name.items():
             text = filled(text, name, section(name, found, "experiments", study))
         docs.write_text(text)
         print(f"filled {docs}")
-    summary = "\n\n".join(f"## {study.specs[name].title}\n\n{section(name, found, '.', study)}"
+    summary = "\n\n".join(f"## {study.specs[name].title}\n\n{section(name, found, 'pictures', study)}"
                           for name, found in by_name.items())
     (folder / "summary.md").write_text(summary + "\n")
-    print(f"wrote {folder.name}/summary.md and {len(list(beside.glob(f'{study.prefix}-*.svg')))} pictures")
+    print(f"wrote {folder.name}/summary.md; scripts/plots.py --from …/{beside.name} draws the pictures")
 
 
 def filled(page, name, text):

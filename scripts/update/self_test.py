@@ -7,8 +7,9 @@ import random
 import tempfile
 import threading
 import time
-import xml.etree.ElementTree as xml
 from pathlib import Path
+
+from plots import describe
 
 from . import beside, log_end, report, tables, timelines, workloads
 from .traffic import Operation
@@ -19,7 +20,7 @@ def run():
              conditions_count_their_rows, rows_have_their_size, a_zipf_has_the_shares_of_its_formula,
              keys_in_common_are_as_many_as_asked_for, arrivals_come_at_their_rate, the_end_of_a_log_is_found,
              a_lost_change_is_found, tables_hold_medians_and_ratios,
-             a_page_is_filled_between_its_marks, pictures_are_well_formed]
+             a_page_is_filled_between_its_marks, pictures_are_described]
     for test in tests:
         test()
     print(f"bench_update: {len(tests)} tests passed")
@@ -227,20 +228,16 @@ def a_page_is_filled_between_its_marks():
     raise AssertionError("a page without the marks was filled")
 
 
-def pictures_are_well_formed():
+def pictures_are_described():
     run = made_up()
     bars = report.pictures(report.View("selectivity", run))
     lines = report.pictures(report.View("mixed", run))
-    equal([*bars, *lines], ["updates-selectivity-unthrottled.svg", "updates-mixed-unthrottled-1.svg",
-                            "updates-mixed-unthrottled-1-aborts.svg"])
-    shapes = [shape for shape in xml.fromstring(lines["updates-mixed-unthrottled-1.svg"]).iter()
-              if shape.tag.endswith("polyline")]
-    equal(len(shapes), 3)
-    # Three slices, drawn where they end: 15, 12 and 14 operations of a scale that ends at 15.
-    points = [tuple(map(float, point.split(","))) for point in shapes[0].get("points").split()]
-    equal([round(284 - y, 1) for _, y in points], [220.0, 176.0, 205.3])
-    for picture in bars.values():
-        xml.fromstring(picture)
+    equal([*bars, *lines], ["updates-selectivity-unthrottled", "updates-mixed-unthrottled-1",
+                            "updates-mixed-unthrottled-1-aborts"])
+    series = lines["updates-mixed-unthrottled-1"]["series"]
+    equal(len(series), 3)
+    # Three slices, at their ends: operations of the middle round, the least and the most of all.
+    equal([point[:2] for point in series[0]["points"]], [[0.5, 15], [1.0, 12], [1.5, 14]])
     with tempfile.TemporaryDirectory(prefix="cleave-bench-update-") as folder:
         folder = Path(folder)
         (folder / "run.json").write_text(json.dumps(run))
@@ -248,7 +245,7 @@ def pictures_are_well_formed():
             report.write(folder)
         if "### " in (folder / "summary.md").read_text():
             raise AssertionError("sections are one below the page's title")
-        equal(sorted(path.name for path in folder.glob("*.svg")), sorted([*bars, *lines]))
+        equal(sorted(path.stem for path in (folder / "pictures").glob("*.json")), sorted([*bars, *lines]))
 
 
 def check_measured(folder, experiments, study=report.UPDATES):
@@ -264,5 +261,5 @@ def check_measured(folder, experiments, study=report.UPDATES):
                 raise AssertionError(f"{name}: no time in {record}")
     with contextlib.redirect_stdout(io.StringIO()):
         report.write(folder, study=study)
-    for path in folder.glob("*.svg"):
-        xml.fromstring(path.read_text())
+    for path in (folder / "pictures").glob("*.json"):
+        describe.load(path)
