@@ -14,6 +14,7 @@
     batches      four queries one by one, concurrently, and as a batch
     exchange     a join and groups of rows that have to meet, by way of the host and from device to device
     q6           TPC-H's query 6
+    loss         a device is killed, or hangs, while scans and transactions run over mirrored tables
 
 The devices are processes of this machine, or on the testbed (`--place`). Runs of all ways alternate; a ratio is the
 median of the rounds' ratios. Needs `cargo build --release` (or CLEAVE_BINARY), and psycopg, which it installs into
@@ -31,13 +32,13 @@ from pathlib import Path
 import bench
 import servers
 import testbed
-from cord import exchanged, places, repeated, report, run, scans, self_test
+from cord import exchanged, loss, places, repeated, report, run, scans, self_test
 from update import report as update_report
 from update import self_test as update_self_test
 
 EXPERIMENTS = {"selectivity": scans.selectivity, "devices": scans.devices, "uneven": scans.uneven,
                "history": repeated.history, "batches": repeated.batches, "exchange": exchanged.exchange,
-               "q6": scans.q6}
+               "q6": scans.q6, "loss": loss.loss}
 # What --quick changes.
 QUICK = {"rows": 20_000, "scale": 0.01, "rounds": 1}
 

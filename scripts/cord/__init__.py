@@ -9,6 +9,7 @@ is that of `scripts/update`: the server, counters of both sides, rounds that int
     run         one measurement: what a run of update's has, over several devices
     scans       experiments of one query alone: selectivity, devices, uneven, q6
     repeated    experiments of several queries: history, batches
+    loss        experiment of a device that is lost: loss
     report      how the experiments are shown
     self_test   checks of the pure parts
 """

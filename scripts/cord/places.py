@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import time
 from pathlib import Path
 
@@ -93,7 +94,11 @@ class Place:
             time.sleep(0.1)
 
     def kill(self):
-        raise AssertionError("no experiment kills these devices")
+        raise AssertionError("no experiment kills all of these devices")
+
+    def lose(self, name, is_hanging=False):
+        """Kills the process of one device, or stops it, so that it hangs; where each device is a process."""
+        os.kill(self.process_of(name), signal.SIGSTOP if is_hanging else signal.SIGKILL)
 
 
 def stray_threads(process):
@@ -122,7 +127,7 @@ class Remote(Place):
                  if options.cpu else ""]
         self.timing = "capped at " + ", ".join(filter(None, parts)) if any(parts) else "unthrottled"
         self.timing += ", engines" if options.engines else ""
-        self.running, self.members, self.lock = [], {}, None
+        self.running, self.members, self.lock = {}, {}, None
         testbed.check_possible(self.limits())
 
     def start(self, folder):
@@ -142,7 +147,7 @@ class Remote(Place):
             self.credentials = testbed.make_credentials(folder, ["127.0.0.1"])
             for names, node in self.programs():
                 members = [self.members[name] for name in names]
-                self.running.append(testbed.start_cleaved(limits.device, members, self.credentials, node))
+                self.running[names[0]] = testbed.start_cleaved(limits.device, members, self.credentials, node)
         except BaseException:
             self.stop()
             raise
@@ -187,7 +192,18 @@ class Remote(Place):
         return int(member.file("port").read_text())
 
     def processes(self):
-        return [process.pid for process in self.running]
+        return [process.pid for process in self.running.values()]
+
+    def process_of(self, name):
+        return self.running[name].pid
+
+    def bring_back(self, name):
+        """Starts a device that was lost, with its media and at its port."""
+        servers.stop(self.running[name], signal.SIGKILL)
+        member = self.members[name]
+        # It was given a port, and the database remembers it.
+        member.listen = f"127.0.0.1:{self.port(member)}"
+        self.running[name] = testbed.start_cleaved(self.limits().device, [member], self.credentials)
 
     def link_bytes(self):
         """(to the host, to the devices) since the connections were made, or None where no counter sees them."""
@@ -195,9 +211,9 @@ class Remote(Place):
         return tuple(map(sum, zip(*found))) if all(found) else None
 
     def stop(self):
-        for process in self.running:
+        for process in self.running.values():
             servers.stop(process)
-        self.running = []
+        self.running = {}
         if self.lock:
             testbed.remove_run(str(os.getpid()))
             self.lock.close()
@@ -222,8 +238,8 @@ class Testbed(Place):
     def start(self, _folder):
         if "CLEAVE_TESTBED_DIR" not in os.environ:
             raise AssertionError("not in the testbed's namespace: start with `--place testbed`")
-        folder = Path(os.environ["CLEAVE_TESTBED_DIR"])
-        media = {str(path) for path in folder.glob("pages*.media")}
+        self.folder, self.restarted = Path(os.environ["CLEAVE_TESTBED_DIR"]), {}
+        media = {str(path) for path in self.folder.glob("pages*.media")}
         self.found = [int(place.name) for place in Path("/proc").glob("[0-9]*")
                       if media & set(update_places.command_line(place))]
 
@@ -238,6 +254,41 @@ class Testbed(Place):
     def processes(self):
         return self.found
 
+    def process_of(self, name):
+        media = str(self.member(name).file("pages", ".media"))
+        [found] = [process for process in self.found
+                   if media in update_places.command_line(Path("/proc") / str(process))]
+        return found
+
+    def member(self, name):
+        """A device as the testbed has made it; its place among all gives its files."""
+        number = self.topology.devices.index(name)
+        return testbed.Device(self.folder, f"-{number + 1}" if number else "", self.addresses()[name][0],
+                              cores=self.options.cores, memory=self.options.fragment_memory)
+
+    def lose(self, name, is_hanging=False):
+        process = self.process_of(name)
+        member = self.member(name)
+        # What goes with the process.
+        member.cgroups = update_places.testbed_groups(process)
+        namespace = testbed.tool("ip", "netns", "identify", process).strip()
+        self.lost = process, member, namespace
+        super().lose(name, is_hanging)
+
+    def bring_back(self, _name):
+        """Starts a device that was lost, with its media, at its port, and with its limits."""
+        process, member, namespace = self.lost
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+        credentials = testbed.make_credentials(self.folder, [])
+        self.found.remove(process)
+        if before := self.restarted.pop(process, None):
+            before.wait(servers.PATIENCE_SECONDS)
+        again = testbed.start_cleaved(bench.CLEAVE, [member], credentials, None,
+                                      testbed.in_namespace(namespace, []))
+        self.restarted[again.pid] = again
+        self.found.append(again.pid)
+
     def link_bytes(self):
         # The only ways out of this namespace; clients and server talk over its loopback.
         return counters.interface_traffic("cleave")
@@ -248,4 +299,5 @@ class Testbed(Place):
         testbed.set_cpu(update_places.host_group(), share)
 
     def stop(self):
-        pass
+        for process in self.restarted.values():
+            servers.stop(process)

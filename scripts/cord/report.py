@@ -33,6 +33,13 @@ SPECS = {
     "exchange": Spec("A join and groups of rows that have to meet", (SECONDS, *STATEMENT),
                      (Ratio("seconds", (ways.BY_HOST,), "over by way of the host", True),), ("bars", "seconds", "s")),
     "q6": Spec("TPC-H's query 6", (SECONDS, *STATEMENT), PEERS, ("bars", "seconds", "s")),
+    "loss": Spec("A lost device of mirrors",
+                 (figure("seconds", "back after", "s"), figure("is_back", "rounds in which it is back", "share of all"),
+                  figure("per_second_before", "a second before", "number"), figure("kept", "kept after", "share"),
+                  figure("longest_s", "longest pause", "s"), figure("failed", "failed, all rounds", "sum"),
+                  figure("retried", "to be retried, all rounds", "sum"),
+                  figure("rows_missing", "rows missing, all rounds", "sum")), (),
+                 ("lines", "operations a second", "when the device was lost")),
 }
 CORD = Study(SPECS, "cord", {"rows": "rows", "TPC-H scale": "scale", "host's buffers": "buffers",
                              "devices": "devices", "nodes": "nodes", "threads a device": "cores"}, bench.WORK / "cord")

@@ -1,19 +1,20 @@
-"""Checks of the pure parts: devices of nodes, fresh conditions, sets of queries, uneven parts, ratios, curves."""
+"""Checks of the pure parts: devices of nodes, fresh conditions, sets of queries, uneven parts, ratios, curves, and what
+is counted of a loss."""
 
 import itertools
 import re
 
 from update import report as update_report
-from update.self_test import equal
+from update.self_test import equal, read, update
 
-from . import conditions, report, scans, tables
+from . import conditions, loss, report, scans, tables
 from .topology import Topology
 
 
 def run():
     tests = [nodes_have_their_devices, a_condition_implies_no_earlier_one, pairs_have_their_grades,
              sets_share_what_they_should, parts_are_found_by_their_counts, a_fetched_query_is_the_same_one,
-             speed_ups_have_their_base, curves_are_described]
+             speed_ups_have_their_base, curves_are_described, throughput_is_back_when_it_lasts, lost_rows_are_counted]
     for test in tests:
         test()
     print(f"bench_cord: {len(tests)} tests passed")
@@ -130,3 +131,55 @@ def curves_are_described():
     [(name, picture)] = update_report.pictures(update_report.View("selectivity", made_up(), report.CORD)).items()
     equal((name, picture["kind"], picture["x"]), ("cord-selectivity-unthrottled", "curves", "selected"))
     equal([at for at, _ in picture["series"][0]["points"]], [0.000004, 0.01, 0.94])
+
+
+def throughput_is_back_when_it_lasts():
+    equal(loss.spread([["d1", "d2"], ["d3"]]), ["d1", "d3", "d2"])
+    # Ten a second before; then a burst, nothing for a second, and eight a second from 1.5 s on.
+    before = [read(at / 10 + 0.05) for at in range(20)]
+    burst = [read(2.0 + at / 50 + 0.001) for at in range(10)]
+    after = [read(3.5 + at / 8 + 0.01) for at in range(20)]
+    operations = before + burst + after
+    base = loss.windows(operations, 0, 2)
+    equal((min(base), max(base), len(base)), (10, 10, 16))
+    found = loss.windows(operations, 2, 6)
+    # The first 500 ms are full, and those after them empty.
+    equal((found[0], found[5]), (20, 0))
+    equal(round(loss.back_seconds(found, 10), 1), 1.9)
+    equal(loss.back_seconds(loss.windows(operations, 2, 3), 10), None)
+    equal(round(loss.longest_pause(operations, 2, 6), 2), 1.33)
+    figures = loss.figures_of([Made(operations)], 0, 2, 6)
+    equal((round(figures["seconds"], 1), figures["is_back"], figures["marks"]), (1.9, 1.0, {"loss": 2}))
+    never = loss.figures_of([Made([update(at / 10 + 0.05) for at in range(20)])], 0, 2, 6)
+    equal((never["seconds"], never["is_back"], never["longest_s"]), (4, 0.0, 4))
+
+
+class Made:
+    """A client whose operations are made up."""
+
+    failed = retried = 0
+
+    def __init__(self, operations):
+        self.operations = operations
+
+
+def lost_rows_are_counted():
+    class Server:
+        entries, total = [(0, 0), (0, 1), (1, 0)], 3
+
+        def say(self, query):
+            return [(self.total,)] if "counters" in query else self.entries
+
+    server = Server()
+    clients = [loss.Changing(server, None, number) for number in (0, 1)]
+    clients[0].committed, clients[1].committed = {0, 1}, {0}
+    equal(loss.missing(server, clients), 0)
+    # One that was acknowledged and is not there; then one that was not made; then a part of one.
+    clients[1].committed.add(1)
+    equal(loss.missing(server, clients), 1)
+    clients[1].committed = set()
+    equal(loss.missing(server, clients), 1)
+    clients[1].uncertain = {0, 7}
+    equal(loss.missing(server, clients), 0)
+    server.total = 2
+    equal(loss.missing(server, clients), 1)

@@ -52,6 +52,8 @@ HISTORY = [Way(f"history {value}", settings=ON_DEVICES | {"filter_history": valu
 # Experiment `batches`.
 IN_TURN, TOGETHER, BATCH = "one by one", "concurrently", "batch"
 BATCHES = [Way(name, settings=ON_DEVICES) for name in (IN_TURN, TOGETHER, BATCH)]
+# Experiment `loss`, where what a device does not do others may.
+LOSS = [Way("devices", settings={"split": "h0"} | WITHOUT_HISTORY), Way("auto", settings=dict(WITHOUT_HISTORY))]
 # Experiment `exchange`. A device's memory for a fragment is a half of what it has for all of them.
 BY_HOST = "by way of the host"
 MEETING = {"stealing": "off", "device_memory": "128MB"} | WITHOUT_HISTORY

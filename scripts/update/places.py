@@ -162,13 +162,21 @@ class Testbed(Embedded):
 
 def host_group():
     """The control group of this process that holds its quota."""
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
+    if found := testbed_groups("self"):
+        return found[0]
+    raise AssertionError("this process has no quota")
+
+
+def testbed_groups(process):
+    """The control groups of the testbed that a process is in."""
+    found = []
+    for line in Path(f"/proc/{process}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if path.startswith(f"/{testbed.NAME}"):
             # The namespace has a /sys of its own, without the groups; the process that made the testbed sees them.
-            maker = path.removeprefix(f"/{testbed.NAME}").removesuffix("-host")
-            return Path(f"/proc/{maker}/root{testbed.CGROUPS}") / controllers / path[1:]
-    raise AssertionError("this process has no quota")
+            maker = path.removeprefix(f"/{testbed.NAME}").partition("-")[0]
+            found.append(Path(f"/proc/{maker}/root{testbed.CGROUPS}") / controllers / path[1:])
+    return found
 
 
 def command_line(place):

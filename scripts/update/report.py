@@ -25,6 +25,8 @@ WIDTH = 120
 PICTURES_MAX = 4
 # Parts of a case that are shares of the rows.
 SHARES = {"updated", "selected", "in common", "table"}
+# Kinds of figures of which the median of the rounds says little: {kind: (what is shown of the rounds, its kind)}.
+OF_ALL_ROUNDS = {"sum": (sum, "number"), "share of all": (statistics.mean, "share")}
 HOST, EQUAL, POSTGRESQL = "host", "equal", "PostgreSQL"
 
 
@@ -53,8 +55,8 @@ class Ratio(NamedTuple):
 
 @dataclass(frozen=True)
 class Spec:
-    """How an experiment is shown. `picture` is ("bars", figure, unit), ("lines", unit) over time, or ("curves", figure,
-    unit, what in the case the figure is drawn over)."""
+    """How an experiment is shown. `picture` is ("bars", figure, unit), ("lines", unit, what is marked) over time, or
+    ("curves", figure, unit, what in the case the figure is drawn over)."""
 
     title: str
     figures: tuple
@@ -293,6 +295,9 @@ def cell(view, case, way, wanted):
     compared = wanted.names[0] in [view.spec.figures[0].names[0], *[one.figure for one in view.spec.ratios]]
     if compared and len(values) > 1:
         return spread_text(timelines.spread(values), wanted.kind)
+    if wanted.kind in OF_ALL_ROUNDS:
+        gathered, kind = OF_ALL_ROUNDS[wanted.kind]
+        return written(gathered(values), kind)
     return written(statistics.median(values), wanted.kind)
 
 
@@ -352,11 +357,11 @@ def pictures(view):
     found = {}
     for number in range(0, len(view.cases), math.ceil(len(view.cases) / PICTURES_MAX)):
         case = view.cases[number]
-        found |= pictures_over_time(view, case, f"{stem}-{number + 1}", title, rest[0])
+        found |= pictures_over_time(view, case, f"{stem}-{number + 1}", title, *rest)
     return found
 
 
-def pictures_over_time(view, case, stem, title, unit):
+def pictures_over_time(view, case, stem, title, unit, marked="when the update began and ended"):
     """The rate of operations that succeeded, and that of the others if there are any."""
     found = {}
     for name, of, shown in (("", lambda part: part[1] + part[2], unit), ("-aborts", lambda part: part[3],
@@ -372,7 +377,7 @@ def pictures_over_time(view, case, stem, title, unit):
                       if moment != "over"]
         if not name or any(point[1] for _, points in series for point in points):
             notes = ["The round with the median time of each way; shaded: between the least and the largest of all "
-                     "rounds. Upright: when the update began and ended."]
+                     f"rounds. Upright: {marked}."]
             found[f"{stem}{name}"] = describe.lines(f"{title}: {said(case)}", series, shown, marks, notes)
     return found
 
