@@ -146,9 +146,8 @@ async fn build_sides_that_do_not_fit_on_the_host_leave_everything_to_the_device(
     let mut session = database.session();
     run(&mut session, "SET split = h1; SET stealing = always").await;
     // The build side is wide, and comes before anything streams.
-    let sql = "SELECT count(*), sum(a.id), max(b.note) FROM many a JOIN many b ON a.note = b.note";
-    assert_eq!(row(&mut session, sql).await, expected_of_self_join());
-    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
+    assert_eq!(row(&mut session, SELF_JOIN).await, expected_of_self_join());
+    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {SELF_JOIN}")).await.join("\n");
     assert!(plan.contains("  host took nothing: "), "{plan}");
 }
 
@@ -156,22 +155,25 @@ async fn build_sides_that_do_not_fit_on_the_host_leave_everything_to_the_device(
 async fn a_run_that_outgrows_its_memory_is_finished_whoever_has_begun() {
     let outside = tempfile::tempdir().unwrap();
     let (_directory, database, _served, mut session) = two_tables(outside.path()).await;
-    let sql = "SELECT count(*), sum(a.id), max(b.note) FROM many a JOIN many b ON a.note = b.note";
     run(&mut session, "SET split = h1; SET device_memory = '1MB'").await;
     for device_spill in ["0B", "256MB"] {
         for stealing in ["always", "on", "off"] {
             run(&mut session, &format!("SET device_spill = '{device_spill}'")).await;
             run(&mut session, &format!("SET stealing = {stealing}")).await;
             database.buffer_pool().clear();
-            let found = row(&mut session, sql).await;
+            let found = row(&mut session, SELF_JOIN).await;
             assert_eq!(found, expected_of_self_join(), "{device_spill}, stealing {stealing}");
         }
     }
     assert_no_leak(&database);
 }
 
+/// A join whose build side is wide.
+pub(crate) const SELF_JOIN: &str =
+    "SELECT count(*), sum(a.id), max(b.note) FROM many a JOIN many b ON a.note = b.note";
+
 /// Every note occurs once.
-fn expected_of_self_join() -> String {
+pub(crate) fn expected_of_self_join() -> String {
     let count: i64 = 60_000;
     let greatest = (1..=count).map(|v| format!("note {v}{}", "x".repeat((v % 90) as usize))).max();
     format!("{count},{},{}", count * (count + 1) / 2, greatest.unwrap())

@@ -11,14 +11,14 @@ use async_trait::async_trait;
 use cleave_device::{Node, Runtime, RuntimeOptions};
 use cleave_fragment::command::{Command, DeviceError, Execute, Reply};
 use cleave_fragment::link::{DeviceService, SlotSender};
-use cleave_host::{Database, Session};
+use cleave_host::{Database, OpenOptions, Session};
 use cleave_media::Memory;
 use tokio::sync::Notify;
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
 use crate::nodes::analyzed;
-use crate::stealing::{STATEMENTS, fill};
-use crate::support::{assert_no_leak, fresh, run, runtime_options, sorted};
+use crate::stealing::{SELF_JOIN, STATEMENTS, expected_of_self_join, fill};
+use crate::support::{assert_no_leak, embedded, fresh, row, run, runtime_options, sorted};
 
 /// What EXPLAIN ANALYZE says of a run of which the second device has made rows.
 const TAKEN: &str = "  morsels taken by n2:a: ";
@@ -182,6 +182,42 @@ async fn a_lease_comes_back_from_a_device_that_is_lost() {
     tokio::join!(asking, killing);
     // Nobody asks it any more.
     assert_eq!(sorted(&mut session, sql).await, expected);
+    assert_no_leak(&database);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_comes_back_to_a_host_without_memory_is_run_by_its_home() {
+    let two = TwoNodes::new(Manner::Honest, Manner::HoldsLeases).await;
+    let TwoNodes {
+        _directory: directory,
+        _outside,
+        database,
+        session,
+        home: _home,
+        helper,
+        leases,
+    } = two;
+    drop((session, database));
+    let options = OpenOptions::new(embedded()).query_memory_bytes(1 << 20);
+    let database = Database::open(directory.path(), options).await.unwrap();
+    let mut session = database.session();
+    run(&mut session, "SET split = h1; SET stealing = always").await;
+    let expected = expected_of_self_join();
+    let killing = async {
+        leases.begun.notified().await;
+        helper.stop().await;
+    };
+    let asking = async {
+        let mut attempts = 100;
+        while leases.count() == 0 {
+            attempts -= 1;
+            assert!(attempts > 0, "the idle device took nothing");
+            database.buffer_pool().clear();
+            // The build side is too wide for the host.
+            assert_eq!(row(&mut session, SELF_JOIN).await, expected);
+        }
+    };
+    tokio::join!(asking, killing);
     assert_no_leak(&database);
 }
 

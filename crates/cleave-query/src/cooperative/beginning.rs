@@ -35,7 +35,7 @@ use futures::future::{Either, select};
 use super::feeding::{Feeding, OpenFilters};
 use super::figures::{FragmentFigures, HostTimeline};
 use super::fragment_exec::{
-    FragmentExec, FragmentPart, Run, external, is_of_a_copy, never_prepared,
+    FragmentExec, FragmentPart, Run, external, fault, is_of_a_copy, never_prepared,
 };
 use super::given_rows::GivenRows;
 use super::held_rows::HeldRows;
@@ -45,7 +45,8 @@ use super::peers::PeerGrants;
 use super::prepared_fragment::PreparedFragment;
 use super::shared_run::{Failure, Help, SharedRun};
 use super::spill_space::DeviceRun;
-use super::stealing::{Stealing, across_nodes};
+use super::stealing::Stealing;
+use super::stealing::across_nodes::{self, LentRun};
 use crate::select::StatementInput;
 
 /// Where a run takes place.
@@ -311,7 +312,7 @@ impl FragmentExec {
                 let is_of_one_copy = self.is_of_one_copy(part, &error);
                 Ok(Err(Refusal { why: error.to_string(), is_of_one_copy }))
             }
-            Err(error) => Err(self.fault(part, &link, error).await),
+            Err(error) => Err(fault(device, &link, error).await),
         }
     }
 
@@ -452,7 +453,8 @@ impl FragmentExec {
         let device = Arc::clone(&part.device);
         let streamed = (*input, morsels);
         let stealing = Stealing::new(device, link, run, streamed, sharing, partitions);
-        let lent = across_nodes::rows(self, prepared, part, &stealing, &inputs, task);
+        let run = LentRun::new(self, prepared, &stealing, &inputs, task);
+        let lent = across_nodes::rows(&run, part);
         let source = Arc::clone(&stealing);
         let (prepared, context, task) =
             (Arc::clone(prepared), Arc::clone(&self.context), Arc::clone(task));
@@ -463,7 +465,7 @@ impl FragmentExec {
             let over = context.fragment_context_of(&inputs, Some(streamed), rows)?;
             prepared.run_here(over, &task, context.stop())
         };
-        Some((stealing, Arc::new(begin), lent))
+        Some(Help { stealing, begin: Arc::new(begin), lent, run })
     }
 
     /// Runs `part` on the host, without the rows that were `given` out.

@@ -322,7 +322,7 @@ impl FragmentExec {
                         let is_of_one_copy = self.is_of_one_copy(part, &error);
                         let may_be_redone = is_of_one_copy || may_be_redone(&part.device, &error);
                         if !may_be_redone || is_lost && !shared.goes_on_without_device() {
-                            return Err(self.fault(part, &at.link, error).await);
+                            return Err(fault(&part.device, &at.link, error).await);
                         }
                         let given = given.known();
                         let why = match &given {
@@ -427,21 +427,6 @@ impl FragmentExec {
             *run = Run::Over;
         }
     }
-
-    /// The statement's error for one that came over `link`, which is given up where it is lost. By now
-    /// the device may have another, and that one stays.
-    pub(super) async fn fault(
-        &self,
-        part: &FragmentPart,
-        link: &Arc<dyn Link>,
-        error: LinkError,
-    ) -> DataFusionError {
-        if let Some(fault) = error.device_error().and_then(expression_fault) {
-            return fault;
-        }
-        part.device.forget_if_useless(link, &error).await;
-        external(part.device.fault("run a fragment", error))
-    }
 }
 
 impl Pass {
@@ -489,6 +474,20 @@ pub(super) fn is_of_a_copy(error: &LinkError) -> bool {
     let is_cancelled =
         error.device_error().is_some_and(|error| error.cause == DeviceErrorCause::Cancelled);
     is_link_of_one_copy(error) || is_cancelled
+}
+
+/// The statement's error for one of `device` that came over `link`, which is given up where it is lost. By now the
+/// device may have another, and that one stays.
+pub(super) async fn fault(
+    device: &Device,
+    link: &Arc<dyn Link>,
+    error: LinkError,
+) -> DataFusionError {
+    if let Some(fault) = error.device_error().and_then(expression_fault) {
+        return fault;
+    }
+    device.forget_if_useless(link, &error).await;
+    external(device.fault("run a fragment", error))
 }
 
 /// The error as the host's own operators would have given it, where an expression is at fault.

@@ -10,9 +10,10 @@
 //!
 //! Invariant: the host's part ends without error only if all that it has taken was run. An error of it before it has
 //! taken anything for itself (its build sides did not fit, say) leaves everything to the device, and to those of other
-//! nodes, which begin no more leases; if one comes back, the host tries again. A run that outgrew its memory is begun
-//! again with spill space ([`DeviceRun`]) over the same morsels, so only if none of them were taken; from then on none
-//! are.
+//! nodes, which begin no more leases; so does a lack of memory before its first row. What was taken by then, and leases
+//! that come back, the device runs [when its run is over](at_home), and the host tries again if that fails. A run that
+//! outgrew its memory is begun again with spill space ([`DeviceRun`]) over the same morsels, so only if none of them
+//! were taken; from then on none are.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use cleave_fragment::link::LinkError;
 use cleave_fragment::waiting;
 use cleave_media::Stopwatch;
 use datafusion::arrow::array::RecordBatch;
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SendableRecordBatchStream;
 use futures::future::{Either, select};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
@@ -31,13 +32,23 @@ use super::given_rows::GivenRows;
 use super::held_rows::HeldRows;
 use super::spill_space::DeviceRun;
 use super::stealing::Stealing;
-use super::stealing::across_nodes::LentRows;
+use super::stealing::across_nodes::{LentRows, LentRun};
+use super::stealing::at_home;
 
 /// Makes a stream over the morsels that the host takes.
 pub(super) type Begin = Arc<dyn Fn() -> Result<SendableRecordBatchStream> + Send + Sync>;
 
-/// What the host takes, how it runs it, and the rows of what it lends to devices of other nodes.
-pub(super) type Help = (Arc<Stealing>, Begin, Option<LentRows>);
+/// How the host takes part.
+pub(super) struct Help {
+    /// What it takes.
+    pub(super) stealing: Arc<Stealing>,
+    /// Runs it.
+    pub(super) begin: Begin,
+    /// The rows of what it lends to devices of other nodes.
+    pub(super) lent: Option<LentRows>,
+    /// For what it cannot run.
+    pub(super) run: Arc<LentRun>,
+}
 
 /// See the [module](self).
 pub(super) struct SharedRun {
@@ -67,11 +78,17 @@ struct Helper {
     stealing: Arc<Stealing>,
     begin: Begin,
     rows: Option<BoxStream<'static, Result<RecordBatch>>>,
+    /// How many of them were given out.
+    part_row_count: u64,
+    /// They come from the device of the run, which has the memory for them.
+    is_at_home: bool,
+    /// By which they do; None: it has failed.
+    home: Option<Arc<LentRun>>,
     /// By devices of other nodes; None: these take no more.
     lent: Option<LentRows>,
     /// The rows of a lease that is done.
     leased: Option<HeldRows>,
-    /// Rows that the host has made and given out, and those of leases.
+    /// Rows that the host has made and given out, and those that devices have made for it.
     row_count: u64,
     leased_row_count: u64,
     /// Why it has left everything to the device.
@@ -91,7 +108,7 @@ pub(super) enum Failure {
     /// The run failed, on the device or on the way.
     Device(LinkError),
     /// The host's own part did.
-    Host(datafusion::error::DataFusionError),
+    Host(DataFusionError),
     /// No row came, and the host is expected to be done with all of it sooner than the device.
     TooSlow,
 }
@@ -125,12 +142,15 @@ impl SharedRun {
         (given, held): (Option<GivenRows>, Option<HeldRows>),
         clock: Stopwatch,
     ) -> Self {
-        let helper = helper.map(|(stealing, begin, lent)| {
+        let helper = helper.map(|Help { stealing, begin, lent, run }| {
             let rows = Some(rows(Arc::clone(&stealing), Arc::clone(&begin)));
             Helper {
                 stealing,
                 begin,
                 rows,
+                part_row_count: 0,
+                is_at_home: false,
+                home: Some(run),
                 lent,
                 leased: None,
                 row_count: 0,
@@ -242,14 +262,13 @@ impl SharedRun {
                     let Some(helper) = &mut self.helper else { continue };
                     match came {
                         Own::Host(Some(Ok(batch))) => {
-                            helper.row_count += batch.num_rows() as u64;
+                            helper.gives(&batch);
                             return Ok(Some(batch));
                         }
-                        Own::Host(Some(Err(error))) if helper.stealing.own_count() > 0 => {
-                            return Err(Failure::Host(error));
+                        Own::Host(Some(Err(error))) => {
+                            helper.fails(error).map_err(Failure::Host)?
                         }
-                        Own::Host(Some(Err(error))) => helper.gives_up(error.to_string()),
-                        Own::Host(None) => helper.rows = None,
+                        Own::Host(None) => (helper.rows, helper.is_at_home) = (None, false),
                         Own::Lent(None) => helper.lent = None,
                         Own::Lent(rows) => helper.leased = rows,
                     }
@@ -273,13 +292,14 @@ impl SharedRun {
     /// The device's part has failed. If none of its rows were given out, and the host has begun to take part, the host
     /// gets all morsels of the device, and the stream goes on: true.
     pub(super) fn goes_on_without_device(&mut self) -> bool {
-        let Some(helper) = self.helper.as_ref().filter(|_| self.device_rows == 0) else {
+        let Some(helper) = self.helper.as_mut().filter(|_| self.device_rows == 0) else {
             return false;
         };
         if helper.stealing.taken_count() == 0 {
             return false;
         }
         helper.stealing.take_rest();
+        helper.home = None;
         // The host makes these, too.
         self.held = None;
         self.device_is_over = true;
@@ -339,12 +359,36 @@ impl Helper {
         self.rows.is_some() || self.lent.is_some()
     }
 
-    /// It leaves everything to the devices, because of `why`. There are no more leases: nobody could run one that comes
-    /// back.
-    fn gives_up(&mut self, why: String) {
-        self.given_up = Some(why);
+    /// Notes that `batch` is given out, which is of its own rows.
+    fn gives(&mut self, batch: &RecordBatch) {
+        let row_count = batch.num_rows() as u64;
+        self.part_row_count += row_count;
+        match self.is_at_home {
+            true => self.leased_row_count += row_count,
+            false => self.row_count += row_count,
+        }
+    }
+
+    /// Its own part has failed with `error`, and leaves everything to the devices.
+    ///
+    /// # Errors
+    /// `error`, where these cannot do what was taken, or rows of it were given out.
+    fn fails(&mut self, error: DataFusionError) -> Result<()> {
+        let has_given = self.part_row_count > 0;
+        if std::mem::take(&mut self.is_at_home) {
+            // The lease has come back, and the host tries once more.
+            (self.rows, self.home) = (None, None);
+            return if has_given { Err(error) } else { Ok(()) };
+        }
+        let may_be_left = self.home.is_some() && !has_given && is_out_of_memory(&error);
+        if self.stealing.own_count() > 0 && !may_be_left {
+            return Err(error);
+        }
+        self.given_up = Some(error.to_string());
         self.rows = None;
-        self.stealing.leases_no_more();
+        // Nobody but the device of the run could run a lease that comes back.
+        self.stealing.host_has_failed();
+        Ok(())
     }
 
     /// Whether rows of morsels that were taken were given out.
@@ -376,13 +420,13 @@ impl Helper {
     }
 
     /// The same once the device's run is over. Where nothing else is left to do, the host does not wait for leases
-    /// longer than it would take for them itself: what is not done then comes back. It waits if it could not do that.
+    /// longer than it would take for them itself: what is not done then comes back. It waits if nobody could do that.
     async fn next_at_the_end(&mut self) -> Own {
         if self.rows.is_some() {
             return self.next().await;
         }
         match self.stealing.patience() {
-            Some(_) if self.given_up.is_some() => self.next().await,
+            Some(_) if self.given_up.is_some() && self.home.is_none() => self.next().await,
             Some(patience) => {
                 let came = waiting::timeout(patience, self.next()).await;
                 came.unwrap_or(Own::Lent(None))
@@ -391,14 +435,25 @@ impl Helper {
         }
     }
 
-    /// Runs morsels that were taken and given to no reader, if there are any.
+    /// Runs morsels that were taken and given to no reader, if there are any: itself, or by the device of the run where
+    /// it could not.
     fn begins_again(&mut self) -> bool {
+        self.part_row_count = 0;
+        if let Some(home) = self.home.as_ref().filter(|_| self.given_up.is_some()) {
+            self.rows = at_home::rows(home);
+            self.is_at_home = self.rows.is_some();
+            return self.is_at_home;
+        }
         let begins = self.stealing.has_leftover();
         if begins {
             self.rows = Some(rows(Arc::clone(&self.stealing), Arc::clone(&self.begin)));
         }
         begins
     }
+}
+
+fn is_out_of_memory(error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
 
 /// What `begin` makes, once it pays.

@@ -14,7 +14,8 @@
 //!    ([`PeerGrants`]).
 //! 3. Its rows are held until the run has ended, and count from then on. Until then the lease can come back: because
 //!    the device refuses it, is lost, has more rows than are held, or is what everything waits for
-//!    ([`Stealing::patience`]). The host's own partitions run it then.
+//!    ([`Stealing::patience`]). The host's own partitions run it then, or the [home](super::at_home) itself where the
+//!    host lacks the memory.
 //!
 //! Invariant (rule 11): of a lease either all rows are given out, or none and it came back. It comes back by being
 //! dropped ([`Leased`]), so that nothing that ends a run of another device forgets it. Filters that tighten later are
@@ -26,12 +27,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cleave_engine::device::Device;
-use cleave_fragment::command::{RunReport, RunState};
+use cleave_fragment::command::{Execute, RunReport, RunState};
 use cleave_fragment::{Morsel, build_id, waiting};
 use cleave_media::Stopwatch;
 use cleave_plan::pace::Step;
 use cleave_plan::pace::leases::{LeaseBytes, LeaseCost, LeasePace};
 use cleave_plan::split::When;
+use datafusion::error::Result;
 use datafusion::execution::TaskContext;
 use futures::stream::{self, BoxStream, StreamExt};
 
@@ -54,12 +56,11 @@ const BUSY_PAUSE: Duration = Duration::from_millis(10);
 pub(in crate::cooperative) type LentRows = BoxStream<'static, HeldRows>;
 
 /// A run of which leases are taken, and what those need.
-struct LentRun {
+pub(in crate::cooperative) struct LentRun {
     /// Runs the fragment; what it has begun is its own.
-    node: FragmentExec,
-    prepared: Arc<PreparedFragment>,
-    home: Arc<Device>,
-    stealing: Arc<Stealing>,
+    pub(super) node: FragmentExec,
+    pub(super) prepared: Arc<PreparedFragment>,
+    pub(super) stealing: Arc<Stealing>,
     /// The last one streams.
     inputs: Vec<(u32, StatementInput)>,
     task: Arc<TaskContext>,
@@ -72,24 +73,16 @@ struct Taker {
     pace: LeasePace,
 }
 
-/// Morsels that a device of another node has. They come back where this is dropped.
-struct Leased {
+/// Morsels that a device has on behalf of the host. They come back where this is dropped.
+pub(super) struct Leased {
     stealing: Arc<Stealing>,
     places: Vec<u32>,
 }
 
-/// The rows of leases of the run that `stealing` takes morsels of, which `node` began over `inputs` of `part`. None: no
-/// device of another node could take any.
-pub(in crate::cooperative) fn rows(
-    node: &FragmentExec,
-    prepared: &Arc<PreparedFragment>,
-    part: &FragmentPart,
-    stealing: &Arc<Stealing>,
-    inputs: &[(u32, StatementInput)],
-    task: &Arc<TaskContext>,
-) -> Option<LentRows> {
-    let home = &part.device;
-    let mut takers = node.context.database().devices();
+/// The rows of leases of `run`, which is of `part`. None: no device of another node could take any.
+pub(in crate::cooperative) fn rows(run: &Arc<LentRun>, part: &FragmentPart) -> Option<LentRows> {
+    let (home, _) = run.stealing.home();
+    let mut takers = run.node.context.database().devices();
     takers.retain(|taker| {
         let is_ready = taker.is_connected() && !taker.owes_answer();
         taker.id() != home.id() && is_ready && home.is_reachable_by(taker)
@@ -98,20 +91,10 @@ pub(in crate::cooperative) fn rows(
         return None;
     }
     // Not always the same ones.
-    let first = stealing.run.run.run % takers.len() as u64;
+    let first = run.stealing.run.run.run % takers.len() as u64;
     takers.rotate_left(usize::try_from(first).unwrap_or_default());
     takers.truncate(TAKERS_MAX);
-    let (number, fragment) = (node.number, node.fragment.clone());
-    let own = FragmentExec::new(number, fragment, node.parts.to_vec(), Arc::clone(&node.context));
-    let run = Arc::new(LentRun {
-        node: own,
-        prepared: Arc::clone(prepared),
-        home: Arc::clone(home),
-        stealing: Arc::clone(stealing),
-        inputs: inputs.to_vec(),
-        task: Arc::clone(task),
-    });
-    let each = takers.into_iter().map(|taker| rows_by(Arc::clone(&run), taker));
+    let each = takers.into_iter().map(|taker| rows_by(Arc::clone(run), taker));
     Some(stream::select_all(each).boxed())
 }
 
@@ -132,7 +115,7 @@ impl Taker {
     /// None: the device cannot run the fragment, is of the node, or nothing tells what a lease costs it.
     async fn new(run: Arc<LentRun>, device: Arc<Device>) -> Option<Self> {
         let identity = device.identity().await.ok()?;
-        if identity.build != build_id() || is_of_one_node(&run.home, &device).await {
+        if identity.build != build_id() || is_of_one_node(run.stealing.home().0, &device).await {
             return None;
         }
         let cost = match run.node.context.settings().stealing {
@@ -209,31 +192,17 @@ impl Taker {
     /// Why there are none: the device refuses the lease, or is lost. What is wrong with an expression, the host finds
     /// out when it runs the lease itself.
     async fn rows_of(&self, lease: &Leased) -> Result<(HeldRows, Option<RunReport>), String> {
-        let LentRun { node, prepared, inputs, task, .. } = &*self.run;
-        let mut morsels: Vec<Vec<Morsel>> =
-            inputs.iter().map(|(_, input)| input.input.morsels()).collect();
-        if let Some(streamed) = morsels.last_mut() {
-            *streamed = lease.morsels();
-        }
-        let asked = (inputs.as_slice(), morsels);
-        let request = node.request(prepared, &self.device, asked, task).await;
-        let mut request = request.map_err(|error| error.to_string())?;
-        request.fed = Vec::new();
-        let grants = PeerGrants::give(&node.context, &self.device, inputs, &mut request).await;
+        let request = self.run.request(&self.device, lease).await;
+        let request = request.map_err(|error| error.to_string())?;
         let link = self.device.link().await.map_err(|error| error.to_string())?;
-        let plan = (&prepared.plan, 0);
-        let mut held = HeldRows::new(HELD_MAX, task.memory_pool());
-        let failed = match DeviceRun::begin(&self.device, &link, (request, grants), plan).await {
+        let plan = (&self.run.prepared.plan, 0);
+        let mut held = HeldRows::new(HELD_MAX, self.run.task.memory_pool());
+        let failed = match DeviceRun::begin(&self.device, &link, request, plan).await {
             Err(error) => error,
             Ok(mut run) => loop {
                 match run.next().await {
                     Ok(Some(batch)) => held.push(batch),
-                    Ok(None) => {
-                        let kept = |report: &&RunReport| report.kept as usize;
-                        let report = run.report().filter(|report| kept(report) == lease.count());
-                        let report = report.ok_or("its run has not done all of it")?;
-                        return Ok((held, Some(report.clone())));
-                    }
+                    Ok(None) => return Ok((held, Some(lease.report_of(&run)?))),
                     Err(error) => break error,
                 }
                 if held.is_released() {
@@ -247,6 +216,44 @@ impl Taker {
 }
 
 impl LentRun {
+    /// The run that `stealing` takes morsels of, which `node` began over `inputs`.
+    pub(in crate::cooperative) fn new(
+        node: &FragmentExec,
+        prepared: &Arc<PreparedFragment>,
+        stealing: &Arc<Stealing>,
+        inputs: &[(u32, StatementInput)],
+        task: &Arc<TaskContext>,
+    ) -> Arc<Self> {
+        let (number, fragment) = (node.number, node.fragment.clone());
+        let parts = node.parts.to_vec();
+        Arc::new(Self {
+            node: FragmentExec::new(number, fragment, parts, Arc::clone(&node.context)),
+            prepared: Arc::clone(prepared),
+            stealing: Arc::clone(stealing),
+            inputs: inputs.to_vec(),
+            task: Arc::clone(task),
+        })
+    }
+
+    /// The command by which `device` runs `lease`, and what other devices let it have for that.
+    pub(super) async fn request(
+        &self,
+        device: &Device,
+        lease: &Leased,
+    ) -> Result<(Execute, PeerGrants)> {
+        let Self { node, prepared, inputs, task, .. } = self;
+        let mut morsels: Vec<Vec<Morsel>> =
+            inputs.iter().map(|(_, input)| input.input.morsels()).collect();
+        if let Some(streamed) = morsels.last_mut() {
+            *streamed = lease.morsels();
+        }
+        let asked = (inputs.as_slice(), morsels);
+        let mut request = node.request(prepared, device, asked, task).await?;
+        request.fed = Vec::new();
+        let grants = PeerGrants::give(&node.context, device, inputs, &mut request).await;
+        Ok((request, grants))
+    }
+
     /// Waits until a lease would pay if it cost nothing; false if none will. What it costs is not asked of a run that
     /// is over soon.
     async fn may_pay(&self) -> bool {
@@ -262,7 +269,8 @@ impl LentRun {
 
     /// What a lease is expected to cost `taker`. None: it, or the home, was not measured.
     async fn cost_for(&self, taker: &Device) -> Option<LeaseCost> {
-        let Self { node, prepared, home, stealing, inputs, .. } = self;
+        let Self { node, prepared, stealing, inputs, .. } = self;
+        let (home, _) = stealing.home();
         let sharing = node.fragment.sharing?;
         let database = node.context.database();
         let of_home = database.known_profile(home.id()).await.ok()??;
@@ -315,6 +323,12 @@ impl Stealing {
         let places = self.ask_and_lease(keep, count as usize).await;
         (!places.is_empty()).then(|| Leased { stealing: Arc::clone(self), places })
     }
+
+    /// Leases all that was taken and that no partition of the host was given. None: there is nothing.
+    pub(super) fn lease_rest(self: &Arc<Self>) -> Option<Leased> {
+        let places = self.lock().taken.lease(usize::MAX);
+        (!places.is_empty()).then(|| Leased { stealing: Arc::clone(self), places })
+    }
 }
 
 impl Leased {
@@ -326,6 +340,15 @@ impl Leased {
         self.places.iter().filter_map(|place| self.stealing.morsel(*place)).collect()
     }
 
+    /// What the device has reported at the end of `run`, which was of this lease.
+    ///
+    /// # Errors
+    /// It has not done all of it.
+    pub(super) fn report_of(&self, run: &DeviceRun) -> Result<RunReport, String> {
+        let report = run.report().filter(|report| report.kept as usize == self.count());
+        Ok(report.ok_or("its run has not done all of it")?.clone())
+    }
+
     /// It comes back from `device`, which says why.
     fn failed(self, device: &str, why: String) {
         let mut state = self.stealing.lock();
@@ -335,7 +358,7 @@ impl Leased {
     }
 
     /// All of them are done by `device`, whose run had this `report`.
-    fn done(mut self, device: &str, report: &RunReport) {
+    pub(super) fn done(mut self, device: &str, report: &RunReport) {
         let count = std::mem::take(&mut self.places).len();
         let mut state = self.stealing.lock();
         state.taken.finish(count);

@@ -14,8 +14,9 @@
 //!    begun.
 //! 3. Morsels behind that belong to the host from the answer on, and not before. The run's report is the last answer:
 //!    the host learns there what it was not told until then.
-//! 4. Devices of other nodes may run some of what was taken ([`across_nodes`]). To the device that is taken from, and
-//!    to its messages, that is the host.
+//! 4. Devices of other nodes may run some of what was taken ([`across_nodes`]), and so may the device itself when its
+//!    run is over, where the host lacks the memory ([`at_home`]). To the run that is taken from, and to its messages,
+//!    that is the host.
 //!
 //! A run that cannot be divided is recalled as a whole ([`Stealing::recalls`]) while none of its rows were given out:
 //! its morsels are counted as above, and its cancellation is the only other message.
@@ -40,6 +41,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 pub(super) mod across_nodes;
+pub(super) mod at_home;
 mod taken;
 #[cfg(test)]
 mod tests;
@@ -137,6 +139,11 @@ impl Stealing {
         })
     }
 
+    /// The device of the run, or of a mirror, and the link to it.
+    fn home(&self) -> (&Arc<Device>, &Arc<dyn Link>) {
+        (&self.run.device, &self.run.link)
+    }
+
     /// The input of which it takes morsels.
     pub(super) fn input(&self) -> u32 {
         self.run.input
@@ -217,9 +224,12 @@ impl Stealing {
         state.over = true;
     }
 
+    /// The host's part has failed before it gave out a row since it was last begun: what it was given is with nobody.
     /// Nothing more is leased to devices of other nodes.
-    pub(super) fn leases_no_more(&self) {
-        self.lock().leases_no_more = true;
+    pub(super) fn host_has_failed(&self) {
+        let mut state = self.lock();
+        state.taken.take_back();
+        state.leases_no_more = true;
     }
 
     /// Whether morsels were taken that no reader was given, and that one may need. A reader that finds no more is done,

@@ -79,6 +79,12 @@ impl TakenMorsels {
         true
     }
 
+    /// The partitions that were given the last ones have failed before they gave out a row: nobody was given these.
+    pub(super) fn take_back(&mut self) {
+        let first = self.begun_at.take().unwrap_or_default();
+        self.given_out.fill(first);
+    }
+
     /// Leases up to `count` of those that were given to no partition.
     pub(super) fn lease(&mut self, count: usize) -> Vec<u32> {
         let free = self.own.len().saturating_sub(self.given_count());

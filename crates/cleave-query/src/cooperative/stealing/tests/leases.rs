@@ -106,6 +106,11 @@ impl World {
                 true
             })
         });
+        // The host's partitions fail for lack of memory, and have given out no row.
+        may(&|world| {
+            world.taken.take_back();
+            !std::mem::take(&mut world.host_ran).is_empty()
+        });
         for keep in 0..=COUNT {
             may(&|world| {
                 world.asked += 1;
@@ -215,4 +220,25 @@ fn partitions_that_need_no_morsel_are_not_begun_for_ever() {
     assert!(taken.begin_again());
     assert!(!taken.begin_again());
     assert_eq!((taken.count(), taken.own_count()), (2, 2));
+}
+
+#[test]
+fn what_failed_partitions_were_given_is_with_nobody() {
+    let mut taken = TakenMorsels::default();
+    taken.add([3, 2, 1]);
+    assert_eq!((taken.next(0), taken.next(1)), (Some(3), Some(3)));
+    assert_eq!(taken.lease(1), [1]);
+    // Others go on, and fail with what they were given.
+    taken.give_back(vec![1]);
+    assert!(taken.begin_again());
+    assert_eq!((taken.next(0), taken.next(1)), (Some(2), Some(2)));
+    taken.take_back();
+    assert_eq!(taken.lease(usize::MAX), [2, 1]);
+    taken.give_back(vec![2, 1]);
+    // They can be run by partitions too, all of which were given none.
+    assert!(taken.begin_again());
+    taken.take_back();
+    assert!(taken.begin_again());
+    assert_eq!([taken.next(0), taken.next(0), taken.next(0)], [Some(2), Some(1), None]);
+    assert_eq!((taken.count(), taken.own_count()), (3, 3));
 }
