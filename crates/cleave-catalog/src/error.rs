@@ -223,7 +223,7 @@ pub enum Error {
     /// A failing directory, device, link or page: see its message.
     #[error(transparent)]
     Storage(Arc<StorageError>),
-    /// Any other refusal of the query engine: see its message.
+    /// Any other refusal of DataFusion: see its message.
     #[error("{}", engine_message(.0))]
     Query(#[source] Box<DataFusionError>),
 }
@@ -656,7 +656,7 @@ impl Error {
 }
 
 impl From<DataFusionError> for Error {
-    /// Unwraps one of Cleave's errors from the engine's wrappers, and adds a suggestion to a name that the engine does
+    /// Unwraps one of Cleave's errors from DataFusion's wrappers, and adds a suggestion to a name that DataFusion does
     /// not know.
     fn from(error: DataFusionError) -> Self {
         match error {

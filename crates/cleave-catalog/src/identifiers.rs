@@ -4,7 +4,7 @@
 
 /// The only schema.
 pub const SCHEMA: &str = "public";
-/// The engine's name for the catalog of a database's tables.
+/// DataFusion's name for the catalog of a database's tables.
 pub const CATALOG: &str = "cleave";
 
 /// Key words that are no names without quotes, or not everywhere, in order: PostgreSQL's of all categories but

@@ -59,7 +59,7 @@ use crate::operators::table_scan_exec::{References, TableScan, TableScanExec};
 use crate::operators::write_rows_exec::WriteRowsExec;
 use crate::operators::write_run_exec::WriteRunExec;
 
-/// Version of the engine whose plans the fragments are. A test compares it with the lock file.
+/// Version of DataFusion whose plans the fragments are. A test compares it with the lock file.
 const ENGINE_VERSION: &str = "55.2.0";
 /// Version of [`FragmentNode`] and of what surrounds it.
 const CODEC_VERSION: u32 = 12;
@@ -85,7 +85,7 @@ pub const EXPRESSION_COUNT_MAX: usize = 1024;
 /// Longest delimiter of a `string_agg` on a device: a batch grows by as many as it has rows.
 const DELIMITER_BYTES_MAX: usize = 1024;
 
-/// Operators of the engine that a device runs, by the name they give themselves.
+/// Operators of DataFusion that a device runs, by the name they give themselves.
 const DEVICE_OPERATORS: [&str; 26] = [
     "TableScanExec",
     "BroadcastExec",
@@ -179,7 +179,7 @@ fn is_unknown(expr: &Arc<dyn PhysicalExpr>) -> bool {
         .is_some_and(|function| !known.contains_key(function.fun().name()))
 }
 
-/// The build whose fragments this side can exchange: engine, codec, functions, collation (rule 2).
+/// The build whose fragments this side can exchange: DataFusion, codec, functions, collation (rule 2).
 pub fn build_id() -> String {
     static BUILD_ID: OnceLock<String> = OnceLock::new();
     BUILD_ID
@@ -221,7 +221,7 @@ impl FragmentFunctions {
             let knowing_infinite = knowing_infinite(engine.iter().map(Arc::clone));
             let engine = engine.into_iter().chain(bounded).chain(within_domains);
             let engine = engine.chain(knowing_infinite);
-            // Ours come last: they take the place of the engine's.
+            // Ours come last: they take the place of DataFusion's.
             for function in engine.chain(crate::functions::scalar()) {
                 for alias in function.aliases() {
                     scalar.insert(alias.clone(), Arc::clone(&function));
@@ -284,7 +284,7 @@ fn check_size(bytes: &[u8]) -> Result<usize> {
 /// walked and an operator off the list are errors, each naming what was wrong.
 pub fn decode_fragment(bytes: &[u8], task: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
     check_size(bytes)?;
-    // The engine trusts its own messages, and panics at some that it never writes. Half-done results are dropped
+    // DataFusion trusts its own messages, and panics at some that it never writes. Half-done results are dropped
     // unseen.
     let decode = || {
         let converter = BoundedDecoder::default();
@@ -323,7 +323,7 @@ fn check_writes_nothing(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
 }
 
 fn check_operators(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
-    // The engine allocates as many groups as the limit says, and more, before it has seen one.
+    // DataFusion allocates as many groups as the limit says, and more, before it has seen one.
     if let Some(aggregate) = plan.downcast_ref::<AggregateExec>()
         && aggregate.limit_options().is_some()
         && !aggregate.is_unordered_unfiltered_group_by_distinct()
@@ -482,7 +482,7 @@ impl PhysicalProtoConverterExtension for BoundedDecoder {
     }
 }
 
-/// Wire form of an expression that is not the engine's own. The engine encodes its operands.
+/// Wire form of an expression that is not DataFusion's own. DataFusion encodes its operands.
 #[derive(Clone, PartialEq, Message)]
 struct ExpressionNode {
     #[prost(oneof = "Keys", tags = "1, 2")]
@@ -498,7 +498,7 @@ enum Keys {
     Filter(Vec<u8>),
 }
 
-/// Wire form of an operator that is not the engine's own. The engine encodes its input, if it has one.
+/// Wire form of an operator that is not DataFusion's own. DataFusion encodes its input, if it has one.
 #[derive(Clone, PartialEq, Message)]
 struct FragmentNode {
     #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 20, 30, 31, 40, 50")]
@@ -622,7 +622,7 @@ struct ScanNode {
     absent: Vec<AbsentNode>,
 }
 
-/// Encodes and decodes the nodes that are not the engine's own.
+/// Encodes and decodes the nodes that are not DataFusion's own.
 #[derive(Debug, Default)]
 struct FragmentCodec {
     /// The memory that decoded sets and filters of keys are charged to, as long as any of them exists.

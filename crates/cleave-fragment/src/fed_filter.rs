@@ -70,7 +70,7 @@ impl FedFilter {
     /// its scan has a limit: a filter would change which rows the limit takes.
     ///
     /// # Errors
-    /// Those of the engine, if the plan cannot be rebuilt.
+    /// Those of DataFusion, if the plan cannot be rebuilt.
     pub fn attach(
         plan: Arc<dyn ExecutionPlan>,
         input: u32,

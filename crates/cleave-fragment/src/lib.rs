@@ -6,7 +6,7 @@
 //! 1. [`operators`]: the location-free leaves. They name tables and morsel inputs, and find pages and snapshot in the
 //!    [`FragmentContext`] at run time (rule 1).
 //! 2. [`codec`]: plan ↔ bytes, the list of what a device runs, and the [`build_id`] without which no fragment is sent
-//!    (rule 2). [`functions`] and [`expressions`] are those that the engine lacks.
+//!    (rule 2). [`functions`] and [`expressions`] are those that DataFusion lacks.
 //! 3. [`morsel`]: the units of input that partitions of a pipeline share (rule 3). [`index_filter`]: which rows of them
 //!    an index keeps. [`index_input`]: the index pages that a merge reads; [`page_sink`]: where it writes pages.
 //!    [`spill_space`]: where operators put rows that do not fit their memory. [`broadcast`]: rows that the host sends

@@ -52,8 +52,8 @@ pub struct Morsel {
 
 /// Hands out morsels, each exactly once in a pass.
 ///
-/// An engine may read an input again: a recursive query once a round, a join whose build side exceeded its memory. Each
-/// reading is a pass of its own, see [`Passes`].
+/// DataFusion may read an input again: a recursive query once a round, a join whose build side exceeded its memory.
+/// Each reading is a pass of its own, see [`Passes`].
 pub trait MorselSource: Send + Sync {
     /// The next morsel of `pass` for `partition`, or `None` when it has no more.
     fn next(&self, pass: usize, partition: usize) -> BoxFuture<'_, Option<Morsel>>;
@@ -230,7 +230,7 @@ mod tests {
     fn executions_of_a_partition_belong_to_passes_in_order() {
         let passes = Passes::default();
         assert_eq!([passes.begin(0), passes.begin(1), passes.begin(0)], [0, 0, 1]);
-        // An engine may make each clone of a node from the first one.
+        // DataFusion may make each clone of a node from the first one.
         for pass in [2, 3] {
             let later = passes.after();
             assert_eq!([later.begin(1), later.begin(0)], [pass, pass]);

@@ -1,6 +1,6 @@
 //! The set-up of DataFusion: one base state a process, one derived state a statement.
 //!
-//! Differences from the engine's defaults: PostgreSQL's dialect and NULL order; numeric literals are exact; text is
+//! Differences from DataFusion's defaults: PostgreSQL's dialect and NULL order; numeric literals are exact; text is
 //! `Utf8`, which is how pages hold it; joins collect their (smaller) build side once, so that their keys are known
 //! before the probe side is asked for its first row.
 
@@ -64,7 +64,7 @@ const BATCH_ROWS_MIN: usize = 256;
 /// States that are kept for the next statements.
 const LAST_STATES_MAX: usize = 4;
 
-/// The engine's state for one statement with `partitions` partitions, over the tables of `catalog`.
+/// DataFusion's state for one statement with `partitions` partitions, over the tables of `catalog`.
 pub fn statement_state(
     (settings, last): (&Settings, &LastStates),
     joins: InnerJoins,
@@ -87,7 +87,7 @@ pub fn statement_state(
     state
 }
 
-/// The engine's states of the last statements, before anything of these statements was in them. Making one takes as
+/// DataFusion's states of the last statements, before anything of these statements was in them. Making one takes as
 /// long as planning a small statement, and nearly all statements of a database ask for one of two.
 #[derive(Debug, Default)]
 pub struct LastStates(Mutex<VecDeque<Arc<SessionState>>>);
@@ -157,7 +157,7 @@ pub(crate) fn with_batch_rows(task: &TaskContext, rows: usize) -> TaskContext {
     )
 }
 
-/// The engine with PostgreSQL's meanings.
+/// DataFusion with PostgreSQL's meanings.
 fn base_state() -> SessionState {
     let engine = SessionStateBuilder::new_with_default_features().build();
     let operators: Arc<dyn ExprPlanner> = Arc::new(PostgresOperators);
@@ -171,7 +171,7 @@ fn base_state() -> SessionState {
     let checked = bounded(engines.iter().cloned()).into_iter();
     let checked = checked.chain(within_domains(engines.iter().cloned()));
     let checked = checked.chain(knowing_infinite(engines.iter().cloned()));
-    // Ours come last: they take the place of the engine's.
+    // Ours come last: they take the place of DataFusion's.
     let ours = cleave_fragment::functions::callable().into_iter().chain(text_functions());
     let scalar = engines.iter().cloned().chain(checked).chain(ours).collect();
     let windows = engine.window_functions().values().cloned().chain(window_functions()).collect();

@@ -28,7 +28,7 @@ pub struct QueryEngine {
     query_log: Arc<QueryLog>,
     /// Cached optimised plans of repeated queries.
     pub(crate) optimised: OptimisedPlans,
-    /// The engine's states of the last statements.
+    /// DataFusion's states of the last statements.
     pub(crate) last_states: LastStates,
     /// Results that are used again.
     pub(crate) results: HeldResults,

@@ -1,6 +1,6 @@
-//! Unnests subqueries to joins, where the engine's own rules differ from PostgreSQL's meaning, or do not apply.
+//! Unnests subqueries to joins, where DataFusion's own rules differ from PostgreSQL's meaning, or do not apply.
 //!
-//! The engine makes joins of EXISTS and IN in conditions, and of scalar subqueries that aggregate rows with columns
+//! DataFusion makes joins of EXISTS and IN in conditions, and of scalar subqueries that aggregate rows with columns
 //! equal to outer ones: these are left to it. All others become columns of the input of their node:
 //!
 //! ```text
@@ -120,7 +120,7 @@ fn unnest(plan: LogicalPlan, names: &Names) -> Result<LogicalPlan> {
     plan.data.recompute_schema()
 }
 
-/// `plan` with a column that is NULL without a row: the engine assumes that a NOT NULL column always has a value.
+/// `plan` with a column that is NULL without a row: DataFusion assumes that a NOT NULL column always has a value.
 fn or_null(plan: LogicalPlan) -> Result<LogicalPlan> {
     let is_nullable = plan.schema().fields().iter().all(|field| field.is_nullable());
     if is_nullable || has_one_row(&plan) {
@@ -192,7 +192,7 @@ impl Around<'_> {
         Ok(Expr::Column(Column::new_unqualified(name)))
     }
 
-    /// Whether `subquery` is left to the engine as a scalar value.
+    /// Whether `subquery` is left to DataFusion as a scalar value.
     fn is_left(&self, subquery: &Subquery) -> Result<bool> {
         let plan = &subquery.subquery;
         Ok(!is_correlated(plan)? || (self.place != Place::Other && is_aggregate_of_equals(plan)?))

@@ -132,7 +132,7 @@ pub(super) fn schema_sqlstate(error: &SchemaError) -> &'static str {
     }
 }
 
-/// Of an error of the engine's.
+/// Of an error of DataFusion's.
 pub(super) fn engine_sqlstate(error: &DataFusionError) -> &'static str {
     match error.find_root() {
         DataFusionError::External(inner) => external_sqlstate(&**inner),
@@ -174,14 +174,14 @@ pub(super) fn engine_sqlstate(error: &DataFusionError) -> &'static str {
     }
 }
 
-/// Of an error that travelled through the engine and cannot be unwrapped, since it is shared.
+/// Of an error that travelled through DataFusion and cannot be unwrapped, since it is shared.
 fn external_sqlstate(inner: &(dyn std::error::Error + 'static)) -> &'static str {
     match (inner.downcast_ref::<Error>(), inner.downcast_ref::<StoreError>()) {
         (Some(ours), _) => ours.sqlstate(),
         (_, Some(stored)) => store_sqlstate(stored),
         _ if inner.is::<ResultTooLarge>() => "54000",
         _ if inner.is::<NotWanted>() => "57014",
-        // Of the engine's functions of patterns.
+        // Of DataFusion's functions of patterns.
         _ if inner.to_string().starts_with("regex parse error") => "2201B",
         _ => inner.downcast_ref::<ArgumentFault>().map_or("XX000", ArgumentFault::sqlstate),
     }
@@ -197,7 +197,7 @@ fn is_too_many_digits(message: &str) -> bool {
     message.contains("to store in a Decimal")
 }
 
-/// Of the engine's message about an invalid statement.
+/// Of DataFusion's message about an invalid statement.
 fn planning_sqlstate(message: &str) -> &'static str {
     let said = [
         ("No function matches", "42883"),
@@ -212,7 +212,7 @@ fn planning_sqlstate(message: &str) -> &'static str {
     said.into_iter().find(|(text, _)| message.contains(text)).map_or("42000", |(_, code)| code)
 }
 
-/// Of the messages of the engine's functions about their arguments.
+/// Of the messages of DataFusion's functions about their arguments.
 fn argument_sqlstate(message: &str) -> &'static str {
     let said = [
         ("Unable to parse date from", "22008"),

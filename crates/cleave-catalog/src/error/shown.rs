@@ -1,4 +1,4 @@
-//! The parts of an error's text: places, names and hints, and what the query engine says, in PostgreSQL's words.
+//! The parts of an error's text: places, names and hints, and what DataFusion says, in PostgreSQL's words.
 //!
 //! Source: the messages of PostgreSQL 15.
 
@@ -116,7 +116,7 @@ impl fmt::Display for ConflictKind {
 const TOO_MUCH_TEXT: &str = "more than 2 GiB of one column would be put together: sort, join, group or return fewer \
     rows at once, or without that column";
 
-/// The engine's message without the frames it was handed through and its class prefix.
+/// DataFusion's message without the frames it was handed through and its class prefix.
 pub(super) fn engine_message(error: &DataFusionError) -> String {
     match error.find_root() {
         DataFusionError::External(inner) => inner.to_string(),
@@ -176,7 +176,7 @@ fn cast(message: &str) -> Option<String> {
     Some(format!("{} out of range", type_name(name)))
 }
 
-/// PostgreSQL's name of a type that the engine names in a message.
+/// PostgreSQL's name of a type that DataFusion names in a message.
 fn type_name(engine: &str) -> &str {
     match engine {
         "Int16" => "smallint",

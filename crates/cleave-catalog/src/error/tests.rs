@@ -1,4 +1,4 @@
-//! Messages say what, where and what may help; SQLSTATEs survive the engine.
+//! Messages say what, where and what may help; SQLSTATEs survive DataFusion.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Checks the literals of a fragment before the engine decodes them, since decoding some of them would take any amount
+//! Checks the literals of a fragment before DataFusion decodes them, since decoding some of them would take any amount
 //! of memory.
 //!
 //! A list or a struct is an Arrow IPC message, which is checked as slots are

@@ -9,7 +9,7 @@
 //!    for each entry of a dictionary.
 //!
 //! Invariants: every value equal to a key passes: both sides have equal types, and [`hash_keys`] is defined here for
-//! these types alone, because the engine's hashes differ between machines. False positives are allowed: a filter from
+//! these types alone, because DataFusion's hashes differ between machines. False positives are allowed: a filter from
 //! above only saves work (rule 4). Nothing is equal to NULL.
 //!
 //! Source: predicate transfer, `docs/design/split-and-cost.md`; Bloom filters as [`cleave_store::bloom`] has them.

@@ -1,6 +1,6 @@
 //! The keys of a join's build side as sets of integers, small enough to cross a link.
 //!
-//! The engine hands keys down as `column IN (literal, …)`, which crosses as tens of bytes a key, and as
+//! DataFusion hands keys down as `column IN (literal, …)`, which crosses as tens of bytes a key, and as
 //! `struct(a, b) IN (…)` for keys of several columns, a kilobyte each. [`compact_keys`] makes sets of integers of them;
 //! [`KeySetExpr`] crosses as the distances between sorted keys, a byte or two each. A join with integers in its key
 //! fills such sets itself ([`filled_filter`](crate::operators::filled_filter)).

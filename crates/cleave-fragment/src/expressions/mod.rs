@@ -1,4 +1,4 @@
-//! Expressions that the engine lacks, and properties that it does not tell of its own.
+//! Expressions that DataFusion lacks, and properties that it does not tell of its own.
 
 pub mod absent_key;
 pub mod key_filter;

@@ -1,5 +1,5 @@
 //! `avg` with PostgreSQL's types: of integers and numerics it is a numeric with the digits of a
-//! [quotient](super::quotient), of intervals an interval; of floats it is the engine's.
+//! [quotient](super::quotient), of intervals an interval; of floats it is DataFusion's.
 //!
 //! In an aggregate, `avg` is rewritten to a sum and a count before the query runs, so a device only sees those. This
 //! function serves windows.
@@ -47,7 +47,7 @@ struct Average {
     aliases: Vec<String>,
 }
 
-/// The type of sums of such values; None if the engine computes their average.
+/// The type of sums of such values; None if DataFusion computes their average.
 fn sum_type(arg: Option<&DataType>) -> Option<DataType> {
     match arg? {
         DataType::Int32 | DataType::Int64 => Some(DataType::Decimal256(76, 0)),

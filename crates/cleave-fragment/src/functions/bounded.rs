@@ -1,14 +1,14 @@
-//! Bounds the engine's functions whose result can be larger than memory: beyond the bound they fail before anything is
+//! Bounds DataFusion's functions whose result can be larger than memory: beyond the bound they fail before anything is
 //! allocated.
 //!
 //! 1. [`bounded`] wraps each of them in a [`Bounded`] of the same name and meaning.
 //! 2. The size of the result for a whole batch is estimated from the arguments ([`Size`]). Beyond [`RESULT_BYTES_MAX`]
 //!    the call fails with [`ResultTooLarge`]. What it takes is charged to the memory of the queries ([`charged`]).
-//! 3. [`in_place_of`] gives the bounded version of a function that the engine chose by itself, as for `||` of lists.
+//! 3. [`in_place_of`] gives the bounded version of a function that DataFusion chose by itself, as for `||` of lists.
 //! 4. [`HOST_ONLY`] names functions whose result size does not depend on their arguments: they do not run on a device,
 //!    whose memory budget does not see them.
 //!
-//! Invariant: a result within the bound is the engine's own.
+//! Invariant: a result within the bound is DataFusion's own.
 
 mod lists;
 mod replaced;
@@ -251,7 +251,7 @@ fn repeated(args: &[ColumnarValue], rows: usize) -> Result<u64> {
     Ok(total(rows, |row| product(lengths.of(row), counts.of(row))))
 }
 
-/// Makes 0 of negative lengths, which some of the engine's functions take for huge ones.
+/// Makes 0 of negative lengths, which some of DataFusion's functions take for huge ones.
 fn not_negative(length: &mut ColumnarValue) {
     match length {
         ColumnarValue::Scalar(ScalarValue::Int64(Some(length))) => *length = (*length).max(0),
@@ -320,7 +320,7 @@ fn series(args: &[ColumnarValue], rows: usize) -> Result<u64> {
     }
     let counts = ends.0.iter().zip(&ends.1).zip(&steps).map(|((start, stop), step)| {
         let count = (stop - start) / step;
-        // The engine refuses a step of 0.
+        // DataFusion refuses a step of 0.
         if count.is_finite() && count > 0.0 { count } else { 0.0 }
     });
     let bytes = counts.sum::<f64>() * ITEM_BYTES;

@@ -1,7 +1,7 @@
 //! `+`, `-` and `*` of integers and of numerics that fail with
 //! [`ArrowError::ArithmeticOverflow`](arrow::error::ArrowError) where the result does not fit.
 //!
-//! Types and results are the engine's own for these operators. Numerics are stored as 128 bits and mostly fit 64:
+//! Types and results are DataFusion's own for these operators. Numerics are stored as 128 bits and mostly fit 64:
 //! [`narrow_numerics`] computes those without a check for each value.
 
 pub(crate) mod narrow_numerics;

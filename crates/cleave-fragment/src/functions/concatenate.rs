@@ -1,7 +1,7 @@
 //! `concatenate`: evaluates a whole chain of `||` over texts or bytes at once, within the bound of
 //! [`bounded`](super::bounded).
 //!
-//! The engine's operator expands each operand to one value a row and makes an intermediate result for each `||`, before
+//! DataFusion's operator expands each operand to one value a row and makes an intermediate result for each `||`, before
 //! the sizes are known. If an operand is NULL, so is the result, unlike that of `concat`.
 
 use std::fmt::Write;
@@ -138,7 +138,7 @@ fn texts(args: &[ColumnarValue], rows: usize, bytes: usize) -> Result<ArrayRef> 
     Ok(Arc::new(result.finish()))
 }
 
-/// Evaluates as the engine's operator does, operand after operand.
+/// Evaluates as DataFusion's operator does, operand after operand.
 fn pairwise(args: &[ColumnarValue], rows: usize) -> Result<ArrayRef> {
     let [first, others @ ..] = args else { return plan_err!("concatenate of nothing") };
     others.iter().try_fold(first.to_array(rows)?, |before, next| {

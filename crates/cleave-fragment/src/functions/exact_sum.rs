@@ -1,8 +1,8 @@
 //! `sum` with PostgreSQL's types: of integers a bigint; of bigints a `numeric(38)`, which holds any such sum; of
 //! numerics a numeric of 38 digits or an error.
 //!
-//! The engine's sums of bigints and of numerics wrap around. Here both are added in 128 bits. Sums of floats, intervals
-//! and DISTINCT numerics are the engine's own.
+//! DataFusion's sums of bigints and of numerics wrap around. Here both are added in 128 bits. Sums of floats, intervals
+//! and DISTINCT numerics are DataFusion's own.
 
 use std::collections::BTreeSet;
 use std::mem::size_of_val;
@@ -31,7 +31,7 @@ use super::refilled::Refilled;
 
 /// Digits of a sum of bigints: a sum of fewer than 2⁶⁴ has no more.
 const PRECISION: u8 = 38;
-/// Not `sum`, because the engine's optimizer changes the types of an aggregate of that name.
+/// Not `sum`, because DataFusion's optimizer changes the types of an aggregate of that name.
 const NAME: &str = "exact_sum";
 
 /// The sum, callable as `sum`.
@@ -50,7 +50,7 @@ struct ExactSum {
     aliases: Vec<String>,
 }
 
-/// The type of the sum of values of type `arg`; `None` if the engine computes it.
+/// The type of the sum of values of type `arg`; `None` if DataFusion computes it.
 fn exact_type(arg: &DataType) -> Option<DataType> {
     match arg {
         DataType::Int32 => Some(DataType::Int64),

@@ -2,7 +2,7 @@
 //!
 //! They are the ends of the integer range that stores dates (days) and timestamps (microseconds), so they compare,
 //! sort, and are stored and aggregated as any other. Only *arithmetic* must know them: [`of_finite`] does so for a
-//! kernel of the engine that does not, and [`time_cast`] for its casts.
+//! kernel of DataFusion that does not, and [`time_cast`] for its casts.
 //!
 //! Source: PostgreSQL's `DATE_NOBEGIN`, `DATE_NOEND`, `DT_NOBEGIN` and `DT_NOEND`.
 
@@ -151,7 +151,7 @@ fn ends<T: ArrowPrimitiveType>(times: &PrimitiveArray<T>) -> InfiniteRows {
 /// `times` with NULL in `rows`.
 ///
 /// # Errors
-/// Those of the engine.
+/// Those of DataFusion.
 pub fn without(times: &ArrayRef, rows: &[(usize, Infinite)]) -> Result<ArrayRef> {
     if rows.is_empty() {
         return Ok(Arc::clone(times));
@@ -219,11 +219,11 @@ pub fn of_finite(
     Ok(with(values, &rows))
 }
 
-/// Casts dates and timestamps to dates, timestamps and times of day, where the engine's casts support finite ones
+/// Casts dates and timestamps to dates, timestamps and times of day, where DataFusion's casts support finite ones
 /// alone, and texts to these and to intervals, by [`time_text`]. The time of day of infinite ones is NULL.
 ///
 /// # Errors
-/// Those of the engine; a date outside the range of timestamps; a text that is no value of the type.
+/// Those of DataFusion; a date outside the range of timestamps; a text that is no value of the type.
 pub fn time_cast(times: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     if times.data_type().is_string() {
         return times_of_texts(times, to);

@@ -4,7 +4,7 @@
 //! carry 24 hours to a day and 30 days to a month. [`interval_times`] and [`interval_divided`] carry fractions the
 //! other way. [`interval_span`] is the value that intervals compare by, also in [`longest`] and [`shortest`].
 //!
-//! The engine's difference of two times is a duration; it is taken for an interval of days and hours.
+//! DataFusion's difference of two times is a duration; it is taken for an interval of days and hours.
 //!
 //! Source: PostgreSQL's `timestamp_age`, `interval_justify_…`, `interval_mul`, `interval_div` and `interval_cmp_value`.
 

@@ -1,5 +1,5 @@
-//! Patterns of LIKE: [`like_escape`] writes one with the backslash as its escape character, the only one that the
-//! engine knows, and [`like_pattern`] refuses one that ends in it.
+//! Patterns of LIKE: [`like_escape`] writes one with the backslash as its escape character, the only one that
+//! DataFusion knows, and [`like_pattern`] refuses one that ends in it.
 //!
 //! Source: PostgreSQL's `like_escape` and `MatchText` (like_match.c).
 

@@ -1,6 +1,6 @@
-//! Functions that the engine lacks, available on both sides of a cut.
+//! Functions that DataFusion lacks, available on both sides of a cut.
 //!
-//! 1. [`checked_add`] and its kin: integer arithmetic that fails on overflow. The engine's operators wrap around, and
+//! 1. [`checked_add`] and its kin: integer arithmetic that fails on overflow. DataFusion's operators wrap around, and
 //!    the flag that makes them check does not travel with a fragment. Numerics are computed without a check a value.
 //! 2. [`round_to_even`]: the first step of a cast from a double to an integer.
 //! 3. [`exact_sum`]: the sum, with PostgreSQL's types: that of bigints is numeric.
@@ -15,7 +15,7 @@
 //! 9. [`double_of`], [`real_of`]: numerics as the nearest floats. [`numeric_of`]: floats as numerics of their digits.
 //! 10. [`row_function()`] makes a function of one row out of its types and its code.
 //! 11. [`time_plus`] and its kin: sums, differences and casts of times that support [`infinite`] ones.
-//! 12. [`bounded`]: the engine's functions that would take any amount of memory, with a bound; [`concatenate()`] and
+//! 12. [`bounded`]: DataFusion's functions that would take any amount of memory, with a bound; [`concatenate()`] and
 //!     [`string_agg()`], the same for an operator and for an aggregate; [`large_constant`] for large constants.
 //! 13. [`assignment`]: values as a column stores them.
 //! 14. [`date_trunc()`] with all of PostgreSQL's units; [`gcd`], [`lcm`], [`factorial`] and [`to_hex`] with its types.
@@ -172,7 +172,7 @@ fn placed() -> Vec<Arc<ScalarUDF>> {
     ]
 }
 
-/// All aggregates; each replaces the engine's of the same name.
+/// All aggregates; each replaces DataFusion's of the same name.
 pub fn aggregate() -> Vec<Arc<AggregateUDF>> {
     let ours = [exact_sum(), average(), table_sketch(), page_sketch(), string_agg()];
     of_engine::of_engine().chain(ours).collect()

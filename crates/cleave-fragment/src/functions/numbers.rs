@@ -1,5 +1,5 @@
 //! Functions of numbers as PostgreSQL has them: [`sign`], [`div`], [`width_bucket`], [`checked_divide`]; and those of
-//! the engine that give infinity or NaN where PostgreSQL gives an error ([`within_domains`]).
+//! DataFusion that give infinity or NaN where PostgreSQL gives an error ([`within_domains`]).
 //!
 //! Source: PostgreSQL's documentation, "Mathematical Functions"; its `float8_div` and `width_bucket_numeric`.
 
@@ -459,7 +459,7 @@ pub(super) fn check_range(result: f64, is_zero: bool) -> Result<(), ArrowError> 
     Ok(())
 }
 
-/// A function of the engine that fails outside its domain.
+/// A function of DataFusion that fails outside its domain.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct WithinDomain {
     inner: Arc<ScalarUDF>,

@@ -1,4 +1,4 @@
-//! `coalesce`, `greatest` and `least` of literals in quotes beside other types, which the engine refuses before the
+//! `coalesce`, `greatest` and `least` of literals in quotes beside other types, which DataFusion refuses before the
 //! literals have theirs.
 
 use std::hash::{Hash, Hasher};

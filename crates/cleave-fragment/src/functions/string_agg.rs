@@ -1,4 +1,4 @@
-//! `string_agg` within the bound of [`bounded`](super::bounded): the engine's aggregate, whose size is computed before
+//! `string_agg` within the bound of [`bounded`](super::bounded): DataFusion's aggregate, whose size is computed before
 //! it grows by a batch, or by all that it has gathered.
 //!
 //! A delimiter is added for each row, and the memory pool hears of the growth only after each batch.
@@ -24,11 +24,11 @@ use datafusion_physical_expr::expressions::Literal;
 use super::bounded::{check_size, sum_of_lengths};
 
 const NAME: &str = "string_agg";
-/// Rows of the largest batch that a statement may ask for. The engine makes a delimiter for each of them, also where it
+/// Rows of the largest batch that a statement may ask for. DataFusion makes a delimiter for each of them, also where it
 /// is not used.
 const BATCH_ROWS_MAX: usize = 65_536;
 
-/// The function, in place of the engine's.
+/// The function, in place of DataFusion's.
 pub fn string_agg() -> Arc<AggregateUDF> {
     static FUNCTION: OnceLock<Arc<AggregateUDF>> = OnceLock::new();
     Arc::clone(FUNCTION.get_or_init(|| {
@@ -52,7 +52,7 @@ fn constant(arguments: &[Arc<dyn PhysicalExpr>]) -> Option<&ScalarValue> {
 /// The constant delimiter, if a batch of it is within the bound.
 ///
 /// # Errors
-/// The engine's if it is not constant; [`check_size`]'s.
+/// DataFusion's if it is not constant; [`check_size`]'s.
 fn bounded_delimiter(arguments: &[Arc<dyn PhysicalExpr>]) -> Result<&str> {
     let is_text = |value: &ScalarValue| value.is_null() || value.try_as_str().is_some();
     if !constant(arguments).is_some_and(is_text) {
@@ -147,7 +147,7 @@ impl AggregateUDFImpl for StringAgg {
     }
 }
 
-/// An accumulator of the engine whose size is checked before it takes a batch.
+/// An accumulator of DataFusion whose size is checked before it takes a batch.
 #[derive(Debug)]
 struct Bounded<A> {
     inner: A,

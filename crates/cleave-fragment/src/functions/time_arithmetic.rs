@@ -2,7 +2,7 @@
 //!
 //! [`time_plus`] and [`time_minus`] take an interval, or a time of day; [`date_plus`] and [`date_minus`] take days.
 //! [`moments_between`] and [`days_between`] are differences. [`cast_to_time`] has a function for each type to cast to.
-//! [`knowing_infinite`] wraps the engine's `date_part`; [`date_bin`] is ours, in microseconds. [`frame_place`] is the
+//! [`knowing_infinite`] wraps DataFusion's `date_part`; [`date_bin`] is ours, in microseconds. [`frame_place`] is the
 //! position of a time in the frames of windows, [`period_end`] the end of a period. [`time_of_interval`] and
 //! [`interval_of_time`] are casts.
 //!
@@ -39,7 +39,7 @@ use super::years::before_christ;
 const MOMENT: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 const TIME_OF_DAY: DataType = DataType::Time64(TimeUnit::Microsecond);
 const DAY_US: i64 = 86_400_000_000;
-/// The year 243,000, in days since 1970: the engine can add to times up to 262,142.
+/// The year 243,000, in days since 1970: DataFusion can add to times up to 262,142.
 const PLACE_DAYS: i64 = 88_000_000;
 /// PostgreSQL's range of dates, from 4714-11-24 BC to 5874897-12-31, as days since 1970.
 const DAYS: std::ops::RangeInclusive<i64> = -2_440_588..=2_145_031_948;
@@ -185,7 +185,7 @@ pub fn date_bin() -> Arc<ScalarUDF> {
     row_function("date_bin", takes, gives, compute_bin)
 }
 
-/// The position of a date or a timestamp in a window whose frames have offsets. The engine adds the offsets to it, so
+/// The position of a date or a timestamp in a window whose frames have offsets. DataFusion adds the offsets to it, so
 /// infinite ones are placed further away than any offset reaches.
 pub fn frame_place() -> Arc<ScalarUDF> {
     let takes = |given: &[DataType]| match given {
@@ -313,13 +313,13 @@ pub(super) fn casts() -> [(DataType, Arc<ScalarUDF>); 5] {
     ]
 }
 
-/// The engine's `date_part` (also `extract`), with support for infinite times.
+/// DataFusion's `date_part` (also `extract`), with support for infinite times.
 pub fn part_of_time() -> Arc<ScalarUDF> {
     let inner = datafusion_functions::datetime::date_part();
     Arc::new(ScalarUDF::new_from_impl(KnowsInfinite { inner }))
 }
 
-/// Those among the engine's `functions` that take a time, with support for infinite ones.
+/// Those among DataFusion's `functions` that take a time, with support for infinite ones.
 pub fn knowing_infinite(functions: impl Iterator<Item = Arc<ScalarUDF>>) -> Vec<Arc<ScalarUDF>> {
     let of = |inner: Arc<ScalarUDF>| {
         (inner.name() == "date_part")
@@ -516,7 +516,7 @@ fn seconds_of_interval(args: &ScalarFunctionArgs) -> Result<Option<ColumnarValue
     }))
 }
 
-/// A function of the engine whose second argument is a time.
+/// A function of DataFusion whose second argument is a time.
 #[derive(Debug, PartialEq)]
 struct KnowsInfinite {
     inner: Arc<ScalarUDF>,
@@ -556,7 +556,7 @@ impl KnowsInfinite {
 }
 
 impl KnowsInfinite {
-    /// The part of a time of day. The engine does not know 24:00, the end of the day, which is midnight but for its
+    /// The part of a time of day. DataFusion does not know 24:00, the end of the day, which is midnight but for its
     /// hour and its seconds since the day began.
     fn part_of_day(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let row_count = args.number_rows;
@@ -635,7 +635,7 @@ impl ScalarUDFImpl for KnowsInfinite {
     }
 
     fn preimage(&self, args: &[Expr], of: &Expr, info: &SimplifyContext) -> Result<PreimageResult> {
-        // The engine counts years before Christ otherwise.
+        // DataFusion counts years before Christ otherwise.
         match of.as_literal() {
             Some(ScalarValue::Int32(Some(year))) if *year <= 0 => Ok(PreimageResult::None),
             _ => self.inner.preimage(args, of, info),

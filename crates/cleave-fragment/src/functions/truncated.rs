@@ -1,5 +1,5 @@
 //! `date_trunc` with PostgreSQL's units and types: of a date it is a timestamp with time zone, of a time of day an
-//! interval. The engine's goes through nanoseconds, which end in 2262, and has neither intervals nor periods of several
+//! interval. DataFusion's goes through nanoseconds, which end in 2262, and has neither intervals nor periods of several
 //! years.
 //!
 //! Source: PostgreSQL's `timestamp_trunc` and `interval_trunc`, and its names of units.
@@ -27,7 +27,7 @@ use super::row_function::ArgumentFault;
 const NAME: &str = "date_trunc";
 const DAY_US: i64 = 86_400_000_000;
 
-/// The function; what the engine knows of the order of its results holds.
+/// The function; what DataFusion knows of the order of its results holds.
 pub fn date_trunc() -> Arc<ScalarUDF> {
     let inner = datafusion_functions::datetime::date_trunc();
     let signature = Signature::user_defined(Volatility::Immutable);

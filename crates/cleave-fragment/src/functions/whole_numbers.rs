@@ -1,4 +1,4 @@
-//! Functions of whole numbers with PostgreSQL's types: the engine's give bigints for all of them.
+//! Functions of whole numbers with PostgreSQL's types: DataFusion's give bigints for all of them.
 //!
 //! Source: PostgreSQL's `int4gcd_internal`, `int4lcm` and `numeric_fac`.
 

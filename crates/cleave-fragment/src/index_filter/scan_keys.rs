@@ -5,7 +5,7 @@
 //! scan's predicate. Every output row of the scan has one of the listed values, since all filters must hold. Of several
 //! lists, the shortest is taken.
 //!
-//! Deliberately absent: floats, whose equality in the engine is not that of keys; intervals; ranges (too wide).
+//! Deliberately absent: floats, whose equality in DataFusion is not that of keys; intervals; ranges (too wide).
 
 use std::sync::Arc;
 

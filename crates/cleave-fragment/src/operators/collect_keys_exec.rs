@@ -2,7 +2,7 @@
 //! a [`KeySink`].
 //!
 //! It stands below the build side of a join whose keys may have to cross a link as a Bloom filter ([`CollectedKeys`],
-//! on the host alone), and of one whose filter [we fill](crate::operators::filled_filter): the engine's hash table can
+//! on the host alone), and of one whose filter [we fill](crate::operators::filled_filter): DataFusion's hash table can
 //! only be probed, and its hashes differ between machines. The join has read its build side to the end when it asks the
 //! probe side for the first row, which is when a fragment there is sent.
 //!

@@ -1,13 +1,13 @@
 //! Fills the filter that a hash join hands down to the scans of its probe side, from integer keys of its build side.
 //!
-//! The engine fills such a filter with a literal for each key, on one thread, or with look-ups in its hash table for
+//! DataFusion fills such a filter with a literal for each key, on one thread, or with look-ups in its hash table for
 //! more keys than it lists. Here the build side is read through a [`CollectKeysExec`], and the filter becomes the
 //! bounds of the keys and a [`KeySetExpr`]: a bitmap, or a hash table behind a small filter.
 //!
 //! ```text
-//!  build ─▶ CollectKeysExec ─▶ engine's join without a filter ◀─ probe ◀─ scan
-//!                │ the last row                                            ▲
-//!                └── key >= least AND key <= greatest AND key IN (keys) ───┘
+//!  build ─▶ CollectKeysExec ─▶ DataFusion's join without a filter ◀─ probe ◀─ scan
+//!                │ the last row                                                ▲
+//!                └── key >= least AND key <= greatest AND key IN (keys) ───────┘
 //! ```
 //!
 //! Of keys of several parts, each part that is an integer has its bounds and its set. So the filter passes parts that
@@ -18,7 +18,7 @@
 //! [`SET_BYTES_MAX`] or the memory, only the bounds are filled in.
 //!
 //! Invariants: the filter is true for every row of the probe side that has a match. A build side that was not read to
-//! its end fills nothing. Joins for which NULLs match, and null-aware anti joins, keep the engine's filter.
+//! its end fills nothing. Joins for which NULLs match, and null-aware anti joins, keep DataFusion's filter.
 //!
 //! [`compact_keys`]: crate::expressions::key_set::compact_keys
 
@@ -67,10 +67,10 @@ struct KeyPart {
 }
 
 impl FilledFilter {
-    /// `join` with a build side that fills its filter; `None` if the engine has to.
+    /// `join` with a build side that fills its filter; `None` if DataFusion has to.
     ///
     /// # Errors
-    /// The engine's, when it rebuilds the plan.
+    /// DataFusion's, when it rebuilds the plan.
     pub(super) fn below(join: &HashJoinExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let filter = join.dynamic_expressions_produced().into_iter().next();
         let filter =

@@ -2,23 +2,23 @@
 //! after the other (Grace hash join; external merge sort).
 //!
 //! ```text
-//!  build ─▶ held ──── all fit ───────────────▶ engine's join over all ◀─── probe
+//!  build ─▶ held ──── all fit ───────────────▶ the join over all ◀─── probe
 //!             │ they do not
-//!             ├─▶ RunsWriter ─▶ run of part 0 ─▶ engine's join over 0 ◀─ run of part 0 ◀─ RunsWriter ◀─ probe
-//!             └──────┬────────▶ run of part 1 ─▶ engine's join over 1 ◀─ run of part 1 ◀──────┘
+//!             ├─▶ RunsWriter ─▶ run of part 0 ─▶ the join over 0 ◀─ run of part 0 ◀─ RunsWriter ◀─ probe
+//!             └──────┬────────▶ run of part 1 ─▶ the join over 1 ◀─ run of part 1 ◀──────┘
 //!         by a hash of the keys                    │ does not fit: divided again, by another hash
 //! ```
 //!
 //! 1. [`GraceExec::wherever_it_helps`] replaces each operator that [`GraceExec::helps`], if the run has a
 //!    [`SpillSpace`](crate::SpillSpace), and gives each an equal share of the memory for as long as it runs. So no
 //!    operator loses its memory to others after it has emitted rows.
-//! 2. [`join`] reads the build side into its share. If that fits, the engine's join runs over it as in a plan without
+//! 2. [`join`] reads the build side into its share. If that fits, DataFusion's join runs over it as in a plan without
 //!    this operator, except for the share.
-//! 3. If it does not fit, or the engine's hash table does not, both inputs are divided by a hash of the keys and
-//!    spilled, and the engine joins part by part. A part that is not expected to fit is divided again, all before the
+//! 3. If it does not fit, or DataFusion's hash table does not, both inputs are divided by a hash of the keys and
+//!    spilled, and DataFusion joins part by part. A part that is not expected to fit is divided again, all before the
 //!    first row; so is one that turns out not to fit.
-//! 4. [`aggregate`] does the same for groups. It spills states, not rows: an aggregate that reads rows becomes the
-//!    engine's partial aggregate, which emits its states when its memory is full, below the engine's final one.
+//! 4. [`aggregate`] does the same for groups. It spills states, not rows: an aggregate that reads rows becomes
+//!    DataFusion's partial aggregate, which emits its states when its memory is full, below DataFusion's final one.
 //! 5. [`sort`] sorts as many rows as fit at a time, spills each lot as a run, and merges the runs.
 //! 6. Each operator runs in several [`lanes`], tasks that read shares of its inputs and divide its memory: they spill
 //!    side by side, then each takes [`parts`], the largest first, as many at once as are expected to fit. What is above
@@ -30,7 +30,7 @@
 //! Invariants: each input is read once. Rows with equal keys are in the same part. A part whose rows all have one key
 //! cannot be made smaller and is an out-of-memory error; the largest part comes first, so the error comes before the
 //! first row, and the host may run the fragment instead. The operator is never encoded: a fragment names operators, and
-//! each side decides how it runs them. A filter that the join hands down stays open if its rows are spilled: the engine
+//! each side decides how it runs them. A filter that the join hands down stays open if its rows are spilled: DataFusion
 //! fills it only when the whole build side is in memory.
 //!
 //! Deliberately absent: null-aware anti joins, which must see a NULL of the other side wherever it lies; joins that
@@ -95,14 +95,14 @@ const LANE_BYTES_MIN: usize = 512 << 10;
 /// See the [module](self).
 #[derive(Debug)]
 pub struct GraceExec {
-    /// The engine's operator, as planned.
+    /// DataFusion's operator, as planned.
     operator: Arc<dyn ExecutionPlan>,
     /// Those of the operator, with one partition.
     properties: Arc<PlanProperties>,
     memory_bytes: usize,
     lane_count: usize,
     metrics: ExecutionPlanMetricsSet,
-    /// Metrics of the engine's operators that have run.
+    /// Metrics of DataFusion's operators that have run.
     engine_metrics: Arc<Mutex<Vec<MetricsSet>>>,
 }
 

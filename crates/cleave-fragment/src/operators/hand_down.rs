@@ -2,7 +2,7 @@
 //! side, the bound of a top-k.
 //!
 //! The pass takes a physical plan and returns the same plan, whose scans hold the filters of the operators above them
-//! ([`TableScanExec::dynamic_filters`]). A filter follows its columns down by *position*. The engine's own rule looks
+//! ([`TableScanExec::dynamic_filters`]). A filter follows its columns down by *position*. DataFusion's own rule looks
 //! columns up by name: where an input has two columns of one name, the first gets the other's filter and rows are lost.
 //! A filter whose columns cannot be followed is dropped, which never changes rows; of keys of several columns, those
 //! that can be followed go on, and the others are [absent](AbsentKeyExpr). A filter that may fail is dropped where an
@@ -39,7 +39,7 @@ use crate::operators::table_scan_exec::TableScanExec;
 /// `plan` with the filters of its operators in its scans. Run it after all rules that move operators.
 ///
 /// # Errors
-/// Those of the engine, if the plan cannot be rebuilt.
+/// Those of DataFusion, if the plan cannot be rebuilt.
 pub fn hand_down_filters(
     plan: Arc<dyn ExecutionPlan>,
     config: &ConfigOptions,

@@ -10,7 +10,7 @@
 //!         TableScanExec: link        (the working table)
 //! ```
 //!
-//! 1. [`RecursionExec::in_place_of_the_engines`] replaces the engine's operator while a statement is planned. The leaf
+//! 1. [`RecursionExec::in_place_of_the_engines`] replaces DataFusion's operator while a statement is planned. The leaf
 //!    that reads the working table is a [`WorkingTableExec`] from the start.
 //! 2. Each round has a plan of its own ([`RecursionExec::round`]): the recursive term without the state of the round
 //!    before, over the rows of that round. Filters that its joins learn are handed down anew, so that a scan looks up
@@ -20,7 +20,7 @@
 //! A reference names its recursion; the innermost one of that name that has it in its recursive term is meant, as in
 //! SQL. Both terms have one partition, and so has the output.
 //!
-//! The engine's operator was not kept: a join that it resets does not hand its keys down any more, and it links leaf
+//! DataFusion's operator was not kept: a join that it resets does not hand its keys down any more, and it links leaf
 //! and recursion through a cell that the wire cannot carry.
 //!
 //! Invariants: the working table and the rows seen are charged to the memory of the task. A round sees the rows of the
@@ -133,7 +133,7 @@ impl RecursionExec {
         })
     }
 
-    /// `plan` with this operator in the place of each of the engine's.
+    /// `plan` with this operator in the place of each of DataFusion's.
     ///
     /// # Errors
     /// As [`RecursionExec::new`].
@@ -163,7 +163,7 @@ impl RecursionExec {
     /// The same, whose joins and rounds end once `stop` is raised.
     ///
     /// # Errors
-    /// The engine's, when it rebuilds the plan.
+    /// DataFusion's, when it rebuilds the plan.
     pub(crate) fn stoppable(&self, stop: &Stop, start: Start) -> Result<Self> {
         // Those of the recursive term are made stoppable in each round: an operator in the place of a join hides the
         // keys that it hands down.

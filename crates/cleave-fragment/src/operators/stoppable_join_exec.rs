@@ -1,7 +1,7 @@
 //! Makes joins cancellable: a plan in, the same plan out, whose joins yield their thread and end once nobody wants
 //! their rows.
 //!
-//! The engine's nested-loop join compares a batch of one side with all of the other before it yields its thread, and an
+//! DataFusion's nested-loop join compares a batch of one side with all of the other before it yields its thread, and an
 //! operator that gathers rows above a join takes all that the join makes of one batch. A dropped task goes on until
 //! then, which may be hours.
 //!
@@ -103,7 +103,7 @@ pub enum Start {
 /// Makes the joins of `plan`, and its recursions, end once `stop` is raised, and start as `start` says.
 ///
 /// # Errors
-/// The engine's, when it rebuilds the plan.
+/// DataFusion's, when it rebuilds the plan.
 pub fn stoppable_joins(
     plan: &Arc<dyn ExecutionPlan>,
     stop: &Stop,

@@ -2,7 +2,7 @@
 //!
 //! A string in VALUES has no type until its column is known, as in PostgreSQL: `'2024-02-29'` is a date in a date
 //! column. A number keeps its digits (`1.10`) and is assigned only to number columns ([`Literal`]). A function, an
-//! operator or a subquery in any row makes the whole of VALUES a query. The engine does not know DEFAULT: it gets NULL
+//! operator or a subquery in any row makes the whole of VALUES a query. DataFusion does not know DEFAULT: it gets NULL
 //! in its place, and [`Defaults`] remembers where a column's default goes.
 
 use std::borrow::Cow;
@@ -391,8 +391,8 @@ fn one_row(conform: &Conform) -> Result<RecordBatch> {
 struct Defaults(Vec<Vec<bool>>);
 
 impl Defaults {
-    /// Takes DEFAULT out of VALUES that the engine is to plan. NULL stands in for it. The row's number follows the last
-    /// column, since the engine may return the rows in another order.
+    /// Takes DEFAULT out of VALUES that DataFusion is to plan. NULL stands in for it. The row's number follows the last
+    /// column, since DataFusion may return the rows in another order.
     fn take(query: &mut ast::Query) -> Result<Option<Self>> {
         let is_plain = is_plain(query);
         let ast::SetExpr::Values(values) = query.body.as_mut() else { return Ok(None) };
@@ -445,7 +445,7 @@ impl Defaults {
     }
 }
 
-/// An expression that needs no engine.
+/// An expression that needs no DataFusion.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Constant<'a> {
     Null,
@@ -502,7 +502,7 @@ fn read_rows<'a>(schema: &TableSchema, insert: &'a Insert) -> Option<Vec<Vec<Con
     constant_rows(insert.source.as_ref()?).filter(|rows| are_read(schema, insert, rows))
 }
 
-/// Whether every constant is read as the engine would read it: the time only in date and time columns.
+/// Whether every constant is read as DataFusion would read it: the time only in date and time columns.
 fn are_read(schema: &TableSchema, insert: &Insert, rows: &[Vec<Constant<'_>>]) -> bool {
     let takes_time = |place: usize| {
         let column = match insert.columns.get(place) {

@@ -776,7 +776,7 @@ pub(super) async fn values_of(
     Ok(Parameters::new(read))
 }
 
-/// A value that is no plain constant, such as `now()` or `1 + 1`: the engine computes it.
+/// A value that is no plain constant, such as `now()` or `1 + 1`: DataFusion computes it.
 async fn computed_value(
     session: &Session,
     number: usize,

@@ -421,7 +421,7 @@ async fn updated(
         check_set(schema, assignments, |place| Some(columns.columns().get(place)?.data_type()))?;
         made.push(conform.rows_with_defaults(&columns, &defaults)?);
     }
-    // The engine gives them in any order.
+    // DataFusion gives them in any order.
     let mut order: Vec<(usize, u32)> = numbers.into_iter().zip(0..).collect();
     order.sort_unstable();
     let made = concat_batches(&schema.arrow(), &made)?;

@@ -1,4 +1,4 @@
-//! Tests of aggregates over encoded pages: they give the results of the engine's aggregates.
+//! Tests of aggregates over encoded pages: they give the results of DataFusion's aggregates.
 
 use std::sync::Arc;
 

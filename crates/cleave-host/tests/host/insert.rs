@@ -290,7 +290,7 @@ async fn literals_are_assigned_as_their_kind_says_whatever_stands_beside_them() 
     let mut session = database.session();
     for (literal, column_type, expected) in LITERALS {
         run(&mut session, &format!("CREATE TABLE t (v {column_type}, n int)")).await;
-        // Alone, and beside an expression, with which the engine reads the row.
+        // Alone, and beside an expression, with which DataFusion reads the row.
         for beside in ["1", "1 + 0"] {
             let case = format!("{literal} as {column_type} beside {beside}");
             match session.run(&format!("INSERT INTO t VALUES ({literal}, {beside})")).await {

@@ -1,7 +1,7 @@
 //! Estimates made while joins were ordered, kept for the physical plan.
 //!
 //! A leaf is identified by its table and its conditions, whatever alias it had, a join of leaves by the set of them. So
-//! a part of a physical plan is found again however the engine has put it together. Two parts that join the same leaves
+//! a part of a physical plan is found again however DataFusion has put it together. Two parts that join the same leaves
 //! along other edges (a table twice, without conditions) have one key, and the first of them counts.
 
 use std::collections::BTreeMap;

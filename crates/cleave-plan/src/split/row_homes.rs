@@ -155,7 +155,7 @@ impl RowHomes {
     /// Of groups, where all rows of each lie on one device. The columns by which they are made come first.
     fn of_aggregate(&self, aggregate: &AggregateExec) -> Option<Self> {
         let groups = aggregate.group_expr();
-        // The engine's top-k of groups does not run on a device.
+        // DataFusion's top-k of groups does not run on a device.
         let is_top = aggregate.limit_options().is_some()
             && !aggregate.is_unordered_unfiltered_group_by_distinct();
         if groups.has_grouping_set() || is_top {

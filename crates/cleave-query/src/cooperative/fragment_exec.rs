@@ -134,7 +134,7 @@ pub(super) enum Run {
 pub(super) fn known_of_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<EquivalenceProperties> {
     let properties = plan.equivalence_properties();
     let uniform = |of: &ConstExpr| matches!(of.across_partitions, AcrossPartitions::Uniform(_));
-    // The engine does not say that of computed constants.
+    // DataFusion does not say that of computed constants.
     let computed = plan.downcast_ref::<ProjectionExec>().into_iter().flat_map(|projection| {
         projection.expr().iter().enumerate().filter_map(|(place, of)| {
             let has_columns = !collect_columns(&of.expr).is_empty();

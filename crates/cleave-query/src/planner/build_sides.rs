@@ -1,9 +1,9 @@
-//! Chooses the build side of each join, in place of the engine's rule `join_selection`.
+//! Chooses the build side of each join, in place of DataFusion's rule `join_selection`.
 //!
 //! The join order says what builds and what probes in inner joins (`join_order` of `cleave-plan`): it knows statistics
-//! of columns and samples of joins. The engine would swap the sides again by the sizes of the tables beneath. Where our
+//! of columns and samples of joins. DataFusion would swap the sides again by the sizes of the tables beneath. Where our
 //! search has no choice, the smaller input builds: in joins of other kinds, and in those that stay as written, which
-//! `join_reordering` of the engine's configuration says.
+//! `join_reordering` of DataFusion's configuration says.
 //!
 //! Invariant: a swap changes no column of the result, neither its name nor its place.
 

@@ -1,7 +1,7 @@
-//! Runs rules of the engine only on plans that have what they rewrite.
+//! Runs rules of DataFusion only on plans that have what they rewrite.
 //!
 //! These rules rebuild the whole plan, node by node, to find that nothing of it concerns them. Looking takes a small
-//! part of that. Rules that the engine applies to each operator are left as they are: the engine visits the operators.
+//! part of that. Rules that DataFusion applies to each operator are left as they are: DataFusion visits the operators.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ impl OptimizerRule for Needed<Arc<dyn OptimizerRule + Send + Sync>> {
         self.rule.name()
     }
 
-    // These rules walk the plan themselves: the engine asks each once, with the whole plan.
+    // These rules walk the plan themselves: DataFusion asks each once, with the whole plan.
 
     fn rewrite(
         &self,

@@ -1,6 +1,6 @@
 //! Joins that take NULL for equal to NULL (`IS NOT DISTINCT FROM`) beside joins that do not.
 //!
-//! The engine's rule for cross joins takes adjacent inner joins apart and puts them together again with the meaning of
+//! DataFusion's rule for cross joins takes adjacent inner joins apart and puts them together again with the meaning of
 //! the uppermost for all. [`kept_apart`] leaves a plan with both kinds side by side to the other rules.
 
 use cleave_fragment::walk::WalkPlan;
@@ -15,7 +15,7 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use super::{Rule, with_rule};
 
-/// The engine's rule.
+/// DataFusion's rule.
 const MIXING: &str = "eliminate_cross_join";
 
 /// `state`, whose rules keep the meaning of each join.

@@ -1,4 +1,4 @@
-//! Replaces the engine's filter push-down by ours, which goes by position ([`cleave_fragment::hand_down`]), its
+//! Replaces DataFusion's filter push-down by ours, which goes by position ([`cleave_fragment::hand_down`]), its
 //! recursions by those that a device can run too ([`RecursionExec`]), and its choice of build sides by [`BuildSides`].
 //! [`PushProjections`] keeps its push-down of projections from computing what a condition may not reach.
 
@@ -23,7 +23,7 @@ use super::build_sides::BuildSides;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// `rules` of the engine, with ours for build sides and for the push-down of dynamic filters. Static filters are in the
+/// `rules` of DataFusion, with ours for build sides and for the push-down of dynamic filters. Static filters are in the
 /// scans already; pushing them again, by name too, could only go wrong.
 pub(super) fn with_our_rules(rules: &[Rule]) -> Vec<Rule> {
     let kept = rules.iter().filter(|rule| rule.name() != "FilterPushdown");

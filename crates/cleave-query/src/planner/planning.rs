@@ -3,9 +3,9 @@
 //! 1. [`Planning::over`] plans on a blocking thread, so that the session that waits for the plan hears of a cancel
 //!    request or of a timeout, and its neighbours on the same thread are served. Dropping the future stops the
 //!    planning. A small statement is planned in place.
-//! 2. While it plans, each rule of the engine checks before it begins ([`watched_rules`]) whether the session still
-//!    waits for the plan ([`check`]) and whether the plan has grown beyond its bound ([`check_size`]). Rules that the
-//!    engine applies to each operator check at each operator.
+//! 2. While it plans, each rule of DataFusion checks before it begins ([`watched_rules`]) whether the session still
+//!    waits for the plan ([`check`]) and whether the plan has grown beyond its bound ([`check_size`]). Rules that
+//!    DataFusion applies to each operator check at each operator.
 //! 3. The memory that a plan is expected to take is charged to the query memory, and given back when the plan is there.
 //!
 //! One call of one rule cannot be stopped; the bound on operators bounds it.

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The partial half of such an aggregate, which a device may run, then keeps and sends one sum where it had two. Runs
-//! after subqueries were decorrelated, since that looks for counts in aggregates without rows. Deliberately left to the
-//! engine: averages of floats.
+//! after subqueries were decorrelated, since that looks for counts in aggregates without rows. Deliberately left to
+//! DataFusion: averages of floats.
 
 use std::sync::Arc;
 

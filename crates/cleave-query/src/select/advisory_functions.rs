@@ -1,6 +1,6 @@
 //! `pg_advisory_lock` and its like, for one statement.
 //!
-//! [`register`] gives the engine those that a query calls. They are volatile, no device knows them, and they are
+//! [`register`] gives DataFusion those that a query calls. They are volatile, no device knows them, and they are
 //! futures: waiting for a lock blocks no thread. A lock is a `bigint`, or two `integer`s: two different spaces, as in
 //! PostgreSQL.
 

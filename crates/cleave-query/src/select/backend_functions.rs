@@ -1,6 +1,6 @@
 //! `pg_cancel_backend`, `pg_terminate_backend` and `pg_sleep`, for one statement.
 //!
-//! [`register`] gives the engine those that a query calls. They are volatile, no device knows them, and they are
+//! [`register`] gives DataFusion those that a query calls. They are volatile, no device knows them, and they are
 //! futures, as [advisory locks](super::advisory_functions) are: sleeping blocks no thread.
 
 use std::hash::{Hash, Hasher};

@@ -33,7 +33,7 @@ use crate::planner::{self, InnerJoins};
 use crate::query_engine::QueryEngine;
 use cleave_sql::visiting::{visit, visit_mut};
 
-/// The engine's rule that computes once what several expressions have in common.
+/// DataFusion's rule that computes once what several expressions have in common.
 const SHARING_RULE: &str = "common_sub_expression_eliminate";
 /// Prefix of the column name of a parameter, before its place.
 pub(super) const PARAMETER: &str = "\u{1}parameter";

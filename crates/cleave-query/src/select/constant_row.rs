@@ -1,7 +1,7 @@
 //! A query of one row without tables (`SELECT 1 + 2`): its bound plan in, its physical plan out, without the rules that
 //! it does not need.
 //!
-//! Such a query has one projection over one empty row. Of the engine's rules only those of the analyser and the
+//! Such a query has one projection over one empty row. Of DataFusion's rules only those of the analyser and the
 //! simplification of expressions concern it: no operator can be moved, split or cut. Both planners leave it early.
 
 use cleave_fragment::walk::Walk;
@@ -40,7 +40,7 @@ pub(super) fn optimize(state: &SessionState, bound: &LogicalPlan) -> Result<Logi
 /// The physical plan of `optimised`; None: it is no query of this kind.
 ///
 /// # Errors
-/// Those of the engine's expressions.
+/// Those of DataFusion's expressions.
 pub(super) fn physical(
     state: &SessionState,
     optimised: &LogicalPlan,

@@ -1,7 +1,7 @@
 //! Describes a query with parameters before it has values: the types of its parameters, the columns of its result.
 //!
 //! 1. Declared types, and those that the text says ([`written_types`]), are taken as they are.
-//! 2. For the others the engine binds the query with the parameters in it, and gives each the type of its other
+//! 2. For the others DataFusion binds the query with the parameters in it, and gives each the type of its other
 //!    operand: of several places, the first.
 //! 3. The query is bound again with a typed NULL for each; its analysed plan has the columns of the result.
 //!

@@ -48,7 +48,7 @@ struct PlanNode {
     /// The device, for what runs on one.
     device: Option<String>,
     name: String,
-    /// Its arguments, as the engine shows them.
+    /// Its arguments, as DataFusion shows them.
     detail: String,
     rows: Option<usize>,
     /// Rows that the planner expects.

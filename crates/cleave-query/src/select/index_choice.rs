@@ -20,7 +20,7 @@
 //! evaluates every condition again on the pages that are left: ranges may be too wide, never too narrow, and an entry
 //! of a row that is not visible costs nothing but its page.
 //!
-//! Deliberately absent: ranges over floats, whose order in the engine (−0.0 below 0.0, NaNs by sign) is not that of the
+//! Deliberately absent: ranges over floats, whose order in DataFusion (−0.0 below 0.0, NaNs by sign) is not that of the
 //! keys; intervals. Keys of joins are known only at run time: [`super::index_offers`].
 
 use std::collections::BTreeMap;

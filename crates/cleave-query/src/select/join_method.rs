@@ -7,7 +7,7 @@
 //!   ([`index_offers`](super::index_offers)).
 //!
 //! [`as_nested_loops`] acts on the logical plan, after joins are ordered: an equality becomes a condition as any other,
-//! so that the engine has nothing to hash. [`check_hashed`] looks at the physical plan. Both hold above and below cuts,
+//! so that DataFusion has nothing to hash. [`check_hashed`] looks at the physical plan. Both hold above and below cuts,
 //! which are placed later.
 //!
 //! `NOT IN` over a subquery keeps its hash join: pairs of rows do not give its semantics of NULLs.

@@ -229,7 +229,7 @@ impl TablePlace {
     }
 }
 
-/// The tables of these names as the engine's planner finds them.
+/// The tables of these names as DataFusion's planner finds them.
 pub(super) fn slot_catalog<'a>(
     slots: impl Iterator<Item = (&'a str, &'a Arc<TablePlace>)>,
 ) -> EngineResult<Arc<dyn CatalogProviderList>> {
@@ -341,7 +341,7 @@ fn with_count(schema: &SchemaRef, columns: Vec<ArrayRef>, count: usize) -> Resul
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
 }
 
-/// A slot as the engine's planner sees it.
+/// A slot as DataFusion's planner sees it.
 #[derive(Debug)]
 struct SlotTable(Arc<TablePlace>);
 

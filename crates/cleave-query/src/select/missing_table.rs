@@ -1,4 +1,4 @@
-//! Errors for a column of a table that a query does not read, or has under an alias: the engine reports a missing
+//! Errors for a column of a table that a query does not read, or has under an alias: DataFusion reports a missing
 //! column, PostgreSQL a missing FROM entry.
 //!
 //! Source: PostgreSQL, `parser/parse_relation.c`, `errorMissingRTE`.
@@ -20,7 +20,7 @@ pub(super) fn named_table(error: Error, query: &ast::Query) -> Error {
             let Some((table, _)) = name.rsplit_once('.') else { return error };
             table.rsplit('.').next().unwrap_or(table).to_owned()
         }
-        // With GROUP BY the engine reports it as missing among the groups.
+        // With GROUP BY DataFusion reports it as missing among the groups.
         Error::Query(_) if error.sqlstate() == "42803" => {
             let Some(table) = ordered_by(query, &tables) else { return error };
             table

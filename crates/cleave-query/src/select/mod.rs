@@ -1,10 +1,10 @@
 //! SELECT: a parsed query in, a stream of rows out, cut between host and devices on the way.
 //!
 //! 1. [`plan_query`] binds the query to the tables of one catalog version ([`StatementContext`]);
-//! 2. the engine's rules simplify it and push predicates into the scans, whose inputs are pruned by tablets and zone
+//! 2. DataFusion's rules simplify it and push predicates into the scans, whose inputs are pruned by tablets and zone
 //!    maps ([`PlannedInput`]) and, where that pays, by an index ([`IndexChoice`]);
 //! 3. [`reorder_joins`](cleave_plan::join_order::reorder_joins) orders the inner joins;
-//! 4. the engine makes a physical plan, the scans of which are offered indexes for the keys of joins
+//! 4. DataFusion makes a physical plan, the scans of which are offered indexes for the keys of joins
 //!    ([`index_offers`]); [`place_cuts`](cleave_plan::split::place_cuts) divides it; where the settings ask for it,
 //!    steps 3 and 4 are done for several orders, and the best is taken ([`order_and_split`]);
 //! 5. [`run_query`] executes the host's half; the nodes above the cuts run the rest on the devices.
@@ -321,7 +321,7 @@ async fn context(
     Ok(StatementContext::over_given(Arc::clone(database), view, settings.clone(), given.clone()))
 }
 
-/// `query`, which reads the tables of `context`, in the engine's form, with values from `put` for its parameters, and
+/// `query`, which reads the tables of `context`, in DataFusion's form, with values from `put` for its parameters, and
 /// the names of its columns.
 fn lowered(
     mut query: ast::Query,
@@ -355,7 +355,7 @@ async fn bound(
     Ok(Bound { state, logical, tables, parts })
 }
 
-/// The engine's state for `query`, with the names of `catalog` and the functions that are made for it.
+/// DataFusion's state for `query`, with the names of `catalog` and the functions that are made for it.
 fn state_over(
     catalog: Arc<table_provider::StatementCatalog>,
     context: &Arc<StatementContext>,

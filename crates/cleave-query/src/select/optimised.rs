@@ -1,4 +1,4 @@
-//! The plan cache: a repeated query in, its cached plan after the engine's optimiser rules out.
+//! The plan cache: a repeated query in, its cached plan after DataFusion's optimiser rules out.
 //!
 //! ```text
 //!  query, values in their places ─▶ bind ─▶ optimise ─▶ order joins ─▶ physical plan ─▶ cuts

@@ -1,4 +1,4 @@
-//! The schema `cleave`: the database's own figures, as tables that the engine reads from memory.
+//! The schema `cleave`: the database's own figures, as tables that DataFusion reads from memory.
 //!
 //! Such a table lies on no device, and plans that read it stay on the host. Its rows are those of the moment at which
 //! the query is bound. Only `cleave.devices` and `cleave.filter_history` ask devices.

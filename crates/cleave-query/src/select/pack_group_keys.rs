@@ -5,7 +5,7 @@
 //!                                      ◀─ Aggregate [pack_key(a, b) AS key | sum(x)]
 //! ```
 //!
-//! The engine finds a group of one integer several times as fast as one of texts, on either side of a cut, and
+//! DataFusion finds a group of one integer several times as fast as one of texts, on either side of a cut, and
 //! fewer bytes cross it. Widths are those that the table declares (`char(1)`, `date`), found by following the
 //! column down to its scan, so that no value can be wider.
 //!

@@ -2,7 +2,7 @@
 //! that reads it.
 //!
 //! ```text
-//!  CatalogState ─▶ View (names, numbers) ─▶ rows of a table (rows, information) ─▶ MemTable ─▶ the engine
+//!  CatalogState ─▶ View (names, numbers) ─▶ rows of a table (rows, information) ─▶ MemTable ─▶ DataFusion
 //!                                        └▶ functions that look a number up (functions)
 //! ```
 //!
@@ -11,7 +11,7 @@
 //! 2. [`rows`] and [`information`] fill the others from the catalog.
 //! 3. [`functions`] are those that clients call with numbers out of these tables.
 //!
-//! PostgreSQL's syntax that the engine lacks (`OPERATOR(pg_catalog.~)`, `::regclass`, `ARRAY(SELECT …)`) is rewritten
+//! PostgreSQL's syntax that DataFusion lacks (`OPERATOR(pg_catalog.~)`, `::regclass`, `ARRAY(SELECT …)`) is rewritten
 //! before, by [`catalog_syntax`](cleave_sql::statement::catalog_syntax).
 //!
 //! Invariants: the numbers of things follow from the ids that the catalog keeps, so they stay as long as the things do.

@@ -1,7 +1,7 @@
-//! Adds positions to binding errors: an error of the engine in, the same with its place in the text out.
+//! Adds positions to binding errors: an error of DataFusion in, the same with its place in the text out.
 //!
-//! The engine names what is wrong. The place is the first in the text where that name stands in its role: a column, a
-//! table or a function. The engine's messages of a missing function or group are reworded as PostgreSQL's.
+//! DataFusion names what is wrong. The place is the first in the text where that name stands in its role: a column, a
+//! table or a function. DataFusion's messages of a missing function or group are reworded as PostgreSQL's.
 
 use std::ops::ControlFlow;
 
@@ -70,7 +70,7 @@ fn condition(body: &ast::SetExpr) -> Option<&Expr> {
     }
 }
 
-/// Rewords the engine's messages of functions, groups and ambiguous columns as PostgreSQL's.
+/// Rewords DataFusion's messages of functions, groups and ambiguous columns as PostgreSQL's.
 fn in_own_words(error: Error) -> Error {
     let Error::Query(engine) = &error else { return error };
     let message = match engine.find_root() {
@@ -148,7 +148,7 @@ fn in_own_words(error: Error) -> Error {
     error
 }
 
-/// PostgreSQL's name of a type that the engine names in a message.
+/// PostgreSQL's name of a type that DataFusion names in a message.
 fn type_name(engine: &str) -> &str {
     match engine {
         "Utf8" | "LargeUtf8" | "Utf8View" => "text",
@@ -169,10 +169,10 @@ fn type_name(engine: &str) -> &str {
     }
 }
 
-/// The engine's message for a condition that is not boolean.
+/// DataFusion's message for a condition that is not boolean.
 const NOT_BOOLEAN: &str = "non-boolean predicate";
 
-/// The beginning of the engine's message for wrong argument types of a function.
+/// The beginning of DataFusion's message for wrong argument types of a function.
 const NO_FUNCTION: &str = "No function matches the given name and argument types '";
 
 fn called_in_message(message: &str) -> Option<&str> {

@@ -526,7 +526,7 @@ fn dead_on(tablet: &TabletState, entry: &cleave_store::PageEntry) -> DeadRows {
     tablet.version_map.dead_rows(entry.vid_stretches())
 }
 
-/// Zone maps as the engine's pruning asks for them: one container a page.
+/// Zone maps as DataFusion's pruning asks for them: one container a page.
 struct PageZones<'a> {
     input: &'a PlannedInput,
     filter: &'a Projection,

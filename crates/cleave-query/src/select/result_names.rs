@@ -1,10 +1,10 @@
 //! Names of a result's columns, as PostgreSQL gives them.
 //!
-//! The engine names a column without an alias by its expression (`count(*)`, `Int64(1)`) and refuses two of one name.
+//! DataFusion names a column without an alias by its expression (`count(*)`, `Int64(1)`) and refuses two of one name.
 //! PostgreSQL names it by its kind (`count`, `?column?`) and allows equal names. So:
 //!
 //! 1. [`ResultNames::take`] names the columns of the queries within the query ([`name_columns`]), notes the names of
-//!    the outermost list, and gives the second column of a name in it a hidden alias, so that the engine takes the
+//!    the outermost list, and gives the second column of a name in it a hidden alias, so that DataFusion takes the
 //!    list;
 //! 2. [`ResultNames::apply`] puts the noted names on the result.
 //!
@@ -33,7 +33,7 @@ pub struct ResultNames {
 }
 
 impl ResultNames {
-    /// The names of the columns of `query`, which reads `tables`; `query` is then one that the engine takes.
+    /// The names of the columns of `query`, which reads `tables`; `query` is then one that DataFusion takes.
     ///
     /// # Errors
     /// Those of [`name_columns`].
@@ -64,7 +64,7 @@ impl ResultNames {
         let behind = count.saturating_sub(self.last.len());
         let fields = schema.fields().iter().enumerate().map(|(place, field)| {
             let after = place.checked_sub(behind).and_then(|place| self.last.get(place));
-            // The engine's word that a column has no NULL is an estimate: a batch may know better.
+            // DataFusion's word that a column has no NULL is an estimate: a batch may know better.
             let field = Field::clone(field).with_nullable(true);
             match self.first.get(place).or(after) {
                 Some(name) => field.with_name(name.as_str()),
@@ -118,7 +118,7 @@ fn take_list(items: &mut [SelectItem], in_set: bool) -> ResultNames {
     ResultNames { first, last }
 }
 
-/// Whether the engine would refuse both in one list.
+/// Whether DataFusion would refuse both in one list.
 fn clash(one: &SelectItem, other: &SelectItem) -> bool {
     match (one, other) {
         (SelectItem::UnnamedExpr(one), SelectItem::UnnamedExpr(other)) => {
@@ -127,13 +127,13 @@ fn clash(one: &SelectItem, other: &SelectItem) -> bool {
                     column == other_column
                         && (table.is_none() || other_table.is_none() || table == other_table)
                 }
-                // The engine leaves casts out of names: what has one name here may have one there.
+                // DataFusion leaves casts out of names: what has one name here may have one there.
                 _ => engine_name(one) == engine_name(other),
             }
         }
         (SelectItem::ExprWithAlias { alias, .. }, SelectItem::UnnamedExpr(expression))
         | (SelectItem::UnnamedExpr(expression), SelectItem::ExprWithAlias { alias, .. }) => {
-            // The engine names a subquery by its column.
+            // DataFusion names a subquery by its column.
             let is_query = matches!(expression, Expr::Subquery(_));
             column_parts(expression).is_some_and(|(_, column)| column == fold(alias))
                 || is_query && engine_name(expression) == fold(alias)
@@ -146,7 +146,7 @@ fn clash(one: &SelectItem, other: &SelectItem) -> bool {
     }
 }
 
-/// The engine's name of an expression, which leaves casts out, where the expression is rewritten before planning.
+/// DataFusion's name of an expression, which leaves casts out, where the expression is rewritten before planning.
 fn engine_name(expression: &Expr) -> String {
     let mut inner = expression;
     while let Expr::Nested(own) | Expr::Cast { expr: own, .. } = inner {
@@ -177,7 +177,7 @@ fn engine_name(expression: &Expr) -> String {
     }
 }
 
-/// Gives columns that ORDER BY names by their place an alias: the engine looks for their names below an aggregate.
+/// Gives columns that ORDER BY names by their place an alias: DataFusion looks for their names below an aggregate.
 fn hide_sorted(query: &mut ast::Query) {
     let (SetExpr::Select(select), Some(order)) = (query.body.as_mut(), &query.order_by) else {
         return;
@@ -211,7 +211,7 @@ fn hide_name(item: &mut SelectItem, place: usize) {
 
 #[cfg(test)]
 mod tests {
-    //! Names of select lists, and lists that the engine would refuse.
+    //! Names of select lists, and lists that DataFusion would refuse.
 
     use datafusion::arrow::datatypes::DataType as ArrowType;
 

@@ -1,6 +1,6 @@
 //! `nextval`, `currval`, `lastval` and `setval`, for one statement.
 //!
-//! [`register`] gives the engine those that a query calls. They are volatile, each row has its own value, and no device
+//! [`register`] gives DataFusion those that a query calls. They are volatile, each row has its own value, and no device
 //! knows them: a plan that calls one stays on the host. A sequence is named by text, or by its number as
 //! `'name'::regclass` gives it.
 //!

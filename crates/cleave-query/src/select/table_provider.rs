@@ -1,4 +1,4 @@
-//! Cleave's tables as the engine's planner sees them: names, columns, and scans that name a morsel input.
+//! Cleave's tables as DataFusion's planner sees them: names, columns, and scans that name a morsel input.
 
 use cleave_fragment::walk::Walk;
 use std::collections::BTreeSet;
@@ -95,7 +95,7 @@ impl CleaveTable {
         &self.table
     }
 
-    /// The statistics of a scan for the engine's planner, with about `row_estimate` rows.
+    /// The statistics of a scan for DataFusion's planner, with about `row_estimate` rows.
     fn statistics(&self, scan: &TableScan, row_estimate: f64) -> Statistics {
         let mut statistics = Statistics::new_unknown(&scan.schema());
         statistics.num_rows = Precision::Inexact(rows_as_count(row_estimate));

@@ -80,7 +80,7 @@ fn check_usable(state: &CatalogState, view: &ViewState) -> cleave_catalog::error
     Ok(())
 }
 
-/// `view` in the form of the engine's planner. Its query names the tables that the view was made of, whatever has these
+/// `view` in the form of DataFusion's planner. Its query names the tables that the view was made of, whatever has these
 /// names in the session: a temporary table or view would otherwise be read with the rights of the view's owner.
 ///
 /// # Errors

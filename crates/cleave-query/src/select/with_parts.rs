@@ -9,7 +9,7 @@
 //!    runs       each WithScanExec reads the rows of part 0 ─────▶ SharedRows, which run part 0 once
 //! ```
 //!
-//! 1. [`WithPlanner`] finds a marked part while the engine binds the query, binds its query, and puts a [`PartTable`]
+//! 1. [`WithPlanner`] finds a marked part while DataFusion binds the query, binds its query, and puts a [`PartTable`]
 //!    in its place. So a part is bound once, however often it is used, and the optimised plan has one scan for each
 //!    use.
 //! 2. [`optimised_parts`] finds which columns are read of each part, and optimises it; unread parts are left out.
@@ -380,7 +380,7 @@ pub(super) fn over_working_tables(plan: LogicalPlan) -> EngineResult<LogicalPlan
     Ok(plan.data)
 }
 
-/// The rows of the round before, in a recursive query. The engine's own table does not tell which columns its leaf has.
+/// The rows of the round before, in a recursive query. DataFusion's own table does not tell which columns its leaf has.
 #[derive(Debug)]
 struct WorkingTable {
     name: String,

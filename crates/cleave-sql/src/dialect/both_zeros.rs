@@ -1,6 +1,6 @@
 //! The zeros of doubles are one value.
 //!
-//! `0.0 = -0.0`, as the engine compares, hashes and joins them. But its lists of constants, keys of windows, DISTINCT
+//! `0.0 = -0.0`, as DataFusion compares, hashes and joins them. But its lists of constants, keys of windows, DISTINCT
 //! aggregates and `CASE x WHEN` compare bits.
 //!
 //! ```text
@@ -111,7 +111,7 @@ fn zeros(is_single: bool) -> [Expr; 2] {
     }
 }
 
-/// Whether the engine compares the bits of doubles here.
+/// Whether DataFusion compares the bits of doubles here.
 fn compares_bits(part: &Expr) -> bool {
     match part {
         Expr::InList(_) | Expr::WindowFunction(_) => true,

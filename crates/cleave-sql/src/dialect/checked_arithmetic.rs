@@ -61,7 +61,7 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             Operator::Minus => checked_subtract(),
             Operator::Multiply => checked_multiply(),
             Operator::Divide => checked_divide(),
-            // The engine takes it for 0 even of NULL.
+            // DataFusion takes it for 0 even of NULL.
             Operator::BitwiseXor if binary.left == binary.right => checked_subtract(),
             op if compares(op) => return compared(expr, schema),
             Operator::LikeMatch
@@ -208,7 +208,7 @@ fn link_below(expr: &Expr) -> Option<char> {
     }
 }
 
-/// `x IS TRUE` and its kin, as what the engine runs in their place. That can be NULL for all that it knows, and it
+/// `x IS TRUE` and its kin, as what DataFusion runs in their place. That can be NULL for all that it knows, and it
 /// refuses a grouped plan whose columns can be NULL in one form and not in the other.
 fn truth_test(expr: Expr) -> Result<Expr, Expr> {
     let (operand, op, value) = match expr {
@@ -226,7 +226,7 @@ fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
     matches!(expr.get_type(schema), Ok(DataType::Interval(_)))
 }
 
-/// A comparison of intervals, by their lengths: the engine compares months first.
+/// A comparison of intervals, by their lengths: DataFusion compares months first.
 fn compared(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let is_interval = |expr: &Expr| is_interval(expr, schema);
     let span = |expr: Expr| interval_span().call(vec![expr]);

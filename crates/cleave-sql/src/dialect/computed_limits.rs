@@ -1,5 +1,5 @@
-//! LIMIT and OFFSET of subqueries, and FETCH … WITH TIES, as conditions on the numbers of sorted rows, since the
-//! engine's limits are constants.
+//! LIMIT and OFFSET of subqueries, and FETCH … WITH TIES, as conditions on the numbers of sorted rows, since
+//! DataFusion's limits are constants.
 //!
 //! ```text
 //!  SELECT … ORDER BY k LIMIT (SELECT n) OFFSET 2    ─▶ SELECT … QUALIFY row_number() OVER (ORDER BY k) > 2 AND
@@ -55,7 +55,7 @@ fn lower(query: &mut ast::Query) {
     }
 }
 
-/// Whether the engine cannot compute the limits of `query`.
+/// Whether DataFusion cannot compute the limits of `query`.
 fn is_computed(query: &ast::Query) -> bool {
     let has_ties = query.fetch.as_ref().is_some_and(|fetch| fetch.with_ties && !fetch.percent);
     has_ties
@@ -194,7 +194,7 @@ fn condition(query: &ast::Query) -> Option<Expr> {
         }
         None => (number()?, limit.cloned()),
     };
-    // The engine refuses these.
+    // DataFusion refuses these.
     if count.iter().chain(offset).any(is_negative) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Limits the growth of expressions that the engine copies at each level of nesting: `coalesce(x, y)` becomes `CASE
+//! Limits the growth of expressions that DataFusion copies at each level of nesting: `coalesce(x, y)` becomes `CASE
 //! WHEN x IS NOT NULL THEN x ELSE y END`, `x BETWEEN a AND b` becomes `x >= a AND x <= b`, and a cast asks its operand
 //! twice whether it can be NULL.
 //!
@@ -125,7 +125,7 @@ impl TreeNodeRewriter for Counter {
     }
 }
 
-/// Whether the engine copies an operand of `expr`, or asks it twice.
+/// Whether DataFusion copies an operand of `expr`, or asks it twice.
 fn is_copying(expr: &Expr) -> bool {
     match expr {
         Expr::Between(_) => true,

@@ -8,7 +8,7 @@
 //!  FROM upper(t.a) AS u                     ─▶ FROM LATERAL (SELECT upper(t.a) AS u) AS u
 //! ```
 //!
-//! With constant numbers as arguments, the engine's table function stays, which streams its rows; the others make a
+//! With constant numbers as arguments, DataFusion's table function stays, which streams its rows; the others make a
 //! list first.
 
 use std::ops::ControlFlow;
@@ -53,7 +53,7 @@ pub(super) fn lower_rows(expression: &mut Expr) {
         && let [FunctionArg::Unnamed(FunctionArgExpr::Expr(inner))] = list.args.as_slice()
         && is_unnested_series(inner)
     {
-        // Reserved for the list that the engine makes of it.
+        // Reserved for the list that DataFusion makes of it.
         *expression = inner.clone();
     }
 }
@@ -144,7 +144,7 @@ fn named(name: Ident) -> TableAlias {
     TableAlias { explicit: true, name, columns: Vec::new(), at: None }
 }
 
-/// `FROM function(args)` as the items of a list, where the engine has no table function.
+/// `FROM function(args)` as the items of a list, where DataFusion has no table function.
 fn of_list(name: &str, alias: Option<&TableAlias>, args: &[FunctionArg]) -> Option<TableFactor> {
     let (_, list) = OF_LISTS.into_iter().find(|(known, _)| *known == name)?;
     let args = args.iter().map(|arg| match arg {

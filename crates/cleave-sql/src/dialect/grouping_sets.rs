@@ -1,4 +1,4 @@
-//! Grouping sets that the engine does not take, written out:
+//! Grouping sets that DataFusion does not take, written out:
 //!
 //! ```text
 //!  GROUP BY ROLLUP ((a, b), c)                ─▶  GROUP BY GROUPING SETS ((a, b, c), (a, b), ())
@@ -30,7 +30,7 @@ pub(super) fn write_out_sets(select: &mut ast::Select) {
     }
 }
 
-/// Whether the engine takes `group` as it is.
+/// Whether DataFusion takes `group` as it is.
 fn is_taken(group: &Expr) -> bool {
     match group {
         Expr::Rollup(parts) | Expr::Cube(parts) => {

@@ -1,7 +1,7 @@
 //! Evaluation order of conditions: in `x <> 0 AND 1 / x > 2` the division is evaluated for no row in which `x <> 0`
 //! fails.
 //!
-//! The engine computes both sides of AND and OR for a whole batch of rows unless the left side is the same for nearly
+//! DataFusion computes both sides of AND and OR for a whole batch of rows unless the left side is the same for nearly
 //! all of them, and rewrites a CASE between conditions to ANDs and ORs. So, where the right side can fail:
 //!
 //! ```text
@@ -111,7 +111,7 @@ fn guarded_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     }
 }
 
-/// `plan` with outer joins made inner where `conditions` remove their NULL rows, as the engine would do later. Adds to
+/// `plan` with outer joins made inner where `conditions` remove their NULL rows, as DataFusion would do later. Adds to
 /// `known` the conditions of ON that hold for every remaining row: PostgreSQL evaluates them first.
 fn reduced(
     plan: LogicalPlan,

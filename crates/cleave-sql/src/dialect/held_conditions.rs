@@ -1,6 +1,6 @@
 //! Keeps conditions without columns above aggregates that give a row for no input.
 //!
-//! The engine moves a condition below an aggregate if all of its columns are grouped by. `WHERE (SELECT false)` has
+//! DataFusion moves a condition below an aggregate if all of its columns are grouped by. `WHERE (SELECT false)` has
 //! none, so it would remove the input of `SELECT count(*)`, and not its row. Such a condition is made to name the
 //! columns of the rows that it is about:
 //!

@@ -1,5 +1,5 @@
 //! Casts, sums and differences of dates and timestamps, which may be [infinite](cleave_fragment::functions::infinite).
-//! The engine's own would overflow, or give another day.
+//! DataFusion's own would overflow, or give another day.
 //!
 //! ```text
 //!  day::timestamp, at::date, text::date   ─▶   moment_of(day), date_of(at), date_of(text)

@@ -1,4 +1,4 @@
-//! Types of integer literals: an `integer` if it fits, as in PostgreSQL; the engine makes them bigints.
+//! Types of integer literals: an `integer` if it fits, as in PostgreSQL; DataFusion makes them bigints.
 //!
 //! This decides the type of a result: a sum of integers is a bigint, that of bigints a numeric, and 2147483647 + 1 is
 //! out of range. [`as_integer`] types an operand of an operator, an argument of an aggregate or an item of a list as

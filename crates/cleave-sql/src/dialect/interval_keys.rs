@@ -1,6 +1,6 @@
 //! Intervals as keys: they sort, group and join by their length, as they compare. 24 hours are a day, 30 days a month.
 //!
-//! The engine orders them by months first, then days, then hours. Here, where types are settled:
+//! DataFusion orders them by months first, then days, then hours. Here, where types are settled:
 //!
 //! ```text
 //!  ORDER BY x, PARTITION BY x, USING (x)    ─▶  … interval_span(x)
@@ -254,7 +254,7 @@ fn of_length(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
 
 /// The first of the values, or of all that are not NULL the shortest or the longest.
 fn aggregated(of: Expr, ascending: Option<bool>, filter: Option<Box<Expr>>) -> Expr {
-    // The engine sorts before it filters.
+    // DataFusion sorts before it filters.
     let of = match &filter {
         Some(filter) => {
             let taken = vec![(filter.clone(), Box::new(of))];

@@ -1,6 +1,6 @@
 //! `FROM a, b JOIN LATERAL (… a.x …)`: the list becomes joins from the left, `a CROSS JOIN b JOIN LATERAL …`.
 //!
-//! The engine joins `b` with the subquery first, which then has no `a`. A join that keeps rows of its right side means
+//! DataFusion joins `b` with the subquery first, which then has no `a`. A join that keeps rows of its right side means
 //! something else beside more rows on the left, and NATURAL and USING would look for their columns in `a` too: such
 //! lists stay.
 

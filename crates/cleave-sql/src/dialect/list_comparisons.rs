@@ -1,4 +1,4 @@
-//! Comparisons with each value of a list that is written out, where the engine knows none, or the list has no type:
+//! Comparisons with each value of a list that is written out, where DataFusion knows none, or the list has no type:
 //!
 //! ```text
 //!  x = ANY ('{1,2}')           ─▶  x IN ('1', '2')
@@ -19,7 +19,7 @@ use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr, FunctionArg, F
 use super::regular_expressions::literal_text;
 use crate::visiting::visit_expressions;
 
-/// Most comparisons that one becomes. A longer list stays as it is, and the engine refuses it.
+/// Most comparisons that one becomes. A longer list stays as it is, and DataFusion refuses it.
 const CHAIN_ITEMS_MAX: usize = 500;
 
 /// Functions that do something, or give another value each time.
@@ -124,8 +124,8 @@ fn chain(left: &Expr, compares: &Compares<'_>, list: Vec<Expr>, is_all: bool) ->
     Some(Expr::Nested(Box::new(joined)))
 }
 
-/// The items of the list on the right of `operator`: of a literal in quotes, or of a list beside an operator that the
-/// engine does not apply to lists.
+/// The items of the list on the right of `operator`: of a literal in quotes, or of a list beside an operator that
+/// DataFusion does not apply to lists.
 fn items(right: &Expr, operator: &BinaryOperator) -> Option<Vec<Expr>> {
     use BinaryOperator as Op;
     let is_pattern = matches!(

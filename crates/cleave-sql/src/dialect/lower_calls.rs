@@ -1,4 +1,4 @@
-//! Calls and operators that the engine lacks or names differently, rewritten to those that it has.
+//! Calls and operators that DataFusion lacks or names differently, rewritten to those that it has.
 //!
 //! ```text
 //!  mod(a, b)                              ─▶ a % b
@@ -104,7 +104,7 @@ fn bound_slice(access: &mut ast::AccessExpr) {
     }
 }
 
-/// `x < ANY (list)` as `NOT (x >= ALL (list))`: of ANY the engine takes no notice of single NULLs in the list.
+/// `x < ANY (list)` as `NOT (x >= ALL (list))`: of ANY DataFusion takes no notice of single NULLs in the list.
 fn any_by_all(left: &Expr, operator: &BinaryOperator, right: &Expr) -> Option<Expr> {
     use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
     if matches!(right, Expr::Subquery(_)) {
@@ -142,7 +142,7 @@ fn list_of_text(text: &Expr, item: &ast::ArrayElemTypeDef) -> Option<Expr> {
     Some(Expr::Array(ast::Array { elem: items.collect(), named: true }))
 }
 
-/// An interval with a minus before it, which the engine applies to its first unit alone.
+/// An interval with a minus before it, which DataFusion applies to its first unit alone.
 fn negated(interval: &Expr) -> Option<Expr> {
     let interval = match interval {
         Expr::Nested(inner) => return negated(inner),
@@ -158,7 +158,7 @@ fn negated(interval: &Expr) -> Option<Expr> {
     Some(Expr::Interval(ast::Interval { value: Box::new(value), ..interval.clone() }))
 }
 
-/// The text of an interval in units that the engine reads; it does not know all of PostgreSQL's.
+/// The text of an interval in units that DataFusion reads; it does not know all of PostgreSQL's.
 fn spelt_out(written: &ast::Interval) -> Option<Expr> {
     match (&written.leading_field, &written.last_field) {
         (None, _) => parts_of(written).map(in_units),
@@ -235,7 +235,7 @@ fn lower_operator(operator: &UnaryOperator, operand: &Expr) -> Option<Expr> {
     Some(call(function, vec![operand.clone()]))
 }
 
-/// `extract` of fields that the engine lacks, or gives without a fraction.
+/// `extract` of fields that DataFusion lacks, or gives without a fraction.
 fn part_of_time(name: &str, from: &Expr) -> Option<Expr> {
     let function = match name.to_ascii_lowercase().as_str() {
         "second" | "seconds" => seconds_of(),
@@ -332,11 +332,11 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
             let length = cast(Expr::Function(function.clone()), DataType::Integer(None));
             return Some(call("nullif", vec![length, number(0)]));
         }
-        // The engine's logarithm with a base is not exact for powers of ten.
+        // DataFusion's logarithm with a base is not exact for powers of ten.
         "log" if is_of_one(&function.args) => {
             "log10".clone_into(&mut name.value);
         }
-        // The engine's own cannot take back a value that has left a frame.
+        // DataFusion's own cannot take back a value that has left a frame.
         "every" | "bool_and" | "bool_or" if function.over.is_some() => {
             let least_or_greatest = if own == "bool_or" { "max" } else { "min" };
             least_or_greatest.clone_into(&mut name.value);
@@ -460,10 +460,10 @@ fn is_of_one(args: &FunctionArguments) -> bool {
     matches!(args, FunctionArguments::List(list) if list.args.len() == 1)
 }
 
-/// Whether `lag` or `lead` has other arguments than literals behind its value, which the engine does not take, or a
+/// Whether `lag` or `lead` has other arguments than literals behind its value, which DataFusion does not take, or a
 /// default that may be no value of its type.
 fn is_by_row(args: &FunctionArguments) -> bool {
-    // The engine takes an offset of NULL for its default.
+    // DataFusion takes an offset of NULL for its default.
     let is_null = |arg: &FunctionArg| match arg {
         FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(value))) => {
             value.value == ast::Value::Null
@@ -473,7 +473,7 @@ fn is_by_row(args: &FunctionArguments) -> bool {
     // Whose type may be the common one.
     let is_wide = |arg: &FunctionArg| {
         let FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) = arg else { return false };
-        // A negative one is none of the engine's unsigned row numbers.
+        // A negative one is none of DataFusion's unsigned row numbers.
         let Expr::Value(value) = arg else { return matches!(arg, Expr::UnaryOp { .. }) };
         matches!(&value.value, ast::Value::Number(digits, _) if digits.parse::<i16>().is_err())
     };
@@ -509,7 +509,7 @@ fn sorted_list(function: &ast::Function) -> Option<Expr> {
 }
 
 /// PostgreSQL finds equal values by sorting them. The list is sorted once it is complete: orders within the aggregate
-/// are shared between aggregates by the engine, which makes opposite ones of one order.
+/// are shared between aggregates by DataFusion, which makes opposite ones of one order.
 fn sort_distinct(function: &mut ast::Function) -> Option<Expr> {
     let FunctionArguments::List(list) = &mut function.args else { return None };
     if list.duplicate_treatment != Some(ast::DuplicateTreatment::Distinct) {

@@ -1,4 +1,4 @@
-//! Syntax rewritten before planning: casts to text of a limited length, which the engine would read as casts to text,
+//! Syntax rewritten before planning: casts to text of a limited length, which DataFusion would read as casts to text,
 //! numbers like `1e300`, which it would read as numerics, and functions with other names.
 
 use std::ops::ControlFlow;
@@ -126,7 +126,7 @@ impl VisitorMut for Clauses {
     }
 }
 
-/// The engine's `substr` takes no smallint, which clients send for small numbers.
+/// DataFusion's `substr` takes no smallint, which clients send for small numbers.
 fn widen_small(place: &mut Expr) {
     if let Expr::Cast {
         data_type: data_type @ (DataType::SmallInt(_) | DataType::Int2(_)), ..
@@ -136,7 +136,7 @@ fn widen_small(place: &mut Expr) {
     }
 }
 
-/// The engine's patterns know no other escape than the backslash.
+/// DataFusion's patterns know no other escape than the backslash.
 fn escape_with_backslash(pattern: &mut Box<Expr>, escape: &mut Option<ast::ValueWithSpan>) {
     let letter = match escape.as_ref().map(|escape| &escape.value) {
         Some(ast::Value::SingleQuotedString(letter)) if letter != "\\" => letter.clone(),
@@ -167,7 +167,7 @@ fn is_beyond_numeric(expression: &Expr) -> bool {
     exponent.is_some_and(|exponent| !exponent.is_ok_and(|exponent| exponent.abs() <= 30))
 }
 
-/// A number that is written with a power of ten, without it: the engine would give `1e3` three digits less than none
+/// A number that is written with a power of ten, without it: DataFusion would give `1e3` three digits less than none
 /// behind its point, and cut the numbers beside it to thousands.
 fn without_power(text: &str) -> Option<String> {
     let (mantissa, exponent) = text.split_once(['e', 'E'])?;
@@ -178,7 +178,7 @@ fn without_power(text: &str) -> Option<String> {
     Some(format!("{whole}{moved}{zeros}.{left}"))
 }
 
-/// A whole number beyond the bigints, which the engine would take for an unsigned one, as a numeric.
+/// A whole number beyond the bigints, which DataFusion would take for an unsigned one, as a numeric.
 fn as_numeric(text: &str) -> Option<String> {
     let is_whole = text.bytes().all(|byte| byte.is_ascii_digit());
     (is_whole && text.parse::<i64>().is_err()).then(|| format!("{text}."))

@@ -1,15 +1,15 @@
-//! Rewrites of statements and plans where PostgreSQL's meaning differs from the engine's.
+//! Rewrites of statements and plans where PostgreSQL's meaning differs from DataFusion's.
 //!
 //! 0. [`query_names`]: columns of subqueries get PostgreSQL's names, and USING merges as in PostgreSQL.
 //! 1. [`lower_syntax`]: casts to `varchar(n)` cut, `1e300` is a double, rows of several values compare value by value,
 //!    `a.b` is a column of an outer table `a` before it is a field of a column, and functions have PostgreSQL's names;
-//!    those that make text are our [own](functions). [`regular_expressions`] are written for the engine, and
+//!    those that make text are our [own](functions). [`regular_expressions`] are written for DataFusion, and
 //!    [`list_comparisons`] and [`grouping_sets`] written out. [`places`]: DISTINCT ON by places. [`named_casts`]: casts
 //!    in grouped queries have names of their own.
 //! 2. [`PostgresTypes`]: `timestamp` is in microseconds, `uuid` is a type.
-//! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side, where the
-//!    engine would refuse the pair; dates and days add up, and dates and hours. [`operand_types`] refuses operand types
-//!    that PostgreSQL refuses. [`window_exclusion`]: window frames with EXCLUDE.
+//! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side, where
+//!    DataFusion would refuse the pair; dates and days add up, and dates and hours. [`operand_types`] refuses operand
+//!    types that PostgreSQL refuses. [`window_exclusion`]: window frames with EXCLUDE.
 //! 4. [`BalancedChains`]: long conditions are trees that are not deep. [`OuterAggregates`]: no aggregates of an outer
 //!    query in subqueries. [`SetOperations`]: INTERSECT and EXCEPT give common types, and count rows with ALL.
 //! 5. [`TypedLiterals`]: literals in quotes beside numbers and times, and in `IN`, `BETWEEN`, `CASE` and casts.
@@ -25,7 +25,7 @@
 //! 11. [`RepeatedRows`]: columns beside an unnested list are not unique.
 //! 12. [`WindowKeys`]: keys of windows that are functions of functions are columns, and volatile arguments too.
 //!
-//! 0 and 1 act on the syntax tree, 2 and 3 while it becomes a plan, 4 and 5 before the engine settles types, 6 to 12
+//! 0 and 1 act on the syntax tree, 2 and 3 while it becomes a plan, 4 and 5 before DataFusion settles types, 6 to 12
 //! after. A fragment is cut from a plan that went through all of it, so host and device give the same results.
 //!
 //! Source: PostgreSQL's documentation, "Type Conversion" and "Mathematical Functions and Operators".

@@ -1,6 +1,6 @@
 //! Gives casts in grouped queries names of their own.
 //!
-//! The engine names `CAST(x AS t)` as `x`. A group by `x` and `x::text`, or `sum(x)` beside `sum(x::numeric)`, would
+//! DataFusion names `CAST(x AS t)` as `x`. A group by `x` and `x::text`, or `sum(x)` beside `sum(x::numeric)`, would
 //! have two columns of one name, which it refuses. While such a query is planned, the operand of each cast is wrapped:
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! Refuses operands and branches of types that PostgreSQL does not combine: the engine would compare numbers and times
+//! Refuses operands and branches of types that PostgreSQL does not combine: DataFusion would compare numbers and times
 //! as text.
 //!
 //! A literal in quotes has no type of its own and takes that of the others. Any other text stays text, and `text =
@@ -38,7 +38,7 @@ enum Family {
 }
 
 impl Family {
-    /// None: for lists and other types the engine decides what they compare with.
+    /// None: for lists and other types DataFusion decides what they compare with.
     fn of(own: &DataType) -> Option<Self> {
         Some(match own {
             own if is_text(own) => Self::Text,
@@ -268,7 +268,7 @@ fn shown(expr: &Expr) -> Option<String> {
     }
 }
 
-/// The common type of `parts`; None if all are unknown, if it is text, or if the engine decides.
+/// The common type of `parts`; None if all are unknown, if it is text, or if DataFusion decides.
 ///
 /// # Errors
 /// 42804 where they have none, as `what` says it.
@@ -295,12 +295,12 @@ pub(super) fn common(
                     .into());
                 }
                 match (&before, &own) {
-                    // The engine would use nanoseconds, which end in 2262.
+                    // DataFusion would use nanoseconds, which end in 2262.
                     (DataType::Date32, DataType::Timestamp(_, zone))
                     | (DataType::Timestamp(_, zone), DataType::Date32) => {
                         DataType::Timestamp(TimeUnit::Microsecond, zone.clone())
                     }
-                    // The engine would make decimals of floats beside decimals.
+                    // DataFusion would make decimals of floats beside decimals.
                     (one, other) if one.is_numeric() && other.is_numeric() => {
                         let floats = [DataType::Float64, DataType::Float32];
                         let float = floats.into_iter().find(|float| one == float || other == float);
@@ -334,7 +334,7 @@ pub(super) fn matched(what: &str, mut parts: Vec<&mut Expr>, schema: &DFSchema) 
     Ok(())
 }
 
-/// The type of PostgreSQL for an unsigned one of the engine: it has ranks and row numbers as such.
+/// The type of PostgreSQL for an unsigned one of DataFusion: it has ranks and row numbers as such.
 pub(super) fn signed(own: DataType) -> DataType {
     match own {
         DataType::UInt64 => DataType::Int64,
@@ -342,7 +342,7 @@ pub(super) fn signed(own: DataType) -> DataType {
     }
 }
 
-/// Whether the engine would convert both `own` and the common type to another one.
+/// Whether DataFusion would convert both `own` and the common type to another one.
 fn is_converted(own: &DataType, common: &DataType) -> bool {
     match common {
         DataType::Int64 => *own == DataType::UInt64,
@@ -387,7 +387,7 @@ pub(super) fn matched_union(union: Union) -> Result<Union> {
     Union::try_new_with_loose_types(inputs)
 }
 
-/// `plan` with the names of `named`, if it has others: the engine's rule for inputs without rows takes the one input
+/// `plan` with the names of `named`, if it has others: DataFusion's rule for inputs without rows takes the one input
 /// that is left for one with the union's names, and rows of VALUES have names of their own.
 fn with_names(plan: Arc<LogicalPlan>, named: &DFSchema) -> Result<Arc<LogicalPlan>> {
     let own = plan.schema();

@@ -1,4 +1,4 @@
-//! Operators whose operand types the engine would reconcile differently from PostgreSQL.
+//! Operators whose operand types DataFusion would reconcile differently from PostgreSQL.
 
 use cleave_catalog::error::{Error, Fault};
 use cleave_fragment::functions::{
@@ -185,7 +185,7 @@ fn of_lists(
     })
 }
 
-/// An operand with the type that it will have: the engine takes that of the first branch for that of a CASE.
+/// An operand with the type that it will have: DataFusion takes that of the first branch for that of a CASE.
 fn settled(operand: Expr, schema: &DFSchema) -> Result<Expr> {
     if !matches!(operand, Expr::Case(_)) {
         return Ok(operand);
@@ -224,7 +224,7 @@ fn calculates(operator: &BinaryOperator) -> bool {
     matches!(does(operator), Some(Add | Subtract | Multiply | Divide | Modulo))
 }
 
-/// Ranks and row numbers are bigints; the engine has them unsigned.
+/// Ranks and row numbers are bigints; DataFusion has them unsigned.
 fn as_bigints(
     mut expr: RawBinaryExpr,
     mut left: DataType,
@@ -376,7 +376,7 @@ fn with_times(
     Ok((expr, left, right))
 }
 
-/// Only where the engine has no comparison: types may not be settled yet. [`TypedLiterals`](super::TypedLiterals)
+/// Only where DataFusion has no comparison: types may not be settled yet. [`TypedLiterals`](super::TypedLiterals)
 /// reconciles the others when they are.
 fn comparison(expr: RawBinaryExpr, left: &DataType, right: &DataType) -> Result<RawBinaryExpr> {
     let RawBinaryExpr { op, left: one, right: other } = expr;
@@ -386,7 +386,7 @@ fn comparison(expr: RawBinaryExpr, left: &DataType, right: &DataType) -> Result<
     Ok(RawBinaryExpr { op, left, right })
 }
 
-/// Whether the engine compares the type only with its own kind, or with text by its bytes.
+/// Whether DataFusion compares the type only with its own kind, or with text by its bytes.
 fn is_apart(data_type: &DataType) -> bool {
     matches!(
         data_type,
@@ -394,7 +394,7 @@ fn is_apart(data_type: &DataType) -> bool {
     )
 }
 
-/// A smallint that is shifted is one: of the integer that the engine makes, the lower 16 bits.
+/// A smallint that is shifted is one: of the integer that DataFusion makes, the lower 16 bits.
 fn shifted_smallint(expr: &RawBinaryExpr) -> Option<Expr> {
     let (left, right) = (expr.left.clone(), expr.right.clone());
     let shifted = match &expr.op {
@@ -511,7 +511,7 @@ fn days(expr: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<Expr>
         (DataType::Date32, Minus, DataType::Timestamp(..)) => {
             Some(moments_between().call(vec![moment(one), other.clone()]))
         }
-        // The engine would make it a date, without the hours.
+        // DataFusion would make it a date, without the hours.
         (DataType::Date32, Plus, DataType::Interval(_)) => Some(moment(one) + other.clone()),
         (DataType::Date32, Minus, DataType::Interval(_)) => Some(moment(one) - other.clone()),
         (DataType::Interval(_), Plus, DataType::Date32) => Some(moment(other) + one.clone()),

@@ -1,8 +1,8 @@
 //! Full names for columns of outer tables in subqueries.
 //!
-//! `a.b` is column `b` of the nearest table `a`. In a query without a table `a` but with a column of that name, the
-//! engine takes it for a field of this column, and does not look further. No column has the name of the catalog, so a
-//! name with the catalog and the schema before it always means a table.
+//! `a.b` is column `b` of the nearest table `a`. In a query without a table `a` but with a column of that name,
+//! DataFusion takes it for a field of this column, and does not look further. No column has the name of the catalog, so
+//! a name with the catalog and the schema before it always means a table.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! Places and names of the select list, where the engine takes expressions alone.
+//! Places and names of the select list, where DataFusion takes expressions alone.
 //!
 //! ```text
 //!  SELECT DISTINCT ON (1) a, b … ORDER BY 1, 2   ─▶ SELECT DISTINCT ON (a) a, b … ORDER BY a, b
@@ -39,7 +39,7 @@ impl VisitorMut for Lower {
                 &mut query.order_by
             {
                 order.iter_mut().for_each(|key| replace(&mut key.expr, &items, true));
-                // The engine's first value in an order fails where the order repeats an expression.
+                // DataFusion's first value in an order fails where the order repeats an expression.
                 without_repeated(order, |key| &key.expr);
                 sort_like(keys, order);
             }
@@ -67,7 +67,7 @@ impl VisitorMut for Lower {
     }
 }
 
-/// Replaces an expression of the select list by its place: the engine looks for its columns.
+/// Replaces an expression of the select list by its place: DataFusion looks for its columns.
 fn place(key: &mut Expr, items: &[SelectItem]) {
     if matches!(key, Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_))
         || items.iter().any(is_star)

@@ -1,6 +1,6 @@
 //! Literals in quotes where a condition stands, read as booleans: `WHERE 't'`, `x AND 'no'`, `CASE WHEN 'on' THEN …`.
 //!
-//! The engine would take them for texts, and refuse them.
+//! DataFusion would take them for texts, and refuse them.
 
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr, UnaryOperator};
 

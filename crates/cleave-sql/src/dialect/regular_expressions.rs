@@ -1,4 +1,4 @@
-//! PostgreSQL's regular expressions, written as the engine's library reads them.
+//! PostgreSQL's regular expressions, written as DataFusion's library reads them.
 //!
 //! A point matches any character, also a newline; classes as `[:alpha:]` are those of Unicode, which the library has
 //! for ASCII; `\y`, `\m`, `\M` are ends of words; within brackets nothing but ranges and classes is special. Literal
@@ -64,7 +64,7 @@ fn lower_function(function: &mut ast::Function) {
     let mut by_lines = false;
     if let Some(flags) = argument(&mut function.args, 2).and_then(text_mut) {
         by_lines = flags.contains(['n', 'm']);
-        // The engine knows one of the two.
+        // DataFusion knows one of the two.
         *flags = flags.replace('n', "m");
     }
     if let Some(pattern) = argument(&mut function.args, 1) {

@@ -1,4 +1,4 @@
-//! Comparisons of rows of several values, rewritten to comparisons of their values. The engine would compare them as
+//! Comparisons of rows of several values, rewritten to comparisons of their values. DataFusion would compare them as
 //! structures, where NULL equals NULL.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! `(a, b) IN (subquery)`, rewritten to EXISTS, since the engine has IN for one column alone.
+//! `(a, b) IN (subquery)`, rewritten to EXISTS, since DataFusion has IN for one column alone.
 //!
 //! ```text
 //!  (a, b) IN (q)  ─▶ CASE WHEN EXISTS (SELECT 1 FROM (q) AS m (v, w) WHERE a = v AND b = w) THEN true

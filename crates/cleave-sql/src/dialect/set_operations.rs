@@ -1,6 +1,6 @@
 //! INTERSECT and EXCEPT: gives both sides common column types, and implements ALL over multisets.
 //!
-//! The engine joins the sides as they are: `EXCEPT ALL` would remove every duplicate of a row that the other side has
+//! DataFusion joins the sides as they are: `EXCEPT ALL` would remove every duplicate of a row that the other side has
 //! once, and the result would have the types of the left side. With ALL each duplicate gets its number among its
 //! equals, and is matched with the other side by row and number:
 //!
@@ -59,7 +59,7 @@ impl AnalyzerRule for SetOperations {
     }
 }
 
-/// Whether `join` is what the engine makes of INTERSECT or EXCEPT: no other statement gives such a join by now.
+/// Whether `join` is what DataFusion makes of INTERSECT or EXCEPT: no other statement gives such a join by now.
 fn is_set_operation(join: &Join) -> bool {
     matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)
         && join.null_equality == NullEquality::NullEqualsNull

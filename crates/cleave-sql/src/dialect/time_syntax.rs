@@ -1,4 +1,4 @@
-//! Spellings of times that the engine lacks: a precision, the present moment, and times made of numbers.
+//! Spellings of times that DataFusion lacks: a precision, the present moment, and times made of numbers.
 //!
 //! ```text
 //!  x::timestamp(0), time(1) '…'        ─▶ round_to_precision(x::timestamp, 0)

@@ -1,6 +1,6 @@
 //! Literals in quotes, read as the type of the expression beside them.
 //!
-//! The engine would compare a number with `'10'` as text, bytes with the letters of `'\x00ff'`, and times through
+//! DataFusion would compare a number with `'10'` as text, bytes with the letters of `'\x00ff'`, and times through
 //! nanoseconds, which end in 2262.
 
 use cleave_catalog::error::Error;
@@ -105,7 +105,7 @@ pub(super) fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> 
                 }
             }
             if let Some(expr) = &mut case.expr {
-                // The engine would compare dates and times in nanoseconds, which end in 2262.
+                // DataFusion would compare dates and times in nanoseconds, which end in 2262.
                 let whens = case.when_then_expr.iter_mut().map(|(when, _)| when.as_mut());
                 matched("CASE/WHEN", whens.chain([expr.as_mut()]).collect(), schema)?;
             }
@@ -156,7 +156,7 @@ pub(super) fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> 
         {
             let name = function.name().to_uppercase();
             matched(&name, function.args.iter_mut().collect(), schema)?;
-            // The engine compares their months first.
+            // DataFusion compares their months first.
             let is_interval =
                 |arg: &Expr| matches!(arg.get_type(schema), Ok(DataType::Interval(_)));
             match name.as_str() {
@@ -224,7 +224,7 @@ pub(super) fn read_as_list(text: Expr, own: &DataType) -> Result<Expr> {
     Ok(list_read().call(vec![text, lit(ScalarValue::try_from(own)?)]))
 }
 
-/// `nullif` of a value of type `own`: the engine gives it the type in which both are compared.
+/// `nullif` of a value of type `own`: DataFusion gives it the type in which both are compared.
 fn nullif(
     mut function: ScalarFunction,
     own: DataType,
@@ -271,7 +271,7 @@ fn nullif(
         // As PostgreSQL, as doubles.
         let as_double = |operand: &mut Expr| cast(std::mem::take(operand), DataType::Float64);
         let (left, right) = (as_double(one), as_double(other));
-        // The engine's compares bits, and zeros have a sign. What is no column is computed once, and loses that of -0.
+        // DataFusion's compares bits, and zeros have a sign. What is no column is computed once, and loses that of -0.
         if is_at_hand(&left) {
             let none = lit(ScalarValue::Float64(None));
             let value = when(left.clone().eq(right), none).otherwise(left)?;
@@ -311,7 +311,7 @@ fn whole(mut function: ScalarFunction, schema: &DFSchema) -> Expr {
             return cast(Expr::ScalarFunction(function), numeric);
         }
     }
-    // The engine's type of a rounded numeric follows from digits that are a literal, which a cast is not.
+    // DataFusion's type of a rounded numeric follows from digits that are a literal, which a cast is not.
     if let ("round", [Expr::Literal(count, _)]) = (function.func.name(), &mut *digits)
         && let Ok(number) = count.cast_to(&DataType::Int32)
     {
@@ -369,7 +369,7 @@ pub(super) fn is_text(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
-/// Types whose text the engine writes differently.
+/// Types whose text DataFusion writes differently.
 pub(super) fn is_written(data_type: &DataType) -> bool {
     matches!(
         data_type,
@@ -386,7 +386,7 @@ pub(super) fn is_written(data_type: &DataType) -> bool {
     )
 }
 
-/// Bytes, which the engine also accepts as text arguments.
+/// Bytes, which DataFusion also accepts as text arguments.
 fn is_bytes(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
 }

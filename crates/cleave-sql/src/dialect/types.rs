@@ -1,4 +1,4 @@
-//! Type names in casts and typed literals, where the engine's reading differs from the column type; and the column type
+//! Type names in casts and typed literals, where DataFusion's reading differs from the column type; and the column type
 //! for an Arrow type.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! VALUES with a subquery in a row, rewritten to UNION ALL, since the engine's VALUES cannot have one. Literals in
+//! VALUES with a subquery in a row, rewritten to UNION ALL, since DataFusion's VALUES cannot have one. Literals in
 //! quotes get the type of the other values of their column.
 //!
 //! ```text
@@ -245,7 +245,7 @@ fn named(expr: Expr, name: String) -> SelectItem {
     SelectItem::ExprWithAlias { expr, alias: Ident::new(name) }
 }
 
-/// Constructs in rows of VALUES that the engine does not support.
+/// Constructs in rows of VALUES that DataFusion does not support.
 #[derive(Default)]
 struct Needs {
     has_query: bool,

@@ -1,4 +1,4 @@
-//! Operands that are evaluated once, as in PostgreSQL. The engine copies an operand: `x BETWEEN a AND b` becomes `x >=
+//! Operands that are evaluated once, as in PostgreSQL. DataFusion copies an operand: `x BETWEEN a AND b` becomes `x >=
 //! a AND x <= b`, and `coalesce(x, y)` becomes `CASE WHEN x IS NOT NULL THEN x ELSE y END`, so `random()` and `nextval`
 //! would give two values.
 //!
@@ -46,7 +46,7 @@ impl AnalyzerRule for VolatileOperands {
     }
 }
 
-/// Whether the engine would copy a volatile operand of `expr`.
+/// Whether DataFusion would copy a volatile operand of `expr`.
 fn copies_volatile(expr: &Expr) -> bool {
     match expr {
         Expr::Between(between) => between.expr.is_volatile(),

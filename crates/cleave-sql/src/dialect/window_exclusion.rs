@@ -1,4 +1,4 @@
-//! Window frames with EXCLUDE CURRENT ROW, GROUP and TIES, which the engine lacks.
+//! Window frames with EXCLUDE CURRENT ROW, GROUP and TIES, which DataFusion lacks.
 //!
 //! 1. The parser puts a [mark](Exclusion::mark) behind the arguments of a function over such a frame.
 //! 2. [`excluding`] replaces it by a window function of our own, which holds the aggregate, or the wanted place in the
@@ -131,7 +131,7 @@ fn end_of_window(text: &str) -> Option<usize> {
 /// `window` as a function of our own, if it is marked.
 ///
 /// # Errors
-/// A place of `nth_value` that is not positive, which the engine would count from the end.
+/// A place of `nth_value` that is not positive, which DataFusion would count from the end.
 pub(super) fn excluding(mut window: RawWindowExpr) -> Result<RawWindowExpr> {
     if window.func_def.name() == "nth_value"
         && let Some(Expr::Literal(place, _)) = window.args.get(1)

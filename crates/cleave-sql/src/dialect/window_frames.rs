@@ -1,4 +1,4 @@
-//! Window frames with RANGE over every type that sorts: the engine has RANGE over numbers, texts and times alone.
+//! Window frames with RANGE over every type that sorts: DataFusion has RANGE over numbers, texts and times alone.
 //!
 //! ```text
 //!  ORDER BY x RANGE BETWEEN '1 day' PRECEDING AND …
@@ -61,7 +61,7 @@ impl AnalyzerRule for WindowFrames {
     }
 }
 
-/// A node whose windows were of one order, with a node for each that they have now: the engine panics otherwise.
+/// A node whose windows were of one order, with a node for each that they have now: DataFusion panics otherwise.
 fn with_sorts_apart(plan: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Window(window) = &plan else { return Ok(plan) };
     let mut nodes: Vec<(Option<WindowFunctionParams>, Vec<Expr>)> = Vec::new();
@@ -122,7 +122,7 @@ fn framed(mut window: Box<WindowFunction>, schema: &DFSchema) -> Result<Transfor
     Ok(Transformed::yes(Expr::WindowFunction(window)))
 }
 
-/// Types over which the engine supports RANGE.
+/// Types over which DataFusion supports RANGE.
 fn has_ranges(own: &DataType) -> bool {
     own.is_numeric()
         || matches!(own, DataType::Date32 | DataType::Timestamp(..))
@@ -150,7 +150,7 @@ fn length(bound: &WindowFrameBound) -> Result<WindowFrameBound> {
         if length < 0 {
             return Err(ArgumentFault::FrameOffset.into());
         }
-        // The form that the engine has before types are settled.
+        // The form that DataFusion has before types are settled.
         Ok(ScalarValue::Utf8(Some(length.to_string())))
     };
     Ok(match bound {

@@ -6,7 +6,7 @@
 //!        Projection [x, abs(abs(x)) AS __window_key_0]
 //! ```
 //!
-//! The engine takes the order of a function for that of its argument where both rise together, and then does not find
+//! DataFusion takes the order of a function for that of its argument where both rise together, and then does not find
 //! the order of nested ones that a sort below the window has: it refuses its own plan. It also evaluates keys and
 //! arguments as often as it needs them, so that `sum(nextval('s')) OVER ()` takes two numbers a row.
 

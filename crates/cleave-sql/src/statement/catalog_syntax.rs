@@ -1,4 +1,4 @@
-//! Queries of PostgreSQL's catalog: rewrites syntax in them that the engine lacks.
+//! Queries of PostgreSQL's catalog: rewrites syntax in them that DataFusion lacks.
 //!
 //! [`lower`] leaves every query alone that does not name the catalog. In the others:
 //!
@@ -10,7 +10,7 @@
 //! 4. `c.tableoid` is the number of the table of `c`; `'{1,2}'::oid[]` is `ARRAY[1, 2]`; a selected vector of numbers
 //!    is written like one.
 //! 5. A SELECT from a table that never has rows becomes an empty result; as a value it is NULL, under EXISTS false.
-//! 6. A scalar subquery that finds at most one row becomes an aggregate `max` over its rows, which the engine can turn
+//! 6. A scalar subquery that finds at most one row becomes an aggregate `max` over its rows, which DataFusion can turn
 //!    into a join.
 //!
 //! 5 and 6 are applied to subqueries of the catalog alone. 5 holds for inner joins without aggregates, and keeps the
@@ -153,7 +153,7 @@ impl VisitorMut for Lower {
     fn pre_visit_select(&mut self, select: &mut ast::Select) -> ControlFlow<()> {
         functions::name_tables(select);
         lower_table_numbers(select);
-        // The engine knows EXISTS as a condition only.
+        // DataFusion knows EXISTS as a condition only.
         for item in &mut select.projection {
             let flow: ControlFlow<()> = visit_expressions_mut(item, |expression| {
                 if let Expr::Exists { subquery, negated } = expression
@@ -616,7 +616,7 @@ fn reads_catalog(select: &ast::Select) -> bool {
     })
 }
 
-/// Whether a SELECT makes JSON, which the engine cannot: clients use it for the options of an identity column.
+/// Whether a SELECT makes JSON, which DataFusion cannot: clients use it for the options of an identity column.
 fn makes_json(select: &ast::Select) -> bool {
     select.projection.iter().any(|item| {
         matches!(item, SelectItem::UnnamedExpr(Expr::Function(function))

@@ -1,7 +1,7 @@
 //! Names in SQL: identifiers of the parser in, names as the catalog stores them out.
 //!
 //! Unquoted identifiers are folded to lower case, quoted ones stay as they are. Only ASCII letters fold, as in
-//! PostgreSQL with UTF-8 and in the engine. All objects that can be defined or written are in one schema, `public`; a
+//! PostgreSQL with UTF-8 and in DataFusion. All objects that can be defined or written are in one schema, `public`; a
 //! name may include it.
 //! Source: PostgreSQL's manual, "Identifiers and Key Words".
 
@@ -90,7 +90,7 @@ pub fn table_name(name: &ast::ObjectName) -> Result<String> {
     match parts.as_slice() {
         [table] => Ok(fold(table)),
         [schema, table] if fold(schema) == SCHEMA => Ok(fold(table)),
-        // As the engine writes it in full.
+        // As DataFusion writes it in full.
         [database, schema, table] if fold(database) == CATALOG && fold(schema) == SCHEMA => {
             Ok(fold(table))
         }

@@ -347,7 +347,7 @@ impl Put<'_, '_> {
             return Err(Error::unsupported(what));
         }
         *expression = match (is_count, parameter.text()) {
-            // The engine wants a plain number there.
+            // DataFusion wants a plain number there.
             (true, Some(text)) => Expr::value(ast::Value::Number(text.to_owned(), false)),
             (true, None) => Expr::value(ast::Value::Null),
             (false, _) => parameter.literal(),

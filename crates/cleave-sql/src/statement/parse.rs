@@ -431,7 +431,7 @@ fn is_before(one: Location, other: Location) -> bool {
 }
 
 /// Refuses chains of operators that are so long that their tree could not even be dropped, since dropping recurses once
-/// per operator. A shorter chain that is still too long for the engine is refused by [`refuse_in_query`].
+/// per operator. A shorter chain that is still too long for DataFusion is refused by [`refuse_in_query`].
 fn check_chains(tokens: &[TokenWithSpan]) -> Result<()> {
     let mut length = 0_usize;
     for token in tokens {

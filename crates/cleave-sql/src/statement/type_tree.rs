@@ -1,7 +1,7 @@
 //! The query by which asyncpg looks up unknown types of values: a recursion over the components of a type.
 //!
 //! Here a type is a base type or a list of one, so one step is enough. The recursion itself compares with lists in
-//! columns, which the engine does not support. The query is recognised by the name of its recursion, and replaced.
+//! columns, which DataFusion does not support. The query is recognised by the name of its recursion, and replaced.
 
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;

@@ -224,7 +224,7 @@ fn grouped(domain: &Domain<'_>, aggregate: &Aggregate) -> Result<Joined> {
     let input = join(domain, &aggregate.input)?;
     let groups = replaced(domain, &aggregate.group_expr, &input, &aggregate.input)?;
     let values = replaced(domain, &aggregate.aggr_expr, &input, &aggregate.input)?;
-    // A key that is an outer column is one key with it: the engine does not group by one twice.
+    // A key that is an outer column is one key with it: DataFusion does not group by one twice.
     let mut keys: Vec<Expr> = Vec::with_capacity(groups.len() + input.outer.len());
     let mut place_of = |key: Expr| {
         keys.iter().position(|known| *known == key).unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! Decides which subqueries the engine's own rules turn into joins with PostgreSQL's meaning.
+//! Decides which subqueries DataFusion's own rules turn into joins with PostgreSQL's meaning.
 
 use cleave_fragment::walk::{Walk, WalkPlan};
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -40,7 +40,7 @@ pub(super) fn has_one_row_at_most(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// Whether EXISTS or IN of `plan`, as a condition, is left to the engine.
+/// Whether EXISTS or IN of `plan`, as a condition, is left to DataFusion.
 pub(super) fn is_range_of_condition(plan: &LogicalPlan) -> Result<bool> {
     if !is_correlated(plan)? {
         return Ok(true);
@@ -102,7 +102,7 @@ fn names_what_is_around(node: &LogicalPlan) -> Result<bool> {
     Ok(names)
 }
 
-/// Whether `node` names an outer column by the same name as a column of its input: after the engine's pull-up both
+/// Whether `node` names an outer column by the same name as a column of its input: after DataFusion's pull-up both
 /// would have one name.
 fn names_both(node: &LogicalPlan) -> Result<bool> {
     let below = merge_schema(&node.inputs());

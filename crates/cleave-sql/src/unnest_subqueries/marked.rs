@@ -55,7 +55,7 @@ impl Compared {
         Some(Self { operator: self.operator.negate()?, quantifier, ..self })
     }
 
-    /// `=` ANY or `<>` ALL as the engine represents them.
+    /// `=` ANY or `<>` ALL as DataFusion represents them.
     fn as_in(&self) -> Option<Expr> {
         let negated = match (self.operator, self.quantifier) {
             (Operator::Eq, SetQuantifier::Any) => false,

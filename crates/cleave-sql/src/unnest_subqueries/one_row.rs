@@ -1,4 +1,4 @@
-//! A function that checks that a subquery gave at most one row, and fails like the engine if it gave more (21000).
+//! A function that checks that a subquery gave at most one row, and fails like DataFusion if it gave more (21000).
 
 use std::sync::{Arc, OnceLock};
 

@@ -389,7 +389,7 @@ pub fn decode_reply(frame: Frame) -> Decoded<Reply> {
     Ok(reply)
 }
 
-/// Bytes of an error's text that cross; the engine's errors may quote a whole expression.
+/// Bytes of an error's text that cross; DataFusion's errors may quote a whole expression.
 const ERROR_TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// `error` as a frame of `kind`. A text that is too long is cut.

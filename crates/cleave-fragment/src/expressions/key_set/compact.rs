@@ -1,4 +1,4 @@
-//! Rewrites a filter of the engine with its keys as sets of integers.
+//! Rewrites a filter of DataFusion with its keys as sets of integers.
 //!
 //! 1. Lists of integers become a [`KeySetExpr`]; lists of keys of several columns become one for each column that the
 //!    rows have.
@@ -41,7 +41,7 @@ const ASKED_AT_ONCE: usize = 8192;
 /// Rewrites `filter` with its lists of keys in their smallest form.
 ///
 /// # Errors
-/// None that a filter of the engine can cause.
+/// None that a filter of DataFusion can cause.
 pub fn compact_keys(filter: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
     let parts = split_conjunction(&filter);
     if let [_] = parts[..] {

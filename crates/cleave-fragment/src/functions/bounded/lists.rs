@@ -15,7 +15,7 @@ pub(super) fn as_text(args: &[ColumnarValue], rows: usize) -> Result<u64> {
     let items = measured(args, 0, rows)?;
     let (delimiters, nulls) = (numbers(args, 1, lengths)?, numbers(args, 2, lengths)?);
     Ok(items.iter().enumerate().fold(0, |sum: u64, (row, items)| {
-        // The engine expands constant arguments to one value a row, with items or without.
+        // DataFusion expands constant arguments to one value a row, with items or without.
         let between = delimiters.of(row).saturating_add(nulls.of(row)).unsigned_abs();
         let between = between.saturating_mul(items.count.max(1));
         sum.saturating_add(items.bytes).saturating_add(between)

@@ -39,7 +39,7 @@ pub(super) fn replaced(args: &[ColumnarValue], rows: usize) -> Result<u64> {
     }))
 }
 
-/// Whether the engine expands the arguments behind the text to one value a row, also constant ones.
+/// Whether DataFusion expands the arguments behind the text to one value a row, also constant ones.
 fn are_for_each_row(args: &[ColumnarValue]) -> bool {
     args.iter().skip(1).any(|arg| matches!(arg, ColumnarValue::Array(_)))
 }

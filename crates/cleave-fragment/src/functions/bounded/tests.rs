@@ -1,4 +1,4 @@
-//! Within the bound the results are the engine's; beyond it there is an error before any memory is taken.
+//! Within the bound the results are DataFusion's; beyond it there is an error before any memory is taken.
 
 use arrow::array::{Int64Array, ListBuilder, StringArray, StringBuilder};
 use arrow::datatypes::{Field, IntervalMonthDayNano};

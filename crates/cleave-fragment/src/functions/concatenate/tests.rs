@@ -1,4 +1,4 @@
-//! The results are those of the engine's `||`, NULLs included; too large ones fail before memory is taken.
+//! The results are those of DataFusion's `||`, NULLs included; too large ones fail before memory is taken.
 
 use arrow::array::BinaryArray;
 use arrow::datatypes::Field;

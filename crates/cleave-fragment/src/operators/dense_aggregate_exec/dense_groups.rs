@@ -15,7 +15,7 @@
 //! 5. With too many groups in all, states of a page leave at its end if they [may be repeated](RepeatedStates).
 //!
 //! Invariants: work on a page that turns out not to qualify is discarded; what is kept is charged to the task's memory,
-//! but for the groups that one page adds. A page that does not fit is left to the engine.
+//! but for the groups that one page adds. A page that does not fit is left to DataFusion.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -49,7 +49,7 @@ mod runs;
 const BLOCK: usize = 1024;
 /// Most groups of a page.
 const PAGE_GROUPS_MAX: usize = 4096;
-/// Most groups in all: with more, the engine's tables are as good, and they spill.
+/// Most groups in all: with more, DataFusion's tables are as good, and they spill.
 const GROUPS_MAX: usize = 16_384;
 /// Most bytes of the keys of all groups.
 const KEY_BYTES_MAX: usize = 1 << 22;

@@ -1,6 +1,6 @@
 //! Compiles an aggregate over one scan to a program: steps on columns of 64-bit integers.
 //!
-//! Invariant: the steps give the results of the engine's expressions, digit for digit, as long as no step exceeds 64
+//! Invariant: the steps give the results of DataFusion's expressions, digit for digit, as long as no step exceeds 64
 //! bits, which the caller ensures. An expression that is not certain to do so has no program.
 
 use crate::walk::Walk;

@@ -13,7 +13,7 @@ use datafusion_physical_expr_common::utils::evaluate_expressions_to_arrays;
 
 use crate::command::slot::compact;
 
-/// Differs from the seeds of the engine's tables, so that the rows of one part are spread over all of a table.
+/// Differs from the seeds of DataFusion's tables, so that the rows of one part are spread over all of a table.
 const SEED: u64 = 0x636c_6561_7665_0026;
 
 /// The keys by which rows are divided.

@@ -1,4 +1,4 @@
-//! The oracle is the engine's own operator with unlimited memory: the same rows, however little memory there is.
+//! The oracle is DataFusion's own operator with unlimited memory: the same rows, however little memory there is.
 
 use std::sync::{Arc, Mutex};
 

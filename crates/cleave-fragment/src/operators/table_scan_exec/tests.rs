@@ -452,7 +452,7 @@ fn a_filter_is_taken_apart_once_a_generation() {
     let dynamic = Arc::new(DynamicFilterPhysicalExpr::new(vec![column("k", 0)], lit(true)));
     let filters = vec![Arc::clone(&dynamic) as Arc<dyn PhysicalExpr>];
     let scan = TableScanExec::new(scan(&table, None), 2).with_dynamic_filters(filters);
-    // The engine makes nodes from one another; they share the conditions.
+    // DataFusion makes nodes from one another; they share the conditions.
     let copy = scan.clone();
     let now = |scan: &TableScanExec| scan.filters_above.conditions(&scan.scan.output).unwrap();
     assert!(now(&scan).list().is_empty());

@@ -1,4 +1,4 @@
-//! Tests: which INSERTs are constants, and what the engine gets for the others.
+//! Tests: which INSERTs are constants, and what DataFusion gets for the others.
 
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;

@@ -1,7 +1,7 @@
 //! DO UPDATE without a plan: for SET with only columns, constants, and sums and differences of whole numbers.
 //!
-//! A sum is computed in 64 bits and must fit the column that it is assigned to. The engine would also refuse a sum that
-//! does not fit the type of the sum, so a sum of a narrower type than its column's is left to the engine.
+//! A sum is computed in 64 bits and must fit the column that it is assigned to. DataFusion would also refuse a sum that
+//! does not fit the type of the sum, so a sum of a narrower type than its column's is left to DataFusion.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(super) struct Pairs<'a> {
     pub(super) excluded: &'a RecordBatch,
 }
 
-/// The rows as SET makes them; None: it needs the engine.
+/// The rows as SET makes them; None: it needs DataFusion.
 ///
 /// # Errors
 /// A value that its column does not take.

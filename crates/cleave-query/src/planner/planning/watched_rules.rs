@@ -1,4 +1,4 @@
-//! Wraps the engine's rules: each checks before it begins whether its plan is still wanted, and not too large.
+//! Wraps DataFusion's rules: each checks before it begins whether its plan is still wanted, and not too large.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ impl OptimizerRule for WatchedRule {
         plan: LogicalPlan,
         config: &dyn OptimizerConfig,
     ) -> Result<Transformed<LogicalPlan>> {
-        // One that the engine applies to each operator counts them no more often than once for each.
+        // One that DataFusion applies to each operator counts them no more often than once for each.
         match self.0.apply_order() {
             Some(_) => check()?,
             None => check_operators(&plan)?,

@@ -1,6 +1,6 @@
 //! Functions that clients call about the catalog and their own session, for one statement.
 //!
-//! [`register`] gives the engine those that a query calls. Each answers row by row from the [`View`]; none is known to
+//! [`register`] gives DataFusion those that a query calls. Each answers row by row from the [`View`]; none is known to
 //! a device, and none needs to be: their arguments are constants, or columns of tables that lie on no device.
 //!
 //! Source: PostgreSQL's manual, "System Information Functions and Operators".

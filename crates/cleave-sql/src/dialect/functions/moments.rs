@@ -1,5 +1,5 @@
 //! Time functions: `now()` is fixed for a transaction, `statement_timestamp()` for a statement, `clock_timestamp()` is
-//! read at each call. All have microseconds, as in PostgreSQL; the engine's `now()` has nanoseconds and is fixed for a
+//! read at each call. All have microseconds, as in PostgreSQL; DataFusion's `now()` has nanoseconds and is fixed for a
 //! statement.
 
 use std::sync::Arc;

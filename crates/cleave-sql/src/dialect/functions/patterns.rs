@@ -1,7 +1,7 @@
 //! Functions of regular expressions, whose matches have PostgreSQL's extent ([`pattern`]).
 //!
 //! The patterns and replacements are PostgreSQL's own: a [`Pattern`] translates them. Only `~` and `regexp_like`, which
-//! ask whether there is a match, are the engine's.
+//! ask whether there is a match, are DataFusion's.
 //!
 //! Source: PostgreSQL's documentation, "POSIX Regular Expressions".
 

@@ -1,7 +1,7 @@
 //! `round` and `trunc` with PostgreSQL's types: a whole number is rounded as a double, with digits as a numeric, which
-//! has so many digits behind its point. The engine's keep its type, so `round(7) / 2` would be 3.
+//! has so many digits behind its point. DataFusion's keep its type, so `round(7) / 2` would be 3.
 //!
-//! They stand in a plan until [`typed`](super::super::typed_literals) has replaced them by the engine's.
+//! They stand in a plan until [`typed`](super::super::typed_literals) has replaced them by DataFusion's.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use datafusion::logical_expr::{
 /// Digits of the widest numeric of a result.
 const DIGITS: u8 = 38;
 
-/// Both, under the names of the engine's.
+/// Both, under the names of DataFusion's.
 pub(super) fn rounding() -> [Arc<ScalarUDF>; 2] {
     [round(), trunc()].map(|engine| Arc::new(ScalarUDF::new_from_impl(Rounding { engine })))
 }
 
-/// The engine's function of that name.
+/// DataFusion's function of that name.
 pub(in crate::dialect) fn of_engine(name: &str) -> Arc<ScalarUDF> {
     if name == "trunc" { trunc() } else { round() }
 }

@@ -1,4 +1,4 @@
-//! `lag` and `lead` with an offset that differs by row, or a default of another type; the engine's take one offset for
+//! `lag` and `lead` with an offset that differs by row, or a default of another type; DataFusion's take one offset for
 //! all rows, and give a default the type of the value.
 
 use std::sync::Arc;

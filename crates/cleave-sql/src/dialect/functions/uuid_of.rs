@@ -1,4 +1,4 @@
-//! `uuid_of`: parses the text of a uuid, for `gen_random_uuid()`, which the engine gives as text.
+//! `uuid_of`: parses the text of a uuid, for `gen_random_uuid()`, which DataFusion gives as text.
 
 use std::sync::Arc;
 

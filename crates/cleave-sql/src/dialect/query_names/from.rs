@@ -40,9 +40,9 @@ pub(super) struct FromItem {
     pub(super) offered: Option<Vec<Offered>>,
     /// The tables.
     pub(super) leaves: Vec<Leaf>,
-    /// Columns that joins merge, and that the engine cannot resolve by their names alone.
+    /// Columns that joins merge, and that DataFusion cannot resolve by their names alone.
     pub(super) merged: Vec<Offered>,
-    /// Whether the engine has its columns in another order.
+    /// Whether DataFusion has its columns in another order.
     pub(super) is_reordered: bool,
 }
 
@@ -78,7 +78,7 @@ impl Offered {
 }
 
 impl Walk<'_> {
-    /// Names the columns of the queries in FROM, and rewrites USING where the engine could not resolve it.
+    /// Names the columns of the queries in FROM, and rewrites USING where DataFusion could not resolve it.
     pub(super) fn from(&mut self, from: &mut [ast::TableWithJoins]) -> Result<Vec<FromItem>> {
         from.iter_mut().map(|joined| self.joined(joined)).collect()
     }

@@ -1,5 +1,5 @@
 //! Columns of a table that is grouped by its primary key: each group has one value of them, so that they need not be in
-//! GROUP BY. The engine wants them there.
+//! GROUP BY. DataFusion wants them there.
 //!
 //! ```text
 //!  SELECT t.id, t.name, count(*) … GROUP BY t.id  ─▶  … GROUP BY t.id, t.name

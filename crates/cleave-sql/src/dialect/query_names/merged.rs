@@ -1,6 +1,6 @@
 //! USING and NATURAL: two columns become one, which comes first and has the value of whichever side has a row.
 //!
-//! The engine merges to the left side alone, and finds the column by its name only in some places. So the column is
+//! DataFusion merges to the left side alone, and finds the column by its name only in some places. So the column is
 //! rewritten to its expression wherever its name stands alone; the condition to ON where the other side may have rows
 //! without a match (RIGHT and FULL JOIN).
 
@@ -118,7 +118,7 @@ fn beside(left: FromItem, right: FromItem) -> FromItem {
     }
 }
 
-/// A join of unknown columns, which the engine merges to the left side.
+/// A join of unknown columns, which DataFusion merges to the left side.
 fn unknown(side: Side, left: FromItem, right: FromItem) -> Result<FromItem> {
     if side != Side::Left {
         return Err(Error::unsupported(

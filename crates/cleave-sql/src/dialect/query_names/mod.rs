@@ -1,8 +1,8 @@
 //! Names of the columns of subqueries, as PostgreSQL gives them.
 //!
-//! The engine names a column without an alias by its expression (`count(*)`, `Int64(1)`), refuses two of one name in a
+//! DataFusion names a column without an alias by its expression (`count(*)`, `Int64(1)`), refuses two of one name in a
 //! list, and merges columns of USING on the left side alone. [`name_columns`] walks a query from the inside out and
-//! writes names down where the engine has others:
+//! writes names down where DataFusion has others:
 //!
 //! ```text
 //!  (SELECT count(*) FROM t) x                 ─▶ (SELECT count(*) AS count FROM t) x
@@ -65,7 +65,7 @@ impl KnownTables for NoTables {
 pub struct Column {
     /// Its name.
     pub name: String,
-    /// The engine's name for it.
+    /// DataFusion's name for it.
     engine: String,
 }
 
@@ -94,7 +94,7 @@ enum Role {
 /// A query of WITH.
 struct Cte {
     name: String,
-    /// The engine's name for it.
+    /// DataFusion's name for it.
     engine: String,
     columns: Option<Vec<Column>>,
 }

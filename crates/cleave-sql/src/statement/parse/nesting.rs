@@ -7,7 +7,7 @@
 //!  ((a AND b) AND c) …   ─▶ the same
 //! ```
 //!
-//! The parser and the walks over its tree and the engine's trees grow their stack as needed. Dropping, comparing and
+//! The parser and the walks over its tree and DataFusion's trees grow their stack as needed. Dropping, comparing and
 //! writing a tree, and evaluating an expression, recurse once per level on the thread's own stack. [`LEVELS_MAX`] is
 //! the limit for a thread of 2 MiB.
 //!
@@ -28,7 +28,7 @@ pub(super) const LEVELS_MAX: usize = 2000;
 
 /// Levels of any other expression: its evaluation takes more stack than an operator.
 const EXPRESSION: usize = 10;
-/// Levels of a query: rules of the engine recurse through it with large frames.
+/// Levels of a query: rules of DataFusion recurse through it with large frames.
 const QUERY: usize = 40;
 
 /// Shallower chains stay as they are.

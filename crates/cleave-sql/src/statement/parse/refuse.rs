@@ -1,10 +1,10 @@
-//! A query in; [`Error::Unsupported`] for each clause that the engine would ignore silently.
+//! A query in; [`Error::Unsupported`] for each clause that DataFusion would ignore silently.
 //!
-//! The parser reads the clauses of many dialects, and the engine's planner skips those that it does not know: it
+//! The parser reads the clauses of many dialects, and DataFusion's planner skips those that it does not know: it
 //! matches a table with `..` and never sees its TABLESAMPLE. [`refuse_in_query`] walks the whole tree, subqueries
 //! included, and names the first such clause.
 //!
-//! Deliberately absent: what the engine refuses itself (FETCH, TOP, PIVOT, LATERAL VIEW), and hints that change no row
+//! Deliberately absent: what DataFusion refuses itself (FETCH, TOP, PIVOT, LATERAL VIEW), and hints that change no row
 //! (`AS MATERIALIZED`, `/*+ ... */`).
 //!
 //! Source: DataFusion 55.2, `sql/src/{query,select,cte,relation,expr}`, read against the parser's `ast`.
@@ -145,7 +145,7 @@ impl Visitor for Refuse {
                 refuse_in_joins(table_with_joins)?;
                 return refuse_in_alias(alias.as_ref(), factor);
             }
-            // The engine knows no other kind of table, and reports an error.
+            // DataFusion knows no other kind of table, and reports an error.
             _ => return ControlFlow::Continue(()),
         };
         refuse_first(&[clause], factor)?;
@@ -155,7 +155,7 @@ impl Visitor for Refuse {
     fn pre_visit_expr(&mut self, expression: &ast::Expr) -> Flow {
         match expression {
             ast::Expr::Function(function) => refuse_in_function(function),
-            // The engine's patterns are regular expressions, which are made of literals.
+            // DataFusion's patterns are regular expressions, which are made of literals.
             ast::Expr::SimilarTo { pattern, escape_char, .. }
                 if similar_pattern(pattern, escape_char.as_ref()).is_none() =>
             {
@@ -346,7 +346,7 @@ fn refuse_in_body(body: &ast::SetExpr) -> Flow {
     }
 }
 
-/// For a UNION under WITH RECURSIVE the engine plans the two sides, and nothing around them.
+/// For a UNION under WITH RECURSIVE DataFusion plans the two sides, and nothing around them.
 fn refuse_in_recursive(query: &ast::Query) -> Flow {
     let is_union = matches!(
         query.body.as_ref(),
@@ -456,7 +456,7 @@ fn refuse_second_of(factor: &ast::TableFactor, names: &mut Vec<Called>) -> Flow 
     ControlFlow::Continue(())
 }
 
-/// Maximum length of a chain of operators, and of parts of a UNION: the engine recurses once for each.
+/// Maximum length of a chain of operators, and of parts of a UNION: DataFusion recurses once for each.
 const CHAIN_LENGTH_MAX: usize = 2000;
 
 /// A chain of operators leans to the left; this walk does not recurse.
@@ -514,7 +514,7 @@ fn refuse_in_alias(alias: Option<&ast::TableAlias>, place: &ast::TableFactor) ->
     refuse_first(&clauses, place)
 }
 
-/// The names of scalar functions: the engine ignores clauses that only an aggregate or a window function can have.
+/// The names of scalar functions: DataFusion ignores clauses that only an aggregate or a window function can have.
 static SCALAR_FUNCTIONS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     let functions = SessionStateDefaults::default_scalar_functions();
     let mut names: BTreeSet<String> =

@@ -298,7 +298,7 @@ fn nesting_has_a_limit_and_no_stack_overflow() {
     // A long chain is not deep.
     let chain = vec!["a = 1"; 2_000].join(" OR ");
     assert!(parse_script(&format!("SELECT 1 FROM t WHERE {chain}")).is_ok());
-    // It has a limit all the same: the engine recurses once for each operator.
+    // It has a limit all the same: DataFusion recurses once for each operator.
     for long in [
         vec!["1"; 4_000].join(" + "),
         vec!["1"; 4_000].join(" UNION ALL SELECT "),

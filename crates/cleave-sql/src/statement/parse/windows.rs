@@ -5,7 +5,7 @@
 //!  sum(a) OVER (w ORDER BY c) … WINDOW w AS (PARTITION BY b) ─▶ sum(a) OVER (PARTITION BY b ORDER BY c)
 //! ```
 //!
-//! The engine knows named windows in the select list alone, and no window based on another. A SELECT's windows also
+//! DataFusion knows named windows in the select list alone, and no window based on another. A SELECT's windows also
 //! apply to its query's ORDER BY; subqueries have their own. The definitions stay, so that errors in unused ones are
 //! found.
 //!

@@ -45,7 +45,7 @@ const OFFSET_BYTES: usize = 4;
 /// One selected row in so many, or fewer, is decoded by itself.
 const SPARSE: usize = 12;
 
-/// Up to so many rows of an array are compared here: the engine's comparison needs a batch of them.
+/// Up to so many rows of an array are compared here: DataFusion's comparison needs a batch of them.
 const ARRAY_ROWS_MAX: usize = 4096;
 
 /// A chunk ready to decode.
@@ -120,7 +120,7 @@ struct Most {
     bits: BooleanBuffer,
     /// Whether several columns use the selection.
     is_shared: bool,
-    /// The selection for the engine's arrays, made on demand.
+    /// The selection for Arrow's arrays, made on demand.
     filter: OnceLock<FilterPredicate>,
 }
 

@@ -1,7 +1,7 @@
 //! A regular expression with the extent of PostgreSQL's matches.
 //!
 //! A match begins at the first place where one can. Where it ends depends on whether the expression as a whole is
-//! greedy: then it is the longest that begins there, else the shortest. The engine's library takes the first in the
+//! greedy: then it is the longest that begins there, else the shortest. DataFusion's library takes the first in the
 //! order of preference instead: of `a|ab`, `a`.
 //!
 //! Invariant: groups are those of a match of this extent. Which part each group has is what the library prefers.
