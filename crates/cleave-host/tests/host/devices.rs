@@ -1,5 +1,6 @@
 //! Tests of remote devices: attached, lost, back again, and mistaken for another.
 
+use std::future::ready;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use cleave_fragment::ending::end_in_background;
 use cleave_fragment::link::{DeviceService, SlotSender, Token};
 use cleave_host::{Database, Error, RemoteDevice};
 use cleave_media::{DirectFile, Media, MediaError, OpenMode};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::support::{
     assert_no_leak, batches, fresh, numbered, open, refused, row, rows, run, runtime_options,
@@ -27,21 +29,41 @@ pub(crate) async fn break_at(
     request: Execute,
     slots: SlotSender,
 ) -> Result<SchemaRef, DeviceError> {
-    let (sender, mut events) = SlotSender::channel(slots.form());
+    let (sender, events) = SlotSender::channel(slots.form());
     let schema = device.execute(request, sender).await?;
+    pass_on(events, slots, move |slot_count, event| {
+        let breaks = slot_count == broken;
+        ready(if breaks { broken_by(DeviceErrorCause::UnknownRun) } else { event })
+    });
+    Ok(schema)
+}
+
+/// Sends the events of a run on to `slots`, each as `change` makes it of the number of slots up to it and the event,
+/// until one is a failure.
+pub(crate) fn pass_on<F>(
+    mut events: UnboundedReceiver<RunEvent>,
+    slots: SlotSender,
+    mut change: impl FnMut(u32, RunEvent) -> F + Send + 'static,
+) where
+    F: Future<Output = RunEvent> + Send + 'static,
+{
     tokio::runtime::Handle::current().spawn(async move {
         let mut slot_count = 0;
         while let Some(event) = events.recv().await {
             slot_count += u32::from(matches!(event, RunEvent::Slot(_)));
-            if slot_count == broken {
-                let lost = DeviceError::new(DeviceErrorCause::UnknownRun, "it broke");
-                slots.send(RunEvent::Failed(lost));
+            let event = change(slot_count, event).await;
+            let is_over = matches!(event, RunEvent::Failed(_));
+            slots.send(event);
+            if is_over {
                 return;
             }
-            slots.send(event);
         }
     });
-    Ok(schema)
+}
+
+/// The end of a run that its device breaks off.
+pub(crate) fn broken_by(cause: DeviceErrorCause) -> RunEvent {
+    RunEvent::Failed(DeviceError::new(cause, "it broke"))
 }
 
 /// A device that listens until it is stopped. Its threads and connections end with it, as those of a process do.

@@ -1,6 +1,7 @@
 //! Tests of devices that serve pages correctly and send wrong rows from fragments: the statement fails with an error
 //! that names the device, and the next statement works. Runs that break midway are finished by the host.
 
+use std::future::ready;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use cleave_fragment::link::{DeviceService, SlotSender};
 use cleave_host::value::value_text;
 use cleave_host::{Database, Error, OpenOptions, Outcome, Session};
 
-use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
+use crate::devices::{Served, TOKEN, anywhere, broken_by, pass_on, remote, token_file};
 use crate::support::{embedded, embedded_as, rows, run};
 
 /// The falsification of a device.
@@ -67,25 +68,17 @@ impl DeviceService for Liar {
     }
 
     async fn execute(&self, request: Execute, slots: SlotSender) -> Result<SchemaRef, DeviceError> {
-        let (sender, mut events) = SlotSender::channel(slots.form());
+        let (sender, events) = SlotSender::channel(slots.form());
         let schema = self.device.execute(request, sender).await?;
         let lie = *self.lie.lock().unwrap();
         let told = lie.told(&RecordBatch::new_empty(Arc::clone(&schema))).schema();
         let decoder = SlotDecoder::new(&schema);
-        tokio::runtime::Handle::current().spawn(async move {
-            let mut slot_count = 0;
-            while let Some(event) = events.recv().await {
-                slot_count += u32::from(matches!(event, RunEvent::Slot(_)));
-                if let (Lie::Breaks(cause), 3) = (lie, slot_count) {
-                    slots.send(RunEvent::Failed(DeviceError::new(cause, "it broke")));
-                    return;
-                }
-                let event = match event {
-                    RunEvent::Slot(slot) => RunEvent::Slot(lie.of_slot(slot, &decoder)),
-                    other => other,
-                };
-                slots.send(event);
-            }
+        pass_on(events, slots, move |slot_count, event| {
+            ready(match (lie, event) {
+                (Lie::Breaks(cause), _) if slot_count == 3 => broken_by(cause),
+                (_, RunEvent::Slot(slot)) => RunEvent::Slot(lie.of_slot(slot, &decoder)),
+                (_, other) => other,
+            })
         });
         Ok(told)
     }

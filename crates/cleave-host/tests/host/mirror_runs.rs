@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use cleave_fragment::command::message::RunEvent;
 use cleave_fragment::command::{Command, DeviceError, DeviceErrorCause, Execute, Reply};
 use cleave_fragment::link::{DeviceService, SlotSender};
 use cleave_host::{Database, Session};
 
-use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
+use crate::devices::{Served, TOKEN, anywhere, broken_by, pass_on, remote, token_file};
 use crate::stealing::{STATEMENTS, fill};
 use crate::support::{embedded_as, fresh, row, rows, run, sorted};
 
@@ -71,22 +70,20 @@ impl DeviceService for Moody {
     async fn execute(&self, request: Execute, slots: SlotSender) -> Result<SchemaRef, DeviceError> {
         self.mood.runs.fetch_add(1, Ordering::Relaxed);
         self.mood.is_heard().await;
-        let (sender, mut events) = SlotSender::channel(slots.form());
+        let (sender, events) = SlotSender::channel(slots.form());
         let schema = self.device.execute(request, sender).await?;
         let mood = self.mood.clone();
-        tokio::runtime::Handle::current().spawn(async move {
-            let mut slot_count = 0;
-            while let Some(event) = events.recv().await {
-                slot_count += u32::from(matches!(event, RunEvent::Slot(_)));
+        pass_on(events, slots, move |slot_count, event| {
+            let mood = mood.clone();
+            async move {
                 if let (Way::Breaks(cause), 3) = (mood.way(), slot_count) {
-                    slots.send(RunEvent::Failed(DeviceError::new(cause, "it broke")));
-                    return;
+                    return broken_by(cause);
                 }
                 if let (Way::FallsSilent, 3) = (mood.way(), slot_count) {
                     mood.set(Way::Silent);
                 }
                 mood.is_heard().await;
-                slots.send(event);
+                event
             }
         });
         Ok(schema)

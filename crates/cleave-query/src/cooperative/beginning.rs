@@ -14,7 +14,6 @@
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cleave_catalog::catalog::DeviceId;
 use cleave_catalog::settings::Split;
@@ -33,7 +32,7 @@ use datafusion::execution::TaskContext;
 use futures::future::{Either, select};
 
 use super::feeding::{Feeding, OpenFilters};
-use super::figures::{FragmentFigures, HostTimeline};
+use super::figures::FragmentFigures;
 use super::fragment_exec::{
     FragmentExec, FragmentPart, Run, external, fault, is_of_a_copy, never_prepared,
 };
@@ -146,12 +145,9 @@ impl FragmentExec {
         let turn = revisit.map(|revisit| revisit.turn(&prepared.facts(part, &inputs)));
         let on_device = turn.as_ref().map_or(part.on_device, |turn| turn.side == Side::Device);
         let turned = turn.and_then(|turn| turn.why);
+        let at = (device.name().to_owned(), device.mode());
+        let sizes = (prepared.bytes.len(), self.fragment.slot_bytes);
         let figures = FragmentFigures {
-            number: self.number,
-            table: self.fragment.tables(),
-            device: device.name().to_owned(),
-            mode: device.mode(),
-            report: None,
             is_planned_here: !part.on_device,
             refused: match &prepared.rows.sent {
                 Err(reason) => Some(reason.clone()),
@@ -160,21 +156,10 @@ impl FragmentExec {
             },
             turned,
             pages: (inputs.iter().map(|(_, input)| input.input.page_count).sum(), pages_left),
-            fragment_bytes: prepared.bytes.len(),
-            slot_bytes: self.fragment.slot_bytes,
             broadcast: (!self.fragment.broadcasts.is_empty())
                 .then(|| (prepared.rows.row_count(), prepared.rows.byte_count)),
-            rows: 0,
-            is_for_devices: false,
-            timeline: HostTimeline::default(),
             key_filters: prepared.key_filters,
-            filters_fed: 0,
-            stolen: (0, 0),
-            stolen_rows: 0,
-            done_by_others: Vec::new(),
-            left_alone: None,
-            begun_again: None,
-            waited: Duration::ZERO,
+            ..FragmentFigures::of_new_run(self.number, at, self.fragment.tables(), sizes)
         };
         if !on_device {
             return self.run_on_host(prepared, part, task, figures, None);

@@ -55,7 +55,7 @@ use futures::StreamExt;
 use futures::future::{join_all, try_join_all};
 use futures::stream::{BoxStream, SelectAll, select_all, unfold};
 
-use super::figures::{FragmentFigures, HostTimeline};
+use super::figures::FragmentFigures;
 use super::fragment_exec::{
     FragmentExec, FragmentPart, KEY_FILTER_SHARE, expression_fault, external, known_of_rows,
     may_be_redone,
@@ -397,31 +397,9 @@ impl ExchangeExec {
         fragment_bytes: usize,
     ) -> FragmentFigures {
         let mode = node.parts.first().map(|part| part.device.mode());
-        FragmentFigures {
-            number: node.number,
-            table,
-            device,
-            mode: mode.unwrap_or(AttachMode::Remote),
-            report: None,
-            is_planned_here: false,
-            turned: None,
-            refused: None,
-            pages: (0, 0),
-            fragment_bytes,
-            slot_bytes: self.consumer.fragment.slot_bytes,
-            broadcast: None,
-            rows: 0,
-            is_for_devices: false,
-            timeline: HostTimeline::default(),
-            key_filters: (0, 0),
-            filters_fed: 0,
-            stolen: (0, 0),
-            stolen_rows: 0,
-            done_by_others: Vec::new(),
-            left_alone: None,
-            begun_again: None,
-            waited: Duration::ZERO,
-        }
+        let at = (device, mode.unwrap_or(AttachMode::Remote));
+        let sizes = (fragment_bytes, self.consumer.fragment.slot_bytes);
+        FragmentFigures::of_new_run(node.number, at, table, sizes)
     }
 
     /// Begins all runs, the consumers with space if they are to have some.

@@ -92,6 +92,41 @@ pub struct DoneByOther {
 }
 
 impl FragmentFigures {
+    /// Those of the run of a fragment over `table` that is going to begin: its number, the device, and the bytes of the
+    /// serialised fragment and of a slot.
+    pub(crate) fn of_new_run(
+        number: usize,
+        (device, mode): (String, AttachMode),
+        table: String,
+        (fragment_bytes, slot_bytes): (usize, u32),
+    ) -> Self {
+        Self {
+            number,
+            table,
+            device,
+            mode,
+            report: None,
+            is_planned_here: false,
+            turned: None,
+            refused: None,
+            begun_again: None,
+            pages: (0, 0),
+            fragment_bytes,
+            slot_bytes,
+            broadcast: None,
+            rows: 0,
+            is_for_devices: false,
+            timeline: HostTimeline::default(),
+            key_filters: (0, 0),
+            filters_fed: 0,
+            stolen: (0, 0),
+            stolen_rows: 0,
+            done_by_others: Vec::new(),
+            left_alone: None,
+            waited: Duration::ZERO,
+        }
+    }
+
     /// Morsels of the device's that it has not done itself, and of how many.
     pub(crate) fn taken(&self) -> (usize, usize) {
         let (by_host, all) = self.stolen;
