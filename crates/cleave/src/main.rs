@@ -4,7 +4,7 @@
 //! database or device cannot be opened or reached, 3 a statement failed, 4 results disagree (`demo`).
 //!
 //! 1. [`arguments`] reads the command line.
-//! 2. [`open`] opens the database: the only place where host and device meet.
+//! 2. [`open`] opens the database with its embedded device.
 //! 3. [`shell`] is `cleave sql`, [`serve`] is `cleave serve`; [`commands`] are `generate`, `load`, `import`, `advise`,
 //!    `backup`, `restore`, `check`, `inspect`, `device` and `user`; [`demo`] is `cleave demo`, [`mod@bench`] `cleave
 //!    bench`.

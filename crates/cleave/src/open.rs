@@ -1,7 +1,4 @@
-//! Opens a database and a session for a path: the only place where host and device meet.
-//!
-//! `cleave-host` does not depend on the device's crate. When it needs its embedded device, it asks for a service over a
-//! media file; [`embedded_device`] is the one that this program passes in.
+//! Opens a database, with its embedded device, and a session for the path that the command line names.
 
 use std::fs::Metadata;
 use std::io::{self, Write};
@@ -10,17 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cleave_device::{Runtime, RuntimeOptions};
+use cleave_embedded::embedded_device;
 use cleave_host::catalog::manifest;
-use cleave_host::{Database, EmbeddedFactory, Error, OpenOptions, Session};
-use cleave_media::{DirectFile, MediaIdentity};
+use cleave_host::{Database, OpenOptions, Session};
 
 use crate::allocator;
 use crate::arguments::{MemoryBudgets, Place};
 use crate::failure::Failure;
-
-/// Memory of all fragments of the embedded device: a few at the default of `device_memory`.
-const FRAGMENT_MEMORY_BYTES: u64 = 1 << 30;
 
 /// Whether a missing database is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,22 +125,4 @@ pub(crate) fn session(
             .map_err(|error| Failure::Usage(format!("--set {name}={value}: {error}")))?;
     }
     Ok(session)
-}
-
-/// Makes devices that run in this process, over a media file with its identity beside it.
-fn embedded_device() -> EmbeddedFactory {
-    Arc::new(|media_path: &Path| {
-        let failed = |action| move |error| Error::io(action, media_path, io::Error::other(error));
-        // As `cleaved` keeps it: in a file beside the media.
-        let beside = MediaIdentity::path_beside(media_path);
-        let media = DirectFile::open_or_create(media_path, &beside).map_err(failed("open"))?;
-        let identity = MediaIdentity::of_media(&media, &beside).map_err(failed("identify"))?;
-        let mut options = RuntimeOptions::new(identity.bytes);
-        options.fragment_memory_bytes = FRAGMENT_MEMORY_BYTES;
-        // It uses the host's.
-        options.filter_history_bytes = 0;
-        let runtime = Runtime::new(Arc::new(media), options)
-            .map_err(|error| Error::io("serve", media_path, io::Error::other(error)))?;
-        Ok(runtime as _)
-    })
 }

@@ -96,6 +96,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "cleave-replica",
         ],
     ),
+    // The one library in which host and device meet.
+    ("cleave-embedded", &["cleave-media", "cleave-device", "cleave-host"]),
 ];
 const LEAVES: &[&str] = &["cleave", "cleave-python", "cleave-sim", "cleave-bench", "cleave-fuzz"];
 
