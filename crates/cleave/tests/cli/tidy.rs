@@ -98,6 +98,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     // The one library in which host and device meet.
     ("cleave-embedded", &["cleave-media", "cleave-device", "cleave-host"]),
+    // It knows servers by their protocol alone.
+    ("cleave-client", &[]),
 ];
 const LEAVES: &[&str] = &["cleave", "cleave-python", "cleave-sim", "cleave-bench", "cleave-fuzz"];
 

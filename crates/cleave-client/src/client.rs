@@ -1,0 +1,384 @@
+//! A session of a server.
+//!
+//! ```text
+//!  run:         Parse, Describe, Sync ─▶ types ─▶ Bind, Execute, Sync ─▶ rows in binary
+//!  run_script:  Query ─▶ rows as text, of each statement
+//! ```
+//! The first round trip tells the types of parameters and columns; values in binary are asked for where Arrow has the
+//! type. A COPY goes by the simple protocol ([`Client::copy_in`], [`Client::copy_out`]).
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use bytes::{BufMut, BytesMut};
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use crate::address::Address;
+use crate::answer::{Answer, tag};
+use crate::cancel::CancelHandle;
+use crate::columns::{Described, NO_COLUMNS, Rows, described};
+use crate::error::{ClientError, ServerError};
+use crate::greeting;
+use crate::kind::Kind;
+use crate::value::{TEXT, Value};
+use crate::wire::{Connection, Reader, Shared, TransactionStatus, put_text};
+
+/// The OID of a type that nothing decides.
+const UNKNOWN: u32 = 705;
+
+/// A session of a server.
+pub struct Client {
+    connection: Arc<Mutex<Connection>>,
+    shared: Arc<Shared>,
+    canceller: CancelHandle,
+    address: Arc<Address>,
+    lists_as_text: bool,
+}
+
+/// What one statement of a script gave.
+#[derive(Debug, Clone, Default)]
+pub struct ScriptOutcome {
+    /// Its rows, all of them text, if it returns rows.
+    pub rows: Option<(SchemaRef, Vec<RecordBatch>)>,
+    /// Its command tag; empty if it had none.
+    pub tag: String,
+}
+
+/// What the server says of a statement.
+struct Prepared {
+    /// Types of the parameters.
+    parameters: Vec<u32>,
+    /// Columns, if it returns rows.
+    columns: Option<Vec<Described>>,
+}
+
+impl Client {
+    /// Connects to the server of a URL, as [`Address::from_url`] reads it.
+    ///
+    /// # Errors
+    /// [`ClientError::PasswordWanted`] if the server asks for a password that is not known, and others.
+    pub async fn connect(url: &str) -> Result<Self, ClientError> {
+        Self::connect_to(Address::from_url(url)?).await
+    }
+
+    /// Connects to the server at `address`.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub async fn connect_to(address: Address) -> Result<Self, ClientError> {
+        let address = Arc::new(address.with_setting("application_name", "cleave"));
+        let shared = Arc::new(Shared::default());
+        let begun = Box::pin(greeting::begin(&address, Arc::clone(&shared)));
+        let Ok(begun) = tokio::time::timeout(address.patience(), begun).await else {
+            let source = std::io::ErrorKind::TimedOut.into();
+            return Err(ClientError::Unreachable { place: address.place(), source });
+        };
+        let (connection, key) = begun?;
+        let connection = Arc::new(Mutex::new(connection));
+        let canceller = CancelHandle::new(Arc::clone(&address), key);
+        Ok(Self { connection, shared, canceller, address, lists_as_text: false })
+    }
+
+    /// Whether lists are asked for as text, as `{1,2}`, instead of as lists.
+    pub fn set_lists_as_text(&mut self, lists_as_text: bool) {
+        self.lists_as_text = lists_as_text;
+    }
+
+    /// Runs one statement with the values of its parameters; all of its rows come in the answer.
+    ///
+    /// The statement has ended, or its first rows are there, when this returns.
+    ///
+    /// # Errors
+    /// [`ClientError::Usage`] for a COPY from or to this client, [`ClientError::Busy`] while an earlier answer is
+    /// held, and errors of the statement.
+    pub async fn run(&mut self, sql: &str, parameters: &[Value]) -> Result<Answer, ClientError> {
+        let mut connection = self.free()?;
+        connection.settle().await?;
+        if begins_copy(sql) {
+            connection.put_query(without_zero(sql)?)?;
+            connection.flush().await?;
+            return Answer::begin(connection, None).await;
+        }
+        let mut prepared = self.prepare(&mut connection, sql, &[]).await?;
+        // What the statement leaves open is text to a server.
+        let open = |oid: u32| matches!(oid, 0 | TEXT | UNKNOWN);
+        let typed = parameters.iter().zip(&prepared.parameters);
+        let own: Vec<Option<u32>> =
+            typed.map(|(value, oid)| value.own_type().filter(|_| open(*oid))).collect();
+        if own.iter().any(Option::is_some) {
+            let declared = own.iter().zip(&prepared.parameters);
+            let declared: Vec<u32> = declared.map(|(own, oid)| own.unwrap_or(*oid)).collect();
+            prepared = self.prepare(&mut connection, sql, &declared).await?;
+        }
+        let Prepared { parameters: types, columns } = prepared;
+        if types.len() != parameters.len() {
+            let (given, wanted) = (parameters.len(), types.len());
+            let message = format!("the statement has {wanted} parameters, and {given} values came");
+            return Err(ClientError::Usage(message));
+        }
+        put_bind(&mut connection, parameters, &types, columns.as_deref().unwrap_or_default())?;
+        if columns.is_none() {
+            // Columns of some statements, as EXECUTE, are known only when they run; they come as text.
+            connection.put(b'D', |body| body.put_slice(b"P\0"))?;
+        }
+        // The unnamed portal, all rows.
+        connection.put(b'E', |body| body.put_slice(&[0; 5]))?;
+        connection.put_sync();
+        connection.flush().await?;
+        Answer::begin(connection, columns.map(Rows::new)).await
+    }
+
+    /// Runs the statements of `sql`, which take no parameters; what each gave is added to `outcomes`, with all its
+    /// rows as text. Statements that come together are one transaction.
+    ///
+    /// # Errors
+    /// The first error of a statement, after which those that follow do not run; a COPY from or to this client is one.
+    pub async fn run_script(
+        &mut self,
+        sql: &str,
+        outcomes: &mut Vec<ScriptOutcome>,
+    ) -> Result<(), ClientError> {
+        let mut connection = self.free()?;
+        connection.settle().await?;
+        connection.put_query(without_zero(sql)?)?;
+        connection.flush().await?;
+        let mut outcome = ScriptOutcome::default();
+        let mut rows: Option<Rows> = None;
+        loop {
+            match connection.next().await? {
+                (b'T', body) => {
+                    let Some(columns) = described(&body, |_, _| Kind::Shown) else {
+                        return Err(connection.broken(NO_COLUMNS));
+                    };
+                    let mut begun = Rows::new(columns);
+                    outcome.rows = Some((begun.schema()?, Vec::new()));
+                    rows = Some(begun);
+                }
+                (b'D', body) => {
+                    let taken = rows.as_mut().and_then(|rows| rows.append(&body));
+                    taken.ok_or_else(|| connection.broken("a row that is none"))??;
+                    if let Some(rows) = rows.as_mut().filter(|rows| rows.is_full()) {
+                        keep(&mut outcome, rows)?;
+                    }
+                }
+                (b'C', body) => {
+                    if let Some(mut rows) = rows.take() {
+                        keep(&mut outcome, &mut rows)?;
+                    }
+                    outcome.tag = tag(&body);
+                    outcomes.push(std::mem::take(&mut outcome));
+                }
+                (b'I', _) => {}
+                (b'E', body) => return Err(connection.refusal(&body).await),
+                (b'Z', _) => return Ok(()),
+                (kind @ (b'G' | b'H'), _) => return Err(connection.refuse_copy(kind).await),
+                (kind, _) => return Err(connection.unexpected(kind)),
+            }
+        }
+    }
+
+    /// Stops a statement from another task or thread.
+    #[must_use]
+    pub fn cancel_handle(&self) -> CancelHandle {
+        self.canceller.clone()
+    }
+
+    /// The state of the transaction, as it was after the last answer that was read.
+    #[must_use]
+    pub fn transaction_status(&self) -> TransactionStatus {
+        self.shared.status()
+    }
+
+    /// Whether a transaction block is open, also one that has failed.
+    #[must_use]
+    pub fn in_transaction(&self) -> bool {
+        self.transaction_status() != TransactionStatus::Idle
+    }
+
+    /// Whether a transaction block has failed, and takes nothing but its end.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.transaction_status() == TransactionStatus::Failed
+    }
+
+    /// The notices since the last call.
+    pub fn take_notices(&mut self) -> Vec<ServerError> {
+        self.shared.take_notices()
+    }
+
+    /// A setting that the server reports, as `server_version` or `TimeZone`.
+    #[must_use]
+    pub fn setting(&self, name: &str) -> Option<String> {
+        self.shared.setting(name)
+    }
+
+    /// The server, and as whom it was asked.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Whether the connection is closed: it takes no more statements.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.connection.try_lock().is_ok_and(|connection| connection.is_broken())
+    }
+
+    /// The connection, if no answer holds it.
+    pub(crate) fn free(&self) -> Result<OwnedMutexGuard<Connection>, ClientError> {
+        Arc::clone(&self.connection).try_lock_owned().map_err(|_| ClientError::Busy)
+    }
+
+    /// Parses a statement whose parameters are declared so, and asks for its types.
+    async fn prepare(
+        &self,
+        connection: &mut Connection,
+        sql: &str,
+        declared: &[u32],
+    ) -> Result<Prepared, ClientError> {
+        let sql = without_zero(sql)?;
+        let count = u16::try_from(declared.len()).map_err(|_| too_many())?;
+        connection.put(b'P', |body| {
+            put_text(body, "");
+            put_text(body, sql);
+            body.put_u16(count);
+            for oid in declared {
+                body.put_u32(*oid);
+            }
+        })?;
+        connection.put(b'D', |body| body.put_slice(b"S\0"))?;
+        connection.put_sync();
+        connection.flush().await?;
+        let mut prepared = Prepared { parameters: Vec::new(), columns: None };
+        let mut is_parsed = false;
+        loop {
+            match connection.next().await? {
+                (b'1', _) => is_parsed = true,
+                (b'n', _) => {}
+                (b't', body) => match parameter_types(&body) {
+                    Some(types) => prepared.parameters = types,
+                    None => return Err(connection.broken("types of parameters that are none")),
+                },
+                (b'T', body) => {
+                    let kind = |oid, modifier| Kind::of(oid, modifier, self.lists_as_text);
+                    prepared.columns = described(&body, kind);
+                    if prepared.columns.is_none() {
+                        return Err(connection.broken(NO_COLUMNS));
+                    }
+                }
+                (b'E', body) => return Err(connection.refusal(&body).await),
+                (b'Z', _) if is_parsed => return Ok(prepared),
+                (kind, _) => return Err(connection.unexpected(kind)),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Client({:?}, {:?})", self.address, self.transaction_status())
+    }
+}
+
+/// Appends a Bind of `values` to the unnamed statement.
+fn put_bind(
+    connection: &mut Connection,
+    values: &[Value],
+    types: &[u32],
+    columns: &[Described],
+) -> Result<(), ClientError> {
+    let encoded: Vec<_> =
+        values.iter().zip(types).map(|(value, oid)| value.encoded(*oid)).collect();
+    let count = u16::try_from(encoded.len()).map_err(|_| too_many())?;
+    let column_count = u16::try_from(columns.len()).map_err(|_| too_many())?;
+    let lengths = encoded.iter().map(|(value, _)| match value {
+        Some(value) => i32::try_from(value.len()).map_err(|_| too_long()),
+        None => Ok(-1),
+    });
+    let lengths = lengths.collect::<Result<Vec<i32>, ClientError>>()?;
+    connection.put(b'B', |body: &mut BytesMut| {
+        put_text(body, "");
+        put_text(body, "");
+        body.put_u16(count);
+        for (_, is_binary) in &encoded {
+            body.put_u16(u16::from(*is_binary));
+        }
+        body.put_u16(count);
+        for ((value, _), length) in encoded.iter().zip(lengths) {
+            body.put_i32(length);
+            body.put_slice(value.as_deref().unwrap_or_default());
+        }
+        body.put_u16(column_count);
+        for column in columns {
+            body.put_u16(u16::from(column.kind.is_binary()));
+        }
+    })
+}
+
+/// Moves rows of a script's statement to its outcome.
+fn keep(outcome: &mut ScriptOutcome, rows: &mut Rows) -> Result<(), ClientError> {
+    if let Some((_, batches)) = &mut outcome.rows
+        && !rows.is_empty()
+    {
+        batches.push(rows.batch()?);
+    }
+    Ok(())
+}
+
+/// The types in a ParameterDescription.
+fn parameter_types(body: &[u8]) -> Option<Vec<u32>> {
+    let mut reader = Reader::new(body);
+    let count = reader.u16()?;
+    let types = (0..count).map(|_| reader.u32()).collect::<Option<Vec<u32>>>()?;
+    reader.is_empty().then_some(types)
+}
+
+fn without_zero(sql: &str) -> Result<&str, ClientError> {
+    match sql.contains('\0') {
+        true => Err(ClientError::Usage("a statement holds no zero byte".to_owned())),
+        false => Ok(sql),
+    }
+}
+
+fn too_many() -> ClientError {
+    ClientError::Usage("a statement has at most 65535 parameters and columns".to_owned())
+}
+
+fn too_long() -> ClientError {
+    ClientError::Usage("a value of a parameter takes more than 2 GB".to_owned())
+}
+
+/// Whether a statement begins with COPY.
+fn begins_copy(sql: &str) -> bool {
+    let mut rest = sql.trim_start();
+    loop {
+        if let Some(comment) = rest.strip_prefix("--") {
+            rest = comment.split_once('\n').map_or("", |(_, after)| after).trim_start();
+        } else if let Some(comment) = rest.strip_prefix("/*") {
+            rest = comment.split_once("*/").map_or("", |(_, after)| after).trim_start();
+        } else {
+            break;
+        }
+    }
+    let word = rest.split(|letter: char| !letter.is_ascii_alphabetic()).next().unwrap_or_default();
+    word.eq_ignore_ascii_case("copy")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_is_known_by_its_first_word() {
+        for sql in
+            ["COPY t FROM STDIN", " -- rows\n copy t to stdout", "/* x */copy(select 1) to stdout"]
+        {
+            assert!(begins_copy(sql), "{sql}");
+        }
+        for sql in ["", "SELECT 'copy'", "-- copy", "copyright()", "/* copy"] {
+            assert!(!begins_copy(sql), "{sql}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The client against servers that do not keep to the protocol, or to the truth. What it does with a real one is
+//! tested beside `cleave serve`.
+#![expect(clippy::big_endian_bytes, reason = "the protocol's numbers are in network order")]
+
+use arrow::array::AsArray;
+use arrow::datatypes::Int32Type;
+use cleave_client::{Client, ClientError, ScriptOutcome, TransactionStatus, Value};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+const AUTHENTICATED: &[u8] = b"R\0\0\0\x08\0\0\0\0";
+const READY: &[u8] = b"Z\0\0\0\x05I";
+const FAILED: &[u8] = b"Z\0\0\0\x05E";
+
+/// A message.
+fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len() + 4).unwrap();
+    [&[kind], length.to_be_bytes().as_slice(), body].concat()
+}
+
+/// The answer to Parse, Describe and Sync of a query with one column of this type.
+fn described(oid: u32) -> Vec<u8> {
+    let column =
+        [b"\0\x01a\0\0\0\0\0\0\0".as_slice(), &oid.to_be_bytes(), &[0xff; 6], &[0, 0]].concat();
+    [message(b'1', b""), message(b't', &[0, 0]), message(b'T', &column), READY.to_vec()].concat()
+}
+
+/// A row of one value.
+fn row(value: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(value.len()).unwrap().to_be_bytes();
+    message(b'D', &[b"\0\x01".as_slice(), &length, value].concat())
+}
+
+/// The answer to Bind, Execute and Sync: these messages, and the end.
+fn executed(messages: &[Vec<u8>]) -> Vec<u8> {
+    let end = [message(b'C', b"SELECT 1\0"), READY.to_vec()].concat();
+    [message(b'2', b""), messages.concat(), end].concat()
+}
+
+fn error(severity: &str, state: &str) -> Vec<u8> {
+    let fields = format!("S{severity}\0V{severity}\0C{state}\0Mwrong\0Dmore\0Htry\0P8\0\0");
+    message(b'E', fields.as_bytes())
+}
+
+/// Greets a client by `greeting`, and answers each Sync and each Query by the next of `answers`.
+async fn serve(listener: TcpListener, greeting: Vec<u8>, answers: Vec<Vec<u8>>) {
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let length = stream.read_u32().await.unwrap();
+    let mut startup = vec![0; usize::try_from(length).unwrap() - 4];
+    stream.read_exact(&mut startup).await.unwrap();
+    // A client that has left is what some tests are about.
+    drop(stream.write_all(&greeting).await);
+    let mut answers = answers.into_iter();
+    while let Some(kind) = next_kind(&mut stream).await {
+        if matches!(kind, b'S' | b'Q')
+            && let Some(answer) = answers.next()
+        {
+            drop(stream.write_all(&answer).await);
+        }
+    }
+}
+
+async fn next_kind(stream: &mut TcpStream) -> Option<u8> {
+    let kind = stream.read_u8().await.ok()?;
+    let length = stream.read_u32().await.ok()?;
+    let mut body = vec![0; usize::try_from(length).unwrap() - 4];
+    stream.read_exact(&mut body).await.ok()?;
+    Some(kind)
+}
+
+/// What a client finds at a server that greets it so.
+async fn greeted(greeting: Vec<u8>) -> Result<(), ClientError> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let url = format!("postgres://ada:pencil@127.0.0.1:{port}/db?sslmode=disable");
+    let client = async { Client::connect(&url).await.map(drop) };
+    tokio::join!(serve(listener, greeting, Vec::new()), client).1
+}
+
+/// Runs `test` with a session of a server that gives these answers.
+async fn with_answers(answers: Vec<Vec<u8>>, test: impl AsyncFnOnce(Client)) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let url = format!("postgres://ada@127.0.0.1:{port}/db?sslmode=disable");
+    let key = message(b'K', &[0; 8]);
+    let greeting = [AUTHENTICATED, &key, READY].concat();
+    let client = async { test(Client::connect(&url).await.unwrap()).await };
+    tokio::join!(serve(listener, greeting, answers), client);
+}
+
+#[tokio::test]
+async fn a_value_that_lies_costs_its_statement_and_nothing_more() {
+    let answers = vec![
+        described(23),
+        executed(&[row(&[0, 0, 0, 1]), row(&[0, 0, 1])]),
+        described(23),
+        executed(&[row(&[0, 0, 0, 7])]),
+    ];
+    with_answers(answers, async |mut client| {
+        let error = client.run("SELECT a", &[]).await.unwrap_err();
+        assert!(matches!(&error, ClientError::Value { column, .. } if column == "a"), "{error}");
+        let mut answer = client.run("SELECT a", &[]).await.unwrap();
+        let batch = answer.next_batch().await.unwrap().unwrap();
+        assert_eq!(batch.column(0).as_primitive::<Int32Type>().value(0), 7);
+        assert!(answer.next_batch().await.unwrap().is_none());
+        assert_eq!((answer.tag(), answer.row_count()), (Some("SELECT 1"), Some(1)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_broken_message_ends_the_connection() {
+    for (name, answer) in [
+        (
+            "a row of two values",
+            executed(&[message(b'D', b"\0\x02\xff\xff\xff\xff\xff\xff\xff\xff")]),
+        ),
+        ("a row without its bytes", executed(&[message(b'D', b"\0\x01\0\0\0\x09x")])),
+        ("a length below its own", b"D\0\0\0\x03".to_vec()),
+        ("a length of 2 GB", b"D\x7f\xff\xff\xff".to_vec()),
+        ("an unknown kind", message(b'?', b"")),
+        ("a state that is none", message(b'Z', b"X")),
+        ("twice ready", [message(b'2', b""), READY.to_vec(), READY.to_vec()].concat()),
+    ] {
+        with_answers(vec![described(23), answer], async |mut client| {
+            let first = client.run("SELECT a", &[]).await;
+            // The second end comes after the answer.
+            let second = client.run("SELECT a", &[]).await;
+            let broken = |result: &Result<_, ClientError>| {
+                matches!(result, Err(ClientError::Protocol(_) | ClientError::Lost(_)))
+            };
+            assert!(broken(&first) || broken(&second), "{name}: {first:?} {second:?}");
+            drop((first, second));
+            assert!(client.is_closed(), "{name}");
+        })
+        .await;
+    }
+    let counted = message(b'T', b"\xff\xffa\0");
+    with_answers(vec![[message(b'1', b""), counted].concat()], async |mut client| {
+        let error = client.run("SELECT a", &[]).await.unwrap_err();
+        assert!(matches!(error, ClientError::Protocol(_)), "{error}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_dropped_is_skipped() {
+    let rows: Vec<_> = (0..70_000).map(|_| row(&[0, 0, 0, 1])).collect();
+    let answers = vec![described(23), executed(&rows), described(23), executed(&[])];
+    with_answers(answers, async |mut client| {
+        let mut answer = client.run("SELECT a", &[]).await.unwrap();
+        assert_eq!(answer.next_batch().await.unwrap().unwrap().num_rows(), 65_536);
+        let busy = client.run("SELECT a", &[]).await.unwrap_err();
+        assert!(matches!(busy, ClientError::Busy));
+        drop(answer);
+        let mut answer = client.run("SELECT a", &[]).await.unwrap();
+        assert!(answer.schema().is_some());
+        assert!(answer.next_batch().await.unwrap().is_none());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn errors_and_notices_come_in_parts() {
+    let failed = [error("ERROR", "42703"), FAILED.to_vec()].concat();
+    let mut noticed = error("NOTICE", "00000");
+    noticed[0] = b'N';
+    let noticed = [noticed, message(b'C', b"DO\0"), READY.to_vec()].concat();
+    let fatal = error("FATAL", "57P01");
+    with_answers(vec![failed, noticed, fatal], async |mut client| {
+        let error = client.run("SELECT b", &[Value::Null]).await.unwrap_err();
+        assert_eq!(error.sqlstate(), "42703");
+        let told = error.server().unwrap();
+        assert_eq!((told.position, told.hint.as_deref()), (Some(8), Some("try")));
+        assert_eq!(client.transaction_status(), TransactionStatus::Failed);
+        assert!(client.in_transaction() && client.has_failed());
+        let mut outcomes: Vec<ScriptOutcome> = Vec::new();
+        client.run_script("DO", &mut outcomes).await.unwrap();
+        assert_eq!(outcomes[0].tag, "DO");
+        assert_eq!(client.take_notices()[0].message, "wrong");
+        assert!(client.take_notices().is_empty() && !client.in_transaction());
+        let error = client.run("SELECT 1", &[]).await.unwrap_err();
+        assert_eq!(error.sqlstate(), "57P01");
+        assert!(client.is_closed());
+        let error = client.run("SELECT 1", &[]).await.unwrap_err();
+        assert!(matches!(error, ClientError::Lost(_)), "{error}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_know_the_password_is_none() {
+    let scram = message(b'R', b"\0\0\0\x0aSCRAM-SHA-256\0\0");
+    // It is content without the proof; it makes none; it wants the password itself; it asks for endless work.
+    let content = [scram.as_slice(), AUTHENTICATED].concat();
+    let final_first = [scram.clone(), message(b'R', b"\0\0\0\x0cv=AAAA")].concat();
+    let clear = message(b'R', b"\0\0\0\x03");
+    let endless = [scram, message(b'R', b"\0\0\0\x0br=x,s=AAAA,i=4000000000")].concat();
+    for greeting in [content, final_first, endless] {
+        let error = greeted(greeting).await.unwrap_err();
+        assert!(matches!(error, ClientError::Protocol(_)), "{error}");
+    }
+    let error = greeted(clear).await.unwrap_err();
+    assert!(matches!(error, ClientError::Usage(_)), "{error}");
+    // Before the log-in, no message is long.
+    let error = greeted(b"E\0\x7f\xff\xff".to_vec()).await.unwrap_err();
+    assert!(matches!(error, ClientError::Protocol(_)), "{error}");
+}
