@@ -6,7 +6,7 @@
 //! 3. [`settings`]: settings of a session. [`acting`], [`role_fault`], [`password`] and [`login_secret`]: roles and
 //!    log-in.
 //! 4. [`activity`], [`backends`], [`advisory_locks`], [`sequence_values`] and [`session_objects`]: state that sessions
-//!    show and share.
+//!    show and share; [`outside`]: what their programs hand to them.
 //! 5. [`tasks`], [`query_memory`], [`commitment`], [`identifiers`] and [`suggest`]: small helpers for all layers.
 //!
 //! Invariants: a catalog version never changes; nothing here opens a database, sends a command or parses SQL.
@@ -21,6 +21,7 @@ pub mod error;
 pub mod identifiers;
 pub mod index;
 pub mod login_secret;
+pub mod outside;
 pub mod password;
 pub mod query_memory;
 pub mod role_fault;

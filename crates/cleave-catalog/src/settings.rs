@@ -36,6 +36,7 @@ pub use cleave_plan::split::{Split, When};
 use crate::acting::Acting;
 use crate::advisory_locks::AdvisoryLocks;
 use crate::error::{Error, NameKind, Result};
+use crate::outside::Outside;
 use crate::sequence_values::SequenceValues;
 use crate::session_objects::SessionObjects;
 use crate::value::parse;
@@ -233,6 +234,8 @@ pub struct Client {
     pub objects: SessionObjects,
     /// What its server admits; None: it has none.
     pub admits: Option<Admits>,
+    /// Tables that are not of the database, which its statements may name.
+    pub outside: Outside,
 }
 
 impl Default for Client {
@@ -247,6 +250,7 @@ impl Default for Client {
             began: transaction::Began::now(),
             objects: SessionObjects::default(),
             admits: None,
+            outside: Outside::default(),
         }
     }
 }

@@ -103,6 +103,7 @@ use cleave_engine::write::load;
 use cleave_engine::write::load::{LoadCheck, RowChecks};
 use cleave_fragment::{waiting, wanted};
 use cleave_media::{Clock, SystemClock};
+use cleave_query::outside_tables::{self, OutsideTables};
 use cleave_query::point_path::{PointQueries, PointQuery};
 use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::hint::Hint;
@@ -267,7 +268,8 @@ impl Session {
             (self.settings.client.user.clone(), self.settings.client.database.clone());
         let acting = self.settings.client.acting.clone();
         let objects = other.settings.client.objects.clone();
-        let client = Client { user, database, acting, objects, ..Client::default() };
+        let outside = self.settings.client.outside.clone();
+        let client = Client { user, database, acting, objects, outside, ..Client::default() };
         other.settings = Settings { client, ..self.in_force().clone() };
         other.runtime.clone_from(&self.runtime);
         other
@@ -300,7 +302,14 @@ impl Session {
     pub fn set_client(&mut self, client: Client) {
         let advisory = AdvisoryLocks::new(client.backend);
         let objects = self.settings.client.objects.clone();
-        self.settings.client = Client { advisory, objects, ..client };
+        let outside = self.settings.client.outside.clone();
+        self.settings.client = Client { advisory, objects, outside, ..client };
+    }
+
+    /// Sets the tables that are not of the database and that its statements may name; None: there are none.
+    pub fn set_outside_tables(&mut self, tables: Option<Arc<dyn OutsideTables>>) {
+        self.settings.client.outside = outside_tables::offered(tables);
+        self.settings_version += 1;
     }
 
     /// Sets the streams that COPY … STDIN reads and COPY … STDOUT writes.

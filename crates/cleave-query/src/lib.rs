@@ -8,7 +8,8 @@
 //!    prediction and cost; [`check_constraints`]: CHECK.
 //! 6. [`result_sets`]: rows of queries that stay on the devices that made them; [`populations`]: of materialized
 //!    views, made in the background.
-//! 7. `device_histories`: which conditions devices have evaluated before; `lent_cores`: how much others of their node
+//! 7. [`outside_tables`]: tables that the program of a session offers to its statements.
+//! 8. `device_histories`: which conditions devices have evaluated before; `lent_cores`: how much others of their node
 //!    helped them; `exchange_turns`: which exchange begins on them. [`query_engine`]: a storage engine with all of
 //!    this.
 //!
@@ -21,6 +22,7 @@ mod device_histories;
 mod exchange_turns;
 mod lent_cores;
 pub mod listed_statistics;
+pub mod outside_tables;
 pub mod planner;
 pub mod point_path;
 pub mod populations;

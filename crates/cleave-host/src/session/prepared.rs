@@ -88,6 +88,8 @@ pub(super) struct PreparedStatement {
     pub(super) described: Arc<Described>,
     /// The tables that it names, as they were then.
     pub(super) tables: Vec<Arc<TableSchema>>,
+    /// It names others, of which nothing tells whether they have changed.
+    reads_outside: bool,
     /// Its look-up by key, if it has one.
     point: Option<PreparedPoint>,
     /// Its range path, if it has one.
@@ -186,6 +188,7 @@ impl PreparedStatement {
             source,
             described,
             tables,
+            reads_outside: false,
             point: None,
             range: None,
             change: None,
@@ -233,7 +236,8 @@ impl PreparedStatement {
 
     /// Whether the tables that it names, and its look-up, are unchanged in `state`.
     fn holds(&self, state: &CatalogState) -> bool {
-        self.tables.iter().all(|schema| state.has(schema))
+        !self.reads_outside
+            && self.tables.iter().all(|schema| state.has(schema))
             && self.point.as_ref().is_none_or(|point| point.holds(state))
     }
 }
@@ -614,7 +618,7 @@ pub(super) async fn describe_over(
     let read = (Some(&view), given);
     let described =
         select::describe_over(&session.database, session.in_force(), read, query, types);
-    let select::Described { types, schema, tables, .. } = Box::pin(described).await?;
+    let select::Described { types, schema, tables, outside, .. } = Box::pin(described).await?;
     let point = PreparedPoint::of(query, &types, &view.state);
     let numbered = matches!(source.statement, Statement::Locking(_));
     let range = RangeTemplate::of(query, &types, &view.state, numbered).map(Arc::new);
@@ -629,7 +633,8 @@ pub(super) async fn describe_over(
     };
     let described = Arc::new(Described { parameters: types, lists, columns });
     let prepared = PreparedStatement::new(source, described, tables);
-    Ok(PreparedStatement { point, range, nested, ..prepared })
+    let reads_outside = !outside.is_empty();
+    Ok(PreparedStatement { reads_outside, point, range, nested, ..prepared })
 }
 
 /// The columns of RETURNING, from its query without rows.

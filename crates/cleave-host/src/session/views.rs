@@ -50,6 +50,18 @@ pub(super) fn check_no_sequence(query: &ast::Query, state: &CatalogState) -> Res
     }
 }
 
+/// Refuses a view over tables from outside the database: other sessions would not find them.
+pub(super) fn check_none_outside(outside: &[String]) -> Result<()> {
+    match outside.first() {
+        Some(name) => {
+            let what = format!("a view of \"{name}\", which is not in the database,");
+            let hint = "CREATE TABLE … AS SELECT takes its rows over".to_owned();
+            Err(Error::Unsupported { what, hint: Some(hint), position: None })
+        }
+        None => Ok(()),
+    }
+}
+
 /// Runs CREATE VIEW.
 pub(super) async fn create_view(session: &mut Session, create: CreateView) -> Result<Outcome> {
     if parameters::count(&create.query)? > 0 {
@@ -79,6 +91,7 @@ pub(super) async fn create_view(session: &mut Session, create: CreateView) -> Re
     );
     let described = Box::pin(described).await?;
     check_no_sequence(&create.query, &state)?;
+    check_none_outside(&described.outside)?;
     let mut columns = columns_of(&described.schema)?;
     rename_columns(&name, &mut columns, create.columns)?;
     let before = before.filter(|_| is_taken);

@@ -67,6 +67,7 @@ mod no_room;
 mod node_gather;
 mod nodes;
 mod open;
+mod outside_tables;
 mod own_tables;
 mod page_filters;
 mod pages;

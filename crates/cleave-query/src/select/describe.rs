@@ -40,6 +40,8 @@ pub struct Described {
     pub sources: Vec<String>,
     /// The tables that it reads, as they were.
     pub tables: Vec<Arc<TableSchema>>,
+    /// The names of those that it reads and that are not of the database.
+    pub outside: Vec<String>,
 }
 
 /// Describes `query`, of whose parameters `types` are known.
@@ -102,7 +104,7 @@ async fn describe_here(
     }
     let put = |query: &mut ast::Query| put_types_into(query, &types);
     let bound = bind(database, settings, view, query.clone(), given, put);
-    let (Bound { state, logical, tables, parts: _ }, names) =
+    let (Bound { state, logical, tables, outside, parts: _ }, names) =
         bound.await.map_err(|error| placed(error, query))?;
     let sources = super::views::source_names(&logical);
     let catalog = view.map_or_else(|| database.live().state, |view| Arc::clone(&view.state));
@@ -111,7 +113,7 @@ async fn describe_here(
     let analysed = analysed.map_err(|error| placed(error.into(), query))?;
     let schema = names.apply(analysed.schema().inner());
     let schema = super::origins::noted(&schema, &origins);
-    Ok(Described { types: all_known(&types)?, schema, sources, tables })
+    Ok(Described { types: all_known(&types)?, schema, sources, tables, outside })
 }
 
 /// The types, all of which must be known.

@@ -92,7 +92,10 @@ impl StatementContext {
             return Some(sequence_rows::COLUMNS.map(str::to_owned).into());
         }
         let view = self.state().view(name).map(|view| &view.schema);
-        let schema = view.or_else(|| self.table(name).map(|table| &table.schema))?;
+        let Some(schema) = view.or_else(|| self.table(name).map(|table| &table.schema)) else {
+            let outside = self.outside_table(name)?.schema();
+            return Some(outside.fields().iter().map(|field| field.name().clone()).collect());
+        };
         let columns = schema.columns.iter().map(|column| column.name.clone());
         let is_target = target_of(name).is_some() || (name == TARGET && self.target().is_some());
         Some(columns.chain(is_target.then(|| VID.to_owned())).collect())

@@ -288,6 +288,8 @@ struct Bound {
     logical: LogicalPlan,
     /// The tables that it names, without those of the schema `cleave`.
     tables: Vec<Arc<TableSchema>>,
+    /// The names of those that are not of the database.
+    outside: Vec<String>,
     /// Queries of WITH that are to run by themselves.
     parts: Vec<BoundPart>,
 }
@@ -346,13 +348,13 @@ async fn bound(
     let state = state_over(catalog, &context, &query, partitions)?;
     let statement = ast::Statement::Query(Box::new(query));
     let statement = EngineStatement::Statement(Box::new(statement));
-    let tables = named_tables(&state, &context, &statement)?;
+    let (tables, outside) = named_tables(&state, &context, &statement)?;
     planner::give_way();
     planning::check()?;
     let logical = state.statement_to_plan(statement).await?;
     planning::check_size(&logical)?;
     let parts = context.bound_parts().take();
-    Ok(Bound { state, logical, tables, parts })
+    Ok(Bound { state, logical, tables, outside, parts })
 }
 
 /// DataFusion's state for `query`, with the names of `catalog` and the functions that are made for it.
@@ -612,13 +614,14 @@ pub async fn run_logged(
     planned.run(1).await
 }
 
-/// The tables that `statement` names; of one that does not exist, the error names the nearest that does.
+/// The tables that `statement` names, and the names of those that are not of the database; of one that does not exist,
+/// the error names the nearest that does.
 fn named_tables(
     state: &SessionState,
     context: &StatementContext,
     statement: &EngineStatement,
-) -> Result<Vec<Arc<TableSchema>>> {
-    let mut tables = Vec::new();
+) -> Result<(Vec<Arc<TableSchema>>, Vec<String>)> {
+    let (mut tables, mut outside) = (Vec::new(), Vec::new());
     for reference in state.resolve_table_references(statement)? {
         if state.table_functions().contains_key(reference.table()) {
             continue;
@@ -627,6 +630,9 @@ fn named_tables(
             continue;
         }
         match reference.schema() {
+            None if context.outside_table(reference.table()).is_some() => {
+                outside.push(reference.table().to_owned());
+            }
             None | Some(table_provider::SCHEMA) => {
                 views::note_tables(context, reference.table(), &mut tables)?;
             }
@@ -647,7 +653,7 @@ fn named_tables(
             }
         }
     }
-    Ok(tables)
+    Ok((tables, outside))
 }
 
 impl PlannedQuery {

@@ -69,9 +69,14 @@ impl ast::Visitor for Read<'_> {
 
     fn pre_visit_relation(&mut self, name: &ast::ObjectName) -> ControlFlow<()> {
         let table = name.0.last().and_then(|part| part.as_ident());
+        let is_alone = name.0.len() == 1;
         let Some(name) = table.map(fold) else { return ControlFlow::Break(()) };
         // A view stands for any number of tables. What is neither is a query of WITH, or a system table.
         if self.context.state().view(&name).is_some() {
+            return ControlFlow::Break(());
+        }
+        // Nor is it known how many rows a table from outside the database has.
+        if is_alone && self.context.outside_table(&name).is_some() {
             return ControlFlow::Break(());
         }
         let rows = self.context.table(&name).map_or(0, |table| table.row_count());

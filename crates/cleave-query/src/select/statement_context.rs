@@ -32,6 +32,7 @@ use cleave_sql::statement::locking::target_of;
 use cleave_sql::statement::modify::TARGET;
 use cleave_store::{AbsentValues, Column, PageSource, SegmentId};
 use datafusion::arrow::array::{Array, RecordBatch};
+use datafusion::catalog::TableProvider;
 use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::Expr;
@@ -43,6 +44,7 @@ use super::stages::Stage;
 use super::with_parts::BoundParts;
 use super::{ReadView, SampledPages, Target, index_choice};
 use crate::cooperative::figures::FigureLog;
+use crate::outside_tables::AskedTables;
 use crate::query_engine::QueryEngine;
 
 /// Most bytes of long values that a batch has.
@@ -80,6 +82,8 @@ pub struct StatementContext {
     of_stages: BTreeMap<u32, Arc<TableStatistics>>,
     /// How many queries run at once of the batch that it is of; 0: it is of none.
     company: Arc<AtomicU32>,
+    /// Tables from outside the database.
+    outside: Arc<AskedTables>,
 }
 
 /// The pages that conditions leave of a table.
@@ -136,6 +140,7 @@ impl StatementContext {
             part_rows: Mutex::default(),
             of_stages: BTreeMap::new(),
             company: Arc::default(),
+            outside: Arc::default(),
         })
     }
 
@@ -195,6 +200,7 @@ impl StatementContext {
             part_rows: Mutex::new(self.part_rows().clone()),
             of_stages: self.of_stages.clone(),
             company: Arc::clone(&self.company),
+            outside: Arc::clone(&self.outside),
         }
     }
 
@@ -341,6 +347,18 @@ impl StatementContext {
     /// As [`CatalogState::find_table`].
     pub(super) fn find_table(&self, name: &str) -> cleave_catalog::error::Result<&Arc<TableState>> {
         self.view.state.find_table(self.real_name(name))
+    }
+
+    /// The table from outside the database that the statement calls `name`; None: there is none, or the database has
+    /// something of this name.
+    pub(super) fn outside_table(&self, name: &str) -> Option<Arc<dyn TableProvider>> {
+        let state = self.state();
+        let is_own = self.given(name).is_some()
+            || self.table(name).is_some()
+            || state.has_table_named(name)
+            || state.view(name).is_some()
+            || state.sequences.contains_key(name);
+        (!is_own).then(|| self.outside.table(&self.settings, name)).flatten()
     }
 
     fn real_name<'a>(&'a self, name: &'a str) -> &'a str {
@@ -584,7 +602,12 @@ impl fmt::Debug for StatementContext {
 impl TableFacts for StatementContext {
     fn row_count(&self, table: &str) -> Option<f64> {
         let of_part = || self.part_rows().get(table).copied();
-        self.table(table).map(|table| table.row_count() as f64).or_else(of_part)
+        let of_outside = || {
+            let statistics = self.outside_table(table)?.statistics()?;
+            statistics.num_rows.get_value().map(|rows| *rows as f64)
+        };
+        let own = self.table(table).map(|table| table.row_count() as f64);
+        own.or_else(of_part).or_else(of_outside)
     }
 
     fn distinct_count(&self, table: &str, column: &str) -> Option<f64> {

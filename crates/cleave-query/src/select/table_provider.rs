@@ -380,7 +380,8 @@ impl StatementCatalog {
             return views::table(&self.context, view).await.map(Some);
         }
         if self.context.table(name).is_none() {
-            return sequence_rows::table(&self.context, name);
+            let rows = sequence_rows::table(&self.context, name)?;
+            return Ok(rows.or_else(|| self.context.outside_table(name)));
         }
         Ok(self.context.table(name).map(|table| {
             let table = Arc::clone(table);
@@ -454,5 +455,6 @@ impl SchemaProvider for StatementCatalog {
             || self.context.table(name).is_some()
             || self.context.state().view(name).is_some()
             || self.context.state().sequences.contains_key(name)
+            || self.context.outside_table(name).is_some()
     }
 }

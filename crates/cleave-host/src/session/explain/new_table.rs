@@ -93,6 +93,9 @@ impl<'a> NewTable<'a> {
         let described =
             select::describe(&session.database, settings, Some(view), self.query, Vec::new());
         let described = Box::pin(described).await?;
+        if matches!(self.creates, Creates::Materialized(_)) {
+            views::check_none_outside(&described.outside)?;
+        }
         let mut columns = define::columns_of(&described.schema)?;
         views::rename_columns(self.name, &mut columns, names)?;
         define::table_of_rows(self.name.to_owned(), columns, self.options).map(Some)

@@ -1,0 +1,116 @@
+//! Tests of tables from outside the database, which the program of a session offers: they are looked up last, are read
+//! anew by each statement, and their joins leave the rest of the plan to devices.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray};
+use cleave_host::activity::Act;
+use cleave_host::outside_tables::OutsideTables;
+use cleave_host::{Database, Session};
+use datafusion::catalog::TableProvider;
+use datafusion::datasource::MemTable;
+
+use crate::support::{answer, fresh, refused, row, rows, run};
+
+/// Offers one table, `df`, and a `t` that hides nothing.
+#[derive(Debug)]
+struct Frames(RecordBatch);
+
+impl OutsideTables for Frames {
+    fn table(&self, name: &str) -> Option<Arc<dyn TableProvider>> {
+        let rows = vec![vec![self.0.clone()]];
+        let table = MemTable::try_new(self.0.schema(), rows).unwrap();
+        ["df", "t"].contains(&name).then(|| Arc::new(table) as Arc<dyn TableProvider>)
+    }
+}
+
+/// A table of these ids, with their names.
+fn offered(ids: &[i32]) -> Option<Arc<dyn OutsideTables>> {
+    let names: StringArray = ids.iter().map(|id| Some(format!("name {id}"))).collect();
+    let columns: [(&str, ArrayRef); 2] =
+        [("id", Arc::new(Int32Array::from(ids.to_vec()))), ("name", Arc::new(names))];
+    Some(Arc::new(Frames(RecordBatch::try_from_iter(columns).unwrap())))
+}
+
+async fn with_frame() -> (tempfile::TempDir, Arc<Database>, Session) {
+    let (directory, database) = fresh().await;
+    let mut session = database.session();
+    run(
+        &mut session,
+        "CREATE TABLE t (id int PRIMARY KEY, n int); \
+         INSERT INTO t SELECT v, v % 10 FROM generate_series(1, 20000) AS s(v); CHECKPOINT",
+    )
+    .await;
+    session.set_outside_tables(offered(&[1, 2, 30]));
+    (directory, database, session)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_join_with_a_table_from_outside_leaves_the_scan_to_the_device() {
+    let (_directory, _database, mut session) = with_frame().await;
+    let joined = "SELECT df.name, t.n FROM t JOIN df USING (id) WHERE t.n < 5";
+    let expected = ["name 1,1", "name 2,2", "name 30,0"];
+    for split in ["host", "h0", "h1", "ndp", "auto"] {
+        run(&mut session, &format!("SET split = {split}")).await;
+        assert_eq!(answer(&mut session, joined).await, expected, "{split}");
+    }
+    let cut = "SELECT DISTINCT split_taken FROM cleave.query_log WHERE text LIKE '%df.name%' AND split_asked = 'h0'";
+    assert_eq!(row(&mut session, cut).await, "h0");
+}
+
+#[tokio::test]
+async fn it_is_looked_up_last_and_read_anew_by_each_statement() {
+    let (_directory, database, mut session) = with_frame().await;
+    assert_eq!(row(&mut session, "SELECT count(*) FROM t").await, "20000");
+    let of_with = "WITH df AS (SELECT 7 AS id) SELECT * FROM df";
+    assert_eq!(row(&mut session, of_with).await, "7");
+    assert_eq!(
+        rows(&mut session, "SELECT * FROM df WHERE id > 1").await,
+        ["2,name 2", "30,name 30"]
+    );
+    // A prepared statement is described anew.
+    run(&mut session, "PREPARE p AS SELECT * FROM df WHERE id < $1").await;
+    assert_eq!(rows(&mut session, "EXECUTE p (2)").await, ["1,name 1"]);
+    session.set_outside_tables(offered(&[0]));
+    assert_eq!(rows(&mut session, "EXECUTE p (2)").await, ["0,name 0"]);
+    // Neither its plan nor its result is used again.
+    let cached = || {
+        let activity = database.activity();
+        (activity.count(Act::CachedPlan), activity.count(Act::ReusedResult))
+    };
+    run(&mut session, "SET result_reuse = on").await;
+    let before = cached();
+    for count in 1..5_i32 {
+        session.set_outside_tables(offered(&(0..count).collect::<Vec<_>>()));
+        let counted = "SELECT count(*), max(df.id) FROM df LEFT JOIN t ON t.id = df.id";
+        assert_eq!(row(&mut session, counted).await, format!("{count},{}", count - 1));
+    }
+    assert_eq!(cached(), before);
+    // Other sessions have none, nor has this one once they are taken back.
+    let unknown = "relation \"df\" does not exist";
+    let mut other = database.session();
+    assert!(refused(&mut other, "SELECT * FROM df").await.to_string().contains(unknown));
+    session.set_outside_tables(None);
+    assert!(refused(&mut session, "SELECT * FROM df").await.to_string().contains(unknown));
+}
+
+#[tokio::test]
+async fn statements_take_rows_over_and_nothing_in_the_catalog_refers_to_it() {
+    let (_directory, _database, mut session) = with_frame().await;
+    run(&mut session, "CREATE TABLE taken AS SELECT * FROM df").await;
+    run(&mut session, "INSERT INTO taken SELECT id + 1, upper(name) FROM df").await;
+    run(&mut session, "UPDATE t SET n = -1 FROM df WHERE t.id = df.id").await;
+    run(&mut session, "DELETE FROM t USING df WHERE t.id = df.id AND df.name = 'name 30'").await;
+    session.set_outside_tables(None);
+    assert_eq!(row(&mut session, "SELECT count(*), max(id) FROM taken").await, "6,31");
+    assert_eq!(answer(&mut session, "SELECT id FROM t WHERE n = -1").await, ["1", "2"]);
+    session.set_outside_tables(offered(&[1]));
+    for view in ["VIEW", "MATERIALIZED VIEW"] {
+        let error = refused(&mut session, &format!("CREATE {view} v AS SELECT * FROM df")).await;
+        assert_eq!(error.sqlstate(), "0A000");
+        assert!(error.to_string().contains("a view of \"df\""), "{error}");
+    }
+    // A view names what it was made of.
+    run(&mut session, "CREATE VIEW w AS SELECT count(*) AS n FROM taken").await;
+    assert_eq!(row(&mut session, "SELECT n FROM w, df").await, "6");
+}

@@ -1,0 +1,55 @@
+//! Tables from outside the database: the program of a session hands them to it, and its statements name them.
+//!
+//! ```text
+//!  name ─▶ row of a subquery, sequence, view, table, system table ─▶ none ─▶ OutsideTables ─▶ TableProvider
+//! ```
+//!
+//! Such a table is looked up last, once a statement, and lies on no device: its scan runs on the host, also where it is
+//! joined with tables of the database, whose scans are cut as ever.
+//!
+//! Invariants: what depends on such a table is not cached, neither a plan nor a result, and nothing in the catalog
+//! refers to one. A view names none, so no statement reads one by a view of another session.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cleave_catalog::outside::Outside;
+use cleave_catalog::settings::Settings;
+use datafusion::catalog::TableProvider;
+
+/// Tables that a program offers to the statements of its session.
+pub trait OutsideTables: Debug + Send + Sync {
+    /// The table `name`, as the statement writes it: in lower case unless it is quoted. None: there is none.
+    ///
+    /// A statement asks at most once for a name, but also for names of WITH.
+    fn table(&self, name: &str) -> Option<Arc<dyn TableProvider>>;
+}
+
+/// What the settings of a session hold.
+#[derive(Debug)]
+struct Offered(Arc<dyn OutsideTables>);
+
+/// `tables` in the form in which a session's settings hold them.
+#[must_use]
+pub fn offered(tables: Option<Arc<dyn OutsideTables>>) -> Outside {
+    tables.map_or_else(Outside::default, |tables| Outside::of(Offered(tables)))
+}
+
+/// The tables that one statement has asked for, by name; None: there is no such table.
+#[derive(Debug, Default)]
+pub(crate) struct AskedTables(Mutex<BTreeMap<String, Option<Arc<dyn TableProvider>>>>);
+
+impl AskedTables {
+    /// The table `name` that a statement under `settings` may read.
+    pub(crate) fn table(&self, settings: &Settings, name: &str) -> Option<Arc<dyn TableProvider>> {
+        let Offered(tables) = settings.client.outside.get::<Offered>()?;
+        let asked = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = asked().get(name) {
+            return known.clone();
+        }
+        // Without the lock: it is code of the program.
+        let found = tables.table(name);
+        asked().entry(name.to_owned()).or_insert(found).clone()
+    }
+}
