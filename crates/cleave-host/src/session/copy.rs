@@ -6,12 +6,14 @@
 //! ```
 //!
 //! Files are read and written on threads of the runtime's blocking pool; a statement that is dropped
-//! closes their channels, which ends them.
+//! closes their channels, which ends them. [Compressed](cleave_sql::copy::compressed) ones pass through a decoder or an
+//! encoder, piece by piece.
 
 use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
@@ -24,8 +26,8 @@ use cleave_query::planner;
 use cleave_query::select;
 use cleave_query::select::QueryRequest;
 use cleave_sql::copy::{
-    BinaryCopyWriter, BinaryReader, ChunkParser, CopyFormat, CsvOptions, CsvWriter, InputColumns,
-    ParquetReader, ParquetWriter, RecordSplitter,
+    BinaryCopyWriter, BinaryReader, ChunkParser, Compression, CopyFormat, CsvOptions, CsvWriter,
+    InputColumns, ParquetReader, ParquetWriter, RecordSplitter, TextInput, TextOutput,
 };
 use cleave_sql::statement::{Copy, CopyEnd, CopySource, Parameters};
 use cleave_store::TableSchema;
@@ -117,14 +119,15 @@ fn streams(client: &mut Mutex<ClientStreams>) -> &mut ClientStreams {
     client.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn open_input(client: &mut ClientStreams, end: CopyEnd) -> Result<(Box<dyn Read + Send>, String)> {
+fn open_input(client: &mut ClientStreams, end: CopyEnd) -> Result<(TextInput, String)> {
     match end {
         CopyEnd::File(path) => {
             let file = File::open(&path).map_err(|error| Error::io("open", &path, error))?;
-            Ok((Box::new(file), path.display().to_string()))
+            let name = path.display().to_string();
+            Ok((TextInput::new(file, &name), name))
         }
         CopyEnd::Client => match client.input.take() {
-            Some(input) => Ok((input, "STDIN".to_owned())),
+            Some(input) => Ok((TextInput::new(input, "STDIN"), "STDIN".to_owned())),
             None => Err(no_client("COPY FROM STDIN")),
         },
     }
@@ -134,7 +137,7 @@ fn open_input(client: &mut ClientStreams, end: CopyEnd) -> Result<(Box<dyn Read 
 fn records(
     database: &Arc<Database>,
     settings: &Settings,
-    input: Box<dyn Read + Send>,
+    input: TextInput,
     name: &str,
     columns: InputColumns,
     options: CsvOptions,
@@ -174,10 +177,10 @@ async fn copy_to(
     let (give, take) = mpsc::channel(WAITING);
     let writer = SpawnedTask::spawn_blocking(move || write(output, &name, &schema, format, take));
     let sent = send_all(&mut running, give).await;
-    let (output, written) = tasks::joined(writer.await)?;
+    let (client, written) = tasks::joined(writer.await)?;
     // Also after the query or the writer failed: the next COPY needs the stream.
-    if let Output::Client(client) = output {
-        streams(&mut session.client).output = Some(client);
+    if client.is_some() {
+        streams(&mut session.client).output = client;
     }
     sent.and(written)
 }
@@ -250,24 +253,43 @@ async fn send_all(
     Ok(())
 }
 
-/// Writes batches until there are no more. Returns the output and the number of rows.
+/// Writes batches until there are no more. Returns the client's stream and the number of rows.
 fn write(
     mut output: Output,
     name: &str,
     schema: &SchemaRef,
     format: CopyFormat,
     batches: mpsc::Receiver<RecordBatch>,
-) -> (Output, Result<u64>) {
-    let written = write_rows(&mut output, name, schema, format, batches).and_then(|row_count| {
-        let flushed = output.flush();
-        flushed.map_err(|error| Error::io("write", std::path::Path::new(name), error))?;
-        Ok(row_count)
+) -> (Option<Box<dyn Write + Send>>, Result<u64>) {
+    let compression = match (&output, &format) {
+        (Output::Client(_), _) | (_, CopyFormat::Parquet(_)) => None,
+        (Output::File(_), _) => Compression::of_name(Path::new(name)),
+    };
+    let written = write_to(&mut output, compression, name, |text| {
+        write_rows(text, name, schema, format, batches)
     });
-    (output, written)
+    match output {
+        Output::Client(client) => (Some(client), written),
+        Output::File(_) => (None, written),
+    }
+}
+
+/// What `write` writes, in `output`.
+fn write_to(
+    output: &mut Output,
+    compression: Option<Compression>,
+    name: &str,
+    write: impl FnOnce(&mut TextOutput<&mut Output>) -> Result<u64>,
+) -> Result<u64> {
+    let unwritten = |error| Error::io("write", Path::new(name), error);
+    let mut text = TextOutput::new(&mut *output, compression).map_err(unwritten)?;
+    let row_count = write(&mut text)?;
+    text.finish().and_then(Write::flush).map_err(unwritten)?;
+    Ok(row_count)
 }
 
 fn write_rows(
-    output: &mut Output,
+    output: &mut TextOutput<&mut Output>,
     name: &str,
     schema: &SchemaRef,
     format: CopyFormat,

@@ -34,6 +34,7 @@ mod failover;
 mod fencing;
 mod few_rows_joined;
 mod few_rows_nested;
+mod files_in_sql;
 mod filter_history;
 mod filters_in_flight;
 mod flushing;

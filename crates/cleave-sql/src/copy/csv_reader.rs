@@ -15,16 +15,18 @@
 
 use std::io::Read;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, RecordBatch};
 use cleave_catalog::error::{Error, InputFault, InputPlace, Result};
-use cleave_catalog::value::ColumnBuilder;
-use cleave_store::Column;
+use cleave_catalog::value::error::Bad;
+use cleave_catalog::value::{ColumnBuilder, ValueError};
+use cleave_store::{Column, ColumnType};
 use memchr::{memchr, memchr2};
 
 use crate::copy::columns::InputColumns;
 use crate::copy::memory::InputMemory;
 use crate::copy::options::{CsvOptions, Header};
 use crate::copy::record_splitter::{Chunk, RecordSplitter};
+use crate::copy::value_forms::{Form, expected_with_option};
 
 /// Reads a whole stream on the caller's thread.
 #[derive(Debug)]
@@ -43,12 +45,16 @@ pub struct ChunkParser {
     options: CsvOptions,
 }
 
-/// How a field's column reads NULL.
+/// How a field's column is read.
 #[derive(Debug, Clone, Copy)]
 struct FieldRule {
     not_null: bool,
     force_null: bool,
     force_not_null: bool,
+    form: Form,
+    column_type: ColumnType,
+    /// Its values are passed over.
+    is_skipped: bool,
 }
 
 /// One field of a record.
@@ -125,9 +131,21 @@ impl ChunkParser {
                 not_null: column.not_null,
                 force_null: options.force_null.contains(&column.name),
                 force_not_null: options.force_not_null.contains(&column.name),
+                form: options.forms.of(&column.column_type),
+                column_type: column.column_type,
+                is_skipped: false,
             })
             .collect();
         Ok(Self { file: file.to_owned(), columns, fields, options })
+    }
+
+    /// The same, which makes only the columns at `wanted`, in ascending order: values of the others are passed over.
+    #[must_use]
+    pub fn of_columns(mut self, wanted: &[usize]) -> Self {
+        for (place, field) in self.fields.iter_mut().enumerate() {
+            field.is_skipped = !wanted.contains(&place);
+        }
+        self
     }
 
     /// The rows of a chunk.
@@ -136,6 +154,15 @@ impl ChunkParser {
     /// [`Error::Input`] with the place of the first fault; [`Error::NotNull`] for a column that the file does
     /// not have.
     pub fn parse(&self, chunk: &Chunk) -> Result<RecordBatch> {
+        let (columns, row_count) = self.columns_of(chunk)?;
+        self.columns.batch(columns, row_count)
+    }
+
+    /// The columns of the file that are wanted, in its order, and the number of rows.
+    ///
+    /// # Errors
+    /// [`Error::Input`] with the place of the first fault.
+    pub fn columns_of(&self, chunk: &Chunk) -> Result<(Vec<ArrayRef>, usize)> {
         let (text, bad_from) = match std::str::from_utf8(&chunk.bytes) {
             Ok(text) => (text, memchr(0, &chunk.bytes)),
             Err(error) => {
@@ -146,12 +173,12 @@ impl ChunkParser {
             }
         };
         let row_count = chunk.ends.len();
-        let mut builders: Vec<ColumnBuilder> = self
-            .columns
-            .given()
-            .map(|column| ColumnBuilder::new(&column.column_type, row_count))
-            .collect();
-        let mut scratch = String::new();
+        let builder = |field: &FieldRule| {
+            let row_count = if field.is_skipped { 0 } else { row_count };
+            ColumnBuilder::new(&field.column_type, row_count)
+        };
+        let mut builders: Vec<ColumnBuilder> = self.fields.iter().map(builder).collect();
+        let (mut scratch, mut sql) = (String::new(), String::new());
         let mut rows = 0;
         for ((start, bytes), index) in chunk.records().zip(0_usize..) {
             let end = start + bytes.len();
@@ -164,28 +191,33 @@ impl ChunkParser {
                 self.header(record, &mut scratch)
             } else {
                 rows += 1;
-                self.record(record, &mut builders, &mut scratch)
+                self.record(record, &mut builders, (&mut scratch, &mut sql))
             };
             read.map_err(|fault| self.located(chunk, start, record, fault))?;
         }
-        self.columns.batch(builders.iter_mut().map(ColumnBuilder::finish).collect(), rows)
+        let fields = builders.iter_mut().zip(&self.fields);
+        let wanted = fields.filter(|(_, field)| !field.is_skipped);
+        Ok((wanted.map(|(builder, _)| builder.finish()).collect(), rows))
     }
 
     fn record(
         &self,
         record: &str,
         builders: &mut [ColumnBuilder],
-        scratch: &mut String,
+        (scratch, sql): (&mut String, &mut String),
     ) -> Result<(), FieldFault> {
         self.each_field(record, scratch, |index, field| {
             let (Some(rule), Some(builder)) = (self.fields.get(index), builders.get_mut(index))
             else {
                 return Err(self.extra(index, field.text));
             };
+            if rule.is_skipped {
+                return Ok(());
+            }
             let null = field.is_null_text
                 && if field.quoted { rule.force_null } else { !rule.force_not_null };
             if !null {
-                return builder.append_text(field.text).map_err(|error| FieldFault {
+                return self.value(rule, builder, field.text, sql).map_err(|error| FieldFault {
                     index,
                     fault: InputFault::Value(error),
                     value: None,
@@ -197,6 +229,29 @@ impl ChunkParser {
             builder.append_null();
             Ok(())
         })
+    }
+
+    /// Appends the value of `text`, in the form of its column.
+    fn value(
+        &self,
+        rule: &FieldRule,
+        builder: &mut ColumnBuilder,
+        text: &str,
+        sql: &mut String,
+    ) -> Result<(), ValueError> {
+        let of_type = |bad| ValueError::new(bad, rule.column_type.sql_name(), text);
+        if rule.form == Form::Plain {
+            return builder.append_text(text).map_err(|error| ValueError {
+                expected: expected_with_option(&rule.column_type, text, error.fault)
+                    .unwrap_or(error.expected),
+                ..error
+            });
+        }
+        self.options.forms.write(rule.form, text, sql).map_err(of_type)?;
+        // The message has the text as it is in the file.
+        builder
+            .append_text(sql)
+            .map_err(|error| of_type(Bad { fault: error.fault, expected: error.expected }))
     }
 
     fn header(&self, record: &str, scratch: &mut String) -> Result<(), FieldFault> {

@@ -11,24 +11,29 @@
 //! 3. [`csv_reader`] makes typed columns of a chunk; chunks are independent, so threads may share them.
 //! 4. [`binary`] reads and writes PostgreSQL's binary format.
 //! 5. [`parquet`] reads and writes Parquet, [`csv_writer`] writes CSV and PostgreSQL's text format.
-//! 6. [`memory`] limits the memory of reading, as shares of the memory of queries.
+//! 6. [`memory`] limits the memory of reading, as shares of the memory of queries. [`compressed`]: gzip and Zstandard.
+//!    [`value_forms`]: dates and numbers as the options describe them.
 //!
 //! Everything here is sync: bytes come from a `Read` and go to a `Write`.
 
 pub mod binary;
 pub mod columns;
+pub mod compressed;
 pub mod csv_reader;
 pub mod csv_writer;
 pub mod memory;
 pub mod options;
 pub mod parquet;
 pub mod record_splitter;
+pub mod value_forms;
 
 pub use binary::{BinaryCopyWriter, BinaryReader};
 pub use columns::InputColumns;
+pub use compressed::{Compression, TextInput, TextOutput};
 pub use csv_reader::{ChunkParser, CsvReader};
 pub use csv_writer::CsvWriter;
 pub use memory::InputMemory;
 pub use options::{CopyFormat, CsvOptions, Header, ParquetCompression};
 pub use parquet::{ParquetReader, ParquetWriter};
 pub use record_splitter::{Chunk, RecordSplitter};
+pub use value_forms::{TimePattern, ValueForms};

@@ -7,6 +7,8 @@
 
 use cleave_catalog::error::{Error, Fault, Result};
 
+use crate::copy::value_forms::ValueForms;
+
 /// The format of a file, with its options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CopyFormat {
@@ -41,6 +43,8 @@ pub struct CsvOptions {
     pub force_not_null: ColumnChoice,
     /// Columns in which a quoted text for NULL is NULL too.
     pub force_null: ColumnChoice,
+    /// How dates, times and numbers are written; only when reading.
+    pub forms: ValueForms,
 }
 
 /// Treatment of a first record that names the columns.
@@ -94,6 +98,7 @@ impl CsvOptions {
             force_quote: ColumnChoice::None,
             force_not_null: ColumnChoice::None,
             force_null: ColumnChoice::None,
+            forms: ValueForms::default(),
         }
     }
 

@@ -1,21 +1,24 @@
 //! COPY: tokens in, a [`enum@Copy`] with checked options out.
 //!
 //! Both of PostgreSQL's syntaxes are read: `COPY t FROM 'f' WITH (FORMAT csv, HEADER true)` and the older `COPY t FROM
-//! 'f' CSV HEADER`. Without a format, the file's name decides (`.csv`, `.parquet`); otherwise it is PostgreSQL's text
-//! format, unless the name shows another one (`.gz`, `.json`), which is refused.
+//! 'f' CSV HEADER`. Without a format, the file's name decides (`.csv`, `.parquet`), also before the end that names a
+//! [compression](crate::copy::compressed) (`.csv.gz`); otherwise it is PostgreSQL's text format, unless the name shows
+//! another one (`.bz2`, `.json`), which is refused.
 //!
 //! Deliberately absent: PROGRAM (it would run a command of the host), WHERE, encodings other than UTF-8; each is
 //! refused by name.
 //!
 //! Source: PostgreSQL's manual, COPY.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cleave_catalog::error::{Error, Fault, Result};
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
+use crate::copy::compressed::Compression;
 use crate::copy::options::{ColumnChoice, CopyFormat, CsvOptions, Header, ParquetCompression};
+use crate::copy::value_forms::{TimePattern, ValueForms};
 use crate::statement::names::{fold, position_of, table_name};
 use crate::statement::parse::{Reader, refuse_in_query};
 
@@ -81,6 +84,9 @@ struct Written {
     force_null: Option<ColumnChoice>,
     compression: Option<ParquetCompression>,
     freeze: Option<bool>,
+    date_format: Option<String>,
+    timestamp_format: Option<String>,
+    decimal_separator: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -223,6 +229,13 @@ fn option(reader: &mut Reader<'_>, written: &mut Written) -> Result<()> {
             }
             true
         }
+        "dateformat" => set(&mut written.date_format, reader.string("a pattern in quotes")?),
+        "timestampformat" => {
+            set(&mut written.timestamp_format, reader.string("a pattern in quotes")?)
+        }
+        "decimal_separator" => {
+            set(&mut written.decimal_separator, reader.string("a character in quotes")?)
+        }
         // FREEZE has no effect: rows of a block are in pages of their own, and nothing has to be frozen.
         "freeze" => {
             let freeze = reader.switch()?;
@@ -236,7 +249,7 @@ fn option(reader: &mut Reader<'_>, written: &mut Written) -> Result<()> {
             reader.parser.prev_token();
             return Err(reader.expected(
                 "FORMAT, HEADER, DELIMITER, NULL, QUOTE, ESCAPE, FORCE_QUOTE, FORCE_NOT_NULL, \
-                 FORCE_NULL, ENCODING or COMPRESSION",
+                 FORCE_NULL, DATEFORMAT, TIMESTAMPFORMAT, DECIMAL_SEPARATOR, ENCODING or COMPRESSION",
             ));
         }
     };
@@ -394,6 +407,9 @@ impl Written {
             (self.delimiter.is_some(), "DELIMITER"),
             (self.null.is_some(), "NULL"),
             (self.header.is_some(), "HEADER"),
+            (self.date_format.is_some(), "DATEFORMAT"),
+            (self.timestamp_format.is_some(), "TIMESTAMPFORMAT"),
+            (self.decimal_separator.is_some(), "DECIMAL_SEPARATOR"),
         ]);
         match (format, csv_only, text_only) {
             (Format::Parquet, Some(name), _) | (Format::Parquet, None, Some(name)) => {
@@ -415,6 +431,9 @@ impl Written {
             (self.force_null.is_some(), "FORCE_NULL"),
             (self.header == Some(Header::Match), "HEADER MATCH"),
             (self.freeze == Some(true), "FREEZE"),
+            (self.date_format.is_some(), "DATEFORMAT"),
+            (self.timestamp_format.is_some(), "TIMESTAMPFORMAT"),
+            (self.decimal_separator.is_some(), "DECIMAL_SEPARATOR"),
         ]);
         match (to, input_only, self.force_quote.is_some()) {
             (true, Some(name), _) => {
@@ -427,6 +446,18 @@ impl Written {
         }
         let (mut options, wrap): (_, fn(CsvOptions) -> CopyFormat) = match format {
             Format::Parquet => {
+                if let CopyEnd::File(path) = end
+                    && Compression::of_name(path).is_some()
+                {
+                    return Err(Error::Unsupported {
+                        what: "a compressed file in FORMAT parquet".to_owned(),
+                        hint: Some(
+                            "its columns are compressed within the file, as COMPRESSION says"
+                                .to_owned(),
+                        ),
+                        position: None,
+                    });
+                }
                 return Ok(CopyFormat::Parquet(self.compression.unwrap_or_default()));
             }
             Format::Binary => return Ok(CopyFormat::Binary),
@@ -444,6 +475,11 @@ impl Written {
         if let Some(text) = &self.escape {
             options.escape = single("ESCAPE", text)?;
         }
+        options.forms = value_forms(
+            self.date_format.as_deref(),
+            self.timestamp_format.as_deref(),
+            self.decimal_separator.as_deref(),
+        )?;
         options.null = self.null.unwrap_or(options.null);
         options.header = self.header.unwrap_or(Header::None);
         options.force_quote = self.force_quote.unwrap_or_default();
@@ -453,12 +489,44 @@ impl Written {
     }
 }
 
+/// The forms that these options say.
+///
+/// # Errors
+/// [`Error::Invalid`] naming the option.
+pub(crate) fn value_forms(
+    date: Option<&str>,
+    timestamp: Option<&str>,
+    decimal: Option<&str>,
+) -> Result<ValueForms> {
+    let pattern = |option: &str, text: Option<&str>, with_time: bool| {
+        text.map(|text| TimePattern::new(option, text, with_time)).transpose()
+    };
+    let decimal = decimal.map(|text| single("DECIMAL_SEPARATOR", text)).transpose()?;
+    if let Some(sign) = decimal.filter(|sign| sign.is_ascii_alphanumeric() || b"+-".contains(sign))
+    {
+        return Err(Error::Invalid {
+            message: format!("COPY: DECIMAL_SEPARATOR cannot be {}", char::from(sign)),
+            fault: Fault::Parameter,
+            position: None,
+        });
+    }
+    Ok(ValueForms {
+        date: pattern("DATEFORMAT", date, false)?,
+        timestamp: pattern("TIMESTAMPFORMAT", timestamp, true)?,
+        decimal,
+    })
+}
+
 /// The format that the name of a file shows.
 ///
 /// # Errors
 /// The name shows one that COPY does not have: its text format under that name would mislead whoever reads the file.
 fn format_by_name(end: &CopyEnd) -> Result<Format> {
     let CopyEnd::File(path) = end else { return Ok(Format::Text) };
+    let path = match Compression::of_name(path) {
+        Some(_) => path.file_stem().map_or(path.as_path(), Path::new),
+        None => path.as_path(),
+    };
     let extension = path.extension().and_then(|extension| extension.to_str());
     let extension = extension.unwrap_or_default().to_ascii_lowercase();
     let what = match extension.as_str() {
@@ -467,13 +535,15 @@ fn format_by_name(end: &CopyEnd) -> Result<Format> {
         "gz" | "gzip" | "tgz" | "zst" | "zstd" | "bz2" | "xz" | "lz4" | "lzma" | "z" | "br"
         | "sz" | "snappy" | "zip" | "7z" => "compressed",
         "json" | "jsonl" | "ndjson" | "geojson" | "arrow" | "arrows" | "feather" | "ipc"
-        | "avro" | "orc" | "xml" | "xls" | "xlsx" | "ods" | "html" | "yaml" | "yml" => "format",
+        | "avro" | "orc" | "tar" | "xml" | "xls" | "xlsx" | "ods" | "html" | "yaml" | "yml" => {
+            "format"
+        }
         _ => return Ok(Format::Text),
     };
     let (what, hint) = match what {
         "compressed" => (
-            format!("COPY with a compressed file (.{extension})"),
-            "name the FORMAT to copy it as it is, or copy from STDIN or to STDOUT through a program",
+            format!("COPY with a file that is compressed as .{extension}"),
+            "compress it with gzip (.gz) or zstd (.zst), or copy from STDIN or to STDOUT through a program",
         ),
         _ => (
             format!("COPY with a file in the format {extension}"),
@@ -483,7 +553,7 @@ fn format_by_name(end: &CopyEnd) -> Result<Format> {
     Err(Error::Unsupported { what, hint: Some(hint.into()), position: None })
 }
 
-fn single(option: &str, text: &str) -> Result<u8> {
+pub(crate) fn single(option: &str, text: &str) -> Result<u8> {
     match text.as_bytes() {
         [byte] => Ok(*byte),
         _ => Err(Error::Invalid {

@@ -18,8 +18,8 @@ use arrow::record_batch::RecordBatch;
 use clap::{Args, ValueEnum};
 use cleave_host::Error;
 use cleave_host::copy::{
-    BinaryReader, Chunk, ChunkParser, CopyFormat, CsvOptions, Header, InputColumns, InputMemory,
-    ParquetCompression, ParquetReader, RecordSplitter,
+    BinaryReader, Chunk, ChunkParser, Compression, CopyFormat, CsvOptions, Header, InputColumns,
+    InputMemory, ParquetCompression, ParquetReader, RecordSplitter, TextInput,
 };
 use cleave_media::{Clock, SystemClock};
 use cleave_store::TableSchema;
@@ -41,7 +41,8 @@ pub(crate) struct LoadOptions {
     /// The files' columns in order, as in id,title; by default all of the table's
     #[arg(long, value_delimiter = ',')]
     columns: Vec<String>,
-    /// The files' format; by default from the name: .parquet, .tsv and .txt (PostgreSQL's text format), else CSV
+    /// The files' format; by default from the name: .parquet, .tsv and .txt (PostgreSQL's text format), else CSV; all
+    /// but Parquet may be compressed by gzip or zstd
     #[arg(long, value_enum)]
     format: Option<FileFormat>,
     /// The first record of each file names the columns
@@ -115,7 +116,11 @@ pub(crate) async fn run(options: &LoadOptions, place: &Place) -> Result<(), Fail
 
 impl LoadOptions {
     fn format_of(&self, path: &Path) -> Result<CopyFormat, Failure> {
-        let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
+        let inner = match Compression::of_name(path) {
+            Some(_) => Path::new(path.file_stem().unwrap_or_default()),
+            None => path,
+        };
+        let extension = inner.extension().unwrap_or_default().to_ascii_lowercase();
         let format = self.format.unwrap_or_else(|| match extension.to_str() {
             Some("parquet") => FileFormat::Parquet,
             Some("tsv" | "txt") => FileFormat::Text,
@@ -157,14 +162,15 @@ fn batches(
     match format {
         CopyFormat::Csv(options) | CopyFormat::Text(options) => {
             let columns = InputColumns::new(table, listed, now_us).map_err(Failure::Sql)?;
-            let splitter =
-                RecordSplitter::new(Counted { file, bytes_read }, &name, &options, memory);
+            let input = TextInput::new(Counted { file, bytes_read }, &name);
+            let splitter = RecordSplitter::new(input, &name, &options, memory);
             let parser = ChunkParser::new(&name, columns, options).map_err(Failure::Sql)?;
             Ok(parsed(splitter, parser))
         }
         CopyFormat::Binary => {
             let columns = InputColumns::new(table, listed, now_us).map_err(Failure::Sql)?;
-            let input = BufReader::new(Counted { file, bytes_read });
+            let input = TextInput::new(Counted { file, bytes_read }, &name);
+            let input = BufReader::new(input);
             Ok(off_thread(BinaryReader::new(input, &name, columns, memory)).boxed())
         }
         CopyFormat::Parquet(_) => {
@@ -190,7 +196,7 @@ struct Columns<'a> {
 }
 
 /// Splits on one thread, parses on as many as there are, and keeps the file's order.
-fn parsed(splitter: RecordSplitter<Counted>, parser: ChunkParser) -> Batches {
+fn parsed(splitter: RecordSplitter<TextInput>, parser: ChunkParser) -> Batches {
     let mut splitter = splitter;
     let chunks = off_thread(std::iter::from_fn(move || splitter.next_chunk().transpose()));
     let parser = Arc::new(parser);

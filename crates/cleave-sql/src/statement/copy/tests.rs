@@ -105,6 +105,8 @@ fn the_name_of_the_file_decides_where_no_format_is_given() {
     assert!(matches!(from("COPY t FROM 'a.csv' (FORMAT text)").2, CopyFormat::Text(_)));
     assert!(matches!(from("COPY t FROM 'a.json' (FORMAT text)").2, CopyFormat::Text(_)));
     assert!(matches!(from("COPY t FROM 'a.gz' CSV").2, CopyFormat::Csv(_)));
+    assert!(matches!(from("COPY t FROM 'a.csv.ZST'").2, CopyFormat::Csv(_)));
+    assert!(matches!(from("COPY t FROM 'a.gz'").2, CopyFormat::Text(_)));
 }
 
 #[test]
@@ -115,8 +117,16 @@ fn what_cannot_be_is_refused_by_name() {
         ("COPY t FROM 'f' (FORMAT binary, NULL 'x')", "42601", "NULL is no option"),
         ("COPY t TO 'f' (FORMAT csv, FREEZE)", "42601", "FREEZE"),
         ("COPY t FROM 'f' (ENCODING 'LATIN1')", "0A000", "LATIN1"),
-        ("COPY t TO 'f.csv.gz'", "0A000", "a compressed file (.gz)"),
-        ("COPY t FROM 'f.ZST' (DELIMITER ',')", "0A000", "a compressed file (.zst)"),
+        ("COPY t TO 'f.csv.bz2'", "0A000", "a file that is compressed as .bz2"),
+        ("COPY t FROM 'f.json.gz'", "0A000", "the format json"),
+        ("COPY t TO 'f.parquet.gz'", "0A000", "a compressed file in FORMAT parquet"),
+        ("COPY t FROM 'f' CSV (DATEFORMAT '%d')", "42601", "the end of the statement"),
+        ("COPY t FROM 'f' (DATEFORMAT '%d.%m')", "22023", "year, month and day"),
+        ("COPY t FROM 'f' (DATEFORMAT '%H')", "22023", "%H is none of"),
+        ("COPY t FROM 'f' (DECIMAL_SEPARATOR ', ')", "22023", "one ASCII character"),
+        ("COPY t FROM 'f' (DECIMAL_SEPARATOR '1')", "22023", "cannot be 1"),
+        ("COPY t TO 'f' (FORMAT csv, DATEFORMAT '%d.%m.%Y')", "42601", "COPY FROM only"),
+        ("COPY t FROM 'f' (FORMAT parquet, DECIMAL_SEPARATOR ',')", "42601", "is no option"),
         ("COPY (SELECT 1) TO 'f.json'", "0A000", "the format json"),
         ("COPY t FROM 'f' CSV WHERE a > 1", "0A000", "WHERE"),
         ("COPY t FROM 'f' CSV FORCE NOT NULL a", "0A000", "FORCE outside of parentheses"),
