@@ -77,6 +77,13 @@ impl Verifier {
         })
     }
 
+    /// Whether `password` is its password. Takes as long for any other one that a user can have.
+    #[must_use]
+    pub fn is_of(&self, password: &str) -> bool {
+        let made = Self::with_salt(password, &self.salt, self.iteration_count);
+        made.is_ok_and(|made| is_equal(&made.stored_key, &self.stored_key))
+    }
+
     /// Reads what [`Verifier::text`] or PostgreSQL wrote; None if it is invalid.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
@@ -126,6 +133,14 @@ pub fn sha256(message: &[u8]) -> [u8; 32] {
     bytes
 }
 
+/// Compares two keys in constant time.
+#[must_use]
+pub fn is_equal(one: &[u8; 32], other: &[u8; 32]) -> bool {
+    let difference =
+        one.iter().zip(other).fold(0, |sum, (a, b)| std::hint::black_box(sum | (a ^ b)));
+    std::hint::black_box(difference) == 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,5 +158,9 @@ mod tests {
             ),
             "{text}"
         );
+        assert!(verifier.is_of("pencil"));
+        for other in ["crayon", "", "ä"] {
+            assert!(!verifier.is_of(other), "{other}");
+        }
     }
 }

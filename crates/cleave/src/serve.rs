@@ -9,6 +9,7 @@
 //! 2. [`front`] has the threads; [`postgres`] speaks the protocol. [`users`] stores who may connect; [`signals`] end
 //!    the server.
 //! 3. [`admission`] limits the connections: those not yet authenticated, and sessions.
+//! 4. [`http`] answers on a second listener whether it is well, and with its figures.
 //!
 //! Invariants: the server listens where other machines can reach it only with TLS and users. Nobody connects without a
 //! password except on this machine, and there only if the server was told so (`--trust`) or the database has never had
@@ -19,6 +20,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod front;
+pub(crate) mod http;
 pub(crate) mod options;
 pub(crate) mod postgres;
 pub(crate) mod signals;
@@ -77,8 +79,10 @@ pub(crate) struct Server {
     /// The file of users.
     users: PathBuf,
     tls: Option<Acceptor>,
-    /// Whether other machines can reach it.
+    /// Whether other machines can reach it over PostgreSQL's protocol.
     needs_tls: bool,
+    /// Whether they can reach it at all.
+    is_reachable: bool,
     limits: Limits,
     sessions: Arc<Sessions>,
     strangers: Arc<Strangers>,
@@ -93,6 +97,13 @@ pub(crate) struct Server {
     has_asked: AtomicBool,
     /// Used in place of the database's own, if that could not be written.
     spare_secret: LoginSecret,
+}
+
+/// What is served over HTTP, and the thread for it: whoever watches the server is answered while it computes.
+struct Web {
+    state: http::HttpState,
+    bound: http::Bound,
+    thread: Thread,
 }
 
 /// A TLS acceptor that prints without its key.
@@ -131,8 +142,11 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
     let known = Users::read(&path).map_err(|error| Failure::Usage(error.to_string()))?;
     let identity = options.identity(&folder)?;
     let has_users = !known.is_empty() || database.has_passwords();
-    options::check(address, identity.is_some(), has_users, options.trust)
-        .map_err(Failure::Usage)?;
+    let http_address = options.http_address().await?;
+    for address in std::iter::once(address).chain(http_address) {
+        options::check(address, identity.is_some(), has_users, options.trust)
+            .map_err(Failure::Usage)?;
+    }
     let tls = identity.map(|identity| identity.server_config()).transpose();
     let tls = tls.map_err(|error| Failure::Usage(error.to_string()))?;
     let spare_secret = LoginSecret::draw();
@@ -145,6 +159,7 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
         users: path,
         tls: tls.map(|config| Acceptor(TlsAcceptor::from(config))),
         needs_tls: !address.ip().is_loopback(),
+        is_reachable: ![Some(address), http_address].iter().flatten().all(is_near),
         sessions: Sessions::new(limits.session_count_max, limits.reserved_count),
         strangers: Strangers::new(limits.session_count_max + SPARE_COUNT),
         limits,
@@ -156,14 +171,17 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
         has_asked: AtomicBool::new(false),
         spare_secret,
     });
-    let listener = cleave_device::serve::listen(address).map_err(|error| {
-        Failure::Open(cleave_host::Error::io("listen on", Path::new(&address.to_string()), error))
-    })?;
+    let listener = listen(address)?;
     let address = listener.local_addr()?;
+    let web = http_address.map(|address| Web::bind(&server, address)).transpose()?;
     let is_open = server.asks_nobody(&known).await;
     server.announce(address, is_open, &known);
+    if let Some(web) = &web {
+        web.announce();
+    }
     if let Some(file) = &options.port_file {
-        write_port(file, address.port())?;
+        let ports = std::iter::once(address).chain(web.as_ref().map(|web| web.bound.address));
+        write_ports(file, &ports.map(|address| address.port()).collect::<Vec<_>>())?;
     }
     // On a thread of its own: statements may keep all computing threads busy, which then watch no sockets and no
     // timers.
@@ -174,7 +192,7 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
         async move {
             let listener = listener.into_std().and_then(TcpListener::from_std);
             match listener {
-                Ok(listener) => server.accept_until_signal(listener, signals).await,
+                Ok(listener) => server.accept_until_signal(listener, web, signals).await,
                 Err(error) => server.log(&format!("cannot listen: {error}")),
             }
         },
@@ -189,6 +207,23 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
             ))),
             Err(_) => Ok(()),
         },
+    }
+}
+
+impl Web {
+    fn bind(server: &Arc<Server>, address: SocketAddr) -> Result<Self, Failure> {
+        let state = http::HttpState::new(server);
+        let state = state.map_err(|error| Failure::Device(error.to_string()))?;
+        let listener = listen(address)?.into_std()?;
+        let address = listener.local_addr()?;
+        let thread = Thread::start().map_err(|error| Failure::Device(error.to_string()))?;
+        Ok(Self { state, bound: http::Bound { listener, address }, thread })
+    }
+
+    fn announce(&self) {
+        let scheme = if self.bound.is_reachable() { "https" } else { "http" };
+        let address = self.bound.address;
+        self.state.server.log(&format!("health and metrics at {scheme}://{address}/metrics"));
     }
 }
 
@@ -234,7 +269,7 @@ impl Server {
         if self.trusts {
             return true;
         }
-        let asks = self.needs_tls
+        let asks = self.is_reachable
             || users.is_there()
             || self.has_asked.load(Ordering::SeqCst)
             || self.database.login_secret().is_some();
@@ -253,7 +288,7 @@ impl Server {
     /// Whether clients have needed no password until now, and may need one later.
     pub(crate) fn is_open(&self) -> bool {
         !self.trusts
-            && !self.needs_tls
+            && !self.is_reachable
             && !self.has_asked.load(Ordering::SeqCst)
             && self.database.login_secret().is_none()
     }
@@ -299,6 +334,7 @@ impl Server {
     async fn accept_until_signal(
         self: &Arc<Self>,
         listener: TcpListener,
+        web: Option<Web>,
         mut signals: signals::Signals,
     ) {
         // Dropped with the listener: its uncommitted work is rolled back.
@@ -310,6 +346,11 @@ impl Server {
         upkeep.spawn_on(Arc::clone(self).rebalance_by_itself(), &self.runtime);
         let front = Front::default();
         let mut connections = JoinSet::new();
+        // Ended with what it runs when this returns.
+        let _web_thread = web.map(|Web { state, bound, thread }| {
+            connections.spawn_on(http::serve(state, bound), thread.handle());
+            thread
+        });
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -515,10 +556,21 @@ fn name_of(folder: &Path) -> String {
     name.map_or_else(|| "cleave".to_owned(), str::to_owned)
 }
 
-/// Writes the port atomically.
-fn write_port(path: &Path, port: u16) -> Result<(), Failure> {
+fn is_near(address: &SocketAddr) -> bool {
+    address.ip().is_loopback()
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+    cleave_device::serve::listen(address).map_err(|error| {
+        Failure::Open(cleave_host::Error::io("listen on", Path::new(&address.to_string()), error))
+    })
+}
+
+/// Writes the ports atomically, one a line.
+fn write_ports(path: &Path, ports: &[u16]) -> Result<(), Failure> {
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
-    std::fs::write(&part, format!("{port}\n")).map_err(Failure::file(path))?;
+    let text: String = ports.iter().map(|port| format!("{port}\n")).collect();
+    std::fs::write(&part, text).map_err(Failure::file(path))?;
     std::fs::rename(&part, path).map_err(Failure::file(path))
 }

@@ -23,6 +23,9 @@ pub(crate) struct ServeOptions {
     /// The address to listen on; port 0 takes any free one
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:5432")]
     listen: String,
+    /// The address of health, readiness and metrics over HTTP; with TLS unless it is this machine's
+    #[arg(long, value_name = "HOST:PORT")]
+    http: Option<String>,
     /// The users file, instead of `users` in the database's folder
     #[arg(long, value_name = "FILE")]
     pub(crate) users: Option<PathBuf>,
@@ -64,7 +67,7 @@ pub(crate) struct ServeOptions {
     /// Let clients COPY from and to files of this machine, with the rights of this process
     #[arg(long)]
     allow_files: bool,
-    /// A file to write the port to, once the server accepts connections
+    /// A file to write the port to, once the server accepts connections, and that of --http in a second line
     #[arg(long, value_name = "FILE")]
     pub(crate) port_file: Option<PathBuf>,
 }
@@ -91,16 +94,15 @@ pub(crate) struct Limits {
 impl ServeOptions {
     /// Where to listen.
     pub(crate) async fn address(&self) -> Result<SocketAddr, Failure> {
-        let wrong = |why: String| {
-            let listen = &self.listen;
-            Failure::Usage(format!(
-                "--listen takes HOST:PORT, as in 127.0.0.1:5432, not `{listen}`{why}"
-            ))
-        };
-        let mut found = tokio::net::lookup_host(&self.listen)
-            .await
-            .map_err(|error| wrong(format!(": {error}")))?;
-        found.next().ok_or_else(|| wrong(String::new()))
+        address_of("--listen", "127.0.0.1:5432", &self.listen).await
+    }
+
+    /// Where to listen for HTTP, if it is to.
+    pub(crate) async fn http_address(&self) -> Result<Option<SocketAddr>, Failure> {
+        match &self.http {
+            Some(http) => address_of("--http", "127.0.0.1:9187", http).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// The certificate and its key, if there is to be TLS.
@@ -142,6 +144,16 @@ impl ServeOptions {
             serves_files: self.allow_files,
         })
     }
+}
+
+/// The address that `given` stands for.
+async fn address_of(option: &str, example: &str, given: &str) -> Result<SocketAddr, Failure> {
+    let wrong = |why: String| {
+        Failure::Usage(format!("{option} takes HOST:PORT, as in {example}, not `{given}`{why}"))
+    };
+    let mut found =
+        tokio::net::lookup_host(given).await.map_err(|error| wrong(format!(": {error}")))?;
+    found.next().ok_or_else(|| wrong(String::new()))
 }
 
 /// Refuses to listen where other machines can connect, unless there are users and TLS.

@@ -3,6 +3,7 @@
 
 mod activity;
 pub(crate) mod client;
+mod http;
 mod login;
 mod together;
 mod values;

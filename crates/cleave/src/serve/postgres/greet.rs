@@ -199,8 +199,7 @@ pub(crate) async fn authenticate(
         Complaint::fatal("58030", "the server cannot read its users; its log says why")
     })?;
     let login = server.database.login(user);
-    let is_superuser = users.user(user).is_some_and(|user| user.is_superuser);
-    let known = if is_superuser { Known::Superuser } else { Known::Role };
+    let known = known_in(&users, user);
     if server.asks_nobody(&users).await {
         check_database(server, startup)?;
         return Ok(if login.is_some() { known } else { Known::Superuser });
@@ -225,11 +224,22 @@ pub(crate) async fn authenticate(
     Ok(known)
 }
 
+/// The rights of `user` after a proof, by the users file.
+pub(crate) fn known_in(users: &Users, user: &str) -> Known {
+    let is_superuser = users.user(user).is_some_and(|user| user.is_superuser);
+    if is_superuser { Known::Superuser } else { Known::Role }
+}
+
 /// The verifier of the password of `user`, and whether any proof suffices.
 ///
 /// The password of a superuser of the users file is the one in the file, whatever roles exist: creating a role of that
 /// name does not give its rights. Otherwise a role's own password takes precedence over the file's.
-fn verifier(server: &Server, users: &Users, user: &str, login: Option<&Login>) -> (Verifier, bool) {
+pub(crate) fn verifier(
+    server: &Server,
+    users: &Users,
+    user: &str,
+    login: Option<&Login>,
+) -> (Verifier, bool) {
     // Computed for everyone, so that it takes the same time for all.
     let mut counts = server.database.iteration_counts();
     for (_, user) in users.iter() {

@@ -15,7 +15,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use cleave_host::password::{Verifier, hmac_sha256, sha256};
+use cleave_host::password::{Verifier, hmac_sha256, is_equal, sha256};
 
 /// The mechanism's name.
 pub(crate) const MECHANISM: &str = "SCRAM-SHA-256";
@@ -99,13 +99,6 @@ impl Exchange {
         let signature = hmac_sha256(&self.verifier.server_key, message.as_bytes());
         Ok(format!("v={}", STANDARD.encode(signature)))
     }
-}
-
-/// Compares two keys in constant time.
-fn is_equal(one: &[u8; 32], other: &[u8; 32]) -> bool {
-    let difference =
-        one.iter().zip(other).fold(0, |sum, (a, b)| std::hint::black_box(sum | (a ^ b)));
-    std::hint::black_box(difference) == 0
 }
 
 /// Random characters for a nonce.

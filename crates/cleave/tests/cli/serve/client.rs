@@ -14,6 +14,8 @@ use ring::{digest, hmac, pbkdf2};
 pub(crate) struct Server {
     child: Child,
     pub(crate) port: u16,
+    /// That of `--http`, if it was given.
+    pub(crate) http_port: Option<u16>,
 }
 
 /// A message of the server: its kind and its body.
@@ -56,8 +58,9 @@ impl Server {
             .unwrap();
         let (_never, nothing) = std::sync::mpsc::channel::<()>();
         for _ in 0..600 {
-            if let Ok(port) = std::fs::read_to_string(&port_file) {
-                return Self { child, port: port.trim().parse().unwrap() };
+            if let Ok(ports) = std::fs::read_to_string(&port_file) {
+                let mut ports = ports.lines().map(|port| port.parse().unwrap());
+                return Self { child, port: ports.next().unwrap(), http_port: ports.next() };
             }
             assert!(child.try_wait().unwrap().is_none(), "the server ended at once");
             nothing.recv_timeout(Duration::from_millis(50)).unwrap_err();
