@@ -45,6 +45,12 @@ pub enum Act {
     ShippedOwn,
     /// A materialized view was refreshed by what has changed since its last refresh.
     RefreshByChanges,
+    /// Rows or definitions were committed.
+    Commit,
+    /// A transaction block was rolled back.
+    Rollback,
+    /// A checkpoint was written.
+    Checkpoint,
 }
 
 /// See the module's description.
@@ -54,7 +60,7 @@ pub struct Activity {
 }
 
 impl Act {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 16] = [
         Self::Plan,
         Self::CachedPlan,
         Self::ReusedResult,
@@ -68,6 +74,9 @@ impl Act {
         Self::IndexFragment,
         Self::ShippedOwn,
         Self::RefreshByChanges,
+        Self::Commit,
+        Self::Rollback,
+        Self::Checkpoint,
     ];
 
     fn name(self) -> &'static str {
@@ -85,6 +94,9 @@ impl Act {
             Self::IndexFragment => "index fragments",
             Self::ShippedOwn => "shipped own changes",
             Self::RefreshByChanges => "refreshes by changes",
+            Self::Commit => "commits",
+            Self::Rollback => "rollbacks",
+            Self::Checkpoint => "checkpoints",
         }
     }
 }
@@ -101,6 +113,11 @@ impl Activity {
     #[must_use]
     pub fn count(&self, act: Act) -> u64 {
         self.counts.get(act as usize).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    /// All counts, with their names.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        Act::ALL.into_iter().map(|act| (act.name(), self.count(act)))
     }
 
     /// The table's rows.

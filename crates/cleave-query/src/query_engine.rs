@@ -89,6 +89,14 @@ impl QueryEngine {
         &self.backends
     }
 
+    /// How many results are held, in memory and on devices, and their bytes.
+    #[must_use]
+    pub fn held_results(&self) -> [(u64, u64); 2] {
+        let sets = self.result_sets.list(&self.catalog());
+        let bytes = sets.iter().map(|(set, _)| set.bytes()).sum();
+        [self.results.held_figures(), (sets.len() as u64, bytes)]
+    }
+
     /// Rows of `table` that are not as when it was analysed; all that it ever had, if it never was.
     #[must_use]
     pub fn changed_since_analyze(&self, table: &TableState) -> u64 {

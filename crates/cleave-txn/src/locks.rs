@@ -357,6 +357,17 @@ pub const LOCK_COUNT_TOTAL_MAX: usize = 2 << 20;
 pub struct Locks {
     table: Table,
     lock_count_max: usize,
+    wait_count: AtomicU64,
+    deadlock_count: AtomicU64,
+}
+
+/// What has happened to requests since the table was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WaitFigures {
+    /// Requests that had to wait.
+    pub waits: u64,
+    /// Those that closed a deadlock cycle, and were refused.
+    pub deadlocks: u64,
 }
 
 impl Default for Locks {
@@ -375,13 +386,27 @@ impl Locks {
     /// An empty table in which one owner may hold so many locks.
     #[must_use]
     pub fn with_lock_count_max(lock_count_max: usize) -> Self {
-        Self { table: Table::new(LOCK_COUNT_TOTAL_MAX), lock_count_max }
+        Self::over(Table::new(LOCK_COUNT_TOTAL_MAX), lock_count_max)
     }
 
     /// An empty table in which all owners together may lock about so many keys.
     #[must_use]
     pub fn with_total_max(lock_count_max: usize) -> Self {
-        Self { table: Table::new(lock_count_max), lock_count_max: LOCK_COUNT_MAX }
+        Self::over(Table::new(lock_count_max), LOCK_COUNT_MAX)
+    }
+
+    fn over(table: Table, lock_count_max: usize) -> Self {
+        let (wait_count, deadlock_count) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { table, lock_count_max, wait_count, deadlock_count }
+    }
+
+    /// How often requests have waited.
+    #[must_use]
+    pub fn figures(&self) -> WaitFigures {
+        WaitFigures {
+            waits: self.wait_count.load(Ordering::Relaxed),
+            deadlocks: self.deadlock_count.load(Ordering::Relaxed),
+        }
     }
 
     /// Shares the rows of the device with this number by `table`, unless it has one: from now on requests for one of
@@ -407,7 +432,11 @@ impl Locks {
             Grant::Queued(request) => {
                 // Made first, so that the request is withdrawn if it closed a cycle.
                 let wait = LockWait::new(Arc::clone(self), Arc::clone(&request));
-                self.table.resolve(&request)?;
+                self.wait_count.fetch_add(1, Ordering::Relaxed);
+                if let Err(error) = self.table.resolve(&request) {
+                    self.deadlock_count.fetch_add(1, Ordering::Relaxed);
+                    return Err(error);
+                }
                 Ok(Requested::Waiting(wait))
             }
         }

@@ -10,9 +10,12 @@
 //! Invariant: nothing is measured for it, and figures that are assumed are not shown. Of the way to a device only the
 //! address is told; deliberately absent are its token and its certificate.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
+use cleave_catalog::catalog::DeviceId;
 use cleave_catalog::error::Result;
 use cleave_fragment::command::message::CAPABILITY_FRAGMENTS;
 use cleave_fragment::command::{DeviceStatus, Identity, RunState};
@@ -71,10 +74,47 @@ pub async fn statuses(engine: &Engine) -> Vec<(String, Result<DeviceStatus>)> {
     join_all(asked).await
 }
 
+/// All devices with what each tells of itself within `patience`, or why it has not. A mirror has no state of its own.
+pub async fn asked_within(
+    engine: &Engine,
+    patience: Duration,
+) -> Vec<(Arc<Device>, Result<DeviceStatus>)> {
+    let devices = engine.devices();
+    let asked = devices.iter().filter(|device| !device.is_mirror()).map(async |device| {
+        let patience = patience.min(device.wait_left());
+        let told = within(device, patience, device.status()).await;
+        (Arc::clone(device), told)
+    });
+    join_all(asked).await
+}
+
+/// By what `asked` tells, how many of the devices that tables lie on cannot be read, and how many there are.
+#[must_use]
+pub fn unread(engine: &Engine, asked: &[(Arc<Device>, Result<DeviceStatus>)]) -> (usize, usize) {
+    let state = engine.catalog();
+    let used: BTreeSet<DeviceId> = state.tables().flat_map(|table| table.devices()).collect();
+    let answers = |device: &Device| {
+        asked.iter().any(|(other, told)| other.id() == device.id() && told.is_ok())
+    };
+    let can_be_read = |device: &Device| match device.is_mirror() {
+        true => device.copies().iter().any(|(copy, is_stale)| !is_stale && answers(copy)),
+        false => answers(device),
+    };
+    let is_lost = |id: &&DeviceId| engine.device(**id).is_none_or(|device| !can_be_read(&device));
+    (used.iter().filter(is_lost).count(), used.len())
+}
+
 /// What `device` tells by `asking` it, within the time that it has.
 async fn within_patience<T>(device: &Device, asking: impl Future<Output = Result<T>>) -> Result<T> {
     // A device that owes an answer has had some of its time.
-    let patience = device.wait_left();
+    within(device, device.wait_left(), asking).await
+}
+
+async fn within<T>(
+    device: &Device,
+    patience: Duration,
+    asking: impl Future<Output = Result<T>>,
+) -> Result<T> {
     let told = waiting::timeout(patience, Box::pin(asking)).await;
     told.unwrap_or_else(|| Err(device.unanswered("tell its status", patience)))
 }

@@ -58,6 +58,11 @@ pub fn batch(devices: &[Arc<Device>]) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }
 
+/// How often each side has waited at the lock table of `device`; none if it has no table.
+pub fn waits(device: &Device) -> Vec<(&'static str, u64)> {
+    sides_of(device).iter().map(|side| (side.side, side.figures.waits)).collect()
+}
+
 fn sides_of(device: &Device) -> Vec<Side> {
     let Some(locks) = device.shared_locks() else { return Vec::new() };
     let of = |side, figures, escalations| Side {

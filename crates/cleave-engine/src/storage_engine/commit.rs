@@ -52,6 +52,7 @@ pub mod validate;
 
 use std::sync::Arc;
 
+use cleave_catalog::activity::Act;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::Settings;
@@ -162,7 +163,13 @@ impl Engine {
         changes: Changes<'a>,
     ) -> BoxFuture<'a, Result<Published>> {
         Box::pin(async move {
-            match changes {
+            let act = match &changes {
+                Changes::Rows(_) | Changes::Edit(_) => Some(Act::Commit),
+                Changes::Checkpoint(_) => Some(Act::Checkpoint),
+                Changes::Settings(_) | Changes::Logged(_) => None,
+                Changes::Redone(_) | Changes::RedonePages(_) => None,
+            };
+            let published = match changes {
                 // The futures of the others are large: only they allocate them.
                 Changes::Rows(rows) => small::commit(self, rows).await,
                 Changes::Edit(edit) => Box::pin(manifest::commit(*edit)).await,
@@ -176,7 +183,11 @@ impl Engine {
                 }
                 Changes::Redone(redone) => Box::pin(redo::commit(self, redone)).await,
                 Changes::RedonePages(redone) => Box::pin(page_versions::redo(self, redone)).await,
+            };
+            if let (Some(act), Ok(_)) = (act, &published) {
+                self.activity().note(act);
             }
+            published
         })
     }
 

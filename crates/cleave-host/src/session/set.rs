@@ -12,6 +12,7 @@
 //!
 //! Source: PostgreSQL's manual, "SET".
 
+use cleave_catalog::activity::Act;
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::Settings;
 use cleave_catalog::settings::transaction::MODES;
@@ -107,6 +108,9 @@ pub(super) fn end_block_settings(
     mut block: BlockSettings,
     is_committed: bool,
 ) {
+    if !is_committed {
+        session.database.activity().note(Act::Rollback);
+    }
     let settings = match is_committed {
         true => block.lasting.map(|lasting| *lasting),
         false => block.undo_to(0),

@@ -300,6 +300,12 @@ impl HeldResults {
         gone.len()
     }
 
+    /// How many there are, and their bytes.
+    pub(crate) fn held_figures(&self) -> (u64, u64) {
+        let held = self.held();
+        (held.results.len() as u64, held.bytes())
+    }
+
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }

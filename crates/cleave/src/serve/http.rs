@@ -61,6 +61,7 @@ pub(crate) struct HttpState {
     /// The server, with its database.
     pub(crate) server: Arc<Server>,
     proofs: Arc<login::Proofs>,
+    devices: Arc<health::Known>,
 }
 
 /// A listener that is not yet served.
@@ -78,7 +79,8 @@ impl HttpState {
     /// # Errors
     /// The system gives no random bytes.
     pub(crate) fn new(server: &Arc<Server>) -> Result<Self, MediaError> {
-        Ok(Self { server: Arc::clone(server), proofs: Arc::new(login::Proofs::new()?) })
+        let proofs = Arc::new(login::Proofs::new()?);
+        Ok(Self { server: Arc::clone(server), proofs, devices: Arc::default() })
     }
 
     /// Waits until the server has come to `phase` of its end. An answer without an end has to wait for
@@ -103,7 +105,7 @@ pub(crate) fn router(state: HttpState) -> Router {
         .route("/metrics", get(metrics::metrics))
         .layer(from_fn_with_state(state.clone(), login::guard));
     Router::new()
-        .route("/health", get(health::health))
+        .route("/health", get(health::alive))
         .route("/ready", get(health::ready))
         .merge(for_users)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))

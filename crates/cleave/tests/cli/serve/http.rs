@@ -101,6 +101,10 @@ fn a_server_tells_whether_it_is_well_and_its_figures() {
     assert!(metrics.head.contains("cache-control: no-store"), "{}", metrics.head);
     assert!(sample(&metrics.body, "cleave_sessions{state=\"idle\"}") >= 1.0);
     assert!(sample(&metrics.body, "cleave_process_resident_memory_bytes") > 1e6);
+    assert_eq!(sample(&metrics.body, "cleave_writable"), 1.0);
+    let device = "{device=\"embedded\",kind=\"embedded\"}";
+    assert_eq!(sample(&metrics.body, &format!("cleave_device_up{device}")), 1.0);
+    assert!(sample(&metrics.body, "cleave_device_size_bytes{device=\"embedded\"}") > 0.0);
     assert_eq!(get(&server, "/nothing").code, 404);
     // A client that has begun a request does not keep the server from its end for longer than statements may.
     let mut begun = connect(&server);
