@@ -23,12 +23,14 @@ def cleave():
 def serve(binary, database, *arguments, log=None, before=()):
     """Starts `cleave serve` on a port of its own choice; the process and the port, once it listens.
 
-    What it says goes to `log`, by default a file beside the database. `before` are words in front of the command
-    (taskset).
+    A database that is not there is made. What the server says goes to `log`, by default a file beside the database.
+    `before` are words in front of the command (taskset).
     """
     database = Path(database)
     port_file = database.parent / f"{database.name}.port"
     port_file.unlink(missing_ok=True)
+    if not database.exists() or not any(database.iterdir()):
+        output([binary, "sql", "--create", "--db", database, "-c", "SELECT 1"])
     log = log or database.parent / f"{database.name}.log"
     command = [*before, binary, "serve", "--db", database, "--listen", "127.0.0.1:0", "--port-file", port_file,
                *arguments]

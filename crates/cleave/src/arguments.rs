@@ -5,6 +5,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::bench::BenchOptions;
@@ -135,10 +137,18 @@ pub(crate) fn parse(
     arguments: impl IntoIterator<Item = OsString>,
 ) -> Result<Invocation, clap::Error> {
     let matches = CommandLine::command().try_get_matches_from(arguments)?;
-    let line = CommandLine::from_arg_matches(&matches)?;
-    let command = match line.command {
+    let CommandLine { mut place, command } = CommandLine::from_arg_matches(&matches)?;
+    let command = match command {
         Subcommands::Demo(options) => Command::Demo(options),
         Subcommands::Sql(options) => {
+            if let Some(directory) = options.database {
+                // One from the environment is only what is meant where nothing is said.
+                if matches.value_source("directory") == Some(ValueSource::CommandLine) {
+                    let message = "name the database once: as DIR, or with --db DIR";
+                    return Err(CommandLine::command().error(ErrorKind::ArgumentConflict, message));
+                }
+                place.directory = Some(directory);
+            }
             let sources =
                 matches.subcommand_matches("sql").map(sources_in_order).unwrap_or_default();
             Command::Sql { format: options.format, create: options.create, sources }
@@ -159,13 +169,13 @@ pub(crate) fn parse(
         Subcommands::Simulate(options) => Command::Simulate(options),
         Subcommands::DeviceProcess { mut arguments } => {
             // Where it stands first, it was taken for the host's option of that name.
-            if let Some(bytes) = line.place.filter_history {
+            if let Some(bytes) = place.filter_history {
                 arguments.insert(0, format!("--filter-history={bytes}").into());
             }
             Command::DeviceProcess { arguments }
         }
     };
-    Ok(Invocation { place: line.place, command })
+    Ok(Invocation { place, command })
 }
 
 #[derive(Debug, Parser)]
@@ -227,6 +237,9 @@ enum Subcommands {
 
 #[derive(Debug, Args)]
 struct SqlOptions {
+    /// The database's folder, as --db gives it
+    #[arg(value_name = "DIR")]
+    database: Option<PathBuf>,
     /// Statements to run; may be repeated, and mixed with -f
     #[arg(short = 'c', long = "command", value_name = "SQL", allow_hyphen_values = true)]
     commands: Vec<String>,
@@ -236,7 +249,7 @@ struct SqlOptions {
     /// The layout of results
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    /// Make the database if it is not there, as the interactive shell does
+    /// Make the database if it is not there
     #[arg(long)]
     create: bool,
 }

@@ -104,10 +104,7 @@ async fn run(invocation: Invocation) -> Result<(), Failure> {
     match invocation.command {
         Command::Demo(options) => demo::run(&options, &place).await,
         Command::Sql { format, create, sources } => {
-            if !create && !shell::is_interactive(&sources) {
-                open::check_is_there(&place)?;
-            }
-            let (database, session) = open::open(&place, open::Create::IfAbsent).await?;
+            let (database, session) = open::open_asked(&place, create).await?;
             let ran = shell::run(Arc::clone(&database), session, format, &sources).await;
             // So that the next incarnation has nothing to recover.
             ran.and(database.checkpoint().await.map_err(Failure::Sql))

@@ -43,8 +43,20 @@ pub(crate) async fn open(
     Ok((database, session))
 }
 
-/// Refuses a folder that is missing or empty, where a database is not to be made unasked: its name may be mistyped.
-pub(crate) fn check_is_there(place: &Place) -> Result<(), Failure> {
+/// Opens the database as [`open`] does, and makes one in a missing or empty folder only if `create` asks for it: its
+/// name may be mistyped.
+pub(crate) async fn open_asked(
+    place: &Place,
+    create: bool,
+) -> Result<(Arc<Database>, Session), Failure> {
+    if !create {
+        check_is_there(place)?;
+    }
+    open(place, Create::IfAbsent).await
+}
+
+/// Refuses a folder that is missing or empty.
+fn check_is_there(place: &Place) -> Result<(), Failure> {
     let directory = directory(place)?;
     let is_empty = match directory.read_dir() {
         Ok(mut entries) => entries.next().is_none(),

@@ -45,7 +45,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::arguments::Place;
 use crate::failure::Failure;
-use crate::open::{self, Create};
+use crate::open;
 use admission::{Sessions, Strangers};
 use front::{Front, Seat, Thread};
 use options::Limits;
@@ -127,7 +127,7 @@ impl std::ops::Deref for Acceptor {
 pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Failure> {
     let signals = signals::Signals::listen()?;
     cleave_media::private::keep_to_oneself();
-    let (database, session) = open::open(place, Create::IfAbsent).await?;
+    let (database, session) = open::open_asked(place, options.create).await?;
     // Its settings were read; every client has a session of its own.
     drop(session);
     let folder = database.directory().to_owned();

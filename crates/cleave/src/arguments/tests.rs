@@ -51,6 +51,18 @@ fn the_database_may_stand_before_the_command() {
 }
 
 #[test]
+fn the_shell_takes_its_database_by_position() {
+    let invocation = parsed("cleave sql films -c a").unwrap();
+    assert_eq!(invocation.place.directory, Some(PathBuf::from("films")));
+    let Command::Sql { create: false, sources, .. } = invocation.command else { panic!() };
+    assert_eq!(sources.len(), 1);
+    for twice in ["cleave sql films --db plays", "cleave --db films sql films"] {
+        let error = parsed(twice).unwrap_err().to_string();
+        assert!(error.contains("name the database once"), "{error}");
+    }
+}
+
+#[test]
 fn a_device_process_gets_its_arguments_as_they_are() {
     let invocation = parsed("cleave device-process --listen 127.0.0.1:0 --db x").unwrap();
     let Command::DeviceProcess { arguments } = invocation.command else { panic!() };

@@ -23,7 +23,13 @@ pub(crate) struct DeviceOptions {
 #[derive(Debug, Clone, Subcommand)]
 enum Action {
     /// Attach a running `cleaved` under a name
-    Add(AddOptions),
+    Add {
+        #[command(flatten)]
+        options: AddOptions,
+        /// Make the database if it is not there
+        #[arg(long)]
+        create: bool,
+    },
     /// List attached devices, and whether they answer
     List,
     /// Show what a device, this host and the link between them can do in a second
@@ -68,7 +74,7 @@ pub(crate) struct WayOptions {
 /// Runs `cleave device …`.
 pub(crate) async fn run(options: &DeviceOptions, place: &Place) -> Result<(), Failure> {
     match &options.action {
-        Action::Add(options) => add(options, place).await,
+        Action::Add { options, create } => add(options, *create, place).await,
         Action::List => list(place).await,
         Action::Profile(options) => profile::run(options, place).await,
         Action::Change(options) => change(options, place).await,
@@ -91,9 +97,9 @@ impl WayOptions {
     }
 }
 
-async fn add(options: &AddOptions, place: &Place) -> Result<(), Failure> {
+async fn add(options: &AddOptions, create: bool, place: &Place) -> Result<(), Failure> {
     let way = options.way.way()?;
-    let (database, _session) = open::open(place, Create::IfAbsent).await?;
+    let (database, _session) = open::open_asked(place, create).await?;
     let device = database.add_device(&options.name, way).await.map_err(Failure::Open)?;
     let address = device.entry().address();
     writeln!(std::io::stdout(), "device \"{}\" at {address} is attached", device.name())?;

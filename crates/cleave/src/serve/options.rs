@@ -26,6 +26,9 @@ pub(crate) struct ServeOptions {
     /// The address of health, readiness and metrics over HTTP; with TLS unless it is this machine's
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
+    /// Make the database if it is not there
+    #[arg(long)]
+    pub(crate) create: bool,
     /// The users file, instead of `users` in the database's folder
     #[arg(long, value_name = "FILE")]
     pub(crate) users: Option<PathBuf>,

@@ -78,7 +78,7 @@ pub(crate) async fn run(
 }
 
 /// Whether statements are asked for, where none are given.
-pub(crate) fn is_interactive(sources: &[Source]) -> bool {
+fn is_interactive(sources: &[Source]) -> bool {
     sources.is_empty() && io::stdin().is_terminal()
 }
 

@@ -23,7 +23,7 @@ fn queries_are_priced_and_what_cannot_be_planned_is_named() {
     let _device = Process::device(place.path());
     // As slow as a network, so that bytes count.
     let link = ["--local", &socket, "--rate-cap", "100mbit"];
-    cleave(&[&["device", "add", "near", "--db", &folder], &link[..]].concat()).ok();
+    cleave(&[&["device", "add", "near", "--create", "--db", &folder], &link[..]].concat()).ok();
     sql(&database, &["-c", MAKE]).ok();
     let queries = place.path().join("queries");
     std::fs::create_dir(&queries).unwrap();

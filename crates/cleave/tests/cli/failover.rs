@@ -87,7 +87,8 @@ fn what_cannot_be_failed_over_is_named() {
     let [database, new] = ["db", "new"].map(|name| place.path().join(name));
     let error = cleave(&["failover", text(&new), "--local", text(&socket)]).fails(2);
     assert!(error.contains("no database's"), "{error}");
-    cleave(&["device", "add", "beside", "--local", text(&socket), "--db", text(&database)]).ok();
+    let add = ["device", "add", "beside", "--create", "--local", text(&socket)];
+    cleave(&[&add[..], &["--db", text(&database)]].concat()).ok();
     let error = cleave(&["failover", text(&new), "--local", text(&socket)]).fails(2);
     assert!(error.contains("no log replica"), "{error}");
     let error = cleave(&["failover", text(&new), "--local", "nothing.sock"]).fails(2);

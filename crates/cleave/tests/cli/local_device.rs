@@ -134,7 +134,7 @@ fn hosts_and_devices_survive_each_other() {
     let text = |path: &Path| path.to_str().unwrap().to_owned();
 
     let (folder, at) = (text(&database), text(&socket));
-    let add = ["device", "add", "near", "--db", &folder, "--local", &at];
+    let add = ["device", "add", "near", "--create", "--db", &folder, "--local", &at];
     let address = format!("local:{at}");
     let refusal = cleave(&add).fails(2);
     assert!(refusal.contains(&address), "{refusal}");
@@ -171,7 +171,7 @@ fn a_profile_is_printed_for_people_and_for_programs() {
     let folder = place.path().join("db").to_str().unwrap().to_owned();
     let socket = place.path().join("device.sock").to_str().unwrap().to_owned();
     let _device = Process::device(place.path());
-    cleave(&["device", "add", "near", "--db", &folder, "--local", &socket]).ok();
+    cleave(&["device", "add", "near", "--create", "--db", &folder, "--local", &socket]).ok();
     let profile = |more: &[&str]| {
         let arguments = [&["device", "profile", "near", "--db", &folder], more].concat();
         cleave(&arguments).ok()

@@ -374,7 +374,7 @@ fn nothing_listens_to_strangers_without_tls_and_users() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("db");
     let db = db.to_str().unwrap();
-    let complaint = cleave(&["serve", "--db", db, "--listen", "0.0.0.0:0"]).fails(1);
+    let complaint = cleave(&["serve", "--create", "--db", db, "--listen", "0.0.0.0:0"]).fails(1);
     assert!(complaint.contains("--tls-cert"), "{complaint}");
     let listen = ["serve", "--db", db, "--listen", "0.0.0.0:0", "--tls-self-made"];
     let complaint = cleave(&listen).fails(1);

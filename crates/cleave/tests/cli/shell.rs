@@ -248,6 +248,15 @@ fn what_is_no_database_is_exit_code_2() {
     let arguments = ["load", "--db", missing.to_str().unwrap(), "t", letter.to_str().unwrap()];
     cleave(&arguments).fails(2);
     assert!(!missing.exists(), "load makes no database");
+    // Not where somebody types, either.
+    let arguments = ["sql", missing.to_str().unwrap()];
+    let error = cleave(&arguments).fails(1);
+    assert!(error.contains("there is no database in") && error.contains("--create"), "{error}");
+    let serve = ["serve", "--db", missing.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+    cleave(&serve).fails(1);
+    let add = ["device", "add", "near", "--local", "no.sock", "--db", missing.to_str().unwrap()];
+    cleave(&add).fails(1);
+    assert!(!missing.exists(), "a mistyped name makes no database");
 }
 
 #[test]

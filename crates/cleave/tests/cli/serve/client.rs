@@ -46,7 +46,7 @@ impl Server {
         let port_file = directory.join("port");
         drop(std::fs::remove_file(&port_file));
         let mut child = Command::new(env!("CARGO_BIN_EXE_cleave"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--db"])
+            .args(["serve", "--create", "--listen", "127.0.0.1:0", "--db"])
             .arg(directory.join("db"))
             .arg("--port-file")
             .arg(&port_file)
