@@ -1,4 +1,6 @@
-//! The line editor: reads one statement at a time, over many lines, with history, completion and hints.
+//! The line editor: reads one line at a time, with history, completion and hints.
+//!
+//! A line may continue a statement: completion sees the lines before it, and the history has the statement as a whole.
 
 use std::borrow::Cow;
 use std::os::unix::fs::DirBuilderExt;
@@ -9,16 +11,16 @@ use rustyline::error::ReadlineError;
 use rustyline::highlight::{CmdKind, Highlighter};
 use rustyline::hint::{Hinter, HistoryHinter};
 use rustyline::history::FileHistory;
-use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 
 use super::completion::Vocabulary;
-use super::{file_completion, meta_command, statements};
+use super::file_completion;
 
 /// The user's input.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// Whole statements, or one backslash command.
+    /// A line, or several that were pasted or recalled.
     Text(String),
     /// Ctrl-C: the line is dropped.
     Interrupted,
@@ -37,13 +39,13 @@ impl LineEditor {
     pub(crate) fn new() -> Result<LineEditor, ReadlineError> {
         let config = Config::builder()
             .completion_type(CompletionType::List)
-            .auto_add_history(true)
             .history_ignore_space(true)
             .max_history_size(10_000)?
             .build();
         let mut editor = Editor::with_config(config)?;
         editor.set_helper(Some(Keyboard {
             vocabulary: Vocabulary::default(),
+            before: String::new(),
             history_hinter: HistoryHinter::new(),
         }));
         let history_path = history_path();
@@ -61,14 +63,23 @@ impl LineEditor {
         }
     }
 
-    /// Reads until a statement is whole.
-    pub(crate) fn read(&mut self, prompt: &str) -> Result<Input, ReadlineError> {
+    /// Reads a line behind the lines `before` of the same statement.
+    pub(crate) fn read(&mut self, prompt: &str, before: &str) -> Result<Input, ReadlineError> {
+        if let Some(keyboard) = self.editor.helper_mut() {
+            before.clone_into(&mut keyboard.before);
+        }
         match self.editor.readline(prompt) {
             Ok(text) => Ok(Input::Text(text)),
             Err(ReadlineError::Interrupted) => Ok(Input::Interrupted),
             Err(ReadlineError::Eof) => Ok(Input::End),
             Err(error) => Err(error),
         }
+    }
+
+    /// Adds what was typed to the history.
+    pub(crate) fn remember(&mut self, entry: &str) {
+        // Without history the shell works.
+        drop(self.editor.add_history_entry(entry));
     }
 
     /// Saves the history for the next session.
@@ -97,6 +108,8 @@ fn history_path() -> Option<PathBuf> {
 /// Handles key presses.
 struct Keyboard {
     vocabulary: Vocabulary,
+    /// The lines before the one that is read, of the same statement.
+    before: String,
     history_hinter: HistoryHinter,
 }
 
@@ -111,10 +124,14 @@ impl Completer for Keyboard {
         position: usize,
         _context: &Context<'_>,
     ) -> rustyline::Result<(usize, Vec<String>)> {
-        Ok(match file_completion::complete(line, position) {
-            Some(files) => files,
-            None => self.vocabulary.complete(line, position),
-        })
+        if let Some(files) = file_completion::complete(line, position) {
+            return Ok(files);
+        }
+        let text = format!("{}{line}", self.before);
+        let before = self.before.len();
+        let (start, offers) = self.vocabulary.complete(&text, before + position);
+        // A word ends with its line.
+        Ok((start.saturating_sub(before), offers))
     }
 }
 
@@ -122,7 +139,8 @@ impl Hinter for Keyboard {
     type Hint = String;
 
     fn hint(&self, line: &str, position: usize, context: &Context<'_>) -> Option<String> {
-        if line.is_empty() { None } else { self.history_hinter.hint(line, position, context) }
+        let begins = !line.is_empty() && self.before.is_empty();
+        begins.then(|| self.history_hinter.hint(line, position, context)).flatten()
     }
 }
 
@@ -136,13 +154,4 @@ impl Highlighter for Keyboard {
     }
 }
 
-impl Validator for Keyboard {
-    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
-        let text = context.input();
-        Ok(if meta_command::is_meta_command(text) || !statements::is_open(text) {
-            ValidationResult::Valid(None)
-        } else {
-            ValidationResult::Incomplete
-        })
-    }
-}
+impl Validator for Keyboard {}

@@ -1,8 +1,9 @@
 //! `cleave sql`: statements from a terminal, a file, the command line or a pipe; results out.
 //!
-//! 1. [`line_editor`] reads from a terminal, with [`completion`]; other input is read whole.
-//! 2. [`statements`] finds where each statement ends, and the rows of COPY that follow one in a script; lines with a
-//!    backslash go to [`meta_command`].
+//! 1. [`line_editor`] reads from a terminal, with [`completion`]; other input is read whole. [`words`] are answered
+//!    there that other shells know.
+//! 2. [`statements`] finds where each statement ends, and the rows of COPY that follow one in a script; what begins with
+//!    a backslash goes to [`meta_command`].
 //! 3. [`Shell::run_statement`] passes a statement to the session.
 //! 4. [`mod@format`] prints the result; [`complaint`] prints an error and its position.
 //! 5. Tables that the statements have filled are analysed, large ones at once ([`Shell::analyze_filled`]).
@@ -17,6 +18,7 @@ pub(crate) mod format;
 mod line_editor;
 mod meta_command;
 pub(crate) mod statements;
+mod words;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Cursor, IsTerminal, Read, Write};
@@ -35,6 +37,7 @@ use format::{Format, Layout, write_rows};
 use line_editor::{Input, LineEditor};
 use meta_command::MetaCommand;
 use statements::Statement;
+use words::Word;
 
 /// How deep files may include files: stops a file that includes itself.
 const INCLUDE_DEPTH_MAX: usize = 32;
@@ -99,6 +102,17 @@ struct Shell {
     interrupt: Arc<Notify>,
 }
 
+/// Statements that were read and have not run: the last of them is not finished.
+#[derive(Debug, Default)]
+struct Buffer {
+    text: String,
+    /// The line on which it begins, counted from 1.
+    line: usize,
+}
+
+/// Lines of a script behind those that were read.
+type Lines<'a> = Enumerate<SplitInclusive<'a, char>>;
+
 /// Whether to continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
@@ -134,21 +148,47 @@ impl Shell {
         drop(ctrlc::set_handler(move || interrupt.notify_waiters()));
         writeln!(
             self.out,
-            "Cleave {}. Statements end with a semicolon; \\? helps, \\q leaves.",
+            "Cleave {}. Statements end with a semicolon; help lists the commands, exit leaves.",
             env!("CARGO_PKG_VERSION")
         )?;
+        let mut buffer = Buffer::default();
+        // What the history is told once it has run.
+        let mut typed = String::new();
         loop {
             self.out.flush()?;
             editor.set_vocabulary(self.vocabulary());
-            let text = match editor.read("cleave> ") {
+            let open = statements::open_at_end(&buffer.text);
+            if open.is_none() {
+                buffer.text.clear();
+            }
+            let prompt = match open {
+                Some(open) => format!("cleave{}> ", open.sign()),
+                None => "cleave> ".to_owned(),
+            };
+            let text = match editor.read(&prompt, &buffer.text) {
                 Ok(Input::Text(text)) => text,
-                Ok(Input::Interrupted) => continue,
+                Ok(Input::Interrupted) => {
+                    buffer.text.clear();
+                    typed.clear();
+                    continue;
+                }
                 Ok(Input::End) => break,
                 Err(error) => {
                     return Err(Failure::Usage(format!("the terminal cannot be read: {error}")));
                 }
             };
-            match self.run_text(&text, None).await {
+            typed.push_str(&text);
+            let next = match self.take_word(&text, open.is_some())? {
+                Some(next) => Ok(next),
+                None => self.take_typed(&text, &mut buffer).await,
+            };
+            if statements::open_at_end(&buffer.text).is_none() {
+                editor.remember(typed.trim_end());
+                typed.clear();
+            } else {
+                typed.push('\n');
+            }
+            match next {
                 Ok(Next::Continue) | Err(Failure::Reported) => {}
                 Ok(Next::Quit) => break,
                 Err(failure) => writeln!(io::stderr(), "{failure}")?,
@@ -159,39 +199,110 @@ impl Shell {
         Ok(())
     }
 
+    /// Answers a line that is a word of other shells; None: it is something else.
+    fn take_word(&mut self, line: &str, is_within: bool) -> io::Result<Option<Next>> {
+        if is_within {
+            if let Some(hint) = words::within_statement(line) {
+                writeln!(io::stderr(), "{hint}")?;
+            }
+            return Ok(None);
+        }
+        match words::at_prompt(line) {
+            Some(Word::Help) => write!(self.out, "{}", meta_command::HELP)?,
+            Some(Word::Quit) => return Ok(Some(Next::Quit)),
+            Some(Word::Foreign { command, instead }) => {
+                writeln!(io::stderr(), "there is no command {command}; try {instead}")?;
+            }
+            None => return Ok(None),
+        }
+        Ok(Some(Next::Continue))
+    }
+
+    /// Takes what the user typed; an error drops the rest of it.
+    async fn take_typed(&mut self, text: &str, buffer: &mut Buffer) -> Result<Next, Failure> {
+        let mut nothing = "".split_inclusive('\n').enumerate();
+        for (index, line) in text.lines().enumerate() {
+            let line = format!("{line}\n");
+            match self.take_line(buffer, (index + 1, &line), None, &mut nothing).await {
+                Ok(Next::Continue) => {}
+                Ok(Next::Quit) => return Ok(Next::Quit),
+                Err(failure) => {
+                    buffer.text.clear();
+                    return Err(failure);
+                }
+            }
+        }
+        Ok(Next::Continue)
+    }
+
     async fn run_script(&mut self, text: &str, origin: Option<&str>) -> Result<(), Failure> {
         let result = self.run_text(text, origin).await;
         self.out.flush()?;
         result.map(|_| ())
     }
 
-    /// Runs the statements and backslash lines of `text` up to the first error.
+    /// Runs the statements and commands of `text` up to the first error.
     async fn run_text(&mut self, text: &str, origin: Option<&str>) -> Result<Next, Failure> {
-        let mut pending = String::new();
-        let mut pending_line = 1;
+        let mut buffer = Buffer::default();
         let mut lines = text.split_inclusive('\n').enumerate();
         while let Some((index, line)) = lines.next() {
-            let is_blank = pending.trim().is_empty();
-            if is_blank {
-                pending.clear();
-                pending_line = index + 1;
-            }
-            if is_blank && meta_command::is_meta_command(line) {
-                if self.run_meta_command(line, origin).await? == Next::Quit {
-                    return Ok(Next::Quit);
-                }
-                continue;
-            }
-            pending.push_str(line);
-            // Only a line with a semicolon can end a statement; scanning after every line would make a long statement
-            // slow.
-            if line.contains(';') && !statements::is_open(&pending) {
-                self.run_statements(&pending, pending_line, origin, &mut lines).await?;
-                pending.clear();
+            let next = self.take_line(&mut buffer, (index + 1, line), origin, &mut lines).await?;
+            if next == Next::Quit {
+                return Ok(Next::Quit);
             }
         }
-        self.run_statements(&pending, pending_line, origin, &mut lines).await?;
+        // The last statement needs no semicolon.
+        self.run_statements(&buffer.text, buffer.line, origin, &mut lines).await?;
         Ok(Next::Continue)
+    }
+
+    /// Adds a line, with its number, to the buffer, and runs the statements and the command that are finished by it.
+    async fn take_line(
+        &mut self,
+        buffer: &mut Buffer,
+        (number, line): (usize, &str),
+        origin: Option<&str>,
+        lines: &mut Lines<'_>,
+    ) -> Result<Next, Failure> {
+        if buffer.text.trim().is_empty() {
+            *buffer = Buffer { text: String::new(), line: number };
+        }
+        buffer.text.push_str(line);
+        // Scanning after every line would make a long statement slow.
+        if line.contains('\\')
+            && let Some(at) = statements::command_start(&buffer.text)
+        {
+            let command = buffer.text.split_off(at);
+            self.run_finished(buffer, origin, lines).await?;
+            return self.run_meta_command(&command, origin).await;
+        }
+        if line.contains(';') && !statements::is_open(&buffer.text) {
+            let text = std::mem::take(&mut buffer.text);
+            self.run_statements(&text, buffer.line, origin, lines).await?;
+        }
+        Ok(Next::Continue)
+    }
+
+    /// Runs the statements in front of a command, and leaves one without semicolon in the buffer.
+    async fn run_finished(
+        &mut self,
+        buffer: &mut Buffer,
+        origin: Option<&str>,
+        lines: &mut Lines<'_>,
+    ) -> Result<(), Failure> {
+        let (all, is_open) = statements::split(&buffer.text);
+        let rest = all.last().filter(|_| is_open);
+        let left = match rest {
+            Some(rest) => {
+                Buffer { text: format!("{}\n", rest.text), line: buffer.line + rest.line - 1 }
+            }
+            None => Buffer::default(),
+        };
+        let unfinished = rest.map_or(0, |rest| rest.text.len());
+        let end = buffer.text.trim_end().len().saturating_sub(unfinished);
+        let mut before = std::mem::replace(buffer, left);
+        before.text.truncate(end);
+        self.run_statements(&before.text, before.line, origin, lines).await
     }
 
     /// Runs the statements of `text`. In a script, the lines after it are the rows of its COPY FROM STDIN.
@@ -200,7 +311,7 @@ impl Shell {
         text: &str,
         first_line: usize,
         origin: Option<&str>,
-        lines: &mut Enumerate<SplitInclusive<'_, char>>,
+        lines: &mut Lines<'_>,
     ) -> Result<(), Failure> {
         for statement in statements::split(text).0 {
             let line = statement.line + first_line - 1;

@@ -56,6 +56,78 @@ pub(crate) fn is_open(text: &str) -> bool {
     split(text).1
 }
 
+/// What a text that needs more lines has begun and not ended, as the prompt shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Open {
+    /// A statement without its semicolon.
+    Statement,
+    /// A string constant.
+    Quote,
+    /// A quoted name.
+    Name,
+    /// A string constant between dollar signs.
+    Dollar,
+    /// A block comment.
+    Comment,
+    /// A parenthesis.
+    Parenthesis,
+}
+
+impl Open {
+    /// The sign of psql's prompt.
+    pub(crate) fn sign(self) -> char {
+        match self {
+            Open::Statement => '-',
+            Open::Quote => '\'',
+            Open::Name => '"',
+            Open::Dollar => '$',
+            Open::Comment => '*',
+            Open::Parenthesis => '(',
+        }
+    }
+}
+
+/// What is open at the end of `text`; None if it can run, or has no statement.
+pub(crate) fn open_at_end(text: &str) -> Option<Open> {
+    let mut depth = 0_usize;
+    let mut at = 0;
+    while let Some(character) = text[at..].chars().next() {
+        let token = token(&text[at..]);
+        if !token.is_closed {
+            return Some(match character {
+                '"' => Open::Name,
+                '$' => Open::Dollar,
+                '/' => Open::Comment,
+                _ => Open::Quote,
+            });
+        }
+        match character {
+            ';' => depth = 0,
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        at += token.length;
+    }
+    let open = if depth > 0 { Open::Parenthesis } else { Open::Statement };
+    is_open(text).then_some(open)
+}
+
+/// Where the first command of the shell begins: a backslash outside of quotes and comments.
+pub(crate) fn command_start(text: &str) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        let rest = text.get(at..)?;
+        if rest.is_empty() {
+            return None;
+        }
+        if rest.starts_with('\\') {
+            return Some(at);
+        }
+        at += token(rest).length;
+    }
+}
+
 /// Whether a statement reads rows from its client.
 pub(crate) fn copies_from_client(text: &str) -> bool {
     is_copy(text, |copy| matches!(copy, parsed::Copy::From { end: parsed::CopyEnd::Client, .. }))

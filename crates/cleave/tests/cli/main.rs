@@ -12,6 +12,7 @@ mod failover;
 mod import;
 mod killed;
 mod killed_updates;
+mod line_editor;
 mod local_device;
 mod module_cycles;
 mod private;

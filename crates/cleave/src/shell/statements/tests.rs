@@ -2,7 +2,7 @@
 
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
 
-use super::{copies_from_client, is_open, split, take_rows};
+use super::{Open, command_start, copies_from_client, is_open, open_at_end, split, take_rows};
 
 fn texts(text: &str) -> Vec<&str> {
     split(text).0.into_iter().map(|statement| statement.text).collect()
@@ -30,6 +30,31 @@ fn semicolons_inside_quotes_and_comments_do_not() {
     ] {
         assert_eq!(texts(&format!("{text}; SELECT 2;")), [text, "SELECT 2"]);
     }
+}
+
+#[test]
+fn what_is_open_is_told() {
+    for (text, open) in [
+        ("", None),
+        ("SELECT 1; -- done", None),
+        ("SELECT ')'", Some(Open::Statement)),
+        ("SELECT ('a'", Some(Open::Parenthesis)),
+        ("SELECT (1); SELECT", Some(Open::Statement)),
+        ("SELECT 'a", Some(Open::Quote)),
+        ("SELECT E'a", Some(Open::Quote)),
+        ("SELECT \"a", Some(Open::Name)),
+        ("SELECT $tag$ '", Some(Open::Dollar)),
+        ("SELECT 1; /* and", Some(Open::Comment)),
+        ("BATCH BEGIN; SELECT 1;", Some(Open::Statement)),
+    ] {
+        assert_eq!(open_at_end(text), open, "{text}");
+    }
+}
+
+#[test]
+fn commands_begin_outside_of_quotes() {
+    assert_eq!(command_start("SELECT E'\\'', \"\\\" -- \\x\n \\g"), Some(25));
+    assert_eq!(command_start("SELECT '\\x'; é"), None);
 }
 
 #[test]
