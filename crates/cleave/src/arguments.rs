@@ -90,8 +90,8 @@ pub(crate) enum Command {
     Demo(DemoOptions),
     /// `cleave sql`.
     Sql {
-        /// The layout of results.
-        format: Format,
+        /// The layout of results; None: one for who looks at it.
+        format: Option<Format>,
         /// A database that is not there is made.
         create: bool,
         /// Sources of statements, in order; if empty, standard input.
@@ -246,9 +246,9 @@ struct SqlOptions {
     /// A file of statements to run
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The layout of results
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    /// The layout of results; box at a terminal, otherwise table
+    #[arg(long, value_enum)]
+    format: Option<Format>,
     /// Make the database if it is not there
     #[arg(long)]
     create: bool,

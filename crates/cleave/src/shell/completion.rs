@@ -93,8 +93,10 @@ fn keywords_starting_with(word: &str) -> Vec<String> {
         .collect()
 }
 
-const META_COMMANDS: &[&str] =
-    &["\\?", "\\d", "\\dt", "\\i", "\\l", "\\o", "\\q", "\\set", "\\stats", "\\timing", "\\x"];
+const META_COMMANDS: &[&str] = &[
+    "\\?", "\\d", "\\dt", "\\i", "\\l", "\\o", "\\pset", "\\q", "\\set", "\\stats", "\\timing",
+    "\\x",
+];
 
 const KEYWORDS: &[&str] = &[
     "ALL",

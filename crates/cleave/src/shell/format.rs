@@ -1,100 +1,137 @@
-//! Formats rows as text: an aligned table, CSV or JSON.
+//! Formats rows as text: tables, one line a value, CSV, JSON or Markdown.
 //!
 //! [`ValueText`] prints each value as PostgreSQL does (`t`, `\x6869`), whichever the layout; in JSON, numbers and
-//! booleans are JSON's own, and values that JSON lacks (`NaN`) are strings.
+//! booleans are JSON's own, and values that JSON lacks (`NaN`) are strings. [`cells`] makes text fit for a table,
+//! [`grid`] draws tables, [`records`] writes one line a value.
+//!
+//! Invariant: nothing is left out and no cell is cut, unless the layout is for a screen.
+
+mod cells;
+mod grid;
+mod records;
 
 use std::io::{self, Write};
 
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use cleave_host::value::ValueText;
-use comfy_table::{CellAlignment, Table, TableComponent};
+
+use grid::{Grid, Style};
 
 /// The layout of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
-    /// Aligned columns, NULL shown, and the number of rows.
+    /// Aligned columns and the number of rows.
+    #[value(alias = "aligned")]
     Table,
+    /// The same in a frame.
+    Box,
+    /// One line for each value, and a blank line between rows.
+    Line,
     /// A header and rows as in RFC 4180; NULL is empty, an empty string is `""`.
     Csv,
     /// One array of one object a row.
     Json,
+    /// A table for a page in Markdown.
+    Markdown,
 }
+
+impl Format {
+    /// Whether it holds nothing but rows, for programs that read it.
+    pub(crate) fn is_for_programs(self) -> bool {
+        match self {
+            Format::Csv | Format::Json | Format::Markdown => true,
+            Format::Table | Format::Box | Format::Line => false,
+        }
+    }
+}
+
+/// Whether a table has one line for each value instead of one for each row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expanded {
+    Off,
+    On,
+    /// If the rows are wider than the screen.
+    Auto,
+}
+
+/// The text of NULL, unless `\pset null` says otherwise.
+pub(crate) const NULL: &str = "NULL";
 
 /// The layout of one result.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Layout {
-    /// Table, CSV or JSON.
     pub(crate) format: Format,
-    /// In a table: one line for each value instead of one for each row.
-    pub(crate) expanded: bool,
+    pub(crate) expanded: Expanded,
+    /// The text of NULL; equal text is put in quotes, so that the two look different.
+    pub(crate) null: String,
+    /// Whether NULL is dimmed.
+    pub(crate) has_colour: bool,
+    /// Columns of the screen into which tables are fitted; None: they are as wide as their values.
+    pub(crate) width: Option<usize>,
+    /// Most rows of a table; None: all are shown.
+    pub(crate) row_count_max: Option<usize>,
 }
 
-/// The text of NULL in a table, so that it is not taken for an empty string.
-const NULL: &str = "NULL";
+impl Layout {
+    /// A layout for a file or a pipe.
+    pub(crate) fn plain(format: Format) -> Layout {
+        Layout {
+            format,
+            expanded: Expanded::Off,
+            null: NULL.to_owned(),
+            has_colour: false,
+            width: None,
+            row_count_max: None,
+        }
+    }
+}
 
 /// Writes one result.
 pub(crate) fn write_rows(
     out: &mut dyn Write,
-    layout: Layout,
+    layout: &Layout,
     schema: &SchemaRef,
     batches: &[RecordBatch],
 ) -> io::Result<()> {
-    match layout.format {
-        Format::Table if layout.expanded => write_expanded(out, schema, batches),
-        Format::Table => write_table(out, schema, batches),
-        Format::Csv => write_csv(out, schema, batches),
-        Format::Json => write_json(out, schema, batches),
+    let style = match layout.format {
+        Format::Table => Style::Plain,
+        Format::Box => Style::Box,
+        Format::Markdown => Style::Markdown,
+        Format::Line => return records::write_lines(out, layout, schema, batches),
+        Format::Csv => return write_csv(out, schema, batches),
+        Format::Json => return write_json(out, schema, batches),
+    };
+    let is_table = style != Style::Markdown;
+    if is_table && layout.expanded == Expanded::On {
+        return records::write_records(out, layout, schema, batches);
     }
+    let grid = Grid::new(layout, style, schema, batches)?;
+    let is_wide = layout.width.is_some_and(|width| grid.width() > width);
+    if is_table && is_wide && layout.expanded == Expanded::Auto {
+        return records::write_records(out, layout, schema, batches);
+    }
+    grid.write(out)?;
+    if is_table { write_row_count(out, layout, batches) } else { Ok(()) }
 }
 
-fn write_table(out: &mut dyn Write, schema: &SchemaRef, batches: &[RecordBatch]) -> io::Result<()> {
-    let mut table = Table::new();
-    table
-        .load_preset(comfy_table::presets::NOTHING)
-        .set_style(TableComponent::VerticalLines, '|')
-        .set_style(TableComponent::HeaderLines, '-')
-        .set_style(TableComponent::MiddleHeaderIntersections, '+')
-        .set_header(schema.fields().iter().map(|field| field.name()));
-    let mut row_count = 0;
-    for_each_row(batches, |row| {
-        row_count += 1;
-        table.add_row(row.iter().map(|cell| cell.as_deref().unwrap_or(NULL)));
-        Ok(())
-    })?;
-    for (index, field) in schema.fields().iter().enumerate() {
-        if is_number(field.data_type())
-            && let Some(column) = table.column_mut(index)
-        {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    if !schema.fields().is_empty() {
-        for line in table.lines() {
-            writeln!(out, "{}", line.trim_end())?;
-        }
-    }
-    writeln!(out, "({row_count} {})", if row_count == 1 { "row" } else { "rows" })
-}
-
-fn write_expanded(
+/// `(3 rows)`.
+fn write_row_count(
     out: &mut dyn Write,
-    schema: &SchemaRef,
+    layout: &Layout,
     batches: &[RecordBatch],
 ) -> io::Result<()> {
-    let name_width =
-        schema.fields().iter().map(|field| field.name().chars().count()).max().unwrap_or(0);
-    let mut row_count = 0;
-    for_each_row(batches, |row| {
-        row_count += 1;
-        writeln!(out, "-[ RECORD {row_count} ]{}", "-".repeat(20))?;
-        for (field, cell) in schema.fields().iter().zip(row) {
-            let value = cell.as_deref().unwrap_or(NULL);
-            writeln!(out, "{:name_width$} | {value}", field.name())?;
+    let row_count = row_count(batches);
+    match layout.row_count_max {
+        Some(shown) if shown < row_count => {
+            writeln!(out, "(the first {shown} of {row_count} rows; \\pset rows 0 shows all)")
         }
-        Ok(())
-    })?;
-    writeln!(out, "({row_count} {})", if row_count == 1 { "row" } else { "rows" })
+        _ => writeln!(out, "({row_count} {})", if row_count == 1 { "row" } else { "rows" }),
+    }
+}
+
+fn row_count(batches: &[RecordBatch]) -> usize {
+    batches.iter().map(RecordBatch::num_rows).sum()
 }
 
 fn write_csv(out: &mut dyn Write, schema: &SchemaRef, batches: &[RecordBatch]) -> io::Result<()> {
@@ -114,7 +151,7 @@ fn write_csv(out: &mut dyn Write, schema: &SchemaRef, batches: &[RecordBatch]) -
         out.write_all(b"\n")
     };
     line(out, &mut schema.fields().iter().map(|field| Some(field.name().as_str())))?;
-    for_each_row(batches, |row| line(out, &mut row.iter().map(Option::as_deref)))
+    for_each_row(batches, None, |row| line(out, &mut row.iter().map(Option::as_deref)))
 }
 
 fn write_json(out: &mut dyn Write, schema: &SchemaRef, batches: &[RecordBatch]) -> io::Result<()> {
@@ -122,7 +159,7 @@ fn write_json(out: &mut dyn Write, schema: &SchemaRef, batches: &[RecordBatch]) 
         schema.fields().iter().map(|field| json_string(field.name())).collect();
     let mut is_first = true;
     out.write_all(b"[")?;
-    for_each_row(batches, |row| {
+    for_each_row(batches, None, |row| {
         out.write_all(if is_first { b"\n{" } else { b",\n{" })?;
         is_first = false;
         for (index, ((name, field), cell)) in names.iter().zip(schema.fields()).zip(row).enumerate()
@@ -155,11 +192,13 @@ fn is_number(data_type: &DataType) -> bool {
     data_type.is_numeric()
 }
 
-/// Calls `visit` with the cells of each row, NULL as `None`.
+/// Calls `visit` with the cells of each row, NULL as `None`, up to `row_count_max` rows.
 fn for_each_row(
     batches: &[RecordBatch],
+    row_count_max: Option<usize>,
     mut visit: impl FnMut(&[Option<String>]) -> io::Result<()>,
 ) -> io::Result<()> {
+    let mut left = row_count_max.unwrap_or(usize::MAX);
     let mut cells = Vec::new();
     for batch in batches {
         let columns = batch
@@ -168,7 +207,7 @@ fn for_each_row(
             .map(|column| ValueText::new(column.as_ref()))
             .collect::<Result<Vec<_>, _>>()
             .map_err(io::Error::other)?;
-        for row in 0..batch.num_rows() {
+        for row in 0..batch.num_rows().min(left) {
             cells.clear();
             for column in &columns {
                 let mut text = String::new();
@@ -176,6 +215,7 @@ fn for_each_row(
             }
             visit(&cells)?;
         }
+        left = left.saturating_sub(batch.num_rows());
     }
     Ok(())
 }

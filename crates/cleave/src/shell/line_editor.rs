@@ -15,6 +15,7 @@ use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 
 use super::completion::Vocabulary;
+use super::display::Size;
 use super::file_completion;
 
 /// The user's input.
@@ -74,6 +75,12 @@ impl LineEditor {
             Err(ReadlineError::Eof) => Ok(Input::End),
             Err(error) => Err(error),
         }
+    }
+
+    /// The size of the terminal.
+    pub(crate) fn size(&mut self) -> Option<Size> {
+        let (columns, rows) = self.editor.dimensions()?;
+        Some(Size { columns: usize::from(columns), rows: usize::from(rows) })
     }
 
     /// Adds what was typed to the history.

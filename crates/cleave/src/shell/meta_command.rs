@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::display;
+
 /// A parsed backslash command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MetaCommand {
@@ -19,8 +21,8 @@ pub(crate) enum MetaCommand {
     Statistics(Option<String>),
     /// `\timing [on|off]`: show the time each statement takes.
     Timing(Option<bool>),
-    /// `\x [on|off]`: one line for each value.
-    Expanded(Option<bool>),
+    /// `\pset [NAME [VALUE]]`, `\x [on|off|auto]`: how results are shown.
+    Display(Option<(String, Option<String>)>),
     /// `\i FILE`: run the statements in a file.
     Include(PathBuf),
     /// `\o [FILE]`: send results to a file, or back to the screen.
@@ -34,11 +36,11 @@ pub(crate) const HELP: &str = "\
   SQL statements end with a semicolon and may take many lines.
 
   \\d              tables                    \\timing [on|off]  time of each statement
-  \\d TABLE        a table's columns         \\x [on|off]       one line a value
-  \\l              this database, devices    \\set              all settings
-  \\stats [TABLE]  what ANALYZE found
+  \\d TABLE        a table's columns         \\x [on|off|auto]  one line a value
+  \\l              this database, devices    \\pset [NAME ...]  how results are shown
+  \\stats [TABLE]  what ANALYZE found        \\set              all settings
   \\i FILE         run a file                \\set NAME VALUE   change one (as SET does)
-  \\o [FILE]       results into a file       \\q                leave (or Ctrl-D)
+  \\o [FILE]       results into a file       \\q                leave (or exit, Ctrl-D)
 
   Tab completes; the arrow keys walk through the history; Ctrl-R searches it;
   Ctrl-C drops a line, or stops a statement that runs.
@@ -71,7 +73,11 @@ pub(crate) fn parse(line: &str) -> Result<MetaCommand, String> {
         ("\\stats", []) => Ok(MetaCommand::Statistics(None)),
         ("\\stats", [table]) => Ok(MetaCommand::Statistics(Some(unquoted(table)))),
         ("\\timing", arguments) => on_or_off(arguments).map(MetaCommand::Timing),
-        ("\\x", arguments) => on_or_off(arguments).map(MetaCommand::Expanded),
+        ("\\x", []) => Ok(display("expanded", None)),
+        ("\\x", [value]) => Ok(display("expanded", Some(value))),
+        ("\\pset", []) => Ok(MetaCommand::Display(None)),
+        ("\\pset", [name]) => Ok(display(name, None)),
+        ("\\pset", [name, value]) => Ok(display(name, Some(value.trim_matches('\'')))),
         ("\\i", _) => Err("\\i takes one file: \\i FILE".to_owned()),
         ("\\o", []) => Ok(MetaCommand::Output(None)),
         ("\\set", []) => Ok(MetaCommand::Set(None)),
@@ -79,9 +85,10 @@ pub(crate) fn parse(line: &str) -> Result<MetaCommand, String> {
             Ok(MetaCommand::Set(Some(((*name).to_owned(), (*value).to_owned()))))
         }
         ("\\set", _) => Err("\\set takes a name and a value: \\set split h0".to_owned()),
-        ("\\?" | "\\h" | "\\q" | "\\l" | "\\d" | "\\dt" | "\\o" | "\\stats", _) => {
-            Err(format!("{command} got more words than it takes; \\? shows the commands"))
-        }
+        (
+            "\\?" | "\\h" | "\\q" | "\\l" | "\\d" | "\\dt" | "\\o" | "\\stats" | "\\x" | "\\pset",
+            _,
+        ) => Err(format!("{command} got more words than it takes; \\? shows the commands")),
         _ => Err(format!("there is no command {command}; \\? shows the commands")),
     }
 }
@@ -97,10 +104,13 @@ pub(super) fn file_argument(line: &str) -> Option<(&str, &str)> {
 fn on_or_off(arguments: &[&str]) -> Result<Option<bool>, String> {
     match arguments {
         [] => Ok(None),
-        ["on"] => Ok(Some(true)),
-        ["off"] => Ok(Some(false)),
+        [value] => display::on_or_off(value).map(Some),
         other => Err(format!("{} is neither on nor off", other.join(" "))),
     }
+}
+
+fn display(name: &str, value: Option<&str>) -> MetaCommand {
+    MetaCommand::Display(Some((name.to_owned(), value.map(str::to_owned))))
 }
 
 /// Names fold to lower case unless they are quoted, as in SQL.

@@ -13,29 +13,34 @@
 mod complaint;
 mod completion;
 mod describe;
+mod display;
 mod file_completion;
 pub(crate) mod format;
 mod line_editor;
 mod meta_command;
+mod output;
 pub(crate) mod statements;
 mod words;
 
-use std::fs::File;
-use std::io::{self, BufWriter, Cursor, IsTerminal, Read, Write};
+use std::io::{self, Cursor, IsTerminal, Read, Write};
 use std::iter::Enumerate;
 use std::path::{Path, PathBuf};
 use std::str::SplitInclusive;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use arrow::datatypes::SchemaRef;
+use arrow::record_batch::RecordBatch;
 use cleave_host::{Changes, ClientStreams, Database, Effort, Outcome, Session};
 use cleave_media::clock::Stopwatch;
 use tokio::sync::Notify;
 
 use crate::failure::Failure;
 use completion::Vocabulary;
-use format::{Format, Layout, write_rows};
+use display::{Display, Size};
+use format::{Format, write_rows};
 use line_editor::{Input, LineEditor};
 use meta_command::MetaCommand;
+use output::Output;
 use statements::Statement;
 use words::Word;
 
@@ -58,17 +63,20 @@ pub(crate) enum Source {
 pub(crate) async fn run(
     database: Arc<Database>,
     session: Session,
-    format: Format,
+    format: Option<Format>,
     sources: &[Source],
 ) -> Result<(), Failure> {
     let before = database.changes();
+    let out = Output::screen();
+    let usual = if out.is_terminal() { Format::Box } else { Format::Table };
     let mut shell = Shell {
         database,
         session,
         before,
-        layout: Layout { format, expanded: false },
+        display: Display::new(format.unwrap_or(usual)),
+        screen: None,
         is_timing: false,
-        out: Output::screen(),
+        out,
         includes: Vec::new(),
         copies_from_stdin: !sources.is_empty() && !io::stdin().is_terminal(),
         interrupt: Arc::new(Notify::new()),
@@ -91,7 +99,9 @@ struct Shell {
     session: Session,
     /// What its tables had when it was opened, or when one of them could not be analysed.
     before: Changes,
-    layout: Layout,
+    display: Display,
+    /// The user's terminal; None: a script runs, and its results are shown as they are.
+    screen: Option<Size>,
     is_timing: bool,
     out: Output,
     /// Files being run, outermost first.
@@ -165,7 +175,9 @@ impl Shell {
                 Some(open) => format!("cleave{}> ", open.sign()),
                 None => "cleave> ".to_owned(),
             };
-            let text = match editor.read(&prompt, &buffer.text) {
+            let read = editor.read(&prompt, &buffer.text);
+            self.screen = editor.size().filter(|_| io::stdout().is_terminal());
+            let text = match read {
                 Ok(Input::Text(text)) => text,
                 Ok(Input::Interrupted) => {
                     buffer.text.clear();
@@ -350,7 +362,7 @@ impl Shell {
             }
         };
         let has_tags =
-            self.layout.format == Format::Table && !statements::copies_to_client(statement.text);
+            !self.display.format.is_for_programs() && !statements::copies_to_client(statement.text);
         // Queries of a batch have rows also where one of them has failed.
         for outcome in outcomes {
             self.show(outcome, has_tags)?;
@@ -399,16 +411,32 @@ impl Shell {
         Ok(())
     }
 
-    /// With CSV and JSON, which are for programs, only rows are printed, and with COPY … TO STDOUT only its rows; tags
-    /// are printed if `has_tags`.
+    /// With layouts for programs only rows are printed, and with COPY … TO STDOUT only its rows; tags are printed if
+    /// `has_tags`.
     fn show(&mut self, outcome: Outcome, has_tags: bool) -> io::Result<()> {
         match outcome {
-            Outcome::Rows { schema, batches } => {
-                write_rows(&mut self.out, self.layout, &schema, &batches)
-            }
+            Outcome::Rows { schema, batches } => self.show_rows(&schema, &batches),
             Outcome::Done { tag } if has_tags => writeln!(self.out, "{tag}"),
             Outcome::Done { .. } => Ok(()),
         }
+    }
+
+    /// Shows rows on the screen, in a pager if they are longer than it, or in the file of `\o`.
+    fn show_rows(&mut self, schema: &SchemaRef, batches: &[RecordBatch]) -> io::Result<()> {
+        let screen = self.screen.filter(|_| self.out.is_terminal());
+        let pager = screen.filter(|_| self.display.has_pager).and_then(|_| output::pager());
+        let layout = self.display.layout(screen, self.out.has_colour(), pager.is_some());
+        let (Some(pager), Some(screen)) = (pager, screen) else {
+            return write_rows(&mut self.out, &layout, schema, batches);
+        };
+        let mut text = Vec::new();
+        write_rows(&mut text, &layout, schema, batches)?;
+        let line_count = text.iter().filter(|byte| **byte == b'\n').count();
+        if line_count < screen.rows {
+            return self.out.write_all(&text);
+        }
+        self.out.flush()?;
+        output::page(&pager, &text)
     }
 
     async fn run_meta_command(
@@ -445,10 +473,13 @@ impl Shell {
                 self.is_timing = value.unwrap_or(!self.is_timing);
                 writeln!(self.out, "timing is {}", on_or_off(self.is_timing))?;
             }
-            MetaCommand::Expanded(value) => {
-                self.layout.expanded = value.unwrap_or(!self.layout.expanded);
-                writeln!(self.out, "expanded display is {}", on_or_off(self.layout.expanded))?;
+            MetaCommand::Display(Some((name, value))) => {
+                match self.display.set(&name, value.as_deref()) {
+                    Ok(said) => writeln!(self.out, "{said}")?,
+                    Err(message) => return self.complain(&message, origin),
+                }
             }
+            MetaCommand::Display(None) => write!(self.out, "{}", self.display.list())?,
             MetaCommand::Include(path) => Box::pin(self.include(&path)).await?,
             MetaCommand::Output(path) => {
                 self.out.flush()?;
@@ -507,36 +538,4 @@ impl Shell {
 
 fn on_or_off(value: bool) -> &'static str {
     if value { "on" } else { "off" }
-}
-
-/// The output of results: the screen, or the file of `\o`. Clones write to the same place.
-#[derive(Clone)]
-struct Output(Arc<Mutex<BufWriter<Box<dyn Write + Send>>>>);
-
-impl Output {
-    fn screen() -> Output {
-        Output::to(Box::new(io::stdout()))
-    }
-
-    fn file(path: &Path) -> Result<Output, Failure> {
-        Ok(Output::to(Box::new(File::create(path).map_err(Failure::file(path))?)))
-    }
-
-    fn to(place: Box<dyn Write + Send>) -> Output {
-        Output(Arc::new(Mutex::new(BufWriter::new(place))))
-    }
-
-    fn writer(&self) -> MutexGuard<'_, BufWriter<Box<dyn Write + Send>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Write for Output {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.writer().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.writer().flush()
-    }
 }

@@ -44,6 +44,41 @@ fn prompts_show_what_is_open_and_words_are_answered() {
 }
 
 #[test]
+fn wide_and_long_results_are_fitted_to_the_screen() {
+    let place = tempdir().unwrap();
+    let directory = place.path().join("db");
+    let mut shell = Terminal::start(&directory, &["--create"], &[]);
+    shell.prompt("cleave>");
+    let columns: Vec<String> = (0..200).map(|number| format!("{number} AS c{number}")).collect();
+    let script = place.path().join("wide.sql");
+    std::fs::write(&script, format!("SELECT {};", columns.join(", "))).unwrap();
+    let include = format!("\\i {}", script.display());
+    let shown = shell.enter(&include);
+    assert!(shown.contains("│ c0 │") && shown.contains("columns not shown; \\x"), "{shown}");
+    shell.enter("\\x auto");
+    let shown = shell.enter(&include);
+    assert!(shown.contains("\nc199 | 199\n"), "{shown}");
+    // Without a pager, which these tests have not, the first rows.
+    let long = "SELECT v FROM generate_series(1, 1001) AS s (v);";
+    let shown = shell.enter(long);
+    assert!(shown.contains("the first 1000 of 1001 rows"), "{shown}");
+    shell.press("exit\r");
+    shell.end();
+
+    let pager = place.path().join("pager");
+    let command = format!("cat > '{}'", pager.display());
+    let mut shell = Terminal::start(&directory, &[], &[("PAGER", &command), ("NO_COLOR", "1")]);
+    shell.prompt("cleave>");
+    let shown = shell.enter(long);
+    assert!(!shown.contains("rows"), "{shown}");
+    assert!(std::fs::read_to_string(pager).unwrap().contains("│ 1001 │"));
+    let shown = shell.enter("SELECT NULL AS a, 'NULL' AS b;");
+    assert!(shown.contains("│ NULL │ 'NULL' │"), "{shown}");
+    shell.press("exit\r");
+    shell.end();
+}
+
+#[test]
 fn tab_completes_and_the_history_lasts() {
     let place = tempdir().unwrap();
     let directory = place.path().join("db");

@@ -35,6 +35,25 @@ fn csv_and_json_are_nothing_but_rows() {
 }
 
 #[test]
+fn scripts_see_whole_results_in_any_layout() {
+    let place = tempdir().unwrap();
+    sql(place.path(), &["-c", PEOPLE]).ok();
+    let query = "SELECT name, id FROM people ORDER BY id";
+    let markdown = sql(place.path(), &["--format", "markdown", "-c", query]).ok();
+    assert_eq!(markdown, "| name | id |\n| ---- | --: |\n| Ada  |  1 |\n| NULL |  2 |\n");
+    let lines = sql(place.path(), &["--format", "line", "-c", query]).ok();
+    assert_eq!(lines, "name = Ada\n  id = 1\n\nname = NULL\n  id = 2\n");
+    let script = format!("\\pset format box\n\\pset null -\n{query}");
+    let boxed = sql(place.path(), &["-c", &script]).ok();
+    assert!(boxed.contains("│ Ada  │  1 │\n│ -    │  2 │"), "{boxed}");
+    let long = "SELECT repeat('x', 500) AS a, repeat('y', 500) AS b FROM generate_series(1, 1500)";
+    let whole = sql(place.path(), &["-c", long]).ok();
+    assert!(whole.contains(&"y".repeat(500)) && whole.ends_with("(1500 rows)\n"));
+    let error = sql(place.path(), &["-c", "\\pset fromat box"]).fails(3);
+    assert!(error.contains("did you mean format?"), "{error}");
+}
+
+#[test]
 fn a_batch_shows_the_rows_of_each_query_and_then_what_failed() {
     let place = tempdir().unwrap();
     sql(place.path(), &["-c", PEOPLE]).ok();

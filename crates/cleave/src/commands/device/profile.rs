@@ -35,8 +35,7 @@ pub(super) async fn run(options: &ProfileOptions, place: &Place) -> Result<(), F
         if options.published { published(&options.name)? } else { known(options, place).await? };
     let format = if options.json { Format::Json } else { Format::Table };
     let rows = table(&lines(&profile), options.json)?;
-    let layout = Layout { format, expanded: false };
-    write_rows(&mut std::io::stdout(), layout, &rows.schema(), &[rows])?;
+    write_rows(&mut std::io::stdout(), &Layout::plain(format), &rows.schema(), &[rows])?;
     Ok(())
 }
 

@@ -13,7 +13,8 @@ fn commands_parse() {
         ("\\d \"Title\"", MetaCommand::Describe("Title".to_owned())),
         ("\\timing", MetaCommand::Timing(None)),
         ("\\timing off", MetaCommand::Timing(Some(false))),
-        ("  \\x on", MetaCommand::Expanded(Some(true))),
+        ("  \\x on", MetaCommand::Display(Some(("expanded".into(), Some("on".into()))))),
+        ("\\pset null ''", MetaCommand::Display(Some(("null".into(), Some(String::new()))))),
         ("\\i a.sql", MetaCommand::Include(PathBuf::from("a.sql"))),
         ("\\i my files/a b.sql ;", MetaCommand::Include(PathBuf::from("my files/a b.sql"))),
         ("\\o", MetaCommand::Output(None)),
@@ -41,7 +42,7 @@ fn wrong_ones_say_what_would_be_right() {
 
 #[test]
 fn help_names_every_command() {
-    for command in ["\\d", "\\l", "\\timing", "\\x", "\\i", "\\o", "\\set", "\\q"] {
+    for command in ["\\d", "\\l", "\\timing", "\\x", "\\pset", "\\i", "\\o", "\\set", "\\q"] {
         assert!(HELP.contains(command), "{command}");
     }
 }

@@ -1,0 +1,93 @@
+//! Where results go: the screen, a pager in front of it, or a file.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::failure::Failure;
+
+/// The pager if `PAGER` names none: it ends at once if all fits, passes colours on, and leaves what it showed.
+const PAGER: &str = "less";
+const PAGER_OPTIONS: &str = "-SRFX";
+
+/// The output of results: the screen, or the file of `\o`. Clones write to the same place.
+#[derive(Clone)]
+pub(super) struct Output {
+    writer: Arc<Mutex<BufWriter<Box<dyn Write + Send>>>>,
+    is_terminal: bool,
+}
+
+impl Output {
+    pub(super) fn screen() -> Output {
+        Output::to(Box::new(io::stdout()), io::stdout().is_terminal())
+    }
+
+    pub(super) fn file(path: &Path) -> Result<Output, Failure> {
+        Ok(Output::to(Box::new(File::create(path).map_err(Failure::file(path))?), false))
+    }
+
+    fn to(place: Box<dyn Write + Send>, is_terminal: bool) -> Output {
+        Output { writer: Arc::new(Mutex::new(BufWriter::new(place))), is_terminal }
+    }
+
+    /// Whether somebody looks at it.
+    pub(super) fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// Whether it may have colours: a terminal that has some, for a user who wants them.
+    pub(super) fn has_colour(&self) -> bool {
+        self.is_terminal && wants_colour()
+    }
+
+    fn writer(&self) -> MutexGuard<'_, BufWriter<Box<dyn Write + Send>>> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writer().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer().flush()
+    }
+}
+
+/// Whether the environment does not forbid colours (`NO_COLOR`), nor names a terminal that has none.
+pub(super) fn wants_colour() -> bool {
+    let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
+    !is_refused && !is_dumb
+}
+
+/// The command of the pager: that of `PAGER`, which may be empty, or `less` if there is one.
+pub(super) fn pager() -> Option<OsString> {
+    if let Some(command) = std::env::var_os("PAGER") {
+        let is_blank = command.to_str().is_some_and(|command| command.trim().is_empty());
+        return (!is_blank).then_some(command);
+    }
+    let folders = std::env::var_os("PATH")?;
+    let is_there = std::env::split_paths(&folders).any(|folder| folder.join(PAGER).is_file());
+    is_there.then(|| OsString::from(format!("{PAGER} {PAGER_OPTIONS}")))
+}
+
+/// Shows a text in a pager, until the user leaves it.
+pub(super) fn page(command: &OsStr, text: &[u8]) -> io::Result<()> {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(command).stdin(Stdio::piped());
+    if std::env::var_os("LESSCHARSET").is_none() {
+        shell.env("LESSCHARSET", "utf-8");
+    }
+    let mut child = shell.spawn()?;
+    if let Some(mut input) = child.stdin.take() {
+        // It may be left before it has read all.
+        drop(input.write_all(text));
+    }
+    child.wait()?;
+    Ok(())
+}
