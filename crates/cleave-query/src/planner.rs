@@ -15,7 +15,7 @@ mod physical_rules;
 pub(crate) mod planning;
 mod share_sums;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cleave_catalog::identifiers::{CATALOG, SCHEMA};
@@ -155,6 +155,15 @@ pub(crate) fn with_batch_rows(task: &TaskContext, rows: usize) -> TaskContext {
         HashMap::new(),
         task.runtime_env(),
     )
+}
+
+/// The functions that a query can call, by name, with their kinds.
+pub fn functions() -> BTreeMap<String, &'static str> {
+    let state = base_state();
+    let scalar = state.scalar_functions().keys().map(|name| (name.clone(), "scalar"));
+    let windows = state.window_functions().keys().map(|name| (name.clone(), "window"));
+    let aggregates = state.aggregate_functions().keys().map(|name| (name.clone(), "aggregate"));
+    scalar.chain(windows).chain(aggregates).collect()
 }
 
 /// DataFusion with PostgreSQL's meanings.

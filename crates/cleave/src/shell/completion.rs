@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::meta_command;
+
 /// All possible completions; refreshed from the catalog after each statement.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Vocabulary {
@@ -23,7 +25,7 @@ impl Vocabulary {
             .map_or(0, |at| at + before[at..].chars().next().map_or(1, char::len_utf8));
         let word = &before[word_start..];
         if word.starts_with('\\') {
-            return (word_start, starting_with(META_COMMANDS.iter().copied(), word));
+            return (word_start, starting_with(meta_command::names(), word));
         }
         if let Some((qualifier, prefix)) = word.rsplit_once('.')
             && let Some(columns) = self.columns_of(qualifier, text)
@@ -92,11 +94,6 @@ fn keywords_starting_with(word: &str) -> Vec<String> {
         .map(|keyword| if lower_case { keyword.to_lowercase() } else { keyword })
         .collect()
 }
-
-const META_COMMANDS: &[&str] = &[
-    "\\?", "\\d", "\\dt", "\\i", "\\l", "\\o", "\\pset", "\\q", "\\set", "\\stats", "\\timing",
-    "\\x",
-];
 
 const KEYWORDS: &[&str] = &[
     "ALL",

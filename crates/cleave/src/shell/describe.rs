@@ -1,10 +1,11 @@
-//! Prints the catalog for `\d` and `\l`.
+//! Prints the catalog for `\d` and its like, and `\l`.
 
 use std::io::{self, Write};
 
 use cleave_host::Database;
 use cleave_host::catalog::index_definition::{IndexDefinition, PRIMARY_KEY};
 use cleave_host::catalog::{CatalogState, TableState, TabletState};
+use cleave_host::planner;
 use cleave_host::value::value_text;
 use cleave_store::TableSchema;
 use datafusion::common::ScalarValue;
@@ -25,8 +26,15 @@ pub(crate) fn database(out: &mut dyn Write, database: &Database) -> io::Result<(
     Ok(())
 }
 
-/// `\d`: the tables.
-pub(crate) fn tables(out: &mut dyn Write, catalog: &CatalogState) -> io::Result<()> {
+/// `\d`: the tables; with their sizes if `has_detail`.
+pub(crate) fn tables(
+    out: &mut dyn Write,
+    catalog: &CatalogState,
+    has_detail: bool,
+) -> io::Result<()> {
+    if has_detail {
+        return tables_with_sizes(out, catalog);
+    }
     let sound = catalog.tables().map(|table| {
         let name = table.schema.name.clone();
         [name, table.row_count().to_string(), table.placement(catalog)]
@@ -42,14 +50,81 @@ pub(crate) fn tables(out: &mut dyn Write, catalog: &CatalogState) -> io::Result<
     write_columns(out, ["table", "rows", "device"], &rows)
 }
 
-/// `\d TABLE`: columns, indexes, and the devices of its rows.
-pub(crate) fn table(
+/// `\dt+`: the tables with what they take.
+fn tables_with_sizes(out: &mut dyn Write, catalog: &CatalogState) -> io::Result<()> {
+    let rows: Vec<[String; 6]> = catalog
+        .tables()
+        .map(|table| {
+            [
+                table.schema.name.clone(),
+                table.row_count().to_string(),
+                table.tablets.len().to_string(),
+                table.tablets.iter().map(|tablet| bytes(tablet)).sum::<usize>().to_string(),
+                table.indexes.len().to_string(),
+                table.placement(catalog),
+            ]
+        })
+        .collect();
+    write_columns(out, ["table", "rows", "tablets", "bytes", "indexes", "device"], &rows)
+}
+
+/// `\di`: the indexes.
+pub(crate) fn indexes(out: &mut dyn Write, catalog: &CatalogState) -> io::Result<()> {
+    let sound = catalog.indexes().map(|(table, index)| {
+        [index.name.clone(), table.schema.name.clone(), index_kind(&table.schema, index)]
+    });
+    let damaged = catalog.damaged_indexes().map(|(table, index)| {
+        let index = &index.definition;
+        let kind = format!("{}: cannot be used", index_kind(&table.schema, index));
+        [index.name.clone(), table.schema.name.clone(), kind]
+    });
+    let mut rows: Vec<[String; 3]> = sound.chain(damaged).collect();
+    rows.sort_unstable();
+    write_columns(out, ["index", "table", "kind"], &rows)
+}
+
+/// `\dv`: the views.
+pub(crate) fn views(out: &mut dyn Write, catalog: &CatalogState) -> io::Result<()> {
+    let rows: Vec<[String; 2]> = catalog
+        .views()
+        .map(|view| [view.schema.name.clone(), one_line(&view.query, QUERY_WIDTH)])
+        .collect();
+    write_columns(out, ["view", "query"], &rows)
+}
+
+/// `\df`: the functions whose names have a part.
+pub(crate) fn functions(out: &mut dyn Write, part: &str) -> io::Result<()> {
+    let rows: Vec<[String; 2]> = planner::functions()
+        .into_iter()
+        .filter(|(name, _)| name.contains(part))
+        .map(|(name, kind)| [name, kind.to_owned()])
+        .collect();
+    write_columns(out, ["function", "kind"], &rows)
+}
+
+/// `\d NAME` of a view or an index; false: it is neither.
+pub(crate) fn view_or_index(
     out: &mut dyn Write,
     catalog: &CatalogState,
-    table: &TableState,
-) -> io::Result<()> {
-    let schema = &table.schema;
-    writeln!(out, "Table \"{}\", {} rows", schema.name, table.row_count())?;
+    name: &str,
+    has_detail: bool,
+) -> io::Result<bool> {
+    if let Some(view) = catalog.view(name) {
+        writeln!(out, "View \"{name}\"")?;
+        columns(out, &view.schema)?;
+        if has_detail {
+            writeln!(out, "Query:\n  {}", view.query)?;
+        }
+        return Ok(true);
+    }
+    let Some((table, index)) = catalog.index(name) else { return Ok(false) };
+    let kind = index_kind(&table.schema, index);
+    writeln!(out, "Index \"{name}\" of table \"{}\": {kind}", table.schema.name)?;
+    Ok(true)
+}
+
+/// The columns of a table or view.
+fn columns(out: &mut dyn Write, schema: &TableSchema) -> io::Result<()> {
     let rows: Vec<[String; 4]> = schema
         .columns
         .iter()
@@ -62,7 +137,23 @@ pub(crate) fn table(
             ]
         })
         .collect();
-    write_columns(out, ["column", "type", "nullable", "default"], &rows)?;
+    write_columns(out, ["column", "type", "nullable", "default"], &rows)
+}
+
+/// Bytes of a tablet on its device.
+fn bytes(tablet: &TabletState) -> usize {
+    tablet.extents().map(|extent| extent.bytes()).sum()
+}
+
+/// `\d TABLE`: columns, indexes, and the devices of its rows.
+pub(crate) fn table(
+    out: &mut dyn Write,
+    catalog: &CatalogState,
+    table: &TableState,
+) -> io::Result<()> {
+    let schema = &table.schema;
+    writeln!(out, "Table \"{}\", {} rows", schema.name, table.row_count())?;
+    columns(out, schema)?;
     if !table.indexes.is_empty() || !table.damaged.is_empty() {
         writeln!(out, "Indexes:")?;
     }
@@ -77,8 +168,6 @@ pub(crate) fn table(
             writeln!(out, "    {fault}")?;
         }
     }
-    let bytes =
-        |tablet: &TabletState| -> usize { tablet.extents().map(|extent| extent.bytes()).sum() };
     let segment_count: usize = table.tablets.iter().map(|tablet| tablet.heap.len()).sum();
     writeln!(
         out,
@@ -109,6 +198,8 @@ pub(crate) fn table(
 const COMMON_SHOWN: usize = 3;
 /// Characters of a value that are shown.
 const VALUE_WIDTH: usize = 24;
+/// Characters of a view's query that a list of views shows.
+const QUERY_WIDTH: usize = 80;
 
 /// `\stats [TABLE]`: the statistics of each column, from ANALYZE.
 pub(crate) fn statistics(
@@ -162,11 +253,16 @@ pub(crate) fn statistics(
 /// A value, shortened for a table.
 fn shown(value: Option<&ScalarValue>) -> String {
     let text = value.and_then(|value| value_text(&value.to_array().ok()?, 0).ok()?);
-    let text = text.unwrap_or_default().replace(['\n', '\r', '\t'], " ");
-    if text.chars().count() <= VALUE_WIDTH {
+    one_line(&text.unwrap_or_default(), VALUE_WIDTH)
+}
+
+/// A text in one line of at most `width` characters.
+fn one_line(text: &str, width: usize) -> String {
+    let text = text.replace(['\n', '\r', '\t'], " ");
+    if text.chars().count() <= width {
         return text;
     }
-    let mut short: String = text.chars().take(VALUE_WIDTH - 1).collect();
+    let mut short: String = text.chars().take(width - 1).collect();
     short.push('…');
     short
 }

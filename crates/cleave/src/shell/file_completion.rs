@@ -1,4 +1,4 @@
-//! Completes file names for the Tab key: after `\i` and `\o`, and in the quotes of `COPY … FROM '…'`.
+//! Completes file names for the Tab key: after `\i`, `\o` and their like, and in the quotes of `COPY … FROM '…'`.
 
 use std::fs;
 
@@ -37,13 +37,14 @@ fn path_before(before: &str) -> Option<&str> {
     if let Some((_, path)) = meta_command::file_argument(before) {
         return Some(path);
     }
-    if meta_command::is_meta_command(before) {
-        let at_argument = matches!(before.trim_start(), "\\i " | "\\o ");
+    let begins_copy = before.trim_start().starts_with("\\copy");
+    if meta_command::is_meta_command(before) && !begins_copy {
+        let at_argument = matches!(before.trim_start(), "\\i " | "\\o " | "\\e " | "\\g ");
         return at_argument.then_some("");
     }
     let (head, path) = before.rsplit_once('\'')?;
     let mut words = head.split_whitespace();
-    let is_copy = words.next()?.eq_ignore_ascii_case("copy");
+    let is_copy = words.next()?.trim_start_matches('\\').eq_ignore_ascii_case("copy");
     let last = words.next_back()?;
     let at_file = last.eq_ignore_ascii_case("from") || last.eq_ignore_ascii_case("to");
     (is_copy && at_file).then_some(path)
@@ -63,7 +64,8 @@ mod tests {
         fs::create_dir(folder.path().join("only")).unwrap();
         let offers = |line: &str| complete(line, line.len());
         let start = |line: &str, prefix: &str| line.len() - prefix.len();
-        for begin in [format!("\\i {at}/"), format!("\\o  {at}/"), format!("copy t from '{at}/")] {
+        for begin in [format!("\\i {at}/"), format!("\\o  {at}/"), format!("\\copy t from '{at}/")]
+        {
             let line = format!("{begin}on");
             let expected = ["on two.sql", "one.sql", "only/"].map(str::to_owned).to_vec();
             assert_eq!(offers(&line), Some((start(&line, "on"), expected)), "{line}");

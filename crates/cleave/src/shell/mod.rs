@@ -2,14 +2,15 @@
 //!
 //! 1. [`line_editor`] reads from a terminal, with [`completion`]; other input is read whole. [`words`] are answered
 //!    there that other shells know.
-//! 2. [`statements`] finds where each statement ends, and the rows of COPY that follow one in a script; what begins with
-//!    a backslash goes to [`meta_command`].
+//! 2. [`statements`] finds where each statement ends, and the rows of COPY that follow one in a script; what begins
+//!    with a backslash goes to [`meta_command`], and is done by [`run_command`].
 //! 3. [`Shell::run_statement`] passes a statement to the session.
 //! 4. [`mod@format`] prints the result; [`complaint`] prints an error and its position.
 //! 5. Tables that the statements have filled are analysed, large ones at once ([`Shell::analyze_filled`]).
 //!
 //! A script stops at its first error; at the terminal the next prompt comes.
 
+mod client_copy;
 mod complaint;
 mod completion;
 mod describe;
@@ -19,9 +20,12 @@ pub(crate) mod format;
 mod line_editor;
 mod meta_command;
 mod output;
+mod run_command;
+mod statement_help;
 pub(crate) mod statements;
 mod words;
 
+use std::ffi::OsString;
 use std::io::{self, Cursor, IsTerminal, Read, Write};
 use std::iter::Enumerate;
 use std::path::{Path, PathBuf};
@@ -39,7 +43,6 @@ use completion::Vocabulary;
 use display::{Display, Size};
 use format::{Format, write_rows};
 use line_editor::{Input, LineEditor};
-use meta_command::MetaCommand;
 use output::Output;
 use statements::Statement;
 use words::Word;
@@ -79,6 +82,7 @@ pub(crate) async fn run(
         out,
         includes: Vec::new(),
         copies_from_stdin: !sources.is_empty() && !io::stdin().is_terminal(),
+        last: String::new(),
         interrupt: Arc::new(Notify::new()),
     };
     let ran = shell.run(sources).await;
@@ -108,6 +112,8 @@ struct Shell {
     includes: Vec<String>,
     /// Whether standard input may hold rows for COPY: it holds neither statements nor a user.
     copies_from_stdin: bool,
+    /// The statement that ran last, for commands that run it again.
+    last: String,
     /// Notified when Ctrl-C is pressed while a statement runs.
     interrupt: Arc<Notify>,
 }
@@ -118,6 +124,13 @@ struct Buffer {
     text: String,
     /// The line on which it begins, counted from 1.
     line: usize,
+}
+
+/// Where a COPY of its client's rows reads and writes, if that is not standard input and output.
+#[derive(Default)]
+struct Ends {
+    input: Option<Box<dyn Read + Send>>,
+    output: Option<Box<dyn Write + Send>>,
 }
 
 /// Lines of a script behind those that were read.
@@ -220,7 +233,7 @@ impl Shell {
             return Ok(None);
         }
         match words::at_prompt(line) {
-            Some(Word::Help) => write!(self.out, "{}", meta_command::HELP)?,
+            Some(Word::Help) => self.show_text(meta_command::help().as_bytes())?,
             Some(Word::Quit) => return Ok(Some(Next::Quit)),
             Some(Word::Foreign { command, instead }) => {
                 writeln!(io::stderr(), "there is no command {command}; try {instead}")?;
@@ -286,7 +299,7 @@ impl Shell {
         {
             let command = buffer.text.split_off(at);
             self.run_finished(buffer, origin, lines).await?;
-            return self.run_meta_command(&command, origin).await;
+            return self.run_meta_command(&command, buffer, origin).await;
         }
         if line.contains(';') && !statements::is_open(&buffer.text) {
             let text = std::mem::take(&mut buffer.text);
@@ -329,27 +342,31 @@ impl Shell {
             let line = statement.line + first_line - 1;
             let statement = Statement { text: statement.text, line };
             let has_rows = origin.is_some() && statements::copies_from_client(statement.text);
-            let rows =
-                has_rows.then(|| statements::take_rows(&mut lines.by_ref().map(|(_, line)| line)));
-            self.run_statement(statement, rows, origin).await?;
+            let mut ends = Ends::default();
+            if has_rows {
+                let rows = statements::take_rows(&mut lines.by_ref().map(|(_, line)| line));
+                ends.input = Some(Box::new(Cursor::new(rows)));
+            }
+            statement.text.clone_into(&mut self.last);
+            self.run_statement(statement, ends, origin).await?;
         }
         Ok(())
     }
 
-    /// Runs one statement, which reads `rows`, or else standard input.
+    /// Runs one statement.
     async fn run_statement(
         &mut self,
         statement: Statement<'_>,
-        rows: Option<String>,
+        ends: Ends,
         origin: Option<&str>,
     ) -> Result<(), Failure> {
         let stopwatch = Stopwatch::start();
-        let input: Option<Box<dyn Read + Send>> = match rows {
-            Some(rows) => Some(Box::new(Cursor::new(rows))),
-            None if self.copies_from_stdin => Some(Box::new(io::stdin())),
-            None => None,
+        let shows_rows = ends.output.is_none() && statements::copies_to_client(statement.text);
+        let input = match ends.input {
+            None if self.copies_from_stdin => Some(Box::new(io::stdin()) as Box<dyn Read + Send>),
+            input => input,
         };
-        let output: Box<dyn Write + Send> = Box::new(self.out.clone());
+        let output = ends.output.unwrap_or_else(|| Box::new(self.out.clone()));
         self.session.set_client_streams(ClientStreams { input, output: Some(output) });
         let interrupt = Arc::clone(&self.interrupt);
         let mut outcomes = Vec::new();
@@ -361,8 +378,7 @@ impl Shell {
                 return Err(Failure::Reported);
             }
         };
-        let has_tags =
-            !self.display.format.is_for_programs() && !statements::copies_to_client(statement.text);
+        let has_tags = !self.display.format.is_for_programs() && !shows_rows;
         // Queries of a batch have rows also where one of them has failed.
         for outcome in outcomes {
             self.show(outcome, has_tags)?;
@@ -424,81 +440,33 @@ impl Shell {
     /// Shows rows on the screen, in a pager if they are longer than it, or in the file of `\o`.
     fn show_rows(&mut self, schema: &SchemaRef, batches: &[RecordBatch]) -> io::Result<()> {
         let screen = self.screen.filter(|_| self.out.is_terminal());
-        let pager = screen.filter(|_| self.display.has_pager).and_then(|_| output::pager());
-        let layout = self.display.layout(screen, self.out.has_colour(), pager.is_some());
-        let (Some(pager), Some(screen)) = (pager, screen) else {
+        let is_paged = screen.is_some() && self.pager().is_some();
+        let layout = self.display.layout(screen, self.out.has_colour(), is_paged);
+        if !is_paged {
             return write_rows(&mut self.out, &layout, schema, batches);
-        };
+        }
         let mut text = Vec::new();
         write_rows(&mut text, &layout, schema, batches)?;
-        let line_count = text.iter().filter(|byte| **byte == b'\n').count();
-        if line_count < screen.rows {
-            return self.out.write_all(&text);
-        }
-        self.out.flush()?;
-        output::page(&pager, &text)
+        self.show_text(&text)
     }
 
-    async fn run_meta_command(
-        &mut self,
-        line: &str,
-        origin: Option<&str>,
-    ) -> Result<Next, Failure> {
-        let command = match meta_command::parse(line) {
-            Ok(command) => command,
-            Err(message) => return self.complain(&message, origin),
-        };
-        match command {
-            MetaCommand::Quit => return Ok(Next::Quit),
-            MetaCommand::Help => write!(self.out, "{}", meta_command::HELP)?,
-            MetaCommand::Database => describe::database(&mut self.out, &self.database)?,
-            MetaCommand::Tables => describe::tables(&mut self.out, &self.database.catalog())?,
-            MetaCommand::Describe(name) => {
-                let catalog = self.database.catalog();
-                let table = match catalog.find_table(&name) {
-                    Ok(table) => table,
-                    Err(error) => return self.complain(&error.to_string(), origin),
-                };
-                describe::table(&mut self.out, &catalog, table)?;
-            }
-            MetaCommand::Statistics(name) => {
-                let catalog = self.database.catalog();
-                let unusable = name.as_ref().and_then(|name| catalog.find_table(name).err());
-                if let Some(error) = unusable {
-                    return self.complain(&error.to_string(), origin);
-                }
-                describe::statistics(&mut self.out, &self.database, &catalog, name.as_deref())?;
-            }
-            MetaCommand::Timing(value) => {
-                self.is_timing = value.unwrap_or(!self.is_timing);
-                writeln!(self.out, "timing is {}", on_or_off(self.is_timing))?;
-            }
-            MetaCommand::Display(Some((name, value))) => {
-                match self.display.set(&name, value.as_deref()) {
-                    Ok(said) => writeln!(self.out, "{said}")?,
-                    Err(message) => return self.complain(&message, origin),
-                }
-            }
-            MetaCommand::Display(None) => write!(self.out, "{}", self.display.list())?,
-            MetaCommand::Include(path) => Box::pin(self.include(&path)).await?,
-            MetaCommand::Output(path) => {
+    /// Shows a text on the screen, in a pager if it is longer than that, or in the file of `\o`.
+    fn show_text(&mut self, text: &[u8]) -> io::Result<()> {
+        let line_count = text.iter().filter(|byte| **byte == b'\n').count();
+        let screen = self.screen.filter(|_| self.out.is_terminal());
+        let is_long = screen.is_some_and(|size| line_count >= size.rows);
+        match self.pager().filter(|_| is_long) {
+            Some(pager) => {
                 self.out.flush()?;
-                self.out = match path {
-                    None => Output::screen(),
-                    Some(path) => Output::file(&path)?,
-                };
+                output::page(&pager, text)
             }
-            MetaCommand::Set(Some((name, value))) => {
-                if let Err(error) = self.session.set(&name, &value) {
-                    return self.complain(&error.to_string(), origin);
-                }
-            }
-            MetaCommand::Set(None) => {
-                let statement = Statement { text: "SHOW ALL", line: 1 };
-                self.run_statement(statement, None, origin).await?;
-            }
+            None => self.out.write_all(text),
         }
-        Ok(Next::Continue)
+    }
+
+    /// The command of the pager, if there is one.
+    fn pager(&self) -> Option<OsString> {
+        if self.display.has_pager { output::pager() } else { None }
     }
 
     fn complain(&mut self, message: &str, origin: Option<&str>) -> Result<Next, Failure> {
@@ -534,8 +502,4 @@ impl Shell {
             cleave_host::settings::LIST.iter().map(|setting| setting.name.to_owned()).collect();
         Vocabulary { tables, settings }
     }
-}
-
-fn on_or_off(value: bool) -> &'static str {
-    if value { "on" } else { "off" }
 }

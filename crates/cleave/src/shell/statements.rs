@@ -90,42 +90,54 @@ impl Open {
 /// What is open at the end of `text`; None if it can run, or has no statement.
 pub(crate) fn open_at_end(text: &str) -> Option<Open> {
     let mut depth = 0_usize;
-    let mut at = 0;
-    while let Some(character) = text[at..].chars().next() {
-        let token = token(&text[at..]);
-        if !token.is_closed {
-            return Some(match character {
-                '"' => Open::Name,
-                '$' => Open::Dollar,
-                '/' => Open::Comment,
+    for piece in pieces(text) {
+        if !piece.is_closed {
+            return Some(match piece.text.as_bytes() {
+                [b'"', ..] => Open::Name,
+                [b'$', ..] => Open::Dollar,
+                [b'/', ..] => Open::Comment,
                 _ => Open::Quote,
             });
         }
-        match character {
-            ';' => depth = 0,
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
+        match piece.text {
+            ";" => depth = 0,
+            "(" => depth += 1,
+            ")" => depth = depth.saturating_sub(1),
             _ => {}
         }
-        at += token.length;
     }
     let open = if depth > 0 { Open::Parenthesis } else { Open::Statement };
     is_open(text).then_some(open)
 }
 
+/// A word, a quoted text, a comment or another single character of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece<'a> {
+    /// Its first byte in the text.
+    pub(crate) start: usize,
+    /// The piece.
+    pub(crate) text: &'a str,
+    /// Whether it is a comment.
+    pub(crate) is_comment: bool,
+    /// Whether it does not end with the text unfinished.
+    pub(crate) is_closed: bool,
+}
+
+/// The pieces of a text, which together are all of it.
+pub(crate) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let rest = text.get(at..).filter(|rest| !rest.is_empty())?;
+        let Token { length, is_comment, is_closed } = token(rest);
+        let piece = Piece { start: at, text: rest.get(..length)?, is_comment, is_closed };
+        at += length;
+        Some(piece)
+    })
+}
+
 /// Where the first command of the shell begins: a backslash outside of quotes and comments.
 pub(crate) fn command_start(text: &str) -> Option<usize> {
-    let mut at = 0;
-    loop {
-        let rest = text.get(at..)?;
-        if rest.is_empty() {
-            return None;
-        }
-        if rest.starts_with('\\') {
-            return Some(at);
-        }
-        at += token(rest).length;
-    }
+    pieces(text).find(|piece| piece.text == "\\").map(|piece| piece.start)
 }
 
 /// Whether a statement reads rows from its client.

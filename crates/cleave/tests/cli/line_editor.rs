@@ -79,6 +79,26 @@ fn wide_and_long_results_are_fitted_to_the_screen() {
 }
 
 #[test]
+fn a_statement_is_changed_in_an_editor_and_run_again() {
+    let place = tempdir().unwrap();
+    let directory = place.path().join("db");
+    let editor = place.path().join("editor.sh");
+    std::fs::write(&editor, "sed -i 's/first/changed/; $s/$/;/' \"$1\"\n").unwrap();
+    let editor = format!("sh '{}'", editor.display());
+    let variables = [("EDITOR", editor.as_str()), ("VISUAL", "")];
+    let mut shell = Terminal::start(&directory, &["--create"], &variables);
+    shell.prompt("cleave>");
+    shell.press("SELECT 7 AS first\r");
+    shell.prompt("cleave->");
+    let shown = shell.enter("\\e");
+    assert!(shown.contains("│ changed │") && shown.contains("│       7 │"), "{shown}");
+    let shown = shell.enter("\\gx");
+    assert!(shown.contains("changed | 7"), "{shown}");
+    shell.press("exit\r");
+    shell.end();
+}
+
+#[test]
 fn tab_completes_and_the_history_lasts() {
     let place = tempdir().unwrap();
     let directory = place.path().join("db");

@@ -222,6 +222,69 @@ fn backslash_commands_describe() {
 }
 
 #[test]
+fn the_catalog_is_listed_and_statements_explained() {
+    let place = tempdir().unwrap();
+    let more =
+        "CREATE INDEX by_name ON people (name DESC); CREATE VIEW named AS SELECT name FROM people;
+        CREATE ROLE ada LOGIN";
+    sql(place.path(), &["-c", PEOPLE, "-c", more]).ok();
+    for (command, parts) in [
+        ("\\dt+", &["people | 2    | 1 "][..]),
+        ("\\d+ people", &["born   | date", "by_name (name DESC)", "Table \"people\": "]),
+        ("\\d named", &["View \"named\"", "name   | text"]),
+        ("\\d+ named", &["Query:", "FROM people"]),
+        ("\\d by_name", &["Index \"by_name\" of table \"people\": (name DESC)"]),
+        ("\\di", &["by_name", "people_pkey"]),
+        ("\\dv", &["named | SELECT"]),
+        ("\\du", &["ada", "superuser"]),
+        ("\\df date_tr", &["date_trunc", "scalar"]),
+        ("\\h create index", &["CREATE [UNIQUE] INDEX"]),
+        ("\\?", &["\\copy T FROM"]),
+    ] {
+        let out = sql(place.path(), &["-c", command]).ok();
+        assert!(parts.iter().all(|part| out.contains(part)), "{command}: {out}");
+    }
+    let error = sql(place.path(), &["-c", "\\tming"]).fails(3);
+    assert!(error.contains("did you mean \\timing?"), "{error}");
+}
+
+#[test]
+fn commands_run_the_statement_before_them() {
+    let place = tempdir().unwrap();
+    let file = place.path().join("a file.txt");
+    let directory = place.path().join("db");
+    let script = format!(
+        "SELECT 1 AS one \\gx\n\\g {}\nSELECT\n2 AS two \\watch 0 c=2\n\\p\nSELECT 'gone' \\r\n",
+        file.display()
+    );
+    let out = sql(&directory, &["-c", &script]).ok();
+    assert!(out.starts_with("-[ RECORD 1 ]") && out.contains("one | 1\n"), "{out}");
+    assert_eq!(std::fs::read_to_string(file).unwrap(), " one\n-----\n   1\n(1 row)\n");
+    assert_eq!(out.matches("\n two\n").count(), 2, "{out}");
+    assert!(out.ends_with("\nSELECT\n2 AS two\n") && !out.contains("gone"), "{out}");
+    let error = sql(&directory, &["-c", "\\g"]).fails(3);
+    assert!(error.contains("no statement to run"), "{error}");
+}
+
+#[test]
+fn copy_reads_and_writes_files_of_the_shell() {
+    let place = tempdir().unwrap();
+    let directory = place.path().join("db");
+    sql(&directory, &["-c", PEOPLE]).ok();
+    let file = place.path().join("it's.csv");
+    let quoted = file.display().to_string().replace('\'', "''");
+    let out =
+        format!("\\copy (SELECT id, name FROM people ORDER BY id) TO '{quoted}' WITH (HEADER)");
+    assert_eq!(sql(&directory, &["-c", &out]).ok(), "COPY 2\n");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "id,name\n1,Ada\n2,\n");
+    let back =
+        format!("DELETE FROM people;\n\\copy people (id, name) FROM '{quoted}' WITH (HEADER)");
+    assert_eq!(sql(&directory, &["-c", &back]).ok(), "DELETE 2\nCOPY 2\n");
+    let missing = sql(&directory, &["-c", "\\copy people FROM no-such-file.csv"]).fails(1);
+    assert!(missing.contains("no-such-file.csv"), "{missing}");
+}
+
+#[test]
 fn files_that_include_themselves_end() {
     let place = tempdir().unwrap();
     let directory = place.path().join("db");

@@ -1,16 +1,25 @@
 //! Backslash commands and the errors of wrong ones.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use super::{HELP, MetaCommand, parse};
+use super::{COMMANDS, MetaCommand, help, parse};
 
 #[test]
 fn commands_parse() {
     for (line, expected) in [
-        ("\\d", MetaCommand::Tables),
-        ("\\dt;", MetaCommand::Tables),
-        ("\\d Title", MetaCommand::Describe("title".to_owned())),
-        ("\\d \"Title\"", MetaCommand::Describe("Title".to_owned())),
+        ("\\d", MetaCommand::Tables { has_detail: false }),
+        ("\\dt+;", MetaCommand::Tables { has_detail: true }),
+        ("\\d Title", MetaCommand::Describe { name: "title".to_owned(), has_detail: false }),
+        ("\\d+ \"Title\"", MetaCommand::Describe { name: "Title".to_owned(), has_detail: true }),
+        ("\\df *Date*", MetaCommand::Functions("date".to_owned())),
+        ("\\h create table", MetaCommand::Syntax("create table".to_owned())),
+        ("\\gx a b", MetaCommand::Run { is_expanded: true, file: Some("a b".into()) }),
+        ("\\watch", MetaCommand::Watch { pause: Duration::from_secs(2), count: None }),
+        (
+            "\\watch 0.5 c=3",
+            MetaCommand::Watch { pause: Duration::from_millis(500), count: Some(3) },
+        ),
         ("\\timing", MetaCommand::Timing(None)),
         ("\\timing off", MetaCommand::Timing(Some(false))),
         ("  \\x on", MetaCommand::Display(Some(("expanded".into(), Some("on".into()))))),
@@ -28,7 +37,10 @@ fn commands_parse() {
 #[test]
 fn wrong_ones_say_what_would_be_right() {
     for (line, part) in [
-        ("\\frobnicate", "\\frobnicate"),
+        ("\\frobnicate", "\\? shows"),
+        ("\\timin on", "did you mean \\timing?"),
+        ("\\watch -1", "\\watch 5"),
+        ("\\copy t", "\\copy TABLE FROM"),
         ("\\i", "\\i FILE"),
         ("\\set split", "a name and a value"),
         ("\\timing maybe", "neither on nor off"),
@@ -41,8 +53,14 @@ fn wrong_ones_say_what_would_be_right() {
 }
 
 #[test]
-fn help_names_every_command() {
-    for command in ["\\d", "\\l", "\\timing", "\\x", "\\pset", "\\i", "\\o", "\\set", "\\q"] {
-        assert!(HELP.contains(command), "{command}");
+fn help_and_reference_name_every_command() {
+    let reference = include_str!("../../../../../docs/reference/shell.md");
+    for (command, ..) in COMMANDS {
+        assert!(
+            help().contains(command) && reference.contains(&format!("`{command}")),
+            "{command}"
+        );
+        let found = super::names().any(|name| name == *command);
+        assert!(found && !parse(command).is_err_and(|error| error.contains("there is no command")));
     }
 }

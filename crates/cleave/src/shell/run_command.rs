@@ -1,0 +1,285 @@
+//! Runs the commands of the shell.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use cleave_host::CatalogState;
+use cleave_media::{Clock, SystemClock};
+
+use super::client_copy::{ClientCopy, End};
+use super::format::Expanded;
+use super::meta_command::{self, MetaCommand};
+use super::output::Output;
+use super::statements::Statement;
+use super::{Buffer, Ends, Next, Shell, describe, statement_help};
+use crate::failure::Failure;
+
+/// The editor if the environment names none.
+const EDITOR: &str = "vi";
+
+/// The roles, as `\du` shows them.
+const ROLES: &str = "SELECT rolname AS role, rolsuper AS superuser, rolcreaterole AS \"makes roles\", \
+                     rolcanlogin AS \"may connect\", rolvaliduntil AS \"valid until\" \
+                     FROM pg_catalog.pg_roles ORDER BY rolname";
+
+impl Shell {
+    /// Runs the command in `line`; `buffer` has the statement in front of it, or that is typed.
+    pub(super) async fn run_meta_command(
+        &mut self,
+        line: &str,
+        buffer: &mut Buffer,
+        origin: Option<&str>,
+    ) -> Result<Next, Failure> {
+        let command = match meta_command::parse(line) {
+            Ok(command) => command,
+            Err(message) => return self.complain(&message, origin),
+        };
+        match command {
+            MetaCommand::Quit => return Ok(Next::Quit),
+            MetaCommand::Help => self.show_text(meta_command::help().as_bytes())?,
+            MetaCommand::Syntax(words) => match statement_help::help(&words) {
+                Ok(text) => self.show_text(text.as_bytes())?,
+                Err(message) => return self.complain(&message, origin),
+            },
+            MetaCommand::Database
+            | MetaCommand::Tables { .. }
+            | MetaCommand::Describe { .. }
+            | MetaCommand::Indexes
+            | MetaCommand::Views
+            | MetaCommand::Functions(_)
+            | MetaCommand::Statistics(_) => {
+                let catalog = self.database.catalog();
+                let mut text = Vec::new();
+                match self.describe(&mut text, &catalog, &command)? {
+                    Ok(()) => self.show_text(&text)?,
+                    Err(error) => return self.complain(&error.to_string(), origin),
+                }
+            }
+            MetaCommand::Roles => self.run_own(ROLES, Ends::default(), origin).await?,
+            MetaCommand::Timing(value) => {
+                self.is_timing = value.unwrap_or(!self.is_timing);
+                let state = if self.is_timing { "on" } else { "off" };
+                writeln!(self.out, "timing is {state}")?;
+            }
+            MetaCommand::Display(Some((name, value))) => {
+                match self.display.set(&name, value.as_deref()) {
+                    Ok(said) => writeln!(self.out, "{said}")?,
+                    Err(message) => return self.complain(&message, origin),
+                }
+            }
+            MetaCommand::Display(None) => write!(self.out, "{}", self.display.list())?,
+            MetaCommand::Copy(copy) => self.copy(copy, origin).await?,
+            MetaCommand::Run { is_expanded, file } => {
+                let Some(text) = self.take_statement(buffer) else {
+                    return self.complain("there is no statement to run", origin);
+                };
+                self.run_once(&text, is_expanded, file.as_deref(), origin).await?;
+            }
+            MetaCommand::Watch { pause, count } => {
+                let Some(text) = self.take_statement(buffer) else {
+                    return self.complain("there is no statement to run again", origin);
+                };
+                self.watch(&text, pause, count, origin).await?;
+            }
+            MetaCommand::Edit(file) => {
+                let before = if buffer.text.is_empty() { &self.last } else { &buffer.text };
+                let text = edit(before, file.as_deref())?;
+                *buffer = Buffer::default();
+                writeln!(self.out, "{}", text.trim_end())?;
+                return Box::pin(self.take_typed(&text, buffer)).await;
+            }
+            MetaCommand::Print => {
+                let text = if buffer.text.is_empty() { &self.last } else { &buffer.text };
+                writeln!(self.out, "{}", text.trim_end())?;
+            }
+            MetaCommand::Reset => *buffer = Buffer::default(),
+            MetaCommand::Include(path) => Box::pin(self.include(&path)).await?,
+            MetaCommand::Output(path) => {
+                self.out.flush()?;
+                self.out = match path {
+                    None => Output::screen(),
+                    Some(path) => Output::file(&path)?,
+                };
+            }
+            MetaCommand::Set(Some((name, value))) => {
+                if let Err(error) = self.session.set(&name, &value) {
+                    return self.complain(&error.to_string(), origin);
+                }
+            }
+            MetaCommand::Set(None) => self.run_own("SHOW ALL", Ends::default(), origin).await?,
+        }
+        Ok(Next::Continue)
+    }
+
+    /// Writes what a command shows of the catalog; the inner error is the user's.
+    fn describe(
+        &self,
+        out: &mut Vec<u8>,
+        catalog: &CatalogState,
+        command: &MetaCommand,
+    ) -> io::Result<cleave_host::Result<()>> {
+        match command {
+            MetaCommand::Tables { has_detail } => describe::tables(out, catalog, *has_detail)?,
+            MetaCommand::Describe { name, has_detail } => {
+                if describe::view_or_index(out, catalog, name, *has_detail)? {
+                    return Ok(Ok(()));
+                }
+                let table = match catalog.find_table(name) {
+                    Ok(table) => table,
+                    Err(error) => return Ok(Err(error)),
+                };
+                describe::table(out, catalog, table)?;
+                if *has_detail {
+                    describe::statistics(out, &self.database, catalog, Some(name))?;
+                }
+            }
+            MetaCommand::Indexes => describe::indexes(out, catalog)?,
+            MetaCommand::Views => describe::views(out, catalog)?,
+            MetaCommand::Functions(part) => describe::functions(out, part)?,
+            MetaCommand::Statistics(name) => {
+                let unusable = name.as_ref().and_then(|name| catalog.find_table(name).err());
+                if let Some(error) = unusable {
+                    return Ok(Err(error));
+                }
+                describe::statistics(out, &self.database, catalog, name.as_deref())?;
+            }
+            _ => describe::database(out, &self.database)?,
+        }
+        Ok(Ok(()))
+    }
+
+    /// Runs a statement of the shell itself.
+    async fn run_own(
+        &mut self,
+        text: &str,
+        ends: Ends,
+        origin: Option<&str>,
+    ) -> Result<(), Failure> {
+        self.run_statement(Statement { text, line: 1 }, ends, origin).await
+    }
+
+    async fn copy(&mut self, copy: ClientCopy, origin: Option<&str>) -> Result<(), Failure> {
+        let ends = match copy.end {
+            End::From(path) => {
+                let file = File::open(&path).map_err(Failure::file(path))?;
+                Ends { input: Some(Box::new(file)), output: None }
+            }
+            End::To(path) => {
+                let file = File::create(&path).map_err(Failure::file(path))?;
+                Ends { input: None, output: Some(Box::new(file)) }
+            }
+            End::Client => Ends::default(),
+        };
+        self.run_own(&copy.statement, ends, origin).await
+    }
+
+    /// The statement in the buffer, which is then empty, or else the last one.
+    fn take_statement(&self, buffer: &mut Buffer) -> Option<String> {
+        let typed = std::mem::take(buffer).text;
+        let text = if typed.trim().is_empty() { self.last.clone() } else { typed };
+        (!text.is_empty()).then(|| text.trim_end().to_owned())
+    }
+
+    /// Runs a statement with its own layout, or with its result in a file.
+    async fn run_once(
+        &mut self,
+        text: &str,
+        is_expanded: bool,
+        file: Option<&Path>,
+        origin: Option<&str>,
+    ) -> Result<(), Failure> {
+        let out = match file {
+            Some(path) => Some(std::mem::replace(&mut self.out, Output::file(path)?)),
+            None => None,
+        };
+        let expanded = self.display.expanded;
+        if is_expanded {
+            self.display.expanded = Expanded::On;
+        }
+        let ran = self.run_typed(text, origin).await;
+        let flushed = self.out.flush();
+        if let Some(out) = out {
+            self.out = out;
+        }
+        self.display.expanded = expanded;
+        ran?;
+        Ok(flushed?)
+    }
+
+    /// Runs a statement again and again.
+    async fn watch(
+        &mut self,
+        text: &str,
+        pause: Duration,
+        count: Option<u64>,
+        origin: Option<&str>,
+    ) -> Result<(), Failure> {
+        let mut run_count = 0;
+        while count.is_none_or(|count| run_count < count) {
+            if run_count > 0 {
+                let interrupt = std::sync::Arc::clone(&self.interrupt);
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = interrupt.notified() => break,
+                }
+            }
+            run_count += 1;
+            if !self.display.format.is_for_programs() {
+                let seconds = SystemClock.wall().div_euclid(1_000_000).rem_euclid(24 * 60 * 60);
+                let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+                let every = pause.as_secs_f64();
+                writeln!(
+                    self.out,
+                    "{hours:02}:{minutes:02}:{:02} UTC (every {every} s)",
+                    seconds % 60
+                )?;
+            }
+            self.run_typed(text, origin).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs a statement that the user typed, and remembers it for commands that run it again.
+    pub(super) async fn run_typed(
+        &mut self,
+        text: &str,
+        origin: Option<&str>,
+    ) -> Result<(), Failure> {
+        text.clone_into(&mut self.last);
+        self.run_own(text, Ends::default(), origin).await
+    }
+}
+
+/// Lets the user change a text, or a file, and returns what it is then.
+fn edit(before: &str, file: Option<&Path>) -> Result<String, Failure> {
+    let temporary = match file {
+        Some(_) => None,
+        None => {
+            let made = tempfile::Builder::new().prefix("cleave").suffix(".sql").tempfile();
+            Some(made.map_err(Failure::file(std::env::temp_dir()))?)
+        }
+    };
+    let path = match (file, &temporary) {
+        (Some(file), _) => file,
+        (None, Some(temporary)) => {
+            fs::write(temporary.path(), before).map_err(Failure::file(temporary.path()))?;
+            temporary.path()
+        }
+        (None, None) => return Ok(before.to_owned()),
+    };
+    let mut named = ["VISUAL", "EDITOR"].into_iter().filter_map(std::env::var_os);
+    let editor = named.find(|name| !name.is_empty());
+    let mut command = editor.unwrap_or_else(|| OsString::from(EDITOR));
+    // The editor may have arguments, and the path may have blanks.
+    command.push(" \"$1\"");
+    let status = Command::new("sh").arg("-c").arg(command).arg("sh").arg(path).status();
+    let status = status.map_err(|error| Failure::Usage(format!("no editor: {error}")))?;
+    if !status.success() {
+        return Err(Failure::Usage(format!("the editor has failed ({status})")));
+    }
+    fs::read_to_string(path).map_err(Failure::file(path))
+}
