@@ -1,9 +1,12 @@
 //! Completions for the Tab key: SQL keywords, and the tables, columns and settings of the open database.
 //!
 //! [`Vocabulary::complete`] looks at the word before the cursor and at the words before that: after `FROM` come tables,
-//! after `SET` settings, after `alias.` the columns of its table.
+//! after `SET` settings, after `alias.` the columns of its table, after `schema.` its tables. Where the table of an
+//! alias is not typed yet, the columns of all tables that it may be for are offered.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use cleave_host::statement::catalog_tables;
 
 use super::meta_command;
 
@@ -27,11 +30,9 @@ impl Vocabulary {
         if word.starts_with('\\') {
             return (word_start, starting_with(meta_command::names(), word));
         }
-        if let Some((qualifier, prefix)) = word.rsplit_once('.')
-            && let Some(columns) = self.columns_of(qualifier, text)
-        {
+        if let Some((qualifier, prefix)) = word.rsplit_once('.') {
             let start = word_start + qualifier.len() + 1;
-            return (start, starting_with(columns.iter().map(String::as_str), prefix));
+            return (start, self.members(&qualifier.to_lowercase(), prefix, text));
         }
         (word_start, self.offers(text, &before[..word_start], word))
     }
@@ -46,7 +47,7 @@ impl Vocabulary {
             "set" | "show" | "reset" | "\\set" => starting_with(settings(), word),
             _ => {
                 let mentioned: BTreeSet<&str> = words(text)
-                    .filter_map(|name| self.tables.get(name))
+                    .filter_map(|name| self.tables.get(&name.to_lowercase()))
                     .flatten()
                     .map(String::as_str)
                     .collect();
@@ -62,6 +63,35 @@ impl Vocabulary {
         }
     }
 
+    /// What may follow `qualifier.`.
+    fn members(&self, qualifier: &str, prefix: &str, text: &str) -> Vec<String> {
+        let table = qualifier.strip_prefix("public.").unwrap_or(qualifier);
+        if let Some(columns) = self.columns_of(table, text) {
+            return starting_with(columns.iter().map(String::as_str), prefix);
+        }
+        if table == "public" {
+            return starting_with(self.tables.keys().map(String::as_str), prefix);
+        }
+        let of_schema =
+            starting_with(catalog_tables::tables(table).map(|shape| shape.name), prefix);
+        if !of_schema.is_empty() {
+            return of_schema;
+        }
+        if !table.starts_with(|first: char| first.is_alphabetic() || first == '_') {
+            return Vec::new();
+        }
+        // An alias before its FROM: people take a table's first letters, or those of its words.
+        let is_for = |name: &str| name.starts_with(table) || initials(name) == table;
+        let columns_if = |is_meant: &dyn Fn(&str) -> bool| {
+            let tables = self.tables.iter().filter(|(name, _)| is_meant(name));
+            let columns: BTreeSet<&str> =
+                tables.flat_map(|(_, columns)| columns).map(String::as_str).collect();
+            starting_with(columns.into_iter(), prefix)
+        };
+        let likely = columns_if(&is_for);
+        if likely.is_empty() { columns_if(&|_| true) } else { likely }
+    }
+
     /// The columns of `qualifier.`: those of a table of that name, or of one with that alias (`title AS t`).
     fn columns_of(&self, qualifier: &str, text: &str) -> Option<&Vec<String>> {
         if let Some(columns) = self.tables.get(qualifier) {
@@ -69,12 +99,17 @@ impl Vocabulary {
         }
         let words: Vec<&str> = words(text).collect();
         words.iter().enumerate().find_map(|(index, name)| {
-            let columns = self.tables.get(*name)?;
+            let columns = self.tables.get(&name.to_lowercase())?;
             let next = words.get(index + 1)?;
             let alias = if next.eq_ignore_ascii_case("as") { words.get(index + 2)? } else { next };
             alias.eq_ignore_ascii_case(qualifier).then_some(columns)
         })
     }
+}
+
+/// The first letters of a name's words: `mk` of `movie_keyword`.
+fn initials(name: &str) -> String {
+    name.split('_').filter_map(|word| word.chars().next()).collect()
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
@@ -95,13 +130,16 @@ fn keywords_starting_with(word: &str) -> Vec<String> {
         .collect()
 }
 
-const KEYWORDS: &[&str] = &[
+/// Keywords, one or several words each.
+pub(super) const KEYWORDS: &[&str] = &[
     "ALL",
+    "ALTER TABLE",
     "ANALYZE",
     "AND",
     "AS",
     "ASC",
     "AVG",
+    "BEGIN",
     "BETWEEN",
     "BIGINT",
     "BOOLEAN",
@@ -111,14 +149,20 @@ const KEYWORDS: &[&str] = &[
     "CAST",
     "CHARACTER VARYING",
     "COALESCE",
+    "COMMIT",
+    "CONFLICT",
     "COPY",
     "COUNT",
+    "CREATE INDEX",
+    "CREATE MATERIALIZED VIEW",
     "CREATE TABLE",
+    "CREATE VIEW",
     "CROSS JOIN",
     "CSV",
     "CURRENT_DATE",
     "DATE",
     "DEFAULT",
+    "DELETE FROM",
     "DELIMITER",
     "DESC",
     "DISTINCT",
@@ -134,6 +178,7 @@ const KEYWORDS: &[&str] = &[
     "FILTER",
     "FROM",
     "FULL JOIN",
+    "GRANT",
     "GROUP BY",
     "HAVING",
     "HEADER",
@@ -169,7 +214,12 @@ const KEYWORDS: &[&str] = &[
     "PARTITION BY",
     "PRIMARY KEY",
     "REAL",
+    "RECURSIVE",
+    "REFERENCES",
+    "RETURNING",
+    "REVOKE",
     "RIGHT JOIN",
+    "ROLLBACK",
     "SELECT",
     "SET",
     "SHOW",
@@ -185,8 +235,10 @@ const KEYWORDS: &[&str] = &[
     "TRUE",
     "UNION",
     "UNION ALL",
+    "UPDATE",
     "USING",
     "UUID",
+    "VACUUM",
     "VALUES",
     "VARCHAR",
     "WHEN",

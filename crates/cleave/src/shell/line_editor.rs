@@ -12,11 +12,11 @@ use rustyline::highlight::{CmdKind, Highlighter};
 use rustyline::hint::{Hinter, HistoryHinter};
 use rustyline::history::FileHistory;
 use rustyline::validate::Validator;
-use rustyline::{CompletionType, Config, Context, Editor, Helper};
+use rustyline::{ColorMode, CompletionType, Config, Context, Editor, Helper};
 
 use super::completion::Vocabulary;
 use super::display::Size;
-use super::file_completion;
+use super::{file_completion, highlight, output};
 
 /// The user's input.
 #[derive(Debug)]
@@ -38,7 +38,10 @@ pub(crate) struct LineEditor {
 impl LineEditor {
     /// Takes the terminal, and loads the history of earlier sessions if there is one.
     pub(crate) fn new() -> Result<LineEditor, ReadlineError> {
+        let has_colour = output::wants_colour();
+        let colours = if has_colour { ColorMode::Enabled } else { ColorMode::Disabled };
         let config = Config::builder()
+            .color_mode(colours)
             .completion_type(CompletionType::List)
             .history_ignore_space(true)
             .max_history_size(10_000)?
@@ -47,6 +50,7 @@ impl LineEditor {
         editor.set_helper(Some(Keyboard {
             vocabulary: Vocabulary::default(),
             before: String::new(),
+            has_colour,
             history_hinter: HistoryHinter::new(),
         }));
         let history_path = history_path();
@@ -117,6 +121,7 @@ struct Keyboard {
     vocabulary: Vocabulary,
     /// The lines before the one that is read, of the same statement.
     before: String,
+    has_colour: bool,
     history_hinter: HistoryHinter,
 }
 
@@ -146,18 +151,24 @@ impl Hinter for Keyboard {
     type Hint = String;
 
     fn hint(&self, line: &str, position: usize, context: &Context<'_>) -> Option<String> {
-        let begins = !line.is_empty() && self.before.is_empty();
+        // Without colours it would look like what was typed.
+        let begins = !line.is_empty() && self.before.is_empty() && self.has_colour;
         begins.then(|| self.history_hinter.hint(line, position, context)).flatten()
     }
 }
 
 impl Highlighter for Keyboard {
+    fn highlight<'l>(&self, line: &'l str, _position: usize) -> Cow<'l, str> {
+        Cow::Owned(highlight::highlighted(&self.before, line))
+    }
+
     fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
         Cow::Owned(format!("\x1b[2m{hint}\x1b[0m"))
     }
 
-    fn highlight_char(&self, _line: &str, _position: usize, _kind: CmdKind) -> bool {
-        false
+    fn highlight_char(&self, _line: &str, _position: usize, kind: CmdKind) -> bool {
+        // A letter more may make a keyword.
+        kind != CmdKind::MoveCursor
     }
 }
 

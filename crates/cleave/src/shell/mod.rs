@@ -1,7 +1,7 @@
 //! `cleave sql`: statements from a terminal, a file, the command line or a pipe; results out.
 //!
-//! 1. [`line_editor`] reads from a terminal, with [`completion`]; other input is read whole. [`words`] are answered
-//!    there that other shells know.
+//! 1. [`line_editor`] reads from a terminal, with [`completion`] and [`highlight`]; other input is read whole.
+//!    [`words`] are answered there that other shells know.
 //! 2. [`statements`] finds where each statement ends, and the rows of COPY that follow one in a script; what begins
 //!    with a backslash goes to [`meta_command`], and is done by [`run_command`].
 //! 3. [`Shell::run_statement`] passes a statement to the session.
@@ -17,6 +17,7 @@ mod describe;
 mod display;
 mod file_completion;
 pub(crate) mod format;
+mod highlight;
 mod line_editor;
 mod meta_command;
 mod output;
@@ -248,7 +249,7 @@ impl Shell {
         let mut nothing = "".split_inclusive('\n').enumerate();
         for (index, line) in text.lines().enumerate() {
             let line = format!("{line}\n");
-            match self.take_line(buffer, (index + 1, &line), None, &mut nothing).await {
+            match self.take_line(buffer, (index + 1, line.as_str()), None, &mut nothing).await {
                 Ok(Next::Continue) => {}
                 Ok(Next::Quit) => return Ok(Next::Quit),
                 Err(failure) => {
@@ -491,12 +492,17 @@ impl Shell {
 
     fn vocabulary(&self) -> Vocabulary {
         let catalog = self.database.catalog();
+        let views = catalog.views().map(|view| {
+            let columns = view.schema.columns.iter().map(|column| column.name.clone());
+            (view.schema.name.clone(), columns.collect())
+        });
         let tables = catalog
             .tables()
             .map(|table| {
                 let columns = table.schema.columns.iter().map(|column| column.name.clone());
                 (table.schema.name.clone(), columns.collect())
             })
+            .chain(views)
             .collect();
         let settings =
             cleave_host::settings::LIST.iter().map(|setting| setting.name.to_owned()).collect();

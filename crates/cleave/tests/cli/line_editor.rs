@@ -74,6 +74,7 @@ fn wide_and_long_results_are_fitted_to_the_screen() {
     assert!(std::fs::read_to_string(pager).unwrap().contains("│ 1001 │"));
     let shown = shell.enter("SELECT NULL AS a, 'NULL' AS b;");
     assert!(shown.contains("│ NULL │ 'NULL' │"), "{shown}");
+    assert!(shell.screen.colours.is_empty(), "{:?}", shell.screen.colours);
     shell.press("exit\r");
     shell.end();
 }
@@ -117,11 +118,16 @@ fn tab_completes_and_the_history_lasts() {
 
     let mut shell = Terminal::start(&directory, &[], &[]);
     shell.prompt("cleave>");
+    let colours = |shell: &Terminal, colour: &str| shell.screen.colours.contains(colour);
+    assert!(!colours(&shell, "[1;34m"), "nothing is typed yet");
     // The word that left, and the statement as a whole.
     shell.press("\x1b[A\x1b[A");
     shell.wait(|screen| screen.line(screen.row).ends_with("born IS NULL;"));
     let shown = shell.enter("");
     assert!(shown.contains("(1 row)"), "{shown}");
+    assert!(colours(&shell, "[1;34m") && !colours(&shell, "[32m"));
+    shell.enter("SELECT 'green';");
+    assert!(colours(&shell, "[32m"));
     // Ctrl-R searches.
     shell.press("\x12CREATE");
     shell.wait(|screen| screen.text(0).contains("born date"));

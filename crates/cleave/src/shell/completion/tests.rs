@@ -54,6 +54,19 @@ fn a_qualifier_is_a_table_or_its_alias() {
 }
 
 #[test]
+fn an_alias_may_stand_before_its_table() {
+    // The first letters of a table, those of its words, or any table.
+    assert_eq!(offers("SELECT t.prod"), ["production_year"]);
+    assert_eq!(offers("SELECT mk.m"), ["movie_id"]);
+    assert_eq!(offers("SELECT x.keyw"), ["keyword_id"]);
+    assert_eq!(offers("SELECT T.ti FROM Title AS t WHERE t.prod"), ["production_year"]);
+    // A schema.
+    assert_eq!(offers("SELECT * FROM public.t"), ["title"]);
+    assert_eq!(offers("SELECT * FROM pg_catalog.pg_nam"), ["pg_namespace"]);
+    assert_eq!(offers("SELECT public.title.prod"), ["production_year"]);
+}
+
+#[test]
 fn any_cursor_in_any_text_is_fine() {
     let text = "SELECT 'é' FROM \"título\" t WHERE t.é \\é";
     for position in 0..=text.len() + 1 {

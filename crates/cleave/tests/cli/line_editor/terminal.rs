@@ -3,6 +3,7 @@
 //! [`Screen`] follows the escape sequences that the line editor writes. Waits have no time but a limit after which the
 //! test fails.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -140,6 +141,8 @@ pub(crate) struct Screen {
     column: usize,
     /// An escape sequence that has begun.
     sequence: Option<String>,
+    /// Escape sequences for colours that were written, without repeats.
+    pub(crate) colours: BTreeSet<String>,
 }
 
 impl Screen {
@@ -206,6 +209,9 @@ impl Screen {
                 if let Some(row) = self.rows.get_mut(self.row) {
                     row.truncate(self.column);
                 }
+            }
+            'm' => {
+                self.colours.insert(sequence.to_owned());
             }
             _ => {}
         }
