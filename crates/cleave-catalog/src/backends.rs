@@ -126,6 +126,13 @@ impl Backends {
         self.entries().get(&number).map(|entry| entry.seen())
     }
 
+    /// The running statement of the session with this number, or its last one, truncated.
+    pub fn query_of(&self, number: i32) -> Option<String> {
+        let entry = self.entries().get(&number).map(Arc::clone)?;
+        let query = entry.doing().query.clone();
+        Some(query)
+    }
+
     /// Cancels the statement of the session with this number, or terminates the session; returns whether there is one.
     pub fn stop(&self, number: i32, terminates: bool) -> bool {
         let stopper = self.entries().get(&number).map(|entry| Arc::clone(&entry.stopper));

@@ -44,7 +44,8 @@ pub use cleave_engine::storage_engine::snapshot::SnapshotKind;
 pub use cleave_engine::{buffer_pool, device, host_pages, statistics, storage_engine, write};
 pub use cleave_query::analyze::Effort;
 pub use cleave_query::{
-    cooperative, outside_tables, planner, point_path, query_engine, query_log, select,
+    cooperative, outside_tables, planner, point_path, query_engine, query_log, running_queries,
+    select,
 };
 pub use cleave_replica::{backup, check, inspect, log_replica, replication};
 pub use cleave_sql::{copy, dialect, statement};

@@ -20,6 +20,7 @@ use crate::planner::LastStates;
 use crate::populations::Populations;
 use crate::query_log::QueryLog;
 use crate::result_sets::ResultSets;
+use crate::running_queries::RunningQueries;
 use crate::select::{HeldResults, OptimisedPlans, SmallTables};
 
 /// Plans and runs queries over one open database. It is a storage [`Engine`] with more, and has its methods.
@@ -45,6 +46,7 @@ pub struct QueryEngine {
     /// The rows of small tables.
     pub small_tables: SmallTables,
     backends: Arc<Backends>,
+    running_queries: Arc<RunningQueries>,
     /// What vacuum has done.
     pub vacuums: Vacuums,
     /// What ANALYZE has done.
@@ -69,6 +71,7 @@ impl QueryEngine {
             populations: Arc::default(),
             small_tables: SmallTables::default(),
             backends: Arc::default(),
+            running_queries: Arc::default(),
             vacuums: Vacuums::default(),
             analyses: Analyses::default(),
         })
@@ -95,6 +98,11 @@ impl QueryEngine {
         let sets = self.result_sets.list(&self.catalog());
         let bytes = sets.iter().map(|(set, _)| set.bytes()).sum();
         [self.results.held_figures(), (sets.len() as u64, bytes)]
+    }
+
+    /// The queries of its sessions that run, and the last that have ended.
+    pub fn running_queries(&self) -> &Arc<RunningQueries> {
+        &self.running_queries
     }
 
     /// Rows of `table` that are not as when it was analysed; all that it ever had, if it never was.

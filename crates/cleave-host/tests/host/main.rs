@@ -89,6 +89,7 @@ mod result_reuse;
 mod rights;
 mod rights_by_id;
 mod row_locks;
+mod running_queries;
 mod sampled_statistics;
 mod sequences;
 mod settings;

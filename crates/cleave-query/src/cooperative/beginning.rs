@@ -197,6 +197,7 @@ impl FragmentExec {
                         figures.begun_again = figures.refused.take();
                     }
                     let at = RunsAt { device: at, link, _busy: busy, failed };
+                    self.context.figures().begin(figures, run.timeline());
                     return Ok(Some((at, run)));
                 }
                 Err(Refusal { why, is_of_one_copy }) => {

@@ -4,7 +4,7 @@
 //! before and after the statement: process CPU, link traffic, media totals. Link and media figures so include
 //! statements that run beside this one on the same device.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cleave_fragment::command::RunReport;
@@ -135,13 +135,47 @@ impl FragmentFigures {
     }
 }
 
+/// The [`HostTimeline`] of a run that goes on.
+pub type LiveTimeline = Arc<Mutex<HostTimeline>>;
+
+/// Most runs of a statement that are noted while they go on.
+const BEGUN_COUNT_MAX: usize = 64;
+
+/// A fragment run on a device that has begun.
+#[derive(Debug, Clone)]
+struct BegunRun {
+    /// The figures as they were when it began.
+    figures: Arc<FragmentFigures>,
+    timeline: LiveTimeline,
+}
+
 /// Collects the figures of a statement's fragments.
 #[derive(Debug, Default)]
 pub struct FigureLog {
     fragments: Mutex<Vec<FragmentFigures>>,
+    begun: Mutex<Vec<BegunRun>>,
 }
 
 impl FigureLog {
+    /// Notes that a run has begun, of which `figures` tell, and whose waits `timeline` gets.
+    pub fn begin(&self, figures: &FragmentFigures, timeline: &LiveTimeline) {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        if begun.len() < BEGUN_COUNT_MAX {
+            let figures = Arc::new(figures.clone());
+            begun.push(BegunRun { figures, timeline: Arc::clone(timeline) });
+        }
+    }
+
+    /// The runs that have begun, with their timelines up to the last rows that came.
+    pub fn begun(&self) -> Vec<FragmentFigures> {
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let seen = begun.iter().map(|run| {
+            let timeline = run.timeline.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            FragmentFigures { timeline, ..FragmentFigures::clone(&run.figures) }
+        });
+        seen.collect()
+    }
+
     /// Adds what one fragment reported.
     pub fn add(&self, figures: FragmentFigures) {
         self.fragments.lock().unwrap_or_else(PoisonError::into_inner).push(figures);

@@ -15,7 +15,7 @@
 //! outgrew its memory is begun again with spill space ([`DeviceRun`]) over the same morsels, so only if none of them
 //! were taken; from then on none are.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use cleave_fragment::link::LinkError;
 use cleave_fragment::waiting;
@@ -27,7 +27,7 @@ use futures::future::{Either, select};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
 use super::feeding::Feeding;
-use super::figures::{FragmentFigures, HostTimeline};
+use super::figures::{FragmentFigures, LiveTimeline};
 use super::given_rows::GivenRows;
 use super::held_rows::HeldRows;
 use super::spill_space::DeviceRun;
@@ -68,7 +68,7 @@ pub(super) struct SharedRun {
     watch: Option<Arc<Stealing>>,
     /// Since the run was asked for.
     clock: Stopwatch,
-    timeline: HostTimeline,
+    timeline: LiveTimeline,
     /// Bytes of slots that are in the timeline.
     slot_bytes: u64,
 }
@@ -169,7 +169,7 @@ impl SharedRun {
             helper,
             watch,
             clock,
-            timeline: HostTimeline::default(),
+            timeline: LiveTimeline::default(),
             slot_bytes: 0,
         }
     }
@@ -179,9 +179,12 @@ impl SharedRun {
         let asked = self.clock.elapsed();
         let mut next = self.wait_for_next().await;
         let now = self.clock.elapsed();
-        self.timeline.waited.add_span(asked, now);
         let slot_bytes = self.stream.slot_bytes();
-        self.timeline.arrived.add(now, slot_bytes.saturating_sub(self.slot_bytes));
+        {
+            let mut timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
+            timeline.waited.add_span(asked, now);
+            timeline.arrived.add(now, slot_bytes.saturating_sub(self.slot_bytes));
+        }
         self.slot_bytes = slot_bytes;
         if let (Ok(Some(batch)), Some(left_out)) = (&next, &mut self.left_out) {
             next = left_out.left_of_batch(batch).map(Some).map_err(Failure::Host);
@@ -312,6 +315,11 @@ impl SharedRun {
         self.left_out = Some(given);
     }
 
+    /// When the host has waited for rows, and what it then had, for others to look at.
+    pub(super) fn timeline(&self) -> &LiveTimeline {
+        &self.timeline
+    }
+
     /// Whether rows of the device may still come.
     pub(super) fn waits_for_device(&self) -> bool {
         !self.device_is_over
@@ -342,7 +350,9 @@ impl SharedRun {
     pub(super) fn tell(&self, figures: &mut FragmentFigures) {
         figures.waited = self.stream.waited();
         figures.report = self.stream.report().cloned();
-        figures.timeline = self.timeline.clone();
+        let timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
+        figures.timeline = timeline.clone();
+        drop(timeline);
         figures.filters_fed = self.feeding.sent_count();
         if let Some(helper) = &self.helper {
             figures.stolen = (helper.stealing.own_count(), helper.stealing.morsel_count());

@@ -24,6 +24,7 @@ use super::stages::is_of_pages;
 use super::{PlannedQuery, page_filter};
 use crate::cooperative::figures::QueryFigures;
 use crate::cooperative::fragment_exec::FragmentExec;
+use crate::cooperative::running_queries::Listed;
 use crate::planner;
 use crate::query_log::{OpenRecord, QueryEnd};
 
@@ -43,6 +44,8 @@ pub struct RunningQuery {
     pub(super) record: Option<OpenRecord>,
     /// Its rows, as far as they have passed, where they may be used again.
     passing: Option<Box<Passing>>,
+    /// Its place among the running queries, if it is of a session that has a number.
+    listed: Option<Listed>,
 }
 
 impl PlannedQuery {
@@ -82,8 +85,19 @@ impl PlannedQuery {
         }
         let passing = HeldResults::passing(&mut self);
         let (row_count, record) = (0, None);
+        let listed = self.listed();
         let query = self;
-        Ok(RunningQuery { query, stream, stops, schema, meter, row_count, record, passing })
+        Ok(RunningQuery { query, stream, stops, schema, meter, row_count, record, passing, listed })
+    }
+
+    /// Lists it among the running queries.
+    fn listed(&self) -> Option<Listed> {
+        let database = self.context.database();
+        let backend = self.context.settings().client.backend;
+        let text = database.backends().query_of(backend)?;
+        let figures = self.contexts().iter().map(|context| Arc::clone(context.figures())).collect();
+        let of = (text, self.split_taken().to_string());
+        Some(database.running_queries().enter(backend, of, figures))
     }
 }
 
@@ -119,6 +133,7 @@ impl RunningQuery {
             }
             None => {
                 self.enter(QueryEnd::Done);
+                self.listed = None;
                 if let Some(passed) = self.passing.take() {
                     self.query.context.database().results.hold(*passed, &self.query);
                 }
@@ -127,6 +142,9 @@ impl RunningQuery {
         };
         self.passing = self.passing.take().and_then(|passing| passing.with(&batch));
         self.row_count += batch.num_rows() as u64;
+        if let Some(listed) = &self.listed {
+            listed.gave(batch.num_rows());
+        }
         apply_schema(&batch, &self.schema).map(Some)
     }
 
@@ -146,6 +164,7 @@ impl RunningQuery {
         self.stops.append(&mut again.stops);
         std::mem::swap(&mut self.meter, &mut again.meter);
         std::mem::swap(&mut self.query, &mut again.query);
+        self.listed = again.listed.take();
         Ok(true)
     }
 

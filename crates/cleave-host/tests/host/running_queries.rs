@@ -1,0 +1,54 @@
+//! Tests of the list of running queries: who looks on sees a query's fragments while it runs, and for a while after.
+
+use std::sync::Arc;
+
+use cleave_host::backends::Stopper;
+use cleave_host::statement::parse_script_in;
+use cleave_host::{Client, Started};
+
+use crate::devices::with_nas;
+use crate::support::{assert_no_leak, run};
+
+struct Nobody;
+
+impl Stopper for Nobody {
+    fn cancel(&self) {}
+    fn terminate(&self) {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_is_seen_with_its_fragment_while_it_runs_and_after() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, _served, _) = with_nas(outside.path()).await;
+    let mut session = database.session();
+    session.set_client(Client { backend: 7, ..Client::default() });
+    run(&mut session, "SET split = h0; SET stealing = off").await;
+    let text = "SELECT id, note FROM far WHERE note LIKE '%7%'";
+    assert!(database.running_queries().seen().is_empty(), "a session without a connection");
+    let listed = database.backends().enter(7, ("ada", None), None, Arc::new(Nobody));
+    listed.begins(text);
+    let parsed = parse_script_in(text, None).unwrap().pop().unwrap();
+    let Started::Rows(mut rows) = session.start(parsed).await.unwrap() else {
+        panic!("a query has rows")
+    };
+    let mut count = rows.next().await.unwrap().unwrap().num_rows() as u64;
+    let seen = database.running_queries().seen();
+    let [query] = seen.as_slice() else { panic!("{seen:?}") };
+    assert_eq!((query.backend, query.text.as_str(), query.is_over), (7, text, false));
+    assert_eq!((query.split.as_str(), query.rows), ("h0", count));
+    let [fragment] = query.fragments.as_slice() else { panic!("{query:?}") };
+    assert_eq!((fragment.device.as_str(), fragment.mode.as_str()), ("nas", "remote"));
+    assert!(fragment.arrived.amounts().iter().sum::<u64>() > 0, "{fragment:?}");
+    while let Some(batch) = rows.next().await.unwrap() {
+        count += batch.num_rows() as u64;
+    }
+    drop(rows);
+    let seen = database.running_queries().seen();
+    let [query] = seen.as_slice() else { panic!("{seen:?}") };
+    assert!(query.is_over && query.rows == count, "{query:?}");
+    let [fragment] = query.fragments.as_slice() else { panic!("{query:?}") };
+    let work = fragment.device_work.as_ref().unwrap();
+    assert!(fragment.is_over && work.media_bytes > 0, "{fragment:?}");
+    drop((listed, session));
+    assert_no_leak(&database);
+}
