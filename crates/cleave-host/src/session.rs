@@ -18,6 +18,7 @@
 mod alter;
 mod alter_identity;
 mod alter_rules;
+mod append;
 mod background;
 mod batch;
 mod block;

@@ -200,3 +200,25 @@ async fn an_empty_load_changes_nothing() {
     assert_eq!(load(&mut session, vec![(0, 0)]).await.unwrap(), 0);
     assert_eq!(database.catalog().generation, generation);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_are_appended_belong_to_the_block_or_commit_alone() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    table(&mut session).await;
+    for (from, to) in [(0, 20_000), (20_000, 20_003)] {
+        let appended = session.append("t", batches(vec![numbered(from..to)])).await.unwrap();
+        assert_eq!(appended, u64::from((to - from).unsigned_abs()));
+    }
+    assert_holds(&mut session, 0..20_003).await;
+    // Twice the same keys: nothing is added, and the block has failed.
+    run(&mut session, "BEGIN").await;
+    session.append("t", batches(vec![numbered(20_003..20_010)])).await.unwrap();
+    assert_eq!(row(&mut session, "SELECT count(*) FROM t").await, "20010");
+    let error = session.append("t", batches(vec![numbered(0..2)])).await.unwrap_err();
+    assert_eq!(error.sqlstate(), "23505");
+    let error = session.append("t", batches(vec![numbered(30_000..30_001)])).await.unwrap_err();
+    assert_eq!(error.sqlstate(), "25P02");
+    run(&mut session, "ROLLBACK").await;
+    assert_holds(&mut session, 0..20_003).await;
+}
