@@ -233,7 +233,7 @@ def cold(scale):
                 CLEAVE.read_bytes()
                 line = explain_lines(place, [f"EXPLAIN (ANALYZE, FORMAT JSON) {query}"], [f"split={split}"])[0]
                 times[split].append(figures(line)["ms"])
-                notes = {(n["title"], e["name"]): e["value"] for n in json.loads(line)["notes"] for e in n["entries"]}
+                notes = {(n["title"], e["name"]): e["value"] for n in explained(line)["Notes"] for e in n["entries"]}
                 media_bytes = bytes_of(notes["Measured", "bytes at media"])
                 pages = int(notes["Pages", "lineitem"].split(" of ")[0])
             drop_caches()
@@ -561,7 +561,12 @@ def explain_lines(place, statements, settings, arguments=()):
         command += ["-c", statement]
     output = run(command, quiet=True)
     rows = csv.reader(output.splitlines())
-    return [row[0] for row in rows if row and row[0].startswith("{")]
+    return [row[0] for row in rows if row and row[0].startswith("[{")]
+
+
+def explained(line):
+    """The statement's object in what EXPLAIN (FORMAT JSON) prints, which is in PostgreSQL's shape: a list of one."""
+    return json.loads(line)[0]
 
 
 def analyze(place, query, settings):
@@ -569,7 +574,7 @@ def analyze(place, query, settings):
 
 
 def figures(line):
-    notes = json.loads(line)["notes"]
+    notes = explained(line)["Notes"]
     measured = {e["name"]: e["value"] for n in notes if n["title"] == "Measured" for e in n["entries"]}
     crossed = measured.get("bytes over the link") or measured["bytes handed over in memory"]
     received, sent = re.match(r"(.*) to the host, (.*) to the devices", crossed).groups()

@@ -109,8 +109,8 @@ def report(name, place, queries, settings, options):
             cells = sql(place, given, statements)
             rows = []
             for (joins, part), cell in zip(parts, cells):
-                plan = json.loads(json_cell(cell))
-                top = top_of(plan["plan"])
+                plan = json.loads(json_cell(cell))[0]
+                top = top_of(plan["Operators"])
                 rows.append(top["rows"])
                 expected, actual = max(top["rows_expected"], 1), max(top["rows"], 1)
                 errors[setting].setdefault(joins, []).append((max(expected / actual, actual / expected), query, part))

@@ -134,7 +134,7 @@ class Place:
         lines = output.splitlines()
         record = {"wall_ms": round(wall_ms, 1), "error": None, "error_kind": None}
         record |= {f"{side}_process_cpu_ms": round(after[side] - used[side], 1) for side in after if side in used}
-        if len(lines) > 1 and lines[1].startswith('"{'):
+        if len(lines) > 1 and lines[1].startswith('"[{'):
             record |= read_explain(next(csv.reader([lines[1]]))[0], way)
         elif code == 0:
             record |= {"error": "no EXPLAIN in the output", "error_kind": "error"}
@@ -205,10 +205,10 @@ class Place:
 
 def read_explain(line, way):
     """The figures of a run in the output of `EXPLAIN (FORMAT JSON)`, with or without ANALYZE."""
-    said = json.loads(line)
-    notes = {(note["title"], entry["name"]): entry["value"] for note in said["notes"] for entry in note["entries"]}
+    said = json.loads(line)[0]
+    notes = {(note["title"], entry["name"]): entry["value"] for note in said["Notes"] for entry in note["entries"]}
     measured = {name: value for (title, name), value in notes.items() if title == "Measured"}
-    record = {"joins": sum("Join" in operator["operator"] for operator in said["plan"])}
+    record = {"joins": sum("Join" in operator["operator"] for operator in said["Operators"])}
     if measured:
         crossed = measured.get("bytes over the link") or measured["bytes handed over in memory"]
         received, sent = re.match(r"(.*) to the host, (.*) to the devices", crossed).groups()
@@ -222,7 +222,7 @@ def read_explain(line, way):
                    "host_waited_ms": bench.milliseconds(measured["host waited"]),
                    "devices_stalled_ms": bench.milliseconds(measured["devices stalled"])}
     candidates = [candidate | {"name": candidate.get("name", candidate.get("split"))}
-                  for candidate in said.get("candidates") or []]
+                  for candidate in said.get("Candidates") or []]
     chosen = next((candidate for candidate in candidates if candidate.get("chosen")), None)
     mine = next((candidate for candidate in candidates if candidate["name"] == way.settings.get("split")), chosen)
     record |= {"chosen": chosen["name"] if chosen else None, "prediction": mine}

@@ -109,8 +109,8 @@ def a_torn_line_is_made_again(folder):
     equal(len(results.Results(folder).records), 2)
 
 
-EXPLAIN = {"plan": [{"operator": "HashJoinExec"}, {"operator": "TableScanExec"}], "candidates": [
-    {"split": "host", "finish_ms": 5.0, "chosen": False}, {"split": "h1", "finish_ms": 2.0, "chosen": True}], "notes": [
+EXPLAIN = {"Operators": [{"operator": "HashJoinExec"}, {"operator": "TableScanExec"}], "Candidates": [
+    {"split": "host", "finish_ms": 5.0, "chosen": False}, {"split": "h1", "finish_ms": 2.0, "chosen": True}], "Notes": [
     {"title": "Measured", "entries": [{"name": name, "value": value} for name, value in {
         "rows": "3", "planning time": "34.0 ms", "execution time": "12.50 s", "bytes at media": "139.3 kB",
         "bytes over the link": "41.8 kB to the host, 503 B to the devices", "bytes taken by the host": "79.7 MB",
@@ -118,14 +118,14 @@ EXPLAIN = {"plan": [{"operator": "HashJoinExec"}, {"operator": "TableScanExec"}]
 
 
 def explain_is_read(_):
-    found = places.read_explain(json.dumps(EXPLAIN), ways.HOST)
+    found = places.read_explain(json.dumps([EXPLAIN]), ways.HOST)
     equal([found[name] for name in ("total_ms", "to_host_bytes", "to_device_bytes", "device_cpu_ms", "rows", "joins",
                                     "chosen")],
           [12534.0, 41800.0, 503.0, 6.539, 3, 1, "h1"])
     equal((found["prediction"]["finish_ms"], found["candidates"]), (5.0, ["host", "h1"]))
-    equal(places.read_explain(json.dumps(EXPLAIN), ways.AUTO)["prediction"]["finish_ms"], 2.0)
+    equal(places.read_explain(json.dumps([EXPLAIN]), ways.AUTO)["prediction"]["finish_ms"], 2.0)
     # A version that lists no candidates.
-    bare = places.read_explain(json.dumps(EXPLAIN | {"candidates": None}), ways.AUTO)
+    bare = places.read_explain(json.dumps([EXPLAIN | {"Candidates": None}]), ways.AUTO)
     equal((bare["chosen"], bare["prediction"], "candidates" in bare), (None, None, False))
 
 

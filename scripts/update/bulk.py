@@ -79,7 +79,7 @@ def explained(session, way, statement):
     if '"CPU"' not in text:
         return {}
     found = ndp_places.read_explain(text, way)
-    found["device_operators"] = sum(part["runs_on"] != "host" for part in json.loads(text)["plan"])
+    found["device_operators"] = sum(part["runs_on"] != "host" for part in json.loads(text)[0]["Operators"])
     return {f"statement_{name}": found[name] for name in
             ("to_host_bytes", "to_device_bytes", "media_bytes", "host_memory_bytes", "host_cpu_ms", "device_cpu_ms",
              "total_ms", "rows", "device_operators") if name in found}

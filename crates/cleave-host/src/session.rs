@@ -629,7 +629,7 @@ impl Session {
                 Box::pin(prepared::execute_parsed(self, &execute)).await?.collect().await
             }
             Statement::Deallocate { name } => prepared::deallocated(self, name.as_deref()),
-            Statement::Explain { analyze, verbose: _, format, statement } => {
+            Statement::Explain { analyze, format, statement } => {
                 Box::pin(explain::run(self, analyze, format, *statement)).await
             }
             Statement::Show { name } => show::one(self, &name),

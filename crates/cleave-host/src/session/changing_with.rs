@@ -281,7 +281,7 @@ pub(super) async fn explain_changing_with(
     parameters: &Parameters,
     format: ExplainFormat,
 ) -> Result<Outcome> {
-    if format != ExplainFormat::Text {
+    if !matches!(format, ExplainFormat::Text | ExplainFormat::Verbose) {
         return Err(Error::unsupported("EXPLAIN (FORMAT) of WITH that changes rows"));
     }
     let view = session.view().await?;

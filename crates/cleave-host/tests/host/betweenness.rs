@@ -79,7 +79,7 @@ async fn measured(session: &mut Session, sql: &str) -> (BTreeMap<i64, f64>, bool
         (node.parse().unwrap(), value.parse().unwrap())
     });
     let found = found.collect();
-    let analyzed = rows(session, &format!("EXPLAIN ANALYZE {sql}")).await;
+    let analyzed = rows(session, &format!("EXPLAIN ANALYZE VERBOSE {sql}")).await;
     let there = |line: &String| line.contains("] RecursionExec: walk") && !line.contains("[host]");
     let here = analyzed.iter().any(|line| line.contains("ran on the host"));
     (found, !here && analyzed.iter().any(there))

@@ -87,7 +87,9 @@ async fn joins_over_several_devices_give_the_same_rows_in_every_split() {
             let splits = (1..=3).flat_map(|n| [format!("h{n}"), format!("h{n}+")]);
             for split in ["h0", "ndp", "auto"].into_iter().map(str::to_owned).chain(splits) {
                 session.set("split", &split).unwrap();
-                if split != "auto" && session.run(&format!("EXPLAIN {query}")).await.is_err() {
+                if split != "auto"
+                    && session.run(&format!("EXPLAIN VERBOSE {query}")).await.is_err()
+                {
                     continue;
                 }
                 below += usize::from(split.starts_with('h'));
@@ -107,7 +109,7 @@ async fn a_broadcast_is_shown_with_who_makes_it_and_who_gets_it() {
     let (_directory, database, _nas, _san) = with_tables(outside.path()).await;
     let mut session = database.session();
     run(&mut session, "SET split = 'h1+'; SET stealing = off").await;
-    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {JOINED}")).await.join("\n");
+    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {JOINED}")).await.join("\n");
     let line = |what: &str| {
         let found = plan.lines().position(|line| line.contains(what));
         found.unwrap_or_else(|| panic!("no {what} in {plan}"))
@@ -127,7 +129,7 @@ async fn a_broadcast_is_shown_with_who_makes_it_and_who_gets_it() {
     assert!(!plan.contains("ran on the host"), "{plan}");
     // Sent to nobody, it stays, and says why.
     run(&mut session, "SET broadcast_bytes = 0").await;
-    let error = session.run(&format!("EXPLAIN {JOINED}")).await.unwrap_err().to_string();
+    let error = session.run(&format!("EXPLAIN VERBOSE {JOINED}")).await.unwrap_err().to_string();
     assert!(
         error.contains(
             "its inputs lie on several devices (embedded, nas, san), and broadcast_bytes = 0"
@@ -146,13 +148,13 @@ async fn rows_that_are_too_many_to_be_sent_or_held_are_joined_on_the_host() {
     let (few, many) = (row(&mut session, JOINED).await, row(&mut session, wide).await);
     run(&mut session, "SET split = 'h1'; SET broadcast_bytes = '1kB'").await;
     assert_eq!(row(&mut session, JOINED).await, few);
-    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {JOINED}")).await.join("\n");
+    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {JOINED}")).await.join("\n");
     assert_eq!(plan.matches("ran on the host: rows to broadcast have ").count(), 1, "{plan}");
     // A device without memory for them refuses them, and the host runs its part.
     run(&mut session, "RESET broadcast_bytes; SET device_memory = '1MB'; SET device_spill = 0")
         .await;
     assert_eq!(row(&mut session, wide).await, many);
-    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {wide}")).await.join("\n");
+    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {wide}")).await.join("\n");
     assert_eq!(plan.matches("ran on the host: ").count(), 2, "{plan}");
     // With space, it joins them part by part.
     run(&mut session, "RESET device_spill").await;

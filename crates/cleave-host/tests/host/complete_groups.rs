@@ -367,7 +367,7 @@ async fn rows_of_the_own_transaction_are_in_their_groups() {
 async fn explain_shows_where_groups_become_complete() {
     let mut two = Two::new().await;
     let sql = "SELECT k, count(*) FROM a GROUP BY k HAVING count(*) > 3";
-    let explain = |sql: &str| format!("EXPLAIN {sql}");
+    let explain = |sql: &str| format!("EXPLAIN VERBOSE {sql}");
     two.run("SET split = g0").await;
     let plan = rows(&mut two.session, &explain(sql)).await.join("\n");
     let place = |plan: &str, what: &str| {
@@ -393,7 +393,7 @@ async fn each_device_keeps_its_own_groups() {
     let query = "SELECT k, count(*) AS n, max(v) AS v FROM a GROUP BY k";
     let by_devices = "by fragments that write on nas, san";
     two.run("CREATE TABLE held (k int, n bigint, v bigint) WITH (devices = (nas, san))").await;
-    let insert = format!("EXPLAIN INSERT INTO held {query}");
+    let insert = format!("EXPLAIN VERBOSE INSERT INTO held {query}");
     let plan = rows(&mut two.session, &insert).await.join("\n");
     assert!(plan.contains(by_devices), "{plan}");
     two.run(&format!("INSERT INTO held {query}; CREATE TABLE made AS {query}")).await;
@@ -426,8 +426,10 @@ async fn each_device_keeps_its_own_groups() {
         assert_eq!(row(&mut two.session, all).await, looked_up, "{query}");
     }
     // Other groups have rows on both devices.
-    let plan =
-        rows(&mut two.session, "EXPLAIN INSERT INTO held SELECT g, count(*) FROM a GROUP BY g");
+    let plan = rows(
+        &mut two.session,
+        "EXPLAIN VERBOSE INSERT INTO held SELECT g, count(*) FROM a GROUP BY g",
+    );
     let plan = plan.await.join("\n");
     assert!(!plan.contains(by_devices), "{plan}");
     assert_no_leak_soon(&two.database).await;

@@ -238,7 +238,7 @@ async fn aggregates_on_what_pages_store_give_what_the_engine_gives() {
             run(&mut session, "SET dense_aggregates = on").await;
             assert_eq!(sorted(&mut session, query).await, expected, "{split}: {query}");
             if split == "host" {
-                let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {query}")).await;
+                let plan = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {query}")).await;
                 // More states leave the operator than come from the aggregate below it.
                 let taken = plan.iter().zip(plan.iter().skip(1)).any(|(line, below)| {
                     line.contains("DenseAggregateExec") && row_count(line) > row_count(below)

@@ -411,13 +411,13 @@ async fn one_statement_runs_fragments_on_several_devices_at_once() {
         assert_eq!(row(&mut session, join).await, expected, "{split}");
     }
     run(&mut session, "SET split = h0").await;
-    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {join}")).await.join("\n");
+    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {join}")).await.join("\n");
     for (table, device) in [("far", "nas"), ("farther", "san"), ("near", "embedded")] {
         let line = format!("{table} on device \"{device}\"");
         assert!(plan.contains(&line), "{line} is not in\n{plan}");
     }
     run(&mut session, "SET ndp = off").await;
-    let plan = rows(&mut session, &format!("EXPLAIN {join}")).await.join("\n");
+    let plan = rows(&mut session, &format!("EXPLAIN VERBOSE {join}")).await.join("\n");
     assert!(!plan.contains("FragmentExec") && plan.contains("host, ndp is off"), "{plan}");
     assert_eq!(row(&mut session, join).await, expected);
     run(&mut session, "SET ndp = on").await;

@@ -334,14 +334,14 @@ async fn explain_names_the_devices_that_write() {
     source(&mut session, 12_000).await;
     run(&mut session, "CREATE TABLE a (id int, note text) WITH (devices = (san, nas))").await;
     let insert = "INSERT INTO a SELECT id, note FROM source WHERE kind < 90";
-    let text = rows(&mut session, &format!("EXPLAIN {insert}")).await.join("\n");
+    let text = rows(&mut session, &format!("EXPLAIN VERBOSE {insert}")).await.join("\n");
     assert!(text.starts_with("Insert into a by fragments that write on nas, san"), "{text}");
     assert!(text.contains("FragmentExec: device=nas, san"), "{text}");
     assert_eq!(text.matches("InsertPagesExec: table=").count(), 1, "{text}");
     assert!(text.contains("device, by pages"), "{text}");
     assert_eq!(row(&mut session, "SELECT count(*) FROM a").await, "0");
     let before = fragments(&database).await;
-    let text = rows(&mut session, &format!("EXPLAIN ANALYZE {insert}")).await.join("\n");
+    let text = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {insert}")).await.join("\n");
     assert_eq!(fragments(&database).await, before + 2, "{text}");
     let count = row(&mut session, "SELECT count(*) FROM source WHERE kind < 90").await;
     assert!(text.contains(&format!("rows: {count}\n")), "{text}");

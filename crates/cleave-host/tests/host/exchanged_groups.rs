@@ -81,7 +81,8 @@ async fn groups_of_the_own_transaction_are_completed_too() {
 async fn explain_shows_the_best_groups_of_each_device() {
     let mut three = Three::new(Refuses::Nothing).await;
     three.run("SET exchange = always").await;
-    let plan = rows(&mut three.session, &format!("EXPLAIN {}", COMPLETE[6])).await.join("\n");
+    let plan =
+        rows(&mut three.session, &format!("EXPLAIN VERBOSE {}", COMPLETE[6])).await.join("\n");
     let place = |what: &str| {
         let found = plan.lines().position(|line| line.contains(what));
         found.unwrap_or_else(|| panic!("no {what} in {plan}"))
@@ -99,7 +100,8 @@ async fn explain_shows_the_best_groups_of_each_device() {
     assert!(plan.contains("by hash of (w)"), "{plan}");
     // Few groups are not worth it.
     three.run("SET exchange = on").await;
-    let plan = rows(&mut three.session, &format!("EXPLAIN {}", COMPLETE[0])).await.join("\n");
+    let plan =
+        rows(&mut three.session, &format!("EXPLAIN VERBOSE {}", COMPLETE[0])).await.join("\n");
     assert!(!plan.contains("ExchangeExec") && host_groups(&plan), "{plan}");
 }
 

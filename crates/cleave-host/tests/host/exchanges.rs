@@ -229,7 +229,7 @@ async fn rows_are_the_same_where_the_cost_chooses() {
     }
     // So few rows are not worth it.
     three.run("SET exchange = on").await;
-    let plan = rows(&mut three.session, &format!("EXPLAIN {}", JOINS[3])).await.join("\n");
+    let plan = rows(&mut three.session, &format!("EXPLAIN VERBOSE {}", JOINS[3])).await.join("\n");
     assert!(!plan.contains("ExchangeExec"), "{plan}");
 }
 
@@ -238,7 +238,7 @@ async fn explain_shows_who_sends_and_who_joins() {
     let mut three = Three::new(Refuses::Nothing).await;
     three.run("SET exchange = always").await;
     let sql = "SELECT l.w, count(*) FROM l JOIN r ON l.k = r.k GROUP BY l.w";
-    let plan = rows(&mut three.session, &format!("EXPLAIN {sql}")).await.join("\n");
+    let plan = rows(&mut three.session, &format!("EXPLAIN VERBOSE {sql}")).await.join("\n");
     let place = |what: &str| {
         let found = plan.lines().position(|line| line.contains(what));
         found.unwrap_or_else(|| panic!("no {what} in {plan}"))
@@ -253,10 +253,10 @@ async fn explain_shows_who_sends_and_who_joins() {
     assert!(plan.contains("to other devices, ") && plan.contains("  of other devices: "), "{plan}");
     // A statement may ask for it by itself.
     three.run("SET exchange = off").await;
-    let plan = rows(&mut three.session, &format!("EXPLAIN {sql}")).await.join("\n");
+    let plan = rows(&mut three.session, &format!("EXPLAIN VERBOSE {sql}")).await.join("\n");
     assert!(!plan.contains("ExchangeExec"), "{plan}");
     let hinted = sql.replacen("SELECT", "SELECT /*+ exchange(always) */", 1);
-    let plan = rows(&mut three.session, &format!("EXPLAIN {hinted}")).await.join("\n");
+    let plan = rows(&mut three.session, &format!("EXPLAIN VERBOSE {hinted}")).await.join("\n");
     assert!(plan.contains("ExchangeExec"), "{plan}");
 }
 

@@ -467,19 +467,19 @@ async fn explain_shows_the_fragment_and_runs_it() {
         ("INSERT INTO a SELECT id, price FROM source ORDER BY id LIMIT 9", "device", false),
     ] {
         run(&mut session, &format!("SET update_placement = {placement}")).await;
-        let text = rows(&mut session, &format!("EXPLAIN {sql}")).await.join("\n");
+        let text = rows(&mut session, &format!("EXPLAIN VERBOSE {sql}")).await.join("\n");
         assert_eq!(text.starts_with("Insert into a by a fragment"), chosen, "{text}");
         assert_eq!(text.contains("InsertPagesExec: table="), chosen, "{text}");
         assert_eq!(text.contains("device, by pages"), chosen, "{text}");
         let before = fragments(&database).await;
         run(&mut session, "BEGIN").await;
-        let text = rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
+        let text = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {sql}")).await.join("\n");
         run(&mut session, "ROLLBACK").await;
         assert_eq!(fragments(&database).await > before, chosen, "{text}");
         assert!(text.contains("Insert "), "{text}");
     }
     run(&mut session, "SET update_placement = auto").await;
-    let text = rows(&mut session, &format!("EXPLAIN {all}")).await.join("\n");
+    let text = rows(&mut session, &format!("EXPLAIN VERBOSE {all}")).await.join("\n");
     assert!(text.contains("device, by pages") && text.contains("host, by rows"), "{text}");
     assert_eq!(row(&mut session, "SELECT count(*) FROM a").await, "0");
     assert_no_leak_soon(&database).await;

@@ -52,7 +52,7 @@ async fn another_order_gives_the_same_rows_and_is_shown() {
     assert!(!orders(&plan)[0].ends_with("; chosen"), "{plan:#?}");
     assert!(orders(&plan)[1].contains(" % of that"), "{plan:#?}");
     let json = row(&mut session, &format!("EXPLAIN (FORMAT JSON) {query}")).await;
-    assert!(json.contains("\"orders\":[{\"order\":\""), "{json}");
+    assert!(json.contains("\"Orders\":[{\"order\":\""), "{json}");
     // As a hint; and where the order or the split is given, there is nothing to compare.
     for hint in
         ["join_order_with_split(off)", "split(h1)", "join_order(a b)", "cost_strategy(paper)"]

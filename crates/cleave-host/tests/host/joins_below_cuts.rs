@@ -32,7 +32,7 @@ async fn a_join_runs_below_the_cut_and_says_how_many_rows_it_had() {
         assert_eq!(row(&mut session, JOINED).await, expected, "{split}");
     }
     run(&mut session, "SET split = h1").await;
-    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {JOINED}")).await.join("\n");
+    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {JOINED}")).await.join("\n");
     let joins: Vec<&str> = plan.lines().filter(|line| line.contains("HashJoinExec:")).collect();
     assert!(joins.len() == 1 && joins[0].contains("[embedded]"), "{plan}");
     assert!(joins[0].contains("(rows=59997, "), "{plan}");
@@ -83,12 +83,12 @@ async fn a_join_that_outgrows_its_memory_and_has_no_space_runs_on_the_host() {
     for split in ["h1", "ndp"] {
         run(&mut session, &format!("SET split = {split}")).await;
         assert_eq!(row(&mut session, wide).await, expected, "{split}");
-        let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {wide}")).await.join("\n");
+        let plan = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {wide}")).await.join("\n");
         assert!(plan.contains("ran on the host: "), "{split}: {plan}");
     }
     // What it took is given back: one that fits runs on the device.
     run(&mut session, "RESET device_memory").await;
-    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {wide}")).await.join("\n");
+    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {wide}")).await.join("\n");
     assert!(!plan.contains("ran on the host: "), "{plan}");
 }
 
@@ -133,7 +133,7 @@ async fn join_hints_hold_below_cuts() {
         {
             let query = format!("SELECT /*+ split({split}) {hints} */ {joined}");
             assert_eq!(row(&mut session, &query).await, expected, "{query}");
-            let plan = rows(&mut session, &format!("EXPLAIN {query}")).await;
+            let plan = rows(&mut session, &format!("EXPLAIN VERBOSE {query}")).await;
             let shown = operators(&plan);
             let method = match (hints.contains("nested"), hints.contains("a c")) {
                 (true, _) => "NestedLoopJoinExec",

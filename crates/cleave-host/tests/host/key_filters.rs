@@ -58,13 +58,14 @@ async fn keys_that_are_no_set_leave_rows_out_on_the_device() {
             assert_eq!(row(&mut session, sql).await, expected, "{split}: {sql}");
         }
         run(&mut session, "SET split = h0; SET key_filters = off").await;
-        let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
+        let plan = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {sql}")).await.join("\n");
         let (without, filters) = of_many(&plan);
         assert_eq!(filters, None, "{plan}");
         assert!(!plan.contains("CollectKeysExec"), "{plan}");
         for setting in ["on", "always"] {
             run(&mut session, &format!("SET key_filters = {setting}")).await;
-            let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
+            let plan =
+                rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {sql}")).await.join("\n");
             let (with, filters) = of_many(&plan);
             assert!(plan.contains("CollectKeysExec: ["), "{plan}");
             assert!(filters.is_some_and(|filters| filters.starts_with("1, ")), "{plan}");
@@ -94,12 +95,12 @@ async fn a_filter_that_saves_less_than_it_takes_stays_on_the_host() {
     run(&mut session, "ANALYZE; SET split = h0; SET stealing = off").await;
     let sql = "SELECT count(*), sum(m.id) FROM wanted w JOIN many m ON w.name = m.name";
     assert_eq!(row(&mut session, sql).await, "9000,40504500");
-    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
+    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {sql}")).await.join("\n");
     assert_eq!(of_many(&plan), (9000, None), "{plan}");
     // A device of little memory is not filled with filters either.
     run(&mut session, "SET key_filters = always; SET device_memory = '1MB'").await;
     assert_eq!(row(&mut session, sql).await, "9000,40504500");
-    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
+    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {sql}")).await.join("\n");
     assert!(!plan.contains("ran on the host: "), "{plan}");
     assert!(of_many(&plan).1.is_some(), "{plan}");
 }

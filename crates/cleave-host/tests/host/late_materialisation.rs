@@ -67,11 +67,11 @@ async fn columns_fetched_late_are_those_that_joins_would_have_carried() {
             }
         }
         run(&mut session, "SET split = h1; SET late_materialisation = always").await;
-        let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
+        let plan = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {sql}")).await.join("\n");
         assert!(plan.contains("[embedded] FetchColumnsExec: "), "{plan}");
         assert!(!plan.contains("ran on the host"), "{plan}");
         run(&mut session, "SET late_materialisation = off").await;
-        let plan = rows(&mut session, &format!("EXPLAIN {sql}")).await.join("\n");
+        let plan = rows(&mut session, &format!("EXPLAIN VERBOSE {sql}")).await.join("\n");
         assert!(!plan.contains("FetchColumnsExec"), "{plan}");
     }
 }
@@ -83,11 +83,11 @@ async fn they_are_fetched_late_where_few_of_many_rows_are_left() {
     three_tables(&mut session).await;
     run(&mut session, "ANALYZE; SET split = h1").await;
     let few = "SELECT count(*), min(m.note), min(m.other) FROM few f JOIN many m ON f.id = m.few WHERE f.kind = 3";
-    let plan = rows(&mut session, &format!("EXPLAIN {few}")).await.join("\n");
+    let plan = rows(&mut session, &format!("EXPLAIN VERBOSE {few}")).await.join("\n");
     assert!(plan.contains("FetchColumnsExec: many [note, other]"), "{plan}");
     // Nothing is saved where nearly all rows are left.
     let all = "SELECT count(*), min(m.note), min(m.other) FROM few f JOIN many m ON f.id <= m.few AND f.kind = m.few \
         % 7";
-    let plan = rows(&mut session, &format!("EXPLAIN {all}")).await.join("\n");
+    let plan = rows(&mut session, &format!("EXPLAIN VERBOSE {all}")).await.join("\n");
     assert!(!plan.contains("FetchColumnsExec"), "{plan}");
 }

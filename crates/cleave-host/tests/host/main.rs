@@ -30,6 +30,7 @@ mod durability;
 mod exchanged_groups;
 mod exchanges;
 mod explained_changes;
+mod explained_words;
 mod failover;
 mod fencing;
 mod few_rows_joined;

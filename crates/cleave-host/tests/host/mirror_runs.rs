@@ -146,7 +146,7 @@ impl Mirrored {
 }
 
 async fn explained(session: &mut Session, sql: &str) -> String {
-    rows(session, &format!("EXPLAIN ANALYZE {sql}")).await.concat()
+    rows(session, &format!("EXPLAIN ANALYZE VERBOSE {sql}")).await.concat()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -134,7 +134,7 @@ async fn explain_shows_devices_nodes_and_host() {
     let gathered = plan.lines().find(|line| line.contains("GatherExec: ")).unwrap();
     assert!(gathered.contains("rows=100"), "{plan}");
     nodes.run("SET gather = off").await;
-    let sql = format!("EXPLAIN {}", GATHERED[0]);
+    let sql = format!("EXPLAIN VERBOSE {}", GATHERED[0]);
     let plan = rows(&mut nodes.session, &sql).await.join("\n");
     assert!(!plan.contains("GatherExec"), "{plan}");
 }

@@ -46,7 +46,7 @@ pub(crate) async fn attach(
 
 /// The plan of `sql` with its figures.
 pub(crate) async fn analyzed(session: &mut Session, sql: &str) -> String {
-    rows(session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n")
+    rows(session, &format!("EXPLAIN ANALYZE VERBOSE {sql}")).await.join("\n")
 }
 
 /// Whether `sql` says that another device of the node took part.
@@ -323,7 +323,8 @@ async fn rows_stay_where_the_statement_says() {
     assert_eq!(local.sqlstate(), "0A000", "made on n1:a: {local}");
     let named = refused(&mut session, &format!("INSERT /*+ output_on(n1:a) */ {odd}")).await;
     assert!(named.sqlstate() == "0A000" && named.to_string().contains("n1:b"), "{named}");
-    let plan = rows(&mut session, &format!("EXPLAIN INSERT {hints} {odd}")).await.join("\n");
+    let plan =
+        rows(&mut session, &format!("EXPLAIN VERBOSE INSERT {hints} {odd}")).await.join("\n");
     assert!(plan.contains("Insert into made by a fragment"), "{plan}");
     assert!(plan.contains("FragmentExec: device=n1:b (pages of n1:a)"), "{plan}");
     run(&mut session, &format!("INSERT {hints} {odd}")).await;

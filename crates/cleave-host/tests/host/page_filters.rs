@@ -32,7 +32,7 @@ async fn filtered(session: &mut Session, sql: &str) -> Vec<(usize, usize)> {
     let expected = rows(session, sql).await;
     run(session, "SET page_filter = always").await;
     assert_eq!(rows(session, sql).await, expected, "{sql}");
-    let plan = rows(session, &format!("EXPLAIN ANALYZE {sql}")).await;
+    let plan = rows(session, &format!("EXPLAIN ANALYZE VERBOSE {sql}")).await;
     let filters = plan.iter().filter(|line| line.contains("pages have a matching row"));
     let numbers = |line: &String| {
         let mut numbers = line.split(' ').filter_map(|word| word.parse().ok());
@@ -81,7 +81,7 @@ async fn pages_without_a_match_are_not_read() {
     for transfer in ["auto", "native", "pages", "rows"] {
         run(&mut session, &format!("SET transfer = {transfer}")).await;
         found.push(sorted(&mut session, all).await);
-        let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {all}")).await.join("\n");
+        let plan = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {all}")).await.join("\n");
         let (is_native, is_rows) = (transfer == "native", transfer == "rows");
         let is_filtered = plan.contains("pages have a matching row");
         assert_eq!(is_filtered, transfer == "pages", "{transfer}:\n{plan}");

@@ -15,7 +15,7 @@ use crate::tablets::with_three;
 
 /// EXPLAIN, as one text.
 async fn plan(session: &mut Session, query: &str) -> String {
-    rows(session, &format!("EXPLAIN {query}")).await.join("\n")
+    rows(session, &format!("EXPLAIN VERBOSE {query}")).await.join("\n")
 }
 
 /// Rows of each tablet of the table `t`.

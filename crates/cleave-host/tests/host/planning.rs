@@ -35,7 +35,7 @@ async fn a_chain_of_queries_of_with_is_planned_once_for_each() {
     let mut session = database.session();
     // It would be 2 to the power of 40 joins, if each were inlined.
     assert_eq!(rows(&mut session, &chain(40, "")).await, ["1"]);
-    let plan = rows(&mut session, &format!("EXPLAIN {}", chain(3, ""))).await;
+    let plan = rows(&mut session, &format!("EXPLAIN VERBOSE {}", chain(3, ""))).await;
     let heads = plan.iter().filter(|line| line.contains("run once")).count();
     assert_eq!(heads, 3, "{plan:#?}");
     let scans = plan.iter().filter(|line| line.contains("WithScanExec")).count();
@@ -81,7 +81,7 @@ async fn equal_joins_of_a_query_and_its_subquery_run_once() {
             let alone = row(&mut session, of_sub).await;
             let expected = rows(&mut session, &asked(&alone)).await;
             assert_eq!(rows(&mut session, &asked(of_sub)).await, expected, "{split}: {of_sub}");
-            let plan = rows(&mut session, &format!("EXPLAIN {}", asked(of_sub))).await;
+            let plan = rows(&mut session, &format!("EXPLAIN VERBOSE {}", asked(of_sub))).await;
             let heads = plan.iter().filter(|line| line.contains("join of a, b, run once")).count();
             // A split that is asked for counts the joins of one plan.
             let is_shared = is_shared && ["host", "auto"].contains(&split);
@@ -89,7 +89,7 @@ async fn equal_joins_of_a_query_and_its_subquery_run_once() {
         }
     }
     // A hint names the tables of the query.
-    let plan = format!("EXPLAIN /*+ join_order(b a) */ {}", asked(shared[0]));
+    let plan = format!("EXPLAIN VERBOSE /*+ join_order(b a) */ {}", asked(shared[0]));
     let plan = rows(&mut session, &plan).await;
     assert!(!plan.iter().any(|line| line.contains("run once")), "{plan:#?}");
 }
@@ -143,7 +143,7 @@ async fn planning_ends_with_its_statement() {
     let error = refused(&mut session, &long).await;
     assert!(["57014", "53200"].contains(&error.sqlstate()), "{error}");
     // The first gives its memory back when the present call of a rule ends.
-    for asked in [format!("EXPLAIN {long}"), format!("PREPARE p AS {long}")] {
+    for asked in [format!("EXPLAIN VERBOSE {long}"), format!("PREPARE p AS {long}")] {
         let error = refused(&mut session, &asked).await;
         assert!(["57014", "53200"].contains(&error.sqlstate()), "{error}");
     }
@@ -197,7 +197,7 @@ async fn rows_of_a_query_of_with_that_outgrow_memory_go_to_a_file() {
                  generate_series(1, 100000) AS g(value)) \
                  SELECT (SELECT count(*) FROM x), (SELECT sum(a) FROM x), (SELECT sum(length(b)) FROM x)";
     assert_eq!(rows(&mut session, query).await, ["100000,5000050000,10488895"]);
-    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {query}")).await;
+    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {query}")).await;
     let head = plan.iter().find(|line| line.contains("WITH x")).unwrap();
     assert!(head.contains("spilled") || head.contains("aside"), "{plan:#?}");
 }

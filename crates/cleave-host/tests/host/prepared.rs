@@ -46,8 +46,8 @@ async fn the_split_follows_the_values() {
     let mut plans = Vec::new();
     // Nearly nothing, and nearly everything.
     for value in [3, 59_000] {
-        let plan = rows(&mut session, &format!("EXPLAIN EXECUTE below ({value})")).await;
-        let constant = format!("EXPLAIN SELECT id, note FROM far WHERE id < {value}");
+        let plan = rows(&mut session, &format!("EXPLAIN VERBOSE EXECUTE below ({value})")).await;
+        let constant = format!("EXPLAIN VERBOSE SELECT id, note FROM far WHERE id < {value}");
         assert_eq!(chosen(&plan), chosen(&rows(&mut session, &constant).await), "{plan:#?}");
         plans.push(plan);
     }
@@ -127,12 +127,12 @@ async fn keys_are_looked_up_and_others_logged_with_their_values() {
     )
     .await;
     let before = database.query_log().records().len();
-    let plan = rows(&mut session, "EXPLAIN ANALYZE EXECUTE one (7)").await;
+    let plan = rows(&mut session, "EXPLAIN ANALYZE VERBOSE EXECUTE one (7)").await;
     assert!(plan[0].contains("Point look-up on far by index far_pkey"), "{plan:?}");
     assert_eq!(row(&mut session, "EXECUTE one (7)").await, format!("note 7 {}", "x".repeat(7)));
     assert_eq!(database.query_log().records().len(), before, "a look-up is not logged");
     run(&mut session, "SET index_scan = off").await;
-    let plan = rows(&mut session, "EXPLAIN EXECUTE one (7)").await;
+    let plan = rows(&mut session, "EXPLAIN VERBOSE EXECUTE one (7)").await;
     assert!(!plan[0].contains("Point look-up"), "{plan:?}");
 
     assert_eq!(row(&mut session, "EXECUTE some (100, 'it''s')").await, "100");

@@ -41,7 +41,7 @@ async fn prediction_and_outcome_stand_side_by_side() {
     run(&mut session, query).await;
     run(&mut session, "SELECT note FROM far WHERE id = 20000").await;
     run(&mut session, "INSERT INTO near SELECT id + 10, note FROM far WHERE id < 5").await;
-    run(&mut session, &format!("EXPLAIN ANALYZE {query}")).await;
+    run(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {query}")).await;
     let forced = last(&database);
     assert_eq!((forced.split_asked.as_str(), forced.split_taken.as_deref()), ("h0", Some("h0")));
     // No predictions are compared for a forced split.
@@ -62,7 +62,7 @@ async fn the_margin_of_auto_is_shown_and_runs_tell_of_predictions() {
     let (_directory, database, _served, _) = with_nas(outside.path()).await;
     let mut session = database.session();
     let query = "SELECT count(*) FROM far WHERE note LIKE '%77%'";
-    let explain = format!("EXPLAIN {query}");
+    let explain = format!("EXPLAIN VERBOSE {query}");
     let plan = rows(&mut session, &explain).await;
     let setting = plan.iter().find(|line| line.contains("must save")).unwrap();
     // The best of few predictions need not promise all of the 43 %.
@@ -127,7 +127,7 @@ async fn the_table_is_read_on_the_host_under_every_split() {
         assert_eq!(rows(&mut session, "SELECT count(*) FROM public.query_log").await, ["2"]);
         let both = "SELECT u.id, l.split_asked FROM cleave.query_log l JOIN query_log u ON u.text = l.text";
         assert_eq!(rows(&mut session, both).await, ["2,auto"], "{split}");
-        let plan = rows(&mut session, "EXPLAIN SELECT text FROM cleave.query_log").await;
+        let plan = rows(&mut session, "EXPLAIN VERBOSE SELECT text FROM cleave.query_log").await;
         assert!(!plan.iter().any(|line| line.contains("cut:")), "{plan:?}");
     }
     // The operator that would have to be below a cut cannot run there.

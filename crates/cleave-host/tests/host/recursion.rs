@@ -103,7 +103,7 @@ async fn found(session: &mut Session, sql: &str) -> Option<Vec<String>> {
 
 /// Whether a device has run a recursion of `sql`.
 async fn recurses_there(session: &mut Session, sql: &str) -> bool {
-    let analyzed = rows(session, &format!("EXPLAIN ANALYZE {sql}")).await;
+    let analyzed = rows(session, &format!("EXPLAIN ANALYZE VERBOSE {sql}")).await;
     let ran_here = analyzed.iter().any(|line| line.contains("ran on the host"));
     let there = |line: &String| line.contains("] RecursionExec") && !line.contains("[host]");
     !ran_here && analyzed.iter().any(there)
@@ -178,7 +178,7 @@ async fn a_device_looks_up_the_keys_of_each_round_in_an_index() {
     for split in ["host", "ndp"] {
         for index_scan in ["off", "always"] {
             run(&mut session, &format!("SET split = {split}; SET index_scan = {index_scan}")).await;
-            let analyzed = rows(&mut session, &format!("EXPLAIN ANALYZE {walk}")).await;
+            let analyzed = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {walk}")).await;
             let looked_up = analyzed.iter().any(|line| line.contains(" entries on "));
             assert_eq!(looked_up, index_scan == "always", "{split}: {analyzed:#?}");
             scanned.push(analyzed.join("\n"));
@@ -211,7 +211,8 @@ async fn what_a_device_has_no_memory_for_runs_on_the_host() {
         for split in ["h1", "ndp"] {
             run(&mut session, &format!("SET split = {split}; SET device_memory = '1MB'")).await;
             assert_eq!(answer(&mut session, sql).await, expected, "{split}: {sql}");
-            let analyzed = rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
+            let analyzed =
+                rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {sql}")).await.join("\n");
             assert!(analyzed.contains("ran on the host: "), "{split}: {analyzed}");
         }
         run(&mut session, "RESET device_memory").await;
@@ -259,7 +260,7 @@ async fn splits_of_a_recursion_are_shown_with_their_prices() {
     run(&mut session, "SET default_device = 'other'").await;
     graph(&mut session).await;
     run(&mut session, "SET split = auto").await;
-    let explained = rows(&mut session, &format!("EXPLAIN {}", FROM_TABLES[0])).await;
+    let explained = rows(&mut session, &format!("EXPLAIN VERBOSE {}", FROM_TABLES[0])).await;
     let has = |text: &str| explained.iter().any(|line| line.contains(text));
     assert!(has("h1") && has("ndp") && has("RecursionExec"), "{explained:#?}");
     // What stays on the host says why.

@@ -9,7 +9,7 @@ const QUERY: &str = "SELECT count(*), sum(v) FROM t";
 
 /// Whether `query` would be answered from a held result.
 async fn is_held(session: &mut Session, query: &str) -> bool {
-    let plan = rows(session, &format!("EXPLAIN {query}")).await;
+    let plan = rows(session, &format!("EXPLAIN VERBOSE {query}")).await;
     plan.iter().any(|line| line.contains("ReusedExec: from result"))
 }
 

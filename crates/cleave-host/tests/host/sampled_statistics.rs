@@ -65,7 +65,7 @@ async fn analyzed(session: &mut Session, target: u32) -> BTreeMap<String, [f64; 
 
 /// Rows that the plan of `sql` expects of its line with `operator`.
 async fn expected(session: &mut Session, sql: &str, operator: &str) -> f64 {
-    let lines = rows(session, &format!("EXPLAIN {sql}")).await;
+    let lines = rows(session, &format!("EXPLAIN VERBOSE {sql}")).await;
     let line = lines.iter().find(|line| line.contains(operator));
     let line = line.unwrap_or_else(|| panic!("{lines:#?}"));
     line.split("expected=").nth(1).unwrap().trim_end_matches(')').parse().unwrap()
@@ -73,7 +73,7 @@ async fn expected(session: &mut Session, sql: &str, operator: &str) -> f64 {
 
 /// What EXPLAIN says of the statistics of the table.
 async fn told(session: &mut Session) -> String {
-    let lines = rows(session, "EXPLAIN SELECT count(*) FROM events WHERE few = 0").await;
+    let lines = rows(session, "EXPLAIN VERBOSE SELECT count(*) FROM events WHERE few = 0").await;
     lines.into_iter().find(|line| line.starts_with("  events: analyzed ")).unwrap()
 }
 

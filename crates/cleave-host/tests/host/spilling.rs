@@ -63,7 +63,7 @@ async fn assert_spills(session: &mut Session, sql: &str, operator: &str) {
     let expected = rows(session, sql).await;
     run(session, "SET split = ndp").await;
     assert!(rows(session, sql).await == expected, "{sql}");
-    let plan = rows(session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
+    let plan = rows(session, &format!("EXPLAIN ANALYZE VERBOSE {sql}")).await.join("\n");
     assert!(!plan.contains("ran on the host: "), "{sql}: {plan}");
     let there = format!("[embedded] {operator}");
     let mut lines = plan.lines().filter(|line| line.contains(&there));
@@ -183,7 +183,7 @@ async fn what_cannot_finish_there_runs_on_the_host() {
         run(&mut session, "SET split = ndp").await;
         run(&mut session, &format!("SET device_spill = '{spill}'")).await;
         assert_eq!(rows(&mut session, join).await, expected, "{spill}");
-        let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {join}")).await.join("\n");
+        let plan = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {join}")).await.join("\n");
         assert!(plan.contains("ran on the host: "), "{spill}: {plan}");
         reach(&database, before).await;
     }

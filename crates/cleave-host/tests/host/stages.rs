@@ -58,9 +58,9 @@ async fn rows_are_those_of_the_statement_without_stages() {
     }
     let error = session.run(failing).await.unwrap_err();
     assert_eq!(error.sqlstate(), "22012", "{error}");
-    let plan = rows(&mut session, &format!("EXPLAIN {STAGED}")).await.concat();
+    let plan = rows(&mut session, &format!("EXPLAIN VERBOSE {STAGED}")).await.concat();
     assert!(plan.contains("x: to be written to nas before the rest is planned: about"), "{plan}");
-    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {STAGED}")).await.concat();
+    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {STAGED}")).await.concat();
     assert!(
         plan.contains("x: on nas: 10001 rows") && plan.contains("TableScanExec: WITH x"),
         "{plan}"
@@ -110,7 +110,7 @@ async fn a_stage_is_used_again_while_its_tables_have_the_same_rows() {
             assert_eq!(again(&database) - before, 1, "{sql} after {change}");
         }
     }
-    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {STAGED}")).await.concat();
+    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {STAGED}")).await.concat();
     assert!(plan.contains("from result set") && plan.contains("ago, saves"), "{plan}");
     // Neither another role's, nor beside uncommitted changes.
     let before = made(&database);
@@ -264,11 +264,11 @@ async fn cores_of_a_device_write_a_stage_together() {
     for memory in ["64MB", "16MB"] {
         run(&mut session, &format!("SET device_memory = '{memory}'")).await;
         assert_eq!(rows(&mut session, staged).await, expected, "{memory}");
-        let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {staged}")).await.concat();
+        let plan = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {staged}")).await.concat();
         assert!(plan.contains("written to 2 tablets in "), "{memory}: {plan}");
     }
     // What is known of its columns: a key has as many values as rows.
-    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {staged}")).await.concat();
+    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {staged}")).await.concat();
     assert!(plan.contains("rows, NULLs and ends of columns counted by its device"), "{plan}");
     drop(session);
     assert_no_leak_soon(&database).await;

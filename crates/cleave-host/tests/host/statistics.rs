@@ -43,7 +43,7 @@ async fn listed(session: &mut Session, table: &str, place: usize) -> BTreeMap<St
 
 /// Rows that the plan of `sql` expects of its scan of `table`.
 async fn expected(session: &mut Session, sql: &str, table: &str) -> f64 {
-    let lines = rows(session, &format!("EXPLAIN {sql}")).await;
+    let lines = rows(session, &format!("EXPLAIN VERBOSE {sql}")).await;
     let scan = format!("TableScanExec: {table} ");
     let line = lines.iter().find(|line| line.contains(&scan)).unwrap();
     line.split("expected=").nth(1).unwrap().trim_end_matches(')').parse().unwrap()
@@ -62,7 +62,7 @@ async fn what_is_found_is_close_to_the_truth_and_the_plan_expects_it() {
     let (_directory, database) = fresh().await;
     let mut session = database.session();
     with_big(&mut session).await;
-    let absent = rows(&mut session, "EXPLAIN SELECT sum(id) FROM big WHERE few = 0").await;
+    let absent = rows(&mut session, "EXPLAIN VERBOSE SELECT sum(id) FROM big WHERE few = 0").await;
     assert!(absent.contains(&"  big: none; ANALYZE gathers them".to_owned()), "{absent:?}");
     run(&mut session, "ANALYZE").await;
     let distinct = listed(&mut session, "big", 6).await;
@@ -121,7 +121,7 @@ async fn joins_are_expected_as_they_turn_out_and_ordered_by_that() {
     run(&mut session, "ANALYZE").await;
     let sql = "SELECT count(*) FROM big b JOIN part p ON p.big_id = b.id JOIN kind k ON k.id = p.kind_id \
                WHERE k.word = 'word 8' AND b.few = 0";
-    let lines = rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await;
+    let lines = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {sql}")).await;
     let mut joins = 0;
     for line in lines.iter().filter(|line| line.contains("HashJoinExec")) {
         let number = |name: &str| -> f64 {
@@ -251,7 +251,7 @@ async fn a_device_far_away_reads_the_rows_and_sends_sketches() {
     let numbers = (0..20).map(|part| numbered(part * 30_000..(part + 1) * 30_000));
     session.load("t", batches(numbers.collect()), None).await.unwrap();
     // The device's performance is measured before the first choice, and not counted here.
-    run(&mut session, "EXPLAIN SELECT note FROM t").await;
+    run(&mut session, "EXPLAIN VERBOSE SELECT note FROM t").await;
     // Where the host takes part, pages cross too.
     run(&mut session, "SET stealing = off").await;
     let mut found = Vec::new();
@@ -297,8 +297,7 @@ async fn a_device_far_away_reads_the_rows_and_sends_sketches() {
         "INSERT INTO kind SELECT v, 'word ' || v FROM generate_series(0, 999) AS s(v)",
     )
     .await;
-    let sql =
-        "EXPLAIN SELECT sum(b.id) FROM big b JOIN kind k ON k.id = b.many WHERE k.word = 'word 7'";
+    let sql = "EXPLAIN VERBOSE SELECT sum(b.id) FROM big b JOIN kind k ON k.id = b.many WHERE k.word = 'word 7'";
     let about = async |session: &mut Session, sql: &str| {
         let lines = rows(session, sql).await;
         let line = lines.iter().find(|line| line.starts_with("  h0: "));
@@ -310,8 +309,8 @@ async fn a_device_far_away_reads_the_rows_and_sends_sketches() {
     let known = about(&mut session, sql).await;
     assert!(known.contains(" B over the link"), "{known}");
     // The same keys out of a join of two tables, of which no statistics tell, beside the bound of an aggregate.
-    let sql = "EXPLAIN SELECT min(b.id) FROM big b JOIN kind k ON k.id = b.many JOIN kind j ON j.id = k.id WHERE \
-        j.word = 'word 7'";
+    let sql = "EXPLAIN VERBOSE SELECT min(b.id) FROM big b JOIN kind k ON k.id = b.many JOIN kind j ON j.id = k.id \
+        WHERE j.word = 'word 7'";
     let known = about(&mut session, sql).await;
     assert!(known.contains(" B over the link"), "{known}");
     far.stop().await;
@@ -342,7 +341,8 @@ async fn tables_that_have_changed_are_analysed_by_themselves() {
     assert!(database.autoanalyze().await.is_empty());
     run(&mut session, "CHECKPOINT").await;
     assert_eq!(rows(&mut session, due).await[0], "big,6000,1,t");
-    let explained = rows(&mut session, "EXPLAIN SELECT sum(id) FROM big WHERE few = 0").await;
+    let explained =
+        rows(&mut session, "EXPLAIN VERBOSE SELECT sum(id) FROM big WHERE few = 0").await;
     let line = explained.iter().find(|line| line.starts_with("  big: analyzed ")).unwrap();
     assert!(line.ends_with(" ago, at 60000 rows; 66000 by now, 6000 changes since"), "{line}");
     // These are in the delta yet.

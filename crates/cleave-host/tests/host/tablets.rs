@@ -218,13 +218,13 @@ async fn rows_lie_where_the_statement_put_them() {
     }
 
     // A key determines its tablet: no other is asked.
-    let plan = rows(&mut session, "EXPLAIN SELECT note FROM hashed WHERE id = 4711").await;
+    let plan = rows(&mut session, "EXPLAIN VERBOSE SELECT note FROM hashed WHERE id = 4711").await;
     assert!(plan[0].contains(", in tablet ") && plan[0].contains(" of 5, on the host"), "{plan:?}");
-    let plan = rows(&mut session, "EXPLAIN SELECT note FROM filled WHERE id = 4711").await;
+    let plan = rows(&mut session, "EXPLAIN VERBOSE SELECT note FROM filled WHERE id = 4711").await;
     assert!(plan[0].contains(", in all 5 tablets, on the host"), "{plan:?}");
     run(&mut session, "SET index_scan = off; SET split = h0").await;
     let query = "SELECT count(*) FROM hashed WHERE id IN (4711, 12)";
-    let plan = rows(&mut session, &format!("EXPLAIN {query}")).await.join("\n");
+    let plan = rows(&mut session, &format!("EXPLAIN VERBOSE {query}")).await.join("\n");
     assert!(
         plan.contains("; in 2 of 5 tablets by hash (id)") || plan.contains("; in 1 of 5"),
         "{plan}"
@@ -232,7 +232,7 @@ async fn rows_lie_where_the_statement_put_them() {
 
     // Every device does its part, and says so.
     let query = "SELECT kind, count(*) FROM hashed GROUP BY kind";
-    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {query}")).await.join("\n");
+    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {query}")).await.join("\n");
     assert!(plan.contains("FragmentExec: device=embedded, nas, san"), "{plan}");
     for device in ["embedded", "nas", "san"] {
         assert!(

@@ -388,7 +388,7 @@ async fn explain_shows_both_ways_and_runs_the_one_that_is_chosen() {
         ),
     ] {
         run(&mut session, &format!("SET update_placement = {placement}")).await;
-        let text = rows(&mut session, &format!("EXPLAIN {sql}")).await.join("\n");
+        let text = rows(&mut session, &format!("EXPLAIN VERBOSE {sql}")).await.join("\n");
         assert_eq!(text.lines().next().filter(|_| chosen.is_some()), chosen, "{text}");
         let is_key = sql.contains("SET id");
         assert_eq!(text.contains("LockRowsExec"), chosen.is_some() && !is_key, "{text}");
@@ -398,7 +398,7 @@ async fn explain_shows_both_ways_and_runs_the_one_that_is_chosen() {
         assert_eq!(text.contains("host, by rows"), compares, "{text}");
         let before = fragments(&database).await;
         run(&mut session, "BEGIN").await;
-        let text = rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
+        let text = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {sql}")).await.join("\n");
         run(&mut session, "ROLLBACK").await;
         assert_eq!(fragments(&database).await > before, chosen.is_some(), "{text}");
         assert!(text.contains(if sql.starts_with("DELETE") { "Delete of" } else { "Update of" }));
@@ -406,7 +406,7 @@ async fn explain_shows_both_ways_and_runs_the_one_that_is_chosen() {
     let count = "SELECT count(*), sum(price) FROM a";
     assert_eq!(row(&mut session, count).await, "30000,450015000");
     run(&mut session, "SET update_placement = device").await;
-    let text = rows(&mut session, &format!("EXPLAIN ANALYZE {all}")).await.join("\n");
+    let text = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {all}")).await.join("\n");
     assert!(text.contains("30000"), "{text}");
     assert_eq!(row(&mut session, count).await, "30000,450045000");
 }

@@ -11,6 +11,7 @@ use cleave_catalog::catalog::DeviceId;
 use cleave_catalog::error::Result;
 use cleave_engine::device::Device;
 use cleave_fragment::command::PageHome;
+use cleave_fragment::link::AttachMode;
 use cleave_fragment::{IndexFilter, Morsel};
 use cleave_store::SegmentId;
 
@@ -87,12 +88,24 @@ impl FragmentPart {
 
 impl FragmentExec {
     /// The devices that run the fragment, and where pages lie that are not their own.
-    pub(super) fn devices_and_homes(&self) -> String {
+    pub(crate) fn devices_and_homes(&self) -> String {
         let parts = self.parts.iter().filter(|part| part.on_device);
         let names = parts.map(|part| match part.homes(&self.context).as_slice() {
             [] => part.device.name().to_owned(),
             homes => format!("{} (pages of {})", part.device.name(), homes.join(", ")),
         });
         names.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Whether none of these devices is behind a link.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        let mut parts = self.parts.iter().filter(|part| part.on_device);
+        parts.all(|part| part.device.mode() == AttachMode::Embedded)
+    }
+
+    /// The devices whose parts the host runs.
+    pub(crate) fn names_on_host(&self) -> String {
+        let parts = self.parts.iter().filter(|part| !part.on_device);
+        parts.map(|part| part.device.name()).collect::<Vec<_>>().join(", ")
     }
 }

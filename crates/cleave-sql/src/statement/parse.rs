@@ -170,9 +170,7 @@ pub enum Statement {
     Explain {
         /// Run it, and show what was measured.
         analyze: bool,
-        /// VERBOSE.
-        verbose: bool,
-        /// The output format.
+        /// The output format; VERBOSE is one.
         format: ExplainFormat,
         /// A statement that can be prepared, or a [`Statement::Execute`].
         statement: Box<Statement>,
@@ -326,10 +324,12 @@ pub struct AnalyzeTable {
 /// How EXPLAIN shows a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ExplainFormat {
-    /// An indented tree of text.
+    /// An indented tree of plain words.
     #[default]
     Text,
-    /// JSON.
+    /// The same with VERBOSE: every operator, as it names itself.
+    Verbose,
+    /// JSON in PostgreSQL's shape, with VERBOSE or without.
     Json,
     /// The fragments as they would be sent, one row each, in hexadecimal digits.
     Fragment,

@@ -189,8 +189,8 @@ async fn advice(session: &mut Session, text: &str) -> Result<Advice, Error> {
             .and_then(|text| serde_json::from_str::<Value>(text).ok()),
         _ => None,
     };
-    let explained = explained.unwrap_or_default();
-    let candidates = explained["candidates"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let explained = explained.map(|plans| plans[0].clone()).unwrap_or_default();
+    let candidates = explained["Candidates"].as_array().map(Vec::as_slice).unwrap_or_default();
     let text = |value: &Value, otherwise: &str| value.as_str().unwrap_or(otherwise).to_owned();
     let Some(host) = candidates.iter().find(|one| one["split"] == "host") else {
         // A point path has no plan, and nothing to split.
@@ -207,7 +207,7 @@ async fn advice(session: &mut Session, text: &str) -> Result<Advice, Error> {
         best: Way::of(best),
         split: text(&best["split"], "host"),
         taken: text(&taken.unwrap_or(host)["split"], "host"),
-        profile: explained["profile"].as_str().map(str::to_owned),
+        profile: explained["Profile"].as_str().map(str::to_owned),
     })
 }
 

@@ -206,7 +206,7 @@ async fn explain_lists_the_three_ways_with_their_costs() {
         ("auto", "device, by pages"),
     ] {
         run(&mut session, &format!("SET update_placement = {placement}")).await;
-        let lines = rows(&mut session, &format!("EXPLAIN {sql}")).await;
+        let lines = rows(&mut session, &format!("EXPLAIN VERBOSE {sql}")).await;
         let text = lines.join("\n");
         for way in ["host, by rows", "host finds, device by pages", "device, by pages"] {
             let line = lines.iter().find(|line| line.contains(way));
@@ -219,10 +219,10 @@ async fn explain_lists_the_three_ways_with_their_costs() {
     }
     // Values of the host go with them.
     run(&mut session, "SET update_placement = keys").await;
-    let values = "EXPLAIN UPDATE a SET n = o.n FROM a AS o WHERE o.id = a.id - 1";
+    let values = "EXPLAIN VERBOSE UPDATE a SET n = o.n FROM a AS o WHERE o.id = a.id - 1";
     let text = rows(&mut session, values).await.join("\n");
     assert!(text.contains("HashJoinExec") && text.contains("BroadcastExec"), "{text}");
-    let text = rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
+    let text = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {sql}")).await.join("\n");
     assert!(text.contains("host finds, device by pages"), "{text}");
     assert_eq!(row(&mut session, "SELECT sum(n) FROM a").await, "18000");
     // No device writes a date as text, and the host alone is expected to be slower.

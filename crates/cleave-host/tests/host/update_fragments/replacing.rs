@@ -80,10 +80,10 @@ async fn a_remote_device_replaces_rows() {
     let before = fragments(&database).await;
     let sql = "UPDATE c SET kind = kind + 100";
     // Which of them the cost decides for depends on how busy the device was when it was measured.
-    let text = rows(&mut session, &format!("EXPLAIN {sql}")).await.join("\n");
+    let text = rows(&mut session, &format!("EXPLAIN VERBOSE {sql}")).await.join("\n");
     assert!(text.contains("device, by pages") && text.contains("host, by rows"), "{text}");
     run(&mut session, "SET update_placement = device").await;
-    let text = rows(&mut session, &format!("EXPLAIN {sql}")).await.join("\n");
+    let text = rows(&mut session, &format!("EXPLAIN VERBOSE {sql}")).await.join("\n");
     assert!(text.starts_with("Update of c by a fragment that replaces rows"), "{text}");
     assert!(text.contains("InsertPagesExec"), "{text}");
     run(&mut session, sql).await;

@@ -46,6 +46,9 @@ impl Reader<'_> {
                 format = self.explain_format()?;
             }
         }
+        if verbose && format == ExplainFormat::Text {
+            format = ExplainFormat::Verbose;
+        }
         let position = position_of(self.parser.peek_token().span.start);
         let unsupported = || Error::Unsupported {
             what: "EXPLAIN of this statement".into(),
@@ -65,7 +68,7 @@ impl Reader<'_> {
                     || (matches!(*define, Define::Refresh(_)) && !analyze) =>
             {
                 let statement = Box::new(Statement::Define(define));
-                Ok(Statement::Explain { analyze, verbose, format, statement })
+                Ok(Statement::Explain { analyze, format, statement })
             }
             statement @ (Statement::Query(_)
             | Statement::Locking(_)
@@ -75,7 +78,7 @@ impl Reader<'_> {
             | Statement::Modify(_)
             | Statement::Execute(_)) => {
                 let statement = Box::new(statement);
-                Ok(Statement::Explain { analyze, verbose, format, statement })
+                Ok(Statement::Explain { analyze, format, statement })
             }
             _ => Err(unsupported()),
         }

@@ -231,21 +231,22 @@ fn settings() {
 #[test]
 fn explain_in_both_syntaxes() {
     let parts = |sql: &str| match one(sql) {
-        Statement::Explain { analyze, verbose, format, statement } => {
-            (analyze, verbose, format, matches!(*statement, Statement::Insert(_)))
+        Statement::Explain { analyze, format, statement } => {
+            (analyze, format, matches!(*statement, Statement::Insert(_)))
         }
         other => panic!("{other:?}"),
     };
-    let text = ExplainFormat::Text;
-    assert_eq!(parts("EXPLAIN SELECT 1"), (false, false, text, false));
-    assert_eq!(parts("EXPLAIN ANALYZE VERBOSE SELECT 1"), (true, true, text, false));
+    let (text, verbose) = (ExplainFormat::Text, ExplainFormat::Verbose);
+    assert_eq!(parts("EXPLAIN SELECT 1"), (false, text, false));
+    assert_eq!(parts("EXPLAIN ANALYZE VERBOSE SELECT 1"), (true, verbose, false));
+    assert_eq!(parts("EXPLAIN (VERBOSE) SELECT 1"), (false, verbose, false));
     assert_eq!(
-        parts("EXPLAIN (ANALYZE, VERBOSE off, FORMAT json) SELECT 1"),
-        (true, false, ExplainFormat::Json, false)
+        parts("EXPLAIN (ANALYZE, VERBOSE, FORMAT json) SELECT 1"),
+        (true, ExplainFormat::Json, false)
     );
-    assert_eq!(parts("EXPLAIN (ANALYZE false) SELECT 1"), (false, false, text, false));
-    assert_eq!(parts("EXPLAIN (SELECT 1)"), (false, false, text, false));
-    assert_eq!(parts("EXPLAIN INSERT INTO t VALUES (1)"), (false, false, text, true));
+    assert_eq!(parts("EXPLAIN (ANALYZE false, VERBOSE off) SELECT 1"), (false, text, false));
+    assert_eq!(parts("EXPLAIN (SELECT 1)"), (false, text, false));
+    assert_eq!(parts("EXPLAIN INSERT INTO t VALUES (1)"), (false, text, true));
 }
 
 #[test]

@@ -1,0 +1,436 @@
+//! Expressions of physical plans as SQL writes them, for people: without ordinals of columns, internal names and types
+//! of literals, and with long lists elided.
+//!
+//! Source: PostgreSQL's EXPLAIN, which prints expressions in SQL; DataFusion's `Display` shows how it holds them.
+//!
+//! Invariant: the text and the depth of the recursion are bounded, whatever the expression.
+
+use std::sync::Arc;
+
+use cleave_catalog::identifiers::{quoted, shown_name};
+use cleave_sql::dialect::type_name;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::util::display::array_value_to_string;
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, CaseExpr, CastExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr,
+    IsNullExpr, LikeExpr, Literal, NegativeExpr, NotExpr, TryCastExpr,
+};
+use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, ScalarFunctionExpr};
+
+/// Values of a list that are shown.
+const VALUES_MAX: usize = 5;
+/// Conditions of a chain that are shown.
+const CONDITIONS_MAX: usize = 20;
+/// Expressions within expressions that are shown.
+const DEPTH_MAX: usize = 32;
+/// Characters of a literal that are shown.
+const LITERAL_CHARACTERS_MAX: usize = 60;
+
+/// How tightly a text holds together: operators have DataFusion's precedences, up to 45.
+const NEGATION: u8 = 12;
+const TEST: u8 = 22;
+const SIGN: u8 = 50;
+const CAST: u8 = 60;
+const WHOLE: u8 = 100;
+
+/// DataFusion's names of types before a literal in the name of a column, as in `Int64(1)`.
+const LITERAL_TYPES: [&str; 16] = [
+    "Boolean",
+    "Date32",
+    "Float32",
+    "Float64",
+    "Int16",
+    "Int32",
+    "Int64",
+    "Int8",
+    "LargeUtf8",
+    "UInt16",
+    "UInt32",
+    "UInt64",
+    "UInt8",
+    "Utf8",
+    "Utf8View",
+    "Date64",
+];
+
+/// What a column is called.
+pub(super) type Names<'a> = dyn Fn(&Column) -> String + 'a;
+
+/// A text, and how tightly it holds together.
+struct Written {
+    text: String,
+    precedence: u8,
+}
+
+impl Written {
+    fn whole(text: String) -> Self {
+        Self { text, precedence: WHOLE }
+    }
+
+    /// The text where something with `precedence` is around it.
+    fn within(self, precedence: u8) -> String {
+        match self.precedence < precedence {
+            true => format!("({})", self.text),
+            false => self.text,
+        }
+    }
+}
+
+/// `expr` as SQL, with columns by their own names.
+pub(super) fn sql(expr: &Arc<dyn PhysicalExpr>) -> String {
+    sql_with(expr, &|column: &Column| column_text(column.name()))
+}
+
+/// `expr` as SQL.
+pub(super) fn sql_with(expr: &Arc<dyn PhysicalExpr>, names: &Names<'_>) -> String {
+    written(expr, names, 0).text
+}
+
+/// The keys of an order, as in ORDER BY.
+pub(super) fn sort_keys(keys: &[PhysicalSortExpr]) -> Vec<String> {
+    let key = |key: &PhysicalSortExpr| {
+        let direction = match (key.options.descending, key.options.nulls_first) {
+            (false, false) => "",
+            (false, true) => " NULLS FIRST",
+            (true, true) => " DESC",
+            (true, false) => " DESC NULLS LAST",
+        };
+        format!("{}{direction}", sql(&key.expr))
+    };
+    keys.iter().map(key).collect()
+}
+
+/// The first of `texts`, and how many more there are.
+pub(super) fn listed(texts: &[String], count_max: usize) -> String {
+    elided(texts.iter().take(count_max).cloned().collect(), texts.len(), ", ")
+}
+
+fn elided(shown: Vec<String>, count: usize, between: &str) -> String {
+    let more = count.saturating_sub(shown.len());
+    let shown = shown.join(between);
+    match more {
+        0 => shown,
+        more => format!("{shown}{between}… and {more} more"),
+    }
+}
+
+/// The name of a column as a person knows it. DataFusion names one that is computed by its expression.
+pub(super) fn column_text(name: &str) -> String {
+    let name = shown_name(name);
+    let is_word = |name: &str| {
+        !name.is_empty() && name.chars().all(|letter| letter.is_alphanumeric() || letter == '_')
+    };
+    match is_word(name) {
+        true => quoted(name),
+        false => tidied(name),
+    }
+}
+
+/// Whether a name is one that no user has given.
+pub(super) fn is_internal(name: &str) -> bool {
+    name.starts_with('\u{1}') || name.starts_with("__") || name.ends_with(", named later")
+}
+
+/// `text` of DataFusion's without the ordinals of columns.
+pub(super) fn without_ordinals(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('@') {
+        out.push_str(before);
+        let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+        if digits == 0 {
+            out.push('@');
+        }
+        rest = after.get(digits..).unwrap_or_default();
+    }
+    out.push_str(rest);
+    tidied(&out)
+}
+
+/// `text` of DataFusion's without types of literals and control characters.
+fn tidied(text: &str) -> String {
+    let text = text.replace("count(Int64(1))", "count(*)");
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    while let Some(letter) = rest.chars().next() {
+        let begins_word = !out.ends_with(|last: char| last.is_alphanumeric() || last == '_');
+        if let Some((literal, behind)) = begins_word.then(|| typed_literal(rest)).flatten() {
+            out.push_str(&literal);
+            rest = behind;
+            continue;
+        }
+        if !letter.is_control() {
+            out.push(letter);
+        }
+        rest = rest.get(letter.len_utf8()..).unwrap_or_default();
+    }
+    out
+}
+
+/// The literal that `text` begins with, where DataFusion has its type before it, and what is behind it.
+fn typed_literal(text: &str) -> Option<(String, &str)> {
+    let end = text.find('(').filter(|end| *end <= 10)?;
+    let (name, inner) = (text.get(..end)?, text.get(end + 1..)?);
+    if !LITERAL_TYPES.contains(&name) {
+        return None;
+    }
+    match inner.strip_prefix('"') {
+        Some(inner) => {
+            let (value, behind) = inner.split_once("\")")?;
+            Some((string(value), behind))
+        }
+        None => {
+            let (value, behind) = inner.split_once(')')?;
+            Some((value.to_owned(), behind))
+        }
+    }
+}
+
+fn written(expr: &Arc<dyn PhysicalExpr>, names: &Names<'_>, depth: usize) -> Written {
+    if depth > DEPTH_MAX {
+        return Written::whole("…".to_owned());
+    }
+    let inner = |expr: &Arc<dyn PhysicalExpr>| written(expr, names, depth + 1);
+    if let Some(column) = expr.downcast_ref::<Column>() {
+        return Written::whole(names(column));
+    }
+    if let Some(value) = expr.downcast_ref::<Literal>() {
+        return literal(value.value());
+    }
+    if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
+        return binary_text(binary, names, depth);
+    }
+    if let Some(cast) = expr.downcast_ref::<CastExpr>() {
+        return cast_text(inner(cast.expr()), cast.cast_type());
+    }
+    if let Some(cast) = expr.downcast_ref::<TryCastExpr>() {
+        return cast_text(inner(cast.expr()), cast.cast_type());
+    }
+    let test = |operand: Written, test: &str| Written {
+        text: format!("{} {test}", operand.within(TEST + 1)),
+        precedence: TEST,
+    };
+    if let Some(is_null) = expr.downcast_ref::<IsNullExpr>() {
+        return test(inner(is_null.arg()), "IS NULL");
+    }
+    if let Some(is_not_null) = expr.downcast_ref::<IsNotNullExpr>() {
+        return test(inner(is_not_null.arg()), "IS NOT NULL");
+    }
+    if let Some(not) = expr.downcast_ref::<NotExpr>() {
+        let text = format!("NOT {}", inner(not.arg()).within(NEGATION));
+        return Written { text, precedence: NEGATION };
+    }
+    if let Some(negative) = expr.downcast_ref::<NegativeExpr>() {
+        let text = format!("-{}", inner(negative.arg()).within(SIGN + 1));
+        return Written { text, precedence: SIGN };
+    }
+    if let Some(list) = expr.downcast_ref::<InListExpr>() {
+        let values = list.list().iter().take(VALUES_MAX).map(|value| inner(value).text);
+        let values = elided(values.collect(), list.list().len(), ", ");
+        let word = if list.negated() { "NOT IN" } else { "IN" };
+        return test(inner(list.expr()), &format!("{word} ({values})"));
+    }
+    if let Some(like) = expr.downcast_ref::<LikeExpr>() {
+        let word = match (like.negated(), like.case_insensitive()) {
+            (false, false) => "LIKE",
+            (false, true) => "ILIKE",
+            (true, false) => "NOT LIKE",
+            (true, true) => "NOT ILIKE",
+        };
+        let pattern = inner(like.pattern()).within(TEST + 1);
+        return test(inner(like.expr()), &format!("{word} {pattern}"));
+    }
+    if let Some(case) = expr.downcast_ref::<CaseExpr>() {
+        let mut words = vec!["CASE".to_owned()];
+        words.extend(case.expr().map(|subject| inner(subject).text));
+        for (when, then) in case.when_then_expr().iter().take(VALUES_MAX) {
+            words.push(format!("WHEN {} THEN {}", inner(when).text, inner(then).text));
+        }
+        words.extend((case.when_then_expr().len() > VALUES_MAX).then(|| "…".to_owned()));
+        words.extend(case.else_expr().map(|other| format!("ELSE {}", inner(other).text)));
+        words.push("END".to_owned());
+        return Written::whole(words.join(" "));
+    }
+    if let Some(call) = expr.downcast_ref::<ScalarFunctionExpr>() {
+        let values = call.args().iter().take(VALUES_MAX).map(|value| inner(value).text);
+        let values = elided(values.collect(), call.args().len(), ", ");
+        return Written::whole(format!("{}({values})", tidied(call.name())));
+    }
+    if let Some(filter) = expr.downcast_ref::<DynamicFilterPhysicalExpr>() {
+        return match filter.current() {
+            Ok(current) => inner(&current),
+            Err(_) => Written::whole("a filter".to_owned()),
+        };
+    }
+    Written::whole(without_ordinals(&expr.to_string()))
+}
+
+/// A chain of one operator is one list, as deep as it may be.
+fn binary_text(binary: &BinaryExpr, names: &Names<'_>, depth: usize) -> Written {
+    let op = *binary.op();
+    let precedence = op.precedence();
+    let part =
+        |expr: &Arc<dyn PhysicalExpr>, least: u8| written(expr, names, depth + 1).within(least);
+    if !matches!(op, Operator::And | Operator::Or) {
+        let (left, right) = (binary.left(), binary.right());
+        let text = format!("{} {op} {}", part(left, precedence), part(right, precedence + 1));
+        return Written { text, precedence };
+    }
+    let mut waiting = vec![binary.right(), binary.left()];
+    let mut conditions = Vec::new();
+    while let Some(next) = waiting.pop() {
+        match next.downcast_ref::<BinaryExpr>().filter(|inner| *inner.op() == op) {
+            Some(inner) => waiting.extend([inner.right(), inner.left()]),
+            None => conditions.push(next),
+        }
+    }
+    let shown =
+        conditions.iter().copied().take(CONDITIONS_MAX).map(|one| part(one, precedence + 1));
+    let text = elided(shown.collect(), conditions.len(), &format!(" {op} "));
+    Written { text, precedence }
+}
+
+fn cast_text(inner: Written, to: &DataType) -> Written {
+    let text = format!("{}::{}", inner.within(CAST), type_name(to));
+    Written { text, precedence: CAST }
+}
+
+fn literal(value: &ScalarValue) -> Written {
+    if value.is_null() {
+        return Written::whole("NULL".to_owned());
+    }
+    let text = match value {
+        ScalarValue::Utf8(Some(text))
+        | ScalarValue::LargeUtf8(Some(text))
+        | ScalarValue::Utf8View(Some(text)) => string(text),
+        ScalarValue::Dictionary(_, value) => return literal(value),
+        ScalarValue::Binary(Some(bytes)) | ScalarValue::LargeBinary(Some(bytes)) => {
+            let digits = bytes.iter().take(LITERAL_CHARACTERS_MAX / 2);
+            let digits: String = digits.map(|byte| format!("{byte:02x}")).collect();
+            let cut = if bytes.len() > LITERAL_CHARACTERS_MAX / 2 { "…" } else { "" };
+            format!("'\\x{digits}{cut}'")
+        }
+        other => {
+            let text = other.to_array().and_then(|array| Ok(array_value_to_string(&array, 0)?));
+            let text = shortened(&text.unwrap_or_else(|_| other.to_string()));
+            match other.data_type() {
+                DataType::Boolean => text,
+                number if number.is_numeric() => text,
+                list if list.is_nested() => format!("ARRAY{text}"),
+                _ => format!("'{text}'"),
+            }
+        }
+    };
+    match text.starts_with('-') {
+        true => Written { text, precedence: SIGN },
+        false => Written::whole(text),
+    }
+}
+
+/// A string literal.
+fn string(text: &str) -> String {
+    format!("'{}'", shortened(text).replace('\'', "''").replace('\n', "\\n"))
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(LITERAL_CHARACTERS_MAX) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Expressions as SQL, on expressions made by hand.
+
+    use datafusion::arrow::datatypes::{Field, Schema};
+    use datafusion::physical_expr::expressions::lit;
+
+    use super::*;
+
+    fn column(name: &str) -> Arc<dyn PhysicalExpr> {
+        Arc::new(Column::new(name, 7))
+    }
+
+    fn binary(
+        left: Arc<dyn PhysicalExpr>,
+        op: Operator,
+        right: Arc<dyn PhysicalExpr>,
+    ) -> Arc<dyn PhysicalExpr> {
+        Arc::new(BinaryExpr::new(left, op, right))
+    }
+
+    #[test]
+    fn operators_need_brackets_only_where_sql_does() {
+        let sum = binary(column("a"), Operator::Plus, lit(1_i64));
+        let product = binary(Arc::clone(&sum), Operator::Multiply, lit(-2_i64));
+        assert_eq!(sql(&product), "(a + 1) * -2");
+        let difference = binary(column("a"), Operator::Minus, Arc::clone(&sum));
+        assert_eq!(sql(&difference), "a - (a + 1)");
+        let either = binary(
+            binary(column("a"), Operator::Eq, lit("it's")),
+            Operator::Or,
+            Arc::new(IsNullExpr::new(column("b"))),
+        );
+        let both = binary(either, Operator::And, binary(column("b"), Operator::Gt, sum));
+        assert_eq!(sql(&both), "(a = 'it''s' OR b IS NULL) AND b > a + 1");
+        let none: Arc<dyn PhysicalExpr> = Arc::new(NotExpr::new(both));
+        assert_eq!(sql(&none), "NOT ((a = 'it''s' OR b IS NULL) AND b > a + 1)");
+    }
+
+    #[test]
+    fn literals_and_casts_are_those_of_sql() {
+        let cast: Arc<dyn PhysicalExpr> =
+            Arc::new(CastExpr::new(column("a"), DataType::Int64, None));
+        assert_eq!(sql(&binary(cast, Operator::Lt, lit(2.5_f64))), "a::bigint < 2.5");
+        let of = |value: ScalarValue| -> Arc<dyn PhysicalExpr> { Arc::new(Literal::new(value)) };
+        for (value, expected) in [
+            (ScalarValue::Utf8(None), "NULL"),
+            (ScalarValue::Boolean(Some(true)), "true"),
+            (ScalarValue::Date32(Some(19_723)), "'2024-01-01'"),
+            (ScalarValue::Decimal128(Some(12_345), 38, 2), "123.45"),
+            (ScalarValue::Binary(Some(vec![1, 255])), "'\\x01ff'"),
+        ] {
+            assert_eq!(sql(&of(value)), expected);
+        }
+        let long = of(ScalarValue::from("x".repeat(100).as_str()));
+        assert_eq!(sql(&long), format!("'{}…'", "x".repeat(60)));
+    }
+
+    #[test]
+    fn long_lists_and_chains_are_elided() {
+        let schema = Schema::new(vec![Field::new("a", DataType::Int64, true)]);
+        let values = (0..100_i64).map(lit).collect();
+        let list = InListExpr::try_new(Arc::new(Column::new("a", 0)), values, true, &schema);
+        let list: Arc<dyn PhysicalExpr> = Arc::new(list.unwrap());
+        assert_eq!(sql(&list), "a NOT IN (0, 1, 2, 3, 4, … and 95 more)");
+        let conditions = (0..1000_i64).map(|v| binary(column("a"), Operator::NotEq, lit(v)));
+        let chain = conditions.reduce(|all, one| binary(all, Operator::And, one)).unwrap();
+        assert!(sql(&chain).starts_with("a != 0 AND a != 1 AND "), "{}", sql(&chain));
+        assert!(sql(&chain).ends_with(" AND a != 19 AND … and 980 more"), "{}", sql(&chain));
+        // What nests deeply is cut.
+        let deep = (0..1000).fold(column("a"), |inner, _| -> Arc<dyn PhysicalExpr> {
+            Arc::new(NotExpr::new(inner))
+        });
+        assert!(sql(&deep).ends_with('…'), "{}", sql(&deep));
+    }
+
+    #[test]
+    fn names_of_the_engine_are_those_of_sql() {
+        for (name, expected) in [
+            ("count(Int64(1))", "count(*)"),
+            ("t.a + Int64(1)", "t.a + 1"),
+            ("concat(a, Utf8(\"it's (b)\"))", "concat(a, 'it''s (b)')"),
+            ("\u{1}vid", "vid"),
+            ("a⟨2⟩", "a"),
+            ("Year", "\"Year\""),
+            ("MyInt64(1)", "MyInt64(1)"),
+        ] {
+            assert_eq!(column_text(name), expected, "{name}");
+        }
+        assert_eq!(without_ordinals("[kind_id@0, x@12 DESC]"), "[kind_id, x DESC]");
+        assert!(is_internal("\u{1}vid") && !is_internal("vid"));
+    }
+}
