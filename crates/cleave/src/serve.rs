@@ -10,6 +10,7 @@
 //!    the server.
 //! 3. [`admission`] limits the connections: those not yet authenticated, and sessions.
 //! 4. [`http`] answers on a second listener whether it is well, and with its figures.
+//! 5. [`address_file`] tells other processes where the server listens.
 //!
 //! Invariants: the server listens where other machines can reach it only with TLS and users. Nobody connects without a
 //! password except on this machine, and there only if the server was told so (`--trust`) or the database has never had
@@ -18,6 +19,7 @@
 //!
 //! Source: `docs/design/wire-protocol.md` and `docs/design/server-and-security.md`.
 
+pub(crate) mod address_file;
 pub(crate) mod admission;
 pub(crate) mod front;
 pub(crate) mod http;
@@ -179,6 +181,10 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
     if let Some(web) = &web {
         web.announce();
     }
+    let announced = address_file::announce(&folder, address, &server.database_name);
+    let _announced = announced.map_err(|error| {
+        server.log(&format!("cannot tell the shell where this server is: {error}"));
+    });
     if let Some(file) = &options.port_file {
         let ports = std::iter::once(address).chain(web.as_ref().map(|web| web.bound.address));
         write_ports(file, &ports.map(|address| address.port()).collect::<Vec<_>>())?;
