@@ -1,6 +1,7 @@
 //! The client against servers that do not keep to the protocol, or to the truth. What it does with a real one is
 //! tested beside `cleave serve`.
 #![expect(clippy::big_endian_bytes, reason = "the protocol's numbers are in network order")]
+#![expect(clippy::unwrap_used, reason = "in a test, a broken expectation is the failure")]
 
 use arrow::array::AsArray;
 use arrow::datatypes::Int32Type;

@@ -2,6 +2,7 @@
 #![expect(clippy::big_endian_bytes, reason = "the protocol's numbers are in network order")]
 
 mod activity;
+mod arrow_client;
 pub(crate) mod client;
 mod http;
 mod login;
