@@ -5,8 +5,8 @@
 //! 2. [`value`]: values to and from text. [`error`]: errors of statements; [`storage_error`]: errors of storage.
 //! 3. [`settings`]: settings of a session. [`acting`], [`role_fault`], [`password`] and [`login_secret`]: roles and
 //!    log-in.
-//! 4. [`activity`], [`backends`], [`advisory_locks`], [`sequence_values`] and [`session_objects`]: state that sessions
-//!    show and share; [`outside`]: what their programs hand to them.
+//! 4. [`activity`], [`backends`], [`advisory_locks`], [`sequence_values`], [`session_objects`] and [`statement_cost`]:
+//!    state that sessions show and share; [`outside`]: what their programs hand to them.
 //! 5. [`tasks`], [`query_memory`], [`commitment`], [`identifiers`] and [`suggest`]: small helpers for all layers.
 //!
 //! Invariants: a catalog version never changes; nothing here opens a database, sends a command or parses SQL.
@@ -28,6 +28,7 @@ pub mod role_fault;
 pub mod sequence_values;
 pub mod session_objects;
 pub mod settings;
+pub mod statement_cost;
 pub mod storage_error;
 pub mod suggest;
 pub mod tasks;

@@ -39,6 +39,7 @@ use crate::error::{Error, NameKind, Result};
 use crate::outside::Outside;
 use crate::sequence_values::SequenceValues;
 use crate::session_objects::SessionObjects;
+use crate::statement_cost::StatementCost;
 use crate::value::parse;
 pub use batches::BatchLimits;
 use bytes::{GIB, KIB, MIB};
@@ -236,6 +237,8 @@ pub struct Client {
     pub admits: Option<Admits>,
     /// Tables that are not of the database, which its statements may name.
     pub outside: Outside,
+    /// What its present statement has cost.
+    pub cost: StatementCost,
 }
 
 impl Default for Client {
@@ -251,6 +254,7 @@ impl Default for Client {
             objects: SessionObjects::default(),
             admits: None,
             outside: Outside::default(),
+            cost: StatementCost::default(),
         }
     }
 }
@@ -519,13 +523,7 @@ pub const LIST: &[Setting] = &[
         get: |_| SERVER_VERSION.to_owned(),
         set: |_, _| {},
     },
-    Setting {
-        name: "server_version_num",
-        description: "The same version of PostgreSQL as a number",
-        values: Values::ReadOnly("150000"),
-        get: |_| "150000".to_owned(),
-        set: |_, _| {},
-    },
+    for_clients::SERVER_VERSION_NUM,
     Setting {
         name: "shipped_delta_bytes",
         description: "Bytes of delta that may be shipped with a query; a larger delta is flushed first; 0: always",

@@ -28,6 +28,7 @@ mod charge;
 mod comments;
 mod concerned;
 mod copy;
+mod counted;
 mod cursors;
 mod define;
 mod definitions;
@@ -106,6 +107,7 @@ use cleave_fragment::{waiting, wanted};
 use cleave_media::{Clock, SystemClock};
 use cleave_query::outside_tables::{self, OutsideTables};
 use cleave_query::point_path::{PointQueries, PointQuery};
+use cleave_query::statements::Shape;
 use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::hint::Hint;
 use cleave_sql::statement::moment::{Moment, Taker};
@@ -374,15 +376,19 @@ impl Session {
         outcomes: &'a mut Vec<Outcome>,
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
+            let began = SystemClock.now();
             if self.block.is_none()
                 && let Some(outcome) = look_ups::look_up(self, sql).await
             {
+                self.count_look_up(&Shape::of(sql), began, &outcome);
                 outcomes.push(outcome);
                 return Ok(());
             }
             for parsed in parse_script_in(sql, Some(&self.settings.client.database))? {
                 let position = parsed.position;
+                let counting = self.begin_counting(&Shape::of(&parsed.text), Some(&parsed.text));
                 let outcome = Box::pin(self.run_hinted(parsed)).await;
+                counted::end_with(counting, &outcome);
                 outcomes.push(outcome.map_err(|error| error.at(Some(position)))?);
             }
             Ok(())

@@ -5,7 +5,7 @@
 //! 3. [`cooperative`]: the host's half of a split query: runs fragments on devices and takes their rows.
 //! 4. [`point_path`] and [`range_path`]: look-ups by the key of an index, without any plan.
 //! 5. [`analyze`] and [`listed_statistics`]: ANALYZE, and its results as rows; [`query_log`]: the last queries, with
-//!    prediction and cost; [`running_queries`]: those that run, seen from outside; [`check_constraints`]: CHECK.
+//!    prediction and cost; [`statements`]: what statements of one kind have cost; [`check_constraints`]: CHECK.
 //! 6. [`result_sets`]: rows of queries that stay on the devices that made them; [`populations`]: of materialized
 //!    views, made in the background.
 //! 7. [`outside_tables`]: tables that the program of a session offers to its statements.
@@ -30,5 +30,5 @@ pub mod query_engine;
 pub mod query_log;
 pub mod range_path;
 mod result_sets;
-pub mod running_queries;
 pub mod select;
+pub mod statements;

@@ -13,6 +13,7 @@ use cleave_engine::space_holders::SpaceHolder;
 use cleave_engine::storage_engine::Engine;
 use cleave_sql::copy::InputMemory;
 
+use crate::cooperative::running_queries::RunningQueries;
 use crate::device_histories::DeviceHistories;
 use crate::exchange_turns::ExchangeTurns;
 use crate::lent_cores::LentCores;
@@ -20,13 +21,14 @@ use crate::planner::LastStates;
 use crate::populations::Populations;
 use crate::query_log::QueryLog;
 use crate::result_sets::ResultSets;
-use crate::running_queries::RunningQueries;
 use crate::select::{HeldResults, OptimisedPlans, SmallTables};
+use crate::statements::Statements;
 
 /// Plans and runs queries over one open database. It is a storage [`Engine`] with more, and has its methods.
 pub struct QueryEngine {
     engine: Arc<Engine>,
     query_log: Arc<QueryLog>,
+    statements: Arc<Statements>,
     /// Cached optimised plans of repeated queries.
     pub(crate) optimised: OptimisedPlans,
     /// DataFusion's states of the last statements.
@@ -62,6 +64,7 @@ impl QueryEngine {
             engine,
             result_sets,
             query_log: Arc::default(),
+            statements: Arc::default(),
             optimised: OptimisedPlans::default(),
             last_states: LastStates::default(),
             results: HeldResults::default(),
@@ -85,6 +88,11 @@ impl QueryEngine {
     /// The last queries, what was predicted of them and what they cost.
     pub fn query_log(&self) -> &Arc<QueryLog> {
         &self.query_log
+    }
+
+    /// What statements have cost.
+    pub fn statements(&self) -> &Arc<Statements> {
+        &self.statements
     }
 
     /// The sessions of its server, as others see them.

@@ -20,6 +20,7 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::Settings;
+use cleave_catalog::statement_cost::StatementCost;
 use cleave_media::{Clock, SystemClock};
 use cleave_plan::cost::CostStrategy;
 use cleave_plan::split::{PastErrors, PricedSplit, Split};
@@ -106,6 +107,8 @@ pub struct OpenRecord {
     predicted_s: Option<f64>,
     /// Whether it is left out; None: nobody may say so.
     runs_again: Option<RunsAgain>,
+    /// That of its statement.
+    cost: StatementCost,
 }
 
 /// Says of a query under way that it begins anew later: what it has done is not entered, so that the log has it once.
@@ -134,6 +137,7 @@ impl QueryLog {
             },
             predicted_s: None,
             runs_again: None,
+            cost: settings.client.cost.clone(),
         })
     }
 
@@ -246,7 +250,9 @@ impl OpenRecord {
             let found = planned.cuts.priced.iter().find(|priced| is_wanted(priced));
             found.map(|priced| priced.prediction.finish * 1e3)
         };
-        self.record.split_taken = Some(planned.split_taken().to_string());
+        let split = planned.split_taken().to_string();
+        self.cost.add(|cost| cost.split = cost.split.take().or_else(|| Some(split.clone())));
+        self.record.split_taken = Some(split);
         self.record.predicted_ms = finish_ms(|priced| priced.is_chosen);
         self.record.predicted_host_ms = finish_ms(|priced| priced.split == Split::Host);
         self.record.planning_ms = Some(milliseconds(planned.planning));
@@ -288,7 +294,7 @@ impl OpenRecord {
             let has_cut = figures.fragments.iter().any(|fragment| !fragment.is_planned_here);
             self.log.errors().add(has_cut, predicted_s, figures.elapsed.as_secs_f64());
         }
-        self.record.outcome = Some(QueryOutcome {
+        let outcome = QueryOutcome {
             execution_ms: milliseconds(figures.elapsed),
             rows: figures.rows,
             link_bytes: figures.link_bytes_received + figures.link_bytes_sent,
@@ -296,7 +302,15 @@ impl OpenRecord {
             host_cpu_ms: milliseconds(figures.host_cpu),
             device_cpu_ms: milliseconds(figures.device_cpu),
             refused_count,
+        };
+        self.cost.add(|cost| {
+            cost.link_bytes += outcome.link_bytes;
+            cost.media_bytes += outcome.media_bytes;
+            cost.host_cpu_ms += outcome.host_cpu_ms;
+            cost.device_cpu_ms += outcome.device_cpu_ms;
+            cost.refused += outcome.refused_count;
         });
+        self.record.outcome = Some(outcome);
     }
 }
 

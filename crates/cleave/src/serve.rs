@@ -154,6 +154,7 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
     let spare_secret = LoginSecret::draw();
     let spare_secret = spare_secret.map_err(|error| Failure::Device(error.to_string()))?;
     let limits = options.limits().map_err(Failure::Usage)?;
+    database.statements().keep(options.statement_statistics_max as usize);
     let server = Arc::new(Server {
         database_name: name_of(&folder),
         database,

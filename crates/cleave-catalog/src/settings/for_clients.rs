@@ -33,6 +33,14 @@ pub(super) const ROW_SECURITY: Setting = taken(
     &["off", "false", "0", "no", "true", "1", "yes"],
 );
 
+pub(super) const SERVER_VERSION_NUM: Setting = Setting {
+    name: "server_version_num",
+    description: "The same version of PostgreSQL as a number",
+    values: Values::ReadOnly("150000"),
+    get: |_| "150000".to_owned(),
+    set: |_, _| {},
+};
+
 pub(super) const SYNCHRONIZE_SEQSCANS: Setting = taken(
     "synchronize_seqscans",
     "Whether a scan may begin in the middle of a table; it never does",

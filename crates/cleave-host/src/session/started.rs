@@ -25,9 +25,11 @@ use cleave_catalog::settings::When;
 use cleave_catalog::tasks;
 use cleave_engine::write::begun::byte_count;
 use cleave_fragment::{Stop, StopOnDrop, wanted};
+use cleave_media::{Clock, SystemClock};
 use cleave_query::select::{
     DeferredQuery, QueryRequest, ReadView, RunningQuery, describe, run_logged,
 };
+use cleave_query::statements::{Counting, Shape, StatementEnd};
 use cleave_sql::statement::parameters::place_of;
 use cleave_sql::statement::parse::Scope;
 use cleave_sql::statement::properties::Columns;
@@ -42,8 +44,8 @@ use super::charge::Charge;
 use super::concerned::patiently;
 use super::cursors::CursorRows;
 use super::{
-    Outcome, Session, batch, before, block, locking, look_ups, output, prepared, ranges, rights,
-    search_path, shapes, subqueries, under, within,
+    Outcome, Session, batch, before, block, counted, locking, look_ups, output, prepared, ranges,
+    rights, search_path, shapes, subqueries, under, within,
 };
 use crate::database::Database;
 
@@ -67,6 +69,8 @@ pub struct ResultRows {
     /// The charge of these.
     charge: Option<Box<Charge>>,
     source: Source,
+    /// Ends with the last of them.
+    counting: Option<Box<Counting>>,
 }
 
 enum Source {
@@ -97,7 +101,14 @@ impl Session {
     ///
     /// # Errors
     /// What the statement gives.
-    pub fn start(&mut self, mut parsed: ParsedStatement) -> BoxFuture<'_, Result<Started>> {
+    pub fn start(&mut self, parsed: ParsedStatement) -> BoxFuture<'_, Result<Started>> {
+        Box::pin(async move {
+            let counting = self.begin_counting(&Shape::of(&parsed.text), Some(&parsed.text));
+            counted::started(counting, self.start_uncounted(parsed).await)
+        })
+    }
+
+    fn start_uncounted(&mut self, mut parsed: ParsedStatement) -> BoxFuture<'_, Result<Started>> {
         Box::pin(async move {
             let position = parsed.position;
             let started = match parsed.statement {
@@ -145,8 +156,10 @@ impl Session {
             if !block::reads_newest(self.block.as_ref()) {
                 return None;
             }
+            let began = SystemClock.now();
             let outcome = look_ups::look_up(self, sql).await?;
             block::note_read(&mut self.block);
+            self.count_look_up(&Shape::of(sql), began, &outcome);
             Some(outcome.into())
         })
     }
@@ -157,10 +170,14 @@ impl Session {
         if !block::reads_newest(self.block.as_ref()) {
             return None;
         }
+        let began = SystemClock.now();
         let live = look_ups::live_for_look_up(self)?;
         let query = prepared::prepared_look_up(self, name, values, &live.state)?;
         let outcome = look_ups::look_up_at_hand(self, live, &query)?;
         block::note_read(&mut self.block);
+        if let Some(shape) = self.prepared.shape(name) {
+            self.count_look_up(shape, began, &outcome);
+        }
         Some(outcome.into())
     }
 
@@ -194,7 +211,7 @@ impl Session {
                 *analyze = false;
             }
             let shown = ParsedStatement { statement, ..parsed.clone() };
-            Ok(match self.start(shown).await? {
+            Ok(match self.start_uncounted(shown).await? {
                 Started::Rows(rows) => Some(rows.schema()),
                 Started::Done { .. } => None,
             })
@@ -367,7 +384,33 @@ impl ResultRows {
     }
 
     fn of(schema: SchemaRef, source: Source) -> Self {
-        Self { schema, ahead: VecDeque::new(), charge: None, source }
+        Self { schema, ahead: VecDeque::new(), charge: None, source, counting: None }
+    }
+
+    /// The same, which end what is `counting` them.
+    pub(super) fn counted(self, counting: Counting) -> Self {
+        Self { counting: Some(Box::new(counting)), ..self }
+    }
+
+    /// Tells who counts them what `next` there is.
+    fn note(&mut self, next: &Result<Option<RecordBatch>>) {
+        match next {
+            Ok(Some(batch)) => {
+                if let Some(counting) = &mut self.counting {
+                    counting.add_rows(batch.num_rows() as u64);
+                }
+            }
+            Ok(None) => {
+                if let Some(counting) = self.counting.take() {
+                    counting.end(StatementEnd::Done);
+                }
+            }
+            Err(error) => {
+                if let Some(counting) = self.counting.take() {
+                    counted::fail(*counting, error);
+                }
+            }
+        }
     }
 
     /// Those of a query that runs.
@@ -412,10 +455,10 @@ impl ResultRows {
     /// stay here.
     #[must_use]
     pub fn on(self, runtime: &Handle) -> Self {
-        let Self { schema, ahead, charge, source } = self;
+        let Self { schema, ahead, charge, source, counting } = self;
         let running = match source {
             Source::Running(running) => running,
-            source => return Self { schema, ahead, charge, source },
+            source => return Self { schema, ahead, charge, source, counting },
         };
         let is_stopped = running.planned().context.stop().clone();
         let stop = StopOnDrop::from(&is_stopped);
@@ -424,13 +467,13 @@ impl ResultRows {
         let giving = async move { give_rows(*running, &give).await };
         task.spawn_on(wanted::until(move || is_stopped.is_raised(), giving), runtime);
         let source = Source::Elsewhere { batches, _stop: stop, task };
-        Self { schema, ahead, charge, source }
+        Self { schema, ahead, charge, source, counting }
     }
 
     /// The same once the first of them are computed, or the error of computing these.
     pub(super) async fn begun(mut self) -> Result<Self> {
         if self.ahead.is_empty() && !matches!(self.source, Source::Made(..)) {
-            let first = self.next().await?;
+            let first = self.next_uncounted().await?;
             self.ahead.extend(first);
         }
         Ok(self)
@@ -444,10 +487,13 @@ impl ResultRows {
     /// The next rows, if they are computed already; an inner None: the rows are at their end; an outer None: not
     /// computed yet.
     pub fn next_at_hand(&mut self) -> Option<Option<RecordBatch>> {
-        match &mut self.source {
-            Source::Made(batches, _) => Some(batches.pop_front()),
-            _ => self.ahead.pop_front().map(Some),
-        }
+        let next = match &mut self.source {
+            Source::Made(batches, _) => batches.pop_front(),
+            _ => Some(self.ahead.pop_front()?),
+        };
+        let next = Ok(next);
+        self.note(&next);
+        next.ok()
     }
 
     /// The next rows, None after the last. Cancel-safe: if the future is dropped early, the next call gives the rows.
@@ -459,6 +505,15 @@ impl ResultRows {
         reason = "of a stream, as `StreamExt::next`: it gives a future"
     )]
     pub fn next(&mut self) -> BoxFuture<'_, Result<Option<RecordBatch>>> {
+        Box::pin(async move {
+            let next = self.next_uncounted().await;
+            self.note(&next);
+            next
+        })
+    }
+
+    /// The same without telling who counts them: rows that are computed ahead are given later.
+    fn next_uncounted(&mut self) -> BoxFuture<'_, Result<Option<RecordBatch>>> {
         Box::pin(async move {
             if let Some(batch) = self.ahead.pop_front() {
                 return Ok(Some(batch));

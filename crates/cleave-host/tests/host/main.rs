@@ -104,6 +104,7 @@ mod space;
 mod spilling;
 mod sql;
 mod stages;
+mod statements;
 mod statistics;
 mod stealing;
 mod stealing_across_nodes;

@@ -5,7 +5,10 @@ use cleave_host::Session;
 
 use crate::support::{batches, fresh, numbered, open, refused, row, run};
 
-async fn as_user(database: &std::sync::Arc<cleave_host::Database>, user: &str) -> Session {
+pub(crate) async fn as_user(
+    database: &std::sync::Arc<cleave_host::Database>,
+    user: &str,
+) -> Session {
     let mut session = database.session();
     session.log_in(user).unwrap();
     session

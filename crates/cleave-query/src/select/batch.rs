@@ -190,7 +190,7 @@ fn calls_effects(query: &ast::Query) -> bool {
     let known = |name: &str| {
         let name = name.strip_prefix("pg_catalog.").unwrap_or(name);
         let of_locks = advisory_functions::NAMES.into_iter().chain(backend_functions::NAMES);
-        let mut all = of_locks.chain(sequence_functions::NAMES).chain([result_functions::NAME]);
+        let mut all = of_locks.chain(sequence_functions::NAMES).chain(result_functions::NAMES);
         all.find(|known| *known == name)
     };
     !called(query, known).is_empty()

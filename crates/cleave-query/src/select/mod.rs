@@ -39,6 +39,7 @@ mod deferred;
 mod describe;
 mod exchanges;
 mod explain;
+mod fragment_list;
 mod history_list;
 mod host_cuts;
 mod index_choice;
@@ -46,6 +47,7 @@ mod index_offers;
 mod join_method;
 mod kept;
 mod known_tables;
+mod lock_list;
 mod made_queries;
 mod meter;
 mod missing_table;
@@ -75,6 +77,7 @@ mod small_query;
 mod stages;
 mod statement_context;
 mod statement_function;
+mod statement_list;
 mod table_provider;
 mod tablet_choice;
 mod tablet_list;
@@ -385,7 +388,7 @@ fn state_over(
 fn calls_own_functions(query: &ast::Query) -> bool {
     let known = |name: &str| {
         let own = sequence_functions::NAMES.iter().chain(&advisory_functions::NAMES);
-        let own = own.chain(&backend_functions::NAMES).chain([&result_functions::NAME]);
+        let own = own.chain(&backend_functions::NAMES).chain(&result_functions::NAMES);
         let own = own.copied().find(|known| *known == name);
         own.or_else(|| pg_catalog::functions::known_name(name))
     };

@@ -1,7 +1,7 @@
 //! The schema `cleave`: the database's own figures, as tables that DataFusion reads from memory.
 //!
 //! Such a table lies on no device, and plans that read it stay on the host. Its rows are those of the moment at which
-//! the query is bound. Only `cleave.devices` and `cleave.filter_history` ask devices.
+//! the query is bound. Only `cleave.devices`, `cleave.fragments` and `cleave.filter_history` ask devices.
 
 use std::sync::Arc;
 
@@ -15,19 +15,22 @@ use datafusion::error::Result;
 use futures::future::BoxFuture;
 
 use super::statement_context::StatementContext;
-use super::{history_list, reuse, tablet_list};
+use super::{fragment_list, history_list, lock_list, reuse, statement_list, tablet_list};
 use crate::query_log;
 
 /// Name of the schema.
 pub(super) const SCHEMA: &str = "cleave";
 /// Names of its tables.
-const TABLES: [&str; 7] = [
+const TABLES: [&str; 10] = [
     activity::TABLE,
+    fragment_list::TABLE,
     history_list::TABLE,
     lock_figures::TABLE,
+    lock_list::TABLE,
     health::TABLE,
     query_log::TABLE,
     reuse::TABLE,
+    statement_list::TABLE,
     tablet_list::TABLE,
 ];
 
@@ -49,7 +52,10 @@ impl OwnTables {
             activity::TABLE => database.activity().batch()?,
             lock_figures::TABLE => lock_figures::batch(&database.devices())?,
             health::TABLE => health::batch(database.storage()).await?,
+            fragment_list::TABLE => fragment_list::batch(database).await?,
             history_list::TABLE => history_list::batch(database).await?,
+            lock_list::TABLE => lock_list::batch(&self.context)?,
+            statement_list::TABLE => statement_list::batch(&self.context)?,
             query_log::TABLE => database.query_log().batch()?,
             reuse::TABLE => reuse::listed::batch(database, self.context.state())?,
             tablet_list::TABLE => tablet_list::batch(&self.context)?,
@@ -62,7 +68,7 @@ impl OwnTables {
 /// Whether everybody may read the table `name` of the schema `cleave`; the others are for superusers.
 #[must_use]
 pub fn is_for_everybody(name: &str) -> bool {
-    name == tablet_list::TABLE
+    [lock_list::TABLE, statement_list::TABLE, tablet_list::TABLE].contains(&name)
 }
 
 /// Names a table that the schema does not have, with the nearest that it has.

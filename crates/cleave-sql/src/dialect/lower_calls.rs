@@ -46,6 +46,8 @@ use crate::statement::names::fold;
 
 /// The function that lets go of held results, with its schema.
 pub const RELEASE_RESULTS: &str = "cleave.release_results";
+/// The function that forgets what statements have cost, with its schema.
+pub const RESET_STATEMENTS: &str = "cleave.reset_statements";
 
 /// Rewrites `expression`, if it is one of these.
 pub(super) fn lower_call(expression: &mut Expr) {
@@ -294,7 +296,7 @@ fn name_by_one(name: &mut ast::ObjectName) {
     use ast::ObjectNamePart::Identifier;
     if let [Identifier(schema), Identifier(own)] = name.0.as_slice() {
         let whole = format!("{}.{}", fold(schema), fold(own));
-        if whole == RELEASE_RESULTS {
+        if [RELEASE_RESULTS, RESET_STATEMENTS].contains(&whole.as_str()) {
             *name = ast::ObjectName::from(vec![Ident::with_quote('"', whole)]);
         }
     }

@@ -84,7 +84,7 @@ pub use guards::Guards;
 pub use having_alone::AGGREGATES;
 pub use held_conditions::HeldConditions;
 pub use interval_keys::IntervalKeys;
-pub use lower_calls::RELEASE_RESULTS;
+pub use lower_calls::{RELEASE_RESULTS, RESET_STATEMENTS};
 pub use lower_syntax::lower_syntax;
 pub use operators::{PostgresOperators, is_comparison};
 pub use outer_aggregates::OuterAggregates;

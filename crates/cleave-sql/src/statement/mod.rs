@@ -12,6 +12,7 @@
 //! 5. [`conform`] converts rows to a table's columns and refuses NULLs, [`assigned`] checks beforehand whether their
 //!    types can be converted; [`defaults`] evaluates DEFAULT, at a [`moment`].
 //! 6. [`key_predicate`] recognises conditions on the keys of one table, with which a statement may run without a plan.
+//!    [`without_constants`] gives what statements have in common that differ in constants alone.
 //!
 //! Names leave this module folded as PostgreSQL folds them: unquoted ones in lower case.
 
@@ -41,6 +42,7 @@ pub mod sequence;
 pub mod shared_with;
 pub mod type_tree;
 pub mod upsert;
+pub mod without_constants;
 
 pub use copy::{Copy, CopyEnd, CopySource};
 pub use ddl::{CreateIndex, CreateTable};

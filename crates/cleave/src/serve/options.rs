@@ -67,6 +67,14 @@ pub(crate) struct ServeOptions {
     /// Seconds for which statements may go on after the server is told to end
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     grace: u32,
+    /// Statements that the table cleave.statements tells apart; 0: it is empty
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 1000,
+        value_parser = clap::value_parser!(u32).range(..=100_000)
+    )]
+    pub(crate) statement_statistics_max: u32,
     /// Let clients COPY from and to files of this machine, with the rights of this process
     #[arg(long)]
     allow_files: bool,

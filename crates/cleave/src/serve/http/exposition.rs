@@ -29,6 +29,8 @@ pub(super) enum Kind {
     Counter,
     /// It goes up and down.
     Gauge,
+    /// Counts of values within bounds, their sum and their number.
+    Histogram,
 }
 
 /// A family, to which samples are added.
@@ -44,6 +46,7 @@ impl Exposition {
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
         };
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
@@ -64,8 +67,14 @@ impl Exposition {
 impl Family<'_> {
     /// Adds a sample with these labels.
     pub(super) fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
+        self.part("", labels, value);
+    }
+
+    /// Adds a part of a histogram, whose name has this `end`.
+    pub(super) fn part(&mut self, end: &str, labels: &[(&str, &str)], value: impl Display) {
         let text = &mut *self.text;
         text.push_str(self.name);
+        text.push_str(end);
         for (number, (label, of)) in labels.iter().enumerate() {
             text.push_str(if number == 0 { "{" } else { "," });
             text.push_str(label);

@@ -9,6 +9,7 @@
 //! users. Units are in the names. What a device does not tell has no sample.
 
 mod devices;
+mod statements;
 
 use axum::extract::State;
 use axum::http::header;
@@ -28,6 +29,7 @@ pub(super) async fn metrics(State(state): State<HttpState>) -> Response {
     let mut exposition = Exposition::default();
     process(&mut exposition);
     sessions(&mut exposition, &state);
+    statements::statements(&mut exposition, database);
     log(&mut exposition, database);
     pool(&mut exposition, database);
     work(&mut exposition, database);

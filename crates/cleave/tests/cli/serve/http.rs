@@ -94,7 +94,12 @@ fn a_server_tells_whether_it_is_well_and_its_figures() {
     let ready = get(&server, "/ready");
     assert_eq!(ready.code, 200, "{}", ready.body);
     assert!(ready.body.contains("\"ready\":true"), "{}", ready.body);
-    let _client = server.client();
+    let mut client = server.client();
+    client.query("CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1), (2)");
+    for _ in 0..3 {
+        assert_eq!(client.value("SELECT a FROM t WHERE a = 2"), "2");
+    }
+    assert!(!client.query("SELECT a / (a - a) FROM t").error.is_empty());
     let metrics = get(&server, "/metrics");
     assert_eq!(metrics.code, 200, "{}", metrics.body);
     assert!(metrics.head.contains("content-type: text/plain; version=0.0.4"), "{}", metrics.head);
@@ -102,6 +107,13 @@ fn a_server_tells_whether_it_is_well_and_its_figures() {
     assert!(sample(&metrics.body, "cleave_sessions{state=\"idle\"}") >= 1.0);
     assert!(sample(&metrics.body, "cleave_process_resident_memory_bytes") > 1e6);
     assert_eq!(sample(&metrics.body, "cleave_writable"), 1.0);
+    let done = |kind: &str| format!("cleave_statements_total{{kind=\"{kind}\",outcome=\"done\"}}");
+    assert_eq!(sample(&metrics.body, &done("select")), 3.0);
+    assert_eq!(sample(&metrics.body, &done("insert")), 1.0);
+    let failed = "cleave_statements_total{kind=\"select\",outcome=\"failed\"}";
+    assert_eq!(sample(&metrics.body, failed), 1.0);
+    assert_eq!(sample(&metrics.body, "cleave_statement_rows_total{kind=\"insert\"}"), 2.0);
+    assert_eq!(sample(&metrics.body, "cleave_statement_seconds_count{kind=\"select\"}"), 4.0);
     let device = "{device=\"embedded\",kind=\"embedded\"}";
     assert_eq!(sample(&metrics.body, &format!("cleave_device_up{device}")), 1.0);
     assert!(sample(&metrics.body, "cleave_device_size_bytes{device=\"embedded\"}") > 0.0);
