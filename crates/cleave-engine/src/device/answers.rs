@@ -52,7 +52,7 @@ struct Unanswered {
 
 /// An answer that a device owes, until it is dropped.
 #[derive(Debug)]
-struct Owed {
+pub(super) struct Owed {
     answers: Arc<Answers>,
     number: u64,
 }
@@ -76,7 +76,8 @@ impl Answers {
         Duration::from_millis(self.timeout_ms.load(Ordering::Relaxed))
     }
 
-    fn owe(self: &Arc<Self>, since: Duration, is_of_pages: bool) -> Owed {
+    /// Notes that it owes an answer since then, until what is returned is dropped.
+    pub(super) fn owe(self: &Arc<Self>, since: Duration, is_of_pages: bool) -> Owed {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let command = Unanswered { since, is_of_pages };
         self.owed.send_modify(|owed| {

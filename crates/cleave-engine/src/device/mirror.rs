@@ -49,6 +49,8 @@ use super::{Device, NEVER, free_of, may_have_happened};
 pub(super) const COPY_WAIT: Duration = Duration::from_millis(1500);
 /// The same for a sync, which may be of much that other statements have written there.
 pub(super) const COPY_SYNC_WAIT: Duration = Duration::from_secs(4);
+/// The same for a copy that owes an answer: another mirror, say, has waited that long for it.
+const OWED_WAIT: Duration = Duration::from_millis(200);
 /// The same as a multiple of the time that the other one took.
 const COPY_WAIT_SHARE: u32 = 4;
 /// How long the others that ask a copy for space are waited for: with [`COPY_WAIT`] less than that holder waits.
@@ -138,7 +140,8 @@ impl Mirror {
     }
 
     /// Runs `work`, which is called `action`, on all `targets` at once. It goes on to its end on each; but once one has
-    /// succeeded, the others have `wait` at least to do so too, and count as unanswered then.
+    /// succeeded, the others have `wait` at least to do so too, and count as unanswered then; a moment where each of
+    /// them owes an answer by then.
     pub(super) async fn each<T: Send + 'static>(
         &self,
         targets: &[Arc<Device>],
@@ -162,6 +165,10 @@ impl Mirror {
             if outcome.is_ok() && until.is_none() {
                 let now = SystemClock.now();
                 let as_long = now.saturating_sub(begun).saturating_mul(COPY_WAIT_SHARE);
+                let has_ended =
+                    |copy: DeviceId| copy == id || outcomes.iter().any(|(ended, _)| *ended == copy);
+                let mut late = targets.iter().filter(|copy| !has_ended(copy.id()));
+                let wait = if late.all(|copy| copy.owes_answer()) { OWED_WAIT } else { wait };
                 until = Some(now.saturating_add(wait.max(as_long)));
             }
             outcomes.push((id, outcome));

@@ -237,6 +237,28 @@ async fn a_copy_that_is_late_is_waited_for_a_moment_more() {
 }
 
 #[tokio::test]
+async fn a_copy_that_owes_an_answer_is_not_waited_for_again() {
+    let (device, [_, b]) = mirror_of_two(7);
+    let (mirror, slow) = (copies_of(&device), b.id());
+    let work = move |copy: Arc<Device>| {
+        async move {
+            if copy.id() == slow {
+                pending::<()>().await;
+            }
+            Ok::<(), Error>(())
+        }
+        .boxed()
+    };
+    // Another mirror of it has waited.
+    let _owed = b.answers.owe(SystemClock.now(), true);
+    let (current, wait) = (mirror.current(), ("sync", Duration::from_secs(600)));
+    let syncing = mirror.each(&current, wait, work);
+    let outcomes = tokio::time::timeout(Duration::from_secs(60), syncing).await.expect("an end");
+    mirror.settle(outcomes).unwrap();
+    assert_eq!(device.failed_copies(), BTreeSet::from([b.id()]));
+}
+
+#[tokio::test]
 async fn another_copy_is_asked_where_one_fails_or_is_late() {
     let (device, [a, b]) = mirror_of_two(7);
     let first = a.id();
