@@ -135,6 +135,30 @@ async fn both(session: &mut cleave_host::Session, sql: &str) -> (Vec<String>, Ve
     (columns.collect(), rows(session, sql).await)
 }
 
+#[tokio::test]
+async fn columns_of_functions_have_the_names_of_the_functions() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    for (sql, expected, found) in [
+        ("SELECT unnest(ARRAY['a'])", "unnest", "a"),
+        ("SELECT * FROM unnest(ARRAY['a'])", "unnest", "a"),
+        ("SELECT * FROM unnest(ARRAY['a'], ARRAY['a'])", "unnest,unnest", "a,a"),
+        ("SELECT * FROM unnest(ARRAY['a'], ARRAY[1]) AS u (x)", "x,unnest", "a,1"),
+        (
+            "SELECT u.*, 2 AS two FROM unnest(ARRAY['a'], ARRAY[1]) AS u",
+            "unnest,unnest,two",
+            "a,1,2",
+        ),
+        ("SELECT * FROM upper('a')", "upper", "A"),
+    ] {
+        let outcomes = run(&mut session, sql).await;
+        let [Outcome::Rows { schema, .. }] = outcomes.as_slice() else { panic!("{sql}") };
+        let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+        assert_eq!(names.join(","), expected, "{sql}");
+        assert_eq!(row(&mut session, sql).await, found, "{sql}");
+    }
+}
+
 /// What COPY TO STDOUT wrote, to be read by the test.
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);

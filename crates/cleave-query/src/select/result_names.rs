@@ -69,7 +69,11 @@ impl ResultNames {
             match self.first.get(place).or(after) {
                 Some(name) => field.with_name(name.as_str()),
                 None => {
-                    let shown = shown_name(field.name()).to_owned();
+                    let shown = match shown_name(field.name()) {
+                        // The items of a list that has no name, between two stars.
+                        name if name.starts_with("UNNEST(") => "unnest".to_owned(),
+                        name => name.to_owned(),
+                    };
                     field.with_name(shown)
                 }
             }

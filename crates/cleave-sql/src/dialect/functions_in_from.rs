@@ -5,6 +5,7 @@
 //!  FROM generate_series(1, 3) AS g          ─▶ FROM generate_series(1, 3) AS g (g)
 //!  FROM generate_series(a, b) AS g          ─▶ FROM LATERAL (SELECT unnest(generate_series(a, b)) AS g) AS g
 //!  FROM unnest(t.list) AS u                 ─▶ FROM LATERAL (SELECT unnest(t.list) AS u) AS u
+//!  FROM unnest(a, b)                        ─▶ FROM (SELECT unnest(a) AS "unnest⟨1⟩", …) AS unnest ("unnest⟨1⟩", …)
 //!  FROM upper(t.a) AS u                     ─▶ FROM LATERAL (SELECT upper(t.a) AS u) AS u
 //! ```
 //!
@@ -265,19 +266,27 @@ fn derived(
     derived_value(function, alias, rows, lateral)
 }
 
-/// `unnest(list, list, …) AS alias (name, name, …)` by these names. DataFusion gives equal lists the same name, and so
-/// NULLs of any type.
+/// `unnest(list, list, …) AS alias (name, name, …)` by these names, of which those that are missing are the function's.
+/// DataFusion gives equal lists the same name, and so NULLs of any type.
 fn side_by_side(alias: Option<&TableAlias>, lists: &[Expr]) -> Option<TableFactor> {
-    let names = &alias?.columns;
-    if names.len() != lists.len() {
-        return None;
+    let mut alias = alias.cloned().unwrap_or_else(|| named(Ident::new("unnest")));
+    let missing = lists.len().checked_sub(alias.columns.len())?;
+    for place in alias.columns.len()..lists.len() {
+        // Several of one name are found by none.
+        let name = match missing {
+            1 => "unnest".to_owned(),
+            _ => format!("unnest⟨{}⟩", place + 1),
+        };
+        let name = Ident::with_quote('"', name);
+        alias.columns.push(ast::TableAliasColumnDef { name, data_type: None });
     }
     let lateral = lists.iter().any(names_columns);
-    let items = lists.iter().zip(names).map(|(list, name)| SelectItem::ExprWithAlias {
+    let items = lists.iter().zip(&alias.columns).map(|(list, name)| SelectItem::ExprWithAlias {
         expr: call("unnest", vec![list.clone()]),
         alias: name.name.clone(),
     });
-    selected(items.collect(), alias.cloned(), lateral)
+    let items = items.collect();
+    selected(items, Some(alias), lateral)
 }
 
 /// `(SELECT value AS name) AS alias`.
