@@ -23,8 +23,8 @@ def cleave():
 def serve(binary, database, *arguments, log=None, before=()):
     """Starts `cleave serve` on a port of its own choice; the process and the port, once it listens.
 
-    A database that is not there is made. What the server says goes to `log`, by default a file beside the database.
-    `before` are words in front of the command (taskset).
+    A database that is not there is made. Further listeners (--console) have ports that `arguments` say. What the server
+    says goes to `log`, by default a file beside the database. `before` are words in front of the command (taskset).
     """
     database = Path(database)
     port_file = database.parent / f"{database.name}.port"
@@ -41,7 +41,7 @@ def serve(binary, database, *arguments, log=None, before=()):
         # The file is there before what is in it.
         text = port_file.read_text().strip() if port_file.exists() else ""
         if text:
-            return process, int(text)
+            return process, int(text.split()[0])
         time.sleep(0.05)
     stop(process)
     raise AssertionError(f"the server does not listen: {log.read_text()}")

@@ -9,7 +9,8 @@
 //! 2. [`front`] has the threads; [`postgres`] speaks the protocol. [`users`] stores who may connect; [`signals`] end
 //!    the server.
 //! 3. [`admission`] limits the connections: those not yet authenticated, and sessions.
-//! 4. [`http`] answers on a second listener whether it is well, and with its figures.
+//! 4. [`http`] answers on a second listener whether it is well, and with its figures. [`console`] is a web page on
+//!    another one.
 //! 5. [`address_file`] tells other processes where the server listens.
 //!
 //! Invariants: the server listens where other machines can reach it only with TLS and users. Nobody connects without a
@@ -21,6 +22,7 @@
 
 pub(crate) mod address_file;
 pub(crate) mod admission;
+pub(crate) mod console;
 pub(crate) mod front;
 pub(crate) mod http;
 pub(crate) mod options;
@@ -145,7 +147,9 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
     let identity = options.identity(&folder)?;
     let has_users = !known.is_empty() || database.has_passwords();
     let http_address = options.http_address().await?;
-    for address in std::iter::once(address).chain(http_address) {
+    let console_address = options.console_address().await?;
+    let addresses = [Some(address), http_address, console_address];
+    for address in addresses.into_iter().flatten() {
         options::check(address, identity.is_some(), has_users, options.trust)
             .map_err(Failure::Usage)?;
     }
@@ -162,7 +166,7 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
         users: path,
         tls: tls.map(|config| Acceptor(TlsAcceptor::from(config))),
         needs_tls: !address.ip().is_loopback(),
-        is_reachable: ![Some(address), http_address].iter().flatten().all(is_near),
+        is_reachable: !addresses.iter().flatten().all(is_near),
         sessions: Sessions::new(limits.session_count_max, limits.reserved_count),
         strangers: Strangers::new(limits.session_count_max + SPARE_COUNT),
         limits,
@@ -177,18 +181,23 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
     let listener = listen(address)?;
     let address = listener.local_addr()?;
     let web = http_address.map(|address| Web::bind(&server, address)).transpose()?;
+    let console = console_address.map(|address| Web::bind(&server, address)).transpose()?;
     let is_open = server.asks_nobody(&known).await;
     server.announce(address, is_open, &known);
     if let Some(web) = &web {
-        web.announce();
+        web.announce("health and metrics", "/metrics");
+    }
+    if let Some(console) = &console {
+        console.announce("console", "/");
     }
     let announced = address_file::announce(&folder, address, &server.database_name);
     let _announced = announced.map_err(|error| {
         server.log(&format!("cannot tell the shell where this server is: {error}"));
     });
     if let Some(file) = &options.port_file {
-        let ports = std::iter::once(address).chain(web.as_ref().map(|web| web.bound.address));
-        write_ports(file, &ports.map(|address| address.port()).collect::<Vec<_>>())?;
+        let of_web = [&web, &console].into_iter().flatten().map(|web| web.bound.address);
+        let ports = std::iter::once(address).chain(of_web).map(|address| address.port());
+        write_ports(file, &ports.collect::<Vec<_>>())?;
     }
     // On a thread of its own: statements may keep all computing threads busy, which then watch no sockets and no
     // timers.
@@ -199,7 +208,9 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
         async move {
             let listener = listener.into_std().and_then(TcpListener::from_std);
             match listener {
-                Ok(listener) => server.accept_until_signal(listener, web, signals).await,
+                Ok(listener) => {
+                    server.accept_until_signal(listener, (web, console), signals).await;
+                }
                 Err(error) => server.log(&format!("cannot listen: {error}")),
             }
         },
@@ -227,10 +238,10 @@ impl Web {
         Ok(Self { state, bound: http::Bound { listener, address }, thread })
     }
 
-    fn announce(&self) {
+    fn announce(&self, what: &str, path: &str) {
         let scheme = if self.bound.is_reachable() { "https" } else { "http" };
         let address = self.bound.address;
-        self.state.server.log(&format!("health and metrics at {scheme}://{address}/metrics"));
+        self.state.server.log(&format!("{what} at {scheme}://{address}{path}"));
     }
 }
 
@@ -310,12 +321,13 @@ impl Server {
         drop(writeln!(std::io::stderr(), "cleave: {message}"));
     }
 
-    /// A session of `user`, as connection number `backend`, whose client has `seat`.
+    /// A session of `user`, as connection number `backend`, whose client has `seat` to itself or with others; None: its
+    /// statements are polled by a thread that does other things, too.
     fn session(
         &self,
         (user, known): (&str, Known),
         backend: i32,
-        seat: &Seat,
+        seat: Option<&Seat>,
     ) -> Result<Session, Complaint> {
         let mut session = self.database.session();
         let database = self.database_name.clone();
@@ -331,7 +343,9 @@ impl Server {
             }
         }
         session.compute_on(self.runtime.clone());
-        session.share_thread(Arc::clone(seat.clients()));
+        if let Some(seat) = seat {
+            session.share_thread(Arc::clone(seat.clients()));
+        }
         for (name, value) in &self.settings {
             session.set(name, value).map_err(|error| Complaint::of(&error, ""))?;
         }
@@ -341,7 +355,7 @@ impl Server {
     async fn accept_until_signal(
         self: &Arc<Self>,
         listener: TcpListener,
-        web: Option<Web>,
+        (web, console): (Option<Web>, Option<Web>),
         mut signals: signals::Signals,
     ) {
         // Dropped with the listener: its uncommitted work is rolled back.
@@ -355,7 +369,12 @@ impl Server {
         let mut connections = JoinSet::new();
         // Ended with what it runs when this returns.
         let _web_thread = web.map(|Web { state, bound, thread }| {
-            connections.spawn_on(http::serve(state, bound), thread.handle());
+            let router = http::router(state.clone());
+            connections.spawn_on(http::serve(state, router, bound), thread.handle());
+            thread
+        });
+        let _console_thread = console.map(|Web { state, bound, thread }| {
+            connections.spawn_on(console::serve(state, bound), thread.handle());
             thread
         });
         loop {

@@ -53,7 +53,7 @@ const HEAD_BYTES_MAX: usize = 32 << 10;
 /// Headers of a request.
 const HEADER_COUNT_MAX: usize = 64;
 /// Bytes of a request's body.
-const BODY_BYTES_MAX: usize = 1 << 20;
+pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;
 
 /// What requests are answered from.
 #[derive(Debug, Clone)]
@@ -114,7 +114,7 @@ pub(crate) fn router(state: HttpState) -> Router {
 }
 
 /// Adds what every answer says besides its content: it is for its reader alone.
-async fn with_headers(request: Request, next: Next) -> Response {
+pub(crate) async fn with_headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
     for (name, value) in [
@@ -127,8 +127,8 @@ async fn with_headers(request: Request, next: Next) -> Response {
     response
 }
 
-/// Serves what connects until the server ends.
-pub(super) async fn serve(state: HttpState, bound: Bound) {
+/// Serves what connects, by `router`, until the server ends.
+pub(super) async fn serve(state: HttpState, router: Router, bound: Bound) {
     let server = Arc::clone(&state.server);
     let is_reachable = bound.is_reachable();
     let listener = match TcpListener::from_std(bound.listener) {
@@ -136,7 +136,6 @@ pub(super) async fn serve(state: HttpState, bound: Bound) {
         Err(error) => return server.log(&format!("cannot listen for HTTP: {error}")),
     };
     let strangers = Strangers::new(CONNECTION_COUNT_MAX);
-    let router = router(state.clone());
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {

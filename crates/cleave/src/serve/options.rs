@@ -14,6 +14,8 @@ use crate::failure::Failure;
 /// Names of the files of a self-made certificate, in the database's folder.
 const CERTIFICATE: &str = "server.crt";
 const KEY: &str = "server.key";
+/// Where the console is unless `--console` says it.
+const CONSOLE: &str = "127.0.0.1:8642";
 /// Sessions that are reserved for superusers, as in PostgreSQL.
 const RESERVED_COUNT: u32 = 3;
 
@@ -29,6 +31,9 @@ pub(crate) struct ServeOptions {
     /// Make the database if it is not there
     #[arg(long)]
     pub(crate) create: bool,
+    /// The address of the console, a web page; with TLS unless it is this machine's
+    #[arg(long, value_name = "HOST:PORT", num_args = 0..=1, default_missing_value = CONSOLE)]
+    console: Option<String>,
     /// The users file, instead of `users` in the database's folder
     #[arg(long, value_name = "FILE")]
     pub(crate) users: Option<PathBuf>,
@@ -78,7 +83,7 @@ pub(crate) struct ServeOptions {
     /// Let clients COPY from and to files of this machine, with the rights of this process
     #[arg(long)]
     allow_files: bool,
-    /// A file to write the port to, once the server accepts connections, and that of --http in a second line
+    /// A file to write the port to, once the server accepts connections, then those of --http and --console
     #[arg(long, value_name = "FILE")]
     pub(crate) port_file: Option<PathBuf>,
 }
@@ -112,6 +117,14 @@ impl ServeOptions {
     pub(crate) async fn http_address(&self) -> Result<Option<SocketAddr>, Failure> {
         match &self.http {
             Some(http) => address_of("--http", "127.0.0.1:9187", http).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Where to serve the console, if it is to.
+    pub(crate) async fn console_address(&self) -> Result<Option<SocketAddr>, Failure> {
+        match &self.console {
+            Some(console) => address_of("--console", CONSOLE, console).await.map(Some),
             None => Ok(None),
         }
     }

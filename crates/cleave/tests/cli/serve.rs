@@ -4,6 +4,7 @@
 mod activity;
 mod arrow_client;
 pub(crate) mod client;
+mod console;
 mod http;
 mod login;
 mod together;

@@ -64,7 +64,7 @@ pub(super) struct Proofs {
 
 /// Why a request is not answered.
 #[derive(Debug, PartialEq, Eq)]
-enum Refusal {
+pub(crate) enum Refusal {
     /// It has no user, or a wrong password.
     Unproven,
     /// Its user may not do that.
@@ -74,9 +74,11 @@ enum Refusal {
 }
 
 /// The user and the password that a request gives.
-struct Credentials {
-    user: String,
-    password: String,
+pub(crate) struct Credentials {
+    /// The name.
+    pub(crate) user: String,
+    /// The password, as it was given.
+    pub(crate) password: String,
 }
 
 /// Passes a request on if its user is known, and refuses it otherwise.
@@ -100,7 +102,8 @@ pub(super) async fn guard(
     }
 }
 
-async fn visitor(
+/// Who `given` proves to be, if he may log in. `names_us`: the request [names this machine](names_this_machine).
+pub(crate) async fn visitor(
     state: &HttpState,
     given: Option<Credentials>,
     names_us: bool,
@@ -157,7 +160,7 @@ impl Credentials {
 }
 
 /// Whether the host that a request names is an address, or `localhost`.
-fn names_this_machine(headers: &HeaderMap) -> bool {
+pub(crate) fn names_this_machine(headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let Some(authority) = host.and_then(|host| host.parse::<Authority>().ok()) else {
         return false;
@@ -167,7 +170,7 @@ fn names_this_machine(headers: &HeaderMap) -> bool {
 }
 
 /// Whether a request only reads, or is not that of a page of another site. Browsers say where a page is from.
-fn is_of_our_page(method: &Method, headers: &HeaderMap) -> bool {
+pub(crate) fn is_of_our_page(method: &Method, headers: &HeaderMap) -> bool {
     if method.is_safe() {
         return true;
     }

@@ -164,7 +164,34 @@ async fn begin(
     }
     let known = greet::authenticate(server, wire, startup).await?;
     wire.trust(server.limits.message_bytes_max);
-    let user = startup.user.as_str();
+    let admitted = admit(server, (&startup.user, known), Some(seat))?;
+    let Admitted { mut session, registered, place, settings } = admitted;
+    let warnings = greet::settings(&mut session, &settings, startup)?;
+    reply::authentication(&mut wire.output, 0, &[]);
+    for warning in &warnings {
+        reply::notice(&mut wire.output, warning);
+    }
+    Ok((session, registered, place))
+}
+
+/// What an authenticated client gets.
+pub(crate) struct Admitted {
+    /// Its session.
+    pub(crate) session: Session,
+    /// Its number, by which it can be cancelled.
+    pub(crate) registered: Registered,
+    /// Its place among the sessions.
+    pub(crate) place: Place,
+    /// The settings of its role.
+    pub(crate) settings: BTreeMap<String, String>,
+}
+
+/// Admits `user`, who has these rights, if there is room for a session of his.
+pub(crate) fn admit(
+    server: &Arc<Server>,
+    (user, known): (&str, greet::Known),
+    seat: Option<&Seat>,
+) -> Result<Admitted, Complaint> {
     let login = server.database.login(user).filter(|_| known == greet::Known::Role);
     let is_superuser =
         known == greet::Known::Superuser || login.as_ref().is_some_and(|login| login.is_superuser);
@@ -174,16 +201,11 @@ async fn begin(
     let limit = login.as_ref().and_then(|login| login.connection_count_max);
     if limit.is_some_and(|limit| server.registry.count_of(user) > limit) {
         let message = format!("too many connections for role \"{user}\"");
-        return Err(Complaint::fatal("53300", message).into());
+        return Err(Complaint::fatal("53300", message));
     }
-    let mut session = server.session((user, known), registered.backend, seat)?;
-    let own = login.map(|login| login.settings).unwrap_or_default();
-    let warnings = greet::settings(&mut session, &own, startup)?;
-    reply::authentication(&mut wire.output, 0, &[]);
-    for warning in &warnings {
-        reply::notice(&mut wire.output, warning);
-    }
-    Ok((session, registered, place))
+    let session = server.session((user, known), registered.backend, seat)?;
+    let settings = login.map(|login| login.settings).unwrap_or_default();
+    Ok(Admitted { session, registered, place, settings })
 }
 
 impl Connection {

@@ -245,13 +245,23 @@ impl Watch {
         sql: &str,
         work: impl Future<Output = Result<T, Error>> + Unpin,
     ) -> Result<T, Stop> {
+        self.over_unless(wire.closed(), sql, work).await
+    }
+
+    /// As [`Watch::over`], of a client who is gone once `lost` ends.
+    pub(crate) async fn over_unless<T>(
+        &mut self,
+        lost: impl Future<Output = ()>,
+        sql: &str,
+        work: impl Future<Output = Result<T, Error>> + Unpin,
+    ) -> Result<T, Stop> {
         let is_over = self.is_over();
         let work = self.entered(Box::pin(wanted::until(is_over.clone(), work)));
         let stop = async {
             tokio::select! {
                 biased;
                 complaint = self.ended() => Stop::Failed(complaint),
-                () = wire.closed() => Stop::Lost,
+                () = lost => Stop::Lost,
             }
         };
         let done = unless(work, stop).await?;

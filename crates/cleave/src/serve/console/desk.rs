@@ -1,0 +1,307 @@
+//! The desk of a visit: the session in which the user's statements run, one request after the other.
+//!
+//! It is a session of the server like any other: `pg_stat_activity` shows it, others can cancel and end it, it has a
+//! place among the sessions, and its settings and transactions last from one request to the next.
+//!
+//! Invariants: a statement that its browser does not wait for any more is stopped. Limits of the server and of the
+//! session's settings on idle time and on transactions hold as for any other session ([`Visits::look_after`]).
+//!
+//! [`Visits::look_after`]: super::visits::Visits::look_after
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cleave_host::backends::{Listed, Stopper};
+use cleave_host::statement::properties::Place as TransactionPlace;
+use cleave_host::statement::{ParsedStatement, Statement, parse_script_in};
+use cleave_host::{ResultRows, Session, Started, TransactionStatus};
+use futures::FutureExt;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::results::{Limits, Rows};
+use crate::serve::Server;
+use crate::serve::admission::Place;
+use crate::serve::http::login::Visitor;
+use crate::serve::postgres::block::is_border;
+use crate::serve::postgres::complaint::{Complaint, Severity};
+use crate::serve::postgres::connection::{Admitted, admit};
+use crate::serve::postgres::copy;
+use crate::serve::postgres::interrupt::{Phase, Registered, Stop, Watch};
+
+/// What sessions of the console call themselves.
+const APPLICATION_NAME: &str = "cleave console";
+
+/// See the [module](self).
+pub(super) struct Desk {
+    server: Arc<Server>,
+    session: Session,
+    listed: Listed,
+    watch: Watch,
+    registered: Registered,
+    transaction_began: Option<Instant>,
+    rests_since: Instant,
+    /// A statement runs, or was given up.
+    is_busy: bool,
+    _place: Place,
+}
+
+/// What became of a script.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    /// The results of its statements, up to the first that failed.
+    pub(super) results: Vec<Value>,
+    /// Why it failed.
+    pub(super) complaint: Option<Complaint>,
+}
+
+impl Desk {
+    /// A new session of `visitor`.
+    ///
+    /// # Errors
+    /// There is no room, or the user may not log in any more.
+    pub(super) fn open(server: &Arc<Server>, visitor: &Visitor) -> Result<Self, Complaint> {
+        if *server.phase.borrow() != Phase::Serving {
+            return Err(Complaint::fatal("57P03", "the database system is shutting down"));
+        }
+        let admitted = admit(server, (&visitor.user, visitor.known), None)?;
+        let Admitted { mut session, registered, place, settings } = admitted;
+        for (name, value) in &settings {
+            // A role that could not connect could not repair it.
+            drop(session.set(name, value));
+        }
+        let named = session.set("application_name", APPLICATION_NAME);
+        named.map_err(|error| Complaint::of(&error, ""))?;
+        let who = (visitor.user.as_str(), session.settings().client.acting.session_role);
+        let stopper = Arc::clone(&registered.interrupt);
+        let backends = server.database.backends();
+        let listed = backends.enter(registered.backend, who, None, stopper);
+        listed.is_called(APPLICATION_NAME);
+        let watch = Watch::new(&registered.interrupt, &server.phase.subscribe(), &server.runtime);
+        Ok(Self {
+            server: Arc::clone(server),
+            session,
+            listed,
+            watch,
+            registered,
+            transaction_began: None,
+            rests_since: Instant::now(),
+            is_busy: false,
+            _place: place,
+        })
+    }
+
+    /// The session's number.
+    pub(super) fn backend(&self) -> i32 {
+        self.registered.backend
+    }
+
+    /// Ends what it runs.
+    pub(super) fn stopper(&self) -> Arc<dyn Stopper> {
+        Arc::clone(&self.registered.interrupt) as Arc<dyn Stopper>
+    }
+
+    /// Whether it is to end: somebody has ended it, or its time is over.
+    pub(super) fn is_over(&self, server: &Server) -> bool {
+        let is_open = self.session.transaction_status() != TransactionStatus::Idle;
+        let timeouts = &self.session.settings().timeouts;
+        let own = if is_open { timeouts.idle_in_transaction_ms } else { timeouts.idle_ms };
+        let own = (own > 0).then(|| Duration::from_millis(u64::from(own)));
+        let is_idle =
+            own.or(server.limits.idle).is_some_and(|max| self.rests_since.elapsed() > max);
+        let is_late = self.transaction_deadline().is_some_and(|end| Instant::now() > end);
+        let is_ended = self.registered.interrupt.terminated().now_or_never().is_some();
+        is_idle || is_late || is_ended || *server.phase.borrow() != Phase::Serving
+    }
+
+    /// The state of the session's transaction, as the page has it.
+    pub(super) fn transaction(&self) -> &'static str {
+        match self.session.transaction_status() {
+            TransactionStatus::Idle => "idle",
+            TransactionStatus::Open => "open",
+            TransactionStatus::Failed => "failed",
+        }
+    }
+
+    /// Runs the statements of `sql`, one after the other, up to the first that fails. Those of one script are one
+    /// transaction, as those of one message are.
+    pub(super) async fn run(&mut self, sql: &str, limits: Limits) -> Done {
+        self.put_away();
+        self.is_busy = true;
+        self.begin_watch();
+        self.listed.begins(sql);
+        let mut results = Vec::new();
+        let ran = Box::pin(self.run_all(sql, limits, &mut results)).await;
+        let complaint = match ran {
+            Ok(()) => None,
+            Err(Stop::Failed(complaint)) => Some(complaint),
+            Err(Stop::Lost) => Some(Complaint::error("08006", "the client is gone")),
+        };
+        if complaint.is_some() {
+            self.session.fail_block();
+        }
+        self.is_busy = false;
+        let status = self.session.transaction_status();
+        self.transaction_began = match status {
+            TransactionStatus::Idle => None,
+            TransactionStatus::Open | TransactionStatus::Failed => {
+                self.transaction_began.or_else(|| Some(Instant::now()))
+            }
+        };
+        self.listed.rests(status);
+        self.rests_since = Instant::now();
+        Done { results, complaint }
+    }
+
+    /// Ends a statement that was given up by its browser. Nothing may run.
+    pub(super) fn put_away(&mut self) {
+        if std::mem::replace(&mut self.is_busy, false) {
+            self.session.fail_block();
+            self.listed.rests(self.session.transaction_status());
+            self.rests_since = Instant::now();
+        }
+    }
+
+    /// Whether nothing more can be run in it after `complaint`.
+    pub(super) fn ends_with(complaint: &Complaint) -> bool {
+        complaint.severity == Severity::Fatal
+    }
+
+    async fn run_all(
+        &mut self,
+        sql: &str,
+        limits: Limits,
+        results: &mut Vec<Value>,
+    ) -> Result<(), Stop> {
+        let statements = parsed(&self.session, sql)?;
+        let count = statements.len();
+        for (parsed, number) in statements.into_iter().zip(1..) {
+            let tag = parsed.statement.properties().tag;
+            if count > 1 && !is_border(&parsed.statement) {
+                self.session.begin_implicit();
+            }
+            let result = match Box::pin(self.start(parsed, sql)).await? {
+                Started::Done { tag } => json!({ "tag": tag }),
+                Started::Rows(rows) => {
+                    let rows = Box::pin(self.rows(rows, sql, limits)).await?;
+                    let tag = tag.after_rows(rows.count());
+                    rows.into_json(Some(&tag))
+                }
+            };
+            if number == count {
+                let ended = self.session.end_implicit().await;
+                ended.map_err(|error| Stop::Failed(Complaint::of(&error, sql)))?;
+            }
+            results.push(result);
+        }
+        Ok(())
+    }
+
+    async fn start(&mut self, parsed: ParsedStatement, sql: &str) -> Result<Started, Stop> {
+        self.check(&parsed.statement)?;
+        let ends = parsed.statement.properties().place == TransactionPlace::Ends;
+        let nobody_goes = std::future::pending();
+        let (session, watch) = (&mut self.session, &mut self.watch);
+        let started = watch.over_unless(nobody_goes, sql, session.start(parsed)).await?;
+        if ends {
+            self.transaction_began = None;
+        }
+        Ok(match started {
+            Started::Rows(rows) => Started::Rows(rows.on(&self.server.runtime)),
+            done @ Started::Done { .. } => done,
+        })
+    }
+
+    /// Refuses what needs more than a page.
+    fn check(&self, statement: &Statement) -> Result<(), Stop> {
+        if copy::is_of_a_file(statement) && !self.server.limits.serves_files {
+            let message = "ALTER SYSTEM, BACKUP, CREATE DEVICE, ALTER DEVICE … REBUILD, and COPY of the server's own \
+                           files are not allowed here";
+            let hint = "start the server with --allow-files";
+            return Err(Complaint::error("42501", message).hint(hint).into());
+        }
+        if copy::direction(statement).is_some() {
+            let message = "COPY FROM STDIN and TO STDOUT are not supported in the console";
+            return Err(Complaint::error("0A000", message).hint("use \\copy of a shell").into());
+        }
+        Ok(())
+    }
+
+    async fn rows(
+        &mut self,
+        mut rows: ResultRows,
+        sql: &str,
+        limits: Limits,
+    ) -> Result<Rows, Stop> {
+        let style = self.session.settings().interval_style;
+        let mut taken = Rows::new(&rows.schema(), limits);
+        while !taken.is_full() {
+            let nobody_goes = std::future::pending();
+            let batch = match rows.next_at_hand() {
+                Some(batch) => batch,
+                None => self.watch.over_unless(nobody_goes, sql, rows.next()).await?,
+            };
+            let Some(batch) = batch else { break };
+            let took = taken.take(&batch, style);
+            took.map_err(|error| Stop::Failed(Complaint::of(&error, sql)))?;
+        }
+        Ok(taken)
+    }
+
+    fn begin_watch(&mut self) {
+        let settings = self.session.settings();
+        let (limit, milliseconds) =
+            (settings.statement_timeout_ms, settings.timeouts.transaction_ms);
+        // A statement outside a block is a transaction of its own.
+        let alone = || Instant::now() + Duration::from_millis(u64::from(milliseconds));
+        let transaction = self.transaction_deadline();
+        let transaction = transaction.or_else(|| (milliseconds > 0).then(alone));
+        self.watch.begin(limit, transaction);
+    }
+
+    fn transaction_deadline(&self) -> Option<Instant> {
+        let milliseconds = self.session.settings().timeouts.transaction_ms;
+        let limit = Duration::from_millis(u64::from(milliseconds));
+        self.transaction_began.filter(|_| milliseconds > 0).map(|began| began + limit)
+    }
+
+    /// EXPLAIN of the one statement of `sql`, with figures of a run and under a split if asked for; how many
+    /// characters stand before `sql` in it.
+    ///
+    /// # Errors
+    /// `sql` is none or several statements, or no statement, or the split cannot be one.
+    pub(super) fn explained(
+        &self,
+        sql: &str,
+        analyze: bool,
+        split: Option<&str>,
+    ) -> Result<(String, usize), Complaint> {
+        let statements = match parsed(&self.session, sql) {
+            Ok(statements) => statements,
+            Err(Stop::Failed(complaint)) => return Err(complaint),
+            Err(Stop::Lost) => return Err(Complaint::error("08006", "the client is gone")),
+        };
+        if statements.len() != 1 {
+            let message = format!("{} statements, where one can be explained", statements.len());
+            return Err(Complaint::error("42601", message));
+        }
+        // What could end the hint, or be another one, is no name of a split.
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "+*_-:.,".contains(letter);
+        let hint = match split {
+            None => String::new(),
+            Some(split) if split.len() <= 64 && split.chars().all(is_plain) => {
+                format!("/*+ split({split}) */ ")
+            }
+            Some(_) => return Err(Complaint::error("22023", "there is no such split")),
+        };
+        let options = if analyze { "ANALYZE, FORMAT JSON" } else { "FORMAT JSON" };
+        let head = format!("EXPLAIN ({options}) {hint}");
+        let length = head.chars().count();
+        Ok((head + sql, length))
+    }
+}
+
+fn parsed(session: &Session, sql: &str) -> Result<Vec<ParsedStatement>, Stop> {
+    let parsed = parse_script_in(sql, Some(&session.settings().client.database));
+    parsed.map_err(|error| Stop::Failed(Complaint::of(&error, sql)))
+}

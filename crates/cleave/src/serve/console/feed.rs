@@ -1,0 +1,261 @@
+//! The live feed: one snapshot a second, as Server-Sent Events, for as long as a page is open.
+//!
+//! ```text
+//!  event: snapshot
+//!  data: { "at_ms", "totals", "sessions", "queries", "locks", "devices" }
+//! ```
+//! Devices are asked every [`DEVICES_TURNS`]th time, beside the others: one that does not answer delays nothing else.
+//! Running queries are those of sessions whose statements `pg_stat_activity` shows the user.
+//!
+//! Source: HTML, "Server-sent events".
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Response};
+use cleave_fragment::strip::Strip;
+use cleave_host::activity::Act;
+use cleave_host::cooperative::running_queries::{SeenFragment, SeenQuery};
+use cleave_media::{Clock, SystemClock};
+use futures::future::BoxFuture;
+use futures::stream;
+use serde_json::{Value, json};
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::ConsoleState;
+use super::looks::Looks;
+use super::results::{error_body, error_json};
+use super::visits::{FeedPlace, Visit};
+use crate::serve::Server;
+use crate::serve::postgres::complaint::Complaint;
+use crate::serve::postgres::interrupt::Phase;
+
+/// From one snapshot to the next.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Devices are asked every so many snapshots.
+const DEVICES_TURNS: u32 = 5;
+/// Most queries of a snapshot.
+const QUERY_COUNT_MAX: usize = 40;
+
+/// What is looked up of devices, with the session that looks.
+type Asked = BoxFuture<'static, (Looks, Value)>;
+
+struct Feed {
+    state: ConsoleState,
+    visit: Arc<Visit>,
+    _place: FeedPlace,
+    looks: Looks,
+    shows_locks: bool,
+    /// The session that asks devices, while it does not; None: they are not shown, or are asked.
+    of_devices: Option<Looks>,
+    asked: Option<Asked>,
+    devices: Value,
+    ticks: tokio::time::Interval,
+    turn: u32,
+}
+
+/// Answers with snapshots of what `show` names.
+pub(super) async fn live(
+    State(state): State<ConsoleState>,
+    Extension(visit): Extension<Arc<Visit>>,
+    Query(asked): Query<Vec<(String, String)>>,
+) -> Response {
+    let Some(place) = visit.feed_place() else {
+        let complaint = Complaint::error("53300", "too many live feeds of one log-in");
+        return (StatusCode::TOO_MANY_REQUESTS, error_body(&complaint)).into_response();
+    };
+    let shown = asked.iter().filter(|(name, _)| name == "show");
+    let shown: BTreeSet<&str> = shown.flat_map(|(_, names)| names.split(',')).collect();
+    let open = || Looks::open(&state.http.server, &visit.visitor);
+    let opened = open().and_then(|looks| {
+        let of_devices = shown.contains("devices").then(open).transpose()?;
+        Ok((looks, of_devices))
+    });
+    let (looks, of_devices) = match opened {
+        Ok(opened) => opened,
+        Err(complaint) => {
+            return (StatusCode::FORBIDDEN, error_body(&complaint)).into_response();
+        }
+    };
+    let mut ticks = tokio::time::interval_at(Instant::now(), PAUSE);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let shows_locks = shown.contains("locks");
+    let feed = Feed {
+        state,
+        visit,
+        _place: place,
+        looks,
+        shows_locks,
+        of_devices,
+        asked: None,
+        devices: Value::Null,
+        ticks,
+        turn: 0,
+    };
+    let snapshots = stream::unfold(Box::new(feed), |mut feed| async move {
+        let snapshot = Box::pin(feed.next()).await?;
+        let event = Event::default().event("snapshot").data(snapshot.to_string());
+        Some((Ok::<_, Infallible>(event), feed))
+    });
+    Sse::new(snapshots).into_response()
+}
+
+impl Feed {
+    /// The next snapshot; None: the visit or the server ends.
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            // Not before the first: what follows is asked while it is sent.
+            let asked = self.asked.as_mut();
+            tokio::select! {
+                _ = self.ticks.tick() => break,
+                () = self.state.http.comes_to(Phase::Draining) => return None,
+                (looks, devices) = answered(asked) => {
+                    (self.of_devices, self.devices, self.asked) = (Some(looks), devices, None);
+                }
+            }
+        }
+        if !self.state.visits.has(&self.visit) {
+            return None;
+        }
+        self.visit.is_used();
+        if self.turn.is_multiple_of(DEVICES_TURNS)
+            && let Some(looks) = self.of_devices.take()
+        {
+            self.asked = Some(Box::pin(ask_devices(looks)));
+        }
+        self.turn = self.turn.wrapping_add(1);
+        let sessions = look(&mut self.looks, "sessions").await;
+        let locks = match self.shows_locks {
+            true => look(&mut self.looks, "locks").await,
+            false => Value::Null,
+        };
+        let server = &self.state.http.server;
+        Some(json!({
+            "at_ms": SystemClock.wall() / 1000,
+            "totals": totals(server),
+            "queries": queries(server, &sessions),
+            "sessions": sessions,
+            "locks": locks,
+            "devices": self.devices,
+        }))
+    }
+}
+
+/// What was asked of devices, once it is known; never, if nothing was.
+async fn answered(asked: Option<&mut Asked>) -> (Looks, Value) {
+    match asked {
+        Some(asked) => asked.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn ask_devices(mut looks: Looks) -> (Looks, Value) {
+    let devices = look(&mut looks, "devices").await;
+    (looks, devices)
+}
+
+/// The rows of a table, or why there are none.
+async fn look(looks: &mut Looks, name: &str) -> Value {
+    match looks.view(name).await {
+        Some(Ok(rows)) => rows,
+        Some(Err(complaint)) => json!({ "error": error_json(&complaint) }),
+        None => Value::Null,
+    }
+}
+
+/// Counters that say nothing of whose work they count.
+fn totals(server: &Server) -> Value {
+    let activity = server.database.activity();
+    json!({
+        "commits": server.database.catalog().commit,
+        "plans": activity.count(Act::Plan),
+        "look_ups": activity.count(Act::LookUp),
+    })
+}
+
+/// The queries of the sessions whose statements these rows of `pg_stat_activity` show.
+fn queries(server: &Server, sessions: &Value) -> Vec<Value> {
+    let shown = shown_sessions(sessions);
+    let seen = server.database.running_queries().seen();
+    let shown = seen.iter().filter(|query| shown.contains(&query.backend));
+    shown.take(QUERY_COUNT_MAX).map(query_json).collect()
+}
+
+/// The numbers of sessions that have a state: those of others show none.
+fn shown_sessions(sessions: &Value) -> BTreeSet<i32> {
+    let names: Vec<_> = sessions["columns"].as_array().into_iter().flatten().collect();
+    let place = |name: &str| names.iter().position(|column| column["name"] == name);
+    let (Some(pid), Some(state)) = (place("pid"), place("state")) else {
+        return BTreeSet::new();
+    };
+    let rows = sessions["rows"].as_array().into_iter().flatten();
+    let shown = rows.filter(|row| row.get(state).is_some_and(Value::is_string));
+    shown.filter_map(|row| row.get(pid)?.as_str()?.parse().ok()).collect()
+}
+
+/// A query as the page has it.
+pub(super) fn query_json(query: &SeenQuery) -> Value {
+    json!({
+        "number": query.number,
+        "pid": query.backend,
+        "text": query.text,
+        "split": query.split,
+        "began_us": query.began_us,
+        "elapsed_ms": query.elapsed.as_secs_f64() * 1e3,
+        "rows": query.rows,
+        "is_over": query.is_over,
+        "fragments": query.fragments.iter().map(fragment_json).collect::<Vec<_>>(),
+    })
+}
+
+fn fragment_json(fragment: &SeenFragment) -> Value {
+    let work = fragment.device_work.as_ref().map(|work| {
+        json!({
+            "worked": strip_json(&work.worked),
+            "stalled": strip_json(&work.stalled),
+            "partitions": work.partitions,
+            "media_bytes": work.media_bytes,
+            "slot_bytes": work.slot_bytes,
+        })
+    });
+    json!({
+        "number": fragment.number,
+        "table": fragment.table,
+        "device": fragment.device,
+        "mode": fragment.mode,
+        "is_over": fragment.is_over,
+        "rows": fragment.rows,
+        "pages": [fragment.pages.0, fragment.pages.1],
+        "refused": fragment.refused,
+        "waited": strip_json(&fragment.waited),
+        "arrived": strip_json(&fragment.arrived),
+        "device_work": work,
+    })
+}
+
+fn strip_json(strip: &Strip) -> Value {
+    json!({ "width_us": strip.width().as_secs_f64() * 1e6, "amounts": strip.amounts() })
+}
+
+#[cfg(test)]
+mod tests {
+    //! Who may not see a session's statement does not see its queries.
+
+    use super::*;
+
+    #[test]
+    fn sessions_without_a_state_are_those_of_others() {
+        let sessions = json!({
+            "columns": [{"name": "pid"}, {"name": "usename"}, {"name": "state"}],
+            "rows": [["7", "ada", "active"], ["8", "bob", null], ["9", "ada", "idle"]],
+        });
+        assert_eq!(shown_sessions(&sessions), BTreeSet::from([7, 9]));
+        assert!(shown_sessions(&json!({"error": {}})).is_empty());
+    }
+}

@@ -1,0 +1,195 @@
+//! Rows and errors as JSON, within limits.
+//!
+//! ```text
+//!  { "columns": [{ "name", "type" }], "rows": [["text", null]], "is_truncated", "tag" }
+//!  { "error": { "sqlstate", "message", "detail", "hint", "position" } }
+//! ```
+//! Values are texts, as PostgreSQL's text format has them: a number of JavaScript holds no bigint and no numeric.
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::Schema;
+use axum::Json;
+use cleave_host::settings::IntervalStyle;
+use cleave_host::value::ValueText;
+use cleave_host::value::binary::Element;
+use serde_json::{Map, Value, json};
+
+use crate::serve::postgres::complaint::Complaint;
+use crate::serve::postgres::types::WireType;
+
+/// Most rows of a result, and most bytes of its values.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Rows.
+    pub(super) row_count_max: usize,
+    /// Bytes.
+    pub(super) byte_count_max: usize,
+}
+
+impl Limits {
+    /// Those of what a user asks for.
+    pub(super) const OF_QUERY: Self = Self { row_count_max: 10_000, byte_count_max: 8 << 20 };
+    /// Those of what is shown by itself.
+    pub(super) const OF_VIEW: Self = Self { row_count_max: 5_000, byte_count_max: 2 << 20 };
+}
+
+/// Rows of a result, as far as they fit.
+#[derive(Debug)]
+pub(super) struct Rows {
+    columns: Vec<Value>,
+    rows: Vec<Value>,
+    byte_count: usize,
+    limits: Limits,
+    is_truncated: bool,
+}
+
+impl Rows {
+    /// None yet.
+    pub(super) fn new(schema: &Schema, limits: Limits) -> Self {
+        let columns = schema.fields().iter().map(|field| {
+            let kind = type_name(WireType::of_arrow(field.data_type()));
+            json!({ "name": field.name(), "type": kind })
+        });
+        let columns = columns.collect();
+        Self { columns, rows: Vec::new(), byte_count: 0, limits, is_truncated: false }
+    }
+
+    /// Whether rows have been left out.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_truncated
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Takes the rows of `batch`, as far as they fit.
+    ///
+    /// # Errors
+    /// A value has no text.
+    pub(super) fn take(
+        &mut self,
+        batch: &RecordBatch,
+        style: IntervalStyle,
+    ) -> cleave_host::Result<()> {
+        let columns = batch.columns().iter();
+        let texts = columns.map(|array| ValueText::styled(array, style));
+        let texts = texts.collect::<cleave_host::Result<Vec<_>>>()?;
+        for place in 0..batch.num_rows() {
+            let Limits { row_count_max, byte_count_max } = self.limits;
+            if self.rows.len() >= row_count_max || self.byte_count >= byte_count_max {
+                self.is_truncated = true;
+                break;
+            }
+            let mut row = Vec::with_capacity(texts.len());
+            for text in &texts {
+                let mut value = String::new();
+                let is_there = text.write(place, &mut value);
+                self.byte_count += value.len() + 8;
+                row.push(if is_there { Value::String(value) } else { Value::Null });
+            }
+            self.rows.push(Value::Array(row));
+        }
+        Ok(())
+    }
+
+    /// The whole, with a command tag.
+    pub(super) fn into_json(self, tag: Option<&str>) -> Value {
+        let mut whole = Map::new();
+        whole.insert("columns".to_owned(), Value::Array(self.columns));
+        whole.insert("rows".to_owned(), Value::Array(self.rows));
+        whole.insert("is_truncated".to_owned(), self.is_truncated.into());
+        whole.insert("tag".to_owned(), tag.into());
+        Value::Object(whole)
+    }
+
+    /// The text of its first value.
+    pub(super) fn first_text(result: &Value) -> Option<&str> {
+        result.get("rows")?.get(0)?.get(0)?.as_str()
+    }
+}
+
+/// An error as the body of an answer.
+pub(super) fn error_body(complaint: &Complaint) -> Json<Value> {
+    Json(json!({ "error": error_json(complaint) }))
+}
+
+/// An error.
+pub(super) fn error_json(complaint: &Complaint) -> Value {
+    let mut error = Map::new();
+    error.insert("sqlstate".to_owned(), complaint.sqlstate.clone().into());
+    error.insert("message".to_owned(), complaint.message.clone().into());
+    for (name, text) in [
+        ("detail", &complaint.detail),
+        ("hint", &complaint.hint),
+        ("context", &complaint.about.context),
+    ] {
+        if let Some(text) = text {
+            error.insert(name.to_owned(), text.clone().into());
+        }
+    }
+    if let Some(position) = complaint.about.position {
+        error.insert("position".to_owned(), position.into());
+    }
+    Value::Object(error)
+}
+
+fn type_name(of: WireType) -> String {
+    let name = match of.element {
+        Element::Bool => "boolean",
+        Element::Bytea => "bytea",
+        Element::Int8 => "bigint",
+        Element::Int2 => "smallint",
+        Element::Int4 => "integer",
+        Element::Text => "text",
+        Element::Oid => "oid",
+        Element::Float4 => "real",
+        Element::Float8 => "double precision",
+        Element::Date => "date",
+        Element::Time => "time",
+        Element::Timestamp => "timestamp",
+        Element::TimestampTz => "timestamptz",
+        Element::Interval => "interval",
+        Element::Numeric => "numeric",
+        Element::Uuid => "uuid",
+        Element::Record => "record",
+    };
+    if of.is_list { format!("{name}[]") } else { name.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Rows beyond the limits are left out, and that is said.
+
+    use std::sync::Arc;
+
+    use arrow::array::{Int64Array, StringArray};
+    use arrow::datatypes::{DataType, Field};
+
+    use super::*;
+
+    #[test]
+    fn rows_are_texts_and_stop_at_their_limits() {
+        let schema = Arc::new(Schema::new(vec![
+            Field::new("n", DataType::Int64, true),
+            Field::new("<b>", DataType::Utf8, true),
+        ]));
+        let (numbers, texts) =
+            (vec![Some(i64::MAX), None, Some(1)], vec![Some("a"), None, Some("b")]);
+        let columns: Vec<arrow::array::ArrayRef> =
+            vec![Arc::new(Int64Array::from(numbers)), Arc::new(StringArray::from(texts))];
+        let batch = RecordBatch::try_new(Arc::clone(&schema), columns).unwrap();
+        let mut rows = Rows::new(&schema, Limits { row_count_max: 2, ..Limits::OF_VIEW });
+        rows.take(&batch, IntervalStyle::Postgres).unwrap();
+        assert!(rows.is_full() && rows.count() == 2);
+        let made = rows.into_json(Some("SELECT 2"));
+        assert_eq!(made["rows"], json!([["9223372036854775807", "a"], [null, null]]));
+        let columns = json!([{"name": "n", "type": "bigint"}, {"name": "<b>", "type": "text"}]);
+        assert_eq!((&made["columns"], &made["is_truncated"]), (&columns, &json!(true)));
+        assert_eq!(Rows::first_text(&made), Some("9223372036854775807"));
+        let mut rows = Rows::new(&schema, Limits { byte_count_max: 10, ..Limits::OF_VIEW });
+        rows.take(&batch, IntervalStyle::Postgres).unwrap();
+        assert_eq!(rows.count(), 1);
+    }
+}
