@@ -8,6 +8,7 @@
 //!    person nothing.
 
 mod below_cuts;
+mod calls;
 mod candidates;
 mod column_tables;
 mod device_names;
@@ -332,6 +333,15 @@ impl Tail {
         let must_save = candidates::must_save(&priced, has_link, query);
         let mut table = candidates::table(&priced, has_link, query.split);
         table.extend(must_save.iter().map(|(name, text)| format!("  {name}: {text}")));
+        let has_moved = figures.is_some_and(|(figures, _)| {
+            figures.fragments.iter().any(|own| own.turned.is_some() || own.refused.is_some())
+        });
+        if has_moved && !table.is_empty() {
+            table.push(
+                "  chosen, but a fragment ran on another side than planned: see Fragment"
+                    .to_owned(),
+            );
+        }
         let mut splits: Vec<_> =
             priced.iter().map(|split| candidates::line(split, has_link)).collect();
         splits.extend(must_save);

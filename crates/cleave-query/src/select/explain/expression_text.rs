@@ -19,6 +19,8 @@ use datafusion::physical_expr::expressions::{
 };
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, ScalarFunctionExpr};
 
+use super::calls::Call;
+
 /// Values of a list that are shown.
 const VALUES_MAX: usize = 5;
 /// Conditions of a chain that are shown.
@@ -254,9 +256,7 @@ fn written(expr: &Arc<dyn PhysicalExpr>, names: &Names<'_>, depth: usize) -> Wri
         return Written::whole(words.join(" "));
     }
     if let Some(call) = expr.downcast_ref::<ScalarFunctionExpr>() {
-        let values = call.args().iter().take(VALUES_MAX).map(|value| inner(value).text);
-        let values = elided(values.collect(), call.args().len(), ", ");
-        return Written::whole(format!("{}({values})", tidied(call.name())));
+        return call_text(call, &inner);
     }
     if let Some(filter) = expr.downcast_ref::<DynamicFilterPhysicalExpr>() {
         return match filter.current() {
@@ -290,6 +290,36 @@ fn binary_text(binary: &BinaryExpr, names: &Names<'_>, depth: usize) -> Written 
         conditions.iter().copied().take(CONDITIONS_MAX).map(|one| part(one, precedence + 1));
     let text = elided(shown.collect(), conditions.len(), &format!(" {op} "));
     Written { text, precedence }
+}
+
+fn call_text(
+    call: &ScalarFunctionExpr,
+    inner: &dyn Fn(&Arc<dyn PhysicalExpr>) -> Written,
+) -> Written {
+    match Call::of(call) {
+        Call::Operators { links, precedence, operands } => {
+            let mut operands = operands.iter();
+            let first = operands.next().map(|first| inner(first).within(precedence));
+            let mut text = first.unwrap_or_default();
+            for (link, operand) in links.iter().zip(operands).take(CONDITIONS_MAX) {
+                text = format!("{text} {link} {}", inner(operand).within(precedence + 1));
+            }
+            if links.len() > CONDITIONS_MAX {
+                text = format!("{text} … and {} more", links.len() - CONDITIONS_MAX);
+            }
+            Written { text, precedence }
+        }
+        Call::Operand(operand) => inner(operand),
+        Call::Cast(operand, to) => {
+            let text = format!("{}::{to}", inner(operand).within(CAST));
+            Written { text, precedence: CAST }
+        }
+        Call::Named => {
+            let values = call.args().iter().take(VALUES_MAX).map(|value| inner(value).text);
+            let values = elided(values.collect(), call.args().len(), ", ");
+            Written::whole(format!("{}({values})", tidied(call.name())))
+        }
+    }
 }
 
 fn cast_text(inner: Written, to: &DataType) -> Written {
@@ -345,7 +375,12 @@ fn shortened(text: &str) -> String {
 mod tests {
     //! Expressions as SQL, on expressions made by hand.
 
+    use cleave_fragment::functions::{
+        checked_add, checked_chain, checked_multiply, double_of, opaque,
+    };
     use datafusion::arrow::datatypes::{Field, Schema};
+    use datafusion::config::ConfigOptions;
+    use datafusion::logical_expr::ScalarUDF;
     use datafusion::physical_expr::expressions::lit;
 
     use super::*;
@@ -400,6 +435,28 @@ mod tests {
     }
 
     #[test]
+    fn functions_in_the_place_of_operators_are_written_as_operators() {
+        let call = |function: Arc<ScalarUDF>, args: Vec<Arc<dyn PhysicalExpr>>| {
+            let (name, gives) = (function.name().to_owned(), DataType::Int64);
+            let field = Arc::new(Field::new("f", gives, true));
+            let config = Arc::new(ConfigOptions::default());
+            let call = ScalarFunctionExpr::new(&name, function, args, field, config);
+            Arc::new(call) as Arc<dyn PhysicalExpr>
+        };
+        let sum = call(checked_add(), vec![column("a"), lit(1_i64)]);
+        assert_eq!(sql(&sum), "a + 1");
+        let product = call(checked_multiply(), vec![Arc::clone(&sum), column("b")]);
+        assert_eq!(sql(&product), "(a + 1) * b");
+        let chain = |links: &str| {
+            call(checked_chain(), vec![lit(links), column("a"), column("b"), lit(2_i64)])
+        };
+        assert_eq!(sql(&chain("+-")), "a + b - 2");
+        assert_eq!(sql(&chain("+*")), "checked_chain('+*', a, b, 2)");
+        assert_eq!(sql(&call(double_of(), vec![sum])), "(a + 1)::double precision");
+        assert_eq!(sql(&call(opaque(), vec![column("a"), column("b")])), "a");
+    }
+
+    #[test]
     fn long_lists_and_chains_are_elided() {
         let schema = Schema::new(vec![Field::new("a", DataType::Int64, true)]);
         let values = (0..100_i64).map(lit).collect();
@@ -418,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_the_engine_are_those_of_sql() {
+    fn names_that_datafusion_gives_are_those_of_sql() {
         for (name, expected) in [
             ("count(Int64(1))", "count(*)"),
             ("t.a + Int64(1)", "t.a + 1"),

@@ -24,7 +24,7 @@ pub(super) struct PlanNode {
     /// The device, for what runs on one.
     pub(super) device: Option<String>,
     pub(super) name: String,
-    /// Its arguments, as the engine shows them.
+    /// Its arguments, as it shows them itself.
     pub(super) detail: String,
     pub(super) words: Words,
     pub(super) rows: Option<usize>,

@@ -173,6 +173,10 @@ pub(super) fn verbose_lines(nodes: &[PlanNode], tail: &Tail) -> Vec<String> {
         }
         lines.push(format!("{title}:"));
         lines.extend(entries.iter().map(entry_line));
+        if *title == "Splits" {
+            lines.push("Candidates:".to_owned());
+            lines.extend(tail.candidates.iter().cloned());
+        }
     }
     lines
 }

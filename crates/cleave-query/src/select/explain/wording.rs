@@ -199,7 +199,7 @@ fn of_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
         return Some(Words::new("Result", "No rows"));
     }
     if plan.is::<ReusedExec>() {
-        return Some(Words::new("Result", "Held result").with_detail(shown_by_the_engine(plan)));
+        return Some(Words::new("Result", "Held result").with_detail(shown_detail(plan)));
     }
     None
 }
@@ -287,7 +287,7 @@ fn of_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
         let is_trivial = projection.expr().iter().all(|column| column.expr.is::<Column>());
         let columns = projection.expr().iter().map(|column| {
             let (text, name) = (sql(&column.expr), column_text(&column.alias));
-            let is_named = name != text && !is_internal(&column.alias) && !is_by_engine(&name);
+            let is_named = name != text && !is_internal(&column.alias) && !is_expression(&name);
             if is_named { format!("{text} AS {name}") } else { text }
         });
         let columns: Vec<String> = columns.collect();
@@ -305,7 +305,7 @@ fn of_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
     }
     if plan.is::<CollectKeysExec>() {
         let words = Words::new("Collect Keys", "Collect keys, to filter scans");
-        return Some(words.with_detail(shown_by_the_engine(plan)));
+        return Some(words.with_detail(shown_detail(plan)));
     }
     if let Some(unnest) = plan.downcast_ref::<UnnestExec>() {
         let schema = unnest.input().schema();
@@ -329,7 +329,7 @@ fn of_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
 }
 
 /// Whether a name is the text of an expression, which DataFusion gives to what has none.
-fn is_by_engine(name: &str) -> bool {
+fn is_expression(name: &str) -> bool {
     name.contains(['(', ' ', '.'])
 }
 
@@ -375,11 +375,11 @@ fn of_change(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
 /// What stands above a cut.
 fn of_cut(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
     if plan.is::<FragmentExec>() {
-        return Some(Words::new("Gather", "Fragment").with_detail(shown_by_the_engine(plan)));
+        return Some(Words::new("Gather", "Fragment").with_detail(shown_detail(plan)));
     }
     if plan.is::<ExchangeExec>() {
         let title = if plan.name() == "GatherExec" { "Gather at nodes" } else { "Exchange" };
-        return Some(Words::new("Gather", title).with_detail(shown_by_the_engine(plan)));
+        return Some(Words::new("Gather", title).with_detail(shown_detail(plan)));
     }
     None
 }
@@ -387,7 +387,7 @@ fn of_cut(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
 fn without_rule(plan: &Arc<dyn ExecutionPlan>) -> Words {
     let name = plan.name();
     let title = name.strip_suffix("Exec").unwrap_or(name);
-    let detail = shown_by_the_engine(plan);
+    let detail = shown_detail(plan);
     let words = match name {
         "DataSourceExec" if detail.starts_with("partitions=") => {
             return Words::new("Values Scan", "Rows in memory");
@@ -401,7 +401,7 @@ fn without_rule(plan: &Arc<dyn ExecutionPlan>) -> Words {
 }
 
 /// What DataFusion, or the operator itself, shows of `plan` behind its name.
-fn shown_by_the_engine(plan: &Arc<dyn ExecutionPlan>) -> String {
+fn shown_detail(plan: &Arc<dyn ExecutionPlan>) -> String {
     let text = displayable(plan.as_ref()).one_line().to_string();
     let text = text.trim_end();
     let detail = text.split_once(": ").map_or("", |(_, detail)| detail);

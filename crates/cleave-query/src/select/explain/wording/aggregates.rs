@@ -66,7 +66,11 @@ pub(super) fn words(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
 /// An aggregate function, as SQL calls it.
 fn call(function: &AggregateFunctionExpr, filter: Option<&Arc<dyn PhysicalExpr>>) -> String {
     let values = function.expressions();
-    let name = column_text(function.fun().name());
+    let name = match function.fun().name() {
+        // A sum that does not depend on the order of its rows.
+        "exact_sum" => "sum".to_owned(),
+        name => column_text(name),
+    };
     let is_constant = values
         .iter()
         .all(|value| value.downcast_ref::<Literal>().is_some_and(|value| !value.value().is_null()));
