@@ -9,6 +9,7 @@
 mod allowed;
 mod batches;
 mod bytes;
+mod client;
 mod custom;
 mod devices;
 mod for_clients;
@@ -33,17 +34,12 @@ use cleave_fragment::broadcast::BROADCAST_BYTES_MAX;
 pub use cleave_plan::cost::CostStrategy;
 pub use cleave_plan::split::{Split, When};
 
-use crate::acting::Acting;
-use crate::advisory_locks::AdvisoryLocks;
 use crate::error::{Error, NameKind, Result};
-use crate::outside::Outside;
-use crate::sequence_values::SequenceValues;
-use crate::session_objects::SessionObjects;
-use crate::statement_cost::StatementCost;
 use crate::value::parse;
 pub use batches::BatchLimits;
 use bytes::{GIB, KIB, MIB};
 pub use bytes::{bytes_text, parse_bytes};
+pub use client::Client;
 use custom::CustomSettings;
 pub use devices::Prescribed;
 use for_clients::only_means;
@@ -212,51 +208,6 @@ pub struct Settings {
     pub custom: CustomSettings,
     /// Whose session it is.
     pub client: Client,
-}
-
-/// The client of the session, as `current_user` and similar functions report it. Not a setting, and untouched by RESET.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Client {
-    /// The user.
-    pub user: String,
-    /// The client's name for the database.
-    pub database: String,
-    /// The connection's number; 0: it is in this process.
-    pub backend: i32,
-    /// Its values of sequences.
-    pub sequences: SequenceValues,
-    /// Its advisory locks.
-    pub advisory: AdvisoryLocks,
-    /// The role that it acts as.
-    pub acting: Acting,
-    /// When its present statement began.
-    pub began: transaction::Began,
-    /// Its prepared statements and cursors, as the catalog shows them.
-    pub objects: SessionObjects,
-    /// What its server admits; None: it has none.
-    pub admits: Option<Admits>,
-    /// Tables that are not of the database, which its statements may name.
-    pub outside: Outside,
-    /// What its present statement has cost.
-    pub cost: StatementCost,
-}
-
-impl Default for Client {
-    fn default() -> Self {
-        Self {
-            user: "cleave".to_owned(),
-            database: "cleave".to_owned(),
-            backend: 0,
-            sequences: SequenceValues::default(),
-            advisory: AdvisoryLocks::default(),
-            acting: Acting::default(),
-            began: transaction::Began::now(),
-            objects: SessionObjects::default(),
-            admits: None,
-            outside: Outside::default(),
-            cost: StatementCost::default(),
-        }
-    }
 }
 
 /// A row of SHOW ALL.

@@ -22,7 +22,7 @@
 //! 7. [`profile`]: the performance figures of a side, for cost models.
 //! 8. [`waiting`]: for time, and for work that blocks. [`ending`]: of threads. [`walk`]: walks over plans and
 //!    expressions, compiled once. [`wanted`]: whether somebody still waits for a result. [`result_memory`]: the memory
-//!    of large function results.
+//!    of large function results. [`progress`]: how far a statement is.
 //!
 //! Deliberately absent: SQL, planning, catalogs, and any knowledge of which side this is.
 
@@ -43,6 +43,7 @@ pub mod morsel;
 pub mod operators;
 pub mod page_sink;
 pub mod profile;
+pub mod progress;
 pub mod queues;
 pub mod read_ahead;
 pub mod result_memory;

@@ -16,6 +16,8 @@ use cleave_store::{DeadRows, PageRef, SegmentRef, VidGaps};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::progress::Progress;
+
 /// One page of a morsel: where it lies and what is needed to read its rows whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MorselPage {
@@ -99,6 +101,8 @@ impl Lease {
 pub struct MorselList {
     morsels: Vec<Morsel>,
     taken: Mutex<Taken>,
+    /// Counts the morsels of the first pass.
+    progress: Option<Progress>,
 }
 
 /// Passes whose progress is kept: a recursion has any number of them, one after the other, and no partition is so far
@@ -115,10 +119,19 @@ struct Taken {
 impl MorselList {
     /// A source over `morsels`, in their order.
     pub fn new(morsels: impl IntoIterator<Item = Morsel>) -> Arc<Self> {
+        Self::counted(morsels, None)
+    }
+
+    /// The same; `progress` is told how many there are once the first is taken, and counts those taken.
+    pub fn counted(
+        morsels: impl IntoIterator<Item = Morsel>,
+        progress: Option<Progress>,
+    ) -> Arc<Self> {
         let morsels: Vec<Morsel> = morsels.into_iter().collect();
         let kept = u32::try_from(morsels.len()).unwrap_or(u32::MAX);
         let lease = Lease { begun: 0, kept };
-        Arc::new(Self { morsels, taken: Mutex::new(Taken { lease, by_pass: BTreeMap::new() }) })
+        let taken = Mutex::new(Taken { lease, by_pass: BTreeMap::new() });
+        Arc::new(Self { morsels, taken, progress })
     }
 
     /// Stops handing out morsels behind the first `count`, except those begun; returns the remaining list.
@@ -143,6 +156,13 @@ impl MorselList {
         let count = by_pass.entry(pass).or_default();
         let place = lease.take(*count).and_then(|place| usize::try_from(place).ok());
         let morsel = place.and_then(|place| self.morsels.get(place)).cloned();
+        if let Some(progress) = self.progress.as_ref().filter(|_| pass == 0 && morsel.is_some()) {
+            // A list of which none is taken is read by another side.
+            if *count == 0 {
+                progress.expect(u64::from(lease.kept));
+            }
+            progress.advance(1);
+        }
         *count += u32::from(morsel.is_some());
         morsel
     }

@@ -44,10 +44,11 @@ pub use cleave_engine::storage_engine::snapshot::SnapshotKind;
 pub use cleave_engine::{buffer_pool, device, host_pages, statistics, storage_engine, write};
 pub use cleave_query::analyze::Effort;
 pub use cleave_query::{
-    cooperative, outside_tables, planner, point_path, query_engine, query_log, running_queries,
-    select, statements,
+    cooperative, outside_tables, planner, point_path, query_engine, query_log, select, statements,
 };
 pub use cleave_replica::{backup, check, inspect, log_replica, replication};
 pub use cleave_sql::{copy, dialect, statement};
 pub use database::{Database, OpenOptions};
-pub use session::{ClientStreams, Described, Outcome, ResultRows, SentRows, Session, Started};
+pub use session::{
+    ClientStreams, CountedFile, Described, Outcome, ResultRows, SentRows, Session, Started,
+};

@@ -103,6 +103,7 @@ use cleave_catalog::storage_error::StorageError;
 use cleave_engine::device::DISK_FULL;
 use cleave_engine::write::load;
 use cleave_engine::write::load::{LoadCheck, RowChecks};
+use cleave_fragment::progress::Progress;
 use cleave_fragment::{waiting, wanted};
 use cleave_media::{Clock, SystemClock};
 use cleave_query::outside_tables::{self, OutsideTables};
@@ -121,7 +122,7 @@ use futures::stream::BoxStream;
 
 use block::{Block, modes, own};
 pub use charge::SentRows;
-pub use copy::ClientStreams;
+pub use copy::{ClientStreams, CountedFile};
 pub use prepared::Described;
 pub use started::{ResultRows, Started};
 
@@ -291,6 +292,12 @@ impl Session {
     /// The settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// How far its present statement is, for another thread than the one that runs it. Who runs statements says where
+    /// one [begins](Progress::begin).
+    pub fn progress(&self) -> Progress {
+        self.settings.client.progress.clone()
     }
 
     /// Sets a setting, as `SET name = value` does.

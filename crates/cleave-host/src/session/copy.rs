@@ -22,6 +22,7 @@ use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::Settings;
 use cleave_catalog::tasks;
+use cleave_fragment::progress::Progress;
 use cleave_query::planner;
 use cleave_query::select;
 use cleave_query::select::QueryRequest;
@@ -85,12 +86,14 @@ async fn copy_from(
     let memory = session.database.input_memory();
     let batches = match (format, end) {
         (CopyFormat::Csv(options) | CopyFormat::Text(options), end) => {
-            let (input, name) = open_input(streams(&mut session.client), end)?;
+            let progress = session.progress();
+            let (input, name) = open_input(streams(&mut session.client), end, progress)?;
             let input_columns = InputColumns::new(&schema, columns, moment.later())?;
             records(&session.database, session.in_force(), input, &name, input_columns, options)?
         }
         (CopyFormat::Binary, end) => {
-            let (input, name) = open_input(streams(&mut session.client), end)?;
+            let progress = session.progress();
+            let (input, name) = open_input(streams(&mut session.client), end, progress)?;
             let input_columns = InputColumns::new(&schema, columns, moment.later())?;
             let reader = BinaryReader::new(BufReader::new(input), &name, input_columns, memory);
             produced(move || Ok(reader), BinaryReader::next_batch)
@@ -119,17 +122,55 @@ fn streams(client: &mut Mutex<ClientStreams>) -> &mut ClientStreams {
     client.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn open_input(client: &mut ClientStreams, end: CopyEnd) -> Result<(TextInput, String)> {
+fn open_input(
+    client: &mut ClientStreams,
+    end: CopyEnd,
+    progress: Progress,
+) -> Result<(TextInput, String)> {
     match end {
         CopyEnd::File(path) => {
             let file = File::open(&path).map_err(|error| Error::io("open", &path, error))?;
             let name = path.display().to_string();
-            Ok((TextInput::new(file, &name), name))
+            Ok((TextInput::new(CountedFile::new(file, progress), &name), name))
         }
         CopyEnd::Client => match client.input.take() {
             Some(input) => Ok((TextInput::new(input, "STDIN"), "STDIN".to_owned())),
             None => Err(no_client("COPY FROM STDIN")),
         },
+    }
+}
+
+/// A file whose bytes count as progress.
+pub struct CountedFile {
+    file: File,
+    /// Until the first of them is read.
+    length: Option<u64>,
+    progress: Progress,
+}
+
+impl CountedFile {
+    /// `file`, all of which is to be read.
+    pub fn new(file: File, progress: Progress) -> Self {
+        // A pipe has no length, and its progress is not known.
+        let length = file.metadata().ok().map(|known| known.len());
+        Self { file, length, progress }
+    }
+}
+
+impl Read for CountedFile {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        if let Some(length) = self.length.take() {
+            self.progress.expect(length);
+        }
+        let count = self.file.read(bytes)?;
+        self.progress.advance(u64::try_from(count).unwrap_or(0));
+        Ok(count)
+    }
+}
+
+impl fmt::Debug for CountedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CountedFile").finish_non_exhaustive()
     }
 }
 

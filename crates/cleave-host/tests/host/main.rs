@@ -79,6 +79,7 @@ mod placements;
 mod planning;
 mod prepared;
 mod profile;
+mod progress;
 mod pruned_pages;
 mod query_log;
 mod ranges;

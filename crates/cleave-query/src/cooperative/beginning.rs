@@ -21,6 +21,7 @@ use cleave_engine::device::{Busy, Device};
 use cleave_fragment::command::{CommandHeader, Execute, Outputs};
 use cleave_fragment::fragment::travelling_settings;
 use cleave_fragment::link::{AttachMode, Link, LinkError};
+use cleave_fragment::progress::Progress;
 use cleave_fragment::{Morsel, MorselPage, MorselSource, TableScanExec, build_id};
 use cleave_media::Stopwatch;
 use cleave_plan::cost::Sharing;
@@ -271,7 +272,10 @@ impl FragmentExec {
                 let watch = recall.filter(|_| !stream.has_space()).and_then(|recall| {
                     let (input, _) = inputs.last()?;
                     let (device, link) = (Arc::clone(device), Arc::clone(&link));
-                    Some(Stealing::new(device, link, run, (*input, streamed.clone()), recall, 1))
+                    let streamed = (*input, streamed.clone());
+                    // Where the host may take part too, that counts.
+                    let progress = (!shares).then(|| self.progress());
+                    Some(Stealing::new(device, link, run, streamed, recall, 1, progress))
                 });
                 let helper = shares.then(|| {
                     let inputs = inputs.to_vec();
@@ -418,6 +422,10 @@ impl FragmentExec {
         });
     }
 
+    fn progress(&self) -> Progress {
+        self.context.settings().client.progress.clone()
+    }
+
     /// The host's part in a run over `morsels`, which are of the last of `inputs`; None where there is nothing to
     /// share.
     fn helper(
@@ -438,7 +446,8 @@ impl FragmentExec {
         let partitions = prepared.host_partitions(task);
         let device = Arc::clone(&part.device);
         let streamed = (*input, morsels);
-        let stealing = Stealing::new(device, link, run, streamed, sharing, partitions);
+        let progress = Some(self.progress());
+        let stealing = Stealing::new(device, link, run, streamed, sharing, partitions, progress);
         let run = LentRun::new(self, prepared, &stealing, &inputs, task);
         let lent = across_nodes::rows(&run, part);
         let source = Arc::clone(&stealing);

@@ -564,7 +564,10 @@ impl StatementContext {
             let runtime = self.database.query_runtime();
             pages = Arc::new(ReadAheadPages::new(pages, order, &runtime.memory_pool));
         }
-        let source = |morsels: Vec<Morsel>| MorselList::new(morsels) as Arc<dyn MorselSource>;
+        let source = |morsels: Vec<Morsel>| {
+            let progress = Some(self.settings.client.progress.clone());
+            MorselList::counted(morsels, progress) as Arc<dyn MorselSource>
+        };
         let read_ahead = if shared.is_some() { READ_AHEAD_SHARED } else { READ_AHEAD };
         let lists = morsels.into_iter().map(|(number, list)| (number, source(list)));
         Ok(FragmentContext {

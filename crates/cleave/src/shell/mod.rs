@@ -4,7 +4,7 @@
 //!    [`words`] are answered there that other shells know.
 //! 2. [`statements`] finds where each statement ends, and the rows of COPY that follow one in a script; what begins
 //!    with a backslash goes to [`meta_command`], and is done by [`run_command`].
-//! 3. [`Shell::run_statement`] passes a statement to the session.
+//! 3. [`Shell::run_statement`] passes a statement to the session, and shows [how far it is](statement_bar).
 //! 4. [`mod@format`] prints the result; [`complaint`] prints an error and its position.
 //! 5. Tables that the statements have filled are analysed, large ones at once ([`Shell::analyze_filled`]).
 //!
@@ -22,6 +22,7 @@ mod line_editor;
 mod meta_command;
 mod output;
 mod run_command;
+mod statement_bar;
 mod statement_help;
 pub(crate) mod statements;
 mod words;
@@ -45,6 +46,7 @@ use display::{Display, Size};
 use format::{Format, write_rows};
 use line_editor::{Input, LineEditor};
 use output::Output;
+use statement_bar::StatementBar;
 use statements::Statement;
 use words::Word;
 
@@ -371,13 +373,31 @@ impl Shell {
         self.session.set_client_streams(ClientStreams { input, output: Some(output) });
         let interrupt = Arc::clone(&self.interrupt);
         let mut outcomes = Vec::new();
-        // Dropping the statement's future stops it, on both sides of the link.
-        let result = tokio::select! {
-            result = self.session.run_into(statement.text, &mut outcomes) => result,
-            () = interrupt.notified() => {
-                writeln!(io::stderr(), "stopped")?;
-                return Err(Failure::Reported);
+        let progress = self.session.progress();
+        progress.begin();
+        // Rows that are printed meanwhile would run into it.
+        let has_bar = !(shows_rows && self.out.is_terminal());
+        let mut bar = if has_bar { StatementBar::new(progress, stopwatch.clone()) } else { None };
+        let result = {
+            // Dropping the statement's future stops it, on both sides of the link.
+            let mut running = self.session.run_into(statement.text, &mut outcomes);
+            let interrupted = interrupt.notified();
+            tokio::pin!(interrupted);
+            let mut pauses = tokio::time::interval(statement_bar::PAUSE);
+            loop {
+                tokio::select! {
+                    result = &mut running => break Some(result),
+                    () = &mut interrupted => break None,
+                    _ = pauses.tick(), if bar.is_some() => {
+                        bar.iter_mut().for_each(StatementBar::show);
+                    }
+                }
             }
+        };
+        drop(bar);
+        let Some(result) = result else {
+            writeln!(io::stderr(), "stopped")?;
+            return Err(Failure::Reported);
         };
         let has_tags = !self.display.format.is_for_programs() && !shows_rows;
         // Queries of a batch have rows also where one of them has failed.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use cleave_host::CatalogState;
+use cleave_host::{CatalogState, CountedFile};
 use cleave_media::{Clock, SystemClock};
 
 use super::client_copy::{ClientCopy, End};
@@ -166,6 +166,7 @@ impl Shell {
         let ends = match copy.end {
             End::From(path) => {
                 let file = File::open(&path).map_err(Failure::file(path))?;
+                let file = CountedFile::new(file, self.session.progress());
                 Ends { input: Some(Box::new(file)), output: None }
             }
             End::To(path) => {

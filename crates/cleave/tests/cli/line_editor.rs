@@ -80,6 +80,25 @@ fn wide_and_long_results_are_fitted_to_the_screen() {
 }
 
 #[test]
+fn a_long_statement_shows_its_time_and_is_stopped() {
+    let place = tempdir().unwrap();
+    let directory = place.path().join("db");
+    let mut shell = Terminal::start(&directory, &["--create"], &[]);
+    shell.prompt("cleave>");
+    shell.press("SELECT pg_sleep(600);\r");
+    // Nothing of its input is counted, so only the time is shown.
+    let is_time =
+        |line: &str| line.strip_suffix(" s").is_some_and(|time| time.parse::<u32>().is_ok());
+    shell.wait(|screen| screen.text(0).lines().any(is_time));
+    let process = nix::unistd::Pid::from_raw(shell.child.id().cast_signed());
+    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGINT).unwrap();
+    let shown = shell.prompt("cleave>");
+    assert!(shown.contains("stopped") && !shown.lines().any(is_time), "{shown}");
+    shell.press("exit\r");
+    shell.end();
+}
+
+#[test]
 fn a_statement_is_changed_in_an_editor_and_run_again() {
     let place = tempdir().unwrap();
     let directory = place.path().join("db");

@@ -148,6 +148,7 @@ impl<'a> Build<'a> {
             .collect();
         let cores = get_available_parallelism();
         let chunk_count: usize = parts.iter().map(|part| part.chunks.len()).sum();
+        settings.client.progress.expect(u64::try_from(chunk_count).unwrap_or(u64::MAX));
         // One each at least, cores or not: most of the time one waits for its device.
         let worker_count_max = cores.max(parts.len()).min(WORKERS_MAX).min(chunk_count);
         Self {
@@ -206,12 +207,14 @@ impl<'a> Build<'a> {
             let (shape, vid_from) = (Arc::clone(self.shape), *vid_from);
             let (claim, sharing) = (Arc::clone(claim), self.worker_count_max);
             let (sorter, segment) = (part.sorter.clone(), *segment);
+            let progress = self.settings.client.progress.clone();
             let of_host = Arc::clone(&claim);
             let mut writer = KeyRunWriter::new(Arc::clone(&shape), of_host, segment, sharing)
                 .within(self.database.query_memory_max(), sharing);
             self.tasks.spawn(async move {
                 let mut runs = Vec::new();
                 while let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    progress.advance(1);
                     if let Some(sorter) = &sorter {
                         let live = live_morsels(chunk.entries(), &chunk.map);
                         if live.1 == 0 {

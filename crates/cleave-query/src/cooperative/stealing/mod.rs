@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use cleave_fragment::command::{Command, CommandHeader, Kept, Reply, Request};
 use cleave_fragment::link::Link;
+use cleave_fragment::progress::Progress;
 use cleave_fragment::{Lease, Morsel, MorselSource};
 use cleave_media::Stopwatch;
 use cleave_plan::cost::Sharing;
@@ -66,6 +67,8 @@ pub(super) struct Stealing {
     state: Mutex<SharedMorsels>,
     /// Locked while the device is asked, so that one caller does.
     asking: tokio::sync::Mutex<()>,
+    /// Counts the morsels that either side has begun.
+    progress: Option<Progress>,
 }
 
 /// The device to ask, and for the morsels of which input.
@@ -99,11 +102,15 @@ struct SharedMorsels {
     over: bool,
     /// Nothing more is leased.
     leases_no_more: bool,
+    /// Morsels begun by the device that were counted as progress.
+    counted: u32,
+    /// Whether any were, of either side.
+    is_counted: bool,
 }
 
 impl Stealing {
     /// The host's part in `run` on `device`, through which `morsels` stream as its `input`. `sharing` says what each
-    /// side is expected to take for all of them; None: take whatever there is.
+    /// side is expected to take for all of them; None: take whatever there is. `progress` counts what is begun.
     pub(super) fn new(
         device: Arc<Device>,
         link: Arc<dyn Link>,
@@ -111,6 +118,7 @@ impl Stealing {
         (input, morsels): (u32, Vec<Morsel>),
         sharing: Option<Sharing>,
         partitions: u32,
+        progress: Option<Progress>,
     ) -> Arc<Self> {
         let count = u32::try_from(morsels.len()).unwrap_or(u32::MAX);
         let pace = Pace::new(sharing.unwrap_or_default(), morsels.len(), sharing.is_none());
@@ -134,8 +142,11 @@ impl Stealing {
                 deaf: false,
                 over: false,
                 leases_no_more: false,
+                counted: 0,
+                is_counted: false,
             }),
             asking: tokio::sync::Mutex::new(()),
+            progress,
         })
     }
 
@@ -303,6 +314,9 @@ impl Stealing {
         let own = state.part.answered(lease);
         state.taken.add(own);
         let begun = state.part.lease.begun;
+        let more = begun.saturating_sub(state.counted);
+        state.counted += more;
+        self.count(&mut state, more);
         if begun > 0 {
             state.streams.get_or_insert((begun, now));
         }
@@ -316,7 +330,19 @@ impl Stealing {
         let place = state.taken.next(pass)?;
         let begun = state.part.lease.begun;
         state.began.get_or_insert_with(|| (begun, Stopwatch::start()));
+        if pass == 0 {
+            self.count(&mut state, 1);
+        }
         self.morsel(place)
+    }
+
+    /// Counts morsels that were begun.
+    fn count(&self, state: &mut SharedMorsels, begun: u32) {
+        let Some(progress) = self.progress.as_ref().filter(|_| begun > 0) else { return };
+        if !std::mem::replace(&mut state.is_counted, true) {
+            progress.expect(u64::try_from(self.morsels.len()).unwrap_or(u64::MAX));
+        }
+        progress.advance(u64::from(begun));
     }
 
     fn morsel(&self, place: u32) -> Option<Morsel> {

@@ -1,0 +1,59 @@
+//! Whose session it is, and what the session shows of itself to its statements.
+
+use cleave_fragment::progress::Progress;
+
+use super::{Admits, transaction};
+use crate::acting::Acting;
+use crate::advisory_locks::AdvisoryLocks;
+use crate::outside::Outside;
+use crate::sequence_values::SequenceValues;
+use crate::session_objects::SessionObjects;
+use crate::statement_cost::StatementCost;
+
+/// The client of the session, as `current_user` and similar functions report it. Not a setting, and untouched by RESET.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Client {
+    /// The user.
+    pub user: String,
+    /// The client's name for the database.
+    pub database: String,
+    /// The connection's number; 0: it is in this process.
+    pub backend: i32,
+    /// Its values of sequences.
+    pub sequences: SequenceValues,
+    /// Its advisory locks.
+    pub advisory: AdvisoryLocks,
+    /// The role that it acts as.
+    pub acting: Acting,
+    /// When its present statement began.
+    pub began: transaction::Began,
+    /// Its prepared statements and cursors, as the catalog shows them.
+    pub objects: SessionObjects,
+    /// What its server admits; None: it has none.
+    pub admits: Option<Admits>,
+    /// Tables that are not of the database, which its statements may name.
+    pub outside: Outside,
+    /// What its present statement has cost.
+    pub cost: StatementCost,
+    /// How far its present statement is.
+    pub progress: Progress,
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Self {
+            user: "cleave".to_owned(),
+            database: "cleave".to_owned(),
+            backend: 0,
+            sequences: SequenceValues::default(),
+            advisory: AdvisoryLocks::default(),
+            acting: Acting::default(),
+            began: transaction::Began::now(),
+            objects: SessionObjects::default(),
+            admits: None,
+            outside: Outside::default(),
+            cost: StatementCost::default(),
+            progress: Progress::default(),
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! How far a statement is: what a session's handle reads when it has ended.
+
+use crate::support::{batches, fresh, numbered, run};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scans_index_builds_and_files_are_counted_to_their_end() {
+    let (directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text); SET split = host").await;
+    session.load("t", batches(vec![numbered(0..20_000)]), None).await.unwrap();
+    let progress = session.progress();
+    let file = directory.path().join("rows.csv");
+    std::fs::write(&file, "100001,one\n100002,two\n").unwrap();
+    let copy = format!("COPY t FROM '{}'", file.display());
+    for (sql, total) in [
+        ("SELECT count(*) FROM t WHERE note LIKE '%7%'", None),
+        ("CREATE INDEX t_note ON t (note)", None),
+        (copy.as_str(), Some(22)),
+    ] {
+        progress.begin();
+        run(&mut session, sql).await;
+        let (done, all) = progress.read();
+        assert!(all > 0 && done == all, "{sql}: {done} of {all}");
+        assert!(total.is_none_or(|total| total == all), "{sql}: {all}");
+    }
+    progress.begin();
+    assert_eq!(progress.read(), (0, 0));
+}
