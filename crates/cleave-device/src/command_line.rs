@@ -20,6 +20,7 @@ use futures::future::join_all;
 
 use crate::node::Node;
 use crate::owner_record::{OwnerRecord, OwnerRecordError};
+use crate::process_log::{self, LogFormat, LogLevel};
 use crate::runtime::{Runtime, RuntimeError, RuntimeOptions};
 use crate::serve::{ListenOptions, Listener, LocalListener, LocalOptions, Log, ServeError};
 
@@ -52,6 +53,8 @@ The options from --id-file to --port-file are for the --media before them, the o
   --tls-cert FILE         certificate (PEM) to show; required where other machines can connect
   --tls-key FILE          its private key (PEM)
   --rate-cap BYTES        bytes a second in each direction of each device, as in 125MB (default: none)
+  --log-format FORMAT     lines of the log, on standard error: text (default) or json
+  --log-level LEVEL       which events it has: error, warn, info (default) or debug
   --until-stdin-closes    end when standard input is closed, as by a program that started this one
   --help                  print this
   --version               print the version
@@ -98,6 +101,8 @@ struct Options {
     rate_cap: Option<u64>,
     until_stdin_closes: bool,
     hand_over: bool,
+    log_format: LogFormat,
+    log_level: LogLevel,
 }
 
 /// Those of one media.
@@ -131,7 +136,10 @@ pub fn main_with_args<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>)
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            say(&failure.to_string());
+            match process_log::has_begun() {
+                true => tracing::error!(target: "cleaved", "{failure}"),
+                false => drop(writeln!(std::io::stderr(), "cleaved: {failure}")),
+            }
             ExitCode::from(if matches!(failure, Failure::Usage(_)) { MISUSE } else { FAILURE })
         }
     }
@@ -143,9 +151,14 @@ fn print(text: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tells the operator. If nobody reads, the device goes on.
+/// Tells the operator.
 fn say(text: &str) {
-    drop(writeln!(std::io::stderr(), "cleaved: {text}"));
+    tracing::info!(target: "cleaved", "{text}");
+}
+
+/// Tells the operator of peers that are refused, and of connections that break.
+fn warn(text: &str) {
+    tracing::warn!(target: "cleaved", "{text}");
 }
 
 fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Invocation, Failure> {
@@ -219,11 +232,23 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Invocation, Failur
             }
             "--rate-cap" => options.rate_cap = Some(bytes_of(&name, value().ok_or_else(missing)?)?),
             "--port-file" => engine.port_file = Some(value().ok_or_else(missing)?.into()),
+            "--log-format" => {
+                let text = text_of(&name, value().ok_or_else(missing)?)?;
+                options.log_format = LogFormat::named(&text).map_err(misused(&name))?;
+            }
+            "--log-level" => {
+                let text = text_of(&name, value().ok_or_else(missing)?)?;
+                options.log_level = LogLevel::named(&text).map_err(misused(&name))?;
+            }
             _ => return Err(Failure::Usage(format!("unknown argument {text}"))),
         }
     }
     options.engines.push(engine);
     Ok(Invocation::Run(Box::new(options)))
+}
+
+fn misused(name: &str) -> impl FnOnce(String) -> Failure {
+    move |why| Failure::Usage(format!("{name}: {why}"))
 }
 
 /// Hosts show it before the name of a device, with a colon between them.
@@ -266,7 +291,8 @@ fn bytes_of(name: &str, value: OsString) -> Result<u64, Failure> {
 
 fn run(options: &Options) -> Result<(), Failure> {
     private::keep_to_oneself();
-    let log: Log = Arc::new(say);
+    process_log::begin(options.log_format, options.log_level);
+    let log: Log = Arc::new(warn);
     let remote = |engine| remote_options(options, engine, &log);
     // All of them before any media is made.
     let remotes = options.engines.iter().map(remote).collect::<Result<Vec<_>, Failure>>()?;

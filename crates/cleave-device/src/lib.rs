@@ -13,6 +13,7 @@
 //!    `run_pages`: the media as the run reads it, counted; `home_pages`: those of other devices too.
 //!    `run_space`: where it may write, which the host extends. `peers`: links to other devices, and their pages.
 //! 7. [`command_line`]: `cleaved`, and `cleave device-process`, which is the same.
+//!    [`process_log`]: the log of a process.
 //!
 //! Deliberately absent: SQL, planning, transactions, catalogs, placement. The host owns all of them; a device knows
 //! blocks, and fragments while they run. Only the media and the record of its owner survive a restart.
@@ -29,6 +30,7 @@ mod node;
 mod owner_record;
 mod peer_rows;
 mod peers;
+pub mod process_log;
 mod reservations;
 mod reserved_pages;
 mod row_division;

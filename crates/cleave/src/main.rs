@@ -128,7 +128,10 @@ async fn run(invocation: Invocation) -> Result<(), Failure> {
     }
 }
 
-/// Writes to standard error; if that is closed, nobody reads it.
+/// Writes to standard error, as the log does where there is one; if that is closed, nobody reads it.
 fn complain(message: &str) {
-    drop(writeln!(std::io::stderr(), "cleave: {message}"));
+    match cleave_device::process_log::has_begun() {
+        true => tracing::error!(target: "cleave", "{message}"),
+        false => drop(writeln!(std::io::stderr(), "cleave: {message}")),
+    }
 }

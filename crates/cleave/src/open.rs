@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cleave_device::process_log;
 use cleave_embedded::embedded_device;
 use cleave_host::catalog::manifest;
 use cleave_host::{Database, OpenOptions, Session};
@@ -33,11 +34,14 @@ pub(crate) async fn open(
     let is_new = !manifest::exists(directory);
     let database = open_directory(directory, create, place.memory()).await?;
     if is_new {
-        drop(writeln!(io::stderr(), "made a new database in {}", directory.display()));
+        tell(&format!("made a new database in {}", directory.display()));
     }
     for (table, index, fault) in database.catalog().segment_faults() {
         let part = index.map_or_else(|| format!("table \"{table}\""), |i| format!("index \"{i}\""));
-        drop(writeln!(io::stderr(), "warning: {part} cannot be used: {fault}"));
+        match process_log::has_begun() {
+            true => tracing::warn!(target: "cleave", "{part} cannot be used: {fault}"),
+            false => tell(&format!("warning: {part} cannot be used: {fault}")),
+        }
     }
     let session = session(&database, &place.settings)?;
     Ok((database, session))
@@ -98,12 +102,17 @@ pub(crate) async fn open_directory(
     let database = database.map_err(Failure::Open)?;
     if was_open {
         let directory = directory.display();
-        drop(writeln!(
-            io::stderr(),
-            "took the rights of others from {directory}, which holds rows"
-        ));
+        tell(&format!("took the rights of others from {directory}, which holds rows"));
     }
     Ok(database)
+}
+
+/// Tells who runs the program, by its log where there is one.
+fn tell(message: &str) {
+    match process_log::has_begun() {
+        true => tracing::info!(target: "cleave", "{message}"),
+        false => drop(writeln!(io::stderr(), "{message}")),
+    }
 }
 
 /// The options for opening a database.

@@ -10,7 +10,7 @@
 //!    the server.
 //! 3. [`admission`] limits the connections: those not yet authenticated, and sessions.
 //! 4. [`http`] answers on a second listener whether it is well, and with its figures. [`console`] is a web page on
-//!    another one.
+//!    another one. [`slow_log`] logs statements that take long.
 //! 5. [`address_file`] tells other processes where the server listens.
 //!
 //! Invariants: the server listens where other machines can reach it only with TLS and users. Nobody connects without a
@@ -28,16 +28,17 @@ pub(crate) mod http;
 pub(crate) mod options;
 pub(crate) mod postgres;
 pub(crate) mod signals;
+mod slow_log;
 pub(crate) mod users;
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use cleave_device::process_log;
 use cleave_host::login::LoginSecret;
 use cleave_host::{Admits, Client, Database, Session};
 use cleave_media::clock::Stopwatch;
@@ -129,6 +130,7 @@ impl std::ops::Deref for Acceptor {
 
 /// Runs `cleave serve` until a signal ends it.
 pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Failure> {
+    process_log::begin(options.log_format, options.log_level);
     let signals = signals::Signals::listen()?;
     cleave_media::private::keep_to_oneself();
     let (database, session) = open::open_asked(place, options.create).await?;
@@ -159,6 +161,12 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
     let spare_secret = spare_secret.map_err(|error| Failure::Device(error.to_string()))?;
     let limits = options.limits().map_err(Failure::Usage)?;
     database.statements().keep(options.statement_statistics_max as usize);
+    if let Some(milliseconds) = options.log_min_duration_statement {
+        let least = Duration::from_millis(u64::from(milliseconds));
+        let slow = slow_log::slow_statements(least, options.log_statement_constants);
+        // Nobody else asks for them.
+        database.statements().tell(slow);
+    }
     let server = Arc::new(Server {
         database_name: name_of(&folder),
         database,
@@ -241,7 +249,7 @@ impl Web {
     fn announce(&self, what: &str, path: &str) {
         let scheme = if self.bound.is_reachable() { "https" } else { "http" };
         let address = self.bound.address;
-        self.state.server.log(&format!("{what} at {scheme}://{address}{path}"));
+        self.state.server.tell(&format!("{what} at {scheme}://{address}{path}"));
     }
 }
 
@@ -249,16 +257,16 @@ impl Server {
     fn announce(&self, address: SocketAddr, is_open: bool, users: &Users) {
         let name = &self.database_name;
         let port = address.port();
-        self.log(&format!(
+        self.tell(&format!(
             "serving database \"{name}\" at {address}: psql -h {} -p {port} {name}",
             address.ip()
         ));
         if self.trusts {
-            self.log("--trust: everybody on this machine may connect without a password, as whom he likes");
+            self.tell("--trust: everybody on this machine may connect without a password, as whom he likes");
             return;
         }
         if is_open {
-            self.log(
+            self.tell(
                 "nobody has ever had a password: everybody on this machine may connect without one; \
                  `cleave user add NAME`, or CREATE ROLE with a password, changes that for ever",
             );
@@ -316,9 +324,14 @@ impl Server {
         self.database.login_secret().unwrap_or_else(|| self.spare_secret.clone())
     }
 
-    /// Logs a message for the operator.
+    /// Logs something that the operator should look at.
     pub(crate) fn log(&self, message: &str) {
-        drop(writeln!(std::io::stderr(), "cleave: {message}"));
+        tracing::warn!(target: "cleave", "{message}");
+    }
+
+    /// Logs what it does.
+    fn tell(&self, message: &str) {
+        tracing::info!(target: "cleave", "{message}");
     }
 
     /// A session of `user`, as connection number `backend`, whose client has `seat` to itself or with others; None: its
@@ -383,7 +396,7 @@ impl Server {
                 () = signals.next() => break,
                 why = self.database.stopped() => {
                     // Recent commits may not be durable, and nothing can be read: a supervisor starts the server again.
-                    self.log(&format!("the database was stopped: {why}"));
+                    tracing::error!(target: "cleave", "the database was stopped: {why}");
                     drop((listener, upkeep));
                     return self.stop(connections).await;
                 }
@@ -506,7 +519,7 @@ impl Server {
         loop {
             tokio::time::sleep(self.database.rebalance_settings().pause().max(rest)).await;
             let stopwatch = Stopwatch::start();
-            let failures = self.database.rebalance(&|line: &str| self.log(line)).await;
+            let failures = self.database.rebalance(&|line: &str| self.tell(line)).await;
             rest = if failures.is_empty() { Duration::ZERO } else { 3 * stopwatch.elapsed() };
             for (table, error) in failures {
                 let line = format!("cannot balance the tablets of \"{table}\": {error}");
@@ -522,7 +535,7 @@ impl Server {
 
     /// Lets statements end, then stops them; a second signal stops them at once.
     async fn end(&self, mut connections: JoinSet<()>, mut signals: signals::Signals) {
-        self.log("ending: statements that run may end");
+        self.tell("ending: statements that run may end");
         self.phase.send_replace(Phase::Draining);
         let all_ended = async |connections: &mut JoinSet<()>| {
             while let Some(ended) = connections.join_next().await {
@@ -539,7 +552,7 @@ impl Server {
 
     /// Stops running statements.
     async fn stop(&self, mut connections: JoinSet<()>) {
-        self.log(&format!("stopping {} connections", connections.len()));
+        self.tell(&format!("stopping {} connections", connections.len()));
         self.phase.send_replace(Phase::Stopping);
         let all_ended = async {
             while let Some(ended) = connections.join_next().await {
@@ -555,7 +568,8 @@ impl Server {
         if let Err(error) = ended
             && error.is_panic()
         {
-            self.log("a connection ended by a defect of this program; the others go on");
+            let message = "a connection ended by a defect of this program; the others go on";
+            tracing::error!(target: "cleave", "{message}");
         }
     }
 }

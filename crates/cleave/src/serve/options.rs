@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use cleave_device::process_log::{LogFormat, LogLevel};
 use cleave_fragment::link::DeviceIdentity;
 use cleave_media::files;
 
@@ -80,6 +81,18 @@ pub(crate) struct ServeOptions {
         value_parser = clap::value_parser!(u32).range(..=100_000)
     )]
     pub(crate) statement_statistics_max: u32,
+    /// Lines of the log, on standard error: text or json
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = LogFormat::named)]
+    pub(crate) log_format: LogFormat,
+    /// Which events the log has: error, warn, info or debug
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = LogLevel::named)]
+    pub(crate) log_level: LogLevel,
+    /// Log statements that take as many milliseconds, without their constants; 0: all
+    #[arg(long, value_name = "MILLISECONDS")]
+    pub(crate) log_min_duration_statement: Option<u32>,
+    /// Log slow statements that read or change rows with their constants
+    #[arg(long, requires = "log_min_duration_statement")]
+    pub(crate) log_statement_constants: bool,
     /// Let clients COPY from and to files of this machine, with the rights of this process
     #[arg(long)]
     allow_files: bool,

@@ -43,6 +43,11 @@ pub(crate) struct Answer {
 impl Server {
     /// `cleave serve` over the database in `directory`.
     pub(crate) fn start(directory: &Path, options: &[&str]) -> Self {
+        Self::start_with_log(directory, options, Stdio::null())
+    }
+
+    /// The same with its log in `log`.
+    pub(crate) fn start_with_log(directory: &Path, options: &[&str], log: Stdio) -> Self {
         let port_file = directory.join("port");
         drop(std::fs::remove_file(&port_file));
         let mut child = Command::new(env!("CARGO_BIN_EXE_cleave"))
@@ -53,7 +58,7 @@ impl Server {
             .args(options)
             .env_remove("CLEAVE_DB")
             .stdin(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .unwrap();
         let (_never, nothing) = std::sync::mpsc::channel::<()>();
