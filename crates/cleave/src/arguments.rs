@@ -2,6 +2,8 @@
 //!
 //! Invariant: everything that can be checked without opening a database is checked here.
 
+pub(crate) mod config;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -13,6 +15,7 @@ use crate::bench::BenchOptions;
 use crate::commands::advise::AdviseOptions;
 use crate::commands::backup::{BackupOptions, RestoreOptions};
 use crate::commands::check::CheckCommand;
+use crate::commands::config::ConfigOptions;
 use crate::commands::device::DeviceOptions;
 use crate::commands::failover::FailoverOptions;
 use crate::commands::generate::GenerateOptions;
@@ -101,6 +104,8 @@ pub(crate) enum Command {
     Serve(ServeOptions),
     /// `cleave bench`.
     Bench(BenchOptions),
+    /// `cleave config`.
+    Config(ConfigOptions),
     /// `cleave user`.
     User(UserOptions),
     /// `cleave generate`.
@@ -136,7 +141,14 @@ pub(crate) enum Command {
 pub(crate) fn parse(
     arguments: impl IntoIterator<Item = OsString>,
 ) -> Result<Invocation, clap::Error> {
-    let matches = CommandLine::command().try_get_matches_from(arguments)?;
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let mut matches = CommandLine::command().try_get_matches_from(&arguments)?;
+    if let Some(serve) = matches.subcommand_matches("serve")
+        && let Some(file) = serve.get_one::<PathBuf>("config")
+    {
+        let arguments = config::with_file(arguments, serve, file)?;
+        matches = CommandLine::command().try_get_matches_from(arguments)?;
+    }
     let CommandLine { mut place, command } = CommandLine::from_arg_matches(&matches)?;
     let command = match command {
         Subcommands::Demo(options) => Command::Demo(options),
@@ -155,6 +167,7 @@ pub(crate) fn parse(
         }
         Subcommands::Serve(options) => Command::Serve(options),
         Subcommands::Bench(options) => Command::Bench(options),
+        Subcommands::Config(options) => Command::Config(options),
         Subcommands::User(options) => Command::User(options),
         Subcommands::Generate(options) => Command::Generate(options),
         Subcommands::Import(options) => Command::Import(options),
@@ -203,6 +216,8 @@ enum Subcommands {
     Serve(ServeOptions),
     /// Run a standard transactional workload: YCSB, LinkBench, TPC-C, CH-benCHmark
     Bench(BenchOptions),
+    /// Show or check a file of options for `cleave serve`
+    Config(ConfigOptions),
     /// Manage the users who may connect to a server
     User(UserOptions),
     /// Generate IMDb-like data, TPC-H, or particles of a plasma, into files or into a database

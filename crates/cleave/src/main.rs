@@ -6,8 +6,8 @@
 //! 1. [`arguments`] reads the command line.
 //! 2. [`open`] opens the database with its embedded device.
 //! 3. [`shell`] is `cleave sql`, [`serve`] is `cleave serve`; [`commands`] are `generate`, `load`, `import`, `advise`,
-//!    `backup`, `restore`, `check`, `inspect`, `device` and `user`; [`demo`] is `cleave demo`, [`mod@bench`] `cleave
-//!    bench`.
+//!    `backup`, `restore`, `check`, `inspect`, `device`, `config` and `user`; [`demo`] is `cleave demo`, [`mod@bench`]
+//!    `cleave bench`.
 //! 4. [`generate`] computes the databases that `generate` and `demo` load.
 //! 5. [`simulate`] is `cleave simulate`, which opens no database.
 //! 6. [`failure`] holds the failures that end a command.
@@ -111,6 +111,7 @@ async fn run(invocation: Invocation) -> Result<(), Failure> {
         }
         Command::Serve(options) => serve::run(&options, &place).await,
         Command::Bench(options) => bench::run(&options, &place).await,
+        Command::Config(options) => commands::config::run(&options),
         Command::User(options) => commands::user::run(&options, &place),
         Command::Generate(options) => commands::generate::run(&options, &place).await,
         Command::Import(options) => commands::import::run(&options, &place).await,

@@ -131,6 +131,9 @@ impl std::ops::Deref for Acceptor {
 /// Runs `cleave serve` until a signal ends it.
 pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Failure> {
     process_log::begin(options.log_format, options.log_level);
+    if let Some(file) = &options.config {
+        tracing::info!(target: "cleave", "options are those of {}", file.display());
+    }
     let signals = signals::Signals::listen()?;
     cleave_media::private::keep_to_oneself();
     let (database, session) = open::open_asked(place, options.create).await?;

@@ -13,7 +13,8 @@
 //! A query that is one fragment as a whole ([`whole_fragment`]) may get a root that writes pages or
 //! locks rows: for [`changing`] rows, [`inserting`] or [`locking`] them. Rows that change may be [`found_rows`] of the
 //! host. Rows that are inserted may be those of several devices, each of which writes its own; [`same_division`] says
-//! whether a table that is divided by values has them there. [`update_cost`] predicts what pays.
+//! whether a table that is divided by values has them there. [`update_cost`] predicts what pays. Others see what runs
+//! as [`running_queries`].
 
 mod beginning;
 pub mod changing;
@@ -34,6 +35,7 @@ mod peers;
 mod prepared_fragment;
 pub mod replacing;
 mod run_rows;
+pub mod running_queries;
 mod same_division;
 mod sent_rows;
 mod shared_run;

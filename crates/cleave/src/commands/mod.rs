@@ -3,6 +3,7 @@
 pub(crate) mod advise;
 pub(crate) mod backup;
 pub(crate) mod check;
+pub(crate) mod config;
 pub(crate) mod device;
 pub(crate) mod failover;
 pub(crate) mod generate;

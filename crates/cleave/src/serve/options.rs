@@ -23,6 +23,9 @@ const RESERVED_COUNT: u32 = 3;
 /// `cleave serve …`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ServeOptions {
+    /// A file with options, as `cleave config sample` shows; the command line wins
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// The address to listen on; port 0 takes any free one
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:5432")]
     listen: String,

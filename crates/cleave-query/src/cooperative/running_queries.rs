@@ -1,0 +1,256 @@
+//! The queries that run now, and the last that have ended: what each side of them does and did, for those who look on.
+//!
+//! 1. [`RunningQueries::enter`] lists a planned query of a session as it begins; the entry goes when its
+//!    [`Listed`] is dropped.
+//! 2. [`RunningQueries::seen`] gives the listed ones with their fragments: while one runs, when the host waited for
+//!    its rows and what came over the link; once it has ended, what its device measured, too.
+//! 3. Those that took [`ENDED_AFTER`], or ran a fragment on a device, are kept for a while after their end.
+//!
+//! Invariants: looking on costs those who look, and a query an entry in a list. Queries of sessions without a number
+//! are not listed. At most [`ENDED_COUNT_MAX`] ended ones are kept, with at most [`FRAGMENT_COUNT_MAX`] fragments each.
+//! Who may see what is for the caller to decide, by the session's number.
+//!
+//! Source: `docs/reference/server.md`.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cleave_fragment::strip::Strip;
+use cleave_media::{Clock, Stopwatch, SystemClock};
+
+use super::figures::{FigureLog, FragmentFigures};
+
+/// Most ended queries that are kept.
+pub const ENDED_COUNT_MAX: usize = 64;
+/// Most fragments of a query that are shown.
+pub const FRAGMENT_COUNT_MAX: usize = 16;
+/// A query without a fragment is kept after its end if it took so long.
+pub const ENDED_AFTER: Duration = Duration::from_millis(10);
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub struct RunningQueries {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    next: u64,
+    running: BTreeMap<u64, Arc<Entry>>,
+    /// The oldest first.
+    ended: VecDeque<SeenQuery>,
+}
+
+struct Entry {
+    number: u64,
+    backend: i32,
+    text: String,
+    split: String,
+    began_us: i64,
+    clock: Stopwatch,
+    rows: AtomicU64,
+    figures: Vec<Arc<FigureLog>>,
+}
+
+/// A query's place in the list, until it is dropped.
+#[derive(Debug)]
+pub struct Listed {
+    entry: Arc<Entry>,
+    queries: Arc<RunningQueries>,
+}
+
+/// A query, as others see it.
+#[derive(Debug, Clone)]
+pub struct SeenQuery {
+    /// Its number since the database was opened.
+    pub number: u64,
+    /// The number of its session.
+    pub backend: i32,
+    /// The text of its statement, truncated.
+    pub text: String,
+    /// The split of its plan.
+    pub split: String,
+    /// When it began, in microseconds since 1970.
+    pub began_us: i64,
+    /// From its begin to now, or to its end.
+    pub elapsed: Duration,
+    /// Rows that it has given.
+    pub rows: u64,
+    /// Whether it has ended.
+    pub is_over: bool,
+    /// Its fragments that have begun.
+    pub fragments: Vec<SeenFragment>,
+}
+
+/// A fragment of a query on a device, as others see it.
+#[derive(Debug, Clone)]
+pub struct SeenFragment {
+    /// Its number within the statement.
+    pub number: usize,
+    /// The tables that it scans.
+    pub table: String,
+    /// The device.
+    pub device: String,
+    /// How that is attached.
+    pub mode: String,
+    /// Whether its run has ended.
+    pub is_over: bool,
+    /// Rows that it has given, once it has ended.
+    pub rows: u64,
+    /// Pages of the table there, and how many of them were sent.
+    pub pages: (usize, usize),
+    /// Why the host ran it.
+    pub refused: Option<String>,
+    /// When the host waited for its rows, in nanoseconds.
+    pub waited: Strip,
+    /// Bytes of slots that have come.
+    pub arrived: Strip,
+    /// What the device measured, once it has told.
+    pub device_work: Option<DeviceWork>,
+}
+
+/// What a device measured of a run.
+#[derive(Debug, Clone)]
+pub struct DeviceWork {
+    /// CPU time of its threads, in nanoseconds.
+    pub worked: Strip,
+    /// When it waited for the host, in nanoseconds.
+    pub stalled: Strip,
+    /// Partitions that worked beside each other.
+    pub partitions: u32,
+    /// Bytes that it read.
+    pub media_bytes: u64,
+    /// Bytes that it sent.
+    pub slot_bytes: u64,
+}
+
+impl RunningQueries {
+    /// Lists a query of session `backend` with the text of its statement and its split, of whose fragments `figures`
+    /// tell.
+    #[must_use]
+    pub fn enter(
+        self: &Arc<Self>,
+        backend: i32,
+        (text, split): (String, String),
+        figures: Vec<Arc<FigureLog>>,
+    ) -> Listed {
+        let mut inner = self.inner();
+        inner.next += 1;
+        let entry = Arc::new(Entry {
+            number: inner.next,
+            backend,
+            text,
+            split,
+            began_us: SystemClock.wall(),
+            clock: Stopwatch::start(),
+            rows: AtomicU64::new(0),
+            figures,
+        });
+        inner.running.insert(entry.number, Arc::clone(&entry));
+        drop(inner);
+        Listed { entry, queries: Arc::clone(self) }
+    }
+
+    /// Those that run, the oldest first, then those that have ended, the last first.
+    #[must_use]
+    pub fn seen(&self) -> Vec<SeenQuery> {
+        let (running, mut seen) = {
+            let inner = self.inner();
+            let running: Vec<_> = inner.running.values().map(Arc::clone).collect();
+            (running, inner.ended.iter().rev().cloned().collect::<Vec<_>>())
+        };
+        let mut all: Vec<_> = running.iter().map(|entry| entry.seen(false)).collect();
+        all.append(&mut seen);
+        all
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Listed {
+    /// Notes that the query has given so many rows more.
+    pub fn gave(&self, rows: usize) {
+        self.entry.rows.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let is_short = self.entry.clock.elapsed() < ENDED_AFTER;
+        let seen = self.entry.seen(true);
+        let mut inner = self.queries.inner();
+        inner.running.remove(&self.entry.number);
+        if is_short && seen.fragments.is_empty() {
+            return;
+        }
+        inner.ended.push_back(seen);
+        while inner.ended.len() > ENDED_COUNT_MAX {
+            inner.ended.pop_front();
+        }
+    }
+}
+
+impl Entry {
+    fn seen(&self, is_over: bool) -> SeenQuery {
+        // In this order: a run that ends between the two looks is seen once.
+        let begun: Vec<_> = self.figures.iter().flat_map(|log| log.begun()).collect();
+        let ended: Vec<_> = self.figures.iter().flat_map(|log| log.fragments()).collect();
+        let is_of = |one: &FragmentFigures, other: &FragmentFigures| {
+            (one.number, &one.device) == (other.number, &other.device)
+        };
+        let open = begun.iter().filter(|begun| !ended.iter().any(|ended| is_of(begun, ended)));
+        let open = open.map(|figures| SeenFragment::of(figures, is_over));
+        let fragments = ended.iter().map(|figures| SeenFragment::of(figures, true)).chain(open);
+        let mut fragments: Vec<_> = fragments.take(FRAGMENT_COUNT_MAX).collect();
+        fragments.sort_by(|one, other| {
+            (one.number, one.device.as_str()).cmp(&(other.number, other.device.as_str()))
+        });
+        SeenQuery {
+            number: self.number,
+            backend: self.backend,
+            text: self.text.clone(),
+            split: self.split.clone(),
+            began_us: self.began_us,
+            elapsed: self.clock.elapsed(),
+            rows: self.rows.load(Ordering::Relaxed),
+            is_over,
+            fragments,
+        }
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Entry").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl SeenFragment {
+    fn of(figures: &FragmentFigures, is_over: bool) -> Self {
+        let device_work = figures.report.as_ref().map(|report| DeviceWork {
+            worked: report.worked.clone(),
+            stalled: report.stalled.clone(),
+            partitions: report.partitions,
+            media_bytes: report.media_bytes,
+            slot_bytes: report.slot_bytes,
+        });
+        Self {
+            number: figures.number,
+            table: figures.table.clone(),
+            device: figures.device.clone(),
+            mode: figures.mode.to_string(),
+            is_over,
+            rows: figures.rows,
+            pages: figures.pages,
+            refused: figures.refused.clone(),
+            waited: figures.timeline.waited.clone(),
+            arrived: figures.timeline.arrived.clone(),
+            device_work,
+        }
+    }
+}
