@@ -252,8 +252,8 @@ enum Subcommands {
 
 #[derive(Debug, Args)]
 struct SqlOptions {
-    /// The database's folder, as --db gives it
-    #[arg(value_name = "DIR")]
+    /// The database's folder, as --db gives it, or a server: postgres://user@host:port/database
+    #[arg(value_name = "DIR|URL")]
     database: Option<PathBuf>,
     /// Statements to run; may be repeated, and mixed with -f
     #[arg(short = 'c', long = "command", value_name = "SQL", allow_hyphen_values = true)]

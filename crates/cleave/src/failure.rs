@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use cleave_client::ClientError;
+
 /// A failed command; one variant for each exit code, and for each remedy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -20,6 +22,9 @@ pub(crate) enum Failure {
     /// The database or a device cannot be opened or reached.
     #[error("{0}")]
     Open(#[source] cleave_host::Error),
+    /// A server cannot be reached, or refuses the connection.
+    #[error("{0}")]
+    Server(#[source] ClientError),
     /// A device process that this program started did not become ready.
     #[error("{0}")]
     Device(String),
@@ -44,12 +49,21 @@ pub(crate) enum Failure {
     Output(#[from] std::io::Error),
 }
 
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Usage(message) => Self::Usage(message),
+            error => Self::Server(error),
+        }
+    }
+}
+
 impl Failure {
     /// The exit code: 1 usage, 2 cannot open or connect, 3 a statement failed, 4 results disagree.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Failure::Usage(_) | Failure::File { .. } | Failure::Output(_) | Failure::Faults(_) => 1,
-            Failure::Open(_) | Failure::Device(_) => 2,
+            Failure::Open(_) | Failure::Server(_) | Failure::Device(_) => 2,
             Failure::Reported | Failure::Sql(_) | Failure::Workload(_) => 3,
             Failure::Disagreement(_) => 4,
         })

@@ -33,6 +33,8 @@ use std::sync::Arc;
 
 use arguments::{Command, Invocation};
 use failure::Failure;
+use shell::Target;
+use shell::remote::Remote;
 
 /// Stack of the threads that parse and plan. Planning recurses once for each operator of a chain; unused stack takes no
 /// memory.
@@ -104,8 +106,12 @@ async fn run(invocation: Invocation) -> Result<(), Failure> {
     match invocation.command {
         Command::Demo(options) => demo::run(&options, &place).await,
         Command::Sql { format, create, sources } => {
+            if let Some(remote) = Box::pin(Remote::open(&place)).await? {
+                return shell::run(Target::Remote(Box::new(remote)), format, &sources).await;
+            }
             let (database, session) = open::open_asked(&place, create).await?;
-            let ran = shell::run(Arc::clone(&database), session, format, &sources).await;
+            let target = Target::local(Arc::clone(&database), session);
+            let ran = shell::run(target, format, &sources).await;
             // So that the next incarnation has nothing to recover.
             ran.and(database.checkpoint().await.map_err(Failure::Sql))
         }

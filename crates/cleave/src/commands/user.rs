@@ -111,7 +111,7 @@ fn wrong(error: UsersError) -> Failure {
 }
 
 /// The first line of standard input; a terminal does not echo it.
-fn password(name: &str) -> Result<String, Failure> {
+pub(crate) fn password(name: &str) -> Result<String, Failure> {
     let stdin = io::stdin();
     let mut line = String::new();
     let read =

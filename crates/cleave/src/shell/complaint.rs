@@ -7,13 +7,43 @@ use super::statements::Statement;
 /// Characters of a long line that are shown around the position.
 const EXCERPT_WIDTH: usize = 100;
 
-/// `origin` is the file, or nothing if the user typed; the result ends with a newline.
+/// A place in a statement, from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) line_index: usize,
+    pub(crate) column_index: usize,
+}
+
+/// An error and its place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Complaint<'a> {
+    pub(crate) sqlstate: &'a str,
+    pub(crate) message: &'a str,
+    pub(crate) position: Option<Position>,
+}
+
+impl Complaint<'_> {
+    /// `origin` is the file, or nothing if the user typed; the result ends with a newline.
+    pub(crate) fn text(self, statement: Statement<'_>, origin: Option<&str>) -> String {
+        let Self { sqlstate, message, position } = self;
+        let line_number = statement.line + position.map_or(0, |position| position.line_index);
+        let place = origin.map(|origin| format!("{origin}:{line_number}: ")).unwrap_or_default();
+        let Some(Position { line_index, column_index }) = position else {
+            return format!("{place}ERROR {sqlstate}: {message}\n");
+        };
+        let source_line = statement.text.lines().nth(line_index).unwrap_or_default();
+        let (excerpt, caret_column) = excerpt(source_line, column_index);
+        let label = format!("LINE {line_number}: ");
+        let indent = " ".repeat(label.chars().count() + caret_column);
+        format!("{place}ERROR {sqlstate}: {message}\n{label}{excerpt}\n{indent}^\n")
+    }
+}
+
+/// The text of an error of the database; see [`Complaint::text`].
 pub(crate) fn complaint(error: &Error, statement: Statement<'_>, origin: Option<&str>) -> String {
-    let message = error.to_string();
+    let (sqlstate, message) = (error.sqlstate(), error.to_string());
     let Some(position) = error.position() else {
-        let place =
-            origin.map(|origin| format!("{origin}:{}: ", statement.line)).unwrap_or_default();
-        return format!("{place}ERROR {}: {message}\n", error.sqlstate());
+        return Complaint { sqlstate, message: &message, position: None }.text(statement, origin);
     };
     // The error counts lines from the statement's start, the reader from the file's.
     let message = message.strip_prefix(&format!("{position}: ")).unwrap_or(&message);
@@ -26,13 +56,8 @@ pub(crate) fn complaint(error: &Error, statement: Statement<'_>, origin: Option<
         // Planning knows the name but not its position: then only the statement's start is given.
         (line_index, column_index) = place;
     }
-    let line_number = statement.line + line_index;
-    let place = origin.map(|origin| format!("{origin}:{line_number}: ")).unwrap_or_default();
-    let source_line = statement.text.lines().nth(line_index).unwrap_or_default();
-    let (excerpt, caret_column) = excerpt(source_line, column_index);
-    let label = format!("LINE {line_number}: ");
-    let indent = " ".repeat(label.chars().count() + caret_column);
-    format!("{place}ERROR {}: {message}\n{label}{excerpt}\n{indent}^\n", error.sqlstate())
+    let position = Some(Position { line_index, column_index });
+    Complaint { sqlstate, message, position }.text(statement, origin)
 }
 
 /// Line and column, from 0, of the first word that is `name`, or the last part of it.

@@ -4,7 +4,8 @@
 //!    [`words`] are answered there that other shells know.
 //! 2. [`statements`] finds where each statement ends, and the rows of COPY that follow one in a script; what begins
 //!    with a backslash goes to [`meta_command`], and is done by [`run_command`].
-//! 3. [`Shell::run_statement`] passes a statement to the session, and shows [how far it is](statement_bar).
+//! 3. [`Shell::run_statement`] passes a statement to what runs it, the [`Target`]: a session of a database here, and
+//!    shows [how far it is](statement_bar), or a session of a server ([`remote`]).
 //! 4. [`mod@format`] prints the result; [`complaint`] prints an error and its position.
 //! 5. Tables that the statements have filled are analysed, large ones at once ([`Shell::analyze_filled`]).
 //!
@@ -21,10 +22,12 @@ mod highlight;
 mod line_editor;
 mod meta_command;
 mod output;
+pub(crate) mod remote;
 mod run_command;
 mod statement_bar;
 mod statement_help;
 pub(crate) mod statements;
+mod target;
 mod words;
 
 use std::ffi::OsString;
@@ -36,7 +39,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
-use cleave_host::{Changes, ClientStreams, Database, Effort, Outcome, Session};
+use cleave_host::{ClientStreams, Effort, Outcome};
 use cleave_media::clock::Stopwatch;
 use tokio::sync::Notify;
 
@@ -46,8 +49,10 @@ use display::{Display, Size};
 use format::{Format, write_rows};
 use line_editor::{Input, LineEditor};
 use output::Output;
+use remote::Streams;
 use statement_bar::StatementBar;
 use statements::Statement;
+pub(crate) use target::Target;
 use words::Word;
 
 /// How deep files may include files: stops a file that includes itself.
@@ -67,18 +72,14 @@ pub(crate) enum Source {
 
 /// Runs all `sources`, or standard input if there are none.
 pub(crate) async fn run(
-    database: Arc<Database>,
-    session: Session,
+    target: Target,
     format: Option<Format>,
     sources: &[Source],
 ) -> Result<(), Failure> {
-    let before = database.changes();
     let out = Output::screen();
     let usual = if out.is_terminal() { Format::Box } else { Format::Table };
     let mut shell = Shell {
-        database,
-        session,
-        before,
+        target,
         display: Display::new(format.unwrap_or(usual)),
         screen: None,
         is_timing: false,
@@ -102,10 +103,7 @@ fn is_interactive(sources: &[Source]) -> bool {
 
 /// One user's session and the state kept between statements.
 struct Shell {
-    database: Arc<Database>,
-    session: Session,
-    /// What its tables had when it was opened, or when one of them could not be analysed.
-    before: Changes,
+    target: Target,
     display: Display,
     /// The user's terminal; None: a script runs, and its results are shown as they are.
     screen: Option<Size>,
@@ -182,7 +180,7 @@ impl Shell {
         let mut typed = String::new();
         loop {
             self.out.flush()?;
-            editor.set_vocabulary(self.vocabulary());
+            editor.set_vocabulary(self.vocabulary().await);
             let open = statements::open_at_end(&buffer.text);
             if open.is_none() {
                 buffer.text.clear();
@@ -370,43 +368,54 @@ impl Shell {
             input => input,
         };
         let output = ends.output.unwrap_or_else(|| Box::new(self.out.clone()));
-        self.session.set_client_streams(ClientStreams { input, output: Some(output) });
         let interrupt = Arc::clone(&self.interrupt);
         let mut outcomes = Vec::new();
-        let progress = self.session.progress();
-        progress.begin();
-        // Rows that are printed meanwhile would run into it.
-        let has_bar = !(shows_rows && self.out.is_terminal());
-        let mut bar = if has_bar { StatementBar::new(progress, stopwatch.clone()) } else { None };
-        let result = {
-            // Dropping the statement's future stops it, on both sides of the link.
-            let mut running = self.session.run_into(statement.text, &mut outcomes);
-            let interrupted = interrupt.notified();
-            tokio::pin!(interrupted);
-            let mut pauses = tokio::time::interval(statement_bar::PAUSE);
-            loop {
-                tokio::select! {
-                    result = &mut running => break Some(result),
-                    () = &mut interrupted => break None,
-                    _ = pauses.tick(), if bar.is_some() => {
-                        bar.iter_mut().for_each(StatementBar::show);
+        let complaint = match &mut self.target {
+            Target::Local(local) => {
+                local.session.set_client_streams(ClientStreams { input, output: Some(output) });
+                let progress = local.session.progress();
+                progress.begin();
+                // Rows that are printed meanwhile would run into it.
+                let has_bar = !(shows_rows && self.out.is_terminal());
+                let mut bar =
+                    if has_bar { StatementBar::new(progress, stopwatch.clone()) } else { None };
+                let result = {
+                    // Dropping the statement's future stops it, on both sides of the link.
+                    let mut running = local.session.run_into(statement.text, &mut outcomes);
+                    let interrupted = interrupt.notified();
+                    tokio::pin!(interrupted);
+                    let mut pauses = tokio::time::interval(statement_bar::PAUSE);
+                    loop {
+                        tokio::select! {
+                            result = &mut running => break Some(result),
+                            () = &mut interrupted => break None,
+                            _ = pauses.tick(), if bar.is_some() => {
+                                bar.iter_mut().for_each(StatementBar::show);
+                            }
+                        }
                     }
-                }
+                };
+                drop(bar);
+                let Some(result) = result else {
+                    writeln!(io::stderr(), "stopped")?;
+                    return Err(Failure::Reported);
+                };
+                result.err().map(|error| complaint::complaint(&error, statement, origin))
             }
-        };
-        drop(bar);
-        let Some(result) = result else {
-            writeln!(io::stderr(), "stopped")?;
-            return Err(Failure::Reported);
+            Target::Remote(remote) => {
+                let streams = Streams { input, output };
+                let ran = Box::pin(remote.run(statement.text, streams, &mut outcomes, &interrupt));
+                ran.await.err().map(|error| remote::complaint(&error, statement, origin))
+            }
         };
         let has_tags = !self.display.format.is_for_programs() && !shows_rows;
         // Queries of a batch have rows also where one of them has failed.
         for outcome in outcomes {
             self.show(outcome, has_tags)?;
         }
-        if let Err(error) = result {
+        if let Some(complaint) = complaint {
             self.out.flush()?;
-            write!(io::stderr(), "{}", complaint::complaint(&error, statement, origin))?;
+            write!(io::stderr(), "{complaint}")?;
             return Err(Failure::Reported);
         }
         if self.is_timing {
@@ -419,8 +428,9 @@ impl Shell {
 
     /// Waits for what statements have left to be done in the background: it ends with this process. Ctrl-C leaves it.
     async fn finish_background(&mut self) -> Result<(), Failure> {
+        let Target::Local(local) = &mut self.target else { return Ok(()) };
         let failures = tokio::select! {
-            failures = self.session.finish_background() => failures,
+            failures = local.session.finish_background() => failures,
             () = self.interrupt.notified() => return Ok(()),
         };
         for failure in failures {
@@ -431,16 +441,17 @@ impl Shell {
 
     /// Analyses the tables of which so many rows have changed, if they are due: no server does it. Ctrl-C leaves it.
     async fn analyze_filled(&mut self, least: u64) -> Result<(), Failure> {
-        let analyze = self.database.analyze_filled(&self.before, least, Effort::Quick);
+        let Target::Local(local) = &mut self.target else { return Ok(()) };
+        let analyze = local.database.analyze_filled(&local.before, least, Effort::Quick);
         let failures = tokio::select! {
             failures = Box::pin(analyze) => failures,
             () = self.interrupt.notified() => {
-                self.before = self.database.changes();
+                local.before = local.database.changes();
                 return Ok(());
             }
         };
         if !failures.is_empty() {
-            self.before = self.database.changes();
+            local.before = local.database.changes();
         }
         for (table, error) in failures {
             writeln!(io::stderr(), "warning: cannot analyze \"{table}\": {error}")?;
@@ -510,8 +521,11 @@ impl Shell {
         result
     }
 
-    fn vocabulary(&self) -> Vocabulary {
-        let catalog = self.database.catalog();
+    async fn vocabulary(&mut self) -> Vocabulary {
+        let catalog = match &mut self.target {
+            Target::Local(local) => local.database.catalog(),
+            Target::Remote(remote) => return Box::pin(remote.vocabulary()).await,
+        };
         let views = catalog.views().map(|view| {
             let columns = view.schema.columns.iter().map(|column| column.name.clone());
             (view.schema.name.clone(), columns.collect())

@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
-use cleave_host::{CatalogState, CountedFile};
+use cleave_host::{CatalogState, CountedFile, Database};
 use cleave_media::{Clock, SystemClock};
 
 use super::client_copy::{ClientCopy, End};
@@ -15,7 +16,7 @@ use super::format::Expanded;
 use super::meta_command::{self, MetaCommand};
 use super::output::Output;
 use super::statements::Statement;
-use super::{Buffer, Ends, Next, Shell, describe, statement_help};
+use super::{Buffer, Ends, Next, Shell, Target, describe, remote, statement_help};
 use crate::failure::Failure;
 
 /// The editor if the environment names none.
@@ -52,9 +53,12 @@ impl Shell {
             | MetaCommand::Views
             | MetaCommand::Functions(_)
             | MetaCommand::Statistics(_) => {
-                let catalog = self.database.catalog();
+                let database = match &self.target {
+                    Target::Local(local) => Arc::clone(&local.database),
+                    Target::Remote(_) => return self.describe_remote(&command, origin).await,
+                };
                 let mut text = Vec::new();
-                match self.describe(&mut text, &catalog, &command)? {
+                match Self::describe(&mut text, &database, &database.catalog(), &command)? {
                     Ok(()) => self.show_text(&text)?,
                     Err(error) => return self.complain(&error.to_string(), origin),
                 }
@@ -106,7 +110,14 @@ impl Shell {
                 };
             }
             MetaCommand::Set(Some((name, value))) => {
-                if let Err(error) = self.session.set(&name, &value) {
+                let Target::Local(local) = &mut self.target else {
+                    let Some(statement) = remote::set_statement(&name, &value) else {
+                        return self.complain(&format!("\"{name}\" is no setting"), origin);
+                    };
+                    self.run_own(&statement, Ends::default(), origin).await?;
+                    return Ok(Next::Continue);
+                };
+                if let Err(error) = local.session.set(&name, &value) {
                     return self.complain(&error.to_string(), origin);
                 }
             }
@@ -117,8 +128,8 @@ impl Shell {
 
     /// Writes what a command shows of the catalog; the inner error is the user's.
     fn describe(
-        &self,
         out: &mut Vec<u8>,
+        database: &Database,
         catalog: &CatalogState,
         command: &MetaCommand,
     ) -> io::Result<cleave_host::Result<()>> {
@@ -134,7 +145,7 @@ impl Shell {
                 };
                 describe::table(out, catalog, table)?;
                 if *has_detail {
-                    describe::statistics(out, &self.database, catalog, Some(name))?;
+                    describe::statistics(out, database, catalog, Some(name))?;
                 }
             }
             MetaCommand::Indexes => describe::indexes(out, catalog)?,
@@ -145,11 +156,27 @@ impl Shell {
                 if let Some(error) = unusable {
                     return Ok(Err(error));
                 }
-                describe::statistics(out, &self.database, catalog, name.as_deref())?;
+                describe::statistics(out, database, catalog, name.as_deref())?;
             }
-            _ => describe::database(out, &self.database)?,
+            _ => describe::database(out, database)?,
         }
         Ok(Ok(()))
+    }
+
+    /// Shows what a command shows of the catalog of a server.
+    async fn describe_remote(
+        &mut self,
+        command: &MetaCommand,
+        origin: Option<&str>,
+    ) -> Result<Next, Failure> {
+        let queries = match remote::queries(command) {
+            Ok(queries) => queries,
+            Err(message) => return self.complain(&message, origin),
+        };
+        for query in queries {
+            self.run_own(&query, Ends::default(), origin).await?;
+        }
+        Ok(Next::Continue)
     }
 
     /// Runs a statement of the shell itself.
@@ -166,8 +193,13 @@ impl Shell {
         let ends = match copy.end {
             End::From(path) => {
                 let file = File::open(&path).map_err(Failure::file(path))?;
-                let file = CountedFile::new(file, self.session.progress());
-                Ends { input: Some(Box::new(file)), output: None }
+                let input: Box<dyn Read + Send> = match &self.target {
+                    Target::Local(local) => {
+                        Box::new(CountedFile::new(file, local.session.progress()))
+                    }
+                    Target::Remote(_) => Box::new(file),
+                };
+                Ends { input: Some(input), output: None }
             }
             End::To(path) => {
                 let file = File::create(&path).map_err(Failure::file(path))?;
@@ -222,7 +254,7 @@ impl Shell {
         let mut run_count = 0;
         while count.is_none_or(|count| run_count < count) {
             if run_count > 0 {
-                let interrupt = std::sync::Arc::clone(&self.interrupt);
+                let interrupt = Arc::clone(&self.interrupt);
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
                     () = interrupt.notified() => break,

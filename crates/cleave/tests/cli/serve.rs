@@ -8,6 +8,7 @@ mod console;
 mod http;
 mod log;
 mod login;
+mod remote_shell;
 mod together;
 mod values;
 mod vanished;
