@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  run:         Parse, Describe, Sync ─▶ types ─▶ Bind, Execute, Sync ─▶ rows in binary
+//!  run_many:    the same, with a Bind and an Execute for each row of values
 //!  run_script:  Query ─▶ rows as text, of each statement
 //! ```
 //! The first round trip tells the types of parameters and columns; values in binary are asked for where Arrow has the
@@ -16,7 +17,7 @@ use bytes::{BufMut, BytesMut};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::address::Address;
-use crate::answer::{Answer, tag};
+use crate::answer::{Answer, row_count, tag};
 use crate::cancel::CancelHandle;
 use crate::columns::{Described, NO_COLUMNS, Rows, described};
 use crate::error::{ClientError, ServerError};
@@ -27,6 +28,8 @@ use crate::wire::{Connection, Reader, Shared, TransactionStatus, put_text};
 
 /// The OID of a type that nothing decides.
 const UNKNOWN: u32 = 705;
+/// Statements of [`Client::run_many`] that are sent before their answers are read.
+const STATEMENTS_AT_A_TIME: usize = 256;
 
 /// A session of a server.
 pub struct Client {
@@ -101,33 +104,54 @@ impl Client {
             connection.flush().await?;
             return Answer::begin(connection, None).await;
         }
-        let mut prepared = self.prepare(&mut connection, sql, &[]).await?;
-        // What the statement leaves open is text to a server.
-        let open = |oid: u32| matches!(oid, 0 | TEXT | UNKNOWN);
-        let typed = parameters.iter().zip(&prepared.parameters);
-        let own: Vec<Option<u32>> =
-            typed.map(|(value, oid)| value.own_type().filter(|_| open(*oid))).collect();
-        if own.iter().any(Option::is_some) {
-            let declared = own.iter().zip(&prepared.parameters);
-            let declared: Vec<u32> = declared.map(|(own, oid)| own.unwrap_or(*oid)).collect();
-            prepared = self.prepare(&mut connection, sql, &declared).await?;
-        }
-        let Prepared { parameters: types, columns } = prepared;
-        if types.len() != parameters.len() {
-            let (given, wanted) = (parameters.len(), types.len());
-            let message = format!("the statement has {wanted} parameters, and {given} values came");
-            return Err(ClientError::Usage(message));
-        }
+        let Prepared { parameters: types, columns } =
+            self.prepare_for(&mut connection, sql, parameters).await?;
         put_bind(&mut connection, parameters, &types, columns.as_deref().unwrap_or_default())?;
         if columns.is_none() {
             // Columns of some statements, as EXECUTE, are known only when they run; they come as text.
             connection.put(b'D', |body| body.put_slice(b"P\0"))?;
         }
-        // The unnamed portal, all rows.
-        connection.put(b'E', |body| body.put_slice(&[0; 5]))?;
+        put_execute(&mut connection)?;
         connection.put_sync();
         connection.flush().await?;
         Answer::begin(connection, columns.map(Rows::new)).await
+    }
+
+    /// Runs one statement for each of `rows`, which are the values of its parameters; returns how many rows the
+    /// statements changed. Outside a transaction block they are one transaction. The first row decides the types that
+    /// the statement leaves open.
+    ///
+    /// # Errors
+    /// [`ClientError::Usage`] for a row with another number of values; the first error of a statement.
+    pub async fn run_many(&mut self, sql: &str, rows: &[Vec<Value>]) -> Result<u64, ClientError> {
+        let Some(first) = rows.first() else { return Ok(0) };
+        let mut connection = self.free()?;
+        connection.settle().await?;
+        let prepared = self.prepare_for(&mut connection, sql, first).await?;
+        let columns = prepared.columns.unwrap_or_default();
+        for row in rows {
+            check_count(row, &prepared.parameters)?;
+        }
+        let mut changed = 0;
+        connection.begin_series();
+        for piece in rows.chunks(STATEMENTS_AT_A_TIME) {
+            for row in piece {
+                put_bind(&mut connection, row, &prepared.parameters, &columns)?;
+                put_execute(&mut connection)?;
+            }
+            connection.put_flush();
+            connection.flush().await?;
+            for _ in piece {
+                changed += executed(&mut connection).await?;
+            }
+        }
+        connection.put_sync();
+        connection.flush().await?;
+        match connection.next().await? {
+            (b'Z', _) => Ok(changed),
+            (b'E', body) => Err(connection.refusal(&body).await),
+            (kind, _) => Err(connection.unexpected(kind)),
+        }
     }
 
     /// Runs the statements of `sql`, which take no parameters; what each gave is added to `outcomes`, with all its
@@ -231,6 +255,28 @@ impl Client {
         Arc::clone(&self.connection).try_lock_owned().map_err(|_| ClientError::Busy)
     }
 
+    /// Prepares a statement for these values.
+    async fn prepare_for(
+        &self,
+        connection: &mut Connection,
+        sql: &str,
+        values: &[Value],
+    ) -> Result<Prepared, ClientError> {
+        let prepared = self.prepare(connection, sql, &[]).await?;
+        check_count(values, &prepared.parameters)?;
+        // What the statement leaves open is text to a server.
+        let open = |oid: u32| matches!(oid, 0 | TEXT | UNKNOWN);
+        let typed = values.iter().zip(&prepared.parameters);
+        let own: Vec<Option<u32>> =
+            typed.map(|(value, oid)| value.own_type().filter(|_| open(*oid))).collect();
+        if own.iter().all(Option::is_none) {
+            return Ok(prepared);
+        }
+        let declared = own.iter().zip(&prepared.parameters);
+        let declared: Vec<u32> = declared.map(|(own, oid)| own.unwrap_or(*oid)).collect();
+        self.prepare(connection, sql, &declared).await
+    }
+
     /// Parses a statement whose parameters are declared so, and asks for its types.
     async fn prepare(
         &self,
@@ -279,6 +325,34 @@ impl Client {
 impl fmt::Debug for Client {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Client({:?}, {:?})", self.address, self.transaction_status())
+    }
+}
+
+fn check_count(values: &[Value], types: &[u32]) -> Result<(), ClientError> {
+    let (given, wanted) = (values.len(), types.len());
+    if given == wanted {
+        return Ok(());
+    }
+    let message = format!("the statement has {wanted} parameters, and {given} values came");
+    Err(ClientError::Usage(message))
+}
+
+/// Appends an Execute of the unnamed portal, with all its rows.
+fn put_execute(connection: &mut Connection) -> Result<(), ClientError> {
+    connection.put(b'E', |body| body.put_slice(&[0; 5]))
+}
+
+/// Reads the answer to a Bind and an Execute within a series; returns how many rows were changed.
+async fn executed(connection: &mut Connection) -> Result<u64, ClientError> {
+    loop {
+        match connection.next().await? {
+            (b'2' | b'D', _) => {}
+            (b'C', body) => return Ok(row_count(&tag(&body)).unwrap_or(0)),
+            (b'I', _) => return Ok(0),
+            (b'E', body) => return Err(connection.refusal(&body).await),
+            (kind @ (b'G' | b'H'), _) => return Err(connection.refuse_copy(kind).await),
+            (kind, _) => return Err(connection.unexpected(kind)),
+        }
     }
 }
 

@@ -88,6 +88,8 @@ pub(crate) struct Connection {
     message_bytes_max: usize,
     /// ReadyForQuery messages that are still to come.
     owed: usize,
+    /// Whether there are messages that no Sync follows yet.
+    is_within_series: bool,
     /// Whether the server waits for rows of a COPY.
     copies_in: bool,
     is_broken: bool,
@@ -102,6 +104,7 @@ impl Connection {
             output: BytesMut::new(),
             message_bytes_max: GREETING_BYTES_MAX,
             owed: 0,
+            is_within_series: false,
             copies_in: false,
             is_broken: false,
             shared,
@@ -159,7 +162,18 @@ impl Connection {
     /// Appends the end of a series of messages; the server answers with ReadyForQuery.
     pub(crate) fn put_sync(&mut self) {
         self.output.put_slice(&[b'S', 0, 0, 0, 4]);
+        self.is_within_series = false;
         self.owed += 1;
+    }
+
+    /// Begins a series of messages whose answers are read before its end.
+    pub(crate) fn begin_series(&mut self) {
+        self.is_within_series = true;
+    }
+
+    /// Asks for the answers so far of a series that goes on.
+    pub(crate) fn put_flush(&mut self) {
+        self.output.put_slice(&[b'H', 0, 0, 0, 4]);
     }
 
     /// Appends a Query; the server answers with ReadyForQuery.
@@ -306,6 +320,14 @@ impl Connection {
         }
         if self.copies_in {
             self.put_copy_fail("the client gave it up")?;
+        }
+        if self.is_within_series {
+            // A portal that is not there: its statements are undone, and do not commit with the end of the series.
+            self.put(b'E', |body| {
+                put_text(body, "given up");
+                body.put_u32(0);
+            })?;
+            self.put_sync();
         }
         // What a dropped future had not sent yet.
         self.flush().await?;

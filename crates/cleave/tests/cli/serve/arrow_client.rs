@@ -1,6 +1,7 @@
 //! The crate `cleave-client` with `cleave serve`: values, parameters, transactions, COPY, cancelling, TLS, passwords.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use arrow::record_batch::RecordBatch;
@@ -100,13 +101,43 @@ fn parameters_have_the_types_of_their_statement_or_their_own() {
         let typed = Value::Typed { type_oid: 1082, text: "2024-02-29".to_owned() };
         let values = [Value::Int(5), Value::Float(0.5), Value::Bool(true), typed, "x".into()];
         let mut answer = client.run("SELECT $1, $2, $3, $4, $5", &values).await.unwrap();
-        let schema = answer.schema().unwrap().clone();
+        let schema = Arc::clone(answer.schema().unwrap());
         let types: Vec<_> = schema.fields().iter().map(|field| field.data_type().clone()).collect();
         let (int, float) = (DataType::Int32, DataType::Float64);
         assert_eq!(types, [int, float, DataType::Boolean, DataType::Date32, DataType::Utf8]);
         answer.collect().await.unwrap();
         let few = client.run("SELECT $1", &[]).await.unwrap_err();
         assert!(matches!(few, ClientError::Usage(_)), "{few}");
+    });
+}
+
+#[test]
+fn many_rows_of_values_are_one_transaction() {
+    let (_folder, server) = served();
+    block_on(async {
+        let mut client = connected(&server).await;
+        client.run("CREATE TABLE t (a int PRIMARY KEY, b text)", &[]).await.unwrap();
+        let insert = "INSERT INTO t VALUES ($1, $2)";
+        let mut values: Vec<Vec<Value>> =
+            (0..1000).map(|number| vec![Value::Int(number), "x".into()]).collect();
+        assert_eq!(client.run_many(insert, &values).await.unwrap(), 1000);
+        // The last one is there already.
+        values.rotate_left(1);
+        for (number, row) in values.iter_mut().enumerate().take(999) {
+            row[0] = Value::Int(i64::try_from(number).unwrap() + 5000);
+        }
+        let error = client.run_many(insert, &values).await.unwrap_err();
+        assert_eq!(error.sqlstate(), "23505");
+        // One that is dropped before its end leaves nothing either.
+        values.truncate(999);
+        let dropped = client.run_many(insert, &values);
+        drop(tokio::time::timeout(std::time::Duration::ZERO, dropped).await);
+        let count = rows(&mut client, "SELECT count(*) FROM t", &[]).await;
+        assert_eq!(count, [[Some("1000".to_owned())]]);
+        values.push(vec![Value::Int(9000)]);
+        let wrong = client.run_many(insert, &values).await.unwrap_err();
+        assert!(matches!(wrong, ClientError::Usage(_)), "{wrong}");
+        assert_eq!(client.run_many("DELETE FROM t WHERE a = $1", &[]).await.unwrap(), 0);
     });
 }
 
