@@ -23,6 +23,7 @@ use crate::owner_record::{OwnerRecord, OwnerRecordError};
 use crate::process_log::{self, LogFormat, LogLevel};
 use crate::runtime::{Runtime, RuntimeError, RuntimeOptions};
 use crate::serve::{ListenOptions, Listener, LocalListener, LocalOptions, Log, ServeError};
+use crate::supervisor;
 
 const HELP: &str = "\
 cleaved: a Cleave device: serves the blocks of its media, and runs fragments of queries beside them
@@ -314,6 +315,7 @@ fn run(options: &Options) -> Result<(), Failure> {
             listening.push(engine.listen(options.rate_cap, &log).await?);
         }
         listening.iter().try_for_each(Listening::report)?;
+        supervisor::tell(supervisor::READY);
         let serving = async {
             join_all(listening.into_iter().map(Listening::serve)).await;
         };

@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cleave_device::process_log;
+use cleave_device::{process_log, supervisor};
 use cleave_host::login::LoginSecret;
 use cleave_host::{Admits, Client, Database, Session};
 use cleave_media::clock::Stopwatch;
@@ -210,6 +210,7 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
         let ports = std::iter::once(address).chain(of_web).map(|address| address.port());
         write_ports(file, &ports.collect::<Vec<_>>())?;
     }
+    supervisor::tell(supervisor::READY);
     // On a thread of its own: statements may keep all computing threads busy, which then watch no sockets and no
     // timers.
     let stopped = Arc::clone(&server.database);
@@ -539,6 +540,7 @@ impl Server {
     /// Lets statements end, then stops them; a second signal stops them at once.
     async fn end(&self, mut connections: JoinSet<()>, mut signals: signals::Signals) {
         self.tell("ending: statements that run may end");
+        supervisor::tell(supervisor::STOPPING);
         self.phase.send_replace(Phase::Draining);
         let all_ended = async |connections: &mut JoinSet<()>| {
             while let Some(ended) = connections.join_next().await {

@@ -126,6 +126,31 @@ fn a_server_tells_whether_it_is_well_and_its_figures() {
     assert_eq!(begun.read(&mut [0; 16]).unwrap_or(0), 0);
 }
 
+/// The names of figures in `text`.
+fn figures(text: &str) -> Vec<&str> {
+    let is_of_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+    let words = text.split(|letter| !is_of_name(letter));
+    words.filter(|word| word.starts_with("cleave_") && !word.ends_with('_')).collect()
+}
+
+#[test]
+fn figures_that_rules_and_documents_name_exist() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(&folder);
+    let metrics = get(&server, "/metrics").body;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut count = 0;
+    for file in ["packaging/prometheus/alerts.yml", "docs/production.md"] {
+        let text = std::fs::read_to_string(root.join(file)).unwrap();
+        for name in figures(&text) {
+            let family = name.strip_suffix("_bucket").unwrap_or(name);
+            assert!(metrics.contains(&format!("# TYPE {family} ")), "{file} names {name}");
+            count += 1;
+        }
+    }
+    assert!(count > 30, "{count}");
+}
+
 #[test]
 fn figures_are_for_users_and_not_for_pages_of_other_sites() {
     let folder = tempfile::tempdir().unwrap();
@@ -188,12 +213,14 @@ fn what_other_machines_can_reach_needs_tls_and_users() {
     let db = folder.path().join("db");
     let serve = |more: &[&str]| {
         let db = db.to_str().unwrap();
-        let serve = ["serve", "--db", db, "--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"];
+        let serve =
+            ["serve", "--db", db, "--create", "--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"];
         cleave(&[&serve[..], more].concat()).fails(1)
     };
     assert!(serve(&[]).contains("--tls-cert"));
     assert!(serve(&["--tls-self-made"]).contains("cleave user add"));
     assert!(serve(&["--trust"]).contains("--trust"));
-    let wrong = cleave(&["serve", "--db", db.to_str().unwrap(), "--http", "nowhere"]).fails(1);
+    let db = db.to_str().unwrap();
+    let wrong = cleave(&["serve", "--db", db, "--create", "--http", "nowhere"]).fails(1);
     assert!(wrong.contains("--http takes HOST:PORT"), "{wrong}");
 }
