@@ -6,6 +6,8 @@
 //! shutdown: writes that a host was told are synced are on the media, and the host repeats or gives up the others, so a
 //! signal may stop it at any moment.
 
+mod config_file;
+
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -46,6 +48,8 @@ The options from --id-file to --port-file are for the --media before them, the o
   --filter-history BYTES  memory for which rows conditions were true for (default: 32MiB; 0: none)
   --port-file FILE        write the port to FILE once hosts can connect
 
+  --config FILE           a TOML file with options, as packaging/cleaved.toml; those given here win, and a
+                          --media given here takes the place of all of the file's
   --node NAME             the node's name: letters, digits, -, _ and .
   --overwrite-media       take a block device that holds something else, and lose that
   --hand-over             forget whose the media is: the next database that asks may have all of it
@@ -128,7 +132,7 @@ enum Invocation {
 
 /// Runs a device; `arguments` come without the program's name.
 pub fn main_with_args<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> ExitCode {
-    let done = match parse(arguments.into_iter().map(Into::into)) {
+    let done = match parse_with_file(arguments.into_iter().map(Into::into)) {
         Ok(Invocation::Help) => print(HELP),
         Ok(Invocation::Version) => print(&format!("cleaved {}\n", env!("CARGO_PKG_VERSION"))),
         Ok(Invocation::Run(options)) => run(&options),
@@ -160,6 +164,46 @@ fn say(text: &str) {
 /// Tells the operator of peers that are refused, and of connections that break.
 fn warn(text: &str) {
     tracing::warn!(target: "cleaved", "{text}");
+}
+
+/// Parses `arguments`, with those of the file that `--config` names, which count where they say nothing else.
+fn parse_with_file(arguments: impl Iterator<Item = OsString>) -> Result<Invocation, Failure> {
+    let (mut given, mut config) = (Vec::new(), None);
+    let mut arguments = arguments;
+    while let Some(argument) = arguments.next() {
+        let text = argument.to_str().unwrap_or_default();
+        if text == "--config" {
+            let missing = || Failure::Usage("--config needs a value".to_owned());
+            config = Some(PathBuf::from(arguments.next().ok_or_else(missing)?));
+        } else if let Some(path) = text.strip_prefix("--config=") {
+            config = Some(PathBuf::from(path));
+        } else {
+            given.push(argument);
+        }
+    }
+    let Some(config) = config else { return parse(given.into_iter()) };
+    let is_given = |option: &str| {
+        let is_it = |text: &str| text.split('=').next() == Some(option);
+        given.iter().any(|argument| argument.to_str().is_some_and(is_it))
+    };
+    let check = |argument: &OsString| match parse(std::iter::once(argument.clone())) {
+        Ok(_) => Ok(()),
+        Err(Failure::Usage(why)) => Err(why),
+        Err(failure) => Err(failure.to_string()),
+    };
+    let file = config_file::read(&config, &check).map_err(Failure::Usage)?;
+    // Either excludes the other.
+    let has_token = is_given("--token-file") || is_given("--token-env");
+    let of_process = file.process.into_iter();
+    let mut all: Vec<OsString> = of_process
+        .filter(|(name, _)| !(has_token && name.starts_with("token_")))
+        .map(|(_, argument)| argument)
+        .collect();
+    if !is_given("--media") {
+        all.extend(file.engines);
+    }
+    all.append(&mut given);
+    parse(all.into_iter())
 }
 
 fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Invocation, Failure> {

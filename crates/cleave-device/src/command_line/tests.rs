@@ -77,3 +77,64 @@ fn bytes_are_read_as_people_write_them() {
         assert_eq!(bytes(text), None, "{text}");
     }
 }
+
+/// What the program reads of `text` and these arguments.
+fn with_file(text: &str, more: &[&str]) -> Result<Box<Options>, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cleaved.toml");
+    std::fs::write(&path, text).unwrap();
+    let config = format!("--config={}", path.display());
+    let arguments = [&[config.as_str()][..], more].concat();
+    match parse_with_file(arguments.into_iter().map(OsString::from)) {
+        Ok(Invocation::Run(options)) => Ok(options),
+        Ok(other) => panic!("{other:?}"),
+        Err(failure) => Err(failure.to_string().replace(&path.display().to_string(), "FILE")),
+    }
+}
+
+#[test]
+fn a_file_gives_what_the_arguments_do_not() {
+    let text = "node = 'n1'\ntoken_file = 't'\nlog_format = 'json'\n\
+        [[engine]]\nmedia = 'a'\ncores = 2\nmemory = '1GiB'\n\
+        [[engine]]\nlisten = '127.0.0.1:0'\nmedia = 'b'\n";
+    let options = with_file(text, &["--node", "n2", "--token-env=T"]).unwrap();
+    assert_eq!((options.node.as_deref(), options.token_env.as_deref()), (Some("n2"), Some("T")));
+    assert!(options.token_file.is_none() && options.log_format == LogFormat::Json);
+    let [a, b] = options.engines.as_slice() else { panic!("{options:?}") };
+    assert_eq!(
+        (a.media.as_deref(), b.media.as_deref()),
+        (Some(Path::new("a")), Some(Path::new("b")))
+    );
+    assert_eq!((a.cores, a.memory_bytes), (Some(2), Some(1 << 30)));
+    assert_eq!((a.listen.as_deref(), b.listen.as_deref()), (None, Some("127.0.0.1:0")));
+    let options = with_file(text, &["--media", "c"]).unwrap();
+    assert_eq!(options.engines.len(), 1);
+}
+
+#[test]
+fn errors_of_a_file_name_their_line() {
+    for (text, expected) in [
+        ("\nmedia = 'a'", "FILE:2: there is no option `media` here; there are node, token_file"),
+        ("[[engine]]\nmedia = 'a'\ncores = 0", "FILE:3: --cores takes a number from 1 to 1024"),
+        ("[[engine]]\ncores = 1", "an [[engine]] needs its media"),
+        ("node = true", "FILE:1: node takes a text or a number"),
+        ("engine = 1", "FILE:1: each media has a table: [[engine]]"),
+        ("node = ", "FILE:1: "),
+    ] {
+        let error = with_file(text, &[]).unwrap_err();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+    let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/cleaved.toml");
+    let sample = std::fs::read_to_string(sample).unwrap();
+    let uncommented: String = sample
+        .lines()
+        .map(|line| format!("{}\n", line.strip_prefix('#').unwrap_or(line)))
+        .collect();
+    // Lines with a blank behind the sign are remarks.
+    let settings: String = uncommented
+        .lines()
+        .filter(|line| !line.starts_with(' '))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    assert_eq!(with_file(&settings, &[]).unwrap().engines.len(), 1);
+}
