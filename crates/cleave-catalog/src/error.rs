@@ -425,6 +425,19 @@ pub enum InputFault {
     /// A value that the column does not accept.
     #[error(transparent)]
     Value(#[from] ValueError),
+    /// A value of another type than those that its column's type was inferred from.
+    #[error(
+        "{source}. The type was inferred from the first {rows} rows: another one is told as in types => '\"{column}\" \
+            text', and all rows are looked at with sample_size => -1"
+    )]
+    Inferred {
+        /// What is wrong with it.
+        source: Box<ValueError>,
+        /// Those rows.
+        rows: u64,
+        /// The column.
+        column: String,
+    },
     /// NULL in a NOT NULL column.
     #[error("null value violates not-null constraint")]
     NotNull,

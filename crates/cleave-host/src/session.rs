@@ -272,8 +272,10 @@ impl Session {
             (self.settings.client.user.clone(), self.settings.client.database.clone());
         let acting = self.settings.client.acting.clone();
         let objects = other.settings.client.objects.clone();
-        let outside = self.settings.client.outside.clone();
-        let client = Client { user, database, acting, objects, outside, ..Client::default() };
+        let (outside, serves_files) =
+            (self.settings.client.outside.clone(), self.settings.client.serves_files);
+        let client =
+            Client { user, database, acting, objects, outside, serves_files, ..Client::default() };
         other.settings = Settings { client, ..self.in_force().clone() };
         other.runtime.clone_from(&self.runtime);
         other

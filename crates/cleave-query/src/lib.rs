@@ -8,7 +8,7 @@
 //!    prediction and cost; [`statements`]: what statements of one kind have cost; [`check_constraints`]: CHECK.
 //! 6. [`result_sets`]: rows of queries that stay on the devices that made them; [`populations`]: of materialized
 //!    views, made in the background.
-//! 7. [`outside_tables`]: tables that the program of a session offers to its statements.
+//! 7. [`outside_tables`]: tables that the program of a session offers to its statements. [`file_tables`]: files.
 //! 8. `device_histories`: which conditions devices have evaluated before; `lent_cores`: how much others of their node
 //!    helped them; `exchange_turns`: which exchange begins on them. [`query_engine`]: a storage engine with all of
 //!    this.
@@ -20,6 +20,7 @@ pub mod check_constraints;
 pub mod cooperative;
 mod device_histories;
 mod exchange_turns;
+pub mod file_tables;
 mod lent_cores;
 pub mod listed_statistics;
 pub mod outside_tables;

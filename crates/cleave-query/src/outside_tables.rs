@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use cleave_catalog::error::Result;
 use cleave_catalog::outside::Outside;
 use cleave_catalog::settings::Settings;
 use datafusion::catalog::TableProvider;
@@ -38,18 +39,38 @@ pub fn offered(tables: Option<Arc<dyn OutsideTables>>) -> Outside {
 
 /// The tables that one statement has asked for, by name; None: there is no such table.
 #[derive(Debug, Default)]
-pub(crate) struct AskedTables(Mutex<BTreeMap<String, Option<Arc<dyn TableProvider>>>>);
+pub(crate) struct AskedTables {
+    offered: Mutex<BTreeMap<String, Option<Arc<dyn TableProvider>>>>,
+    files: Mutex<BTreeMap<String, Arc<dyn TableProvider>>>,
+}
 
 impl AskedTables {
     /// The table `name` that a statement under `settings` may read.
     pub(crate) fn table(&self, settings: &Settings, name: &str) -> Option<Arc<dyn TableProvider>> {
         let Offered(tables) = settings.client.outside.get::<Offered>()?;
-        let asked = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = || self.offered.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = asked().get(name) {
             return known.clone();
         }
         // Without the lock: it is code of the program.
         let found = tables.table(name);
         asked().entry(name.to_owned()).or_insert(found).clone()
+    }
+
+    /// The files behind the relation `name`, which `open` opens.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub(crate) fn files(
+        &self,
+        name: &str,
+        open: impl FnOnce() -> Result<Arc<dyn TableProvider>>,
+    ) -> Result<Arc<dyn TableProvider>> {
+        let asked = || self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = asked().get(name) {
+            return Ok(Arc::clone(known));
+        }
+        let opened = open()?;
+        Ok(Arc::clone(asked().entry(name.to_owned()).or_insert(opened)))
     }
 }

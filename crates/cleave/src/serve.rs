@@ -352,7 +352,8 @@ impl Server {
             session_count_max: self.limits.session_count_max,
             reserved_count: self.limits.reserved_count,
         });
-        session.set_client(Client { database, backend, admits, ..Client::default() });
+        let serves_files = self.limits.serves_files;
+        session.set_client(Client { database, backend, admits, serves_files, ..Client::default() });
         match known {
             Known::Superuser => session.log_in_as_superuser(user),
             Known::Role => {

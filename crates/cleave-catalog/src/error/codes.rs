@@ -108,6 +108,7 @@ impl InputFault {
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Self::Value(error) => error.sqlstate(),
+            Self::Inferred { source, .. } => source.sqlstate(),
             Self::NotNull => "23502",
             Self::MissingColumn { .. }
             | Self::ExtraColumn { .. }

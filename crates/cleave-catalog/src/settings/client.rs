@@ -37,6 +37,9 @@ pub struct Client {
     pub cost: StatementCost,
     /// How far its present statement is.
     pub progress: Progress,
+    /// Its statements may name files of this machine, if its role may: true but for clients of a server that does not
+    /// allow it.
+    pub serves_files: bool,
 }
 
 impl Default for Client {
@@ -54,6 +57,7 @@ impl Default for Client {
             outside: Outside::default(),
             cost: StatementCost::default(),
             progress: Progress::default(),
+            serves_files: true,
         }
     }
 }

@@ -23,6 +23,7 @@ use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::Settings;
 use cleave_catalog::tasks;
 use cleave_fragment::progress::Progress;
+use cleave_query::file_tables;
 use cleave_query::planner;
 use cleave_query::select;
 use cleave_query::select::QueryRequest;
@@ -64,6 +65,12 @@ impl fmt::Debug for ClientStreams {
 
 /// Runs COPY.
 pub(super) async fn run(session: &mut Session, copy: Copy) -> Result<Outcome> {
+    let (Copy::From { end, .. } | Copy::To { end, .. }) = &copy;
+    if matches!(end, CopyEnd::File(_)) {
+        let catalog = session.database.catalog();
+        let client = &session.settings().client;
+        file_tables::check_may(client, &catalog.rights, "COPY of a file of the server")?;
+    }
     let count = match copy {
         Copy::From { table, columns, end, format } => {
             copy_from(session, &table, &columns, end, format).await?

@@ -1,6 +1,8 @@
-//! Tests of files that statements name: compressed ones and other forms of values in COPY.
+//! Tests of files that statements name: compressed ones and other forms of values in COPY; files in FROM.
 
 use std::path::Path;
+
+use cleave_host::Client;
 
 use crate::support::{answer, fresh, refused, row, rows, run};
 
@@ -55,7 +57,7 @@ async fn copy_reads_dates_and_numbers_in_the_form_that_options_say() {
     let mut session = database.session();
     run(
         &mut session,
-        "CREATE TABLE t (day date, at timestamp, price numeric(10, 2), share double precision)",
+        "CREATE TABLE t (day date, moment timestamp, price numeric(10, 2), share double precision)",
     )
     .await;
     let written = "31.01.2024;1.2.2024 07:05;1234,50;0,25\n;;;\n";
@@ -77,4 +79,182 @@ async fn copy_reads_dates_and_numbers_in_the_form_that_options_say() {
         assert!(error.contains(part), "{options}: {error}");
     }
     assert_eq!(rows(&mut session, "SELECT count(*) FROM t").await, ["2"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_are_tables_of_queries() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    let path = |name: &str| quoted(folder.path(), name);
+    let text = "id,title,day\n1,\"A, B\",2024-01-31\n2,\"C\nD\",\n3,,2024-02-01\n";
+    std::fs::write(folder.path().join("films.csv"), text).unwrap();
+    let films = path("films.csv");
+    let all = ["1,A, B,2024-01-31", "2,C\nD,NULL", "3,NULL,2024-02-01"];
+    assert_eq!(rows(&mut session, &format!("SELECT * FROM {films}")).await, all);
+    // Its name stands for it, and an alias does.
+    let named = format!("SELECT films.id FROM {films} WHERE films.day > '2024-01-31'");
+    assert_eq!(rows(&mut session, &named).await, ["3"]);
+    let counted = format!("SELECT count(*), max(f.id) FROM read_csv({films}, header => true) AS f");
+    assert_eq!(row(&mut session, &counted).await, "3,3");
+
+    // Into a table, into others, and back; joins with tables under each split.
+    run(&mut session, &format!("CREATE TABLE t AS SELECT * FROM {films}")).await;
+    run(&mut session, &format!("INSERT INTO t SELECT id + 10, title, day FROM {films}")).await;
+    let (parquet, more) = (path("films.parquet"), path("more.csv.gz"));
+    run(&mut session, &format!("COPY (SELECT * FROM t ORDER BY id) TO {parquet}")).await;
+    run(&mut session, &format!("COPY t TO {more} (HEADER)")).await;
+    let joined = format!(
+        "SELECT t.id, p.title, c.day FROM t JOIN {parquet} AS p USING (id) JOIN {more} AS c ON c.id = t.id \
+         WHERE p.id > 2 AND p.id < 12"
+    );
+    for split in ["host", "h0", "auto"] {
+        run(&mut session, &format!("SET split = {split}")).await;
+        let expected = ["11,A, B,2024-01-31", "3,NULL,2024-02-01"];
+        assert_eq!(answer(&mut session, &joined).await, expected, "{split}");
+    }
+    run(&mut session, "RESET split").await;
+    let changed =
+        format!("UPDATE t SET title = 'x' FROM {parquet} AS p WHERE p.id = t.id AND p.id > 11");
+    run(&mut session, &changed).await;
+    assert_eq!(row(&mut session, "SELECT count(*) FROM t WHERE title = 'x'").await, "2");
+
+    // Several files, with types that fit all of them, in the order of their names.
+    std::fs::write(folder.path().join("part-2.csv"), "n;day\n2,5;01.02.2024\n").unwrap();
+    std::fs::write(folder.path().join("part-1.csv"), "n;day\n1;31.01.2024\n").unwrap();
+    let parts = format!(
+        "read_csv({}, decimal_separator => ',', dateformat => '%d.%m.%Y')",
+        path("part-*.csv")
+    );
+    let both = rows(&mut session, &format!("SELECT * FROM {parts}")).await;
+    assert_eq!(both, ["1,2024-01-31", "2.5,2024-02-01"]);
+    let types = format!("SELECT pg_typeof(n), pg_typeof(day) FROM {parts} LIMIT 1");
+    assert_eq!(row(&mut session, &types).await, "double precision,date");
+    let listed = format!("SELECT sum(id) FROM read_parquet(ARRAY[{parquet}, {parquet}])");
+    assert_eq!(row(&mut session, &listed).await, "84");
+    // The bounds of row groups tell that none is needed, and the number of rows needs no scan.
+    assert_eq!(row(&mut session, &format!("SELECT count(*) FROM {parquet}")).await, "6");
+    let none = format!("SELECT id FROM {parquet} WHERE id > 1000");
+    assert_eq!(rows(&mut session, &none).await, [""; 0]);
+    let plan = rows(&mut session, &format!("EXPLAIN VERBOSE {none}")).await.join("\n");
+    assert!(plan.contains("row groups=0 of 1"), "{plan}");
+    // A prepared statement reads what is there when it runs.
+    run(&mut session, &format!("PREPARE p AS SELECT count(*) FROM {films} WHERE id < $1")).await;
+    assert_eq!(row(&mut session, "EXECUTE p (3)").await, "2");
+    std::fs::write(folder.path().join("films.csv"), "id,title,day\n1,,2024-01-31\n").unwrap();
+    assert_eq!(row(&mut session, "EXECUTE p (3)").await, "1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_file_is_read_in_its_order_and_its_first_fault_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    let mut text = "id,word\n".to_owned();
+    (0..150_000).for_each(|id| text.push_str(&format!("{id},word {}\n", id % 7)));
+    std::fs::write(folder.path().join("a.csv"), &text).unwrap();
+    let file = quoted(folder.path(), "a.csv");
+    let total = format!("SELECT count(*), sum(id), count(DISTINCT word) FROM {file}");
+    assert_eq!(row(&mut session, &total).await, "150000,11249925000,7");
+    // Rows come as they are in the file.
+    let ids = rows(&mut session, &format!("SELECT id FROM {file}")).await;
+    assert!((0..150_000).map(|id: u32| id.to_string()).eq(ids));
+    // A value that others of its column did not show.
+    text.push_str("none,word\n");
+    std::fs::write(folder.path().join("a.csv"), &text).unwrap();
+    let error = refused(&mut session, &total).await;
+    assert_eq!(error.sqlstate(), "22P02");
+    let error = error.to_string();
+    for part in [
+        "a.csv, line 150002, column 1 (\"id\"): invalid input syntax for type bigint: \"none\"",
+        "was inferred from the first 20480 rows",
+        "types => '\"id\" text'",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+    // It is not looked at where it is not asked for, and the options that the message names help.
+    assert_eq!(row(&mut session, &format!("SELECT count(word) FROM {file}")).await, "150001");
+    for option in ["types => '\"id\" text'", "sample_size => -1", "all_varchar => true"] {
+        let query = format!("SELECT max(id) FROM read_csv({file}, {option})");
+        assert_eq!(row(&mut session, &query).await, "none", "{option}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_read_is_refused_with_its_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    let written: [(&str, &[u8]); 6] = [
+        ("text.parquet", b"id\n1\n"),
+        ("ragged.csv", b"a,b\n1,2\n3\n"),
+        ("open.csv", b"a\n\"1\n2\n"),
+        ("binary.csv", b"a\n\xff\xfe\n"),
+        ("empty.csv", b""),
+        ("plain.csv.gz", b"a\n1\n"),
+    ];
+    for (name, bytes) in written {
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    run(&mut session, "CREATE TABLE t (id int)").await;
+    run(&mut session, &format!("COPY t TO {}", quoted(folder.path(), "t.parquet"))).await;
+    std::fs::copy(folder.path().join("t.parquet"), folder.path().join("t.csv")).unwrap();
+    for (name, sqlstate, part) in [
+        ("none.csv", "58P01", "cannot open"),
+        ("none-*.csv", "58P01", "no file has such a name"),
+        ("text.parquet", "22P04", "the file is not a Parquet file, or is damaged"),
+        ("t.csv", "22P04", "it is a Parquet file, which read_parquet reads"),
+        ("ragged.csv", "22P04", "ragged.csv, line 3: missing data"),
+        ("open.csv", "22P04", "unterminated quoted field"),
+        ("binary.csv", "22021", "a record that is no text"),
+        ("empty.csv", "22P04", "the file is empty"),
+        ("plain.csv.gz", "58030", "it is no gzip file, as its name says"),
+        ("films.xlsx", "0A000", "whose name tells no format"),
+    ] {
+        let query = format!("SELECT * FROM {}", quoted(folder.path(), name));
+        let error = refused(&mut session, &query).await;
+        assert_eq!(error.sqlstate(), sqlstate, "{name}: {error}");
+        assert!(error.to_string().contains(part), "{name}: {error}");
+    }
+    // It goes on, and a view over a file is not made.
+    let file = quoted(folder.path(), "t.parquet");
+    let error = refused(&mut session, &format!("CREATE VIEW v AS SELECT * FROM {file}")).await;
+    assert!(error.to_string().contains("a view of \"read_parquet("), "{error}");
+    assert_eq!(row(&mut session, &format!("SELECT count(*) FROM {file}")).await, "0");
+}
+
+#[tokio::test]
+async fn only_those_read_files_who_may_copy_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    std::fs::write(folder.path().join("a.csv"), "id\n1\n").unwrap();
+    let file = quoted(folder.path(), "a.csv");
+    run(&mut session, "CREATE ROLE reader; CREATE TABLE t (id int); GRANT ALL ON t TO reader")
+        .await;
+    let statements = [
+        format!("SELECT * FROM {file}"),
+        format!("SELECT (SELECT max(id) FROM read_csv({file}))"),
+        format!("INSERT INTO t SELECT id FROM {file}"),
+        format!("UPDATE t SET id = 2 FROM {file} AS f WHERE f.id = t.id"),
+        format!("WITH f AS (SELECT * FROM {file}) SELECT * FROM f"),
+        format!("EXPLAIN SELECT * FROM {file}"),
+        format!("COPY (SELECT * FROM {file}) TO STDOUT"),
+        format!("COPY t FROM {file}"),
+    ];
+    run(&mut session, "SET ROLE reader").await;
+    for statement in &statements {
+        let error = refused(&mut session, statement).await;
+        assert_eq!(error.sqlstate(), "42501", "{statement}: {error}");
+        assert!(error.to_string().contains("must be superuser"), "{statement}: {error}");
+    }
+    run(&mut session, "RESET ROLE").await;
+    assert_eq!(row(&mut session, &format!("SELECT * FROM {file}")).await, "1");
+    // At a server that does not serve files nobody may.
+    session.set_client(Client { serves_files: false, ..Client::default() });
+    for statement in &statements {
+        let error = refused(&mut session, statement).await;
+        assert_eq!(error.sqlstate(), "42501", "{statement}: {error}");
+        assert!(error.to_string().contains("--allow-files"), "{statement}: {error}");
+    }
 }

@@ -109,6 +109,7 @@ use cleave_catalog::settings::{JoinOrder, Settings};
 use cleave_engine::storage_engine::snapshot::SnapshotKind;
 use cleave_sql::dialect::lower_syntax;
 use cleave_sql::statement::catalog_tables;
+use cleave_sql::statement::files::shown_call;
 use cleave_sql::statement::locked_parts::GivenRows;
 use cleave_sql::statement::parameters::Parameters;
 use cleave_sql::statement::shared_with::mark_shared;
@@ -630,6 +631,11 @@ fn named_tables(
             continue;
         }
         if context.given(reference.table()).is_some() {
+            continue;
+        }
+        if let Some(files) = context.files(reference.table()) {
+            files?;
+            outside.push(shown_call(reference.table()).unwrap_or_default().to_owned());
             continue;
         }
         match reference.schema() {

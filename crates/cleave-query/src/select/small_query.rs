@@ -11,6 +11,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast;
 
 use cleave_catalog::catalog::CatalogState;
+use cleave_sql::statement::files::is_file;
 use cleave_sql::statement::names::fold;
 use cleave_sql::visiting::visit;
 
@@ -143,7 +144,8 @@ impl ast::Visitor for Looked<'_> {
         self.tables += 1;
         let table = name.0.last().and_then(|part| part.as_ident());
         let is_view = table.is_some_and(|table| self.state.view(&fold(table)).is_some());
-        go_on(self.tables <= TABLE_COUNT_MAX && !is_view)
+        // Their first rows are read as the query is planned.
+        go_on(self.tables <= TABLE_COUNT_MAX && !is_view && !is_file(name))
     }
 
     fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {

@@ -27,6 +27,7 @@ use cleave_plan::split::Margin;
 use cleave_plan::{
     ColumnFacts, JoinedSamples, PlanEstimates, SampledRows, TableFacts, TableStatistics,
 };
+use cleave_sql::statement::files::shown_call;
 use cleave_sql::statement::locked_parts::GivenRows;
 use cleave_sql::statement::locking::target_of;
 use cleave_sql::statement::modify::TARGET;
@@ -44,7 +45,9 @@ use super::stages::Stage;
 use super::with_parts::BoundParts;
 use super::{ReadView, SampledPages, Target, index_choice};
 use crate::cooperative::figures::FigureLog;
+use crate::file_tables;
 use crate::outside_tables::AskedTables;
+use crate::planner::planning;
 use crate::query_engine::QueryEngine;
 
 /// Most bytes of long values that a batch has.
@@ -349,9 +352,28 @@ impl StatementContext {
         self.view.state.find_table(self.real_name(name))
     }
 
+    /// The files that the relation `name` stands for; None: it stands for no files.
+    ///
+    /// # Errors
+    /// Those of opening them, and a lack of rights.
+    pub(super) fn files(
+        &self,
+        name: &str,
+    ) -> Option<cleave_catalog::error::Result<Arc<dyn TableProvider>>> {
+        shown_call(name)?;
+        let (client, database) = (&self.settings.client, &self.database);
+        Some(self.outside.files(name, || {
+            file_tables::check_may(client, &database.catalog().rights, "a query of files")?;
+            file_tables::open(name, database.input_memory(), planning::check)
+        }))
+    }
+
     /// The table from outside the database that the statement calls `name`; None: there is none, or the database has
-    /// something of this name.
+    /// something of this name. Files that cannot be opened are none: [`Self::files`] says why.
     pub(super) fn outside_table(&self, name: &str) -> Option<Arc<dyn TableProvider>> {
+        if let Some(files) = self.files(name) {
+            return files.ok();
+        }
         let state = self.state();
         let is_own = self.given(name).is_some()
             || self.table(name).is_some()

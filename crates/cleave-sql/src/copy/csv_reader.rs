@@ -20,9 +20,10 @@ use cleave_catalog::error::{Error, InputFault, InputPlace, Result};
 use cleave_catalog::value::error::Bad;
 use cleave_catalog::value::{ColumnBuilder, ValueError};
 use cleave_store::{Column, ColumnType};
-use memchr::{memchr, memchr2};
+use memchr::memchr;
 
 use crate::copy::columns::InputColumns;
+use crate::copy::fields::{Field, FieldFault, Fields};
 use crate::copy::memory::InputMemory;
 use crate::copy::options::{CsvOptions, Header};
 use crate::copy::record_splitter::{Chunk, RecordSplitter};
@@ -55,21 +56,6 @@ struct FieldRule {
     column_type: ColumnType,
     /// Its values are passed over.
     is_skipped: bool,
-}
-
-/// One field of a record.
-struct Field<'a> {
-    text: &'a str,
-    quoted: bool,
-    /// It is written like NULL; the column's options decide about quotes.
-    is_null_text: bool,
-}
-
-/// A fault in a record: the number of the field from 0, what is wrong, and the text if the fault has none.
-struct FieldFault {
-    index: usize,
-    fault: InputFault,
-    value: Option<String>,
 }
 
 impl<R: Read> CsvReader<R> {
@@ -282,156 +268,15 @@ impl ChunkParser {
         &self,
         record: &str,
         scratch: &mut String,
-        mut take: impl FnMut(usize, Field<'_>) -> Result<(), FieldFault>,
+        take: impl FnMut(usize, Field<'_>) -> Result<(), FieldFault>,
     ) -> Result<(), FieldFault> {
-        let (mut index, mut start) = (0, 0);
-        loop {
-            let next = if self.options.csv {
-                self.csv_field(record, start, scratch, |field| take(index, field))
-            } else {
-                self.text_field(record, start, scratch, |field| take(index, field))
-            };
-            let next = next.map_err(|fault| FieldFault { index, ..fault })?;
-            index += 1;
-            match next {
-                Some(next) => start = next,
-                None => break,
-            }
-        }
+        let found = Fields(&self.options).each(record, scratch, take)?;
         let expected = self.fields.len();
-        if index < expected {
-            let fault = InputFault::MissingColumn { found: index, expected };
-            return Err(FieldFault { index, fault, value: None });
+        if found < expected {
+            let fault = InputFault::MissingColumn { found, expected };
+            return Err(FieldFault { index: found, fault, value: None });
         }
         Ok(())
-    }
-
-    /// Takes the field at `start`; returns where the next one starts.
-    fn csv_field(
-        &self,
-        record: &str,
-        start: usize,
-        scratch: &mut String,
-        take: impl FnOnce(Field<'_>) -> Result<(), FieldFault>,
-    ) -> Result<Option<usize>, FieldFault> {
-        let CsvOptions { delimiter, quote, escape, .. } = self.options;
-        let bytes = record.as_bytes();
-        let rest = bytes.get(start..).unwrap_or_default();
-        let slice = |from: usize, to: usize| record.get(from..to).unwrap_or_default();
-        let marked = |text: &str| text == self.options.null;
-        let found = memchr2(delimiter, quote, rest).map(|offset| start + offset);
-        let at = |position: usize| bytes.get(position).copied();
-        match found {
-            None => {
-                let text = slice(start, bytes.len());
-                take(Field { text, quoted: false, is_null_text: marked(text) })?;
-                return Ok(None);
-            }
-            Some(end) if at(end) == Some(delimiter) => {
-                let text = slice(start, end);
-                take(Field { text, quoted: false, is_null_text: marked(text) })?;
-                return Ok(Some(end + 1));
-            }
-            // Quotes around the whole field, and no escapes within.
-            Some(opening) if opening == start => {
-                let inner = bytes.get(start + 1..).unwrap_or_default();
-                let closing = memchr2(quote, escape, inner).map(|offset| start + 1 + offset);
-                if let Some(closing) = closing.filter(|closing| at(*closing) == Some(quote)) {
-                    let after = at(closing + 1);
-                    if after.is_none() || after == Some(delimiter) {
-                        let text = slice(start + 1, closing);
-                        take(Field { text, quoted: true, is_null_text: marked(text) })?;
-                        return Ok(after.map(|_| closing + 2));
-                    }
-                }
-            }
-            Some(_) => {}
-        }
-        let next = self.unquote(record, start, scratch)?;
-        take(Field { text: scratch, quoted: true, is_null_text: marked(scratch) })?;
-        Ok(next)
-    }
-
-    /// Copies the field at `start` without its quotes and escapes; returns where the next one starts.
-    fn unquote(
-        &self,
-        record: &str,
-        start: usize,
-        scratch: &mut String,
-    ) -> Result<Option<usize>, FieldFault> {
-        let CsvOptions { delimiter, quote, escape, .. } = self.options;
-        let bytes = record.as_bytes();
-        scratch.clear();
-        let mut position = start;
-        let mut in_quotes = false;
-        loop {
-            let rest = bytes.get(position..).unwrap_or_default();
-            let other = if in_quotes { escape } else { delimiter };
-            let found = memchr2(quote, other, rest).map_or(bytes.len(), |offset| position + offset);
-            scratch.push_str(record.get(position..found).unwrap_or_default());
-            let Some(byte) = bytes.get(found).copied() else {
-                if in_quotes {
-                    // The splitter ends records only outside of quotes.
-                    return Err(FieldFault { index: 0, fault: InputFault::OpenQuote, value: None });
-                }
-                return Ok(None);
-            };
-            position = found + 1;
-            if !in_quotes {
-                if byte == delimiter {
-                    return Ok(Some(position));
-                }
-                in_quotes = true;
-                continue;
-            }
-            let next =
-                bytes.get(position).copied().filter(|next| *next == quote || *next == escape);
-            match next {
-                Some(next) if byte == escape => {
-                    scratch.push(char::from(next));
-                    position += 1;
-                }
-                _ if byte == quote => in_quotes = false,
-                _ => scratch.push(char::from(byte)),
-            }
-        }
-    }
-
-    /// As [`ChunkParser::csv_field`], in the text format: no quotes, and a backslash before anything.
-    fn text_field(
-        &self,
-        record: &str,
-        start: usize,
-        scratch: &mut String,
-        take: impl FnOnce(Field<'_>) -> Result<(), FieldFault>,
-    ) -> Result<Option<usize>, FieldFault> {
-        let CsvOptions { delimiter, escape, .. } = self.options;
-        let bytes = record.as_bytes();
-        let (mut position, mut escaped) = (start, false);
-        let end = loop {
-            let rest = bytes.get(position..).unwrap_or_default();
-            match memchr2(delimiter, escape, rest).map(|offset| position + offset) {
-                Some(found) if bytes.get(found) == Some(&escape) => {
-                    escaped = true;
-                    position = found + 2;
-                }
-                Some(found) => break found,
-                None => break bytes.len(),
-            }
-        };
-        let raw = record.get(start..end).unwrap_or_default();
-        let is_null_text = raw == self.options.null;
-        if !escaped || is_null_text {
-            take(Field { text: raw, quoted: false, is_null_text })?;
-        } else {
-            unescape(raw, scratch).map_err(|fault| FieldFault {
-                index: 0,
-                fault,
-                value: Some(raw.to_owned()),
-            })?;
-            take(Field { text: scratch, quoted: false, is_null_text })?;
-        }
-        Ok((end < bytes.len()).then_some(end + 1))
     }
 
     fn located(&self, chunk: &Chunk, start: usize, record: &str, fault: FieldFault) -> Error {
@@ -476,61 +321,6 @@ impl ChunkParser {
 fn without_break(record: &str) -> &str {
     let record = record.strip_suffix('\n').unwrap_or(record);
     record.strip_suffix('\r').unwrap_or(record)
-}
-
-/// Resolves the text format's backslashes: `\b \f \n \r \t \v`, up to three octal digits, `\x` and up to two
-/// hexadecimal ones. Before anything else the backslash is dropped.
-fn unescape(raw: &str, scratch: &mut String) -> Result<(), InputFault> {
-    let mut bytes = Vec::with_capacity(raw.len());
-    let mut rest = raw.as_bytes();
-    while let [first, tail @ ..] = rest {
-        rest = tail;
-        if *first != b'\\' {
-            bytes.push(*first);
-            continue;
-        }
-        // So is one at the end of the last line.
-        let [next, tail @ ..] = rest else { break };
-        rest = tail;
-        let byte = match next {
-            b'b' => 8,
-            b'f' => 12,
-            b'n' => b'\n',
-            b'r' => b'\r',
-            b't' => b'\t',
-            b'v' => 11,
-            b'0'..=b'7' => {
-                let (value, count) = digits_of(tail, 8, 2, u32::from(next - b'0'));
-                rest = tail.get(count..).unwrap_or_default();
-                value
-            }
-            b'x' => match digits_of(tail, 16, 2, 0) {
-                (_, 0) => b'x',
-                (value, count) => {
-                    rest = tail.get(count..).unwrap_or_default();
-                    value
-                }
-            },
-            other => *other,
-        };
-        bytes.push(byte);
-    }
-    match std::str::from_utf8(&bytes) {
-        Ok(text) if !text.contains('\0') => {
-            scratch.clear();
-            scratch.push_str(text);
-            Ok(())
-        }
-        _ => Err(InputFault::Encoding { bytes: "what the escapes stand for".into() }),
-    }
-}
-
-/// At most `count_max` digits as the low byte of a number that starts as `value`, and how many there were.
-fn digits_of(text: &[u8], radix: u32, count_max: usize, value: u32) -> (u8, usize) {
-    let digits = text.iter().take(count_max).map_while(|digit| char::from(*digit).to_digit(radix));
-    let (value, count) =
-        digits.fold((value, 0), |(value, count), digit| (value * radix + digit, count + 1));
-    (u8::try_from(value & 0xff).unwrap_or(0), count)
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@
 //!
 //! 1. [`options`] describes a file's format; [`columns`] maps its columns to those of the table.
 //! 2. [`record_splitter`] cuts a stream into chunks of whole records, the only step that must run in order.
-//! 3. [`csv_reader`] makes typed columns of a chunk; chunks are independent, so threads may share them.
+//! 3. [`csv_reader`] makes typed columns of a chunk; chunks are independent, so threads may share them. [`csv_types`]
+//!    infers the columns of a file and their types.
 //! 4. [`binary`] reads and writes PostgreSQL's binary format.
 //! 5. [`parquet`] reads and writes Parquet, [`csv_writer`] writes CSV and PostgreSQL's text format.
 //! 6. [`memory`] limits the memory of reading, as shares of the memory of queries. [`compressed`]: gzip and Zstandard.
@@ -20,7 +21,10 @@ pub mod binary;
 pub mod columns;
 pub mod compressed;
 pub mod csv_reader;
+pub mod csv_types;
 pub mod csv_writer;
+mod fields;
+pub mod file_list;
 pub mod memory;
 pub mod options;
 pub mod parquet;
@@ -31,6 +35,7 @@ pub use binary::{BinaryCopyWriter, BinaryReader};
 pub use columns::InputColumns;
 pub use compressed::{Compression, TextInput, TextOutput};
 pub use csv_reader::{ChunkParser, CsvReader};
+pub use csv_types::CsvTypes;
 pub use csv_writer::CsvWriter;
 pub use memory::InputMemory;
 pub use options::{CopyFormat, CsvOptions, Header, ParquetCompression};

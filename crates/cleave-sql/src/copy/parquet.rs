@@ -9,24 +9,15 @@
 //! Parquet has no interval of months, days and nanoseconds: it is written as text, and read back from text. Text is cut
 //! to `character(n)` and checked against `character varying(n)` as COPY from CSV does.
 //!
-//! The `parquet` crate panics on some damaged files, where a length in the metadata turns negative. A load must not end
-//! the process, so such a panic is caught here and becomes an error; the reader is not used after it.
-//!
-//! A batch has about [`BATCH_BYTES`]. The number of rows comes from the file's statistics of each row group, if the
-//! writer recorded the lengths of dictionary-encoded values. Otherwise it is measured: the first batch is small, and if
-//! a later one is far from the measure, the reader restarts behind it with another batch size.
-//!
-//! Regardless of a file's statistics, the headers of its pages limit the rows of a batch ([`page_sizes`]). A file whose
-//! pages do not fit in memory is refused before any is decompressed.
+//! [`mod@file`] opens files and reads their columns; this module casts them.
 //!
 //! Source: the Parquet format's logical types.
 
+pub mod file;
 mod page_sizes;
 
-use std::fs::File;
 use std::io::Write;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
@@ -39,49 +30,23 @@ use cleave_catalog::value::error::Bad;
 use cleave_catalog::value::{ColumnBuilder, ValueError, ValueText};
 use cleave_fragment::functions::infinite::{InfiniteRows, infinite_rows, with, without};
 use cleave_store::{Column, ColumnType, TableSchema};
-use datafusion::error::DataFusionError;
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
-    ParquetRecordBatchReaderBuilder,
-};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 
-use self::page_sizes::{PageFault, rows_per_batch};
+use self::file::{ParquetFile, ParquetRows};
 use crate::copy::columns::InputColumns;
 use crate::copy::memory::InputMemory;
 use crate::copy::options::ParquetCompression;
+use crate::dialect::sql_type;
 use crate::statement::moment::Moment;
-
-/// Most rows of one batch.
-const BATCH_ROWS_MAX: usize = 65_536;
-/// Rows of the first batch, whose size is measured.
-const BATCH_ROWS_FIRST: usize = 1024;
-/// Approximate bytes of one batch.
-const BATCH_BYTES: usize = 8 << 20;
-/// The crate's message, in an error or a panic, for a batch whose text is longer than an array can hold.
-const OVERFLOW: &str = "index overflow decoding byte array";
 
 /// Reads a Parquet file as rows of a table.
 pub struct ParquetReader {
-    path: PathBuf,
-    file: File,
-    metadata: ArrowReaderMetadata,
-    mask: ProjectionMask,
-    /// None after the end, and after an error.
-    reader: Option<ParquetRecordBatchReader>,
-    /// Rows of its batches, and their upper limit from the file.
-    batch_rows: usize,
-    batch_rows_max: usize,
-    /// Rows returned so far.
-    rows_given: usize,
+    file: ParquetFile,
+    rows: ParquetRows,
     columns: InputColumns,
-    /// For each of `columns.given()`, its place in the reader's batches.
-    places: Vec<usize>,
-    row_count: u64,
 }
 
 /// Writes batches of one schema as a Parquet file.
@@ -106,14 +71,8 @@ impl ParquetReader {
         moment: impl Into<Moment>,
         memory: InputMemory,
     ) -> Result<Self> {
-        let file = File::open(path).map_err(|source| Error::io("open", path, source))?;
-        // The Arrow schema that Arrow's writers embed contains nothing that Cleave needs, and Arrow's reader of it
-        // panics if it is damaged.
-        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-        let metadata = guarded(path, || ArrowReaderMetadata::load(&file, options))?
-            .map_err(|error| damaged(path, &error))?;
-        let fields = metadata.schema().fields().clone();
-        let row_count = u64::try_from(metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
+        let file = ParquetFile::open(path)?;
+        let fields = file.fields().clone();
         let wrong =
             |message: String| Error::InputSchema { file: path.display().to_string(), message };
         let names = || fields.iter().map(|field| field.name().as_str());
@@ -155,63 +114,15 @@ impl ParquetReader {
             }
             roots.push(index);
         }
-        // The reader's batches hold the chosen columns in the file's order.
-        let places =
-            roots.iter().map(|root| roots.iter().filter(|other| *other < root).count()).collect();
-        let mask = ProjectionMask::roots(metadata.parquet_schema(), roots);
-        let batch_rows_max = guarded(path, || rows_by_size(&metadata, &mask))?;
-        let pages = Arc::new(file.try_clone().map_err(|source| Error::io("open", path, source))?);
-        let batch_rows_max = guarded(path, || {
-            rows_per_batch(&pages, metadata.metadata(), &mask, batch_rows_max, memory.pages_bytes)
-        })?
-        .map_err(|fault| refused(path, fault, memory))?;
-        let mut reader = Self {
-            path: path.to_owned(),
-            file,
-            batch_rows: batch_rows_max.min(BATCH_ROWS_FIRST),
-            batch_rows_max,
-            metadata,
-            mask,
-            reader: None,
-            rows_given: 0,
-            columns,
-            places,
-            row_count,
-        };
-        reader.begin()?;
-        Ok(reader)
-    }
-
-    /// Continues behind the rows returned so far, in batches of `batch_rows`.
-    fn begin(&mut self) -> Result<()> {
-        let file = self.file.try_clone().map_err(|error| Error::io("open", &self.path, error))?;
-        // Row groups that were read completely are left out, so that none of their bytes are read to be skipped.
-        let mut offset = self.rows_given;
-        let mut groups = Vec::new();
-        for (place, group) in self.metadata.metadata().row_groups().iter().enumerate() {
-            let rows = usize::try_from(group.num_rows()).unwrap_or(0);
-            if groups.is_empty() && offset >= rows {
-                offset -= rows;
-            } else {
-                groups.push(place);
-            }
-        }
-        let reader = guarded(&self.path, || {
-            ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone())
-                .with_projection(self.mask.clone())
-                .with_row_groups(groups)
-                .with_offset(offset)
-                .with_batch_size(self.batch_rows)
-                .build()
-        })?;
-        self.reader = Some(reader.map_err(|error| damaged(&self.path, &error))?);
-        Ok(())
+        let groups = (0..file.group_rows().len()).collect();
+        let rows = file.rows(file.columns(&roots, memory)?, groups)?;
+        Ok(Self { file, rows, columns })
     }
 
     /// Rows of the file, for progress.
     #[must_use]
     pub fn row_count(&self) -> u64 {
-        self.row_count
+        self.file.row_count()
     }
 
     /// The next rows, at least one and at most 65,536, and of some 8 MiB; None at the end.
@@ -220,101 +131,12 @@ impl ParquetReader {
     /// [`Error::InputSchema`] for a damaged file, [`Error::Value`] for a value that does not fit its column,
     /// [`Error::NotNull`].
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        let Some(batch) = self.read()? else { return Ok(None) };
-        let mut given = Vec::with_capacity(self.places.len());
-        for (column, place) in self.columns.given().zip(&self.places) {
-            let values = batch.columns().get(*place).ok_or_else(|| Error::InputSchema {
-                file: self.path.display().to_string(),
-                message: "the file is damaged: a column is missing".into(),
-            })?;
-            given.push(cast_column(values, column)?);
-        }
-        self.columns.batch(given, batch.num_rows()).map(Some)
+        let Some((values, row_count)) = self.rows.next_columns()? else { return Ok(None) };
+        let given = self.columns.given().zip(&values);
+        let given = given.map(|(column, values)| cast_column(values, column));
+        let given = given.collect::<Result<Vec<_>>>()?;
+        self.columns.batch(given, row_count).map(Some)
     }
-
-    /// The next rows, uncast.
-    fn read(&mut self) -> Result<Option<RecordBatch>> {
-        let wrong = |path: &Path, message: String| Error::InputSchema {
-            file: path.display().to_string(),
-            message,
-        };
-        let batch = loop {
-            let Some(mut reader) = self.reader.take() else { return Ok(None) };
-            let error = match guarded(&self.path, move || (reader.next(), reader)) {
-                Ok((None, _)) => return Ok(None),
-                Ok((Some(Ok(batch)), reader)) => {
-                    self.reader = Some(reader);
-                    break batch;
-                }
-                Ok((Some(Err(error)), _)) => {
-                    wrong(&self.path, format!("the file is damaged: {error}"))
-                }
-                Err(error) => error,
-            };
-            if !error.to_string().contains(OVERFLOW) {
-                return Err(error);
-            }
-            if self.batch_rows == 1 {
-                let row = self.rows_given + 1;
-                let message = format!("row {row} has a value of more than 2 GiB, or is damaged");
-                return Err(wrong(&self.path, message));
-            }
-            self.batch_rows = (self.batch_rows / 8).max(1);
-            self.begin()?;
-        };
-        self.rows_given = self.rows_given.saturating_add(batch.num_rows());
-        let bytes = batch.get_array_memory_size();
-        let fitting = rows_of(bytes, batch.num_rows()).min(self.batch_rows_max);
-        // A restart reads a part of a row group again: it must be worth it.
-        let is_far = fitting >= self.batch_rows.saturating_mul(8) || bytes > 4 * BATCH_BYTES;
-        let is_more = u64::try_from(self.rows_given).is_ok_and(|given| given < self.row_count);
-        if is_far && is_more && fitting != self.batch_rows {
-            self.batch_rows = fitting;
-            self.begin()?;
-        }
-        Ok(Some(batch))
-    }
-}
-
-fn refused(path: &Path, fault: PageFault, memory: InputMemory) -> Error {
-    let file = path.display();
-    match fault {
-        PageFault::Damaged(what) => Error::InputSchema {
-            file: file.to_string(),
-            message: format!("the file is damaged: {what}"),
-        },
-        PageFault::Io(source) => Error::io("read", path, source),
-        PageFault::TooLarge { column, page_bytes, pages_bytes } => {
-            Error::from(DataFusionError::ResourcesExhausted(format!(
-                "{file}: to read it takes pages of {pages_bytes} bytes in memory at once, and {} bytes are allowed: \
-                    half \
-                 of --query-memory; the largest page is one of column \"{column}\", with {page_bytes} bytes. Allow \
-                 more, or write the file with smaller pages",
-                memory.pages_bytes
-            )))
-        }
-    }
-}
-
-/// Rows of a batch, where `row_count` of them take `bytes`.
-fn rows_of(bytes: usize, row_count: usize) -> usize {
-    let row_bytes = (bytes / row_count.max(1)).max(1);
-    (BATCH_BYTES / row_bytes).clamp(1, BATCH_ROWS_MAX)
-}
-
-/// Rows of a batch by the sizes of its columns that the file gives.
-fn rows_by_size(metadata: &ArrowReaderMetadata, mask: &ProjectionMask) -> usize {
-    let size = |number: i64| usize::try_from(number).unwrap_or(0);
-    let by_group = metadata.metadata().row_groups().iter().map(|group| {
-        let columns = group.columns().iter().enumerate();
-        let wanted = columns.filter(|(leaf, _)| mask.leaf_included(*leaf));
-        let bytes = wanted.map(|(_, column)| {
-            let values = column.unencoded_byte_array_data_bytes().unwrap_or(0);
-            size(column.uncompressed_size().max(values))
-        });
-        rows_of(bytes.fold(0, usize::saturating_add), size(group.num_rows()))
-    });
-    by_group.min().unwrap_or(BATCH_ROWS_MAX)
 }
 
 impl Iterator for ParquetReader {
@@ -329,8 +151,7 @@ impl std::fmt::Debug for ParquetReader {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("ParquetReader")
-            .field("path", &self.path)
-            .field("row_count", &self.row_count)
+            .field("path", &self.file.path())
             .finish_non_exhaustive()
     }
 }
@@ -342,6 +163,29 @@ fn find<'a>(names: impl Iterator<Item = &'a str> + Clone, name: &str) -> Option<
         .clone()
         .find(|(_, candidate)| *candidate == name)
         .or_else(|| numbered.find(|(_, candidate)| candidate.eq_ignore_ascii_case(name)))
+}
+
+/// The type in which a column of a file is read; None: SQL has none, as for structs and maps.
+#[must_use]
+pub fn column_type_of_file(held: &DataType) -> Option<ColumnType> {
+    Some(match held {
+        DataType::Dictionary(_, values) => column_type_of_file(values)?,
+        DataType::Null => ColumnType::Text,
+        DataType::UInt8 => ColumnType::SmallInt,
+        DataType::UInt16 => ColumnType::Int,
+        DataType::UInt32 => ColumnType::BigInt,
+        DataType::UInt64 => ColumnType::Numeric { precision: 20, scale: 0 },
+        DataType::Float16 => ColumnType::Real,
+        DataType::Decimal32(precision, scale) | DataType::Decimal64(precision, scale) => {
+            ColumnType::Numeric { precision: *precision, scale: *scale }
+        }
+        DataType::Date64 => ColumnType::Date,
+        DataType::Time32(_) | DataType::Time64(_) => ColumnType::Time,
+        DataType::Interval(_) => ColumnType::Interval,
+        DataType::LargeBinary | DataType::BinaryView => ColumnType::Bytea,
+        DataType::FixedSizeBinary(length) if *length != 16 => ColumnType::Bytea,
+        other => sql_type(other)?,
+    })
 }
 
 /// Whether a column of a file may become one of a table: only if every value that fits keeps its meaning.
@@ -385,7 +229,11 @@ pub fn cast_allowed(held: &DataType, column_type: &ColumnType) -> bool {
     }
 }
 
-fn cast_column(values: &ArrayRef, column: &Column) -> Result<ArrayRef> {
+/// `values` of a file with the type of `column`.
+///
+/// # Errors
+/// [`Error::Value`] for one that does not fit.
+pub fn cast_column(values: &ArrayRef, column: &Column) -> Result<ArrayRef> {
     let target = column.column_type.arrow();
     let fault =
         |error: ValueError| Error::Value { column: column.name.clone(), source: Box::new(error) };
@@ -470,29 +318,6 @@ fn kept(values: &ArrayRef, cast: &ArrayRef, index: usize) -> bool {
             .as_primitive_opt::<Float64Type>()
             .is_some_and(|doubles| doubles.value(index).is_infinite()),
         _ => true,
-    }
-}
-
-/// Runs a step of the `parquet` crate and turns its panic into an error.
-fn guarded<T>(path: &Path, step: impl FnOnce() -> T) -> Result<T> {
-    // Unwinding drops what the step leaves unfinished: none of it is used again.
-    catch_unwind(AssertUnwindSafe(step)).map_err(|panic| {
-        let text = panic
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| panic.downcast_ref::<&str>().copied())
-            .unwrap_or("an unknown reason");
-        Error::InputSchema {
-            file: path.display().to_string(),
-            message: format!("the file is damaged: {text}"),
-        }
-    })
-}
-
-fn damaged(path: &Path, error: &ParquetError) -> Error {
-    Error::InputSchema {
-        file: path.display().to_string(),
-        message: format!("the file is not a Parquet file, or is damaged: {error}"),
     }
 }
 

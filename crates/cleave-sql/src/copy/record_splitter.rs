@@ -54,6 +54,8 @@ pub struct RecordSplitter<R> {
     line: u64,
     has_header: bool,
     at_start: bool,
+    /// Lines that are passed over before the first record.
+    skip: u64,
     limits: Limits,
 }
 
@@ -91,8 +93,16 @@ impl<R: Read> RecordSplitter<R> {
             line: 1,
             has_header: options.header != Header::None,
             at_start: true,
+            skip: 0,
             limits,
         }
+    }
+
+    /// The same from behind so many lines on, whatever is in them.
+    #[must_use]
+    pub fn behind_lines(mut self, lines: u64) -> Self {
+        self.skip = lines;
+        self
     }
 
     /// The next records; None at the end.
@@ -100,6 +110,7 @@ impl<R: Read> RecordSplitter<R> {
     /// # Errors
     /// [`Error::Io`], and [`Error::Input`] for a quote left open or a record too long.
     pub fn next_chunk(&mut self) -> Result<Option<Chunk>> {
+        self.skip_lines()?;
         loop {
             if self.scan() || (self.at_end && !self.ends.is_empty()) {
                 return Ok(Some(self.take_chunk()));
@@ -122,6 +133,23 @@ impl<R: Read> RecordSplitter<R> {
             }
             self.read()?;
         }
+    }
+
+    fn skip_lines(&mut self) -> Result<()> {
+        while self.skip > 0 && !self.at_end {
+            match memchr(b'\n', &self.buffer) {
+                Some(end) => {
+                    self.buffer.drain(..=end);
+                    self.skip -= 1;
+                    self.line += 1;
+                }
+                None => {
+                    self.buffer.clear();
+                    self.read()?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn read(&mut self) -> Result<()> {

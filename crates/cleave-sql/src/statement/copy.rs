@@ -465,15 +465,15 @@ impl Written {
             Format::Text => (CsvOptions::text(), CopyFormat::Text),
         };
         if let Some(text) = &self.delimiter {
-            options.delimiter = single("DELIMITER", text)?;
+            options.delimiter = single("COPY: DELIMITER", text)?;
         }
         if let Some(text) = &self.quote {
-            options.quote = single("QUOTE", text)?;
+            options.quote = single("COPY: QUOTE", text)?;
             // As in PostgreSQL, quotes escape themselves unless told otherwise.
             options.escape = options.quote;
         }
         if let Some(text) = &self.escape {
-            options.escape = single("ESCAPE", text)?;
+            options.escape = single("COPY: ESCAPE", text)?;
         }
         options.forms = value_forms(
             self.date_format.as_deref(),
@@ -505,7 +505,7 @@ pub(crate) fn value_forms(
     if let Some(sign) = decimal.filter(|sign| sign.is_ascii_alphanumeric() || b"+-".contains(sign))
     {
         return Err(Error::Invalid {
-            message: format!("COPY: DECIMAL_SEPARATOR cannot be {}", char::from(sign)),
+            message: format!("DECIMAL_SEPARATOR cannot be {}", char::from(sign)),
             fault: Fault::Parameter,
             position: None,
         });
@@ -557,7 +557,7 @@ pub(crate) fn single(option: &str, text: &str) -> Result<u8> {
     match text.as_bytes() {
         [byte] => Ok(*byte),
         _ => Err(Error::Invalid {
-            message: format!("COPY: {option} must be one ASCII character, not '{text}'"),
+            message: format!("{option} must be one ASCII character, not '{text}'"),
             fault: Fault::Parameter,
             position: None,
         }),

@@ -11,7 +11,8 @@
 //!    use; [`catalog_tables`] lists the catalog's tables.
 //! 5. [`conform`] converts rows to a table's columns and refuses NULLs, [`assigned`] checks beforehand whether their
 //!    types can be converted; [`defaults`] evaluates DEFAULT, at a [`moment`].
-//! 6. [`key_predicate`] recognises conditions on the keys of one table, with which a statement may run without a plan.
+//! 6. [`files`] reads calls of functions that read files in FROM.
+//! 7. [`key_predicate`] recognises conditions on the keys of one table, with which a statement may run without a plan.
 //!    [`without_constants`] gives what statements have in common that differ in constants alone.
 //!
 //! Names leave this module folded as PostgreSQL folds them: unquoted ones in lower case.
@@ -25,6 +26,7 @@ pub mod conform;
 pub mod copy;
 pub mod ddl;
 pub mod defaults;
+pub mod files;
 pub mod hint;
 pub mod key_predicate;
 pub mod locked_parts;

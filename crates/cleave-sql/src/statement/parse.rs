@@ -40,6 +40,7 @@ mod discard;
 mod exclude;
 mod explain;
 mod expression;
+mod file_names;
 mod foreign_keys;
 mod identity;
 mod insert;
@@ -372,6 +373,7 @@ pub fn parse_script_in(script: &str, database: Option<&str>) -> Result<Vec<Parse
     let mut set_columns = foreign_keys::take_set_columns(&mut tokens);
     let mut hints = hints(&tokens)?;
     let has_windows = tokens.iter().any(windows::is_concerned);
+    let has_files = file_names::are_named(&tokens);
     let tokens = words::lower_words(lower_locking_clauses(only::drop_words(tokens)));
     let has_ordinality = tokens.iter().any(ordinality::is_concerned);
     let tokens = trim::drop_from(operators::lower_before_any(tokens));
@@ -380,8 +382,15 @@ pub fn parse_script_in(script: &str, database: Option<&str>) -> Result<Vec<Parse
     let parser = Parser::new(&dialect)
         .with_recursion_limit(PARSED_LEVELS_MAX)
         .with_tokens_with_locations(tokens);
-    let mut reader =
-        Reader { parser, script, has_symmetric, has_joined, has_windows, has_ordinality };
+    let mut reader = Reader {
+        parser,
+        script,
+        has_symmetric,
+        has_joined,
+        has_windows,
+        has_ordinality,
+        has_files,
+    };
     let mut cursor = Cursor::new(script);
     let mut statements = Vec::new();
     loop {
@@ -468,6 +477,8 @@ pub struct Reader<'a> {
     has_windows: bool,
     /// WITH ORDINALITY occurs.
     has_ordinality: bool,
+    /// A file in FROM may occur.
+    has_files: bool,
 }
 
 impl Reader<'_> {
@@ -544,6 +555,9 @@ impl Reader<'_> {
         }
         if self.has_windows {
             windows::write_out(&mut read)?;
+        }
+        if self.has_files {
+            file_names::name_files(&mut read)?;
         }
         Ok(read)
     }

@@ -9,9 +9,11 @@ use cleave_catalog::catalog::view::{MadeOf, ViewState};
 use cleave_catalog::error::Error;
 use cleave_catalog::error::Result;
 use cleave_catalog::identifiers::unqualified;
+use cleave_query::file_tables;
 use cleave_query::select::sequence_number;
 use cleave_sql::statement::catalog_tables::numbers::sequence_of_number;
 use cleave_sql::statement::copy::{Copy, CopyEnd, CopySource};
+use cleave_sql::statement::files::is_file;
 use cleave_sql::statement::locking::Locking;
 use cleave_sql::statement::modify::{Action, Assignment};
 use cleave_sql::statement::parse::{Define, LockTable};
@@ -219,6 +221,10 @@ impl Check<'_> {
         }
         let mut words = None;
         for name in &named.relations {
+            if is_file(name) {
+                self.files("a query of files of the server")?;
+                continue;
+            }
             if let Some(what) = secret(name).filter(|_| !self.is_superuser()) {
                 return Err(refused(&format!("permission denied for table {what}")));
             }
@@ -335,7 +341,7 @@ impl Check<'_> {
     fn copy(&self, copy: &Copy) -> Result<()> {
         let (Copy::From { end, .. } | Copy::To { end, .. }) = copy;
         if matches!(end, CopyEnd::File(_)) {
-            return Err(superuser("COPY of a file of the server", Some("use STDIN or STDOUT")));
+            self.files("COPY of a file of the server")?;
         }
         match copy {
             Copy::From { table, columns, .. } => {
@@ -347,6 +353,11 @@ impl Check<'_> {
             }
             Copy::To { source: CopySource::Query(query), .. } => self.query(query),
         }
+    }
+
+    /// Files of this machine that a statement names.
+    fn files(&self, what: &str) -> Result<()> {
+        file_tables::check_may(&self.session.settings.client, &self.newest.rights, what)
     }
 
     /// The object that the statement calls `name`, in what it reads.

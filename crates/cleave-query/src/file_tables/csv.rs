@@ -1,0 +1,177 @@
+//! Text files as tables: their columns from a sample, and their rows chunk by chunk.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::tasks;
+use cleave_sql::copy::{
+    Chunk, ChunkParser, Compression, CsvTypes, InputMemory, RecordSplitter, TextInput,
+};
+use cleave_sql::statement::files::CsvCall;
+use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
+use datafusion::arrow::datatypes::{Field, SchemaRef};
+use datafusion::error::DataFusionError;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
+
+use super::shown;
+
+/// Files whose first rows are looked at.
+const SAMPLED_FILES: usize = 16;
+/// Bytes that a value is taken to have in a file.
+const VALUE_BYTES: u64 = 8;
+/// How much smaller compressed text is taken to be.
+const COMPRESSED_SHARE: u64 = 4;
+/// First bytes of a Parquet file.
+const PARQUET: &[u8; 4] = b"PAR1";
+
+/// Files with the same columns.
+#[derive(Debug)]
+pub(super) struct CsvFiles {
+    types: CsvTypes,
+    skip: u64,
+    paths: Vec<PathBuf>,
+    memory: InputMemory,
+    bytes: u64,
+}
+
+impl CsvFiles {
+    pub(super) fn open(call: &CsvCall, paths: Vec<PathBuf>, memory: InputMemory) -> Result<Self> {
+        let mut bytes = 0_u64;
+        for path in &paths {
+            let length = std::fs::metadata(path).map_err(|error| Error::io("open", path, error))?;
+            let is_compressed = Compression::of_name(path).is_some();
+            let share = if is_compressed { COMPRESSED_SHARE } else { 1 };
+            bytes = bytes.saturating_add(length.len().saturating_mul(share));
+        }
+        let sampled = paths.iter().take(SAMPLED_FILES);
+        let inputs = sampled.map(|path| -> Result<(String, TextInput)> {
+            check_text(path)?;
+            Ok((shown(path), opened(path)?))
+        });
+        let types = CsvTypes::find(call, inputs, memory)?;
+        Ok(Self { types, skip: call.skip, paths, memory, bytes })
+    }
+
+    pub(super) fn fields(&self) -> Vec<Field> {
+        let columns = self.types.columns.iter();
+        columns.map(|own| Field::new(&own.name, own.column_type.arrow(), true)).collect()
+    }
+
+    /// Rows that are expected, by the size of the files.
+    pub(super) fn row_estimate(&self) -> usize {
+        let row_bytes = (self.types.columns.len() as u64).saturating_mul(VALUE_BYTES).max(1);
+        usize::try_from(self.bytes / row_bytes).unwrap_or(usize::MAX)
+    }
+
+    /// The columns at `places`, which are those of `schema`, of all rows in their order; `threads` parse at once.
+    pub(super) fn batches(
+        self: &Arc<Self>,
+        places: &[usize],
+        schema: SchemaRef,
+        threads: usize,
+    ) -> BoxStream<'static, datafusion::error::Result<RecordBatch>> {
+        let mut wanted = places.to_vec();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let order: Vec<usize> =
+            places.iter().filter_map(|place| wanted.binary_search(place).ok()).collect();
+        let reading = Reading {
+            files: Arc::clone(self),
+            wanted: Arc::new(wanted),
+            left: (0..self.paths.len()).collect(),
+            open: None,
+        };
+        let chunks = stream::try_unfold(reading, |mut reading| async move {
+            let taken = tasks::blocking(move || {
+                let next = reading.next_chunk();
+                (reading, next)
+            });
+            let (reading, next) = tasks::joined(taken.await)?;
+            Ok::<_, Error>(next?.map(|next| (next, reading)))
+        });
+        let files = Arc::clone(self);
+        let order = Arc::new(order);
+        let batches = chunks.map(move |next| {
+            let (files, order, schema) =
+                (Arc::clone(&files), Arc::clone(&order), Arc::clone(&schema));
+            async move {
+                let (parser, chunk) = next?;
+                let parsed = tasks::blocking(move || parsed(&parser, &chunk, &order, &schema));
+                tasks::joined(parsed.await)?.map_err(|error| files.types.explained(error))
+            }
+        });
+        let batches = batches.buffered(threads.max(1)).map_err(DataFusionError::from);
+        let is_some = |batch: &RecordBatch| std::future::ready(batch.num_rows() > 0);
+        batches.try_filter(is_some).boxed()
+    }
+}
+
+/// The rows of a chunk: its columns in `order`.
+fn parsed(
+    parser: &ChunkParser,
+    chunk: &Chunk,
+    order: &[usize],
+    schema: &SchemaRef,
+) -> Result<RecordBatch> {
+    let (columns, row_count) = parser.columns_of(chunk)?;
+    let columns = order.iter().filter_map(|place| columns.get(*place).map(Arc::clone)).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(row_count));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+}
+
+/// The files as far as they are read.
+struct Reading {
+    files: Arc<CsvFiles>,
+    wanted: Arc<Vec<usize>>,
+    /// The places of the files that are not begun.
+    left: VecDeque<usize>,
+    open: Option<(RecordSplitter<TextInput>, Arc<ChunkParser>)>,
+}
+
+impl Reading {
+    /// The next records, and what parses them.
+    fn next_chunk(&mut self) -> Result<Option<(Arc<ChunkParser>, Chunk)>> {
+        loop {
+            if let Some((splitter, parser)) = &mut self.open {
+                if let Some(chunk) = splitter.next_chunk()? {
+                    return Ok(Some((Arc::clone(parser), chunk)));
+                }
+                self.open = None;
+            }
+            let Some(path) = self.left.pop_front().and_then(|place| self.files.paths.get(place))
+            else {
+                return Ok(None);
+            };
+            let CsvFiles { types, skip, memory, .. } = &*self.files;
+            let name = shown(path);
+            let splitter = RecordSplitter::new(opened(path)?, &name, &types.options, *memory);
+            let parser = ChunkParser::new(&name, types.input_columns()?, types.options.clone())?;
+            let parser = parser.of_columns(&self.wanted);
+            self.open = Some((splitter.behind_lines(*skip), Arc::new(parser)));
+        }
+    }
+}
+
+fn opened(path: &Path) -> Result<TextInput> {
+    let file = File::open(path).map_err(|error| Error::io("open", path, error))?;
+    Ok(TextInput::new(file, &shown(path)))
+}
+
+/// Refuses a Parquet file, which would be a text with strange signs.
+fn check_text(path: &Path) -> Result<()> {
+    let mut first = [0; PARQUET.len()];
+    let mut file = File::open(path).map_err(|error| Error::io("open", path, error))?;
+    let is_parquet = file.read_exact(&mut first).is_ok() && first == *PARQUET;
+    match is_parquet {
+        true => Err(Error::InputSchema {
+            file: shown(path),
+            message: "it is a Parquet file, which read_parquet reads".to_owned(),
+        }),
+        false => Ok(()),
+    }
+}

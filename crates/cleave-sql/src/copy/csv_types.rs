@@ -1,0 +1,605 @@
+//! The columns of a text file that no table describes: its first records in, names and types out.
+//!
+//! 1. If the delimiter is not given, it is the one of comma, semicolon, tab and bar that cuts the first records into
+//!    the same number of fields, and into the most.
+//! 2. If it is not given whether the first record names the columns, it does if it could be no row: one of its fields
+//!    is no value of the type that the rows below have there, or all columns are text, and its fields look like names
+//!    and do not come again.
+//! 3. Each value of the sample rules types out. A column has the first that is left of boolean, bigint, double
+//!    precision, date, timestamp and timestamp with time zone, or else is text. Dates are those that begin with their
+//!    year, and numbers with zeros before them are text: they are codes, which would not come back as they were.
+//!
+//! A value further down that is not of the type found is an error, which says so ([`CsvTypes::explained`]).
+//!
+//! Invariant: what is found depends on the sampled records alone.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+
+use cleave_catalog::error::{Error, InputFault, InputPlace, Result};
+use cleave_catalog::value::parse;
+use cleave_store::{Column, ColumnType, TableSchema};
+
+use crate::copy::columns::InputColumns;
+use crate::copy::fields::{FieldFault, Fields};
+use crate::copy::memory::InputMemory;
+use crate::copy::options::{CsvOptions, Header};
+use crate::copy::record_splitter::RecordSplitter;
+use crate::copy::value_forms::Form;
+use crate::statement::files::CsvCall;
+
+/// Delimiters that a file may have.
+const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
+/// Records by which the delimiter is found.
+const DELIMITED_RECORDS: usize = 64;
+/// Records that are held at once, by which the header is found.
+const HEAD_RECORDS: usize = 4096;
+/// The types that are inferred, in the order in which they are preferred, and at last text.
+const TYPES: [ColumnType; 6] = [
+    ColumnType::Boolean,
+    ColumnType::BigInt,
+    ColumnType::Double,
+    ColumnType::Date,
+    ColumnType::Timestamp,
+    ColumnType::TimestampTz,
+];
+
+/// What a text file holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CsvTypes {
+    /// How it is read, header and delimiter included.
+    pub options: CsvOptions,
+    /// Its columns.
+    pub columns: Vec<Column>,
+    /// Columns whose types were inferred.
+    inferred: BTreeSet<usize>,
+    /// Rows that were looked at.
+    sampled_rows: u64,
+    /// The names of the columns are those of the first file's header.
+    is_named_by_header: bool,
+}
+
+/// The first records of a file.
+struct Head {
+    /// Where it is from.
+    file: String,
+    /// Each with the line on which it begins, without its line break.
+    records: Vec<(u64, String)>,
+}
+
+/// A value of the sample; None: NULL.
+type Cell = Option<String>;
+
+/// The types that a column may have.
+#[derive(Clone, Copy)]
+struct Candidates {
+    left: [bool; TYPES.len()],
+    has_values: bool,
+}
+
+impl CsvTypes {
+    /// The columns of files that `call` reads; `inputs` are their names and texts, of which a sample is read. What is
+    /// given takes the place of what would be found.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Input`] for a record with another number of fields than those before it;
+    /// [`Error::InputSchema`] for a file without columns or with others than the first; [`Error::UnknownName`] for a
+    /// type of a column that there is not.
+    pub fn find<R: Read>(
+        call: &CsvCall,
+        inputs: impl IntoIterator<Item = Result<(String, R)>>,
+        memory: InputMemory,
+    ) -> Result<Self> {
+        let mut found: Option<(Self, Vec<Candidates>)> = None;
+        for input in inputs {
+            let (file, input) = input?;
+            Self::look(call, (file, input), memory, &mut found)?;
+        }
+        let Some((mut types, candidates)) = found else {
+            return Err(Error::InputSchema {
+                file: "read_csv".to_owned(),
+                message: "there is no file".to_owned(),
+            });
+        };
+        for place in types.inferred.clone() {
+            if let (Some(column), Some(own)) = (types.columns.get_mut(place), candidates.get(place))
+                && !call.all_text
+            {
+                column.column_type = own.column_type();
+            }
+        }
+        Ok(types)
+    }
+
+    /// Adds what the first records of one file show to what is `found`.
+    fn look(
+        call: &CsvCall,
+        (file, input): (String, impl Read),
+        memory: InputMemory,
+        found: &mut Option<(Self, Vec<Candidates>)>,
+    ) -> Result<()> {
+        let options = CsvOptions { header: Header::None, ..call.options.clone() };
+        let splitter = RecordSplitter::new(input, &file, &options, memory);
+        let mut splitter = splitter.behind_lines(call.skip);
+        let wanted = match (call.all_text || !call.columns.is_empty(), call.sample_rows) {
+            (true, _) => DELIMITED_RECORDS as u64,
+            // One more may name the columns.
+            (false, Some(rows)) => rows.saturating_add(1),
+            (false, None) => u64::MAX,
+        };
+        let (mut head, mut count, mut is_decided) = (Head { file, records: Vec::new() }, 0, false);
+        'records: while let Some(chunk) = splitter.next_chunk()? {
+            for (start, bytes) in chunk.records() {
+                if count == wanted {
+                    break 'records;
+                }
+                count += 1;
+                let line = chunk.line_at(start);
+                let record = head.text(line, bytes)?;
+                match found.as_mut().filter(|_| is_decided) {
+                    Some((types, candidates)) => types.see(&head, (line, record), candidates)?,
+                    None => head.records.push((line, record.to_owned())),
+                }
+                if !is_decided && head.records.len() == HEAD_RECORDS {
+                    Self::decide(call, &head, found)?;
+                    is_decided = true;
+                }
+            }
+        }
+        if is_decided { Ok(()) } else { Self::decide(call, &head, found) }
+    }
+
+    /// Adds what `head` shows.
+    fn decide(
+        call: &CsvCall,
+        head: &Head,
+        found: &mut Option<(Self, Vec<Candidates>)>,
+    ) -> Result<()> {
+        match found {
+            Some((types, candidates)) => types.add(head, candidates),
+            None => {
+                *found = Some(Self::of_first(call, head)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// What is found in the first file, and the types that its columns may have.
+    fn of_first(call: &CsvCall, head: &Head) -> Result<(Self, Vec<Candidates>)> {
+        let mut options = call.options.clone();
+        if !call.has_delimiter {
+            options.delimiter = head.delimiter(&options);
+        }
+        let rows = head.rows(&options)?;
+        let first = rows.first().map(Vec::as_slice).unwrap_or_default();
+        if first.is_empty() && call.columns.is_empty() {
+            return Err(Error::InputSchema {
+                file: head.file.clone(),
+                message:
+                    "the file is empty, so it tells no columns; columns => 'id integer, …' does"
+                        .to_owned(),
+            });
+        }
+        let candidates = candidates(rows.get(1..).unwrap_or_default(), first.len(), &options);
+        let has_header =
+            call.header.unwrap_or_else(|| is_header(first, &rows, &candidates, &options));
+        options.header = if has_header { Header::Skip } else { Header::None };
+        let sampled: &[Vec<Cell>] =
+            if has_header { rows.get(1..).unwrap_or_default() } else { &rows };
+        let count = if call.columns.is_empty() { first.len() } else { call.columns.len() };
+        let (columns, inferred) = match call.columns.as_slice() {
+            [] => {
+                let names = names(if has_header { Some(first) } else { None }, count);
+                let columns = names
+                    .into_iter()
+                    .zip(1_u32..)
+                    .map(|(name, id)| Column { name, ..plain_column(id) });
+                (columns.collect(), (0..count).collect())
+            }
+            given => (given.to_vec(), BTreeSet::new()),
+        };
+        let mut types = Self {
+            columns,
+            inferred,
+            sampled_rows: u64::try_from(sampled.len()).unwrap_or(u64::MAX),
+            is_named_by_header: has_header && call.columns.is_empty(),
+            options,
+        };
+        types.give_types(&call.types, &head.file)?;
+        let candidates = self::candidates(sampled, count, &types.options);
+        Ok((types, candidates))
+    }
+
+    /// Types that the call gives.
+    fn give_types(&mut self, given: &[Column], file: &str) -> Result<()> {
+        for own in given {
+            let exact = self.columns.iter().position(|column| column.name == own.name);
+            let place = exact.or_else(|| {
+                let is_it = |column: &Column| column.name.eq_ignore_ascii_case(&own.name);
+                self.columns.iter().position(is_it)
+            });
+            let Some(place) = place else {
+                let names = self.columns.iter().map(|column| column.name.as_str());
+                return Err(Error::unknown_column(file, &own.name, names));
+            };
+            self.inferred.remove(&place);
+            if let Some(column) = self.columns.get_mut(place) {
+                column.column_type = own.column_type;
+            }
+        }
+        Ok(())
+    }
+
+    /// What another file shows of the same columns.
+    fn add(&mut self, head: &Head, candidates: &mut [Candidates]) -> Result<()> {
+        let mut rows = head.rows(&self.options)?;
+        if self.options.header != Header::None && !rows.is_empty() {
+            let header = rows.remove(0);
+            let own = names(Some(&header), header.len());
+            let mut pairs = own.iter().zip(&self.columns);
+            let is_same = own.len() == self.columns.len()
+                && pairs.all(|(name, column)| name.eq_ignore_ascii_case(&column.name));
+            if self.is_named_by_header && !is_same {
+                let known: Vec<&str> =
+                    self.columns.iter().map(|column| column.name.as_str()).collect();
+                return Err(Error::InputSchema {
+                    file: head.file.clone(),
+                    message: format!(
+                        "its columns are {}, and those of the first file {}; files that are read together have the \
+                         same columns",
+                        own.join(", "),
+                        known.join(", ")
+                    ),
+                });
+            }
+        }
+        let found = self::candidates(&rows, self.columns.len(), &self.options);
+        for (own, found) in candidates.iter_mut().zip(found) {
+            own.meet(found);
+        }
+        self.sampled_rows += u64::try_from(rows.len()).unwrap_or(u64::MAX);
+        Ok(())
+    }
+
+    /// What one more record shows.
+    fn see(
+        &mut self,
+        head: &Head,
+        (line, record): (u64, &str),
+        candidates: &mut [Candidates],
+    ) -> Result<()> {
+        let (mut scratch, mut sql) = (String::new(), String::new());
+        let cut = Fields(&self.options).each(record, &mut scratch, |place, field| {
+            let is_null = field.is_null_text && !field.quoted;
+            if let Some(own) = candidates.get_mut(place).filter(|_| !is_null) {
+                own.see(field.text, &self.options, &mut sql);
+            }
+            Ok(())
+        });
+        self.sampled_rows += 1;
+        match counted(cut, self.columns.len()) {
+            Some(fault) => Err(head.fault(line, fault)),
+            None => Ok(()),
+        }
+    }
+
+    /// The file's columns in the form in which [`ChunkParser`](crate::copy::ChunkParser) takes them.
+    ///
+    /// # Errors
+    /// None that a file could cause.
+    pub fn input_columns(&self) -> Result<InputColumns> {
+        let schema = TableSchema {
+            table_id: 0,
+            version: 1,
+            name: "read_csv".to_owned(),
+            columns: self.columns.clone(),
+            primary_key: Vec::new(),
+        };
+        InputColumns::new(&schema, &[], 0_i64)
+    }
+
+    /// `error`, with the reason if a value is not of the type that was inferred.
+    #[must_use]
+    pub fn explained(&self, error: Error) -> Error {
+        let Error::Input { place, fault } = error else { return error };
+        let number = place.column.as_ref().and_then(|(number, _)| number.checked_sub(1));
+        let is_inferred = number.is_some_and(|number| self.inferred.contains(&number));
+        let fault = match (*fault, &place.column) {
+            (InputFault::Value(source), Some((_, column))) if is_inferred => {
+                let (rows, column) = (self.sampled_rows, column.clone());
+                InputFault::Inferred { source: Box::new(source), rows, column }
+            }
+            (fault, _) => fault,
+        };
+        Error::Input { place, fault: Box::new(fault) }
+    }
+}
+
+/// A column of text that may be NULL.
+fn plain_column(id: u32) -> Column {
+    Column {
+        id,
+        name: String::new(),
+        column_type: ColumnType::Text,
+        not_null: false,
+        default: None,
+        absent: None,
+    }
+}
+
+impl Head {
+    /// A record as text, without its line break.
+    fn text<'a>(&self, line: u64, bytes: &'a [u8]) -> Result<&'a str> {
+        let record = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        let record = record.strip_suffix(b"\r").unwrap_or(record);
+        std::str::from_utf8(record).map_err(|_| {
+            let bytes = "a record that is no text".to_owned();
+            self.fault(line, InputFault::Encoding { bytes })
+        })
+    }
+
+    fn fault(&self, line: u64, fault: InputFault) -> Error {
+        let place = InputPlace { file: self.file.clone(), line, column: None, value: None };
+        Error::Input { place: Box::new(place), fault: Box::new(fault) }
+    }
+
+    /// The delimiter of the records.
+    fn delimiter(&self, options: &CsvOptions) -> u8 {
+        let mut best = (1, options.delimiter);
+        for delimiter in DELIMITERS {
+            let options = CsvOptions { delimiter, ..options.clone() };
+            let first = self.records.iter().take(DELIMITED_RECORDS);
+            let mut counts = first.map(|(_, record)| {
+                let counted = Fields(&options).each(record, &mut String::new(), |_, _| Ok(()));
+                counted.unwrap_or(0)
+            });
+            let Some(count) = counts.next() else { continue };
+            if count > best.0 && counts.all(|other| other == count) {
+                best = (count, delimiter);
+            }
+        }
+        best.1
+    }
+
+    /// The fields of the records.
+    ///
+    /// # Errors
+    /// [`Error::Input`] for a record with another number of fields than the first.
+    fn rows(&self, options: &CsvOptions) -> Result<Vec<Vec<Cell>>> {
+        let mut rows: Vec<Vec<Cell>> = Vec::with_capacity(self.records.len());
+        let mut scratch = String::new();
+        for (line, record) in &self.records {
+            let mut row = Vec::new();
+            let cut = Fields(options).each(record, &mut scratch, |_, field| {
+                let is_null = field.is_null_text && !field.quoted;
+                row.push((!is_null).then(|| field.text.to_owned()));
+                Ok(())
+            });
+            let expected = rows.first().map_or(row.len(), Vec::len);
+            match counted(cut, expected) {
+                Some(fault) => return Err(self.fault(*line, fault)),
+                None => rows.push(row),
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// What is wrong with a record of which so many fields were cut.
+fn counted(cut: std::result::Result<usize, FieldFault>, expected: usize) -> Option<InputFault> {
+    match cut {
+        Err(fault) => Some(fault.fault),
+        Ok(found) if found > expected => Some(InputFault::ExtraColumn { expected }),
+        Ok(found) if found < expected => Some(InputFault::MissingColumn { found, expected }),
+        Ok(_) => None,
+    }
+}
+
+impl Candidates {
+    fn all() -> Self {
+        Self { left: [true; TYPES.len()], has_values: false }
+    }
+
+    /// Rules out what `value` is not.
+    fn see(&mut self, value: &str, options: &CsvOptions, sql: &mut String) {
+        self.has_values = true;
+        for (left, column_type) in self.left.iter_mut().zip(&TYPES) {
+            *left = *left && is_of(column_type, value, options, sql);
+        }
+    }
+
+    fn meet(&mut self, other: Self) {
+        self.has_values |= other.has_values;
+        for (own, other) in self.left.iter_mut().zip(other.left) {
+            *own = *own && other;
+        }
+    }
+
+    fn column_type(self) -> ColumnType {
+        let left = self.left.iter().zip(TYPES).find(|(left, _)| **left && self.has_values);
+        left.map_or(ColumnType::Text, |(_, column_type)| column_type)
+    }
+}
+
+/// The types that the columns of `rows` may have.
+fn candidates(rows: &[Vec<Cell>], count: usize, options: &CsvOptions) -> Vec<Candidates> {
+    let mut found = vec![Candidates::all(); count];
+    let mut sql = String::new();
+    for row in rows {
+        for (cell, own) in row.iter().zip(&mut found) {
+            if let Some(value) = cell {
+                own.see(value, options, &mut sql);
+            }
+        }
+    }
+    found
+}
+
+/// Whether `value` is one of this type, as it is inferred.
+fn is_of(column_type: &ColumnType, value: &str, options: &CsvOptions, sql: &mut String) -> bool {
+    let form = options.forms.of(column_type);
+    let is_as_sql = form == Form::Plain;
+    if options.forms.write(form, value, sql).is_err() {
+        return false;
+    }
+    let text = sql.trim();
+    let is_year_first = || {
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let sign = |place: usize| text.as_bytes().get(place) == Some(&b'-');
+        digits == 4 && sign(4) && sign(7)
+    };
+    let has_time = || text.contains(':');
+    let has_zone = || {
+        let time = text.get(10..).unwrap_or_default();
+        time.contains(['+', '-']) || time.ends_with(['Z', 'z'])
+    };
+    match column_type {
+        ColumnType::Boolean => {
+            text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false")
+        }
+        ColumnType::BigInt => !is_code(text) && parse::integer::<i64>(text, "").is_ok(),
+        ColumnType::Double => {
+            let is_number =
+                |sign: char| sign.is_ascii_digit() || matches!(sign, '.' | '-' | '+' | 'e' | 'E');
+            !is_code(text) && text.chars().all(is_number) && parse::double(text).is_ok()
+        }
+        ColumnType::Date => {
+            is_year_first()
+                && !has_time()
+                && (!is_as_sql || text.len() == 10)
+                && parse::date(text).is_ok()
+        }
+        ColumnType::Timestamp => {
+            let is_whole = if has_time() { !has_zone() } else { text.len() == 10 };
+            is_year_first() && is_whole && parse::timestamp(text).is_ok()
+        }
+        ColumnType::TimestampTz => {
+            is_year_first() && has_time() && has_zone() && parse::timestamp_tz(text).is_ok()
+        }
+        _ => true,
+    }
+}
+
+/// Whether a number has zeros before its first digit.
+fn is_code(text: &str) -> bool {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    digits.starts_with('0') && digits.as_bytes().get(1).is_some_and(u8::is_ascii_digit)
+}
+
+/// Whether `first` names the columns of `rows`, of which those behind it may have the types `below`.
+fn is_header(
+    first: &[Cell],
+    rows: &[Vec<Cell>],
+    below: &[Candidates],
+    options: &CsvOptions,
+) -> bool {
+    let Some(values) = first.iter().map(Option::as_deref).collect::<Option<Vec<&str>>>() else {
+        return false;
+    };
+    let mut sql = String::new();
+    let mut types = values.iter().zip(below).map(|(value, below)| (value, below.column_type()));
+    if types.any(|(value, own)| own != ColumnType::Text && !is_of(&own, value, options, &mut sql)) {
+        return true;
+    }
+    let is_word =
+        |value: &&str| value.starts_with(|sign: char| sign.is_alphabetic() || sign == '_');
+    let comes_again = |place: usize, value: &str| {
+        let mut others = rows.iter().skip(1).filter_map(|row| row.get(place)?.as_deref());
+        others.any(|other| other == value)
+    };
+    let are_text = below.iter().all(|own| own.column_type() == ColumnType::Text);
+    let are_different = values.iter().collect::<BTreeSet<_>>().len() == values.len();
+    are_text
+        && are_different
+        && values.iter().all(is_word)
+        && !values.iter().enumerate().any(|(place, value)| comes_again(place, value))
+}
+
+/// The names of `count` columns, from a header if there is one: each once.
+fn names(header: Option<&[Cell]>, count: usize) -> Vec<String> {
+    let mut taken = BTreeSet::new();
+    let mut names = Vec::with_capacity(count);
+    for place in 0..count {
+        let written = header.and_then(|header| header.get(place)?.as_deref()).map(str::trim);
+        let own = match written {
+            Some(name) if !name.is_empty() => name.to_owned(),
+            _ => format!("column{}", place + 1),
+        };
+        let mut name = own.clone();
+        let mut number = 1;
+        while !taken.insert(name.clone()) {
+            name = format!("{own}_{number}");
+            number += 1;
+        }
+        names.push(name);
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is inferred of texts.
+
+    use super::*;
+    use crate::statement::files::{FileCall, FileFormat};
+
+    /// The columns of files with these texts, as `name type`; `options` begin with a comma.
+    fn found(texts: &[&str], options: &str) -> Result<Vec<String>> {
+        let name = format!("\u{1}file read_csv('f'{options})");
+        let FileFormat::Csv(call) = FileCall::of_relation(&name).unwrap()?.format else {
+            panic!("{options}");
+        };
+        let inputs = texts.iter().map(|text| Ok(("f".to_owned(), text.as_bytes())));
+        let types = CsvTypes::find(&call, inputs, InputMemory::default())?;
+        let columns = types.columns.iter();
+        Ok(columns.map(|own| format!("{} {}", own.name, own.column_type.sql_name())).collect())
+    }
+
+    #[test]
+    fn types_and_names_follow_from_the_values() {
+        let long = format!("id\n{}x\n", "1\n".repeat(5000));
+        let cases: &[(&[&str], &str, &[&str])] = &[
+            (&["id,title\n1,one\n2,\n"], "", &["id bigint", "title text"]),
+            (
+                &["1,2.5,true,t\n"],
+                "",
+                &["column1 bigint", "column2 double precision", "column3 boolean", "column4 text"],
+            ),
+            (&["a;b\n1;2,5\n"], ", decimal_separator => ','", &["a bigint", "b double precision"]),
+            (&["a|b\n1|x,y\n2|z\n"], "", &["a bigint", "b text"]),
+            (
+                &["day,at,tz\n2024-01-31,2024-01-31 10:00,2024-01-31T10:00:00Z\n"],
+                "",
+                &["day date", "at timestamp without time zone", "tz timestamp with time zone"],
+            ),
+            (&["d\n31.01.2024\n"], "", &["d text"]),
+            (&["d\n31.01.2024\n"], ", dateformat => '%d.%m.%Y'", &["d date"]),
+            (&["plz\n01067\n"], "", &["plz text"]),
+            (&["a,a,\n1,2,3\n"], ", header => true", &["a bigint", "a_1 bigint", "column3 bigint"]),
+            (&["x,y\nx,z\n"], "", &["column1 text", "column2 text"]),
+            (&["a,b\n1,2\n"], ", types => 'b numeric(5, 2)'", &["a bigint", "b numeric(5,2)"]),
+            (&["1,2\n"], ", columns => 'p int, q text'", &["p integer", "q text"]),
+            (&["a\n1\n"], ", all_varchar => true", &["a text"]),
+            (&["# note\na\n1\n"], ", skip => 1", &["a bigint"]),
+            (&["a\n1\n", "A\n1.5\n"], "", &["a double precision"]),
+            (&["a\n\"1\n2\"\n"], "", &["a text"]),
+            (&[&long], ", sample_size => 100", &["id bigint"]),
+            (&[&long], ", sample_size => -1", &["id text"]),
+        ];
+        for (texts, options, expected) in cases {
+            assert_eq!(found(texts, options).unwrap(), **expected, "{texts:?}{options}");
+        }
+        let refused: &[(&[&str], &str, &str)] = &[
+            (&[""], "", "the file is empty"),
+            (&["a,b\n1,2\n3\n"], "", "f, line 3: missing data"),
+            (&["a,b\n1,2\n3,4,5\n"], "", "f, line 3: extra data"),
+            (&["a,b\n1,2\n", "a,c\n1,2\n"], "", "its columns are a, c"),
+            (&["a\n1\n"], ", types => 'b int'", "column \"b\""),
+            (&["a\n\"1\n"], "", "unterminated quoted field"),
+        ];
+        for (texts, options, part) in refused {
+            let error = found(texts, options).unwrap_err().to_string();
+            assert!(error.contains(*part), "{texts:?}{options}: {error}");
+        }
+    }
+}

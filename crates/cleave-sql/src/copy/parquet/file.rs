@@ -1,0 +1,382 @@
+//! An open Parquet file: its metadata, the statistics of its row groups, and the rows of some of its columns.
+//!
+//! The `parquet` crate panics on some damaged files, where a length in the metadata turns negative. Reading must not
+//! end the process, so such a panic is caught here and becomes an error; the reader is not used after it.
+//!
+//! A batch has about [`BATCH_BYTES`]. The number of rows comes from the file's statistics of each row group, if the
+//! writer recorded the lengths of dictionary-encoded values. Otherwise it is measured: the first batch is small, and if
+//! a later one is far from the measure, the reader restarts behind it with another batch size.
+//!
+//! Regardless of a file's statistics, the headers of its pages limit the rows of a batch
+//! ([`page_sizes`](super::page_sizes)). A file whose pages do not fit in memory is refused before any is decompressed.
+//!
+//! Several threads may read one file: each read names its place.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
+use arrow::datatypes::Fields;
+use bytes::Bytes;
+use cleave_catalog::error::{Error, Result};
+use datafusion::error::DataFusionError;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder,
+};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, Length};
+
+use super::page_sizes::{PageFault, rows_per_batch};
+use crate::copy::memory::InputMemory;
+
+/// Most rows of one batch.
+const BATCH_ROWS_MAX: usize = 65_536;
+/// Rows of the first batch, whose size is measured.
+const BATCH_ROWS_FIRST: usize = 1024;
+/// Approximate bytes of one batch.
+const BATCH_BYTES: usize = 8 << 20;
+/// The crate's message, in an error or a panic, for a batch whose text is longer than an array can hold.
+const OVERFLOW: &str = "index overflow decoding byte array";
+
+/// A file with its metadata.
+#[derive(Debug, Clone)]
+pub struct ParquetFile {
+    path: PathBuf,
+    file: Arc<File>,
+    metadata: ArrowReaderMetadata,
+}
+
+/// Least and greatest values of a column in each row group, as far as they are known.
+#[derive(Debug, Clone)]
+pub struct GroupBounds {
+    /// The least.
+    pub mins: ArrayRef,
+    /// The greatest.
+    pub maxes: ArrayRef,
+    /// NULLs.
+    pub null_counts: UInt64Array,
+}
+
+/// Columns that are read together.
+#[derive(Debug, Clone)]
+pub struct ParquetColumns {
+    /// For each, its place in the reader's batches, which have the file's order.
+    places: Vec<usize>,
+    mask: ProjectionMask,
+    /// Rows that a batch has at most.
+    batch_rows_max: usize,
+}
+
+/// Rows of some columns and row groups.
+pub struct ParquetRows {
+    file: ParquetFile,
+    columns: ParquetColumns,
+    /// The row groups, in their order.
+    groups: Vec<usize>,
+    /// None after the end, and after an error.
+    reader: Option<ParquetRecordBatchReader>,
+    batch_rows: usize,
+    /// Rows returned so far.
+    rows_given: usize,
+    row_count: usize,
+}
+
+impl ParquetFile {
+    /// Opens a file and reads its metadata.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::InputSchema`] for a file that is no Parquet.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(|source| Error::io("open", path, source))?;
+        let file = Arc::new(file);
+        // The Arrow schema that Arrow's writers embed contains nothing that Cleave needs, and Arrow's reader of it
+        // panics if it is damaged.
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let placed = Placed(Arc::clone(&file));
+        let metadata = guarded(path, || ArrowReaderMetadata::load(&placed, options))?
+            .map_err(|error| damaged(path, &error))?;
+        Ok(Self { path: path.to_owned(), file, metadata })
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its columns.
+    #[must_use]
+    pub fn fields(&self) -> &Fields {
+        self.metadata.schema().fields()
+    }
+
+    /// Rows of all row groups.
+    #[must_use]
+    pub fn row_count(&self) -> u64 {
+        u64::try_from(self.metadata.metadata().file_metadata().num_rows()).unwrap_or(0)
+    }
+
+    /// The rows of each row group.
+    pub fn group_rows(&self) -> impl ExactSizeIterator<Item = usize> {
+        let groups = self.metadata.metadata().row_groups().iter();
+        groups.map(|group| usize::try_from(group.num_rows()).unwrap_or(0))
+    }
+
+    /// What the metadata says of the values of the column at `root`; None: nothing that can be used.
+    #[must_use]
+    pub fn bounds(&self, root: usize) -> Option<GroupBounds> {
+        let schema = self.metadata.schema();
+        let field = schema.fields().get(root)?;
+        let groups = || self.metadata.metadata().row_groups().iter();
+        let read = || -> std::result::Result<GroupBounds, ParquetError> {
+            let (name, columns) = (field.name(), self.metadata.parquet_schema());
+            let converter = StatisticsConverter::try_new(name, schema, columns)?
+                .with_missing_null_counts_as_zero(false);
+            Ok(GroupBounds {
+                mins: converter.row_group_mins(groups())?,
+                maxes: converter.row_group_maxes(groups())?,
+                null_counts: converter.row_group_null_counts(groups())?,
+            })
+        };
+        guarded(&self.path, read).ok()?.ok()
+    }
+
+    /// The columns at `roots`, to be read in this order.
+    ///
+    /// # Errors
+    /// [`Error::InputSchema`] for a damaged file; SQLSTATE 53200 for one whose pages do not fit in `memory`.
+    pub fn columns(&self, roots: &[usize], memory: InputMemory) -> Result<ParquetColumns> {
+        let place = |root: &usize| roots.iter().filter(|other| *other < root).count();
+        let places = roots.iter().map(place).collect();
+        let mask = ProjectionMask::roots(self.metadata.parquet_schema(), roots.iter().copied());
+        let by_size = guarded(&self.path, || rows_by_size(&self.metadata, &mask))?;
+        let batch_rows_max = guarded(&self.path, || {
+            let metadata = self.metadata.metadata();
+            rows_per_batch(&self.file, metadata, &mask, by_size, memory.pages_bytes)
+        })?
+        .map_err(|fault| refused(&self.path, fault, memory))?;
+        Ok(ParquetColumns { places, mask, batch_rows_max })
+    }
+
+    /// The rows of `columns` in `groups`.
+    ///
+    /// # Errors
+    /// [`Error::InputSchema`] for a damaged file.
+    pub fn rows(&self, columns: ParquetColumns, groups: Vec<usize>) -> Result<ParquetRows> {
+        let row_count = self.group_rows().enumerate();
+        let row_count = row_count.filter(|(place, _)| groups.contains(place)).map(|(_, rows)| rows);
+        let mut rows = ParquetRows {
+            file: self.clone(),
+            batch_rows: columns.batch_rows_max.min(BATCH_ROWS_FIRST),
+            columns,
+            row_count: row_count.fold(0, usize::saturating_add),
+            groups,
+            reader: None,
+            rows_given: 0,
+        };
+        rows.begin()?;
+        Ok(rows)
+    }
+}
+
+impl ParquetRows {
+    /// Continues behind the rows returned so far, in batches of `batch_rows`.
+    fn begin(&mut self) -> Result<()> {
+        let metadata = &self.file.metadata;
+        // Row groups that were read completely are left out, so that none of their bytes are read to be skipped.
+        let mut offset = self.rows_given;
+        let mut groups = Vec::new();
+        for place in &self.groups {
+            let group = metadata.metadata().row_groups().get(*place);
+            let rows = group.map_or(0, |group| usize::try_from(group.num_rows()).unwrap_or(0));
+            if groups.is_empty() && offset >= rows {
+                offset -= rows;
+            } else {
+                groups.push(*place);
+            }
+        }
+        let path = &self.file.path;
+        let reader = guarded(path, || {
+            let placed = Placed(Arc::clone(&self.file.file));
+            ParquetRecordBatchReaderBuilder::new_with_metadata(placed, metadata.clone())
+                .with_projection(self.columns.mask.clone())
+                .with_row_groups(groups)
+                .with_offset(offset)
+                .with_batch_size(self.batch_rows)
+                .build()
+        })?;
+        self.reader = Some(reader.map_err(|error| damaged(path, &error))?);
+        Ok(())
+    }
+
+    /// The next rows, at least one and at most 65,536, and of some 8 MiB: its columns as the file has them, and their
+    /// number. None at the end.
+    ///
+    /// # Errors
+    /// [`Error::InputSchema`] for a damaged file.
+    pub fn next_columns(&mut self) -> Result<Option<(Vec<ArrayRef>, usize)>> {
+        let Some(batch) = self.read()? else { return Ok(None) };
+        let columns = self.columns.places.iter().map(|place| {
+            batch.columns().get(*place).map(Arc::clone).ok_or_else(|| {
+                wrong(&self.file.path, "the file is damaged: a column is missing".to_owned())
+            })
+        });
+        Ok(Some((columns.collect::<Result<Vec<_>>>()?, batch.num_rows())))
+    }
+
+    fn read(&mut self) -> Result<Option<RecordBatch>> {
+        let batch = loop {
+            let Some(mut reader) = self.reader.take() else { return Ok(None) };
+            let path = &self.file.path;
+            let error = match guarded(path, move || (reader.next(), reader)) {
+                Ok((None, _)) => return Ok(None),
+                Ok((Some(Ok(batch)), reader)) => {
+                    self.reader = Some(reader);
+                    break batch;
+                }
+                Ok((Some(Err(error)), _)) => wrong(path, format!("the file is damaged: {error}")),
+                Err(error) => error,
+            };
+            if !error.to_string().contains(OVERFLOW) {
+                return Err(error);
+            }
+            if self.batch_rows == 1 {
+                let row = self.rows_given + 1;
+                let message = format!("row {row} has a value of more than 2 GiB, or is damaged");
+                return Err(wrong(path, message));
+            }
+            self.batch_rows = (self.batch_rows / 8).max(1);
+            self.begin()?;
+        };
+        self.rows_given = self.rows_given.saturating_add(batch.num_rows());
+        let bytes = batch.get_array_memory_size();
+        let fitting = rows_of(bytes, batch.num_rows()).min(self.columns.batch_rows_max);
+        // A restart reads a part of a row group again: it must be worth it.
+        let is_far = fitting >= self.batch_rows.saturating_mul(8) || bytes > 4 * BATCH_BYTES;
+        let is_more = self.rows_given < self.row_count;
+        if is_far && is_more && fitting != self.batch_rows {
+            self.batch_rows = fitting;
+            self.begin()?;
+        }
+        Ok(Some(batch))
+    }
+}
+
+impl std::fmt::Debug for ParquetRows {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("ParquetRows")
+            .field("path", &self.file.path)
+            .field("groups", &self.groups)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A file whose reads name their places, so that none moves another.
+#[derive(Debug, Clone)]
+struct Placed(Arc<File>);
+
+/// What is behind a place of a file.
+struct Behind {
+    file: Arc<File>,
+    place: u64,
+}
+
+impl Length for Placed {
+    fn len(&self) -> u64 {
+        self.0.metadata().map_or(0, |metadata| metadata.len())
+    }
+}
+
+impl ChunkReader for Placed {
+    type T = std::io::BufReader<Behind>;
+
+    fn get_read(&self, start: u64) -> std::result::Result<Self::T, ParquetError> {
+        Ok(std::io::BufReader::new(Behind { file: Arc::clone(&self.0), place: start }))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> std::result::Result<Bytes, ParquetError> {
+        // A length that the file cannot have takes no memory.
+        let end = u64::try_from(length).ok().and_then(|length| start.checked_add(length));
+        if end.is_none_or(|end| end > self.len()) {
+            return Err(ParquetError::EOF(format!("{length} bytes at {start} are beyond its end")));
+        }
+        let mut bytes = vec![0; length];
+        self.0.read_exact_at(&mut bytes, start)?;
+        Ok(bytes.into())
+    }
+}
+
+impl Read for Behind {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.file.read_at(buffer, self.place)?;
+        self.place += count as u64;
+        Ok(count)
+    }
+}
+
+fn wrong(path: &Path, message: String) -> Error {
+    Error::InputSchema { file: path.display().to_string(), message }
+}
+
+fn refused(path: &Path, fault: PageFault, memory: InputMemory) -> Error {
+    let file = path.display();
+    match fault {
+        PageFault::Damaged(what) => wrong(path, format!("the file is damaged: {what}")),
+        PageFault::Io(source) => Error::io("read", path, source),
+        PageFault::TooLarge { column, page_bytes, pages_bytes } => {
+            Error::from(DataFusionError::ResourcesExhausted(format!(
+                "{file}: to read it takes pages of {pages_bytes} bytes in memory at once, and {} bytes are allowed: \
+                    half \
+                 of --query-memory; the largest page is one of column \"{column}\", with {page_bytes} bytes. Allow \
+                 more, or write the file with smaller pages",
+                memory.pages_bytes
+            )))
+        }
+    }
+}
+
+/// Rows of a batch, where `row_count` of them take `bytes`.
+fn rows_of(bytes: usize, row_count: usize) -> usize {
+    let row_bytes = (bytes / row_count.max(1)).max(1);
+    (BATCH_BYTES / row_bytes).clamp(1, BATCH_ROWS_MAX)
+}
+
+/// Rows of a batch by the sizes of its columns that the file gives.
+fn rows_by_size(metadata: &ArrowReaderMetadata, mask: &ProjectionMask) -> usize {
+    let size = |number: i64| usize::try_from(number).unwrap_or(0);
+    let by_group = metadata.metadata().row_groups().iter().map(|group| {
+        let columns = group.columns().iter().enumerate();
+        let wanted = columns.filter(|(leaf, _)| mask.leaf_included(*leaf));
+        let bytes = wanted.map(|(_, column)| {
+            let values = column.unencoded_byte_array_data_bytes().unwrap_or(0);
+            size(column.uncompressed_size().max(values))
+        });
+        rows_of(bytes.fold(0, usize::saturating_add), size(group.num_rows()))
+    });
+    by_group.min().unwrap_or(BATCH_ROWS_MAX)
+}
+
+/// Runs a step of the `parquet` crate and turns its panic into an error.
+fn guarded<T>(path: &Path, step: impl FnOnce() -> T) -> Result<T> {
+    // Unwinding drops what the step leaves unfinished: none of it is used again.
+    catch_unwind(AssertUnwindSafe(step)).map_err(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("an unknown reason");
+        wrong(path, format!("the file is damaged: {text}"))
+    })
+}
+
+fn damaged(path: &Path, error: &ParquetError) -> Error {
+    wrong(path, format!("the file is not a Parquet file, or is damaged: {error}"))
+}

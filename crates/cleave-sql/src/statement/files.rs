@@ -1,0 +1,520 @@
+//! Files in FROM: `read_csv('a.csv', header => true)`, `read_parquet('*.parquet')`, and `'films.parquet'` for short.
+//!
+//! ```text
+//!  FROM 'films.parquet'  ─▶ FROM "\x01file read_parquet('films.parquet')" AS films
+//!  FROM read_csv('a.csv', delim => ';') AS a ─▶ FROM "\x01file read_csv('a.csv', delim => ';')" AS a
+//! ```
+//!
+//! 1. While a statement is read, each such item becomes a relation whose name is the call ([`name_file`]), so that
+//!    whatever looks names up finds it as it finds a table. No user can write such a name: the sign before it is
+//!    refused.
+//! 2. Who looks the name up reads the call again ([`FileCall::of_relation`]).
+//!
+//! Invariant: a name that [`name_file`] has made is a valid call. Its arguments are constants.
+//!
+//! Source: the functions of DuckDB of these names; options have the names of COPY's too.
+
+use std::path::Path;
+
+use cleave_catalog::error::{Error, Fault, Result};
+use cleave_catalog::suggest::nearest;
+use cleave_store::Column;
+use datafusion::sql::sqlparser::ast::{
+    self, Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, TableAlias,
+    TableFactor, UnaryOperator, Value,
+};
+
+use crate::copy::compressed::Compression;
+use crate::copy::options::CsvOptions;
+use crate::statement::copy::{single, value_forms};
+use crate::statement::locking::HIDDEN;
+use crate::statement::names::{fold, position_of};
+use crate::statement::parse::{Statement, parse_expression, parse_script};
+
+/// The function that reads text.
+const CSV: &str = "read_csv";
+/// The function that reads Parquet.
+const PARQUET: &str = "read_parquet";
+/// Behind the hidden sign, before the call.
+const PREFIX: &str = "file ";
+/// Rows by which the types of columns are inferred.
+const SAMPLE_ROWS: u64 = 20_480;
+/// The options of `read_csv`, for messages.
+const CSV_OPTIONS: [&str; 15] = [
+    "all_varchar",
+    "columns",
+    "dateformat",
+    "decimal_separator",
+    "delim",
+    "escape",
+    "header",
+    "null",
+    "nullstr",
+    "quote",
+    "sample_size",
+    "sep",
+    "skip",
+    "timestampformat",
+    "types",
+];
+
+/// Files that a statement reads, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileCall {
+    /// Their names, as written: a name with `*`, `?` or `[…]` stands for all that fit.
+    pub names: Vec<String>,
+    /// What is in them.
+    pub format: FileFormat,
+}
+
+/// What files hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileFormat {
+    /// Text.
+    Csv(Box<CsvCall>),
+    /// Apache Parquet.
+    Parquet,
+}
+
+/// The options of `read_csv`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CsvCall {
+    /// Those of COPY; `header` and, unless it is given, `delimiter` are not known yet.
+    pub options: CsvOptions,
+    /// The first record names the columns; None: the file tells.
+    pub header: Option<bool>,
+    /// The delimiter was given.
+    pub has_delimiter: bool,
+    /// Lines before the first record, which are passed over.
+    pub skip: u64,
+    /// All columns, with their types; empty: the file tells.
+    pub columns: Vec<Column>,
+    /// The types of some columns.
+    pub types: Vec<Column>,
+    /// Types are not inferred: every column is text.
+    pub all_text: bool,
+    /// Rows by which types are inferred; None: all.
+    pub sample_rows: Option<u64>,
+}
+
+/// Whether `name` is one that [`name_file`] has made.
+#[must_use]
+pub fn is_file(name: &ObjectName) -> bool {
+    match name.0.as_slice() {
+        [ObjectNamePart::Identifier(name)] => shown_call(&name.value).is_some(),
+        _ => false,
+    }
+}
+
+/// The call behind the relation `name`, as messages and plans show it; None: it is no such relation.
+#[must_use]
+pub fn shown_call(name: &str) -> Option<&str> {
+    name.strip_prefix(HIDDEN)?.strip_prefix(PREFIX)
+}
+
+/// Gives an item of FROM that reads files the name of its call.
+///
+/// # Errors
+/// Those of the call.
+pub(crate) fn name_file(factor: &mut TableFactor) -> Result<()> {
+    let TableFactor::Table { name, alias, args, with_ordinality: false, .. } = factor else {
+        return Ok(());
+    };
+    let [ObjectNamePart::Identifier(own)] = name.0.as_slice() else { return Ok(()) };
+    let position = position_of(own.span.start);
+    let (call, called) = match args {
+        None if own.quote_style == Some('\'') => {
+            let function = function_of(&own.value).map_err(|error| error.at(position))?;
+            let file = Value::SingleQuotedString(own.value.clone());
+            (format!("{function}({file})"), called_after(&own.value))
+        }
+        Some(args) if own.quote_style.is_none() && args.settings.is_none() => {
+            let function = fold(own);
+            if ![CSV, PARQUET].contains(&function.as_str()) {
+                return Ok(());
+            }
+            FileCall::of(&function, &args.args).map_err(|error| error.at(position))?;
+            let args: Vec<String> = args.args.iter().map(ToString::to_string).collect();
+            (format!("{function}({})", args.join(", ")), function)
+        }
+        _ => return Ok(()),
+    };
+    let span = own.span;
+    let hidden = Ident::with_quote('"', format!("{HIDDEN}{PREFIX}{call}"));
+    *name = ObjectName::from(vec![Ident { span, ..hidden }]);
+    *args = None;
+    alias.get_or_insert_with(|| TableAlias {
+        explicit: true,
+        name: Ident { span, ..Ident::with_quote('"', called) },
+        columns: Vec::new(),
+        at: None,
+    });
+    Ok(())
+}
+
+/// The function that reads a file of this name.
+fn function_of(name: &str) -> Result<&'static str> {
+    let path = Path::new(name);
+    let is_compressed = Compression::of_name(path).is_some();
+    let path = match is_compressed {
+        true => path.file_stem().map_or(path, Path::new),
+        false => path,
+    };
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    match extension.unwrap_or_default().to_ascii_lowercase().as_str() {
+        "csv" | "tsv" | "txt" => Ok(CSV),
+        "parquet" if !is_compressed => Ok(PARQUET),
+        _ => Err(Error::Unsupported {
+            what: format!("the file '{name}' in FROM, whose name tells no format,"),
+            hint: Some(
+                "names end in .csv, .tsv, .txt (also with .gz or .zst) or .parquet; read_csv and read_parquet read \
+                 files of any name"
+                    .to_owned(),
+            ),
+            position: None,
+        }),
+    }
+}
+
+/// The name by which a statement calls the rows of a file: what is before the first point, without folders.
+fn called_after(name: &str) -> String {
+    let last = Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or(name);
+    match last.split('.').next() {
+        Some(first) if !first.is_empty() => first.to_owned(),
+        _ => "file".to_owned(),
+    }
+}
+
+impl FileCall {
+    /// The call behind the relation `name`; None: it is no relation of files.
+    pub fn of_relation(name: &str) -> Option<Result<Self>> {
+        let call = shown_call(name)?;
+        let read = || {
+            let Expr::Function(function) = parse_expression(call)? else {
+                return Err(fault(format!("{call} is no call of a function")));
+            };
+            let ast::FunctionArguments::List(list) = &function.args else {
+                return Err(fault(format!("{call} has no arguments")));
+            };
+            Self::of(&function.name.to_string(), &list.args)
+        };
+        Some(read())
+    }
+
+    /// The call of `function` with these arguments.
+    fn of(function: &str, args: &[FunctionArg]) -> Result<Self> {
+        let (mut names, mut csv) = (None, Written::default());
+        for arg in args {
+            let (option, value) = match named(arg)? {
+                (Some(option), value) => (option, value),
+                (None, value) if names.is_none() => {
+                    names = Some(texts(function, value)?);
+                    continue;
+                }
+                (None, _) => {
+                    return Err(fault(format!(
+                        "{function} takes the name of a file or an array of names; options are named, as in \
+                         {function}('f', header => true)"
+                    )));
+                }
+            };
+            match function {
+                CSV => csv.set(&option, value)?,
+                _ => return Err(fault(format!("{function} has no option \"{option}\""))),
+            }
+        }
+        let names = names.filter(|names| !names.is_empty()).ok_or_else(|| {
+            fault(format!("{function} takes the name of a file, as in {function}('f')"))
+        })?;
+        let format = match function {
+            CSV => FileFormat::Csv(Box::new(csv.checked(&names)?)),
+            _ => FileFormat::Parquet,
+        };
+        Ok(Self { names, format })
+    }
+}
+
+/// The name of an option, if it is one, and its value. PostgreSQL's `=>` parts them, or a plain `=`.
+fn named(arg: &FunctionArg) -> Result<(Option<String>, &Expr)> {
+    fn value(arg: &FunctionArgExpr) -> Result<&Expr> {
+        match arg {
+            FunctionArgExpr::Expr(value) => Ok(value),
+            _ => Err(fault("a star is no argument of a function that reads files".to_owned())),
+        }
+    }
+    match arg {
+        FunctionArg::Named { name, arg, .. } => Ok((Some(fold(name)), value(arg)?)),
+        FunctionArg::ExprNamed { name: Expr::Identifier(name), arg, .. } => {
+            Ok((Some(fold(name)), value(arg)?))
+        }
+        FunctionArg::ExprNamed { name, .. } => {
+            Err(fault(format!("{name} is no name of an option")))
+        }
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::BinaryOp {
+            left,
+            op: ast::BinaryOperator::Eq,
+            right,
+        })) if matches!(**left, Expr::Identifier(_)) => match &**left {
+            Expr::Identifier(name) => Ok((Some(fold(name)), &**right)),
+            _ => Ok((None, &**right)),
+        },
+        FunctionArg::Unnamed(arg) => Ok((None, value(arg)?)),
+    }
+}
+
+/// A text, or an array of texts.
+fn texts(function: &str, value: &Expr) -> Result<Vec<String>> {
+    match value {
+        Expr::Array(array) => array.elem.iter().map(|item| text(function, item)).collect(),
+        Expr::Nested(inner) => texts(function, inner),
+        _ => Ok(vec![text(function, value)?]),
+    }
+}
+
+fn constant(value: &Expr) -> Option<&Value> {
+    match value {
+        Expr::Value(value) => Some(&value.value),
+        Expr::Nested(inner) => constant(inner),
+        _ => None,
+    }
+}
+
+fn text(option: &str, value: &Expr) -> Result<String> {
+    match constant(value) {
+        Some(
+            Value::SingleQuotedString(text)
+            | Value::EscapedStringLiteral(text)
+            | Value::UnicodeStringLiteral(text)
+            | Value::NationalStringLiteral(text),
+        ) => Ok(text.clone()),
+        Some(Value::DollarQuotedString(text)) => Ok(text.value.clone()),
+        Some(Value::Placeholder(_)) => Err(Error::Unsupported {
+            what: format!("a parameter as an argument of a function that reads files ({value})"),
+            hint: Some("write the constant into the statement".to_owned()),
+            position: None,
+        }),
+        _ => Err(fault(format!("{option} takes a text in quotes, not {value}"))),
+    }
+}
+
+fn switch(option: &str, value: &Expr) -> Result<bool> {
+    match constant(value) {
+        Some(Value::Boolean(value)) => Ok(*value),
+        _ => Err(fault(format!("{option} takes true or false, not {value}"))),
+    }
+}
+
+/// A whole number; None: a negative one.
+fn count(option: &str, value: &Expr) -> Result<Option<u64>> {
+    let wrong = || fault(format!("{option} takes a whole number, not {value}"));
+    match value {
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => {
+            count(option, expr)?;
+            Ok(None)
+        }
+        _ => match constant(value) {
+            Some(Value::Number(digits, _)) => digits.parse().map(Some).map_err(|_| wrong()),
+            _ => Err(wrong()),
+        },
+    }
+}
+
+/// Columns as in CREATE TABLE: `id integer, note text`.
+fn columns(option: &str, value: &Expr) -> Result<Vec<Column>> {
+    let given = text(option, value)?;
+    let wrong = |why: &str| {
+        fault(format!(
+            "{option} takes names and types as in {option} => 'id integer, note text', not '{given}'{why}"
+        ))
+    };
+    let read = parse_script(&format!("CREATE TABLE t ({given})"));
+    let read = read.map_err(|error| wrong(&format!(": {error}")))?;
+    match read.as_slice() {
+        [parsed] => match &parsed.statement {
+            Statement::CreateTable(create) if !create.schema.columns.is_empty() => {
+                Ok(create.schema.columns.clone())
+            }
+            _ => Err(wrong("")),
+        },
+        _ => Err(wrong("")),
+    }
+}
+
+fn fault(message: String) -> Error {
+    Error::Invalid { message, fault: Fault::Parameter, position: None }
+}
+
+/// The options as written.
+#[derive(Default)]
+struct Written {
+    delimiter: Option<String>,
+    quote: Option<String>,
+    escape: Option<String>,
+    null: Option<String>,
+    header: Option<bool>,
+    skip: Option<u64>,
+    columns: Option<Vec<Column>>,
+    types: Option<Vec<Column>>,
+    date: Option<String>,
+    timestamp: Option<String>,
+    decimal: Option<String>,
+    all_text: Option<bool>,
+    /// Of an inner None: all rows.
+    sample_rows: Option<Option<u64>>,
+}
+
+impl Written {
+    fn set(&mut self, option: &str, value: &Expr) -> Result<()> {
+        let is_fresh = match option {
+            "delim" | "sep" | "delimiter" => self.delimiter.replace(text(option, value)?).is_none(),
+            "quote" => self.quote.replace(text(option, value)?).is_none(),
+            "escape" => self.escape.replace(text(option, value)?).is_none(),
+            "null" | "nullstr" => self.null.replace(text(option, value)?).is_none(),
+            "header" => self.header.replace(switch(option, value)?).is_none(),
+            "skip" => self.skip.replace(count(option, value)?.unwrap_or(0)).is_none(),
+            "columns" => self.columns.replace(columns(option, value)?).is_none(),
+            "types" => self.types.replace(columns(option, value)?).is_none(),
+            "dateformat" | "date_format" => self.date.replace(text(option, value)?).is_none(),
+            "timestampformat" | "timestamp_format" => {
+                self.timestamp.replace(text(option, value)?).is_none()
+            }
+            "decimal_separator" => self.decimal.replace(text(option, value)?).is_none(),
+            "all_varchar" => self.all_text.replace(switch(option, value)?).is_none(),
+            "sample_size" => self.sample_rows.replace(count(option, value)?).is_none(),
+            _ => {
+                let meant = nearest(option, CSV_OPTIONS);
+                let meant = meant.map(|meant| format!("; did you mean \"{meant}\"?"));
+                let meant = meant.unwrap_or_else(|| format!("; it has {}", CSV_OPTIONS.join(", ")));
+                return Err(fault(format!("{CSV} has no option \"{option}\"{meant}")));
+            }
+        };
+        match is_fresh {
+            true => Ok(()),
+            false => Err(fault(format!("{CSV}: the option \"{option}\" is given twice"))),
+        }
+    }
+
+    fn checked(self, names: &[String]) -> Result<CsvCall> {
+        let has_delimiter = self.delimiter.is_some();
+        let mut options = CsvOptions::csv();
+        match &self.delimiter {
+            Some(text) => options.delimiter = single("read_csv: delim", text)?,
+            None if names.iter().all(|name| is_tabbed(name)) => options.delimiter = b'\t',
+            None => {}
+        }
+        if let Some(text) = &self.quote {
+            options.quote = single("read_csv: quote", text)?;
+            options.escape = options.quote;
+        }
+        if let Some(text) = &self.escape {
+            options.escape = single("read_csv: escape", text)?;
+        }
+        let forms = (self.date.as_deref(), self.timestamp.as_deref(), self.decimal.as_deref());
+        options.forms = value_forms(forms.0, forms.1, forms.2)?;
+        options.null = self.null.unwrap_or_default();
+        let (columns, types) = (self.columns.unwrap_or_default(), self.types.unwrap_or_default());
+        if !columns.is_empty() && !types.is_empty() {
+            return Err(fault(format!(
+                "{CSV}: columns names all columns with their types, and types some; give one of them"
+            )));
+        }
+        Ok(CsvCall {
+            options: options.check()?,
+            header: self.header,
+            has_delimiter: has_delimiter || names.iter().all(|name| is_tabbed(name)),
+            skip: self.skip.unwrap_or(0),
+            columns,
+            types,
+            all_text: self.all_text.unwrap_or(false),
+            sample_rows: self.sample_rows.unwrap_or(Some(SAMPLE_ROWS)),
+        })
+    }
+}
+
+/// Whether the name of a file says that tabs part its values.
+fn is_tabbed(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    [".tsv", ".tsv.gz", ".tsv.zst"].iter().any(|end| lower.ends_with(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use cleave_store::ColumnType;
+
+    use super::*;
+    use crate::visiting::visit_relations;
+
+    /// The names of relations of a query.
+    fn relations(sql: &str) -> Vec<String> {
+        let parsed = parse_script(sql).unwrap();
+        let Some(Statement::Query(query)) = parsed.first().map(|one| &one.statement) else {
+            panic!("{sql}");
+        };
+        let mut names = Vec::new();
+        let _: ControlFlow<()> = visit_relations(&**query, |name| {
+            names.extend(name.0.iter().filter_map(ObjectNamePart::as_ident).map(fold));
+            ControlFlow::Continue(())
+        });
+        names
+    }
+
+    fn call(from: &str) -> FileCall {
+        let names = relations(&format!("SELECT * FROM {from}"));
+        FileCall::of_relation(&names[0]).unwrap().unwrap()
+    }
+
+    #[test]
+    fn calls_are_read_again_from_their_names() {
+        let films = call("'data/films.parquet'");
+        assert_eq!(
+            films,
+            FileCall { names: vec!["data/films.parquet".into()], format: FileFormat::Parquet }
+        );
+        let two = call("read_parquet(ARRAY['a', 'b''c'])");
+        assert_eq!(two.names, ["a", "b'c"]);
+        let options = "delim => ';', header = true, null => '\\N', skip => 2, sample_size => -1, \
+             types => 'id bigint, price numeric(10, 2)', decimal_separator => ','";
+        let FileFormat::Csv(csv) = call(&format!("READ_CSV('a.dat', {options}) AS a")).format
+        else {
+            panic!();
+        };
+        assert_eq!((csv.options.delimiter, csv.header, csv.skip), (b';', Some(true), 2));
+        assert_eq!((csv.options.null.as_str(), csv.sample_rows), ("\\N", None));
+        let types: Vec<ColumnType> = csv.types.iter().map(|own| own.column_type).collect();
+        assert_eq!(types, [ColumnType::BigInt, ColumnType::Numeric { precision: 10, scale: 2 }]);
+        let FileFormat::Csv(csv) = call("'a.TSV.gz'").format else { panic!() };
+        assert_eq!((csv.options.delimiter, csv.has_delimiter), (b'\t', true));
+        // What is no file stays what it is.
+        assert_eq!(
+            relations("SELECT extract(year FROM now()), 'a.b' FROM t, \"read_csv\""),
+            ["t", "read_csv"]
+        );
+    }
+
+    #[test]
+    fn what_a_call_cannot_be_is_refused_by_name() {
+        for (from, sqlstate, part) in [
+            ("'films.xlsx'", "0A000", "'films.xlsx' in FROM"),
+            ("'films.parquet.gz'", "0A000", "tells no format"),
+            ("read_csv()", "22023", "takes the name of a file"),
+            ("read_csv('a', 'b')", "22023", "options are named"),
+            ("read_csv('a', headers => true)", "22023", "did you mean \"header\"?"),
+            ("read_csv('a', header => 'yes')", "22023", "header takes true or false"),
+            ("read_csv('a', header => true, header => true)", "22023", "given twice"),
+            ("read_csv('a', delim => 'ab')", "22023", "one ASCII character"),
+            ("read_csv('a', dateformat => '%H')", "22023", "%H is none of"),
+            ("read_csv('a', columns => 'id nothing')", "22023", "names and types as in"),
+            ("read_csv('a', columns => 'id int', types => 'id int')", "22023", "give one of them"),
+            ("read_csv('a', sample_size => 1.5)", "22023", "a whole number"),
+            ("read_csv(x)", "22023", "a text in quotes"),
+            ("read_csv($1)", "0A000", "a parameter"),
+            ("read_parquet('a', header => true)", "22023", "has no option \"header\""),
+        ] {
+            let error = parse_script(&format!("SELECT * FROM {from}")).unwrap_err();
+            assert_eq!(error.sqlstate(), sqlstate, "{from}: {error}");
+            assert!(error.to_string().contains(part), "{from}: {error}");
+        }
+    }
+}
