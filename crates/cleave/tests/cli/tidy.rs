@@ -359,7 +359,7 @@ fn all_text_files() -> Vec<(PathBuf, String)> {
             let entry = entry.unwrap();
             let name = entry.file_name();
             // In a second working tree `.git` is a file.
-            if ["target", ".git", "bench-results"].iter().any(|skipped| name == *skipped) {
+            if ["target", "dist", ".git", "bench-results"].iter().any(|skipped| name == *skipped) {
                 continue;
             }
             if entry.file_type().unwrap().is_dir() {

@@ -147,7 +147,10 @@ impl Bare {
     }
 
     fn note(&mut self, kind: NameKind, name: &ObjectName) {
-        if let [ast::ObjectNamePart::Identifier(own)] = name.0.as_slice() {
+        // A name in single quotes is one of a file.
+        if let [ast::ObjectNamePart::Identifier(own)] = name.0.as_slice()
+            && own.quote_style != Some('\'')
+        {
             self.found.names.push((kind, fold(own), position_of(own.span.start)));
         }
     }

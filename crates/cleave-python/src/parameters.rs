@@ -1,0 +1,120 @@
+//! Values of Python as parameters: an object in, its SQL type and its text out, by PostgreSQL's input rules.
+//!
+//! Plain types are read here; `cleave/_parameters.py` adapts all others (`Decimal`, dates, lists, numpy's scalars).
+//! Text and None have no type of their own: they take that of their place in the statement.
+
+use cleave_store::ColumnType;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString};
+
+use crate::errors;
+
+/// A parameter's value.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Value {
+    /// Its type; None: that of its place.
+    pub(crate) column_type: Option<ColumnType>,
+    /// Its text; None: NULL.
+    pub(crate) text: Option<String>,
+}
+
+impl Value {
+    /// The value of `object`.
+    ///
+    /// # Errors
+    /// `ProgrammingError` for an object that is no value.
+    pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if object.is_none() {
+            return Ok(Self { column_type: None, text: None });
+        }
+        if let Ok(text) = object.cast_exact::<PyString>() {
+            return Ok(Self::new(None, text.to_str()?.to_owned()));
+        }
+        // A boolean is an integer in Python.
+        if let Ok(value) = object.cast_exact::<PyBool>() {
+            let text = if value.is_true() { "true" } else { "false" };
+            return Ok(Self::new(Some(ColumnType::Boolean), text.to_owned()));
+        }
+        if object.cast_exact::<PyInt>().is_ok() {
+            return Self::of_integer(object);
+        }
+        if let Ok(value) = object.cast_exact::<PyFloat>() {
+            return Ok(Self::new(Some(ColumnType::Double), float_text(value.extract()?)));
+        }
+        if let Ok(bytes) = object.cast_exact::<PyBytes>() {
+            return Ok(Self::new(Some(ColumnType::Bytea), hexadecimal(bytes.as_bytes())));
+        }
+        Self::adapted(object)
+    }
+
+    fn new(column_type: Option<ColumnType>, text: String) -> Self {
+        Self { column_type, text: Some(text) }
+    }
+
+    /// The smallest type that has it, as other clients declare integers: a comparison with a larger column is the same,
+    /// and one with a smaller column finds nothing in place of an error.
+    fn of_integer(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let column_type = match object.extract::<i64>() {
+            Ok(value) if i32::try_from(value).is_ok() => ColumnType::Int,
+            Ok(_) => ColumnType::BigInt,
+            Err(_) => ColumnType::NUMERIC,
+        };
+        Ok(Self::new(Some(column_type), object.str()?.to_str()?.to_owned()))
+    }
+
+    /// The value of an object that Python's part of the package knows.
+    fn adapted(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = object.py();
+        let adapted = py.import("cleave._parameters")?.call_method1("adapt", (object,))?;
+        let (name, text): (Option<String>, Option<String>) = adapted.extract()?;
+        let column_type = name.as_deref().map(|name| {
+            named_type(name).ok_or_else(|| {
+                let message = format!("a value was adapted to the type {name}, which is unknown");
+                errors::made(py, errors::INTERNAL, &message, None)
+            })
+        });
+        Ok(Self { column_type: column_type.transpose()?, text })
+    }
+}
+
+/// The type that `cleave/_parameters.py` calls so.
+fn named_type(name: &str) -> Option<ColumnType> {
+    Some(match name {
+        "boolean" => ColumnType::Boolean,
+        "integer" => ColumnType::Int,
+        "bigint" => ColumnType::BigInt,
+        "double precision" => ColumnType::Double,
+        "numeric" => ColumnType::NUMERIC,
+        "text" => ColumnType::Text,
+        "bytea" => ColumnType::Bytea,
+        "date" => ColumnType::Date,
+        "time" => ColumnType::Time,
+        "timestamp" => ColumnType::Timestamp,
+        "timestamptz" => ColumnType::TimestampTz,
+        "interval" => ColumnType::Interval,
+        "uuid" => ColumnType::Uuid,
+        _ => return None,
+    })
+}
+
+fn float_text(value: f64) -> String {
+    match (value.is_nan(), value.is_infinite()) {
+        (true, _) => "NaN".to_owned(),
+        (_, true) if value > 0.0 => "Infinity".to_owned(),
+        (_, true) => "-Infinity".to_owned(),
+        // The fewest digits that read back the same.
+        _ => format!("{value:?}"),
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |value: u8| DIGITS.get(usize::from(value)).map_or('0', |digit| char::from(*digit));
+    let mut text = String::with_capacity(2 + 2 * bytes.len());
+    text.push_str("\\x");
+    for byte in bytes {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 15));
+    }
+    text
+}

@@ -1,0 +1,200 @@
+"""Objects of the caller as tables: what a name in a statement stands for, and how it is read.
+
+Anything with `__arrow_c_stream__` is a table (pyarrow, polars, nanoarrow, another cursor), and so are pandas' data
+frames, which are converted with pyarrow. Only the columns that a query names are converted.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from types import FrameType, ModuleType
+from typing import Any
+
+from ._errors import ProgrammingError
+
+# Readers that give their rows once, by their identity, after they have done so; with what sees their end.
+_spent: dict[int, Any] = {}
+
+
+class Source:
+    """An object as a table. The compiled part calls `schema` and `stream`."""
+
+    def __init__(self, value: Any, name: str) -> None:
+        self._value = value
+        self._name = name
+
+    def schema(self) -> Any:
+        """A capsule that describes the columns; None: only a stream tells them."""
+        if is_once(self._value):
+            _check_unspent(self._value, self._name)
+        # A reader's own `__arrow_c_schema__`, or that of its `schema`: nothing is read.
+        for owner in (self._value, getattr(self._value, "schema", None)):
+            told = getattr(owner, "__arrow_c_schema__", None)
+            if callable(told):
+                return told()
+        return None
+
+    def stream(self, columns: list[int] | None) -> tuple[Any, bool]:
+        """A capsule with a stream, and whether it has only `columns`, in their order."""
+        value, projected = self._value, None
+        if is_once(value):
+            _check_unspent(value, self._name)
+            capsule = value.__arrow_c_stream__()
+            _note_spent(value)
+            return capsule, False
+        if columns is not None:
+            projected = _projected(value, columns)
+        if projected is not None:
+            return projected.__arrow_c_stream__(), True
+        return value.__arrow_c_stream__(), False
+
+
+class PandasSource(Source):
+    """A data frame of pandas, without its index."""
+
+    def __init__(self, value: Any, name: str) -> None:
+        super().__init__(value, name)
+        _check_names(value, name)
+        self._pyarrow = _pyarrow(f'to read "{name}"')
+
+    def schema(self) -> Any:
+        return self._converted(lambda pyarrow: pyarrow.Schema.from_pandas(self._value, preserve_index=False)
+                               ).__arrow_c_schema__()
+
+    def stream(self, columns: list[int] | None) -> tuple[Any, bool]:
+        names = None if columns is None else [self._value.columns[place] for place in columns]
+        table = self._converted(
+            lambda pyarrow: pyarrow.Table.from_pandas(self._value, columns=names, preserve_index=False)
+        )
+        return table.__arrow_c_stream__(), columns is not None
+
+    def _converted(self, convert: Any) -> Any:
+        try:
+            return convert(self._pyarrow)
+        except (self._pyarrow.ArrowException, TypeError, ValueError) as error:
+            # pyarrow's message has a second argument that names the column.
+            message = "; ".join(str(part) for part in error.args)
+            raise ProgrammingError(f'"{self._name}" cannot be read: {message}', sqlstate="42804") from error
+
+
+def source_of(value: Any, name: str) -> Source | None:
+    """The object as a table; None: it is none."""
+    if isinstance(value, type) or isinstance(value, ModuleType):
+        return None
+    if _is(value, "pandas", "DataFrame"):
+        return PandasSource(value, name)
+    if callable(getattr(value, "__arrow_c_stream__", None)):
+        return Source(value, name)
+    return None
+
+
+def load_source(value: Any) -> Source:
+    """The object as rows for a table; a list of dictionaries, or a dictionary of columns, is one with pyarrow."""
+    source = source_of(value, "the rows")
+    if source is None and isinstance(value, Mapping):
+        source = Source(_pyarrow("to append a dictionary").table(dict(value)), "the rows")
+    if source is None and isinstance(value, list) and all(isinstance(row, Mapping) for row in value):
+        source = Source(_pyarrow("to append dictionaries").Table.from_pylist(value), "the rows")
+    if source is None:
+        raise ProgrammingError(
+            f"rows cannot be read of a {_kind(value)}; give a data frame, an Arrow table or reader, or dictionaries",
+            sqlstate="42804",
+        )
+    return source
+
+
+class Finder:
+    """Finds what the names of a statement stand for: registered objects first, then variables of the caller."""
+
+    def __init__(self, registered: Mapping[str, Any], frame: FrameType | None) -> None:
+        self._registered = registered
+        self._frame = frame
+
+    def __call__(self, name: str) -> Source | None:
+        if name in self._registered:
+            return source_of(self._registered[name], name)
+        if self._frame is None:
+            return None
+        scopes = (self._frame.f_locals, self._frame.f_globals)
+        for scope in scopes:
+            if name in scope:
+                return self._readable(scope[name], name)
+        # SQL folds names: `SELECT * FROM myDf` asks for `mydf`.
+        for scope in scopes:
+            alike = [key for key in list(scope) if key.lower() == name]
+            if len(alike) == 1:
+                return self._readable(scope[alike[0]], name)
+        return None
+
+    def _readable(self, value: Any, name: str) -> Source | None:
+        source = source_of(value, name)
+        if source is None and not callable(value) and not isinstance(value, ModuleType):
+            hint = "; collect() it first" if _is(value, "polars", "LazyFrame") else ""
+            raise ProgrammingError(
+                f'relation "{name}" does not exist, and the variable of this name is a {_kind(value)}, '
+                f"which SQL cannot read{hint}",
+                sqlstate="42P01",
+            )
+        return source
+
+
+def is_once(value: Any) -> bool:
+    """Whether the object gives its rows once."""
+    return hasattr(value, "read_next_batch") or hasattr(value, "__next__")
+
+
+def _check_unspent(value: Any, name: str) -> None:
+    if id(value) in _spent:
+        raise ProgrammingError(
+            f'"{name}" is a {_kind(value)}, which gives its rows once, and was read; keep them in a table to read them '
+            "again",
+            sqlstate="55000",
+        )
+
+
+def _note_spent(value: Any) -> None:
+    key = id(value)
+    try:
+        # Another object may have the number later.
+        _spent[key] = weakref.ref(value, lambda _: _spent.pop(key, None))
+    except TypeError:
+        # What cannot be referred to weakly lives as long as this process, so that its number stays its own.
+        _spent[key] = value
+
+
+def _projected(value: Any, columns: list[int]) -> Any:
+    """The object with only these columns; None: it cannot leave out others."""
+    if _is(value, "pyarrow", "Table") or _is(value, "pyarrow", "RecordBatch"):
+        return value.select(columns)
+    if _is(value, "polars", "DataFrame"):
+        return value[:, columns]
+    return None
+
+
+def _check_names(value: Any, name: str) -> None:
+    names = [str(column) for column in value.columns]
+    twice = {column for column in names if names.count(column) > 1} if len(set(names)) < len(names) else set()
+    if twice:
+        listed = ", ".join(f'"{column}"' for column in sorted(twice))
+        raise ProgrammingError(f'"{name}" has several columns named {listed}', sqlstate="42701")
+
+
+def _is(value: Any, package: str, name: str) -> bool:
+    """Whether the object is of a class of a package, which need not be installed."""
+    return any(
+        kind.__name__ == name and kind.__module__.partition(".")[0] == package for kind in type(value).__mro__
+    )
+
+
+def _kind(value: Any) -> str:
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _pyarrow(why: str) -> Any:
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ProgrammingError(f"pyarrow is needed {why}: pip install pyarrow", sqlstate="0A000") from error
+    return pyarrow

@@ -1,0 +1,208 @@
+"""Data frames and Arrow tables of the caller: read by name, registered, and loaded."""
+
+import cleave
+import pytest
+
+pyarrow = pytest.importorskip("pyarrow")
+
+
+def many(count=100_000):
+    return pyarrow.table({"id": range(count), "seventh": [value % 7 for value in range(count)]})
+
+
+def test_pandas_polars_and_arrow_are_tables(db):
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    columns = {"id": [1, 2, 3], "name": ["a", None, "c"]}
+    frame, lazy = pandas.DataFrame(columns, index=[7, 8, 9]), polars.DataFrame(columns)
+    table, batch = pyarrow.table(columns), pyarrow.record_batch(columns)
+    for name in ["frame", "lazy", "table", "batch"]:
+        assert db.execute(f"SELECT * FROM {name} ORDER BY id").fetchall() == [(1, "a"), (2, None), (3, "c")]
+        assert db.execute(f"SELECT name FROM {name} WHERE id > ?", [2]).fetchall() == [("c",)]
+        assert db.execute(f"SELECT count(*), count(name) FROM {name}").fetchall() == [(3, 2)]
+    assert len([frame, lazy, table, batch]) == 4
+
+
+def test_a_frame_joins_a_table_and_itself(db):
+    db.execute("CREATE TABLE film (id int PRIMARY KEY, title text)")
+    db.execute("INSERT INTO film VALUES (1, 'Alien'), (2, 'Brazil')")
+    seen = pyarrow.table({"film": [2, 2, 3]})
+    joined = "SELECT title, count(*) FROM film JOIN seen ON film.id = seen.film GROUP BY title"
+    assert db.execute(joined).fetchall() == [("Brazil", 2)]
+    assert db.execute("SELECT count(*) FROM seen a JOIN seen b USING (film)").fetchone() == (5,)
+    # A table of the database goes first.
+    film = pyarrow.table({"id": [9]})
+    assert db.execute("SELECT count(*) FROM film").fetchone() == (2,) and film.num_rows == 1
+    db.execute("CREATE TABLE seen_too AS SELECT * FROM seen")
+    assert db.execute("SELECT count(*) FROM seen_too").fetchone() == (3,)
+
+
+def test_names_are_found_in_the_caller_and_when_registered(db):
+    Mixed = pyarrow.table({"v": [1]})
+    assert db.execute("SELECT * FROM mixed").fetchall() == db.execute('SELECT * FROM "Mixed"').fetchall() == [(1,)]
+    db.register("given", Mixed)
+    assert db.execute("SELECT * FROM given").fetchall() == [(1,)]
+    db.unregister("given")
+    with pytest.raises(cleave.ProgrammingError) as failed:
+        db.execute("SELECT * FROM given")
+    assert failed.value.sqlstate == "42P01"
+    with pytest.raises(cleave.ProgrammingError, match="not registered"):
+        db.unregister("given")
+    with pytest.raises(cleave.ProgrammingError, match="no table"):
+        db.register("given", 5)
+
+
+def test_a_frame_changes_between_statements(db):
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"v": [1, 2]})
+    assert db.execute("SELECT sum(v) FROM frame").fetchone() == (3,)
+    frame = polars.DataFrame({"w": ["x"]})
+    assert db.execute("SELECT * FROM frame").fetchall() == [("x",)] and frame.height == 1
+
+
+def test_many_rows_in_one_batch_are_read_by_all_threads(db):
+    table = many()
+    query = "SELECT seventh, count(*), sum(id) FROM table_ GROUP BY seventh ORDER BY seventh"
+    db.register("table_", table)
+    expected = [(s, len(range(s, 100_000, 7)), sum(range(s, 100_000, 7))) for s in range(7)]
+    assert db.execute(query).fetchall() == expected
+    db.register("table_", pyarrow.Table.from_batches(table.to_batches(max_chunksize=999)))
+    assert db.execute(query).fetchall() == expected
+    assert db.execute("SELECT * FROM table_ LIMIT 3").arrow().num_rows == 3
+
+
+def test_a_reader_is_read_once(db):
+    table = many(10)
+    reader = pyarrow.RecordBatchReader.from_batches(table.schema, table.to_batches())
+    db.explain("SELECT * FROM reader")
+    assert db.execute("SELECT count(*) FROM reader").fetchone() == (10,)
+    with pytest.raises(cleave.ProgrammingError, match="gives its rows once"):
+        db.execute("SELECT count(*) FROM reader")
+    reader = pyarrow.RecordBatchReader.from_batches(table.schema, table.to_batches())
+    with pytest.raises(cleave.DatabaseError, match="gives its rows once"):
+        db.execute("SELECT count(*) FROM reader a JOIN reader b USING (id)").fetchall()
+    # The rows of another cursor are such a reader.
+    given = db.execute("SELECT 1 AS one")
+    assert db.execute("SELECT one + 1 FROM given").fetchall() == [(2,)] and given.fetchall() == []
+
+
+def test_every_type_of_arrow_is_read_or_refused(db):
+    import decimal
+
+    arrays = {
+        "i8": pyarrow.array([-1, None], pyarrow.int8()),
+        "u16": pyarrow.array([65535, None], pyarrow.uint16()),
+        "u64": pyarrow.array([2**64 - 1, None], pyarrow.uint64()),
+        "f16": pyarrow.array([0.5, None], pyarrow.float16()),
+        "large": pyarrow.array(["x", None], pyarrow.large_string()),
+        "view": pyarrow.array(["x", None], pyarrow.string_view()),
+        "dictionary": pyarrow.array(["x", None]).dictionary_encode(),
+        "decimal": pyarrow.array([decimal.Decimal("1.50"), None]),
+        "seconds": pyarrow.array([1, None], pyarrow.timestamp("s")),
+        "zoned": pyarrow.array([1, None], pyarrow.timestamp("ns", "Asia/Tokyo")),
+        "duration": pyarrow.array([1, None], pyarrow.duration("ms")),
+        "nothing": pyarrow.nulls(2),
+        "list": pyarrow.array([[1, None], None]),
+    }
+    table = pyarrow.table(arrays)
+    db.register("typed", table)
+    row, nulls = db.execute("SELECT * FROM typed ORDER BY i8 NULLS LAST").fetchall()
+    assert row[:7] == (-1, 65535, 2**64 - 1, 0.5, "x", "x", "x")
+    assert row[8].year == 1970 and row[10].microseconds == 1000 and row[12] == [1, None]
+    assert nulls == (None,) * len(arrays)
+    db.register("typed", pyarrow.table({"s": pyarrow.array([{"a": 1}])}))
+    with pytest.raises(cleave.DatabaseError, match='column "s" has the type'):
+        db.execute("SELECT * FROM typed")
+
+
+def test_what_cannot_be_read_says_why(db):
+    pandas = pytest.importorskip("pandas")
+    mixed = pandas.DataFrame({"v": [1, "x", object()]})
+    twice = pandas.DataFrame([[1, 2]], columns=["a", "a"])
+    listed, missing = [1, 2], None
+    for name, said in [("mixed", "cannot be read"), ("twice", "several columns named"), ("listed", "is a list"),
+                       ("missing", "is a NoneType")]:
+        with pytest.raises(cleave.DatabaseError, match=said):
+            db.execute(f"SELECT * FROM {name}")
+    assert [len(mixed), len(twice), len(listed), missing] == [3, 1, 2, None]
+
+
+class Given:
+    """An object that gives whatever it was made of as a stream."""
+
+    def __init__(self, given):
+        self.given = given
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.given() if callable(self.given) else self.given
+
+
+def failing_reader(error):
+    """A reader that fails in its second batch."""
+
+    def batches():
+        yield pyarrow.record_batch({"v": [1]})
+        raise error
+
+    return pyarrow.RecordBatchReader.from_batches(pyarrow.schema({"v": pyarrow.int64()}), batches())
+
+
+def test_streams_that_break_off_are_errors_of_that_statement(db):
+    db.execute("CREATE TABLE t (v int)")
+    broken = [
+        Given(lambda: failing_reader(ValueError("out of tape")).__arrow_c_stream__()),
+        Given(5),
+        Given(lambda: many(1).schema.__arrow_c_schema__()),
+        Given(many(1).__arrow_c_stream__()),
+    ]
+    # The last one is read before.
+    pyarrow.table(broken[-1])
+    for object_ in broken:
+        with pytest.raises(cleave.DatabaseError):
+            db.register("broken", object_)
+            db.execute("SELECT count(*) FROM broken").fetchall()
+        with pytest.raises(cleave.DatabaseError):
+            db.append("t", object_)
+    assert db.execute("SELECT count(*) FROM t").fetchone() == (0,)
+
+
+def test_lengths_and_offsets_that_are_wrong_are_refused(db):
+    # Children of different lengths, offsets beyond the text, and text that is not UTF-8.
+    offsets = pyarrow.array([0, 2, 1], pyarrow.int32()).buffers()[1]
+    text = pyarrow.py_buffer(b"ab")
+    descending = pyarrow.Array.from_buffers(pyarrow.string(), 2, [None, offsets, text])
+    no_text = pyarrow.Array.from_buffers(
+        pyarrow.string(), 1, [None, pyarrow.array([0, 2], pyarrow.int32()).buffers()[1], pyarrow.py_buffer(b"\xff\xfe")]
+    )
+    for array in [descending, no_text]:
+        db.register("wrong", Given(lambda: pyarrow.table({"v": array}).__arrow_c_stream__()))
+        with pytest.raises(cleave.DatabaseError):
+            db.execute("SELECT * FROM wrong").fetchall()
+
+
+def test_rows_of_many_kinds_are_appended(db):
+    pandas = pytest.importorskip("pandas")
+    db.execute("CREATE TABLE t (id bigint PRIMARY KEY, name text DEFAULT 'none', at timestamp)")
+    assert db.append("t", pandas.DataFrame({"id": [1, 2], "name": ["a", "b"]})) == 2
+    assert db.append("t", {"name": ["c"], "id": [3]}) == 1
+    assert db.append("t", [{"id": 4}, {"id": 5}]) == 2
+    table = many(50_000)
+    table = pyarrow.table({"id": pyarrow.compute.add(table["id"], 100)})
+    assert db.append("t", table) == 50_000
+    assert db.append("t", db.execute("SELECT id + 1000000 AS id FROM t")) == 50_005
+    assert db.execute("SELECT count(*), count(DISTINCT id), min(name) FROM t").fetchone() == (100_010, 100_010, "a")
+    for rows, sqlstate in [({"id": [1]}, "23505"), ({"no": [1]}, "42703"), ({"id": ["x"]}, "22P02"), (5, "42804")]:
+        with pytest.raises(cleave.DatabaseError) as failed:
+            db.append("t", rows)
+        assert failed.value.sqlstate == sqlstate
+    with pytest.raises(cleave.ProgrammingError):
+        db.append("nothing", {"id": [1]})
+    assert db.execute("SELECT count(*) FROM t").fetchone() == (100_010,)
+
+
+def test_appended_rows_belong_to_the_transaction(db):
+    db.execute("CREATE TABLE t (id int)")
+    db.begin()
+    db.append("t", {"id": [1, 2]})
+    assert db.execute("SELECT count(*) FROM t").fetchone() == (2,)
+    db.rollback()
+    assert db.execute("SELECT count(*) FROM t").fetchone() == (0,)

@@ -1,0 +1,154 @@
+"""Threads, Ctrl-C, forks, and objects that go in any order."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import cleave
+import pytest
+
+# A query that does not end by itself.
+ENDLESS = "SELECT count(*) FROM generate_series(1, 1000000) a(v), generate_series(1, 1000000) b(w) WHERE v + w = -1"
+
+
+def python(text, *arguments, **options):
+    """Runs a program of its own."""
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(text), *map(str, arguments)], capture_output=True,
+                          text=True, timeout=50, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_threads_share_a_connection_and_have_their_own(connect):
+    connection = connect(autocommit=True)
+    connection.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    failures = []
+
+    def insert(first, own):
+        try:
+            used = own or connection
+            for number in range(first, first + 20):
+                used.execute("INSERT INTO t VALUES (?)", [number])
+                assert used.execute("SELECT id FROM t WHERE id = ?", [number]).fetchall() == [(number,)]
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=insert, args=(place * 100, connect(autocommit=True) if place % 2 else None))
+               for place in range(6)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert failures == []
+    assert connection.execute("SELECT count(*) FROM t").fetchone() == (120,)
+
+
+def test_a_running_statement_leaves_the_lock_to_others_and_stops_by_ctrl_c(connect):
+    connection, beside = connect(autocommit=True), connect(autocommit=True)
+    seen = []
+
+    def interrupt():
+        # Python's code runs while the statement does, and so does another connection.
+        seen.append(beside.execute("SELECT 1").fetchone())
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        connection.execute(ENDLESS).fetchall()
+    thread.join()
+    assert seen == [(1,)]
+    assert connection.execute("SELECT 2").fetchone() == (2,)
+
+
+def test_ctrl_c_fails_the_transaction(connect):
+    connection = connect()
+    connection.execute("CREATE TABLE t (id int)")
+    connection.execute("INSERT INTO t VALUES (1)")
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        connection.execute(f"INSERT INTO t {ENDLESS.replace('count(*)', '1')}")
+    timer.join()
+    with pytest.raises(cleave.ProgrammingError) as failed:
+        connection.execute("SELECT 1")
+    assert failed.value.sqlstate == "25P02"
+    connection.rollback()
+    assert connection.execute("SELECT count(*) FROM t").fetchone() == (0,)
+
+
+def test_two_connections_share_a_database_that_the_last_one_closes(tmp_path):
+    folder = tmp_path / "shared"
+    one, two = cleave.connect(folder), cleave.connect(folder)
+    one.execute("CREATE TABLE t (id int)")
+    one.close()
+    two.execute("INSERT INTO t VALUES (1)")
+    two.commit()
+    two.close()
+    # Another process can have it.
+    counted = python("""
+        import cleave, sys
+        print(cleave.connect(sys.argv[1]).execute("SELECT count(*) FROM t").fetchone())
+    """, folder)
+    assert counted == "(1,)\n"
+    with cleave.connect(folder, create=False) as again:
+        assert again.execute("SELECT count(*) FROM t").fetchone() == (1,)
+    with pytest.raises(cleave.OperationalError):
+        cleave.connect(tmp_path / "missing", create=False)
+
+
+def test_objects_go_in_any_order():
+    for order in range(3):
+        connection = cleave.connect(":memory:")
+        cursor = connection.execute("SELECT * FROM generate_series(1, 100000) AS s(v)")
+        cursor.fetchone()
+        if order == 0:
+            del connection
+            gc.collect()
+            assert len(cursor.fetchall()) == 99_999
+        elif order == 1:
+            del cursor
+            connection.close()
+        else:
+            stream = cursor.__arrow_c_stream__()
+            del cursor, connection
+            gc.collect()
+            del stream
+
+
+def test_a_database_in_memory_leaves_no_folder(tmp_path):
+    python("""
+        import cleave, os
+        one, two = cleave.connect(), cleave.connect()
+        one.execute("CREATE TABLE t (id int)")
+        assert len(os.listdir(os.environ["TMPDIR"])) == 2
+        one.close()
+        assert len(os.listdir(os.environ["TMPDIR"])) == 1
+    """, env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_fork_is_refused_and_ends():
+    said = python("""
+        import cleave, os, sys
+        db = cleave.connect()
+        child = os.fork()
+        if child == 0:
+            for use in [lambda: db.execute("SELECT 1"), cleave.connect]:
+                try:
+                    use()
+                except cleave.InterfaceError as error:
+                    assert "forked" in str(error)
+                else:
+                    os._exit(1)
+            del db
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        print(db.execute("SELECT 1").fetchone())
+    """)
+    assert said == "(1,)\n"
