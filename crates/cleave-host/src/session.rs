@@ -76,6 +76,7 @@ mod show;
 mod started;
 mod statistics;
 mod subqueries;
+mod summary;
 mod system;
 mod tablet_moves;
 mod transaction_locks;
@@ -647,6 +648,7 @@ impl Session {
             Statement::Explain { analyze, format, statement } => {
                 Box::pin(explain::run(self, analyze, format, *statement)).await
             }
+            Statement::Summary(summary) => Box::pin(summary::run(self, &summary)).await,
             Statement::Show { name } => show::one(self, &name),
             Statement::ShowAll => show::all(self.in_force()),
             Statement::ShowTables => show::tables(self).await,

@@ -104,6 +104,7 @@ impl Concerned<'_> {
         match statement {
             Statement::Query(query) => self.part(query),
             Statement::Declare(declare) => self.part(&declare.query),
+            Statement::Summary(summary) => self.part(&summary.query),
             Statement::Locking(locking) => self.part(&locking.query),
             Statement::LockedParts(parts) => self.note(&parts.plain),
             Statement::ChangingWith(with) => {

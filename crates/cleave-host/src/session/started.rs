@@ -45,7 +45,7 @@ use super::concerned::patiently;
 use super::cursors::CursorRows;
 use super::{
     Outcome, Session, batch, before, block, counted, locking, look_ups, output, prepared, ranges,
-    rights, search_path, shapes, subqueries, under, within,
+    rights, search_path, shapes, subqueries, summary, under, within,
 };
 use crate::database::Database;
 
@@ -204,6 +204,9 @@ impl Session {
                 }
                 Columns::OfCursor(fetch) => return self.cursors.columns(&fetch.name).map(Some),
                 Columns::AsItRuns => {}
+            }
+            if let Statement::Summary(told) = &parsed.statement {
+                return Ok(Some(summary::columns(told.with_figures)));
             }
             let mut statement = parsed.statement.clone();
             // It shows the same columns whether or not it runs the explained statement.

@@ -1,4 +1,5 @@
-//! Tests of files that statements name: compressed ones and other forms of values in COPY; files in FROM.
+//! Tests of files that statements name: compressed ones and other forms of values in COPY; files in FROM; DESCRIBE and
+//! SUMMARIZE, which tell what is in them.
 
 use std::path::Path;
 
@@ -256,5 +257,65 @@ async fn only_those_read_files_who_may_copy_them() {
         let error = refused(&mut session, statement).await;
         assert_eq!(error.sqlstate(), "42501", "{statement}: {error}");
         assert!(error.to_string().contains("--allow-files"), "{statement}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn columns_are_told_with_their_types_and_figures() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(
+        &mut session,
+        "CREATE TABLE t (id int PRIMARY KEY, n double precision, name varchar(20), ok boolean, day date); \
+         INSERT INTO t VALUES (1, 0.5, 'a', true, '2024-01-31'), (2, 'NaN', 'b', false, NULL), \
+         (3, NULL, 'b', NULL, '2024-02-01'), (4, 1.5, NULL, true, '2024-02-02')",
+    )
+    .await;
+    let columns = [
+        "id,integer",
+        "n,double precision",
+        "name,character varying(20)",
+        "ok,boolean",
+        "day,date",
+    ];
+    let described = rows(&mut session, "DESCRIBE t").await;
+    let expected: Vec<String> = columns.iter().map(|own| format!("{own},YES")).collect();
+    assert_eq!(described[1..], expected[1..]);
+    assert_eq!(described[0], "id,integer,NO");
+    let lists = "DESC SELECT count(*) AS n, max(name) FROM t GROUP BY day";
+    assert_eq!(rows(&mut session, lists).await.len(), 2);
+
+    let file = quoted(folder.path(), "t.parquet");
+    run(&mut session, &format!("COPY t TO {file}")).await;
+    for of in ["t", "SELECT * FROM t", "(SELECT * FROM t)", &file] {
+        let told = rows(&mut session, &format!("SUMMARIZE {of}")).await;
+        let cells: Vec<Vec<&str>> = told.iter().map(|row| row.split(',').collect()).collect();
+        let figures = |place: usize| -> [&str; 7] {
+            let row = &cells[place];
+            // Name, least, greatest, different ones, average, rows, share of NULLs.
+            [row[0], row[2], row[3], row[4], row[5], row[10], row[11]]
+        };
+        assert_eq!(figures(0), ["id", "1", "4", "4", "2.5", "4", "0"], "{of}");
+        assert_eq!(figures(1), ["n", "0.5", "NaN", "3", "NaN", "4", "25"], "{of}");
+        assert_eq!(figures(2), ["name", "a", "b", "2", "NULL", "4", "25"], "{of}");
+        assert_eq!(figures(3), ["ok", "false", "true", "2", "NULL", "4", "25"], "{of}");
+        assert_eq!(figures(4), ["day", "2024-01-31", "2024-02-02", "3", "NULL", "4", "25"], "{of}");
+        // NaN is no quantile.
+        let quantiles: Vec<f64> = cells[1][7..10].iter().map(|own| own.parse().unwrap()).collect();
+        assert!(quantiles.iter().all(|own| (0.5..=1.5).contains(own)), "{told:?}");
+    }
+    run(&mut session, "CREATE TABLE none (id int)").await;
+    let none = row(&mut session, "SUMMARIZE none").await;
+    assert!(none.starts_with("id,integer,NULL,NULL,0,NULL") && none.ends_with(",0,NULL"), "{none}");
+    for (statement, sqlstate) in [
+        ("DESCRIBE missing", "42P01"),
+        ("SUMMARIZE DELETE FROM t", "42601"),
+        ("DESCRIBE SELECT * FROM t FOR UPDATE", "0A000"),
+        ("SUMMARIZE SELECT $1", "42P02"),
+        ("SUMMARIZE SELECT nothing FROM t", "42703"),
+    ] {
+        let error = refused(&mut session, statement).await;
+        assert_eq!(error.sqlstate(), sqlstate, "{statement}: {error}");
     }
 }

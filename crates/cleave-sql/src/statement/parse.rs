@@ -30,6 +30,7 @@ use crate::statement::roles::RoleStatement;
 use crate::statement::sequence::SequenceStatement;
 use crate::statement::upsert::OnConflict;
 
+mod analyze;
 mod batch;
 mod comment;
 mod cursors;
@@ -59,6 +60,7 @@ mod refuse;
 mod roles;
 mod sequence;
 mod settings;
+mod summary;
 mod symmetric;
 mod system;
 mod tablets;
@@ -69,6 +71,7 @@ mod windows;
 mod without_schema;
 mod words;
 
+pub use analyze::{Analyze, AnalyzeTable};
 pub use comment::{CommentOn, CommentSubject};
 pub use cursors::{Declare, Fetch};
 pub use definitions::{CreateTableAs, CreateView, Define, Truncate};
@@ -90,6 +93,7 @@ pub use prepared::{Execute, Prepare};
 pub use refuse::{refuse_in_query, refuse_in_returning};
 pub use sequence::Overriding;
 pub use settings::Scope;
+pub use summary::Summary;
 pub use system::SystemStatement;
 pub use tablets::{PlaceTablets, Placing};
 pub use vacuum::Vacuum;
@@ -176,6 +180,8 @@ pub enum Statement {
         /// A statement that can be prepared, or a [`Statement::Execute`].
         statement: Box<Statement>,
     },
+    /// DESCRIBE, SUMMARIZE.
+    Summary(Box<Summary>),
     /// SHOW name.
     Show {
         /// The setting, as written.
@@ -300,26 +306,6 @@ impl Insert {
         let own = || ast::Ident::with_quote('"', self.table.as_str());
         self.alias.clone().unwrap_or_else(own)
     }
-}
-
-/// `ANALYZE [VERBOSE] [table [(column, …)], …]`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Analyze {
-    /// VERBOSE.
-    pub verbose: bool,
-    /// Tables, each with its columns as listed (none: all); no table: all tables.
-    pub tables: Vec<AnalyzeTable>,
-}
-
-/// A table that ANALYZE names.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AnalyzeTable {
-    /// Its name.
-    pub name: String,
-    /// The columns; empty: all.
-    pub columns: Vec<String>,
-    /// Where its name stands.
-    pub position: Option<Position>,
 }
 
 /// How EXPLAIN shows a plan.
@@ -502,6 +488,7 @@ impl Reader<'_> {
             "reset" => self.reset(),
             "show" => self.show(),
             "explain" => self.explain(),
+            "describe" | "desc" | "summarize" => self.summary(word == "summarize"),
             "prepare" => self.prepare().map(Statement::Prepare),
             "execute" => self.execute().map(Statement::Execute),
             "deallocate" => self.deallocate(),
@@ -560,50 +547,6 @@ impl Reader<'_> {
             file_names::name_files(&mut read)?;
         }
         Ok(read)
-    }
-
-    /// ANALYZE [VERBOSE | (VERBOSE [value])] [table [(column, ...)], ...].
-    fn analyze(&mut self) -> Result<Analyze> {
-        self.parser.advance_token();
-        let mut verbose = self.take("verbose");
-        if !verbose && self.parser.consume_token(&Token::LParen) {
-            loop {
-                if !self.take("verbose") {
-                    return Err(self.expected("VERBOSE"));
-                }
-                verbose = self.switch()?;
-                if self.parser.consume_token(&Token::RParen) {
-                    break;
-                }
-                if !self.parser.consume_token(&Token::Comma) {
-                    return Err(self.expected("a comma or a closing parenthesis"));
-                }
-            }
-        }
-        Ok(Analyze { verbose, tables: self.analyzed_tables()? })
-    }
-
-    /// [table [(column, ...)], ...].
-    fn analyzed_tables(&mut self) -> Result<Vec<AnalyzeTable>> {
-        let mut tables = Vec::new();
-        while !matches!(self.parser.peek_token().token, Token::EOF | Token::SemiColon) {
-            let (name, position) = self.table()?;
-            let columns = if self.parser.consume_token(&Token::LParen) {
-                let columns = self.parser.parse_comma_separated(Parser::parse_identifier);
-                let columns = columns.map_err(|error| self.syntax(error))?;
-                if !self.parser.consume_token(&Token::RParen) {
-                    return Err(self.expected("a comma or a closing parenthesis"));
-                }
-                columns.iter().map(fold).collect()
-            } else {
-                Vec::new()
-            };
-            tables.push(AnalyzeTable { name, columns, position });
-            if !self.parser.consume_token(&Token::Comma) {
-                break;
-            }
-        }
-        Ok(tables)
     }
 
     /// The name of a table, and where it stands.

@@ -356,6 +356,10 @@ impl Statement {
                 Properties { place: Place::InBlock, ..row(Tag::Done("LOCK TABLE")) }
             }
 
+            Self::Summary(summary) => Properties {
+                columns: Columns::AsItRuns,
+                ..row(Tag::Bare(if summary.with_figures { "SUMMARIZE" } else { "DESCRIBE" }))
+            },
             Self::Show { .. } | Self::ShowAll | Self::ShowTables => show(),
             Self::ShowStatistics { table } => Properties {
                 rights: of_one("SHOW STATISTICS of all tables", "name one", table.is_some()),

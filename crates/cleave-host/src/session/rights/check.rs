@@ -83,6 +83,7 @@ impl Check<'_> {
         match statement {
             Statement::Query(query) => self.query(query),
             Statement::Declare(declare) => self.query(&declare.query),
+            Statement::Summary(summary) => self.query(&summary.query),
             Statement::Locking(locking) => self.locking(locking),
             Statement::LockedParts(parts) => {
                 self.statement(&parts.plain)?;

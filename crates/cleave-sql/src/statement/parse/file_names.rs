@@ -12,6 +12,9 @@ use super::tokens::{is_solid, is_word};
 use crate::statement::files::name_file;
 use crate::visiting::{Visited, visit_mut};
 
+/// Statements about an item of FROM.
+const SUMMARIES: [&str; 3] = ["describe", "desc", "summarize"];
+
 /// Whether a statement with these tokens may read files: it calls one of the functions, or has a text behind FROM, JOIN
 /// or a comma.
 pub(super) fn are_named(tokens: &[TokenWithSpan]) -> bool {
@@ -24,6 +27,7 @@ pub(super) fn are_named(tokens: &[TokenWithSpan]) -> bool {
             let may_be_table = before.is_some_and(|before| match &before.token {
                 Token::Word(word) => {
                     matches!(word.keyword, Keyword::FROM | Keyword::JOIN | Keyword::USING)
+                        || SUMMARIES.iter().any(|summary| is_word(before, summary))
                 }
                 // Many of these are values, which are no names of files for want of a point.
                 Token::Comma | Token::LParen => text.contains('.'),
