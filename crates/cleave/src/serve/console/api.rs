@@ -35,12 +35,16 @@ use crate::serve::users::Users;
 /// Longest name and password that are looked at.
 const CREDENTIAL_BYTES_MAX: usize = 1024;
 
+/// What the user is told who has given the first password without having one.
+const PASSWORDS_FROM_NOW_ON: &str = "from now on everybody needs a password, and this log-in has ended: log in with \
+                                     one; `cleave user add NAME` makes a superuser";
+
 /// Who is logged in; or that nobody is, and whether there is a password to ask for.
 pub(super) async fn session(State(state): State<ConsoleState>, headers: HeaderMap) -> Response {
-    if let Some(visit) = visit_of(&state, &headers) {
+    let server = &state.http.server;
+    if let Some(visit) = state.visits.still_known(server, visit_of(&state, &headers)).await {
         return Json(known(&state, &visit)).into_response();
     }
-    let server = &state.http.server;
     let asks = match Users::read(&server.users) {
         Ok(users) => !server.asks_nobody(&users).await,
         Err(_) => true,
@@ -135,6 +139,9 @@ pub(super) async fn query(
         "elapsed_ms": elapsed_ms,
     });
     body["results"] = Value::Array(done.results);
+    if visit.is_overtaken(&state.http.server) {
+        body["notice"] = PASSWORDS_FROM_NOW_ON.into();
+    }
     let Some(complaint) = done.complaint else { return Json(body).into_response() };
     body["error"] = error_json(&complaint);
     if Desk::ends_with(&complaint) {

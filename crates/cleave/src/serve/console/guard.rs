@@ -42,7 +42,8 @@ pub(super) async fn visitors_alone(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let Some(visit) = visit_of(&state, request.headers()) else {
+    let found = visit_of(&state, request.headers());
+    let Some(visit) = state.visits.still_known(&state.http.server, found).await else {
         let complaint = Complaint::error("28000", "log in first");
         return (StatusCode::UNAUTHORIZED, error_body(&complaint)).into_response();
     };

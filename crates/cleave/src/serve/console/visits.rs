@@ -1,11 +1,12 @@
 //! Who is logged in to the console: cookies in, visits out.
 //!
 //! A visit begins with a log-in, which is checked as one of PostgreSQL's protocol. It ends when the user logs out,
-//! after [`IDLE_TIME_MAX`] without a request, after [`TIME_MAX`], or when its password is no longer the user's. It has
-//! a [desk](super::desk), once its user runs something.
+//! after [`IDLE_TIME_MAX`] without a request, after [`TIME_MAX`], or when its user would not be let in any more as he
+//! was: by that password and with those rights. A visit has a [desk](super::desk), once its user runs something.
 //!
-//! Invariants: a cookie is 256 random bits, and only its hash is stored. Visits are bounded, for each user and in all:
-//! one more ends the one of that user, or of all, that was unused for longest. They are in memory alone.
+//! Invariants: a cookie is 256 random bits, and only its hash is stored. A visit has a name and no number of a role,
+//! so each request looks again at whom the name stands for. Visits are bounded, for each user and in all: one more
+//! ends the one of that user, or of all, that was unused for longest. They are in memory alone.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -66,8 +67,8 @@ pub(super) struct Visit {
 /// How a user is let in.
 #[derive(Debug, PartialEq, Eq)]
 enum Admission {
-    /// Nobody is asked for a password.
-    Unasked,
+    /// Nobody is asked for a password; he has these rights.
+    Unasked(Known),
     /// By a password, with these rights.
     By(Verifier, Known),
     /// Not at all.
@@ -124,6 +125,20 @@ impl Visits {
         Some(visit)
     }
 
+    /// The same visit, unless its user would not be let in any more as he was: it is ended then.
+    pub(super) async fn still_known(
+        &self,
+        server: &Server,
+        visit: Option<Arc<Visit>>,
+    ) -> Option<Arc<Visit>> {
+        let visit = visit?;
+        if visit.is_still_known(server).await {
+            return Some(visit);
+        }
+        self.end(&visit);
+        None
+    }
+
     /// Ends a visit.
     pub(super) fn end(&self, visit: &Arc<Visit>) {
         self.by_hash().retain(|_, other| !Arc::ptr_eq(other, visit));
@@ -177,14 +192,31 @@ fn end_least_used(visits: &mut BTreeMap<[u8; 32], Arc<Visit>>, wanted: impl Fn(&
 /// How `user` is let in.
 async fn admission(server: &Server, user: &str) -> Admission {
     let Ok(users) = Users::read(&server.users) else { return Admission::Refused };
-    if server.asks_nobody(&users).await {
-        return Admission::Unasked;
-    }
+    let is_asked = !server.asks_nobody(&users).await;
     let login = server.database.login(user);
+    let known = match &login {
+        None if !is_asked => Known::Superuser,
+        _ => greet::known_in(&users, user),
+    };
+    if known == Known::Role && server.database.session().log_in(user).is_err() {
+        return Admission::Refused;
+    }
+    if !is_asked {
+        return Admission::Unasked(known);
+    }
     let (verifier, is_known) = greet::verifier(server, &users, user, login.as_ref());
     match is_known {
-        true => Admission::By(verifier, greet::known_in(&users, user)),
+        true => Admission::By(verifier, known),
         false => Admission::Refused,
+    }
+}
+
+impl Admission {
+    fn gives(&self, known: Known) -> bool {
+        match self {
+            Self::Unasked(own) | Self::By(_, own) => *own == known,
+            Self::Refused => false,
+        }
     }
 }
 
@@ -226,10 +258,15 @@ impl Visit {
         self.unused() > IDLE_TIME_MAX || self.began.elapsed() > TIME_MAX
     }
 
+    /// Whether it began while nobody was asked for a password, and everybody is now.
+    pub(super) fn is_overtaken(&self, server: &Server) -> bool {
+        matches!(self.admission, Admission::Unasked(_)) && !server.trusts && !server.is_open()
+    }
+
     /// Whether its user would still be let in in the same way.
     async fn is_still_known(&self, server: &Server) -> bool {
         let now = admission(server, &self.visitor.user).await;
-        now == self.admission && now != Admission::Refused
+        now == self.admission && now.gives(self.visitor.known)
     }
 }
 

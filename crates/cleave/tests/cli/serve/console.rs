@@ -307,6 +307,45 @@ fn users_have_their_own_rights_and_see_their_own_statements() {
 }
 
 #[test]
+fn a_log_in_lasts_as_long_as_its_user_would_be_let_in_as_he_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = with_users(&folder);
+    let (ada, bob) = (Visitor::new(&server, "ada", "pencil"), Visitor::new(&server, "bob", "ink"));
+    ada.query("CREATE TABLE secret (a int)");
+    bob.query("SELECT * FROM secret").refused(400, "42501");
+    // His name stands for somebody else.
+    for other in
+        ["ALTER ROLE bob RENAME TO eve", "CREATE ROLE bob SUPERUSER LOGIN PASSWORD 'chalk'"]
+    {
+        assert_eq!(ada.query(other).code, 200, "{other}");
+    }
+    bob.query("SELECT * FROM secret").refused(401, "28000");
+    bob.get("/api/view/devices").refused(401, "28000");
+    log_in(&server, "bob", "ink").refused(401, "28P01");
+    let eve = Visitor::new(&server, "eve", "ink");
+    assert_eq!(eve.get("/api/view/sessions").code, 200);
+    assert_eq!(ada.query("ALTER ROLE eve NOLOGIN").code, 200);
+    eve.get("/api/session").refused(401, "28000");
+    eve.get("/api/live").refused(401, "28000");
+    assert_eq!(log_in(&server, "eve", "ink").code, 403);
+    assert_eq!(ada.query("DROP ROLE eve").code, 200);
+    log_in(&server, "eve", "ink").refused(401, "28P01");
+    assert_eq!(ada.query("SELECT 1").code, 200);
+}
+
+#[test]
+fn who_gives_the_first_password_is_told_that_his_log_in_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(&folder);
+    let nobody = Visitor::new(&server, "", "");
+    assert!(nobody.query("SELECT 1").json()["notice"].is_null());
+    let made = nobody.query("CREATE ROLE ada SUPERUSER LOGIN PASSWORD 'pencil'").json();
+    assert!(made["notice"].as_str().unwrap().contains("needs a password"), "{made}");
+    nobody.query("SELECT 1").refused(401, "28000");
+    Visitor::new(&server, "ada", "pencil");
+}
+
+#[test]
 fn statements_and_sessions_of_the_console_are_cancelled_and_ended() {
     let folder = tempfile::tempdir().unwrap();
     let server = with_users(&folder);

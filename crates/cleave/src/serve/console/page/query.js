@@ -262,6 +262,7 @@ export function queryPage() {
       told(answer.transaction);
       out.replaceChildren(
         html("h2", {}, "Results"),
+        ...(answer.notice ? [html("p", { class: "bad", role: "alert" }, answer.notice)] : []),
         html("p", { class: "soft" }, `in ${milliseconds(answer.elapsed_ms)}`),
         ...answer.results.map((result, at) => shownResult(result, at + 1)),
       );
