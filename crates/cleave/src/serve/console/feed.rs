@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use axum::Extension;
@@ -48,7 +48,8 @@ type Asked = BoxFuture<'static, (Looks, Value)>;
 
 struct Feed {
     state: ConsoleState,
-    visit: Arc<Visit>,
+    /// Not held: a browser that reads nothing keeps the feed, and must not keep the visit's session with its locks.
+    visit: Weak<Visit>,
     _place: FeedPlace,
     looks: Looks,
     shows_locks: bool,
@@ -87,8 +88,8 @@ pub(super) async fn live(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let shows_locks = shown.contains("locks");
     let feed = Feed {
+        visit: Arc::downgrade(&visit),
         state,
-        visit,
         _place: place,
         looks,
         shows_locks,
@@ -120,10 +121,9 @@ impl Feed {
                 }
             }
         }
-        if !self.state.visits.has(&self.visit) {
-            return None;
-        }
-        self.visit.is_used();
+        let visit = self.visit.upgrade().filter(|visit| self.state.visits.has(visit))?;
+        visit.is_used();
+        drop(visit);
         if self.turn.is_multiple_of(DEVICES_TURNS)
             && let Some(looks) = self.of_devices.take()
         {

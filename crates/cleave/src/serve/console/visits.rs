@@ -6,7 +6,8 @@
 //!
 //! Invariants: a cookie is 256 random bits, and only its hash is stored. A visit has a name and no number of a role,
 //! so each request looks again at whom the name stands for. Visits are bounded, for each user and in all: one more
-//! ends the one of that user, or of all, that was unused for longest. They are in memory alone.
+//! ends the one of that user, or of all, that was unused for longest. They are in memory alone. Only [`Visits`] and
+//! requests that run hold one, so its desk ends with it, whatever a browser does with a feed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -57,7 +58,7 @@ pub(super) struct Visit {
     admission: Admission,
     began: Stopwatch,
     used: Mutex<Stopwatch>,
-    feed_count: AtomicUsize,
+    feed_count: Arc<AtomicUsize>,
     /// The editor's session, once it is used.
     pub(super) desk: AsyncMutex<Option<Box<Desk>>>,
     /// Ends what the desk runs.
@@ -77,7 +78,7 @@ enum Admission {
 
 /// A live feed's place, freed when dropped.
 #[derive(Debug)]
-pub(super) struct FeedPlace(Arc<Visit>);
+pub(super) struct FeedPlace(Arc<AtomicUsize>);
 
 impl Visits {
     /// Begins a visit, and returns it with its cookie.
@@ -98,7 +99,7 @@ impl Visits {
             admission,
             began: Stopwatch::start(),
             used: Mutex::new(Stopwatch::start()),
-            feed_count: AtomicUsize::new(0),
+            feed_count: Arc::default(),
             desk: AsyncMutex::default(),
             stop: Mutex::default(),
         });
@@ -232,8 +233,8 @@ impl Visit {
     }
 
     /// A place for a live feed; None: it has enough.
-    pub(super) fn feed_place(self: &Arc<Self>) -> Option<FeedPlace> {
-        let place = FeedPlace(Arc::clone(self));
+    pub(super) fn feed_place(&self) -> Option<FeedPlace> {
+        let place = FeedPlace(Arc::clone(&self.feed_count));
         (self.feed_count.fetch_add(1, Ordering::SeqCst) < FEED_COUNT_MAX).then_some(place)
     }
 
@@ -272,7 +273,7 @@ impl Visit {
 
 impl Drop for FeedPlace {
     fn drop(&mut self) {
-        self.0.feed_count.fetch_sub(1, Ordering::SeqCst);
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
