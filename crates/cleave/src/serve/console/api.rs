@@ -247,7 +247,7 @@ pub(super) async fn view(
     }
 }
 
-/// The desk of `visit`, opened if it is not; one request at a time has it.
+/// The desk of `visit`, opened if it is not; one request at a time has it. That a desk has ended is an error once.
 fn desk<'a>(
     state: &ConsoleState,
     visit: &'a Visit,
@@ -256,12 +256,12 @@ fn desk<'a>(
         let complaint = Complaint::error("55006", "a statement of this log-in runs already");
         return Err(complaint.hint("cancel it, or wait for its end"));
     };
-    let server = &state.http.server;
-    if place.as_ref().is_some_and(|desk| desk.is_over(server)) {
-        *place = None;
+    visit.end_desk_in(&mut place);
+    if let Some(why) = visit.take_desk_end() {
+        return Err(why.hint("nothing was run: the next statement has a new session"));
     }
     if place.is_none() {
-        let desk = Desk::open(server, &visit.visitor)?;
+        let desk = Desk::open(&state.http.server, &visit.visitor)?;
         visit.set_stop(desk.stopper());
         *place = Some(Box::new(desk));
     }

@@ -4,7 +4,8 @@
 //! place among the sessions, and its settings and transactions last from one request to the next.
 //!
 //! Invariants: a statement that its browser does not wait for any more is stopped. Limits of the server and of the
-//! session's settings on idle time and on transactions hold as for any other session ([`Visits::look_after`]).
+//! session's settings on idle time and on transactions hold as for any other session ([`Visits::look_after`]). Whoever
+//! had a desk that has ended is told so before he gets another one: he may believe that his transaction is still open.
 //!
 //! [`Visits::look_after`]: super::visits::Visits::look_after
 
@@ -25,9 +26,11 @@ use crate::serve::admission::Place;
 use crate::serve::http::login::Visitor;
 use crate::serve::postgres::block::is_border;
 use crate::serve::postgres::complaint::{Complaint, Severity};
-use crate::serve::postgres::connection::{Admitted, admit};
+use crate::serve::postgres::connection::{Admitted, admit, idle_too_long};
 use crate::serve::postgres::copy;
-use crate::serve::postgres::interrupt::{Phase, Registered, Stop, Watch};
+use crate::serve::postgres::interrupt::{
+    Phase, Registered, Stop, Watch, shutting_down, transaction_too_long,
+};
 
 /// What sessions of the console call themselves.
 const APPLICATION_NAME: &str = "cleave console";
@@ -101,17 +104,21 @@ impl Desk {
         Arc::clone(&self.registered.interrupt) as Arc<dyn Stopper>
     }
 
-    /// Whether it is to end: somebody has ended it, or its time is over.
-    pub(super) fn is_over(&self, server: &Server) -> bool {
+    /// Why it is to end, if it is: somebody has ended it, or its time is over.
+    pub(super) fn why_over(&self) -> Option<Complaint> {
+        let is_ended = self.registered.interrupt.terminated().now_or_never().is_some();
+        if is_ended || *self.server.phase.borrow() != Phase::Serving {
+            return Some(shutting_down());
+        }
+        if self.transaction_deadline().is_some_and(|end| Instant::now() > end) {
+            return Some(transaction_too_long());
+        }
         let is_open = self.session.transaction_status() != TransactionStatus::Idle;
         let timeouts = &self.session.settings().timeouts;
         let own = if is_open { timeouts.idle_in_transaction_ms } else { timeouts.idle_ms };
         let own = (own > 0).then(|| Duration::from_millis(u64::from(own)));
-        let is_idle =
-            own.or(server.limits.idle).is_some_and(|max| self.rests_since.elapsed() > max);
-        let is_late = self.transaction_deadline().is_some_and(|end| Instant::now() > end);
-        let is_ended = self.registered.interrupt.terminated().now_or_never().is_some();
-        is_idle || is_late || is_ended || *server.phase.borrow() != Phase::Serving
+        let max = own.or(self.server.limits.idle)?;
+        (self.rests_since.elapsed() > max).then(|| idle_too_long(is_open))
     }
 
     /// The state of the session's transaction, as the page has it.

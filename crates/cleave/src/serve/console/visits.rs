@@ -24,6 +24,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use super::desk::Desk;
 use crate::serve::Server;
 use crate::serve::http::login::Visitor;
+use crate::serve::postgres::complaint::Complaint;
 use crate::serve::postgres::greet::{self, Known};
 use crate::serve::users::Users;
 
@@ -63,6 +64,8 @@ pub(super) struct Visit {
     pub(super) desk: AsyncMutex<Option<Box<Desk>>>,
     /// Ends what the desk runs.
     stop: Mutex<Option<Arc<dyn Stopper>>>,
+    /// Why the last desk has ended, until the user is told.
+    desk_end: Mutex<Option<Complaint>>,
 }
 
 /// How a user is let in.
@@ -102,6 +105,7 @@ impl Visits {
             feed_count: Arc::default(),
             desk: AsyncMutex::default(),
             stop: Mutex::default(),
+            desk_end: Mutex::default(),
         });
         let mut visits = self.by_hash();
         let is_of_user = |other: &Visit| other.visitor.user == visit.visitor.user;
@@ -167,9 +171,7 @@ impl Visits {
                 let Ok(mut place) = visit.desk.try_lock() else { continue };
                 let Some(desk) = place.as_mut() else { continue };
                 desk.put_away();
-                if desk.is_over(&server) {
-                    *place = None;
-                }
+                visit.end_desk_in(&mut place);
             }
         }
     }
@@ -241,6 +243,19 @@ impl Visit {
     /// Notes how to end what its desk runs.
     pub(super) fn set_stop(&self, stop: Arc<dyn Stopper>) {
         *self.stop.lock().unwrap_or_else(PoisonError::into_inner) = Some(stop);
+    }
+
+    /// Ends the desk in its `place` if that is over.
+    pub(super) fn end_desk_in(&self, place: &mut Option<Box<Desk>>) {
+        if let Some(why) = place.as_ref().and_then(|desk| desk.why_over()) {
+            *place = None;
+            *self.desk_end.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        }
+    }
+
+    /// Why the last desk has ended, said once.
+    pub(super) fn take_desk_end(&self) -> Option<Complaint> {
+        self.desk_end.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Ends what its desk runs.

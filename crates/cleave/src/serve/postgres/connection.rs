@@ -609,7 +609,7 @@ impl Connection {
 }
 
 /// The error for a client that was idle for too long.
-fn idle_too_long(is_open: bool) -> Complaint {
+pub(crate) fn idle_too_long(is_open: bool) -> Complaint {
     match is_open {
         true => {
             let message = "terminating connection due to idle-in-transaction timeout";

@@ -307,7 +307,7 @@ impl Watch {
 }
 
 /// The error for a transaction that has taken too long.
-pub(super) fn transaction_too_long() -> Complaint {
+pub(crate) fn transaction_too_long() -> Complaint {
     Complaint::fatal("25P04", "terminating connection due to transaction timeout")
 }
 

@@ -302,7 +302,8 @@ fn users_have_their_own_rights_and_see_their_own_statements() {
     let pid: i32 = pid.unwrap().parse().unwrap();
     let stopped = ada.post("/api/stop", &json!({ "pid": pid, "terminate": true }));
     assert_eq!(stopped.json(), json!({ "stopped": true }));
-    // The next statement has a session of its own.
+    // He is told, since a transaction could have been open; then he has a new session.
+    bob.query("COMMIT").refused(409, "57P01");
     assert_ne!(bob.value("SELECT pg_backend_pid()"), json!(pid.to_string()));
 }
 
