@@ -34,6 +34,8 @@ use crate::serve::postgres::interrupt::{
 
 /// What sessions of the console call themselves.
 const APPLICATION_NAME: &str = "cleave console";
+/// Statements of a script: all of their results are in one answer.
+const STATEMENT_COUNT_MAX: usize = 1000;
 
 /// See the [module](self).
 pub(super) struct Desk {
@@ -131,7 +133,7 @@ impl Desk {
     }
 
     /// Runs the statements of `sql`, one after the other, up to the first that fails. Those of one script are one
-    /// transaction, as those of one message are.
+    /// transaction, as those of one message are, and share the bytes of `limits`.
     pub(super) async fn run(&mut self, sql: &str, limits: Limits) -> Done {
         self.put_away();
         self.is_busy = true;
@@ -177,11 +179,17 @@ impl Desk {
     async fn run_all(
         &mut self,
         sql: &str,
-        limits: Limits,
+        mut limits: Limits,
         results: &mut Vec<Value>,
     ) -> Result<(), Stop> {
         let statements = parsed(&self.session, sql)?;
         let count = statements.len();
+        if count > STATEMENT_COUNT_MAX {
+            let message = format!(
+                "{count} statements: the console runs {STATEMENT_COUNT_MAX} of a script at most"
+            );
+            return Err(Complaint::error("54000", message).into());
+        }
         for (parsed, number) in statements.into_iter().zip(1..) {
             let tag = parsed.statement.properties().tag;
             if count > 1 && !is_border(&parsed.statement) {
@@ -191,8 +199,10 @@ impl Desk {
                 Started::Done { tag } => json!({ "tag": tag }),
                 Started::Rows(rows) => {
                     let rows = Box::pin(self.rows(rows, sql, limits)).await?;
-                    let tag = tag.after_rows(rows.count());
-                    rows.into_json(Some(&tag))
+                    limits = limits.after(&rows);
+                    // Of rows that were left out, nobody knows how many there are.
+                    let tag = (!rows.is_full()).then(|| tag.after_rows(rows.count()));
+                    rows.into_json(tag.as_deref())
                 }
             };
             if number == count {

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use crate::serve::postgres::complaint::Complaint;
 use crate::serve::postgres::types::WireType;
 
-/// Most rows of a result, and most bytes of its values.
+/// Most rows of a result, and most bytes of its values and columns.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     /// Rows.
@@ -31,6 +31,12 @@ impl Limits {
     pub(super) const OF_QUERY: Self = Self { row_count_max: 10_000, byte_count_max: 8 << 20 };
     /// Those of what is shown by itself.
     pub(super) const OF_VIEW: Self = Self { row_count_max: 5_000, byte_count_max: 2 << 20 };
+
+    /// Those of another result beside `rows`, in the same answer.
+    pub(super) fn after(self, rows: &Rows) -> Self {
+        let byte_count_max = self.byte_count_max.saturating_sub(rows.byte_count);
+        Self { byte_count_max, ..self }
+    }
 }
 
 /// Rows of a result, as far as they fit.
@@ -51,7 +57,8 @@ impl Rows {
             json!({ "name": field.name(), "type": kind })
         });
         let columns = columns.collect();
-        Self { columns, rows: Vec::new(), byte_count: 0, limits, is_truncated: false }
+        let byte_count = schema.fields().iter().map(|field| field.name().len() + 16).sum();
+        Self { columns, rows: Vec::new(), byte_count, limits, is_truncated: false }
     }
 
     /// Whether rows have been left out.
@@ -188,8 +195,13 @@ mod tests {
         let columns = json!([{"name": "n", "type": "bigint"}, {"name": "<b>", "type": "text"}]);
         assert_eq!((&made["columns"], &made["is_truncated"]), (&columns, &json!(true)));
         assert_eq!(Rows::first_text(&made), Some("9223372036854775807"));
-        let mut rows = Rows::new(&schema, Limits { byte_count_max: 10, ..Limits::OF_VIEW });
+        let limits = Limits { byte_count_max: 40, ..Limits::OF_VIEW };
+        let mut rows = Rows::new(&schema, limits);
         rows.take(&batch, IntervalStyle::Postgres).unwrap();
         assert_eq!(rows.count(), 1);
+        // The second result of a script has no room beside the first.
+        let mut beside = Rows::new(&schema, limits.after(&rows));
+        beside.take(&batch, IntervalStyle::Postgres).unwrap();
+        assert!(beside.is_full() && beside.count() == 0);
     }
 }

@@ -198,7 +198,8 @@ fn a_user_logs_in_runs_statements_and_logs_out() {
     let many = ada.query("SELECT * FROM generate_series(1, 20000)").json();
     let many = &many["results"][0];
     assert_eq!(many["rows"].as_array().unwrap().len(), 10_000);
-    assert_eq!(many["is_truncated"], json!(true));
+    assert_eq!((&many["is_truncated"], &many["tag"]), (&json!(true), &Value::Null));
+    ada.query(&"SELECT 1;".repeat(1001)).refused(400, "54000");
     let named = ada.value("SELECT application_name FROM pg_stat_activity");
     assert_eq!(named, json!("cleave console"));
     assert_eq!(ada.post("/api/logout", &json!({})).code, 204);
