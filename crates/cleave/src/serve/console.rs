@@ -80,7 +80,7 @@ fn router(state: ConsoleState) -> Router {
         .route("/console/", get(page::index))
         .route("/console/{file}", get(page::file))
         .route("/api/session", get(api::session))
-        .route("/api/login", post(api::log_in))
+        .route("/api/login", post(api::log_in).layer(DefaultBodyLimit::max(api::LOG_IN_BYTES_MAX)))
         .merge(for_users)
         .layer(from_fn_with_state(state.clone(), guard::our_page_alone))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))

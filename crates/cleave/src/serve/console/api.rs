@@ -34,6 +34,8 @@ use crate::serve::users::Users;
 
 /// Longest name and password that are looked at.
 const CREDENTIAL_BYTES_MAX: usize = 1024;
+/// Bytes of a log-in's body, which anybody may send: each byte of a name or password may be escaped as `\u0000`.
+pub(super) const LOG_IN_BYTES_MAX: usize = 16 << 10;
 
 /// What the user is told who has given the first password without having one.
 const PASSWORDS_FROM_NOW_ON: &str = "from now on everybody needs a password, and this log-in has ended: log in with \

@@ -13,7 +13,7 @@ import {
   milliseconds,
   shortened,
 } from "./document.js";
-import { session, logIn, logOut, view, post, live, Refused } from "./server.js";
+import { session, logIn, logOut, view, post, live, Refused, LOGGED_OUT } from "./server.js";
 import { statement, legend } from "./timeline.js";
 import { queryPage, edit } from "./query.js";
 
@@ -95,10 +95,16 @@ function refresh(place, content) {
 }
 
 function feed(shown, take) {
-  stopFeed = live(shown, take, (isOver) => {
+  let again = 0;
+  const close = live(shown, take, (isOver) => {
     say(isOver ? "The live feed has ended" : "Waiting for the server");
-    if (isOver) start();
+    // Not at once: a server that refuses the feed and knows the log-in would be asked without end.
+    if (isOver) again = setTimeout(start, 1000);
   });
+  stopFeed = () => {
+    clearTimeout(again);
+    close();
+  };
 }
 
 /** The rows of a part of a snapshot, or why there are none. */
@@ -532,6 +538,7 @@ theme();
 window.addEventListener("hashchange", () => {
   if (!byId("sections").hidden) show(true);
 });
+window.addEventListener(LOGGED_OUT, start);
 byId("log-out").addEventListener("click", async () => {
   await logOut().catch(() => {});
   start();

@@ -61,7 +61,8 @@ export function count(value) {
 
 /** `text` with at most `length` characters. */
 export function shortened(text, length) {
-  const letters = [...String(text)];
+  // A letter has two units at most, and a value may have megabytes.
+  const letters = [...String(text).slice(0, 2 * length + 2)];
   return letters.length > length ? letters.slice(0, length - 1).join("") + "…" : String(text);
 }
 

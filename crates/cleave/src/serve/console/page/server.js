@@ -2,6 +2,9 @@
 
 let token = "";
 
+/** The event of a window whose log-in has ended. */
+export const LOGGED_OUT = "loggedout";
+
 export class Refused extends Error {
   constructor(status, error, rest) {
     super(error.message);
@@ -28,7 +31,11 @@ async function sent(path, options) {
   try {
     return await answer(await fetch(path, { credentials: "same-origin", cache: "no-store", ...options }));
   } catch (error) {
-    if (error instanceof Refused) throw error;
+    if (error instanceof Refused) {
+      const asksForIt = path === "/api/session" || path === "/api/login";
+      if (error.status === 401 && !asksForIt) window.dispatchEvent(new Event(LOGGED_OUT));
+      throw error;
+    }
     throw new Refused(0, { message: "the server cannot be reached" });
   }
 }
