@@ -129,7 +129,7 @@ pub(super) async fn query(
     let Some(sql) = asked["sql"].as_str() else { return no_statement() };
     let mut place = match desk(&state, &visit) {
         Ok(place) => place,
-        Err(complaint) => return refused(StatusCode::CONFLICT, &complaint),
+        Err(complaint) => return no_desk(&complaint),
     };
     let Some(desk) = place.as_mut() else { return no_statement() };
     let clock = Stopwatch::start();
@@ -162,7 +162,7 @@ pub(super) async fn explain(
     let (analyze, split) = (asked["analyze"] == true, asked["split"].as_str());
     let mut place = match desk(&state, &visit) {
         Ok(place) => place,
-        Err(complaint) => return refused(StatusCode::CONFLICT, &complaint),
+        Err(complaint) => return no_desk(&complaint),
     };
     let Some(desk) = place.as_mut() else { return no_statement() };
     let (text, before) = match desk.explained(sql, analyze, split) {
@@ -281,6 +281,14 @@ fn known(state: &ConsoleState, visit: &Visit) -> Value {
 
 fn no_statement() -> Response {
     refused(StatusCode::BAD_REQUEST, &Complaint::error("42601", "there is no statement"))
+}
+
+fn no_desk(complaint: &Complaint) -> Response {
+    let mut body = json!({ "error": error_json(complaint) });
+    if Desk::ends_with(complaint) {
+        body["transaction"] = "idle".into();
+    }
+    (StatusCode::CONFLICT, Json(body)).into_response()
 }
 
 fn refused(status: StatusCode, complaint: &Complaint) -> Response {

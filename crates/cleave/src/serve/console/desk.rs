@@ -158,6 +158,7 @@ impl Desk {
             }
         };
         self.listed.rests(status);
+        self.listed.is_called(&self.session.settings().application_name);
         self.rests_since = Instant::now();
         Done { results, complaint }
     }

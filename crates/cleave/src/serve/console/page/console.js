@@ -541,6 +541,7 @@ window.addEventListener("hashchange", () => {
 window.addEventListener(LOGGED_OUT, start);
 byId("log-out").addEventListener("click", async () => {
   await logOut().catch(() => {});
-  start();
+  // Nothing of it is left for whoever logs in next.
+  location.reload();
 });
 start();

@@ -26,7 +26,7 @@ const KEY_WORDS = (
 const CHART_ROWS_MAX = 200;
 
 /** What was written, and what was measured of it, while the page is open. */
-const state = { text: "", names: null, measured: new Map(), of: "" };
+const state = { text: "", names: null, measured: new Map(), of: "", transaction: "idle" };
 
 async function names() {
   if (state.names) return state.names;
@@ -231,8 +231,10 @@ export function queryPage() {
   };
   const told = (transaction) => {
     const words = { open: "a transaction is open", failed: "the transaction has failed: ROLLBACK ends it" };
-    block.textContent = words[transaction] || "";
+    state.transaction = transaction || state.transaction;
+    block.textContent = words[state.transaction] || "";
   };
+  told(state.transaction);
   const asked = async (what, work) => {
     if (!area.value.trim()) return say("There is no statement");
     busy(true);
@@ -272,6 +274,7 @@ export function queryPage() {
     asked(analyze ? "Running and measuring" : "Planning", async (sql) => {
       if (state.of !== sql) [state.of, state.measured] = [sql, new Map()];
       const answer = await post("/api/explain", { sql, analyze, split });
+      told(answer.transaction);
       const { whole, root } = explained(answer.plan);
       if (analyze && split) state.measured.set(split, pick(whole, "Execution Time") ?? answer.elapsed_ms);
       out.replaceChildren(
