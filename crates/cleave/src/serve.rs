@@ -202,7 +202,7 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
         console.announce("console", "/");
     }
     let announced = address_file::announce(&folder, address, &server.database_name);
-    let _announced = announced.map_err(|error| {
+    let announced = announced.map_err(|error| {
         server.log(&format!("cannot tell the shell where this server is: {error}"));
     });
     if let Some(file) = &options.port_file {
@@ -228,7 +228,10 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
         },
         door.handle(),
     );
-    match served.join_next().await {
+    let ended = served.join_next().await;
+    // While the database is still open here: a server that opens it next has a file of its own.
+    drop(announced);
+    match ended {
         Some(Err(error)) => Err(Failure::Device(format!("the server ended: {error}"))),
         _ => match tokio::time::timeout(Duration::ZERO, stopped.stopped()).await {
             Ok(why) => Err(Failure::Device(format!(
