@@ -80,9 +80,10 @@ async fn texts_of_others_are_hidden_and_passwords_from_all() {
     run(&mut owner, "CREATE ROLE ada LOGIN PASSWORD 'pencil'; CREATE ROLE bob LOGIN").await;
     let (mut ada, mut bob) = (as_user(&database, "ada").await, as_user(&database, "bob").await);
     run(&mut ada, "SELECT 'of ada'").await;
-    let shown = "SELECT role, text FROM cleave.statements WHERE calls = 1 AND kind = 'select' AND role = 'ada'";
-    assert_eq!(rows(&mut bob, shown).await, ["ada,<insufficient privilege>"]);
-    assert_eq!(rows(&mut ada, shown).await, ["ada,SELECT $1"]);
+    let shown = "SELECT role, text, statement_id IS NULL FROM cleave.statements \
+         WHERE calls = 1 AND kind = 'select' AND role = 'ada'";
+    assert_eq!(rows(&mut bob, shown).await, ["ada,<insufficient privilege>,t"]);
+    assert_eq!(rows(&mut ada, shown).await, ["ada,SELECT $1,f"]);
     assert_eq!(rows(&mut owner, shown).await.len(), 2);
     let all = rows(&mut owner, "SELECT text FROM cleave.statements").await.join("\n");
     assert!(all.contains("CREATE ROLE ada LOGIN PASSWORD $1") && !all.contains("pencil"), "{all}");

@@ -2,7 +2,7 @@
 //! without constants and each role.
 //!
 //! Everybody may read it. As in `pg_stat_activity`, the text of a statement is shown to those who may end the sessions
-//! of its role.
+//! of its role; and so is what identifies the text, by which others could check what they guess.
 
 use std::sync::Arc;
 
@@ -22,9 +22,17 @@ const HIDDEN: &str = "<insufficient privilege>";
 struct Listed {
     /// None: a superuser that the catalog does not know.
     role: Option<String>,
-    text: String,
+    /// Whether the asker may see the text.
+    is_shown: bool,
     shape: Shape,
     figures: Figures,
+}
+
+impl Listed {
+    /// The text, as the asker may see it.
+    fn text(&self) -> &str {
+        if self.is_shown { self.shape.text() } else { HIDDEN }
+    }
 }
 
 /// The table's rows.
@@ -36,13 +44,12 @@ pub(super) fn batch(context: &StatementContext) -> Result<RecordBatch> {
     let newest = context.database().catalog();
     let listed = context.database().statements().listed().into_iter();
     let listed = listed.map(|(role, shape, figures)| {
-        let may_see = pg_catalog::may_stop(&view, role);
-        let text = if may_see { shape.text() } else { HIDDEN }.to_owned();
+        let is_shown = pg_catalog::may_stop(&view, role);
         let role = role.map(|id| match newest.rights.role(id) {
             Some(role) => role.name.clone(),
             None => id.to_string(),
         });
-        Listed { role, text, shape, figures }
+        Listed { role, is_shown, shape, figures }
     });
     as_batch(&listed.collect::<Vec<_>>())
 }
@@ -60,12 +67,15 @@ fn as_batch(statements: &[Listed]) -> Result<RecordBatch> {
         let times = statements.iter().map(|listed| of(&listed.figures));
         Arc::new(Float64Array::from_iter_values(times))
     };
-    let ids = statements.iter().map(|listed| listed.shape.hash().cast_signed());
+    let ids = statements
+        .iter()
+        .map(|listed| listed.is_shown.then(|| listed.shape.hash().cast_signed()))
+        .collect::<Int64Array>();
     let columns = [
         ("role", true, texts(|listed| listed.role.as_deref())),
-        ("statement_id", false, Arc::new(Int64Array::from_iter_values(ids)) as ArrayRef),
+        ("statement_id", true, Arc::new(ids) as ArrayRef),
         ("kind", false, texts(|listed| Some(listed.shape.kind().name()))),
-        ("text", false, texts(|listed| Some(&listed.text))),
+        ("text", false, texts(|listed| Some(listed.text()))),
         ("calls", false, counts(|figures| figures.calls)),
         ("failures", false, counts(|figures| figures.failures)),
         ("total_ms", false, times(|figures| figures.total_ms)),
