@@ -65,11 +65,7 @@ struct Writer {
 
 impl Writer {
     fn new(source: &str) -> Self {
-        let numbers = source.split('$').skip(1).filter_map(|rest| {
-            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-            rest.get(..digits)?.parse::<usize>().ok().filter(|number| *number <= 0xFFFF)
-        });
-        let next = numbers.max().unwrap_or(0) + 1;
+        let next = parameter_max(source) + 1;
         let text = String::with_capacity(source.len());
         Self { text, next, has_blank: false, list: List::Outside }
     }
@@ -135,6 +131,19 @@ impl Writer {
         }
         self.text
     }
+}
+
+/// The largest number of a parameter; what stands in a literal, as '$5', is none.
+fn parameter_max(source: &str) -> usize {
+    let (mut most, mut rest) = (0, if source.contains('$') { source } else { "" });
+    while let Some((token, length)) = token(rest) {
+        let (own, behind) = rest.split_at_checked(length).unwrap_or((rest, ""));
+        let number = own.strip_prefix('$').filter(|_| token == Token::Word);
+        let number = number.and_then(|digits| digits.parse::<usize>().ok());
+        most = most.max(number.filter(|number| *number <= 0xFFFF).unwrap_or(0));
+        rest = behind;
+    }
+    most
 }
 
 /// The first token of `rest` and its length; None: there is none left.
@@ -264,6 +273,7 @@ mod tests {
             ),
             ("SELECT /* a /* b */ 'c' */ 1 -- 'd'\n + 2", "SELECT $1 + $2"),
             ("SELECT a FROM t WHERE a = $2 AND b = 7", "SELECT a FROM t WHERE a = $2 AND b = $3"),
+            ("SELECT '$7', $3, $$ $9 $$", "SELECT $4, $3, $5"),
             ("SELECT a IN (1, 2,3) , b in (1)", "SELECT a IN ($1, ...) , b in ($2)"),
             ("SELECT a IN (1, 2, b, 3)", "SELECT a IN ($1, ..., b, $2)"),
             ("SELECT a IN (SELECT 1, 2)", "SELECT a IN (SELECT $1, $2)"),
