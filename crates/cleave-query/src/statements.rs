@@ -155,6 +155,7 @@ pub struct Counting {
     cost: StatementCost,
     /// For those who are told of it: user, session, and text where it is shown with constants.
     about: Option<(String, i32, Option<String>)>,
+    /// It is entered already, or not to be.
     has_ended: bool,
 }
 
@@ -279,7 +280,7 @@ impl Counting {
             rows: 0,
             cost: StatementCost::default(),
             about,
-            has_ended: false,
+            has_ended: client.looks_on,
         }
     }
 

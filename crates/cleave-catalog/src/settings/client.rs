@@ -40,6 +40,8 @@ pub struct Client {
     /// Its statements may name files of this machine, if its role may: true but for clients of a server that does not
     /// allow it.
     pub serves_files: bool,
+    /// Its statements look on for whoever watches the server, and are not among those that are counted.
+    pub looks_on: bool,
 }
 
 impl Default for Client {
@@ -58,6 +60,7 @@ impl Default for Client {
             cost: StatementCost::default(),
             progress: Progress::default(),
             serves_files: true,
+            looks_on: false,
         }
     }
 }

@@ -12,6 +12,11 @@ use cleave_query::statements::{Counting, Shape, StatementEnd};
 use super::{Outcome, Session, Started};
 
 impl Session {
+    /// Its statements look on for whoever watches the server: from now on none is counted, nor logged as slow.
+    pub fn look_on(&mut self) {
+        self.settings.client.looks_on = true;
+    }
+
     /// Begins to count a statement of this `shape`; `text` is its text with constants, if that is known. Its queries
     /// add their cost.
     pub(super) fn begin_counting(&mut self, shape: &Shape, text: Option<&str>) -> Counting {

@@ -30,6 +30,9 @@ async fn statements_that_differ_in_constants_are_counted_together() {
     for value in ["1", "2", "3"] {
         session.execute("p", &[Some(value)]).await.unwrap();
     }
+    let mut watcher = database.session();
+    watcher.look_on();
+    run(&mut watcher, "SELECT b FROM t WHERE a = 1; SELECT b FROM t WHERE a < 2 AND b > 'x'").await;
     refused(&mut session, "INSERT INTO t VALUES (1, 'again')").await;
     refused(&mut session, "SELECT 7 / (a - 1) FROM t WHERE b = 'x'").await;
     run(&mut session, "SELECT a FROM t WHERE a IN (1, 2); SELECT a FROM t WHERE a IN (1, 2, 3, 4)")
@@ -43,6 +46,7 @@ async fn statements_that_differ_in_constants_are_counted_together() {
     ] {
         assert_eq!(counted(&mut session, text).await, [expected], "{text}");
     }
+    assert!(counted(&mut session, "% a < $1 AND %").await.is_empty(), "who looks on is counted");
     let sound = "SELECT count(*) FROM cleave.statements WHERE role IS NULL AND min_ms BETWEEN 0 AND mean_ms * 1.001 \
          AND mean_ms <= max_ms * 1.001 AND max_ms <= total_ms * 1.001";
     let all = row(&mut session, "SELECT count(*) FROM cleave.statements").await;

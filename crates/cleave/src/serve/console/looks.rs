@@ -1,7 +1,7 @@
 //! Sessions that only look on: the statements that the page shows system tables by.
 //!
 //! Each runs in a session of the user, so a table shows what it shows him. These sessions have no number: they are no
-//! connections, others do not see them, and they are not in the query log.
+//! connections, others do not see them, and they are neither in the query log nor among the counted statements.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,6 +69,7 @@ impl Looks {
         let mut session = server.session((&visitor.user, visitor.known), 0, None)?;
         let quiet = session.set("query_log", "off");
         quiet.map_err(|error| Complaint::of(&error, ""))?;
+        session.look_on();
         Ok(Self { server: Arc::clone(server), session })
     }
 
