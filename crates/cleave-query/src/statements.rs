@@ -38,6 +38,9 @@ const LEAVING_SHARE: usize = 20;
 /// Splits of one shape that are told apart.
 const SPLIT_COUNT_MAX: usize = 8;
 
+/// Bytes of a slow statement with its constants; a longer one is cut.
+const SLOW_TEXT_BYTES_MAX: usize = 16 << 10;
+
 /// A role, None for a superuser that the catalog does not know, and the hash of a shape.
 type Key = (Option<u32>, u64);
 
@@ -129,7 +132,7 @@ pub struct SlowStatements {
 /// A statement that has taken long.
 #[derive(Debug, Clone, Copy)]
 pub struct SlowStatement<'a> {
-    /// Its text, without constants unless they were asked for.
+    /// Its text, without constants unless they were asked for; a long one is cut.
     pub text: &'a str,
     /// The user.
     pub user: &'a str,
@@ -269,7 +272,7 @@ impl Counting {
     ) -> Self {
         let about = statements.slow.get().map(|slow| {
             let shows = slow.has_values && shape.kind().is_of_rows();
-            let text = text.filter(|_| shows).map(str::to_owned);
+            let text = text.filter(|_| shows).map(cut);
             (client.user.clone(), client.backend, text)
         });
         Self {
@@ -345,6 +348,13 @@ impl fmt::Debug for Counting {
     }
 }
 
+/// `text` within [`SLOW_TEXT_BYTES_MAX`].
+fn cut(text: &str) -> String {
+    let own = text.get(..text.floor_char_boundary(SLOW_TEXT_BYTES_MAX)).unwrap_or(text);
+    let end = if own.len() < text.len() { "…" } else { "" };
+    format!("{own}{end}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -404,5 +414,8 @@ mod tests {
         run(&statements, "SELECT 1", StatementEnd::Done);
         run(&statements, "ALTER ROLE ada PASSWORD 'pencil'", StatementEnd::Done);
         assert_eq!(*told.lock().unwrap(), ["SELECT 1 2", "ALTER ROLE ada PASSWORD $1 2"]);
+        run(&statements, &format!("SELECT '{}'", "ß".repeat(1 << 20)), StatementEnd::Done);
+        let last = told.lock().unwrap().pop().unwrap();
+        assert!(last.len() < 20 << 10 && last.ends_with("ß… 2"), "{}", last.len());
     }
 }
