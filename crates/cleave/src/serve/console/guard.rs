@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -42,6 +42,10 @@ pub(super) async fn visitors_alone(
     mut request: Request,
     next: Next,
 ) -> Response {
+    // What only reads, too: a page of another port of this machine has the cookie, and could keep the log-in in use.
+    if !is_of_our_page(&Method::POST, request.headers()) {
+        return forbidden("a page of another site may not ask for this");
+    }
     let found = visit_of(&state, request.headers());
     let Some(visit) = state.visits.still_known(&state.http.server, found).await else {
         let complaint = Complaint::error("28000", "log in first");

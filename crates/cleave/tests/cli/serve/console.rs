@@ -255,6 +255,11 @@ fn pages_of_other_sites_and_requests_without_the_token_are_refused() {
         let forged = request(&server, "POST /api/query", "127.0.0.1", &more, &body);
         forged.refused(403, "42501");
     }
+    for site in ["same-site", "cross-site"] {
+        let more = format!("Cookie: {}\r\nSec-Fetch-Site: {site}\r\n", ada.cookie);
+        let line = "GET /api/view/sessions";
+        request(&server, line, "127.0.0.1", &more, "").refused(403, "42501");
+    }
     let elsewhere = format!("{JSON}Origin: https://evil.example\r\n");
     let body = json!({ "user": "ada", "password": "pencil" }).to_string();
     request(&server, "POST /api/login", "127.0.0.1", &elsewhere, &body).refused(403, "42501");
