@@ -1,7 +1,7 @@
 //! What the page asks and does, besides the [feed](super::feed): JSON in, JSON out.
 //!
 //! ```text
-//!  GET  /api/session                     who is logged in, and the token
+//!  GET  /api/session                     who is logged in, the token, and the state of his transaction
 //!  POST /api/login    { user, password } the same, and a cookie
 //!  POST /api/logout
 //!  POST /api/query    { sql }            runs statements
@@ -271,7 +271,11 @@ fn desk<'a>(
 }
 
 fn known(state: &ConsoleState, visit: &Visit) -> Value {
+    // None: there is none, or it runs a statement.
+    let desk = visit.desk.try_lock().ok();
+    let transaction = desk.and_then(|place| place.as_ref().map(|desk| desk.transaction()));
     json!({
+        "transaction": transaction,
         "user": visit.visitor.user,
         "token": visit.token,
         "database": state.http.server.database_name,

@@ -181,6 +181,7 @@ fn a_user_logs_in_runs_statements_and_logs_out() {
     assert_eq!(read["results"][0]["rows"], json!([["1", "<img>", null]]));
     // A transaction goes on from one request to the next, and its failure is told.
     assert_eq!(ada.query("BEGIN").json()["transaction"], json!("open"));
+    assert_eq!(ada.get("/api/session").json()["transaction"], json!("open"));
     ada.query("INSERT INTO t VALUES (2, 'x')");
     let failed = ada.query("SELECT 1; SELECT nam FROM t");
     failed.refused(400, "42703");

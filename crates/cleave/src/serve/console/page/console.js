@@ -15,7 +15,7 @@ import {
 } from "./document.js";
 import { session, logIn, logOut, view, post, live, Refused, LOGGED_OUT } from "./server.js";
 import { statement, legend } from "./timeline.js";
-import { queryPage, edit } from "./query.js";
+import { queryPage, edit, isIn } from "./query.js";
 
 const HISTORY = 120;
 const STATEMENTS_MAX = 12;
@@ -485,6 +485,7 @@ function logInPage(asksPassword) {
 }
 
 function known(who) {
+  isIn(who.transaction);
   byId("database").textContent = who.database;
   byId("user").textContent = who.user;
   byId("sections").hidden = false;

@@ -318,6 +318,11 @@ export function queryPage() {
   );
 }
 
+/** Notes the state of the session's transaction, as the server says it. */
+export function isIn(transaction) {
+  state.transaction = transaction || "idle";
+}
+
 /** Puts `sql` into the editor and goes there. */
 export function edit(sql) {
   state.text = sql;
