@@ -12,7 +12,7 @@
 //!
 //! Source: PostgreSQL's pg_stat_statements, "query jumbling"; PostgreSQL's manual, "Lexical Structure".
 
-/// Bytes of a text that count: what comes later is left out.
+/// Bytes of a text that count, and of what is made of it: what comes later is left out.
 const TEXT_BYTES_MAX: usize = 8 << 10;
 
 /// `text` with parameters in the place of constants.
@@ -125,8 +125,10 @@ impl Writer {
 
     fn end(mut self, is_cut: bool) -> String {
         let end = self.text.trim_end_matches([';', ' ']).len();
-        self.text.truncate(end);
-        if is_cut {
+        // Parameters may be longer than their constants.
+        let own = self.text.floor_char_boundary(TEXT_BYTES_MAX).min(end);
+        self.text.truncate(own);
+        if is_cut || own < end {
             self.text.push('…');
         }
         self.text
@@ -287,6 +289,7 @@ mod tests {
         let long = format!("INSERT INTO t VALUES {}", "(1), ".repeat(10_000));
         let short = without_constants(&long);
         assert!(short.starts_with("INSERT INTO t VALUES ($1), ($2), ") && short.ends_with('…'));
+        assert!(short.len() <= TEXT_BYTES_MAX + '…'.len_utf8(), "{}", short.len());
     }
 
     proptest! {
