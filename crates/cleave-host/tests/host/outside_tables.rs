@@ -8,7 +8,8 @@ use cleave_host::activity::Act;
 use cleave_host::outside_tables::OutsideTables;
 use cleave_host::{Database, Session};
 use datafusion::catalog::TableProvider;
-use datafusion::datasource::MemTable;
+use datafusion::datasource::{MemTable, ViewTable};
+use datafusion::logical_expr::{LogicalPlanBuilder, col, lit};
 
 use crate::support::{answer, fresh, refused, row, rows, run};
 
@@ -21,6 +22,19 @@ impl OutsideTables for Frames {
         let rows = vec![vec![self.0.clone()]];
         let table = MemTable::try_new(self.0.schema(), rows).unwrap();
         ["df", "t"].contains(&name).then(|| Arc::new(table) as Arc<dyn TableProvider>)
+    }
+}
+
+/// Offers a `df` that is no table, but a plan with one value.
+#[derive(Debug)]
+struct Constant(i32);
+
+impl OutsideTables for Constant {
+    fn table(&self, name: &str) -> Option<Arc<dyn TableProvider>> {
+        let one = LogicalPlanBuilder::values(vec![vec![lit(self.0)]]).unwrap();
+        let plan = one.project([col("column1").alias("id")]).unwrap().build().unwrap();
+        let view = ViewTable::new(plan, None);
+        (name == "df").then(|| Arc::new(view) as Arc<dyn TableProvider>)
     }
 }
 
@@ -50,10 +64,14 @@ async fn a_join_with_a_table_from_outside_leaves_the_scan_to_the_device() {
     let (_directory, _database, mut session) = with_frame().await;
     let joined = "SELECT df.name, t.n FROM t JOIN df USING (id) WHERE t.n < 5";
     let expected = ["name 1,1", "name 2,2", "name 30,0"];
-    for split in ["host", "h0", "h1", "ndp", "auto"] {
+    for split in ["host", "h0", "h1", "auto"] {
         run(&mut session, &format!("SET split = {split}")).await;
         assert_eq!(answer(&mut session, joined).await, expected, "{split}");
     }
+    run(&mut session, "SET split = ndp").await;
+    let error = refused(&mut session, joined).await;
+    assert!(error.to_string().contains("does not run on a device"), "{error}");
+    run(&mut session, "RESET split").await;
     let cut = "SELECT DISTINCT split_taken FROM cleave.query_log WHERE text LIKE '%df.name%' AND split_asked = 'h0'";
     assert_eq!(row(&mut session, cut).await, "h0");
 }
@@ -84,6 +102,12 @@ async fn it_is_looked_up_last_and_read_anew_by_each_statement() {
         session.set_outside_tables(offered(&(0..count).collect::<Vec<_>>()));
         let counted = "SELECT count(*), max(df.id) FROM df LEFT JOIN t ON t.id = df.id";
         assert_eq!(row(&mut session, counted).await, format!("{count},{}", count - 1));
+    }
+    // Nor those of a view of the program's, whose plan comes in the place of its name.
+    for id in 1..5_i32 {
+        session.set_outside_tables(Some(Arc::new(Constant(id))));
+        let joined = "SELECT max(t.id), max(df.id) FROM t JOIN df ON t.id >= df.id";
+        assert_eq!(row(&mut session, joined).await, format!("20000,{id}"));
     }
     assert_eq!(cached(), before);
     // Other sessions have none, nor has this one once they are taken back.

@@ -579,10 +579,12 @@ async fn optimised_plan(
     let parts = with_parts::optimised_parts(&bound.state, &optimised, bound.parts.clone())?;
     let all = bound.parts.iter().map(|part| &part.plan).chain([&bound.logical]);
     let all = all.collect::<Vec<_>>();
+    // A table from outside may have become a plan without a scan, or have left the plan; its name says nothing of it.
+    let is_of_database = bound.outside.is_empty();
     let depends_on_tables_alone =
-        asks_tables && optimised::depends_on_tables(&all, &optimised, &parts);
+        asks_tables && is_of_database && optimised::depends_on_tables(&all, &optimised, &parts);
     let tables = depends_on_tables_alone.then(|| bound.tables.clone());
-    if let (Some(key), Some(query)) = (key, again) {
+    if is_of_database && let (Some(key), Some(query)) = (key, again) {
         let made = (&optimised, parts.as_slice(), &*origins);
         kept.keep(key, &query, &bound.tables, &bound.state, &all, made);
     }
@@ -627,7 +629,10 @@ fn named_tables(
 ) -> Result<(Vec<Arc<TableSchema>>, Vec<String>)> {
     let (mut tables, mut outside) = (Vec::new(), Vec::new());
     for reference in state.resolve_table_references(statement)? {
-        if state.table_functions().contains_key(reference.table()) {
+        // A name alone may be that of a function, and of a table from outside.
+        let is_outside =
+            reference.schema().is_none() && context.outside_table(reference.table()).is_some();
+        if !is_outside && state.table_functions().contains_key(reference.table()) {
             continue;
         }
         if context.given(reference.table()).is_some() {
@@ -639,7 +644,7 @@ fn named_tables(
             continue;
         }
         match reference.schema() {
-            None if context.outside_table(reference.table()).is_some() => {
+            None if is_outside => {
                 outside.push(reference.table().to_owned());
             }
             None | Some(table_provider::SCHEMA) => {
