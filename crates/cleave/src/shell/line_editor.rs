@@ -16,6 +16,7 @@ use rustyline::{ColorMode, CompletionType, Config, Context, Editor, Helper};
 
 use super::completion::Vocabulary;
 use super::display::Size;
+use super::statements::{self, Piece};
 use super::{file_completion, highlight, output};
 
 /// The user's input.
@@ -87,19 +88,22 @@ impl LineEditor {
         Some(Size { columns: usize::from(columns), rows: usize::from(rows) })
     }
 
-    /// Adds what was typed to the history.
+    /// Adds what was typed to the history, unless it has a password.
     pub(crate) fn remember(&mut self, entry: &str) {
+        if has_password(entry) {
+            return;
+        }
         // Without history the shell works.
         drop(self.editor.add_history_entry(entry));
     }
 
-    /// Saves the history for the next session.
+    /// Saves the history for the next session, behind what others have saved meanwhile.
     pub(crate) fn save_history(&mut self) {
         if let Some(path) = &self.history_path {
             if let Some(parent) = path.parent() {
                 drop(std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent));
             }
-            drop(self.editor.save_history(path));
+            drop(self.editor.append_history(path));
         }
     }
 }
@@ -114,6 +118,19 @@ fn history_path() -> Option<PathBuf> {
         _ => PathBuf::from(std::env::var_os("HOME")?).join(".local/state"),
     };
     Some(state.join("cleave").join("history"))
+}
+
+/// Whether a text sets a password: `PASSWORD 'text'`.
+fn has_password(text: &str) -> bool {
+    let mut is_behind_word = false;
+    let says_something = |piece: &Piece<'_>| !piece.is_comment && !piece.text.trim().is_empty();
+    statements::pieces(text).filter(says_something).any(|piece| {
+        let is_string =
+            matches!(piece.text.as_bytes(), [b'\'' | b'$', ..] | [b'e' | b'E', b'\'', ..]);
+        let is_behind = is_behind_word;
+        is_behind_word = piece.text.eq_ignore_ascii_case("password");
+        is_behind && is_string
+    })
 }
 
 /// Handles key presses.
@@ -173,3 +190,22 @@ impl Highlighter for Keyboard {
 }
 
 impl Validator for Keyboard {}
+
+#[cfg(test)]
+mod tests {
+    use super::has_password;
+
+    #[test]
+    fn passwords_are_known() {
+        for text in [
+            "ALTER ROLE ada password 'secret';",
+            "create role ada login PASSWORD\n /* new */ E'secret'",
+            "ALTER ROLE ada PASSWORD 'not finished",
+        ] {
+            assert!(has_password(text), "{text}");
+        }
+        for text in ["SELECT 'password', 'x'", "SELECT password FROM t WHERE a = 'x'", "password"] {
+            assert!(!has_password(text), "{text}");
+        }
+    }
+}
