@@ -490,7 +490,7 @@ impl Shell {
         match self.pager().filter(|_| is_long) {
             Some(pager) => {
                 self.out.flush()?;
-                output::page(&pager, text)
+                if output::page(&pager, text)? { Ok(()) } else { self.out.write_all(text) }
             }
             None => self.out.write_all(text),
         }

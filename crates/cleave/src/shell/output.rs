@@ -76,8 +76,8 @@ pub(super) fn pager() -> Option<OsString> {
     is_there.then(|| OsString::from(format!("{PAGER} {PAGER_OPTIONS}")))
 }
 
-/// Shows a text in a pager, until the user leaves it.
-pub(super) fn page(command: &OsStr, text: &[u8]) -> io::Result<()> {
+/// Shows a text in a pager, until the user leaves it; false: there is no such program.
+pub(super) fn page(command: &OsStr, text: &[u8]) -> io::Result<bool> {
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(command).stdin(Stdio::piped());
     if std::env::var_os("LESSCHARSET").is_none() {
@@ -88,6 +88,6 @@ pub(super) fn page(command: &OsStr, text: &[u8]) -> io::Result<()> {
         // It may be left before it has read all.
         drop(input.write_all(text));
     }
-    child.wait()?;
-    Ok(())
+    // What the shell says of a command that it does not find, or may not run.
+    Ok(!matches!(child.wait()?.code(), Some(126 | 127)))
 }
