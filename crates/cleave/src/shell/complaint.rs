@@ -2,6 +2,7 @@
 
 use cleave_host::Error;
 
+use super::format::printable;
 use super::statements::Statement;
 
 /// Characters of a long line that are shown around the position.
@@ -26,6 +27,8 @@ impl Complaint<'_> {
     /// `origin` is the file, or nothing if the user typed; the result ends with a newline.
     pub(crate) fn text(self, statement: Statement<'_>, origin: Option<&str>) -> String {
         let Self { sqlstate, message, position } = self;
+        // Values that it names cannot move the cursor.
+        let message = printable(message);
         let line_number = statement.line + position.map_or(0, |position| position.line_index);
         let place = origin.map(|origin| format!("{origin}:{line_number}: ")).unwrap_or_default();
         let Some(Position { line_index, column_index }) = position else {
@@ -74,11 +77,11 @@ fn place_of_name(text: &str, name: &str) -> Option<(usize, usize)> {
     })
 }
 
-/// The part of a line around a character, and the character's position in it. Tabs become spaces, so that the caret
-/// fits.
+/// The part of a line around a character, and the character's position in it. Tabs and other control characters become
+/// spaces, so that the caret fits.
 fn excerpt(line: &str, column_index: usize) -> (String, usize) {
-    let characters: Vec<char> =
-        line.chars().map(|character| if character == '\t' { ' ' } else { character }).collect();
+    let shown = |character: char| if character.is_control() { ' ' } else { character };
+    let characters: Vec<char> = line.chars().map(shown).collect();
     let column_index = column_index.min(characters.len());
     let start = column_index.saturating_sub(EXCERPT_WIDTH / 2);
     let end = (start + EXCERPT_WIDTH).min(characters.len());

@@ -118,6 +118,8 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 
 fn starting_with<'a>(names: impl Iterator<Item = &'a str>, prefix: &str) -> Vec<String> {
     let prefix = prefix.to_lowercase();
+    // A name with control characters would be written to the terminal as it is.
+    let names = names.filter(|name| !name.contains(char::is_control));
     names.filter(|name| name.to_lowercase().starts_with(&prefix)).map(str::to_owned).collect()
 }
 

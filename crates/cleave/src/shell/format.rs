@@ -16,6 +16,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use cleave_host::value::ValueText;
 
+pub(crate) use cells::printable;
 use grid::{Grid, Style};
 
 /// The layout of rows.

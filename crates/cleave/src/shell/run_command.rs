@@ -12,7 +12,7 @@ use cleave_host::{CatalogState, CountedFile, Database};
 use cleave_media::{Clock, SystemClock};
 
 use super::client_copy::{ClientCopy, End};
-use super::format::Expanded;
+use super::format::{Expanded, printable};
 use super::meta_command::{self, MetaCommand};
 use super::output::Output;
 use super::statements::Statement;
@@ -59,7 +59,11 @@ impl Shell {
                 };
                 let mut text = Vec::new();
                 match Self::describe(&mut text, &database, &database.catalog(), &command)? {
-                    Ok(()) => self.show_text(&text)?,
+                    // Names and values may have control characters.
+                    Ok(()) => {
+                        let text = printable(&String::from_utf8_lossy(&text));
+                        self.show_text(text.as_bytes())?;
+                    }
                     Err(error) => return self.complain(&error.to_string(), origin),
                 }
             }
@@ -87,11 +91,23 @@ impl Shell {
                 let Some(text) = self.take_statement(buffer) else {
                     return self.complain("there is no statement to run again", origin);
                 };
-                self.watch(&text, pause, count, origin).await?;
+                // A pager would wait for its user between the runs.
+                let has_pager = std::mem::replace(&mut self.display.has_pager, false);
+                let watched = self.watch(&text, pause, count, origin).await;
+                self.display.has_pager = has_pager;
+                watched?;
             }
             MetaCommand::Edit(file) => {
                 let before = if buffer.text.is_empty() { &self.last } else { &buffer.text };
-                let text = edit(before, file.as_deref())?;
+                let text = match edit(before, file.as_deref()) {
+                    Ok(text) => text,
+                    // Somebody who types has the statement still.
+                    Err(failure) if self.screen.is_some() => {
+                        writeln!(io::stderr(), "{failure}")?;
+                        return Ok(Next::Continue);
+                    }
+                    Err(failure) => return Err(failure),
+                };
                 *buffer = Buffer::default();
                 writeln!(self.out, "{}", text.trim_end())?;
                 return Box::pin(self.take_typed(&text, buffer)).await;

@@ -36,6 +36,14 @@ fn lines_are_those_of_the_file() {
 }
 
 #[test]
+fn values_in_errors_cannot_move_the_cursor() {
+    let error = Error::unknown(cleave_host::NameKind::Column, "a\u{1b}[2J", []);
+    let text = complaint(&error, Statement { text: "SELECT 1", line: 1 }, None);
+    assert!(text.contains("\"a\\x1B[2J\""), "{text:?}");
+    assert_eq!(excerpt("a\tb\u{1b}", 0).0, "a b ");
+}
+
+#[test]
 fn long_lines_are_cut_around_the_place() {
     let line = format!("{}here{}", "a".repeat(500), "b".repeat(500));
     let (shown, caret) = excerpt(&line, 500);

@@ -40,6 +40,11 @@ impl Cell {
     }
 }
 
+/// A text of any lines without other control characters.
+pub(crate) fn printable(text: &str) -> String {
+    text.split('\n').map(visible).collect::<Vec<_>>().join("\n")
+}
+
 /// A line without control characters.
 fn visible(line: &str) -> String {
     if !line.contains(char::is_control) {
