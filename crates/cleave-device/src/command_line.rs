@@ -27,7 +27,8 @@ use crate::runtime::{Runtime, RuntimeError, RuntimeOptions};
 use crate::serve::{ListenOptions, Listener, LocalListener, LocalOptions, Log, ServeError};
 use crate::supervisor;
 
-const HELP: &str = "\
+/// What `--help` prints. An option begins a line with two spaces; deeper lines go on with it.
+pub const HELP: &str = "\
 cleaved: a Cleave device: serves the blocks of its media, and runs fragments of queries beside them
 
 Usage: cleaved --media FILE --listen HOST:PORT (--token-file FILE | --token-env NAME) [options]

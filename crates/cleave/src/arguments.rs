@@ -22,6 +22,7 @@ use crate::commands::generate::GenerateOptions;
 use crate::commands::import::ImportOptions;
 use crate::commands::inspect::InspectCommand;
 use crate::commands::load::LoadOptions;
+use crate::commands::manual::{CompletionsOptions, ManOptions};
 use crate::commands::user::UserOptions;
 use crate::demo::DemoOptions;
 use crate::serve::ServeOptions;
@@ -130,6 +131,10 @@ pub(crate) enum Command {
     Device(DeviceOptions),
     /// `cleave simulate`.
     Simulate(Box<SimulateOptions>),
+    /// `cleave completions`.
+    Completions(CompletionsOptions),
+    /// `cleave man`.
+    Man(ManOptions),
     /// `cleave device-process`: the program `cleaved`.
     DeviceProcess {
         /// Its own arguments.
@@ -180,6 +185,8 @@ pub(crate) fn parse(
         Subcommands::Inspect(options) => Command::Inspect(options),
         Subcommands::Device(options) => Command::Device(options),
         Subcommands::Simulate(options) => Command::Simulate(options),
+        Subcommands::Completions(options) => Command::Completions(options),
+        Subcommands::Man(options) => Command::Man(options),
         Subcommands::DeviceProcess { mut arguments } => {
             // Where it stands first, it was taken for the host's option of that name.
             if let Some(bytes) = place.filter_history {
@@ -189,6 +196,11 @@ pub(crate) fn parse(
         }
     };
     Ok(Invocation { place, command })
+}
+
+/// The definition of the command line.
+pub(crate) fn command_line() -> clap::Command {
+    CommandLine::command()
 }
 
 #[derive(Debug, Parser)]
@@ -242,6 +254,10 @@ enum Subcommands {
     Device(DeviceOptions),
     /// Simulate statements over many devices in virtual time
     Simulate(Box<SimulateOptions>),
+    /// Print what a shell completes command lines with
+    Completions(CompletionsOptions),
+    /// Print or write manual pages
+    Man(ManOptions),
     /// Run as a storage device (the program `cleaved`)
     #[command(hide = true)]
     DeviceProcess {

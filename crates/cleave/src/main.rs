@@ -6,8 +6,8 @@
 //! 1. [`arguments`] reads the command line.
 //! 2. [`open`] opens the database with its embedded device.
 //! 3. [`shell`] is `cleave sql`, [`serve`] is `cleave serve`; [`commands`] are `generate`, `load`, `import`, `advise`,
-//!    `backup`, `restore`, `check`, `inspect`, `device`, `config` and `user`; [`demo`] is `cleave demo`, [`mod@bench`]
-//!    `cleave bench`.
+//!    `backup`, `restore`, `check`, `inspect`, `device`, `config`, `user`, `completions` and `man`; [`demo`] is
+//!    `cleave demo`, [`mod@bench`] `cleave bench`.
 //! 4. [`generate`] computes the databases that `generate` and `demo` load.
 //! 5. [`simulate`] is `cleave simulate`, which opens no database.
 //! 6. [`failure`] holds the failures that end a command.
@@ -130,6 +130,8 @@ async fn run(invocation: Invocation) -> Result<(), Failure> {
         Command::Inspect(options) => commands::inspect::run(&options, &place).await,
         Command::Device(options) => commands::device::run(&options, &place).await,
         Command::Simulate(options) => simulate::run(&options),
+        Command::Completions(options) => commands::manual::completions(&options),
+        Command::Man(options) => commands::manual::man(&options),
         // Handled before there is a runtime: the device builds its own.
         Command::DeviceProcess { .. } => Ok(()),
     }

@@ -10,6 +10,7 @@ pub(crate) mod generate;
 pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod load;
+pub(crate) mod manual;
 mod progress;
 pub(crate) mod user;
 

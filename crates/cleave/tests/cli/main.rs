@@ -14,6 +14,7 @@ mod killed;
 mod killed_updates;
 mod line_editor;
 mod local_device;
+mod manual;
 mod module_cycles;
 mod private;
 mod program;
