@@ -17,6 +17,7 @@ use crate::commands::backup::{BackupOptions, RestoreOptions};
 use crate::commands::check::CheckCommand;
 use crate::commands::config::ConfigOptions;
 use crate::commands::device::DeviceOptions;
+use crate::commands::explain::ExplainOptions;
 use crate::commands::failover::FailoverOptions;
 use crate::commands::generate::GenerateOptions;
 use crate::commands::import::ImportOptions;
@@ -117,6 +118,8 @@ pub(crate) enum Command {
     Load(LoadOptions),
     /// `cleave advise`.
     Advise(AdviseOptions),
+    /// `cleave explain`.
+    Explain(ExplainOptions),
     /// `cleave backup`.
     Backup(BackupOptions),
     /// `cleave restore`.
@@ -178,6 +181,7 @@ pub(crate) fn parse(
         Subcommands::Import(options) => Command::Import(options),
         Subcommands::Load(options) => Command::Load(options),
         Subcommands::Advise(options) => Command::Advise(options),
+        Subcommands::Explain(options) => Command::Explain(options),
         Subcommands::Backup(options) => Command::Backup(options),
         Subcommands::Restore(options) => Command::Restore(options),
         Subcommands::Failover(options) => Command::Failover(options),
@@ -240,6 +244,8 @@ enum Subcommands {
     Load(LoadOptions),
     /// Predict what splitting would save for a list of queries
     Advise(AdviseOptions),
+    /// Show how a statement runs, as text or as a picture
+    Explain(ExplainOptions),
     /// Write a consistent snapshot of a database into a folder
     Backup(BackupOptions),
     /// Make a database from a backup

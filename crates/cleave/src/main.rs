@@ -6,11 +6,12 @@
 //! 1. [`arguments`] reads the command line.
 //! 2. [`open`] opens the database with its embedded device.
 //! 3. [`shell`] is `cleave sql`, [`serve`] is `cleave serve`; [`commands`] are `generate`, `load`, `import`, `advise`,
-//!    `backup`, `restore`, `check`, `inspect`, `device`, `config`, `user`, `completions` and `man`; [`demo`] is
-//!    `cleave demo`, [`mod@bench`] `cleave bench`.
+//!    `explain`, `backup`, `restore`, `check`, `inspect`, `device`, `config`, `user`, `completions` and `man`; [`demo`]
+//!    is `cleave demo`, [`mod@bench`] `cleave bench`.
 //! 4. [`generate`] computes the databases that `generate` and `demo` load.
 //! 5. [`simulate`] is `cleave simulate`, which opens no database.
-//! 6. [`failure`] holds the failures that end a command.
+//! 6. [`mod@svg`] draws what `explain`, `advise` and `bench` find.
+//! 7. [`failure`] holds the failures that end a command.
 
 // A connection's future contains those of everything that a statement may do, nested.
 #![recursion_limit = "256"]
@@ -26,6 +27,7 @@ mod open;
 mod serve;
 mod shell;
 mod simulate;
+mod svg;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -123,6 +125,7 @@ async fn run(invocation: Invocation) -> Result<(), Failure> {
         Command::Import(options) => commands::import::run(&options, &place).await,
         Command::Load(options) => commands::load::run(&options, &place).await,
         Command::Advise(options) => commands::advise::run(&options, &place).await,
+        Command::Explain(options) => commands::explain::run(&options, &place).await,
         Command::Backup(options) => commands::backup::run(&options, &place).await,
         Command::Restore(options) => commands::backup::restore(&options, &place).await,
         Command::Failover(options) => commands::failover::run(&options, &place).await,

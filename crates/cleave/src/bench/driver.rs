@@ -28,6 +28,16 @@ pub(crate) struct Course {
     pub(crate) measured: Duration,
 }
 
+impl Course {
+    /// Operations are counted in steps of so long: a second, or less where only some are measured.
+    pub(crate) fn step(&self) -> Duration {
+        match self.measured < Duration::from_secs(10) {
+            true => Duration::from_millis(100),
+            false => Duration::from_secs(1),
+        }
+    }
+}
+
 /// Measurements of one kind of operation.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Figures {
@@ -37,6 +47,37 @@ pub(crate) struct Figures {
     pub(crate) latencies: Latencies,
     /// Tries beyond the first.
     pub(crate) retries: u64,
+    /// How many ended in each [step](Course::step) after the warm-up.
+    pub(crate) ended: Vec<u64>,
+}
+
+impl Figures {
+    /// Adds all of `other`.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.latencies.merge(&other.latencies);
+        self.retries += other.retries;
+        if self.ended.len() < other.ended.len() {
+            self.ended.resize(other.ended.len(), 0);
+        }
+        for (count, more) in self.ended.iter_mut().zip(&other.ended) {
+            *count += more;
+        }
+    }
+
+    /// Counts an operation that ended so long after the warm-up.
+    fn count(&mut self, after: Duration, step: Duration) {
+        let step = step.as_nanos().max(1);
+        let place = usize::try_from(after.as_nanos() / step).unwrap_or(usize::MAX);
+        // What is measured takes a day at most.
+        if place < 1 << 20 {
+            if self.ended.len() <= place {
+                self.ended.resize(place + 1, 0);
+            }
+            if let Some(count) = self.ended.get_mut(place) {
+                *count += 1;
+            }
+        }
+    }
 }
 
 /// A workload, and the clients that run it.
@@ -81,8 +122,7 @@ pub(crate) fn drive<const N: usize>(
             for thread in of_crew {
                 let of_client = thread.join().unwrap_or_else(|p| std::panic::resume_unwind(p))?;
                 for (sum, figures) in sums.iter_mut().zip(of_client) {
-                    sum.latencies.merge(&figures.latencies);
-                    sum.retries += figures.retries;
+                    sum.merge(&figures);
                 }
             }
             if has_clients {
@@ -123,7 +163,9 @@ fn run_client(
         if at >= course.warmup
             && let Some(figures) = figures.get_mut(kind)
         {
-            figures.latencies.add(begun.elapsed().saturating_sub(at));
+            let ended = begun.elapsed();
+            figures.latencies.add(ended.saturating_sub(at));
+            figures.count(ended.saturating_sub(course.warmup), course.step());
             figures.retries += u64::from(tries - 1);
         }
     }

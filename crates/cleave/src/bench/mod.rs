@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  Workload ─ operation by operation ─▶ driver: a thread a client ─▶ Client ─▶ embedded session │ server over the wire
-//!                                            └─▶ latencies, retries ─▶ report
+//!                                            └─▶ latencies, retries ─▶ report, plot
 //! ```
 //!
 //! 1. [`BenchOptions`] names the workload, and the target: the database of `--db`, or the server of `--url`.
@@ -16,12 +16,14 @@
 pub(crate) mod client;
 mod driver;
 mod latency;
+mod plot;
 mod random;
 mod report;
 #[cfg(test)]
 mod without_plans;
 mod workloads;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,6 +79,9 @@ pub(crate) struct BenchOptions {
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
+    /// Draw throughput over time and latencies into this file, as SVG
+    #[arg(long, value_name = "FILE", conflicts_with = "load_only")]
+    plot: Option<PathBuf>,
 }
 
 /// The workloads.
@@ -198,6 +203,17 @@ fn measure(options: &BenchOptions, measured: &Measured) -> Result<(), Failure> {
     let driven = drive(&course, [(workload, clients), (&analytics, analysts)]);
     let figures = driven.map_err(failed)?;
     let faults = workload.check(measured.client()?.as_mut()).map_err(failed)?;
+    if let Some(file) = &options.plot {
+        let name = options.workload.to_possible_value();
+        let name = name.map(|name| name.get_name().to_owned()).unwrap_or_default();
+        let title = format!(
+            "{name}, scale {}, {} clients, {} s",
+            options.scale, options.clients, options.seconds
+        );
+        let of_workload = figures.len().min(workload.operations().len());
+        let picture = plot::picture(&title, &course, figures.split_at(of_workload));
+        std::fs::write(file, picture).map_err(Failure::file(file))?;
+    }
     report::print(&figures, &faults, course.measured, options.json)?;
     match faults.is_empty() {
         true => Ok(()),

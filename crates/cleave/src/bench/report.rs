@@ -24,8 +24,7 @@ pub(crate) fn print(
 ) -> Result<(), Failure> {
     let mut all = Figures { name: "all", ..Figures::default() };
     for one in figures {
-        all.latencies.merge(&one.latencies);
-        all.retries += one.retries;
+        all.merge(one);
     }
     let lines: Vec<&Figures> =
         figures.iter().filter(|one| one.latencies.count() > 0).chain([&all]).collect();

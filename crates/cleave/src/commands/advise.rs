@@ -4,9 +4,11 @@
 //! 1. [`sources`] reads the files; [`statements::split`] finds their statements, [`logged`] those of a query log.
 //! 2. Devices that are not embedded are measured, if they have not been before.
 //! 3. Each statement is planned with `EXPLAIN (FORMAT JSON)`, which prices every split, and never run: [`advice`].
-//! 4. [`Output`] prints host-only against the best split, for each and in all.
+//! 4. [`Output`] prints host-only against the best split, for each and in all; [`picture`] draws them.
 //!
 //! All figures are predictions; measured times are in the table `cleave.query_log` of the process that ran the queries.
+
+mod picture;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -26,6 +28,7 @@ use crate::demo::report::bytes_text;
 use crate::failure::Failure;
 use crate::open;
 use crate::shell::statements;
+use picture::Drawn;
 
 /// `cleave advise …`.
 #[derive(Debug, Clone, Args)]
@@ -39,6 +42,9 @@ pub(crate) struct AdviseOptions {
     /// Print one line of JSON for each statement, and one for all of them
     #[arg(long)]
     json: bool,
+    /// Draw the predicted times into this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 /// A statement and its place in the source.
@@ -91,6 +97,10 @@ pub(crate) async fn run(options: &AdviseOptions, place: &Place) -> Result<(), Fa
     for statement in &listed {
         let found = Box::pin(advice(&mut session, &statement.text)).await;
         output.add(statement, found)?;
+    }
+    if let Some(file) = &options.svg {
+        let drawn = picture::picture(&output.drawn);
+        std::fs::write(file, drawn).map_err(Failure::file(file))?;
     }
     output.finish()
 }
@@ -256,6 +266,8 @@ struct Output {
     planned_count: usize,
     failed_count: usize,
     profiles: Vec<String>,
+    /// What is in the picture.
+    drawn: Vec<Drawn>,
 }
 
 impl Output {
@@ -282,6 +294,7 @@ impl Output {
             planned_count: 0,
             failed_count: 0,
             profiles: Vec::new(),
+            drawn: Vec::new(),
         }
     }
 
@@ -324,6 +337,14 @@ impl Output {
                 .to_string(),
             )?,
         }
+        self.drawn.push(Drawn {
+            place: place.clone(),
+            text: listed.text.clone(),
+            host_seconds: host.seconds,
+            best_seconds: best.seconds,
+            best: split,
+            taken,
+        });
         if let Some(profile) = profile.filter(|profile| !self.profiles.contains(profile)) {
             self.profiles.push(profile);
         }
@@ -331,7 +352,7 @@ impl Output {
     }
 
     fn finish(self) -> Result<(), Failure> {
-        let Self { table, host, best, planned_count, failed_count, profiles } = self;
+        let Self { table, host, best, planned_count, failed_count, profiles, .. } = self;
         match table {
             None => print(
                 &json!({

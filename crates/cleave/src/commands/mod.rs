@@ -5,6 +5,7 @@ pub(crate) mod backup;
 pub(crate) mod check;
 pub(crate) mod config;
 pub(crate) mod device;
+pub(crate) mod explain;
 pub(crate) mod failover;
 pub(crate) mod generate;
 pub(crate) mod import;

@@ -61,7 +61,13 @@ fn queries_are_priced_and_what_cannot_be_planned_is_named() {
             "{name}: {total}"
         );
     }
-    let table = cleave(&["advise", "--db", &folder, queries]).ok();
+    let picture = place.path().join("advice.svg");
+    let drawn = ["--svg", picture.to_str().unwrap()];
+    let table = cleave(&[&["advise", "--db", &folder, queries], &drawn[..]].concat()).ok();
+    let picture = std::fs::read_to_string(picture).unwrap();
+    for part in [">Predicted for 3 statements", ">a.sql:1<", ">best split<", "class=\"auto\""] {
+        assert!(picture.contains(part), "{part} in {picture}");
+    }
     for part in [
         "a.sql:1",
         "look-up",

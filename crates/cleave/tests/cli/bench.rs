@@ -51,8 +51,14 @@ fn a_server_is_measured_over_the_wire() {
     let url = format!("postgres://ada@127.0.0.1:{}/db", server.port);
     ran(&measured(&["ycsb-c", "--url", &url]), &["read"]);
     // Once more over the existing tables, at another level.
-    let level = ["--no-load", "--isolation", "repeatable read"];
+    let plot = folder.path().join("plot.svg");
+    let plotted = ["--plot", plot.to_str().unwrap()];
+    let level = [&["--no-load", "--isolation", "repeatable read"], &plotted[..]].concat();
     ran(&measured(&[&["ycsb-b", "--url", &url], &level[..]].concat()), &[]);
+    let plot = std::fs::read_to_string(plot).unwrap();
+    for part in [">Operations a second<", ">read<", "class=\"curve-one\""] {
+        assert!(plot.contains(part), "{part} in {plot}");
+    }
     ran(&measured(&["tpcc", "--url", &url]), &[]);
 }
 

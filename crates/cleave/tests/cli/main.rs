@@ -8,6 +8,7 @@ mod agreement;
 mod backup;
 mod bench;
 mod error_messages;
+mod explain;
 mod failover;
 mod import;
 mod killed;
