@@ -18,7 +18,7 @@ from ndp import places as ndp_places
 
 from . import counters, places, systems, tables
 
-FOLDERS = ("--results", "--docs")
+FOLDERS = ("--results", "--docs", "--wheel")
 # Of each record, while it runs; the file has all figures.
 SHOWN = ["seconds", "abort_seconds", "overhead", "reads_kept", "updates_kept", "updates_kept_after", "per_second",
          "p99_s", "queries_per_second", "freshness_s"]
@@ -45,6 +45,11 @@ class Bench:
         except BaseException:
             self.__exit__()
             raise
+        self.begin()
+        return self
+
+    def begin(self):
+        """What the run's file says of it all, and the file's name."""
         build, commit = ndp_places.build_of()
         self.head = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "build": build, "commit": commit,
                      "command": command_line(self.program), "machine": machine(), "timing": self.timing,
@@ -53,7 +58,6 @@ class Bench:
                                  if not isinstance(value, Path)}}
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
         self.path = self.options.results / f"{stamp}-{os.getpid()}-{'-'.join(self.options.experiments)[:60]}.json"
-        return self
 
     def find_place(self):
         return places.of_options(self.options)
