@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import sys
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _Parameters = Sequence[Any] | Mapping[str, Any] | None
 
 _SERVER = ("postgres://", "postgresql://")
+_NOT_THERE = "a server cannot read tables of this process; append() their rows to a table of its own"
 # Closed when the interpreter ends, so that the next process has nothing to recover.
 _connections: weakref.WeakSet[Connection] = weakref.WeakSet()
 
@@ -39,7 +41,8 @@ def connect(
     """Opens a database in this process, or connects to a server.
 
     `target` is the folder of a database, which is made if `create` says so; `":memory:"`, for a database in a temporary
-    folder that is removed when the connection is closed; or `"postgres://user@host:port/database"`.
+    folder that is removed when the connection is closed; or `"postgres://user@host:port/database"`, a server of Cleave
+    or PostgreSQL.
 
     With `autocommit` each statement commits by itself. Without, as PEP 249 has it, a statement that changes or locks
     rows begins a transaction, which `commit` or `rollback` ends; queries and definitions do not begin one.
@@ -52,7 +55,7 @@ def connect(
     name = os.fspath(target)
     named = [(key, _setting(value)) for key, value in settings.items()]
     if name.startswith(_SERVER):
-        raise _errors.NotSupportedError("a connection to a server", sqlstate="0A000")
+        return Connection(_cleave.connect_server(name, named), _without_password(name), autocommit)
     core = _cleave.connect(
         None if name == ":memory:" else name,
         named,
@@ -124,6 +127,8 @@ class Connection:
         A table of the database with this name goes first. SQL folds names that are not quoted to lower case.
         """
         self._check_open()
+        if self._core.is_server:
+            raise _errors.NotSupportedError(_NOT_THERE, sqlstate="0A000")
         if source_of(value, name) is None:
             raise _errors.ProgrammingError(
                 f"a {type(value).__name__} is no table; register a data frame, an Arrow table or reader",
@@ -286,10 +291,14 @@ class Cursor:
         connection = self._connection
         self._rows, self._rowcount = None, -1
         find = Finder(connection._registered, frame)
-        with _progress.shown(connection.progress) as tick:
-            self._rows = connection._core.run(
-                text, values, implicit=not connection._autocommit, find=find, tick=tick
-            )
+        try:
+            with _progress.shown(connection.progress) as tick:
+                self._rows = connection._core.run(
+                    text, values, implicit=not connection._autocommit, find=find, tick=tick
+                )
+        except _errors.ProgrammingError as error:
+            _explain_missing(connection, error, find)
+            raise
         self._rowcount = _count(self._rows.tag)
         return self
 
@@ -329,16 +338,16 @@ class Cursor:
 
     def fetchone(self) -> tuple | None:
         """The next row; None after the last one."""
-        rows = self._held().fetch(1)
+        rows = self._fetch(1)
         return rows[0] if rows else None
 
     def fetchmany(self, size: int | None = None) -> list[tuple]:
         """The next rows, at most `size` of them."""
-        return self._held().fetch(self.arraysize if size is None else size)
+        return self._fetch(self.arraysize if size is None else size)
 
     def fetchall(self) -> list[tuple]:
         """All rows that are left."""
-        return self._held().fetch()
+        return self._fetch(None)
 
     def __iter__(self) -> Iterator[tuple]:
         return self
@@ -351,7 +360,7 @@ class Cursor:
 
     def arrow(self) -> pyarrow.Table | ArrowStream:
         """All rows that are left as a table of pyarrow, or where that is not installed as an `ArrowStream`."""
-        stream = ArrowStream(self._held(), whole=True)
+        stream = self._whole()
         try:
             import pyarrow
         except ImportError:
@@ -362,19 +371,19 @@ class Cursor:
         """The rows that are left as a reader of pyarrow, which runs the query as it is read."""
         import pyarrow
 
-        return pyarrow.RecordBatchReader.from_stream(ArrowStream(self._held(), whole=False))
+        return pyarrow.RecordBatchReader.from_stream(ArrowStream(self._held(), self._held().stream(False)))
 
     def df(self, **options: Any) -> pandas.DataFrame:
         """All rows that are left as a data frame of pandas; `options` go to pyarrow's `to_pandas`."""
         import pyarrow
 
-        return pyarrow.table(ArrowStream(self._held(), whole=True)).to_pandas(**options)
+        return pyarrow.table(self._whole()).to_pandas(**options)
 
     def pl(self) -> polars.DataFrame:
         """All rows that are left as a data frame of polars."""
         import polars
 
-        return polars.DataFrame(ArrowStream(self._held(), whole=True))
+        return polars.DataFrame(self._whole())
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The rows that are left, by the Arrow PyCapsule interface."""
@@ -412,6 +421,17 @@ class Cursor:
         if rows is not None:
             rows.close()
 
+    def _fetch(self, limit: int | None) -> list[tuple]:
+        rows = self._held()
+        with _progress.shown(self._connection.progress) as tick:
+            return rows.fetch(limit, tick=tick)
+
+    def _whole(self) -> ArrowStream:
+        """All rows that are left, read now."""
+        rows = self._held()
+        with _progress.shown(self._connection.progress) as tick:
+            return ArrowStream(rows, rows.stream(True, tick=tick))
+
     def _held(self) -> _cleave.Rows:
         self._check_open()
         if self._rows is None:
@@ -427,9 +447,9 @@ class Cursor:
 class ArrowStream:
     """Rows for any library that reads the Arrow PyCapsule interface. They are given once."""
 
-    def __init__(self, rows: _cleave.Rows, whole: bool) -> None:
+    def __init__(self, rows: _cleave.Rows, capsule: object) -> None:
         self._schema = rows.schema
-        self._capsule: object | None = rows.stream(whole)
+        self._capsule: object | None = capsule
 
     def __arrow_c_schema__(self) -> object:
         """The columns."""
@@ -484,6 +504,20 @@ def _count(tag: str | None) -> int:
     """The rows that a command tag counts; -1: none."""
     last = (tag or "").rpartition(" ")[2]
     return int(last) if last.isdigit() else -1
+
+
+def _explain_missing(connection: Connection, error: _errors.Error, find: Finder) -> None:
+    """Raises a clearer error if a server lacks a table that is an object of the caller."""
+    if error.sqlstate != "42P01" or not connection._core.is_server:
+        return
+    named = re.search(r'"([^"]+)"', str(error))
+    if named is not None and find(named[1]) is not None:
+        message = f'relation "{named[1]}" does not exist: {_NOT_THERE}'
+        raise _errors.ProgrammingError(message, sqlstate="42P01") from error
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"(://[^:/@?]*):[^@/]*@", r"\1@", url)
 
 
 def _setting(value: Any) -> str:

@@ -1,7 +1,7 @@
-"""What a statement that takes long shows in a notebook: the time so far, in the output of its cell.
+"""What a statement that takes long shows in a notebook: a bar, and the time that is left, in the output of its cell.
 
-The compiled part calls `tick(seconds)` while it waits. A bar with the share of the work needs a counter of the database,
-which there is none of yet: `tick` is where it would come in.
+The compiled part calls `tick(seconds, begun, all)` while it waits, with how much of the statement's input was begun.
+The bar needs no other package: it is text and HTML of the cell's output, which is updated in its place.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ from typing import Any
 PATIENCE = 1.0
 # Seconds between two changes of what is shown.
 _PAUSE = 0.5
+# Characters of a bar.
+_BAR = 30
+
+Tick = Callable[[float, int, int], None]
 
 
 @contextlib.contextmanager
-def shown(wanted: bool | None) -> Iterator[Callable[[float], None] | None]:
+def shown(wanted: bool | None) -> Iterator[Tick | None]:
     """The function to be called while a statement runs; None: nothing is shown. What it has shown is removed at last.
 
     `wanted` is the connection's `progress`.
@@ -40,14 +44,14 @@ class _AsText:
     def __init__(self) -> None:
         self._shown_at = PATIENCE - _PAUSE
 
-    def tick(self, seconds: float) -> None:
+    def tick(self, seconds: float, begun: int, all_: int) -> None:
         if seconds >= self._shown_at + _PAUSE:
             self._shown_at = seconds
-            print(f"\rrunning for {seconds:.1f} s ", end="", file=sys.stderr, flush=True)
+            print(f"\r{line(seconds, begun, all_):<70}", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
         if self._shown_at >= PATIENCE:
-            print("\r" + " " * 30 + "\r", end="", file=sys.stderr, flush=True)
+            print("\r" + " " * 70 + "\r", end="", file=sys.stderr, flush=True)
 
 
 class _InNotebook:
@@ -57,13 +61,15 @@ class _InNotebook:
         self._shown_at = PATIENCE - _PAUSE
         self._handle: Any = None
 
-    def tick(self, seconds: float) -> None:
+    def tick(self, seconds: float, begun: int, all_: int) -> None:
         if seconds < self._shown_at + _PAUSE:
             return
         from IPython.display import display
 
         self._shown_at = seconds
-        data = {"text/plain": f"running for {seconds:.1f} s"}
+        text = line(seconds, begun, all_)
+        bar = f'<progress max="{all_}" value="{begun}"></progress> ' if begun else ""
+        data = {"text/plain": text, "text/html": f"<div>{bar}{text.rpartition('] ')[2]}</div>"}
         if self._handle is None:
             self._handle = display(data, raw=True, display_id=True)
         else:
@@ -71,7 +77,17 @@ class _InNotebook:
 
     def end(self) -> None:
         if self._handle is not None:
-            self._handle.update({"text/plain": ""}, raw=True)
+            self._handle.update({"text/plain": "", "text/html": ""}, raw=True)
+
+
+def line(seconds: float, begun: int, all_: int) -> str:
+    """What is shown after so many seconds, with a bar and the time that is left where they are known."""
+    if begun <= 0 or all_ <= 0:
+        return f"running for {seconds:.0f} s"
+    share = min(begun / all_, 1.0)
+    filled = round(share * _BAR)
+    left = seconds / share - seconds
+    return f"[{'#' * filled}{'.' * (_BAR - filled)}] {share:.0%}, {seconds:.0f} s, about {left:.0f} s left"
 
 
 def _notebook() -> Any:

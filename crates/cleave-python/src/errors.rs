@@ -3,19 +3,79 @@
 //! The classes are defined in Python (`cleave/_errors.py`), which chooses one by the SQLSTATE.
 
 use std::any::Any;
+use std::fmt;
 
 use arrow::error::ArrowError;
+use cleave_client::ClientError;
 use cleave_host::Error;
 use cleave_host::error::Fault;
 use datafusion::error::DataFusionError;
 use pyo3::prelude::*;
 
 /// SQLSTATE of what was stopped by its user.
-pub(crate) const STOPPED: &str = "57014";
+const STOPPED: &str = "57014";
 /// SQLSTATE of an object that cannot be used in its state: of a closed connection, in a forked process.
 pub(crate) const UNUSABLE: &str = "08003";
 /// SQLSTATE of a defect.
 pub(crate) const INTERNAL: &str = "XX000";
+
+/// Why a statement failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The database of this process says so.
+    Host(Error),
+    /// The server says so, or cannot be reached.
+    Server(ClientError),
+}
+
+impl Failure {
+    /// Its SQLSTATE.
+    pub(crate) fn sqlstate(&self) -> &str {
+        match self {
+            Self::Host(error) => error.sqlstate(),
+            Self::Server(error) => error.sqlstate(),
+        }
+    }
+
+    /// Its exception.
+    pub(crate) fn exception(&self, py: Python<'_>) -> PyErr {
+        match self {
+            Self::Host(error) => exception(py, error),
+            Self::Server(ClientError::Stream(source)) => {
+                let ours = source.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+                match ours {
+                    Some(error) => exception(py, error),
+                    None => made(py, "58030", &source.to_string(), None),
+                }
+            }
+            Self::Server(error) => {
+                let hint = error.server().and_then(|server| server.hint.as_deref());
+                made(py, error.sqlstate(), &error.to_string(), hint)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(error) => fmt::Display::fmt(error, f),
+            Self::Server(error) => fmt::Display::fmt(error, f),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Host(error)
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        Self::Server(error)
+    }
+}
 
 /// The exception for an error of a statement.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
@@ -35,6 +95,11 @@ pub(crate) fn made(py: Python<'_>, sqlstate: &str, message: &str, hint: Option<&
 /// The exception of a connection that is closed.
 pub(crate) fn closed(py: Python<'_>) -> PyErr {
     made(py, UNUSABLE, "the connection is closed", None)
+}
+
+/// The exception of a statement that was stopped.
+pub(crate) fn stopped(py: Python<'_>) -> PyErr {
+    made(py, STOPPED, "canceling statement due to user request", None)
 }
 
 /// An error of a statement that Python's code has raised.

@@ -9,10 +9,11 @@
 //!     └──▶ a statement names `df` ──▶ outside ──▶ arrow_stream: what Python gives
 //! ```
 //!
-//! 1. [`session`]: [`session::Session`] runs statements over a database of this process or of a server. [`databases`]
-//!    opens the former once for all sessions of the process. [`parameters`] reads Python's values.
+//! 1. [`session`]: [`session::Session`] runs statements over a database of this process ([`embedded`]) or of a server
+//!    ([`server`]). [`databases`] opens the former once for all sessions of the process. [`parameters`] reads Python's
+//!    values.
 //! 2. [`process`]: the runtime that statements run on, while the calling thread waits without Python's lock and looks
-//!    for Ctrl-C.
+//!    for Ctrl-C. [`held`] gives a session to one of its threads at a time.
 //! 3. [`rows`]: the rows of a statement. [`values`] makes them values of Python.
 //! 4. [`outside`]: tables of the caller, which statements name. [`plain_types`] are the Arrow types that columns have.
 //!    [`arrow_stream`] takes and gives streams by the Arrow PyCapsule interface; it alone contains unsafe code.
@@ -25,12 +26,15 @@
 
 mod arrow_stream;
 mod databases;
+mod embedded;
 mod errors;
+mod held;
 mod outside;
 mod parameters;
 mod plain_types;
 mod process;
 mod rows;
+mod server;
 mod session;
 mod values;
 
@@ -43,6 +47,7 @@ fn _cleave(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<session::Session>()?;
     module.add_class::<rows::Rows>()?;
     module.add_function(wrap_pyfunction!(session::connect, module)?)?;
+    module.add_function(wrap_pyfunction!(session::connect_server, module)?)?;
     module.add_function(wrap_pyfunction!(session::finish, module)?)?;
     Ok(())
 }

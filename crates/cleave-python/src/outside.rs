@@ -256,7 +256,7 @@ impl Scan {
             let (capsule, is_projected) =
                 given.map_err(|error| errors::of_python(py, &format!("\"{name}\""), &error))?;
             let stream = Stream::of_capsule(&capsule).map_err(|error| of_stream(name, &error))?;
-            Ok((stream, is_projected))
+            Ok::<_, Error>((stream, is_projected))
         });
         opened.unwrap_or_else(|| {
             Err(errors::outside_data(format!("\"{name}\": the interpreter ends")))
@@ -299,7 +299,7 @@ impl PartitionStream for Part {
                 let Some(slice) = slice else { return Ok(None) };
                 let rows = plain_batch(&slice, &scan.schema);
                 let rows = rows.map_err(|error| Fault::Stream(error).of(&scan.object.name))?;
-                Ok(Some((rows, reader)))
+                Ok::<_, DataFusionError>(Some((rows, reader)))
             }
         });
         Box::pin(RecordBatchStreamAdapter::new(schema, rows))
@@ -321,7 +321,7 @@ pub(crate) fn batches(
         let slice = slice.map_err(|fault| Error::from(fault.of(&name)))?;
         let Some(slice) = slice else { return Ok(None) };
         let rows = plain_batch(&slice, &plain).map_err(|error| of_stream(&name, &error))?;
-        Ok(Some((rows, (reader, plain, name))))
+        Ok::<_, Error>(Some((rows, (reader, plain, name))))
     });
     Ok(rows.boxed())
 }
@@ -422,6 +422,7 @@ async fn next_slice(reader: &Shared) -> Result<Option<RecordBatch>, Fault> {
         .unwrap_or_else(|error| Err(Fault::Task(DataFusionError::ExecutionJoin(Box::new(error)))))
 }
 
-fn of_stream(name: &str, error: &ArrowError) -> Error {
+/// The error of a stream.
+pub(crate) fn of_stream(name: &str, error: &ArrowError) -> Error {
     errors::outside_data(format!("\"{name}\": {error}"))
 }

@@ -9,6 +9,28 @@ use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString};
 
 use crate::errors;
 
+/// Rows after which a load looks for Ctrl-C.
+const ROWS_AT_A_TIME: usize = 8192;
+
+/// The columns of an INSERT.
+#[derive(Debug, FromPyObject)]
+pub(crate) enum Listed {
+    /// As many of the table's as this, from the first one.
+    First(usize),
+    /// Those with these names.
+    Named(Vec<String>),
+}
+
+impl Listed {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        match self {
+            Self::First(count) => *count,
+            Self::Named(names) => names.len(),
+        }
+    }
+}
+
 /// A parameter's value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Value {
@@ -75,6 +97,34 @@ impl Value {
         });
         Ok(Self { column_type: column_type.transpose()?, text })
     }
+}
+
+/// Calls `take` with the values of each of `rows`, of which each must have so many.
+///
+/// # Errors
+/// `ProgrammingError` for a row with more or fewer; those of [`Value::of`] and of `take`; `KeyboardInterrupt`.
+pub(crate) fn for_each_row(
+    rows: &Bound<'_, PyAny>,
+    width: usize,
+    mut take: impl FnMut(&[Value]) -> PyResult<()>,
+) -> PyResult<()> {
+    let py = rows.py();
+    let mut values = Vec::with_capacity(width);
+    for (place, row) in rows.try_iter()?.enumerate() {
+        values.clear();
+        for value in row?.try_iter()? {
+            values.push(Value::of(&value?)?);
+        }
+        if values.len() != width {
+            let message = format!("row {} has {} values, and not {width}", place + 1, values.len());
+            return Err(errors::made(py, "07001", &message, None));
+        }
+        take(&values)?;
+        if place % ROWS_AT_A_TIME == ROWS_AT_A_TIME - 1 {
+            py.check_signals()?;
+        }
+    }
+    Ok(())
 }
 
 /// The type that `cleave/_parameters.py` calls so.

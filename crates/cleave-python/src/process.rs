@@ -40,6 +40,16 @@ pub(crate) struct Process {
     closing: Arc<RwLock<()>>,
 }
 
+/// Units of its input that a statement has begun, and all that are known.
+pub(crate) type Count = Arc<dyn Fn() -> (u64, u64) + Send + Sync>;
+
+/// Tells Python's code how far a statement is.
+pub(crate) struct Tick<'py> {
+    /// `tick(seconds, begun, all)`.
+    pub(crate) call: Bound<'py, PyAny>,
+    pub(crate) count: Option<Count>,
+}
+
 /// What belongs to the process that made it.
 pub(crate) struct Own<T> {
     process: u32,
@@ -91,14 +101,14 @@ pub(crate) fn forked(py: Python<'_>) -> PyErr {
     errors::made(py, errors::UNUSABLE, message, Some(hint))
 }
 
-/// What `work` gives. Ctrl-C notifies `stop`. `tick` is called with the seconds so far, about every [`LOOK`].
+/// What `work` gives. Ctrl-C notifies `stop`. `tick` is called about every [`LOOK`].
 ///
 /// # Errors
 /// `KeyboardInterrupt` and what else signal handlers raise; those of [`process`]; what `tick` raises.
 pub(crate) fn wait<T: Send + 'static>(
     py: Python<'_>,
     stop: &Notify,
-    tick: Option<&Bound<'_, PyAny>>,
+    tick: Option<&Tick<'_>>,
     work: BoxFuture<'static, T>,
 ) -> PyResult<T> {
     let process = process(py)?;
@@ -120,7 +130,10 @@ pub(crate) fn wait<T: Send + 'static>(
             Err(RecvTimeoutError::Timeout) => {}
         }
         let told = match tick {
-            Some(tick) => tick.call1((stopwatch.elapsed().as_secs_f64(),)).map(drop),
+            Some(Tick { call, count }) => {
+                let (begun, all) = count.as_ref().map_or((0, 0), |count| count());
+                call.call1((stopwatch.elapsed().as_secs_f64(), begun, all)).map(drop)
+            }
             None => Ok(()),
         };
         if let Err(interrupt) = py.check_signals().and(told) {

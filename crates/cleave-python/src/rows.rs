@@ -1,7 +1,8 @@
 //! The rows of a statement: batches from the runtime in, tuples or a stream of Arrow out.
 //!
-//! 1. [`Rows::fetch`] makes tuples of some rows, and keeps the rest of their batch.
-//! 2. [`Rows::stream`] gives all rows that are left away as one stream. It reads them first, which Ctrl-C interrupts,
+//! 1. A [`Source`] gives the batches of a query of a database of this process, or of a server's answer.
+//! 2. [`Rows::fetch`] makes tuples of some rows, and keeps the rest of their batch.
+//! 3. [`Rows::stream`] gives all rows that are left away as one stream. It reads them first, which Ctrl-C interrupts,
 //!    or lets its reader drive the query ([`Reader`]).
 //!
 //! A query runs only as far as its rows are fetched. It reads the snapshot at which it began, whatever its connection
@@ -9,12 +10,13 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatchReader;
+use cleave_client::{Answer, CancelHandle};
 use cleave_host::commitment::unless;
 use cleave_host::dialect::sql_type;
 use cleave_host::error::Fault;
@@ -24,10 +26,11 @@ use pyo3::types::{PyCapsule, PyList};
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 
 use crate::arrow_stream::{schema_capsule, stream_capsule};
-use crate::errors;
+use crate::embedded::Embedded;
+use crate::errors::{self, Failure};
+use crate::held::Shared;
 use crate::plain_types::{cast_to, given_schema};
-use crate::process::{self, Own};
-use crate::session::WeakEmbedded;
+use crate::process::{self, Count, Own, Tick};
 use crate::values;
 
 /// The rows of a statement. See the module's description.
@@ -37,15 +40,15 @@ pub(crate) struct Rows {
     #[pyo3(get)]
     tag: Option<String>,
     schema: Option<SchemaRef>,
-    rest: Mutex<Rest>,
-    source: Own<Arc<AsyncMutex<Source>>>,
+    /// What was read and not given.
+    rest: Mutex<Option<RecordBatch>>,
+    source: Own<SharedSource>,
+    /// How far the query is.
+    count: Option<Count>,
 }
 
-/// What was read and not given.
-#[derive(Debug, Default)]
-struct Rest {
-    batch: Option<RecordBatch>,
-}
+/// A source that readers take turns with.
+pub(crate) type SharedSource = Arc<AsyncMutex<Source>>;
 
 /// Where batches come from.
 pub(crate) struct Source {
@@ -55,10 +58,12 @@ pub(crate) struct Source {
 }
 
 enum Batches {
-    /// A query of a database of this process, in the session that began it.
-    Embedded(Box<ResultRows>, WeakEmbedded),
-    /// Batches in memory.
-    Made(VecDeque<RecordBatch>),
+    /// A query of a database of this process, in the session that began it, which may be closed meanwhile.
+    Embedded(Box<ResultRows>, Weak<AsyncMutex<Option<Embedded>>>),
+    /// A server's answer, and what stops it.
+    Server(Box<Answer>, CancelHandle),
+    /// Batches in memory, and what came behind them in place of the end.
+    Made(VecDeque<RecordBatch>, Option<Failure>),
     /// They were given up while somebody may read them.
     GivenUp,
 }
@@ -70,67 +75,65 @@ impl Rows {
     /// The outcome of a statement without rows.
     pub(crate) fn without(tag: String) -> Self {
         let schema = SchemaRef::new(Schema::empty());
-        let made = Source { from: Batches::Made(VecDeque::new()), schema };
-        let source = Own::new(Arc::new(AsyncMutex::new(made)));
-        Self { tag: Some(tag), schema: None, rest: Mutex::default(), source }
+        let source = Source { from: Batches::Made(VecDeque::new(), None), schema };
+        let source = Own::new(Arc::new(AsyncMutex::new(source)));
+        Self { tag: Some(tag), schema: None, rest: Mutex::default(), source, count: None }
     }
 
     /// The rows of a query that `session` has begun.
-    pub(crate) fn embedded(rows: ResultRows, session: WeakEmbedded) -> Self {
-        let schema = rows.schema();
-        Self::of(Batches::Embedded(Box::new(rows), session), &schema)
+    pub(crate) fn embedded(rows: ResultRows, session: &Shared<Embedded>, count: Count) -> Self {
+        let schema = given_schema(&rows.schema());
+        let from = Batches::Embedded(Box::new(rows), Arc::downgrade(session));
+        let source = Source { from, schema: Arc::clone(&schema) };
+        Self::of(Arc::new(AsyncMutex::new(source)), schema, Some(count))
     }
 
-    fn of(from: Batches, schema: &SchemaRef) -> Self {
-        let schema = given_schema(schema);
-        let source = Source { from, schema: Arc::clone(&schema) };
-        let source = Own::new(Arc::new(AsyncMutex::new(source)));
-        Self { tag: None, schema: Some(schema), rest: Mutex::default(), source }
+    /// The rows of a server.
+    pub(crate) fn server(source: SharedSource, schema: SchemaRef) -> Self {
+        Self::of(source, schema, None)
+    }
+
+    fn of(source: SharedSource, schema: SchemaRef, count: Option<Count>) -> Self {
+        let (schema, source) = (Some(schema), Own::new(source));
+        Self { tag: None, schema, rest: Mutex::default(), source, count }
+    }
+
+    /// What was read and not given.
+    fn take_rest(&self) -> Option<RecordBatch> {
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// The next batch: what is left of the last one, or one that is read now.
-    fn next(&self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
-        let left = self.rest.lock().unwrap_or_else(PoisonError::into_inner).batch.take();
-        if left.is_some() {
-            return Ok(left);
+    fn next(&self, py: Python<'_>, tick: Option<&Tick<'_>>) -> PyResult<Option<RecordBatch>> {
+        let rest = self.take_rest();
+        if rest.is_some() {
+            return Ok(rest);
         }
         let source = Arc::clone(self.source.get(py)?);
-        if let Ok(mut source) = source.try_lock()
-            && let Some(batch) = source.at_hand()
-        {
-            return batch.map_err(|error| errors::exception(py, &error));
+        let at_hand = match source.try_lock() {
+            Ok(mut source) => source.at_hand(),
+            Err(_) => None,
+        };
+        if let Some(batch) = at_hand {
+            return batch.map_err(|error| error.exception(py));
         }
         let stop = Arc::new(Notify::new());
-        let stopped = Arc::clone(&stop);
-        let reading = async move { unless(next_of(source), stopped.notified()).await };
-        match process::wait(py, &stop, None, Box::pin(reading))? {
-            Ok(read) => read.map_err(|error| errors::exception(py, &error)),
-            Err(()) => Err(errors::made(py, errors::STOPPED, "the query was stopped", None)),
+        let reading = next_unless(source, Arc::clone(&stop));
+        match process::wait(py, &stop, tick, Box::pin(reading))? {
+            Ok(read) => read.map_err(|error| error.exception(py)),
+            Err(()) => Err(errors::stopped(py)),
         }
     }
 
     /// All batches that are left.
-    fn all(&self, py: Python<'_>) -> PyResult<VecDeque<RecordBatch>> {
-        let left = self.rest.lock().unwrap_or_else(PoisonError::into_inner).batch.take();
-        let mut batches: VecDeque<RecordBatch> = left.into_iter().collect();
+    fn all(&self, py: Python<'_>, tick: Option<&Tick<'_>>) -> PyResult<VecDeque<RecordBatch>> {
+        let mut batches: VecDeque<RecordBatch> = self.take_rest().into_iter().collect();
         let source = Arc::clone(self.source.get(py)?);
         let stop = Arc::new(Notify::new());
-        let stopped = Arc::clone(&stop);
-        let reading = async move {
-            let all = async move {
-                let mut read = Vec::new();
-                while let Some(batch) = next_of(Arc::clone(&source)).await? {
-                    read.push(batch);
-                }
-                Ok::<_, Error>(read)
-            };
-            unless(all, stopped.notified()).await
-        };
-        match process::wait(py, &stop, None, Box::pin(reading))? {
-            Ok(read) => batches.extend(read.map_err(|error| errors::exception(py, &error))?),
-            Err(()) => {
-                return Err(errors::made(py, errors::STOPPED, "the query was stopped", None));
-            }
+        let reading = all_unless(source, Arc::clone(&stop));
+        match process::wait(py, &stop, tick, Box::pin(reading))? {
+            Ok(read) => batches.extend(read.map_err(|error| error.exception(py))?),
+            Err(()) => return Err(errors::stopped(py)),
         }
         Ok(batches)
     }
@@ -139,6 +142,11 @@ impl Rows {
         self.schema
             .as_ref()
             .ok_or_else(|| errors::made(py, "24000", "the statement has no rows to fetch", None))
+    }
+
+    /// What tells Python's code how far the query is.
+    fn ticking<'py>(&self, tick: Option<Bound<'py, PyAny>>) -> Option<Tick<'py>> {
+        tick.map(|call| Tick { call, count: self.count.clone() })
     }
 }
 
@@ -160,34 +168,45 @@ impl Rows {
     }
 
     /// The next rows as tuples: at most `limit`, or all that are left.
-    #[pyo3(signature = (limit=None))]
-    fn fetch<'py>(&self, py: Python<'py>, limit: Option<usize>) -> PyResult<Bound<'py, PyList>> {
+    #[pyo3(signature = (limit=None, *, tick=None))]
+    fn fetch<'py>(
+        &self,
+        py: Python<'py>,
+        limit: Option<usize>,
+        tick: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyList>> {
         self.schema_or_error(py)?;
+        let tick = self.ticking(tick);
         let list = PyList::empty(py);
         loop {
             let wanted = limit.map(|limit| limit.saturating_sub(list.len()));
             if wanted == Some(0) {
                 return Ok(list);
             }
-            let Some(batch) = self.next(py)? else { return Ok(list) };
+            let Some(batch) = self.next(py, tick.as_ref())? else { return Ok(list) };
             let count = wanted.map_or(batch.num_rows(), |wanted| wanted.min(batch.num_rows()));
             values::append_rows(&batch.slice(0, count), &list)?;
             if count < batch.num_rows() {
-                let left = batch.slice(count, batch.num_rows() - count);
-                self.rest.lock().unwrap_or_else(PoisonError::into_inner).batch = Some(left);
+                let rest = batch.slice(count, batch.num_rows() - count);
+                *self.rest.lock().unwrap_or_else(PoisonError::into_inner) = Some(rest);
             }
         }
     }
 
     /// A capsule with a stream of all rows that are left. With `whole` they are read now.
-    fn stream<'py>(&self, py: Python<'py>, whole: bool) -> PyResult<Bound<'py, PyCapsule>> {
+    #[pyo3(signature = (whole, *, tick=None))]
+    fn stream<'py>(
+        &self,
+        py: Python<'py>,
+        whole: bool,
+        tick: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
         let schema = Arc::clone(self.schema_or_error(py)?);
         let (ahead, source) = if whole {
-            (self.all(py)?, None)
+            (self.all(py, self.ticking(tick).as_ref())?, None)
         } else {
-            let left = self.rest.lock().unwrap_or_else(PoisonError::into_inner).batch.take();
             let source = Own::new(Arc::clone(self.source.get(py)?));
-            (left.into_iter().collect(), Some(source))
+            (self.take_rest().into_iter().collect(), Some(source))
         };
         stream_capsule(py, Box::new(Reader { ahead, source, schema }))
     }
@@ -201,10 +220,9 @@ impl Rows {
 
     /// Gives the rows up that are left.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let left = self.rest.lock().unwrap_or_else(PoisonError::into_inner).batch.take();
-        drop(left);
+        drop(self.take_rest());
         let source = Arc::clone(self.source.get(py)?);
-        // A thread that fetches takes them with it.
+        // A thread that fetches goes on.
         if let Ok(mut source) = source.try_lock() {
             let left = std::mem::replace(&mut source.from, Batches::GivenUp);
             drop(Own::new(left));
@@ -214,35 +232,119 @@ impl Rows {
 }
 
 impl Source {
+    /// The rows of a server's answer with these columns.
+    pub(crate) fn server(answer: Box<Answer>, schema: &Schema, cancel: CancelHandle) -> Self {
+        Self { from: Batches::Server(answer, cancel), schema: given_schema(schema) }
+    }
+
+    /// The columns.
+    pub(crate) fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    /// Reads what is left of a server's answer into memory, so that the server can do something else.
+    pub(crate) async fn buffer(&mut self) {
+        let Batches::Server(answer, _) = &mut self.from else { return };
+        let (mut read, mut failure) = (VecDeque::new(), None);
+        loop {
+            match answer.next_batch().await {
+                Ok(Some(batch)) => read.push_back(batch),
+                Ok(None) => break,
+                Err(error) => {
+                    failure = Some(Failure::from(error));
+                    break;
+                }
+            }
+        }
+        self.from = Batches::Made(read, failure);
+    }
+
     /// The next batch without waiting: a batch, an inner None at the end, or an outer None.
-    fn at_hand(&mut self) -> Option<Result<Option<RecordBatch>, Error>> {
+    fn at_hand(&mut self) -> Option<Result<Option<RecordBatch>, Failure>> {
         let batch = match &mut self.from {
             Batches::Embedded(rows, _) => rows.next_at_hand()?,
-            Batches::Made(batches) => batches.pop_front(),
-            Batches::GivenUp => return Some(Err(given_up())),
+            Batches::Server(..) => return None,
+            Batches::Made(batches, failure) => match batches.pop_front() {
+                Some(batch) => Some(batch),
+                None => match failure.take() {
+                    Some(failure) => return Some(Err(failure)),
+                    None => None,
+                },
+            },
+            Batches::GivenUp => return Some(Err(given_up().into())),
         };
         Some(batch.map(|batch| given(&batch, &self.schema)).transpose())
     }
 
-    async fn next(&mut self) -> Result<Option<RecordBatch>, Error> {
+    async fn next(&mut self) -> Result<Option<RecordBatch>, Failure> {
+        if let Some(batch) = self.at_hand() {
+            return batch;
+        }
         let batch = match &mut self.from {
             Batches::Embedded(rows, session) => match rows.next().await {
                 Ok(batch) => batch,
                 Err(error) => {
-                    session.fail();
-                    return Err(error);
+                    fail(session);
+                    return Err(error.into());
                 }
             },
-            Batches::Made(batches) => batches.pop_front(),
-            Batches::GivenUp => return Err(given_up()),
+            Batches::Server(answer, _) => answer.next_batch().await?,
+            Batches::Made(..) | Batches::GivenUp => None,
         };
         batch.map(|batch| given(&batch, &self.schema)).transpose()
     }
+
+    /// What stops a server's query.
+    fn cancel(&self) -> Option<CancelHandle> {
+        match &self.from {
+            Batches::Server(_, cancel) => Some(cancel.clone()),
+            Batches::Embedded(..) | Batches::Made(..) | Batches::GivenUp => None,
+        }
+    }
 }
 
-/// The next batch of `source`, once nobody else reads it.
-async fn next_of(source: Arc<AsyncMutex<Source>>) -> Result<Option<RecordBatch>, Error> {
-    source.lock().await.next().await
+/// The next batch of `source`, once nobody else reads it. An outer error: `stop` came first.
+async fn next_unless(
+    source: SharedSource,
+    stop: Arc<Notify>,
+) -> Result<Result<Option<RecordBatch>, Failure>, ()> {
+    let mut source = unless(source.lock_owned(), stop.notified()).await?;
+    let next = unless(source.next(), stop.notified()).await;
+    if next.is_err()
+        && let Some(cancel) = source.cancel()
+    {
+        // A server that cannot be reached has lost the query.
+        cancel.cancel().await.unwrap_or_default();
+    }
+    next
+}
+
+/// All batches of `source`, in the same way.
+async fn all_unless(
+    source: SharedSource,
+    stop: Arc<Notify>,
+) -> Result<Result<Vec<RecordBatch>, Failure>, ()> {
+    let mut batches = Vec::new();
+    loop {
+        match next_unless(Arc::clone(&source), Arc::clone(&stop)).await? {
+            Ok(Some(batch)) => batches.push(batch),
+            Ok(None) => return Ok(Ok(batches)),
+            Err(failure) => return Ok(Err(failure)),
+        }
+    }
+}
+
+/// Reports to the session that a query which it began has failed on its way: now, or once the statement has ended that
+/// runs in it. That one may be the reader of the query's rows, and is not waited for.
+fn fail(session: &Weak<AsyncMutex<Option<Embedded>>>) {
+    let Some(session) = session.upgrade() else { return };
+    if let Ok(mut held) = session.try_lock() {
+        held.iter_mut().for_each(Embedded::fail);
+        return;
+    }
+    process::in_background(Box::pin(async move {
+        session.lock().await.iter_mut().for_each(Embedded::fail);
+    }));
 }
 
 fn given_up() -> Error {
@@ -254,12 +356,13 @@ fn given_up() -> Error {
 }
 
 /// The rows of `batch` as they are given away.
-fn given(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Error> {
+fn given(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Failure> {
     let columns = batch.columns().iter().zip(schema.fields());
     let columns = columns.map(|(column, field)| cast_to(column, field.data_type()));
-    let columns = columns.collect::<Result<Vec<_>, _>>()?;
+    let columns = columns.collect::<Result<Vec<_>, _>>().map_err(Error::from)?;
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+    let given = RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options);
+    Ok(given.map_err(Error::from)?)
 }
 
 /// The SQL type of values of `data_type`.
@@ -279,7 +382,7 @@ fn type_name(data_type: &DataType) -> String {
 struct Reader {
     ahead: VecDeque<RecordBatch>,
     /// None: those ahead are all.
-    source: Option<Own<Arc<AsyncMutex<Source>>>>,
+    source: Option<Own<SharedSource>>,
     schema: SchemaRef,
 }
 
@@ -288,14 +391,11 @@ impl Reader {
         if let Some(batch) = self.ahead.pop_front() {
             return Some(Ok(batch));
         }
-        let source = Python::try_attach(|py| self.source.as_ref().map(|own| own.get(py).cloned()));
-        let source = match source?? {
-            Ok(source) => source,
-            Err(error) => return Some(Err(errors::in_stream(&error.to_string()))),
+        let Some(source) = self.source.as_ref()?.here().cloned() else {
+            return Some(Err(errors::in_stream("the rows are those of another process")));
         };
         let stop = Arc::new(Notify::new());
-        let stopped = Arc::clone(&stop);
-        let reading = async move { unless(next_of(source), stopped.notified()).await };
+        let reading = next_unless(source, Arc::clone(&stop));
         let read = match process::wait_anywhere(&stop, Box::pin(reading)) {
             Ok(Ok(read)) => read.map_err(|error| errors::in_stream(&error.to_string())),
             Ok(Err(())) => Err(errors::in_stream("the query was stopped")),

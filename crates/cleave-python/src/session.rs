@@ -1,86 +1,45 @@
-//! A connection's session: text and values in, [`Rows`] out. Its statements run one after the other, whatever threads
-//! they come from.
+//! A connection's session as Python has it: text and values in, [`Rows`] out. Its statements run one after the other,
+//! whatever threads they come from.
 //!
-//! 1. [`connect`] opens a database of this process. [`Session::run`] prepares a statement with values once, and finds
-//!    it again by its text and the types of its values.
-//! 2. [`Session::append`] and [`Session::load_rows`] add rows by COPY's way.
+//! 1. [`connect`] opens a database of this process ([`Embedded`]); [`connect_server`] connects to a server ([`Server`]).
+//! 2. [`Session::run`] runs statements. [`Session::append`] and [`Session::load_rows`] add rows by COPY's way.
 //! 3. [`Session::close`] rolls back and gives the database back. One that is dropped closes in the background;
 //!    [`finish`] waits for those when the interpreter ends.
 //!
 //! DB-API's transactions: with `implicit`, a statement that changes rows, or locks them, begins one where none is open.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::Schema;
 use cleave_host::commitment::unless;
 use cleave_host::outside_tables::OutsideTables;
-use cleave_host::statement::{Copy, ParsedStatement, Statement, parse_script_in};
-use cleave_host::value::ColumnBuilder;
-use cleave_host::{
-    Changes, Database, Effort, Error, Session as HostSession, Started, TransactionStatus,
-};
-use cleave_store::{Column, ColumnType};
+use cleave_host::{Started, TransactionStatus};
 use futures::future::BoxFuture;
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::{self, StreamExt};
 use pyo3::prelude::*;
-use tempfile::TempDir;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 
 use crate::arrow_stream::Stream;
 use crate::databases::Opening;
-use crate::errors;
+use crate::embedded::{Embedded, batches_of};
+use crate::errors::{self, Failure};
+use crate::held::{Shared, shared, with_held};
 use crate::outside::{self, Outside};
-use crate::parameters::Value;
-use crate::process::{self, Own};
-use crate::rows::Rows;
+use crate::parameters::{Listed, Value};
+use crate::process::{self, Count, Own, Tick};
+use crate::rows::{Rows, Source};
+use crate::server::{Answered, Server, csv_of};
 
-/// Prepared statements that a session has at a time.
-const PREPARED_MAX: usize = 100;
-/// SQLSTATE of a parameter whose type nothing tells.
-const UNKNOWN_TYPE: &str = "42P18";
-/// Rows of a batch that is made of Python's values.
-const BATCH_ROWS: usize = 8192;
-/// Changed rows of a table after which it is analysed, so that the next query is planned with statistics.
-const LARGE_CHANGE: u64 = 10_000;
 /// How long the end of the interpreter waits for connections that close.
 const FINISHING: Duration = Duration::from_secs(30);
 
-/// A session with its database.
-pub(crate) struct Embedded {
-    session: HostSession,
-    database: Arc<Database>,
-    /// Names of prepared statements, by types of values and text.
-    prepared: BTreeMap<String, String>,
-    prepared_count: u64,
-    /// What its tables had when it was opened, or when they were last analysed.
-    before: Changes,
-    /// The folder of a database in memory, removed with it.
-    folder: Option<TempDir>,
-}
-
-/// None: it is closed.
-type SharedEmbedded = Arc<AsyncMutex<Option<Embedded>>>;
-
-/// The session that began a query; it may be closed meanwhile.
-pub(crate) struct WeakEmbedded(Weak<AsyncMutex<Option<Embedded>>>);
-
 /// What runs the statements of a connection.
+#[derive(Clone)]
 enum Backend {
-    /// A database of this process.
-    Embedded(SharedEmbedded),
-}
-
-/// The columns of an INSERT.
-#[derive(FromPyObject)]
-enum Listed {
-    /// As many of the table's as this, from the first one.
-    First(usize),
-    /// Those with these names.
-    Named(Vec<String>),
+    /// A database of this process, with how far its present statement is.
+    Embedded(Shared<Embedded>, Count),
+    /// A server.
+    Server(Shared<Server>),
 }
 
 /// A connection's session. See the module's description.
@@ -101,37 +60,24 @@ pub(crate) fn connect(
     buffer_pool_bytes: Option<u64>,
     query_memory_bytes: Option<u64>,
 ) -> PyResult<Session> {
-    let process = process::process(py)?;
+    // Opening needs it.
+    process::process(py)?;
     let opening = Opening { create, buffer_pool_bytes, query_memory_bytes };
-    let stop = Arc::new(Notify::new());
-    let stopped = Arc::clone(&stop);
-    let opening = async move {
-        let open = Box::pin(async move {
-            let (folder, opening) = match path {
-                Some(_) => (None, opening),
-                None => (Some(new_folder()?), Opening { create: true, ..opening }),
-            };
-            let place = path.as_deref().map(Path::new);
-            let place = place.or(folder.as_ref().map(TempDir::path)).unwrap_or(Path::new(""));
-            let database = process.databases.open(place, opening).await?;
-            let mut session = database.session();
-            for (name, value) in &settings {
-                session.set(name, value)?;
-            }
-            let before = database.changes();
-            let (prepared, prepared_count) = (BTreeMap::new(), 0);
-            Ok::<_, Error>(Embedded { session, database, prepared, prepared_count, before, folder })
-        });
-        unless(open, stopped.notified()).await
-    };
-    match process::wait(py, &stop, None, Box::pin(opening))? {
-        Ok(Ok(embedded)) => {
-            let backend = Backend::Embedded(Arc::new(AsyncMutex::new(Some(embedded))));
-            Ok(Session { backend: Mutex::new(Some(Own::new(backend))) })
-        }
-        Ok(Err(error)) => Err(errors::exception(py, &error)),
-        Err(()) => Err(stopped_error(py)),
-    }
+    let open = Box::pin(async move { Ok(Embedded::open(path, settings, opening).await?) });
+    let embedded = opened(py, open)?;
+    let count = embedded.count();
+    Ok(Session::of(Backend::Embedded(shared(embedded), count)))
+}
+
+/// Connects to the server of a URL; the session begins with these settings.
+#[pyfunction]
+pub(crate) fn connect_server(
+    py: Python<'_>,
+    url: String,
+    settings: Vec<(String, String)>,
+) -> PyResult<Session> {
+    let server = opened(py, Box::pin(Server::connect(url, settings)))?;
+    Ok(Session::of(Backend::Server(shared(server))))
 }
 
 /// Waits until the connections that close in the background have closed, if that takes no more than half a minute.
@@ -143,15 +89,25 @@ pub(crate) fn finish(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-fn new_folder() -> Result<TempDir, Error> {
-    let folder = tempfile::Builder::new().prefix("cleave-").tempdir();
-    folder.map_err(|error| Error::io("make a folder in", &std::env::temp_dir(), error))
+/// What `open` opens.
+fn opened<T: Send + 'static>(
+    py: Python<'_>,
+    open: BoxFuture<'static, Result<T, Failure>>,
+) -> PyResult<T> {
+    let stop = Arc::new(Notify::new());
+    let stopped = Arc::clone(&stop);
+    let opening = async move { unless(open, stopped.notified()).await };
+    match process::wait(py, &stop, None, Box::pin(opening))? {
+        Ok(opened) => opened.map_err(|error| error.exception(py)),
+        Err(()) => Err(errors::stopped(py)),
+    }
 }
 
 #[pymethods]
 impl Session {
     /// Runs the statements of `sql`, and returns the outcome of the last one. A statement with `parameters` is alone.
-    /// `find(name)` gives tables of the caller; `tick(seconds)` is called while it runs.
+    /// `find(name)` gives tables of the caller, for a database of this process; `tick(seconds, begun, all)` is called
+    /// while it runs.
     #[pyo3(signature = (sql, parameters=None, *, implicit=false, find=None, tick=None))]
     fn run(
         &self,
@@ -164,31 +120,15 @@ impl Session {
     ) -> PyResult<Rows> {
         let values = parameters.unwrap_or_default();
         let values = values.iter().map(Value::of).collect::<PyResult<Vec<_>>>()?;
-        let shared = self.embedded(py)?;
-        let outside = find.map(|find| Arc::new(Outside::new(find)));
-        let offered = outside.clone();
-        let started = on_session(py, &shared, tick.as_ref(), move |embedded| {
-            Box::pin(async move {
-                let tables = offered.map(|tables| tables as Arc<dyn OutsideTables>);
-                let has_tables = tables.is_some();
-                embedded.session.set_outside_tables(tables);
-                let started = embedded.run(&sql, &values, implicit).await;
-                if has_tables {
-                    embedded.session.set_outside_tables(None);
-                }
-                started
-            })
-        })?;
-        match started {
-            Ok(Started::Done { tag }) => Ok(Rows::without(tag)),
-            Ok(Started::Rows(rows)) => {
-                Ok(Rows::embedded(rows, WeakEmbedded(Arc::downgrade(&shared))))
+        match self.backend(py)? {
+            Backend::Embedded(session, count) => {
+                let tick = ticking(tick, Some(&count));
+                let given = (sql, values, implicit);
+                run_embedded(py, (&session, count), given, find, tick.as_ref())
             }
-            Err(error) => {
-                let refused = outside.and_then(|outside| outside.take_refused());
-                Err(refused
-                    .filter(|_| error.sqlstate() == "42P01")
-                    .unwrap_or_else(|| errors::exception(py, &error)))
+            Backend::Server(session) => {
+                let tick = ticking(tick, None);
+                run_server(py, &session, (sql, values, implicit), tick.as_ref())
             }
         }
     }
@@ -206,13 +146,23 @@ impl Session {
         let stream = Stream::of_capsule(capsule).map_err(|error| {
             errors::exception(py, &errors::outside_data(format!("{what}: {error}")))
         })?;
-        let batches = outside::batches(stream, what);
-        let batches = batches.map_err(|error| errors::exception(py, &error))?;
-        let shared = self.embedded(py)?;
-        let appended = on_session(py, &shared, tick.as_ref(), move |embedded| {
-            Box::pin(async move { embedded.append(&table, batches).await })
-        })?;
-        appended.map_err(|error| errors::exception(py, &error))
+        let appended = match self.backend(py)? {
+            Backend::Embedded(session, count) => {
+                let batches = outside::batches(stream, what);
+                let batches = batches.map_err(|error| errors::exception(py, &error))?;
+                let tick = ticking(tick, Some(&count));
+                with_held(py, &session, tick.as_ref(), move |embedded| {
+                    Box::pin(async move { Ok(embedded.append(&table, batches, false).await?) })
+                })?
+            }
+            Backend::Server(session) => {
+                let tick = ticking(tick, None);
+                with_held(py, &session, tick.as_ref(), move |server| {
+                    Box::pin(async move { server.append(&table, stream).await })
+                })?
+            }
+        };
+        appended.map_err(|error| error.exception(py))
     }
 
     /// Adds rows of Python's values to columns of a table, as an INSERT of them would; returns their number. `columns`
@@ -228,44 +178,51 @@ impl Session {
         implicit: bool,
         tick: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Option<u64>> {
-        let shared = self.embedded(py)?;
-        let (name, listed) = (table.clone(), columns);
-        let targets = on_session(py, &shared, None, move |embedded| {
-            Box::pin(async move { Ok(targets(&embedded.database, &name, &listed)) })
-        })?;
-        let Some(targets) = targets.map_err(|error| errors::exception(py, &error))? else {
-            return Ok(None);
+        let loaded = match self.backend(py)? {
+            Backend::Embedded(session, count) => {
+                let name = table.clone();
+                let targets = with_held(py, &session, None, move |embedded| {
+                    Box::pin(async move { Ok(embedded.targets(&name, &columns)) })
+                })?;
+                let targets = targets.map_err(|error| error.exception(py))?;
+                let Some(targets) = targets else { return Ok(None) };
+                let batches = batches_of(&targets, rows)?;
+                let tick = ticking(tick, Some(&count));
+                with_held(py, &session, tick.as_ref(), move |embedded| {
+                    let batches = stream::iter(batches.into_iter().map(Ok)).boxed();
+                    Box::pin(
+                        async move { Ok(Some(embedded.append(&table, batches, implicit).await?)) },
+                    )
+                })?
+            }
+            Backend::Server(session) => {
+                let csv = csv_of(rows, columns.count())?;
+                let tick = ticking(tick, None);
+                with_held(py, &session, tick.as_ref(), move |server| {
+                    Box::pin(async move { server.load(&table, columns, csv, implicit).await })
+                })?
+            }
         };
-        let batches = batches_of(&targets, rows)?;
-        let appended = on_session(py, &shared, tick.as_ref(), move |embedded| {
-            let batches = stream::iter(batches.into_iter().map(Ok)).boxed();
-            Box::pin(async move {
-                let begins = implicit && embedded.begins();
-                if begins {
-                    embedded.session.run("BEGIN").await?;
-                }
-                let appended = embedded.append(&table, batches).await;
-                if appended.is_err() && begins {
-                    embedded.session.run("ROLLBACK").await?;
-                }
-                appended
-            })
-        })?;
-        appended.map(Some).map_err(|error| errors::exception(py, &error))
+        loaded.map_err(|error| error.exception(py))
     }
 
     /// Whether a transaction is open ("open"), has failed ("failed"), or there is none ("idle").
     fn status(&self, py: Python<'_>) -> PyResult<&'static str> {
-        let shared = self.embedded(py)?;
-        let status = on_session(py, &shared, None, |embedded| {
-            let status = embedded.session.transaction_status();
-            Box::pin(async move { Ok(status) })
-        })?;
-        match status.map_err(|error| errors::exception(py, &error))? {
-            TransactionStatus::Idle => Ok("idle"),
-            TransactionStatus::Open => Ok("open"),
-            TransactionStatus::Failed => Ok("failed"),
-        }
+        let status = match self.backend(py)? {
+            Backend::Embedded(session, _) => with_held(py, &session, None, |embedded| {
+                let status = match embedded.status() {
+                    TransactionStatus::Idle => "idle",
+                    TransactionStatus::Open => "open",
+                    TransactionStatus::Failed => "failed",
+                };
+                Box::pin(async move { Ok(status) })
+            })?,
+            Backend::Server(session) => with_held(py, &session, None, |server| {
+                let status = server.status();
+                Box::pin(async move { Ok(status) })
+            })?,
+        };
+        status.map_err(|error| error.exception(py))
     }
 
     /// Whether it is closed.
@@ -274,30 +231,54 @@ impl Session {
         self.backend.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
+    /// Whether it is one of a server.
+    #[getter]
+    fn is_server(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(matches!(self.backend(py)?, Backend::Server(_)))
+    }
+
     /// Rolls back and closes it, once the statements that run in it have ended. Again: does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let backend = self.backend.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut own) = backend else { return Ok(()) };
         // In a fork there is nothing to close.
-        let Some(Backend::Embedded(shared)) = own.take() else { return Ok(()) };
-        process::wait(py, &Notify::new(), None, Box::pin(close_shared(shared)))
+        let Some(backend) = own.take() else { return Ok(()) };
+        process::wait(py, &Notify::new(), None, Box::pin(backend.close()))
     }
 }
 
 impl Session {
-    /// The session, if it is open.
-    fn embedded(&self, py: Python<'_>) -> PyResult<SharedEmbedded> {
+    fn of(backend: Backend) -> Self {
+        Self { backend: Mutex::new(Some(Own::new(backend))) }
+    }
+
+    /// What runs its statements, if it is open.
+    fn backend(&self, py: Python<'_>) -> PyResult<Backend> {
         // Python's code does not run while the lock is held.
         let found = {
             let backend = self.backend.lock().unwrap_or_else(PoisonError::into_inner);
-            backend
-                .as_ref()
-                .map(|own| own.here().map(|Backend::Embedded(shared)| Arc::clone(shared)))
+            backend.as_ref().map(|own| own.here().cloned())
         };
         match found {
-            Some(Some(shared)) => Ok(shared),
+            Some(Some(backend)) => Ok(backend),
             Some(None) => Err(process::forked(py)),
             None => Err(errors::closed(py)),
+        }
+    }
+}
+
+impl Backend {
+    /// Closes the session, once the statement that runs in it has ended.
+    async fn close(self) {
+        match self {
+            Self::Embedded(session, _) => {
+                let session = session.lock().await.take();
+                if let Some(session) = session {
+                    Box::pin(session.close()).await;
+                }
+            }
+            // The server rolls back.
+            Self::Server(session) => drop(session.lock().await.take()),
         }
     }
 }
@@ -306,300 +287,69 @@ impl Drop for Session {
     fn drop(&mut self) {
         let backend = self.backend.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(mut own) = backend
-            && let Some(Backend::Embedded(shared)) = own.take()
+            && let Some(backend) = own.take()
         {
-            process::in_background(Box::pin(close_shared(shared)));
+            process::in_background(Box::pin(backend.close()));
         }
     }
 }
 
-impl WeakEmbedded {
-    /// Reports that a query which it began has failed on its way: now, or once the statement has ended that runs in it.
-    /// That one may be the reader of the query's rows, and is not waited for.
-    pub(crate) fn fail(&self) {
-        let Some(shared) = self.0.upgrade() else { return };
-        if let Ok(mut embedded) = shared.try_lock() {
-            fail_block(&mut embedded);
-            return;
-        }
-        process::in_background(Box::pin(async move { fail_block(&mut shared.lock().await) }));
-    }
-}
+/// Text, values, and whether a transaction is begun.
+type Given = (String, Vec<Value>, bool);
 
-fn fail_block(embedded: &mut Option<Embedded>) {
-    if let Some(embedded) = embedded {
-        embedded.session.fail_block();
-    }
-}
-
-impl Embedded {
-    /// Runs the statements of `sql` up to the first rows of the last one.
-    async fn run(&mut self, sql: &str, values: &[Value], implicit: bool) -> Result<Started, Error> {
-        if values.is_empty()
-            && let Some(started) = self.session.start_seen(sql).await
-        {
-            return Ok(started);
-        }
-        if !values.is_empty()
-            && let Some(name) = self.prepared.get(&key_of(sql, values))
-            && let Some(started) = self.session.start_look_up(name, &texts_of(values))
-        {
-            return Ok(started);
-        }
-        let database = self.session.settings().client.database.clone();
-        let parsed = parse_script_in(sql, Some(&database));
-        let mut statements = parsed.inspect_err(|_| self.session.fail_block())?;
-        let Some(last) = statements.pop() else {
-            return Ok(Started::Done { tag: String::new() });
-        };
-        if !values.is_empty() && !statements.is_empty() {
-            return Err(Error::unsupported("several statements with parameters"));
-        }
-        for statement in statements {
-            self.run_one(statement, (sql, &[]), implicit).await?.collect().await?;
-        }
-        self.run_one(last, (sql, values), implicit).await
-    }
-
-    /// Runs one statement, with values if there are any, in the transaction that it begins if it has to.
-    async fn run_one(
-        &mut self,
-        parsed: ParsedStatement,
-        (sql, values): (&str, &[Value]),
-        implicit: bool,
-    ) -> Result<Started, Error> {
-        let begins = implicit && self.begins() && changes_or_locks(&parsed.statement);
-        if begins {
-            self.session.run("BEGIN").await?;
-        }
-        let started = match values.is_empty() {
-            true => self.session.start(parsed).await,
-            false => self.run_prepared(parsed, sql, values).await,
-        };
-        if started.is_err() && begins {
-            // Nothing is lost, and the caller need not know of it.
-            self.session.run("ROLLBACK").await?;
-        }
-        if let Ok(Started::Done { tag }) = &started
-            && row_count_of(tag) >= LARGE_CHANGE
-        {
-            self.analyze_filled().await;
-        }
-        started
-    }
-
-    /// Whether a statement that needs a transaction begins one.
-    fn begins(&self) -> bool {
-        self.session.transaction_status() == TransactionStatus::Idle
-    }
-
-    async fn run_prepared(
-        &mut self,
-        parsed: ParsedStatement,
-        sql: &str,
-        values: &[Value],
-    ) -> Result<Started, Error> {
-        let (key, texts) = (key_of(sql, values), texts_of(values));
-        if let Some(name) = self.prepared.get(&key) {
-            match self.session.start_prepared(name, &texts).await {
-                // DISCARD or DEALLOCATE has removed it.
-                Err(error) if error.sqlstate() == "26000" => {}
-                started => return started,
-            }
-        }
-        if self.prepared.len() >= PREPARED_MAX {
-            for name in std::mem::take(&mut self.prepared).values() {
-                self.session.deallocate(Some(name)).unwrap_or_default();
-            }
-        }
-        self.prepared_count += 1;
-        let name = format!("python_{}", self.prepared_count);
-        let mut types: Vec<Option<ColumnType>> =
-            values.iter().map(|value| value.column_type).collect();
-        let mut prepared = self.session.prepare_statement(&name, parsed.clone(), &types).await;
-        if prepared.as_ref().is_err_and(|error| error.sqlstate() == UNKNOWN_TYPE) {
-            // Nothing tells the type of a text: it is one.
-            types.iter_mut().for_each(|known| *known = known.or(Some(ColumnType::Text)));
-            prepared = self.session.prepare_statement(&name, parsed, &types).await;
-        }
-        prepared.inspect_err(|_| self.session.fail_block())?;
-        let started = self.session.start_prepared(&name, &texts).await;
-        self.prepared.insert(key, name);
-        started
-    }
-
-    async fn append(
-        &mut self,
-        table: &str,
-        batches: BoxStream<'static, Result<RecordBatch, Error>>,
-    ) -> Result<u64, Error> {
-        let appended = self.session.append(table, batches).await?;
-        if appended >= LARGE_CHANGE {
-            self.analyze_filled().await;
-        }
-        Ok(appended)
-    }
-
-    /// Analyses tables of which many rows have changed. What cannot be analysed is left to the upkeep.
-    async fn analyze_filled(&mut self) {
-        if self.session.transaction_status() != TransactionStatus::Idle {
-            return;
-        }
-        let filled =
-            Box::pin(self.database.analyze_filled(&self.before, LARGE_CHANGE, Effort::Quick));
-        if !filled.await.is_empty() {
-            self.before = self.database.changes();
-        }
-    }
-}
-
-/// Whether a statement changes or locks rows, which a transaction could undo or hold.
-fn changes_or_locks(statement: &Statement) -> bool {
-    match statement {
-        Statement::Insert(_)
-        | Statement::Modify(_)
-        | Statement::ChangingWith(_)
-        | Statement::Locking(_)
-        | Statement::LockedParts(_)
-        | Statement::LockTable(_) => true,
-        Statement::Copy(copy) => matches!(**copy, Copy::From { .. }),
-        _ => false,
-    }
-}
-
-/// The rows that a command tag counts.
-fn row_count_of(tag: &str) -> u64 {
-    tag.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0)
-}
-
-/// By which a statement is found that was prepared for values of these types.
-fn key_of(sql: &str, values: &[Value]) -> String {
-    let types = values.iter().map(|value| value.column_type);
-    let types = types.map(|known| known.map_or_else(String::new, |known| known.sql_name()));
-    format!("{}\n{sql}", types.collect::<Vec<_>>().join(","))
-}
-
-fn texts_of(values: &[Value]) -> Vec<Option<&str>> {
-    values.iter().map(|value| value.text.as_deref()).collect()
-}
-
-/// What `work` gives in the session, once it has ended what it does. Ctrl-C stops it, and its transaction has failed.
-fn on_session<T: Send + 'static>(
+fn run_embedded(
     py: Python<'_>,
-    shared: &SharedEmbedded,
-    tick: Option<&Bound<'_, PyAny>>,
-    work: impl for<'s> FnOnce(&'s mut Embedded) -> BoxFuture<'s, Result<T, Error>> + Send + 'static,
-) -> PyResult<Result<T, Error>> {
-    let (stop, shared) = (Arc::new(Notify::new()), Arc::clone(shared));
-    let stopped = Arc::clone(&stop);
-    let work = async move {
-        let waited = unless(shared.lock_owned(), stopped.notified()).await;
-        let Ok(mut embedded) = waited else { return Ok(None) };
-        let Some(embedded) = embedded.as_mut() else { return Err(()) };
-        let outcome = unless(work(embedded), stopped.notified()).await;
-        match outcome {
-            Ok(outcome) => Ok(Some(outcome)),
-            Err(()) => {
-                embedded.session.set_outside_tables(None);
-                embedded.session.fail_block();
-                Ok(None)
-            }
-        }
-    };
-    match process::wait(py, &stop, tick, Box::pin(work))? {
-        Ok(Some(outcome)) => Ok(outcome),
-        Ok(None) => Err(stopped_error(py)),
-        Err(()) => Err(errors::closed(py)),
-    }
-}
-
-fn stopped_error(py: Python<'_>) -> PyErr {
-    errors::made(py, errors::STOPPED, "canceling statement due to user request", None)
-}
-
-/// Closes a session, once the statement that runs in it has ended.
-async fn close_shared(shared: SharedEmbedded) {
-    let embedded = shared.lock().await.take();
-    let Some(Embedded { mut session, database, folder, .. }) = embedded else { return };
-    if session.transaction_status() != TransactionStatus::Idle {
-        // An open transaction leaves nothing behind in any case.
-        drop(session.run("ROLLBACK").await);
-    }
-    drop(session.finish_background().await);
-    drop(session);
-    if let Some(databases) = process::databases() {
-        databases.close(database).await;
-    }
-    drop(folder);
-}
-
-/// The columns of a table that values go to; None: it is no plain table, or does not have them.
-fn targets(database: &Database, table: &str, listed: &Listed) -> Option<Vec<Column>> {
-    let catalog = database.catalog();
-    let schema = &catalog.table(table)?.schema;
-    match listed {
-        Listed::First(count) => schema.columns.get(..*count).map(<[Column]>::to_vec),
-        Listed::Named(names) => names.iter().map(|name| schema.column(name).cloned()).collect(),
-    }
-}
-
-/// Rows of Python's values as batches of these columns.
-fn batches_of(targets: &[Column], rows: &Bound<'_, PyAny>) -> PyResult<Vec<RecordBatch>> {
-    let py = rows.py();
-    let fields = targets.iter().map(|column| column.arrow().with_nullable(true));
-    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-    let new = || -> Vec<ColumnBuilder> {
-        let builders = targets.iter();
-        builders.map(|column| ColumnBuilder::new(&column.column_type, BATCH_ROWS)).collect()
-    };
-    let (mut batches, mut builders, mut row_count) = (Vec::new(), new(), 0);
-    let finished = |builders: &mut Vec<ColumnBuilder>| {
-        let columns = std::mem::replace(builders, new()).into_iter().map(|mut one| one.finish());
-        RecordBatch::try_new(Arc::clone(&schema), columns.collect())
-            .map_err(|error| errors::exception(py, &Error::from(error)))
-    };
-    for row in rows.try_iter()? {
-        let row = row?;
-        let mut given = row.try_iter()?;
-        for (column, builder) in targets.iter().zip(&mut builders) {
-            let Some(value) = given.next() else { return Err(wrong_count(py, targets.len())) };
-            append_value(builder, column, &Value::of(&value?)?)
-                .map_err(|error| errors::exception(py, &error))?;
-        }
-        if given.next().is_some() {
-            return Err(wrong_count(py, targets.len()));
-        }
-        row_count += 1;
-        if row_count == BATCH_ROWS {
-            batches.push(finished(&mut builders)?);
-            row_count = 0;
-            py.check_signals()?;
+    (session, count): (&Shared<Embedded>, Count),
+    (sql, values, implicit): Given,
+    find: Option<Py<PyAny>>,
+    tick: Option<&Tick<'_>>,
+) -> PyResult<Rows> {
+    let outside = find.map(|find| Arc::new(Outside::new(find)));
+    let offered = outside.clone();
+    let started = with_held(py, session, tick, move |embedded| {
+        Box::pin(async move {
+            let tables = offered.map(|tables| tables as Arc<dyn OutsideTables>);
+            Ok(embedded.run_with(&sql, &values, implicit, tables).await?)
+        })
+    })?;
+    match started {
+        Ok(Started::Done { tag }) => Ok(Rows::without(tag)),
+        Ok(Started::Rows(rows)) => Ok(Rows::embedded(rows, session, count)),
+        Err(error) => {
+            let refused = outside.and_then(|outside| outside.take_refused());
+            let refused = refused.filter(|_| error.sqlstate() == "42P01");
+            Err(refused.unwrap_or_else(|| error.exception(py)))
         }
     }
-    if row_count > 0 {
-        batches.push(finished(&mut builders)?);
+}
+
+fn run_server(
+    py: Python<'_>,
+    session: &Shared<Server>,
+    (sql, values, implicit): Given,
+    tick: Option<&Tick<'_>>,
+) -> PyResult<Rows> {
+    let answered = with_held(py, session, tick, move |server| {
+        Box::pin(async move {
+            Ok(match server.run(&sql, &values, implicit).await? {
+                Answered::Done(tag) => Err(tag),
+                Answered::Rows(answer, schema, cancel) => {
+                    let source = Source::server(answer, &schema, cancel);
+                    let schema = source.schema();
+                    let source = Arc::new(AsyncMutex::new(source));
+                    server.note_open(&source);
+                    Ok((source, schema))
+                }
+            })
+        })
+    })?;
+    match answered.map_err(|error| error.exception(py))? {
+        Ok((source, schema)) => Ok(Rows::server(source, schema)),
+        Err(tag) => Ok(Rows::without(tag)),
     }
-    Ok(batches)
 }
 
-/// Adds a value to a column, by the rules of an assignment.
-fn append_value(builder: &mut ColumnBuilder, column: &Column, value: &Value) -> Result<(), Error> {
-    let Some(text) = &value.text else {
-        builder.append_null();
-        return Ok(());
-    };
-    let is_whole =
-        matches!(column.column_type, ColumnType::SmallInt | ColumnType::Int | ColumnType::BigInt);
-    let appended = match value.column_type {
-        Some(ColumnType::Double | ColumnType::Numeric { .. }) if is_whole => {
-            builder.append_number(text)
-        }
-        _ => builder.append_text(text),
-    };
-    appended
-        .map_err(|source| Error::Value { column: column.name.clone(), source: Box::new(source) })
-}
-
-fn wrong_count(py: Python<'_>, expected: usize) -> PyErr {
-    errors::made(py, "07001", &format!("a row does not have {expected} values"), None)
+/// What tells Python's code how far a statement is.
+fn ticking<'py>(tick: Option<Bound<'py, PyAny>>, count: Option<&Count>) -> Option<Tick<'py>> {
+    tick.map(|call| Tick { call, count: count.cloned() })
 }
