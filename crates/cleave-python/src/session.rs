@@ -1,7 +1,7 @@
 //! A connection's session as Python has it: text and values in, [`Rows`] out. Its statements run one after the other,
 //! whatever threads they come from.
 //!
-//! 1. [`connect`] opens a database of this process ([`Embedded`]); [`connect_server`] connects to a server ([`Server`]).
+//! 1. [`connect`] opens a database of this process ([`Embedded`]); [`connect_server`] connects to one of a [`Server`].
 //! 2. [`Session::run`] runs statements. [`Session::append`] and [`Session::load_rows`] add rows by COPY's way.
 //! 3. [`Session::close`] rolls back and gives the database back. One that is dropped closes in the background;
 //!    [`finish`] waits for those when the interpreter ends.

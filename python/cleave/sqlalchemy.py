@@ -1,0 +1,101 @@
+"""The dialect of SQLAlchemy: PostgreSQL's, over this package.
+
+    create_engine("cleave://")                        a database in memory
+    create_engine("cleave:///films?split=host")       the folder films, with a setting
+    create_engine("cleave:////var/lib/films")         an absolute path
+    create_engine("cleave://user@host:5432/films")    a server
+"""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import pool, util
+from sqlalchemy import types as sqltypes
+from sqlalchemy.dialects.postgresql.base import PGDialect
+from sqlalchemy.engine import URL
+
+import cleave
+
+_MEMORY = ("create", "buffer_pool_bytes", "query_memory_bytes")
+
+
+class _Number(sqltypes.NumericCommon):
+    """Numbers as they come, as decimals or floats if the type of the column in Python says so."""
+
+    def bind_processor(self, dialect: Any) -> None:
+        return None
+
+    def result_processor(self, dialect: Any, coltype: Any) -> Callable[[Any], Any]:
+        if self.asdecimal:
+            return lambda value: value if value is None or isinstance(value, decimal.Decimal) else _decimal(value)
+        return lambda value: None if value is None else float(value)
+
+
+class _Numeric(_Number, sqltypes.Numeric):
+    pass
+
+
+class _Float(_Number, sqltypes.Float):
+    pass
+
+
+class CleaveDialect(PGDialect):
+    """PostgreSQL's dialect over databases of this process, and over servers."""
+
+    driver = "cleave"
+    supports_statement_cache = True
+    default_paramstyle = "numeric_dollar"
+    supports_native_decimal = True
+    supports_sane_multi_rowcount = True
+    colspecs = util.update_copy(PGDialect.colspecs, {sqltypes.Numeric: _Numeric, sqltypes.Float: _Float})
+
+    @classmethod
+    def import_dbapi(cls) -> Any:
+        """This package."""
+        return cleave
+
+    @classmethod
+    def get_pool_class(cls, url: URL) -> type[pool.Pool]:
+        """One connection for a database in memory, since each would have its own."""
+        return pool.StaticPool if not url.host and url.database in (None, "", ":memory:") else pool.QueuePool
+
+    def create_connect_args(self, url: URL) -> tuple[list, dict]:
+        """The arguments of `cleave.connect`."""
+        if url.host:
+            return [url.set(drivername="postgres").render_as_string(hide_password=False)], {}
+        options: dict[str, Any] = {}
+        for name, value in url.query.items():
+            text = value if isinstance(value, str) else value[-1]
+            is_flag = name == "create"
+            options[name] = text in ("1", "true", "on") if is_flag else int(text) if name in _MEMORY else text
+        return [url.database or ":memory:"], options
+
+    def do_begin(self, dbapi_connection: Any) -> None:
+        """Begins a transaction, which definitions belong to as well."""
+        if not dbapi_connection.autocommit:
+            dbapi_connection.begin()
+
+    def get_isolation_level_values(self, dbapi_connection: Any) -> tuple[str, ...]:
+        """PostgreSQL's levels, and AUTOCOMMIT."""
+        return ("AUTOCOMMIT", *super().get_isolation_level_values(dbapi_connection))
+
+    def set_isolation_level(self, dbapi_connection: Any, level: str) -> None:
+        """Sets the level of the connection's transactions."""
+        dbapi_connection.rollback()
+        dbapi_connection.autocommit = level == "AUTOCOMMIT"
+        if level != "AUTOCOMMIT":
+            dbapi_connection.execute(f"SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL {level}")
+
+    def is_disconnect(self, error: Any, connection: Any, cursor: Any) -> bool:
+        """Whether the connection is lost."""
+        return getattr(error, "sqlstate", None) in ("08003", "08006", "57P01", "57P02")
+
+
+def _decimal(value: Any) -> decimal.Decimal:
+    return decimal.Decimal(str(value))
+
+
+dialect = CleaveDialect

@@ -1,0 +1,97 @@
+"""SQLAlchemy's dialect, and pandas over it."""
+
+import datetime as dt
+import decimal
+
+import pytest
+
+sa = pytest.importorskip("sqlalchemy")
+
+from sqlalchemy.dialects import registry  # noqa: E402
+
+# As the entry point does where the package is installed.
+registry.register("cleave", "cleave.sqlalchemy", "CleaveDialect")
+
+
+@pytest.fixture
+def engine():
+    made = sa.create_engine("cleave://")
+    yield made
+    made.dispose()
+
+
+def films(engine):
+    metadata = sa.MetaData()
+    table = sa.Table(
+        "film",
+        metadata,
+        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("title", sa.String(40), nullable=False),
+        sa.Column("price", sa.Numeric(8, 2)),
+        sa.Column("shown", sa.DateTime),
+    )
+    metadata.create_all(engine)
+    return table
+
+
+def test_tables_are_made_filled_read_and_reflected(engine):
+    table = films(engine)
+    rows = [{"id": place, "title": f"t{place}", "price": decimal.Decimal(place) / 4, "shown": dt.datetime(2024, 1, 1)}
+            for place in range(100)]
+    with engine.begin() as connection:
+        assert connection.execute(sa.insert(table), rows).rowcount == 100
+    with engine.connect() as connection:
+        found = connection.execute(sa.select(table).where(table.c.id.in_([3, 5])).order_by(table.c.id)).all()
+        assert found == [(3, "t3", decimal.Decimal("0.75"), dt.datetime(2024, 1, 1)),
+                         (5, "t5", decimal.Decimal("1.25"), dt.datetime(2024, 1, 1))]
+        assert connection.scalar(sa.select(sa.func.count()).select_from(table)) == 100
+        changed = connection.execute(sa.update(table).where(table.c.id < 2).values(title="x").returning(table.c.id))
+        assert sorted(changed.scalars()) == [0, 1]
+        connection.rollback()
+        assert connection.scalar(sa.select(table.c.title).where(table.c.id == 1)) == "t1"
+    inspector = sa.inspect(engine)
+    assert inspector.get_table_names() == ["film"]
+    assert inspector.get_pk_constraint("film")["constrained_columns"] == ["id"]
+    assert [str(column["type"]) for column in inspector.get_columns("film")] == [
+        "INTEGER", "VARCHAR(40)", "NUMERIC(8, 2)", "TIMESTAMP"]
+
+
+def test_what_fails_is_undone_with_its_definitions(engine):
+    with pytest.raises(sa.exc.IntegrityError), engine.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE t (id int PRIMARY KEY)"))
+        connection.execute(sa.text("INSERT INTO t VALUES (:id), (:id)"), {"id": 1})
+    assert not sa.inspect(engine).has_table("t")
+    alone = engine.execution_options(isolation_level="AUTOCOMMIT")
+    with alone.connect() as connection:
+        connection.execute(sa.text("CREATE TABLE t (id int)"))
+        connection.execute(sa.text("VACUUM t"))
+    with engine.connect().execution_options(isolation_level="SERIALIZABLE") as connection:
+        assert connection.scalar(sa.text("SHOW transaction_isolation")) == "serializable"
+
+
+def test_a_folder_and_its_settings_are_in_the_url(tmp_path):
+    engine = sa.create_engine(f"cleave:///{tmp_path / 'films'}?split=host")
+    films(engine)
+    with engine.connect() as one, engine.connect() as two:
+        assert one.scalar(sa.text("SHOW split")) == "host"
+        assert two.scalar(sa.text("SELECT count(*) FROM film")) == 0
+    engine.dispose()
+    assert (tmp_path / "films").is_dir()
+
+
+def test_pandas_writes_and_reads_tables(engine):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({
+        "id": range(2000),
+        "name": [f"n{place}" if place % 3 else None for place in range(2000)],
+        "at": pandas.date_range("2024-01-01", periods=2000, freq="h"),
+        "share": [place / 8 for place in range(2000)],
+    })
+    frame.to_sql("frames", engine, index=False)
+    again = pandas.read_sql("SELECT * FROM frames ORDER BY id", engine)
+    assert again["id"].tolist() == frame["id"].tolist() and again["at"].tolist() == frame["at"].tolist()
+    assert again["name"].isna().sum() == 667 and again["share"].sum() == frame["share"].sum()
+    some = pandas.read_sql(sa.text("SELECT id FROM frames WHERE share < :most ORDER BY id"), engine, params={"most": 1})
+    assert some["id"].tolist() == list(range(8))
+    frame.to_sql("frames", engine, index=False, if_exists="replace")
+    assert pandas.read_sql_table("frames", engine).shape == (2000, 4)
