@@ -141,9 +141,11 @@ pub(super) async fn query(
         "elapsed_ms": elapsed_ms,
     });
     body["results"] = Value::Array(done.results);
+    let mut notices = done.notices;
     if visit.is_overtaken(&state.http.server) {
-        body["notice"] = PASSWORDS_FROM_NOW_ON.into();
+        notices.push(PASSWORDS_FROM_NOW_ON.to_owned());
     }
+    body["notices"] = notices.into();
     let Some(complaint) = done.complaint else { return Json(body).into_response() };
     body["error"] = error_json(&complaint);
     if Desk::ends_with(&complaint) {

@@ -24,7 +24,7 @@ use super::results::{Limits, Rows};
 use crate::serve::Server;
 use crate::serve::admission::Place;
 use crate::serve::http::login::Visitor;
-use crate::serve::postgres::block::is_border;
+use crate::serve::postgres::block::{is_border, warning};
 use crate::serve::postgres::complaint::{Complaint, Severity};
 use crate::serve::postgres::connection::{Admitted, admit, idle_too_long};
 use crate::serve::postgres::copy;
@@ -48,6 +48,8 @@ pub(super) struct Desk {
     rests_since: Instant,
     /// A statement runs, or was given up.
     is_busy: bool,
+    /// What to tell the user of the statements that run.
+    notices: Vec<String>,
     _place: Place,
 }
 
@@ -56,6 +58,8 @@ pub(super) struct Desk {
 pub(super) struct Done {
     /// The results of its statements, up to the first that failed.
     pub(super) results: Vec<Value>,
+    /// What the user should know of them.
+    pub(super) notices: Vec<String>,
     /// Why it failed.
     pub(super) complaint: Option<Complaint>,
 }
@@ -92,6 +96,7 @@ impl Desk {
             transaction_began: None,
             rests_since: Instant::now(),
             is_busy: false,
+            notices: Vec::new(),
             _place: place,
         })
     }
@@ -139,6 +144,7 @@ impl Desk {
         self.is_busy = true;
         self.begin_watch();
         self.listed.begins(sql);
+        self.notices.clear();
         let mut results = Vec::new();
         let ran = Box::pin(self.run_all(sql, limits, &mut results)).await;
         let complaint = match ran {
@@ -160,7 +166,7 @@ impl Desk {
         self.listed.rests(status);
         self.listed.is_called(&self.session.settings().application_name);
         self.rests_since = Instant::now();
-        Done { results, complaint }
+        Done { results, notices: std::mem::take(&mut self.notices), complaint }
     }
 
     /// Ends a statement that was given up by its browser. Nothing may run.
@@ -217,6 +223,9 @@ impl Desk {
 
     async fn start(&mut self, parsed: ParsedStatement, sql: &str) -> Result<Started, Stop> {
         self.check(&parsed.statement)?;
+        if let Some(warning) = warning(&parsed.statement, self.session.transaction_status()) {
+            self.notices.push(warning.message);
+        }
         let ends = parsed.statement.properties().place == TransactionPlace::Ends;
         let nobody_goes = std::future::pending();
         let (session, watch) = (&mut self.session, &mut self.watch);

@@ -151,8 +151,10 @@ fn the_page_is_part_of_the_program_and_asks_no_other_server() {
             assert_eq!(get(&server, &format!("/console/{name}")).code, 200, "{file}: {name}");
         }
     }
-    for missing in ["/console/../Cargo.toml", "/console/nothing", "/api/nothing", "/metrics"] {
-        assert_eq!(get(&server, missing).code, 404, "{missing}");
+    assert_eq!(get(&server, "/console/nothing").code, 404);
+    // Nothing is told of these without a log-in.
+    for unknown in ["/console/../Cargo.toml", "/api/nothing", "/metrics"] {
+        assert_eq!(get(&server, unknown).code, 401, "{unknown}");
     }
 }
 
@@ -192,6 +194,8 @@ fn a_user_logs_in_runs_statements_and_logs_out() {
     );
     assert_eq!(failed["results"].as_array().unwrap().len(), 1);
     assert_eq!(ada.query("ROLLBACK").json()["transaction"], json!("idle"));
+    let notices = ada.query("COMMIT").json()["notices"].clone();
+    assert_eq!(notices, json!(["there is no transaction in progress"]));
     assert_eq!(ada.value("SELECT count(*) FROM t"), json!("1"));
     // What a page cannot do is refused, and long results are cut.
     ada.query("COPY t TO STDOUT").refused(400, "0A000");
@@ -346,9 +350,9 @@ fn who_gives_the_first_password_is_told_that_his_log_in_has_ended() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(&folder);
     let nobody = Visitor::new(&server, "", "");
-    assert!(nobody.query("SELECT 1").json()["notice"].is_null());
+    assert_eq!(nobody.query("SELECT 1").json()["notices"], json!([]));
     let made = nobody.query("CREATE ROLE ada SUPERUSER LOGIN PASSWORD 'pencil'").json();
-    assert!(made["notice"].as_str().unwrap().contains("needs a password"), "{made}");
+    assert!(made["notices"][0].as_str().unwrap().contains("needs a password"), "{made}");
     nobody.query("SELECT 1").refused(401, "28000");
     Visitor::new(&server, "ada", "pencil");
 }

@@ -205,6 +205,11 @@ function shownResult(result, number) {
   );
 }
 
+/** What a user should know besides the results of `answer`. */
+function noticed(answer) {
+  return (answer?.notices || []).map((notice) => html("p", { class: "bad", role: "alert" }, notice));
+}
+
 export function queryPage() {
   const area = html("textarea", {
     id: "sql",
@@ -244,7 +249,7 @@ export function queryPage() {
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       const done = (error.rest?.results || []).map((result, at) => shownResult(result, at + 1));
-      out.replaceChildren(...done, refusal(error.error));
+      out.replaceChildren(...noticed(error.rest), ...done, refusal(error.error));
       told(error.rest?.transaction);
       place(error.error.position);
       say(`Failed: ${error.error.message}`);
@@ -264,7 +269,7 @@ export function queryPage() {
       told(answer.transaction);
       out.replaceChildren(
         html("h2", {}, "Results"),
-        ...(answer.notice ? [html("p", { class: "bad", role: "alert" }, answer.notice)] : []),
+        ...noticed(answer),
         html("p", { class: "soft" }, `in ${milliseconds(answer.elapsed_ms)}`),
         ...answer.results.map((result, at) => shownResult(result, at + 1)),
       );
