@@ -22,7 +22,7 @@ async fn plain_text_has_words_and_a_line_where_rows_cross() {
     let below = place("Partial aggregate by note: count(*)  (expected ");
     let scan = place("Scan of far: columns note");
     assert!(above < line && line < below && below < scan, "{plan:#?}");
-    for hidden in ["Exec", "@0", "Int64(", "\u{1}", "mode=", "Repartition"] {
+    for hidden in ["Exec", "@0", "Int64(", "\\u{1}", "mode=", "Repartition"] {
         assert!(plan.iter().all(|line| !line.contains(hidden)), "{hidden}: {plan:#?}");
     }
     // Each name of the table is explained, and the one that is forced is the one that is chosen.

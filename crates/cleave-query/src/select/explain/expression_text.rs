@@ -359,9 +359,21 @@ fn literal(value: &ScalarValue) -> Written {
     }
 }
 
-/// A string literal.
+/// A string literal, without control characters.
 fn string(text: &str) -> String {
-    format!("'{}'", shortened(text).replace('\'', "''").replace('\n', "\\n"))
+    format!("'{}'", without_controls(&shortened(text).replace('\'', "''")))
+}
+
+/// `text` with escapes in the place of control characters: in a terminal these move the cursor, or end a line.
+pub(super) fn without_controls(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter.is_control() {
+            true => out.extend(letter.escape_default()),
+            false => out.push(letter),
+        }
+    }
+    out
 }
 
 fn shortened(text: &str) -> String {
@@ -423,6 +435,7 @@ mod tests {
         let of = |value: ScalarValue| -> Arc<dyn PhysicalExpr> { Arc::new(Literal::new(value)) };
         for (value, expected) in [
             (ScalarValue::Utf8(None), "NULL"),
+            (ScalarValue::from("a\nb\u{1b}[2J"), "'a\\nb\\u{1b}[2J'"),
             (ScalarValue::Boolean(Some(true)), "true"),
             (ScalarValue::Date32(Some(19_723)), "'2024-01-01'"),
             (ScalarValue::Decimal128(Some(12_345), 38, 2), "123.45"),

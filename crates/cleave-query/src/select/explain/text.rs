@@ -10,6 +10,7 @@
 
 use std::fmt::Write as _;
 
+use super::expression_text::without_controls;
 use super::plan_nodes::{Cut, PlanNode};
 use super::{Tail, about_bytes, bytes, time};
 
@@ -55,6 +56,10 @@ pub(super) fn plain_lines(nodes: &[PlanNode], tail: &Tail) -> Vec<String> {
             lines.extend(shown);
         }
     }
+    // Names of tables and texts of DataFusion's may have some.
+    lines.iter_mut().filter(|line| line.contains(char::is_control)).for_each(|line| {
+        *line = without_controls(line);
+    });
     lines
 }
 
@@ -225,7 +230,7 @@ mod tests {
             node(3, Some("nas"), "Hash join", (12_000, 300.0)),
             node(4, Some("nas"), "Rows sent by the host", (2, 5.0)),
             node(5, None, "Scan of few", (2, 5.0)),
-            node(4, Some("nas"), "Scan of many", (0, 3.0)),
+            node(4, Some("nas"), "Scan of ma\u{1b}[2J\nny", (0, 3.0)),
         ];
         assert_eq!(
             plain_lines(&nodes, &tail()),
@@ -236,7 +241,7 @@ mod tests {
                 "    Rows sent by the host  (rows 2, expected 5 (2.5x fewer), 3.000 ms)",
                 "      ──── from the host ────",
                 "      Scan of few  (rows 2, expected 5 (2.5x fewer), 3.000 ms)",
-                "    Scan of many  (rows 0, expected 3 (3.0x fewer), 3.000 ms)",
+                "    Scan of ma\\u{1b}[2J\\nny  (rows 0, expected 3 (3.0x fewer), 3.000 ms)",
                 "Cuts:",
                 "  t: device [table scan > hash join], no \"Exec\"",
             ]

@@ -310,9 +310,9 @@ fn of_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
     if let Some(unnest) = plan.downcast_ref::<UnnestExec>() {
         let schema = unnest.input().schema();
         let lists = unnest.list_column_indices().iter().map(|list| list.index_in_input_schema);
-        let names = lists.filter_map(|place| Some(column_text(schema.fields().get(place)?.name())));
-        let names: Vec<String> = names.collect();
-        let names = names.into_iter().filter(|name| !is_internal(name)).collect::<Vec<_>>();
+        let names = lists.filter_map(|place| Some(schema.fields().get(place)?.name().as_str()));
+        let names = names.filter(|name| !is_internal(name)).map(column_text);
+        let names = names.collect::<Vec<_>>();
         return Some(Words::new("ProjectSet", "Unnest").with_detail(listed(&names, COLUMNS_MAX)));
     }
     let window = |expressions: &[Arc<dyn WindowExpr>]| {
