@@ -125,6 +125,8 @@ struct Buffer {
     text: String,
     /// The line on which it begins, counted from 1.
     line: usize,
+    /// No command begins before this byte of the text.
+    looked_at: usize,
 }
 
 /// Where a COPY of its client's rows reads and writes, if that is not standard input and output.
@@ -291,16 +293,20 @@ impl Shell {
         lines: &mut Lines<'_>,
     ) -> Result<Next, Failure> {
         if buffer.text.trim().is_empty() {
-            *buffer = Buffer { text: String::new(), line: number };
+            *buffer = Buffer { line: number, ..Buffer::default() };
         }
         buffer.text.push_str(line);
         // Scanning after every line would make a long statement slow.
-        if line.contains('\\')
-            && let Some(at) = statements::command_start(&buffer.text)
-        {
-            let command = buffer.text.split_off(at);
-            self.run_finished(buffer, origin, lines).await?;
-            return self.run_meta_command(&command, buffer, origin).await;
+        if line.contains('\\') {
+            match statements::command_start(&buffer.text, buffer.looked_at) {
+                Ok(at) => {
+                    let command = buffer.text.split_off(at);
+                    self.run_finished(buffer, origin, lines).await?;
+                    return self.run_meta_command(&command, buffer, origin).await;
+                }
+                // Of a long statement with a backslash in each line, too.
+                Err(looked_at) => buffer.looked_at = looked_at,
+            }
         }
         if line.contains(';') && !statements::is_open(&buffer.text) {
             let text = std::mem::take(&mut buffer.text);
@@ -320,7 +326,8 @@ impl Shell {
         let rest = all.last().filter(|_| is_open);
         let left = match rest {
             Some(rest) => {
-                Buffer { text: format!("{}\n", rest.text), line: buffer.line + rest.line - 1 }
+                let line = buffer.line + rest.line - 1;
+                Buffer { text: format!("{}\n", rest.text), line, ..Buffer::default() }
             }
             None => Buffer::default(),
         };

@@ -135,9 +135,18 @@ pub(crate) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
     })
 }
 
-/// Where the first command of the shell begins: a backslash outside of quotes and comments.
-pub(crate) fn command_start(text: &str) -> Option<usize> {
-    pieces(text).find(|piece| piece.text == "\\").map(|piece| piece.start)
+/// Where the first command of the shell begins in whole lines, a backslash outside of quotes and comments, looked for
+/// from `from` on. If there is none, the error says from where to look when more lines are there.
+pub(crate) fn command_start(lines: &str, from: usize) -> Result<usize, usize> {
+    for piece in pieces(lines.get(from..).unwrap_or_default()) {
+        if piece.text == "\\" {
+            return Ok(from + piece.start);
+        }
+        if !piece.is_closed {
+            return Err(from + piece.start);
+        }
+    }
+    Err(lines.len())
 }
 
 /// Whether a statement reads rows from its client.

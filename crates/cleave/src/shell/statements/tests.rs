@@ -53,8 +53,13 @@ fn what_is_open_is_told() {
 
 #[test]
 fn commands_begin_outside_of_quotes() {
-    assert_eq!(command_start("SELECT E'\\'', \"\\\" -- \\x\n \\g"), Some(25));
-    assert_eq!(command_start("SELECT '\\x'; é"), None);
+    assert_eq!(command_start("SELECT E'\\'', \"\\\" -- \\x\n \\g", 0), Ok(25));
+    let mut lines = "SELECT '\\x', é\n, '\\y\n".to_owned();
+    let open = lines.find("'\\y").unwrap();
+    assert_eq!(command_start(&lines, 0), Err(open));
+    lines.push_str("\\z', 1 \\g\n");
+    assert_eq!(command_start(&lines, open), Ok(lines.find("\\g").unwrap()));
+    assert_eq!(command_start("SELECT '\\x'; é\n", 0), Err(16));
 }
 
 #[test]
