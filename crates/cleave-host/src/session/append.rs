@@ -1,5 +1,5 @@
-//! Batches of a program into a table, as COPY adds the rows of a file: outside of a block many rows are loaded as pages,
-//! few are inserted; within one they are changes of the block.
+//! Batches of a program into a table, as COPY adds the rows of a file: outside of a block many rows are loaded as
+//! pages, few are inserted; within one they are changes of the block.
 //!
 //! [`Session::load`](super::Session::load) always loads, and only outside of a block.
 
