@@ -249,6 +249,8 @@ impl Shell {
     /// Takes what the user typed; an error drops the rest of it.
     async fn take_typed(&mut self, text: &str, buffer: &mut Buffer) -> Result<Next, Failure> {
         let mut nothing = "".split_inclusive('\n').enumerate();
+        // An empty line is one, too: it may be in a string constant.
+        let text = if text.is_empty() { "\n" } else { text };
         for (index, line) in text.lines().enumerate() {
             let line = format!("{line}\n");
             match self.take_line(buffer, (index + 1, line.as_str()), None, &mut nothing).await {

@@ -15,6 +15,7 @@ fn prompts_show_what_is_open_and_words_are_answered() {
     for (line, prompt) in [
         ("SELECT (1", "cleave(>"),
         (") AS one, 'a", "cleave'>"),
+        ("", "cleave'>"),
         ("b' AS two /*", "cleave*>"),
         ("*/ -- done", "cleave->"),
     ] {
@@ -23,6 +24,7 @@ fn prompts_show_what_is_open_and_words_are_answered() {
     }
     let shown = shell.enter(";");
     assert!(shown.contains("one") && shown.contains("(1 row)"), "{shown}");
+    assert_eq!(shown.matches('↵').count(), 2, "{shown}");
     // Ctrl-C drops a line, and all lines of a statement.
     shell.press("SELECT nothing\x03");
     shell.prompt("cleave>");
