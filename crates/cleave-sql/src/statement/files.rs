@@ -125,8 +125,7 @@ pub(crate) fn name_file(factor: &mut TableFactor) -> Result<()> {
     let (call, called) = match args {
         None if own.quote_style == Some('\'') => {
             let function = function_of(&own.value).map_err(|error| error.at(position))?;
-            let file = Value::SingleQuotedString(own.value.clone());
-            (format!("{function}({file})"), called_after(&own.value))
+            (format!("{function}({})", quoted(&own.value)), called_after(&own.value))
         }
         Some(args) if own.quote_style.is_none() && args.settings.is_none() => {
             let function = fold(own);
@@ -134,7 +133,7 @@ pub(crate) fn name_file(factor: &mut TableFactor) -> Result<()> {
                 return Ok(());
             }
             FileCall::of(&function, &args.args).map_err(|error| error.at(position))?;
-            let args: Vec<String> = args.args.iter().map(ToString::to_string).collect();
+            let args = args.args.iter().map(written).collect::<Result<Vec<_>>>()?;
             (format!("{function}({})", args.join(", ")), function)
         }
         _ => return Ok(()),
@@ -260,6 +259,33 @@ fn named(arg: &FunctionArg) -> Result<(Option<String>, &Expr)> {
         },
         FunctionArg::Unnamed(arg) => Ok((None, value(arg)?)),
     }
+}
+
+/// An argument in the form in which [`FileCall::of_relation`] reads it again. The parser crate's own form leaves quotes
+/// in a text as they are where they look escaped.
+fn written(arg: &FunctionArg) -> Result<String> {
+    let (option, value) = named(arg)?;
+    let value = written_value(value);
+    Ok(match option {
+        Some(option) => format!("{option} => {value}"),
+        None => value,
+    })
+}
+
+fn written_value(value: &Expr) -> String {
+    match value {
+        Expr::Array(array) => {
+            let items: Vec<String> = array.elem.iter().map(written_value).collect();
+            format!("ARRAY[{}]", items.join(", "))
+        }
+        Expr::Nested(inner) => written_value(inner),
+        _ => text("", value).map_or_else(|_| value.to_string(), |text| quoted(&text)),
+    }
+}
+
+/// A text as a constant.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
 }
 
 /// A text, or an array of texts.
@@ -472,8 +498,11 @@ mod tests {
             films,
             FileCall { names: vec!["data/films.parquet".into()], format: FileFormat::Parquet }
         );
-        let two = call("read_parquet(ARRAY['a', 'b''c'])");
-        assert_eq!(two.names, ["a", "b'c"]);
+        // Also quotes that look escaped.
+        let names =
+            call(r"read_parquet(ARRAY['a', 'b''c', 'd''''e', 'f\''', E'g\'\\', $$h'$$])").names;
+        assert_eq!(names, ["a", "b'c", "d''e", r"f\'", r"g'\", "h'"]);
+        assert_eq!(call(r"'i\''''.csv'").names, [r"i\''.csv"]);
         let options = "delim => ';', header = true, null => '\\N', skip => 2, sample_size => -1, \
              types => 'id bigint, price numeric(10, 2)', decimal_separator => ','";
         let FileFormat::Csv(csv) = call(&format!("READ_CSV('a.dat', {options}) AS a")).format
