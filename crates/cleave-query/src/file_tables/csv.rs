@@ -130,16 +130,23 @@ struct Reading {
     wanted: Arc<Vec<usize>>,
     /// The places of the files that are not begun.
     left: VecDeque<usize>,
-    open: Option<(RecordSplitter<TextInput>, Arc<ChunkParser>)>,
+    open: Option<OpenFile>,
+}
+
+struct OpenFile {
+    name: String,
+    splitter: RecordSplitter<TextInput>,
+    parser: Arc<ChunkParser>,
 }
 
 impl Reading {
     /// The next records, and what parses them.
     fn next_chunk(&mut self) -> Result<Option<(Arc<ChunkParser>, Chunk)>> {
         loop {
-            if let Some((splitter, parser)) = &mut self.open {
-                if let Some(chunk) = splitter.next_chunk()? {
-                    return Ok(Some((Arc::clone(parser), chunk)));
+            if let Some(open) = &mut self.open {
+                if let Some(chunk) = open.splitter.next_chunk()? {
+                    self.files.types.check_header(&open.name, &chunk)?;
+                    return Ok(Some((Arc::clone(&open.parser), chunk)));
                 }
                 self.open = None;
             }
@@ -151,8 +158,8 @@ impl Reading {
             let name = shown(path);
             let splitter = RecordSplitter::new(opened(path)?, &name, &types.options, *memory);
             let parser = ChunkParser::new(&name, types.input_columns()?, types.options.clone())?;
-            let parser = parser.of_columns(&self.wanted);
-            self.open = Some((splitter.behind_lines(*skip), Arc::new(parser)));
+            let parser = Arc::new(parser.of_columns(&self.wanted));
+            self.open = Some(OpenFile { name, splitter: splitter.behind_lines(*skip), parser });
         }
     }
 }

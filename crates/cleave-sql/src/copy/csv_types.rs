@@ -7,24 +7,28 @@
 //!    and do not come again.
 //! 3. Each value of the sample rules types out. A column has the first that is left of boolean, bigint, double
 //!    precision, date, timestamp and timestamp with time zone, or else is text. Dates are those that begin with their
-//!    year, and numbers with zeros before them are text: they are codes, which would not come back as they were.
+//!    year. Numbers with zeros before them are text, and so are whole numbers beyond bigint: they are codes, which
+//!    would not come back as they were.
 //!
-//! A value further down that is not of the type found is an error, which says so ([`CsvTypes::explained`]).
+//! A value further down that is not of the type found is an error, which says so ([`CsvTypes::explained`]). So is a
+//! file whose header has other names ([`CsvTypes::check_header`]).
 //!
-//! Invariant: what is found depends on the sampled records alone.
+//! Invariants: what is found depends on the sampled records alone. However long they are, those held at once have about
+//! [`InputMemory::chunk_bytes`].
 
 use std::collections::BTreeSet;
 use std::io::Read;
 
 use cleave_catalog::error::{Error, InputFault, InputPlace, Result};
 use cleave_catalog::value::parse;
+use cleave_store::schema::COLUMN_COUNT_MAX;
 use cleave_store::{Column, ColumnType, TableSchema};
 
 use crate::copy::columns::InputColumns;
 use crate::copy::fields::{FieldFault, Fields};
 use crate::copy::memory::InputMemory;
 use crate::copy::options::{CsvOptions, Header};
-use crate::copy::record_splitter::RecordSplitter;
+use crate::copy::record_splitter::{Chunk, RecordSplitter};
 use crate::copy::value_forms::Form;
 use crate::statement::files::CsvCall;
 
@@ -65,6 +69,8 @@ struct Head {
     file: String,
     /// Each with the line on which it begins, without its line break.
     records: Vec<(u64, String)>,
+    /// Bytes of the records.
+    bytes: usize,
 }
 
 /// A value of the sample; None: NULL.
@@ -91,9 +97,17 @@ impl CsvTypes {
         memory: InputMemory,
     ) -> Result<Self> {
         let mut found: Option<(Self, Vec<Candidates>)> = None;
+        let mut first = None;
         for input in inputs {
             let (file, input) = input?;
+            first.get_or_insert_with(|| file.clone());
             Self::look(call, (file, input), memory, &mut found)?;
+        }
+        if found.is_none()
+            && let Some(file) = first
+        {
+            // All of them are empty.
+            found = Some(Self::of_first(call, &Head::of(file))?);
         }
         let Some((mut types, candidates)) = found else {
             return Err(Error::InputSchema {
@@ -127,7 +141,7 @@ impl CsvTypes {
             (false, Some(rows)) => rows.saturating_add(1),
             (false, None) => u64::MAX,
         };
-        let (mut head, mut count, mut is_decided) = (Head { file, records: Vec::new() }, 0, false);
+        let (mut head, mut count, mut is_decided) = (Head::of(file), 0, false);
         'records: while let Some(chunk) = splitter.next_chunk()? {
             for (start, bytes) in chunk.records() {
                 if count == wanted {
@@ -138,11 +152,14 @@ impl CsvTypes {
                 let record = head.text(line, bytes)?;
                 match found.as_mut().filter(|_| is_decided) {
                     Some((types, candidates)) => types.see(&head, (line, record), candidates)?,
-                    None => head.records.push((line, record.to_owned())),
+                    None => head.push(line, record),
                 }
-                if !is_decided && head.records.len() == HEAD_RECORDS {
+                let is_full =
+                    head.records.len() == HEAD_RECORDS || head.bytes >= memory.chunk_bytes;
+                if !is_decided && is_full {
                     Self::decide(call, &head, found)?;
                     is_decided = true;
+                    head.records = Vec::new();
                 }
             }
         }
@@ -157,6 +174,8 @@ impl CsvTypes {
     ) -> Result<()> {
         match found {
             Some((types, candidates)) => types.add(head, candidates),
+            // The next file tells.
+            None if head.records.is_empty() => Ok(()),
             None => {
                 *found = Some(Self::of_first(call, head)?);
                 Ok(())
@@ -234,24 +253,7 @@ impl CsvTypes {
     fn add(&mut self, head: &Head, candidates: &mut [Candidates]) -> Result<()> {
         let mut rows = head.rows(&self.options)?;
         if self.options.header != Header::None && !rows.is_empty() {
-            let header = rows.remove(0);
-            let own = names(Some(&header), header.len());
-            let mut pairs = own.iter().zip(&self.columns);
-            let is_same = own.len() == self.columns.len()
-                && pairs.all(|(name, column)| name.eq_ignore_ascii_case(&column.name));
-            if self.is_named_by_header && !is_same {
-                let known: Vec<&str> =
-                    self.columns.iter().map(|column| column.name.as_str()).collect();
-                return Err(Error::InputSchema {
-                    file: head.file.clone(),
-                    message: format!(
-                        "its columns are {}, and those of the first file {}; files that are read together have the \
-                         same columns",
-                        own.join(", "),
-                        known.join(", ")
-                    ),
-                });
-            }
+            self.check_names(&head.file, &rows.remove(0))?;
         }
         let found = self::candidates(&rows, self.columns.len(), &self.options);
         for (own, found) in candidates.iter_mut().zip(found) {
@@ -259,6 +261,44 @@ impl CsvTypes {
         }
         self.sampled_rows += u64::try_from(rows.len()).unwrap_or(u64::MAX);
         Ok(())
+    }
+
+    /// Checks the header of a file, if `chunk` is its first one: only the first files are looked at before, and any
+    /// may have changed since.
+    ///
+    /// # Errors
+    /// [`Error::InputSchema`] for other names than the columns have.
+    pub fn check_header(&self, file: &str, chunk: &Chunk) -> Result<()> {
+        let first = chunk.records().next().filter(|_| chunk.has_header && self.is_named_by_header);
+        let Some((_, bytes)) = first else { return Ok(()) };
+        let mut head = Head::of(file.to_owned());
+        let record = head.text(chunk.line_first, bytes)?;
+        head.push(chunk.line_first, record);
+        match head.rows(&self.options)?.first() {
+            Some(header) => self.check_names(file, header),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks the first record of a file, which has a header.
+    fn check_names(&self, file: &str, header: &[Cell]) -> Result<()> {
+        let own = names(Some(header), header.len());
+        let mut pairs = own.iter().zip(&self.columns);
+        let is_same = own.len() == self.columns.len()
+            && pairs.all(|(name, column)| name.eq_ignore_ascii_case(&column.name));
+        if is_same || !self.is_named_by_header {
+            return Ok(());
+        }
+        let known: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
+        Err(Error::InputSchema {
+            file: file.to_owned(),
+            message: format!(
+                "its columns are {}, and those of the first file {}; files that are read together have the same \
+                 columns",
+                own.join(", "),
+                known.join(", ")
+            ),
+        })
     }
 
     /// What one more record shows.
@@ -328,6 +368,15 @@ fn plain_column(id: u32) -> Column {
 }
 
 impl Head {
+    fn of(file: String) -> Self {
+        Self { file, records: Vec::new(), bytes: 0 }
+    }
+
+    fn push(&mut self, line: u64, record: &str) {
+        self.bytes = self.bytes.saturating_add(record.len());
+        self.records.push((line, record.to_owned()));
+    }
+
     /// A record as text, without its line break.
     fn text<'a>(&self, line: u64, bytes: &'a [u8]) -> Result<&'a str> {
         let record = bytes.strip_suffix(b"\n").unwrap_or(bytes);
@@ -345,8 +394,16 @@ impl Head {
 
     /// The delimiter of the records.
     fn delimiter(&self, options: &CsvOptions) -> u8 {
-        let mut best = (1, options.delimiter);
-        for delimiter in DELIMITERS {
+        // One that is nothing else yet.
+        let is_free = |sign: &u8| {
+            let is_used = [options.quote, options.escape].contains(sign);
+            !is_used
+                && options.forms.decimal != Some(*sign)
+                && !options.null.as_bytes().contains(sign)
+        };
+        let delimiters: Vec<u8> = DELIMITERS.into_iter().filter(is_free).collect();
+        let mut best = (1, delimiters.first().copied().unwrap_or(options.delimiter));
+        for delimiter in delimiters {
             let options = CsvOptions { delimiter, ..options.clone() };
             let first = self.records.iter().take(DELIMITED_RECORDS);
             let mut counts = first.map(|(_, record)| {
@@ -364,13 +421,17 @@ impl Head {
     /// The fields of the records.
     ///
     /// # Errors
-    /// [`Error::Input`] for a record with another number of fields than the first.
+    /// [`Error::Input`] for a record with another number of fields than the first, or with more than tables have.
     fn rows(&self, options: &CsvOptions) -> Result<Vec<Vec<Cell>>> {
         let mut rows: Vec<Vec<Cell>> = Vec::with_capacity(self.records.len());
         let mut scratch = String::new();
         for (line, record) in &self.records {
             let mut row = Vec::new();
-            let cut = Fields(options).each(record, &mut scratch, |_, field| {
+            let cut = Fields(options).each(record, &mut scratch, |index, field| {
+                if index == COLUMN_COUNT_MAX {
+                    let fault = InputFault::ExtraColumn { expected: COLUMN_COUNT_MAX };
+                    return Err(FieldFault { index, fault, value: None });
+                }
                 let is_null = field.is_null_text && !field.quoted;
                 row.push((!is_null).then(|| field.text.to_owned()));
                 Ok(())
@@ -461,7 +522,12 @@ fn is_of(column_type: &ColumnType, value: &str, options: &CsvOptions, sql: &mut 
         ColumnType::Double => {
             let is_number =
                 |sign: char| sign.is_ascii_digit() || matches!(sign, '.' | '-' | '+' | 'e' | 'E');
-            !is_code(text) && text.chars().all(is_number) && parse::double(text).is_ok()
+            let is_long =
+                || !text.contains(['.', 'e', 'E']) && parse::integer::<i64>(text, "").is_err();
+            !is_code(text)
+                && text.chars().all(is_number)
+                && !is_long()
+                && parse::double(text).is_ok()
         }
         ColumnType::Date => {
             is_year_first()
@@ -575,6 +641,14 @@ mod tests {
             (&["d\n31.01.2024\n"], "", &["d text"]),
             (&["d\n31.01.2024\n"], ", dateformat => '%d.%m.%Y'", &["d date"]),
             (&["plz\n01067\n"], "", &["plz text"]),
+            (&["id\n12345678901234567890\n"], "", &["id text"]),
+            (&["n\n1,5\n"], ", decimal_separator => ','", &["n double precision"]),
+            (
+                &["a;b\n1,5;2,5\n"],
+                ", decimal_separator => ','",
+                &["a double precision", "b double precision"],
+            ),
+            (&["", "a\n1\n"], "", &["a bigint"]),
             (&["a,a,\n1,2,3\n"], ", header => true", &["a bigint", "a_1 bigint", "column3 bigint"]),
             (&["x,y\nx,z\n"], "", &["column1 text", "column2 text"]),
             (&["a,b\n1,2\n"], ", types => 'b numeric(5, 2)'", &["a bigint", "b numeric(5,2)"]),
@@ -589,8 +663,13 @@ mod tests {
         for (texts, options, expected) in cases {
             assert_eq!(found(texts, options).unwrap(), **expected, "{texts:?}{options}");
         }
+        // Long records are not held all at once.
+        let wide = format!("a,b\n{}", format!("1,{}\n", "x".repeat(1 << 20)).repeat(20));
+        assert_eq!(found(&[&wide], "").unwrap(), ["a bigint", "b text"]);
+        let many = ",".repeat(COLUMN_COUNT_MAX);
         let refused: &[(&[&str], &str, &str)] = &[
-            (&[""], "", "the file is empty"),
+            (&["", ""], "", "the file is empty"),
+            (&[&many], "", "f, line 1: extra data"),
             (&["a,b\n1,2\n3\n"], "", "f, line 3: missing data"),
             (&["a,b\n1,2\n3,4,5\n"], "", "f, line 3: extra data"),
             (&["a,b\n1,2\n", "a,c\n1,2\n"], "", "its columns are a, c"),

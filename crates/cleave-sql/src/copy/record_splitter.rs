@@ -137,16 +137,19 @@ impl<R: Read> RecordSplitter<R> {
 
     fn skip_lines(&mut self) -> Result<()> {
         while self.skip > 0 && !self.at_end {
-            match memchr(b'\n', &self.buffer) {
-                Some(end) => {
-                    self.buffer.drain(..=end);
-                    self.skip -= 1;
-                    self.line += 1;
-                }
-                None => {
-                    self.buffer.clear();
-                    self.read()?;
-                }
+            let mut start = 0;
+            while self.skip > 0
+                && let Some(length) = memchr(b'\n', self.buffer.get(start..).unwrap_or_default())
+            {
+                start += length + 1;
+                self.skip -= 1;
+                self.line += 1;
+            }
+            if self.skip == 0 {
+                self.buffer.drain(..start);
+            } else {
+                self.buffer.clear();
+                self.read()?;
             }
         }
         Ok(())
