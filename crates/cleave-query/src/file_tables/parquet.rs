@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::tasks;
 use cleave_sql::copy::InputMemory;
-use cleave_sql::copy::parquet::file::{GroupBounds, ParquetFile, ParquetRows};
+use cleave_sql::copy::parquet::file::{BATCH_ROWS_MAX, GroupBounds, ParquetFile, ParquetRows};
 use cleave_sql::copy::parquet::{cast_allowed, cast_column, column_type_of_file};
 use cleave_store::Column;
 use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
@@ -72,8 +72,9 @@ impl ParquetFiles {
     }
 
     pub(super) fn row_count(&self) -> usize {
-        let rows = self.files.iter().map(|one| one.file.row_count());
-        usize::try_from(rows.fold(0, u64::saturating_add)).unwrap_or(usize::MAX)
+        // As the scan counts them.
+        let rows = self.files.iter().flat_map(|one| one.file.group_rows());
+        rows.fold(0, usize::saturating_add)
     }
 
     /// All row groups, file by file.
@@ -181,11 +182,16 @@ struct Reading {
 impl Reading {
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         if self.places.is_empty() {
-            // Only their number is asked for.
-            return match self.left.pop_front() {
-                Some(group) => self.batch(Vec::new(), group.rows).map(Some),
-                None => Ok(None),
-            };
+            // Only their number is asked for. What is above may make a value for each.
+            while let Some(group) = self.left.front_mut() {
+                let row_count = group.rows.min(BATCH_ROWS_MAX);
+                group.rows -= row_count;
+                if row_count > 0 {
+                    return self.batch(Vec::new(), row_count).map(Some);
+                }
+                self.left.pop_front();
+            }
+            return Ok(None);
         }
         loop {
             if let Some(rows) = &mut self.open {

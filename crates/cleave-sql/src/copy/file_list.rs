@@ -12,13 +12,20 @@ const FILE_COUNT_MAX: usize = 100_000;
 /// The files that `names` stand for: in their order, those of one name sorted.
 ///
 /// # Errors
-/// [`Error::Io`] for a name that no file fits, and for a folder that cannot be read.
+/// [`Error::Io`] for a name that no file fits, for one of a folder, pipe or device, and for a folder that cannot be
+/// read.
 pub fn files_of(names: &[String]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for name in names {
         let path = Path::new(name);
         // A file may have such a sign in its name.
         if !name.contains(['*', '?', '[']) || path.exists() {
+            // A pipe would hold a thread until somebody writes into it, and a device may have no end.
+            let found = path.metadata().map_err(|error| Error::io("open", path, error))?;
+            if !found.is_file() {
+                let other = io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
+                return Err(Error::io("open", path, other));
+            }
             files.push(path.to_owned());
             continue;
         }
@@ -66,5 +73,8 @@ mod tests {
         assert_eq!(found("[ab].*").unwrap(), ["a.csv", "b.csv"]);
         assert_eq!(found("d[1].csv").unwrap(), ["d[1].csv"]);
         assert!(found("*.parquet").unwrap_err().contains("no file has such a name"));
+        for other in ["e.csv", "/dev/zero"] {
+            assert!(found(other).unwrap_err().contains("no regular file"), "{other}");
+        }
     }
 }

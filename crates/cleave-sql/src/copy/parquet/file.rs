@@ -10,11 +10,12 @@
 //! Regardless of a file's statistics, the headers of its pages limit the rows of a batch
 //! ([`page_sizes`](super::page_sizes)). A file whose pages do not fit in memory is refused before any is decompressed.
 //!
-//! Several threads may read one file: each read names its place.
+//! Several threads may read one file: each read names its place. A file is open only while it is looked at or read, since
+//! a statement may name more files than a process may hold open. One that has changed between is refused.
 
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,7 +38,7 @@ use super::page_sizes::{PageFault, rows_per_batch};
 use crate::copy::memory::InputMemory;
 
 /// Most rows of one batch.
-const BATCH_ROWS_MAX: usize = 65_536;
+pub const BATCH_ROWS_MAX: usize = 65_536;
 /// Rows of the first batch, whose size is measured.
 const BATCH_ROWS_FIRST: usize = 1024;
 /// Approximate bytes of one batch.
@@ -49,8 +50,18 @@ const OVERFLOW: &str = "index overflow decoding byte array";
 #[derive(Debug, Clone)]
 pub struct ParquetFile {
     path: PathBuf,
-    file: Arc<File>,
+    identity: Identity,
     metadata: ArrowReaderMetadata,
+}
+
+/// By what a file is known again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    number: u64,
+    bytes: u64,
+    /// When it was changed, in seconds and nanoseconds.
+    changed: (i64, i64),
 }
 
 /// Least and greatest values of a column in each row group, as far as they are known.
@@ -77,6 +88,7 @@ pub struct ParquetColumns {
 /// Rows of some columns and row groups.
 pub struct ParquetRows {
     file: ParquetFile,
+    source: Arc<File>,
     columns: ParquetColumns,
     /// The row groups, in their order.
     groups: Vec<usize>,
@@ -94,15 +106,24 @@ impl ParquetFile {
     /// # Errors
     /// [`Error::Io`]; [`Error::InputSchema`] for a file that is no Parquet.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|source| Error::io("open", path, source))?;
-        let file = Arc::new(file);
+        let (file, identity) = opened(path)?;
         // The Arrow schema that Arrow's writers embed contains nothing that Cleave needs, and Arrow's reader of it
         // panics if it is damaged.
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-        let placed = Placed(Arc::clone(&file));
+        let placed = Placed(file);
         let metadata = guarded(path, || ArrowReaderMetadata::load(&placed, options))?
             .map_err(|error| damaged(path, &error))?;
-        Ok(Self { path: path.to_owned(), file, metadata })
+        Ok(Self { path: path.to_owned(), identity, metadata })
+    }
+
+    /// The file, opened again.
+    fn source(&self) -> Result<Arc<File>> {
+        let (file, identity) = opened(&self.path)?;
+        if identity != self.identity {
+            let message = "the file has changed since its columns were read";
+            return Err(wrong(&self.path, message.to_owned()));
+        }
+        Ok(file)
     }
 
     /// Its path.
@@ -151,15 +172,19 @@ impl ParquetFile {
     /// The columns at `roots`, to be read in this order.
     ///
     /// # Errors
-    /// [`Error::InputSchema`] for a damaged file; SQLSTATE 53200 for one whose pages do not fit in `memory`.
+    /// [`Error::InputSchema`] for a file that is damaged or has changed; SQLSTATE 53200 for one whose pages do not fit in
+    /// `memory`.
     pub fn columns(&self, roots: &[usize], memory: InputMemory) -> Result<ParquetColumns> {
-        let place = |root: &usize| roots.iter().filter(|other| *other < root).count();
-        let places = roots.iter().map(place).collect();
+        let mut sorted = roots.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let places = roots.iter().filter_map(|root| sorted.binary_search(root).ok()).collect();
         let mask = ProjectionMask::roots(self.metadata.parquet_schema(), roots.iter().copied());
+        let file = self.source()?;
         let by_size = guarded(&self.path, || rows_by_size(&self.metadata, &mask))?;
         let batch_rows_max = guarded(&self.path, || {
             let metadata = self.metadata.metadata();
-            rows_per_batch(&self.file, metadata, &mask, by_size, memory.pages_bytes)
+            rows_per_batch(&file, metadata, &mask, by_size, memory.pages_bytes)
         })?
         .map_err(|fault| refused(&self.path, fault, memory))?;
         Ok(ParquetColumns { places, mask, batch_rows_max })
@@ -168,12 +193,13 @@ impl ParquetFile {
     /// The rows of `columns` in `groups`.
     ///
     /// # Errors
-    /// [`Error::InputSchema`] for a damaged file.
+    /// [`Error::InputSchema`] for a file that is damaged or has changed.
     pub fn rows(&self, columns: ParquetColumns, groups: Vec<usize>) -> Result<ParquetRows> {
-        let row_count = self.group_rows().enumerate();
-        let row_count = row_count.filter(|(place, _)| groups.contains(place)).map(|(_, rows)| rows);
+        let all: Vec<usize> = self.group_rows().collect();
+        let row_count = groups.iter().filter_map(|place| all.get(*place).copied());
         let mut rows = ParquetRows {
             file: self.clone(),
+            source: self.source()?,
             batch_rows: columns.batch_rows_max.min(BATCH_ROWS_FIRST),
             columns,
             row_count: row_count.fold(0, usize::saturating_add),
@@ -204,7 +230,7 @@ impl ParquetRows {
         }
         let path = &self.file.path;
         let reader = guarded(path, || {
-            let placed = Placed(Arc::clone(&self.file.file));
+            let placed = Placed(Arc::clone(&self.source));
             ParquetRecordBatchReaderBuilder::new_with_metadata(placed, metadata.clone())
                 .with_projection(self.columns.mask.clone())
                 .with_row_groups(groups)
@@ -320,6 +346,19 @@ impl Read for Behind {
         self.place += count as u64;
         Ok(count)
     }
+}
+
+fn opened(path: &Path) -> Result<(Arc<File>, Identity)> {
+    let unopened = |source| Error::io("open", path, source);
+    let file = File::open(path).map_err(unopened)?;
+    let found = file.metadata().map_err(unopened)?;
+    let identity = Identity {
+        device: found.dev(),
+        number: found.ino(),
+        bytes: found.len(),
+        changed: (found.mtime(), found.mtime_nsec()),
+    };
+    Ok((Arc::new(file), identity))
 }
 
 fn wrong(path: &Path, message: String) -> Error {
