@@ -12,8 +12,9 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::ops::ControlFlow;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
@@ -27,11 +28,14 @@ use cleave_query::file_tables;
 use cleave_query::planner;
 use cleave_query::select;
 use cleave_query::select::QueryRequest;
+use cleave_sql::copy::file_list::files_of;
 use cleave_sql::copy::{
     BinaryCopyWriter, BinaryReader, ChunkParser, Compression, CopyFormat, CsvOptions, CsvWriter,
     InputColumns, ParquetReader, ParquetWriter, RecordSplitter, TextInput, TextOutput,
 };
+use cleave_sql::statement::files::FileCall;
 use cleave_sql::statement::{Copy, CopyEnd, CopySource, Parameters};
+use cleave_sql::visiting::visit_relations;
 use cleave_store::TableSchema;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::sql::sqlparser::ast;
@@ -215,6 +219,9 @@ async fn copy_to(
         CopySource::Query(query) => query,
         CopySource::Table { name, columns } => table_query(&session.names(), &name, &columns)?,
     };
+    if let CopyEnd::File(path) = &end {
+        check_not_read(&query, path).await?;
+    }
     let view = session.view().await?;
     let parameters = &Parameters::default();
     let asked = QueryRequest { query: &query, parameters, view: Some(&view) };
@@ -231,6 +238,42 @@ async fn copy_to(
         streams(&mut session.client).output = client;
     }
     sent.and(written)
+}
+
+/// Refuses to write the file at `path` if `query` reads it: it would be empty before it is read.
+async fn check_not_read(query: &ast::Query, path: &Path) -> Result<()> {
+    let mut calls = Vec::new();
+    let _: ControlFlow<()> = visit_relations(query, |name| {
+        if let [ast::ObjectNamePart::Identifier(name)] = name.0.as_slice() {
+            calls.extend(FileCall::of_relation(&name.value));
+        }
+        ControlFlow::Continue(())
+    });
+    if calls.is_empty() {
+        return Ok(());
+    }
+    let path = path.to_owned();
+    let is_read = step(move || {
+        let Ok(written) = path.metadata() else { return Ok(false) };
+        let is_it = |read: &PathBuf| {
+            read.metadata()
+                .is_ok_and(|read| (read.dev(), read.ino()) == (written.dev(), written.ino()))
+        };
+        for call in calls {
+            if files_of(&call?.names)?.iter().any(is_it) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    });
+    match is_read.await? {
+        true => Err(Error::Unsupported {
+            what: "COPY TO a file that its query reads".to_owned(),
+            hint: Some("write another file".to_owned()),
+            position: None,
+        }),
+        false => Ok(()),
+    }
 }
 
 fn open_output(client: &mut ClientStreams, end: CopyEnd) -> Result<(Output, String)> {

@@ -10,8 +10,8 @@
 //! Regardless of a file's statistics, the headers of its pages limit the rows of a batch
 //! ([`page_sizes`](super::page_sizes)). A file whose pages do not fit in memory is refused before any is decompressed.
 //!
-//! Several threads may read one file: each read names its place. A file is open only while it is looked at or read, since
-//! a statement may name more files than a process may hold open. One that has changed between is refused.
+//! Several threads may read one file: each read names its place. A file is open only while it is looked at or read,
+//! since a statement may name more files than a process may hold open. One that has changed between is refused.
 
 use std::fs::File;
 use std::io::Read;
@@ -172,8 +172,8 @@ impl ParquetFile {
     /// The columns at `roots`, to be read in this order.
     ///
     /// # Errors
-    /// [`Error::InputSchema`] for a file that is damaged or has changed; SQLSTATE 53200 for one whose pages do not fit in
-    /// `memory`.
+    /// [`Error::InputSchema`] for a file that is damaged or has changed; SQLSTATE 53200 for one whose pages do not fit
+    /// in `memory`.
     pub fn columns(&self, roots: &[usize], memory: InputMemory) -> Result<ParquetColumns> {
         let mut sorted = roots.to_vec();
         sorted.sort_unstable();
