@@ -207,6 +207,10 @@ impl Address {
                     patience = Duration::from_secs(seconds);
                 }
                 "application_name" | "options" => settings.push((name.to_owned(), value)),
+                // Of a password with a ? in it, the rest is no option, and is not shown.
+                _ if options.contains('@') => {
+                    return Err(wrong("a ? in a user or password is written as %3F"));
+                }
                 _ => {
                     return Err(wrong(&format!(
                         "it has an unknown option \"{name}\": known are host, port, user, password, dbname, sslmode, \

@@ -55,6 +55,9 @@ fn wrong_urls_say_what_is_wrong() {
         let wrong = read(url, &[]).unwrap_err();
         assert!(wrong.contains(what), "{url}: {wrong}");
     }
+    // What may be a part of a password is not shown.
+    let wrong = read("postgres://ada:pen?cil@db/x", &[]).unwrap_err();
+    assert!(wrong.contains("%3F") && !wrong.contains("cil"), "{wrong}");
 }
 
 #[test]
