@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use datafusion::error::DataFusionError;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
-use super::shown;
+use super::{Watch, shown};
 
 /// Files whose first rows are looked at.
 const SAMPLED_FILES: usize = 16;
@@ -37,10 +37,16 @@ pub(super) struct CsvFiles {
     paths: Vec<PathBuf>,
     memory: InputMemory,
     bytes: u64,
+    watch: Watch,
 }
 
 impl CsvFiles {
-    pub(super) fn open(call: &CsvCall, paths: Vec<PathBuf>, memory: InputMemory) -> Result<Self> {
+    pub(super) fn open(
+        call: &CsvCall,
+        paths: Vec<PathBuf>,
+        memory: InputMemory,
+        watch: Watch,
+    ) -> Result<Self> {
         let mut bytes = 0_u64;
         for path in &paths {
             let length = std::fs::metadata(path).map_err(|error| Error::io("open", path, error))?;
@@ -51,10 +57,10 @@ impl CsvFiles {
         let sampled = paths.iter().take(SAMPLED_FILES);
         let inputs = sampled.map(|path| -> Result<(String, TextInput)> {
             check_text(path)?;
-            Ok((shown(path), opened(path)?))
+            Ok((shown(path), opened(path, watch)?))
         });
         let types = CsvTypes::find(call, inputs, memory)?;
-        Ok(Self { types, skip: call.skip, paths, memory, bytes })
+        Ok(Self { types, skip: call.skip, paths, memory, bytes, watch })
     }
 
     pub(super) fn fields(&self) -> Vec<Field> {
@@ -154,9 +160,10 @@ impl Reading {
             else {
                 return Ok(None);
             };
-            let CsvFiles { types, skip, memory, .. } = &*self.files;
+            let CsvFiles { types, skip, memory, watch, .. } = &*self.files;
             let name = shown(path);
-            let splitter = RecordSplitter::new(opened(path)?, &name, &types.options, *memory);
+            let splitter =
+                RecordSplitter::new(opened(path, *watch)?, &name, &types.options, *memory);
             let parser = ChunkParser::new(&name, types.input_columns()?, types.options.clone())?;
             let parser = Arc::new(parser.of_columns(&self.wanted));
             self.open = Some(OpenFile { name, splitter: splitter.behind_lines(*skip), parser });
@@ -164,9 +171,19 @@ impl Reading {
     }
 }
 
-fn opened(path: &Path) -> Result<TextInput> {
+fn opened(path: &Path, watch: Watch) -> Result<TextInput> {
     let file = File::open(path).map_err(|error| Error::io("open", path, error))?;
-    Ok(TextInput::new(file, &shown(path)))
+    Ok(TextInput::new(Watched(file, watch), &shown(path)))
+}
+
+/// A file of which no more is read once nobody waits for the plan: the sample may be all of it.
+struct Watched(File, Watch);
+
+impl Read for Watched {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        (self.1)().map_err(io::Error::other)?;
+        self.0.read(bytes)
+    }
 }
 
 /// Refuses a Parquet file, which would be a text with strange signs.
