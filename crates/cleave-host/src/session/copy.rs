@@ -98,13 +98,15 @@ async fn copy_from(
     let batches = match (format, end) {
         (CopyFormat::Csv(options) | CopyFormat::Text(options), end) => {
             let progress = session.progress();
-            let (input, name) = open_input(streams(&mut session.client), end, progress)?;
+            let opened = open_input(streams(&mut session.client), end, progress);
+            let (input, name) = opened.await?;
             let input_columns = InputColumns::new(&schema, columns, moment.later())?;
             records(&session.database, session.in_force(), input, &name, input_columns, options)?
         }
         (CopyFormat::Binary, end) => {
             let progress = session.progress();
-            let (input, name) = open_input(streams(&mut session.client), end, progress)?;
+            let opened = open_input(streams(&mut session.client), end, progress);
+            let (input, name) = opened.await?;
             let input_columns = InputColumns::new(&schema, columns, moment.later())?;
             let reader = BinaryReader::new(BufReader::new(input), &name, input_columns, memory);
             produced(move || Ok(reader), BinaryReader::next_batch)
@@ -133,15 +135,17 @@ fn streams(client: &mut Mutex<ClientStreams>) -> &mut ClientStreams {
     client.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn open_input(
+/// Opens what COPY reads. A pipe opens when somebody writes into it.
+async fn open_input(
     client: &mut ClientStreams,
     end: CopyEnd,
     progress: Progress,
 ) -> Result<(TextInput, String)> {
     match end {
         CopyEnd::File(path) => {
-            let file = File::open(&path).map_err(|error| Error::io("open", &path, error))?;
             let name = path.display().to_string();
+            let open = move || File::open(&path).map_err(|error| Error::io("open", &path, error));
+            let file = step(open).await?;
             Ok((TextInput::new(CountedFile::new(file, progress), &name), name))
         }
         CopyEnd::Client => match client.input.take() {
@@ -227,7 +231,7 @@ async fn copy_to(
     let asked = QueryRequest { query: &query, parameters, view: Some(&view) };
     let mut running =
         Box::pin(select::run_query(&session.database, session.in_force(), asked)).await?;
-    let (output, name) = open_output(streams(&mut session.client), end)?;
+    let (output, name) = open_output(streams(&mut session.client), end).await?;
     let schema = running.schema();
     let (give, take) = mpsc::channel(WAITING);
     let writer = SpawnedTask::spawn_blocking(move || write(output, &name, &schema, format, take));
@@ -276,14 +280,18 @@ async fn check_not_read(query: &ast::Query, path: &Path) -> Result<()> {
     }
 }
 
-fn open_output(client: &mut ClientStreams, end: CopyEnd) -> Result<(Output, String)> {
+/// Opens what COPY writes. A pipe opens when somebody reads from it.
+async fn open_output(client: &mut ClientStreams, end: CopyEnd) -> Result<(Output, String)> {
     match end {
         CopyEnd::File(path) => {
-            // The owner alone may read the file.
-            let mut options = File::options();
-            let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
-            let file = file.map_err(|error| Error::io("create", &path, error))?;
-            Ok((Output::File(BufWriter::new(file)), path.display().to_string()))
+            let name = path.display().to_string();
+            let open = move || {
+                // The owner alone may read the file.
+                let mut options = File::options();
+                let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
+                file.map_err(|error| Error::io("create", &path, error))
+            };
+            Ok((Output::File(BufWriter::new(step(open).await?)), name))
         }
         CopyEnd::Client => match client.output.take() {
             Some(output) => Ok((Output::Client(output), "STDOUT".to_owned())),
