@@ -14,9 +14,10 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cleave_catalog::error::Result;
+use cleave_catalog::error::{Error, Result};
 use cleave_catalog::outside::Outside;
 use cleave_catalog::settings::Settings;
+use cleave_sql::statement::locking::HIDDEN;
 use datafusion::catalog::TableProvider;
 
 /// Tables that a program offers to the statements of its session.
@@ -25,6 +26,22 @@ pub trait OutsideTables: Debug + Send + Sync {
     ///
     /// A statement asks at most once for a name, but also for names of WITH.
     fn table(&self, name: &str) -> Option<Arc<dyn TableProvider>>;
+}
+
+/// Refuses the table `name` from outside the database if a column has a name that only the database gives: it would be
+/// taken for the version of a row, or the like.
+///
+/// # Errors
+/// [`Error::Unsupported`].
+pub(crate) fn check_columns(name: &str, table: &dyn TableProvider) -> Result<()> {
+    let schema = table.schema();
+    match schema.fields().iter().find(|field| field.name().contains(HIDDEN)) {
+        Some(field) => {
+            let column = field.name().escape_debug();
+            Err(Error::unsupported(format!("the column \"{column}\" of {name}")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// What the settings of a session hold.

@@ -186,13 +186,14 @@ async fn what_cannot_be_read_is_refused_with_its_reason() {
     let folder = tempfile::tempdir().unwrap();
     let (_directory, database) = fresh().await;
     let mut session = database.session();
-    let written: [(&str, &[u8]); 6] = [
+    let written: [(&str, &[u8]); 7] = [
         ("text.parquet", b"id\n1\n"),
         ("ragged.csv", b"a,b\n1,2\n3\n"),
         ("open.csv", b"a\n\"1\n2\n"),
         ("binary.csv", b"a\n\xff\xfe\n"),
         ("empty.csv", b""),
         ("plain.csv.gz", b"a\n1\n"),
+        ("hidden.csv", b"\x01vid,a\n1,2\n"),
     ];
     for (name, bytes) in written {
         std::fs::write(folder.path().join(name), bytes).unwrap();
@@ -210,6 +211,7 @@ async fn what_cannot_be_read_is_refused_with_its_reason() {
         ("binary.csv", "22021", "a record that is no text"),
         ("empty.csv", "22P04", "the file is empty"),
         ("plain.csv.gz", "58030", "it is no gzip file, as its name says"),
+        ("hidden.csv", "0A000", r#"the column "\u{1}vid" of read_csv("#),
         ("films.xlsx", "0A000", "whose name tells no format"),
     ] {
         let query = format!("SELECT * FROM {}", quoted(folder.path(), name));

@@ -114,6 +114,7 @@ use cleave_sql::statement::locked_parts::GivenRows;
 use cleave_sql::statement::parameters::Parameters;
 use cleave_sql::statement::shared_with::mark_shared;
 
+use crate::outside_tables::check_columns;
 use crate::planner::deep_subqueries::optimised;
 use crate::planner::planning;
 use crate::planner::{self, InnerJoins};
@@ -630,23 +631,26 @@ fn named_tables(
     let (mut tables, mut outside) = (Vec::new(), Vec::new());
     for reference in state.resolve_table_references(statement)? {
         // A name alone may be that of a function, and of a table from outside.
-        let is_outside =
-            reference.schema().is_none() && context.outside_table(reference.table()).is_some();
-        if !is_outside && state.table_functions().contains_key(reference.table()) {
+        let is_alone = reference.schema().is_none();
+        let offered = is_alone.then(|| context.outside_table(reference.table())).flatten();
+        if offered.is_none() && state.table_functions().contains_key(reference.table()) {
             continue;
         }
         if context.given(reference.table()).is_some() {
             continue;
         }
         if let Some(files) = context.files(reference.table()) {
-            files?;
-            outside.push(shown_call(reference.table()).unwrap_or_default().to_owned());
+            let call = shown_call(reference.table()).unwrap_or_default();
+            check_columns(call, &*files?)?;
+            outside.push(call.to_owned());
+            continue;
+        }
+        if let Some(table) = offered {
+            check_columns(reference.table(), &*table)?;
+            outside.push(reference.table().to_owned());
             continue;
         }
         match reference.schema() {
-            None if is_outside => {
-                outside.push(reference.table().to_owned());
-            }
             None | Some(table_provider::SCHEMA) => {
                 views::note_tables(context, reference.table(), &mut tables)?;
             }
