@@ -34,7 +34,7 @@ use parquet::arrow::arrow_reader::{
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
-use super::page_sizes::{PageFault, rows_per_batch};
+use super::page_sizes::{PageFault, is_structure, rows_per_batch};
 use crate::copy::memory::InputMemory;
 
 /// Most rows of one batch.
@@ -43,6 +43,8 @@ pub const BATCH_ROWS_MAX: usize = 65_536;
 const BATCH_ROWS_FIRST: usize = 1024;
 /// Approximate bytes of one batch.
 const BATCH_BYTES: usize = 8 << 20;
+/// The end of a file: the length of its metadata, and the format's name.
+const END_BYTES: usize = 8;
 /// The crate's message, in an error or a panic, for a batch whose text is longer than an array can hold.
 const OVERFLOW: &str = "index overflow decoding byte array";
 
@@ -107,6 +109,10 @@ impl ParquetFile {
     /// [`Error::Io`]; [`Error::InputSchema`] for a file that is no Parquet.
     pub fn open(path: &Path) -> Result<Self> {
         let (file, identity) = opened(path)?;
+        let is_whole = has_whole_metadata(&file, identity.bytes);
+        if !is_whole.map_err(|source| Error::io("read", path, source))? {
+            return Err(wrong(path, "the file is damaged: its metadata ends early".to_owned()));
+        }
         // The Arrow schema that Arrow's writers embed contains nothing that Cleave needs, and Arrow's reader of it
         // panics if it is damaged.
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
@@ -359,6 +365,20 @@ fn opened(path: &Path) -> Result<(Arc<File>, Identity)> {
         changed: (found.mtime(), found.mtime_nsec()),
     };
     Ok((Arc::new(file), identity))
+}
+
+/// Whether the metadata of a file of so many bytes is in one piece. What is no Parquet file is left to the crate.
+fn has_whole_metadata(file: &File, bytes: u64) -> std::io::Result<bool> {
+    let Some(behind) = bytes.checked_sub(END_BYTES as u64) else { return Ok(true) };
+    let mut end = [0; END_BYTES];
+    file.read_exact_at(&mut end, behind)?;
+    let [a, b, c, d, name @ ..] = end;
+    let length = u32::from_le_bytes([a, b, c, d]);
+    let start = behind.checked_sub(u64::from(length)).filter(|_| name == *b"PAR1");
+    let (Some(start), Ok(length)) = (start, usize::try_from(length)) else { return Ok(true) };
+    let mut metadata = vec![0; length];
+    file.read_exact_at(&mut metadata, start)?;
+    Ok(is_structure(&metadata))
 }
 
 fn wrong(path: &Path, message: String) -> Error {

@@ -33,6 +33,10 @@ const HEADER_BYTES_MAX: usize = 16 << 20;
 const HEADER_BYTES_FIRST: usize = 4 << 10;
 /// Maximum nesting of Thrift's structures.
 const DEPTH_MAX: usize = 8;
+/// The same in the metadata of a file.
+const METADATA_DEPTH_MAX: usize = 16;
+/// Thrift's number of a structure.
+const STRUCTURE: u8 = 12;
 
 const DICTIONARY_PAGE: i64 = 2;
 const PLAIN_DICTIONARY: i64 = 2;
@@ -211,6 +215,12 @@ fn longest_entry(file: &Arc<File>, column: &ColumnChunkMetaData) -> Result<u64, 
         rest = next;
     }
     Ok(longest.max(16))
+}
+
+/// Whether `bytes` are a structure of Thrift, whose lists have the items that they count: the `parquet` crate takes
+/// memory for as many row groups as a file claims to have.
+pub(super) fn is_structure(bytes: &[u8]) -> bool {
+    Thrift { rest: bytes }.skip(STRUCTURE, METADATA_DEPTH_MAX).is_some()
 }
 
 /// The header at `position`, and its length; None: there is no valid header.

@@ -12,7 +12,7 @@ use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::properties::{WriterProperties, WriterVersion};
 use proptest::prelude::*;
 
-use super::{PageFault, PageHeader, Thrift, rows_per_batch, spans};
+use super::{PageFault, PageHeader, Thrift, is_structure, rows_per_batch, spans};
 
 fn properties() -> parquet::file::properties::WriterPropertiesBuilder {
     let level = ZstdLevel::try_new(3).unwrap();
@@ -34,6 +34,13 @@ fn written(
 
 fn rows(file: &Arc<File>, metadata: &ArrowReaderMetadata) -> Result<usize, PageFault> {
     rows_per_batch(file, metadata.metadata(), &ProjectionMask::all(), 65_536, 64 << 20)
+}
+
+#[test]
+fn lists_have_the_items_that_they_count() {
+    // Field 4, a list of structures: two empty ones, and two thousand million.
+    assert!(is_structure(&[0x49, 0x2c, 0, 0, 0]));
+    assert!(!is_structure(&[0x49, 0xfc, 0xff, 0xff, 0xff, 0xff, 0x07, 0, 0, 0]));
 }
 
 #[test]
