@@ -9,18 +9,23 @@
 #![expect(clippy::big_endian_bytes, reason = "the protocol's numbers are in network order")]
 
 use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures::FutureExt;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite};
 
 use crate::error::{ClientError, ServerError};
 use crate::transport::Stream;
 
 /// Bytes that are asked for at a time.
 const READ_BYTES: usize = 64 << 10;
+/// Bytes that are read while others are sent, at most.
+const AHEAD_BYTES_MAX: usize = 64 << 20;
 /// Longest message before the log-in.
 const GREETING_BYTES_MAX: usize = 64 << 10;
 /// Longest message after it.
@@ -196,18 +201,39 @@ impl Connection {
         self.output.put_slice(&[b'c', 0, 0, 0, 4]);
     }
 
-    /// Sends what was appended.
+    /// Sends what was appended. While the server takes none of it, what has come is read: it may wait for that itself.
     pub(crate) async fn flush(&mut self) -> Result<(), ClientError> {
-        while !self.output.is_empty() {
-            match self.stream.write_buf(&mut self.output).await {
-                Ok(0) => return Err(self.lost("the server takes no more bytes")),
-                Ok(_) => {}
-                Err(error) => return Err(self.lost(&error.to_string())),
+        let sent = poll_fn(|context| self.poll_sent(context)).await;
+        sent.map_err(|why| self.lost(&why))
+    }
+
+    fn poll_sent(&mut self, context: &mut Context<'_>) -> Poll<Result<(), String>> {
+        loop {
+            let stream = Pin::new(&mut self.stream);
+            let sent = match self.output.is_empty() {
+                true => stream.poll_flush(context).map_ok(|()| None),
+                false => stream.poll_write(context, &self.output).map_ok(Some),
+            };
+            match sent {
+                Poll::Ready(Ok(None)) => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(Some(0))) => {
+                    return Poll::Ready(Err("the server takes no more bytes".to_owned()));
+                }
+                Poll::Ready(Ok(Some(count))) => {
+                    self.output.advance(count);
+                    continue;
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error.to_string())),
+                Poll::Pending if self.input.len() >= AHEAD_BYTES_MAX => return Poll::Pending,
+                Poll::Pending => {}
             }
-        }
-        match self.stream.flush().await {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.lost(&error.to_string())),
+            self.input.reserve(READ_BYTES);
+            match pin!(self.stream.read_buf(&mut self.input)).poll(context) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err("the server closed it".to_owned())),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error.to_string())),
+                Poll::Pending => return Poll::Pending,
+            }
         }
     }
 
@@ -479,5 +505,33 @@ impl<'a> Reader<'a> {
             -1 => Some(None),
             length => self.bytes(usize::try_from(length).ok()?).map(Some),
         }
+    }
+}
+
+impl ServerError {
+    /// Reads the fields of an ErrorResponse or a NoticeResponse; unknown ones are skipped.
+    pub(crate) fn read(body: &[u8]) -> Self {
+        let mut error = Self { sqlstate: "XX000".to_owned(), ..Self::default() };
+        let mut reader = Reader::new(body);
+        while let Some(kind) = reader.byte().filter(|kind| *kind != 0) {
+            let Some(value) = reader.until_zero() else { break };
+            let value = String::from_utf8_lossy(value).into_owned();
+            match kind {
+                // Not translated, where the server sends it; it comes after the translated one.
+                b'S' | b'V' => error.severity = value,
+                b'C' => error.sqlstate = value,
+                b'M' => error.message = value,
+                b'D' => error.detail = Some(value),
+                b'H' => error.hint = Some(value),
+                b'P' => error.position = value.parse().ok(),
+                b'W' => error.context = Some(value),
+                b's' => error.schema = Some(value),
+                b't' => error.table = Some(value),
+                b'c' => error.column = Some(value),
+                b'n' => error.constraint = Some(value),
+                _ => {}
+            }
+        }
+        error
     }
 }

@@ -45,10 +45,7 @@ fn error(severity: &str, state: &str) -> Vec<u8> {
 
 /// Greets a client by `greeting`, and answers each Sync and each Query by the next of `answers`.
 async fn serve(listener: TcpListener, greeting: Vec<u8>, answers: Vec<Vec<u8>>) {
-    let (mut stream, _) = listener.accept().await.unwrap();
-    let length = stream.read_u32().await.unwrap();
-    let mut startup = vec![0; usize::try_from(length).unwrap() - 4];
-    stream.read_exact(&mut startup).await.unwrap();
+    let mut stream = visited(&listener).await;
     // A client that has left is what some tests are about.
     drop(stream.write_all(&greeting).await);
     let mut answers = answers.into_iter();
@@ -59,6 +56,15 @@ async fn serve(listener: TcpListener, greeting: Vec<u8>, answers: Vec<Vec<u8>>) 
             drop(stream.write_all(&answer).await);
         }
     }
+}
+
+/// A connection of a client that has said who it is.
+async fn visited(listener: &TcpListener) -> TcpStream {
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let length = stream.read_u32().await.unwrap();
+    let mut startup = vec![0; usize::try_from(length).unwrap() - 4];
+    stream.read_exact(&mut startup).await.unwrap();
+    stream
 }
 
 async fn next_kind(stream: &mut TcpStream) -> Option<u8> {
@@ -159,6 +165,41 @@ async fn an_answer_that_is_dropped_is_skipped() {
         assert!(answer.next_batch().await.unwrap().is_none());
     })
     .await;
+}
+
+#[tokio::test]
+async fn answers_are_read_while_statements_are_sent() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let value = "x".repeat(128 << 10);
+    // It answers each statement before it reads the next one.
+    let server = async {
+        let mut stream = visited(&listener).await;
+        stream.write_all(&[AUTHENTICATED, READY].concat()).await.unwrap();
+        let column =
+            [b"\0\x01a\0\0\0\0\0\0\0".as_slice(), &[0, 0, 0, 25], &[0xff; 6], &[0, 0]].concat();
+        let parameter = [0, 1, 0, 0, 0, 25];
+        let parsed = [message(b'1', b""), message(b't', &parameter), message(b'T', &column)];
+        let tag = message(b'C', b"INSERT 0 1\0");
+        let inserted = [message(b'2', b""), row(value.as_bytes()), tag].concat();
+        while let Some(kind) = next_kind(&mut stream).await {
+            let answer = match kind {
+                b'P' => parsed.concat(),
+                b'E' => inserted.clone(),
+                b'S' => READY.to_vec(),
+                _ => continue,
+            };
+            drop(stream.write_all(&answer).await);
+        }
+    };
+    let client = async {
+        let url = format!("postgres://ada@127.0.0.1:{port}/db?sslmode=disable");
+        let mut client = Client::connect(&url).await.unwrap();
+        let rows = vec![vec![Value::Text(value.clone())]; 256];
+        let sql = "INSERT INTO t VALUES ($1) RETURNING a";
+        assert_eq!(client.run_many(sql, &rows).await.unwrap(), 256);
+    };
+    tokio::join!(server, client);
 }
 
 #[tokio::test]
