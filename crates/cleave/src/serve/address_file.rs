@@ -9,7 +9,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -63,6 +63,11 @@ impl Drop for Announced {
 /// The server that has the database in `folder` open, if there is one.
 pub(crate) fn find(folder: &Path) -> Option<Found> {
     let mut file = File::open(folder.join(FILE)).ok()?;
+    // Others' files could send a password's proof anywhere; root visits servers of all users.
+    let (owner, own) = (file.metadata().ok()?.uid(), rustix::process::geteuid());
+    if owner != own.as_raw() && !own.is_root() {
+        return None;
+    }
     if flock(&file, FlockOperation::NonBlockingLockShared) != Err(rustix::io::Errno::WOULDBLOCK) {
         return None;
     }
