@@ -48,6 +48,10 @@ impl Proof {
         let part = |name: &str| {
             challenge.split(',').find_map(|part| part.strip_prefix(name)).ok_or_else(wrong)
         };
+        // An extension that must be understood, as the standard has none yet.
+        if challenge.starts_with("m=") {
+            return Err(wrong());
+        }
         let (nonce, salt, rounds) = (part("r=")?, part("s=")?, part("i=")?);
         let own = self.first.strip_prefix("n=,r=").unwrap_or_default();
         let salt = STANDARD.decode(salt).map_err(|_| wrong())?;
@@ -100,6 +104,7 @@ mod tests {
             "r=mine2,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=999999999",
             "r=mine2,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=0",
             "r=mine2,s=?,i=4096",
+            "m=x,r=mine2,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
             "",
         ] {
             assert!(own.last(challenge, "pencil").is_err(), "{challenge}");
