@@ -135,6 +135,7 @@ async fn files_are_tables_of_queries() {
     assert_eq!(row(&mut session, &listed).await, "84");
     // The bounds of row groups tell that none is needed, and the number of rows needs no scan.
     assert_eq!(row(&mut session, &format!("SELECT count(*) FROM {parquet}")).await, "6");
+    assert_eq!(rows(&mut session, &format!("SELECT 1 FROM {parquet}")).await, ["1"; 6]);
     let none = format!("SELECT id FROM {parquet} WHERE id > 1000");
     assert_eq!(rows(&mut session, &none).await, [""; 0]);
     let plan = rows(&mut session, &format!("EXPLAIN VERBOSE {none}")).await.join("\n");
