@@ -149,7 +149,7 @@ async fn open_input(
             Ok((TextInput::new(CountedFile::new(file, progress), &name), name))
         }
         CopyEnd::Client => match client.input.take() {
-            Some(input) => Ok((TextInput::new(input, "STDIN"), "STDIN".to_owned())),
+            Some(input) => Ok((TextInput::of_client(input), "STDIN".to_owned())),
             None => Err(no_client("COPY FROM STDIN")),
         },
     }

@@ -20,6 +20,9 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// Compressed bytes that are read at once.
 const BUFFER_BYTES: usize = 128 << 10;
+/// Window that a client's stream of Zstandard may ask for, as a power of two: levels up to 19 need no more. Files may
+/// ask for 128 MiB, the library's own limit.
+const CLIENT_WINDOW_LOG_MAX: u32 = 23;
 /// Zstandard's level when writing, which is its default.
 const ZSTD_LEVEL: i32 = 3;
 
@@ -70,13 +73,19 @@ pub struct TextInput {
     text: Option<Box<dyn Read + Send>>,
     named: Option<Compression>,
     found: Option<Compression>,
+    window_log_max: Option<u32>,
 }
 
 impl TextInput {
+    /// The text that a client sends, whose decompression takes no more memory than its connection may.
+    pub fn of_client(raw: impl Read + Send + 'static) -> Self {
+        Self { window_log_max: Some(CLIENT_WINDOW_LOG_MAX), ..Self::new(raw, "STDIN") }
+    }
+
     /// The text of `raw`, which is called `name`.
     pub fn new(raw: impl Read + Send + 'static, name: &str) -> Self {
         let named = Compression::of_name(Path::new(name));
-        Self { raw: Some(Box::new(raw)), text: None, named, found: None }
+        Self { raw: Some(Box::new(raw)), text: None, named, found: None, window_log_max: None }
     }
 
     fn opened(&mut self, mut raw: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>> {
@@ -96,7 +105,11 @@ impl TextInput {
             }
             Some(Compression::Zstd) => {
                 let buffered = BufReader::with_capacity(BUFFER_BYTES, whole);
-                Box::new(zstd::stream::read::Decoder::with_buffer(buffered)?)
+                let mut decoder = zstd::stream::read::Decoder::with_buffer(buffered)?;
+                if let Some(log) = self.window_log_max {
+                    decoder.window_log_max(log)?;
+                }
+                Box::new(decoder)
             }
         })
     }
@@ -226,6 +239,22 @@ mod tests {
             assert_eq!(read(twice, "STDIN").unwrap(), [TEXT, TEXT].concat());
         }
         assert_eq!(read(Vec::new(), "a.csv").unwrap(), "");
+    }
+
+    #[test]
+    fn a_client_asks_for_little_memory() {
+        let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.window_log(25).unwrap();
+        encoder.write_all(TEXT.as_bytes()).unwrap();
+        let bytes = encoder.finish().unwrap();
+        assert_eq!(read(bytes.clone(), "a.csv").unwrap(), TEXT);
+        let mut input = TextInput::of_client(Cursor::new(bytes));
+        let error = input.read_to_string(&mut String::new()).unwrap_err();
+        assert!(error.to_string().contains("memory"), "{error}");
+        let mut input = TextInput::of_client(Cursor::new(compressed(Some(Compression::Zstd))));
+        let mut text = String::new();
+        input.read_to_string(&mut text).unwrap();
+        assert_eq!(text, TEXT);
     }
 
     #[test]
