@@ -415,7 +415,7 @@ async fn next_slice(reader: &Shared) -> Result<Option<RecordBatch>, Fault> {
     // It may wait for Python's lock, and Python's code may take long.
     let reading = SpawnedTask::spawn_blocking(move || {
         reader.read()?;
-        Ok(reader.slices.pop_front())
+        Ok::<_, Fault>(reader.slices.pop_front())
     });
     reading
         .await

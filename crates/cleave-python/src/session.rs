@@ -63,8 +63,8 @@ pub(crate) fn connect(
     // Opening needs it.
     process::process(py)?;
     let opening = Opening { create, buffer_pool_bytes, query_memory_bytes };
-    let open = Box::pin(async move { Ok(Embedded::open(path, settings, opening).await?) });
-    let embedded = opened(py, open)?;
+    let open = async move { Embedded::open(path, settings, opening).await.map_err(Failure::from) };
+    let embedded = opened(py, Box::pin(open))?;
     let count = embedded.count();
     Ok(Session::of(Backend::Embedded(shared(embedded), count)))
 }

@@ -154,7 +154,7 @@ fn argument_of(option: &Arg, value: &DeValue<'_>) -> Result<Option<OsString>, St
 /// A text or a number, as an option takes it.
 fn text_of(value: &DeValue<'_>) -> Result<String, String> {
     match value {
-        DeValue::String(text) => Ok(text.as_ref().to_owned()),
+        DeValue::String(text) => Ok((**text).to_owned()),
         DeValue::Integer(number) if number.radix() == 10 => Ok(number.as_str().to_owned()),
         DeValue::Float(number) => Ok(number.as_str().to_owned()),
         DeValue::Integer(_)
