@@ -32,6 +32,8 @@ use crate::errors::panic_text;
 /// Names of the capsules, which the interface prescribes.
 const STREAM: &CStr = c"arrow_array_stream";
 const SCHEMA: &CStr = c"arrow_schema";
+/// Bytes of a value in a buffer, of all types but those of a width of their own.
+const VALUE_BYTES_MAX: i64 = 32;
 
 /// A stream that a producer gave. See the module's description.
 #[derive(Debug)]
@@ -92,6 +94,7 @@ impl Stream {
         let columns = DataType::Struct(self.schema.fields().clone());
         let options = RecordBatchOptions::new();
         within(|| {
+            check_counts(&array, &columns)?;
             // SAFETY: The producer gave the array as one of these columns. Nothing reads its values before the
             // validation below.
             let data = unsafe { from_ffi_and_data_type(array, columns) }?;
@@ -151,6 +154,52 @@ fn pointer_of(
         fault(&format!("the object gives no capsule \"{}\"", name.to_string_lossy()))
     })?;
     Ok(pointer.as_ptr())
+}
+
+/// Checks what is computed with before the array is validated: no count is negative, and no buffer has more bytes than
+/// can be addressed.
+fn check_counts(array: &FFI_ArrowArray, data_type: &DataType) -> Result<(), ArrowError> {
+    let bytes = match data_type {
+        DataType::FixedSizeBinary(width) => i64::from(*width),
+        _ => VALUE_BYTES_MAX,
+    };
+    let counts = [array.length, array.offset, array.n_buffers, array.n_children, bytes];
+    let places = array.length.checked_add(array.offset).and_then(|places| places.checked_add(1));
+    let bits = places.and_then(|places| places.checked_mul(bytes)?.checked_mul(8));
+    let has_lengths = match data_type {
+        // Validity, views, and last the lengths of those between.
+        DataType::Utf8View | DataType::BinaryView => {
+            array.n_buffers >= 3
+                && (array.n_buffers == 3 || !array.buffer(array.num_buffers() - 1).is_null())
+        }
+        _ => true,
+    };
+    if counts.iter().any(|count| *count < 0) || bits.is_none() || !has_lengths {
+        return Err(fault(&format!("an array of type {data_type} has counts that cannot be")));
+    }
+    match data_type {
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _) => check_counts(array.child(0), item.data_type()),
+        DataType::RunEndEncoded(ends, values) => {
+            check_counts(array.child(0), ends.data_type())?;
+            check_counts(array.child(1), values.data_type())
+        }
+        DataType::Struct(fields) => {
+            let mut fields = fields.iter().enumerate();
+            fields
+                .try_for_each(|(place, field)| check_counts(array.child(place), field.data_type()))
+        }
+        DataType::Dictionary(_, values) => match array.dictionary() {
+            Some(dictionary) => check_counts(dictionary, values),
+            None => Err(fault("a dictionary has no values")),
+        },
+        // The others have no arrays below them; SQL has no unions.
+        _ => Ok(()),
+    }
 }
 
 /// What a stream says about its failure with `code`.
