@@ -87,6 +87,8 @@ impl Databases {
         let Some(found) = open.get_mut(&path) else { return };
         // The upkeep holds a handle only while it works.
         if Arc::strong_count(&database) > 1 + found.upkeep.len() {
+            // Before the lock is free: else two sessions that close at a time would each see the other's handle.
+            drop(database);
             return;
         }
         found.upkeep.shutdown().await;
@@ -94,6 +96,7 @@ impl Databases {
             // Another session is open, and goes on without: none is opened meanwhile.
             found.upkeep.spawn(vacuum_by_itself(Weak::clone(&weak)));
             found.upkeep.spawn(analyze_by_itself(weak));
+            drop(database);
             return;
         }
         Box::pin(database.checkpoint()).await.unwrap_or_default();

@@ -43,6 +43,8 @@ pub(crate) struct Embedded {
     prepared_count: u64,
     /// What its tables had when it was opened, or when they could not be analysed.
     before: Changes,
+    /// Grows with each statement that begins outside of a transaction, so that each transaction has a number.
+    epoch: u64,
     /// The folder of a database in memory, removed with it.
     folder: Option<TempDir>,
 }
@@ -73,12 +75,15 @@ impl Embedded {
         };
         let database = databases.open(place, opening).await?;
         let mut session = database.session();
-        for (name, value) in &settings {
-            session.set(name, value)?;
-        }
+        let set = settings.iter().try_for_each(|(name, value)| session.set(name, value));
         let before = database.changes();
         let (prepared, prepared_count) = (BTreeMap::new(), 0);
-        Ok(Self { session, database, prepared, prepared_count, before, folder })
+        let opened = Self { session, database, prepared, prepared_count, before, epoch: 0, folder };
+        if let Err(error) = set {
+            Box::pin(opened.close()).await;
+            return Err(error);
+        }
+        Ok(opened)
     }
 
     /// Closes it. What was not committed leaves nothing behind.
@@ -106,9 +111,16 @@ impl Embedded {
         self.session.transaction_status()
     }
 
-    /// Reports that rows of a query have failed on their way.
-    pub(crate) fn fail(&mut self) {
-        self.session.fail_block();
+    /// The number of its transaction, or of its last statement outside of one.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Reports that rows of a query, which began at `epoch`, have failed on their way. A later transaction goes on.
+    pub(crate) fn fail(&mut self, epoch: u64) {
+        if self.epoch == epoch {
+            self.session.fail_block();
+        }
     }
 
     /// As [`Self::run`], of statements that may name `tables`.
@@ -164,7 +176,7 @@ impl Embedded {
         (sql, values): (&str, &[Value]),
         implicit: bool,
     ) -> Result<Started, Error> {
-        let begins = implicit && self.begins() && changes_or_locks(&parsed.statement);
+        let begins = self.begins() && implicit && changes_or_locks(&parsed.statement);
         if begins {
             self.session.run("BEGIN").await?;
         }
@@ -184,9 +196,11 @@ impl Embedded {
         started
     }
 
-    /// Whether a statement that needs a transaction begins one.
-    fn begins(&self) -> bool {
-        self.session.transaction_status() == TransactionStatus::Idle
+    /// Whether a statement that begins now, and needs a transaction, begins one.
+    fn begins(&mut self) -> bool {
+        let is_outside = self.session.transaction_status() == TransactionStatus::Idle;
+        self.epoch += u64::from(is_outside);
+        is_outside
     }
 
     async fn run_prepared(
@@ -232,7 +246,7 @@ impl Embedded {
         implicit: bool,
     ) -> Result<u64, Error> {
         self.session.progress().begin();
-        let begins = implicit && self.begins();
+        let begins = self.begins() && implicit;
         if begins {
             self.session.run("BEGIN").await?;
         }

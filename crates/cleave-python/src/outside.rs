@@ -51,8 +51,8 @@ const LOAD_ROWS: usize = 32_768;
 pub(crate) struct Outside {
     /// `find(name)`: a source, or None.
     find: Py<PyAny>,
-    /// Why a table could not be read.
-    refused: Mutex<Option<PyErr>>,
+    /// Names of tables that could not be read, and why.
+    refused: Mutex<Vec<(String, PyErr)>>,
 }
 
 impl Outside {
@@ -60,9 +60,11 @@ impl Outside {
         Self { find, refused: Mutex::default() }
     }
 
-    /// Why a table that a statement names could not be read.
-    pub(crate) fn take_refused(&self) -> Option<PyErr> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Why the table could not be read that an error names, which says `said`.
+    pub(crate) fn take_refused(&self, said: &str) -> Option<PyErr> {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = refused.drain(..).find(|(name, _)| said.contains(&format!("\"{name}\"")));
+        found.map(|(_, why)| why)
     }
 
     fn found(&self, py: Python<'_>, name: &str) -> PyResult<Option<PythonTable>> {
@@ -79,7 +81,8 @@ impl OutsideTables for Outside {
         match Python::try_attach(|py| self.found(py, name))? {
             Ok(table) => table.map(|table| Arc::new(table) as Arc<dyn TableProvider>),
             Err(refused) => {
-                *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(refused);
+                let mut all = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+                all.push((name.to_owned(), refused));
                 None
             }
         }

@@ -6,7 +6,8 @@
 //!    or lets its reader drive the query ([`Reader`]).
 //!
 //! A query runs only as far as its rows are fetched. It reads the snapshot at which it began, whatever its connection
-//! does meanwhile. Where it fails on its way, the transaction in which it began has failed.
+//! does meanwhile. Where it fails on its way, the transaction in which it began has failed. Reading that is stopped may
+//! have lost rows, so it gives up those that are left.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -52,20 +53,28 @@ pub(crate) type SharedSource = Arc<AsyncMutex<Source>>;
 
 /// Where batches come from.
 pub(crate) struct Source {
+    /// Batches before the others, which were read for another statement.
+    ahead: VecDeque<RecordBatch>,
     from: Batches,
     /// The columns of the batches that are given.
     schema: SchemaRef,
 }
 
 enum Batches {
-    /// A query of a database of this process, in the session that began it, which may be closed meanwhile.
-    Embedded(Box<ResultRows>, Weak<AsyncMutex<Option<Embedded>>>),
+    /// A query of a database of this process.
+    Embedded(Box<ResultRows>, Begun),
     /// A server's answer, and what stops it.
     Server(Box<Answer>, CancelHandle),
-    /// Batches in memory, and what came behind them in place of the end.
-    Made(VecDeque<RecordBatch>, Option<Failure>),
+    /// There are no more, and what came in place of the end.
+    Ended(Option<Failure>),
     /// They were given up while somebody may read them.
     GivenUp,
+}
+
+/// The session that began a query, which may be closed meanwhile.
+pub(crate) struct Begun {
+    session: Weak<AsyncMutex<Option<Embedded>>>,
+    epoch: u64,
 }
 
 /// Name, type, and digits of a column, as `Cursor.description` tells them.
@@ -75,16 +84,16 @@ impl Rows {
     /// The outcome of a statement without rows.
     pub(crate) fn without(tag: String) -> Self {
         let schema = SchemaRef::new(Schema::empty());
-        let source = Source { from: Batches::Made(VecDeque::new(), None), schema };
+        let source = Source::of(Batches::Ended(None), schema);
         let source = Own::new(Arc::new(AsyncMutex::new(source)));
         Self { tag: Some(tag), schema: None, rest: Mutex::default(), source, count: None }
     }
 
-    /// The rows of a query that `session` has begun.
-    pub(crate) fn embedded(rows: ResultRows, session: &Shared<Embedded>, count: Count) -> Self {
+    /// The rows of a query that a session has begun.
+    pub(crate) fn embedded(rows: ResultRows, begun: Begun, count: Count) -> Self {
         let schema = given_schema(&rows.schema());
-        let from = Batches::Embedded(Box::new(rows), Arc::downgrade(session));
-        let source = Source { from, schema: Arc::clone(&schema) };
+        let from = Batches::Embedded(Box::new(rows), begun);
+        let source = Source::of(from, Arc::clone(&schema));
         Self::of(Arc::new(AsyncMutex::new(source)), schema, Some(count))
     }
 
@@ -119,7 +128,8 @@ impl Rows {
         }
         let stop = Arc::new(Notify::new());
         let reading = next_unless(source, Arc::clone(&stop));
-        match process::wait(py, &stop, tick, Box::pin(reading))? {
+        let waited = process::wait(py, &stop, tick, Box::pin(reading));
+        match waited.inspect_err(|_| self.give_up())? {
             Ok(read) => read.map_err(|error| error.exception(py)),
             Err(()) => Err(errors::stopped(py)),
         }
@@ -131,11 +141,24 @@ impl Rows {
         let source = Arc::clone(self.source.get(py)?);
         let stop = Arc::new(Notify::new());
         let reading = all_unless(source, Arc::clone(&stop));
-        match process::wait(py, &stop, tick, Box::pin(reading))? {
+        let waited = process::wait(py, &stop, tick, Box::pin(reading));
+        match waited.inspect_err(|_| self.give_up())? {
             Ok(read) => batches.extend(read.map_err(|error| error.exception(py))?),
             Err(()) => return Err(errors::stopped(py)),
         }
         Ok(batches)
+    }
+
+    /// Gives the rows up that are left. A thread that fetches goes on; in a fork there are none.
+    fn give_up(&self) {
+        drop(self.take_rest());
+        if let Some(source) = self.source.here()
+            && let Ok(mut source) = source.try_lock()
+        {
+            source.ahead.clear();
+            let left = std::mem::replace(&mut source.from, Batches::GivenUp);
+            drop(Own::new(left));
+        }
     }
 
     fn schema_or_error(&self, py: Python<'_>) -> PyResult<&SchemaRef> {
@@ -179,6 +202,7 @@ impl Rows {
         let tick = self.ticking(tick);
         let list = PyList::empty(py);
         loop {
+            py.check_signals()?;
             let wanted = limit.map(|limit| limit.saturating_sub(list.len()));
             if wanted == Some(0) {
                 return Ok(list);
@@ -219,22 +243,40 @@ impl Rows {
     }
 
     /// Gives the rows up that are left.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        drop(self.take_rest());
-        let source = Arc::clone(self.source.get(py)?);
-        // A thread that fetches goes on.
-        if let Ok(mut source) = source.try_lock() {
-            let left = std::mem::replace(&mut source.from, Batches::GivenUp);
-            drop(Own::new(left));
+    fn close(&self) {
+        self.give_up();
+    }
+}
+
+impl Begun {
+    /// Of a query that began in `session` at `epoch`.
+    pub(crate) fn new(session: &Shared<Embedded>, epoch: u64) -> Self {
+        Self { session: Arc::downgrade(session), epoch }
+    }
+
+    /// Reports to the session that the query has failed on its way: now, or once the statement has ended that runs in
+    /// it. That one may be the reader of the query's rows, and is not waited for.
+    fn fail(&self) {
+        let Some(session) = self.session.upgrade() else { return };
+        let epoch = self.epoch;
+        if let Ok(mut held) = session.try_lock() {
+            held.iter_mut().for_each(|embedded| embedded.fail(epoch));
+            return;
         }
-        Ok(())
+        process::in_background(Box::pin(async move {
+            session.lock().await.iter_mut().for_each(|embedded| embedded.fail(epoch));
+        }));
     }
 }
 
 impl Source {
     /// The rows of a server's answer with these columns.
     pub(crate) fn server(answer: Box<Answer>, schema: &Schema, cancel: CancelHandle) -> Self {
-        Self { from: Batches::Server(answer, cancel), schema: given_schema(schema) }
+        Self::of(Batches::Server(answer, cancel), given_schema(schema))
+    }
+
+    fn of(from: Batches, schema: SchemaRef) -> Self {
+        Self { ahead: VecDeque::new(), from, schema }
     }
 
     /// The columns.
@@ -242,34 +284,31 @@ impl Source {
         Arc::clone(&self.schema)
     }
 
-    /// Reads what is left of a server's answer into memory, so that the server can do something else.
+    /// Reads what is left of a server's answer into memory, so that the server can do something else. What was read is
+    /// there also where the future is dropped early.
     pub(crate) async fn buffer(&mut self) {
         let Batches::Server(answer, _) = &mut self.from else { return };
-        let (mut read, mut failure) = (VecDeque::new(), None);
-        loop {
+        let failure = loop {
             match answer.next_batch().await {
-                Ok(Some(batch)) => read.push_back(batch),
-                Ok(None) => break,
-                Err(error) => {
-                    failure = Some(Failure::from(error));
-                    break;
-                }
+                Ok(Some(batch)) => self.ahead.push_back(batch),
+                Ok(None) => break None,
+                Err(error) => break Some(Failure::from(error)),
             }
-        }
-        self.from = Batches::Made(read, failure);
+        };
+        self.from = Batches::Ended(failure);
     }
 
     /// The next batch without waiting: a batch, an inner None at the end, or an outer None.
     fn at_hand(&mut self) -> Option<Result<Option<RecordBatch>, Failure>> {
+        if let Some(batch) = self.ahead.pop_front() {
+            return Some(given(&batch, &self.schema).map(Some));
+        }
         let batch = match &mut self.from {
             Batches::Embedded(rows, _) => rows.next_at_hand()?,
             Batches::Server(..) => return None,
-            Batches::Made(batches, failure) => match batches.pop_front() {
-                Some(batch) => Some(batch),
-                None => match failure.take() {
-                    Some(failure) => return Some(Err(failure)),
-                    None => None,
-                },
+            Batches::Ended(failure) => match failure.take() {
+                Some(failure) => return Some(Err(failure)),
+                None => None,
             },
             Batches::GivenUp => return Some(Err(given_up().into())),
         };
@@ -281,24 +320,30 @@ impl Source {
             return batch;
         }
         let batch = match &mut self.from {
-            Batches::Embedded(rows, session) => match rows.next().await {
+            Batches::Embedded(rows, begun) => match rows.next().await {
                 Ok(batch) => batch,
                 Err(error) => {
-                    fail(session);
+                    begun.fail();
                     return Err(error.into());
                 }
             },
             Batches::Server(answer, _) => answer.next_batch().await?,
-            Batches::Made(..) | Batches::GivenUp => None,
+            Batches::Ended(_) | Batches::GivenUp => None,
         };
         batch.map(|batch| given(&batch, &self.schema)).transpose()
     }
 
-    /// What stops a server's query.
-    fn cancel(&self) -> Option<CancelHandle> {
-        match &self.from {
-            Batches::Server(_, cancel) => Some(cancel.clone()),
-            Batches::Embedded(..) | Batches::Made(..) | Batches::GivenUp => None,
+    /// Gives up what is left, since its reader was stopped: its transaction has failed then.
+    async fn stop(&mut self) {
+        self.ahead.clear();
+        match std::mem::replace(&mut self.from, Batches::GivenUp) {
+            Batches::Embedded(rows, begun) => {
+                drop(rows);
+                begun.fail();
+            }
+            // A server that cannot be reached has lost the query.
+            Batches::Server(_, cancel) => cancel.cancel().await.unwrap_or_default(),
+            Batches::Ended(_) | Batches::GivenUp => {}
         }
     }
 }
@@ -310,11 +355,8 @@ async fn next_unless(
 ) -> Result<Result<Option<RecordBatch>, Failure>, ()> {
     let mut source = unless(source.lock_owned(), stop.notified()).await?;
     let next = unless(source.next(), stop.notified()).await;
-    if next.is_err()
-        && let Some(cancel) = source.cancel()
-    {
-        // A server that cannot be reached has lost the query.
-        cancel.cancel().await.unwrap_or_default();
+    if next.is_err() {
+        source.stop().await;
     }
     next
 }
@@ -334,22 +376,10 @@ async fn all_unless(
     }
 }
 
-/// Reports to the session that a query which it began has failed on its way: now, or once the statement has ended that
-/// runs in it. That one may be the reader of the query's rows, and is not waited for.
-fn fail(session: &Weak<AsyncMutex<Option<Embedded>>>) {
-    let Some(session) = session.upgrade() else { return };
-    if let Ok(mut held) = session.try_lock() {
-        held.iter_mut().for_each(Embedded::fail);
-        return;
-    }
-    process::in_background(Box::pin(async move {
-        session.lock().await.iter_mut().for_each(Embedded::fail);
-    }));
-}
-
 fn given_up() -> Error {
     Error::Invalid {
-        message: "the rows were given up: their cursor or connection was closed".to_owned(),
+        message: "the rows were given up: reading them was stopped, or their cursor was closed"
+            .to_owned(),
         fault: Fault::State,
         position: None,
     }

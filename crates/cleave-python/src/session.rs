@@ -27,7 +27,7 @@ use crate::held::{Shared, shared, with_held};
 use crate::outside::{self, Outside};
 use crate::parameters::{Listed, Value};
 use crate::process::{self, Count, Own, Tick};
-use crate::rows::{Rows, Source};
+use crate::rows::{Begun, Rows, Source};
 use crate::server::{Answered, Server, csv_of};
 
 /// How long the end of the interpreter waits for connections that close.
@@ -309,14 +309,19 @@ fn run_embedded(
     let started = with_held(py, session, tick, move |embedded| {
         Box::pin(async move {
             let tables = offered.map(|tables| tables as Arc<dyn OutsideTables>);
-            Ok(embedded.run_with(&sql, &values, implicit, tables).await?)
+            let started = embedded.run_with(&sql, &values, implicit, tables).await?;
+            Ok((started, embedded.epoch()))
         })
     })?;
     match started {
-        Ok(Started::Done { tag }) => Ok(Rows::without(tag)),
-        Ok(Started::Rows(rows)) => Ok(Rows::embedded(rows, session, count)),
+        Ok((Started::Done { tag }, _)) => Ok(Rows::without(tag)),
+        Ok((Started::Rows(rows), epoch)) => {
+            Ok(Rows::embedded(rows, Begun::new(session, epoch), count))
+        }
         Err(error) => {
-            let refused = outside.and_then(|outside| outside.take_refused());
+            // A name of WITH may have been refused too, which is none of the error's.
+            let said = error.to_string();
+            let refused = outside.and_then(|outside| outside.take_refused(&said));
             let refused = refused.filter(|_| error.sqlstate() == "42P01");
             Err(refused.unwrap_or_else(|| error.exception(py)))
         }
