@@ -409,7 +409,7 @@ fn parameter_types(body: &[u8]) -> Option<Vec<u32>> {
     reader.is_empty().then_some(types)
 }
 
-fn without_zero(sql: &str) -> Result<&str, ClientError> {
+pub(crate) fn without_zero(sql: &str) -> Result<&str, ClientError> {
     match sql.contains('\0') {
         true => Err(ClientError::Usage("a statement holds no zero byte".to_owned())),
         false => Ok(sql),

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use bytes::BufMut;
 
 use crate::answer::{row_count, tag};
-use crate::client::Client;
+use crate::client::{Client, without_zero};
 use crate::error::ClientError;
 use crate::wire::Connection;
 
@@ -28,7 +28,7 @@ impl Client {
     ) -> Result<u64, ClientError> {
         let mut connection = self.free()?;
         connection.settle().await?;
-        connection.put_query(sql)?;
+        connection.put_query(without_zero(sql)?)?;
         connection.flush().await?;
         match connection.next().await? {
             (b'G', _) => {}
@@ -77,7 +77,7 @@ impl Client {
     ) -> Result<u64, ClientError> {
         let mut connection = self.free()?;
         connection.settle().await?;
-        connection.put_query(sql)?;
+        connection.put_query(without_zero(sql)?)?;
         connection.flush().await?;
         match connection.next().await? {
             (b'H', _) => {}
