@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _cleave, _errors, _progress
 from ._explain import Explain
-from ._frames import Finder, load_source, source_of
+from ._frames import Finder, load_source, renew, source_of
 from ._parameters import numbered, placed, plain_insert
 
 if TYPE_CHECKING:
@@ -144,6 +144,9 @@ class Connection:
     def explain(self, sql: str, parameters: _Parameters = None, *, analyze: bool = False) -> Explain:
         """The plan of a statement, as text, JSON and a picture of its split; with `analyze` it is run, and measured."""
         frame = sys._getframe(1)
+        if not _cleave.is_one_statement(placed(sql, parameters)[0]):
+            # A second one would run.
+            raise _errors.NotSupportedError("a plan of more than one statement, or of none", sqlstate="0A000")
         options = "ANALYZE, FORMAT JSON" if analyze else "FORMAT JSON"
         [[plan]] = self.cursor()._execute(f"EXPLAIN ({options}) {sql}", parameters, frame).fetchall()
         text = None
@@ -289,7 +292,7 @@ class Cursor:
         self._check_open()
         text, values = placed(sql, parameters)
         connection = self._connection
-        self._rows, self._rowcount = None, -1
+        self._begin()
         find = Finder(connection._registered, frame)
         try:
             with _progress.shown(connection.progress) as tick:
@@ -309,7 +312,7 @@ class Cursor:
         """
         self._check_open()
         connection = self._connection
-        self._rows, self._rowcount = None, -1
+        self._begin()
         rows = rows if isinstance(rows, list) else list(rows)
         target = plain_insert(numbered(sql)[0])
         if target is not None and rows and not isinstance(rows[0], Mapping):
@@ -416,6 +419,10 @@ class Cursor:
         columns = ", ".join(f"{name} {kind}" for name, kind, *_ in self.description or [])
         return f"<cleave.Cursor ({columns})>" if columns else f"<cleave.Cursor {self.statusmessage or 'without rows'}>"
 
+    def _begin(self) -> None:
+        self._rows, self._rowcount = None, -1
+        renew(self)
+
     def _give_up(self) -> None:
         rows, self._rows = self._rows, None
         if rows is not None:
@@ -517,7 +524,9 @@ def _explain_missing(connection: Connection, error: _errors.Error, find: Finder)
 
 
 def _without_password(url: str) -> str:
-    return re.sub(r"(://[^:/@?]*):[^@/]*@", r"\1@", url)
+    """The scheme, the host and the database: a password may hold any character, and be among the options too."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
 
 
 def _setting(value: Any) -> str:

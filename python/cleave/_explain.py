@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 # Sizes in units of the picture.
 _WIDTH, _HEIGHT, _ACROSS, _DOWN, _MARGIN = 190, 50, 22, 34, 16
 _LINK = 44
+_NOT_XML = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 # Characters of a line in a box.
 _NAME, _DETAIL = 26, 31
 _HOST, _DEVICE = ("#dbe9f9", "#2c5f9e"), ("#fde9cf", "#a35a00")
@@ -313,5 +315,5 @@ def _cut(text: str, length: int) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text for SVG and HTML, without the characters that XML does not have."""
-    return html.escape("".join(one if one >= " " or one == "\n" else "\ufffd" for one in text))
+    """Text for SVG and HTML, without the characters that XML does not have, and those that would be no UTF-8."""
+    return html.escape(_NOT_XML.sub("\ufffd", text))

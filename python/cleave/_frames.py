@@ -144,6 +144,11 @@ def is_once(value: Any) -> bool:
     return hasattr(value, "read_next_batch") or hasattr(value, "__next__")
 
 
+def renew(value: Any) -> None:
+    """Notes that the object has new rows to give."""
+    _spent.pop(id(value), None)
+
+
 def _check_unspent(value: Any, name: str) -> None:
     if id(value) in _spent:
         raise ProgrammingError(

@@ -25,6 +25,8 @@ def test_a_plan_of_both_sides_is_drawn(db):
     assert any(one.rows == 5 for one in measured.roots[0].walk())
     with pytest.raises(cleave.ProgrammingError):
         db.explain("SELECT nothing")
+    with pytest.raises(cleave.NotSupportedError, match="more than one"):
+        db.explain("SELECT 1; DROP TABLE film")
 
 
 def test_texts_of_a_plan_are_escaped():

@@ -83,6 +83,10 @@ def test_a_reader_is_read_once(db):
     # The rows of another cursor are such a reader.
     given = db.execute("SELECT 1 AS one")
     assert db.execute("SELECT one + 1 FROM given").fetchall() == [(2,)] and given.fetchall() == []
+    with pytest.raises(cleave.ProgrammingError, match="gives its rows once"):
+        db.execute("SELECT * FROM given")
+    given.execute("SELECT 2 AS one")
+    assert db.execute("SELECT one + 1 FROM given").fetchall() == [(3,)]
 
 
 def test_every_type_of_arrow_is_read_or_refused(db):
@@ -124,6 +128,10 @@ def test_what_cannot_be_read_says_why(db):
         with pytest.raises(cleave.DatabaseError, match=said):
             db.execute(f"SELECT * FROM {name}")
     assert [len(mixed), len(twice), len(listed), missing] == [3, 1, 2, None]
+    # What WITH names is no variable, and not what another table's error is about.
+    assert db.execute("WITH listed AS (SELECT 1 AS v) SELECT * FROM listed").fetchall() == [(1,)]
+    with pytest.raises(cleave.ProgrammingError, match='"nothing" does not exist'):
+        db.execute("WITH listed AS (SELECT 1 AS v) SELECT * FROM listed, nothing")
 
 
 class Given:

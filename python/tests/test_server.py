@@ -44,4 +44,6 @@ def test_a_server_that_is_not_there_says_so(served):
     with pytest.raises(cleave.OperationalError) as failed:
         cleave.connect("postgres://127.0.0.1:1/db?sslmode=disable")
     assert failed.value.sqlstate == "08001"
-    assert "secret" not in repr(cleave.connect(served.replace("ada@", "ada:secret@")))
+    for secret in ["secret", "sec%40ret", "%3Fsecret"]:
+        with cleave.connect(served.replace("ada@", f"ada:{secret}@")) as connection:
+            assert "sec" not in repr(connection) and "@" not in repr(connection)

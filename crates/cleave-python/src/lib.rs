@@ -49,5 +49,6 @@ fn _cleave(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(session::connect, module)?)?;
     module.add_function(wrap_pyfunction!(session::connect_server, module)?)?;
     module.add_function(wrap_pyfunction!(session::finish, module)?)?;
+    module.add_function(wrap_pyfunction!(session::is_one_statement, module)?)?;
     Ok(())
 }

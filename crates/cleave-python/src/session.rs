@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use cleave_host::commitment::unless;
 use cleave_host::outside_tables::OutsideTables;
+use cleave_host::statement::parse_script;
 use cleave_host::{Started, TransactionStatus};
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
@@ -87,6 +88,14 @@ pub(crate) fn finish(py: Python<'_>) -> PyResult<()> {
     let work = async move { tokio::time::timeout(FINISHING, closing.write()).await.is_ok() };
     process::wait(py, &Notify::new(), None, Box::pin(work))?;
     Ok(())
+}
+
+/// Whether a text is one statement. One that the parser does not know may be one for a server, which refuses several.
+#[pyfunction]
+pub(crate) fn is_one_statement(py: Python<'_>, sql: String) -> PyResult<bool> {
+    // On a thread with a large stack.
+    let parse = async move { parse_script(&sql).ok().is_none_or(|found| found.len() == 1) };
+    process::wait(py, &Notify::new(), None, Box::pin(parse))
 }
 
 /// What `open` opens.
