@@ -31,7 +31,7 @@ describe() {
             ;;
         cleaved)
             echo "Description: storage device of Cleave, a SQL database"
-            echo " Serves the blocks of its media to a host that runs cleave, and runs fragments of queries beside them."
+            echo " Serves the blocks of its media to a host that runs cleave, and runs fragments of queries."
             ;;
     esac
 }
@@ -60,17 +60,16 @@ lay_files() {
         "$@" completions "$shell" "$package" >"$root/${completions[$shell]}"
     done
     mkdir -p "$root/usr/share/doc/$package" "$root/etc/cleave"
-    cp packaging/debian/copyright "$root/usr/share/doc/$package/copyright"
+    install -m 0644 packaging/debian/copyright "$root/usr/share/doc/$package/copyright"
     third_party "$package" | gzip -9n >"$root/usr/share/doc/$package/third-party.txt.gz"
     for file in packaging/systemd/"$package"{,@}.*; do
         [[ ! -e $file ]] || install -D -m 0644 "$file" "$root/usr/lib/systemd/system/${file##*/}"
     done
-    for file in packaging/etc/"$package"/*; do
-        [[ ! -e $file ]] || install -m 0644 "$file" "$root/etc/cleave/${file##*/}"
-    done
-    # A program that reads a file of options knows what one looks like.
-    if [[ $package == cleave ]] && "$@" config sample >"$work/sample" 2>/dev/null; then
-        install -m 0644 "$work/sample" "$root/etc/cleave/cleave.toml"
+    # The options that the units read: as the program knows them, and of a first device.
+    if [[ $package == cleave ]]; then
+        "$@" config sample >"$root/etc/cleave/cleave.toml"
+    else
+        sed 's/nas/main/g' packaging/cleaved.toml >"$root/etc/cleave/cleaved-main.toml"
     fi
     # What a unit reads must be there; a template names files of its instances.
     for file in $(grep -rh '^[A-Z]' "$root/usr/lib/systemd" 2>/dev/null | grep -oE '/etc/cleave/[A-Za-z0-9._%-]+'); do
@@ -187,7 +186,7 @@ PROGRAM
     [[ $listed != *cleaved.8* ]] || fail "self-test: cleave has the page of cleaved"
     expect './usr/share/man/man8/cleaved.8.gz$' "$(dpkg-deb --contents "$out/cleaved_${version}_amd64.deb")"
     expect '/etc/cleave/cleave.toml' "$(dpkg-deb --info "$out/cleave_${version}_amd64.deb" conffiles)"
-    expect '/etc/cleave/cleaved-main.conf' "$(dpkg-deb --info "$out/cleaved_${version}_amd64.deb" conffiles)"
+    expect '/etc/cleave/cleaved-main.toml' "$(dpkg-deb --info "$out/cleaved_${version}_amd64.deb" conffiles)"
     (cd "$out" && sha256sum --quiet --check SHA256SUMS) || fail "self-test: sums differ"
     [[ $(wc -l <"$out/SHA256SUMS") == 4 ]] || fail "self-test: not four files have sums"
 
@@ -224,6 +223,7 @@ for name in cleave cleaved; do
     programs[$name]=$(sed -n "s/^static $machine: \(.*\), [0-9]* bytes, .*/\1/p" <<<"$said")
     [[ -x ${programs[$name]} ]] || fail "build_static.sh says no program: $said"
 done
+[[ $machine == "$(uname -m)" || -n ${runner[0]} ]] || fail "qemu is needed to run a program of $machine"
 # The folder that a program of this target lies in has the target's name.
 target=$(basename "$(dirname "$(dirname "${programs[cleave]}")")")
 build "$machine" "${programs[cleave]}" "${programs[cleaved]}" dist "${runner[@]}" "${programs[cleave]}"

@@ -143,8 +143,8 @@ def of_curves(picture, width):
     for number, series in enumerate(picture["series"]):
         points = [(x, values) for x, values in series["points"] if x > 0 and min(values) > 0]
         middle = [values[0] for _, values in points]
-        spread = [[value - low for value, low, _ in (values for _, values in points)],
-                  [high - value for value, _, high in (values for _, values in points)]]
+        spread = [[max(value - low, 0) for value, low, _ in (values for _, values in points)],
+                  [max(high - value, 0) for value, _, high in (values for _, values in points)]]
         axes.errorbar([100 * x for x, _ in points], middle, yerr=spread, color=chosen[series["name"]],
                       label=series["name"], marker=colours.MARKERS[number % len(colours.MARKERS)], markersize=3,
                       elinewidth=0.7, capsize=1.5)
