@@ -175,11 +175,7 @@ class Connection:
 
     def close(self) -> None:
         """Rolls back what was not committed, and closes. Again: does nothing."""
-        if not self._core.closed:
-            for cursor in list(self._cursors):
-                cursor._give_up()
-        self._core.close()
-        _connections.discard(self)
+        self._close(wait=True)
 
     @property
     def closed(self) -> bool:
@@ -222,6 +218,13 @@ class Connection:
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
         return f"<cleave.Connection to {self._target}, {state}>"
+
+    def _close(self, wait: bool) -> None:
+        if not self._core.closed:
+            for cursor in list(self._cursors):
+                cursor._give_up()
+        self._core.close(wait=wait)
+        _connections.discard(self)
 
     def _run(self, sql: str) -> None:
         self._check_open()
@@ -535,10 +538,7 @@ def _setting(value: Any) -> str:
 
 @atexit.register
 def _close_all() -> None:
+    # A statement of a daemon thread may not end: this waits for some time, and the log has what a close would write.
     for connection in list(_connections):
-        try:
-            connection.close()
-        except _errors.Error:
-            # The log has what it would have written.
-            pass
+        connection._close(wait=False)
     _cleave.finish()

@@ -132,6 +132,22 @@ def test_a_database_in_memory_leaves_no_folder(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_rows_whose_reading_was_stopped_are_given_up(connect):
+    connection = connect(autocommit=True)
+    cursor = connection.cursor()
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        # Many rows come at once, and the next one never.
+        cursor.execute(f"SELECT v FROM generate_series(1, 200000) AS s(v) UNION ALL {ENDLESS}")
+        cursor.fetchall()
+    timer.join()
+    # Where it was stopped before the first rows came, there are none.
+    with pytest.raises(cleave.DatabaseError, match="given up|no rows"):
+        cursor.fetchall()
+    assert connection.execute("SELECT 2").fetchone() == (2,)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_fork_is_refused_and_ends():
     said = python("""

@@ -246,12 +246,18 @@ impl Session {
         Ok(matches!(self.backend(py)?, Backend::Server(_)))
     }
 
-    /// Rolls back and closes it, once the statements that run in it have ended. Again: does nothing.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
+    /// Rolls back and closes it, once the statements that run in it have ended. Again: does nothing. Without `wait` that
+    /// is done in the background.
+    #[pyo3(signature = (*, wait=true))]
+    fn close(&self, py: Python<'_>, wait: bool) -> PyResult<()> {
         let backend = self.backend.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut own) = backend else { return Ok(()) };
         // In a fork there is nothing to close.
         let Some(backend) = own.take() else { return Ok(()) };
+        if !wait {
+            process::in_background(Box::pin(backend.close()));
+            return Ok(());
+        }
         process::wait(py, &Notify::new(), None, Box::pin(backend.close()))
     }
 }
