@@ -49,15 +49,23 @@ const LOAD_ROWS: usize = 32_768;
 /// What the names of one statement stand for.
 #[derive(Debug)]
 pub(crate) struct Outside {
-    /// `find(name)`: a source, or None.
-    find: Py<PyAny>,
+    /// `find(name)`: a source, or None. Rows outlive the statement that named their tables, and its plan holds this:
+    /// what `find` holds, the variables of the caller, may hold the rows, and nothing would ever free them.
+    find: Mutex<Option<Py<PyAny>>>,
     /// Names of tables that could not be read, and why.
     refused: Mutex<Vec<(String, PyErr)>>,
 }
 
 impl Outside {
     pub(crate) fn new(find: Py<PyAny>) -> Self {
-        Self { find, refused: Mutex::default() }
+        Self { find: Mutex::new(Some(find)), refused: Mutex::default() }
+    }
+
+    /// Finds nothing from now on.
+    pub(crate) fn end(&self) {
+        // What goes with it is Python's code, which runs without the lock.
+        let find = self.find.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(find);
     }
 
     /// Why the table could not be read that an error names, which says `said`.
@@ -68,7 +76,12 @@ impl Outside {
     }
 
     fn found(&self, py: Python<'_>, name: &str) -> PyResult<Option<PythonTable>> {
-        let source = self.find.bind(py).call1((name,))?;
+        let find = {
+            let find = self.find.lock().unwrap_or_else(PoisonError::into_inner);
+            find.as_ref().map(|find| find.clone_ref(py))
+        };
+        let Some(find) = find else { return Ok(None) };
+        let source = find.bind(py).call1((name,))?;
         match source.is_none() {
             true => Ok(None),
             false => PythonTable::of(&source, name).map(Some),

@@ -321,14 +321,17 @@ fn run_embedded(
 ) -> PyResult<Rows> {
     let outside = find.map(|find| Arc::new(Outside::new(find)));
     let offered = outside.clone();
-    let started = with_held(py, session, tick, move |embedded| {
+    let waited = with_held(py, session, tick, move |embedded| {
         Box::pin(async move {
             let tables = offered.map(|tables| tables as Arc<dyn OutsideTables>);
             let started = embedded.run_with(&sql, &values, implicit, tables).await?;
             Ok((started, embedded.epoch()))
         })
-    })?;
-    match started {
+    });
+    if let Some(outside) = &outside {
+        outside.end();
+    }
+    match waited? {
         Ok((Started::Done { tag }, _)) => Ok(Rows::without(tag)),
         Ok((Started::Rows(rows), epoch)) => {
             Ok(Rows::embedded(rows, Begun::new(session, epoch), count))
