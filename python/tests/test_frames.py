@@ -1,5 +1,7 @@
 """Data frames and Arrow tables of the caller: read by name, registered, and loaded."""
 
+import ctypes
+
 import cleave
 import pytest
 
@@ -14,12 +16,12 @@ def test_pandas_polars_and_arrow_are_tables(db):
     pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     columns = {"id": [1, 2, 3], "name": ["a", None, "c"]}
     frame, lazy = pandas.DataFrame(columns, index=[7, 8, 9]), polars.DataFrame(columns)
-    table, batch = pyarrow.table(columns), pyarrow.record_batch(columns)
-    for name in ["frame", "lazy", "table", "batch"]:
+    whole, batch = pyarrow.table(columns), pyarrow.record_batch(columns)
+    for name in ["frame", "lazy", "whole", "batch"]:
         assert db.execute(f"SELECT * FROM {name} ORDER BY id").fetchall() == [(1, "a"), (2, None), (3, "c")]
         assert db.execute(f"SELECT name FROM {name} WHERE id > ?", [2]).fetchall() == [("c",)]
         assert db.execute(f"SELECT count(*), count(name) FROM {name}").fetchall() == [(3, 2)]
-    assert len([frame, lazy, table, batch]) == 4
+    assert len([frame, lazy, whole, batch]) == 4
 
 
 def test_a_frame_joins_a_table_and_itself(db):
@@ -185,6 +187,51 @@ def test_lengths_and_offsets_that_are_wrong_are_refused(db):
         db.register("wrong", Given(lambda: pyarrow.table({"v": array}).__arrow_c_stream__()))
         with pytest.raises(cleave.DatabaseError):
             db.execute("SELECT * FROM wrong").fetchall()
+
+
+class Array(ctypes.Structure):
+    """The struct ArrowArray."""
+
+    _fields_ = [(name, ctypes.c_int64) for name in ["length", "null_count", "offset", "n_buffers", "n_children"]] + [
+        (name, ctypes.c_void_p) for name in ["buffers", "children", "dictionary", "release", "private_data"]]
+
+
+def lying_stream(table, lies, kept):
+    """A stream of a table, whose first column says `lies` of itself. `kept` holds what must live as long."""
+    get_next_type = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    capsule = table.__arrow_c_stream__()
+    # The second pointer of ArrowArrayStream.
+    place = ctypes.c_void_p.from_address(pointer_of(capsule, b"arrow_array_stream") + ctypes.sizeof(ctypes.c_void_p))
+    told = get_next_type(place.value)
+
+    def get_next(stream, out):
+        code = told(stream, out)
+        array = Array.from_address(out)
+        if code == 0 and array.release:
+            column = Array.from_address(ctypes.c_void_p.from_address(array.children).value)
+            for name, value in lies.items():
+                setattr(column, name, value)
+        return code
+
+    lie = get_next_type(get_next)
+    kept += [lie, told]
+    place.value = ctypes.cast(lie, ctypes.c_void_p).value
+    return capsule
+
+
+@pytest.mark.parametrize("lies", [{"length": -1}, {"length": 1}, {"offset": -1}, {"offset": 2**62}, {"n_buffers": -1},
+                                  {"n_buffers": 1}])
+@pytest.mark.parametrize("kind", ["int64", "string", "string_view"])
+def test_counts_that_lie_are_refused(db, lies, kind):
+    kept = []
+    values = [1, 2, 3] if kind == "int64" else ["a", "b", "c"]
+    table = pyarrow.table({"v": pyarrow.array(values, getattr(pyarrow, kind)())})
+    db.register("lying", Given(lambda: lying_stream(table, lies, kept)))
+    with pytest.raises(cleave.DatabaseError):
+        db.execute("SELECT * FROM lying").fetchall()
+    assert db.execute("SELECT 1").fetchone() == (1,)
 
 
 def test_rows_of_many_kinds_are_appended(db):

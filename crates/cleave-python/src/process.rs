@@ -138,8 +138,10 @@ pub(crate) fn wait<T: Send + 'static>(
         };
         if let Err(interrupt) = py.check_signals().and(told) {
             stop.notify_one();
-            // Its outcome is not told.
-            drop(py.detach(move || take.recv_timeout(STOPPING)));
+            // Its outcome is not told. What it holds may end tasks.
+            let outcome = py.detach(move || take.recv_timeout(STOPPING));
+            let _runtime = process.runtime.enter();
+            drop(outcome);
             return Err(interrupt);
         }
     }
