@@ -246,8 +246,8 @@ impl Session {
         Ok(matches!(self.backend(py)?, Backend::Server(_)))
     }
 
-    /// Rolls back and closes it, once the statements that run in it have ended. Again: does nothing. Without `wait` that
-    /// is done in the background.
+    /// Rolls back and closes it, once the statements that run in it have ended; without `wait` that is done in the
+    /// background. Again: does nothing.
     #[pyo3(signature = (*, wait=true))]
     fn close(&self, py: Python<'_>, wait: bool) -> PyResult<()> {
         let backend = self.backend.lock().unwrap_or_else(PoisonError::into_inner).take();

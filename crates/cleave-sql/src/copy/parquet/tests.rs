@@ -302,11 +302,8 @@ fn text_that_outgrows_an_array_is_read_on_in_smaller_batches() {
     let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..66_000));
     let batch = RecordBatch::try_from_iter([("a", coded), ("n", numbers)]).unwrap();
     write(&scratch, &batch.schema(), &[batch], ParquetCompression::Uncompressed);
-    let mut reader =
+    let reader =
         ParquetReader::open(&scratch.path, &table, &[], 0, InputMemory::default()).unwrap();
-    // As if its writer had recorded nothing, and the first rows were short.
-    (reader.batch_rows, reader.batch_rows_max) = (65_536, 65_536);
-    reader.begin().unwrap();
     let mut row = 0;
     for batch in reader {
         let batch = batch.unwrap();
