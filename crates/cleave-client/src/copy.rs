@@ -27,17 +27,7 @@ impl Client {
         reader: &mut (dyn Read + Send),
     ) -> Result<u64, ClientError> {
         let mut connection = self.free()?;
-        connection.settle().await?;
-        connection.put_query(without_zero(sql)?)?;
-        connection.flush().await?;
-        match connection.next().await? {
-            (b'G', _) => {}
-            (b'E', body) => return Err(connection.refusal(&body).await),
-            _ => {
-                connection.settle().await?;
-                return Err(ClientError::Usage("this is no COPY FROM STDIN".to_owned()));
-            }
-        }
+        begin(&mut connection, sql, b'G', "this is no COPY FROM STDIN").await?;
         let mut piece = vec![0; PIECE_BYTES];
         loop {
             match connection.next_now()? {
@@ -76,17 +66,7 @@ impl Client {
         writer: &mut (dyn Write + Send),
     ) -> Result<u64, ClientError> {
         let mut connection = self.free()?;
-        connection.settle().await?;
-        connection.put_query(without_zero(sql)?)?;
-        connection.flush().await?;
-        match connection.next().await? {
-            (b'H', _) => {}
-            (b'E', body) => return Err(connection.refusal(&body).await),
-            _ => {
-                connection.settle().await?;
-                return Err(ClientError::Usage("this is no COPY TO STDOUT".to_owned()));
-            }
-        }
+        begin(&mut connection, sql, b'H', "this is no COPY TO STDOUT").await?;
         loop {
             match connection.next().await? {
                 (b'd', body) => writer.write_all(&body).map_err(ClientError::Stream)?,
@@ -96,6 +76,26 @@ impl Client {
             }
         }
         ended(&mut connection).await
+    }
+}
+
+/// Sends a COPY, which the server begins with the message `kind`; of another statement the error says `otherwise`.
+async fn begin(
+    connection: &mut Connection,
+    sql: &str,
+    kind: u8,
+    otherwise: &str,
+) -> Result<(), ClientError> {
+    connection.settle().await?;
+    connection.put_query(without_zero(sql)?)?;
+    connection.flush().await?;
+    match connection.next().await? {
+        (found, _) if found == kind => Ok(()),
+        (b'E', body) => Err(connection.refusal(&body).await),
+        _ => {
+            connection.settle().await?;
+            Err(ClientError::Usage(otherwise.to_owned()))
+        }
     }
 }
 
