@@ -1,0 +1,1 @@
+//! Pictures of plans and of figures, as SVG.

@@ -1,0 +1,1 @@
+//! Traces of statements and their fragments, sent by OpenTelemetry's protocol.
