@@ -45,6 +45,7 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 
 use crate::query_engine::QueryEngine;
+use crate::statements::Shape;
 use spelling::Spelling;
 use template::{PointTemplate, Remembered};
 
@@ -175,6 +176,11 @@ impl PointQuery {
     /// The table's id.
     pub fn table_id(&self) -> u32 {
         self.template.table_id()
+    }
+
+    /// How it is counted, if its statement is `text`. Statements that are remembered as one are counted as one.
+    pub fn counted_as(&self, text: &str) -> &Shape {
+        self.template.counted_as.get_or_init(|| Shape::of(text))
     }
 
     /// Whether there can be one row at most.

@@ -12,7 +12,7 @@ use super::{Outcome, Session, rights, serializable};
 
 /// The outcome of a point query that was seen before. None also on an error: the query then takes the normal path,
 /// whose error has a position.
-pub(super) async fn look_up(session: &Session, sql: &str) -> Option<Outcome> {
+pub(super) async fn look_up(session: &Session, sql: &str) -> Option<(PointQuery, Outcome)> {
     let live = live_for_look_up(session)?;
     let query = session.point_queries.seen(sql, &live.state)?;
     if !rights::may_read(&session.settings, session.defined(), &live.state, query.table_id()) {
@@ -20,7 +20,7 @@ pub(super) async fn look_up(session: &Session, sql: &str) -> Option<Outcome> {
     }
     let outcome = Box::pin(run_point_query(session, live, &query)).await.ok()?;
     session.harden_seen().await.ok()?;
-    outcome
+    Some((query, outcome?))
 }
 
 /// What a look-up by key reads on this path: it waits for nothing, and nothing is recorded about it.

@@ -157,9 +157,9 @@ impl Session {
                 return None;
             }
             let began = SystemClock.now();
-            let outcome = look_ups::look_up(self, sql).await?;
+            let (query, outcome) = look_ups::look_up(self, sql).await?;
             block::note_read(&mut self.block);
-            self.count_look_up(&Shape::of(sql), began, &outcome);
+            self.count_look_up(query.counted_as(sql), began, &outcome);
             Some(outcome.into())
         })
     }

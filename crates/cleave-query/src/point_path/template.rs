@@ -10,7 +10,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{Field, Schema, SchemaRef};
@@ -25,6 +25,7 @@ use datafusion::sql::sqlparser::ast;
 
 use super::PointQuery;
 use super::spelling::Spelling;
+use crate::statements::Shape;
 
 /// Most templates that are remembered.
 const REMEMBERED_MAX: usize = 256;
@@ -51,6 +52,8 @@ pub(super) struct PointTemplate {
     pub(super) key_columns: Vec<usize>,
     /// The same, each once.
     pub(super) wanted: Vec<ColumnRef>,
+    /// How statements that spell it are counted, once one was.
+    pub(super) counted_as: OnceLock<Shape>,
 }
 
 /// Determines the tablet of the rows of a key.
@@ -173,6 +176,7 @@ impl PointTemplate {
             projection,
             key_columns,
             wanted,
+            counted_as: OnceLock::new(),
         };
         Some((template, values.into_iter().map(|(_, value)| value.given).collect()))
     }
