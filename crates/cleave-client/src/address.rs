@@ -94,6 +94,15 @@ impl Address {
         self
     }
 
+    /// The same, but with TLS only where it must be spoken: with `sslmode=prefer` it is not.
+    #[must_use]
+    pub fn without_optional_tls(mut self) -> Self {
+        if self.tls == Tls::Prefer {
+            self.tls = Tls::Disable;
+        }
+        self
+    }
+
     /// The same with a setting that the session begins with, unless it has that already.
     #[must_use]
     pub fn with_setting(mut self, name: &str, value: &str) -> Self {

@@ -21,8 +21,9 @@ use crate::answer::{Answer, row_count, tag};
 use crate::cancel::CancelHandle;
 use crate::columns::{Described, NO_COLUMNS, Rows, described};
 use crate::error::{ClientError, ServerError};
-use crate::greeting;
+use crate::greeting::{self, Key};
 use crate::kind::Kind;
+use crate::transport;
 use crate::value::{TEXT, Value};
 use crate::wire::{Connection, Reader, Shared, TransactionStatus, put_text};
 
@@ -73,15 +74,27 @@ impl Client {
     pub async fn connect_to(address: Address) -> Result<Self, ClientError> {
         let address = Arc::new(address.with_setting("application_name", "cleave"));
         let shared = Arc::new(Shared::default());
-        let begun = Box::pin(greeting::begin(&address, Arc::clone(&shared)));
+        let begun = Box::pin(async {
+            let stream = transport::open(&address).await?;
+            greeting::begin(stream, &address, Arc::clone(&shared)).await
+        });
         let Ok(begun) = tokio::time::timeout(address.patience(), begun).await else {
             let source = std::io::ErrorKind::TimedOut.into();
             return Err(ClientError::Unreachable { place: address.place(), source });
         };
         let (connection, key) = begun?;
+        Ok(Self::of_session(address, shared, connection, key))
+    }
+
+    pub(crate) fn of_session(
+        address: Arc<Address>,
+        shared: Arc<Shared>,
+        connection: Connection,
+        key: Key,
+    ) -> Self {
         let connection = Arc::new(Mutex::new(connection));
         let canceller = CancelHandle::new(Arc::clone(&address), key);
-        Ok(Self { connection, shared, canceller, address, lists_as_text: false })
+        Self { connection, shared, canceller, address, lists_as_text: false }
     }
 
     /// Whether lists are asked for as text, as `{1,2}`, instead of as lists.
@@ -134,7 +147,9 @@ impl Client {
         }
         let mut changed = 0;
         connection.begin_series();
-        for piece in rows.chunks(STATEMENTS_AT_A_TIME) {
+        // Nothing is read while a blocking stream sends, so a server with a long answer would wait for ever.
+        let at_a_time = if connection.is_blocking() { 1 } else { STATEMENTS_AT_A_TIME };
+        for piece in rows.chunks(at_a_time) {
             for row in piece {
                 put_bind(&mut connection, row, &prepared.parameters, &columns)?;
                 put_execute(&mut connection)?;
@@ -262,7 +277,7 @@ impl Client {
         sql: &str,
         values: &[Value],
     ) -> Result<Prepared, ClientError> {
-        let prepared = self.prepare(connection, sql, &[]).await?;
+        let prepared = self.describe(connection, sql, &[]).await?;
         check_count(values, &prepared.parameters)?;
         // What the statement leaves open is text to a server.
         let open = |oid: u32| matches!(oid, 0 | TEXT | UNKNOWN);
@@ -274,11 +289,11 @@ impl Client {
         }
         let declared = own.iter().zip(&prepared.parameters);
         let declared: Vec<u32> = declared.map(|(own, oid)| own.unwrap_or(*oid)).collect();
-        self.prepare(connection, sql, &declared).await
+        self.describe(connection, sql, &declared).await
     }
 
     /// Parses a statement whose parameters are declared so, and asks for its types.
-    async fn prepare(
+    async fn describe(
         &self,
         connection: &mut Connection,
         sql: &str,
@@ -338,7 +353,7 @@ fn check_count(values: &[Value], types: &[u32]) -> Result<(), ClientError> {
 }
 
 /// Appends an Execute of the unnamed portal, with all its rows.
-fn put_execute(connection: &mut Connection) -> Result<(), ClientError> {
+pub(crate) fn put_execute(connection: &mut Connection) -> Result<(), ClientError> {
     connection.put(b'E', |body| body.put_slice(&[0; 5]))
 }
 
@@ -416,7 +431,7 @@ pub(crate) fn without_zero(sql: &str) -> Result<&str, ClientError> {
     }
 }
 
-fn too_many() -> ClientError {
+pub(crate) fn too_many() -> ClientError {
     ClientError::Usage("a statement has at most 65535 parameters and columns".to_owned())
 }
 

@@ -1,11 +1,14 @@
-//! COPY: rows from a reader to the server, and from the server to a writer, in the format of the statement.
+//! COPY: rows from a reader to the server, and from the server to a writer or piece by piece ([`CopyOut`]), in the
+//! format of the statement.
 //!
 //! The simple protocol is used: a server that refuses a COPY then goes on by itself. Before each piece it is looked at
 //! whether the server has refused, so that a long file is not sent in vain.
 
+use std::fmt;
 use std::io::{Read, Write};
 
-use bytes::BufMut;
+use bytes::{BufMut, Bytes};
+use tokio::sync::OwnedMutexGuard;
 
 use crate::answer::{row_count, tag};
 use crate::client::{Client, without_zero};
@@ -65,17 +68,73 @@ impl Client {
         sql: &str,
         writer: &mut (dyn Write + Send),
     ) -> Result<u64, ClientError> {
+        let mut rows = self.copy_out_pieces(sql).await?;
+        while let Some(piece) = rows.next_piece().await? {
+            writer.write_all(&piece).map_err(ClientError::Stream)?;
+        }
+        Ok(rows.row_count())
+    }
+
+    /// Begins a COPY … TO STDOUT whose rows are taken piece by piece.
+    ///
+    /// # Errors
+    /// [`ClientError::Usage`] for another statement, and errors of the statement.
+    pub async fn copy_out_pieces(&mut self, sql: &str) -> Result<CopyOut, ClientError> {
         let mut connection = self.free()?;
         begin(&mut connection, sql, b'H', "this is no COPY TO STDOUT").await?;
+        Ok(CopyOut { connection: Some(connection), row_count: 0 })
+    }
+}
+
+/// The rows of a COPY … TO STDOUT. It holds the connection until its end has been read or it is dropped; what is left
+/// is then skipped.
+pub struct CopyOut {
+    /// Until all has been read.
+    connection: Option<OwnedMutexGuard<Connection>>,
+    row_count: u64,
+}
+
+impl CopyOut {
+    /// The next bytes, in the format of the statement; None after the last.
+    ///
+    /// # Errors
+    /// Errors of the statement, and those of the connection. Nothing more comes after one.
+    pub async fn next_piece(&mut self) -> Result<Option<Bytes>, ClientError> {
+        let read = self.read_piece().await;
+        if read.is_err() {
+            self.connection = None;
+        }
+        read
+    }
+
+    /// The number of rows; 0 until all have been read.
+    #[must_use]
+    pub fn row_count(&self) -> u64 {
+        self.row_count
+    }
+
+    /// A dropped future goes on where it was.
+    async fn read_piece(&mut self) -> Result<Option<Bytes>, ClientError> {
+        let Some(connection) = self.connection.as_deref_mut() else { return Ok(None) };
         loop {
             match connection.next().await? {
-                (b'd', body) => writer.write_all(&body).map_err(ClientError::Stream)?,
-                (b'c', _) => break,
+                (b'd', body) => return Ok(Some(body)),
+                (b'c', _) => {}
+                (b'C', body) => self.row_count = row_count(&tag(&body)).unwrap_or(0),
                 (b'E', body) => return Err(connection.refusal(&body).await),
+                (b'Z', _) => {
+                    self.connection = None;
+                    return Ok(None);
+                }
                 (kind, _) => return Err(connection.unexpected(kind)),
             }
         }
-        ended(&mut connection).await
+    }
+}
+
+impl fmt::Debug for CopyOut {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("CopyOut").field("rows", &self.row_count).finish_non_exhaustive()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Begins a session: a stream to the server, the startup message, and the proof of the password.
+//! Begins a session over a stream to the server: the startup message, and the proof of the password.
 //!
 //! Invariant: a server that is given a proof must give one in return: it must know the password too.
 
@@ -9,7 +9,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use crate::address::Address;
 use crate::error::ClientError;
 use crate::scram::Proof;
-use crate::transport;
+use crate::transport::Stream;
 use crate::wire::{Connection, Reader, Shared, put_text};
 
 /// Version 3.0.
@@ -24,10 +24,10 @@ pub(crate) struct Key {
 
 /// A session that takes statements.
 pub(crate) async fn begin(
+    stream: Stream,
     address: &Address,
     shared: Arc<Shared>,
 ) -> Result<(Connection, Key), ClientError> {
-    let stream = transport::open(address).await?;
     let mut connection = Connection::new(stream, shared);
     let mut startup = BytesMut::new();
     startup.put_u32(PROTOCOL);

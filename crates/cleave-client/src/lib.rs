@@ -9,8 +9,10 @@
 //! 2. `transport` opens TCP or TLS, `greeting` logs in ([`scram`] proves the password).
 //! 3. `wire` has the messages, in both directions, and what the connection owes.
 //! 4. [`Client`] runs statements with [`Value`]s; an [`Answer`] gives the rows as batches, made by `columns` from
-//!    values in binary. `copy` moves rows of COPY, `cancel` stops a statement.
-//! 5. [`ClientError`] has a variant for each remedy; a [`ServerError`] has all that the server said.
+//!    values in binary. `text` has statements that are prepared and whose rows are not decoded ([`TextRows`]); `copy`
+//!    moves rows of COPY, `cancel` stops a statement.
+//! 5. [`blocking`] has sessions for threads without a runtime.
+//! 6. [`ClientError`] has a variant for each remedy; a [`ServerError`] has all that the server said.
 //!
 //! Invariants: a result is read as it is asked for, so that no more of it is in memory than one batch and one message.
 //! What a server sends is checked before it is used: a value of a wrong length, a count that lies or an endless message
@@ -23,6 +25,7 @@
 
 mod address;
 mod answer;
+pub mod blocking;
 mod cancel;
 mod client;
 mod columns;
@@ -32,6 +35,7 @@ mod greeting;
 mod kind;
 mod numeric;
 pub mod scram;
+mod text;
 mod transport;
 mod value;
 mod wire;
@@ -40,6 +44,8 @@ pub use address::{Address, Tls};
 pub use answer::{Answer, BATCH_ROWS_MAX};
 pub use cancel::CancelHandle;
 pub use client::{Client, ScriptOutcome};
+pub use copy::CopyOut;
 pub use error::{ClientError, ServerError};
+pub use text::TextRows;
 pub use value::Value;
 pub use wire::TransactionStatus;

@@ -4,8 +4,11 @@
 //! listens, but not who stands between; with `verify-full` a certificate of the given file, or one that was signed by
 //! it and carries the host's name. With a file of certificates, `require` verifies too. TLS 1.2 and 1.3, by rustls with
 //! ring.
+//!
+//! [`open_blocking`] has the same over a socket that blocks its thread.
 
 use std::io;
+use std::net::ToSocketAddrs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,12 +17,16 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    StreamOwned,
+};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::address::{Address, Tls};
+use crate::blocking::Blocking;
 use crate::error::ClientError;
 
 /// Asks the server whether it speaks TLS.
@@ -35,34 +42,77 @@ pub(crate) type Stream = Box<dyn Duplex>;
 
 /// Opens a stream to the server.
 pub(crate) async fn open(address: &Address) -> Result<Stream, ClientError> {
-    let unreachable =
-        |source: io::Error| ClientError::Unreachable { place: address.place(), source };
     let stream = TcpStream::connect((address.host(), address.port())).await;
-    let mut stream = stream.map_err(unreachable)?;
+    let mut stream = stream.map_err(|source| unreachable(address, source))?;
     // If the system refuses, small messages are slower.
     drop(stream.set_nodelay(true));
-    if address.tls() == Tls::Disable {
+    if !speaks_tls(address, &mut stream).await? {
         return Ok(Box::new(stream));
     }
-    stream.write_all(&TLS_REQUEST).await.map_err(unreachable)?;
+    let connector = TlsConnector::from(config(address)?);
+    match connector.connect(server_name(address)?, stream).await {
+        Ok(stream) => Ok(Box::new(stream)),
+        Err(error) => Err(failed(address, &error.to_string())),
+    }
+}
+
+/// Opens a stream that blocks its thread, and returns its socket too. Until a reader turns that off, a read fails that
+/// takes longer than the server has until it is ready.
+pub(crate) async fn open_blocking(
+    address: &Address,
+) -> Result<(Stream, std::net::TcpStream), ClientError> {
+    let refused = |source| unreachable(address, source);
+    let socket = reached(address).map_err(refused)?;
+    drop(socket.set_nodelay(true));
+    socket.set_read_timeout(Some(address.patience())).map_err(refused)?;
+    let mut inner = socket.try_clone().map_err(refused)?;
+    if !speaks_tls(address, &mut Blocking::new(&inner)).await? {
+        let stream: Stream = Box::new(Blocking::new(inner));
+        return Ok((stream, socket));
+    }
+    let mut session = ClientConnection::new(config(address)?, server_name(address)?)
+        .map_err(|error| failed(address, &error.to_string()))?;
+    session.complete_io(&mut inner).map_err(|error| failed(address, &error.to_string()))?;
+    let stream: Stream = Box::new(Blocking::new(StreamOwned::new(session, inner)));
+    Ok((stream, socket))
+}
+
+/// A connection to the first address of the host that answers.
+fn reached(address: &Address) -> io::Result<std::net::TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for place in (address.host(), address.port()).to_socket_addrs()? {
+        match std::net::TcpStream::connect_timeout(&place, address.patience()) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Asks for TLS as the address says; returns whether it is spoken from now on.
+async fn speaks_tls<S: Duplex>(address: &Address, stream: &mut S) -> Result<bool, ClientError> {
+    if address.tls() == Tls::Disable {
+        return Ok(false);
+    }
+    let refused = |source| unreachable(address, source);
+    stream.write_all(&TLS_REQUEST).await.map_err(refused)?;
     let mut answer = [0];
-    stream.read_exact(&mut answer).await.map_err(unreachable)?;
+    stream.read_exact(&mut answer).await.map_err(refused)?;
     match answer {
-        [b'S'] => encrypted(address, stream).await,
-        [b'N'] if address.tls() == Tls::Prefer => Ok(Box::new(stream)),
+        [b'S'] => Ok(true),
+        [b'N'] if address.tls() == Tls::Prefer => Ok(false),
         [b'N'] => Err(failed(address, "the server has none, but sslmode asks for it")),
         _ => Err(ClientError::Protocol("an answer to the request for TLS that is none".to_owned())),
     }
 }
 
-async fn encrypted(address: &Address, stream: TcpStream) -> Result<Stream, ClientError> {
-    let name = ServerName::try_from(address.host().to_owned())
-        .map_err(|_| failed(address, "the host's name is none that a certificate may have"))?;
-    let connector = TlsConnector::from(config(address)?);
-    match connector.connect(name, stream).await {
-        Ok(stream) => Ok(Box::new(stream)),
-        Err(error) => Err(failed(address, &error.to_string())),
-    }
+fn server_name(address: &Address) -> Result<ServerName<'static>, ClientError> {
+    ServerName::try_from(address.host().to_owned())
+        .map_err(|_| failed(address, "the host's name is none that a certificate may have"))
+}
+
+fn unreachable(address: &Address, source: io::Error) -> ClientError {
+    ClientError::Unreachable { place: address.place(), source }
 }
 
 fn failed(address: &Address, detail: &str) -> ClientError {

@@ -98,6 +98,8 @@ pub(crate) struct Connection {
     /// Whether the server waits for rows of a COPY.
     copies_in: bool,
     is_broken: bool,
+    /// Whether the stream blocks this thread.
+    is_blocking: bool,
     shared: Arc<Shared>,
 }
 
@@ -112,6 +114,7 @@ impl Connection {
             is_within_series: false,
             copies_in: false,
             is_broken: false,
+            is_blocking: false,
             shared,
         }
     }
@@ -124,6 +127,16 @@ impl Connection {
     /// Takes long messages from now on: the server has authenticated the user.
     pub(crate) fn trust(&mut self) {
         self.message_bytes_max = MESSAGE_BYTES_MAX;
+    }
+
+    /// Its stream blocks: no message is looked for before it must come.
+    pub(crate) fn set_blocking(&mut self) {
+        self.is_blocking = true;
+    }
+
+    /// Whether its stream blocks, so that nothing is read while something is sent.
+    pub(crate) fn is_blocking(&self) -> bool {
+        self.is_blocking
     }
 
     /// Whether it is of no more use.
@@ -249,9 +262,11 @@ impl Connection {
         }
     }
 
-    /// The next message of an answer, if it has come by now.
+    /// The next message of an answer, if it has come by now; of a stream that blocks, if it has been read.
     pub(crate) fn next_now(&mut self) -> Result<Option<Message>, ClientError> {
-        if let Some(filled) = self.fill().now_or_never() {
+        if !self.is_blocking
+            && let Some(filled) = self.fill().now_or_never()
+        {
             filled?;
         }
         self.at_hand()

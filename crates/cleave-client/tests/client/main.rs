@@ -5,7 +5,9 @@
 
 use arrow::array::AsArray;
 use arrow::datatypes::Int32Type;
-use cleave_client::{Client, ClientError, ScriptOutcome, TransactionStatus, Value};
+use cleave_client::{
+    Address, Client, ClientError, ScriptOutcome, TransactionStatus, Value, blocking,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -43,14 +45,14 @@ fn error(severity: &str, state: &str) -> Vec<u8> {
     message(b'E', fields.as_bytes())
 }
 
-/// Greets a client by `greeting`, and answers each Sync and each Query by the next of `answers`.
+/// Greets a client by `greeting`, and answers each Sync, each Query and each end of rows by the next of `answers`.
 async fn serve(listener: TcpListener, greeting: Vec<u8>, answers: Vec<Vec<u8>>) {
     let mut stream = visited(&listener).await;
     // A client that has left is what some tests are about.
     drop(stream.write_all(&greeting).await);
     let mut answers = answers.into_iter();
     while let Some(kind) = next_kind(&mut stream).await {
-        if matches!(kind, b'S' | b'Q')
+        if matches!(kind, b'S' | b'Q' | b'c')
             && let Some(answer) = answers.next()
         {
             drop(stream.write_all(&answer).await);
@@ -165,6 +167,95 @@ async fn an_answer_that_is_dropped_is_skipped() {
         assert!(answer.next_batch().await.unwrap().is_none());
     })
     .await;
+}
+
+/// The answer to a statement with these rows of a number and NULL, or to a query of them.
+fn texts(numbers: &[&str]) -> Vec<u8> {
+    let row = |number: &&str| {
+        let length = u32::try_from(number.len()).unwrap().to_be_bytes();
+        message(b'D', &[b"\0\x02".as_slice(), &length, number.as_bytes(), &[0xff; 4]].concat())
+    };
+    let rows: Vec<_> = numbers.iter().map(row).collect();
+    let tag = format!("UPDATE {}\0", numbers.len());
+    [message(b'2', b""), rows.concat(), message(b'C', tag.as_bytes()), READY.to_vec()].concat()
+}
+
+#[tokio::test]
+async fn rows_of_text_come_as_they_were_sent() {
+    let parsed = [message(b'1', b""), READY.to_vec()].concat();
+    let conflict = [error("ERROR", "40001"), FAILED.to_vec()].concat();
+    // A query of two statements: the first one's rows give way to the second one's.
+    let columns = message(b'T', &[0, 0]);
+    let tag = message(b'C', b"SELECT 1\0");
+    let first = [columns.clone(), row(b"a"), tag.clone()].concat();
+    let script = [first, columns, row(b"b"), row(b"c"), tag, READY.to_vec()].concat();
+    let answers = vec![parsed, texts(&["7", "", "12"]), conflict, texts(&[]), script];
+    with_answers(answers, async |mut client| {
+        client.prepare("change", "UPDATE t SET a = $1 RETURNING a, b").await.unwrap();
+        let values = [Some("7"), None];
+        let rows = client.execute_text("change", values.into_iter()).await.unwrap();
+        assert_eq!((rows.len(), rows.count(), rows.is_empty()), (3, 3, false));
+        let column: Vec<_> = (0..4).map(|place| rows.text(place, 0)).collect();
+        assert_eq!(column, [Some("7"), Some(""), Some("12"), None]);
+        assert_eq!((rows.text(1, 1), rows.text(1, 2)), (None, None));
+        let refused = client.execute_text("change", values.into_iter()).await.unwrap_err();
+        assert_eq!(refused.sqlstate(), "40001");
+        assert!(client.execute_text("change", values.into_iter()).await.unwrap().is_empty());
+        let rows = client.query_text("SELECT 'a'; SELECT 'b'").await.unwrap();
+        assert_eq!((rows.text(0, 0), rows.text(1, 0), rows.len()), (Some("b"), Some("c"), 2));
+        assert_eq!(rows.count(), 1);
+    })
+    .await;
+    for (name, row) in [
+        ("fewer values than it counts", message(b'D', b"\0\x02\xff\xff\xff\xff")),
+        ("more", message(b'D', b"\0\x01\xff\xff\xff\xffx")),
+        ("no text", row(b"\xff")),
+    ] {
+        with_answers(vec![executed(&[row])], async |mut client| {
+            let error = client.execute_text("change", std::iter::empty()).await.unwrap_err();
+            assert!(matches!(error, ClientError::Protocol(_)), "{name}: {error}");
+            assert!(client.is_closed(), "{name}");
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_thread_without_a_runtime_waits_for_its_server_itself() {
+    let copying = [message(b'H', b"\0\0\0"), message(b'd', b"1\n"), message(b'd', b"2\n")].concat();
+    let copied = [message(b'c', b""), message(b'C', b"COPY 2\0"), READY.to_vec()].concat();
+    let copy = [copying, copied].concat();
+    let taking = message(b'G', b"\0\0\0");
+    let taken = [message(b'C', b"COPY 1\0"), READY.to_vec()].concat();
+    let answers = vec![texts(&["1"]), copy.clone(), copy, taking, taken, texts(&["5"])];
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let url = format!("postgres://ada@127.0.0.1:{port}/db?sslmode=disable");
+    let test = tokio::task::spawn_blocking(move || {
+        let mut client = blocking::connect(Address::from_url(&url).unwrap()).unwrap();
+        let rows = blocking::wait(client.execute_text("a", [None].into_iter())).unwrap();
+        assert_eq!(rows.text(0, 0), Some("1"));
+        let mut rows = blocking::wait(client.copy_out_pieces("COPY t TO STDOUT")).unwrap();
+        let mut text = Vec::new();
+        while let Some(piece) = blocking::wait(rows.next_piece()).unwrap() {
+            text.extend_from_slice(&piece);
+        }
+        assert_eq!((text.as_slice(), rows.row_count()), (b"1\n2\n".as_slice(), 2));
+        // Of rows that are dropped the rest is skipped.
+        let mut rows = blocking::wait(client.copy_out_pieces("COPY t TO STDOUT")).unwrap();
+        assert_eq!(blocking::wait(rows.next_piece()).unwrap().unwrap(), b"1\n".as_slice());
+        let busy = blocking::wait(client.query_text("SELECT 1")).unwrap_err();
+        assert!(matches!(busy, ClientError::Busy));
+        drop(rows);
+        let mut lines = b"1\n".as_slice();
+        let copied = client.copy_in("COPY t FROM STDIN", &mut lines);
+        assert_eq!(blocking::wait(copied).unwrap(), 1);
+        let rows = blocking::wait(client.execute_text("a", [None].into_iter())).unwrap();
+        assert_eq!(rows.text(0, 0), Some("5"));
+    });
+    let key = message(b'K', &[0; 8]);
+    let greeting = [AUTHENTICATED, &key, READY].concat();
+    tokio::join!(serve(listener, greeting, answers), test).1.unwrap();
 }
 
 #[tokio::test]
